@@ -1,0 +1,14 @@
+/* clock.h: one monotonic clock for every measurement. Owns nothing; any thread. Tested by
+ * tests/test_base.c. */
+#ifndef TANDEM_BASE_CLOCK_H
+#define TANDEM_BASE_CLOCK_H
+
+#include <stdint.h>
+
+// Nanoseconds since an arbitrary start; never goes back.
+uint64_t clock_ns(void);
+
+// Sleeps about that long; returns early only on a signal.
+void clock_sleep_ns(uint64_t duration_ns);
+
+#endif

@@ -1,0 +1,108 @@
+/* err.c: see err.h. */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void scrub(char *text) {
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if ((*p < 0x20 && *p != '\t') || *p == 0x7f) *p = '?';
+}
+
+static void vfill(char *target, size_t size_bytes, const char *format, va_list args) {
+    vsnprintf(target, size_bytes, format, args);
+    scrub(target);
+}
+
+enum status err_set(struct err *e, enum status status, const char *what, ...) {
+    ASSERT(e);
+    ASSERT(status != OK);
+    *e = (struct err){.status = status};
+    va_list args;
+    va_start(args, what);
+    vfill(e->what, sizeof e->what, what, args);
+    va_end(args);
+    return status;
+}
+
+enum status err_expected(struct err *e, const char *expected, ...) {
+    va_list args;
+    va_start(args, expected);
+    vfill(e->expected, sizeof e->expected, expected, args);
+    va_end(args);
+    return e->status;
+}
+
+enum status err_actual(struct err *e, const char *actual, ...) {
+    va_list args;
+    va_start(args, actual);
+    vfill(e->actual, sizeof e->actual, actual, args);
+    va_end(args);
+    return e->status;
+}
+
+enum status err_fix(struct err *e, const char *fix, ...) {
+    va_list args;
+    va_start(args, fix);
+    vfill(e->fix, sizeof e->fix, fix, args);
+    va_end(args);
+    return e->status;
+}
+
+enum status err_context(struct err *e, const char *prefix, ...) {
+    char before[sizeof e->what], old[sizeof e->what];
+    va_list args;
+    va_start(args, prefix);
+    vfill(before, sizeof before, prefix, args);
+    va_end(args);
+    memcpy(old, e->what, sizeof old);
+    int length = snprintf(e->what, sizeof e->what, "%s: ", before);
+    if (length >= 0 && (size_t)length < sizeof e->what)
+        snprintf(e->what + length, sizeof e->what - (size_t)length, "%s", old);
+    return e->status;
+}
+
+enum status err_errno(struct err *e, int error_number, const char *what, ...) {
+    char text[sizeof e->what];
+    va_list args;
+    va_start(args, what);
+    vfill(text, sizeof text, what, args);
+    va_end(args);
+    return err_set(e, ERR_FILE, "%s: %s", text, strerror(error_number));
+}
+
+enum status err_memory(struct err *e, size_t size_bytes, const char *purpose) {
+    err_set(e, ERR_MEMORY, "out of host memory for %s", purpose);
+    err_expected(e, "%zu bytes", size_bytes);
+    return err_fix(e, "use a shorter context (-c), a smaller batch (-ub) or a smaller model");
+}
+
+char *err_text(const struct err *e, char *out, size_t size_bytes) {
+    ASSERT(size_bytes > 0);
+    size_t used = 0;
+    out[0] = 0;
+    const char *parts[8] = {e->what[0] ? e->what : status_name(e->status)};
+    int n = 1;
+    if (e->expected[0]) parts[n++] = ": expected ", parts[n++] = e->expected;
+    if (e->actual[0]) parts[n++] = e->expected[0] ? ", got " : ": got ", parts[n++] = e->actual;
+    if (e->fix[0]) parts[n++] = ". Fix: ", parts[n++] = e->fix;
+    for (int i = 0; i < n; i++) {
+        int length = snprintf(out + used, size_bytes - used, "%s", parts[i]);
+        if (length < 0 || (size_t)length >= size_bytes - used) break;
+        used += (size_t)length;
+    }
+    return out;
+}
+
+const char *status_name(enum status status) {
+    static const char *const names[] = {"ok",     "usage",  "file",  "format",   "unsupported",
+                                        "memory", "device", "limit", "cancelled"};
+    return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
+}
+
+_Noreturn void assert_failed(const char *condition, const char *file, int line) {
+    fprintf(stderr, "tandem: bug at %s:%d: %s does not hold\n", file, line, condition);
+    abort();
+}

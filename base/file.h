@@ -1,0 +1,43 @@
+/* file.h: read-only files, mapped or read by position.
+ *
+ * A struct file owns one descriptor and one mapping; views into the mapping are lent until
+ * file_close. Must not write. One thread opens and closes; any thread may read. Tested by
+ * tests/test_base.c.
+ */
+#ifndef TANDEM_BASE_FILE_H
+#define TANDEM_BASE_FILE_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct file {
+    char *path;          // owned copy, for messages
+    int descriptor;      // -1 when closed
+    uint64_t size_bytes; // at the time of opening
+    const uint8_t *map;  // whole file, or NULL for an empty one
+};
+
+// Opens and maps path. Directories, pipes and devices are refused (ERR_FILE). On failure *f is
+// zeroed but for descriptor -1, and file_close on it is allowed. Pages are read on first touch.
+enum status file_open(struct file *f, const char *path, struct err *e);
+
+// Reads exactly size bytes at offset into target, or ERR_FILE naming the missing count.
+enum status file_read(const struct file *f, void *target, uint64_t offset, size_t size_bytes,
+                      struct err *e);
+
+// Tells the kernel that [offset, offset + size) will be read soon, front to back. A hint: never
+// fails.
+void file_will_need(const struct file *f, uint64_t offset, uint64_t size_bytes);
+
+// Accepts a zeroed or half-open struct; leaves it closed.
+void file_close(struct file *f);
+
+// The whole of path ("-" is standard input) in one owned, zero-terminated buffer, at most limit
+// bytes long; a longer one is ERR_LIMIT. *size gets the length without the terminator. The caller
+// frees *text with mem_free.
+enum status file_read_text(char **text, size_t *size_bytes, const char *path, size_t limit_bytes,
+                           struct err *e);
+
+#endif
