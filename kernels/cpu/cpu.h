@@ -1,0 +1,74 @@
+/* cpu.h: inside of the CPU backend: lanes, and the table of kernels that its instruction-set files
+ * overwrite.
+ *
+ * A kernel is called by every lane (thread) of a team at the same moment with the same arguments
+ * and does its share. It may meet the others at lane_barrier; the team meets after every op.
+ * Kernels allocate nothing and keep nothing. Used only inside kernels/cpu/, by tests and by
+ * benches. Tested by tests/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_CPU_H
+#define TANDEM_KERNELS_CPU_CPU_H
+
+#include "kernels/device.h"
+#include "kernels/ops.h"
+
+struct team; // team.c
+
+struct lane {
+    int32_t index, count; // this thread among the team
+    struct team *team;
+};
+
+// All lanes of the team wait for each other; writes before it are seen after it.
+void lane_barrier(const struct lane *lane);
+
+// The share of n items for this lane, in multiples of grain: first..last-1. Same n and team: same
+// shares.
+static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain, int64_t *first,
+                              int64_t *last) {
+    int64_t groups = (n + grain - 1) / grain;
+    int64_t a = groups * lane->index / lane->count * grain,
+            b = groups * (lane->index + 1) / lane->count * grain;
+    *first = a < n ? a : n;
+    *last = b < n ? b : n;
+}
+
+struct cpu_table {
+#define OP(name)   void (*name)(const struct lane *, const struct name##_args *);
+#define OP_W(name) void (*name[WEIGHT_COUNT])(const struct lane *, const struct name##_args *);
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    char matmul_path[WEIGHT_COUNT][24]; // what was chosen for each weight type, for `tandem
+                                        // devices`: "avx2", "ref"
+};
+
+// Fills every entry with the plain C definitions of ref.c.
+void cpu_table_ref(struct cpu_table *table);
+// Overwrite what they have a better kernel for; called weakest first. Only on CPUs that have the
+// instructions.
+void cpu_table_avx2(struct cpu_table *table);
+void cpu_table_avxvnni(struct cpu_table *table);
+void cpu_table_avx512(struct cpu_table *table);
+// The table for a level: ref, then every level up to isa that is built in. ISA_AUTO: all that this
+// CPU has.
+void cpu_table_init(struct cpu_table *table, enum cpu_isa isa);
+// True if this CPU (and this build) can run that level.
+bool cpu_has_isa(enum cpu_isa isa);
+
+// One row of n elements of a weight type as floats (the definition of each block format). n: a
+// multiple of its block.
+void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n);
+// Half precision by value, nearest even; NaN and infinities kept.
+float half_to_float(uint16_t half);
+uint16_t float_to_half(float value);
+
+// Teams: OpenMP threads, bound to cores. See team.c.
+typedef void (*team_fn)(const struct lane *lane, void *context);
+enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e);
+void team_run(struct team *team, team_fn fn,
+              void *context); // the caller is lane 0; returns when all are done
+int32_t team_size(const struct team *team);
+void team_close(struct team *team);
+
+#endif

@@ -1,0 +1,172 @@
+/* device.h: a thing that holds buffers and runs ops: the CPU, a GPU, or a simulated one.
+ *
+ * A device owns its streams' and buffers' memory until they are freed, counts every byte by
+ * purpose, and lends its op table. Ops and copies only encode; the first failure sticks to the
+ * stream and stream_wait reports it. Nothing is allocated after device_seal. One thread drives a
+ * device at a time. Must not know a model or a plan. Tested by tests/test_device.c (CPU and
+ * simulated).
+ */
+#ifndef TANDEM_KERNELS_DEVICE_H
+#define TANDEM_KERNELS_DEVICE_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "kernels/ops.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum purpose { PURPOSE_WEIGHTS, PURPOSE_KV, PURPOSE_SCRATCH, PURPOSE_STAGING, PURPOSE_COUNT };
+const char *purpose_name(enum purpose purpose); // "weights", "kv", "scratch", "staging"
+
+struct device_info {
+    char name[96];           // "Intel Xeon, 2 threads, avx2"
+    char kind[16];           // "cpu", "sim", ...: the prefix of --device
+    uint64_t capacity_bytes; // memory the device has
+    uint64_t free_bytes;     // memory that may be used, when it was opened
+    uint32_t align_bytes;    // buffers start at a multiple, tensors inside them are placed at
+                             // multiples; power of two
+    int32_t n_lanes;         // CPU threads of the larger team; 1 elsewhere
+    bool is_host;            // buffer addresses are host memory: mapped files are used in place
+};
+
+struct device {
+    const struct device_class *class;
+    const struct op_table *ops; // lent, valid until device_close
+    struct device_info info;
+    uint64_t used_bytes[PURPOSE_COUNT]; // now allocated (and mapped) by purpose
+    uint64_t peak_bytes;                // largest sum over purposes so far
+    bool sealed;                        // no more buffers
+};
+
+struct buffer { // caller provides the struct; buffer_new and buffer_map fill it
+    struct device *device;
+    void *base; // device address
+    uint64_t size_bytes;
+    enum purpose purpose;
+    bool mapped; // lent by somebody else: buffer_free only forgets it
+};
+
+struct tensor { // a view, owns nothing
+    enum dtype type;
+    uint64_t ne[4]; // ne[0] contiguous
+    void *data;     // device address inside the buffer
+    const struct buffer *buffer;
+};
+
+enum stream_kind { STREAM_COMPUTE, STREAM_COPY_IN, STREAM_COPY_OUT };
+
+struct stream { // backends put this first in their own struct
+    struct device *device;
+    enum stream_kind kind;
+    struct err failure; // status OK until the first failure; then everything encoded is skipped
+};
+
+struct event { // a point on a stream; made before device_seal, recorded again and again
+    struct device *device;
+    void *handle;
+};
+
+enum copy_direction {
+    COPY_TO_DEVICE,
+    COPY_FROM_DEVICE,
+    COPY_WITHIN
+}; // host -> device, device -> host, same device
+
+// What a backend implements. Every entry is set. All but close and wait only encode.
+struct device_class {
+    enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                              void **base, struct err *e);
+    void (*buffer_free)(struct device *d, void *base, uint64_t size_bytes);
+    enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
+                              struct err *e);
+    void (*stream_free)(struct stream *s);
+    enum status (*event_new)(struct device *d, struct event *out, struct err *e);
+    void (*event_free)(struct event *event);
+    void (*copy)(struct stream *s, void *target, const void *source, uint64_t size_bytes,
+                 enum copy_direction way);
+    void (*record)(struct stream *s, struct event *event);
+    void (*wait_event)(struct stream *s, struct event *event); // event may belong to another device
+    enum status (*event_wait)(struct event *event, struct err *e); // the calling thread waits
+    void (*flush)(struct stream *s);
+    enum status (*wait)(struct stream *s, struct err *e);
+    void (*batch_hint)(struct device *d, int32_t n_tokens);
+    void (*close)(struct device *d);
+};
+
+// The public calls: they check preconditions, keep the books, and go through the class.
+
+// size bytes of device memory, counted under purpose; contents undefined. ERR_MEMORY (naming
+// device, purpose, wanted, free) if refused or sealed. size 0 is allowed and allocates nothing.
+enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                       struct buffer *out, struct err *e);
+// Counts size bytes at base, memory that the caller keeps alive, on a device with is_host. Never
+// fails.
+void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose purpose,
+                struct buffer *out);
+void buffer_free(struct buffer *b); // accepts a zeroed one; leaves it zeroed
+
+enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out, struct err *e);
+void stream_free(struct stream *s); // NULL is allowed; waits for what runs
+enum status event_new(struct device *d, struct event *out, struct err *e);
+void event_free(struct event *event); // accepts a zeroed one
+
+// Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
+void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
+                 enum copy_direction way);
+// event becomes "done" when s has passed this point. A later record replaces an earlier one.
+void stream_record(struct stream *s, struct event *event);
+// Nothing encoded on s after this runs before event is done. An event of the CPU must have been
+// flushed before.
+void stream_wait_event(struct stream *s, struct event *event);
+// The calling thread waits until event is done. ERR_DEVICE if its stream failed.
+enum status event_wait(struct event *event, struct err *e);
+// Starts whatever was only encoded. The CPU works in the calling thread: when flush returns, its
+// work is done.
+void stream_flush(struct stream *s);
+// Flushes and waits until the stream is empty; reports and keeps the first failure.
+enum status stream_wait(struct stream *s, struct err *e);
+
+// Says how many tokens the next ops carry: the CPU picks its decode or its prefill team by it.
+void device_batch_hint(struct device *d, int32_t n_tokens);
+// From here on buffer_new, stream_new and event_new are refused: memory is what the plan said.
+void device_seal(struct device *d);
+uint64_t device_used_bytes(const struct device *d); // sum over purposes
+void device_close(struct device *d); // NULL is allowed; streams and buffers must be freed before
+
+enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
+// By the names "ref", "avx2", "avxvnni", "avx512", "auto". False if there is no such name.
+bool cpu_isa_parse(const char *name, enum cpu_isa *out);
+const char *cpu_isa_name(enum cpu_isa isa);
+
+struct cpu_options {
+    enum cpu_isa isa;  // the strongest level to use; ISA_AUTO: what the CPU has. More than it has:
+                       // ERR_UNSUPPORTED
+    int32_t n_threads; // decode team; 0: one per core, performance cores first
+    int32_t n_threads_batch; // prefill team; 0: as n_threads
+    bool no_bind;            // leave threads to the operating system
+};
+
+// Opens the CPU as a device. The caller owns *out and closes it. log may be NULL.
+enum status device_open_cpu(struct device **out, const struct cpu_options *options,
+                            const struct log *log, struct err *e);
+
+// A kind of accelerator that a program knows: --device prefix:spec opens it.
+struct device_driver {
+    const char *prefix; // "sim"
+    const char *help;   // one line for --help
+    enum status (*open)(struct device **out, const char *spec, const struct cpu_options *options,
+                        const struct log *log, struct err *e);
+};
+
+// The accelerators built into this program, in order of preference; *n gets their number (0 without
+// any).
+const struct device_driver *device_drivers(int *n);
+
+// Helpers for views.
+static inline struct tensor tensor_of(enum dtype type, const struct buffer *b,
+                                      uint64_t offset_bytes, uint64_t ne0, uint64_t ne1) {
+    return (struct tensor){type, {ne0, ne1, 1, 1}, (char *)b->base + offset_bytes, b};
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* op_cost.h: what one call of an op moves and computes, and the scratch it needs, from its sizes
+ * alone.
+ *
+ * Pure functions; pointers in the argument structs are not followed. Any thread. The planner
+ * predicts with these numbers and the benches print GB/s from them. Tested by tests/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_OP_COST_H
+#define TANDEM_KERNELS_OP_COST_H
+
+#include "kernels/ops.h"
+
+struct op_cost {
+    uint64_t read_bytes;    // every input once: weights, activations, cache rows
+    uint64_t written_bytes; // every output once
+    double flops;           // a multiply-add counts as two
+};
+
+// op_cost_<name>(args), and op_cost_<name>(type, args) for the ops with a weight type.
+// op_cost_attention takes the number of cached positions that each token sees from n_keys, since
+// positions lie in device memory.
+#define OP_W(name) \
+    struct op_cost op_cost_##name(enum weight_type type, const struct name##_args *args);
+#define OP(name) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+
+// Bytes of matmul_args.scratch on a device with that many lanes (CPU threads; 1 elsewhere): room
+// for quantised activations, at most 40 bytes per 32 elements, for each token or for each lane,
+// whichever is more.
+uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes);
+
+#endif

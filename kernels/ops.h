@@ -1,0 +1,135 @@
+/* ops.h: the arguments of every op and the table in which a backend puts its kernels.
+ *
+ * Pointers in the argument structs are addresses in the memory of the device whose table is called;
+ * the host never follows them. An op only encodes: it copies its arguments, returns at once, and
+ * its outputs exist after stream_wait or on the same stream. Everything is F32 row-major and
+ * contiguous unless said. Outputs must not overlap inputs unless said. kernels/cpu/ref.c is the
+ * definition of each op. Any thread, one at a time per stream. Tested by tests/check_ops.c.
+ *
+ * A batch is n_tokens tokens, each with a position and a sequence; sequences share one KV cache
+ * through page tables.
+ */
+#ifndef TANDEM_KERNELS_OPS_H
+#define TANDEM_KERNELS_OPS_H
+
+#include "kernels/dtypes.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stream; // device.h
+
+enum {
+    KV_PAGE = 64,       // positions in one page of the KV cache
+    HEAD_DIM_MAX = 256, // largest head_dim of attention, a multiple of 2
+};
+
+// out[t] = scale * dequantised row tokens[t] of table.
+struct embed_args {
+    float *out;            // [n_tokens, n_cols]
+    const void *table;     // [n_rows, n_cols] of the weight type
+    const int32_t *tokens; // [n_tokens], each in 0..n_rows-1
+    int32_t n_tokens, n_cols, n_rows;
+    float scale;
+};
+
+// out = x * weight / sqrt(mean(x^2) + eps), per row. out may be x. Source: Zhang and Sennrich 2019.
+struct rms_norm_args {
+    float *out;          // [n_rows, n_cols]
+    const float *x;      // [n_rows, n_cols]
+    const float *weight; // [n_cols]
+    int32_t n_rows, n_cols;
+    float eps;
+};
+
+// out[t][r] = sum_c weight[r][c] * x[t][c] (+ bias[r]) (+ residual[t][r]) for r in
+// row_first..row_first+row_count-1; other columns of out stay untouched, so a matrix can be split
+// by rows between devices. The result for a token does not depend on which other tokens or rows are
+// in the call: bit for bit the same for every n_tokens and row range.
+struct matmul_args {
+    float *out;     // [n_tokens, out_stride]
+    const float *x; // [n_tokens, n_cols]
+    const void
+        *weight; // [n_rows, n_cols] of the weight type, whole (row_first is counted from here)
+    const float *bias;     // [n_rows] or NULL
+    const float *residual; // [n_tokens, out_stride] or NULL; may be out
+    void *scratch;         // matmul_scratch_bytes(n_cols, n_tokens, lanes) bytes, 64-byte aligned
+    int32_t n_tokens, n_cols, row_first, row_count, out_stride;
+};
+
+// out[t][i] = magnitude * (cos, sin) of the angle that pair i turns at positions[t]. With f =
+// base^(-2i/n_rot) / freq_factors[i]: angle = position * (scale*f*(1-mix_i) + f*mix_i), where mix_i
+// = ext_factor * (1 - clamp((i - corr_low) / max(0.001, corr_high - corr_low), 0, 1)). Sources: Su
+// et al. 2021; YaRN, Peng et al. 2023.
+struct rope_table_args {
+    float *out;                // [n_tokens, n_rot/2, 2]
+    const int32_t *positions;  // [n_tokens]
+    const float *freq_factors; // [n_rot/2] or NULL
+    int32_t n_tokens, n_rot;
+    float base, scale, magnitude;          // scale: 1/factor of linear or YaRN scaling, 1 without
+    float ext_factor, corr_low, corr_high; // ext_factor 0: no YaRN
+};
+
+// Turns the first n_rot elements of every head of q and k in place: pairs (2i, 2i+1), or (i, i +
+// n_rot/2) if neox.
+struct rope_args {
+    float *q;           // [n_tokens, n_heads, head_dim]
+    float *k;           // [n_tokens, n_kv_heads, head_dim]
+    const float *table; // [n_tokens, n_rot/2, 2] from rope_table
+    int32_t n_tokens, n_heads, n_kv_heads, head_dim, n_rot;
+    bool neox;
+};
+
+// Writes row t of k and v into row slots[t] of the caches, converted to their types (F32 or F16,
+// nearest even).
+struct kv_store_args {
+    void *k_cache, *v_cache; // [n_pages * KV_PAGE, n_cols] of k_type and v_type
+    const float *k, *v;      // [n_tokens, n_cols]
+    const int32_t *slots;    // [n_tokens], page * KV_PAGE + place in the page; negative: not stored
+    int32_t n_tokens, n_cols;
+    enum dtype k_type, v_type;
+};
+
+// out[t][h] = softmax(scale * q[t][h] . K) V over the keys at positions max(0, p - window + 1)..p
+// of the token's own sequence, p = positions[t]; window 0 means all. Key j of sequence s lies in
+// cache row pages[s][j / KV_PAGE] * KV_PAGE
+// + j % KV_PAGE. Query head h reads kv head h / (n_heads / n_kv_heads). softcap c > 0: scores
+// become c * tanh(s / c). The result for a token does not depend on the rest of the batch. Source:
+// Vaswani et al. 2017; online softmax, Milakov and Gimelshein 2018; paging, Kwon et al. 2023.
+struct attention_args {
+    float *out;                    // [n_tokens, n_heads, head_dim]
+    const float *q;                // [n_tokens, n_heads, head_dim]
+    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type
+    const int32_t *pages;          // [n_sequences, max_pages]
+    const int32_t *positions;      // [n_tokens]
+    const int32_t *sequences;      // [n_tokens], row of pages
+    int32_t n_tokens, n_heads, n_kv_heads, head_dim, max_pages, window;
+    enum dtype k_type, v_type;
+    float scale, softcap;
+};
+
+// out = gate * sigmoid(gate) * up. out may be gate or up. Source: Shazeer 2020.
+struct swiglu_args {
+    float *out;             // [count]
+    const float *gate, *up; // [count]
+    int64_t count;
+};
+
+// out[i] = x[rows[i]]: only the rows whose logits are wanted go to the head.
+struct gather_rows_args {
+    float *out;          // [n_rows, n_cols]
+    const float *x;      // [n_x_rows, n_cols]
+    const int32_t *rows; // [n_rows], each in 0..n_x_rows-1
+    int32_t n_rows, n_cols, n_x_rows;
+};
+
+// One per backend, filled by expanding ops.def in order; no entry may be NULL.
+struct op_table {
+#define OP(name)   void (*name)(struct stream *, const struct name##_args *);
+#define OP_W(name) void (*name[WEIGHT_COUNT])(struct stream *, const struct name##_args *);
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+};
+
+#endif
