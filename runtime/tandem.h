@@ -1,0 +1,93 @@
+/* tandem.h: the public interface: open a model, feed timelines of tokens, read logits.
+ *
+ * An engine owns the model, its devices, the plan and all memory; a session is one timeline of
+ * tokens in the engine's KV cache. After engine_open nothing is allocated: what does not fit is
+ * refused there, with numbers. One thread uses an engine at a time. Nothing here prints or exits:
+ * errors come back in struct err, lines for people go to the log. Tested by tests/test_engine.c and
+ * the cli_*.sh scripts.
+ */
+#ifndef TANDEM_RUNTIME_TANDEM_H
+#define TANDEM_RUNTIME_TANDEM_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "kernels/device.h"
+#include "planner/planner.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+struct session;
+struct tokenizer;
+
+// Called while loading (what = "load") and between micro-batches (what = "prefill") with done of
+// total: bytes or tokens. Returning false stops the work with ERR_CANCELLED.
+typedef bool (*engine_progress_fn)(void *context, const char *what, uint64_t done, uint64_t total);
+
+struct engine_options {
+    const char *model_path;
+    const char
+        *device_spec; // "kind:spec" of the accelerator to use, or NULL: the first driver that opens
+    const struct device_driver *drivers; // borrowed during engine_open; NULL if there are none
+    int32_t n_drivers;
+    struct cpu_options cpu;
+    struct workload
+        workload; // context, micro-batch, sessions, logits rows, KV types; 0s mean defaults
+    struct constraints constraints; // layers on the GPU, memory limits
+    const struct log *log;          // borrowed until engine_close; may be NULL
+    engine_progress_fn progress;    // may be NULL
+    void *progress_context;
+};
+
+// Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
+// ERR_MEMORY means that no plan fits and says what would.
+enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e);
+void engine_close(struct engine *engine); // NULL is allowed; all sessions must be freed before
+
+// Borrowed until engine_close.
+const struct tokenizer *engine_tokenizer(const struct engine *engine);
+const struct gguf *engine_gguf(const struct engine *engine);
+const struct plan *engine_plan(const struct engine *engine);
+const struct workload *engine_workload(const struct engine *engine); // with the defaults filled in
+int32_t engine_n_vocab(const struct engine *engine); // columns of the logits; may exceed the token
+                                                     // list (those are -inf)
+
+// A timeline. ERR_LIMIT if workload.n_sessions are in use. session_free gives its cache pages back;
+// NULL is allowed.
+enum status session_new(struct session **out, struct engine *engine, struct err *e);
+void session_free(struct session *session);
+int32_t session_length(const struct session *session); // tokens stored
+// Forgets every token from position length on (0 empties it): undo, context reuse. length <=
+// session_length.
+void session_truncate(struct session *session, int32_t length);
+
+struct batch_item { // the next token of a timeline
+    struct session *session;
+    int32_t token;
+    bool want_logits;
+};
+
+// Runs items through the model, in order, in micro-batches; items of several sessions may be mixed.
+// ERR_LIMIT if a session would pass the context or more than workload.max_logits rows are wanted,
+// ERR_DEVICE if a device failed (the engine can then only be closed), ERR_CANCELLED from the
+// progress call. On failure every session has the length it had before the call.
+enum status engine_eval(struct engine *engine, const struct batch_item *items, int32_t n_items,
+                        struct err *e);
+
+// [n_vocab] logits of the i-th item with want_logits of the last engine_eval, in host memory until
+// the next one.
+const float *engine_logits(const struct engine *engine, int32_t i);
+
+// Bytes as allocated, beside what the plan said.
+struct memory_row {
+    const char *device; // borrowed until engine_close
+    enum purpose purpose;
+    uint64_t planned_bytes, allocated_bytes;
+};
+// Fills rows (devices x purposes, at most capacity) and returns their number.
+int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity);
+// The most that device i (0 is the CPU) had allocated at one time.
+uint64_t engine_peak_bytes(const struct engine *engine, int32_t device);
+
+#endif
