@@ -1,0 +1,194 @@
+/* dequantize.c: the block formats of weights, and half precision, in plain C.
+ *
+ * This file defines what the bytes of a weight mean; every faster kernel is measured against it.
+ * Owns nothing; pure functions; any thread. Rows may lie at any address and are little-endian.
+ * Must not know an instruction set. Tested by tests/test_blocks.c.
+ *
+ * Names in the formulas: d is the scale and m or dmin the offset of a block; n is the integer that
+ * an element stores.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <string.h>
+
+static float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float half_to_float(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00) return float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    // Moving the bits in place leaves an exponent that is 112 too small; a multiplication by 2^112
+    // corrects it and is exact for subnormal halves too.
+    return float_of_bits(sign | magnitude << 13) * 0x1p112F;
+}
+
+uint16_t float_to_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff)); // NaN
+    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); // 65520 rounds to infinity
+    if (magnitude < 0x38800000) { // below 2^-14: a whole number of 2^-24, the last bit of 0.5
+        float shifted = fabsf(value) + 0.5F;
+        memcpy(&bits, &shifted, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    uint32_t odd = magnitude >> 13 & 1; // a tie goes to the even neighbour
+    return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
+}
+
+static float read_half(const uint8_t *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return half_to_float(half);
+}
+
+static void f16_row(const uint8_t *row, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = read_half(row + 2 * i);
+}
+
+static void bf16_row(const uint8_t *row, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, row + 2 * i, sizeof bits);
+        out[i] = float_of_bits((uint32_t)bits << 16);
+    }
+}
+
+// Half d; signed byte n[32]. Value: d n.
+static void q8_0_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)block[2 + i];
+}
+
+// Half d; 16 bytes: the low nibbles are elements 0..15, the high ones 16..31. Value: d (n - 8).
+static void q4_0_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)((block[2 + i] & 15) - 8);
+        out[i + 16] = d * (float)((block[2 + i] >> 4) - 8);
+    }
+}
+
+// Half d; half m; nibbles as in Q4_0. Value: d n + m.
+static void q4_1_block(const uint8_t *block, float *out) {
+    float d = read_half(block), m = read_half(block + 2);
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)(block[4 + i] & 15) + m;
+        out[i + 16] = d * (float)(block[4 + i] >> 4) + m;
+    }
+}
+
+// The five-bit integers of Q5_0 and Q5_1: bit 4 of element i is bit i of a 32-bit word before the
+// nibbles.
+static void five_bits(const uint8_t *high, int n[32]) {
+    uint32_t word;
+    memcpy(&word, high, sizeof word);
+    for (int i = 0; i < 16; i++) {
+        n[i] = (high[4 + i] & 15) | (int)(word >> i & 1) << 4;
+        n[i + 16] = high[4 + i] >> 4 | (int)(word >> (i + 16) & 1) << 4;
+    }
+}
+
+// Half d; word of high bits; nibbles. Value: d (n - 16).
+static void q5_0_block(const uint8_t *block, float *out) {
+    int n[32];
+    five_bits(block + 2, n);
+    float d = read_half(block);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)(n[i] - 16);
+}
+
+// Half d; half m; word of high bits; nibbles. Value: d n + m.
+static void q5_1_block(const uint8_t *block, float *out) {
+    int n[32];
+    five_bits(block + 4, n);
+    float d = read_half(block), m = read_half(block + 2);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)n[i] + m;
+}
+
+// The scale and the minimum, six bits each, of group i (0..7) of a Q4_K or Q5_K block. The first
+// four groups use bytes of their own, whose top bits complete the nibbles of the last four.
+static void group_scale(const uint8_t scales[12], int i, int *scale, int *minimum) {
+    if (i < 4) {
+        *scale = scales[i] & 63;
+        *minimum = scales[i + 4] & 63;
+    } else {
+        *scale = (scales[i + 4] & 15) | scales[i - 4] >> 6 << 4;
+        *minimum = scales[i + 4] >> 4 | scales[i] >> 6 << 4;
+    }
+}
+
+// Half d; half dmin; 12 bytes of group scales; 128 bytes of nibbles. Eight groups of 32; groups 2j
+// and 2j+1 are the low and the high nibbles of bytes 32j..32j+31. Value: d scale n - dmin minimum.
+static void q4_k_block(const uint8_t *block, float *out) {
+    float d = read_half(block), dmin = read_half(block + 2);
+    for (int group = 0; group < 8; group++) {
+        int scale, minimum;
+        group_scale(block + 4, group, &scale, &minimum);
+        const uint8_t *low = block + 16 + group / 2 * 32;
+        float factor = d * (float)scale, offset = dmin * (float)minimum;
+        for (int i = 0; i < 32; i++)
+            out[32 * group + i] = factor * (float)(low[i] >> (group & 1) * 4 & 15) - offset;
+    }
+}
+
+// As Q4_K with 32 bytes of fifth bits before the nibbles: bit g of byte i belongs to element i of
+// group g.
+static void q5_k_block(const uint8_t *block, float *out) {
+    float d = read_half(block), dmin = read_half(block + 2);
+    const uint8_t *high = block + 16;
+    for (int group = 0; group < 8; group++) {
+        int scale, minimum;
+        group_scale(block + 4, group, &scale, &minimum);
+        const uint8_t *low = block + 48 + group / 2 * 32;
+        float factor = d * (float)scale, offset = dmin * (float)minimum;
+        for (int i = 0; i < 32; i++) {
+            int n = (low[i] >> (group & 1) * 4 & 15) | (high[i] >> group & 1) << 4;
+            out[32 * group + i] = factor * (float)n - offset;
+        }
+    }
+}
+
+// 128 bytes of low nibbles; 64 bytes of high bit pairs; 16 signed scales; half d. Each half of the
+// block has four groups of 32: the low and the high nibbles of its 64 bytes, with the four bit
+// pairs of its 32 bytes. A scale covers 16 elements. Value: d scale (n - 32).
+static void q6_k_block(const uint8_t *block, float *out) {
+    float d = read_half(block + 208);
+    for (int group = 0; group < 8; group++) {
+        int part = group / 4, j = group % 4;
+        const uint8_t *low = block + 64 * part + 32 * (j & 1), *high = block + 128 + 32 * part;
+        for (int i = 0; i < 32; i++) {
+            int n = (low[i] >> j / 2 * 4 & 15) | (high[i] >> 2 * j & 3) << 4;
+            float scale = d * (float)(int8_t)block[192 + 2 * group + i / 16];
+            out[32 * group + i] = scale * (float)(n - 32);
+        }
+    }
+}
+
+void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n) {
+    static void (*const BLOCKS[WEIGHT_COUNT])(const uint8_t *, float *) = {
+        [WEIGHT_Q8_0] = q8_0_block, [WEIGHT_Q4_0] = q4_0_block, [WEIGHT_Q4_1] = q4_1_block,
+        [WEIGHT_Q5_0] = q5_0_block, [WEIGHT_Q5_1] = q5_1_block, [WEIGHT_Q4_K] = q4_k_block,
+        [WEIGHT_Q5_K] = q5_k_block, [WEIGHT_Q6_K] = q6_k_block,
+    };
+    const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
+    ASSERT(n % info->block_elements == 0);
+    if (type == WEIGHT_F32) {
+        memcpy(out, row, (size_t)n * sizeof *out);
+    } else if (type == WEIGHT_F16) {
+        f16_row(row, out, n);
+    } else if (type == WEIGHT_BF16) {
+        bf16_row(row, out, n);
+    } else {
+        const uint8_t *block = row;
+        for (int64_t i = 0; i < n; i += info->block_elements, block += info->block_bytes)
+            BLOCKS[type](block, out + i);
+    }
+}

@@ -1,0 +1,13 @@
+/* ops_avx2.h: the AVX2 kernels of the ops that are no matmul.
+ *
+ * Owns nothing. Call only on a CPU with AVX2, FMA and F16C. Tested by tests/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_OPS_AVX2_H
+#define TANDEM_KERNELS_CPU_OPS_AVX2_H
+
+#include "kernels/cpu/cpu.h"
+
+// Overwrites rms_norm, rope, kv_store, attention and swiglu of table.
+void cpu_ops_avx2(struct cpu_table *table);
+
+#endif

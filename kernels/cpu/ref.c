@@ -1,0 +1,269 @@
+/* ref.c: the definition of every op, in plain C.
+ *
+ * Every other kernel is tested against these. Sums run in double, in an order that depends on
+ * nothing but the sizes of one row, so that a result is the same for every batch, row range and
+ * number of lanes. Owns nothing; called by every lane of a team; never meets the others within an
+ * op. Must not use an instruction set. Tested by tests/check_ops.c.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CHUNK = 256,      // elements dequantised at once: the largest block of any weight type
+    TOKEN_GROUP = 64, // tokens that share one dequantised chunk
+};
+
+static void embed(enum weight_type type, const struct lane *lane, const struct embed_args *a) {
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    int64_t first, last;
+    lane_share(lane, a->n_tokens, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        ASSERT(a->tokens[t] >= 0 && a->tokens[t] < a->n_rows);
+        float *out = a->out + t * a->n_cols;
+        dequantize_row(type, (const char *)a->table + (uint64_t)a->tokens[t] * row_bytes, out,
+                       a->n_cols);
+        for (int32_t c = 0; c < a->n_cols; c++) out[c] *= a->scale;
+    }
+}
+
+static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_rows, 1, &first, &last);
+    for (int64_t row = first; row < last; row++) {
+        const float *x = a->x + row * a->n_cols;
+        float *out = a->out + row * a->n_cols;
+        double squares = 0;
+        for (int32_t c = 0; c < a->n_cols; c++) squares += (double)x[c] * x[c];
+        double scale = 1 / sqrt(squares / a->n_cols + a->eps);
+        for (int32_t c = 0; c < a->n_cols; c++) out[c] = (float)(scale * x[c] * a->weight[c]);
+    }
+}
+
+// Eight running sums, added up at the end: an order that a compiler can vectorise and that is
+// always the same.
+static double dot(const float *a, const float *b, int64_t n) {
+    double sums[8] = {0}, rest = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) sums[j] += (double)a[i + j] * b[i + j];
+    for (; i < n; i++) rest += (double)a[i] * b[i];
+    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
+           ((sums[2] + sums[6]) + (sums[3] + sums[7])) + rest;
+}
+
+// sums[t] = row of the weight times row t of x, for n_tokens up to TOKEN_GROUP. The row is
+// dequantised chunk by chunk, once for all these tokens.
+static void row_times_tokens(enum weight_type type, const char *row, const struct matmul_args *a,
+                             const float *x, int32_t n_tokens, double *sums) {
+    float chunk[CHUNK];
+    for (int32_t t = 0; t < n_tokens; t++) sums[t] = 0;
+    for (int64_t c = 0; c < a->n_cols; c += CHUNK) {
+        int64_t n = a->n_cols - c < CHUNK ? a->n_cols - c : CHUNK;
+        dequantize_row(type, row + dtype_bytes(weight_dtype(type), (uint64_t)c), chunk, n);
+        for (int32_t t = 0; t < n_tokens; t++)
+            sums[t] += dot(chunk, x + (int64_t)t * a->n_cols + c, n);
+    }
+}
+
+static void matmul(enum weight_type type, const struct lane *lane, const struct matmul_args *a) {
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    int64_t first, last;
+    lane_share(lane, a->row_count, 16, &first, &last);
+    for (int64_t row = a->row_first + first; row < a->row_first + last; row++) {
+        const char *weights = (const char *)a->weight + (uint64_t)row * row_bytes;
+        for (int32_t group = 0; group < a->n_tokens; group += TOKEN_GROUP) {
+            int32_t n = a->n_tokens - group < TOKEN_GROUP ? a->n_tokens - group : TOKEN_GROUP;
+            double sums[TOKEN_GROUP];
+            row_times_tokens(type, weights, a, a->x + (int64_t)group * a->n_cols, n, sums);
+            for (int32_t t = 0; t < n; t++) {
+                int64_t place = (int64_t)(group + t) * a->out_stride + row;
+                if (a->bias) sums[t] += a->bias[row];
+                if (a->residual) sums[t] += a->residual[place];
+                a->out[place] = (float)sums[t];
+            }
+        }
+    }
+}
+
+// Radians per position of pair i.
+static double rope_frequency(const struct rope_table_args *a, int32_t i) {
+    double f = pow(a->base, -2.0 * i / a->n_rot);
+    if (a->freq_factors) f /= a->freq_factors[i];
+    double width = fmax(0.001, (double)a->corr_high - a->corr_low);
+    double ramp = fmin(1, fmax(0, (i - (double)a->corr_low) / width));
+    double mix = a->ext_factor * (1 - ramp);
+    return a->scale * f * (1 - mix) + f * mix;
+}
+
+static void rope_table(const struct lane *lane, const struct rope_table_args *a) {
+    int32_t n_pairs = a->n_rot / 2;
+    int64_t first, last;
+    lane_share(lane, n_pairs, 8, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        double frequency = rope_frequency(a, (int32_t)i);
+        for (int64_t t = 0; t < a->n_tokens; t++) {
+            double angle = a->positions[t] * frequency;
+            float *pair = a->out + (t * n_pairs + i) * 2;
+            pair[0] = (float)(a->magnitude * cos(angle));
+            pair[1] = (float)(a->magnitude * sin(angle));
+        }
+    }
+}
+
+static void rope_head(float *head, const float *table, int32_t n_rot, bool neox) {
+    int32_t n_pairs = n_rot / 2, apart = neox ? n_pairs : 1;
+    for (int32_t i = 0; i < n_pairs; i++) {
+        float *pair = head + (neox ? i : 2 * i);
+        float cosine = table[2 * i], sine = table[2 * i + 1];
+        float x = pair[0], y = pair[apart];
+        pair[0] = x * cosine - y * sine;
+        pair[apart] = x * sine + y * cosine;
+    }
+}
+
+static void rope(const struct lane *lane, const struct rope_args *a) {
+    int64_t n_heads = a->n_heads + a->n_kv_heads, first, last;
+    lane_share(lane, a->n_tokens * n_heads, 1, &first, &last);
+    for (int64_t item = first; item < last; item++) {
+        int64_t t = item / n_heads, h = item % n_heads;
+        float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
+                                     : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
+        rope_head(head, a->table + t * a->n_rot, a->n_rot, a->neox);
+    }
+}
+
+static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16);
+    if (type == DTYPE_F32) {
+        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *target = (uint16_t *)cache + row * n;
+    for (int32_t i = 0; i < n; i++) target[i] = float_to_half(x[i]);
+}
+
+static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_tokens, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        if (a->slots[t] < 0) continue;
+        store_row(a->k_cache, a->k_type, a->slots[t], a->k + t * a->n_cols, a->n_cols);
+        store_row(a->v_cache, a->v_type, a->slots[t], a->v + t * a->n_cols, a->n_cols);
+    }
+}
+
+// One head's part of a cache row, as floats.
+static void load_head(const void *cache, enum dtype type, int64_t offset, float *out, int32_t n) {
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16);
+    if (type == DTYPE_F32)
+        memcpy(out, (const float *)cache + offset, (size_t)n * sizeof *out);
+    else
+        dequantize_row(WEIGHT_F16, (const uint16_t *)cache + offset, out, n);
+}
+
+// The state of an online softmax: weights so far are exp(score - max), their sum is sum, and
+// out[head_dim] is the sum of weighted V rows.
+struct softmax {
+    double max, sum, out[HEAD_DIM_MAX];
+};
+
+// Takes in n keys of one page; offset is the place of the first one's head in the cache.
+static void attend_page(const struct attention_args *a, const float *q, int64_t offset, int32_t n,
+                        struct softmax *s) {
+    float row[HEAD_DIM_MAX];
+    double scores[KV_PAGE], max = s->max;
+    int64_t row_elements = (int64_t)a->n_kv_heads * a->head_dim;
+    for (int32_t j = 0; j < n; j++) {
+        load_head(a->k_cache, a->k_type, offset + j * row_elements, row, a->head_dim);
+        scores[j] = a->scale * dot(q, row, a->head_dim);
+        if (a->softcap > 0) scores[j] = a->softcap * tanh(scores[j] / a->softcap);
+        max = fmax(max, scores[j]);
+    }
+    double shrink = exp(s->max - max);
+    s->max = max;
+    s->sum *= shrink;
+    for (int32_t i = 0; i < a->head_dim; i++) s->out[i] *= shrink;
+    for (int32_t j = 0; j < n; j++) {
+        double weight = exp(scores[j] - max);
+        load_head(a->v_cache, a->v_type, offset + j * row_elements, row, a->head_dim);
+        s->sum += weight;
+        for (int32_t i = 0; i < a->head_dim; i++) s->out[i] += weight * row[i];
+    }
+}
+
+static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
+    const int32_t *pages = a->pages + (int64_t)a->sequences[t] * a->max_pages;
+    int64_t kv_head = h / (a->n_heads / a->n_kv_heads), last = a->positions[t];
+    int64_t key = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
+    struct softmax s = {.max = -INFINITY};
+    while (key <= last) {
+        int64_t in_page = key % KV_PAGE;
+        int64_t n = last - key + 1 < KV_PAGE - in_page ? last - key + 1 : KV_PAGE - in_page;
+        int64_t row = (int64_t)pages[key / KV_PAGE] * KV_PAGE + in_page;
+        attend_page(a, a->q + (t * a->n_heads + h) * a->head_dim,
+                    (row * a->n_kv_heads + kv_head) * a->head_dim, (int32_t)n, &s);
+        key += n;
+    }
+    float *out = a->out + (t * a->n_heads + h) * a->head_dim;
+    for (int32_t i = 0; i < a->head_dim; i++) out[i] = (float)(s.out[i] / s.sum);
+}
+
+static void attention(const struct lane *lane, const struct attention_args *a) {
+    ASSERT(a->head_dim <= HEAD_DIM_MAX);
+    ASSERT(a->n_heads % a->n_kv_heads == 0);
+    int64_t first, last;
+    lane_share(lane, (int64_t)a->n_tokens * a->n_heads, 1, &first, &last);
+    for (int64_t item = first; item < last; item++)
+        attend_head(a, item / a->n_heads, item % a->n_heads);
+}
+
+static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->count, 64, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        double gate = a->gate[i];
+        a->out[i] = (float)(gate / (1 + exp(-gate)) * a->up[i]);
+    }
+}
+
+static void gather_rows(const struct lane *lane, const struct gather_rows_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_rows, 1, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        ASSERT(a->rows[i] >= 0 && a->rows[i] < a->n_x_rows);
+        memcpy(a->out + i * a->n_cols, a->x + (int64_t)a->rows[i] * a->n_cols,
+               (size_t)a->n_cols * sizeof *a->x);
+    }
+}
+
+// The table wants one function per weight type.
+#define WEIGHT(NAME, name)                                                               \
+    static void embed_##name(const struct lane *lane, const struct embed_args *args) {   \
+        embed(WEIGHT_##NAME, lane, args);                                                \
+    }                                                                                    \
+    static void matmul_##name(const struct lane *lane, const struct matmul_args *args) { \
+        matmul(WEIGHT_##NAME, lane, args);                                               \
+    }
+#include "kernels/weights.def"
+#undef WEIGHT
+
+void cpu_table_ref(struct cpu_table *table) {
+    *table = (struct cpu_table){
+#define WEIGHT(NAME, name) \
+    .embed[WEIGHT_##NAME] = embed_##name, .matmul[WEIGHT_##NAME] = matmul_##name,
+#include "kernels/weights.def"
+#undef WEIGHT
+#define OP(name) .name = name,
+#define OP_W(name)
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    };
+    for (int i = 0; i < WEIGHT_COUNT; i++)
+        (void)snprintf(table->matmul_path[i], sizeof table->matmul_path[i], "ref");
+}

@@ -1,0 +1,100 @@
+/* op_cost.c: see op_cost.h. Bytes are those of a perfect kernel: each input read once, each output
+ * written once, caches ignored. Tested by tests/check_ops.c. */
+#include "kernels/op_cost.h"
+
+#include "base/mem.h"
+
+static uint64_t product(int64_t a, int64_t b) { return (uint64_t)a * (uint64_t)b; }
+
+static uint64_t floats(int64_t a, int64_t b) { return product(a, b) * sizeof(float); }
+
+struct op_cost op_cost_embed(enum weight_type type, const struct embed_args *a) {
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    return (struct op_cost){
+        .read_bytes = (uint64_t)a->n_tokens * row_bytes + floats(a->n_tokens, 1),
+        .written_bytes = floats(a->n_tokens, a->n_cols),
+        .flops = (double)product(a->n_tokens, a->n_cols),
+    };
+}
+
+struct op_cost op_cost_rms_norm(const struct rms_norm_args *a, int64_t n_keys) {
+    (void)n_keys;
+    return (struct op_cost){
+        .read_bytes = floats(a->n_rows, a->n_cols) + floats(a->n_cols, 1),
+        .written_bytes = floats(a->n_rows, a->n_cols),
+        .flops = 4.0 * (double)product(a->n_rows, a->n_cols),
+    };
+}
+
+struct op_cost op_cost_matmul(enum weight_type type, const struct matmul_args *a) {
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    uint64_t outputs = floats(a->n_tokens, a->row_count);
+    return (struct op_cost){
+        .read_bytes = (uint64_t)a->row_count * row_bytes + floats(a->n_tokens, a->n_cols) +
+                      (a->bias ? floats(a->row_count, 1) : 0) + (a->residual ? outputs : 0),
+        .written_bytes = outputs,
+        .flops = 2.0 * (double)product(a->n_tokens, a->row_count) * a->n_cols,
+    };
+}
+
+struct op_cost op_cost_rope_table(const struct rope_table_args *a, int64_t n_keys) {
+    (void)n_keys;
+    return (struct op_cost){
+        .read_bytes = floats(a->n_tokens, 1) + (a->freq_factors ? floats(a->n_rot / 2, 1) : 0),
+        .written_bytes = floats(a->n_tokens, a->n_rot),
+        .flops = 20.0 * (double)product(a->n_tokens, a->n_rot), // about 20 for a sine or a cosine
+    };
+}
+
+struct op_cost op_cost_rope(const struct rope_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t turned = floats(a->n_tokens, a->n_heads + a->n_kv_heads) * (uint64_t)a->n_rot;
+    return (struct op_cost){
+        .read_bytes = turned + floats(a->n_tokens, a->n_rot),
+        .written_bytes = turned,
+        .flops = 3.0 * (double)turned / sizeof(float),
+    };
+}
+
+struct op_cost op_cost_kv_store(const struct kv_store_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t elements = product(a->n_tokens, a->n_cols);
+    return (struct op_cost){
+        .read_bytes = 2 * elements * sizeof(float) + floats(a->n_tokens, 1),
+        .written_bytes = dtype_bytes(a->k_type, elements) + dtype_bytes(a->v_type, elements),
+    };
+}
+
+// The tokens are taken to be of one sequence, so its cache rows count once; for tokens of several
+// sequences add the costs of each.
+struct op_cost op_cost_attention(const struct attention_args *a, int64_t n_keys) {
+    uint64_t cached = product(n_keys, (int64_t)a->n_kv_heads * a->head_dim);
+    uint64_t outputs = floats(a->n_tokens, (int64_t)a->n_heads * a->head_dim);
+    return (struct op_cost){
+        .read_bytes = dtype_bytes(a->k_type, cached) + dtype_bytes(a->v_type, cached) + outputs +
+                      floats(a->n_tokens, 2),
+        .written_bytes = outputs,
+        .flops = 4.0 * (double)product(a->n_tokens, n_keys) * a->n_heads * a->head_dim,
+    };
+}
+
+struct op_cost op_cost_swiglu(const struct swiglu_args *a, int64_t n_keys) {
+    (void)n_keys;
+    return (struct op_cost){
+        .read_bytes = floats(a->count, 2),
+        .written_bytes = floats(a->count, 1),
+        .flops = 15.0 * (double)a->count, // an exponential, a division and two products
+    };
+}
+
+struct op_cost op_cost_gather_rows(const struct gather_rows_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t moved = floats(a->n_rows, a->n_cols);
+    return (struct op_cost){.read_bytes = moved + floats(a->n_rows, 1), .written_bytes = moved};
+}
+
+uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes) {
+    uint64_t groups = ((uint64_t)n_cols + 31) / 32;
+    uint64_t rows = (uint64_t)(n_tokens > n_lanes ? n_tokens : n_lanes);
+    return round_up(groups * 40, 64) * rows;
+}

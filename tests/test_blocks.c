@@ -1,0 +1,139 @@
+/* test_blocks.c: the block formats of kernels/cpu/dequantize.c against values worked out from the
+ * format's description, and half precision against an exact reading of its bits. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+// Byte i of the block is 37 i + 11, then the half at each scale offset is overwritten: 0.0625 at
+// the first, 0.03125 at the second (-1: there is none).
+struct vector {
+    enum weight_type type;
+    int scale_offsets[2];
+    double first[4], last, sum, sum_abs;
+};
+
+static const struct vector VECTORS[] = {
+    {WEIGHT_Q4_0, {0, -1}, {-0.1875, 0.125, 0.4375, -0.25}, 0, -1.3125, 7.6875},
+    {WEIGHT_Q4_1, {0, 2}, {0.96875, 0.28125, 0.59375, 0.90625}, 0.78125, 16.3125, 16.3125},
+    {WEIGHT_Q5_0, {0, -1}, {0.5625, -0.125, 0.1875, -0.5}, 0.0625, 0.9375, 15.4375},
+    {WEIGHT_Q5_1, {0, 2}, {1.21875, 1.53125, 1.84375, 1.15625}, 0.34375, 32.5625, 32.5625},
+    {WEIGHT_Q8_0, {0, -1}, {5.3125, 7.625, -6.0625, -3.75}, -3, -11, 135.75},
+    {WEIGHT_Q4_K, {0, 2}, {19.71875, -1.59375, 8.09375, 17.78125}, 3.03125, 3402.5, 3439.25},
+    {WEIGHT_Q5_K, {0, 2}, {50.71875, -1.59375, 39.09375, 17.78125}, 6.78125, 7263.5, 7284.9375},
+    {WEIGHT_Q6_K, {208, -1}, {-89.4375, 106, 36.4375, -33.125}, -3.75, 288.25, 16656.375},
+};
+
+static void put_half(uint8_t *block, int offset, uint16_t half) {
+    if (offset >= 0) memcpy(block + offset, &half, sizeof half);
+}
+
+// Every quantised weight type is in VECTORS: the remaining three are plain.
+_Static_assert(sizeof VECTORS / sizeof *VECTORS + 3 == WEIGHT_COUNT, "a weight type has no vector");
+
+static void blocks_match_vectors(void **state) {
+    (void)state;
+    for (size_t v = 0; v < sizeof VECTORS / sizeof *VECTORS; v++) {
+        const struct vector *want = &VECTORS[v];
+        const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(want->type));
+        uint8_t block[256];
+        float y[256];
+        for (uint32_t i = 0; i < info->block_bytes; i++) block[i] = (uint8_t)(37 * i + 11);
+        put_half(block, want->scale_offsets[0], 0x2c00);
+        put_half(block, want->scale_offsets[1], 0x2800);
+        dequantize_row(want->type, block, y, info->block_elements);
+        double sum = 0, sum_abs = 0;
+        for (uint32_t i = 0; i < info->block_elements; i++) sum += y[i], sum_abs += fabs(y[i]);
+        for (int i = 0; i < 4; i++) assert_true(y[i] == want->first[i]);
+        assert_true(y[info->block_elements - 1] == want->last);
+        assert_true(sum == want->sum);
+        assert_true(sum_abs == want->sum_abs);
+    }
+}
+
+static void rows_are_blocks_back_to_back(void **state) {
+    (void)state;
+    for (int type = 0; type < WEIGHT_COUNT; type++) {
+        const struct dtype_info *info = dtype_find((uint32_t)weight_dtype((enum weight_type)type));
+        uint8_t row[3 * 256];
+        float whole[3 * 256], one[256];
+        for (uint32_t i = 0; i < 3 * info->block_bytes; i++) row[i] = (uint8_t)(i * 29 % 113);
+        dequantize_row((enum weight_type)type, row, whole, 3 * info->block_elements);
+        for (uint32_t b = 0; b < 3; b++) {
+            dequantize_row((enum weight_type)type, row + b * info->block_bytes, one,
+                           info->block_elements);
+            assert_memory_equal(one, whole + b * info->block_elements,
+                                info->block_elements * sizeof *one);
+        }
+    }
+}
+
+static void plain_types(void **state) {
+    (void)state;
+    const float source[5] = {0, -0.0F, 1.5F, -3e38F, 1e-40F};
+    const uint16_t bf16[5] = {0x3f80, 0xc000, 0x0001, 0x7f80, 0x8000};
+    float y[5];
+    dequantize_row(WEIGHT_F32, source, y, 5);
+    assert_memory_equal(y, source, sizeof y);
+    dequantize_row(WEIGHT_BF16, bf16, y, 5);
+    assert_true(y[0] == 1.0F && y[1] == -2.0F && y[2] == 0x1p-133F && isinf(y[3]) && signbit(y[4]));
+}
+
+// The value of a half by its definition: (-1)^s 2^(e-15) 1.f, or 2^-14 0.f for e = 0.
+static double half_value(unsigned half) {
+    int exponent = (int)(half >> 10 & 31), fraction = (int)(half & 1023);
+    double magnitude = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return half & 0x8000 ? -magnitude : magnitude;
+}
+
+static void every_half_is_read_and_written_back(void **state) {
+    (void)state;
+    for (unsigned half = 0; half < 65536; half++) {
+        float value = half_to_float((uint16_t)half);
+        bool special = (half & 0x7c00) == 0x7c00;
+        if (special && half & 0x3ff) {
+            assert_true(isnan(value));
+            assert_true(isnan(half_to_float(float_to_half(value))));
+            continue;
+        }
+        if (special)
+            assert_true(isinf(value));
+        else
+            assert_true(value == half_value(half));
+        assert_true(!signbit(value) == !(half & 0x8000));
+        assert_int_equal(float_to_half(value), half);
+    }
+}
+
+// Between each half and the next one up: below the middle rounds down, above it up, the middle to
+// the even one. The step after the largest half leads to infinity.
+static void rounding_is_to_nearest_even(void **state) {
+    (void)state;
+    for (unsigned half = 0; half < 0x7c00; half++) {
+        double low = half_value(half), high = half == 0x7bff ? 65536 : half_value(half + 1);
+        float middle = (float)((low + high) / 2);
+        unsigned even = half & 1 ? half + 1 : half;
+        assert_int_equal(float_to_half(middle), even);
+        assert_int_equal(float_to_half(-middle), even | 0x8000);
+        assert_int_equal(float_to_half(nextafterf(middle, 0)), half);
+        assert_int_equal(float_to_half(nextafterf(middle, 1e9F)), half + 1);
+    }
+    assert_int_equal(float_to_half(3e38F), 0x7c00);
+    assert_int_equal(float_to_half(1e-45F), 0);
+    assert_int_equal(float_to_half(-INFINITY), 0xfc00);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_match_vectors),
+        cmocka_unit_test(rows_are_blocks_back_to_back),
+        cmocka_unit_test(plain_types),
+        cmocka_unit_test(every_half_is_read_and_written_back),
+        cmocka_unit_test(rounding_is_to_nearest_even),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
