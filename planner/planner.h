@@ -27,7 +27,7 @@ enum {
 };
 
 // Units of placement, in the order in which a forward pass meets them.
-enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_HEAD };
+enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_HEAD, UNIT_KINDS };
 const char *unit_kind_name(enum unit_kind kind); // "embed", "attention", "ffn", "head"
 
 struct unit {
@@ -92,11 +92,10 @@ enum step_kind {
 };
 struct step {
     enum step_kind kind;
-    int8_t device, peer;      // peer: of send and wait
-    int16_t unit;             // of compute; else -1
-    uint64_t bytes_per_token; // copied: of inputs (for each token), send and logits (for each row);
-                              // else 0
-    uint64_t bytes_fixed;     // copied once per micro-batch: page tables
+    int8_t device, peer;    // peer: of send and wait
+    int16_t unit;           // of compute; else -1
+    uint64_t bytes_per_row; // copied for each token (send) or each row of logits (logits); else 0
+    uint64_t bytes_fixed;   // copied once per micro-batch: inputs; else 0
 };
 
 enum batch_class { BATCH_ONE, BATCH_SMALL, BATCH_PREFILL, BATCH_CLASSES }; // 1 token, 2-32, more
@@ -110,12 +109,27 @@ enum plan_purpose {
     PLAN_PURPOSES
 }; // as enum purpose of device.h
 
-// Where the parts of a device's scratch buffer start. Every part is there on every device, sized by
-// footprint.c.
+// The batch as the ops read it, one block: built on the host in staging memory, copied whole to
+// other devices.
+struct tables_layout {
+    uint64_t tokens, positions, sequences, slots; // int32 [n_ubatch] each
+    uint64_t rows;                                // int32 [max_logits]
+    uint64_t pages;                               // int32 [n_sessions, pages per session]
+    uint64_t size_bytes;
+};
+
+// Where the parts of a device's scratch buffer start. Parts that no unit on the device needs are
+// empty. Attention, FFN and head never live at the same time, so their parts lie over each other.
 struct scratch_layout {
-    uint64_t tokens, positions, sequences, slots, rows, pages,
-        freq_table; // tables of the batch, rope table
-    uint64_t residual, normed, q, k, v, attention, gate, up, matmul, gathered, logits;
+    uint64_t tables;           // copy of the tables; on the host they are read in staging
+    uint64_t residual, normed; // F32 [n_ubatch, n_embd]
+    uint64_t freqs, angles;    // F32 [n_rot/2], [n_ubatch, n_rot/2, 2]
+    uint64_t q, attended;      // F32 [n_ubatch, n_heads * head_dim]
+    uint64_t k, v;             // F32 [n_ubatch, n_kv_heads * head_dim]
+    uint64_t gate, up;         // F32 [n_ubatch, n_ff]
+    uint64_t gathered;         // F32 [max_logits, n_embd]
+    uint64_t matmul;           // quantised activations
+    uint64_t logits;           // F32 [max_logits, n_vocab]; the host always has it
     uint64_t size_bytes;
 };
 
@@ -132,7 +146,9 @@ struct plan {
     uint64_t unit_weight_bytes[MAX_UNITS]; // buffer of the unit's weights on its device, 0 if
                                            // shared with another unit
     uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
+    uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
     struct plan_device devices[MAX_DEVICES];
+    struct tables_layout tables;
     int32_t n_steps[BATCH_CLASSES];
     struct step steps[BATCH_CLASSES][MAX_STEPS];
 };
@@ -150,8 +166,11 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
                                 bool embed_is_here);
 uint64_t footprint_unit_kv(const struct shape *shape, const struct workload *w,
                            const struct machine_device *device);
+// has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
-                       const struct machine_device *device, struct scratch_layout *out);
+                       const struct machine_device *device, const bool has[UNIT_KINDS],
+                       struct scratch_layout *out);
+void footprint_tables(const struct workload *w, struct tables_layout *out);
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
 
@@ -169,7 +188,7 @@ void plan_simulate(const struct plan *plan, int32_t n_tokens, int32_t n_logits,
 void plan_print(const struct plan *plan, const struct shape *shape, FILE *out);
 int32_t plan_layers_on_gpu(
     const struct plan *plan); // whole layers on the accelerator, the head as one more
-void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class class,
+void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out);
 
 #endif
