@@ -1,0 +1,191 @@
+# Makefile: builds, tests and runs tandem. `make` alone lists what it can do.
+#
+# Sources are found by folder, so a new file needs no line here. Everything that is made goes to
+# build/, one folder per variant (release, debug, asan, ubsan, tsan, fuzz); the release programs
+# build/tandem and build/tandem-sim lie on top. A changed flag or compiler rebuilds that variant.
+
+BUILD ?= release
+FUZZ_SECONDS ?= 60
+MODEL ?= models/SmolLM2-135M-Instruct.Q4_1.gguf
+PROMPT ?= The capital of France is
+N ?= 64
+export MODEL PROMPT
+
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += --no-print-directory -j$(shell nproc 2>/dev/null || echo 2)
+endif
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifneq ($(filter tsan fuzz,$(BUILD)),)
+override CC := $(if $(findstring clang,$(CC)),$(CC),clang)
+endif
+
+# ---- Flags ---------------------------------------------------------------------------------------
+
+STOP := -fno-sanitize-recover=all
+MODE_release := -O3 -g -DNDEBUG
+MODE_debug   := -Og -g
+MODE_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined $(STOP)
+MODE_ubsan   := -O1 -g -fsanitize=undefined $(STOP)
+MODE_tsan    := -O1 -g -fsanitize=thread
+MODE_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined $(STOP)
+ifndef MODE_$(BUILD)
+$(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan or fuzz)
+endif
+SANITIZED := $(findstring -fsanitize,$(MODE_$(BUILD)))
+
+PACKAGES := hwloc libpcre2-8 libutf8proc jansson $(if $(SANITIZED),,jemalloc)
+# Instrumented code confuses the flow analysis behind some warnings; plain builds check them all.
+# Cutting a message that is too long is what snprintf is there for (gcc would warn).
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror
+WARNINGS += $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
+WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
+FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -I.
+FLAGS += $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl -lpthread
+CMOCKA := -lcmocka
+
+# Kernels for one instruction set carry it in their file name; all other code runs on any machine
+# of the architecture.
+AVX2 := -mavx2 -mfma -mf16c
+AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+ifeq ($(shell uname -m),x86_64)
+FLAGS += -DHAVE_X86=1
+else
+OTHER_ISA := %_avx2.c %_avxvnni.c %_avx512.c
+endif
+
+# ---- Sources -------------------------------------------------------------------------------------
+
+HEAP := runtime/heap_$(if $(SANITIZED),none,jemalloc).c
+LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c planner/*.c runtime/*.c)
+LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c $(OTHER_ISA),$(LIBRARY)) $(wildcard $(HEAP))
+PROGRAMS := $(wildcard tests/test_*.c tests/check_*.c)
+FUZZERS := $(wildcard tests/fuzz_*.c)
+HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) tests/main_%.c,$(wildcard tests/*.c))
+TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
+HELPERS := $(filter-out $(TOOLS),$(HELPERS))
+BENCHES := $(wildcard bench/*.c)
+MAINS := $(wildcard runtime/main_tandem.c tests/main_tandem_sim.c)
+SCRIPTS := $(wildcard tests/cli_*.sh)
+
+D := build/$(BUILD)
+TOP := $(if $(filter release,$(BUILD)),build,$D)
+LIB := $D/libtandem.a
+TESTLIB := $D/libtest.a
+TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
+TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
+TEST_BINS := $(PROGRAMS:%.c=$D/%)
+TOOL_BINS := $(TOOLS:%.c=$D/%)
+BENCH_BINS := $(BENCHES:%.c=$D/%)
+FUZZ_BINS := $(FUZZERS:%.c=$D/%)
+ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
+
+# ---- What people ask for -------------------------------------------------------------------------
+
+.PHONY: help build model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps
+.PHONY: programs benches fuzzers fixtures libraries FORCE
+
+help: ## this list
+	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
+
+build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
+
+model: ## fetch the default model (98 MB) once and check it
+	@sh tests/fetch_model.sh "$$MODEL"
+
+run: ## fetch what is missing, build, and write: PROMPT="..." N=64 MODEL=file.gguf ARGS="..."
+	@sh tests/deps.sh
+	@$(MAKE) build model
+	@$(TOP)/tandem run -m "$$MODEL" -p "$$PROMPT" -n $(N) $(ARGS)
+
+test: ## everything: programs, scripts, then the unit tests again under address checks
+	@sh tests/deps.sh
+	@$(MAKE) build programs model fixtures
+	@$(MAKE) BUILD=asan programs
+	@TANDEM=$(CURDIR)/$(TANDEM) TANDEM_SIM=$(CURDIR)/$(TANDEM_SIM) sh tests/run.sh $(TEST_BINS) $(SCRIPTS) \
+	  $(patsubst %.c,build/asan/%,$(filter tests/test_%,$(PROGRAMS)))
+
+check-ops: libraries $D/tests/check_ops ## every op on every backend present against its definition
+	@$D/tests/check_ops $(ARGS)
+
+bench: benches ## the benchmarks: ARGS="..." goes to each
+	@for program in $(BENCH_BINS); do echo "$$program"; $$program $(ARGS) || exit 1; done
+
+asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
+	@sh tests/deps.sh extra
+	@$(MAKE) BUILD=$@ build programs model fixtures
+	@TSAN_OPTIONS=ignore_noninstrumented_modules=1 TANDEM=$(CURDIR)/build/$@/tandem \
+	  TANDEM_SIM=$(CURDIR)/build/$@/tandem-sim sh tests/run.sh \
+	  $(PROGRAMS:%.c=build/$@/%) $(shell grep -l TANDEM /dev/null $(SCRIPTS))
+
+fuzz: ## every parser for FUZZ_SECONDS=60 each (clang)
+	@sh tests/deps.sh extra
+	@$(MAKE) BUILD=fuzz fuzzers
+	@sh tests/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS:%.c=build/fuzz/%)
+
+tidy: ## the rules of the house: directions, lengths, words, formatting
+	@sh tests/deps.sh extra
+	@sh tests/tidy.sh
+
+format: ## clang-format on every C file
+	@git ls-files -co --exclude-standard -- '*.c' '*.h' | xargs clang-format -i
+
+clean: ## remove build/ (the model stays)
+	rm -rf build
+
+deps: ## install what is missing through apt-get
+	@sh tests/deps.sh
+
+# ---- How it is made ------------------------------------------------------------------------------
+
+programs: libraries $(TEST_BINS) $(TOOL_BINS)
+benches: libraries $(BENCH_BINS)
+fuzzers: libraries $(FUZZ_BINS)
+fixtures:
+	@if [ -f tests/fetch_fixtures.sh ]; then sh tests/fetch_fixtures.sh; fi
+libraries:
+	@pkg-config --exists $(PACKAGES) || { echo 'tandem: libraries are missing: make deps'; exit 1; }
+
+$D/obj/%_avx2.o: ISA := $(AVX2)
+$D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
+$D/obj/%_avx512.o: ISA := $(AVX512)
+
+$D/obj/%.o: %.c $D/flags | libraries
+	@mkdir -p $(@D)
+	@echo '  CC    $D/$<'
+	@$(CC) $(FLAGS) $(ISA) -MMD -MP -c -o $@ $<
+
+# An archive is made anew when its list of members changes, so that a deleted file leaves it.
+$(LIB): $(LIBRARY:%.c=$D/obj/%.o) $D/members
+$(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
+$(LIB) $(TESTLIB):
+	@rm -f $@
+	@ar rcs $@ $(filter %.o,$^)
+
+LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
+
+$(TOP)/tandem: $D/obj/runtime/main_tandem.o $(LIB)
+	$(LINK) $(LIBS)
+$(TOP)/tandem-sim: $D/obj/tests/main_tandem_sim.o $(TESTLIB) $(LIB)
+	$(LINK) $(LIBS)
+$D/bench/%: $D/obj/bench/%.o $(TESTLIB) $(LIB)
+	$(LINK) $(LIBS)
+$D/tests/fuzz_%: $D/obj/tests/fuzz_%.o $(TESTLIB) $(LIB)
+	$(LINK) -fsanitize=fuzzer $(LIBS)
+# The line "// link: wrap-alloc" in a test sends every allocation through tests/alloc_fail.c.
+$D/tests/%: $D/obj/tests/%.o $(TESTLIB) $(LIB)
+	$(LINK) $(if $(shell grep -s '^// link: wrap-alloc' tests/$*.c),-Wl$(comma)--wrap=mem_alloc \
+	  -Wl$(comma)--wrap=mem_resize) $(CMOCKA) $(LIBS)
+comma := ,
+
+# Both files change only when their text does.
+$D/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC) $(FLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS)' > $@
+$D/members: FORCE
+	@mkdir -p $(@D); echo '$(LIBRARY) $(HELPERS)' | cmp -s - $@ || echo '$(LIBRARY) $(HELPERS)' > $@
+
+.SECONDARY:
+-include $(ALL:%.c=$D/obj/%.d)

@@ -1,0 +1,58 @@
+#!/bin/sh
+# cli_run.sh: shows that the test runner counts right, and that nothing bad passes for good: failed
+# tests, crashes, hangs, tests that were announced and never ran, and programs that ran none.
+set -u
+runner=$(pwd)/tests/run.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# runs NAME EXPECTED_LAST_LINE EXPECTED_CODE: the script of standard input under the runner.
+runs() {
+    cat >"$1.sh"
+    TEST_TIMEOUT=1 sh "$runner" "$1.sh" >"$1.out" 2>&1
+    code=$?
+    if [ "$(tail -n 1 "$1.out")" = "$2" ] && [ "$code" -eq "$3" ]; then
+        echo "ok runner_$1"
+    else
+        echo "not ok runner_$1"
+        cat "$1.out"
+    fi
+}
+
+runs counts_passes '2 passed, 0 failed' 0 <<'X'
+echo '1..2'; echo 'ok 1 - a'; echo 'noise: not ok'; echo 'ok b'
+X
+runs counts_failures '1 passed, 2 failed' 1 <<'X'
+echo 'ok a'; echo 'not ok 2 - b'; echo 'not ok c'; exit 2
+X
+runs counts_skipped_tests_as_neither '1 passed, 0 failed' 0 <<'X'
+echo '1..2'; echo 'ok 1 - a'; echo 'not ok 2 # SKIP b'
+X
+runs fails_an_exit_code '1 passed, 1 failed' 1 <<'X'
+echo 'ok a'; exit 3
+X
+runs fails_a_crash '1 passed, 1 failed' 1 <<'X'
+echo 'ok a'; kill -SEGV $$
+X
+runs fails_a_crash_after_a_failure '0 passed, 2 failed' 1 <<'X'
+echo 'not ok a'; kill -SEGV $$
+X
+runs fails_a_hang '1 passed, 1 failed' 1 <<'X'
+echo 'ok a'; sleep 20
+X
+runs fails_a_missing_test '1 passed, 1 failed' 1 <<'X'
+echo '1..3'; echo 'ok 1 - a'
+X
+runs fails_no_test '0 passed, 1 failed' 1 <<'X'
+true
+X
+
+sh "$runner" >none.out 2>&1
+if [ $? -eq 1 ] && [ "$(tail -n 1 none.out)" = '0 passed, 0 failed' ]; then
+    echo 'ok runner_fails_an_empty_list'
+else
+    echo 'not ok runner_fails_an_empty_list'
+fi
+grep -q '| not ok 2 - b' counts_failures.out && echo 'ok runner_shows_the_output_of_failures' ||
+    echo 'not ok runner_shows_the_output_of_failures'
