@@ -1,0 +1,195 @@
+#!/bin/sh
+# cli_tidy.sh: shows that tests/tidy.sh can fail. A copy of base/ is in order; then one violation of
+# each kind is planted in it, and each must be reported at its own file. Last, the tree itself.
+set -u
+tidy=$(pwd)/tests/tidy.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+copy=$work/tree expected=$work/expected findings=$work/findings
+mkdir "$copy"
+: >"$expected"
+
+check() { # name, exit code of the test before it
+    if [ "$2" -eq 0 ]; then echo "ok $1"; else echo "not ok $1"; fi
+}
+
+cp -r base .clang-format "$copy"
+git -C "$copy" init -q
+sh "$tidy" "$copy" >"$findings" 2>&1
+check tidy_accepts_a_clean_tree $?
+
+# plant PATH: the text of standard input under a proper header comment.
+plant() {
+    mkdir -p "$copy/$(dirname "$1")"
+    { echo "/* $(basename "$1"): planted. */"; cat; } >"$copy/$1"
+}
+# violate RULE PATH [TEXT]: plants standard input; RULE must be reported there, holding TEXT.
+violate() {
+    plant "$2"
+    echo "$1|$2|${3:-}" >>"$expected"
+}
+
+violate include base/a.c 'may not include' <<'X'
+#include "kernels/ops.h"
+X
+violate include base/b.c 'libc alone' <<'X'
+#include <hwloc.h>
+X
+violate include kernels/a.c <<'X'
+#include "planner/planner.h"
+X
+violate include kernels/cpu/a.c <<'X'
+#include "kernels/cuda/cuda.h"
+X
+violate include planner/a.c <<'X'
+#include "kernels/device.h"
+X
+violate include runtime/a.c <<'X'
+#include "planner/solver.h"
+X
+violate include runtime/b.c 'from the root' <<'X'
+#include "b.h"
+X
+violate include runtime/c.c immintrin <<'X'
+#include <immintrin.h>
+X
+violate dead runtime/d.c <<'X'
+#if 0
+int d(void);
+#endif
+X
+violate dead runtime/e.c <<'X'
+// call_me(1);
+X
+violate backend runtime/f.c 'belongs in' <<'X'
+#if HAVE_CUDA
+#endif
+X
+violate backend runtime/g.c named <<'X'
+int g(void) { return sizeof "metal"; }
+X
+violate system runtime/h.c <<'X'
+#ifdef __linux__
+#endif
+X
+violate isa runtime/i.c <<'X'
+#ifdef __AVX2__
+#endif
+X
+violate columns runtime/j.c '101 columns' <<X
+// $(printf '%098d' 0)
+X
+violate tab runtime/k.c <<X
+int k(void) {$(printf '\t')return 0; }
+X
+violate word runtime/l.c <<'X'
+// TODO: someday.
+X
+violate word runtime/m.c <<'X'
+// Good enough for now.
+X
+violate word runtime/n.c <<'X'
+// FIXME
+X
+violate malloc runtime/o.c <<'X'
+void *o(void) { return malloc(1); }
+X
+violate exit runtime/p.c <<'X'
+void p(void) { exit(1); }
+X
+violate getenv runtime/q.c <<'X'
+char *q(void) { return getenv("HOME"); }
+X
+violate variable runtime/r.c <<'X'
+static int counter;
+X
+violate variable runtime/s.c <<'X'
+static const char *name = "x";
+X
+violate variable runtime/t.c <<'X'
+int shared = 1;
+X
+violate variable runtime/u.c <<'X'
+int u(void) {
+    static int calls;
+    return ++calls;
+}
+X
+violate variable runtime/v.c <<'X'
+static struct {
+    int calls;
+} state;
+X
+violate parameters runtime/w.c '7 parameters' <<'X'
+int w(int a, int b, int c, int d, int e, int f, void (*g)(int, int)) { return a + b + c + d + e + f; }
+X
+violate guard runtime/x.h <<'X'
+int x(void);
+X
+violate alone runtime/y.h <<'X'
+#ifndef TANDEM_RUNTIME_Y_H
+#define TANDEM_RUNTIME_Y_H
+struct unknown y(void);
+uint64_t z(void);
+#endif
+X
+violate space runtime/z.c <<X
+int z(void); $(printf ' ')
+X
+{ echo 'int long_one(void) {'; seq 69 | sed 's/.*/    work();/'; echo '}'; } |
+    violate function runtime/aa.c 'long_one: 71 lines'
+seq 1000 | sed 's/.*/int a(void);/' | violate length runtime/bb.c '1001 lines'
+mkdir -p "$copy/models"
+head -c 1048577 /dev/zero >"$copy/big.bin"
+echo 'size|big.bin|1048577 bytes' >>"$expected"
+echo 'int c;' >"$copy/runtime/cc.c"
+echo 'header|runtime/cc.c|' >>"$expected"
+if clang-format --version 2>/dev/null | grep -q ' version 14\.'; then
+    violate format runtime/dd.c <<'X'
+int   dd(void);
+X
+fi
+# What looks alike and is allowed: no finding may name this file.
+plant runtime/fine.c <<'X'
+#include "base/err.h"
+
+// TODO #12: a number is enough. Nothing is freed here; free() in a comment is no call.
+static const int TABLE[] = {1, 2};
+static const char *const NAMES[] = {"exit(1)", "/* \" */"};
+static const struct { int a; } PAIRS[] = {{1}, {2}};
+static const struct {
+    int a;
+    const char *b;
+} TRIPLES[] = {{1, "a"}};
+enum { LIMIT = 3 };
+struct view {
+    int (*read)(int, int);
+};
+
+static int at_limit(int a, int b, int c, int d, int e, int (*f)(int, int)) {
+    static const int STEP = 2;
+    char brace = '{';
+    int sum = a + b + c + d + e + f(1, 2);
+    return sum + STEP + brace + TABLE[0] + PAIRS[0].a + TRIPLES[0].a + LIMIT;
+}
+
+int fine(struct view v) { return at_limit(1, 2, 3, 4, !NAMES[0], v.read); }
+X
+{ echo 'int seventy(void) {'; seq 68 | sed 's/.*/    work();/'; echo '}'; } | plant runtime/limit.c
+
+sh "$tidy" "$copy" >"$findings" 2>&1
+code=$?
+[ "$code" -eq 1 ]
+check tidy_fails_on_findings $?
+number=0
+while IFS='|' read -r rule path text; do
+    number=$((number + 1))
+    grep "^$path:[0-9]*: $rule: " "$findings" | grep -qF -e "$text"
+    check "tidy_finds_${rule}_$number" $?
+done <"$expected"
+! grep -E '^(runtime/(fine|limit)\.c|base/(err|mem))' "$findings"
+check tidy_is_silent_on_what_is_allowed $?
+
+tree=$(sh "$tidy" . 2>&1)
+check the_tree_is_tidy $?
+case $tree in *findings*) echo "$tree" ;; esac

@@ -1,0 +1,88 @@
+#!/bin/sh
+# tidy.sh: checks the rules of the house that no compiler checks. Tested by tests/cli_tidy.sh.
+#
+#   sh tests/tidy.sh [ROOT]
+#
+# Prints "path:line: rule: what is wrong" per finding; exit code 1 if there is any. The C rules are
+# in tests/tidy.awk; here are the tables they read, and the rules about whole files.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+cd "${1:-.}" || exit 1
+
+# Exceptions, one "path rule" or "path rule name" per line. This list may only shrink.
+exceptions='
+'
+
+# Who may include what of ours: the first path prefix that fits decides, the rest of the line is a
+# regular expression of allowed paths.
+directions='
+base/            ^base/
+kernels/cpu/     ^(base/|kernels/[^/]*$|kernels/cpu/)
+kernels/cuda/    ^(base/|kernels/[^/]*$|kernels/cuda/)
+kernels/metal/   ^(base/|kernels/[^/]*$|kernels/metal/)
+kernels/device.c ^(base/|kernels/)
+kernels/         ^(base/|kernels/[^/]*$)
+planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z_]*[.]def$)
+runtime/main_    .
+runtime/cli      .
+runtime/server   .
+runtime/         ^(base/|runtime/|kernels/(ops|device|dtypes)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
+bench/           .
+tests/           .
+'
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+found=$work/found
+: >"$found"
+
+# Every file that is in git or could be added to it; without git, every file outside build/.
+{ git ls-files -co --exclude-standard 2>/dev/null ||
+    find . -type f ! -path './.git/*' ! -path './build/*' ! -path './models/*' | sed 's,^\./,,'; } |
+    sort -u | while read -r path; do [ -f "$path" ] && echo "$path"; done >"$work/all"
+grep -E '\.[ch]$' "$work/all" >"$work/c"
+grep -E '\.h$' "$work/all" >"$work/headers"
+if ! [ -s "$work/c" ]; then echo 'tidy: no C file here' >&2; exit 1; fi
+
+# ---- The rules about lines, functions and names --------------------------------------------------
+printf '%s\n' "$directions" >"$work/directions"
+xargs env LC_ALL=C awk -v directions="$work/directions" -f "$here/tidy.awk" <"$work/c" >>"$found"
+
+# ---- Files ---------------------------------------------------------------------------------------
+while read -r path; do
+    size=$(wc -c <"$path")
+    [ "$size" -le 1048576 ] || echo "$path:1: size: $size bytes, at most 1 MiB belongs in git"
+done <"$work/all" >>"$found"
+
+grep -E '(\.([ch]|def|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
+    xargs grep -nE '[[:space:]]+$' /dev/null |
+    sed 's/^\([^:]*:[0-9]*\):.*/\1: space: white space at the end of the line/' >>"$found"
+[ ! -f Makefile ] || [ "$(wc -l <Makefile)" -lt 200 ] || echo 'Makefile:200: length: 200 lines' >>"$found"
+
+# ---- Headers: each compiles alone ----------------------------------------------------------------
+isa=''
+[ "$(uname -m)" = x86_64 ] && isa='-DHAVE_X86=1 -mavx2 -mfma -mf16c'
+xargs -P 2 -n 1 sh -c "
+    gcc -fsyntax-only -w -x c -std=gnu11 -D_GNU_SOURCE -fopenmp $isa -I. \"\$0\" 2>&1 |
+        sed -n \"s,^,\$0:1: alone: ,; 1p\"" <"$work/headers" >>"$found"
+
+# ---- Formatting: clang-format 14 decides ---------------------------------------------------------
+case $(clang-format --version 2>/dev/null) in
+*' version 14.'*)
+    xargs -P 2 -n 1 sh -c '
+        clang-format "$0" | cmp -s - "$0" || echo "$0:1: format: run make format"' \
+        <"$work/c" >>"$found" ;;
+*) echo 'tidy: clang-format 14 is not installed, formatting is not checked (make deps)' >&2 ;;
+esac
+
+# ---- What is left without the exceptions ---------------------------------------------------------
+printf '%s\n' "$exceptions" | awk '
+    NR == FNR { if (NF) except[$1 " " $2 ":" (NF > 2 ? " " $3 ":" : "")] = 1; next }
+    {
+        path = $1; sub(/:.*/, "", path)
+        if (!((path " " $2) in except) && !((path " " $2 " " $3) in except)) print
+    }' - "$found" | sort -t : -k 1,1 -k 2,2n >"$work/left"
+cat "$work/left"
+count=$(wc -l <"$work/left")
+[ "$count" -eq 0 ] || { echo "tidy: $count findings" >&2; exit 1; }
+echo "tidy: $(wc -l <"$work/c") C files are in order"
