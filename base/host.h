@@ -1,0 +1,41 @@
+/* host.h: what this process may use of the machine: memory, processor time, and the processor's
+ * name.
+ *
+ * Reads /proc and the control groups (versions 1 and 2, every level up the path); owns nothing and
+ * allocates nothing. Must not trust one source alone: in a container MemAvailable is the machine's.
+ * Any thread. Tested by tests/test_host.c with invented trees.
+ */
+#ifndef TANDEM_BASE_HOST_H
+#define TANDEM_BASE_HOST_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct host_roots {
+    const char *proc;   // "/proc"
+    const char *cgroup; // "/sys/fs/cgroup"
+};
+#define HOST_ROOTS ((struct host_roots){"/proc", "/sys/fs/cgroup"})
+
+struct host_memory {
+    uint64_t total_bytes; // MemTotal, or the tightest limit set on this process if that is less
+    uint64_t free_bytes;  // what may still be used: MemAvailable, or what a limit leaves if less
+    char limited_by[160]; // what free_bytes comes from: "MemAvailable", a file of a control group,
+                          // "RLIMIT_AS"
+};
+
+// File pages of a control group count as free, as they do in MemAvailable: they can be dropped.
+// ERR_FILE if meminfo cannot be read; limits that cannot be read are no limits.
+enum status host_memory_read(struct host_memory *out, const struct host_roots *roots,
+                             struct err *e);
+
+// The processor time that the control groups allow, in whole processors, at least 1; 0 without a
+// limit.
+int32_t host_cpu_quota(const struct host_roots *roots);
+
+// The processor's name into out[size_bytes], "CPU" if the system does not tell. Returns out.
+char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes);
+
+#endif
