@@ -10,6 +10,7 @@
 #define TANDEM_KERNELS_CPU_CPU_H
 
 #include "kernels/device.h"
+#include "kernels/op_command.h"
 #include "kernels/ops.h"
 
 struct team; // team.c
@@ -55,6 +56,14 @@ void cpu_table_avx512(struct cpu_table *table);
 void cpu_table_init(struct cpu_table *table, enum cpu_isa isa);
 // True if this CPU (and this build) can run that level.
 bool cpu_has_isa(enum cpu_isa isa);
+// cpu_table_init for a level that a user asked for: ERR_UNSUPPORTED, naming what the CPU has, if it
+// cannot run it.
+enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e);
+// The strongest level that cpu_has_isa.
+enum cpu_isa cpu_best_isa(void);
+// Calls the kernel that a command names: one lane's share of it.
+void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
+                const struct op_command *command);
 
 // One row of n elements of a weight type as floats (the definition of each block format). n: a
 // multiple of its block.
@@ -63,12 +72,19 @@ void dequantize_row(enum weight_type type, const void *row, float *out, int64_t 
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
-// Teams: OpenMP threads, bound to cores. See team.c.
+// Teams: OpenMP threads, each bound to a core while it works if bind is true and no more than the
+// processors that the process may use. n_threads 0: one for each core that it may use, fewer under
+// a processor quota. A team serves one thread at a time.
 typedef void (*team_fn)(const struct lane *lane, void *context);
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e);
-void team_run(struct team *team, team_fn fn,
-              void *context); // the caller is lane 0; returns when all are done
-int32_t team_size(const struct team *team);
-void team_close(struct team *team);
+// The caller is lane 0; returns when all are done. Outside of it the caller is bound to nothing.
+void team_run(struct team *team, team_fn fn, void *context);
+// The next runs have that many lanes, 1 to n_threads; the other threads sleep on. A team with lanes
+// left out costs less than a second team, which would make OpenMP end and create threads.
+void team_use(struct team *team, int32_t n_lanes);
+int32_t team_size(const struct team *team); // lanes of the next run
+// What n_threads 0 means here.
+enum status team_default_size(int32_t *out, struct err *e);
+void team_close(struct team *team); // NULL is allowed
 
 #endif

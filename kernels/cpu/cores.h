@@ -1,0 +1,31 @@
+/* cores.h: the processors that this process may use, in the order in which threads should take
+ * them.
+ *
+ * A struct core_list owns its array. Reads the machine through hwloc and must not bind anything;
+ * team.c does. Any thread. Tested by tests/test_device.c with invented machines.
+ */
+#ifndef TANDEM_KERNELS_CPU_CORES_H
+#define TANDEM_KERNELS_CPU_CORES_H
+
+#include "base/err.h"
+
+#include <hwloc.h>
+#include <stdint.h>
+
+struct core_list {
+    // Numbers of the operating system: one of every performance core, one of every slower core,
+    // then the second ones of each in the same order, and so on.
+    int32_t *cpus;   // [n_cpus], owned
+    int32_t n_cpus;  // at least 1
+    int32_t n_cores; // the first n_cores of cpus lie on different cores
+};
+
+// The machine this runs on, less what the calling thread's affinity and cpuset leave out.
+enum status core_list_open(struct core_list *out, struct err *e);
+// The same for a loaded topology and the processors that may be used.
+enum status core_list_of(struct core_list *out, hwloc_topology_t topology,
+                         hwloc_const_cpuset_t allowed, struct err *e);
+// Accepts a zeroed list; leaves it zeroed.
+void core_list_close(struct core_list *list);
+
+#endif

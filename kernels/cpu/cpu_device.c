@@ -1,0 +1,344 @@
+/* cpu_device.c: the CPU as a device: commands are written into a list and a flush runs the list in
+ * the calling thread and its team.
+ *
+ * The device owns its team, its kernel table and its streams' lists; buffers are pages of the
+ * process. One flush is one team run: every lane walks the whole list and meets the others after
+ * each command, so that an op costs one barrier and no wake-up. Nothing is allocated after
+ * stream_new. One thread at a time. Tested by tests/test_device.c.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include "base/host.h"
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    COMMANDS = 4096,    // in a list; one more flushes it
+    COPY_GRAIN = 4096,  // bytes: lanes copy whole pages
+    PREFILL_TOKENS = 2, // from so many tokens on the prefill team works
+    ALIGN_BYTES = 64,
+};
+
+enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_RECORD, COMMAND_WAIT };
+
+struct command {
+    enum command_kind kind;
+    union {
+        struct op_command op;
+        struct {
+            void *target;
+            const void *source;
+            uint64_t size_bytes;
+        } copy;
+        struct event event; // of RECORD and WAIT
+    };
+};
+
+struct cpu_stream {
+    struct stream base;
+    struct cpu_stream *next; // of the device's streams
+    int32_t n_commands;
+    struct command *commands; // [COMMANDS], owned
+};
+
+// Done is what another device's thread reads; failure is written before and read after it.
+struct cpu_event {
+    atomic_bool done;
+    struct err failure; // of the stream that recorded it
+};
+
+struct cpu_device {
+    struct device base;
+    struct cpu_table table;
+    struct team *team;
+    int32_t n_decode, n_prefill; // lanes
+    struct cpu_stream *streams;
+};
+
+static enum status cpu_buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                                  void **base, struct err *e) {
+    uint64_t used = device_used_bytes(d), room = d->info.capacity_bytes;
+    room = room > used ? room - used : 0;
+    // Pages are only taken when they are touched, so what can never be there is refused here.
+    *base = size_bytes <= room ? mem_map_pages(size_bytes) : NULL;
+    if (*base) return OK;
+    err_set(e, ERR_MEMORY, "%s: no memory for %s", d->info.name, purpose_name(purpose));
+    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
+    err_actual(e, "%llu bytes left of %llu", (unsigned long long)room,
+               (unsigned long long)d->info.capacity_bytes);
+    return err_fix(e, "use a shorter context (-c), a smaller batch (-ub) or a smaller model");
+}
+
+static void cpu_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
+    (void)d;
+    mem_unmap_pages(base, size_bytes);
+}
+
+static enum status cpu_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
+                                  struct err *e) {
+    struct cpu_device *cpu = (struct cpu_device *)d;
+    struct cpu_stream *s = mem_alloc(1, sizeof *s);
+    if (!s) return err_memory(e, sizeof *s, "a stream of the CPU");
+    s->commands = mem_alloc(COMMANDS, sizeof *s->commands);
+    if (!s->commands) {
+        mem_free(s);
+        return err_memory(e, COMMANDS * sizeof *s->commands, "a stream of the CPU");
+    }
+    s->base = (struct stream){.device = d, .kind = kind};
+    s->next = cpu->streams;
+    cpu->streams = s;
+    *out = &s->base;
+    return OK;
+}
+
+static enum status cpu_event_new(struct device *d, struct event *out, struct err *e) {
+    struct cpu_event *event = mem_alloc(1, sizeof *event);
+    if (!event) return err_memory(e, sizeof *event, "an event of the CPU");
+    atomic_init(&event->done, true); // an event that nobody recorded has nothing to wait for
+    *out = (struct event){d, event};
+    return OK;
+}
+
+static void cpu_event_free(struct event *event) { mem_free(event->handle); }
+
+void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
+                const struct op_command *command) {
+    switch (command->op) {
+#define OP(name)                                \
+    case OP_##name:                             \
+        table->name(lane, &command->args.name); \
+        break;
+#define OP_W(name)                                               \
+    case OP_##name:                                              \
+        table->name[command->weight](lane, &command->args.name); \
+        break;
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    case OP_COUNT: break;
+    }
+}
+
+static void run_copy(const struct lane *lane, const struct command *c) {
+    int64_t first, last;
+    lane_share(lane, (int64_t)c->copy.size_bytes, COPY_GRAIN, &first, &last);
+    if (first == last) return;
+    memmove((char *)c->copy.target + first, (const char *)c->copy.source + first,
+            (size_t)(last - first));
+}
+
+static void finish_event(const struct cpu_stream *s, const struct event *event) {
+    struct cpu_event *own = event->handle;
+    own->failure = s->base.failure;
+    atomic_store_explicit(&own->done, true, memory_order_release);
+}
+
+// What one lane alone does: it speaks with other devices.
+static void run_alone(struct cpu_stream *s, struct command *c) {
+    if (c->kind == COMMAND_RECORD) {
+        finish_event(s, &c->event);
+    } else if (s->base.failure.status == OK) {
+        struct err failure;
+        struct device *other = c->event.device;
+        if (other->class->event_wait(&c->event, &failure) != OK) s->base.failure = failure;
+    }
+}
+
+// One lane's walk through the list. After a failed wait only events are still served, so that
+// nobody waits for them in vain. The failure is looked at only where a barrier lies between this
+// and the last wait.
+static void run_list(const struct lane *lane, void *context) {
+    struct cpu_stream *s = context;
+    const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
+    for (int32_t i = 0; i < s->n_commands; i++) {
+        struct command *c = &s->commands[i];
+        if (c->kind == COMMAND_RECORD || c->kind == COMMAND_WAIT) {
+            if (lane->index == 0) run_alone(s, c);
+        } else if (s->base.failure.status == OK) {
+            if (c->kind == COMMAND_OP) cpu_run_op(&cpu->table, lane, &c->op);
+            if (c->kind == COMMAND_COPY) run_copy(lane, c);
+        }
+        // Nobody reads what a record writes, and the end of the run is a meeting too.
+        if (c->kind != COMMAND_RECORD && i + 1 < s->n_commands) lane_barrier(lane);
+    }
+}
+
+static void cpu_flush(struct stream *stream) {
+    struct cpu_stream *s = (struct cpu_stream *)stream;
+    if (s->n_commands == 0) return;
+    team_run(((struct cpu_device *)stream->device)->team, run_list, s);
+    s->n_commands = 0;
+}
+
+static struct command *next_command(struct stream *stream, enum command_kind kind) {
+    struct cpu_stream *s = (struct cpu_stream *)stream;
+    if (s->n_commands == COMMANDS) cpu_flush(stream);
+    struct command *c = &s->commands[s->n_commands++];
+    c->kind = kind;
+    return c;
+}
+
+static void cpu_encode(struct stream *s, enum op_id op, enum weight_type weight, const void *args,
+                       uint32_t args_bytes) {
+    struct command *c = next_command(s, COMMAND_OP);
+    c->op.op = op;
+    c->op.weight = weight;
+    memcpy(&c->op.args, args, args_bytes);
+}
+
+#define OP_ENCODE cpu_encode
+#define OP_TABLE  cpu_ops
+#include "kernels/op_table.inc"
+
+static void cpu_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
+                     enum copy_direction way) {
+    (void)way; // all is host memory
+    ASSERT(size_bytes <= INT64_MAX);
+    struct command *c = next_command(s, COMMAND_COPY);
+    c->copy.target = target;
+    c->copy.source = source;
+    c->copy.size_bytes = size_bytes;
+}
+
+static void cpu_record(struct stream *s, struct event *event) {
+    struct cpu_event *own = event->handle;
+    struct command *c = next_command(s, COMMAND_RECORD);
+    atomic_store_explicit(&own->done, false, memory_order_relaxed);
+    c->event = *event;
+}
+
+static void cpu_wait_event(struct stream *s, struct event *event) {
+    next_command(s, COMMAND_WAIT)->event = *event;
+}
+
+static enum status cpu_event_wait(struct event *event, struct err *e) {
+    const struct cpu_event *own = event->handle;
+    ASSERT(atomic_load_explicit(&own->done, memory_order_acquire)); // else nobody has flushed
+    if (own->failure.status == OK) return OK;
+    *e = own->failure;
+    return e->status;
+}
+
+static enum status cpu_wait(struct stream *s, struct err *e) {
+    ASSERT(((struct cpu_stream *)s)->n_commands == 0);
+    if (s->failure.status == OK) return OK;
+    *e = s->failure;
+    return e->status;
+}
+
+static void cpu_stream_free(struct stream *stream) {
+    struct cpu_stream *s = (struct cpu_stream *)stream;
+    struct cpu_device *cpu = (struct cpu_device *)stream->device;
+    cpu_flush(stream);
+    struct cpu_stream **link = &cpu->streams;
+    while (*link != s) link = &(*link)->next;
+    *link = s->next;
+    mem_free(s->commands);
+    mem_free(s);
+}
+
+static void cpu_batch_hint(struct device *d, int32_t n_tokens) {
+    struct cpu_device *cpu = (struct cpu_device *)d;
+    int32_t n_lanes = n_tokens >= PREFILL_TOKENS ? cpu->n_prefill : cpu->n_decode;
+    if (n_lanes == team_size(cpu->team)) return;
+    for (struct cpu_stream *s = cpu->streams; s; s = s->next) cpu_flush(&s->base);
+    team_use(cpu->team, n_lanes);
+}
+
+static void cpu_close(struct device *d) {
+    struct cpu_device *cpu = (struct cpu_device *)d;
+    ASSERT(!cpu->streams);
+    team_close(cpu->team);
+    mem_free(cpu);
+}
+
+static const struct device_class CPU_CLASS = {
+    .buffer_new = cpu_buffer_new,
+    .buffer_free = cpu_buffer_free,
+    .stream_new = cpu_stream_new,
+    .stream_free = cpu_stream_free,
+    .event_new = cpu_event_new,
+    .event_free = cpu_event_free,
+    .copy = cpu_copy,
+    .record = cpu_record,
+    .wait_event = cpu_wait_event,
+    .event_wait = cpu_event_wait,
+    .flush = cpu_flush,
+    .wait = cpu_wait,
+    .batch_hint = cpu_batch_hint,
+    .close = cpu_close,
+};
+
+enum cpu_isa cpu_best_isa(void) {
+    for (enum cpu_isa isa = ISA_AUTO; isa-- > ISA_REF;)
+        if (cpu_has_isa(isa)) return isa;
+    return ISA_REF;
+}
+
+enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e) {
+    ASSERT(isa < ISA_COUNT);
+    if (!cpu_has_isa(isa)) {
+        err_set(e, ERR_UNSUPPORTED, "this CPU cannot run the instructions that were asked for");
+        err_expected(e, "at most %s", cpu_isa_name(cpu_best_isa()));
+        err_actual(e, "%s", cpu_isa_name(isa));
+        return err_fix(e, "use --isa %s or leave it out", cpu_isa_name(cpu_best_isa()));
+    }
+    cpu_table_init(table, isa);
+    return OK;
+}
+
+static enum status open_team(struct cpu_device *cpu, const struct cpu_options *options,
+                             struct err *e) {
+    cpu->n_decode = options->n_threads;
+    if (cpu->n_decode == 0 && team_default_size(&cpu->n_decode, e) != OK) return e->status;
+    cpu->n_prefill = options->n_threads_batch ? options->n_threads_batch : cpu->n_decode;
+    int32_t n_lanes = cpu->n_decode > cpu->n_prefill ? cpu->n_decode : cpu->n_prefill;
+    if (team_open(&cpu->team, n_lanes, !options->no_bind, e) != OK) return e->status;
+    team_use(cpu->team, cpu->n_decode);
+    return OK;
+}
+
+static enum status describe(struct cpu_device *cpu, enum cpu_isa isa, struct err *e) {
+    struct host_memory memory;
+    if (host_memory_read(&memory, &HOST_ROOTS, e) != OK) return e->status;
+    int32_t n_lanes = cpu->n_decode > cpu->n_prefill ? cpu->n_decode : cpu->n_prefill;
+    struct device_info *info = &cpu->base.info;
+    *info = (struct device_info){
+        .kind = "cpu",
+        .capacity_bytes = memory.total_bytes,
+        .free_bytes = memory.free_bytes,
+        .align_bytes = ALIGN_BYTES,
+        .n_lanes = n_lanes,
+        .is_host = true,
+    };
+    char name[64];
+    host_cpu_name(&HOST_ROOTS, name, sizeof name);
+    snprintf(info->name, sizeof info->name, "%s, %d thread%s, %s", name, n_lanes,
+             n_lanes == 1 ? "" : "s", cpu_isa_name(isa));
+    return OK;
+}
+
+enum status device_open_cpu(struct device **out, const struct cpu_options *options,
+                            const struct log *log, struct err *e) {
+    ASSERT(options->n_threads >= 0);
+    ASSERT(options->n_threads_batch >= 0);
+    *out = NULL;
+    struct cpu_device *cpu = mem_alloc(1, sizeof *cpu);
+    if (!cpu) return err_memory(e, sizeof *cpu, "the CPU's device");
+    cpu->base.class = &CPU_CLASS;
+    cpu->base.ops = &cpu_ops;
+    enum cpu_isa isa = options->isa == ISA_AUTO ? cpu_best_isa() : options->isa;
+    if (cpu_table_open(&cpu->table, options->isa, e) != OK) goto fail;
+    if (open_team(cpu, options, e) != OK) goto fail;
+    if (describe(cpu, isa, e) != OK) goto fail;
+    log_line(log, LOG_DEBUG, "%s: %d lanes for one token, %d for more", cpu->base.info.name,
+             cpu->n_decode, cpu->n_prefill);
+    *out = &cpu->base;
+    return OK;
+fail:
+    cpu_close(&cpu->base);
+    return e->status;
+}

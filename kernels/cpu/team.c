@@ -1,0 +1,182 @@
+/* team.c: threads that walk through the same work together; declared in cpu.h.
+ *
+ * The threads are OpenMP's, so that they share its pool with any other user in the process; the
+ * barrier is our own, because lanes meet after every op and an OpenMP barrier cannot be called from
+ * a function that is not inlined into the region. One OpenMP region of always the same size: a
+ * change of size makes libgomp end and create threads, so lanes that are not in use only pass
+ * through. Tested by tests/test_device.c.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include "base/affinity.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/mem.h"
+#include "kernels/cpu/cores.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+enum {
+    LINE = 64,          // bytes of a cache line
+    SPIN_NS = 50000,    // how long a lane waits before it offers its processor to others
+    PAUSES_A_LOOK = 32, // pauses between two looks at the clock
+    LANES_MAX = 1024,
+};
+
+// Everything that a worker touches is reached through this struct. The two counters of a run give
+// the order of memory that OpenMP gives too, in a form that race detectors understand.
+struct team {
+    team_fn fn; // of the run in progress
+    void *context;
+    int32_t n_threads; // of the OpenMP region
+    int32_t n_lanes;   // of them, that work
+    int32_t *cpus;     // [n_threads], owned: where each lane belongs; NULL: nothing is bound
+    uint64_t spin_ns;  // 0 if lanes outnumber processors
+    char pad0[LINE];
+    atomic_uint begun; // runs so far
+    atomic_int ended;  // threads that have left this run
+    char pad1[LINE];
+    atomic_int arrived; // lanes at the barrier
+    char pad2[LINE];
+    atomic_uint generation; // barriers so far
+    char pad3[LINE];
+};
+
+static inline void pause_a_little(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Waits until *generation is no longer old: at first without letting go of the processor, since the
+// others are nearly there; later without keeping it from them.
+static void wait_generation(const atomic_uint *generation, unsigned old, uint64_t spin_ns) {
+    uint64_t start_ns = 0;
+    while (spin_ns > 0) {
+        for (int i = 0; i < PAUSES_A_LOOK; i++) {
+            if (atomic_load_explicit(generation, memory_order_acquire) != old) return;
+            pause_a_little();
+        }
+        uint64_t now_ns = clock_ns();
+        if (start_ns == 0) start_ns = now_ns;
+        if (now_ns - start_ns > spin_ns) break;
+    }
+    while (atomic_load_explicit(generation, memory_order_acquire) == old) sched_yield();
+}
+
+void lane_barrier(const struct lane *lane) {
+    if (lane->count == 1) return;
+    struct team *team = lane->team;
+    unsigned generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
+    int arrived = 1 + atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel);
+    if (arrived < lane->count) {
+        wait_generation(&team->generation, generation, team->spin_ns);
+        return;
+    }
+    atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->generation, generation + 1, memory_order_release);
+}
+
+// One thread's part of a run. A thread that has left its place, or is new, goes back to it.
+static void run_lane(struct team *team, int32_t index, int32_t n_threads) {
+    (void)atomic_load_explicit(&team->begun, memory_order_acquire);
+    int32_t count = team->n_lanes < n_threads ? team->n_lanes : n_threads;
+    if (index < count) {
+        if (team->cpus && affinity_cpu() != team->cpus[index])
+            (void)affinity_set_cpu(team->cpus[index]); // slower where refused, but right
+        struct lane lane = {index, count, team};
+        team->fn(&lane, team->context);
+    }
+    atomic_fetch_add_explicit(&team->ended, 1, memory_order_release);
+}
+
+void team_run(struct team *team, team_fn fn, void *context) {
+    ASSERT(team);
+    ASSERT(fn);
+    if (team->n_lanes == 1) {
+        fn(&(struct lane){0, 1, team}, context);
+        return;
+    }
+    // The caller's own affinity comes back after each run, or every thread that it starts later
+    // would inherit one processor.
+    struct affinity before;
+    bool bound = team->cpus && affinity_get(&before) && affinity_set_cpu(team->cpus[0]);
+    team->fn = fn;
+    team->context = context;
+    atomic_store_explicit(&team->ended, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&team->begun, 1, memory_order_release);
+#pragma omp parallel default(none) firstprivate(team) num_threads(team->n_threads)
+    run_lane(team, omp_get_thread_num(), omp_get_num_threads());
+    ASSERT(atomic_load_explicit(&team->ended, memory_order_acquire) > 0);
+    if (bound) (void)affinity_set(&before);
+}
+
+static void wake(const struct lane *lane, void *context) {
+    (void)context;
+    lane_barrier(lane);
+}
+
+static int32_t default_threads(const struct core_list *cores) {
+    int32_t quota = host_cpu_quota(&HOST_ROOTS);
+    return quota > 0 && quota < cores->n_cores ? quota : cores->n_cores;
+}
+
+enum status team_default_size(int32_t *out, struct err *e) {
+    struct core_list cores;
+    if (core_list_open(&cores, e) != OK) return e->status;
+    *out = default_threads(&cores);
+    core_list_close(&cores);
+    return OK;
+}
+
+enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e) {
+    ASSERT(n_threads >= 0);
+    *out = NULL;
+    struct core_list cores = {0};
+    struct team *team = NULL;
+    if (n_threads > LANES_MAX) {
+        err_set(e, ERR_USAGE, "too many threads");
+        err_expected(e, "at most %d", LANES_MAX);
+        return err_actual(e, "%d", n_threads);
+    }
+    if (core_list_open(&cores, e) != OK) return e->status;
+    if (n_threads == 0) n_threads = default_threads(&cores);
+    team = mem_alloc(1, sizeof *team);
+    if (!team) {
+        err_memory(e, sizeof *team, "a team of threads");
+        goto fail;
+    }
+    team->n_threads = team->n_lanes = n_threads;
+    bool fits = n_threads <= cores.n_cpus;
+    team->spin_ns = fits ? SPIN_NS : 0;
+    if (bind && fits) {
+        team->cpus = cores.cpus; // the list lends its array no longer
+        cores = (struct core_list){0};
+    }
+    core_list_close(&cores);
+    team_run(team, wake, NULL);
+    *out = team;
+    return OK;
+fail:
+    core_list_close(&cores);
+    team_close(team);
+    return e->status;
+}
+
+int32_t team_size(const struct team *team) { return team->n_lanes; }
+
+void team_use(struct team *team, int32_t n_lanes) {
+    ASSERT(n_lanes >= 1);
+    ASSERT(n_lanes <= team->n_threads);
+    team->n_lanes = n_lanes;
+}
+
+void team_close(struct team *team) {
+    if (!team) return;
+    mem_free(team->cpus);
+    mem_free(team);
+}

@@ -1,0 +1,161 @@
+/* device.c: the public calls of device.h: they check preconditions, keep the books and go through
+ * the class.
+ *
+ * Owns nothing itself. The only file that names accelerators; which ones are built in is decided
+ * here. One thread drives a device at a time. Tested by tests/test_device.c.
+ */
+#include "kernels/device.h"
+
+#include <string.h>
+
+const char *purpose_name(enum purpose purpose) {
+    static const char *const names[PURPOSE_COUNT] = {"weights", "kv", "scratch", "staging"};
+    ASSERT(purpose < PURPOSE_COUNT);
+    return names[purpose];
+}
+
+uint64_t device_used_bytes(const struct device *d) {
+    uint64_t sum = 0;
+    for (int p = 0; p < PURPOSE_COUNT; p++) sum += d->used_bytes[p];
+    return sum;
+}
+
+static void count_in(struct device *d, const struct buffer *b) {
+    d->used_bytes[b->purpose] += b->size_bytes;
+    uint64_t used = device_used_bytes(d);
+    if (used > d->peak_bytes) d->peak_bytes = used;
+}
+
+enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                       struct buffer *out, struct err *e) {
+    ASSERT(d);
+    ASSERT(purpose < PURPOSE_COUNT);
+    *out = (struct buffer){0};
+    if (d->sealed) {
+        err_set(e, ERR_MEMORY, "%s: no more buffers after start, wanted %llu bytes for %s",
+                d->info.name, (unsigned long long)size_bytes, purpose_name(purpose));
+        return err_fix(e, "this is a bug: report it");
+    }
+    struct buffer b = {d, NULL, size_bytes, purpose, false};
+    if (size_bytes > 0) {
+        enum status status = d->class->buffer_new(d, size_bytes, purpose, &b.base, e);
+        if (status != OK) return status;
+        ASSERT((uintptr_t)b.base % d->info.align_bytes == 0);
+    }
+    count_in(d, &b);
+    *out = b;
+    return OK;
+}
+
+void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose purpose,
+                struct buffer *out) {
+    ASSERT(d->info.is_host);
+    ASSERT(base || size_bytes == 0);
+    ASSERT(purpose < PURPOSE_COUNT);
+    *out = (struct buffer){d, base, size_bytes, purpose, true};
+    count_in(d, out);
+}
+
+void buffer_free(struct buffer *b) {
+    struct device *d = b->device;
+    if (d) {
+        ASSERT(d->used_bytes[b->purpose] >= b->size_bytes);
+        d->used_bytes[b->purpose] -= b->size_bytes;
+        if (b->base && !b->mapped) d->class->buffer_free(d, b->base, b->size_bytes);
+    }
+    *b = (struct buffer){0};
+}
+
+// What may not be made after device_seal, except for memory, which names its size.
+static enum status refuse_sealed(const struct device *d, const char *what, struct err *e) {
+    err_set(e, ERR_DEVICE, "%s: no more %s after start", d->info.name, what);
+    return err_fix(e, "this is a bug: report it");
+}
+
+enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out,
+                       struct err *e) {
+    ASSERT(d);
+    *out = NULL;
+    if (d->sealed) return refuse_sealed(d, "streams", e);
+    enum status status = d->class->stream_new(d, kind, out, e);
+    if (status != OK) return status;
+    ASSERT((*out)->device == d);
+    ASSERT((*out)->kind == kind);
+    return OK;
+}
+
+void stream_free(struct stream *s) {
+    if (s) s->device->class->stream_free(s);
+}
+
+enum status event_new(struct device *d, struct event *out, struct err *e) {
+    ASSERT(d);
+    *out = (struct event){0};
+    if (d->sealed) return refuse_sealed(d, "events", e);
+    return d->class->event_new(d, out, e);
+}
+
+void event_free(struct event *event) {
+    if (event->device) event->device->class->event_free(event);
+    *event = (struct event){0};
+}
+
+void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
+                 enum copy_direction way) {
+    ASSERT(s);
+    ASSERT(way <= COPY_WITHIN);
+    if (size_bytes == 0) return;
+    ASSERT(target);
+    ASSERT(source);
+    s->device->class->copy(s, target, source, size_bytes, way);
+}
+
+void stream_record(struct stream *s, struct event *event) {
+    ASSERT(s);
+    ASSERT(event->device == s->device);
+    s->device->class->record(s, event);
+}
+
+void stream_wait_event(struct stream *s, struct event *event) {
+    ASSERT(s);
+    ASSERT(event->device);
+    s->device->class->wait_event(s, event);
+}
+
+enum status event_wait(struct event *event, struct err *e) {
+    ASSERT(event->device);
+    return event->device->class->event_wait(event, e);
+}
+
+void stream_flush(struct stream *s) {
+    ASSERT(s);
+    s->device->class->flush(s);
+}
+
+enum status stream_wait(struct stream *s, struct err *e) {
+    ASSERT(s);
+    s->device->class->flush(s);
+    struct err failure;
+    if (s->device->class->wait(s, &failure) != OK && s->failure.status == OK) s->failure = failure;
+    if (s->failure.status == OK) return OK;
+    *e = s->failure;
+    return e->status;
+}
+
+void device_batch_hint(struct device *d, int32_t n_tokens) {
+    ASSERT(n_tokens >= 1);
+    d->class->batch_hint(d, n_tokens);
+}
+
+void device_seal(struct device *d) { d->sealed = true; }
+
+void device_close(struct device *d) {
+    if (!d) return;
+    ASSERT(device_used_bytes(d) == 0);
+    d->class->close(d);
+}
+
+const struct device_driver *device_drivers(int *n) {
+    *n = 0;
+    return NULL;
+}
