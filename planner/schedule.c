@@ -50,7 +50,7 @@ static void schedule_class(struct plan *plan, const struct shape *shape, enum ba
 
 void plan_schedule(struct plan *plan, const struct shape *shape) {
     for (int batch = 0; batch < BATCH_CLASSES; batch++)
-        schedule_class(plan, shape, (enum batch_class) class);
+        schedule_class(plan, shape, (enum batch_class)batch);
 }
 
 enum batch_class batch_class_of(int32_t n_tokens) {

@@ -42,8 +42,11 @@ struct hparams {
     bool tied;
 };
 
+struct arch; // arch.h
+
 struct model {
     const struct gguf *gguf; // borrowed
+    const struct arch *arch; // constant
     char architecture[32], name[64];
     struct hparams hp;
     const struct gguf_tensor *globals[W_GLOBAL_COUNT];           // NULL where optional and absent

@@ -49,6 +49,7 @@ void engine_close(struct engine *engine); // NULL is allowed; all sessions must 
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 const struct gguf *engine_gguf(const struct engine *engine);
 const struct plan *engine_plan(const struct engine *engine);
+const struct shape *engine_shape(const struct engine *engine);
 const struct workload *engine_workload(const struct engine *engine); // with the defaults filled in
 int32_t engine_n_vocab(const struct engine *engine); // columns of the logits; may exceed the token
                                                      // list (those are -inf)
