@@ -60,8 +60,9 @@ endif
 
 HEAP := runtime/heap_$(if $(SANITIZED),none,jemalloc).c
 LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c planner/*.c runtime/*.c)
-LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c $(OTHER_ISA),$(LIBRARY)) $(wildcard $(HEAP))
-PROGRAMS := $(wildcard tests/test_*.c tests/check_*.c)
+LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c $(OTHER_ISA),$(LIBRARY))
+LIBRARY += $(wildcard $(HEAP))
+PROGRAMS := $(wildcard tests/test_*.c tests/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz_*.c)
 HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) tests/main_%.c,$(wildcard tests/*.c))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
@@ -76,10 +77,9 @@ LIB := $D/libtandem.a
 TESTLIB := $D/libtest.a
 TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
-TEST_BINS := $(PROGRAMS:%.c=$D/%)
-TOOL_BINS := $(TOOLS:%.c=$D/%)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
-FUZZ_BINS := $(FUZZERS:%.c=$D/%)
+# What scripts find the programs by: the folder of the two mains, the variant's folder.
+AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------
@@ -105,7 +105,7 @@ test: ## everything: programs, scripts, then the unit tests again under address 
 	@sh tests/deps.sh
 	@$(MAKE) build programs model fixtures
 	@$(MAKE) BUILD=asan programs
-	@TANDEM=$(CURDIR)/$(TANDEM) TANDEM_SIM=$(CURDIR)/$(TANDEM_SIM) sh tests/run.sh $(TEST_BINS) $(SCRIPTS) \
+	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
 	  $(patsubst %.c,build/asan/%,$(filter tests/test_%,$(PROGRAMS)))
 
 check-ops: libraries $D/tests/check_ops ## every op on every backend present against its definition
@@ -117,9 +117,8 @@ bench: benches ## the benchmarks: ARGS="..." goes to each
 asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
 	@sh tests/deps.sh extra
 	@$(MAKE) BUILD=$@ build programs model fixtures
-	@TSAN_OPTIONS=ignore_noninstrumented_modules=1 TANDEM=$(CURDIR)/build/$@/tandem \
-	  TANDEM_SIM=$(CURDIR)/build/$@/tandem-sim sh tests/run.sh \
-	  $(PROGRAMS:%.c=build/$@/%) $(shell grep -l TANDEM /dev/null $(SCRIPTS))
+	@$(call AGAINST,build/$@,build/$@) TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+	  sh tests/run.sh $(PROGRAMS:%.c=build/$@/%) $(shell grep -l TANDEM /dev/null $(SCRIPTS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each (clang)
 	@sh tests/deps.sh extra
@@ -141,9 +140,9 @@ deps: ## install what is missing through apt-get
 
 # ---- How it is made ------------------------------------------------------------------------------
 
-programs: libraries $(TEST_BINS) $(TOOL_BINS)
+programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%)
 benches: libraries $(BENCH_BINS)
-fuzzers: libraries $(FUZZ_BINS)
+fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:
 	@if [ -f tests/fetch_fixtures.sh ]; then sh tests/fetch_fixtures.sh; fi
 libraries:

@@ -106,7 +106,7 @@ function check_text(    columns, low) {
         report(FNR, "word", "a banned word: " trim($0))
     if (has_word($0, "TODO") && $0 !~ /TODO[ (]*#[0-9]/)
         report(FNR, "word", "a TODO carries an issue number: TODO #12")
-    if ($0 ~ /^[ ]*\/\/([^=]* = [^=]*;|.*[)];|.*[{}])$/)
+    if ($0 ~ /^[ ]*\/\/([^=]* = [^=]*;|[ ]*[A-Za-z0-9_.>-]+[(].*[)];|.*[{}])$/)
         report(FNR, "dead", "code in a comment: git remembers it")
 }
 

@@ -61,7 +61,8 @@ grep -E '(\.([ch]|def|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
 
 # ---- Headers: each compiles alone ----------------------------------------------------------------
 isa=''
-[ "$(uname -m)" = x86_64 ] && isa='-DHAVE_X86=1 -mavx2 -mfma -mf16c'
+[ "$(uname -m)" = x86_64 ] && isa="-DHAVE_X86=1 -mavx2 -mfma -mf16c -mavxvnni \
+    -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
 xargs -P 2 -n 1 sh -c "
     gcc -fsyntax-only -w -x c -std=gnu11 -D_GNU_SOURCE -fopenmp $isa -I. \"\$0\" 2>&1 |
         sed -n \"s,^,\$0:1: alone: ,; 1p\"" <"$work/headers" >>"$found"
