@@ -32,6 +32,7 @@ enum gguf_type {
     GGUF_U64,
     GGUF_I64,
     GGUF_F64,
+    GGUF_TYPE_COUNT,
 };
 
 struct gguf_text { // borrowed bytes in the mapping, not terminated
@@ -73,7 +74,8 @@ struct gguf {
 
 // Opens path and, for part 1 of a split file, all its other parts. ERR_FILE, ERR_FORMAT,
 // ERR_UNSUPPORTED or ERR_MEMORY, naming the file, the key or tensor, what was expected and what
-// came. On failure *g is closed.
+// came. On failure *g is closed. Only headers are read. A file that somebody else shortens while it
+// is open ends the process with SIGBUS, as mappings do: replace model files by renaming.
 enum status gguf_open(struct gguf *g, const char *path, struct err *e);
 
 // Accepts a zeroed or half-open struct; leaves it zeroed.
@@ -96,11 +98,15 @@ enum status gguf_read_text(const struct gguf *g, const char *key, struct gguf_te
 
 // Element i of an integer array (any integer or bool element type) as i64, of a float array as
 // double. i < count is a precondition; a wrong element type is too (check value->element first).
+// Scalars count as arrays of one. A u64 above INT64_MAX gives INT64_MAX, a bool 0 or 1.
 int64_t gguf_array_int(const struct gguf_value *value, uint64_t i);
 double gguf_array_float(const struct gguf_value *value, uint64_t i);
 
 // Walks an array of strings: *cursor starts at NULL; fills *out and moves on. False at the end.
 bool gguf_next_text(const struct gguf_value *value, const uint8_t **cursor, struct gguf_text *out);
+
+// Bytes of one element: 1 to 8, or 0 for strings and arrays, whose size is in the file.
+uint32_t gguf_type_bytes(enum gguf_type type);
 
 // "u32", "array of string" ... into out; returns out.
 char *gguf_type_text(const struct gguf_value *value, char *out, size_t size_bytes);
