@@ -76,7 +76,7 @@ enum status err_errno(struct err *e, int error_number, const char *what, ...) {
 enum status err_memory(struct err *e, size_t size_bytes, const char *purpose) {
     err_set(e, ERR_MEMORY, "out of host memory for %s", purpose);
     err_expected(e, "%zu bytes", size_bytes);
-    return err_fix(e, "use a shorter context (-c), a smaller batch (-ub) or a smaller model");
+    return err_fix(e, "close other programs, or use a shorter context (-c) or a smaller model");
 }
 
 char *err_text(const struct err *e, char *out, size_t size_bytes) {

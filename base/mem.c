@@ -4,7 +4,6 @@
 #include "base/err.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -19,12 +18,6 @@ void *mem_resize(void *old, size_t count, size_t size_bytes) {
     uint64_t total;
     if (!mul_size(count, size_bytes, &total)) return NULL;
     return realloc(old, total ? total : 1);
-}
-
-char *mem_text(const char *text, size_t length) {
-    char *copy = length < SIZE_MAX ? mem_alloc(length + 1, 1) : NULL;
-    if (copy && length) memcpy(copy, text, length);
-    return copy;
 }
 
 void mem_free(void *memory) { free(memory); }

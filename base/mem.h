@@ -22,7 +22,11 @@ void *mem_alloc(size_t count, size_t size_bytes);
 void *mem_resize(void *old, size_t count, size_t size_bytes);
 
 // Copies length bytes of text and adds a terminator. NULL if refused.
-char *mem_text(const char *text, size_t length);
+static inline char *mem_text(const char *text, size_t length) {
+    char *copy = length < SIZE_MAX ? (char *)mem_alloc(length + 1, 1) : NULL;
+    for (size_t i = 0; copy && i < length; i++) copy[i] = text[i];
+    return copy;
+}
 
 // NULL is allowed.
 void mem_free(void *memory);
