@@ -10,10 +10,10 @@
 #define TANDEM_KERNELS_CPU_CPU_H
 
 #include "kernels/device.h"
-#include "kernels/op_command.h"
 #include "kernels/ops.h"
 
-struct team; // team.c
+struct op_command; // kernels/op_command.h
+struct team;       // team.c
 
 struct lane {
     int32_t index, count; // this thread among the team

@@ -10,6 +10,7 @@
 
 #include "base/host.h"
 #include "base/mem.h"
+#include "kernels/op_command.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,0 +1,577 @@
+/* sim_device.c: see sim_device.h.
+ *
+ * One lock guards the books, the counters of faults, the rings' ends and the events of a device;
+ * work is done outside of it. Each stream is one thread that takes commands from its own ring; a
+ * command stays in its place until it is done, so that nothing is allocated after stream_new. A
+ * failed stream goes on taking commands but only finishes events, so nobody waits forever.
+ */
+#include "tests/sim_device.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/op_command.h"
+#include "tests/sim_spec.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    COMMANDS = 1024, // in a ring; encoding one more waits for room
+    POINTERS_MAX = 8,
+    ALIGN_BYTES = 256,
+    GUARD_BYTES = 256, // before and after every buffer, checked when it is freed
+    GUARD = 0xa7,
+    FRESH = 0xff, // undefined contents: floats are NaN
+};
+
+// Device addresses: the high bits make them non-canonical, so that following one on the host
+// faults. Below is an offset that only grows: an address is never used twice.
+#define ADDRESS_TAG  (UINT64_C(0x5d1a) << 48)
+#define ADDRESS_MASK (UINT64_C(0xffff) << 48)
+#define ADDRESS_GAP  (UINT64_C(1) << 20)
+
+// The places of the device pointers in each op's arguments, in 8-byte words counted from 1. A
+// pointer that is missing here is found at once: the kernel would follow a device address.
+#define AT(name, field) (offsetof(struct name##_args, field) / 8 + 1)
+static const uint8_t POINTERS[OP_COUNT][POINTERS_MAX] = {
+    [OP_embed] = {AT(embed, out), AT(embed, table), AT(embed, tokens)},
+    [OP_rms_norm] = {AT(rms_norm, out), AT(rms_norm, x), AT(rms_norm, weight)},
+    [OP_matmul] = {AT(matmul, out), AT(matmul, x), AT(matmul, weight), AT(matmul, bias),
+                   AT(matmul, residual), AT(matmul, scratch)},
+    [OP_rope_table] = {AT(rope_table, out), AT(rope_table, positions),
+                       AT(rope_table, freq_factors)},
+    [OP_rope] = {AT(rope, q), AT(rope, k), AT(rope, table)},
+    [OP_kv_store] = {AT(kv_store, k_cache), AT(kv_store, v_cache), AT(kv_store, k), AT(kv_store, v),
+                     AT(kv_store, slots)},
+    [OP_attention] = {AT(attention, out), AT(attention, q), AT(attention, k_cache),
+                      AT(attention, v_cache), AT(attention, pages), AT(attention, positions),
+                      AT(attention, sequences)},
+    [OP_swiglu] = {AT(swiglu, out), AT(swiglu, gate), AT(swiglu, up)},
+    [OP_gather_rows] = {AT(gather_rows, out), AT(gather_rows, x), AT(gather_rows, rows)},
+};
+
+struct allocation {
+    struct allocation *next;
+    uint64_t address, size_bytes; // address with the tag
+    char *raw;                    // owned; the guard, the buffer and the guard lie inside
+    char *memory;                 // where the buffer lies, aligned
+    int32_t n_users;              // commands that work on it now
+};
+
+struct sim_event {
+    uint64_t n_recorded; // by encoding
+    uint64_t n_done;     // the highest of them that a stream has passed
+    struct err failure;  // of that stream
+};
+
+enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_RECORD, COMMAND_WAIT, COMMAND_FAIL };
+
+struct command {
+    enum command_kind kind;
+    union {
+        struct op_command op;
+        struct {
+            void *target;
+            const void *source;
+            uint64_t size_bytes;
+            enum copy_direction way;
+        } copy;
+        struct {
+            struct event event;
+            uint64_t number; // of the record that is meant
+        } point;
+    };
+};
+
+struct sim_stream {
+    struct stream base;
+    pthread_t thread;
+    pthread_cond_t work; // something to do, or stopping
+    bool stopping;
+    uint64_t n_encoded, n_done; // commands so far; at most COMMANDS lie between
+    struct err failure;         // as the worker knows it; base.failure is what was reported
+    struct err foreign;         // the first failed event of another kind of device
+    struct command ring[COMMANDS];
+};
+
+struct sim_device {
+    struct device base;
+    struct sim_spec spec;
+    struct cpu_table table;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; // a command or an event is done, or a buffer is left
+    struct allocation *allocations;
+    uint64_t next_address;
+    uint64_t n_faults[SIM_FAULT_COUNT]; // calls so far that might have failed
+    bool lost;
+    uint64_t link_free_ns[2]; // when each direction has carried what it was given
+    int32_t n_streams;
+};
+
+static struct sim_device *sim_of(const struct device *d) { return (struct sim_device *)d; }
+
+// ---- Memory ------------------------------------------------------------------------------------
+
+static enum status lost_error(struct err *e) {
+    return err_set(e, ERR_DEVICE, "sim: the device is lost (fault on demand)");
+}
+
+// Counts one chance for a fault; true if this is the one. Called with the lock held.
+static bool strikes(struct sim_device *sim, enum sim_fault fault) {
+    return ++sim->n_faults[fault] == sim->spec.fail_at[fault];
+}
+
+static enum status refuse_memory(const struct sim_device *sim, uint64_t size_bytes,
+                                 enum purpose purpose, struct err *e) {
+    uint64_t left = sim->base.info.capacity_bytes - device_used_bytes(&sim->base);
+    err_set(e, ERR_MEMORY, "%s: no memory for %s", sim->base.info.name, purpose_name(purpose));
+    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
+    return err_actual(e, "%llu bytes free of %llu", (unsigned long long)left,
+                      (unsigned long long)sim->base.info.capacity_bytes);
+}
+
+static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                                  void **base, struct err *e) {
+    struct sim_device *sim = sim_of(d);
+    pthread_mutex_lock(&sim->lock);
+    bool lost = sim->lost, refused = strikes(sim, SIM_FAULT_ALLOC);
+    pthread_mutex_unlock(&sim->lock);
+    if (lost) return lost_error(e);
+    if (refused || size_bytes > sim->spec.vram_bytes - device_used_bytes(d))
+        return refuse_memory(sim, size_bytes, purpose, e);
+    uint64_t room = size_bytes + 2 * GUARD_BYTES + ALIGN_BYTES;
+    struct allocation *a = mem_alloc(1, sizeof *a);
+    char *raw = a ? mem_alloc(room, 1) : NULL;
+    if (!raw) {
+        mem_free(a);
+        return err_memory(e, room, "the memory of a simulated device");
+    }
+    char *memory = (char *)round_up((uintptr_t)raw + GUARD_BYTES, ALIGN_BYTES);
+    memset(raw, GUARD, room);
+    memset(memory, FRESH, size_bytes);
+    *a = (struct allocation){NULL, sim->next_address | ADDRESS_TAG, size_bytes, raw, memory, 0};
+    sim->next_address += round_up(size_bytes, ALIGN_BYTES) + ADDRESS_GAP;
+    pthread_mutex_lock(&sim->lock);
+    a->next = sim->allocations;
+    sim->allocations = a;
+    pthread_mutex_unlock(&sim->lock);
+    *base = (void *)a->address;
+    return OK;
+}
+
+static bool guards_are_whole(const struct allocation *a) {
+    for (int i = 1; i <= GUARD_BYTES; i++)
+        if ((uint8_t)a->memory[-i] != GUARD ||
+            (uint8_t)a->memory[a->size_bytes + (uint64_t)i - 1] != GUARD)
+            return false;
+    return true;
+}
+
+static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
+    struct sim_device *sim = sim_of(d);
+    pthread_mutex_lock(&sim->lock);
+    struct allocation **link = &sim->allocations;
+    while (*link && (*link)->address != (uint64_t)base) link = &(*link)->next;
+    struct allocation *a = *link;
+    ASSERT(a);
+    ASSERT(a->size_bytes == size_bytes);
+    *link = a->next; // no later command finds it
+    while (a->n_users > 0) pthread_cond_wait(&sim->changed, &sim->lock);
+    pthread_mutex_unlock(&sim->lock);
+    ASSERT(guards_are_whole(a)); // else a kernel wrote past the end
+    mem_free(a->raw);
+    mem_free(a);
+}
+
+// The allocation that holds all of [address, address + size), or NULL. Called with the lock held.
+static struct allocation *find(struct sim_device *sim, uint64_t address, uint64_t size_bytes) {
+    for (struct allocation *a = sim->allocations; a; a = a->next)
+        if (address >= a->address && address - a->address < a->size_bytes &&
+            size_bytes <= a->size_bytes - (address - a->address))
+            return a;
+    return NULL;
+}
+
+// The allocations that a command works on.
+struct pins {
+    struct allocation *of[POINTERS_MAX];
+    int n;
+};
+
+static void unpin(struct sim_device *sim, struct pins *pins) {
+    pthread_mutex_lock(&sim->lock);
+    for (int i = 0; i < pins->n; i++) pins->of[i]->n_users--;
+    pthread_cond_broadcast(&sim->changed);
+    pthread_mutex_unlock(&sim->lock);
+    pins->n = 0;
+}
+
+// Turns a device address into the host's and keeps its buffer alive until unpin.
+static enum status pin(struct sim_device *sim, struct pins *pins, const char *what, void **pointer,
+                       uint64_t size_bytes, struct err *e) {
+    uint64_t address = (uint64_t)*pointer;
+    if ((address & ADDRESS_MASK) != ADDRESS_TAG)
+        return err_set(e, ERR_DEVICE, "sim: %s is given the host's memory at 0x%llx", what,
+                       (unsigned long long)address);
+    pthread_mutex_lock(&sim->lock);
+    struct allocation *a = find(sim, address, size_bytes);
+    if (a) {
+        a->n_users++;
+        pins->of[pins->n++] = a;
+        *pointer = a->memory + (address - a->address);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    if (a) return OK;
+    return err_set(e, ERR_DEVICE, "sim: %s touches freed memory or none at 0x%llx", what,
+                   (unsigned long long)address);
+}
+
+// ---- The work of a stream ----------------------------------------------------------------------
+
+// Counts a copy or an op; fails if a fault is due.
+static enum status take_fault(struct sim_device *sim, enum sim_fault fault, const char *what,
+                              struct err *e) {
+    pthread_mutex_lock(&sim->lock);
+    bool lost_now = strikes(sim, SIM_FAULT_LOST), struck = strikes(sim, fault);
+    uint64_t number = sim->n_faults[fault];
+    sim->lost |= lost_now;
+    bool lost = sim->lost;
+    pthread_mutex_unlock(&sim->lock);
+    if (lost) return lost_error(e);
+    if (!struck) return OK;
+    return err_set(e, ERR_DEVICE, "sim: %s failed, number %llu of its kind (fault on demand)", what,
+                   (unsigned long long)number);
+}
+
+static enum status run_op(struct sim_device *sim, const struct command *c, struct err *e) {
+    char what[64];
+    snprintf(what, sizeof what, "op %s", op_name(c->op.op));
+    if (take_fault(sim, SIM_FAULT_OP, what, e) != OK) return e->status;
+    struct op_command op = c->op;
+    struct pins pins = {0};
+    enum status status = OK;
+    for (int i = 0; i < POINTERS_MAX && POINTERS[op.op][i] && status == OK; i++) {
+        char *field = (char *)&op.args + 8 * (POINTERS[op.op][i] - 1);
+        void *pointer;
+        memcpy(&pointer, field, sizeof pointer);
+        if (!pointer) continue; // an optional argument
+        status = pin(sim, &pins, what, &pointer, 1, e);
+        memcpy(field, &pointer, sizeof pointer);
+    }
+    if (status == OK) cpu_run_op(&sim->table, &(struct lane){0, 1, NULL}, &op);
+    unpin(sim, &pins);
+    return status;
+}
+
+// When a link that carries one thing after the other has carried this too.
+static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uint64_t size_bytes,
+                            uint64_t now_ns) {
+    if (way == COPY_WITHIN || sim->spec.rate[way] == 0) return now_ns;
+    uint64_t duration_ns = (uint64_t)((double)size_bytes * 1e9 / (double)sim->spec.rate[way]);
+    pthread_mutex_lock(&sim->lock);
+    if (sim->link_free_ns[way] < now_ns) sim->link_free_ns[way] = now_ns;
+    uint64_t end_ns = sim->link_free_ns[way] += duration_ns;
+    pthread_mutex_unlock(&sim->lock);
+    return end_ns;
+}
+
+// The host's side of a copy must not be the device's.
+static enum status check_host(const void *pointer, struct err *e) {
+    if (((uint64_t)pointer & ADDRESS_MASK) == 0) return OK;
+    return err_set(e, ERR_DEVICE, "sim: a copy takes 0x%llx for the host's memory",
+                   (unsigned long long)(uintptr_t)pointer);
+}
+
+static enum status run_copy(struct sim_device *sim, const struct command *c, struct err *e) {
+    static const char what[] = "a copy";
+    if (take_fault(sim, SIM_FAULT_COPY, what, e) != OK) return e->status;
+    void *target = c->copy.target, *source = (void *)(uintptr_t)c->copy.source;
+    enum copy_direction way = c->copy.way;
+    uint64_t size_bytes = c->copy.size_bytes, start_ns = clock_ns();
+    struct pins pins = {0};
+    enum status status = OK;
+    if (way == COPY_TO_DEVICE)
+        status = check_host(source, e);
+    else
+        status = pin(sim, &pins, what, &source, size_bytes, e);
+    if (status == OK && way == COPY_FROM_DEVICE)
+        status = check_host(target, e);
+    else if (status == OK)
+        status = pin(sim, &pins, what, &target, size_bytes, e);
+    if (status == OK) {
+        memmove(target, source, size_bytes);
+        uint64_t end_ns = link_end_ns(sim, way, size_bytes, start_ns), now_ns;
+        while ((now_ns = clock_ns()) < end_ns) clock_sleep_ns(end_ns - now_ns);
+    }
+    unpin(sim, &pins);
+    return status;
+}
+
+static void sim_record_done(struct sim_device *sim, const struct command *c,
+                            const struct err *failure) {
+    struct sim_event *event = c->point.event.handle;
+    pthread_mutex_lock(&sim->lock);
+    if (event->n_done < c->point.number) event->n_done = c->point.number;
+    event->failure = *failure;
+    pthread_cond_broadcast(&sim->changed);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+// Waits until record number of a sim event is done.
+static enum status wait_number(const struct event *event, uint64_t number, struct err *e) {
+    struct sim_device *sim = sim_of(event->device);
+    const struct sim_event *own = event->handle;
+    pthread_mutex_lock(&sim->lock);
+    while (own->n_done < number) pthread_cond_wait(&sim->changed, &sim->lock);
+    if (own->failure.status != OK) *e = own->failure;
+    enum status status = own->failure.status;
+    pthread_mutex_unlock(&sim->lock);
+    return status;
+}
+
+static void run_command(struct sim_stream *s, struct command *c) {
+    struct sim_device *sim = sim_of(s->base.device);
+    if (c->kind == COMMAND_RECORD) {
+        sim_record_done(sim, c, &s->failure);
+        return;
+    }
+    if (s->failure.status != OK) return;
+    struct err e;
+    enum status status = OK;
+    if (c->kind == COMMAND_OP) status = run_op(sim, c, &e);
+    if (c->kind == COMMAND_COPY) status = run_copy(sim, c, &e);
+    if (c->kind == COMMAND_WAIT) status = wait_number(&c->point.event, c->point.number, &e);
+    if (c->kind == COMMAND_FAIL) {
+        e = s->foreign;
+        status = e.status;
+    }
+    if (status == OK) return;
+    pthread_mutex_lock(&sim->lock);
+    s->failure = e;
+    pthread_mutex_unlock(&sim->lock);
+}
+
+static void *work(void *context) {
+    struct sim_stream *s = context;
+    struct sim_device *sim = sim_of(s->base.device);
+    pthread_mutex_lock(&sim->lock);
+    for (;;) {
+        while (s->n_done == s->n_encoded && !s->stopping) pthread_cond_wait(&s->work, &sim->lock);
+        if (s->n_done == s->n_encoded) break;
+        struct command *c = &s->ring[s->n_done % COMMANDS];
+        pthread_mutex_unlock(&sim->lock);
+        run_command(s, c);
+        pthread_mutex_lock(&sim->lock);
+        s->n_done++;
+        pthread_cond_broadcast(&sim->changed);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return NULL;
+}
+
+// ---- What the driving thread calls -------------------------------------------------------------
+
+static enum status sim_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
+                                  struct err *e) {
+    struct sim_device *sim = sim_of(d);
+    struct sim_stream *s = mem_alloc(1, sizeof *s);
+    if (!s) return err_memory(e, sizeof *s, "a stream of a simulated device");
+    s->base = (struct stream){.device = d, .kind = kind};
+    pthread_cond_init(&s->work, NULL);
+    if (pthread_create(&s->thread, NULL, work, s) != 0) {
+        pthread_cond_destroy(&s->work);
+        mem_free(s);
+        return err_set(e, ERR_DEVICE, "sim: the system gives no thread for a stream");
+    }
+    sim->n_streams++;
+    *out = &s->base;
+    return OK;
+}
+
+static void sim_stream_free(struct stream *stream) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    struct sim_device *sim = sim_of(stream->device);
+    pthread_mutex_lock(&sim->lock);
+    s->stopping = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&sim->lock);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->work);
+    mem_free(s);
+    sim->n_streams--;
+}
+
+// The place for the next command, with the lock held until push.
+static struct command *reserve(struct stream *stream, enum command_kind kind) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    struct sim_device *sim = sim_of(stream->device);
+    pthread_mutex_lock(&sim->lock);
+    while (s->n_encoded - s->n_done == COMMANDS) pthread_cond_wait(&sim->changed, &sim->lock);
+    struct command *c = &s->ring[s->n_encoded % COMMANDS];
+    c->kind = kind;
+    return c;
+}
+
+static void push(struct stream *stream) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    s->n_encoded++;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&sim_of(stream->device)->lock);
+}
+
+static void sim_encode(struct stream *s, enum op_id op, enum weight_type weight, const void *args,
+                       uint32_t args_bytes) {
+    struct command *c = reserve(s, COMMAND_OP);
+    c->op.op = op;
+    c->op.weight = weight;
+    memcpy(&c->op.args, args, args_bytes);
+    push(s);
+}
+
+#define OP_ENCODE sim_encode
+#define OP_TABLE  sim_ops
+#include "kernels/op_table.inc"
+
+static void sim_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
+                     enum copy_direction way) {
+    struct command *c = reserve(s, COMMAND_COPY);
+    c->copy.target = target;
+    c->copy.source = source;
+    c->copy.size_bytes = size_bytes;
+    c->copy.way = way;
+    push(s);
+}
+
+static void sim_record(struct stream *s, struct event *event) {
+    struct command *c = reserve(s, COMMAND_RECORD);
+    struct sim_event *own = event->handle;
+    c->point.event = *event;
+    c->point.number = ++own->n_recorded;
+    push(s);
+}
+
+// The last record of a sim event before this call.
+static uint64_t last_record(const struct event *event) {
+    struct sim_device *sim = sim_of(event->device);
+    pthread_mutex_lock(&sim->lock);
+    uint64_t number = ((const struct sim_event *)event->handle)->n_recorded;
+    pthread_mutex_unlock(&sim->lock);
+    return number;
+}
+
+static enum status sim_event_wait(struct event *event, struct err *e) {
+    return wait_number(event, last_record(event), e);
+}
+
+// An event of another kind of device, the CPU's, is done by now, and may be recorded anew before
+// the worker gets here: it is looked at at once.
+static void wait_foreign(struct stream *stream, struct event *event) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    struct err e;
+    if (event->device->class->event_wait(event, &e) == OK) return;
+    (void)reserve(stream, COMMAND_FAIL);
+    if (s->foreign.status == OK) s->foreign = e;
+    push(stream);
+}
+
+// Waits for what was recorded before this call, whatever is recorded until the stream gets there.
+static void sim_wait_event(struct stream *s, struct event *event) {
+    if (event->device->class->event_wait != sim_event_wait) {
+        wait_foreign(s, event);
+        return;
+    }
+    uint64_t number = last_record(event);
+    struct command *c = reserve(s, COMMAND_WAIT);
+    c->point.event = *event;
+    c->point.number = number;
+    push(s);
+}
+
+static enum status sim_event_new(struct device *d, struct event *out, struct err *e) {
+    struct sim_event *event = mem_alloc(1, sizeof *event);
+    if (!event) return err_memory(e, sizeof *event, "an event of a simulated device");
+    *out = (struct event){d, event};
+    return OK;
+}
+
+static void sim_event_free(struct event *event) { mem_free(event->handle); }
+
+static void sim_flush(struct stream *s) { (void)s; } // whatever is encoded has started
+
+static enum status sim_wait(struct stream *stream, struct err *e) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    struct sim_device *sim = sim_of(stream->device);
+    pthread_mutex_lock(&sim->lock);
+    while (s->n_done < s->n_encoded) pthread_cond_wait(&sim->changed, &sim->lock);
+    if (sim->lost && s->failure.status == OK) lost_error(&s->failure);
+    *e = s->failure;
+    pthread_mutex_unlock(&sim->lock);
+    return e->status;
+}
+
+static void sim_batch_hint(struct device *d, int32_t n_tokens) { (void)d, (void)n_tokens; }
+
+static void sim_close(struct device *d) {
+    struct sim_device *sim = sim_of(d);
+    ASSERT(sim->n_streams == 0);
+    ASSERT(!sim->allocations);
+    pthread_cond_destroy(&sim->changed);
+    pthread_mutex_destroy(&sim->lock);
+    mem_free(sim);
+}
+
+static const struct device_class SIM_CLASS = {
+    .buffer_new = sim_buffer_new,
+    .buffer_free = sim_buffer_free,
+    .stream_new = sim_stream_new,
+    .stream_free = sim_stream_free,
+    .event_new = sim_event_new,
+    .event_free = sim_event_free,
+    .copy = sim_copy,
+    .record = sim_record,
+    .wait_event = sim_wait_event,
+    .event_wait = sim_event_wait,
+    .flush = sim_flush,
+    .wait = sim_wait,
+    .batch_hint = sim_batch_hint,
+    .close = sim_close,
+};
+
+static enum status sim_open(struct device **out, const char *spec,
+                            const struct cpu_options *options, const struct log *log,
+                            struct err *e) {
+    *out = NULL;
+    struct sim_device *sim = mem_alloc(1, sizeof *sim);
+    if (!sim) return err_memory(e, sizeof *sim, "a simulated device");
+    if (sim_spec_parse(&sim->spec, spec, options->isa, e) != OK ||
+        cpu_table_open(&sim->table, sim->spec.isa, e) != OK) {
+        mem_free(sim);
+        return e->status;
+    }
+    pthread_mutex_init(&sim->lock, NULL);
+    pthread_cond_init(&sim->changed, NULL);
+    sim->next_address = ADDRESS_GAP;
+    sim->base.class = &SIM_CLASS;
+    sim->base.ops = &sim_ops;
+    sim->base.info = (struct device_info){
+        .kind = "sim",
+        .capacity_bytes = sim->spec.vram_bytes,
+        .free_bytes = sim->spec.vram_bytes,
+        .align_bytes = ALIGN_BYTES,
+        .n_lanes = 1,
+    };
+    enum cpu_isa isa = sim->spec.isa == ISA_AUTO ? cpu_best_isa() : sim->spec.isa;
+    snprintf(sim->base.info.name, sizeof sim->base.info.name, "simulated accelerator, %llu MiB, %s",
+             (unsigned long long)(sim->spec.vram_bytes >> 20), cpu_isa_name(isa));
+    log_line(log, LOG_DEBUG, "%s", sim->base.info.name);
+    *out = &sim->base;
+    return OK;
+}
+
+const struct device_driver sim_driver = {
+    .prefix = "sim",
+    .help = "a simulated accelerator: sim:vram=96M,h2d=2G,d2h=2G,isa=ref,fail=copy:3",
+    .open = sim_open,
+};
