@@ -93,8 +93,10 @@ struct op_cost op_cost_gather_rows(const struct gather_rows_args *a, int64_t n_k
     return (struct op_cost){.read_bytes = moved + floats(a->n_rows, 1), .written_bytes = moved};
 }
 
+// A row of quantised activations ends with 64 bytes to spare, so that rows whose length is a
+// multiple of 4096 bytes do not all fall into the same cache sets.
 uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes) {
     uint64_t groups = ((uint64_t)n_cols + 31) / 32;
     uint64_t rows = (uint64_t)(n_tokens > n_lanes ? n_tokens : n_lanes);
-    return round_up(groups * 40, 64) * rows;
+    return round_up(groups * 40 + 64, 64) * rows;
 }
