@@ -64,10 +64,10 @@ LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c $(OTHER_ISA),$(LIBRARY
 LIBRARY += $(wildcard $(HEAP))
 PROGRAMS := $(wildcard tests/test_*.c tests/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz_*.c)
-HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) tests/main_%.c,$(wildcard tests/*.c))
+BENCHES := $(wildcard bench/bench_*.c)
+HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES) tests/main_%.c,$(wildcard tests/*.c bench/*.c))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
-BENCHES := $(wildcard bench/*.c)
 MAINS := $(wildcard runtime/main_tandem.c tests/main_tandem_sim.c)
 SCRIPTS := $(wildcard tests/cli_*.sh)
 

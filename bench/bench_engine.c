@@ -1,0 +1,127 @@
+/* bench_engine.c: tokens per second of the whole engine, prefill and decode, beside the memory
+ * limit.
+ *
+ *   bench_engine [-m MODEL] [-p PROMPT_TOKENS] [-n TOKENS] [-r REPEATS] [-t THREADS] [-i ISA]
+ *
+ * One run not counted, then REPEATS of each test, both from an empty cache as llama-bench does.
+ * Prints one JSON line per test: median, least and most tokens/s, and for decode the bytes of
+ * weights read per second beside what the same threads read at best from memory. No sampling, no
+ * tokenizer.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "bench/read_rate.h"
+#include "runtime/tandem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_REPEATS = 100 };
+
+struct bench {
+    struct engine *engine;
+    struct session *session;
+    struct batch_item *items;
+    int32_t n_prompt, n_decode, n_repeats;
+};
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static enum status prefill(struct bench *b, int32_t n, struct err *e) {
+    session_truncate(b->session, 0);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t token = 1 + (i * 7919) % (engine_n_vocab(b->engine) - 1);
+        b->items[i] = (struct batch_item){b->session, token, i == n - 1};
+    }
+    return engine_eval(b->engine, b->items, n, e);
+}
+
+static enum status decode(struct bench *b, int32_t n, struct err *e) {
+    session_truncate(b->session, 0);
+    for (int32_t i = 0; i < n; i++) {
+        struct batch_item item = {b->session, 1 + (i * 7919) % (engine_n_vocab(b->engine) - 1),
+                                  true};
+        if (engine_eval(b->engine, &item, 1, e)) return e->status;
+    }
+    return OK;
+}
+
+// Times one test; prints its line. read_rate is 0 where weights are not the limit.
+static enum status measure(struct bench *b, const char *name,
+                           enum status (*test)(struct bench *, int32_t, struct err *), int32_t n,
+                           double read_rate, struct err *e) {
+    double rates[MAX_REPEATS];
+    for (int32_t r = -1; r < b->n_repeats; r++) {
+        const uint64_t start = clock_ns();
+        if (test(b, n, e)) return e->status;
+        const double seconds = (double)(clock_ns() - start) * 1e-9;
+        if (r >= 0) rates[r] = n / seconds;
+    }
+    qsort(rates, (size_t)b->n_repeats, sizeof *rates, by_value);
+    const double median = rates[b->n_repeats / 2];
+    printf("{\"test\": \"%s%d\", \"tokens_per_second\": %.2f, \"least\": %.2f, \"most\": %.2f",
+           name, n, median, rates[0], rates[b->n_repeats - 1]);
+    if (read_rate > 0) {
+        struct simulation one;
+        plan_simulate(engine_plan(b->engine), 1, 1, &one);
+        const double rate = median * (double)one.weight_bytes[0];
+        printf(
+            ", \"weights_gb_per_second\": %.2f, \"memory_gb_per_second\": %.2f, \"percent\": %.1f",
+            rate * 1e-9, read_rate * 1e-9, 100 * rate / read_rate);
+    }
+    printf("}\n");
+    fflush(stdout);
+    return OK;
+}
+
+static enum status run(struct bench *b, const struct engine_options *o, double read_rate,
+                       struct err *e) {
+    if (engine_open(&b->engine, o, e)) return e->status;
+    const int32_t n = b->n_prompt > b->n_decode ? b->n_prompt : b->n_decode;
+    b->items = mem_alloc((size_t)n, sizeof *b->items);
+    if (!b->items) err_memory(e, (size_t)n * sizeof *b->items, "the batch");
+    if (!b->items || session_new(&b->session, b->engine, e)) return e->status;
+    if (b->n_prompt && measure(b, "pp", prefill, b->n_prompt, 0, e)) return e->status;
+    return b->n_decode ? measure(b, "tg", decode, b->n_decode, read_rate, e) : OK;
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {.n_prompt = 256, .n_decode = 64, .n_repeats = 5};
+    struct engine_options o = {
+        .model_path = "models/SmolLM2-135M-Instruct.Q4_1.gguf",
+        .device_spec = "none",
+        .cpu = {.isa = ISA_AUTO},
+        .workload = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16},
+    };
+    for (int flag; (flag = getopt(argc, argv, "m:p:n:r:t:i:")) != -1;) {
+        switch (flag) {
+        case 'm': o.model_path = optarg; break;
+        case 'p': b.n_prompt = atoi(optarg); break;
+        case 'n': b.n_decode = atoi(optarg); break;
+        case 'r': b.n_repeats = atoi(optarg); break;
+        case 't': o.cpu.n_threads = atoi(optarg); break;
+        case 'i':
+            if (cpu_isa_parse(optarg, &o.cpu.isa)) break; // fall through
+        default:
+            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-n N] [-r N] [-t N] [-i ISA]\n", argv[0]);
+            return 2;
+        }
+    }
+    if (b.n_repeats < 1 || b.n_repeats > MAX_REPEATS || b.n_prompt < 0 || b.n_decode < 0) return 2;
+    o.workload.n_ctx = b.n_prompt > b.n_decode ? b.n_prompt : b.n_decode;
+    const int32_t threads =
+        o.cpu.n_threads ? o.cpu.n_threads : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    const double read_rate = read_rate_measure(threads, 1u << 30, 3);
+    struct err e = {0};
+    const enum status status = run(&b, &o, read_rate, &e);
+    char text[1024];
+    if (status) fprintf(stderr, "%s\n", err_text(&e, text, sizeof text));
+    session_free(b.session);
+    engine_close(b.engine);
+    mem_free(b.items);
+    return status != OK;
+}
