@@ -1,0 +1,94 @@
+/* cli_options.h: the options of the command line: one table that parses, explains and limits them.
+ *
+ * A struct cli_options borrows its texts from argv and owns nothing. The table says for every
+ * option its names, what it takes, where the value goes and which commands know it, so that the
+ * parser, the help and the tests cannot disagree. Must not open files or devices. Any thread.
+ * Tested by tests/test_options.c and tests/cli_usage.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_OPTIONS_H
+#define TANDEM_RUNTIME_CLI_OPTIONS_H
+
+#include "base/err.h"
+#include "kernels/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum command {
+    COMMAND_RUN,
+    COMMAND_CHAT,
+    COMMAND_PLAN,
+    COMMAND_INSPECT,
+    COMMAND_DEVICES,
+    COMMAND_TOKENIZE,
+    COMMAND_PERPLEXITY,
+    COMMAND_HELP,
+    COMMAND_VERSION,
+    COMMAND_COUNT,
+};
+
+struct cli_options {
+    enum command command;
+    enum command topic; // of COMMAND_HELP: the command to explain, or COMMAND_HELP for all of them
+
+    const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
+    bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
+    int32_t n_predict; // -1: until the model ends the text or the context is full
+
+    int32_t n_ctx, n_batch, n_ubatch; // n_ctx and n_ubatch 0: the command's default
+    enum dtype kv_type_k, kv_type_v;
+
+    int32_t gpu_layers;                 // GPU_LAYERS_AUTO, GPU_LAYERS_ALL or a number
+    uint64_t vram_bytes, ram_bytes;     // 0: no limit given
+    const char *device;                 // "kind", "kind:spec", "none", or NULL
+    int32_t n_threads, n_threads_batch; // 0: automatic
+    enum cpu_isa isa;
+    bool no_bind, strict;
+
+    float temp, top_p, min_p, repeat_penalty;
+    int32_t top_k, repeat_last_n;
+    int64_t seed; // -1: a random one
+
+    bool json, verbose, quiet, help;
+};
+
+enum option_kind {
+    OPTION_SWITCH, // takes no value, sets a bool
+    OPTION_TEXT,
+    OPTION_INT,     // int32_t in low..high
+    OPTION_SEED,    // int64_t in low..high
+    OPTION_REAL,    // float in low..high
+    OPTION_SIZE,    // uint64_t bytes, with a suffix
+    OPTION_LAYERS,  // int32_t: a number, "auto" or "all"
+    OPTION_KV_TYPE, // enum dtype: f16 or f32
+    OPTION_ISA,     // enum cpu_isa
+    OPTION_HELP,    // shows the help of the command
+};
+
+enum { OPTION_NAMES = 3 };
+
+struct option_spec {
+    const char *names[OPTION_NAMES]; // unused ones are NULL; without any, help is a heading
+    const char *value;               // what it takes, for the help; NULL for a switch
+    const char *help;
+    enum option_kind kind;
+    uint32_t commands; // bit 1 << COMMAND_x for each command that knows it
+    size_t offset;     // in struct cli_options
+    double low, high;  // of numbers
+};
+
+// The whole table and its length.
+const struct option_spec *cli_option_table(int32_t *count);
+
+// Name of a command as typed.
+const char *command_name(enum command command);
+
+// Fills *o from the arguments. ERR_USAGE names the argument that is wrong and how to go on.
+enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e);
+
+// The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.
+void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
+                      FILE *out);
+
+#endif
