@@ -87,7 +87,7 @@ function check_directive(line) {
         if (line ~ /__linux__|__APPLE__|_WIN32/ && FILENAME !~ /^(base\/|planner\/probe_|tests\/)/)
             report(FNR, "system", "this test belongs in base/ or planner/probe_*.c")
         if (line ~ /__AVX|__SSE|__x86_64|__aarch64|__ARM|HAVE_X86/ &&
-            FILENAME !~ /^(kernels\/cpu|tests)\//)
+            FILENAME !~ /^(kernels\/cpu|bench|tests)\//)
             report(FNR, "isa", "this test belongs in kernels/cpu/")
     }
     if ($0 == "#ifndef " guard) guard_test = 1

@@ -54,7 +54,7 @@ while read -r path; do
     [ "$size" -le 1048576 ] || echo "$path:1: size: $size bytes, at most 1 MiB belongs in git"
 done <"$work/all" >>"$found"
 
-grep -E '(\.([ch]|def|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
+grep -E '(\.([ch]|def|inc|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
     xargs grep -nE '[[:space:]]+$' /dev/null |
     sed 's/^\([^:]*:[0-9]*\):.*/\1: space: white space at the end of the line/' >>"$found"
 [ ! -f Makefile ] || [ "$(wc -l <Makefile)" -lt 200 ] || echo 'Makefile:200: length: 200 lines' >>"$found"
