@@ -19,10 +19,16 @@
 #include <stdatomic.h>
 
 enum {
-    LINE = 64,          // bytes of a cache line
-    SPIN_NS = 50000,    // how long a lane waits before it offers its processor to others
-    PAUSES_A_LOOK = 32, // pauses between two looks at the clock
+    LINE = 64,           // bytes of a cache line
+    SPIN_NS_MAX = 50000, // how long a lane waits before it offers its processor to others
+    SPIN_NS_MIN = 500,   // the same where that has not helped
+    PAUSES_A_LOOK = 8,   // pauses between two looks at the clock
     LANES_MAX = 1024,
+};
+
+struct patience {
+    uint64_t spin_ns; // 0: never
+    char pad[LINE - sizeof(uint64_t)];
 };
 
 // Everything that a worker touches is reached through this struct. The two counters of a run give
@@ -33,7 +39,7 @@ struct team {
     int32_t n_threads; // of the OpenMP region
     int32_t n_lanes;   // of them, that work
     int32_t *cpus;     // [n_threads], owned: where each lane belongs; NULL: nothing is bound
-    uint64_t spin_ns;  // 0 if lanes outnumber processors
+    struct patience *patience; // [n_threads], owned: each lane's own
     char pad0[LINE];
     atomic_uint begun; // runs so far
     atomic_int ended;  // threads that have left this run
@@ -53,18 +59,24 @@ static inline void pause_a_little(void) {
 }
 
 // Waits until *generation is no longer old: at first without letting go of the processor, since the
-// others are nearly there; later without keeping it from them.
-static void wait_generation(const atomic_uint *generation, unsigned old, uint64_t spin_ns) {
-    uint64_t start_ns = 0;
+// others are nearly there; later without keeping it from them. A lane that waits in vain loses
+// patience, because the one it waits for may need this very processor: two unbound lanes on one
+// processor would otherwise spin away each other's time.
+static void wait_generation(const atomic_uint *generation, unsigned old,
+                            struct patience *patience) {
+    uint64_t spin_ns = patience->spin_ns, start_ns = spin_ns ? clock_ns() : 0;
     while (spin_ns > 0) {
         for (int i = 0; i < PAUSES_A_LOOK; i++) {
-            if (atomic_load_explicit(generation, memory_order_acquire) != old) return;
-            pause_a_little();
+            if (atomic_load_explicit(generation, memory_order_acquire) == old) {
+                pause_a_little();
+                continue;
+            }
+            if (spin_ns < SPIN_NS_MAX) patience->spin_ns = spin_ns + spin_ns / 8;
+            return;
         }
-        uint64_t now_ns = clock_ns();
-        if (start_ns == 0) start_ns = now_ns;
-        if (now_ns - start_ns > spin_ns) break;
+        if (clock_ns() - start_ns > spin_ns) break;
     }
+    if (spin_ns > SPIN_NS_MIN) patience->spin_ns = spin_ns / 2;
     while (atomic_load_explicit(generation, memory_order_acquire) == old) sched_yield();
 }
 
@@ -74,7 +86,7 @@ void lane_barrier(const struct lane *lane) {
     unsigned generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
     int arrived = 1 + atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel);
     if (arrived < lane->count) {
-        wait_generation(&team->generation, generation, team->spin_ns);
+        wait_generation(&team->generation, generation, &team->patience[lane->index]);
         return;
     }
     atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
@@ -146,13 +158,16 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
     if (core_list_open(&cores, e) != OK) return e->status;
     if (n_threads == 0) n_threads = default_threads(&cores);
     team = mem_alloc(1, sizeof *team);
-    if (!team) {
-        err_memory(e, sizeof *team, "a team of threads");
+    struct patience *patience = mem_alloc((size_t)n_threads, sizeof *patience);
+    if (team) team->patience = patience;
+    if (!team || !patience) {
+        if (!team) mem_free(patience);
+        err_memory(e, (size_t)n_threads * sizeof *patience, "a team of threads");
         goto fail;
     }
     team->n_threads = team->n_lanes = n_threads;
     bool fits = n_threads <= cores.n_cpus;
-    team->spin_ns = fits ? SPIN_NS : 0;
+    for (int32_t i = 0; fits && i < n_threads; i++) patience[i].spin_ns = SPIN_NS_MAX;
     if (bind && fits) {
         team->cpus = cores.cpus; // the list lends its array no longer
         cores = (struct core_list){0};
@@ -177,6 +192,7 @@ void team_use(struct team *team, int32_t n_lanes) {
 
 void team_close(struct team *team) {
     if (!team) return;
+    mem_free(team->patience);
     mem_free(team->cpus);
     mem_free(team);
 }
