@@ -59,7 +59,8 @@ enum stream_kind { STREAM_COMPUTE, STREAM_COPY_IN, STREAM_COPY_OUT };
 struct stream { // backends put this first in their own struct
     struct device *device;
     enum stream_kind kind;
-    struct err failure; // status OK until the first failure; then everything encoded is skipped
+    struct err failure; // OK until stream_wait reported the first failure; everything encoded after
+                        // it is skipped. Only the driving thread reads it
 };
 
 struct event { // a point on a stream; made before device_seal, recorded again and again
@@ -114,12 +115,15 @@ void event_free(struct event *event); // accepts a zeroed one
 // Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
 void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
-// event becomes "done" when s has passed this point. A later record replaces an earlier one.
+// event becomes "done" when s has passed this point. A later record replaces an earlier one. An
+// event that was never recorded is done.
 void stream_record(struct stream *s, struct event *event);
 // Nothing encoded on s after this runs before event is done. An event of the CPU must have been
 // flushed before.
 void stream_wait_event(struct stream *s, struct event *event);
-// The calling thread waits until event is done. ERR_DEVICE if its stream failed.
+// The calling thread waits until event is done; one of the CPU must have been flushed before.
+// ERR_DEVICE (the stream's first failure) if its stream failed, and a stream that waits for it fails
+// with the same.
 enum status event_wait(struct event *event, struct err *e);
 // Starts whatever was only encoded. The CPU works in the calling thread: when flush returns, its
 // work is done.
