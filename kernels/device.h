@@ -122,8 +122,8 @@ void stream_record(struct stream *s, struct event *event);
 // flushed before.
 void stream_wait_event(struct stream *s, struct event *event);
 // The calling thread waits until event is done; one of the CPU must have been flushed before.
-// ERR_DEVICE (the stream's first failure) if its stream failed, and a stream that waits for it fails
-// with the same.
+// ERR_DEVICE (the stream's first failure) if its stream failed, and a stream that waits for it
+// fails with the same.
 enum status event_wait(struct event *event, struct err *e);
 // Starts whatever was only encoded. The CPU works in the calling thread: when flush returns, its
 // work is done.
