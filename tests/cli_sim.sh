@@ -1,0 +1,124 @@
+#!/bin/sh
+# cli_sim.sh: a model split over the CPU and the simulated accelerator, by the whole program: every
+# split and every way to feed a prompt writes the same tokens, planned bytes are allocated bytes,
+# decoding allocates nothing, and a device that fails ends the run with a message.
+set -u
+: "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Sanitizers are slow: fewer splits and tokens.
+case $TANDEM_SIM in
+*/asan/* | */ubsan/* | */tsan/*) splits='0 1 15 30 31' n=8 ;;
+*) splits=$(seq 0 31) n=64 ;;
+esac
+
+prompt='The path ran between the fields and the sea. On the one side there were sheep, and beyond
+the sheep a line of thorn trees all bent the same way, like people listening at a door. On the other
+side there was nothing at all. In summer'
+
+# call ARGUMENT...: runs the program; sets code, $work/out and $work/err.
+call() {
+    timeout 120 "$TANDEM_SIM" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+}
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; head -n 3 "$work/err"
+    fi
+}
+# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json.
+generate() {
+    name=$1
+    shift
+    call run -m "$MODEL" -p "$prompt" -n $n --temp 0 -c 256 --json -q --ignore-eos "$@"
+    cp "$work/out" "$work/$name.json"
+    [ $code -eq 0 ] && ! [ -s "$work/err" ]
+    result "sim_$name"
+}
+
+# ---- The same tokens everywhere ------------------------------------------------------------------
+generate cpu --device none
+for k in $splits; do generate "layers_$k" -ngl "$k" --device sim:vram=500M; done
+generate auto --device sim:vram=50M
+generate vram_limit --vram 50M --device sim:vram=500M
+generate more_than_all -ngl 999 --device sim:vram=500M
+for ub in 1 7; do
+    generate "cpu_ubatch_$ub" --device none -ub $ub
+    generate "split_ubatch_$ub" -ngl 15 --device sim:vram=500M -ub $ub
+done
+generate split_batch_5 -ngl 15 --device sim:vram=500M -b 5
+generate split_one_thread -ngl 15 --device sim:vram=500M -t 1 -tb 1
+generate split_slow_link -ngl 15 --device sim:vram=500M,h2d=200M,d2h=200M
+
+python3 - "$work" "$n" <<'X'
+import glob, json, os, sys
+
+work, n = sys.argv[1], int(sys.argv[2])
+reference = json.load(open(f"{work}/cpu.json"))["tokens"]
+
+
+def check(name, good):
+    print(("ok " if good else "not ok ") + "sim_" + name)
+
+
+check("length", len(reference) == n)
+for path in sorted(glob.glob(f"{work}/*.json")):
+    name = os.path.basename(path)[:-5]
+    run = json.load(open(path))
+    check(f"{name}_same_tokens", run["tokens"] == reference)
+    check(f"{name}_planned_is_allocated",
+          run["memory"] and all(r["planned_bytes"] == r["allocated_bytes"] for r in run["memory"]))
+    planned = {}
+    for row in run["memory"]:
+        planned[row["device"]] = planned.get(row["device"], 0) + row["planned_bytes"]
+    check(f"{name}_peak_is_planned",
+          all(p["peak_bytes"] == planned[p["device"]] for p in run["peak"]))
+    if run["heap"] is not None:
+        check(f"{name}_decoding_allocates_nothing",
+              run["heap"]["bytes_after_first_token"] == 0
+              and run["heap"]["allocations_after_first_token"] == 0)
+    layers = run["plan"]["gpu_layers"]
+    if name.startswith("layers_"): check(f"{name}_honoured", layers == int(name[7:]))
+    if name == "more_than_all": check(f"{name}_honoured", layers == 31)
+    if name in ("auto", "vram_limit"):
+        check(f"{name}_stays_below_the_limit",
+              0 < layers < 31 and run["peak"][1]["peak_bytes"] <= 50 << 20)
+X
+
+# ---- What does not fit is refused, with what would -----------------------------------------------
+too_many() { call run -m "$MODEL" -p x -n 1 -q --device sim:vram=50M -c 256 -ngl "$@"; }
+too_many 31
+[ $code -eq 1 ] && ! [ -s "$work/out" ] && grep -q 'does not fit' "$work/err"
+result sim_too_many_layers
+fits=$(sed -n 's/.*-ngl \([0-9]*\) fits.*/\1/p' "$work/err")
+too_many "${fits:-none}"
+[ $code -eq 0 ]
+result sim_what_fits_is_true
+too_many "$((${fits:-0} + 1))"
+[ $code -eq 1 ]
+result sim_one_more_does_not_fit
+too_many 31 --strict
+[ $code -eq 3 ] && grep -q 'does not fit' "$work/err"
+result sim_strict
+call plan -m "$MODEL" --device sim:vram=50M -ngl 31 --strict
+[ $code -eq 3 ]
+result sim_plan_strict
+call run -m "$MODEL" -p x -n 1 -q --device none --ram 20M
+[ $code -eq 1 ] && grep -q 'does not fit' "$work/err"
+result sim_too_little_memory
+call plan -m "$MODEL" --device sim:vram=50M --json
+python3 -c 'import json, sys; json.load(open(sys.argv[1]))["unit_device"][61]' "$work/out"
+result sim_plan_json
+
+# ---- A device that fails: a clear message, no hang, no text after it -----------------------------
+for fault in alloc:1 alloc:20 copy:1 copy:100 op:1 op:100 op:1000 lost:1 lost:200 lost:1000; do
+    call run -m "$MODEL" -p "$prompt" -n 20 --temp 0 -c 256 -q --ignore-eos -ngl 15 \
+        --device "sim:vram=500M,fail=$fault"
+    [ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 1 ] && grep -q '^tandem: error: .*sim' "$work/err"
+    result "sim_fault_$(echo $fault | tr : _)"
+done
