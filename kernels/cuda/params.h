@@ -1,0 +1,88 @@
+/* params.h: what a kernel gets besides or instead of an op's own argument struct, and the shapes of
+ * its launches.
+ *
+ * Plain C, read by the host, by the device compilers and by the emulator; every struct is one
+ * by-value parameter of at most 1 KiB without padding inside, so that two equal launches are equal
+ * bytes. Owns nothing. Whoever changes a kernel's block or tile changes the number here and nowhere
+ * else. Tested by tests/test_cuda.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_PARAMS_H
+#define TANDEM_KERNELS_CUDA_PARAMS_H
+
+#include "kernels/ops.h"
+
+enum {
+    // embed_<type>: grid (column chunks, n_tokens); one thread per column at least.
+    EMBED_THREADS = 128,
+    EMBED_COLS = 1024, // columns of one block
+
+    // rms_norm: grid (n_rows); a block is a row.
+    RMS_NORM_THREADS = 256,
+
+    // rope_table: grid (pair chunks, n_tokens); one thread per pair.
+    ROPE_TABLE_THREADS = 64,
+
+    // rope: grid (n_heads + n_kv_heads, n_tokens); a block is a head.
+    ROPE_THREADS = 64,
+
+    // kv_store, gather_rows: grid (column chunks, rows).
+    KV_STORE_THREADS = 128,
+    KV_STORE_COLS = 512,
+    GATHER_THREADS = 128,
+    GATHER_COLS = 1024,
+
+    // swiglu: grid (element chunks).
+    SWIGLU_THREADS = 256,
+    SWIGLU_ELEMENTS = 1024,
+
+    // quantize_acts: grid (chunks of 32-column groups, n_tokens); 8 threads turn one group.
+    QUANTIZE_THREADS = 128,
+    QUANTIZE_GROUPS = 16,
+
+    // matmul_vec_<type>: grid (row chunks); every block does all tokens, at most MATVEC_TOKENS.
+    MATVEC_THREADS = 128,
+    MATVEC_ROWS = 4,
+    MATVEC_TOKENS = 8,
+
+    // gemm_dp4a_<type>, gemm_mma_<type>: grid (row tiles, token tiles).
+    GEMM_DP4A_THREADS = 128,
+    GEMM_DP4A_ROWS = 64,
+    GEMM_DP4A_TOKENS = 64,
+    GEMM_MMA_THREADS = 128,
+    GEMM_MMA_ROWS = 64,
+    GEMM_MMA_TOKENS = 64,
+
+    // attention: grid (n_kv_heads, n_tokens, n_splits); attention_merge: grid (n_heads, n_tokens).
+    ATTENTION_THREADS = 128,
+    ATTENTION_MERGE_THREADS = 128,
+    ATTENTION_SPLITS = 32, // most parts that the keys of a token are cut into
+};
+
+// Quantised activations lie in rows of acts_stride bytes, one per token; see activations.cuh.
+struct quantize_params {
+    void *out;           // [n_tokens] rows of acts_stride bytes
+    const float *x;      // [n_tokens, n_cols]
+    int64_t acts_stride; // bytes
+    int32_t n_tokens, n_cols;
+};
+
+// a.scratch holds the quantised activations of all tokens when a kernel of a quantised type starts;
+// kernels of F32, F16 and BF16 read a.x.
+struct matmul_params {
+    struct matmul_args a;
+    int64_t acts_stride;   // bytes between the tokens' rows in a.scratch
+    int64_t weight_stride; // bytes of a row of the weight
+};
+
+// The keys that a token sees are cut into n_splits runs of whole pages, as even as they go; a run
+// may be empty. With one split the kernel writes a.out. With more, split s of head h of token t
+// writes its unnormalised sums [head_dim], its largest score and its sum of exponentials (-INFINITY
+// and 0 for an empty run) to partial[((t * n_heads + h) * n_splits + s) * (head_dim + 2)], and
+// attention_merge, launched with the same parameters, writes a.out.
+struct attention_params {
+    struct attention_args a;
+    float *partial; // [n_tokens, n_heads, n_splits, head_dim + 2], or NULL with one split
+    int64_t n_splits;
+};
+
+#endif
