@@ -1,0 +1,150 @@
+/* cuda_driver.h: the calls of NVIDIA's driver that the backend makes, found at run time.
+ *
+ * Types and prototypes are our own, so that no toolkit is needed to build and no driver to start;
+ * cuda_check.c compares them with the toolkit's where there is one. struct cuda_driver is the
+ * caller's and owns the loaded library. Nothing here keeps state elsewhere. Any thread. Tested by
+ * tests/test_cuda.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_CUDA_DRIVER_H
+#define TANDEM_KERNELS_CUDA_CUDA_DRIVER_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// The driver's handles are pointers to structs that only it knows.
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphNode_st;
+struct CUgraphExec_st;
+
+// Results, attributes and flags, with the driver's numbers.
+enum {
+    DRIVER_SUCCESS = 0,
+    DRIVER_OUT_OF_MEMORY = 2,
+    DRIVER_STUB_LIBRARY = 34,
+    DRIVER_NO_DEVICE = 100,
+    DRIVER_NO_BINARY_FOR_GPU = 209,
+    DRIVER_UNSUPPORTED_PTX_VERSION = 222,
+
+    DRIVER_ATTRIBUTE_MULTIPROCESSORS = 16,
+    DRIVER_ATTRIBUTE_MAJOR = 75,
+    DRIVER_ATTRIBUTE_MINOR = 76,
+
+    DRIVER_FUNCTION_MAX_THREADS = 0,
+    DRIVER_FUNCTION_LOCAL_BYTES = 3,
+
+    DRIVER_STREAM_NON_BLOCKING = 1,
+    DRIVER_EVENT_DISABLE_TIMING = 2,
+
+    DRIVER_JIT_ERROR_LOG = 5,
+    DRIVER_JIT_ERROR_LOG_BYTES = 6,
+};
+
+// A kernel node of a graph: the first version of CUDA_KERNEL_NODE_PARAMS, which every driver with
+// graphs takes.
+struct cuda_kernel_node {
+    struct CUfunc_st *function;
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes;
+    void **params;
+    void **extra;
+};
+
+// X(field, symbol, parameters): addresses of device memory are unsigned long long, devices are
+// int, enumerations are unsigned, as the driver has them.
+#define CUDA_DRIVER_CALLS(X)                                                                    \
+    X(init, cuInit, (unsigned flags))                                                           \
+    X(driver_version, cuDriverGetVersion, (int *version))                                       \
+    X(error_name, cuGetErrorName, (unsigned code, const char **name))                           \
+    X(device_count, cuDeviceGetCount, (int *n))                                                 \
+    X(device_get, cuDeviceGet, (int *device, int index))                                        \
+    X(device_name, cuDeviceGetName, (char *name, int size_bytes, int device))                   \
+    X(device_attribute, cuDeviceGetAttribute, (int *value, unsigned attribute, int device))     \
+    X(device_pci_id, cuDeviceGetPCIBusId, (char *id, int size_bytes, int device))               \
+    X(context_retain, cuDevicePrimaryCtxRetain, (struct CUctx_st * *context, int device))       \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                              \
+    X(context_set, cuCtxSetCurrent, (struct CUctx_st * context))                                \
+    X(memory_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                \
+    X(memory_alloc, cuMemAlloc_v2, (unsigned long long *address, size_t size_bytes))            \
+    X(memory_free, cuMemFree_v2, (unsigned long long address))                                  \
+    X(host_register, cuMemHostRegister_v2, (void *base, size_t size_bytes, unsigned flags))     \
+    X(host_unregister, cuMemHostUnregister, (void *base))                                       \
+    X(copy_to_device, cuMemcpyHtoDAsync_v2,                                                     \
+      (unsigned long long target, const void *source, size_t size_bytes,                        \
+       struct CUstream_st *stream))                                                             \
+    X(copy_from_device, cuMemcpyDtoHAsync_v2,                                                   \
+      (void *target, unsigned long long source, size_t size_bytes, struct CUstream_st *stream)) \
+    X(copy_within, cuMemcpyDtoDAsync_v2,                                                        \
+      (unsigned long long target, unsigned long long source, size_t size_bytes,                 \
+       struct CUstream_st *stream))                                                             \
+    X(stream_create, cuStreamCreate, (struct CUstream_st * *stream, unsigned flags))            \
+    X(stream_destroy, cuStreamDestroy_v2, (struct CUstream_st * stream))                        \
+    X(stream_synchronize, cuStreamSynchronize, (struct CUstream_st * stream))                   \
+    X(stream_wait_event, cuStreamWaitEvent,                                                     \
+      (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags))                 \
+    X(event_create, cuEventCreate, (struct CUevent_st * *event, unsigned flags))                \
+    X(event_destroy, cuEventDestroy_v2, (struct CUevent_st * event))                            \
+    X(event_record, cuEventRecord, (struct CUevent_st * event, struct CUstream_st * stream))    \
+    X(event_synchronize, cuEventSynchronize, (struct CUevent_st * event))                       \
+    X(module_load, cuModuleLoadDataEx,                                                          \
+      (struct CUmod_st * *module, const void *image, unsigned n_options, unsigned *options,     \
+       void **values))                                                                          \
+    X(module_unload, cuModuleUnload, (struct CUmod_st * module))                                \
+    X(module_function, cuModuleGetFunction,                                                     \
+      (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))               \
+    X(function_attribute, cuFuncGetAttribute,                                                   \
+      (int *value, unsigned attribute, struct CUfunc_st *function))                             \
+    X(launch, cuLaunchKernel,                                                                   \
+      (struct CUfunc_st * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
+       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
+       struct CUstream_st *stream, void **params, void **extra))
+
+// Graphs in this form came with CUDA 11.4: an older driver lacks these, and every launch is then
+// made singly.
+#define CUDA_DRIVER_GRAPH_CALLS(X)                                                          \
+    X(graph_create, cuGraphCreate, (struct CUgraph_st * *graph, unsigned flags))            \
+    X(graph_destroy, cuGraphDestroy, (struct CUgraph_st * graph))                           \
+    X(graph_instantiate, cuGraphInstantiateWithFlags,                                       \
+      (struct CUgraphExec_st * *exec, struct CUgraph_st * graph, unsigned long long flags)) \
+    X(graph_exec_destroy, cuGraphExecDestroy, (struct CUgraphExec_st * exec))               \
+    X(graph_launch, cuGraphLaunch, (struct CUgraphExec_st * exec, struct CUstream_st * stream))
+
+// The same, but its prototype changed with the toolkit while the driver kept the symbol.
+#define CUDA_DRIVER_OLD_GRAPH_CALLS(X)                                    \
+    X(graph_add_kernel, cuGraphAddKernelNode,                             \
+      (struct CUgraphNode_st * *node, struct CUgraph_st * graph,          \
+       struct CUgraphNode_st *const *dependencies, size_t n_dependencies, \
+       const struct cuda_kernel_node *params))
+
+struct cuda_driver {
+    void *library;
+#define CUDA_DRIVER_FIELD(field, symbol, parameters) unsigned(*field) parameters;
+    CUDA_DRIVER_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_GRAPH_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_OLD_GRAPH_CALLS(CUDA_DRIVER_FIELD)
+#undef CUDA_DRIVER_FIELD
+    bool has_graphs;
+    int version; // 12020 is 12.2
+};
+
+// Loads path, or libcuda.so.1 if NULL, and starts it. ERR_DEVICE if there is none, if it lacks a
+// call, or if it finds no device; nothing stays behind then.
+enum status cuda_driver_open(struct cuda_driver *driver, const char *path, struct err *e);
+void cuda_driver_close(struct cuda_driver *driver); // accepts a zeroed one; leaves it zeroed
+
+// The driver's word for a result: "CUDA_ERROR_OUT_OF_MEMORY". Never NULL.
+const char *cuda_error_name(const struct cuda_driver *driver, unsigned code);
+
+// code 0: OK. Otherwise ERR_MEMORY for refused memory and ERR_DEVICE for all else, saying what was
+// done to which device, the name of the code, and what helps.
+enum status cuda_check(const struct cuda_driver *driver, unsigned code, struct err *e,
+                       const char *what, ...) __attribute__((format(printf, 4, 5)));
+
+#endif
