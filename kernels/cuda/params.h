@@ -3,8 +3,9 @@
  *
  * Plain C, read by the host, by the device compilers and by the emulator; every struct is one
  * by-value parameter of at most 1 KiB without padding inside, so that two equal launches are equal
- * bytes. Owns nothing. Whoever changes a kernel's block or tile changes the number here and nowhere
- * else. Tested by tests/test_cuda.c.
+ * bytes. Owns nothing. Tokens lie along x of every grid, which alone may pass 65535. Whoever
+ * changes a kernel's block or tile changes the number here and nowhere else. Tested by
+ * tests/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_PARAMS_H
 #define TANDEM_KERNELS_CUDA_PARAMS_H
@@ -12,20 +13,20 @@
 #include "kernels/ops.h"
 
 enum {
-    // embed_<type>: grid (column chunks, n_tokens); one thread per column at least.
+    // embed_<type>: grid (n_tokens, column chunks).
     EMBED_THREADS = 128,
     EMBED_COLS = 1024, // columns of one block
 
     // rms_norm: grid (n_rows); a block is a row.
     RMS_NORM_THREADS = 256,
 
-    // rope_table: grid (pair chunks, n_tokens); one thread per pair.
+    // rope_table: grid (n_tokens, pair chunks); one thread per pair.
     ROPE_TABLE_THREADS = 64,
 
-    // rope: grid (n_heads + n_kv_heads, n_tokens); a block is a head.
+    // rope: grid (n_tokens, n_heads + n_kv_heads); a block is a head.
     ROPE_THREADS = 64,
 
-    // kv_store, gather_rows: grid (column chunks, rows).
+    // kv_store, gather_rows: grid (rows, column chunks).
     KV_STORE_THREADS = 128,
     KV_STORE_COLS = 512,
     GATHER_THREADS = 128,
@@ -35,7 +36,7 @@ enum {
     SWIGLU_THREADS = 256,
     SWIGLU_ELEMENTS = 1024,
 
-    // quantize_acts: grid (chunks of 32-column groups, n_tokens); 8 threads turn one group.
+    // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads turn one group.
     QUANTIZE_THREADS = 128,
     QUANTIZE_GROUPS = 16,
 
@@ -44,7 +45,8 @@ enum {
     MATVEC_ROWS = 4,
     MATVEC_TOKENS = 8,
 
-    // gemm_dp4a_<type>, gemm_mma_<type>: grid (row tiles, token tiles).
+    // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a
+    // tile of the weight run side by side.
     GEMM_DP4A_THREADS = 128,
     GEMM_DP4A_ROWS = 64,
     GEMM_DP4A_TOKENS = 64,
@@ -52,8 +54,10 @@ enum {
     GEMM_MMA_ROWS = 64,
     GEMM_MMA_TOKENS = 64,
 
-    // attention: grid (n_kv_heads, n_tokens, n_splits); attention_merge: grid (n_heads, n_tokens).
+    // attention: grid (token tiles, n_kv_heads, n_splits); attention_merge: grid (n_tokens,
+    // n_heads).
     ATTENTION_THREADS = 128,
+    ATTENTION_TOKENS = 1, // of one tile
     ATTENTION_MERGE_THREADS = 128,
     ATTENTION_SPLITS = 32, // most parts that the keys of a token are cut into
 };
