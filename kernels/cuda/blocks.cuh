@@ -1,0 +1,405 @@
+/* blocks.cuh: the weight types as kernels read them: 32 columns of a row as small integers for
+ * __dp4a with their scale and offset, or one element as a float.
+ *
+ * Every quantised type is a struct weight_<type> of constants and static functions, so that a
+ * kernel is a template over it; F32, F16 and BF16 have element and eight only. What the bytes mean
+ * is defined by kernels/cpu/dequantize.c. Owns nothing; device code only. Reads no byte outside the
+ * aligned 4-byte words that the row touches. Tested by tests/check_ops.c on every matmul and embed.
+ *
+ * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
+ * 20, 22, 24 or 34 bytes or n_cols/256 blocks of 144, 176 or 210. So blocks of Q4_K and Q5_K are
+ * 16-byte aligned, those of Q4_1 and Q5_1 4-byte aligned, and all others only 2-byte aligned.
+ */
+#ifndef TANDEM_KERNELS_CUDA_BLOCKS_CUH
+#define TANDEM_KERNELS_CUDA_BLOCKS_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#include <stddef.h>
+
+// 32 columns of a row: element i, in byte i % 4 of word i / 4, is scale * byte + offset. Bytes are
+// to be read as signed; without HAS_OFFSET offset is 0. With TWO_SCALES scale is that of elements
+// 0..15 and scale_high that of 16..31; without, scale_high is not set.
+struct weight_group {
+    uint32_t words[8];
+    float scale, scale_high, offset;
+};
+
+// What a thread unpacks at once is an item: ITEM_GROUPS groups that share bytes, at the columns
+// 32 * first_group(item) and ITEM_STEP groups further. A row is n_cols / (32 * ITEM_GROUPS) items.
+
+// ---- loads -------------------------------------------------------------------------------------
+
+DEVICE_FN uint32_t two_bytes_at(const uint8_t *p) { // 2-byte aligned
+    return *(const uint16_t *)p;
+}
+
+DEVICE_FN float half_at(const uint8_t *p) { // 2-byte aligned
+    return __half2float(__half{(uint16_t)two_bytes_at(p)});
+}
+
+DEVICE_FN float2 two_halves(uint32_t word) {
+    return make_float2(__half2float(__half{(uint16_t)word}),
+                       __half2float(__half{(uint16_t)(word >> 16)}));
+}
+
+template <int N> DEVICE_FN void load_words(uint32_t *out, const uint8_t *p) { // 4-byte aligned
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = __ldg((const uint32_t *)p + i);
+}
+
+template <int N> DEVICE_FN void load_words_16(uint32_t *out, const uint8_t *p) { // 16-byte
+    static_assert(N % 4 == 0, "16 bytes are four words");
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        uint4 four = __ldg((const uint4 *)p + i / 4);
+        out[i] = four.x, out[i + 1] = four.y, out[i + 2] = four.z, out[i + 3] = four.w;
+    }
+}
+
+// N words from a 2-byte aligned address: the aligned words that hold them, shifted into place.
+// Where p is no multiple of 4, the first of them starts 2 bytes early and the last is only half
+// read.
+template <int N> DEVICE_FN void load_words_2(uint32_t *out, const uint8_t *p) {
+    uint32_t misplaced = (uint32_t)(uintptr_t)p & 2;
+    const uint32_t *aligned = (const uint32_t *)(p - misplaced);
+    uint32_t word = __ldg(aligned);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t next = i + 1 < N ? __ldg(aligned + i + 1) : two_bytes_at(p + 4 * N - 2);
+        out[i] = (uint32_t)(((uint64_t)next << 32 | word) >> 8 * misplaced);
+        word = next;
+    }
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+// Four bytes n (0..127) to n - CENTRE, signed.
+template <int CENTRE> DEVICE_FN uint32_t centre_bytes(uint32_t bytes) {
+    return ((bytes | 0x80808080u) - CENTRE * 0x01010101u) ^ 0x80808080u;
+}
+
+// 16 bytes of nibbles: the low ones are elements 0..15, the high ones 16..31.
+DEVICE_FN void spread_nibbles(uint32_t *words, const uint32_t *nibbles) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        words[i] = nibbles[i] & 0x0f0f0f0fu;
+        words[i + 4] = nibbles[i] >> 4 & 0x0f0f0f0fu;
+    }
+}
+
+// Bit i of high becomes bit 4 of element i. The product moves bit j of four bits to bit 8 j + 4.
+DEVICE_FN void add_fifth_bits(uint32_t *words, uint32_t high) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) words[i] |= (high >> 4 * i & 15) * 0x02040810u & 0x10101010u;
+}
+
+DEVICE_FN int nibble_of_32(const uint8_t *nibbles, int i) { // element i (0..31) of 16 bytes
+    return nibbles[i & 15] >> (i >> 4) * 4 & 15;
+}
+
+// ---- plain types -------------------------------------------------------------------------------
+
+struct weight_f32 {
+    static constexpr int BYTES = 4;
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        return __ldg((const float *)row + column);
+    }
+    // Eight elements; row + 4 * column is 16-byte aligned.
+    DEVICE_FN void eight(float *out, const uint8_t *row, int column) {
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            float4 four = __ldg((const float4 *)((const float *)row + column + i));
+            out[i] = four.x, out[i + 1] = four.y, out[i + 2] = four.z, out[i + 3] = four.w;
+        }
+    }
+};
+
+struct weight_f16 {
+    static constexpr int BYTES = 2;
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        return half_at(row + 2 * (int64_t)column);
+    }
+    DEVICE_FN void eight(float *out, const uint8_t *row, int column) {
+        uint32_t words[4];
+        load_words_16<4>(words, row + 2 * (int64_t)column);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 two = two_halves(words[i]);
+            out[2 * i] = two.x, out[2 * i + 1] = two.y;
+        }
+    }
+};
+
+struct weight_bf16 {
+    static constexpr int BYTES = 2;
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        return __uint_as_float(two_bytes_at(row + 2 * (int64_t)column) << 16);
+    }
+    DEVICE_FN void eight(float *out, const uint8_t *row, int column) {
+        uint32_t words[4];
+        load_words_16<4>(words, row + 2 * (int64_t)column);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = __uint_as_float(words[i] << 16);
+            out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+        }
+    }
+};
+
+// ---- blocks of 32 ------------------------------------------------------------------------------
+
+// What the types with one group per block have in common.
+template <int BLOCK_BYTES> struct weight_of_32 {
+    static constexpr int BLOCK = 32, BYTES = BLOCK_BYTES;
+    static constexpr bool TWO_SCALES = false;
+    static constexpr int ITEM_GROUPS = 1, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return item; }
+    DEVICE_FN const uint8_t *block(const uint8_t *row, int i) {
+        return row + (int64_t)i * BLOCK_BYTES;
+    }
+};
+
+struct q8_0_block {
+    uint8_t d[2], n[32];
+};
+
+struct weight_q8_0 : weight_of_32<sizeof(q8_0_block)> {
+    static constexpr bool HAS_OFFSET = false;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = block(row, item);
+        load_words_2<8>(out->words, b + offsetof(q8_0_block, n));
+        out->scale = half_at(b), out->offset = 0;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q8_0_block *b = (const q8_0_block *)block(row, column / 32);
+        return half_at(b->d) * (float)(int8_t)b->n[column % 32];
+    }
+};
+
+struct q4_0_block {
+    uint8_t d[2], nibbles[16];
+};
+
+struct weight_q4_0 : weight_of_32<sizeof(q4_0_block)> {
+    static constexpr bool HAS_OFFSET = true;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = block(row, item);
+        uint32_t nibbles[4];
+        load_words_2<4>(nibbles, b + offsetof(q4_0_block, nibbles));
+        spread_nibbles(out->words, nibbles);
+        out->scale = half_at(b), out->offset = -8 * out->scale;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q4_0_block *b = (const q4_0_block *)block(row, column / 32);
+        return half_at(b->d) * (float)(nibble_of_32(b->nibbles, column % 32) - 8);
+    }
+};
+
+struct q4_1_block {
+    uint8_t d[2], m[2], nibbles[16];
+};
+
+struct weight_q4_1 : weight_of_32<sizeof(q4_1_block)> {
+    static constexpr bool HAS_OFFSET = true;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        uint32_t b[5];
+        load_words<5>(b, block(row, item));
+        spread_nibbles(out->words, b + 1);
+        float2 dm = two_halves(b[0]);
+        out->scale = dm.x, out->offset = dm.y;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q4_1_block *b = (const q4_1_block *)block(row, column / 32);
+        return half_at(b->d) * (float)nibble_of_32(b->nibbles, column % 32) + half_at(b->m);
+    }
+};
+
+struct q5_0_block {
+    uint8_t d[2], high[4], nibbles[16];
+};
+
+struct weight_q5_0 : weight_of_32<sizeof(q5_0_block)> {
+    static constexpr bool HAS_OFFSET = true;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = block(row, item);
+        uint32_t bits[5]; // the word of high bits and the nibbles
+        load_words_2<5>(bits, b + offsetof(q5_0_block, high));
+        spread_nibbles(out->words, bits + 1);
+        add_fifth_bits(out->words, bits[0]);
+        out->scale = half_at(b), out->offset = -16 * out->scale;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q5_0_block *b = (const q5_0_block *)block(row, column / 32);
+        int i = column % 32, fifth = b->high[i / 8] >> i % 8 & 1;
+        return half_at(b->d) * (float)((nibble_of_32(b->nibbles, i) | fifth << 4) - 16);
+    }
+};
+
+struct q5_1_block {
+    uint8_t d[2], m[2], high[4], nibbles[16];
+};
+
+struct weight_q5_1 : weight_of_32<sizeof(q5_1_block)> {
+    static constexpr bool HAS_OFFSET = true;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        uint32_t b[6];
+        load_words<6>(b, block(row, item));
+        spread_nibbles(out->words, b + 2);
+        add_fifth_bits(out->words, b[1]);
+        float2 dm = two_halves(b[0]);
+        out->scale = dm.x, out->offset = dm.y;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q5_1_block *b = (const q5_1_block *)block(row, column / 32);
+        int i = column % 32, fifth = b->high[i / 8] >> i % 8 & 1;
+        return half_at(b->d) * (float)(nibble_of_32(b->nibbles, i) | fifth << 4) + half_at(b->m);
+    }
+};
+
+// ---- blocks of 256 -----------------------------------------------------------------------------
+
+// What Q4_K and Q5_K have in common: 16 bytes {half d, half dmin, 12 bytes of group scales}. Groups
+// 2j and 2j+1 share 32 bytes of nibbles, so an item is such a pair.
+struct k_header {
+    uint8_t d[2], dmin[2], scales[12];
+};
+
+// Six-bit scales and minima of groups 2j and 2j+1 to out[0] and out[1]; header is the 16 bytes.
+DEVICE_FN void load_k_scales(weight_group *out, uint4 header, int j) {
+    uint32_t low = j < 2 ? header.y : header.w & 0x0f0f0f0fu;
+    uint32_t minima = j < 2 ? header.z : header.w >> 4 & 0x0f0f0f0fu;
+    // Groups 0..3 use six bits of bytes of their own, whose top two bits complete groups 4..7.
+    uint32_t scales = j < 2 ? low & 0x3f3f3f3fu : low | (header.y >> 2 & 0x30303030u);
+    minima = j < 2 ? minima & 0x3f3f3f3fu : minima | (header.z >> 2 & 0x30303030u);
+    scales >>= 16 * (j & 1), minima >>= 16 * (j & 1);
+    float2 d = two_halves(header.x);
+    out[0].scale = d.x * (float)(scales & 0xff), out[1].scale = d.x * (float)(scales >> 8 & 0xff);
+    out[0].offset = -d.y * (float)(minima & 0xff);
+    out[1].offset = -d.y * (float)(minima >> 8 & 0xff);
+}
+
+// The scale and the minimum of group g, for single elements.
+DEVICE_FN float2 k_scale(const k_header *h, int g) {
+    int scale = h->scales[g & 3] & 63, minimum = h->scales[(g & 3) + 4] & 63;
+    if (g >= 4) {
+        scale = (h->scales[g + 4] & 15) | h->scales[g - 4] >> 6 << 4;
+        minimum = h->scales[g + 4] >> 4 | h->scales[g] >> 6 << 4;
+    }
+    return make_float2(half_at(h->d) * (float)scale, half_at(h->dmin) * (float)minimum);
+}
+
+struct q4_k_block {
+    k_header header;
+    uint8_t nibbles[128];
+};
+
+struct weight_q4_k {
+    static constexpr int BLOCK = 256, BYTES = sizeof(q4_k_block);
+    static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
+    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return 2 * item; }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        uint32_t nibbles[8];
+        load_words_16<8>(nibbles, b + offsetof(q4_k_block, nibbles) + 32 * (item & 3));
+        load_k_scales(out, __ldg((const uint4 *)b), item & 3);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            out[0].words[i] = nibbles[i] & 0x0f0f0f0fu;
+            out[1].words[i] = nibbles[i] >> 4 & 0x0f0f0f0fu;
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q4_k_block *b = (const q4_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        int g = column % 256 / 32, i = column % 32;
+        float2 scale = k_scale(&b->header, g);
+        return scale.x * (float)(b->nibbles[g / 2 * 32 + i] >> (g & 1) * 4 & 15) - scale.y;
+    }
+};
+
+struct q5_k_block {
+    k_header header;
+    uint8_t high[32], nibbles[128]; // bit g of high[i] belongs to element i of group g
+};
+
+struct weight_q5_k {
+    static constexpr int BLOCK = 256, BYTES = sizeof(q5_k_block);
+    static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
+    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return 2 * item; }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        uint32_t nibbles[8], high[8];
+        load_words_16<8>(nibbles, b + offsetof(q5_k_block, nibbles) + 32 * (item & 3));
+        load_words_16<8>(high, b + offsetof(q5_k_block, high));
+        load_k_scales(out, __ldg((const uint4 *)b), item & 3);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t two = high[i] >> 2 * (item & 3);
+            out[0].words[i] = (nibbles[i] & 0x0f0f0f0fu) | (two << 4 & 0x10101010u);
+            out[1].words[i] = (nibbles[i] >> 4 & 0x0f0f0f0fu) | (two << 3 & 0x10101010u);
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q5_k_block *b = (const q5_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        int g = column % 256 / 32, i = column % 32;
+        int n = (b->nibbles[g / 2 * 32 + i] >> (g & 1) * 4 & 15) | (b->high[i] >> g & 1) << 4;
+        float2 scale = k_scale(&b->header, g);
+        return scale.x * (float)n - scale.y;
+    }
+};
+
+// Each half of a block has four groups: the low and the high nibbles of its 64 bytes with the four
+// bit pairs of its 32. A scale covers 16 elements.
+struct q6_k_block {
+    uint8_t nibbles[128], pairs[64];
+    int8_t scales[16];
+    uint8_t d[2];
+};
+
+// Groups j and j + 2 of a half share 32 bytes of nibbles, so an item is such a pair.
+struct weight_q6_k {
+    static constexpr int BLOCK = 256, BYTES = sizeof(q6_k_block);
+    static constexpr bool HAS_OFFSET = false, TWO_SCALES = true;
+    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 2;
+    DEVICE_FN int first_group(int item) { return (item >> 1) * 4 + (item & 1); }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        int half = item >> 1 & 1, j = item & 1;
+        uint32_t nibbles[8], pairs[8];
+        load_words_2<8>(nibbles, b + offsetof(q6_k_block, nibbles) + 64 * half + 32 * j);
+        load_words_2<8>(pairs, b + offsetof(q6_k_block, pairs) + 32 * half);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t two = pairs[i] >> 2 * j;
+            uint32_t low = (nibbles[i] & 0x0f0f0f0fu) | (two << 4 & 0x30303030u);
+            uint32_t high = (nibbles[i] >> 4 & 0x0f0f0f0fu) | (two & 0x30303030u);
+            out[0].words[i] = centre_bytes<32>(low), out[1].words[i] = centre_bytes<32>(high);
+        }
+        const uint8_t *scales = b + offsetof(q6_k_block, scales) + 8 * half + 2 * j;
+        float d = half_at(b + offsetof(q6_k_block, d));
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+            uint32_t two = two_bytes_at(scales + 4 * g);
+            out[g].scale = d * (float)(int8_t)two,
+            out[g].scale_high = d * (float)(int8_t)(two >> 8);
+            out[g].offset = 0;
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q6_k_block *b = (const q6_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        int g = column % 256 / 32, i = column % 32, half = g / 4, j = g % 4;
+        int nibble = b->nibbles[64 * half + 32 * (j & 1) + i] >> j / 2 * 4 & 15;
+        int n = nibble | (b->pairs[32 * half + i] >> 2 * j & 3) << 4;
+        return half_at(b->d) * (float)b->scales[2 * g + i / 16] * (float)(n - 32);
+    }
+};
+
+static_assert(sizeof(q8_0_block) == 34 && sizeof(q4_0_block) == 18 && sizeof(q4_1_block) == 20 &&
+                  sizeof(q5_0_block) == 22 && sizeof(q5_1_block) == 24 &&
+                  sizeof(q4_k_block) == 144 && sizeof(q5_k_block) == 176 &&
+                  sizeof(q6_k_block) == 210,
+              "the blocks are those of the format");
+
+#endif

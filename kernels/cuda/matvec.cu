@@ -1,0 +1,137 @@
+/* matvec.cu: matmul_vec_<type>, a weight times up to MATVEC_TOKENS tokens: decode, where the time
+ * is that of reading the weight once.
+ *
+ * Grid (chunks of MATVEC_ROWS rows). A warp turns one row: its lanes take turns at the row's items
+ * (32 or 64 columns, see blocks.cuh), unpack each once in registers and multiply it with every
+ * token's quantised activations by __dp4a; sums are floats, added up across the warp at the end.
+ * Per row the weight is read once from memory in 16-byte loads where the format's alignment allows,
+ * the activations n_tokens times from cache. F32, F16 and BF16 take x as it is, eight columns a
+ * lane. Which columns a lane adds up, and in which order, depends on n_cols alone, so a result is
+ * the same for every number of tokens and every row range; it differs in rounding from the GEMM
+ * kernels'. n_tokens <= MATVEC_TOKENS. Tested by tests/check_ops.c.
+ */
+#include "kernels/cuda/activations.cuh"
+#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/params.h"
+
+static_assert(MATVEC_THREADS == 32 * MATVEC_ROWS, "a warp turns a row");
+
+// The same sum in every lane.
+DEVICE_FN float warp_sum(float v) {
+    for (int apart = 16; apart > 0; apart /= 2) v += __shfl_xor_sync(0xffffffffu, v, apart);
+    return v;
+}
+
+// The row of this warp, or -1 past the end. The same for the whole warp.
+DEVICE_FN int warp_row(const struct matmul_args &a) {
+    int row = (int)blockIdx.x * MATVEC_ROWS + (int)threadIdx.x / 32;
+    return row < a.row_count ? a.row_first + row : -1;
+}
+
+template <int TOKENS>
+DEVICE_FN void write_sums(const struct matmul_args &a, int row, const float *sums, int lane) {
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        if (t >= a.n_tokens) continue;
+        float sum = warp_sum(sums[t]);
+        int64_t place = (int64_t)t * a.out_stride + row;
+        if (lane != 0) continue;
+        if (a.bias) sum += a.bias[row];
+        if (a.residual) sum += a.residual[place];
+        a.out[place] = sum;
+    }
+}
+
+// sum plus 32 columns of a weight row times those of a token. Every multiply-add is spelled out, so
+// that no compiler rounds one number of tokens differently from another.
+template <class W>
+DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, int n_cols, int g) {
+    const int4 *bytes = (const int4 *)acts_bytes(acts, g);
+    int4 low = __ldg(bytes), high = __ldg(bytes + 1);
+    float2 x = acts_scale(acts, n_cols, g);
+    int first = 0, last = 0;
+    first = __dp4a((int)w.words[0], low.x, first), first = __dp4a((int)w.words[1], low.y, first);
+    first = __dp4a((int)w.words[2], low.z, first), first = __dp4a((int)w.words[3], low.w, first);
+    last = __dp4a((int)w.words[4], high.x, last), last = __dp4a((int)w.words[5], high.y, last);
+    last = __dp4a((int)w.words[6], high.z, last), last = __dp4a((int)w.words[7], high.w, last);
+    if (W::TWO_SCALES)
+        return fmaf(x.x, fmaf(w.scale, (float)first, w.scale_high * (float)last), sum);
+    if (W::HAS_OFFSET) sum = fmaf(w.offset, x.y, sum);
+    return fmaf(w.scale * x.x, (float)(first + last), sum);
+}
+
+template <class W, int TOKENS> DEVICE_FN void multiply_row(const struct matmul_params &p, int row) {
+    int lane = (int)threadIdx.x % 32, n_items = p.a.n_cols / (32 * W::ITEM_GROUPS);
+    const uint8_t *weights = (const uint8_t *)p.a.weight + row * p.weight_stride;
+    const char *acts = (const char *)p.a.scratch;
+    float sums[TOKENS] = {};
+    for (int item = lane; item < n_items; item += 32) {
+        weight_group groups[W::ITEM_GROUPS];
+        W::load(groups, weights, item);
+        int g = W::first_group(item);
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t >= p.a.n_tokens) continue;
+#pragma unroll
+            for (int i = 0; i < W::ITEM_GROUPS; i++)
+                sums[t] = add_group<W>(sums[t], groups[i], acts + t * p.acts_stride, p.a.n_cols,
+                                       g + i * W::ITEM_STEP);
+        }
+    }
+    write_sums<TOKENS>(p.a, row, sums, lane);
+}
+
+// Eight columns, those past the end as zeros. Fast where all lie inside and are 16-byte aligned.
+template <class W>
+DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols, bool aligned) {
+    if (aligned) {
+        W::eight(out, row, column);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(row, column + i) : 0;
+}
+
+template <class W, int TOKENS>
+DEVICE_FN void multiply_float_row(const struct matmul_params &p, int row) {
+    int lane = (int)threadIdx.x % 32;
+    const uint8_t *weights = (const uint8_t *)p.a.weight + row * p.weight_stride;
+    bool aligned = p.a.n_cols % 8 == 0;
+    float sums[TOKENS] = {};
+    for (int column = 8 * lane; column < p.a.n_cols; column += 8 * 32) {
+        float w[8], x[8];
+        load_eight<W>(w, weights, column, p.a.n_cols, aligned);
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t >= p.a.n_tokens) continue;
+            load_eight<weight_f32>(x, (const uint8_t *)(p.a.x + (int64_t)t * p.a.n_cols), column,
+                                   p.a.n_cols, aligned);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sums[t] = fmaf(w[i], x[i], sums[t]);
+        }
+    }
+    write_sums<TOKENS>(p.a, row, sums, lane);
+}
+
+// One token has a body of its own, without the others' sums and pointers in registers.
+#define MATMUL_VEC(type, multiply)                          \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)           \
+        matmul_vec_##type(const struct matmul_params p) {   \
+        int row = warp_row(p.a);                            \
+        if (row < 0) return;                                \
+        if (p.a.n_tokens == 1)                              \
+            multiply<weight_##type, 1>(p, row);             \
+        else                                                \
+            multiply<weight_##type, MATVEC_TOKENS>(p, row); \
+    }
+MATMUL_VEC(f32, multiply_float_row)
+MATMUL_VEC(f16, multiply_float_row)
+MATMUL_VEC(bf16, multiply_float_row)
+MATMUL_VEC(q8_0, multiply_row)
+MATMUL_VEC(q4_0, multiply_row)
+MATMUL_VEC(q4_1, multiply_row)
+MATMUL_VEC(q5_0, multiply_row)
+MATMUL_VEC(q5_1, multiply_row)
+MATMUL_VEC(q4_k, multiply_row)
+MATMUL_VEC(q5_k, multiply_row)
+MATMUL_VEC(q6_k, multiply_row)
