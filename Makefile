@@ -80,6 +80,8 @@ TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
+.DEFAULT_GOAL := help
+include kernels/cuda/cuda.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------

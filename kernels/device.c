@@ -6,6 +6,10 @@
  */
 #include "kernels/device.h"
 
+#if HAVE_CUDA
+#include "kernels/cuda/cuda_device.h"
+#endif
+
 #include <string.h>
 
 const char *purpose_name(enum purpose purpose) {
@@ -64,6 +68,16 @@ void buffer_free(struct buffer *b) {
         if (b->base && !b->mapped) d->class->buffer_free(d, b->base, b->size_bytes);
     }
     *b = (struct buffer){0};
+}
+
+void device_host_register(struct device *d, void *base, uint64_t size_bytes) {
+    ASSERT(d);
+    if (base && size_bytes > 0) d->class->host_register(d, base, size_bytes);
+}
+
+void device_host_unregister(struct device *d, void *base) {
+    ASSERT(d);
+    if (base) d->class->host_unregister(d, base);
 }
 
 // What may not be made after device_seal, except for memory, which names its size.
@@ -155,7 +169,14 @@ void device_close(struct device *d) {
     d->class->close(d);
 }
 
+#if HAVE_CUDA
+const struct device_driver *device_drivers(int *n) {
+    *n = 1;
+    return &cuda_device_driver;
+}
+#else
 const struct device_driver *device_drivers(int *n) {
     *n = 0;
     return NULL;
 }
+#endif

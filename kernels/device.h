@@ -28,6 +28,8 @@ struct device_info {
                              // multiples; power of two
     int32_t n_lanes;         // CPU threads of the larger team; 1 elsewhere
     bool is_host;            // buffer addresses are host memory: mapped files are used in place
+    char pci_id[16];         // "0000:01:00.0"; empty if it is no PCI device
+    char details[1536]; // lines for people, \n between: what was found and chosen; may be empty
 };
 
 struct device {
@@ -79,6 +81,8 @@ struct device_class {
     enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
                               void **base, struct err *e);
     void (*buffer_free)(struct device *d, void *base, uint64_t size_bytes);
+    void (*host_register)(struct device *d, void *base, uint64_t size_bytes);
+    void (*host_unregister)(struct device *d, void *base);
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
                               struct err *e);
     void (*stream_free)(struct stream *s);
@@ -106,6 +110,13 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
 void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose purpose,
                 struct buffer *out);
 void buffer_free(struct buffer *b); // accepts a zeroed one; leaves it zeroed
+
+// Tells d that copies will go to and from host memory at base, so that it can pin it: only then
+// they run beside everything else. Never fails: where pinning is refused copies are slower, and the
+// log says so. A few regions at a time, unregistered before the memory and the device go; a region
+// that was not registered, or NULL, may be unregistered.
+void device_host_register(struct device *d, void *base, uint64_t size_bytes);
+void device_host_unregister(struct device *d, void *base);
 
 enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out, struct err *e);
 void stream_free(struct stream *s); // NULL is allowed; waits for what runs
@@ -155,7 +166,8 @@ struct cpu_options {
 enum status device_open_cpu(struct device **out, const struct cpu_options *options,
                             const struct log *log, struct err *e);
 
-// A kind of accelerator that a program knows: --device prefix:spec opens it.
+// A kind of accelerator that a program knows: --device prefix:spec opens it. The log must outlive
+// the device.
 struct device_driver {
     const char *prefix; // "sim"
     const char *help;   // one line for --help

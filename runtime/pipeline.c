@@ -34,6 +34,22 @@ static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
     return stream_wait(lane->compute, e);
 }
 
+// Where the accelerators copy to and from while tokens are computed: the tables, and the residual
+// stream and the logits in the host's scratch.
+static void pin(struct pipeline *p) {
+    for (int d = HOST + 1; d < p->plan->machine.n_devices; d++) {
+        struct device *device = p->lanes[d].device;
+        const struct buffer *scratch = &p->lanes[HOST].scratch;
+        device_host_register(device, p->staging.base, p->staging.size_bytes);
+        device_host_register(device, scratch->base, scratch->size_bytes);
+    }
+}
+
+static void unpin(struct pipeline *p, struct device *device) {
+    device_host_unregister(device, p->staging.base);
+    device_host_unregister(device, p->lanes[HOST].scratch.base);
+}
+
 enum status pipeline_open(struct pipeline *p, const struct plan *plan, const struct shape *shape,
                           const struct model *model, const struct weights *weights,
                           struct device *const *devices, struct err *e) {
@@ -47,6 +63,7 @@ enum status pipeline_open(struct pipeline *p, const struct plan *plan, const str
     }
     if (buffer_new(devices[HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;
+    pin(p);
     for (int u = 0; u < plan->n_units; u++) {
         struct device *d = devices[plan->unit_device[u]];
         if (plan->unit_kv_bytes[u] &&
@@ -66,6 +83,7 @@ void pipeline_close(struct pipeline *p) {
         event_free(&lane->computed);
         event_free(&lane->arrived);
         event_free(&lane->sent);
+        if (d != HOST && lane->device) unpin(p, lane->device);
         buffer_free(&lane->scratch);
     }
     buffer_free(&p->staging);

@@ -185,6 +185,18 @@ static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     mem_free(a);
 }
 
+// Copies are as slow as the specification says, whatever memory they go to.
+static void sim_host_register(struct device *d, void *base, uint64_t size_bytes) {
+    (void)d;
+    (void)base;
+    (void)size_bytes;
+}
+
+static void sim_host_unregister(struct device *d, void *base) {
+    (void)d;
+    (void)base;
+}
+
 // The allocation that holds all of [address, address + size), or NULL. Called with the lock held.
 static struct allocation *find(struct sim_device *sim, uint64_t address, uint64_t size_bytes) {
     for (struct allocation *a = sim->allocations; a; a = a->next)
@@ -525,6 +537,8 @@ static void sim_close(struct device *d) {
 static const struct device_class SIM_CLASS = {
     .buffer_new = sim_buffer_new,
     .buffer_free = sim_buffer_free,
+    .host_register = sim_host_register,
+    .host_unregister = sim_host_unregister,
     .stream_new = sim_stream_new,
     .stream_free = sim_stream_free,
     .event_new = sim_event_new,

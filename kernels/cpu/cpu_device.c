@@ -78,6 +78,18 @@ static void cpu_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     mem_unmap_pages(base, size_bytes);
 }
 
+// All host memory is the same to the CPU.
+static void cpu_host_register(struct device *d, void *base, uint64_t size_bytes) {
+    (void)d;
+    (void)base;
+    (void)size_bytes;
+}
+
+static void cpu_host_unregister(struct device *d, void *base) {
+    (void)d;
+    (void)base;
+}
+
 static enum status cpu_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
                                   struct err *e) {
     struct cpu_device *cpu = (struct cpu_device *)d;
@@ -259,6 +271,8 @@ static void cpu_close(struct device *d) {
 static const struct device_class CPU_CLASS = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
+    .host_register = cpu_host_register,
+    .host_unregister = cpu_host_unregister,
     .stream_new = cpu_stream_new,
     .stream_free = cpu_stream_free,
     .event_new = cpu_event_new,

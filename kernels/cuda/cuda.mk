@@ -1,0 +1,86 @@
+# cuda.mk: compiles the kernels into images that cuda_images.c embeds. Read by the Makefile.
+#
+# clang makes PTX without any toolkit, for compute capability 6.1, 7.5 and 8.0; where nvcc is, it
+# makes native code for CUBINS besides (and PTX, if there is no clang). With neither, or with CUDA=0,
+# the program is built for the CPU alone. Images are the same for every BUILD.
+#
+#   make CUBINS="86 90"     native code for these only; CUBINS=none for none, CUBINS=all as without
+
+CUDA ?= 1
+CUBINS ?= all
+
+CUDA_CLANG := $(shell command -v clang-14 || command -v clang)
+NVCC ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+NVCC_MAJOR := $(if $(NVCC),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)[.].*/\1/p'))
+NVCC_ARCHS := $(if $(NVCC),$(shell $(NVCC) --list-gpu-arch | sed 's/compute_//'))
+ifeq ($(CUDA),0)
+CUDA_CLANG :=
+NVCC :=
+endif
+
+# Targets, and the oldest driver that reads each: PTX 6.0 came with CUDA 9.0, 6.3 with 10.0 and 7.0
+# with 11.0; what nvcc writes needs a driver of its own generation.
+CUDA_PTX_VERSION_61 := 60
+CUDA_PTX_VERSION_75 := 63
+CUDA_PTX_VERSION_80 := 70
+CUDA_DRIVER_61 := 9000
+CUDA_DRIVER_75 := 10000
+CUDA_DRIVER_80 := 11000
+ifneq ($(CUDA_CLANG),)
+CUDA_PTX := 61 75 80
+else ifneq ($(NVCC),)
+CUDA_PTX := $(filter 61 75 80,$(NVCC_ARCHS))
+endif
+ifneq ($(NVCC),)
+CUDA_NATIVE := $(filter $(if $(filter all,$(CUBINS)),75 80 86 89 90 100 120,$(CUBINS)),$(NVCC_ARCHS))
+endif
+
+CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
+CUDA_HEADERS := $(wildcard kernels/cuda/*.cuh kernels/cuda/params.h kernels/*.def kernels/dtypes.h) \
+  kernels/ops.h
+CUDA_FILES := $(CUDA_SOURCES:kernels/cuda/%.cu=%)
+CUDA_IMAGES := $(foreach a,$(CUDA_PTX),$(CUDA_FILES:%=build/cuda/compute_$a/%.ptx)) \
+  $(foreach a,$(CUDA_NATIVE),$(CUDA_FILES:%=build/cuda/sm_$a/%.cubin))
+
+ifneq ($(strip $(CUDA_IMAGES)),)
+FLAGS += -DHAVE_CUDA=1
+LIBRARY += $(wildcard kernels/cuda/*.c)
+$D/obj/kernels/cuda/cuda_images.o: build/cuda/images.def $(CUDA_IMAGES)
+else ifeq ($(MAKELEVEL),0)
+ifneq ($(CUDA),0)
+$(info tandem: neither clang nor nvcc is here: built for the CPU only (make deps installs clang))
+endif
+endif
+
+CUDA_FLAGS := -std=c++17 -O3 -I.
+CUDA_CLANG_FLAGS := $(CUDA_FLAGS) -x cuda --cuda-device-only -nocudainc -nocudalib -S -Wall -Wextra \
+  -Werror -Wno-unknown-cuda-version
+
+
+# $1: architecture.
+define cuda_target
+build/cuda/compute_$1/%.ptx: kernels/cuda/%.cu $(CUDA_HEADERS) kernels/cuda/cuda.mk
+	@mkdir -p $$(@D)
+	@echo '  PTX   compute_$1 $$<'
+	@$(if $(CUDA_CLANG),$(CUDA_CLANG) $(CUDA_CLANG_FLAGS) --cuda-gpu-arch=sm_$1 \
+	  -Xclang -target-feature -Xclang +ptx$(CUDA_PTX_VERSION_$1),\
+	  $(NVCC) $(CUDA_FLAGS) -ptx -arch=compute_$1) -o $$@ $$<
+build/cuda/sm_$1/%.cubin: kernels/cuda/%.cu $(CUDA_HEADERS) kernels/cuda/cuda.mk
+	@mkdir -p $$(@D)
+	@echo '  CUBIN sm_$1 $$<'
+	@$(NVCC) $(CUDA_FLAGS) -cubin -arch=sm_$1 -o $$@ $$<
+endef
+$(foreach a,$(sort $(CUDA_PTX) $(CUDA_NATIVE)),$(eval $(call cuda_target,$a)))
+
+# Written anew only when its text changes. A line: CUDA_IMAGE(target, architecture, whether it is
+# PTX, oldest driver, file, path).
+build/cuda/images.def: FORCE
+	@mkdir -p $(@D)
+	@{ $(foreach a,$(CUDA_PTX),$(foreach f,$(CUDA_FILES),echo 'CUDA_IMAGE(compute_$a, $a, true,' \
+	  '$(if $(CUDA_CLANG),$(CUDA_DRIVER_$a),$(NVCC_MAJOR)000), $f, "build/cuda/compute_$a/$f.ptx")';)) \
+	  $(foreach a,$(CUDA_NATIVE),$(foreach f,$(CUDA_FILES),echo 'CUDA_IMAGE(sm_$a, $a, false,' \
+	  '$(NVCC_MAJOR)000, $f, "build/cuda/sm_$a/$f.cubin")';)) } >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+.PHONY: cuda-images
+cuda-images: $(CUDA_IMAGES)

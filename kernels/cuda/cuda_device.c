@@ -1,0 +1,517 @@
+/* cuda_device.c: see cuda_device.h and kernels/device.h.
+ *
+ * Buffers are the driver's allocations; a stream of ours is one of the driver's, with a queue of
+ * launches before it if it computes. All that may fail sticks to the stream. The context is made
+ * current at the head of every entry, since any thread may drive a device.
+ */
+#include "kernels/cuda/cuda_device.h"
+
+#include "base/mem.h"
+#include "kernels/cuda/cuda_backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ALIGN_BYTES = 256,
+    OLDEST_ARCH = 61,       // the first with integer dot products
+    TENSOR_CORES_ARCH = 75, // the first with the matrix instructions that the kernels use
+};
+
+// Left alone of the free memory: graphs that the driver builds later, what attention cuts contexts
+// into, and the driver's rounding of allocations to 2 MiB. At most a sixteenth of the device.
+static const uint64_t RESERVE_BYTES = UINT64_C(96) << 20;
+
+struct cuda_event {
+    struct CUevent_st *handle;
+    struct err failure; // of the stream that recorded it
+};
+
+static struct cuda_device *cuda_of(const struct device *d) { return (struct cuda_device *)d; }
+
+static unsigned long long address_of(const void *p) { return (unsigned long long)(uintptr_t)p; }
+
+static void enter(const struct cuda_device *cuda) {
+    (void)cuda->driver.context_set(cuda->context); // what is wrong shows in the call that follows
+}
+
+// ---- Memory ------------------------------------------------------------------------------------
+
+static enum status refuse_memory(struct cuda_device *cuda, uint64_t size_bytes,
+                                 enum purpose purpose, const char *why, struct err *e) {
+    size_t free_bytes = 0, total_bytes = 0;
+    (void)cuda->driver.memory_info(&free_bytes, &total_bytes);
+    err_set(e, ERR_MEMORY, "%s: no memory for %s (%s)", cuda->base.info.name, purpose_name(purpose),
+            why);
+    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
+    err_actual(e, "%llu bytes taken of %llu that may be, %zu free on the device",
+               (unsigned long long)device_used_bytes(&cuda->base),
+               (unsigned long long)cuda->base.info.free_bytes, free_bytes);
+    return err_fix(e, "close other programs that use the GPU, or give tandem less of it (--vram)");
+}
+
+static enum status cuda_buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
+                                   void **base, struct err *e) {
+    struct cuda_device *cuda = cuda_of(d);
+    uint64_t used = device_used_bytes(d);
+    enter(cuda);
+    if (used > d->info.free_bytes || size_bytes > d->info.free_bytes - used)
+        return refuse_memory(cuda, size_bytes, purpose, "more than was free at the start", e);
+    unsigned long long address = 0;
+    unsigned code = cuda->driver.memory_alloc(&address, size_bytes);
+    if (code != DRIVER_SUCCESS)
+        return refuse_memory(cuda, size_bytes, purpose, cuda_error_name(&cuda->driver, code), e);
+    *base = (void *)(uintptr_t)address;
+    return OK;
+}
+
+static void cuda_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
+    (void)size_bytes;
+    enter(cuda_of(d));
+    (void)cuda_of(d)->driver.memory_free(address_of(base));
+}
+
+// Pinned memory is copied by the device alone, beside everything else.
+static void cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
+    struct cuda_device *cuda = cuda_of(d);
+    int place = 0;
+    while (place < CUDA_REGIONS && cuda->pinned[place]) place++;
+    ASSERT(place < CUDA_REGIONS);
+    enter(cuda);
+    unsigned code = cuda->driver.host_register(base, size_bytes, 0);
+    if (code == DRIVER_SUCCESS)
+        cuda->pinned[place] = base;
+    else
+        log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
+                 d->info.name, (unsigned long long)size_bytes,
+                 cuda_error_name(&cuda->driver, code));
+}
+
+static void cuda_host_unregister(struct device *d, void *base) {
+    struct cuda_device *cuda = cuda_of(d);
+    for (int i = 0; i < CUDA_REGIONS; i++) {
+        if (cuda->pinned[i] != base) continue;
+        enter(cuda);
+        (void)cuda->driver.host_unregister(base);
+        cuda->pinned[i] = NULL;
+    }
+}
+
+// ---- Streams -----------------------------------------------------------------------------------
+
+static void cuda_stream_free(struct stream *stream) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    struct cuda_device *cuda = cuda_of(stream->device);
+    cuda_submit(s);
+    if (s->handle) (void)cuda->driver.stream_synchronize(s->handle);
+    cuda_queue_close(&s->queue);
+    if (s->partial) (void)cuda->driver.memory_free(s->partial);
+    if (s->handle) (void)cuda->driver.stream_destroy(s->handle);
+    mem_free(s);
+}
+
+static enum status open_compute(struct cuda_stream *s, struct err *e) {
+    struct cuda_device *cuda = cuda_of(s->base.device);
+    if (cuda_queue_open(&s->queue, &cuda->driver, &cuda->program, s->handle, cuda->log, e))
+        return e->status;
+    unsigned code = cuda->driver.memory_alloc(&s->partial, CUDA_PARTIAL_BYTES);
+    return cuda_check(&cuda->driver, code, e, "%s: %d bytes for attention", cuda->base.info.name,
+                      (int)CUDA_PARTIAL_BYTES);
+}
+
+static enum status cuda_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
+                                   struct err *e) {
+    struct cuda_device *cuda = cuda_of(d);
+    struct cuda_stream *s = mem_alloc(1, sizeof *s);
+    if (!s) return err_memory(e, sizeof *s, "a stream of a CUDA device");
+    s->base = (struct stream){.device = d, .kind = kind};
+    enter(cuda);
+    unsigned code = cuda->driver.stream_create(&s->handle, DRIVER_STREAM_NON_BLOCKING);
+    if (cuda_check(&cuda->driver, code, e, "%s: making a stream", d->info.name)) goto fail;
+    if (kind == STREAM_COMPUTE && open_compute(s, e)) goto fail;
+    *out = &s->base;
+    return OK;
+fail:
+    cuda_stream_free(&s->base);
+    return e->status;
+}
+
+void cuda_submit(struct cuda_stream *s) {
+    struct err failure;
+    enter(cuda_of(s->base.device));
+    if (cuda_queue_submit(&s->queue, &failure) == OK || s->failure.status != OK) return;
+    s->failure = failure;
+    err_context(&s->failure, "%s", s->base.device->info.name);
+}
+
+// Keeps a failure of the driver, if it is the stream's first.
+static void keep(struct cuda_stream *s, unsigned code, const char *what) {
+    struct cuda_device *cuda = cuda_of(s->base.device);
+    struct err failure;
+    if (s->failure.status != OK ||
+        cuda_check(&cuda->driver, code, &failure, "%s: %s", s->base.device->info.name, what) == OK)
+        return;
+    s->failure = failure;
+}
+
+static void cuda_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,
+                      enum copy_direction way) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    const struct cuda_driver *driver = &cuda_of(stream->device)->driver;
+    cuda_submit(s);
+    s->quantized = (struct cuda_quantized){0};
+    if (s->failure.status != OK) return;
+    unsigned long long to = address_of(target), from = address_of(source);
+    switch (way) {
+    case COPY_TO_DEVICE:
+        keep(s, driver->copy_to_device(to, source, size_bytes, s->handle), "a copy to the device");
+        break;
+    case COPY_FROM_DEVICE:
+        keep(s, driver->copy_from_device(target, from, size_bytes, s->handle),
+             "a copy from the device");
+        break;
+    case COPY_WITHIN:
+        keep(s, driver->copy_within(to, from, size_bytes, s->handle), "a copy on the device");
+        break;
+    }
+}
+
+static void cuda_flush(struct stream *s) { cuda_submit((struct cuda_stream *)s); }
+
+static enum status cuda_wait(struct stream *stream, struct err *e) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    cuda_submit(s);
+    // A failed stream may still run what was submitted before.
+    keep(s, cuda_of(stream->device)->driver.stream_synchronize(s->handle), "computing");
+    if (s->failure.status == OK) return OK;
+    *e = s->failure;
+    return e->status;
+}
+
+// ---- Events ------------------------------------------------------------------------------------
+
+static enum status cuda_event_new(struct device *d, struct event *out, struct err *e) {
+    struct cuda_device *cuda = cuda_of(d);
+    struct cuda_event *event = mem_alloc(1, sizeof *event);
+    if (!event) return err_memory(e, sizeof *event, "an event of a CUDA device");
+    enter(cuda);
+    unsigned code = cuda->driver.event_create(&event->handle, DRIVER_EVENT_DISABLE_TIMING);
+    if (cuda_check(&cuda->driver, code, e, "%s: making an event", d->info.name)) {
+        mem_free(event);
+        return e->status;
+    }
+    *out = (struct event){d, event};
+    return OK;
+}
+
+static void cuda_event_free(struct event *event) {
+    struct cuda_event *own = event->handle;
+    enter(cuda_of(event->device));
+    (void)cuda_of(event->device)->driver.event_destroy(own->handle);
+    mem_free(own);
+}
+
+static void cuda_record(struct stream *stream, struct event *event) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    struct cuda_event *own = event->handle;
+    cuda_submit(s);
+    if (s->failure.status == OK)
+        keep(s, cuda_of(stream->device)->driver.event_record(own->handle, s->handle),
+             "recording an event");
+    own->failure = s->failure;
+}
+
+static enum status cuda_event_wait(struct event *event, struct err *e) {
+    struct cuda_device *cuda = cuda_of(event->device);
+    struct cuda_event *own = event->handle;
+    enter(cuda);
+    if (own->failure.status == OK)
+        return cuda_check(&cuda->driver, cuda->driver.event_synchronize(own->handle), e,
+                          "%s: computing", event->device->info.name);
+    *e = own->failure;
+    return e->status;
+}
+
+// The event of another device is waited for here and now: the driver knows only its own.
+static void cuda_wait_event(struct stream *stream, struct event *event) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    cuda_submit(s);
+    s->quantized = (struct cuda_quantized){0};
+    if (s->failure.status != OK) return;
+    if (event->device->class != stream->device->class) {
+        struct err failure;
+        if (event->device->class->event_wait(event, &failure) != OK) s->failure = failure;
+        return;
+    }
+    struct cuda_event *own = event->handle;
+    if (own->failure.status != OK)
+        s->failure = own->failure;
+    else
+        keep(s, cuda_of(stream->device)->driver.stream_wait_event(s->handle, own->handle, 0),
+             "waiting for an event");
+}
+
+// ---- Opening and closing -----------------------------------------------------------------------
+
+static void cuda_batch_hint(struct device *d, int32_t n_tokens) {
+    (void)d; // kernels are chosen op by op
+    (void)n_tokens;
+}
+
+static void cuda_close(struct device *d) {
+    struct cuda_device *cuda = cuda_of(d);
+    for (int i = 0; i < CUDA_REGIONS; i++) ASSERT(!cuda->pinned[i]);
+    if (cuda->context) {
+        enter(cuda);
+        cuda_program_close(&cuda->program, &cuda->driver);
+        (void)cuda->driver.context_set(NULL);
+        (void)cuda->driver.context_release(cuda->number);
+    }
+    cuda_driver_close(&cuda->driver);
+    mem_free(cuda);
+}
+
+static const struct device_class CUDA_CLASS = {
+    .buffer_new = cuda_buffer_new,
+    .buffer_free = cuda_buffer_free,
+    .host_register = cuda_host_register,
+    .host_unregister = cuda_host_unregister,
+    .stream_new = cuda_stream_new,
+    .stream_free = cuda_stream_free,
+    .event_new = cuda_event_new,
+    .event_free = cuda_event_free,
+    .copy = cuda_copy,
+    .record = cuda_record,
+    .wait_event = cuda_wait_event,
+    .event_wait = cuda_event_wait,
+    .flush = cuda_flush,
+    .wait = cuda_wait,
+    .batch_hint = cuda_batch_hint,
+    .close = cuda_close,
+};
+
+static enum status find_device(struct cuda_device *cuda, int32_t index, struct err *e) {
+    const struct cuda_driver *driver = &cuda->driver;
+    int n = 0;
+    if (cuda_check(driver, driver->device_count(&n), e, "counting the GPUs")) return e->status;
+    if (n == 0) {
+        err_set(e, ERR_DEVICE, "the NVIDIA driver finds no GPU");
+        return err_fix(e, "look at nvidia-smi and at CUDA_VISIBLE_DEVICES");
+    }
+    if (index >= n) {
+        err_set(e, ERR_USAGE, "there is no GPU number %d", index);
+        return err_expected(e, "0 to %d", n - 1);
+    }
+    return cuda_check(driver, driver->device_get(&cuda->number, index), e, "opening GPU %d", index);
+}
+
+static enum status describe_device(struct cuda_device *cuda, struct err *e) {
+    const struct cuda_driver *driver = &cuda->driver;
+    struct device_info *info = &cuda->base.info;
+    int major = 0, minor = 0;
+    unsigned code = driver->device_name(info->name, sizeof info->name, cuda->number);
+    if (code == DRIVER_SUCCESS)
+        code = driver->device_attribute(&major, DRIVER_ATTRIBUTE_MAJOR, cuda->number);
+    if (code == DRIVER_SUCCESS)
+        code = driver->device_attribute(&minor, DRIVER_ATTRIBUTE_MINOR, cuda->number);
+    if (code == DRIVER_SUCCESS)
+        code = driver->device_attribute(&cuda->n_multiprocessors, DRIVER_ATTRIBUTE_MULTIPROCESSORS,
+                                        cuda->number);
+    if (code == DRIVER_SUCCESS)
+        code = driver->device_pci_id(info->pci_id, sizeof info->pci_id, cuda->number);
+    if (cuda_check(driver, code, e, "asking the GPU what it is")) return e->status;
+    cuda->arch = major * 10 + minor;
+    (void)snprintf(info->kind, sizeof info->kind, "cuda");
+    info->align_bytes = ALIGN_BYTES;
+    info->n_lanes = 1;
+    if (cuda->arch >= OLDEST_ARCH) return OK;
+    err_set(e, ERR_DEVICE, "%s is too old for the kernels", info->name);
+    err_expected(e, "compute capability %d.%d or newer", OLDEST_ARCH / 10, OLDEST_ARCH % 10);
+    err_actual(e, "%d.%d", major, minor);
+    return err_fix(e, "use --device none");
+}
+
+// Of the devices of 7.5 only some have tensor cores, and the driver tells only by their names:
+// those called RTX, and the T4 and its like. The GTX 16xx, the MX450 and the small Quadros have
+// none.
+static bool has_tensor_cores(int arch, const char *name) {
+    static const char *const names[] = {"RTX", "T4", "T4G", "T10"};
+    if (arch != 75) return arch > 75;
+    for (const char *word = name; *word; word += strspn(word, " ")) {
+        size_t length = strcspn(word, " ");
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (strlen(names[i]) == length && !strncmp(word, names[i], length)) return true;
+        word += length;
+    }
+    return false;
+}
+
+// A few launches and a graph that do nothing: what the driver allocates the first time is taken
+// before the free memory is read.
+static enum status warm_up(struct cuda_device *cuda, struct err *e) {
+    const struct swiglu_args nothing = {.count = 0};
+    struct cuda_queue queue = {0};
+    struct CUstream_st *stream = NULL;
+    unsigned code = cuda->driver.stream_create(&stream, DRIVER_STREAM_NON_BLOCKING);
+    enum status status = cuda_check(&cuda->driver, code, e, "making a stream");
+    if (!status)
+        status = cuda_queue_open(&queue, &cuda->driver, &cuda->program, stream, cuda->log, e);
+    for (int round = 0; round < 2 && !status; round++) {
+        for (int i = 0; i < CUDA_GRAPH_LAUNCHES; i++)
+            cuda_queue_add(&queue, KERNEL_swiglu, (struct cuda_grid){1, 1, 1, 32, 0}, &nothing,
+                           sizeof nothing);
+        status = cuda_queue_submit(&queue, e);
+    }
+    if (!status)
+        status = cuda_check(&cuda->driver, cuda->driver.stream_synchronize(stream), e,
+                            "running the first kernel");
+    cuda_queue_close(&queue);
+    if (stream) (void)cuda->driver.stream_destroy(stream);
+    if (status) err_context(e, "%s", cuda->base.info.name);
+    return status;
+}
+
+static enum status read_memory(struct cuda_device *cuda, struct err *e) {
+    size_t free_bytes = 0, total_bytes = 0;
+    unsigned code = cuda->driver.memory_info(&free_bytes, &total_bytes);
+    if (cuda_check(&cuda->driver, code, e, "%s: asking for its free memory", cuda->base.info.name))
+        return e->status;
+    uint64_t reserve = total_bytes / 16 < RESERVE_BYTES ? total_bytes / 16 : RESERVE_BYTES;
+    cuda->base.info.capacity_bytes = total_bytes;
+    cuda->base.info.free_bytes = free_bytes > reserve ? free_bytes - reserve : 0;
+    return OK;
+}
+
+static void tell(struct cuda_device *cuda) {
+    struct device_info *info = &cuda->base.info;
+    const char *tensor = cuda->tensor_cores ? "with tensor cores"
+                         : has_tensor_cores(cuda->arch, info->name)
+                             ? "tensor cores not used"
+                             : "without tensor cores, by its name and generation";
+    (void)snprintf(info->details, sizeof info->details,
+                   "compute capability %d.%d, %d multiprocessors, %s\n"
+                   "driver of CUDA %d.%d, PCI %s, %s\n"
+                   "kernels: %s (others: %s)",
+                   cuda->arch / 10, cuda->arch % 10, cuda->n_multiprocessors, tensor,
+                   cuda->driver.version / 1000, cuda->driver.version % 1000 / 10, info->pci_id,
+                   cuda->driver.has_graphs ? "launches in graphs" : "launches one by one",
+                   cuda->program.target, *cuda->program.refused ? cuda->program.refused : "none");
+    log_line(cuda->log, LOG_INFO, "%s: kernels %s, %s", info->name, cuda->program.target, tensor);
+}
+
+static enum status open_parts(struct cuda_device *cuda, const struct cuda_options *o,
+                              struct err *e) {
+    if (cuda_driver_open(&cuda->driver, *o->driver ? o->driver : NULL, e) ||
+        find_device(cuda, o->index, e) || describe_device(cuda, e))
+        return e->status;
+    if (o->no_graphs) cuda->driver.has_graphs = false;
+    const char *name = cuda->base.info.name;
+    struct CUctx_st *context = NULL;
+    unsigned code = cuda->driver.context_retain(&context, cuda->number);
+    if (cuda_check(&cuda->driver, code, e, "%s: making a context", name)) return e->status;
+    cuda->context = context;
+    code = cuda->driver.context_set(context);
+    if (cuda_check(&cuda->driver, code, e, "%s: entering its context", name)) return e->status;
+    if (cuda_program_open(&cuda->program, &cuda->driver, cuda->arch, *o->image ? o->image : NULL,
+                          e))
+        return err_context(e, "%s", name);
+    cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
+                         cuda->program.arch >= TENSOR_CORES_ARCH;
+    if (warm_up(cuda, e) || read_memory(cuda, e)) return e->status;
+    tell(cuda);
+    return OK;
+}
+
+enum status cuda_device_open(struct device **out, const struct cuda_options *options,
+                             const struct log *log, struct err *e) {
+    *out = NULL;
+    struct cuda_device *cuda = mem_alloc(1, sizeof *cuda);
+    if (!cuda) return err_memory(e, sizeof *cuda, "a CUDA device");
+    cuda->base.class = &CUDA_CLASS;
+    cuda->base.ops = cuda_op_table;
+    cuda->log = log;
+    if (open_parts(cuda, options, e)) {
+        cuda_close(&cuda->base);
+        return e->status;
+    }
+    *out = &cuda->base;
+    return OK;
+}
+
+// ---- The command line
+// ----------------------------------------------------------------------------
+
+static enum status parse_number(int32_t *out, const char *text, int32_t largest, struct err *e) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text && !*end && value >= 0 && value <= largest) {
+        *out = (int32_t)value;
+        return OK;
+    }
+    err_set(e, ERR_USAGE, "--device cuda");
+    err_expected(e, "a number from 0 to %d", largest);
+    return err_actual(e, "%s", text);
+}
+
+static enum status parse_text(char *out, size_t size_bytes, const char *text, struct err *e) {
+    if (strlen(text) < size_bytes) {
+        memcpy(out, text, strlen(text) + 1);
+        return OK;
+    }
+    return err_set(e, ERR_USAGE, "--device cuda: %.40s... is too long", text);
+}
+
+static enum status parse_setting(struct cuda_options *out, char *setting, struct err *e) {
+    int32_t on = 1;
+    char *equals = strchr(setting, '=');
+    if (!equals) return parse_number(&out->index, setting, 255, e);
+    *equals = 0;
+    const char *value = equals + 1;
+    enum status status = OK;
+    if (!strcmp(setting, "index")) {
+        status = parse_number(&out->index, value, 255, e);
+    } else if (!strcmp(setting, "driver")) {
+        status = parse_text(out->driver, sizeof out->driver, value, e);
+    } else if (!strcmp(setting, "image")) {
+        status = parse_text(out->image, sizeof out->image, value, e);
+    } else if (!strcmp(setting, "graphs")) {
+        status = parse_number(&on, value, 1, e);
+        out->no_graphs = !on;
+    } else if (!strcmp(setting, "tensor")) {
+        status = parse_number(&on, value, 1, e);
+        out->no_tensor_cores = !on;
+    } else {
+        err_set(e, ERR_USAGE, "--device cuda");
+        err_expected(e, "index, driver, image, graphs or tensor");
+        status = err_actual(e, "%s", setting);
+    }
+    return status;
+}
+
+enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e) {
+    char text[512], *rest = text;
+    *out = (struct cuda_options){0};
+    if (parse_text(text, sizeof text, spec, e)) return e->status;
+    while (*rest) {
+        char *setting = rest;
+        rest += strcspn(rest, ",");
+        if (*rest) *rest++ = 0;
+        if (parse_setting(out, setting, e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status open_spec(struct device **out, const char *spec, const struct cpu_options *cpu,
+                             const struct log *log, struct err *e) {
+    (void)cpu;
+    struct cuda_options options;
+    if (cuda_options_parse(&options, spec, e)) return e->status;
+    return cuda_device_open(out, &options, log, e);
+}
+
+const struct device_driver cuda_device_driver = {
+    .prefix = "cuda",
+    .help = "cuda[:N]  NVIDIA GPU number N (0), compute capability 6.1 or newer",
+    .open = open_spec,
+};

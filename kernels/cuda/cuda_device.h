@@ -1,0 +1,32 @@
+/* cuda_device.h: opens an NVIDIA GPU as a device.
+ *
+ * Everything else about it goes through kernels/device.h. The caller owns the device and closes it.
+ * Needs no driver and no GPU to build or start: without them opening fails with the reason. One
+ * thread drives a device at a time. Tested by tests/test_cuda.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_CUDA_DEVICE_H
+#define TANDEM_KERNELS_CUDA_CUDA_DEVICE_H
+
+#include "kernels/device.h"
+
+struct cuda_options {
+    int32_t index;        // which GPU, as the driver counts them
+    char driver[256];     // path of the driver's library; empty: libcuda.so.1
+    char image[24];       // the one set of kernels to take ("compute_75"); empty: the best
+    bool no_graphs;       // every launch singly
+    bool no_tensor_cores; // kernels for devices without them
+};
+
+// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0" in any order and part.
+// ERR_USAGE names what is wrong.
+enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e);
+
+// ERR_DEVICE without a driver, a device or kernels for it; ERR_MEMORY. log may be NULL and must
+// outlive the device.
+enum status cuda_device_open(struct device **out, const struct cuda_options *options,
+                             const struct log *log, struct err *e);
+
+// "--device cuda" and "--device cuda:SPEC".
+extern const struct device_driver cuda_device_driver;
+
+#endif

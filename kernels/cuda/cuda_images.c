@@ -1,0 +1,172 @@
+/* cuda_images.c: see cuda_images.h. */
+#include "kernels/cuda/cuda_images.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// images.def has a line per file and target, those of one target side by side:
+// CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver, file, path of the image).
+// A byte 0 follows each image, since PTX is text.
+#define CUDA_IMAGE(target, arch, ptx, driver, file, path)                              \
+    __asm__(".pushsection .rodata\n\t.balign 64\n"                                     \
+            "cuda_image_" #target "_" #file ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
+            ".popsection");                                                            \
+    extern const char cuda_image_##target##_##file[] __attribute__((visibility("hidden")));
+#include "build/cuda/images.def"
+#undef CUDA_IMAGE
+
+struct image {
+    const char *target;
+    const char *file;
+    const char *bytes;
+    int arch, oldest_driver;
+    bool ptx;
+};
+
+static const struct image IMAGES[] = {
+#define CUDA_IMAGE(target, arch, ptx, driver, file, path) \
+    {#target, #file, cuda_image_##target##_##file, arch, driver, ptx},
+#include "build/cuda/images.def"
+#undef CUDA_IMAGE
+};
+enum { N_IMAGES = sizeof IMAGES / sizeof *IMAGES, N_TARGETS_MAX = 32 };
+
+const char *cuda_kernel_name(enum cuda_kernel kernel) {
+    static const char *const names[KERNEL_COUNT] = {
+#define CUDA_KERNEL(name, params) #name,
+#include "kernels/cuda/kernels.def"
+#undef CUDA_KERNEL
+    };
+    return names[kernel];
+}
+
+static void __attribute__((format(printf, 2, 3)))
+refuse(struct cuda_program *program, const char *format, ...) {
+    size_t used = strlen(program->refused);
+    size_t room = sizeof program->refused - used;
+    int n = snprintf(program->refused + used, room, "%s", used ? "; " : "");
+    if ((size_t)n >= room) return;
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(program->refused + used + n, room - (size_t)n, format, list);
+    va_end(list);
+}
+
+// Native code runs on its own generation, from its own step on; PTX on everything newer.
+static bool runs_on(const struct image *image, int arch) {
+    if (image->arch > arch) return false;
+    return image->ptx || image->arch / 10 == arch / 10;
+}
+
+// The better one for a device that both run on.
+static bool better(const struct image *a, const struct image *b) {
+    return a->ptx == b->ptx ? a->arch > b->arch : b->ptx;
+}
+
+static enum status load_module(struct cuda_program *program, const struct cuda_driver *driver,
+                               const struct image *image, struct err *e) {
+    char text[256] = "";
+    unsigned options[] = {DRIVER_JIT_ERROR_LOG, DRIVER_JIT_ERROR_LOG_BYTES};
+    void *values[] = {text, (void *)(sizeof text - 1)};
+    unsigned code = driver->module_load(&program->modules[program->n_modules], image->bytes, 2,
+                                        options, values);
+    if (code == DRIVER_SUCCESS) {
+        program->n_modules++;
+        return OK;
+    }
+    text[strcspn(text, "\n")] = 0;
+    return err_set(e, ERR_DEVICE, "%s: %s %s%s%s", image->target, image->file,
+                   cuda_error_name(driver, code), *text ? ": " : "", text);
+}
+
+// Every kernel is found now and asked for its registers, so that a driver that loads them one by
+// one does it before the free memory is read.
+static enum status find_kernels(struct cuda_program *program, const struct cuda_driver *driver,
+                                const char *target, struct err *e) {
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        int threads = 0;
+        unsigned code = DRIVER_SUCCESS;
+        program->kernels[k] = NULL;
+        for (int m = 0; m < program->n_modules && !program->kernels[k]; m++)
+            code = driver->module_function(&program->kernels[k], program->modules[m],
+                                           cuda_kernel_name((enum cuda_kernel)k));
+        if (code == DRIVER_SUCCESS && program->kernels[k])
+            code = driver->function_attribute(&threads, DRIVER_FUNCTION_MAX_THREADS,
+                                              program->kernels[k]);
+        if (code != DRIVER_SUCCESS || !program->kernels[k])
+            return err_set(e, ERR_DEVICE, "%s: kernel %s %s", target,
+                           cuda_kernel_name((enum cuda_kernel)k), cuda_error_name(driver, code));
+    }
+    return OK;
+}
+
+static void unload(struct cuda_program *program, const struct cuda_driver *driver) {
+    while (program->n_modules > 0)
+        (void)driver->module_unload(program->modules[--program->n_modules]);
+}
+
+// All images of the target whose first one is given.
+static enum status load_target(struct cuda_program *program, const struct cuda_driver *driver,
+                               const struct image *first, struct err *e) {
+    const struct image *end = IMAGES + N_IMAGES;
+    enum status status = OK;
+    for (const struct image *i = first; i < end && !status; i++) {
+        if (strcmp(i->target, first->target) != 0) break;
+        ASSERT(program->n_modules < CUDA_MODULES_MAX);
+        status = load_module(program, driver, i, e);
+    }
+    if (!status) status = find_kernels(program, driver, first->target, e);
+    if (status) unload(program, driver);
+    program->arch = first->arch;
+    (void)snprintf(program->target, sizeof program->target, "%s", first->target);
+    return status;
+}
+
+// The first image of every target that may be tried, the best first; the others are refused.
+static int choose(struct cuda_program *program, const struct cuda_driver *driver, int arch,
+                  const char *only, const struct image **chosen) {
+    int n = 0;
+    for (int i = 0; i < N_IMAGES; i++) {
+        const struct image *image = &IMAGES[i];
+        if (i > 0 && strcmp(image->target, IMAGES[i - 1].target) == 0) continue;
+        if (only && strcmp(image->target, only) != 0) continue;
+        if (!runs_on(image, arch)) {
+            refuse(program, "%s: for another GPU", image->target);
+        } else if (driver->version < image->oldest_driver) {
+            refuse(program, "%s: needs a driver of CUDA %d.%d", image->target,
+                   image->oldest_driver / 1000, image->oldest_driver % 1000 / 10);
+        } else {
+            ASSERT(n < N_TARGETS_MAX);
+            int place = n++;
+            for (; place > 0 && better(image, chosen[place - 1]); place--)
+                chosen[place] = chosen[place - 1];
+            chosen[place] = image;
+        }
+    }
+    return n;
+}
+
+enum status cuda_program_open(struct cuda_program *program, const struct cuda_driver *driver,
+                              int arch, const char *only, struct err *e) {
+    *program = (struct cuda_program){0};
+    const struct image *chosen[N_TARGETS_MAX];
+    int n = choose(program, driver, arch, only, chosen);
+    for (int i = 0; i < n; i++) {
+        struct err failure;
+        if (load_target(program, driver, chosen[i], &failure) == OK) {
+            for (i++; i < n; i++) refuse(program, "%s: not needed", chosen[i]->target);
+            return OK;
+        }
+        refuse(program, "%s", failure.what);
+    }
+    err_set(e, ERR_DEVICE, "no kernels for this GPU: %s", program->refused);
+    err_actual(e, "compute capability %d.%d, driver of CUDA %d.%d", arch / 10, arch % 10,
+               driver->version / 1000, driver->version % 1000 / 10);
+    return err_fix(e, "update the NVIDIA driver; GPUs before compute capability 6.1 are too old");
+}
+
+void cuda_program_close(struct cuda_program *program, const struct cuda_driver *driver) {
+    unload(program, driver);
+    *program = (struct cuda_program){0};
+}

@@ -1,0 +1,230 @@
+/* cuda_launch.c: from the arguments of an op to launches of kernels.
+ *
+ * Here the kernel for a matmul is chosen, by the number of tokens and by what the device has, and
+ * grids are sized; params.h has the shapes. Only encodes: nothing is called of the driver unless
+ * the stream's list is full. Owns nothing. One thread per device. Tested by tests/test_cuda.c and
+ * tests/check_ops.c.
+ */
+#include "base/mem.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/params.h"
+#include "kernels/op_command.h"
+#include "kernels/op_cost.h"
+
+#include <string.h>
+
+// Where the last member of each argument struct ends: what lies behind is padding, undefined.
+#define END(name, last) (offsetof(struct name##_args, last) + sizeof((struct name##_args *)0)->last)
+static const uint32_t ARGS_END[OP_COUNT] = {
+    [OP_embed] = END(embed, scale),
+    [OP_rms_norm] = END(rms_norm, eps),
+    [OP_matmul] = END(matmul, out_stride),
+    [OP_rope_table] = END(rope_table, corr_high),
+    [OP_rope] = END(rope, neox),
+    [OP_kv_store] = END(kv_store, v_type),
+    [OP_attention] = END(attention, softcap),
+    [OP_swiglu] = END(swiglu, count),
+    [OP_gather_rows] = END(gather_rows, n_x_rows),
+};
+
+static uint32_t parts(int64_t count, int64_t size) { return (uint32_t)((count + size - 1) / size); }
+
+static void add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid grid,
+                const void *params, uint32_t params_bytes) {
+    if (grid.x == 0 || grid.y == 0) return; // no rows or no tokens
+    if (!cuda_queue_has_room(&s->queue)) cuda_submit(s);
+    if (s->failure.status == OK) cuda_queue_add(&s->queue, kernel, grid, params, params_bytes);
+}
+
+static void embed(struct cuda_stream *s, enum weight_type type, const struct embed_args *a) {
+    add(s, KERNEL_embed_f32 + type,
+        (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, EMBED_COLS), 1, EMBED_THREADS,
+                           0},
+        a, sizeof *a);
+}
+
+static void rms_norm(struct cuda_stream *s, enum weight_type type, const struct rms_norm_args *a) {
+    (void)type;
+    add(s, KERNEL_rms_norm, (struct cuda_grid){(uint32_t)a->n_rows, 1, 1, RMS_NORM_THREADS, 0}, a,
+        sizeof *a);
+}
+
+static void rope_table(struct cuda_stream *s, enum weight_type type,
+                       const struct rope_table_args *a) {
+    (void)type;
+    add(s, KERNEL_rope_table,
+        (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_rot / 2, ROPE_TABLE_THREADS), 1,
+                           ROPE_TABLE_THREADS, 0},
+        a, sizeof *a);
+}
+
+static void rope(struct cuda_stream *s, enum weight_type type, const struct rope_args *a) {
+    (void)type;
+    add(s, KERNEL_rope,
+        (struct cuda_grid){(uint32_t)a->n_tokens, (uint32_t)(a->n_heads + a->n_kv_heads), 1,
+                           ROPE_THREADS, 0},
+        a, sizeof *a);
+}
+
+static void kv_store(struct cuda_stream *s, enum weight_type type, const struct kv_store_args *a) {
+    (void)type;
+    add(s, KERNEL_kv_store,
+        (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, KV_STORE_COLS), 1,
+                           KV_STORE_THREADS, 0},
+        a, sizeof *a);
+}
+
+static void swiglu(struct cuda_stream *s, enum weight_type type, const struct swiglu_args *a) {
+    (void)type;
+    add(s, KERNEL_swiglu,
+        (struct cuda_grid){parts(a->count, SWIGLU_ELEMENTS), 1, 1, SWIGLU_THREADS, 0}, a,
+        sizeof *a);
+}
+
+static void gather_rows(struct cuda_stream *s, enum weight_type type,
+                        const struct gather_rows_args *a) {
+    (void)type;
+    add(s, KERNEL_gather_rows,
+        (struct cuda_grid){(uint32_t)a->n_rows, parts(a->n_cols, GATHER_COLS), 1, GATHER_THREADS,
+                           0},
+        a, sizeof *a);
+}
+
+// ---- Matmul ------------------------------------------------------------------------------------
+
+// By weight type: one or a few tokens; tiles without and with tensor cores.
+static const struct matmul_kernels {
+    enum cuda_kernel vec, dp4a, mma;
+} MATMULS[WEIGHT_COUNT] = {
+#define KERNEL_gemm_mma_f32 KERNEL_gemm_dp4a_f32 // never taken
+#define WEIGHT(NAME, name) \
+    {KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, KERNEL_gemm_mma_##name},
+#include "kernels/weights.def"
+#undef WEIGHT
+#undef KERNEL_gemm_mma_f32
+};
+
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
+    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+// The activations of all tokens into the scratch, unless they are there: q, k and v, or gate and
+// up, multiply with the same ones.
+static void quantize(struct cuda_stream *s, const struct matmul_args *a, int64_t acts_stride) {
+    const struct cuda_quantized wanted = {a->x, a->scratch, a->n_tokens, a->n_cols};
+    struct cuda_quantized *have = &s->quantized;
+    if (have->x == wanted.x && have->scratch == wanted.scratch &&
+        have->n_tokens >= wanted.n_tokens && have->n_cols == wanted.n_cols)
+        return;
+    const struct quantize_params p = {a->scratch, a->x, acts_stride, a->n_tokens, a->n_cols};
+    add(s, KERNEL_quantize_acts,
+        (struct cuda_grid){(uint32_t)a->n_tokens, parts(parts(a->n_cols, 32), QUANTIZE_GROUPS), 1,
+                           QUANTIZE_THREADS, 0},
+        &p, sizeof p);
+    *have = wanted;
+}
+
+// What a matmul writes may be what was quantised.
+static void forget_written(struct cuda_stream *s, const struct matmul_args *a) {
+    const struct cuda_quantized *have = &s->quantized;
+    uint64_t out_bytes = (uint64_t)a->n_tokens * (uint64_t)a->out_stride * sizeof *a->out;
+    uint64_t x_bytes = (uint64_t)have->n_tokens * (uint64_t)have->n_cols * sizeof *a->x;
+    if (have->x && overlap(a->out, out_bytes, have->x, x_bytes))
+        s->quantized = (struct cuda_quantized){0};
+}
+
+static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    const enum dtype dtype = weight_dtype(type);
+    struct matmul_params p;
+    memset(&p, 0, sizeof p);
+    memcpy(&p.a, a, sizeof p.a);
+    p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
+    p.weight_stride = (int64_t)dtype_bytes(dtype, (uint64_t)a->n_cols);
+    if (dtype_find(dtype)->block_elements > 1) quantize(s, a, p.acts_stride);
+    const bool mma = d->tensor_cores && type != WEIGHT_F32; // halves would lose bits of F32
+    const struct matmul_kernels *kernels = &MATMULS[type];
+    if (a->n_tokens <= MATVEC_TOKENS) {
+        add(s, kernels->vec,
+            (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), 1, 1, MATVEC_THREADS, 0}, &p,
+            sizeof p);
+    } else if (mma) {
+        add(s, kernels->mma,
+            (struct cuda_grid){parts(a->n_tokens, GEMM_MMA_TOKENS),
+                               parts(a->row_count, GEMM_MMA_ROWS), 1, GEMM_MMA_THREADS, 0},
+            &p, sizeof p);
+    } else {
+        add(s, kernels->dp4a,
+            (struct cuda_grid){parts(a->n_tokens, GEMM_DP4A_TOKENS),
+                               parts(a->row_count, GEMM_DP4A_ROWS), 1, GEMM_DP4A_THREADS, 0},
+            &p, sizeof p);
+    }
+    forget_written(s, a);
+}
+
+// ---- Attention ---------------------------------------------------------------------------------
+
+// Few tokens would leave most of the device idle, so their keys are cut into runs that blocks take
+// side by side: as many as give every multiprocessor two blocks, as there are pages, and as the
+// stream has memory for.
+static int64_t attention_splits(const struct cuda_device *d, const struct attention_args *a) {
+    int64_t n_blocks = (int64_t)parts(a->n_tokens, ATTENTION_TOKENS) * a->n_kv_heads;
+    int64_t row_bytes =
+        (int64_t)a->n_tokens * a->n_heads * (a->head_dim + 2) * (int64_t)sizeof(float);
+    int64_t n = 2 * d->n_multiprocessors / n_blocks;
+    if (n > ATTENTION_SPLITS) n = ATTENTION_SPLITS;
+    if (n > a->max_pages) n = a->max_pages;
+    if (n > CUDA_PARTIAL_BYTES / row_bytes) n = CUDA_PARTIAL_BYTES / row_bytes;
+    return n > 1 ? n : 1;
+}
+
+static void attention(struct cuda_stream *s, enum weight_type type,
+                      const struct attention_args *a) {
+    (void)type;
+    if (a->n_tokens == 0) return;
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    struct attention_params p = {.a = *a, .n_splits = attention_splits(d, a)};
+    if (p.n_splits > 1) p.partial = (float *)(uintptr_t)s->partial;
+    add(s, KERNEL_attention,
+        (struct cuda_grid){parts(a->n_tokens, ATTENTION_TOKENS), (uint32_t)a->n_kv_heads,
+                           (uint32_t)p.n_splits, ATTENTION_THREADS, 0},
+        &p, sizeof p);
+    if (p.n_splits > 1)
+        add(s, KERNEL_attention_merge,
+            (struct cuda_grid){(uint32_t)a->n_tokens, (uint32_t)a->n_heads, 1,
+                               ATTENTION_MERGE_THREADS, 0},
+            &p, sizeof p);
+}
+static_assert(sizeof(struct attention_params) == sizeof(struct attention_args) + 16,
+              "no padding: equal launches are equal bytes");
+
+// ---- The table ---------------------------------------------------------------------------------
+
+static void cuda_encode(struct stream *stream, enum op_id op, enum weight_type weight,
+                        const void *args, uint32_t args_bytes) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    ASSERT(stream->kind == STREAM_COMPUTE);
+    if (s->failure.status != OK) return;
+    union op_args copy;
+    memset(&copy, 0, sizeof copy);
+    ASSERT(ARGS_END[op] <= args_bytes);
+    memcpy(&copy, args, ARGS_END[op]);
+    if (op != OP_matmul) s->quantized = (struct cuda_quantized){0};
+    switch (op) {
+#define OP(name)                     \
+    case OP_##name:                  \
+        name(s, weight, &copy.name); \
+        break;
+#define OP_W(name) OP(name)
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    case OP_COUNT: break;
+    }
+}
+
+#define OP_ENCODE cuda_encode
+#define OP_TABLE  cuda_ops
+#include "kernels/op_table.inc"
+
+const struct op_table *const cuda_op_table = &cuda_ops;

@@ -1,0 +1,176 @@
+/* cuda_list.c: see cuda_list.h. */
+#include "kernels/cuda/cuda_list.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static enum status open_list(struct cuda_list *list, struct err *e) {
+    list->launches = mem_alloc(CUDA_LIST_LAUNCHES, sizeof *list->launches);
+    list->params = mem_alloc(CUDA_LIST_PARAM_BYTES, 1);
+    if (list->launches && list->params) return OK;
+    return err_memory(e, CUDA_LIST_LAUNCHES * sizeof *list->launches + CUDA_LIST_PARAM_BYTES,
+                      "a list of launches");
+}
+
+static void close_list(struct cuda_list *list) {
+    mem_free(list->launches);
+    mem_free(list->params);
+}
+
+enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *driver,
+                            const struct cuda_program *program, struct CUstream_st *stream,
+                            const struct log *log, struct err *e) {
+    *queue = (struct cuda_queue){.driver = driver,
+                                 .program = program,
+                                 .stream = stream,
+                                 .log = log,
+                                 .use_graphs = driver->has_graphs};
+    if (open_list(&queue->list, e)) return e->status;
+    for (int g = 0; queue->use_graphs && g < CUDA_GRAPHS; g++)
+        if (open_list(&queue->graphs[g].list, e)) return e->status;
+    return OK;
+}
+
+static void forget(struct cuda_queue *queue, struct cuda_graph *graph) {
+    if (!graph->exec) return;
+    (void)queue->driver->stream_synchronize(queue->stream); // it may be running
+    (void)queue->driver->graph_exec_destroy(graph->exec);
+    graph->exec = NULL;
+}
+
+void cuda_queue_close(struct cuda_queue *queue) {
+    for (int g = 0; g < CUDA_GRAPHS; g++) {
+        forget(queue, &queue->graphs[g]);
+        close_list(&queue->graphs[g].list);
+    }
+    close_list(&queue->list);
+    *queue = (struct cuda_queue){0};
+}
+
+bool cuda_queue_has_room(const struct cuda_queue *queue) {
+    return queue->list.n_launches < CUDA_LIST_LAUNCHES &&
+           queue->list.params_bytes + CUDA_PARAMS_MAX <= CUDA_LIST_PARAM_BYTES;
+}
+
+void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cuda_grid grid,
+                    const void *params, uint32_t params_bytes) {
+    ASSERT(cuda_queue_has_room(queue));
+    ASSERT(params_bytes <= CUDA_PARAMS_MAX);
+    struct cuda_list *list = &queue->list;
+    list->launches[list->n_launches++] =
+        (struct cuda_launch){kernel, grid, list->params_bytes, params_bytes};
+    char *target = list->params + list->params_bytes;
+    uint32_t room = (uint32_t)round_up(params_bytes, 16);
+    memcpy(target, params, params_bytes);
+    memset(target + params_bytes, 0, room - params_bytes); // equal lists are equal bytes
+    list->params_bytes += room;
+}
+
+static bool same(const struct cuda_list *a, const struct cuda_list *b) {
+    return a->n_launches == b->n_launches && a->params_bytes == b->params_bytes &&
+           !memcmp(a->launches, b->launches, (size_t)a->n_launches * sizeof *a->launches) &&
+           !memcmp(a->params, b->params, a->params_bytes);
+}
+
+static enum status launch_all(struct cuda_queue *queue, struct err *e) {
+    const struct cuda_list *list = &queue->list;
+    for (int32_t i = 0; i < list->n_launches; i++) {
+        const struct cuda_launch *l = &list->launches[i];
+        void *params[] = {list->params + l->params_at};
+        unsigned code = queue->driver->launch(queue->program->kernels[l->kernel], l->grid.x,
+                                              l->grid.y, l->grid.z, l->grid.threads, 1, 1,
+                                              l->grid.shared_bytes, queue->stream, params, NULL);
+        if (cuda_check(queue->driver, code, e, "starting the kernel %s",
+                       cuda_kernel_name(l->kernel)))
+            return e->status;
+    }
+    return OK;
+}
+
+// A chain: each launch after the one before, as on a stream.
+static unsigned add_nodes(struct cuda_queue *queue, struct CUgraph_st *graph) {
+    const struct cuda_list *list = &queue->list;
+    struct CUgraphNode_st *last = NULL;
+    for (int32_t i = 0; i < list->n_launches; i++) {
+        const struct cuda_launch *l = &list->launches[i];
+        void *params[] = {list->params + l->params_at};
+        const struct cuda_kernel_node node = {
+            .function = queue->program->kernels[l->kernel],
+            .grid = {l->grid.x, l->grid.y, l->grid.z},
+            .block = {l->grid.threads, 1, 1},
+            .shared_bytes = l->grid.shared_bytes,
+            .params = params,
+        };
+        struct CUgraphNode_st *next = NULL;
+        unsigned code =
+            queue->driver->graph_add_kernel(&next, graph, last ? &last : NULL, last ? 1 : 0, &node);
+        if (code != DRIVER_SUCCESS) return code;
+        last = next;
+    }
+    return DRIVER_SUCCESS;
+}
+
+static enum status build(struct cuda_queue *queue, struct cuda_graph *graph, struct err *e) {
+    struct CUgraph_st *plan = NULL;
+    unsigned code = queue->driver->graph_create(&plan, 0);
+    if (code == DRIVER_SUCCESS) code = add_nodes(queue, plan);
+    if (code == DRIVER_SUCCESS) code = queue->driver->graph_instantiate(&graph->exec, plan, 0);
+    if (plan) (void)queue->driver->graph_destroy(plan);
+    return cuda_check(queue->driver, code, e, "building a graph of %d launches",
+                      queue->list.n_launches);
+}
+
+// The remembered list that equals this one, or NULL.
+static struct cuda_graph *find(struct cuda_queue *queue) {
+    for (int g = 0; g < CUDA_GRAPHS; g++)
+        if (queue->graphs[g].last_use && same(&queue->graphs[g].list, &queue->list))
+            return &queue->graphs[g];
+    return NULL;
+}
+
+// Puts the list in the place of the one that was used least recently.
+static void remember(struct cuda_queue *queue) {
+    struct cuda_graph *oldest = &queue->graphs[0];
+    for (int g = 1; g < CUDA_GRAPHS; g++)
+        if (queue->graphs[g].last_use < oldest->last_use) oldest = &queue->graphs[g];
+    forget(queue, oldest);
+    const struct cuda_list *list = &queue->list;
+    memcpy(oldest->list.launches, list->launches,
+           (size_t)list->n_launches * sizeof *list->launches);
+    memcpy(oldest->list.params, list->params, list->params_bytes);
+    oldest->list.n_launches = list->n_launches;
+    oldest->list.params_bytes = list->params_bytes;
+    oldest->last_use = queue->n_submits;
+}
+
+static enum status replay(struct cuda_queue *queue, struct cuda_graph *graph, struct err *e) {
+    char text[512];
+    graph->last_use = queue->n_submits;
+    if (!graph->exec && build(queue, graph, e)) {
+        log_line(queue->log, LOG_WARN, "no CUDA graphs, decoding will be slower: %s",
+                 err_text(e, text, sizeof text));
+        queue->use_graphs = false;
+        return launch_all(queue, e);
+    }
+    queue->n_replays++;
+    return cuda_check(queue->driver, queue->driver->graph_launch(graph->exec, queue->stream), e,
+                      "starting a graph of %d launches", queue->list.n_launches);
+}
+
+enum status cuda_queue_submit(struct cuda_queue *queue, struct err *e) {
+    if (queue->list.n_launches == 0) return OK;
+    queue->n_submits++;
+    enum status status;
+    bool worth = queue->use_graphs && queue->list.n_launches >= CUDA_GRAPH_LAUNCHES;
+    struct cuda_graph *graph = worth ? find(queue) : NULL;
+    if (graph) {
+        status = replay(queue, graph, e);
+    } else {
+        if (worth) remember(queue);
+        status = launch_all(queue, e);
+    }
+    queue->list.n_launches = 0;
+    queue->list.params_bytes = 0;
+    return status;
+}

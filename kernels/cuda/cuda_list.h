@@ -1,0 +1,74 @@
+/* cuda_list.h: launches that were encoded and not yet given to the driver, and how they are given.
+ *
+ * A list owns room for its launches and their parameters, all of it from cuda_list_open on. A list
+ * that equals one submitted before is replayed as a graph: one call instead of hundreds. Every
+ * table that changes between two decode steps lies in device memory, so that their lists are equal.
+ * The device's context must be current; one thread at a time. Tested by tests/test_cuda.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_CUDA_LIST_H
+#define TANDEM_KERNELS_CUDA_CUDA_LIST_H
+
+#include "kernels/cuda/cuda_images.h"
+
+struct cuda_grid { // of one launch
+    uint32_t x, y, z;
+    uint32_t threads, shared_bytes;
+};
+
+struct cuda_launch {
+    enum cuda_kernel kernel;
+    struct cuda_grid grid;
+    uint32_t params_at; // in params
+    uint32_t params_bytes;
+};
+
+struct cuda_list {
+    struct cuda_launch *launches; // [CUDA_LIST_LAUNCHES], owned
+    char *params;                 // [CUDA_LIST_PARAM_BYTES], owned
+    int32_t n_launches;
+    uint32_t params_bytes; // used
+};
+
+enum {
+    CUDA_LIST_LAUNCHES = 4096,
+    CUDA_LIST_PARAM_BYTES = CUDA_LIST_LAUNCHES * 128,
+    CUDA_GRAPHS = 8,         // lists that are remembered
+    CUDA_GRAPH_LAUNCHES = 4, // shorter lists are not worth a graph
+    CUDA_PARAMS_MAX = 1024,
+};
+
+struct cuda_graph { // a list seen before
+    struct cuda_list list;
+    struct CUgraphExec_st *exec; // NULL until it is seen again
+    uint64_t last_use;           // 0: none yet
+};
+
+struct cuda_queue {
+    const struct cuda_driver *driver; // borrowed, like the three below
+    const struct cuda_program *program;
+    struct CUstream_st *stream;
+    const struct log *log;
+    struct cuda_list list; // of what is to be submitted
+    bool use_graphs;
+    struct cuda_graph graphs[CUDA_GRAPHS];
+    uint64_t n_submits, n_replays;
+};
+
+// A queue of launches for stream; log may be NULL. ERR_MEMORY if host memory is refused; then it
+// must be closed too. Without the driver's graph calls every launch is made singly.
+enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *driver,
+                            const struct cuda_program *program, struct CUstream_st *stream,
+                            const struct log *log, struct err *e);
+void cuda_queue_close(struct cuda_queue *queue); // accepts a zeroed one; leaves it zeroed
+
+// Room for one more launch?
+bool cuda_queue_has_room(const struct cuda_queue *queue);
+// Appends a launch; params is copied. There must be room.
+void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cuda_grid grid,
+                    const void *params, uint32_t params_bytes);
+// Gives all to the driver, in order, and empties the list, also on failure. ERR_DEVICE or
+// ERR_MEMORY, naming the kernel. A graph that is refused is not a failure: from then on launches
+// are made singly, and the log says so.
+enum status cuda_queue_submit(struct cuda_queue *queue, struct err *e);
+
+#endif
