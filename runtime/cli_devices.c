@@ -22,10 +22,11 @@ static json_t *cpu_report(enum cpu_isa isa) {
 }
 
 static json_t *device_report(const struct device_info *info) {
-    return json_pack("{s:o, s:s, s:i, s:o, s:o}", "name",
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:s, s:o}", "name",
                      report_text(info->name, strlen(info->name)), "kind", info->kind, "lanes",
                      info->n_lanes, "capacity_bytes", report_count(info->capacity_bytes),
-                     "free_bytes", report_count(info->free_bytes));
+                     "free_bytes", report_count(info->free_bytes), "pci", info->pci_id, "details",
+                     report_text(info->details, strlen(info->details)));
 }
 
 static enum status write_devices(struct device *const *devices, int32_t n, enum cpu_isa isa,
@@ -49,14 +50,36 @@ static void print_cpu(enum cpu_isa isa) {
     putchar('\n');
 }
 
+// Its lines, each under the name.
+static void print_details(const char *line) {
+    while (*line) {
+        const int length = (int)strcspn(line, "\n");
+        printf("     %.*s\n", length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+// Why none of the accelerators that this program knows could be opened.
+static void print_none(const struct engine_options *o) {
+    if (o->n_drivers == 0) puts("no accelerator: this program was built for the CPU only");
+    for (int i = 0; i < o->n_drivers; i++) {
+        struct device *device = NULL;
+        struct err e;
+        char text[512];
+        if (o->drivers[i].open(&device, "", &o->cpu, o->log, &e) != OK)
+            printf("no %s device: %s\n", o->drivers[i].prefix, err_text(&e, text, sizeof text));
+        device_close(device);
+    }
+}
+
 static void print_devices(struct device *const *devices, int32_t n, enum cpu_isa isa) {
     for (int32_t d = 0; d < n; d++) {
         const struct device_info *info = &devices[d]->info;
         printf("%-4s %s\n     memory: %.2f GiB, %.2f GiB to use\n", info->kind, info->name,
                (double)info->capacity_bytes / GIB, (double)info->free_bytes / GIB);
+        print_details(info->details);
         if (info->is_host) print_cpu(isa);
     }
-    if (n == 1) puts("no accelerator");
 }
 
 enum status cli_devices(struct cli *cli, struct err *e) {
@@ -70,6 +93,7 @@ enum status cli_devices(struct cli *cli, struct err *e) {
         status = write_devices(devices, n, options.cpu.isa, e);
     else
         print_devices(devices, n, options.cpu.isa);
+    if (n == 1 && !cli->options.json) print_none(&options);
     placement_close_devices(devices);
     return status;
 }
