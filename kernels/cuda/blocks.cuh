@@ -101,7 +101,7 @@ DEVICE_FN int nibble_of_32(const uint8_t *nibbles, int i) { // element i (0..31)
 // ---- plain types -------------------------------------------------------------------------------
 
 struct weight_f32 {
-    static constexpr int BYTES = 4;
+    static constexpr int BLOCK = 1, BYTES = 4;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return __ldg((const float *)row + column);
     }
@@ -116,7 +116,7 @@ struct weight_f32 {
 };
 
 struct weight_f16 {
-    static constexpr int BYTES = 2;
+    static constexpr int BLOCK = 1, BYTES = 2;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return half_at(row + 2 * (int64_t)column);
     }
@@ -132,7 +132,7 @@ struct weight_f16 {
 };
 
 struct weight_bf16 {
-    static constexpr int BYTES = 2;
+    static constexpr int BLOCK = 1, BYTES = 2;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return __uint_as_float(two_bytes_at(row + 2 * (int64_t)column) << 16);
     }

@@ -1,0 +1,88 @@
+/* rope.cu: rope_table, the cosines and sines of a batch's positions, and rope, which turns the
+ * heads of q and k by them.
+ *
+ * Positions reach a million radians, where a float is a sixteenth of a radian coarse; so the angle
+ * is found in double, in turns, and only its fraction of a turn goes on as a float. Tested by
+ * tests/check_ops.c.
+ */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/params.h"
+
+// log2(x) for a normal x > 0: the exponent plus the logarithm of the mantissa m in [1, 2), from the
+// series of atanh at s = (m - sqrt 2) / (m + sqrt 2), |s| < 0.172; the first term left out is below
+// 1e-18.
+DEVICE_FN double log2_of(float x) {
+    uint32_t bits = __float_as_uint(x);
+    const double root = 1.4142135623730950488;
+    double m = (double)__uint_as_float((bits & 0x7fffff) | 0x3f800000), s = (m - root) / (m + root);
+    double sum = 0;
+    for (int k = 21; k > 0; k -= 2) sum = sum * s * s + 1.0 / k;
+    return (double)((int)(bits >> 23) - 127) + 0.5 + sum * s * 2.8853900817779268147;
+}
+
+// 2^x for -1000 < x < 1000: a power of two by its bits times the series of e^y, |y| < 0.347; the
+// first term left out is below 1e-16.
+DEVICE_FN double exp2_of(double x) {
+    double whole = rint(x), y = (x - whole) * 0.69314718055994530942, sum = 1;
+    for (int k = 13; k > 0; k--) sum = 1 + sum * (y * (1.0 / k));
+    // Both halves of the exponent as floats, whose bits there are names for.
+    int half = (int)whole / 2, rest = (int)whole - half;
+    return sum * (double)__uint_as_float((uint32_t)(half + 127) << 23) *
+           (double)__uint_as_float((uint32_t)(rest + 127) << 23);
+}
+
+// Radians per position of pair i.
+DEVICE_FN double frequency(const struct rope_table_args &a, int i) {
+    double f = exp2_of(-2.0 * i / a.n_rot * log2_of(a.base));
+    if (a.freq_factors) f /= (double)a.freq_factors[i];
+    double width = (double)a.corr_high - (double)a.corr_low;
+    double ramp = ((double)i - (double)a.corr_low) / (width > 0.001 ? width : 0.001);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    double mix = (double)a.ext_factor * (1 - ramp);
+    return (double)a.scale * f * (1 - mix) + f * mix;
+}
+
+// {cos, sin} of so many turns. The nearest quarter turn is taken off exactly; the series at up to
+// an eighth of a turn are good to 3e-8.
+DEVICE_FN float2 cos_sin(double turns) {
+    turns -= rint(turns);
+    double quarters = rint(4 * turns);
+    float x = (float)((turns - quarters / 4) * 6.2831853071795864769), y = x * x;
+    float c = 1 + y * (-0.5F + y * (1.0F / 24 + y * (-1.0F / 720 + y * (1.0F / 40320))));
+    float s = x + x * y * (-1.0F / 6 + y * (1.0F / 120 + y * (-1.0F / 5040 + y / 362880)));
+    int quadrant = (int)quarters & 3;
+    if (quadrant & 1) {
+        float other = c;
+        c = -s, s = other;
+    }
+    return quadrant & 2 ? make_float2(-c, -s) : make_float2(c, s);
+}
+
+// Grid (n_tokens, chunks of ROPE_TABLE_THREADS pairs); a thread makes one pair: about 150
+// operations in double and 8 bytes written.
+KERNEL void __launch_bounds__(ROPE_TABLE_THREADS) rope_table(const struct rope_table_args a) {
+    int n_pairs = a.n_rot / 2, i = (int)blockIdx.y * ROPE_TABLE_THREADS + (int)threadIdx.x;
+    if (i >= n_pairs) return;
+    double turns_per_position = frequency(a, i) / 6.2831853071795864769;
+    float2 pair = cos_sin((double)a.positions[blockIdx.x] * turns_per_position);
+    float *out = a.out + ((int64_t)blockIdx.x * n_pairs + i) * 2;
+    out[0] = a.magnitude * pair.x, out[1] = a.magnitude * pair.y;
+}
+
+// Grid (n_tokens, n_heads + n_kv_heads): a block turns a head, a thread every ROPE_THREADS-th pair.
+// Reads and writes 8 bytes per pair and reads 8 of the table.
+KERNEL void __launch_bounds__(ROPE_THREADS) rope(const struct rope_args a) {
+    int64_t token = blockIdx.x;
+    int h = (int)blockIdx.y, n_pairs = a.n_rot / 2;
+    float *head = h < a.n_heads ? a.q + (token * a.n_heads + h) * a.head_dim
+                                : a.k + (token * a.n_kv_heads + h - a.n_heads) * a.head_dim;
+    const float *table = a.table + token * a.n_rot;
+    int apart = a.neox ? n_pairs : 1;
+    for (int i = (int)threadIdx.x; i < n_pairs; i += ROPE_THREADS) {
+        float *pair = head + (a.neox ? i : 2 * i);
+        float cosine = table[2 * i], sine = table[2 * i + 1];
+        float x = pair[0], y = pair[apart];
+        pair[0] = x * cosine - y * sine;
+        pair[apart] = x * sine + y * cosine;
+    }
+}
