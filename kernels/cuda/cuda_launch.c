@@ -187,7 +187,7 @@ static void attention(struct cuda_stream *s, enum weight_type type,
     if (p.n_splits > 1) p.partial = (float *)(uintptr_t)s->partial;
     add(s, KERNEL_attention,
         (struct cuda_grid){parts(a->n_tokens, ATTENTION_TOKENS), (uint32_t)a->n_kv_heads,
-                           (uint32_t)p.n_splits, ATTENTION_THREADS, 0},
+                           (uint32_t)p.n_splits, ATTENTION_THREADS, attention_shared_bytes(a)},
         &p, sizeof p);
     if (p.n_splits > 1)
         add(s, KERNEL_attention_merge,

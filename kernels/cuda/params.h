@@ -54,10 +54,12 @@ enum {
     GEMM_MMA_ROWS = 64,
     GEMM_MMA_TOKENS = 64,
 
-    // attention: grid (token tiles, n_kv_heads, n_splits); attention_merge: grid (n_tokens,
-    // n_heads).
+    // attention: grid (token tiles, n_kv_heads, n_splits), attention_shared_bytes of dynamic shared
+    // memory; attention_merge: grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,
     ATTENTION_TOKENS = 1, // of one tile
+    ATTENTION_HEADS = 8,  // query heads that a block takes at once
+    ATTENTION_KEYS = 32,  // keys in shared memory at once
     ATTENTION_MERGE_THREADS = 128,
     ATTENTION_SPLITS = 32, // most parts that the keys of a token are cut into
 };
@@ -88,5 +90,15 @@ struct attention_params {
     float *partial; // [n_tokens, n_heads, n_splits, head_dim + 2], or NULL with one split
     int64_t n_splits;
 };
+
+// Dynamic shared memory of a block of attention: a tile of keys, whose rows are an odd number of 16
+// bytes apart, then query heads, the tile's weights and a factor per head as floats. At most 42,528
+// bytes, with F32 keys and HEAD_DIM_MAX.
+static inline uint32_t attention_shared_bytes(const struct attention_args *a) {
+    uint32_t padded_dim = ((uint32_t)a->head_dim + 7) / 8 * 8;
+    uint32_t key_units = (padded_dim * (a->k_type == DTYPE_F16 ? 2U : 4U) / 16) | 1U;
+    return ATTENTION_KEYS * key_units * 16 +
+           ATTENTION_HEADS * (padded_dim + ATTENTION_KEYS + 1) * (uint32_t)sizeof(float);
+}
 
 #endif

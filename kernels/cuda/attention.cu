@@ -1,0 +1,340 @@
+/* attention.cu: softmax(scale q K) V over the pages of a KV cache, with online softmax.
+ *
+ * attention: grid (n_tokens, n_kv_heads, n_splits). A block takes one token, one kv head and a run
+ * of whole pages of keys, so a row of K and V is read once for all query heads that share it (GQA),
+ * up to ATTENTION_HEADS at a time. Keys come in tiles of ATTENTION_KEYS: the block copies the
+ * tile's K to shared memory, a warp scores its query heads with a key per lane and keeps their
+ * running maximum and sum, then a thread adds a pair of columns of the weighted V rows for its
+ * share of the heads. Tiles start at multiples of ATTENTION_KEYS, so they never straddle a page.
+ * attention_merge: grid (n_tokens, n_heads). Joins what the splits of a head left in partial.
+ * head_dim is even and at most HEAD_DIM_MAX; K and V are F32 or F16; ATTENTION_THREADS threads and
+ * attention_shared_bytes of dynamic shared memory. Tested by tests/check_ops.c.
+ */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/params.h"
+
+static_assert(ATTENTION_KEYS == 32, "a key per lane");
+static_assert(KV_PAGE % ATTENTION_KEYS == 0, "a tile lies within a page");
+static_assert(ATTENTION_TOKENS == 1, "a block takes one token");
+
+enum {
+    WARPS = ATTENTION_THREADS / 32,
+    WARP_HEADS = ATTENTION_HEADS / WARPS, // query heads that a warp scores
+};
+
+DEVICE_FN float minus_infinity() { return __uint_as_float(0xff800000u); }
+
+DEVICE_FN int element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
+
+// The dynamic shared memory of a block; see attention_shared_bytes.
+struct attention_shared {
+    float *q;       // [ATTENTION_HEADS, padded_dim], scaled, zeros past head_dim
+    float *weights; // [ATTENTION_HEADS, ATTENTION_KEYS]
+    float *shrink;  // [ATTENTION_HEADS], what a new maximum makes of the sums so far
+    uint4 *keys;    // [ATTENTION_KEYS, key_units], zeros past head_dim
+    int padded_dim; // head_dim rounded up to 8
+    int key_units;  // 16-byte units from key to key, an odd number: no bank conflicts
+};
+
+// What a block works on, besides the arguments.
+struct attention_job {
+    int64_t token;
+    int kv_head, head, n_heads; // query heads head..head+n_heads-1, at most ATTENTION_HEADS
+    int first, last;            // keys of this split, last < first if there are none
+    const int32_t *pages;
+};
+
+DEVICE_FN attention_shared shared_parts(const struct attention_args &a, char *memory) {
+    attention_shared s;
+    s.padded_dim = (a.head_dim + 7) / 8 * 8;
+    s.key_units = (s.padded_dim * element_bytes(a.k_type) / 16) | 1;
+    s.keys = (uint4 *)memory;
+    s.q = (float *)(s.keys + ATTENTION_KEYS * s.key_units);
+    s.weights = s.q + ATTENTION_HEADS * s.padded_dim;
+    s.shrink = s.weights + ATTENTION_HEADS * ATTENTION_KEYS;
+    return s;
+}
+
+// Keys of split number split: whole pages, cut at the token's window and position.
+DEVICE_FN void split_keys(const struct attention_params &p, attention_job *job, int split) {
+    int last = p.a.positions[job->token];
+    int first = p.a.window > 0 && last >= p.a.window ? last - p.a.window + 1 : 0;
+    int64_t first_page = first / KV_PAGE, n_pages = last / KV_PAGE - first_page + 1;
+    int64_t start = first_page + n_pages * split / p.n_splits;
+    int64_t end = first_page + n_pages * (split + 1) / p.n_splits;
+    job->first = max(first, (int)start * KV_PAGE);
+    job->last = min(last, (int)end * KV_PAGE - 1);
+}
+
+// The element of the caches at which the kv head of a tile's first key starts.
+DEVICE_FN int64_t tile_start(const struct attention_args &a, const attention_job &job, int tile) {
+    int64_t row = (int64_t)job.pages[tile / KV_PAGE] * KV_PAGE + tile % KV_PAGE;
+    return (row * a.n_kv_heads + job.kv_head) * a.head_dim;
+}
+
+DEVICE_FN void load_queries(const struct attention_args &a, const attention_job &job,
+                            const attention_shared &s) {
+    const float *q = a.q + (job.token * a.n_heads + job.head) * a.head_dim;
+    for (int h = 0; h < job.n_heads; h++)
+        for (int i = (int)threadIdx.x; i < s.padded_dim; i += ATTENTION_THREADS)
+            s.q[h * s.padded_dim + i] = i < a.head_dim ? a.scale * q[h * a.head_dim + i] : 0;
+}
+
+// The tile's n keys from source (the first one) to shared memory, 16 bytes at a time where rows
+// are multiples of that, else four.
+DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
+                         const char *source, int n) {
+    int row_bytes = a.head_dim * element_bytes(a.k_type);
+    int64_t stride = (int64_t)a.n_kv_heads * row_bytes;
+    if (row_bytes % 16 == 0) {
+        int units = row_bytes / 16;
+        for (int i = (int)threadIdx.x; i < n * units; i += ATTENTION_THREADS)
+            s.keys[i / units * s.key_units + i % units] =
+                __ldg((const uint4 *)(source + i / units * stride) + i % units);
+        return;
+    }
+    int words = s.padded_dim * element_bytes(a.k_type) / 4;
+    for (int i = (int)threadIdx.x; i < n * words; i += ATTENTION_THREADS) {
+        int word = i % words;
+        ((uint32_t *)(s.keys + i / words * s.key_units))[word] =
+            word < row_bytes / 4 ? __ldg((const unsigned *)(source + i / words * stride) + word)
+                                 : 0;
+    }
+}
+
+DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
+    if (type == DTYPE_F16) {
+        uint4 halves = units[0];
+        uint32_t words[4] = {halves.x, halves.y, halves.z, halves.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = __half2float(__half{(uint16_t)words[i]});
+            out[2 * i + 1] = __half2float(__half{(uint16_t)(words[i] >> 16)});
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint4 four = units[i];
+        out[4 * i] = __uint_as_float(four.x), out[4 * i + 1] = __uint_as_float(four.y);
+        out[4 * i + 2] = __uint_as_float(four.z), out[4 * i + 3] = __uint_as_float(four.w);
+    }
+}
+
+// Scores of this lane's key with the warp's query heads.
+template <enum dtype TYPE>
+DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *q, int lane) {
+    const uint4 *key = s.keys + lane * s.key_units;
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
+    for (int c = 0; c < s.padded_dim; c += 8) {
+        float k[8];
+        unpack_eight(k, key + c * (TYPE == DTYPE_F16 ? 2 : 4) / 16, TYPE);
+#pragma unroll
+        for (int i = 0; i < WARP_HEADS; i++) {
+            const float4 *of_head = (const float4 *)(q + i * WARPS * s.padded_dim + c);
+            float4 low = of_head[0], high = of_head[1];
+            float sum = fmaf(k[0], low.x, scores[i]);
+            sum = fmaf(k[1], low.y, sum), sum = fmaf(k[2], low.z, sum);
+            sum = fmaf(k[3], low.w, sum), sum = fmaf(k[4], high.x, sum);
+            sum = fmaf(k[5], high.y, sum), sum = fmaf(k[6], high.z, sum);
+            scores[i] = fmaf(k[7], high.w, sum);
+        }
+    }
+}
+
+DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score / softcap)
+    return softcap - 2 * softcap / (1 + __expf(2 * score / softcap));
+}
+
+// The running softmax of the warp's heads, the same in every lane. Head i of the warp is head
+// warp + i * WARPS of the block.
+struct softmax_state {
+    float max[WARP_HEADS], sum[WARP_HEADS];
+};
+
+// Turns the tile's scores into weights in shared memory. A lane whose key does not count scores
+// minus infinity; one key of a tile always counts.
+DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &job,
+                          const attention_shared &s, softmax_state *state, int tile) {
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key = tile + lane;
+    bool counts = key >= job.first && key <= job.last;
+    float scores[WARP_HEADS];
+    if (warp >= job.n_heads) return; // the whole warp
+    const float *q = s.q + warp * s.padded_dim;
+    if (a.k_type == DTYPE_F16)
+        score_key<DTYPE_F16>(scores, s, q, lane);
+    else
+        score_key<DTYPE_F32>(scores, s, q, lane);
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) {
+        int h = warp + i * WARPS;
+        if (h >= job.n_heads) continue;
+        float score = a.softcap > 0 ? cap_score(scores[i], a.softcap) : scores[i];
+        if (!counts) score = minus_infinity();
+        float max = fmaxf(score, state->max[i]);
+        for (int apart = 16; apart > 0; apart /= 2)
+            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, apart));
+        float weight = __expf(score - max), shrink = __expf(state->max[i] - max), sum = weight;
+        for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+        state->max[i] = max, state->sum[i] = fmaf(state->sum[i], shrink, sum);
+        s.weights[h * ATTENTION_KEYS + lane] = weight;
+        if (lane == 0) s.shrink[h] = shrink;
+    }
+}
+
+DEVICE_FN float2 load_pair(const char *v, enum dtype type) {
+    if (type == DTYPE_F16) {
+        uint32_t two = __ldg((const unsigned *)v);
+        return make_float2(__half2float(__half{(uint16_t)two}),
+                           __half2float(__half{(uint16_t)(two >> 16)}));
+    }
+    uint2 two = __ldg((const uint2 *)v);
+    return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+}
+
+// Threads share the columns of V by pairs, and what is left of the block shares the heads: thread
+// (part, pair) adds up heads part, part + n_parts, ...
+struct attention_share {
+    int pair, part, n_parts; // part is n_parts or more for a thread without work
+};
+
+DEVICE_FN attention_share thread_share(int head_dim) {
+    int n_pairs = head_dim / 2, thread = (int)threadIdx.x;
+    return attention_share{thread % n_pairs, thread / n_pairs, ATTENTION_THREADS / n_pairs};
+}
+
+// Adds keys from..to-1 of a tile, from and to relative to it; v points to the thread's pair of
+// column of its first key. Keys outside have no weight and are not read.
+DEVICE_FN void add_values(const struct attention_args &a, const attention_job &job,
+                          const attention_shared &s, attention_share share, const char *v, int from,
+                          int to, float2 *sums) {
+    int64_t stride = (int64_t)a.n_kv_heads * a.head_dim * element_bytes(a.v_type);
+#pragma unroll
+    for (int i = 0; i < ATTENTION_HEADS; i++) {
+        int h = share.part + i * share.n_parts;
+        if (h >= job.n_heads) continue;
+        sums[i].x *= s.shrink[h], sums[i].y *= s.shrink[h];
+    }
+    for (int j = from / 4 * 4; j < to; j += 4) {
+        float2 pairs[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            pairs[k] = make_float2(0, 0);
+            if (j + k >= from && j + k < to) pairs[k] = load_pair(v + (j + k) * stride, a.v_type);
+        }
+#pragma unroll
+        for (int i = 0; i < ATTENTION_HEADS; i++) {
+            int h = share.part + i * share.n_parts;
+            if (h >= job.n_heads) continue;
+            float4 w = *(const float4 *)(s.weights + h * ATTENTION_KEYS + j);
+            float x = fmaf(w.x, pairs[0].x, sums[i].x), y = fmaf(w.x, pairs[0].y, sums[i].y);
+            x = fmaf(w.y, pairs[1].x, x), y = fmaf(w.y, pairs[1].y, y);
+            x = fmaf(w.z, pairs[2].x, x), y = fmaf(w.z, pairs[2].y, y);
+            sums[i].x = fmaf(w.w, pairs[3].x, x), sums[i].y = fmaf(w.w, pairs[3].y, y);
+        }
+    }
+}
+
+// Where split number split of head h of the block's token leaves its sums.
+DEVICE_FN float *partial_of(const struct attention_params &p, int64_t token, int h, int64_t split) {
+    return p.partial + ((token * p.a.n_heads + h) * p.n_splits + split) * (p.a.head_dim + 2);
+}
+
+// The sums are divided by what the warps kept, or left undivided for attention_merge. s.shrink
+// holds the sums of the exponentials by now.
+DEVICE_FN void write_heads(const struct attention_params &p, const attention_job &job,
+                           const attention_shared &s, attention_share share, const float2 *sums) {
+#pragma unroll
+    for (int i = 0; i < ATTENTION_HEADS; i++) {
+        int h = share.part + i * share.n_parts;
+        if (h >= job.n_heads) continue;
+        float *out = p.a.out + (job.token * p.a.n_heads + job.head + h) * p.a.head_dim;
+        if (p.n_splits > 1) out = partial_of(p, job.token, job.head + h, blockIdx.z);
+        float factor = p.n_splits > 1 ? 1 : 1 / s.shrink[h];
+        out[2 * share.pair] = factor * sums[i].x, out[2 * share.pair + 1] = factor * sums[i].y;
+    }
+}
+
+// The maximum and the sum of the warp's heads, to where the block (s.shrink) and attention_merge
+// find them.
+DEVICE_FN void publish_state(const struct attention_params &p, const attention_job &job,
+                             const attention_shared &s, const softmax_state &state) {
+    int warp = (int)threadIdx.x / 32;
+    if (threadIdx.x % 32 != 0) return;
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) {
+        int h = warp + i * WARPS;
+        if (h >= job.n_heads) continue;
+        s.shrink[h] = state.sum[i];
+        if (p.n_splits == 1) continue;
+        float *tail = partial_of(p, job.token, job.head + h, blockIdx.z) + p.a.head_dim;
+        tail[0] = state.max[i], tail[1] = state.sum[i];
+    }
+}
+
+DEVICE_FN void attend(const struct attention_params &p, const attention_job &job,
+                      const attention_shared &s) {
+    float2 sums[ATTENTION_HEADS];
+    softmax_state state;
+#pragma unroll
+    for (int i = 0; i < ATTENTION_HEADS; i++) sums[i] = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) state.max[i] = minus_infinity(), state.sum[i] = 0;
+    attention_share share = thread_share(p.a.head_dim);
+    __syncthreads(); // nobody reads the last heads' queries any more
+    load_queries(p.a, job, s);
+    for (int tile = job.first / ATTENTION_KEYS * ATTENTION_KEYS; tile <= job.last;
+         tile += ATTENTION_KEYS) {
+        int64_t start = tile_start(p.a, job, tile);
+        int from = max(job.first - tile, 0), to = min(job.last - tile + 1, (int)ATTENTION_KEYS);
+        load_keys(p.a, s, (const char *)p.a.k_cache + start * element_bytes(p.a.k_type), to);
+        __syncthreads();
+        weigh_tile(p.a, job, s, &state, tile);
+        __syncthreads();
+        if (share.part < share.n_parts)
+            add_values(p.a, job, s, share,
+                       (const char *)p.a.v_cache +
+                           (start + 2 * share.pair) * element_bytes(p.a.v_type),
+                       from, to, sums);
+    }
+    __syncthreads(); // every thread has used s.shrink of the last tile
+    publish_state(p, job, s, state);
+    __syncthreads();
+    if (share.part < share.n_parts) write_heads(p, job, s, share, sums);
+}
+
+KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attention_params p) {
+    DYN_SHARED(char, memory);
+    attention_shared s = shared_parts(p.a, memory);
+    attention_job job;
+    job.token = blockIdx.x, job.kv_head = (int)blockIdx.y;
+    job.pages = p.a.pages + (int64_t)p.a.sequences[job.token] * p.a.max_pages;
+    split_keys(p, &job, (int)blockIdx.z);
+    int group = p.a.n_heads / p.a.n_kv_heads;
+    for (int h = 0; h < group; h += ATTENTION_HEADS) {
+        job.head = job.kv_head * group + h;
+        job.n_heads = min(group - h, (int)ATTENTION_HEADS);
+        attend(p, job, s);
+    }
+}
+
+// A block joins one head: a thread takes every ATTENTION_MERGE_THREADS-th column. Reads n_splits
+// (head_dim + 2) floats and writes head_dim.
+KERNEL void __launch_bounds__(ATTENTION_MERGE_THREADS)
+    attention_merge(const struct attention_params p) {
+    int64_t token = blockIdx.x, stride = p.a.head_dim + 2;
+    int h = (int)blockIdx.y;
+    const float *partial = partial_of(p, token, h, 0), *tails = partial + p.a.head_dim;
+    float max = minus_infinity(), sum = 0;
+    for (int64_t split = 0; split < p.n_splits; split++) max = fmaxf(max, tails[split * stride]);
+    for (int64_t split = 0; split < p.n_splits; split++)
+        sum = fmaf(__expf(tails[split * stride] - max), tails[split * stride + 1], sum);
+    float *out = p.a.out + (token * p.a.n_heads + h) * p.a.head_dim;
+    for (int i = (int)threadIdx.x; i < p.a.head_dim; i += ATTENTION_MERGE_THREADS) {
+        float value = 0;
+        for (int64_t split = 0; split < p.n_splits; split++)
+            value = fmaf(__expf(tails[split * stride] - max), partial[split * stride + i], value);
+        out[i] = value / sum;
+    }
+}
