@@ -1,0 +1,200 @@
+/* make_model.c: writes a llama model of any shape with random weights, to measure speed with.
+ *
+ *   make_model FILE [layers=32] [embd=4096] [ff=14336] [heads=32] [kv=8] [vocab=128256]
+ * [type=Q4_K_M]
+ *
+ * The defaults are those of an 8B model in Q4_K_M (4.9 GB): the matrices are Q4_K but for half of v
+ * and down and the output, which are Q6_K. type may be any weight type instead. What it writes
+ * makes no sense, but every number in it is one a model could have. Nothing is kept in memory but
+ * one chunk.
+ */
+#include "base/mem.h"
+#include "bench/random_weights.h"
+#include "tests/gguf_build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BLOCKS = 65521, MAX_TENSORS = 16384, TOKENS = 258 };
+
+struct model {
+    uint64_t layers, embd, ff, heads, kv, vocab;
+    bool mixed;            // Q4_K_M
+    enum weight_type type; // of all matrices, if not mixed
+};
+
+struct record { // of a tensor whose bytes follow later
+    enum weight_type type;
+    uint64_t count, cols;
+    bool norm;
+};
+
+struct writer {
+    struct gguf_build build;
+    struct record *records; // [MAX_TENSORS]
+    int n_records;
+    uint64_t data_bytes;
+};
+
+static void add(struct writer *w, const char *name, uint64_t cols, uint64_t rows,
+                enum weight_type type) {
+    const bool norm = rows == 0;
+    const uint64_t ne[] = {cols, rows}, count = norm ? cols : cols * rows;
+    ASSERT(w->n_records < MAX_TENSORS);
+    w->data_bytes = round_up(w->data_bytes, w->build.alignment);
+    gguf_build_record(&w->build, name, norm ? 1 : 2, ne, weight_dtype(type), w->data_bytes);
+    w->data_bytes += dtype_bytes(weight_dtype(type), count);
+    w->records[w->n_records++] = (struct record){type, count, cols, norm};
+}
+
+// Q4_K_M keeps more bits in v and down of the first and last eighth of the layers, and of every
+// third between.
+static bool more_bits(const struct model *m, uint64_t layer) {
+    const uint64_t eighth = m->layers / 8;
+    return layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 == 2;
+}
+
+static void add_layer(struct writer *w, const struct model *m, uint64_t layer) {
+    const uint64_t kv = m->embd / m->heads * m->kv;
+    const enum weight_type plain = m->mixed ? WEIGHT_Q4_K : m->type;
+    const enum weight_type fine = m->mixed && more_bits(m, layer) ? WEIGHT_Q6_K : plain;
+    const struct {
+        const char *name;
+        uint64_t cols, rows;
+        enum weight_type type;
+    } tensors[] = {
+        {"attn_norm", m->embd, 0, WEIGHT_F32},    {"attn_q", m->embd, m->embd, plain},
+        {"attn_k", m->embd, kv, plain},           {"attn_v", m->embd, kv, fine},
+        {"attn_output", m->embd, m->embd, plain}, {"ffn_norm", m->embd, 0, WEIGHT_F32},
+        {"ffn_gate", m->embd, m->ff, plain},      {"ffn_up", m->embd, m->ff, plain},
+        {"ffn_down", m->ff, m->embd, fine},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%llu.%s.weight", (unsigned long long)layer,
+                 tensors[i].name);
+        add(w, name, tensors[i].cols, tensors[i].rows, tensors[i].type);
+    }
+}
+
+static void add_vocabulary(struct gguf_build *b) {
+    char texts[TOKENS][8];
+    const char *tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        snprintf(texts[i], sizeof texts[i], i > 32 && i < 127 ? "%c" : "<%d>", i);
+        tokens[i] = texts[i];
+    }
+    gguf_build_text(b, "tokenizer.ggml.model", "gpt2");
+    gguf_build_text(b, "tokenizer.ggml.pre", "gpt-2");
+    gguf_build_texts(b, "tokenizer.ggml.tokens", tokens, TOKENS);
+    gguf_build_texts(b, "tokenizer.ggml.merges", tokens, 0);
+    gguf_build_int(b, "tokenizer.ggml.eos_token_id", GGUF_U32, 0);
+}
+
+static void add_keys(struct gguf_build *b, const struct model *m) {
+    const struct {
+        const char *key;
+        uint64_t value;
+    } numbers[] = {
+        {"llama.block_count", m->layers},         {"llama.context_length", 8192},
+        {"llama.embedding_length", m->embd},      {"llama.feed_forward_length", m->ff},
+        {"llama.attention.head_count", m->heads}, {"llama.attention.head_count_kv", m->kv},
+    };
+    gguf_build_text(b, "general.architecture", "llama");
+    gguf_build_text(b, "general.name", "random");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        gguf_build_int(b, numbers[i].key, GGUF_U32, numbers[i].value);
+    gguf_build_f32(b, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    gguf_build_f32(b, "llama.rope.freq_base", 500000);
+}
+
+static bool write_tensor(FILE *out, const struct record *r, char *chunk, uint64_t *state) {
+    const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(r->type));
+    const uint64_t deviation_cols = r->cols ? r->cols : 1;
+    uint64_t blocks = r->count / info->block_elements;
+    if (r->norm) {
+        for (uint64_t i = 0; i < r->count; i++) ((float *)chunk)[i] = 1;
+        return fwrite(chunk, info->block_bytes, blocks, out) == blocks;
+    }
+    // One chunk, again and again: its length is prime, so that rows still differ.
+    const float deviation = 1 / __builtin_sqrtf((float)deviation_cols);
+    random_weights(r->type, chunk, CHUNK_BLOCKS * (uint64_t)info->block_elements, deviation, state);
+    while (blocks > 0) {
+        const uint64_t n = blocks < CHUNK_BLOCKS ? blocks : CHUNK_BLOCKS;
+        if (fwrite(chunk, info->block_bytes, n, out) != n) return false;
+        blocks -= n;
+    }
+    return true;
+}
+
+static bool write_model(struct writer *w, const char *path) {
+    static const char zeros[64];
+    FILE *out = fopen(path, "wb");
+    char *chunk = mem_alloc(CHUNK_BLOCKS, 256); // the largest block has 210 bytes
+    uint64_t state = 88172645463325252u, at = 0;
+    gguf_build_finish(&w->build);
+    bool good = out && chunk &&
+                fwrite(w->build.file.bytes, 1, w->build.file.size, out) == w->build.file.size;
+    for (int i = 0; i < w->n_records && good; i++) {
+        const uint64_t start = round_up(at, w->build.alignment);
+        const struct record *r = &w->records[i];
+        good =
+            fwrite(zeros, 1, start - at, out) == start - at && write_tensor(out, r, chunk, &state);
+        at = start + dtype_bytes(weight_dtype(r->type), r->count);
+    }
+    if (out && fclose(out) != 0) good = false;
+    mem_free(chunk);
+    return good;
+}
+
+static bool set_type(struct model *m, const char *name) {
+    if (strcmp(name, "Q4_K_M") == 0) return true;
+    m->mixed = false;
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        m->type = (enum weight_type)t;
+        if (strcmp(dtype_name(weight_dtype(m->type)), name) == 0) return true;
+    }
+    return false;
+}
+
+static bool set(struct model *m, const char *argument) {
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } numbers[] = {{"layers=", &m->layers}, {"embd=", &m->embd}, {"ff=", &m->ff},
+                   {"heads=", &m->heads},   {"kv=", &m->kv},     {"vocab=", &m->vocab}};
+    if (strncmp(argument, "type=", 5) == 0) return set_type(m, argument + 5);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const size_t length = strlen(numbers[i].name);
+        if (strncmp(argument, numbers[i].name, length) != 0) continue;
+        *numbers[i].value = strtoull(argument + length, NULL, 10);
+        return *numbers[i].value > 0;
+    }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    struct model m = {32, 4096, 14336, 32, 8, 128256, true, WEIGHT_Q4_K};
+    bool good = argc >= 2;
+    for (int i = 2; i < argc && good; i++) good = set(&m, argv[i]);
+    if (!good || m.layers > 1000 || m.embd % 256 || m.ff % 256) {
+        fprintf(stderr, "usage: make_model FILE [layers=N] [embd=N] [ff=N] [heads=N] [kv=N] "
+                        "[vocab=N] [type=NAME]; embd and ff are multiples of 256\n");
+        return 2;
+    }
+    struct writer w = {.records = mem_alloc(MAX_TENSORS, sizeof *w.records)};
+    ASSERT(w.records);
+    gguf_build_init(&w.build);
+    add_keys(&w.build, &m);
+    add_vocabulary(&w.build);
+    add(&w, "token_embd.weight", m.embd, m.vocab, m.mixed ? WEIGHT_Q4_K : m.type);
+    for (uint64_t l = 0; l < m.layers; l++) add_layer(&w, &m, l);
+    add(&w, "output_norm.weight", m.embd, 0, WEIGHT_F32);
+    add(&w, "output.weight", m.embd, m.vocab, m.mixed ? WEIGHT_Q6_K : m.type);
+    good = write_model(&w, argv[1]);
+    if (!good) fprintf(stderr, "make_model: %s cannot be written\n", argv[1]);
+    gguf_build_close(&w.build);
+    mem_free(w.records);
+    return good ? 0 : 1;
+}
