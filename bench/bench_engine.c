@@ -2,6 +2,7 @@
  * limit.
  *
  *   bench_engine [-m MODEL] [-p PROMPT_TOKENS] [-n TOKENS] [-r REPEATS] [-t THREADS] [-i ISA]
+ *                [-d DEVICE] [-g GPU_LAYERS]
  *
  * One run not counted, then REPEATS of each test, both from an empty cache as llama-bench does.
  * Prints one JSON line per test: median, least and most tokens/s, and for decode the bytes of
@@ -24,6 +25,7 @@ struct bench {
     struct session *session;
     struct batch_item *items;
     int32_t n_prompt, n_decode, n_repeats;
+    double read_rate; // bytes per second of the CPU's memory; 0 if an accelerator takes part
 };
 
 static int by_value(const void *a, const void *b) {
@@ -50,10 +52,10 @@ static enum status decode(struct bench *b, int32_t n, struct err *e) {
     return OK;
 }
 
-// Times one test; prints its line. read_rate is 0 where weights are not the limit.
+// Times one test; prints its line.
 static enum status measure(struct bench *b, const char *name,
                            enum status (*test)(struct bench *, int32_t, struct err *), int32_t n,
-                           double read_rate, struct err *e) {
+                           bool is_decode, struct err *e) {
     double rates[MAX_REPEATS];
     for (int32_t r = -1; r < b->n_repeats; r++) {
         const uint64_t start = clock_ns();
@@ -65,28 +67,29 @@ static enum status measure(struct bench *b, const char *name,
     const double median = rates[b->n_repeats / 2];
     printf("{\"test\": \"%s%d\", \"tokens_per_second\": %.2f, \"least\": %.2f, \"most\": %.2f",
            name, n, median, rates[0], rates[b->n_repeats - 1]);
-    if (read_rate > 0) {
+    if (is_decode) {
         struct simulation one;
         plan_simulate(engine_plan(b->engine), 1, 1, &one);
-        const double rate = median * (double)one.weight_bytes[0];
-        printf(
-            ", \"weights_gb_per_second\": %.2f, \"memory_gb_per_second\": %.2f, \"percent\": %.1f",
-            rate * 1e-9, read_rate * 1e-9, 100 * rate / read_rate);
+        double rate = 0;
+        for (int d = 0; d < MAX_DEVICES; d++) rate += median * (double)one.weight_bytes[d];
+        printf(", \"weights_gb_per_second\": %.2f", rate * 1e-9);
+        if (b->read_rate > 0)
+            printf(", \"memory_gb_per_second\": %.2f, \"percent\": %.1f", b->read_rate * 1e-9,
+                   100 * rate / b->read_rate);
     }
     printf("}\n");
     fflush(stdout);
     return OK;
 }
 
-static enum status run(struct bench *b, const struct engine_options *o, double read_rate,
-                       struct err *e) {
+static enum status run(struct bench *b, const struct engine_options *o, struct err *e) {
     if (engine_open(&b->engine, o, e)) return e->status;
     const int32_t n = b->n_prompt > b->n_decode ? b->n_prompt : b->n_decode;
     b->items = mem_alloc((size_t)n, sizeof *b->items);
     if (!b->items) err_memory(e, (size_t)n * sizeof *b->items, "the batch");
     if (!b->items || session_new(&b->session, b->engine, e)) return e->status;
-    if (b->n_prompt && measure(b, "pp", prefill, b->n_prompt, 0, e)) return e->status;
-    return b->n_decode ? measure(b, "tg", decode, b->n_decode, read_rate, e) : OK;
+    if (b->n_prompt && measure(b, "pp", prefill, b->n_prompt, false, e)) return e->status;
+    return b->n_decode ? measure(b, "tg", decode, b->n_decode, true, e) : OK;
 }
 
 int main(int argc, char **argv) {
@@ -95,19 +98,26 @@ int main(int argc, char **argv) {
         .model_path = "models/SmolLM2-135M-Instruct.Q4_1.gguf",
         .device_spec = "none",
         .cpu = {.isa = ISA_AUTO},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
         .workload = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16},
     };
-    for (int flag; (flag = getopt(argc, argv, "m:p:n:r:t:i:")) != -1;) {
+    o.drivers = device_drivers(&o.n_drivers);
+    for (int flag; (flag = getopt(argc, argv, "m:p:n:r:t:i:d:g:")) != -1;) {
         switch (flag) {
         case 'm': o.model_path = optarg; break;
         case 'p': b.n_prompt = atoi(optarg); break;
         case 'n': b.n_decode = atoi(optarg); break;
         case 'r': b.n_repeats = atoi(optarg); break;
         case 't': o.cpu.n_threads = atoi(optarg); break;
+        case 'd': o.device_spec = optarg; break;
+        case 'g': o.constraints.gpu_layers = atoi(optarg); break;
         case 'i':
             if (cpu_isa_parse(optarg, &o.cpu.isa)) break; // fall through
         default:
-            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-n N] [-r N] [-t N] [-i ISA]\n", argv[0]);
+            fprintf(stderr,
+                    "usage: %s [-m MODEL] [-p N] [-n N] [-r N] [-t N] [-i ISA] [-d DEVICE] "
+                    "[-g LAYERS]\n",
+                    argv[0]);
             return 2;
         }
     }
@@ -115,9 +125,9 @@ int main(int argc, char **argv) {
     o.workload.n_ctx = b.n_prompt > b.n_decode ? b.n_prompt : b.n_decode;
     const int32_t threads =
         o.cpu.n_threads ? o.cpu.n_threads : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    const double read_rate = read_rate_measure(threads, 1u << 30, 3);
+    if (!strcmp(o.device_spec, "none")) b.read_rate = read_rate_measure(threads, 1u << 30, 3);
     struct err e = {0};
-    const enum status status = run(&b, &o, read_rate, &e);
+    const enum status status = run(&b, &o, &e);
     char text[1024];
     if (status) fprintf(stderr, "%s\n", err_text(&e, text, sizeof text));
     session_free(b.session);
