@@ -1,0 +1,282 @@
+/* cuda_host.hpp: CUDA's names for the host's compiler, so that a .cu file runs on simt.c.
+ *
+ * Included before the first line of every .cu file, which is compiled as C++ once per instruction
+ * set of the images, with CUDA_ARCH=610, 750, ... on the command line. Owns nothing; lane state
+ * lives in the engine. Must not offer what kernels/cuda/device.cuh does not list. __shared__ arrays
+ * are thread-local: a worker runs one block at a time. Tested by tests/test_simt.c.
+ */
+#ifndef TANDEM_TESTS_EMULATOR_CUDA_HOST_HPP
+#define TANDEM_TESTS_EMULATOR_CUDA_HOST_HPP
+
+#include "tests/emulator/simt.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EMULATED 1
+
+#define KERNEL extern "C"
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __shared__          static thread_local
+#define DYN_SHARED(T, name) T *name = static_cast<T *>(simt_self()->block->shared)
+#define DEVICE_FN           static inline __attribute__((unused))
+#define threadIdx           (simt_self()->index)
+#define blockIdx            (simt_self()->block->index)
+#define blockDim            (simt_self()->block->size)
+#define gridDim             (simt_self()->block->grid)
+#define __syncthreads()     simt_barrier(simt_place{__FILE__, __LINE__})
+#define SIMT_HERE \
+    simt_place here = simt_place { __builtin_FILE(), __builtin_LINE() }
+
+// ---- Vectors and halves
+// --------------------------------------------------------------------------
+
+#define CUDA_VECTOR_2(name, type) \
+    struct alignas(8) name {      \
+        type x, y;                \
+    };                            \
+    DEVICE_FN name make_##name(type x, type y) { return name{x, y}; }
+#define CUDA_VECTOR_4(name, type) \
+    struct alignas(16) name {     \
+        type x, y, z, w;          \
+    };                            \
+    DEVICE_FN name make_##name(type x, type y, type z, type w) { return name{x, y, z, w}; }
+CUDA_VECTOR_2(int2, int)
+CUDA_VECTOR_2(uint2, unsigned)
+CUDA_VECTOR_2(float2, float)
+CUDA_VECTOR_4(int4, int)
+CUDA_VECTOR_4(uint4, unsigned)
+CUDA_VECTOR_4(float4, float)
+
+struct __half {
+    uint16_t bits;
+};
+DEVICE_FN float __half2float(__half h) { return _cvtsh_ss(h.bits); }
+DEVICE_FN __half __float2half(float f) { return __half{_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT)}; }
+
+// ---- Arithmetic
+// ----------------------------------------------------------------------------------
+
+template <class To, class From> DEVICE_FN To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From), "same size");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+DEVICE_FN int __float_as_int(float a) { return bits_as<int>(a); }
+DEVICE_FN unsigned __float_as_uint(float a) { return bits_as<unsigned>(a); }
+DEVICE_FN float __int_as_float(int a) { return bits_as<float>(a); }
+DEVICE_FN float __uint_as_float(unsigned a) { return bits_as<float>(a); }
+DEVICE_FN int __float2int_rn(float a) { return (int)rintf(a); }
+DEVICE_FN float rsqrtf(float a) { return 1.0F / sqrtf(a); }
+DEVICE_FN float __fdividef(float a, float b) { return a / b; }
+DEVICE_FN int __popc(unsigned a) { return __builtin_popcount(a); }
+DEVICE_FN int min(int a, int b) { return a < b ? a : b; }
+DEVICE_FN int max(int a, int b) { return a > b ? a : b; }
+DEVICE_FN unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+DEVICE_FN unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+// glibc has the names with two underscores for itself.
+#define __expf(a) expf(a)
+#define __logf(a) logf(a)
+
+DEVICE_FN int __dp4a(int a, int b, int c) {
+    __m128i products = _mm_madd_epi16(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(a)),
+                                      _mm_cvtepi8_epi16(_mm_cvtsi32_si128(b)));
+    return (int)((unsigned)c + (unsigned)_mm_cvtsi128_si32(products) +
+                 (unsigned)_mm_extract_epi32(products, 1));
+}
+
+template <class T> DEVICE_FN T __ldg(const T *p) { return *p; }
+DEVICE_FN int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+DEVICE_FN unsigned atomicAdd(unsigned *p, unsigned v) {
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+DEVICE_FN float atomicAdd(float *p, float v) {
+    unsigned *bits = reinterpret_cast<unsigned *>(p);
+    unsigned old = __atomic_load_n(bits, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(bits, &old, bits_as<unsigned>(bits_as<float>(old) + v),
+                                        false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return bits_as<float>(old);
+}
+DEVICE_FN void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// ---- The warp
+// ------------------------------------------------------------------------------------
+
+DEVICE_FN void __syncwarp(unsigned mask = ~0U, SIMT_HERE) {
+    simt_exchange(mask, nullptr, 0, nullptr, here);
+}
+
+// What the lane source of the own warp passed as v.
+template <class T>
+DEVICE_FN T simt_read_lane(unsigned mask, T v, unsigned source, simt_place here) {
+    static_assert(sizeof(T) == 4, "shuffles move 32 bits");
+    uint64_t word = bits_as<unsigned>(v);
+    const simt_lanes *lanes = simt_exchange(mask, &word, 1, nullptr, here);
+    if (!(mask >> source & 1))
+        simt_fault("a shuffle at %s:%d reads lane %u outside its mask %08x", here.file, here.line,
+                   source, mask);
+    return bits_as<T>((unsigned)lanes->word[source][0]);
+}
+template <class T>
+DEVICE_FN T __shfl_sync(unsigned mask, T v, int lane, int width = 32, SIMT_HERE) {
+    unsigned own = simt_self()->lane, low = (unsigned)width - 1;
+    return simt_read_lane(mask, v, (own & ~low) | ((unsigned)lane & low), here);
+}
+template <class T>
+DEVICE_FN T __shfl_xor_sync(unsigned mask, T v, int lanes, int width = 32, SIMT_HERE) {
+    unsigned own = simt_self()->lane, source = own ^ (unsigned)lanes;
+    return simt_read_lane(mask, v, source > (own | ((unsigned)width - 1)) ? own : source, here);
+}
+template <class T>
+DEVICE_FN T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32, SIMT_HERE) {
+    unsigned own = simt_self()->lane, low = (unsigned)width - 1;
+    return simt_read_lane(mask, v, (own & low) + by > low ? own : own + by, here);
+}
+
+DEVICE_FN unsigned __ballot_sync(unsigned mask, int v, SIMT_HERE) {
+    uint64_t word = v != 0;
+    const simt_lanes *lanes = simt_exchange(mask, &word, 1, nullptr, here);
+    unsigned ballot = 0;
+    for (unsigned i = 0; i < SIMT_WARP; i++)
+        if (mask >> i & 1) ballot |= (unsigned)lanes->word[i][0] << i;
+    return ballot;
+}
+
+// ---- Asynchronous copies
+// -------------------------------------------------------------------------
+
+// The data may land at any moment between the request and the wait: the target is spoilt at once
+// and gets its bytes at the wait.
+#if CUDA_ARCH >= 800
+DEVICE_FN void cp_async16(void *shared, const void *global, SIMT_HERE) {
+    simt_thread *t = simt_self();
+    if (((uintptr_t)shared | (uintptr_t)global) & 15)
+        simt_fault("cp_async16 at %s:%d: an address is no multiple of 16", here.file, here.line);
+    if (t->n_copies == SIMT_COPIES_MAX)
+        simt_fault("cp_async16 at %s:%d: more than %d copies in flight", here.file, here.line,
+                   SIMT_COPIES_MAX);
+    t->copies[t->n_copies++] = simt_copy{shared, global, t->copy_group};
+    memset(shared, 0xff, 16);
+}
+DEVICE_FN void cp_async_commit() { simt_self()->copy_group++; }
+template <int N> DEVICE_FN void cp_async_wait() {
+    simt_thread *t = simt_self();
+    unsigned kept = 0;
+    for (unsigned i = 0; i < t->n_copies; i++) {
+        simt_copy copy = t->copies[i];
+        if (copy.group + N < t->copy_group)
+            memcpy(copy.target, copy.source, 16);
+        else
+            t->copies[kept++] = copy;
+    }
+    t->n_copies = kept;
+}
+#else
+DEVICE_FN void cp_async16(void *shared, const void *global) {
+    *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(global);
+}
+DEVICE_FN void cp_async_commit() {}
+template <int N> DEVICE_FN void cp_async_wait() {}
+#endif
+
+// ---- Matrix instructions
+// -------------------------------------------------------------------------
+
+#if CUDA_ARCH >= 750
+
+// The row addresses go through the exchange; every lane then reads for itself.
+template <int TILES> DEVICE_FN void simt_ldmatrix(uint32_t *d, const void *row, simt_place here) {
+    uint64_t word = (uintptr_t)row;
+    unsigned lane = simt_self()->lane;
+    if (lane < 8 * TILES && word & 15)
+        simt_fault("ldmatrix at %s:%d: a row is not aligned to 16 bytes", here.file, here.line);
+    const simt_lanes *lanes = simt_exchange(~0U, &word, 1, nullptr, here);
+    const uint32_t *source[TILES];
+    for (unsigned k = 0; k < TILES; k++)
+        source[k] = (const uint32_t *)(uintptr_t)lanes->word[8 * k + lane / 4][0] + lane % 4;
+    for (unsigned k = 0; k < TILES; k++) memcpy(&d[k], source[k], 4);
+}
+DEVICE_FN void ldmatrix_x4(uint32_t d[4], const void *row, SIMT_HERE) {
+    simt_ldmatrix<4>(d, row, here);
+}
+DEVICE_FN void ldmatrix_x2(uint32_t d[2], const void *row, SIMT_HERE) {
+    simt_ldmatrix<2>(d, row, here);
+}
+
+// An instruction of M x 8 x K: lanes hold NA registers of a, NB of b and ND of d, and put them into
+// the exchange in that order. The last lane multiplies for the whole warp.
+template <class Element, class Sum, int M, int K> struct simt_mma {
+    static constexpr int PER = 4 / (int)sizeof(Element); // elements in a register
+    static constexpr int NA = M * K / 32 / PER, NB = 8 * K / 32 / PER, ND = M * 8 / 32;
+    static_assert((NA + NB + ND) * 4 <= SIMT_WORDS * 8, "fits into an exchange");
+
+    // Element e of register i of a lane: row (of a and d) or column (of b), and place along K.
+    static constexpr int k_of(int lane, int i, int e, int rows) {
+        return lane % 4 * PER + i / rows * 4 * PER + e;
+    }
+    static int widen(int8_t v) { return v; }
+    static float widen(__half v) { return __half2float(v); }
+
+    static void multiply(simt_lanes *lanes) {
+        constexpr int ROWS = M / 8; // registers of a for rows 8 apart
+        Sum a[M][K], b[K][8];
+        for (int lane = 0; lane < SIMT_WARP; lane++) {
+            Element held[(NA + NB) * PER];
+            memcpy(held, lanes->word[lane], sizeof held);
+            for (int i = 0; i < NA * PER; i++)
+                a[lane / 4 + i / PER % ROWS * 8][k_of(lane, i / PER, i % PER, ROWS)] =
+                    widen(held[i]);
+            for (int i = 0; i < NB * PER; i++)
+                b[k_of(lane, i / PER, i % PER, 1)][lane / 4] = widen(held[NA * PER + i]);
+        }
+        for (int row = 0; row < M; row++) {
+            Sum sums[8] = {};
+            for (int k = 0; k < K; k++)
+                for (int column = 0; column < 8; column++) sums[column] += a[row][k] * b[k][column];
+            for (int column = 0; column < 8; column++) {
+                char *held = (char *)lanes->word[row % 8 * 4 + column / 2];
+                char *d = held + 4 * (NA + NB + row / 8 * 2 + column % 2);
+                Sum sum;
+                memcpy(&sum, d, sizeof sum);
+                sum += sums[column];
+                memcpy(d, &sum, sizeof sum);
+            }
+        }
+    }
+
+    static void run(Sum *d, const uint32_t *a, const uint32_t *b, simt_place here) {
+        uint64_t words[SIMT_WORDS];
+        char *bytes = (char *)words;
+        memcpy(bytes, a, NA * 4);
+        memcpy(bytes + NA * 4, b, NB * 4);
+        memcpy(bytes + (NA + NB) * 4, d, ND * 4);
+        const simt_lanes *lanes = simt_exchange(~0U, words, (NA + NB + ND + 1) / 2, multiply, here);
+        memcpy(d, (const char *)lanes->word[simt_self()->lane] + (NA + NB) * 4, ND * 4);
+    }
+};
+DEVICE_FN void mma_m16n8k8_f16(float d[4], const uint32_t a[2], uint32_t b, SIMT_HERE) {
+    simt_mma<__half, float, 16, 8>::run(d, a, &b, here);
+}
+DEVICE_FN void mma_m8n8k16_s8(int d[2], uint32_t a, uint32_t b, SIMT_HERE) {
+    simt_mma<int8_t, int, 8, 16>::run(d, &a, &b, here);
+}
+#endif
+
+#if CUDA_ARCH >= 800
+DEVICE_FN void mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
+    simt_mma<__half, float, 16, 16>::run(d, a, b, here);
+}
+DEVICE_FN void mma_m16n8k32_s8(int d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
+    simt_mma<int8_t, int, 16, 32>::run(d, a, b, here);
+}
+#endif
+
+#endif

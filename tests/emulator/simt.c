@@ -1,0 +1,697 @@
+/* simt.c: fibers, their scheduler and its checks; see simt.h.
+ *
+ * A worker starts the threads of a block in order on their own stacks. One that ends without having
+ * waited hands its stack to the next, so that only threads that wait cost a switch. The switch is
+ * eight instructions of x86-64. Built without -fsanitize=thread also where kernels are built with
+ * it: a fiber is a TSan thread of its own, and only barriers and exchanges order them. Workers
+ * share nothing but the launch. Tested by tests/test_simt.c.
+ */
+#include "tests/emulator/simt.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef __x86_64__
+#error "the fiber switch is written for x86-64"
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#endif
+#endif
+
+enum {
+    WARPS_MAX = SIMT_THREADS_MAX / SIMT_WARP,
+    GROUPS_MAX = 8, // masks of one warp in use at the same moment
+    CANARY_BYTES = 64,
+    CANARY = 0xa5,
+    PAGE_BYTES = 4096,
+#ifdef SIMT_TSAN
+    BLOCK_MAX = 128, // TSan tells about 255 threads apart
+#else
+    BLOCK_MAX = SIMT_THREADS_MAX,
+#endif
+};
+
+enum fiber_state { FIBER_FRESH, FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_EXCHANGE, FIBER_DONE };
+
+struct fiber {
+    struct simt_thread thread; // first: what simt_self points to
+    struct worker *worker;
+    enum fiber_state state;
+    struct simt_place place; // where it waits
+    void *stack_pointer;
+    char *stack;      // lowest address
+    void *fake_stack; // ASan's
+    void *tsan;       // TSan's name of the fiber
+};
+
+struct group { // the lanes of a warp that exchange under one mask
+    uint32_t mask, arrived;
+    uint32_t waiting;
+    unsigned parity; // of lanes[2], so that slow readers keep theirs
+    struct simt_place place;
+};
+
+struct warp {
+    struct simt_lanes lanes[2];
+    struct group groups[GROUPS_MAX];
+    uint32_t alive;
+};
+
+struct worker { // owns stacks and fibers
+    struct simt *simt;
+    struct simt_block block;
+    struct fiber main; // the OS thread
+    struct fiber *fibers;
+    struct warp *warps;
+    char *stacks;
+    pthread_t thread;
+    unsigned n_threads, n_started, n_alive, n_at_barrier;
+    struct simt_place barrier;
+    uint16_t ready[SIMT_THREADS_MAX]; // a ring of fibers that can run
+    unsigned ready_first, n_ready;
+    uint32_t random;
+    const void *asan_main; // the OS thread's stack
+    size_t asan_main_bytes;
+};
+
+struct simt {
+    struct simt_options options;
+    struct worker *workers;
+    int n_started;
+    pthread_mutex_t queue; // one launch at a time
+    pthread_mutex_t lock;  // what follows
+    pthread_cond_t begin, end;
+    uint64_t generation;
+    int n_called, n_busy; // workers that the launch wants, and that still run
+    bool quit;
+    const struct simt_launch *launch;
+    atomic_ulong next_block;
+    atomic_bool stop;
+    struct simt_report *report;
+};
+
+// ---- What the sanitizers must be told
+// ------------------------------------------------------------
+
+#ifdef SIMT_ASAN
+void __sanitizer_start_switch_fiber(void **save, const void *stack, size_t size_bytes);
+void __sanitizer_finish_switch_fiber(void *save, const void **stack, size_t *size_bytes);
+void __asan_unpoison_memory_region(void const volatile *p, size_t size_bytes);
+#endif
+#ifdef SIMT_TSAN
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_acquire(void *p);
+void __tsan_release(void *p);
+#define ACQUIRE(p) __tsan_acquire((void *)(p))
+#define RELEASE(p) __tsan_release((void *)(p))
+#else
+#define ACQUIRE(p) (void)(p)
+#define RELEASE(p) (void)(p)
+#endif
+
+// Finds the stack of the calling OS thread, to which fibers return.
+static void learn_main_stack(struct worker *w) {
+#ifdef SIMT_ASAN
+    pthread_attr_t attributes;
+    void *stack = NULL;
+    if (!pthread_getattr_np(pthread_self(), &attributes)) {
+        pthread_attr_getstack(&attributes, &stack, &w->asan_main_bytes);
+        pthread_attr_destroy(&attributes);
+    }
+    w->asan_main = stack;
+#endif
+#ifdef SIMT_TSAN
+    w->main.tsan = __tsan_get_current_fiber();
+#endif
+    w->main.state = FIBER_READY;
+}
+
+static void before_switch(struct fiber *from, struct fiber *to) {
+#ifdef SIMT_ASAN
+    bool home = to == &to->worker->main;
+    __sanitizer_start_switch_fiber(&from->fake_stack, home ? to->worker->asan_main : to->stack,
+                                   home ? to->worker->asan_main_bytes : SIMT_STACK);
+#endif
+#ifdef SIMT_TSAN
+    __tsan_switch_to_fiber(to->tsan, 1);
+#endif
+    (void)from, (void)to;
+}
+
+static void after_switch(struct fiber *back) {
+#ifdef SIMT_ASAN
+    __sanitizer_finish_switch_fiber(back ? back->fake_stack : NULL, NULL, NULL);
+#endif
+    (void)back;
+}
+
+// ---- Fibers
+// --------------------------------------------------------------------------------------
+
+// Saves what a callee must keep, swaps stacks, and returns on the other one.
+void simt_switch(void **save, void *load);
+__asm__(".text\n"
+        ".hidden simt_switch\n"
+        ".globl simt_switch\n"
+        ".type simt_switch, @function\n"
+        "simt_switch:\n"
+        "    push %rbp\n"
+        "    push %rbx\n"
+        "    push %r12\n"
+        "    push %r13\n"
+        "    push %r14\n"
+        "    push %r15\n"
+        "    mov %rsp, (%rdi)\n"
+        "    mov %rsi, %rsp\n"
+        "    pop %r15\n"
+        "    pop %r14\n"
+        "    pop %r13\n"
+        "    pop %r12\n"
+        "    pop %rbx\n"
+        "    pop %rbp\n"
+        "    ret\n"
+        ".size simt_switch, . - simt_switch\n");
+
+static struct fiber *self(void) { return (struct fiber *)simt_self(); }
+
+static void switch_fiber(struct fiber *from, struct fiber *to) {
+    before_switch(from, to);
+    simt_switch(&from->stack_pointer, to->stack_pointer);
+    after_switch(from);
+}
+
+static void fiber_main(void);
+
+static void set_owner(struct fiber *f) {
+    *(struct simt_thread **)(f->stack + SIMT_STACK - sizeof(void *)) = &f->thread;
+}
+
+// Makes the stack one that simt_switch returns from into fiber_main. Different threads start at
+// different cache lines.
+static void prepare(struct fiber *f) {
+    enum { COLOURS = 61, COLOUR_BYTES = 192 };
+    set_owner(f);
+    char *top = f->stack + SIMT_STACK - 64 - f->thread.linear % COLOURS * COLOUR_BYTES;
+    void **sp = (void **)((uintptr_t)top & ~(uintptr_t)15);
+    *--sp = NULL; // where a caller's return address would lie
+    *--sp = (void *)fiber_main;
+    for (int i = 0; i < 6; i++) *--sp = NULL;
+    f->stack_pointer = sp;
+}
+
+static uint32_t next_random(struct worker *w) {
+    w->random ^= w->random << 13;
+    w->random ^= w->random >> 17;
+    w->random ^= w->random << 5;
+    return w->random;
+}
+
+static void make_ready(struct worker *w, unsigned linear) {
+    w->fibers[linear].state = FIBER_READY;
+    w->ready[(w->ready_first + w->n_ready++) % SIMT_THREADS_MAX] = (uint16_t)linear;
+}
+
+// ---- Faults
+// --------------------------------------------------------------------------------------
+
+static _Noreturn void leave_block(struct fiber *f) {
+    struct worker *w = f->worker;
+    atomic_store(&w->simt->stop, true);
+    switch_fiber(f, &w->main);
+    abort(); // nobody resumes a fiber of a failed launch
+}
+
+// Only the first fault of a launch is kept.
+static void write_report(struct worker *w, const char *text) {
+    struct simt *s = w->simt;
+    const struct simt_dim *b = &w->block.index;
+    pthread_mutex_lock(&s->lock);
+    if (!s->report->text[0])
+        snprintf(s->report->text, sizeof s->report->text, "kernel %s, block (%u, %u, %u): %s",
+                 s->launch->name, b->x, b->y, b->z, text);
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->stop, true);
+}
+
+void simt_fault(const char *format, ...) {
+    char text[800];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    struct fiber *f = self();
+    size_t length = strlen(text);
+    snprintf(text + length, sizeof text - length, " (thread %u)", f->thread.linear);
+    write_report(f->worker, text);
+    leave_block(f);
+}
+
+// Nobody can run: says who waits where.
+static void report_deadlock(struct worker *w) {
+    char text[800];
+    size_t used = (size_t)snprintf(text, sizeof text, "deadlock:");
+    for (unsigned i = 0, last; i < w->n_threads && used < sizeof text - 1; i = last + 1) {
+        const struct fiber *f = &w->fibers[i];
+        for (last = i; last + 1 < w->n_threads; last++)
+            if (w->fibers[last + 1].state != f->state ||
+                w->fibers[last + 1].place.line != f->place.line)
+                break;
+        if (f->state == FIBER_DONE) continue;
+        int n = snprintf(text + used, sizeof text - used, " threads %u..%u wait in a %s at %s:%d;",
+                         i, last, f->state == FIBER_AT_BARRIER ? "barrier" : "warp exchange",
+                         f->place.file, f->place.line);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    write_report(w, text);
+}
+
+// ---- The scheduler
+// -------------------------------------------------------------------------------
+
+// Threads that have not run yet come first, so that runs of them can share a stack.
+static struct fiber *pick(struct worker *w) {
+    bool fresh = w->n_started < w->n_threads;
+    if (fresh && !(w->simt->options.seed && w->n_ready && next_random(w) & 1)) {
+        struct fiber *f = &w->fibers[w->n_started++];
+        f->state = FIBER_READY;
+        prepare(f);
+        return f;
+    }
+    if (!w->n_ready) {
+        if (w->n_alive) report_deadlock(w);
+        return &w->main;
+    }
+    if (w->simt->options.seed) {
+        unsigned other = (w->ready_first + next_random(w) % w->n_ready) % SIMT_THREADS_MAX;
+        uint16_t first = w->ready[w->ready_first];
+        w->ready[w->ready_first] = w->ready[other];
+        w->ready[other] = first;
+    }
+    struct fiber *f = &w->fibers[w->ready[w->ready_first]];
+    w->ready_first = (w->ready_first + 1) % SIMT_THREADS_MAX;
+    w->n_ready--;
+    return f;
+}
+
+static void run_next(struct fiber *f) {
+    struct fiber *to = pick(f->worker);
+    if (to != f) switch_fiber(f, to);
+}
+
+static void check_end(const struct fiber *f) {
+    const struct worker *w = f->worker;
+    if (f->thread.n_copies)
+        simt_fault("ends with %u asynchronous copies not waited for", f->thread.n_copies);
+    if (w->n_at_barrier)
+        simt_fault("ends while %u threads wait in the barrier at %s:%d", w->n_at_barrier,
+                   w->barrier.file, w->barrier.line);
+    const struct warp *warp = &w->warps[f->thread.linear / SIMT_WARP];
+    for (int i = 0; i < GROUPS_MAX; i++) {
+        const struct group *g = &warp->groups[i];
+        if (g->waiting && g->mask >> f->thread.lane & 1)
+            simt_fault("ends while lanes %08x wait for it in the exchange at %s:%d", g->waiting,
+                       g->place.file, g->place.line);
+    }
+}
+
+static void end_thread(struct fiber *f) {
+    struct worker *w = f->worker;
+    check_end(f);
+    f->state = FIBER_DONE;
+    w->n_alive--;
+    w->warps[f->thread.linear / SIMT_WARP].alive &= ~(1U << f->thread.lane);
+}
+
+// The next thread runs on the stack of the one that ended. NULL if it cannot.
+static struct fiber *take_over(struct fiber *ended) {
+    struct worker *w = ended->worker;
+#ifdef SIMT_TSAN
+    return NULL;
+#endif
+    if (w->n_started == w->n_threads || w->simt->options.seed) return NULL;
+    struct fiber *f = &w->fibers[w->n_started++];
+    char *stack = f->stack;
+    f->stack = ended->stack;
+    ended->stack = stack;
+    f->state = FIBER_READY;
+    set_owner(f);
+    return f;
+}
+
+// The kernel behind a call that is not inlined: simt_self must be read anew for every thread.
+static __attribute__((noinline)) void run_thread(struct fiber *f) {
+    const struct simt_launch *launch = f->worker->simt->launch;
+    ACQUIRE(&f->worker->block);
+    launch->kernel(launch->params);
+    RELEASE(f->worker);
+}
+
+static void fiber_main(void) {
+    after_switch(NULL);
+    struct fiber *f = self();
+    for (;;) {
+        run_thread(f);
+        end_thread(f);
+        struct fiber *next = take_over(f);
+        if (next)
+            f = next;
+        else
+            run_next(f);
+    }
+}
+
+// ---- What kernels call
+// ---------------------------------------------------------------------------
+
+static bool same_place(struct simt_place a, struct simt_place b) {
+    return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+}
+
+void simt_barrier(struct simt_place place) {
+    struct fiber *f = self();
+    struct worker *w = f->worker;
+    if (w->n_at_barrier && !same_place(w->barrier, place))
+        simt_fault("divergent barrier: here at %s:%d, %u others at %s:%d", place.file, place.line,
+                   w->n_at_barrier, w->barrier.file, w->barrier.line);
+    if (w->n_alive < w->n_threads)
+        simt_fault("barrier at %s:%d after %u threads of the block have ended", place.file,
+                   place.line, w->n_threads - w->n_alive);
+    RELEASE(&w->barrier);
+    w->barrier = f->place = place;
+    f->state = FIBER_AT_BARRIER;
+    if (++w->n_at_barrier == w->n_alive) {
+        w->n_at_barrier = 0;
+        for (unsigned i = 0; i < w->n_threads; i++)
+            if (i != f->thread.linear) make_ready(w, i);
+        f->state = FIBER_READY;
+    } else {
+        run_next(f);
+    }
+    ACQUIRE(&w->barrier);
+}
+
+static struct group *find_group(struct warp *warp, uint32_t mask) {
+    struct group *idle = NULL;
+    for (int i = 0; i < GROUPS_MAX; i++) {
+        struct group *g = &warp->groups[i];
+        if (g->mask == mask) return g;
+        if (!g->waiting) idle = g;
+    }
+    if (!idle) simt_fault("more than %d masks of one warp in use", GROUPS_MAX);
+    idle->mask = mask;
+    return idle;
+}
+
+static void check_exchange(const struct fiber *f, const struct warp *warp, uint32_t mask,
+                           struct simt_place place) {
+    if (!(mask >> f->thread.lane & 1))
+        simt_fault("lane %u is not in its own mask %08x at %s:%d", f->thread.lane, mask, place.file,
+                   place.line);
+    if (mask & ~warp->alive)
+        simt_fault("mask %08x names lanes that ended or never were (alive %08x) at %s:%d", mask,
+                   warp->alive, place.file, place.line);
+    for (int i = 0; i < GROUPS_MAX; i++) {
+        const struct group *g = &warp->groups[i];
+        if (g->waiting && g->mask & mask && (g->mask != mask || !same_place(g->place, place)))
+            simt_fault("divergent warp exchange: mask %08x at %s:%d, others %08x at %s:%d", mask,
+                       place.file, place.line, g->mask, g->place.file, g->place.line);
+    }
+}
+
+const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int n,
+                                       simt_combine_fn *combine, struct simt_place place) {
+    struct fiber *f = self();
+    struct worker *w = f->worker;
+    unsigned first = f->thread.linear - f->thread.lane;
+    struct warp *warp = &w->warps[first / SIMT_WARP];
+    check_exchange(f, warp, mask, place);
+    struct group *g = find_group(warp, mask);
+    struct simt_lanes *lanes = &warp->lanes[g->parity];
+    for (int i = 0; i < n; i++) lanes->word[f->thread.lane][i] = words[i];
+    RELEASE(g);
+    g->place = f->place = place;
+    g->arrived |= 1U << f->thread.lane;
+    if (g->arrived == mask) {
+        ACQUIRE(g);
+        if (combine) combine(lanes);
+        RELEASE(g);
+        for (uint32_t left = g->waiting; left; left &= left - 1)
+            make_ready(w, first + (unsigned)__builtin_ctz(left));
+        g->arrived = g->waiting = 0;
+        g->parity ^= 1;
+    } else {
+        f->state = FIBER_AT_EXCHANGE;
+        g->waiting |= 1U << f->thread.lane;
+        run_next(f);
+        ACQUIRE(g);
+    }
+    return lanes;
+}
+
+// ---- Blocks
+// --------------------------------------------------------------------------------------
+
+static void set_block(struct worker *w, unsigned long number) {
+    const struct simt_launch *l = w->simt->launch;
+    const struct simt_dim *grid = &l->grid;
+    w->block.index = (struct simt_dim){
+        .x = (unsigned)(number % grid->x),
+        .y = (unsigned)(number / grid->x % grid->y),
+        .z = (unsigned)(number / grid->x / grid->y),
+    };
+    w->n_started = w->n_ready = w->ready_first = w->n_at_barrier = 0;
+    w->n_alive = w->n_threads;
+    w->random = (w->simt->options.seed + 1) * 2654435761U ^ (uint32_t)(number * 40503U + 1);
+    w->random += !w->random;
+    for (unsigned i = 0; i < w->n_threads; i++) {
+        w->fibers[i].state = FIBER_FRESH;
+        w->fibers[i].thread.n_copies = w->fibers[i].thread.copy_group = 0;
+    }
+    for (unsigned i = 0; i * SIMT_WARP < w->n_threads; i++) {
+        unsigned left = w->n_threads - i * SIMT_WARP;
+        memset(w->warps[i].groups, 0, sizeof w->warps[i].groups);
+        w->warps[i].alive = left >= SIMT_WARP ? UINT32_MAX : (1U << left) - 1;
+    }
+}
+
+static void set_launch(struct worker *w) {
+    const struct simt_launch *l = w->simt->launch;
+    w->n_threads = l->block.x * l->block.y * l->block.z;
+    w->block.size = l->block;
+    w->block.grid = l->grid;
+    w->block.arch = l->arch;
+    for (unsigned i = 0; i < w->n_threads; i++) {
+        struct simt_dim *index = &w->fibers[i].thread.index;
+        index->x = i % l->block.x;
+        index->y = i / l->block.x % l->block.y;
+        index->z = i / l->block.x / l->block.y;
+    }
+}
+
+// Exactly as large as the launch says where ASan watches; else with a canary behind it.
+static bool shared_new(struct worker *w, size_t size_bytes) {
+    w->block.shared = NULL;
+    if (!size_bytes) return true;
+#ifndef SIMT_ASAN
+    size_bytes += CANARY_BYTES;
+#endif
+    return !posix_memalign(&w->block.shared, 128, size_bytes);
+}
+
+static void shared_poison(struct worker *w, size_t size_bytes) {
+    if (!size_bytes) return;
+    memset(w->block.shared, 0xff, size_bytes);
+#ifndef SIMT_ASAN
+    memset((char *)w->block.shared + size_bytes, CANARY, CANARY_BYTES);
+#endif
+}
+
+static void shared_check(struct worker *w, size_t size_bytes) {
+#ifndef SIMT_ASAN
+    const unsigned char *canary = (const unsigned char *)w->block.shared + size_bytes;
+    for (int i = 0; size_bytes && i < CANARY_BYTES; i++) {
+        char text[100];
+        if (canary[i] == CANARY) continue;
+        snprintf(text, sizeof text, "byte %zu of %zu bytes of shared memory was written",
+                 size_bytes + (size_t)i, size_bytes);
+        write_report(w, text);
+        return;
+    }
+#endif
+    (void)w, (void)size_bytes;
+}
+
+static void run_block(struct worker *w, unsigned long number) {
+    size_t shared_bytes = w->simt->launch->shared_bytes;
+    set_block(w, number);
+    shared_poison(w, shared_bytes);
+    RELEASE(&w->block);
+    run_next(&w->main);
+    ACQUIRE(w);
+    if (!atomic_load(&w->simt->stop)) shared_check(w, shared_bytes);
+#ifdef SIMT_ASAN
+    // Frames of threads that were given up have left their marks.
+    for (unsigned i = 0; atomic_load(&w->simt->stop) && i < w->n_threads; i++)
+        __asan_unpoison_memory_region(w->fibers[i].stack + PAGE_BYTES, SIMT_STACK - PAGE_BYTES);
+#endif
+}
+
+static void run_blocks(struct worker *w) {
+    struct simt *s = w->simt;
+    const struct simt_launch *l = s->launch;
+    unsigned long count = (unsigned long)l->grid.x * l->grid.y * l->grid.z, number;
+    if (!shared_new(w, l->shared_bytes)) {
+        write_report(w, "the host has no memory for its shared memory");
+        return;
+    }
+    learn_main_stack(w);
+    set_launch(w);
+    if (s->options.poison) s->options.poison();
+    while (!atomic_load(&s->stop) && (number = atomic_fetch_add(&s->next_block, 1)) < count)
+        run_block(w, number);
+    free(w->block.shared);
+    w->block.shared = NULL;
+}
+
+static void *work(void *argument) {
+    struct worker *w = argument;
+    struct simt *s = w->simt;
+    uint64_t seen = 0;
+    if (s->options.enter) s->options.enter();
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (s->generation == seen && !s->quit) pthread_cond_wait(&s->begin, &s->lock);
+        if (s->quit) break;
+        seen = s->generation;
+        if (w - s->workers >= s->n_called) continue;
+        pthread_mutex_unlock(&s->lock);
+        run_blocks(w);
+        pthread_mutex_lock(&s->lock);
+        if (--s->n_busy == 0) pthread_cond_signal(&s->end);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_report *report) {
+    unsigned long count = (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z;
+    unsigned n_threads = launch->block.x * launch->block.y * launch->block.z;
+    report->text[0] = 0;
+    if (n_threads < 1 || n_threads > BLOCK_MAX) {
+        snprintf(report->text, sizeof report->text, "kernel %s: a block of %u threads, at most %d",
+                 launch->name, n_threads, BLOCK_MAX);
+        return false;
+    }
+    pthread_mutex_lock(&s->queue);
+    pthread_mutex_lock(&s->lock);
+    s->launch = launch;
+    s->report = report;
+    atomic_store(&s->next_block, 0);
+    atomic_store(&s->stop, false);
+    s->n_called = (unsigned long)s->n_started < count ? s->n_started : (int)count;
+    s->n_busy = s->n_called - 1;
+    if (s->n_busy > 0) {
+        s->generation++;
+        pthread_cond_broadcast(&s->begin);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (count) run_blocks(&s->workers[0]);
+    pthread_mutex_lock(&s->lock);
+    while (s->n_busy > 0) pthread_cond_wait(&s->end, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->queue);
+    return !report->text[0];
+}
+
+// ---- Open and close
+// ------------------------------------------------------------------------------
+
+// Stacks lie at multiples of their size; the lowest page of each is closed.
+static bool worker_stacks(struct worker *w) {
+    size_t size_bytes = (size_t)(SIMT_THREADS_MAX + 1) * SIMT_STACK;
+    w->stacks = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (w->stacks == MAP_FAILED) return w->stacks = NULL, false;
+    uintptr_t first = ((uintptr_t)w->stacks + SIMT_STACK - 1) & ~(uintptr_t)(SIMT_STACK - 1);
+    for (unsigned i = 0; i < SIMT_THREADS_MAX; i++) {
+        struct fiber *f = &w->fibers[i];
+        f->stack = (char *)first + (size_t)i * SIMT_STACK;
+        if (mprotect(f->stack, PAGE_BYTES, PROT_NONE)) return false;
+        f->worker = w;
+        f->thread.block = &w->block;
+        f->thread.linear = i;
+        f->thread.lane = i % SIMT_WARP;
+    }
+    return true;
+}
+
+static bool worker_open(struct simt *s, struct worker *w) {
+    w->simt = s;
+    w->main.worker = w;
+    w->fibers = calloc(SIMT_THREADS_MAX, sizeof *w->fibers);
+    w->warps = calloc(WARPS_MAX, sizeof *w->warps);
+    if (!w->fibers || !w->warps || !worker_stacks(w)) return false;
+#ifdef SIMT_TSAN
+    for (unsigned i = 0; i < BLOCK_MAX; i++) w->fibers[i].tsan = __tsan_create_fiber(0);
+#endif
+    return w == s->workers || !pthread_create(&w->thread, NULL, work, w);
+}
+
+static void worker_close(struct worker *w) {
+#ifdef SIMT_TSAN
+    for (unsigned i = 0; w->fibers && i < BLOCK_MAX; i++)
+        if (w->fibers[i].tsan) __tsan_destroy_fiber(w->fibers[i].tsan);
+#endif
+    if (w->stacks) munmap(w->stacks, (size_t)(SIMT_THREADS_MAX + 1) * SIMT_STACK);
+    free(w->fibers);
+    free(w->warps);
+}
+
+struct simt *simt_open(const struct simt_options *options) {
+    struct simt *s = calloc(1, sizeof *s);
+    int n = options->n_workers > 1 ? options->n_workers : 1;
+    if (!s) return NULL;
+    s->options = *options;
+    pthread_mutex_init(&s->queue, NULL);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->begin, NULL);
+    pthread_cond_init(&s->end, NULL);
+    s->workers = calloc((size_t)n, sizeof *s->workers);
+    for (; s->workers && s->n_started < n; s->n_started++)
+        if (!worker_open(s, &s->workers[s->n_started])) {
+            worker_close(&s->workers[s->n_started]);
+            break;
+        }
+    if (s->n_started == n) return s;
+    simt_close(s);
+    return NULL;
+}
+
+void simt_close(struct simt *s) {
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->begin);
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 1; i < s->n_started; i++) pthread_join(s->workers[i].thread, NULL);
+    for (int i = 0; i < s->n_started; i++) worker_close(&s->workers[i]);
+    pthread_mutex_destroy(&s->queue);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->begin);
+    pthread_cond_destroy(&s->end);
+    free(s->workers);
+    free(s);
+}

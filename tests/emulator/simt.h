@@ -1,0 +1,117 @@
+/* simt.h: runs the threads of a GPU kernel on the host, each as a fiber, and says what is wrong
+ * with the kernel.
+ *
+ * A struct simt owns its workers (one OS thread and a set of fiber stacks each); a worker runs one
+ * block at a time, a thread that never waits is a plain call. A fault (divergent barrier, deadlock,
+ * early exit, copies not waited for, shared memory overrun) ends the launch with a text, never the
+ * process. Must not know CUDA's names: cuda_host.hpp maps them. simt_run may be called by any
+ * thread; calls queue. Tested by tests/test_simt.c.
+ */
+#ifndef TANDEM_TESTS_EMULATOR_SIMT_H
+#define TANDEM_TESTS_EMULATOR_SIMT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    SIMT_WARP = 32,
+    SIMT_WORDS = 8,          // 64-bit words that a lane can put into one exchange
+    SIMT_THREADS_MAX = 1024, // in a block
+    SIMT_COPIES_MAX = 64,    // asynchronous copies of one thread in flight
+    SIMT_STACK = 1 << 17,    // bytes of a fiber's stack, a power of two and its alignment
+};
+
+struct simt_dim {
+    unsigned x, y, z;
+};
+
+struct simt_place { // a line of a kernel
+    const char *file;
+    int line;
+};
+
+struct simt_block { // lent to the kernel while the block runs
+    struct simt_dim index, size, grid;
+    void *shared; // dynamic shared memory, all NaN when the block starts
+    int arch;     // of the image, 10 * major + minor
+};
+
+struct simt_copy { // begun by a thread, not waited for yet
+    void *target;
+    const void *source;
+    unsigned group;
+};
+
+struct simt_thread { // lent to the kernel while the thread runs
+    struct simt_dim index;
+    unsigned linear, lane;
+    struct simt_block *block;
+    unsigned n_copies, copy_group;
+    struct simt_copy copies[SIMT_COPIES_MAX];
+};
+
+struct simt_lanes { // what the lanes of a warp put into an exchange
+    uint64_t word[SIMT_WARP][SIMT_WORDS];
+};
+
+typedef void simt_combine_fn(struct simt_lanes *lanes);
+
+// ---- For kernels: only from inside simt_run
+// ------------------------------------------------------
+
+// The running thread: the last word of its stack points to it.
+static inline struct simt_thread *simt_self(void) {
+    uintptr_t top;
+    __asm__("movq %%rsp, %0" : "=r"(top));
+    return *(struct simt_thread **)((top | (SIMT_STACK - 1)) - (sizeof(void *) - 1));
+}
+
+// Waits for all threads of the block, which must come to the same place.
+void simt_barrier(struct simt_place place);
+// Puts n words into the exchange, waits for all lanes in mask at the same place, lets the last one
+// run combine (may be NULL), and returns what all put there: valid until the lane's next exchange.
+const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int n,
+                                       simt_combine_fn *combine, struct simt_place place);
+// Ends the launch with that text.
+void simt_fault(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+// ---- For the host
+// --------------------------------------------------------------------------------
+
+struct simt;
+
+struct simt_options {
+    int n_workers;        // 0: 1
+    unsigned seed;        // 0: threads run in order; else the order is random, the same per seed
+    void (*poison)(void); // called on a worker before its first block of a launch; may be NULL
+    void (*enter)(void);  // called once on every worker's own thread; may be NULL
+};
+
+struct simt_launch {
+    void (*kernel)(const void *params);
+    const void *params;
+    const char *name; // for faults
+    struct simt_dim grid, block;
+    size_t shared_bytes;
+    int arch;
+};
+
+struct simt_report {
+    char text[1024]; // empty: none
+};
+
+// NULL if memory or threads are refused.
+struct simt *simt_open(const struct simt_options *options);
+// Runs all blocks. False with the text of the first fault.
+bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_report *report);
+void simt_close(struct simt *s); // NULL is allowed
+
+#ifdef __cplusplus
+}
+#endif
+#endif
