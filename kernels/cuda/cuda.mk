@@ -18,13 +18,14 @@ CUDA_CLANG :=
 NVCC :=
 endif
 
-# Targets, and the oldest driver that reads each: PTX 6.0 came with CUDA 9.0, 6.3 with 10.0 and 7.0
-# with 11.0; what nvcc writes needs a driver of its own generation.
+# Targets, and the oldest driver that reads each: PTX 6.0 came with CUDA 9.0, 6.5 (the first with all
+# of 7.5's mma and ldmatrix) with 10.2 and 7.0 with 11.0; what nvcc writes needs a driver of its own
+# generation.
 CUDA_PTX_VERSION_61 := 60
-CUDA_PTX_VERSION_75 := 63
+CUDA_PTX_VERSION_75 := 65
 CUDA_PTX_VERSION_80 := 70
 CUDA_DRIVER_61 := 9000
-CUDA_DRIVER_75 := 10000
+CUDA_DRIVER_75 := 10020
 CUDA_DRIVER_80 := 11000
 ifneq ($(CUDA_CLANG),)
 CUDA_PTX := 61 75 80
