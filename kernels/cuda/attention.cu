@@ -10,7 +10,7 @@
  * head_dim is even and at most HEAD_DIM_MAX; K and V are F32 or F16; ATTENTION_THREADS threads and
  * attention_shared_bytes of dynamic shared memory. Tested by tests/check_ops.c.
  */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"
 
 static_assert(ATTENTION_KEYS == 32, "a key per lane");
@@ -21,10 +21,6 @@ enum {
     WARPS = ATTENTION_THREADS / 32,
     WARP_HEADS = ATTENTION_HEADS / WARPS, // query heads that a warp scores
 };
-
-DEVICE_FN float minus_infinity() { return __uint_as_float(0xff800000u); }
-
-DEVICE_FN int element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
 
 // The dynamic shared memory of a block; see attention_shared_bytes.
 struct attention_shared {
@@ -58,18 +54,12 @@ DEVICE_FN attention_shared shared_parts(const struct attention_args &a, char *me
 // Keys of split number split: whole pages, cut at the token's window and position.
 DEVICE_FN void split_keys(const struct attention_params &p, attention_job *job, int split) {
     int last = p.a.positions[job->token];
-    int first = p.a.window > 0 && last >= p.a.window ? last - p.a.window + 1 : 0;
+    int first = first_key(last, p.a.window);
     int64_t first_page = first / KV_PAGE, n_pages = last / KV_PAGE - first_page + 1;
     int64_t start = first_page + n_pages * split / p.n_splits;
     int64_t end = first_page + n_pages * (split + 1) / p.n_splits;
     job->first = max(first, (int)start * KV_PAGE);
     job->last = min(last, (int)end * KV_PAGE - 1);
-}
-
-// The element of the caches at which the kv head of a tile's first key starts.
-DEVICE_FN int64_t tile_start(const struct attention_args &a, const attention_job &job, int tile) {
-    int64_t row = (int64_t)job.pages[tile / KV_PAGE] * KV_PAGE + tile % KV_PAGE;
-    return (row * a.n_kv_heads + job.kv_head) * a.head_dim;
 }
 
 DEVICE_FN void load_queries(const struct attention_args &a, const attention_job &job,
@@ -141,10 +131,6 @@ DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *
             scores[i] = fmaf(k[7], high.w, sum);
         }
     }
-}
-
-DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score / softcap)
-    return softcap - 2 * softcap / (1 + __expf(2 * score / softcap));
 }
 
 // The running softmax of the warp's heads, the same in every lane. Head i of the warp is head
@@ -286,7 +272,7 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
     load_queries(p.a, job, s);
     for (int tile = job.first / ATTENTION_KEYS * ATTENTION_KEYS; tile <= job.last;
          tile += ATTENTION_KEYS) {
-        int64_t start = tile_start(p.a, job, tile);
+        int64_t start = key_start(p.a, job.pages, job.kv_head, tile);
         int from = max(job.first - tile, 0), to = min(job.last - tile + 1, (int)ATTENTION_KEYS);
         load_keys(p.a, s, (const char *)p.a.k_cache + start * element_bytes(p.a.k_type), to);
         __syncthreads();

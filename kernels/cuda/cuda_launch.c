@@ -178,11 +178,26 @@ static int64_t attention_splits(const struct cuda_device *d, const struct attent
     return n > 1 ? n : 1;
 }
 
+static bool attention_on_tensor_cores(const struct cuda_device *d, const struct attention_args *a) {
+    return d->tensor_cores && a->n_tokens > MATVEC_TOKENS && a->k_type == DTYPE_F16 &&
+           a->v_type == DTYPE_F16 && a->head_dim % 8 == 0 && a->head_dim <= 128 &&
+           a->n_heads / a->n_kv_heads <= ATTENTION_MMA_ROWS;
+}
+
 static void attention(struct cuda_stream *s, enum weight_type type,
                       const struct attention_args *a) {
     (void)type;
     if (a->n_tokens == 0) return;
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    if (attention_on_tensor_cores(d, a)) {
+        const struct attention_params tiles = {.a = *a, .n_splits = 1};
+        const int64_t n_tokens = ATTENTION_MMA_ROWS / (a->n_heads / a->n_kv_heads); // of a tile
+        add(s, a->head_dim <= 64 ? KERNEL_attention_mma_64 : KERNEL_attention_mma_128,
+            (struct cuda_grid){parts(a->n_tokens, n_tokens), (uint32_t)a->n_kv_heads, 1,
+                               ATTENTION_MMA_THREADS, 0},
+            &tiles, sizeof tiles);
+        return;
+    }
     struct attention_params p = {.a = *a, .n_splits = attention_splits(d, a)};
     if (p.n_splits > 1) p.partial = (float *)(uintptr_t)s->partial;
     add(s, KERNEL_attention,

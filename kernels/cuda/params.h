@@ -61,6 +61,10 @@ enum {
     ATTENTION_HEADS = 8,  // query heads that a block takes at once
     ATTENTION_KEYS = 32,  // keys in shared memory at once
     ATTENTION_MERGE_THREADS = 128,
+    // attention_mma_64, attention_mma_128: grid (token tiles, n_kv_heads); a tile is as many tokens
+    // as have at most ATTENTION_MMA_ROWS query heads of a kv head.
+    ATTENTION_MMA_THREADS = 128,
+    ATTENTION_MMA_ROWS = 64,
     ATTENTION_SPLITS = 32, // most parts that the keys of a token are cut into
 };
 

@@ -1,0 +1,31 @@
+/* attention.cuh: what the attention kernels have in common.
+ *
+ * Owns nothing; device code only. Tested by tests/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_ATTENTION_CUH
+#define TANDEM_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/ops.h"
+
+DEVICE_FN float minus_infinity() { return __uint_as_float(0xff800000u); }
+
+DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score / softcap)
+    return softcap - 2 * softcap / (1 + __expf(2 * score / softcap));
+}
+
+DEVICE_FN int element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
+
+// The first key that a token at that position sees.
+DEVICE_FN int first_key(int position, int window) {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// The element of the caches at which a key's row of that kv head starts.
+DEVICE_FN int64_t key_start(const struct attention_args &a, const int32_t *pages, int kv_head,
+                            int key) {
+    int64_t row = (int64_t)pages[key / KV_PAGE] * KV_PAGE + key % KV_PAGE;
+    return (row * a.n_kv_heads + kv_head) * a.head_dim;
+}
+
+#endif
