@@ -1,0 +1,429 @@
+/* bench_ops.c: the time of every op of ops.def on the CPU, at every instruction-set level.
+ *
+ *   bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
+ *
+ * One token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
+ * op_cost.h. What a model reads once per token (weights, KV cache) is taken from a pool larger than
+ * the caches, at another place each time; "of read" is the part of the rate at which the same
+ * threads read that pool. Best of three. An op that is listed without a bench does not compile.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/op_command.h"
+#include "kernels/op_cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
+static const uint64_t RUN_NS = 60000000; // one measurement takes about that long
+
+struct shape { // of a model's layer
+    const char *name;
+    int32_t n_embd, n_heads, n_kv_heads, head_dim, n_rows, n_cols, n_ff, n_vocab;
+};
+
+// n_rows and n_cols: the matrix that is multiplied with, the second of the FFN of SmolLM2-135M
+// (whose other matrices have 576 columns, no multiple of 256) and the first of an 8B model's.
+static const struct shape SHAPES[] = {
+    {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
+    {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
+};
+
+struct options {
+    const struct shape *shape;
+    enum cpu_isa isa; // ISA_AUTO: all
+    const char *op;   // NULL: all
+    int32_t n_threads, n_tokens;
+};
+
+struct bench {
+    struct options options;
+    struct team *team;
+    char *pool;       // POOL_BYTES of values that no kernel stumbles over
+    char *work;       // WORK_BYTES for activations, handed out from the start
+    uint64_t used;    // of work
+    double read_gbps; // the pool, by all lanes
+    const char *isa;  // of the table
+    struct cpu_table table;
+};
+
+// One op, ready to run: args for the nth call point into another part of the pool.
+struct job {
+    struct bench *b;
+    enum weight_type type;
+    union op_args args;
+    void (*call)(const struct cpu_table *t, const struct lane *lane, enum weight_type type,
+                 const union op_args *args);
+    void (*move)(const struct job *job, union op_args *args, int64_t n); // NULL: always the same
+    uint64_t stride_bytes;                                               // for move
+    int64_t n_calls;
+};
+
+static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
+#define WEIGHT(NAME, name) #name,
+#include "kernels/weights.def"
+#undef WEIGHT
+};
+
+#define OP(name)                                                                \
+    static void call_##name(const struct cpu_table *t, const struct lane *lane, \
+                            enum weight_type type, const union op_args *args) { \
+        (void)type;                                                             \
+        t->name(lane, &args->name);                                             \
+    }
+#define OP_W(name)                                                              \
+    static void call_##name(const struct cpu_table *t, const struct lane *lane, \
+                            enum weight_type type, const union op_args *args) { \
+        t->name[type](lane, &args->name);                                       \
+    }
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+
+// ---- Measuring
+// -----------------------------------------------------------------------------------
+
+// All calls of a job in one run of the team, as the CPU device does it.
+static void run_calls(const struct lane *lane, void *context) {
+    const struct job *job = context;
+    union op_args args = job->args;
+    for (int64_t n = 0; n < job->n_calls; n++) {
+        if (job->move) job->move(job, &args, n);
+        job->call(&job->b->table, lane, job->type, &args);
+        lane_barrier(lane);
+    }
+}
+
+static uint64_t elapsed_ns(struct job *job) {
+    uint64_t start = clock_ns();
+    team_run(job->b->team, run_calls, job);
+    return clock_ns() - start + 1;
+}
+
+// Prints a line for the job, whose single call costs that much.
+static void measure(struct job *job, enum op_id op, const char *label, int32_t n_tokens,
+                    struct op_cost cost) {
+    job->n_calls = 1;
+    uint64_t ns = elapsed_ns(job);
+    while ((ns = elapsed_ns(job)) < RUN_NS / 4) job->n_calls *= 2;
+    for (int i = 0; i < 2; i++) {
+        uint64_t again = elapsed_ns(job);
+        if (again < ns) ns = again;
+    }
+    double each_ns = (double)ns / (double)job->n_calls;
+    double gbps = (double)(cost.read_bytes + cost.written_bytes) / each_ns;
+    printf("%-12s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
+           n_tokens, each_ns / 1e6, gbps, 100 * gbps / job->b->read_gbps, cost.flops / each_ns);
+    fflush(stdout);
+}
+
+struct reading {
+    const char *pool;
+    uint64_t sums[1024]; // by lane, eight apart; so that reading is not optimised away
+};
+
+static void read_pool(const struct lane *lane, void *context) {
+    struct reading *r = context;
+    const uint64_t *words = (const uint64_t *)(const void *)r->pool;
+    int64_t first, last;
+    uint64_t sums[8] = {0};
+    lane_share(lane, (int64_t)(POOL_BYTES / sizeof *words), 512, &first, &last);
+    for (int64_t i = first; i < last; i += 8)
+        for (int j = 0; j < 8; j++) sums[j] += words[i + j];
+    for (int j = 0; j < 8; j++) r->sums[lane->index % 128 * 8] += sums[j];
+}
+
+static double measure_reading(struct bench *b) {
+    struct reading r = {.pool = b->pool};
+    uint64_t best_ns = UINT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        uint64_t start = clock_ns();
+        team_run(b->team, read_pool, &r);
+        uint64_t ns = clock_ns() - start;
+        if (ns < best_ns) best_ns = ns;
+    }
+    return (double)POOL_BYTES / (double)best_ns;
+}
+
+// ---- The ops
+// -------------------------------------------------------------------------------------
+
+// Zeroed room in the work area; op by op it starts anew.
+static void *room(struct bench *b, uint64_t size_bytes) {
+    void *start = b->work + b->used;
+    b->used += round_up(size_bytes, 4096) + 64; // not all at the same place of a page
+    ASSERT(b->used <= WORK_BYTES);
+    memset(start, 0, size_bytes);
+    return start;
+}
+
+static float *values(struct bench *b, int64_t count) {
+    float *out = room(b, (uint64_t)count * sizeof *out);
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(i * 7919 % 2003) / 1000 - 1;
+    return out;
+}
+
+static int32_t *numbers(struct bench *b, int64_t count, int32_t step, int32_t limit) {
+    int32_t *out = room(b, (uint64_t)count * sizeof *out);
+    for (int64_t i = 0; i < count; i++) out[i] = (int32_t)(i * step % limit);
+    return out;
+}
+
+static void bench_embed(struct bench *b, enum weight_type type, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    int32_t n_cols = (s->n_embd + 255) / 256 * 256; // a multiple of every block
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)n_cols);
+    int32_t n_rows = (int32_t)(POOL_BYTES / row_bytes);
+    if (n_rows > s->n_vocab) n_rows = s->n_vocab;
+    struct job job = {.b = b, .type = type, .call = call_embed};
+    job.args.embed = (struct embed_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                         .table = b->pool,
+                                         .tokens = numbers(b, n_tokens, 7919, n_rows),
+                                         .n_tokens = n_tokens,
+                                         .n_cols = n_cols,
+                                         .n_rows = n_rows,
+                                         .scale = 1};
+    measure(&job, OP_embed, TYPE_NAMES[type], n_tokens, op_cost_embed(type, &job.args.embed));
+}
+
+static void bench_rms_norm(struct bench *b, int32_t n_tokens) {
+    int32_t n_cols = b->options.shape->n_embd;
+    struct job job = {.b = b, .call = call_rms_norm};
+    job.args.rms_norm = (struct rms_norm_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                               .x = values(b, (int64_t)n_tokens * n_cols),
+                                               .weight = values(b, n_cols),
+                                               .n_rows = n_tokens,
+                                               .n_cols = n_cols,
+                                               .eps = 1e-5F};
+    measure(&job, OP_rms_norm, "-", n_tokens, op_cost_rms_norm(&job.args.rms_norm, 0));
+}
+
+static void move_weight(const struct job *job, union op_args *args, int64_t n) {
+    uint64_t copies = POOL_BYTES / job->stride_bytes;
+    args->matmul.weight = job->b->pool + (uint64_t)n % copies * job->stride_bytes;
+}
+
+static void bench_matmul(struct bench *b, enum weight_type type, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    int32_t n_lanes = team_size(b->team);
+    struct job job = {.b = b, .type = type, .call = call_matmul, .move = move_weight};
+    job.stride_bytes =
+        round_up(dtype_bytes(weight_dtype(type), (uint64_t)s->n_rows * (uint64_t)s->n_cols), 64);
+    job.args.matmul =
+        (struct matmul_args){.out = values(b, (int64_t)n_tokens * s->n_rows),
+                             .x = values(b, (int64_t)n_tokens * s->n_cols),
+                             .scratch = room(b, matmul_scratch_bytes(s->n_cols, n_tokens, n_lanes)),
+                             .n_tokens = n_tokens,
+                             .n_cols = s->n_cols,
+                             .row_count = s->n_rows,
+                             .out_stride = s->n_rows};
+    measure(&job, OP_matmul, TYPE_NAMES[type], n_tokens, op_cost_matmul(type, &job.args.matmul));
+}
+
+static void bench_rope_table(struct bench *b, int32_t n_tokens) {
+    int32_t n_rot = b->options.shape->head_dim;
+    struct job job = {.b = b, .call = call_rope_table};
+    job.args.rope_table = (struct rope_table_args){.out = values(b, (int64_t)n_tokens * n_rot),
+                                                   .positions = numbers(b, n_tokens, 1, 1 << 20),
+                                                   .n_tokens = n_tokens,
+                                                   .n_rot = n_rot,
+                                                   .base = 1e4F,
+                                                   .scale = 1,
+                                                   .magnitude = 1};
+    measure(&job, OP_rope_table, "-", n_tokens, op_cost_rope_table(&job.args.rope_table, 0));
+}
+
+static void bench_rope(struct bench *b, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    for (int neox = 0; neox < 2; neox++) {
+        struct job job = {.b = b, .call = call_rope};
+        struct rope_args *a = &job.args.rope;
+        *a = (struct rope_args){.q = values(b, (int64_t)n_tokens * s->n_heads * s->head_dim),
+                                .k = values(b, (int64_t)n_tokens * s->n_kv_heads * s->head_dim),
+                                .n_tokens = n_tokens,
+                                .n_heads = s->n_heads,
+                                .n_kv_heads = s->n_kv_heads,
+                                .head_dim = s->head_dim,
+                                .n_rot = s->head_dim,
+                                .neox = neox};
+        float *table = values(b, (int64_t)n_tokens * s->head_dim);
+        for (int64_t i = 0; i < (int64_t)n_tokens * s->head_dim; i++) // nothing grows, call by call
+            table[i] = i & 1 ? 0.6F : 0.8F;
+        a->table = table;
+        measure(&job, OP_rope, neox ? "neox" : "norm", n_tokens, op_cost_rope(a, 0));
+    }
+}
+
+static void bench_kv_store(struct bench *b, int32_t n_tokens) {
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    int32_t n_cols = b->options.shape->n_kv_heads * b->options.shape->head_dim;
+    for (int i = 0; i < 2; i++) {
+        uint64_t cache_bytes = dtype_bytes(TYPES[i], (uint64_t)n_tokens * (uint64_t)n_cols);
+        struct job job = {.b = b, .call = call_kv_store};
+        job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
+                                                   .v_cache = room(b, cache_bytes),
+                                                   .k = values(b, (int64_t)n_tokens * n_cols),
+                                                   .v = values(b, (int64_t)n_tokens * n_cols),
+                                                   .slots = numbers(b, n_tokens, 1, n_tokens),
+                                                   .n_tokens = n_tokens,
+                                                   .n_cols = n_cols,
+                                                   .k_type = TYPES[i],
+                                                   .v_type = TYPES[i]};
+        measure(&job, OP_kv_store, dtype_name(TYPES[i]), n_tokens,
+                op_cost_kv_store(&job.args.kv_store, 0));
+    }
+}
+
+static void move_cache(const struct job *job, union op_args *args, int64_t n) {
+    uint64_t copies = POOL_BYTES / (2 * job->stride_bytes);
+    const char *start = job->b->pool + (uint64_t)n % copies * 2 * job->stride_bytes;
+    args->attention.k_cache = start;
+    args->attention.v_cache = start + job->stride_bytes;
+}
+
+// The last tokens of a sequence of 1024.
+static void bench_attention(struct bench *b, int32_t n_tokens) {
+    enum { N_KEYS = 1024 };
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    const struct shape *s = b->options.shape;
+    int64_t n_out = (int64_t)n_tokens * s->n_heads * s->head_dim;
+    for (int i = 0; i < 2; i++) {
+        struct job job = {.b = b, .call = call_attention, .move = move_cache};
+        job.stride_bytes =
+            dtype_bytes(TYPES[i], (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));
+        struct attention_args *a = &job.args.attention;
+        *a = (struct attention_args){.out = values(b, n_out),
+                                     .q = values(b, n_out),
+                                     .pages = numbers(b, N_KEYS / KV_PAGE, 5, N_KEYS / KV_PAGE),
+                                     .sequences = numbers(b, n_tokens, 0, 1),
+                                     .n_tokens = n_tokens,
+                                     .n_heads = s->n_heads,
+                                     .n_kv_heads = s->n_kv_heads,
+                                     .head_dim = s->head_dim,
+                                     .max_pages = N_KEYS / KV_PAGE,
+                                     .k_type = TYPES[i],
+                                     .v_type = TYPES[i],
+                                     .scale = 0.125F};
+        int32_t *positions = numbers(b, n_tokens, 1, N_KEYS);
+        for (int32_t t = 0; t < n_tokens; t++) positions[t] += N_KEYS - n_tokens;
+        a->positions = positions;
+        measure(&job, OP_attention, dtype_name(TYPES[i]), n_tokens,
+                op_cost_attention(a, N_KEYS - n_tokens / 2));
+    }
+}
+
+static void bench_swiglu(struct bench *b, int32_t n_tokens) {
+    int64_t count = (int64_t)n_tokens * b->options.shape->n_ff;
+    struct job job = {.b = b, .call = call_swiglu};
+    job.args.swiglu = (struct swiglu_args){
+        .out = values(b, count), .gate = values(b, count), .up = values(b, count), .count = count};
+    measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));
+}
+
+static void bench_gather_rows(struct bench *b, int32_t n_tokens) {
+    int32_t n_cols = b->options.shape->n_embd;
+    struct job job = {.b = b, .call = call_gather_rows};
+    job.args.gather_rows = (struct gather_rows_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                                     .x = values(b, (int64_t)n_tokens * n_cols),
+                                                     .rows = numbers(b, n_tokens, 3, n_tokens),
+                                                     .n_rows = n_tokens,
+                                                     .n_cols = n_cols,
+                                                     .n_x_rows = n_tokens};
+    measure(&job, OP_gather_rows, "-", n_tokens, op_cost_gather_rows(&job.args.gather_rows, 0));
+}
+
+// ---- The program
+// ---------------------------------------------------------------------------------
+
+static void bench_batch(struct bench *b, int32_t n_tokens) {
+    const char *op = b->options.op;
+#define OP(name)                     \
+    if (!op || !strcmp(op, #name)) { \
+        b->used = 0;                 \
+        bench_##name(b, n_tokens);   \
+    }
+#define OP_W(name)                                                          \
+    for (int w = 0; (!op || !strcmp(op, #name)) && w < WEIGHT_COUNT; w++) { \
+        b->used = 0;                                                        \
+        bench_##name(b, (enum weight_type)w, n_tokens);                     \
+    }
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+}
+
+static void bench_levels(struct bench *b) {
+    b->read_gbps = measure_reading(b);
+    printf("# %s, %d threads, reading memory: %.2f GB/s\n", b->options.shape->name,
+           team_size(b->team), b->read_gbps);
+    printf("%-12s %-8s %-8s %6s %10s %8s %8s %9s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
+           "of read", "GFLOP/s");
+    for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
+        if (!cpu_has_isa((enum cpu_isa)isa)) continue;
+        if (b->options.isa != ISA_AUTO && (int)b->options.isa != isa) continue;
+        cpu_table_init(&b->table, (enum cpu_isa)isa);
+        b->isa = cpu_isa_name((enum cpu_isa)isa);
+        if (b->options.n_tokens) {
+            bench_batch(b, b->options.n_tokens);
+        } else {
+            bench_batch(b, 1);
+            bench_batch(b, 256);
+        }
+    }
+}
+
+static bool parse_count(const char *text, int32_t *out) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    *out = (int32_t)value;
+    return *text && !*end && value >= 1 && value <= 1024;
+}
+
+static bool parse_option(struct options *o, const char *name, const char *value) {
+    if (!strcmp(name, "--op")) return o->op = value, true;
+    if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa) && cpu_has_isa(o->isa);
+    if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
+    if (!strcmp(name, "--tokens")) return parse_count(value, &o->n_tokens);
+    if (strcmp(name, "--shape")) return false;
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+        if (!strcmp(value, SHAPES[i].name)) return o->shape = &SHAPES[i], true;
+    return false;
+}
+
+// The pool gets bytes that make small finite numbers in every type: halves and floats of 0x2c..
+static bool open_bench(struct bench *b) {
+    struct err e;
+    char text[512];
+    if (team_open(&b->team, b->options.n_threads, true, &e) != OK) {
+        fprintf(stderr, "bench_ops: %s\n", err_text(&e, text, sizeof text));
+        return false;
+    }
+    b->pool = mem_map_pages(POOL_BYTES);
+    b->work = mem_map_pages(WORK_BYTES);
+    if (!b->pool || !b->work) {
+        fprintf(stderr, "bench_ops: no memory for %d MiB\n",
+                (int)((POOL_BYTES + WORK_BYTES) >> 20));
+        return false;
+    }
+    memset(b->pool, 0x2c, POOL_BYTES);
+    return true;
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {.options = {.shape = &SHAPES[0], .isa = ISA_AUTO}};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
+        fprintf(stderr, "bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] "
+                        "[--tokens N]\n");
+        return 2;
+    }
+    bool opened = open_bench(&b);
+    if (opened) bench_levels(&b);
+    if (b.pool) mem_unmap_pages(b.pool, POOL_BYTES);
+    if (b.work) mem_unmap_pages(b.work, WORK_BYTES);
+    team_close(b.team);
+    return opened ? 0 : 1;
+}
