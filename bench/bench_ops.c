@@ -59,7 +59,7 @@ struct job {
                  const union op_args *args);
     void (*move)(const struct job *job, union op_args *args, int64_t n); // NULL: always the same
     uint64_t stride_bytes;                                               // for move
-    int64_t n_calls;
+    int64_t n_calls, n_done; // of the next run; of all runs before, which used what they read
 };
 
 static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
@@ -91,7 +91,7 @@ static void run_calls(const struct lane *lane, void *context) {
     const struct job *job = context;
     union op_args args = job->args;
     for (int64_t n = 0; n < job->n_calls; n++) {
-        if (job->move) job->move(job, &args, n);
+        if (job->move) job->move(job, &args, job->n_done + n);
         job->call(&job->b->table, lane, job->type, &args);
         lane_barrier(lane);
     }
@@ -100,6 +100,7 @@ static void run_calls(const struct lane *lane, void *context) {
 static uint64_t elapsed_ns(struct job *job) {
     uint64_t start = clock_ns();
     team_run(job->b->team, run_calls, job);
+    job->n_done += job->n_calls;
     return clock_ns() - start + 1;
 }
 
