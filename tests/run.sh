@@ -9,7 +9,7 @@
 # failed is shown; all output stays in build/log/. Exit code 0 only if something ran and all passed.
 set -u
 
-: "${TEST_TIMEOUT:=240}"
+: "${TEST_TIMEOUT:=480}"
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # A refused allocation gives NULL under the sanitizers too, as it does without them.
 export ASAN_OPTIONS=allocator_may_return_null=1
