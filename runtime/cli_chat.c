@@ -10,13 +10,18 @@
 #include "runtime/cli_signal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { INPUT_BYTES = 4096, LOOK_MS = 200 };
 
 struct line {   // of standard input, without its end
     char *text; // owned, terminated
     size_t length, capacity;
-    bool ended; // there is none: the input ended, or Ctrl-C came
+    bool ended;              // there is none: the input ended, or Ctrl-C came
+    char input[INPUT_BYTES]; // read, but not used from next to count
+    size_t next, count;
 };
 
 struct chat {
@@ -30,30 +35,49 @@ struct chat {
 
 // ---- The person's turn --------------------------------------------------------------------------
 
-// Reads one line of any length. Its end is a newline, the end of the input, or Ctrl-C.
+// Waits for input or Ctrl-C, which leaves line->count 0 as the end of the input does. Looks up now
+// and then, since the signal may come just before the wait begins.
+static enum status refill(struct line *line, struct err *e) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    line->next = line->count = 0;
+    while (!signal_seen()) {
+        if (poll(&input, 1, LOOK_MS) <= 0) continue;
+        ssize_t count = read(STDIN_FILENO, line->input, sizeof line->input);
+        if (count < 0 && errno != EINTR) return err_errno(e, errno, "standard input");
+        if (count < 0) continue;
+        line->count = (size_t)count;
+        return OK;
+    }
+    return OK;
+}
+
+static enum status append(struct line *line, char c, struct err *e) {
+    if (line->length + 1 >= line->capacity) {
+        size_t capacity = line->capacity ? line->capacity * 2 : 256;
+        char *text = mem_resize(line->text, capacity, 1);
+        if (!text) return err_memory(e, capacity, "a line of input");
+        line->text = text;
+        line->capacity = capacity;
+    }
+    line->text[line->length] = c;
+    return OK;
+}
+
+// Reads one line of any length; the last one may lack its newline.
 static enum status read_line(struct line *line, struct err *e) {
     line->length = 0;
     while (true) {
-        if (line->length + 2 > line->capacity) {
-            size_t capacity = line->capacity ? line->capacity * 2 : 256;
-            char *text = mem_resize(line->text, capacity, 1);
-            if (!text) return err_memory(e, capacity, "a line of input");
-            line->text = text;
-            line->capacity = capacity;
-        }
-        int c = getc(stdin);
-        if (c == EOF || c == '\n') {
-            line->text[line->length] = 0;
-            line->ended = c == EOF && (line->length == 0 || signal_seen());
-            if (ferror(stdin) && !signal_seen()) return err_errno(e, errno, "standard input");
-            return OK;
-        }
-        line->text[line->length++] = (char)c;
+        if (line->next == line->count && refill(line, e)) return e->status;
+        bool none = line->count == 0;
+        char c = none ? '\n' : line->input[line->next++];
+        line->ended = none && (line->length == 0 || signal_seen());
+        if (append(line, c == '\n' ? 0 : c, e)) return e->status;
+        if (c == '\n') return OK;
+        line->length++;
     }
 }
 
 static enum status ask(struct chat *chat, struct err *e) {
-    signal_watch();
     bool terminal = isatty(STDIN_FILENO);
     if (terminal) fputs("> ", stderr);
     enum status status = read_line(&chat->line, e);
@@ -129,6 +153,7 @@ static enum status converse(struct chat *chat, struct err *e) {
             forget(chat);
         else if (chat->line.length > 0 && take_turn(chat, e))
             return e->status;
+        signal_watch(); // a Ctrl-C during the turn ended only that
     }
 }
 

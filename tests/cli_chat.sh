@@ -68,16 +68,29 @@ chat 'Hello\nHello again\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.'
 result chat_full_context_goes_on
 
 # ---- Ctrl-C --------------------------------------------------------------------------------------
-# interrupt: Ctrl-C after three seconds; standard input stays open for five.
-interrupt() {
-    timeout --foreground --preserve-status -s INT 3 "$TANDEM" chat -m "$MODEL" --temp 0 -t 1 \
-        --isa ref >"$work/out" 2>"$work/err"
-}
-sleep 5 | interrupt
-code=$?
-[ $code -eq 0 ] && ! [ -s "$work/out" ] && grep -q 'tokens/s' "$work/err"
-result chat_interrupt_at_the_prompt
-{ echo 'Write a very long story about the sea.'; sleep 5; echo '/exit'; } | interrupt
-code=$?
-[ $code -eq 0 ] && [ -s "$work/out" ] && grep -q 'tokens/s' "$work/err"
-result chat_interrupt_of_an_answer
+# At the prompt it ends the program; in an answer, which begins before it is sent, only that.
+cat >"$work/interrupt" <<'X'
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+where, err = sys.argv[1], open(sys.argv[2], "w+b")
+chat = subprocess.Popen(sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
+if where == "answer":
+    chat.stdin.write(b"Write a very long story about the sea.\n")
+    chat.stdin.flush()
+    text = chat.stdout.read(1)
+else:
+    while b"micro-batch" not in open(sys.argv[2], "rb").read(): pass
+    text = b""
+chat.send_signal(signal.SIGINT)
+rest, _ = chat.communicate(b"/exit\n" if where == "answer" else None, timeout=100)
+sys.stdout.buffer.write(text + rest)
+sys.exit(chat.returncode)
+X
+for where in prompt answer; do
+    python3 "$work/interrupt" $where "$work/err" "$TANDEM" chat -m "$MODEL" --temp 0 -t 1 \
+        >"$work/out"
+    code=$?
+    if [ $where = prompt ]; then ! [ -s "$work/out" ]; else [ -s "$work/out" ]; fi &&
+        [ $code -eq 0 ] && grep -q 'tokens/s' "$work/err"
+    result chat_interrupt_of_the_$where
+done
