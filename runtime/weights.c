@@ -38,17 +38,20 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// The host computes with the mapped file: nothing is copied, only counted.
-static void map_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
-                     struct device *d, struct buffer *buffer) {
+// The host computes with the mapped file: nothing is copied, only counted and brought into memory.
+static enum status map_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
+                            struct device *d, struct buffer *buffer, struct err *e) {
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     int32_t n = model_unit_tensors(load->model, unit, tensors);
     void *base = (void *)(uintptr_t)tensors[0]->data;
     buffer_map(d, base, size_bytes, PURPOSE_WEIGHTS, buffer);
     for (int i = 0; i < n; i++) {
-        void *data = (void *)(uintptr_t)tensors[i]->data;
-        *binding(load->w, load->model, unit, tensors[i]) = view(tensors[i], data, buffer);
+        const struct gguf_tensor *t = tensors[i];
+        const struct file *part = &load->model->gguf->parts[t->part];
+        if (file_populate(part, t->file_offset, t->size_bytes, e)) return e->status;
+        *binding(load->w, load->model, unit, t) = view(t, (void *)(uintptr_t)t->data, buffer);
     }
+    return OK;
 }
 
 static enum status copy_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
@@ -83,7 +86,7 @@ static enum status load_units(struct load *load, const struct placed_model *plac
         const uint64_t size_bytes = plan->unit_weight_bytes[u];
         struct buffer *buffer = &load->w->buffers[u];
         if (placed->devices[d]->info.is_host) {
-            map_unit(load, unit, size_bytes, placed->devices[d], buffer);
+            if (map_unit(load, unit, size_bytes, placed->devices[d], buffer, e)) return e->status;
         } else if (copy_unit(load, unit, size_bytes, load->streams[d], buffer, e) ||
                    stream_wait(load->streams[d], e)) {
             return e->status;
