@@ -31,7 +31,7 @@ static void map_bytes(struct tokenizer *t) {
         n_missing += t->byte_ids[byte] < 0;
     }
     if (n_missing > 0)
-        log_line(t->log, LOG_WARN,
+        log_line(t->log, LOG_INFO,
                  "vocabulary: %" PRIu32 " bytes have no token and are left out "
                  "of any text",
                  n_missing);
