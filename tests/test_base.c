@@ -222,8 +222,8 @@ static void mapped_pages_are_aligned_and_zeroed(void **state) {
     const size_t sizes[] = {1, 4096, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 9u << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *pages = mem_map_pages(sizes[i]);
-        if (pages) assert_true(mem_populate(pages, sizes[i]));
         assert_non_null(pages);
+        assert_true(mem_populate(pages, sizes[i]));
         assert_int_equal((uintptr_t)pages % (2u << 20), 0);
         assert_int_equal(pages[0] | pages[sizes[i] / 2] | pages[sizes[i] - 1], 0);
         pages[0] = pages[sizes[i] - 1] = 1;
