@@ -28,7 +28,7 @@ MODE_release := -O3 -g -DNDEBUG
 MODE_debug   := -Og -g
 MODE_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined $(STOP)
 MODE_ubsan   := -O1 -g -fsanitize=undefined $(STOP)
-MODE_tsan    := -O1 -g -fsanitize=thread
+MODE_tsan    := -O2 -g -fsanitize=thread
 MODE_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined $(STOP)
 ifndef MODE_$(BUILD)
 $(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan or fuzz)
@@ -119,8 +119,9 @@ bench: benches ## the benchmarks: ARGS="..." goes to each
 asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
 	@sh tests/deps.sh extra
 	@$(MAKE) BUILD=$@ build programs model fixtures
-	@$(call AGAINST,build/$@,build/$@) TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-	  sh tests/run.sh $(PROGRAMS:%.c=build/$@/%) $(shell grep -l TANDEM /dev/null $(SCRIPTS))
+	@$(call AGAINST,build/$@,build/$@) TSAN_OPTIONS=ignore_noninstrumented_modules=1 TEST_TIMEOUT=900 \
+	  sh tests/run.sh $(patsubst %/check_ops,'%/check_ops --quick',$(PROGRAMS:%.c=build/$@/%)) \
+	  $(shell grep -l '[$$][{]*TANDEM' /dev/null $(SCRIPTS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each (clang)
 	@sh tests/deps.sh extra

@@ -61,9 +61,21 @@ enum status file_read(const struct file *f, void *target, uint64_t offset, size_
     return OK;
 }
 
-void file_will_need(const struct file *f, uint64_t offset, uint64_t size_bytes) {
-    ASSERT(f->descriptor >= 0);
-    (void)posix_fadvise(f->descriptor, (off_t)offset, (off_t)size_bytes, POSIX_FADV_WILLNEED);
+enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_bytes,
+                          struct err *e) {
+    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
+    if (size_bytes == 0) return OK;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = offset / page * page;
+    void *start = (void *)(uintptr_t)(f->map + first);
+    const size_t length = offset + size_bytes - first;
+    if (madvise(start, length, MADV_POPULATE_READ) == 0) return OK;
+    if (errno != EINVAL) {
+        return err_errno(e, errno, "%s: reading %llu bytes at byte %llu", f->path,
+                         (unsigned long long)size_bytes, (unsigned long long)offset);
+    }
+    // Linux before 5.14 has no such call: it reads ahead by itself, and pages come at first touch.
+    (void)madvise(start, length, MADV_WILLNEED);
+    return OK;
 }
 
 void file_close(struct file *f) {

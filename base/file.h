@@ -27,9 +27,11 @@ enum status file_open(struct file *f, const char *path, struct err *e);
 enum status file_read(const struct file *f, void *target, uint64_t offset, size_t size_bytes,
                       struct err *e);
 
-// Tells the kernel that [offset, offset + size) will be read soon, front to back. A hint: never
-// fails.
-void file_will_need(const struct file *f, uint64_t offset, uint64_t size_bytes);
+// Brings [offset, offset + size) of the mapping into memory and waits for it, so that nobody waits
+// for the disk later. ERR_FILE if the pages cannot be read, for example because the file was cut
+// since it was opened.
+enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_bytes,
+                          struct err *e);
 
 // Accepts a zeroed or half-open struct; leaves it closed.
 void file_close(struct file *f);

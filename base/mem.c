@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -39,4 +40,13 @@ void *mem_map_pages(size_t size_bytes) {
 
 void mem_unmap_pages(void *memory, size_t size_bytes) {
     if (memory) munmap(memory, round_up(size_bytes, HUGE_PAGE));
+}
+
+bool mem_populate(void *memory, size_t size_bytes) {
+    const size_t size = round_up(size_bytes, HUGE_PAGE);
+    if (madvise(memory, size, MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINVAL) return false;
+    // Linux before 5.14 has no such call.
+    for (size_t at = 0; at < size; at += 4096) ((volatile char *)memory)[at] = 0;
+    return true;
 }

@@ -1,17 +1,15 @@
-/* bench_ops.c: how fast every op runs on a device, as bytes and multiply-adds per second.
+/* bench_ops.c: the time of every op of ops.def on the CPU, at every instruction-set level.
  *
- *   bench_ops [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] [--json]
+ *   bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
  *
- * Shapes are those of an 8B model; --quick takes small ones, to see that it works. Weights are read
- * from many copies in turn, so that no cache holds them. Each line is the best of three runs of at
- * least N ms (50): microseconds per call, GB/s by op_cost's bytes with the share of what a copy
- * within the device reads and writes, and GFLOP/s. An op that is listed in ops.def without a
- * benchmark does not compile.
+ * One token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
+ * op_cost.h. What a model reads once per token (weights, KV cache) is taken from a pool larger than
+ * the caches, at another place each time; "of read" is the part of the rate at which the same
+ * threads read that pool. Best of three. An op that is listed without a bench does not compile.
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/random_weights.h"
-#include "kernels/device.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"
 
@@ -19,394 +17,414 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_RUNS = 3 };
+static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
+static const uint64_t RUN_NS = 60000000; // one measurement takes about that long
 
-struct shape {
-    int32_t embd, ff, heads, kv_heads, head_dim, n_keys, batch;
-    uint64_t weight_bytes; // all copies of a weight together
+struct shape { // of a model's layer
+    const char *name;
+    int32_t n_embd, n_heads, n_kv_heads, head_dim, n_rows, n_cols, n_ff, n_vocab;
 };
-static const struct shape SHAPE_8B = {4096, 14336, 32, 8, 128, 4096, 512, 512u << 20};
-static const struct shape SHAPE_QUICK = {512, 1024, 8, 2, 64, 256, 16, 4u << 20};
+
+// n_rows and n_cols: the matrix that is multiplied with, the second of the FFN of SmolLM2-135M
+// (whose other matrices have 576 columns, no multiple of 256) and the first of an 8B model's.
+static const struct shape SHAPES[] = {
+    {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
+    {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
+};
+
+struct options {
+    const struct shape *shape;
+    enum cpu_isa isa; // ISA_AUTO: all
+    const char *op;   // NULL: all
+    int32_t n_threads, n_tokens;
+};
 
 struct bench {
-    struct device *device;
-    struct stream *stream;
-    struct shape shape;
-    const char *op;
-    uint64_t least_ns;
-    bool json;
-    double copy_rate; // bytes read and written per second by a copy within the device
-    struct buffer weights, x, out, extra, scratch, cache, tables;
-    int n_lines;
+    struct options options;
+    struct team *team;
+    char *pool;       // POOL_BYTES of values that no kernel stumbles over
+    char *work;       // WORK_BYTES for activations, handed out from the start
+    uint64_t used;    // of work
+    double read_gbps; // the pool, by all lanes
+    const char *isa;  // of the table
+    struct cpu_table table;
 };
 
-struct job { // what is measured: the same call again and again
-    const char *op, *type;
-    int32_t n_tokens;
-    struct op_cost cost;
-    enum op_id id;
-    enum weight_type weight;
+// One op, ready to run: args for the nth call point into another part of the pool.
+struct job {
+    struct bench *b;
+    enum weight_type type;
     union op_args args;
-    const void **moving;   // the pointer in args that goes from copy to copy, or NULL
-    uint64_t stride_bytes; // from copy to copy
-    uint64_t n_copies;
+    void (*call)(const struct cpu_table *t, const struct lane *lane, enum weight_type type,
+                 const union op_args *args);
+    void (*move)(const struct job *job, union op_args *args, int64_t n); // NULL: always the same
+    uint64_t stride_bytes;                                               // for move
+    int64_t n_calls, n_done; // of the next run; of all runs before, which used what they read
 };
 
-static void encode(struct bench *b, const struct job *job) {
-    const struct op_table *ops = b->device->ops;
-    switch (job->id) {
-#define OP(name)                               \
-    case OP_##name:                            \
-        ops->name(b->stream, &job->args.name); \
-        break;
-#define OP_W(name)                                          \
-    case OP_##name:                                         \
-        ops->name[job->weight](b->stream, &job->args.name); \
-        break;
+static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
+#define WEIGHT(NAME, name) #name,
+#include "kernels/weights.def"
+#undef WEIGHT
+};
+
+#define OP(name)                                                                \
+    static void call_##name(const struct cpu_table *t, const struct lane *lane, \
+                            enum weight_type type, const union op_args *args) { \
+        (void)type;                                                             \
+        t->name(lane, &args->name);                                             \
+    }
+#define OP_W(name)                                                              \
+    static void call_##name(const struct cpu_table *t, const struct lane *lane, \
+                            enum weight_type type, const union op_args *args) { \
+        t->name[type](lane, &args->name);                                       \
+    }
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
-    case OP_COUNT: break;
+
+// ---- Measuring
+// -----------------------------------------------------------------------------------
+
+// All calls of a job in one run of the team, as the CPU device does it.
+static void run_calls(const struct lane *lane, void *context) {
+    const struct job *job = context;
+    union op_args args = job->args;
+    for (int64_t n = 0; n < job->n_calls; n++) {
+        if (job->move) job->move(job, &args, job->n_done + n);
+        job->call(&job->b->table, lane, job->type, &args);
+        lane_barrier(lane);
     }
 }
 
-// Nanoseconds of n calls.
-static enum status run_calls(struct bench *b, struct job *job, uint64_t n, uint64_t *out_ns,
-                             struct err *e) {
-    const uint64_t start = clock_ns();
-    const char *first = job->moving ? *job->moving : NULL;
-    for (uint64_t i = 0; i < n; i++) {
-        if (job->moving) *job->moving = first + i % job->n_copies * job->stride_bytes;
-        if (job->id == OP_COUNT)
-            stream_copy(b->stream, b->weights.base,
-                        (char *)b->weights.base + b->weights.size_bytes / 2,
-                        b->weights.size_bytes / 2, COPY_WITHIN);
-        else
-            encode(b, job);
-    }
-    if (job->moving) *job->moving = first;
-    const enum status status = stream_wait(b->stream, e);
-    *out_ns = clock_ns() - start;
-    return status;
+static uint64_t elapsed_ns(struct job *job) {
+    uint64_t start = clock_ns();
+    team_run(job->b->team, run_calls, job);
+    job->n_done += job->n_calls;
+    return clock_ns() - start + 1;
 }
 
-static enum status measure(struct bench *b, struct job *job, double *out_ns, struct err *e) {
-    uint64_t n = 1, ns = 0, best = UINT64_MAX;
-    device_batch_hint(b->device, job->n_tokens > 0 ? job->n_tokens : 1);
-    if (run_calls(b, job, 1, &ns, e)) return e->status; // not counted
-    for (;;) {
-        if (run_calls(b, job, n, &ns, e)) return e->status;
-        if (ns >= b->least_ns || n >= 1 << 16) break;
-        n *= 2;
+// Prints a line for the job, whose single call costs that much.
+static void measure(struct job *job, enum op_id op, const char *label, int32_t n_tokens,
+                    struct op_cost cost) {
+    job->n_calls = 1;
+    uint64_t ns = elapsed_ns(job);
+    while ((ns = elapsed_ns(job)) < RUN_NS / 4) job->n_calls *= 2;
+    for (int i = 0; i < 2; i++) {
+        uint64_t again = elapsed_ns(job);
+        if (again < ns) ns = again;
     }
-    for (int r = 0; r < N_RUNS; r++) {
-        if (run_calls(b, job, n, &ns, e)) return e->status;
-        if (ns < best) best = ns;
-    }
-    *out_ns = (double)best / (double)n;
-    return OK;
-}
-
-static enum status report(struct bench *b, struct job *job, struct err *e) {
-    double ns = 0;
-    if (b->op && strcmp(b->op, job->op) != 0) return OK;
-    if (measure(b, job, &ns, e)) return e->status;
-    const double bytes = (double)(job->cost.read_bytes + job->cost.written_bytes);
-    const double share = b->copy_rate > 0 ? 100 * bytes / ns / b->copy_rate : 100;
-    if (b->json)
-        printf("%s  {\"op\": \"%s\", \"type\": \"%s\", \"tokens\": %d, \"us\": %.2f, "
-               "\"gb_per_second\": %.2f, \"percent_of_copy\": %.1f, \"gflops\": %.1f}",
-               b->n_lines ? ",\n" : "", job->op, job->type, job->n_tokens, ns * 1e-3, bytes / ns,
-               share, job->cost.flops / ns);
-    else
-        printf("%-12s %-5s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n", job->op,
-               job->type, job->n_tokens, ns * 1e-3, bytes / ns, share, job->cost.flops / ns);
+    double each_ns = (double)ns / (double)job->n_calls;
+    double gbps = (double)(cost.read_bytes + cost.written_bytes) / each_ns;
+    printf("%-12s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
+           n_tokens, each_ns / 1e6, gbps, 100 * gbps / job->b->read_gbps, cost.flops / each_ns);
     fflush(stdout);
-    b->n_lines++;
-    if (job->id == OP_COUNT) b->copy_rate = bytes / ns;
-    return OK;
 }
 
-// ---- One function per op
-// -------------------------------------------------------------------------
+struct reading {
+    const char *pool;
+    uint64_t sums[1024]; // by lane, eight apart; so that reading is not optimised away
+};
 
-static enum status fill_weights(struct bench *b, enum weight_type type, struct job *job,
-                                uint64_t rows, uint64_t cols, struct err *e) {
-    const uint64_t size_bytes = dtype_bytes(weight_dtype(type), rows * cols);
-    const uint64_t stride = round_up(size_bytes, b->device->info.align_bytes);
-    const uint64_t fits = b->weights.size_bytes / stride;
-    uint64_t state = 88172645463325252u;
-    char *host = mem_alloc(size_bytes, 1);
-    if (!host) return err_memory(e, size_bytes, "a weight");
-    random_weights(type, host, rows * cols, 0.02F, &state);
-    for (uint64_t i = 0; i < fits; i++)
-        stream_copy(b->stream, (char *)b->weights.base + i * stride, host, size_bytes,
-                    COPY_TO_DEVICE);
-    const enum status status = stream_wait(b->stream, e);
-    mem_free(host);
-    job->stride_bytes = stride;
-    job->n_copies = fits;
-    return status;
+static void read_pool(const struct lane *lane, void *context) {
+    struct reading *r = context;
+    const uint64_t *words = (const uint64_t *)(const void *)r->pool;
+    int64_t first, last;
+    uint64_t sums[8] = {0};
+    lane_share(lane, (int64_t)(POOL_BYTES / sizeof *words), 512, &first, &last);
+    for (int64_t i = first; i < last; i += 8)
+        for (int j = 0; j < 8; j++) sums[j] += words[i + j];
+    for (int j = 0; j < 8; j++) r->sums[lane->index % 128 * 8] += sums[j];
 }
 
-static enum status bench_matmul(struct bench *b, enum weight_type type, struct err *e) {
-    static const int32_t tokens[] = {1, 2, 4, 8, 0};
-    struct job job = {.op = "matmul", .type = dtype_name(weight_dtype(type)), .id = OP_matmul};
-    if (b->op && strcmp(b->op, job.op) != 0) return OK;
-    job.weight = type;
-    const struct shape *s = &b->shape;
-    if (fill_weights(b, type, &job, (uint64_t)s->ff, (uint64_t)s->embd, e)) return e->status;
+static double measure_reading(struct bench *b) {
+    struct reading r = {.pool = b->pool};
+    uint64_t best_ns = UINT64_MAX;
     for (int i = 0; i < 5; i++) {
-        job.n_tokens = tokens[i] ? tokens[i] : s->batch;
-        job.args.matmul = (struct matmul_args){.out = b->out.base,
-                                               .x = b->x.base,
-                                               .weight = b->weights.base,
-                                               .scratch = b->scratch.base,
-                                               .n_tokens = job.n_tokens,
-                                               .n_cols = s->embd,
-                                               .row_count = s->ff,
-                                               .out_stride = s->ff};
-        job.moving = &job.args.matmul.weight;
-        job.cost = op_cost_matmul(type, &job.args.matmul);
-        if (report(b, &job, e)) return e->status;
+        uint64_t start = clock_ns();
+        team_run(b->team, read_pool, &r);
+        uint64_t ns = clock_ns() - start;
+        if (ns < best_ns) best_ns = ns;
     }
-    return OK;
+    return (double)POOL_BYTES / (double)best_ns;
 }
 
-static enum status bench_embed(struct bench *b, enum weight_type type, struct err *e) {
-    struct job job = {.op = "embed", .type = dtype_name(weight_dtype(type)), .id = OP_embed};
-    if (b->op && strcmp(b->op, job.op) != 0) return OK;
-    job.weight = type;
-    if (fill_weights(b, type, &job, 64, (uint64_t)b->shape.embd, e)) return e->status;
-    job.n_tokens = b->shape.batch;
-    job.args.embed = (struct embed_args){.out = b->out.base,
-                                         .table = b->weights.base,
-                                         .tokens = b->tables.base, // positions: all below 64
-                                         .n_tokens = job.n_tokens < 64 ? job.n_tokens : 64,
-                                         .n_cols = b->shape.embd,
-                                         .n_rows = 64,
+// ---- The ops
+// -------------------------------------------------------------------------------------
+
+// Zeroed room in the work area; op by op it starts anew.
+static void *room(struct bench *b, uint64_t size_bytes) {
+    void *start = b->work + b->used;
+    b->used += round_up(size_bytes, 4096) + 64; // not all at the same place of a page
+    ASSERT(b->used <= WORK_BYTES);
+    memset(start, 0, size_bytes);
+    return start;
+}
+
+static float *values(struct bench *b, int64_t count) {
+    float *out = room(b, (uint64_t)count * sizeof *out);
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(i * 7919 % 2003) / 1000 - 1;
+    return out;
+}
+
+static int32_t *numbers(struct bench *b, int64_t count, int32_t step, int32_t limit) {
+    int32_t *out = room(b, (uint64_t)count * sizeof *out);
+    for (int64_t i = 0; i < count; i++) out[i] = (int32_t)(i * step % limit);
+    return out;
+}
+
+static void bench_embed(struct bench *b, enum weight_type type, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    int32_t n_cols = (s->n_embd + 255) / 256 * 256; // a multiple of every block
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)n_cols);
+    int32_t n_rows = (int32_t)(POOL_BYTES / row_bytes);
+    if (n_rows > s->n_vocab) n_rows = s->n_vocab;
+    struct job job = {.b = b, .type = type, .call = call_embed};
+    job.args.embed = (struct embed_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                         .table = b->pool,
+                                         .tokens = numbers(b, n_tokens, 7919, n_rows),
+                                         .n_tokens = n_tokens,
+                                         .n_cols = n_cols,
+                                         .n_rows = n_rows,
                                          .scale = 1};
-    job.n_tokens = job.args.embed.n_tokens;
-    job.cost = op_cost_embed(type, &job.args.embed);
-    return report(b, &job, e);
+    measure(&job, OP_embed, TYPE_NAMES[type], n_tokens, op_cost_embed(type, &job.args.embed));
 }
 
-// For one token and for a batch: the ops without a weight type. n_tokens is set by the caller.
-static void place_rms_norm(struct bench *b, struct job *job) {
-    job->args.rms_norm = (struct rms_norm_args){.out = b->out.base,
-                                                .x = b->x.base,
-                                                .weight = b->x.base,
-                                                .n_rows = job->n_tokens,
-                                                .n_cols = b->shape.embd,
-                                                .eps = 1e-5F};
+static void bench_rms_norm(struct bench *b, int32_t n_tokens) {
+    int32_t n_cols = b->options.shape->n_embd;
+    struct job job = {.b = b, .call = call_rms_norm};
+    job.args.rms_norm = (struct rms_norm_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                               .x = values(b, (int64_t)n_tokens * n_cols),
+                                               .weight = values(b, n_cols),
+                                               .n_rows = n_tokens,
+                                               .n_cols = n_cols,
+                                               .eps = 1e-5F};
+    measure(&job, OP_rms_norm, "-", n_tokens, op_cost_rms_norm(&job.args.rms_norm, 0));
 }
 
-static void place_rope_table(struct bench *b, struct job *job) {
-    job->args.rope_table = (struct rope_table_args){.out = b->out.base,
-                                                    .positions = b->tables.base,
-                                                    .n_tokens = job->n_tokens,
-                                                    .n_rot = b->shape.head_dim,
-                                                    .base = 5e5F,
-                                                    .scale = 1,
-                                                    .magnitude = 1};
+static void move_weight(const struct job *job, union op_args *args, int64_t n) {
+    uint64_t copies = POOL_BYTES / job->stride_bytes;
+    args->matmul.weight = job->b->pool + (uint64_t)n % copies * job->stride_bytes;
 }
 
-static void place_rope(struct bench *b, struct job *job) {
-    const struct shape *s = &b->shape;
-    job->args.rope =
-        (struct rope_args){b->out.base, b->extra.base, b->x.base,   job->n_tokens, s->heads,
-                           s->kv_heads, s->head_dim,   s->head_dim, false};
+static void bench_matmul(struct bench *b, enum weight_type type, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    int32_t n_lanes = team_size(b->team);
+    struct job job = {.b = b, .type = type, .call = call_matmul, .move = move_weight};
+    job.stride_bytes =
+        round_up(dtype_bytes(weight_dtype(type), (uint64_t)s->n_rows * (uint64_t)s->n_cols), 64);
+    job.args.matmul =
+        (struct matmul_args){.out = values(b, (int64_t)n_tokens * s->n_rows),
+                             .x = values(b, (int64_t)n_tokens * s->n_cols),
+                             .scratch = room(b, matmul_scratch_bytes(s->n_cols, n_tokens, n_lanes)),
+                             .n_tokens = n_tokens,
+                             .n_cols = s->n_cols,
+                             .row_count = s->n_rows,
+                             .out_stride = s->n_rows};
+    measure(&job, OP_matmul, TYPE_NAMES[type], n_tokens, op_cost_matmul(type, &job.args.matmul));
 }
 
-static void place_kv_store(struct bench *b, struct job *job) {
-    char *cache = b->cache.base;
-    job->args.kv_store = (struct kv_store_args){.k_cache = cache,
-                                                .v_cache = cache + b->cache.size_bytes / 2,
-                                                .k = b->x.base,
-                                                .v = b->x.base,
-                                                .slots = b->tables.base,
-                                                .n_tokens = job->n_tokens,
-                                                .n_cols = b->shape.kv_heads * b->shape.head_dim,
-                                                .k_type = DTYPE_F16,
-                                                .v_type = DTYPE_F16};
+static void bench_rope_table(struct bench *b, int32_t n_tokens) {
+    int32_t n_rot = b->options.shape->head_dim;
+    struct job job = {.b = b, .call = call_rope_table};
+    job.args.rope_table = (struct rope_table_args){.out = values(b, (int64_t)n_tokens * n_rot),
+                                                   .positions = numbers(b, n_tokens, 1, 1 << 20),
+                                                   .n_tokens = n_tokens,
+                                                   .n_rot = n_rot,
+                                                   .base = 1e4F,
+                                                   .scale = 1,
+                                                   .magnitude = 1};
+    measure(&job, OP_rope_table, "-", n_tokens, op_cost_rope_table(&job.args.rope_table, 0));
 }
 
-// The last keys of the cache: tokens see n_keys of them or a few less.
-static void place_attention(struct bench *b, struct job *job) {
-    const struct shape *s = &b->shape;
-    const int32_t *tables = b->tables.base;
-    char *cache = b->cache.base;
-    job->args.attention = (struct attention_args){
-        .out = b->out.base,
-        .q = b->x.base,
-        .k_cache = cache,
-        .v_cache = cache + b->cache.size_bytes / 2,
-        .pages = tables + s->n_keys,
-        .positions = tables + s->n_keys - job->n_tokens,
-        .sequences = tables + s->n_keys + s->n_keys / KV_PAGE,
-        .n_tokens = job->n_tokens,
-        .n_heads = s->heads,
-        .n_kv_heads = s->kv_heads,
-        .head_dim = s->head_dim,
-        .max_pages = s->n_keys / KV_PAGE,
-        .k_type = DTYPE_F16,
-        .v_type = DTYPE_F16,
-        .scale = 0.1F,
-    };
+static void bench_rope(struct bench *b, int32_t n_tokens) {
+    const struct shape *s = b->options.shape;
+    for (int neox = 0; neox < 2; neox++) {
+        struct job job = {.b = b, .call = call_rope};
+        struct rope_args *a = &job.args.rope;
+        *a = (struct rope_args){.q = values(b, (int64_t)n_tokens * s->n_heads * s->head_dim),
+                                .k = values(b, (int64_t)n_tokens * s->n_kv_heads * s->head_dim),
+                                .n_tokens = n_tokens,
+                                .n_heads = s->n_heads,
+                                .n_kv_heads = s->n_kv_heads,
+                                .head_dim = s->head_dim,
+                                .n_rot = s->head_dim,
+                                .neox = neox};
+        float *table = values(b, (int64_t)n_tokens * s->head_dim);
+        for (int64_t i = 0; i < (int64_t)n_tokens * s->head_dim; i++) // nothing grows, call by call
+            table[i] = i & 1 ? 0.6F : 0.8F;
+        a->table = table;
+        measure(&job, OP_rope, neox ? "neox" : "norm", n_tokens, op_cost_rope(a, 0));
+    }
 }
 
-static void place_swiglu(struct bench *b, struct job *job) {
-    job->args.swiglu = (struct swiglu_args){b->out.base, b->out.base, b->x.base,
-                                            (int64_t)job->n_tokens * b->shape.ff};
+static void bench_kv_store(struct bench *b, int32_t n_tokens) {
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    int32_t n_cols = b->options.shape->n_kv_heads * b->options.shape->head_dim;
+    for (int i = 0; i < 2; i++) {
+        uint64_t cache_bytes = dtype_bytes(TYPES[i], (uint64_t)n_tokens * (uint64_t)n_cols);
+        struct job job = {.b = b, .call = call_kv_store};
+        job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
+                                                   .v_cache = room(b, cache_bytes),
+                                                   .k = values(b, (int64_t)n_tokens * n_cols),
+                                                   .v = values(b, (int64_t)n_tokens * n_cols),
+                                                   .slots = numbers(b, n_tokens, 1, n_tokens),
+                                                   .n_tokens = n_tokens,
+                                                   .n_cols = n_cols,
+                                                   .k_type = TYPES[i],
+                                                   .v_type = TYPES[i]};
+        measure(&job, OP_kv_store, dtype_name(TYPES[i]), n_tokens,
+                op_cost_kv_store(&job.args.kv_store, 0));
+    }
 }
 
-static void place_gather_rows(struct bench *b, struct job *job) {
-    job->args.gather_rows = (struct gather_rows_args){b->out.base,   b->x.base,     b->tables.base,
-                                                      job->n_tokens, b->shape.embd, b->shape.batch};
+static void move_cache(const struct job *job, union op_args *args, int64_t n) {
+    uint64_t copies = POOL_BYTES / (2 * job->stride_bytes);
+    const char *start = job->b->pool + (uint64_t)n % copies * 2 * job->stride_bytes;
+    args->attention.k_cache = start;
+    args->attention.v_cache = start + job->stride_bytes;
 }
 
-#define OP_W(name)
-#define OP(name)                                                                             \
-    static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \
-        const int32_t tokens[] = {1, b->shape.batch};                                        \
-        (void)type;                                                                          \
-        for (int i = 0; i < 2; i++) {                                                        \
-            struct job job = {.op = #name, .type = "-", .id = OP_##name};                    \
-            job.n_tokens = tokens[i];                                                        \
-            place_##name(b, &job);                                                           \
-            job.cost = op_cost_##name(&job.args.name, b->shape.n_keys);                      \
-            if (report(b, &job, e)) return e->status;                                        \
-        }                                                                                    \
-        return OK;                                                                           \
+// The last tokens of a sequence of 1024.
+static void bench_attention(struct bench *b, int32_t n_tokens) {
+    enum { N_KEYS = 1024 };
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    const struct shape *s = b->options.shape;
+    int64_t n_out = (int64_t)n_tokens * s->n_heads * s->head_dim;
+    for (int i = 0; i < 2; i++) {
+        struct job job = {.b = b, .call = call_attention, .move = move_cache};
+        job.stride_bytes =
+            dtype_bytes(TYPES[i], (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));
+        struct attention_args *a = &job.args.attention;
+        *a = (struct attention_args){.out = values(b, n_out),
+                                     .q = values(b, n_out),
+                                     .pages = numbers(b, N_KEYS / KV_PAGE, 5, N_KEYS / KV_PAGE),
+                                     .sequences = numbers(b, n_tokens, 0, 1),
+                                     .n_tokens = n_tokens,
+                                     .n_heads = s->n_heads,
+                                     .n_kv_heads = s->n_kv_heads,
+                                     .head_dim = s->head_dim,
+                                     .max_pages = N_KEYS / KV_PAGE,
+                                     .k_type = TYPES[i],
+                                     .v_type = TYPES[i],
+                                     .scale = 0.125F};
+        int32_t *positions = numbers(b, n_tokens, 1, N_KEYS);
+        for (int32_t t = 0; t < n_tokens; t++) positions[t] += N_KEYS - n_tokens;
+        a->positions = positions;
+        measure(&job, OP_attention, dtype_name(TYPES[i]), n_tokens,
+                op_cost_attention(a, N_KEYS - n_tokens / 2));
+    }
+}
+
+static void bench_swiglu(struct bench *b, int32_t n_tokens) {
+    int64_t count = (int64_t)n_tokens * b->options.shape->n_ff;
+    struct job job = {.b = b, .call = call_swiglu};
+    job.args.swiglu = (struct swiglu_args){
+        .out = values(b, count), .gate = values(b, count), .up = values(b, count), .count = count};
+    measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));
+}
+
+static void bench_gather_rows(struct bench *b, int32_t n_tokens) {
+    int32_t n_cols = b->options.shape->n_embd;
+    struct job job = {.b = b, .call = call_gather_rows};
+    job.args.gather_rows = (struct gather_rows_args){.out = values(b, (int64_t)n_tokens * n_cols),
+                                                     .x = values(b, (int64_t)n_tokens * n_cols),
+                                                     .rows = numbers(b, n_tokens, 3, n_tokens),
+                                                     .n_rows = n_tokens,
+                                                     .n_cols = n_cols,
+                                                     .n_x_rows = n_tokens};
+    measure(&job, OP_gather_rows, "-", n_tokens, op_cost_gather_rows(&job.args.gather_rows, 0));
+}
+
+// ---- The program
+// ---------------------------------------------------------------------------------
+
+static void bench_batch(struct bench *b, int32_t n_tokens) {
+    const char *op = b->options.op;
+#define OP(name)                     \
+    if (!op || !strcmp(op, #name)) { \
+        b->used = 0;                 \
+        bench_##name(b, n_tokens);   \
+    }
+#define OP_W(name)                                                          \
+    for (int w = 0; (!op || !strcmp(op, #name)) && w < WEIGHT_COUNT; w++) { \
+        b->used = 0;                                                        \
+        bench_##name(b, (enum weight_type)w, n_tokens);                     \
     }
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
-
-static enum status bench_copy(struct bench *b, struct err *e) {
-    struct job job = {.op = "copy", .type = "-", .id = OP_COUNT};
-    job.cost = (struct op_cost){b->weights.size_bytes / 2, b->weights.size_bytes / 2, 0};
-    const char *asked = b->op;
-    b->op = NULL; // all others are measured against it
-    const enum status status = report(b, &job, e);
-    b->op = asked;
-    return status;
 }
 
-static enum status bench_all(struct bench *b, struct err *e) {
-    if (bench_copy(b, e)) return e->status;
-#define OP(name) \
-    if (bench_##name(b, (enum weight_type)0, e)) return e->status;
-#define OP_W(name)                         \
-    for (int w = 0; w < WEIGHT_COUNT; w++) \
-        if (bench_##name(b, (enum weight_type)w, e)) return e->status;
-#include "kernels/ops.def"
-#undef OP
-#undef OP_W
-    return OK;
+static void bench_levels(struct bench *b) {
+    b->read_gbps = measure_reading(b);
+    printf("# %s, %d threads, reading memory: %.2f GB/s\n", b->options.shape->name,
+           team_size(b->team), b->read_gbps);
+    printf("%-12s %-8s %-8s %6s %10s %8s %8s %9s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
+           "of read", "GFLOP/s");
+    for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
+        if (!cpu_has_isa((enum cpu_isa)isa)) continue;
+        if (b->options.isa != ISA_AUTO && (int)b->options.isa != isa) continue;
+        cpu_table_init(&b->table, (enum cpu_isa)isa);
+        b->isa = cpu_isa_name((enum cpu_isa)isa);
+        if (b->options.n_tokens) {
+            bench_batch(b, b->options.n_tokens);
+        } else {
+            bench_batch(b, 1);
+            bench_batch(b, 256);
+        }
+    }
 }
 
-// ---- Opening and closing -----------------------------------------------------------------------
-
-// Positions 0, 1, ..., which also serve as tokens, slots and rows; pages 0, 1, ...; sequence 0.
-static enum status fill_tables(struct bench *b, struct err *e) {
-    const struct shape *s = &b->shape;
-    const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + s->batch;
-    int32_t *tables = mem_alloc((size_t)count, sizeof *tables);
-    if (!tables) return err_memory(e, (size_t)count * sizeof *tables, "the tables");
-    for (int32_t i = 0; i < s->n_keys + n_pages; i++) tables[i] = i < s->n_keys ? i : i - s->n_keys;
-    stream_copy(b->stream, b->tables.base, tables, (uint64_t)count * sizeof *tables,
-                COPY_TO_DEVICE);
-    const enum status status = stream_wait(b->stream, e);
-    mem_free(tables);
-    return status;
+static bool parse_count(const char *text, int32_t *out) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    *out = (int32_t)value;
+    return *text && !*end && value >= 1 && value <= 1024;
 }
 
-static enum status fill_x(struct bench *b, struct err *e) {
-    uint64_t state = 1234567;
-    float *x = mem_alloc(b->x.size_bytes, 1);
-    if (!x) return err_memory(e, b->x.size_bytes, "the activations");
-    random_weights(WEIGHT_F32, x, b->x.size_bytes / sizeof *x, 1, &state);
-    const struct buffer *targets[] = {&b->x, &b->out, &b->extra};
-    for (int i = 0; i < 3; i++)
-        stream_copy(b->stream, targets[i]->base, x, targets[i]->size_bytes, COPY_TO_DEVICE);
-    random_weights(WEIGHT_F16, x, b->cache.size_bytes / 2, 1, &state);
-    stream_copy(b->stream, b->cache.base, x, b->cache.size_bytes, COPY_TO_DEVICE);
-    const enum status status = stream_wait(b->stream, e);
-    mem_free(x);
-    return status;
+static bool parse_option(struct options *o, const char *name, const char *value) {
+    if (!strcmp(name, "--op")) return o->op = value, true;
+    if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa) && cpu_has_isa(o->isa);
+    if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
+    if (!strcmp(name, "--tokens")) return parse_count(value, &o->n_tokens);
+    if (strcmp(name, "--shape")) return false;
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+        if (!strcmp(value, SHAPES[i].name)) return o->shape = &SHAPES[i], true;
+    return false;
 }
 
-static enum status open_bench(struct bench *b, struct err *e) {
-    const struct shape *s = &b->shape;
-    struct device *d = b->device;
-    const uint64_t wide = (uint64_t)s->batch * (uint64_t)s->ff * sizeof(float);
-    const uint64_t cache = 4 * (uint64_t)(s->n_keys * s->kv_heads * s->head_dim);
-    const uint64_t x = wide > cache ? wide : cache;
-    const uint64_t scratch = matmul_scratch_bytes(s->embd, s->batch, d->info.n_lanes);
-    if (stream_new(d, STREAM_COMPUTE, &b->stream, e) ||
-        buffer_new(d, s->weight_bytes, PURPOSE_WEIGHTS, &b->weights, e) ||
-        buffer_new(d, x, PURPOSE_SCRATCH, &b->x, e) ||
-        buffer_new(d, wide, PURPOSE_SCRATCH, &b->out, e) ||
-        buffer_new(d, wide, PURPOSE_SCRATCH, &b->extra, e) ||
-        buffer_new(d, scratch, PURPOSE_SCRATCH, &b->scratch, e) ||
-        buffer_new(d, cache, PURPOSE_KV, &b->cache, e) ||
-        buffer_new(d, 8 * (uint64_t)s->n_keys, PURPOSE_STAGING, &b->tables, e) || fill_tables(b, e))
-        return e->status;
-    return fill_x(b, e);
-}
-
-static void close_bench(struct bench *b) {
-    struct buffer *buffers[] = {&b->weights, &b->x,     &b->out,   &b->extra,
-                                &b->scratch, &b->cache, &b->tables};
-    stream_free(b->stream);
-    for (int i = 0; i < 7; i++) buffer_free(buffers[i]);
-    device_close(b->device);
-}
-
-static enum status open_device(struct device **out, const char *name, struct err *e) {
-    const struct cpu_options cpu = {.isa = ISA_AUTO};
-    static const struct log log = {NULL, LOG_QUIET};
-    int n_drivers;
-    const struct device_driver *drivers = device_drivers(&n_drivers);
-    const size_t length = strcspn(name, ":");
-    if (strcmp(name, "cpu") == 0) return device_open_cpu(out, &cpu, &log, e);
-    for (int i = 0; i < n_drivers; i++)
-        if (strlen(drivers[i].prefix) == length && !strncmp(drivers[i].prefix, name, length))
-            return drivers[i].open(out, name + length + (name[length] == ':'), &cpu, &log, e);
-    return err_set(e, ERR_USAGE, "no device %s is built into this program", name);
+// The pool gets bytes that make small finite numbers in every type: halves and floats of 0x2c..
+static bool open_bench(struct bench *b) {
+    struct err e;
+    char text[512];
+    if (team_open(&b->team, b->options.n_threads, true, &e) != OK) {
+        fprintf(stderr, "bench_ops: %s\n", err_text(&e, text, sizeof text));
+        return false;
+    }
+    b->pool = mem_map_pages(POOL_BYTES);
+    b->work = mem_map_pages(WORK_BYTES);
+    if (!b->pool || !b->work) {
+        fprintf(stderr, "bench_ops: no memory for %d MiB\n",
+                (int)((POOL_BYTES + WORK_BYTES) >> 20));
+        return false;
+    }
+    memset(b->pool, 0x2c, POOL_BYTES);
+    return true;
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.shape = SHAPE_8B, .least_ns = 50000000};
-    const char *device = "cpu";
-    bool good = true;
-    for (int i = 1; i < argc && good; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            b.shape = SHAPE_QUICK;
-        else if (strcmp(argv[i], "--json") == 0)
-            b.json = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--device") == 0)
-            device = argv[++i];
-        else if (i + 1 < argc && strcmp(argv[i], "--op") == 0)
-            b.op = argv[++i];
-        else if (i + 1 < argc && strcmp(argv[i], "--ms") == 0)
-            b.least_ns = strtoull(argv[++i], NULL, 10) * 1000000;
-        else
-            good = false;
-    }
-    if (!good) {
-        fprintf(stderr, "bench_ops [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] "
-                        "[--json]\n");
+    struct bench b = {.options = {.shape = &SHAPES[0], .isa = ISA_AUTO}};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
+        fprintf(stderr, "bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] "
+                        "[--tokens N]\n");
         return 2;
     }
-    struct err e = {0};
-    char text[1024];
-    if (b.json) puts("[");
-    const bool done = open_device(&b.device, device, &e) == OK && open_bench(&b, &e) == OK &&
-                      bench_all(&b, &e) == OK;
-    if (b.json) puts("\n]");
-    if (!done) fprintf(stderr, "bench_ops: %s\n", err_text(&e, text, sizeof text));
-    close_bench(&b);
-    return done ? 0 : 1;
+    bool opened = open_bench(&b);
+    if (opened) bench_levels(&b);
+    if (b.pool) mem_unmap_pages(b.pool, POOL_BYTES);
+    if (b.work) mem_unmap_pages(b.work, WORK_BYTES);
+    team_close(b.team);
+    return opened ? 0 : 1;
 }

@@ -17,7 +17,7 @@ struct op_cost {
 
 // op_cost_<name>(args), and op_cost_<name>(type, args) for the ops with a weight type.
 // op_cost_attention takes the number of cached positions that each token sees from n_keys, since
-// positions lie in device memory.
+// positions lie in device memory, and counts the cache rows of one sequence once.
 #define OP_W(name) \
     struct op_cost op_cost_##name(enum weight_type type, const struct name##_args *args);
 #define OP(name) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
@@ -26,8 +26,8 @@ struct op_cost {
 #undef OP_W
 
 // Bytes of matmul_args.scratch on a device with that many lanes (CPU threads; 1 elsewhere): room
-// for quantised activations, at most 40 bytes per 32 elements, for each token or for each lane,
-// whichever is more.
+// for quantised activations, at most 40 bytes per 32 elements and 64 per row, for each token or for
+// each lane, whichever is more.
 uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes);
 
 #endif

@@ -59,9 +59,9 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
     const size_t n_sessions = (size_t)en->plan.workload.n_sessions;
     en->sessions = mem_alloc(n_sessions, sizeof *en->sessions);
     if (!en->sessions) return err_memory(e, n_sessions * sizeof *en->sessions, "the sessions");
-    if (weights_load(&en->weights, &en->model, &en->shape, &en->plan, en->devices, o, e) ||
-        pipeline_open(&en->pipeline, &en->plan, &en->shape, &en->model, &en->weights, en->devices,
-                      e) ||
+    const struct placed_model placed = {&en->model, &en->shape, &en->plan, en->devices};
+    if (weights_load(&en->weights, &placed, o, e) ||
+        pipeline_open(&en->pipeline, &placed, &en->weights, e) ||
         kv_open(&en->kv, &en->plan.workload, e)) {
         return e->status;
     }

@@ -50,10 +50,12 @@ static void unpin(struct pipeline *p, struct device *device) {
     device_host_unregister(device, p->lanes[HOST].scratch.base);
 }
 
-enum status pipeline_open(struct pipeline *p, const struct plan *plan, const struct shape *shape,
-                          const struct model *model, const struct weights *weights,
-                          struct device *const *devices, struct err *e) {
-    *p = (struct pipeline){.plan = plan, .shape = shape, .model = model, .weights = weights};
+enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
+                          const struct weights *weights, struct err *e) {
+    const struct plan *plan = placed->plan;
+    struct device *const *devices = placed->devices;
+    *p = (struct pipeline){
+        .plan = plan, .shape = placed->shape, .model = placed->model, .weights = weights};
     p->kv = mem_alloc((size_t)plan->n_units, sizeof *p->kv);
     if (!p->kv) return err_memory(e, (size_t)plan->n_units * sizeof *p->kv, "the table of caches");
     for (int d = 0; d < plan->machine.n_devices; d++) {

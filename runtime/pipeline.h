@@ -35,9 +35,8 @@ struct pipeline {
 };
 
 // ERR_MEMORY if a device refuses what the plan promised. Call pipeline_close after a failure too.
-enum status pipeline_open(struct pipeline *p, const struct plan *plan, const struct shape *shape,
-                          const struct model *model, const struct weights *weights,
-                          struct device *const *devices, struct err *e) __attribute__((nonnull));
+enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
+                          const struct weights *weights, struct err *e);
 void pipeline_close(struct pipeline *p); // accepts a zeroed or half-open one
 
 // The tables of the next micro-batch, in host memory, for the caller to fill before pipeline_run.

@@ -154,8 +154,9 @@ static enum status compile(struct pretokenizer *p, const char *pattern, struct e
         return err_memory(e, 0, "a pre-tokenizer pattern");
     ASSERT(compiled); // the patterns are constants
     p->patterns[p->n_patterns++] = compiled;
-    // Without JIT the interpreter gives the same words, slower.
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
+    // Where PCRE2 has no JIT for the machine, its interpreter gives the same words, slower.
+    if (pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == PCRE2_ERROR_NOMEMORY)
+        return err_memory(e, 0, "a pre-tokenizer pattern");
     return OK;
 }
 
@@ -289,8 +290,9 @@ static enum status apply(const struct run *run, const pcre2_code *pattern, struc
 
 // A copy in which each byte outside a character is U+0001, or NULL if refused.
 static char *make_valid(const char *text, size_t length) {
-    char *copy = mem_text(text, length);
+    char *copy = mem_alloc(length, 1);
     if (!copy) return NULL;
+    memcpy(copy, text, length);
     for (size_t at = 0; at < length;) {
         size_t step;
         bool whole = utf8_look(text + at, length - at, &step) == UTF8_WHOLE;

@@ -45,8 +45,11 @@ enum status tokenizer_open(struct tokenizer **t, const struct gguf *g, const str
                            struct err *e);
 void tokenizer_close(struct tokenizer *t); // NULL is allowed
 
-// Appends the ids of text[length] to *out. The text may hold any bytes, also invalid UTF-8 and
-// zeros.
+// Appends the ids of text[length] to *out; on failure *out is as it was. The text may hold any
+// bytes, also zeros and bytes that are not UTF-8: each of those is cut off from its neighbours as a
+// control character would be and keeps its value. Nothing of the text is lost but what the
+// vocabulary has no token for; the Qwen families see it in Unicode normal form C. Control tokens
+// come out only with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
                              struct tokenizer_flags flags, struct token_list *out, struct err *e);
 
@@ -56,8 +59,9 @@ int32_t tokenizer_bos(const struct tokenizer *t); // -1: none
 int32_t tokenizer_eos(const struct tokenizer *t); // -1: none
 bool tokenizer_adds_bos(const struct tokenizer *t);
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id); // ends a generation
-struct gguf_text tokenizer_piece(const struct tokenizer *t,
-                                 int32_t id); // as stored in the vocabulary, borrowed
+// As stored in the vocabulary, borrowed until tokenizer_close; spaces in user-defined tokens of
+// SentencePiece are U+2581. Empty if there is no such id.
+struct gguf_text tokenizer_piece(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t, const char *piece,
                        size_t length); // id of a stored piece, or -1
 
@@ -82,7 +86,8 @@ void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool s
 size_t token_stream_push(struct token_stream *s, int32_t id, char *out, size_t capacity);
 // Gives out what is still held, as U+FFFD, at the end of a text.
 size_t token_stream_finish(struct token_stream *s, char *out, size_t capacity);
-size_t tokenizer_longest(const struct tokenizer *t); // bytes
+// The most bytes that one token can give out, with U+FFFD for each that is not UTF-8.
+size_t tokenizer_longest(const struct tokenizer *t);
 
 void token_list_close(struct token_list *list);
 // Makes room for and appends one id. ERR_MEMORY if refused.

@@ -31,7 +31,7 @@ static void map_bytes(struct tokenizer *t) {
         n_missing += t->byte_ids[byte] < 0;
     }
     if (n_missing > 0)
-        log_line(t->log, LOG_WARN,
+        log_line(t->log, LOG_INFO,
                  "vocabulary: %" PRIu32 " bytes have no token and are left out "
                  "of any text",
                  n_missing);
@@ -88,7 +88,8 @@ static void resolve_merge(const struct tokenizer *t, struct pending_merge *m) {
     int32_t a = piece_find(t, m->joined, m->left, m->hash[0]);
     int32_t b = piece_find(t, m->joined + m->left, m->right, m->hash[1]);
     m->result = piece_find(t, m->joined, m->left + m->right, m->hash[2]);
-    m->good = a >= 0 && b >= 0 && m->result >= 0;
+    // Control tokens are never made from text.
+    m->good = a >= 0 && b >= 0 && m->result >= 0 && kind_of(t, m->result) != TOKEN_CONTROL;
     m->pair = pair_of(a, b);
     if (m->good) __builtin_prefetch(&t->merges[hash_pair(m->pair) & t->merge_mask], 1);
 }
@@ -149,7 +150,6 @@ static enum status load_merges(struct tokenizer *t, const struct gguf *g, struct
 }
 
 enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
-    if (piece_map_build(t, e) != OK) return e->status;
     struct gguf_text name = {0};
     if (gguf_read_text(g, "tokenizer.ggml.pre", &name, e) != OK) return e->status;
     if (!name.bytes) {

@@ -115,7 +115,11 @@ enum status bpe_encode(const struct tokenizer *t, struct encode_scratch *scratch
 enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch,
                        struct gguf_text text, bool prefix, struct token_list *out, struct err *e);
 
-// Family tables: tokenizer_bpe.c and tokenizer_spm.c. Pieces and flags are loaded.
+// Before the pieces are entered: puts them into the form that text has when they are looked for,
+// and sets the default ids.
+enum status spm_prepare(struct tokenizer *t, struct err *e);
+
+// The rest of the family's tables. Pieces, kinds and ids are loaded.
 enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 

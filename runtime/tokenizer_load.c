@@ -367,23 +367,39 @@ static enum status load_kinds(struct tokenizer *t, const struct gguf *g, struct 
     return OK;
 }
 
+// Characters without a token become the unknown token, so that it may be nothing that acts.
+static void settle_unknown(struct tokenizer *t) {
+    if (t->unknown < 0) return;
+    if (t->unknown == t->bos || (t->flags[t->unknown] & TOKEN_ENDS)) {
+        log_line(t->log, LOG_WARN,
+                 "the unknown token begins or ends a text; characters without a "
+                 "token are left out instead");
+        t->unknown = -1;
+    } else {
+        set_kind(t, t->unknown, TOKEN_UNKNOWN);
+    }
+}
+
 enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
     t->bos = t->eos = t->unknown = -1;
     if (load_model(t, g, e) != OK || load_pieces(t, g, e) != OK || load_kinds(t, g, e) != OK)
         return e->status;
-    // The family knows the defaults; the keys override them.
-    if ((t->spm ? spm_load : bpe_load)(t, g, e) != OK) return e->status;
+    if (t->spm && spm_prepare(t, e) != OK) return e->status;
+    if (piece_map_build(t, e) != OK) return e->status;
     load_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos);
     load_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos);
     load_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown);
-    if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
-        gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
-        return e->status;
     if (t->eos < 0)
         log_line(t->log, LOG_WARN,
                  "tokenizer.ggml.eos_token_id is missing; only tokens known by "
                  "name end a text");
     mark_ends(t, g);
     mark_families(t, g);
+    if (t->spm) settle_unknown(t);
+    // The family knows whether BOS comes first; the keys override it.
+    if ((t->spm ? spm_load : bpe_load)(t, g, e) != OK) return e->status;
+    if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
+        gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
+        return e->status;
     return build_sets(t, e);
 }

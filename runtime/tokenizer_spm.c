@@ -116,15 +116,19 @@ static void warn_normaliser(const struct tokenizer *t, const struct gguf *g) {
                  "is not normalised");
 }
 
-enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
-    t->add_bos = t->add_space_prefix = true;
+enum status spm_prepare(struct tokenizer *t, struct err *e) {
     if (t->count > 2) {
         t->unknown = 0;
         t->bos = 1;
         t->eos = 2;
     }
+    return mark_user_defined(t, e);
+}
+
+enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    t->add_bos = t->add_space_prefix = true;
     if (gguf_read_bool(g, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, e) != OK ||
-        load_scores(t, g, e) != OK || mark_user_defined(t, e) != OK || piece_map_build(t, e) != OK)
+        load_scores(t, g, e) != OK)
         return e->status;
     find_bytes(t);
     warn_normaliser(t, g);

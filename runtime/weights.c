@@ -38,17 +38,20 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// The host computes with the mapped file: nothing is copied, only counted.
-static void map_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
-                     struct device *d, struct buffer *buffer) {
+// The host computes with the mapped file: nothing is copied, only counted and brought into memory.
+static enum status map_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
+                            struct device *d, struct buffer *buffer, struct err *e) {
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     int32_t n = model_unit_tensors(load->model, unit, tensors);
     void *base = (void *)(uintptr_t)tensors[0]->data;
     buffer_map(d, base, size_bytes, PURPOSE_WEIGHTS, buffer);
     for (int i = 0; i < n; i++) {
-        void *data = (void *)(uintptr_t)tensors[i]->data;
-        *binding(load->w, load->model, unit, tensors[i]) = view(tensors[i], data, buffer);
+        const struct gguf_tensor *t = tensors[i];
+        const struct file *part = &load->model->gguf->parts[t->part];
+        if (file_populate(part, t->file_offset, t->size_bytes, e)) return e->status;
+        *binding(load->w, load->model, unit, t) = view(t, (void *)(uintptr_t)t->data, buffer);
     }
+    return OK;
 }
 
 static enum status copy_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
@@ -74,43 +77,43 @@ static enum status copy_unit(struct load *load, const struct unit *unit, uint64_
     return OK;
 }
 
-static enum status load_units(struct load *load, const struct shape *shape, const struct plan *plan,
-                              struct device *const *devices, struct err *e) {
-    for (int u = 0; u < shape->n_units; u++) load->total_bytes += plan->unit_weight_bytes[u];
-    for (int u = 0; u < shape->n_units; u++) {
+static enum status load_units(struct load *load, const struct placed_model *placed, struct err *e) {
+    const struct plan *plan = placed->plan;
+    for (int u = 0; u < plan->n_units; u++) load->total_bytes += plan->unit_weight_bytes[u];
+    for (int u = 0; u < plan->n_units; u++) {
         const int d = plan->unit_device[u];
-        const struct unit *unit = &shape->units[u];
+        const struct unit *unit = &placed->shape->units[u];
         const uint64_t size_bytes = plan->unit_weight_bytes[u];
-        if (devices[d]->info.is_host) {
-            map_unit(load, unit, size_bytes, devices[d], &load->w->buffers[u]);
-        } else {
-            if (copy_unit(load, unit, size_bytes, load->streams[d], &load->w->buffers[u], e) ||
-                stream_wait(load->streams[d], e)) {
-                return e->status;
-            }
+        struct buffer *buffer = &load->w->buffers[u];
+        if (placed->devices[d]->info.is_host) {
+            if (map_unit(load, unit, size_bytes, placed->devices[d], buffer, e)) return e->status;
+        } else if (copy_unit(load, unit, size_bytes, load->streams[d], buffer, e) ||
+                   stream_wait(load->streams[d], e)) {
+            return e->status;
         }
         if (report(load, size_bytes, e)) return e->status;
     }
     return OK;
 }
 
-enum status weights_load(struct weights *w, const struct model *m, const struct shape *shape,
-                         const struct plan *plan, struct device *const *devices,
+enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e) {
-    *w = (struct weights){.n_units = shape->n_units};
-    w->buffers = mem_alloc((size_t)shape->n_units, sizeof *w->buffers);
-    w->layers = mem_alloc((size_t)shape->n_layers, sizeof *w->layers);
+    const size_t n_units = (size_t)placed->shape->n_units;
+    *w = (struct weights){.n_units = placed->shape->n_units};
+    w->buffers = mem_alloc(n_units, sizeof *w->buffers);
+    w->layers = mem_alloc((size_t)placed->shape->n_layers, sizeof *w->layers);
     if (!w->buffers || !w->layers) {
-        return err_memory(e, (size_t)shape->n_units * sizeof *w->buffers, "the table of weights");
+        return err_memory(e, n_units * sizeof *w->buffers, "the table of weights");
     }
-    struct load load = {.w = w, .model = m, .options = options};
+    struct load load = {.w = w, .model = placed->model, .options = options};
+    const int n_devices = placed->plan->machine.n_devices;
     enum status status = OK;
-    for (int d = 0; d < plan->machine.n_devices && !status; d++) {
-        if (devices[d]->info.is_host) continue;
-        status = stream_new(devices[d], STREAM_COPY_IN, &load.streams[d], e);
+    for (int d = 0; d < n_devices && !status; d++) {
+        if (placed->devices[d]->info.is_host) continue;
+        status = stream_new(placed->devices[d], STREAM_COPY_IN, &load.streams[d], e);
     }
-    if (!status) status = load_units(&load, shape, plan, devices, e);
-    for (int d = 0; d < plan->machine.n_devices; d++) stream_free(load.streams[d]);
+    if (!status) status = load_units(&load, placed, e);
+    for (int d = 0; d < n_devices; d++) stream_free(load.streams[d]);
     return status;
 }
 

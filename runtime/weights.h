@@ -12,6 +12,14 @@
 #include "runtime/model.h"
 #include "runtime/tandem.h"
 
+// A model with a plan for it on open devices; all borrowed.
+struct placed_model {
+    const struct model *model;
+    const struct shape *shape;
+    const struct plan *plan;
+    struct device *const *devices; // [plan->machine.n_devices]
+};
+
 struct weights {
     int32_t n_units;
     struct buffer *buffers; // owned, [n_units]
@@ -24,8 +32,7 @@ struct weights {
 
 // Allocates, maps or copies everything. ERR_MEMORY or ERR_DEVICE from a device, ERR_CANCELLED from
 // progress. Call weights_close after a failure too.
-enum status weights_load(struct weights *w, const struct model *m, const struct shape *shape,
-                         const struct plan *plan, struct device *const *devices,
+enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e);
 void weights_close(struct weights *w); // accepts a zeroed or half-loaded one
 

@@ -225,9 +225,11 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
                         .limit = block == 1 ? 1e-6 : 5e-4,
                         .place = place_matmul,
                         .mark = mark_matmul};
-    for (int i = 0; i < n_batches(c) * 3; i++) {
+    int n_sizes = c->quick ? 2 : 3;
+    for (int i = 0; i < n_batches(c) * n_sizes; i++) {
+        int size = i % n_sizes;
         struct matmul_shape s = {
-            .n_tokens = BATCHES[i / 3], .n_rows = ROWS[i % 3], .n_cols = cols[i % 3]};
+            .n_tokens = BATCHES[i / n_sizes], .n_rows = ROWS[size], .n_cols = cols[size]};
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);
@@ -595,7 +597,7 @@ static void check_swiglu(struct op_check *c) {
         s.first = 13, s.count = 32;
         op_run_part(c, &k, &s);
     }
-    k.typical = 1e-6; // below it there is nothing that a sum could see
+    k.typical = 1e-6;             // below it there is nothing that a sum could see
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
         struct swiglu_shape s = {.count = 1};
         op_describe(c, "gate %g", HARD[i]);
@@ -756,8 +758,17 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     return !strcmp(name, "--seed") && *value && !*end;
 }
 
+// Code that is watched at every step is slow: sanitizers make every run a quick one.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHED true
+#elif defined(__has_feature)
+#define WATCHED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define WATCHED false
+#endif
+
 static bool parse_options(struct options *o, int argc, char **argv) {
-    *o = (struct options){.seed = 1, .isa = ISA_AUTO, .device = "cpu"};
+    *o = (struct options){.seed = 1, .isa = ISA_AUTO, .device = "cpu", .quick = WATCHED};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             o->quick = true;

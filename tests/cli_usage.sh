@@ -140,8 +140,17 @@ call plan -m "$MODEL" --device none
 result usage_plan
 
 # ---- Ctrl-C --------------------------------------------------------------------------------------
-timeout --foreground --preserve-status -s INT 2 "$TANDEM" run -m "$MODEL" -p 'Once upon a time' \
-    --ignore-eos --isa ref -t 1 -c 8192 --temp 0 >"$out" 2>"$err"
+cat >"$work/interrupt" <<'X'
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+text = run.stdout.read(1)
+run.send_signal(signal.SIGINT)
+sys.stdout.buffer.write(text + run.communicate(timeout=100)[0])
+sys.exit(run.returncode)
+X
+python3 "$work/interrupt" "$TANDEM" run -m "$MODEL" -p 'Once upon a time' --ignore-eos \
+    -t 1 -c 8192 --temp 0 >"$out" 2>"$err"
 code=$?
 [ $code -eq 0 ] && [ -s "$out" ] && grep -q 'interrupted' "$err" && grep -q 'tokens/s' "$err"
 result usage_interrupt_ends_the_text

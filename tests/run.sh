@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh: runs test programs and scripts, counts every single test, and sums up in the last line.
 #
-#   sh tests/run.sh PROGRAM|SCRIPT.sh ...       from the root of the tree
+#   sh tests/run.sh PROGRAM|SCRIPT.sh|"PROGRAM ARGUMENT..." ...     from the root of the tree
 #
 # Each prints "ok ..." or "not ok ..." per test (cmocka does so by itself here). Besides a failed
 # test these count as one failure each: a crash, an exit code without a failed test, a run longer
@@ -9,7 +9,7 @@
 # failed is shown; all output stays in build/log/. Exit code 0 only if something ran and all passed.
 set -u
 
-: "${TEST_TIMEOUT:=240}"
+: "${TEST_TIMEOUT:=480}"
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # A refused allocation gives NULL under the sanitizers too, as it does without them.
 export ASAN_OPTIONS=allocator_may_return_null=1
@@ -37,7 +37,7 @@ trouble() { # exit code, passed, failed, skipped, announced
 }
 
 run_one() {
-    name=$(basename "$1" .sh)
+    name=$(basename "${1%% *}" .sh)
     case $1 in build/*/tests/*) variant=${1#build/} variant=${variant%%/*} ;; *) variant=release ;; esac
     [ "$variant" = release ] || name="$variant/$name"
     log=build/log/$(echo "$name" | tr / -).log
@@ -45,7 +45,7 @@ run_one() {
 
     start=$(date +%s%N)
     # shellcheck disable=SC2086
-    timeout -k 5 "$TEST_TIMEOUT" $shell "$1" </dev/null >"$log" 2>&1
+    timeout -k 5 "$TEST_TIMEOUT" $shell $1 </dev/null >"$log" 2>&1
     code=$?
     tenths=$((($(date +%s%N) - start) / 100000000))
 

@@ -223,6 +223,7 @@ static void mapped_pages_are_aligned_and_zeroed(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *pages = mem_map_pages(sizes[i]);
         assert_non_null(pages);
+        assert_true(mem_populate(pages, sizes[i]));
         assert_int_equal((uintptr_t)pages % (2u << 20), 0);
         assert_int_equal(pages[0] | pages[sizes[i] / 2] | pages[sizes[i] - 1], 0);
         pages[0] = pages[sizes[i] - 1] = 1;
@@ -279,8 +280,14 @@ static void file_maps_and_reads_the_same_bytes(void **state) {
     assert_int_equal(file_read(&f, part, 5000, sizeof part, &e), OK);
     assert_memory_equal(part, bytes + 5000, sizeof part);
     assert_int_equal(file_read(&f, part, sizeof bytes, 0, &e), OK);
-    file_will_need(&f, 0, sizeof bytes);
-    file_will_need(&f, 1u << 30, 1);
+    assert_int_equal(file_populate(&f, 0, sizeof bytes, &e), OK);
+    assert_int_equal(file_populate(&f, 4999, 2, &e), OK);
+    assert_int_equal(file_populate(&f, sizeof bytes, 0, &e), OK);
+    // A file that was cut since: the pages that are gone are an error, not a signal.
+    assert_int_equal(truncate(folder->file, 4096), 0);
+    assert_int_equal(file_populate(&f, 0, 4096, &e), OK);
+    assert_int_equal(file_populate(&f, 0, sizeof bytes, &e), ERR_FILE);
+    assert_non_null(strstr(e.what, folder->file));
     file_close(&f);
     assert_null(f.map);
     assert_null(f.path);

@@ -63,9 +63,10 @@ static enum status cpu_buffer_new(struct device *d, uint64_t size_bytes, enum pu
                                   void **base, struct err *e) {
     uint64_t used = device_used_bytes(d), room = d->info.capacity_bytes;
     room = room > used ? room - used : 0;
-    // Pages are only taken when they are touched, so what can never be there is refused here.
     *base = size_bytes <= room ? mem_map_pages(size_bytes) : NULL;
-    if (*base) return OK;
+    // The pages are taken now: what is promised is there, and no token waits for it later.
+    if (*base && mem_populate(*base, size_bytes)) return OK;
+    if (*base) mem_unmap_pages(*base, size_bytes);
     err_set(e, ERR_MEMORY, "%s: no memory for %s", d->info.name, purpose_name(purpose));
     err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
     err_actual(e, "%llu bytes left of %llu", (unsigned long long)room,

@@ -26,6 +26,7 @@ typedef __m512 vecf;  // floats
 typedef unsigned shift_count;
 #define V(op)    _mm512_##op
 #define V_SI(op) _mm512_##op##_si512
+#define V_REPEAT _mm512_broadcast_i32x4
 enum { ROWS = 16 };
 #else
 typedef __m256i veci;
@@ -33,6 +34,7 @@ typedef __m256 vecf;
 typedef int shift_count;
 #define V(op)    _mm256_##op
 #define V_SI(op) _mm256_##op##_si256
+#define V_REPEAT _mm256_broadcastsi128_si256
 enum { ROWS = 8 };
 #endif
 
@@ -43,14 +45,25 @@ struct panel {
     vecf scale[2];
 };
 
-// The same place in each of ROWS rows: row r at base + r * stride.
+// ROWS rows at equal distances: row r at group[r / 4] + r % 4 * stride. A register for every fourth
+// row and one for three strides address them all; from a single base, compilers keep ROWS offsets
+// on the stack and load them again for every block.
 struct rows {
-    const uint8_t *base;
+    const uint8_t *group[ROWS / 4];
     int64_t stride;
 };
 
+INLINE struct rows rows_at(const uint8_t *base, int64_t stride) {
+    struct rows rows = {.stride = stride};
+    UNROLL for (int i = 0; i < ROWS / 4; i++) {
+        rows.group[i] = base + 4 * i * stride;
+        __asm__("" : "+r"(rows.group[i])); // hides that the groups have a common base
+    }
+    return rows;
+}
+
 INLINE __m128i load16(struct rows rows, int r, int64_t offset) {
-    return _mm_loadu_si128((const __m128i *)(rows.base + r * rows.stride + offset));
+    return _mm_loadu_si128((const __m128i *)(rows.group[r / 4] + r % 4 * rows.stride + offset));
 }
 
 // 16 bytes at offset of every row, as four vectors of 4 bytes a row. A transposition of 4 x 4 words
@@ -107,27 +120,18 @@ INLINE void put_nibbles(const veci q[4], struct panel *out) {
     }
 }
 
-// Adds 16 to column j where bit j of the row's word is set.
+// Adds 16 to column j where bit j of the row's word is set. Byte c/2 of a word, in all four bytes,
+// has the bits of vectors c and c+1 in its lower and upper half; the one that a byte is about is 16
+// or more there, and the minimum makes it 16.
 INLINE void put_fifth_bits(veci bits, struct panel *out) {
-    UNROLL for (int c = 0; c < 8; c++) {
-        // Byte c/2 of each word to its four bytes; columns 4c.. are its lower or upper four bits.
-        const int32_t words = 0x01010101 * (c / 2);
-        const int32_t tests = c % 2 ? (int32_t)0x80402010 : 0x08040201;
-        veci from = V(add_epi32)(
-            V(set1_epi32)(words),
-#if WIDE
-            _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
-#else
-            _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
-#endif
-        veci spread = V(shuffle_epi8)(bits, from), test = V(set1_epi32)(tests);
-#if WIDE
-        __mmask64 set = _mm512_test_epi8_mask(spread, test);
-        out->bytes[c] = _mm512_mask_add_epi8(out->bytes[c], set, out->bytes[c], V(set1_epi8)(16));
-#else
-        veci set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, test), test);
-        out->bytes[c] = _mm256_or_si256(out->bytes[c], and_bytes(set, 16));
-#endif
+    const veci own = V(set1_epi32)((int32_t)0x80402010), sixteen = V(set1_epi8)(16);
+    UNROLL for (int c = 0; c < 8; c += 2) {
+        __m128i words = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+        words = _mm_add_epi32(words, _mm_set1_epi32(0x01010101 * (c / 2)));
+        veci spread = V(shuffle_epi8)(bits, V_REPEAT(words));
+        veci even = V_SI(and)(V(slli_epi32)(spread, 4), own), odd = V_SI(and)(spread, own);
+        out->bytes[c] = V_SI(or)(out->bytes[c], V(min_epu8)(even, sixteen));
+        out->bytes[c + 1] = V_SI(or)(out->bytes[c + 1], V(min_epu8)(odd, sixteen));
     }
 }
 

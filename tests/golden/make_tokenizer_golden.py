@@ -194,8 +194,10 @@ def long_texts():
 
 def agreed(char, nfc=normalizers.NFC()):
     """False for marks so new that the tables behind the normaliser do not know them yet."""
-    return all(nfc.normalize_str(text) == unicodedata.normalize("NFC", text)
-               for text in ("a\u0345" + char, "a" + char + "\u0334"))
+    return all(
+        nfc.normalize_str(text) == unicodedata.normalize("NFC", text)
+        for text in ("a\u0345" + char, "a" + char + "\u0334")
+    )
 
 
 def assigned_by_plane():

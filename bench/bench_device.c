@@ -1,0 +1,412 @@
+/* bench_device.c: how fast every op runs on a device, as bytes and multiply-adds per second.
+ *
+ *   bench_device [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] [--json]
+ *
+ * Shapes are those of an 8B model; --quick takes small ones, to see that it works. Weights are read
+ * from many copies in turn, so that no cache holds them. Each line is the best of three runs of at
+ * least N ms (50): microseconds per call, GB/s by op_cost's bytes with the share of what a copy
+ * within the device reads and writes, and GFLOP/s. An op that is listed in ops.def without a
+ * benchmark does not compile.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "bench/random_weights.h"
+#include "kernels/device.h"
+#include "kernels/op_command.h"
+#include "kernels/op_cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_RUNS = 3 };
+
+struct shape {
+    int32_t embd, ff, heads, kv_heads, head_dim, n_keys, batch;
+    uint64_t weight_bytes; // all copies of a weight together
+};
+static const struct shape SHAPE_8B = {4096, 14336, 32, 8, 128, 4096, 512, 512u << 20};
+static const struct shape SHAPE_QUICK = {512, 1024, 8, 2, 64, 256, 16, 4u << 20};
+
+struct bench {
+    struct device *device;
+    struct stream *stream;
+    struct shape shape;
+    const char *op;
+    uint64_t least_ns;
+    bool json;
+    double copy_rate; // bytes read and written per second by a copy within the device
+    struct buffer weights, x, out, extra, scratch, cache, tables;
+    int n_lines;
+};
+
+struct job { // what is measured: the same call again and again
+    const char *op, *type;
+    int32_t n_tokens;
+    struct op_cost cost;
+    enum op_id id;
+    enum weight_type weight;
+    union op_args args;
+    const void **moving;   // the pointer in args that goes from copy to copy, or NULL
+    uint64_t stride_bytes; // from copy to copy
+    uint64_t n_copies;
+};
+
+static void encode(struct bench *b, const struct job *job) {
+    const struct op_table *ops = b->device->ops;
+    switch (job->id) {
+#define OP(name)                               \
+    case OP_##name:                            \
+        ops->name(b->stream, &job->args.name); \
+        break;
+#define OP_W(name)                                          \
+    case OP_##name:                                         \
+        ops->name[job->weight](b->stream, &job->args.name); \
+        break;
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    case OP_COUNT: break;
+    }
+}
+
+// Nanoseconds of n calls.
+static enum status run_calls(struct bench *b, struct job *job, uint64_t n, uint64_t *out_ns,
+                             struct err *e) {
+    const uint64_t start = clock_ns();
+    const char *first = job->moving ? *job->moving : NULL;
+    for (uint64_t i = 0; i < n; i++) {
+        if (job->moving) *job->moving = first + i % job->n_copies * job->stride_bytes;
+        if (job->id == OP_COUNT)
+            stream_copy(b->stream, b->weights.base,
+                        (char *)b->weights.base + b->weights.size_bytes / 2,
+                        b->weights.size_bytes / 2, COPY_WITHIN);
+        else
+            encode(b, job);
+    }
+    if (job->moving) *job->moving = first;
+    const enum status status = stream_wait(b->stream, e);
+    *out_ns = clock_ns() - start;
+    return status;
+}
+
+static enum status measure(struct bench *b, struct job *job, double *out_ns, struct err *e) {
+    uint64_t n = 1, ns = 0, best = UINT64_MAX;
+    device_batch_hint(b->device, job->n_tokens > 0 ? job->n_tokens : 1);
+    if (run_calls(b, job, 1, &ns, e)) return e->status; // not counted
+    for (;;) {
+        if (run_calls(b, job, n, &ns, e)) return e->status;
+        if (ns >= b->least_ns || n >= 1 << 16) break;
+        n *= 2;
+    }
+    for (int r = 0; r < N_RUNS; r++) {
+        if (run_calls(b, job, n, &ns, e)) return e->status;
+        if (ns < best) best = ns;
+    }
+    *out_ns = (double)best / (double)n;
+    return OK;
+}
+
+static enum status report(struct bench *b, struct job *job, struct err *e) {
+    double ns = 0;
+    if (b->op && strcmp(b->op, job->op) != 0) return OK;
+    if (measure(b, job, &ns, e)) return e->status;
+    const double bytes = (double)(job->cost.read_bytes + job->cost.written_bytes);
+    const double share = b->copy_rate > 0 ? 100 * bytes / ns / b->copy_rate : 100;
+    if (b->json)
+        printf("%s  {\"op\": \"%s\", \"type\": \"%s\", \"tokens\": %d, \"us\": %.2f, "
+               "\"gb_per_second\": %.2f, \"percent_of_copy\": %.1f, \"gflops\": %.1f}",
+               b->n_lines ? ",\n" : "", job->op, job->type, job->n_tokens, ns * 1e-3, bytes / ns,
+               share, job->cost.flops / ns);
+    else
+        printf("%-12s %-5s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n", job->op,
+               job->type, job->n_tokens, ns * 1e-3, bytes / ns, share, job->cost.flops / ns);
+    fflush(stdout);
+    b->n_lines++;
+    if (job->id == OP_COUNT) b->copy_rate = bytes / ns;
+    return OK;
+}
+
+// ---- One function per op
+// -------------------------------------------------------------------------
+
+static enum status fill_weights(struct bench *b, enum weight_type type, struct job *job,
+                                uint64_t rows, uint64_t cols, struct err *e) {
+    const uint64_t size_bytes = dtype_bytes(weight_dtype(type), rows * cols);
+    const uint64_t stride = round_up(size_bytes, b->device->info.align_bytes);
+    const uint64_t fits = b->weights.size_bytes / stride;
+    uint64_t state = 88172645463325252u;
+    char *host = mem_alloc(size_bytes, 1);
+    if (!host) return err_memory(e, size_bytes, "a weight");
+    random_weights(type, host, rows * cols, 0.02F, &state);
+    for (uint64_t i = 0; i < fits; i++)
+        stream_copy(b->stream, (char *)b->weights.base + i * stride, host, size_bytes,
+                    COPY_TO_DEVICE);
+    const enum status status = stream_wait(b->stream, e);
+    mem_free(host);
+    job->stride_bytes = stride;
+    job->n_copies = fits;
+    return status;
+}
+
+static enum status bench_matmul(struct bench *b, enum weight_type type, struct err *e) {
+    static const int32_t tokens[] = {1, 2, 4, 8, 0};
+    struct job job = {.op = "matmul", .type = dtype_name(weight_dtype(type)), .id = OP_matmul};
+    if (b->op && strcmp(b->op, job.op) != 0) return OK;
+    job.weight = type;
+    const struct shape *s = &b->shape;
+    if (fill_weights(b, type, &job, (uint64_t)s->ff, (uint64_t)s->embd, e)) return e->status;
+    for (int i = 0; i < 5; i++) {
+        job.n_tokens = tokens[i] ? tokens[i] : s->batch;
+        job.args.matmul = (struct matmul_args){.out = b->out.base,
+                                               .x = b->x.base,
+                                               .weight = b->weights.base,
+                                               .scratch = b->scratch.base,
+                                               .n_tokens = job.n_tokens,
+                                               .n_cols = s->embd,
+                                               .row_count = s->ff,
+                                               .out_stride = s->ff};
+        job.moving = &job.args.matmul.weight;
+        job.cost = op_cost_matmul(type, &job.args.matmul);
+        if (report(b, &job, e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status bench_embed(struct bench *b, enum weight_type type, struct err *e) {
+    struct job job = {.op = "embed", .type = dtype_name(weight_dtype(type)), .id = OP_embed};
+    if (b->op && strcmp(b->op, job.op) != 0) return OK;
+    job.weight = type;
+    if (fill_weights(b, type, &job, 64, (uint64_t)b->shape.embd, e)) return e->status;
+    job.n_tokens = b->shape.batch;
+    job.args.embed = (struct embed_args){.out = b->out.base,
+                                         .table = b->weights.base,
+                                         .tokens = b->tables.base, // positions: all below 64
+                                         .n_tokens = job.n_tokens < 64 ? job.n_tokens : 64,
+                                         .n_cols = b->shape.embd,
+                                         .n_rows = 64,
+                                         .scale = 1};
+    job.n_tokens = job.args.embed.n_tokens;
+    job.cost = op_cost_embed(type, &job.args.embed);
+    return report(b, &job, e);
+}
+
+// For one token and for a batch: the ops without a weight type. n_tokens is set by the caller.
+static void place_rms_norm(struct bench *b, struct job *job) {
+    job->args.rms_norm = (struct rms_norm_args){.out = b->out.base,
+                                                .x = b->x.base,
+                                                .weight = b->x.base,
+                                                .n_rows = job->n_tokens,
+                                                .n_cols = b->shape.embd,
+                                                .eps = 1e-5F};
+}
+
+static void place_rope_table(struct bench *b, struct job *job) {
+    job->args.rope_table = (struct rope_table_args){.out = b->out.base,
+                                                    .positions = b->tables.base,
+                                                    .n_tokens = job->n_tokens,
+                                                    .n_rot = b->shape.head_dim,
+                                                    .base = 5e5F,
+                                                    .scale = 1,
+                                                    .magnitude = 1};
+}
+
+static void place_rope(struct bench *b, struct job *job) {
+    const struct shape *s = &b->shape;
+    job->args.rope =
+        (struct rope_args){b->out.base, b->extra.base, b->x.base,   job->n_tokens, s->heads,
+                           s->kv_heads, s->head_dim,   s->head_dim, false};
+}
+
+static void place_kv_store(struct bench *b, struct job *job) {
+    char *cache = b->cache.base;
+    job->args.kv_store = (struct kv_store_args){.k_cache = cache,
+                                                .v_cache = cache + b->cache.size_bytes / 2,
+                                                .k = b->x.base,
+                                                .v = b->x.base,
+                                                .slots = b->tables.base,
+                                                .n_tokens = job->n_tokens,
+                                                .n_cols = b->shape.kv_heads * b->shape.head_dim,
+                                                .k_type = DTYPE_F16,
+                                                .v_type = DTYPE_F16};
+}
+
+// The last keys of the cache: tokens see n_keys of them or a few less.
+static void place_attention(struct bench *b, struct job *job) {
+    const struct shape *s = &b->shape;
+    const int32_t *tables = b->tables.base;
+    char *cache = b->cache.base;
+    job->args.attention = (struct attention_args){
+        .out = b->out.base,
+        .q = b->x.base,
+        .k_cache = cache,
+        .v_cache = cache + b->cache.size_bytes / 2,
+        .pages = tables + s->n_keys,
+        .positions = tables + s->n_keys - job->n_tokens,
+        .sequences = tables + s->n_keys + s->n_keys / KV_PAGE,
+        .n_tokens = job->n_tokens,
+        .n_heads = s->heads,
+        .n_kv_heads = s->kv_heads,
+        .head_dim = s->head_dim,
+        .max_pages = s->n_keys / KV_PAGE,
+        .k_type = DTYPE_F16,
+        .v_type = DTYPE_F16,
+        .scale = 0.1F,
+    };
+}
+
+static void place_swiglu(struct bench *b, struct job *job) {
+    job->args.swiglu = (struct swiglu_args){b->out.base, b->out.base, b->x.base,
+                                            (int64_t)job->n_tokens * b->shape.ff};
+}
+
+static void place_gather_rows(struct bench *b, struct job *job) {
+    job->args.gather_rows = (struct gather_rows_args){b->out.base,   b->x.base,     b->tables.base,
+                                                      job->n_tokens, b->shape.embd, b->shape.batch};
+}
+
+#define OP_W(name)
+#define OP(name)                                                                             \
+    static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \
+        const int32_t tokens[] = {1, b->shape.batch};                                        \
+        (void)type;                                                                          \
+        for (int i = 0; i < 2; i++) {                                                        \
+            struct job job = {.op = #name, .type = "-", .id = OP_##name};                    \
+            job.n_tokens = tokens[i];                                                        \
+            place_##name(b, &job);                                                           \
+            job.cost = op_cost_##name(&job.args.name, b->shape.n_keys);                      \
+            if (report(b, &job, e)) return e->status;                                        \
+        }                                                                                    \
+        return OK;                                                                           \
+    }
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+
+static enum status bench_copy(struct bench *b, struct err *e) {
+    struct job job = {.op = "copy", .type = "-", .id = OP_COUNT};
+    job.cost = (struct op_cost){b->weights.size_bytes / 2, b->weights.size_bytes / 2, 0};
+    const char *asked = b->op;
+    b->op = NULL; // all others are measured against it
+    const enum status status = report(b, &job, e);
+    b->op = asked;
+    return status;
+}
+
+static enum status bench_all(struct bench *b, struct err *e) {
+    if (bench_copy(b, e)) return e->status;
+#define OP(name) \
+    if (bench_##name(b, (enum weight_type)0, e)) return e->status;
+#define OP_W(name)                         \
+    for (int w = 0; w < WEIGHT_COUNT; w++) \
+        if (bench_##name(b, (enum weight_type)w, e)) return e->status;
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    return OK;
+}
+
+// ---- Opening and closing -----------------------------------------------------------------------
+
+// Positions 0, 1, ..., which also serve as tokens, slots and rows; pages 0, 1, ...; sequence 0.
+static enum status fill_tables(struct bench *b, struct err *e) {
+    const struct shape *s = &b->shape;
+    const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + s->batch;
+    int32_t *tables = mem_alloc((size_t)count, sizeof *tables);
+    if (!tables) return err_memory(e, (size_t)count * sizeof *tables, "the tables");
+    for (int32_t i = 0; i < s->n_keys + n_pages; i++) tables[i] = i < s->n_keys ? i : i - s->n_keys;
+    stream_copy(b->stream, b->tables.base, tables, (uint64_t)count * sizeof *tables,
+                COPY_TO_DEVICE);
+    const enum status status = stream_wait(b->stream, e);
+    mem_free(tables);
+    return status;
+}
+
+static enum status fill_x(struct bench *b, struct err *e) {
+    uint64_t state = 1234567;
+    float *x = mem_alloc(b->x.size_bytes, 1);
+    if (!x) return err_memory(e, b->x.size_bytes, "the activations");
+    random_weights(WEIGHT_F32, x, b->x.size_bytes / sizeof *x, 1, &state);
+    const struct buffer *targets[] = {&b->x, &b->out, &b->extra};
+    for (int i = 0; i < 3; i++)
+        stream_copy(b->stream, targets[i]->base, x, targets[i]->size_bytes, COPY_TO_DEVICE);
+    random_weights(WEIGHT_F16, x, b->cache.size_bytes / 2, 1, &state);
+    stream_copy(b->stream, b->cache.base, x, b->cache.size_bytes, COPY_TO_DEVICE);
+    const enum status status = stream_wait(b->stream, e);
+    mem_free(x);
+    return status;
+}
+
+static enum status open_bench(struct bench *b, struct err *e) {
+    const struct shape *s = &b->shape;
+    struct device *d = b->device;
+    const uint64_t wide = (uint64_t)s->batch * (uint64_t)s->ff * sizeof(float);
+    const uint64_t cache = 4 * (uint64_t)(s->n_keys * s->kv_heads * s->head_dim);
+    const uint64_t x = wide > cache ? wide : cache;
+    const uint64_t scratch = matmul_scratch_bytes(s->embd, s->batch, d->info.n_lanes);
+    if (stream_new(d, STREAM_COMPUTE, &b->stream, e) ||
+        buffer_new(d, s->weight_bytes, PURPOSE_WEIGHTS, &b->weights, e) ||
+        buffer_new(d, x, PURPOSE_SCRATCH, &b->x, e) ||
+        buffer_new(d, wide, PURPOSE_SCRATCH, &b->out, e) ||
+        buffer_new(d, wide, PURPOSE_SCRATCH, &b->extra, e) ||
+        buffer_new(d, scratch, PURPOSE_SCRATCH, &b->scratch, e) ||
+        buffer_new(d, cache, PURPOSE_KV, &b->cache, e) ||
+        buffer_new(d, 8 * (uint64_t)s->n_keys, PURPOSE_STAGING, &b->tables, e) || fill_tables(b, e))
+        return e->status;
+    return fill_x(b, e);
+}
+
+static void close_bench(struct bench *b) {
+    struct buffer *buffers[] = {&b->weights, &b->x,     &b->out,   &b->extra,
+                                &b->scratch, &b->cache, &b->tables};
+    stream_free(b->stream);
+    for (int i = 0; i < 7; i++) buffer_free(buffers[i]);
+    device_close(b->device);
+}
+
+static enum status open_device(struct device **out, const char *name, struct err *e) {
+    const struct cpu_options cpu = {.isa = ISA_AUTO};
+    static const struct log log = {NULL, LOG_QUIET};
+    int n_drivers;
+    const struct device_driver *drivers = device_drivers(&n_drivers);
+    const size_t length = strcspn(name, ":");
+    if (strcmp(name, "cpu") == 0) return device_open_cpu(out, &cpu, &log, e);
+    for (int i = 0; i < n_drivers; i++)
+        if (strlen(drivers[i].prefix) == length && !strncmp(drivers[i].prefix, name, length))
+            return drivers[i].open(out, name + length + (name[length] == ':'), &cpu, &log, e);
+    return err_set(e, ERR_USAGE, "no device %s is built into this program", name);
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {.shape = SHAPE_8B, .least_ns = 50000000};
+    const char *device = "cpu";
+    bool good = true;
+    for (int i = 1; i < argc && good; i++) {
+        if (strcmp(argv[i], "--quick") == 0)
+            b.shape = SHAPE_QUICK;
+        else if (strcmp(argv[i], "--json") == 0)
+            b.json = true;
+        else if (i + 1 < argc && strcmp(argv[i], "--device") == 0)
+            device = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--op") == 0)
+            b.op = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--ms") == 0)
+            b.least_ns = strtoull(argv[++i], NULL, 10) * 1000000;
+        else
+            good = false;
+    }
+    if (!good) {
+        fprintf(stderr, "bench_device [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] "
+                        "[--json]\n");
+        return 2;
+    }
+    struct err e = {0};
+    char text[1024];
+    if (b.json) puts("[");
+    const bool done = open_device(&b.device, device, &e) == OK && open_bench(&b, &e) == OK &&
+                      bench_all(&b, &e) == OK;
+    if (b.json) puts("\n]");
+    if (!done) fprintf(stderr, "bench_device: %s\n", err_text(&e, text, sizeof text));
+    close_bench(&b);
+    return done ? 0 : 1;
+}

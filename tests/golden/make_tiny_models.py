@@ -1,0 +1,357 @@
+"""make_tiny_models.py: writes tiny/NAME.gguf, random llama models of a few kilobytes, with the
+float64 logits of prompt.txt in tiny/NAME.bin and its token ids in tiny/NAME.ids.txt.
+
+Each model turns other switches of the architecture. Weights are random valid blocks, so no
+quantiser is needed and every bit pattern of a block occurs. The container and the SentencePiece
+tokens are written and computed here; logits come from reference.py and byte-level BPE tokens from
+the `tokenizers` package. Needs numpy, gguf (for reading back) and tokenizers. The result is the
+same in every run.
+"""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import reference
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny")
+PROMPT = "the hen and the other, 7 naïve"
+ALIGNMENT = 32
+
+# --- Random weights: raw[n_blocks, block_bytes] whose values have mean about 0 and deviation std.
+
+
+def halves(rng, n, value):
+    """n halves within 20 % of value, as 2 bytes each."""
+    return (value * rng.uniform(0.8, 1.2, n)).astype("<f2").view(np.uint8).reshape(n, 2)
+
+
+def random_plain(rng, n, std, name):
+    values = rng.normal(0, std, n).astype(np.float32)
+    if name == "F32":
+        return values.view(np.uint8).reshape(n, 4)
+    if name == "F16":
+        return values.astype("<f2").view(np.uint8).reshape(n, 2)
+    return (values.view(np.uint32) >> 16).astype("<u2").view(np.uint8).reshape(n, 2)
+
+
+# For each type: deviation of y / d with all other bytes random, where d lies, and where the minimum
+# lies and how many d it is on average.
+SPREAD = {
+    "Q8_0": (73.9, 0, None, 0),
+    "Q4_0": (4.6, 0, None, 0),
+    "Q4_1": (4.6, 0, 2, -7.5),
+    "Q5_0": (9.2, 0, None, 0),
+    "Q5_1": (9.2, 0, 2, -15.5),
+    "Q4_K": (260.0, 0, 2, 7.5),
+    "Q5_K": (530.0, 0, 2, 15.5),
+    "Q6_K": (680.0, 208, None, 0),
+}
+
+
+def random_weights(rng, name, shape, std):
+    """Bytes of a tensor with that shape, rows first."""
+    _, elements, size, _ = reference.TYPES[name]
+    n = int(np.prod(shape)) // elements
+    assert shape[-1] % elements == 0, f"{name} cannot hold rows of {shape[-1]}"
+    if name in ("F32", "F16", "BF16"):
+        return random_plain(rng, n, std, name).tobytes()
+    spread, d_at, minimum_at, minimum = SPREAD[name]
+    raw = rng.integers(0, 256, (n, size), dtype=np.uint8)
+    raw[:, d_at : d_at + 2] = halves(rng, n, std / spread)
+    if minimum_at:
+        raw[:, minimum_at : minimum_at + 2] = halves(rng, n, minimum * std / spread)
+    if name == "Q6_K":  # scales of -64..63
+        raw[:, 192:208] = rng.integers(-64, 64, (n, 16), dtype=np.int8).view(np.uint8)
+    return raw.tobytes()
+
+
+# --- Vocabularies
+
+BPE_MERGES = (
+    "Ġ t|h e|Ġt he|i n|e r|a n|Ġ a|o n|n d|Ġa nd|o r|Ġ s|Ġs at|a t|he n|Ġ hen|Ġ h|e n|Ġ o|Ġo t|Ġot he|"
+    "r e|Ġ r|e d|Ġr ed|Ġ n|Ġn o|Ġo n|c a|r t|a r"
+).split("|")
+SPM_PIECES = (
+    "▁t|he|▁the|in|er|an|▁a|nd|▁and|on|▁s|at|▁sat|▁h|en|▁hen|▁o|▁on|th|re|▁r|ed|▁red|ar|▁n|ea|▁no"
+).split("|")
+
+
+def byte_characters():
+    """The 256 characters of byte-level BPE."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(others)) for b in range(256)]
+
+
+def bpe_vocabulary(add_bos):
+    merges = [tuple(merge.split(" ")) for merge in BPE_MERGES]
+    pieces = ["<|end|>", "<|user|>"] + byte_characters() + ["".join(m) for m in merges]
+    keys = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.token_type": [3, 3] + [1] * (len(pieces) - 2),
+        "tokenizer.ggml.merges": [" ".join(m) for m in merges],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 0,
+        "tokenizer.ggml.add_bos_token": add_bos,
+    }
+    tokenizer = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return keys, [0] * add_bos + tokenizer.encode(PROMPT).ids
+
+
+def spm_encode(pieces, scores, text):
+    """Merges the neighbours with the best score until none is left; the rest becomes bytes."""
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    parts = list("▁" + text.replace(" ", "▁"))
+    while True:
+        joined = [a + b for a, b in zip(parts, parts[1:])]
+        pairs = [(scores[ids[piece]], -i) for i, piece in enumerate(joined) if piece in ids]
+        if not pairs:
+            break
+        i = -max(pairs)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    known = [[ids[p]] if p in ids else [ids[f"<0x{b:02X}>"] for b in p.encode()] for p in parts]
+    return [i for part in known for i in part]
+
+
+def spm_vocabulary():
+    pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    kinds, scores = [2, 3, 3] + [6] * 256, [0.0] * 259
+    pieces += SPM_PIECES + list("▁abcdefghijklmnoprstuvw.,7")
+    kinds += [1] * (len(pieces) - 259)
+    scores += [-float(i) for i in range(len(pieces) - 259)]
+    keys = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+    }
+    return keys, [1] + spm_encode(pieces, scores, PROMPT)
+
+
+# --- The container
+
+
+class Typed:
+    """A metadata value whose integer type is not the usual u32."""
+
+    def __init__(self, number, layout, value):
+        self.number, self.layout, self.value = number, layout, value
+
+
+def text_bytes(text):
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def value_bytes(value):
+    """Type number and bytes of one metadata value."""
+    if isinstance(value, Typed):
+        return value.number, struct.pack(value.layout, value.value)
+    if isinstance(value, bool):
+        return 7, struct.pack("<B", value)
+    if isinstance(value, int):
+        return 4, struct.pack("<I", value)
+    if isinstance(value, float):
+        return 6, struct.pack("<f", value)
+    if isinstance(value, str):
+        return 8, text_bytes(value)
+    if isinstance(value[0], int):  # arrays of integers are i32 here
+        value = [Typed(5, "<i", v) for v in value]
+    items = [value_bytes(v) for v in value]
+    return 9, struct.pack("<IQ", items[0][0], len(items)) + b"".join(raw for _, raw in items)
+
+
+def pad(raw):
+    return raw + bytes(-len(raw) % ALIGNMENT)
+
+
+def write_gguf(path, keys, tensors):
+    """tensors: [(name, type name, shape rows first, bytes)]"""
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    for key, value in keys.items():
+        number, raw = value_bytes(value)
+        out += text_bytes(key) + struct.pack("<I", number) + raw
+    data = b""
+    for name, type_name, shape, raw in tensors:
+        out += text_bytes(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape[::-1])
+        out += struct.pack("<IQ", reference.TYPES[type_name][0], len(data))
+        data += pad(raw)
+    with open(path, "wb") as file:
+        file.write(pad(out) + data)
+
+
+def write_split(name, keys, tensors, n_parts):
+    """Part 1 holds the metadata and no tensor; the others share the tensors."""
+    per_part = -(-len(tensors) // (n_parts - 1))
+    for part in range(n_parts):
+        own = tensors[(part - 1) * per_part : part * per_part] if part else []
+        split = {
+            "split.no": Typed(2, "<H", part),
+            "split.count": Typed(2, "<H", n_parts),
+            "split.tensors.count": Typed(5, "<i", len(tensors)),
+        }
+        path = os.path.join(FOLDER, f"{name}-{part + 1:05d}-of-{n_parts:05d}.gguf")
+        write_gguf(path, {**(keys if part == 0 else {}), **split}, own)
+
+
+# --- The models
+
+
+def pick_type(types, name):
+    """The type of the longest prefix of the tensor's name, or of its name within the layer."""
+    short = name.split(".", 2)[2] if name.startswith("blk.") else name
+    fits = [p for p in types if name.startswith(p) or short.startswith(p)]
+    return types[max(fits, key=len)]
+
+
+def model_tensors(rng, spec, n_vocab):
+    n_embd, heads, kv, head = spec["n_embd"], spec["heads"], spec["kv"], spec["head"]
+    ff, tensors = spec["ff"], []
+
+    def matrix(name, rows, columns, std):
+        type_name = pick_type(spec["types"], name)
+        raw = random_weights(rng, type_name, (rows, columns), std)
+        tensors.append((name, type_name, (rows, columns), raw))
+
+    def vector(name, values):
+        tensors.append((name, "F32", values.shape, values.astype("<f4").tobytes()))
+
+    def norm(name):
+        vector(name, rng.normal(1, 0.1, n_embd))
+
+    matrix("token_embd.weight", n_vocab, n_embd, 1.0)
+    if spec.get("rope_freqs"):
+        vector("rope_freqs.weight", np.linspace(1, 8, head // 2))
+    for layer in range(spec["layers"]):
+        prefix = f"blk.{layer}."
+        norm(prefix + "attn_norm.weight")
+        sizes = {"attn_q": heads * head, "attn_k": kv * head, "attn_v": kv * head}
+        for name, rows in sizes.items():
+            matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
+        matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
+        for name in spec.get("biases", []):
+            vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
+        norm(prefix + "ffn_norm.weight")
+        matrix(prefix + "ffn_gate.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
+        matrix(prefix + "ffn_up.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
+        matrix(prefix + "ffn_down.weight", n_embd, ff, 1 / np.sqrt(ff))
+    norm("output_norm.weight")
+    if not spec.get("tied", True):
+        matrix("output.weight", n_vocab, n_embd, 1 / np.sqrt(n_embd))
+    return tensors
+
+
+def model_keys(name, spec):
+    keys = {
+        "general.architecture": "llama",
+        "general.name": "tiny " + name,
+        "llama.block_count": spec["layers"],
+        "llama.context_length": 256,
+        "llama.embedding_length": spec["n_embd"],
+        "llama.feed_forward_length": spec["ff"],
+        "llama.attention.head_count": spec["heads"],
+        "llama.attention.head_count_kv": spec["kv"],
+        "llama.attention.layer_norm_rms_epsilon": spec.get("eps", 1e-3),
+    }
+    if spec["head"] * spec["heads"] != spec["n_embd"]:
+        keys["llama.attention.key_length"] = spec["head"]
+        keys["llama.attention.value_length"] = spec["head"]
+        keys["llama.rope.dimension_count"] = spec["head"]
+    return keys | spec.get("keys", {})
+
+
+SMALL = {"n_embd": 32, "heads": 2, "kv": 1, "head": 16, "ff": 64, "layers": 2, "vocabulary": "bpe"}
+ALL_BIASES = ["attn_q", "attn_k", "attn_v", "attn_output"]
+MODELS = {
+    # The smallest: what mutation tests start from.
+    "seed": SMALL | {"ff": 32, "types": {"": "Q4_0"}, "eps": 1e-5},
+    "plain": SMALL
+    | {"kv": 2, "types": {"token": "BF16", "attn": "F32", "ffn": "F16"}}
+    | {"vocabulary": "spm", "ff": 32},
+    "q8_0_rope_freqs": SMALL
+    | {"types": {"": "Q8_0"}, "tied": False, "rope_freqs": True}
+    | {"vocabulary": "bpe_bos", "keys": {"llama.rope.freq_base": 500000.0}},
+    "q4_0": SMALL
+    | {"n_embd": 64, "heads": 4, "kv": 2, "ff": 96, "vocabulary": "spm"}
+    | {"types": {"": "Q4_0"}},
+    "q4_1_biases": SMALL | {"heads": 4, "types": {"": "Q4_1"}, "biases": ALL_BIASES},
+    "q5_0_linear": SMALL
+    | {"types": {"": "Q5_0"}, "vocabulary": "spm"}
+    | {"keys": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}},
+    "q5_1_yarn": SMALL
+    | {"types": {"": "Q5_1"}, "head": 32, "heads": 2, "kv": 2, "ff": 32}
+    | {
+        "keys": {
+            "llama.rope.scaling.type": "yarn",
+            "llama.rope.scaling.factor": 8.0,
+            "llama.rope.scaling.original_context_length": 128,
+        }
+    },
+    "kquant_down": SMALL
+    | {"ff": 256, "layers": 3, "vocabulary": "spm"}
+    | {
+        "types": {
+            "": "Q5_0",
+            "blk.0.ffn_down": "Q4_K",
+            "blk.1.ffn_down": "Q5_K",
+            "blk.2.ffn_down": "Q6_K",
+        }
+    },
+    "kquant_mixed": SMALL
+    | {"n_embd": 256, "ff": 32}
+    | {
+        "types": {
+            "token_embd": "Q6_K",
+            "attn_q": "Q4_K",
+            "attn_k": "Q5_K",
+            "attn_v": "Q6_K",
+            "attn_output": "Q4_0",
+            "ffn_gate": "Q4_K",
+            "ffn_up": "Q5_K",
+            "ffn_down": "Q8_0",
+        }
+    },
+    # 14 rows of the head are no token; q and v have biases, k and the output have none.
+    "padded_rows": SMALL
+    | {"types": {"": "Q4_1"}, "tied": False, "padding": 14}
+    | {"biases": ["attn_q", "attn_v"]},
+    "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
+}
+
+
+def make_model(name, spec):
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    add_bos = spec["vocabulary"] == "bpe_bos"
+    spm = spec["vocabulary"] == "spm"
+    vocabulary, tokens = spm_vocabulary() if spm else bpe_vocabulary(add_bos)
+    n_vocab = len(vocabulary["tokenizer.ggml.tokens"]) + spec.get("padding", 0)
+    keys, tensors = model_keys(name, spec) | vocabulary, model_tensors(rng, spec, n_vocab)
+    parts = spec.get("parts", 1)
+    path = os.path.join(FOLDER, name + ("" if parts == 1 else f"-00001-of-{parts:05d}") + ".gguf")
+    if parts == 1:
+        write_gguf(path, keys, tensors)
+    else:
+        write_split(name, keys, tensors, parts)
+    logits = reference.Llama(path).logits(tokens)
+    reference.write_golden(os.path.join(FOLDER, name + ".bin"), tokens, logits, np.arange(n_vocab))
+    reference.write_ids(os.path.join(FOLDER, name + ".ids.txt"), tokens)
+    spread = logits[np.isfinite(logits)].std()
+    print(f"{name}: {len(tokens)} tokens, {n_vocab} rows, deviation of the logits {spread:.2f}")
+
+
+if __name__ == "__main__":
+    os.makedirs(FOLDER, exist_ok=True)
+    with open(os.path.join(FOLDER, "prompt.txt"), "w", encoding="utf-8") as prompt:
+        prompt.write(PROMPT)
+    for model_name, model_spec in MODELS.items():
+        make_model(model_name, model_spec)

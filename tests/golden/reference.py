@@ -1,0 +1,373 @@
+"""reference.py: llama-architecture GGUF files in float64, written from the formulas alone.
+
+The independent judge of the C engine: it shares no code with it and trades all speed for being easy
+to check. make_logits_golden.py and make_tiny_models.py use it. `python reference.py` checks the
+dequantisers against known block sums. Needs numpy and the `gguf` package (only for reading the
+container).
+"""
+
+import glob
+import re
+
+import numpy as np
+from gguf import GGUFReader
+
+# --- Weights: every decoder takes raw[n_blocks, block_bytes] uint8 and gives float64
+# y[n_blocks, block_elements].
+
+
+def half(raw, at):
+    """The half at byte `at` of every block, as a column."""
+    return raw[:, at : at + 2].copy().view("<f2").astype(np.float64)
+
+
+def nibbles(q):
+    """Low nibbles of all bytes first, high nibbles after: the order of every 32-element type."""
+    return np.concatenate([q & 15, q >> 4], axis=1).astype(np.float64)
+
+
+def bits32(raw, at):
+    """The 32 bits of the u32 at byte `at`, bit j in column j."""
+    return np.unpackbits(raw[:, at : at + 4], axis=1, bitorder="little").astype(np.float64)
+
+
+def decode_f32(raw):
+    return raw.copy().view("<f4").astype(np.float64)
+
+
+def decode_f16(raw):
+    return raw.copy().view("<f2").astype(np.float64)
+
+
+def decode_bf16(raw):
+    return (raw.copy().view("<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def decode_q4_0(raw):
+    return half(raw, 0) * (nibbles(raw[:, 2:18]) - 8)
+
+
+def decode_q4_1(raw):
+    return half(raw, 0) * nibbles(raw[:, 4:20]) + half(raw, 2)
+
+
+def decode_q5_0(raw):
+    return half(raw, 0) * (nibbles(raw[:, 6:22]) + 16 * bits32(raw, 2) - 16)
+
+
+def decode_q5_1(raw):
+    return half(raw, 0) * (nibbles(raw[:, 8:24]) + 16 * bits32(raw, 4)) + half(raw, 2)
+
+
+def decode_q8_0(raw):
+    return half(raw, 0) * raw[:, 2:34].view(np.int8).astype(np.float64)
+
+
+def scales_k4(sc):
+    """Eight 6-bit scales and eight 6-bit minima from the 12 packed bytes of Q4_K and Q5_K."""
+    scale = np.empty((len(sc), 8))
+    minimum = np.empty((len(sc), 8))
+    for i in range(4):
+        scale[:, i] = sc[:, i] & 63
+        minimum[:, i] = sc[:, i + 4] & 63
+    for i in range(4, 8):
+        scale[:, i] = (sc[:, i + 4] & 15) | ((sc[:, i - 4] >> 6) << 4)
+        minimum[:, i] = (sc[:, i + 4] >> 4) | ((sc[:, i] >> 6) << 4)
+    return scale, minimum
+
+
+def decode_k45(raw, q_at, high):
+    """Q4_K and Q5_K; high[n, 8, 32] is the value of the fifth bit, 0 for Q4_K."""
+    scale, minimum = scales_k4(raw[:, 4:16])
+    y = np.empty((len(raw), 8, 32))
+    for i in range(8):
+        q = raw[:, q_at + 32 * (i // 2) : q_at + 32 * (i // 2) + 32]
+        v = (q & 15 if i % 2 == 0 else q >> 4) + high[:, i]
+        y[:, i] = half(raw, 0) * scale[:, i : i + 1] * v - half(raw, 2) * minimum[:, i : i + 1]
+    return y.reshape(len(raw), 256)
+
+
+def decode_q4_k(raw):
+    return decode_k45(raw, 16, np.zeros((len(raw), 8, 32)))
+
+
+def decode_q5_k(raw):
+    high = np.stack([16.0 * ((raw[:, 16:48] >> i) & 1) for i in range(8)], axis=1)
+    return decode_k45(raw, 48, high)
+
+
+def decode_q6_k(raw):
+    ql, qh, sc = raw[:, 0:128], raw[:, 128:192], raw[:, 192:208].view(np.int8).astype(np.float64)
+    y = np.empty((len(raw), 256))
+    for k0 in range(0, 256, 32):
+        n, g = k0 // 128, k0 % 128 // 32
+        low = ql[:, 64 * n + 32 * (g & 1) :][:, :32]
+        low = low & 15 if g < 2 else low >> 4
+        high = (qh[:, 32 * n :][:, :32] >> (2 * g)) & 3
+        y[:, k0 : k0 + 32] = (low | (high << 4)).astype(np.float64) - 32
+    return half(raw, 208) * np.repeat(sc, 16, axis=1) * y
+
+
+# name -> (number in the file, elements, bytes, decoder)
+TYPES = {
+    "F32": (0, 1, 4, decode_f32),
+    "F16": (1, 1, 2, decode_f16),
+    "BF16": (30, 1, 2, decode_bf16),
+    "Q8_0": (8, 32, 34, decode_q8_0),
+    "Q4_0": (2, 32, 18, decode_q4_0),
+    "Q4_1": (3, 32, 20, decode_q4_1),
+    "Q5_0": (6, 32, 22, decode_q5_0),
+    "Q5_1": (7, 32, 24, decode_q5_1),
+    "Q4_K": (12, 256, 144, decode_q4_k),
+    "Q5_K": (13, 256, 176, decode_q5_k),
+    "Q6_K": (14, 256, 210, decode_q6_k),
+}
+TYPE_NAMES = {number: name for name, (number, _, _, _) in TYPES.items()}
+
+
+def decode(type_name, raw, shape):
+    """raw bytes -> float64 of shape (rows first, the contiguous dimension last)."""
+    _, _, block_bytes, decoder = TYPES[type_name]
+    return decoder(np.frombuffer(raw, np.uint8).reshape(-1, block_bytes)).reshape(shape)
+
+
+# --- The model
+
+
+def open_parts(path):
+    """Readers of all parts of a GGUF, the first part first."""
+    match = re.fullmatch(r"(.*)-00001-of-(\d{5})\.gguf", path)
+    paths = sorted(glob.glob(f"{match[1]}-*-of-{match[2]}.gguf")) if match else [path]
+    return [GGUFReader(p) for p in paths]
+
+
+def rope_tables(hp, n_rot, divisors, n_positions):
+    """cos and sin [n_positions, n_rot / 2], both multiplied by the magnitude factor."""
+    i = np.arange(n_rot // 2, dtype=np.float64)
+    extrapolated = hp("rope.freq_base", 10000.0) ** (-2 * i / n_rot) / divisors
+    kind, factor = hp("rope.scaling.type", None), hp("rope.scaling.factor", 1.0)
+    scale = 1.0 if kind == "none" else 1.0 / factor
+    frequency, magnitude = scale * extrapolated, hp("rope.scaling.attn_factor", 1.0)
+    if kind == "yarn":
+        n0 = hp("rope.scaling.original_context_length", hp("context_length"))
+
+        def corr(turns):
+            return (
+                n_rot
+                * np.log(n0 / (2 * np.pi * turns))
+                / (2 * np.log(hp("rope.freq_base", 10000.0)))
+            )
+
+        low = max(0, np.floor(corr(hp("rope.scaling.yarn_beta_fast", 32.0))))
+        high = min(n_rot - 1, np.ceil(corr(hp("rope.scaling.yarn_beta_slow", 1.0))))
+        ramp = 1 - np.clip((i - low) / max(0.001, high - low), 0, 1)
+        frequency = scale * extrapolated * (1 - ramp) + extrapolated * ramp
+        magnitude *= 1 + 0.1 * np.log(factor) if factor > 1 else 1.0
+    angle = np.arange(n_positions)[:, None] * frequency[None, :]
+    return np.cos(angle) * magnitude, np.sin(angle) * magnitude
+
+
+class Llama:
+    """One model. quantise, if given, is applied to the input of every product with a quantised
+    matrix, and round_kv to keys (after rotation) and values: they stand for what a fast engine
+    does to save memory."""
+
+    def __init__(self, path, quantise=None, round_kv=None):
+        parts = open_parts(path)
+        fields = parts[0].fields
+        self.keys = {
+            name: field.contents() for name, field in fields.items() if not name.startswith("GGUF.")
+        }
+        self.quantise, self.round_kv = quantise, round_kv
+        self.weights, self.types = {}, {}
+        for tensor in (t for part in parts for t in part.tensors):
+            shape = tuple(int(n) for n in tensor.shape[::-1])
+            self.types[tensor.name] = TYPE_NAMES[int(tensor.tensor_type)]
+            self.weights[tensor.name] = decode(
+                self.types[tensor.name], tensor.data.tobytes(), shape
+            )
+        if "output.weight" not in self.weights:
+            self.weights["output.weight"] = self.weights["token_embd.weight"]
+            self.types["output.weight"] = self.types["token_embd.weight"]
+
+    def hp(self, key, *default):
+        value = self.keys.get("llama." + key, *default) if default else self.keys["llama." + key]
+        return value
+
+    def multiply(self, name, x):
+        if self.quantise and self.types[name + ".weight"] not in ("F32", "F16", "BF16"):
+            x = self.quantise(x)
+        y = x @ self.weights[name + ".weight"].T
+        return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
+
+    def norm(self, name, x):
+        eps = self.hp("attention.layer_norm_rms_epsilon")
+        return (
+            x
+            * self.weights[name + ".weight"]
+            / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+        )
+
+    def attention(self, prefix, x, cos, sin):
+        n, heads = len(x), self.hp("attention.head_count")
+        kv_heads = self.hp("attention.head_count_kv", heads)
+        q = self.multiply(prefix + "attn_q", x).reshape(n, heads, -1)
+        k = self.multiply(prefix + "attn_k", x).reshape(n, kv_heads, -1)
+        v = self.multiply(prefix + "attn_v", x).reshape(n, kv_heads, -1)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.round_kv:
+            k, v = self.round_kv(k), self.round_kv(v)
+        mask = np.triu(np.full((n, n), -np.inf), 1)
+        out = np.empty((n, heads, v.shape[2]))
+        for h in range(heads):
+            group = h // (heads // kv_heads)
+            scores = q[:, h] @ k[:, group].T / np.sqrt(q.shape[2]) + mask
+            p = np.exp(scores - scores.max(axis=1, keepdims=True))
+            out[:, h] = p @ v[:, group] / p.sum(axis=1, keepdims=True)
+        return self.multiply(prefix + "attn_output", out.reshape(n, -1))
+
+    def feed_forward(self, prefix, x):
+        gate = self.multiply(prefix + "ffn_gate", x)
+        return self.multiply(
+            prefix + "ffn_down", gate / (1 + np.exp(-gate)) * self.multiply(prefix + "ffn_up", x)
+        )
+
+    def hidden(self, tokens):
+        """[n_tokens, n_embd] before the final norm, for tokens at positions 0, 1, ..."""
+        head = self.hp(
+            "attention.key_length", self.hp("embedding_length") // self.hp("attention.head_count")
+        )
+        n_rot = self.hp("rope.dimension_count", head)
+        divisors = self.weights.get("rope_freqs.weight", np.ones(n_rot // 2))
+        cos, sin = rope_tables(self.hp, n_rot, divisors, len(tokens))
+        h = self.weights["token_embd.weight"][np.asarray(tokens)]
+        for layer in range(self.hp("block_count")):
+            prefix = f"blk.{layer}."
+            h = h + self.attention(prefix, self.norm(prefix + "attn_norm", h), cos, sin)
+            h = h + self.feed_forward(prefix, self.norm(prefix + "ffn_norm", h))
+        return h
+
+    def logits(self, tokens):
+        """[n_tokens, n_vocab]; rows of the head beyond the token list can never be tokens: -inf."""
+        out = self.multiply("output", self.norm("output_norm", self.hidden(tokens)))
+        out[:, len(self.keys["tokenizer.ggml.tokens"]) :] = -np.inf
+        return out
+
+
+def rotate(x, cos, sin):
+    """Rotates the neighbours (x[2i], x[2i + 1]) of x [n_positions, n_heads, head]."""
+    n_rot = 2 * cos.shape[1]
+    a, b = x[:, :, 0:n_rot:2], x[:, :, 1:n_rot:2]
+    y = x.copy()
+    y[:, :, 0:n_rot:2] = a * cos[:, None] - b * sin[:, None]
+    y[:, :, 1:n_rot:2] = a * sin[:, None] + b * cos[:, None]
+    return y
+
+
+def log_sum_exp(logits):
+    top = logits.max(axis=-1, keepdims=True)
+    return (top + np.log(np.exp(logits - top).sum(axis=-1, keepdims=True)))[..., 0]
+
+
+def score_windows(model, tokens, window):
+    """Negative log likelihoods (nats) of tokens, window by window; see README.md, "Perplexity"."""
+    nats = []
+    for start in range(0, len(tokens), window):
+        part = np.asarray(tokens[start : start + window])
+        if len(part) < 2:
+            break
+        logits = model.logits(part)[:-1]
+        nats.append(log_sum_exp(logits) - logits[np.arange(len(part) - 1), part[1:]])
+    return np.concatenate(nats)
+
+
+# --- The golden file, described in README.md
+
+N_SIGNS = 64
+SIGN_SEED = 0x7461_6E64_656D
+
+
+def sign_words(n_vocab):
+    """splitmix64 of SIGN_SEED + v: bit k is the sign (1: minus) of entry v in projection k."""
+    with np.errstate(over="ignore"):
+        z = (
+            np.uint64(SIGN_SEED)
+            + np.arange(n_vocab, dtype=np.uint64)
+            + np.uint64(0x9E3779B97F4A7C15)
+        )
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def sign_matrix(n_vocab):
+    bits = (sign_words(n_vocab)[:, None] >> np.arange(N_SIGNS, dtype=np.uint64)) & np.uint64(1)
+    return 1.0 - 2.0 * bits.astype(np.float64)
+
+
+def write_golden(path, tokens, logits, columns, n_top=8):
+    n_positions, n_vocab = logits.shape
+    finite = np.where(np.isfinite(logits), logits, 0.0)
+    top = np.argsort(-logits, axis=1, kind="stable")[:, :n_top]
+    header = np.array([n_positions, n_vocab, len(columns), n_top, N_SIGNS, 0], "<u4")
+    parts = [
+        b"TDMGOLD1",
+        header,
+        np.array([SIGN_SEED], "<u8"),
+        log_sum_exp(logits).astype("<f8"),
+        (finite * finite).sum(axis=1).astype("<f8"),
+        np.asarray(tokens, "<i4"),
+        np.asarray(columns, "<u4"),
+        top.astype("<u4"),
+        np.take_along_axis(logits, top, 1).astype("<f4"),
+        (finite @ sign_matrix(n_vocab)).astype("<f4"),
+        logits[:, columns].astype("<f4"),
+    ]
+    with open(path, "wb") as out:
+        for part in parts:
+            out.write(part if isinstance(part, bytes) else part.tobytes())
+
+
+def write_ids(path, tokens):
+    """The form in which `tandem tokenize --ids` prints them."""
+    with open(path, "w", encoding="ascii") as out:
+        out.write(str([int(token) for token in tokens]) + "\n")
+
+
+def nmse(actual, golden):
+    good = np.isfinite(golden)
+    return float(((actual - golden)[good] ** 2).sum() / (golden[good] ** 2).sum())
+
+
+# --- Self-check: block byte i is (37 i + 11) mod 256 with d = 0.0625 and m or dmin = 0.03125.
+
+KNOWN_SUMS = (
+    {  # type: (positions of the halves d and m or None, y[0..3], last, sum, sum of magnitudes)
+        "Q4_0": (0, None, [-0.1875, 0.125, 0.4375, -0.25], 0, -1.3125, 7.6875),
+        "Q4_1": (0, 2, [0.96875, 0.28125, 0.59375, 0.90625], 0.78125, 16.3125, 16.3125),
+        "Q5_0": (0, None, [0.5625, -0.125, 0.1875, -0.5], 0.0625, 0.9375, 15.4375),
+        "Q5_1": (0, 2, [1.21875, 1.53125, 1.84375, 1.15625], 0.34375, 32.5625, 32.5625),
+        "Q8_0": (0, None, [5.3125, 7.625, -6.0625, -3.75], -3, -11, 135.75),
+        "Q4_K": (0, 2, [19.71875, -1.59375, 8.09375, 17.78125], 3.03125, 3402.5, 3439.25),
+        "Q5_K": (0, 2, [50.71875, -1.59375, 39.09375, 17.78125], 6.78125, 7263.5, 7284.9375),
+        "Q6_K": (208, None, [-89.4375, 106, 36.4375, -33.125], -3.75, 288.25, 16656.375),
+    }
+)
+
+
+def self_check():
+    for name, (d_at, m_at, first, last, total, magnitude) in KNOWN_SUMS.items():
+        _, elements, size, _ = TYPES[name]
+        block = ((37 * np.arange(size) + 11) % 256).astype(np.uint8)
+        block[d_at : d_at + 2] = [0x00, 0x2C]
+        if m_at is not None:
+            block[m_at : m_at + 2] = [0x00, 0x28]
+        y = decode(name, block.tobytes(), elements)
+        expected = [*first, last, total, magnitude]
+        actual = [*y[:4], y[-1], y.sum(), np.abs(y).sum()]
+        assert np.array_equal(actual, expected), f"{name}: expected {expected}, got {actual}"
+        print(f"ok {name}")
+
+
+if __name__ == "__main__":
+    self_check()

@@ -1,0 +1,14 @@
+/* main_tandem_sim.c: the program tandem-sim: tandem with the simulated accelerator for tests. */
+#include "runtime/cli.h"
+#include "tests/sim_device.h"
+
+enum { DRIVERS_MAX = 8 };
+
+int main(int argc, char **argv) {
+    int n = 0;
+    const struct device_driver *real = device_drivers(&n);
+    struct device_driver drivers[DRIVERS_MAX] = {sim_driver};
+    ASSERT(n < DRIVERS_MAX);
+    for (int i = 0; i < n; i++) drivers[i + 1] = real[i];
+    return cli_main(argc, argv, drivers, n + 1);
+}
