@@ -18,7 +18,7 @@ enum {
     EMBED_COLS = 1024, // columns of one block
 
     // rms_norm: grid (n_rows); a block is a row.
-    RMS_NORM_THREADS = 256,
+    RMS_NORM_THREADS = 128,
 
     // rope_table: grid (n_tokens, pair chunks); one thread per pair.
     ROPE_TABLE_THREADS = 64,
@@ -33,7 +33,7 @@ enum {
     GATHER_COLS = 1024,
 
     // swiglu: grid (element chunks).
-    SWIGLU_THREADS = 256,
+    SWIGLU_THREADS = 128,
     SWIGLU_ELEMENTS = 1024,
 
     // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads turn one group.
