@@ -28,8 +28,10 @@ struct device_info {
                              // multiples; power of two
     int32_t n_lanes;         // CPU threads of the larger team; 1 elsewhere
     bool is_host;            // buffer addresses are host memory: mapped files are used in place
-    char pci_id[16];         // "0000:01:00.0"; empty if it is no PCI device
-    char details[1536]; // lines for people, \n between: what was found and chosen; may be empty
+    bool rounds_by_batch; // matmul and attention may round a token's result differently in another
+                          // batch; elsewhere it is the same, bit for bit
+    char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
+    char details[1536];   // lines for people, \n between: what was found and chosen; may be empty
 };
 
 struct device {

@@ -45,7 +45,8 @@ struct rms_norm_args {
 // out[t][r] = sum_c weight[r][c] * x[t][c] (+ bias[r]) (+ residual[t][r]) for r in
 // row_first..row_first+row_count-1; other columns of out stay untouched, so a matrix can be split
 // by rows between devices. The result for a token does not depend on which other tokens or rows are
-// in the call: bit for bit the same for every n_tokens and row range.
+// in the call: bit for bit the same for every n_tokens and row range (but for rounding, on a device
+// that says so: device_info.rounds_by_batch).
 struct matmul_args {
     float *out;     // [n_tokens, out_stride]
     const float *x; // [n_tokens, n_cols]

@@ -325,6 +325,7 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
     (void)snprintf(info->kind, sizeof info->kind, "cuda");
     info->align_bytes = ALIGN_BYTES;
     info->n_lanes = 1;
+    info->rounds_by_batch = true; // few tokens and many take different kernels
     if (cuda->arch >= OLDEST_ARCH) return OK;
     err_set(e, ERR_DEVICE, "%s is too old for the kernels", info->name);
     err_expected(e, "compute capability %d.%d or newer", OLDEST_ARCH / 10, OLDEST_ARCH % 10);
