@@ -91,7 +91,8 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
+	  kernels/cuda/cuda.mk
 
 build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
 

@@ -90,3 +90,18 @@ build/cuda/images.def: FORCE
 
 .PHONY: cuda-images
 cuda-images: $(CUDA_IMAGES)
+
+# ---- On a machine with a GPU -----------------------------------------------------------------------
+
+GPU_PROGRAMS := build/tandem $(addprefix build/release/,tests/check_ops bench/bench_device \
+  bench/bench_engine bench/make_model)
+.PHONY: gpu-check gpu-pack
+gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
+	@[ -d build/gpu-pack ] || { sh tests/deps.sh && $(MAKE) BUILD=release $(GPU_PROGRAMS); }
+	@sh tests/gpu_check.sh
+
+gpu-pack: $(GPU_PROGRAMS) ## what gpu-check needs, to carry to a bare machine: CUBINS="90"
+	@rm -rf build/gpu-pack && mkdir -p build/gpu-pack/lib && cp $(GPU_PROGRAMS) build/gpu-pack
+	@ldd $(GPU_PROGRAMS) | awk '$$3 ~ /^\// { print $$3 }' | sort -u | \
+	  grep -vE '/(libc|libm|libdl|libpthread|librt)[.]so' | xargs cp -Lt build/gpu-pack/lib
+	@strip --strip-debug build/gpu-pack/[!l]*; du -sh build/gpu-pack
