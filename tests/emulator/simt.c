@@ -57,8 +57,9 @@ struct fiber {
 struct group { // the lanes of a warp that exchange under one mask
     uint32_t mask, arrived;
     uint32_t waiting;
-    unsigned parity; // of lanes[2], so that slow readers keep theirs
+    unsigned parity; // of lanes[2] and met[2], so that slow readers keep theirs
     struct simt_place place;
+    char met[2]; // what TSan takes for the meeting
 };
 
 struct warp {
@@ -77,6 +78,10 @@ struct worker { // owns stacks and fibers
     pthread_t thread;
     unsigned n_threads, n_started, n_alive, n_at_barrier;
     struct simt_place barrier;
+    // What TSan takes for the meeting at a barrier, by turns: a thread may come to the next barrier
+    // before another has left this one, which does not order the second after the first.
+    char met[2];
+    unsigned barrier_parity;
     uint16_t ready[SIMT_THREADS_MAX]; // a ring of fibers that can run
     unsigned ready_first, n_ready;
     uint32_t random;
@@ -389,18 +394,20 @@ void simt_barrier(struct simt_place place) {
     if (w->n_alive < w->n_threads)
         simt_fault("barrier at %s:%d after %u threads of the block have ended", place.file,
                    place.line, w->n_threads - w->n_alive);
-    RELEASE(&w->barrier);
+    char *met = &w->met[w->barrier_parity];
+    RELEASE(met);
     w->barrier = f->place = place;
     f->state = FIBER_AT_BARRIER;
     if (++w->n_at_barrier == w->n_alive) {
         w->n_at_barrier = 0;
+        w->barrier_parity ^= 1;
         for (unsigned i = 0; i < w->n_threads; i++)
             if (i != f->thread.linear) make_ready(w, i);
         f->state = FIBER_READY;
     } else {
         run_next(f);
     }
-    ACQUIRE(&w->barrier);
+    ACQUIRE(met);
 }
 
 static struct group *find_group(struct warp *warp, uint32_t mask) {
@@ -441,13 +448,14 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
     struct group *g = find_group(warp, mask);
     struct simt_lanes *lanes = &warp->lanes[g->parity];
     for (int i = 0; i < n; i++) lanes->word[f->thread.lane][i] = words[i];
-    RELEASE(g);
+    char *met = &g->met[g->parity];
+    RELEASE(met);
     g->place = f->place = place;
     g->arrived |= 1U << f->thread.lane;
     if (g->arrived == mask) {
-        ACQUIRE(g);
+        ACQUIRE(met);
         if (combine) combine(lanes);
-        RELEASE(g);
+        RELEASE(met);
         for (uint32_t left = g->waiting; left; left &= left - 1)
             make_ready(w, first + (unsigned)__builtin_ctz(left));
         g->arrived = g->waiting = 0;
@@ -456,7 +464,7 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
         f->state = FIBER_AT_EXCHANGE;
         g->waiting |= 1U << f->thread.lane;
         run_next(f);
-        ACQUIRE(g);
+        ACQUIRE(met);
     }
     return lanes;
 }
