@@ -81,7 +81,7 @@ BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
-include kernels/cuda/cuda.mk
+include kernels/cuda/cuda.mk tests/emulator/emulator.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------
@@ -92,7 +92,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
-	  kernels/cuda/cuda.mk
+	  kernels/cuda/cuda.mk tests/emulator/emulator.mk
 
 build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
 

@@ -1,0 +1,58 @@
+# emulator.mk: builds the look-alike libcuda.so.1 in which the kernels run on the host, and the race
+# suite. Read by the Makefile. Needs x86-64 and a C++ compiler; without them nothing is built here.
+#
+# The .cu files are compiled as C++ once per instruction set of the images; the objects of a set are
+# linked into one of which only the table of its kernels is visible.
+
+EMU := $(TOP)/emulator
+EMU_LIB := $(EMU)/libcuda.so.1
+EMU_SETS := 610 750 800
+EMU_CXX := $(if $(findstring clang,$(CC)),clang++,g++)
+ifeq ($(HAVE_EMULATOR),)
+HAVE_EMULATOR := $(and $(filter x86_64,$(shell uname -m)),$(shell command -v $(EMU_CXX)))
+endif
+
+# Warnings of the C compiler that C++ knows too. __shared__ arrays are thread-local variables, which
+# must not keep the library from being unloaded.
+EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function)
+EMU_C := -std=gnu11 -D_GNU_SOURCE $(WARNINGS)
+EMU_CPP := -std=c++17 -fno-exceptions -fno-rtti $(EMU_WARNINGS) \
+  $(if $(findstring clang,$(EMU_CXX)),,-fno-gnu-unique) -include tests/emulator/cuda_host.hpp
+EMU_COMMON := -O2 -g -march=x86-64-v3 -fPIC -fvisibility=hidden -fno-strict-aliasing -I. \
+  $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(MODE_$(BUILD)))
+EMU_SOURCES := simt main_libcuda fake_memory fake_stream fake_module
+EMU_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(wildcard kernels/cuda/*.cu))
+
+.PHONY: emulator race
+emulator: $(if $(HAVE_EMULATOR),$(EMU_LIB)) ## build/emulator/libcuda.so.1: a GPU without a GPU
+
+$D/emulator/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(EMU_CXX) $(EMU_C) $(EMU_CPP) $(EMU_COMMON)' > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$D/emulator/%.o: tests/emulator/%.c $D/emulator/flags
+	@echo '  CC    $D/$<'
+	@$(CC) $(EMU_C) $(EMU_COMMON) -MMD -MP -c -o $@ $<
+
+# $1: instruction set. Symbols of two sets have the same names.
+define emulator_set
+$D/emulator/$1/%.o: kernels/cuda/%.cu $D/emulator/flags
+	@mkdir -p $$(@D)
+	@echo '  CXX   $D/$$< $1'
+	@$(EMU_CXX) -x c++ $(EMU_CPP) $(EMU_COMMON) -DCUDA_ARCH=$1 -MMD -MP -c -o $$@ $$<
+$D/emulator/$1/kernel_table.o: tests/emulator/kernel_table.c $D/emulator/flags
+	@mkdir -p $$(@D)
+	@$(CC) $(EMU_C) $(EMU_COMMON) -DKERNEL_TABLE=kernels_$1 -MMD -MP -c -o $$@ $$<
+$D/emulator/kernels_$1.o: $(patsubst %,$D/emulator/$1/%.o,$(EMU_KERNELS) kernel_table)
+	@ld -r --force-group-allocation -o $$@ $$^
+	@objcopy --keep-global-symbol=kernels_$1 $$@
+endef
+$(foreach set,$(EMU_SETS),$(eval $(call emulator_set,$(set))))
+
+$(EMU_LIB): $(EMU_SOURCES:%=$D/emulator/%.o) $(EMU_SETS:%=$D/emulator/kernels_%.o)
+	@mkdir -p $(@D)
+	@echo '  LINK  $@'
+	@$(EMU_CXX) $(EMU_COMMON) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
+
+-include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)

@@ -1,0 +1,348 @@
+/* fake_stream.c: streams, events and copies of the look-alike driver; see fake.h.
+ *
+ * A stream is a thread with a queue: a call only puts work there, so that work whose event nobody
+ * waited for is seen to be missing. Events count their records; a wait is for the last record
+ * before it. With a seed, streams idle at random moments. After a failure the context's streams
+ * drop their work. Tested by tests/test_emulator.c.
+ */
+#include "tests/emulator/fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DELAY_US_MAX = 300 };
+
+// Read and written under the context's lock.
+struct CUevent_st {
+    struct CUctx_st *context;
+    uint64_t recorded, passed; // records asked for, and done
+    int n_users;               // work that names it, plus one until it is destroyed
+};
+
+enum work_kind { WORK_COPY, WORK_LAUNCH, WORK_RECORD, WORK_WAIT };
+
+struct work {
+    enum work_kind kind;
+    struct work *next;
+    void *target; // a copy
+    const void *source;
+    size_t size_bytes;
+    int engine; // 0: to the device, 1: from it, -1: on it
+    struct CUevent_st *event;
+    uint64_t record; // which of the event's
+    struct fake_launch launch;
+};
+
+struct CUstream_st {
+    struct CUctx_st *context;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct work *first, *last; // first is running
+    bool quit;
+    unsigned random;
+};
+
+// ---- The stream's thread
+// -------------------------------------------------------------------------
+
+static void sleep_until(struct timespec start, uint64_t ns) {
+    ns += (uint64_t)start.tv_nsec;
+    start.tv_sec += (time_t)(ns / 1000000000U);
+    start.tv_nsec = (long)(ns % 1000000000U);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &start, NULL) == EINTR) {
+    }
+}
+
+static void run_copy(struct CUctx_st *c, const struct work *w) {
+    struct timespec start;
+    uint64_t rate = w->engine < 0 ? 0 : fake()->options.rate[w->engine];
+    unsigned code = fake_fault(FAULT_DMA);
+    if (code) {
+        fake_fail(c, code);
+        return;
+    }
+    if (w->engine >= 0) pthread_mutex_lock(&c->engines[w->engine]);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    memcpy(w->target, w->source, w->size_bytes);
+    if (rate) sleep_until(start, (uint64_t)((double)w->size_bytes * 1e9 / (double)rate));
+    if (w->engine >= 0) pthread_mutex_unlock(&c->engines[w->engine]);
+}
+
+static void release_event(struct CUevent_st *e) { // under the context's lock
+    if (--e->n_users == 0) free(e);
+}
+
+static void wait_record(struct CUctx_st *c, const struct work *w) {
+    pthread_mutex_lock(&c->lock);
+    while (w->event->passed < w->record && !c->failure) pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void run_work(struct CUctx_st *c, const struct work *w) {
+    pthread_mutex_lock(&c->lock);
+    bool failed = c->failure;
+    pthread_mutex_unlock(&c->lock);
+    if (failed) return;
+    if (w->kind == WORK_WAIT) wait_record(c, w);
+    if (w->kind != WORK_COPY && w->kind != WORK_LAUNCH) return;
+    fake_memory_enter(c);
+    if (w->kind == WORK_COPY) run_copy(c, w);
+    if (w->kind == WORK_LAUNCH) fake_run_launch(c, &w->launch);
+    fake_memory_leave(c);
+}
+
+static void end_work(struct CUctx_st *c, struct work *w) {
+    pthread_mutex_lock(&c->lock);
+    if (w->kind == WORK_RECORD && w->event->passed < w->record) w->event->passed = w->record;
+    if (w->event) release_event(w->event);
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->lock);
+    free(w);
+}
+
+static void idle(struct CUstream_st *s) {
+    s->random = s->random * 1664525U + 1013904223U;
+    const struct timespec delay = {0, (long)(s->random >> 8) % (DELAY_US_MAX * 1000L)};
+    if (s->random >> 30 == 0) clock_nanosleep(CLOCK_MONOTONIC, 0, &delay, NULL);
+}
+
+static void *run_stream(void *argument) {
+    struct CUstream_st *s = argument;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->first && !s->quit) pthread_cond_wait(&s->changed, &s->lock);
+        struct work *w = s->first;
+        if (!w) break;
+        pthread_mutex_unlock(&s->lock);
+        if (fake()->options.seed) idle(s);
+        run_work(s->context, w);
+        pthread_mutex_lock(&s->lock);
+        s->first = w->next;
+        if (!s->first) s->last = NULL;
+        end_work(s->context, w);
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+// ---- Streams
+// -------------------------------------------------------------------------------------
+
+unsigned cuStreamCreate(struct CUstream_st **stream, unsigned flags) {
+    unsigned code;
+    struct CUctx_st *c = fake_current(&code);
+    if (!c) return code;
+    if (flags & ~(unsigned)DRIVER_STREAM_NON_BLOCKING) return CODE_INVALID_VALUE;
+    if ((code = fake_fault(FAULT_STREAM))) return code;
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    if (!s) return DRIVER_OUT_OF_MEMORY;
+    s->context = c;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    pthread_mutex_lock(&c->lock);
+    s->random = fake()->options.seed * 2654435761U + (unsigned)c->n_streams;
+    c->n_streams++;
+    pthread_mutex_unlock(&c->lock);
+    if (pthread_create(&s->thread, NULL, run_stream, s)) {
+        pthread_mutex_lock(&c->lock);
+        c->n_streams--;
+        pthread_mutex_unlock(&c->lock);
+        free(s);
+        return DRIVER_OUT_OF_MEMORY;
+    }
+    *stream = s;
+    return DRIVER_SUCCESS;
+}
+
+// What was queued is done first.
+unsigned cuStreamDestroy_v2(struct CUstream_st *s) {
+    if (!s) return CODE_INVALID_HANDLE;
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    pthread_mutex_lock(&s->context->lock);
+    s->context->n_streams--;
+    pthread_mutex_unlock(&s->context->lock);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    return DRIVER_SUCCESS;
+}
+
+unsigned cuStreamSynchronize(struct CUstream_st *s) {
+    unsigned code;
+    if (!s) return CODE_INVALID_HANDLE;
+    pthread_mutex_lock(&s->lock);
+    while (s->first) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->context->lock);
+    code = s->context->failure;
+    pthread_mutex_unlock(&s->context->lock);
+    return code;
+}
+
+static unsigned queue(struct CUstream_st *s, const struct work *work) {
+    struct work *w = malloc(sizeof *w);
+    if (!w) return DRIVER_OUT_OF_MEMORY;
+    *w = *work;
+    w->next = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (s->last)
+        s->last->next = w;
+    else
+        s->first = w;
+    s->last = w;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return DRIVER_SUCCESS;
+}
+
+// The null stream is not used: it would wait for all others.
+static unsigned check_stream(const struct CUstream_st *s) {
+    unsigned code;
+    const struct CUctx_st *c = fake_current(&code);
+    if (!c) return code;
+    if (s && s->context == c) return DRIVER_SUCCESS;
+    fake_complain(s ? "a stream of another context" : "the null stream is not emulated");
+    return CODE_INVALID_HANDLE;
+}
+
+unsigned fake_stream_launch(struct CUstream_st *s, const struct fake_launch *launch) {
+    unsigned code = check_stream(s);
+    const struct work work = {.kind = WORK_LAUNCH, .launch = *launch};
+    return code ? code : queue(s, &work);
+}
+
+// ---- Copies
+// --------------------------------------------------------------------------------------
+
+static bool on_device(const struct CUstream_st *s, unsigned long long address, size_t size_bytes) {
+    if (fake_memory_holds(s->context, address, size_bytes)) return true;
+    fake_complain("a copy of %zu bytes at %llx leaves its allocation", size_bytes, address);
+    return false;
+}
+
+static bool on_host(const void *p, size_t size_bytes) {
+    bool pinned = fake_memory_is_pinned(p, size_bytes);
+    pthread_mutex_lock(&fake()->lock);
+    *(pinned ? &fake()->pinned_bytes : &fake()->pageable_bytes) += size_bytes;
+    pthread_mutex_unlock(&fake()->lock);
+    if (p && !fake_memory_is_device(p)) return true;
+    fake_complain("%p is the host side of a copy, but no host memory", p);
+    return false;
+}
+
+static unsigned queue_copy(struct CUstream_st *s, struct work work) {
+    unsigned code = fake_fault(FAULT_COPY);
+    if (code) {
+        fake_fail(s->context, code);
+        return code;
+    }
+    work.kind = WORK_COPY;
+    return work.size_bytes ? queue(s, &work) : DRIVER_SUCCESS;
+}
+
+unsigned cuMemcpyHtoDAsync_v2(unsigned long long target, const void *source, size_t size_bytes,
+                              struct CUstream_st *stream) {
+    unsigned code = check_stream(stream);
+    if (code) return code;
+    if (!on_device(stream, target, size_bytes) || !on_host(source, size_bytes))
+        return CODE_INVALID_VALUE;
+    return queue_copy(stream, (struct work){.target = (void *)(uintptr_t)target,
+                                            .source = source,
+                                            .size_bytes = size_bytes,
+                                            .engine = 0});
+}
+
+unsigned cuMemcpyDtoHAsync_v2(void *target, unsigned long long source, size_t size_bytes,
+                              struct CUstream_st *stream) {
+    unsigned code = check_stream(stream);
+    if (code) return code;
+    if (!on_device(stream, source, size_bytes) || !on_host(target, size_bytes))
+        return CODE_INVALID_VALUE;
+    return queue_copy(stream, (struct work){.target = target,
+                                            .source = (const void *)(uintptr_t)source,
+                                            .size_bytes = size_bytes,
+                                            .engine = 1});
+}
+
+unsigned cuMemcpyDtoDAsync_v2(unsigned long long target, unsigned long long source,
+                              size_t size_bytes, struct CUstream_st *stream) {
+    unsigned code = check_stream(stream);
+    if (code) return code;
+    bool apart = target >= source + size_bytes || source >= target + size_bytes;
+    if (!apart) fake_complain("a copy on the device onto itself");
+    if (!on_device(stream, source, size_bytes) || !on_device(stream, target, size_bytes) || !apart)
+        return CODE_INVALID_VALUE;
+    return queue_copy(stream, (struct work){.target = (void *)(uintptr_t)target,
+                                            .source = (const void *)(uintptr_t)source,
+                                            .size_bytes = size_bytes,
+                                            .engine = -1});
+}
+
+// ---- Events
+// --------------------------------------------------------------------------------------
+
+unsigned cuEventCreate(struct CUevent_st **event, unsigned flags) {
+    unsigned code;
+    struct CUctx_st *c = fake_current(&code);
+    if (!c) return code;
+    if (flags & ~3U) return CODE_INVALID_VALUE;
+    if ((code = fake_fault(FAULT_EVENT))) return code;
+    struct CUevent_st *e = calloc(1, sizeof *e);
+    if (!e) return DRIVER_OUT_OF_MEMORY;
+    e->context = c;
+    e->n_users = 1;
+    pthread_mutex_lock(&c->lock);
+    c->n_events++;
+    pthread_mutex_unlock(&c->lock);
+    *event = e;
+    return DRIVER_SUCCESS;
+}
+
+unsigned cuEventDestroy_v2(struct CUevent_st *e) {
+    if (!e) return CODE_INVALID_HANDLE;
+    struct CUctx_st *c = e->context;
+    pthread_mutex_lock(&c->lock);
+    c->n_events--;
+    release_event(e);
+    pthread_mutex_unlock(&c->lock);
+    return DRIVER_SUCCESS;
+}
+
+static unsigned queue_event(struct CUstream_st *s, struct CUevent_st *e, enum work_kind kind) {
+    unsigned code = check_stream(s);
+    if (code) return code;
+    if (!e || e->context != s->context) return CODE_INVALID_HANDLE;
+    pthread_mutex_lock(&e->context->lock);
+    e->recorded += kind == WORK_RECORD;
+    e->n_users++;
+    const struct work work = {.kind = kind, .event = e, .record = e->recorded};
+    pthread_mutex_unlock(&e->context->lock);
+    return queue(s, &work);
+}
+
+unsigned cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream) {
+    return queue_event(stream, event, WORK_RECORD);
+}
+
+unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags) {
+    return flags ? CODE_INVALID_VALUE : queue_event(stream, event, WORK_WAIT);
+}
+
+unsigned cuEventSynchronize(struct CUevent_st *e) {
+    if (!e) return CODE_INVALID_HANDLE;
+    struct CUctx_st *c = e->context;
+    pthread_mutex_lock(&c->lock);
+    uint64_t record = e->recorded;
+    while (e->passed < record && !c->failure) pthread_cond_wait(&c->moved, &c->lock);
+    unsigned code = c->failure;
+    pthread_mutex_unlock(&c->lock);
+    return code;
+}

@@ -1,0 +1,345 @@
+/* main_libcuda.c: the entry of the look-alike libcuda.so.1: options, devices, contexts, errors.
+ *
+ *   EMU_CUDA_VRAM=6G       memory of each device (K, M, G)
+ *   EMU_CUDA_DEVICES=1     how many; 0: a driver without a device
+ *   EMU_CUDA_CC=8.6        compute capability
+ *   EMU_CUDA_NAME=...      the device's name
+ *   EMU_CUDA_TENSOR=0      complain about matrix kernels: a card of 7.5 without tensor cores
+ *   EMU_CUDA_DRIVER=12020  the driver's version
+ *   EMU_CUDA_INIT=100      what cuInit returns
+ *   EMU_CUDA_H2D=4G, EMU_CUDA_D2H=2G   bytes per second of copies to and from the device
+ *   EMU_CUDA_FAIL_ALLOC=3  the third allocation is refused (all: every one); see FAKE_FAULTS
+ *   EMU_CUDA_WORKERS=2     threads that run blocks
+ *   EMU_CUDA_SEED=7        random order of GPU threads, random delays of streams
+ *   EMU_CUDA_SEAL=1        device memory is closed to the host while no stream runs
+ *   EMU_CUDA_STATS=1       a line of totals at the end
+ *
+ * They are read by cuInit; while a context is held, only the faults are read and counted anew.
+ * Owns the one struct fake of the process. Any thread. Tested by tests/test_emulator.c.
+ */
+#include "tests/emulator/fake.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct fake the_fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct fake *fake(void) {
+    return &the_fake;
+}
+
+void fake_complain(const char *format, ...) {
+    char text[1400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    fprintf(stderr, "emulator: %s\n", text);
+}
+
+// ---- Faults
+// --------------------------------------------------------------------------------------
+
+static const struct {
+    const char *name;
+    unsigned code;
+} FAULTS[FAULT_COUNT] = {
+#define FAULT(name, code) {#name, code},
+    FAKE_FAULTS(FAULT)
+#undef FAULT
+};
+
+unsigned fake_fault(enum fake_fault fault) {
+    struct fake *f = &the_fake;
+    pthread_mutex_lock(&f->lock);
+    uint64_t count = ++f->counts[fault], at = f->options.fail_at[fault];
+    pthread_mutex_unlock(&f->lock);
+    return count == at || at == UINT64_MAX ? FAULTS[fault].code : DRIVER_SUCCESS;
+}
+
+// ---- Options
+// -------------------------------------------------------------------------------------
+
+static const char *option(const char *name) {
+    char full[64];
+    snprintf(full, sizeof full, "EMU_CUDA_%s", name);
+    return getenv(full);
+}
+
+static uint64_t number_option(const char *name, uint64_t otherwise) {
+    const char *text = option(name);
+    if (!text || !*text) return otherwise;
+    char *end;
+    uint64_t number = strtoull(text, &end, 10);
+    switch (*end) {
+    case 'K': return number << 10;
+    case 'M': return number << 20;
+    case 'G': return number << 30;
+    case 0: return number;
+    default: fake_complain("EMU_CUDA_%s=%s is no number", name, text); return otherwise;
+    }
+}
+
+static void read_faults(struct fake *f) {
+    for (int i = 0; i < FAULT_COUNT; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "FAIL_%s", FAULTS[i].name);
+        const char *text = option(name);
+        bool all = text && !strcmp(text, "all");
+        f->options.fail_at[i] = all ? UINT64_MAX : number_option(name, 0);
+        f->counts[i] = 0;
+    }
+    f->options.init_code = (unsigned)number_option("INIT", 0);
+}
+
+// "8.6" or "86".
+static int arch_option(void) {
+    const char *text = option("CC");
+    int major, minor;
+    if (!text || !*text) return 86;
+    if (!strchr(text, '.') && sscanf(text, "%d", &major) == 1) return major;
+    if (sscanf(text, "%d.%d", &major, &minor) == 2) return major * 10 + minor;
+    fake_complain("EMU_CUDA_CC=%s is no compute capability", text);
+    return 86;
+}
+
+// Real names, since a host tells some properties by them.
+static const char *default_name(int arch, bool tensor_cores) {
+    if (arch < 70) return "NVIDIA GeForce GTX 1060 6GB (emulated)";
+    if (arch < 75) return "NVIDIA TITAN V (emulated)";
+    if (arch < 80 && !tensor_cores) return "NVIDIA GeForce GTX 1660 (emulated)";
+    if (arch < 80) return "NVIDIA GeForce RTX 2060 (emulated)";
+    if (arch < 89) return "NVIDIA GeForce RTX 3060 (emulated)";
+    return "NVIDIA GeForce RTX 4090 (emulated)";
+}
+
+static void read_options(struct fake_options *o) {
+    const char *name = option("NAME");
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n_devices = number_option("DEVICES", 1);
+    o->arch = arch_option();
+    o->vram_bytes = number_option("VRAM", (uint64_t)6 << 30);
+    o->n_devices = n_devices < FAKE_DEVICES_MAX ? (int)n_devices : FAKE_DEVICES_MAX;
+    o->tensor_cores = number_option("TENSOR", o->arch >= 70) != 0;
+    o->version = (int)number_option("DRIVER", 12020);
+    o->rate[0] = number_option("H2D", 0);
+    o->rate[1] = number_option("D2H", 0);
+    o->n_workers = (int)number_option("WORKERS", n_cpus > 0 ? (uint64_t)n_cpus : 1);
+    o->seed = (unsigned)number_option("SEED", 0);
+    o->sealed = number_option("SEAL", 0) != 0;
+    o->stats = number_option("STATS", 0) != 0;
+    snprintf(o->name, sizeof o->name, "%s", name ? name : default_name(o->arch, o->tensor_cores));
+}
+
+// ---- The driver as a whole
+// -----------------------------------------------------------------------
+
+static bool is_held(const struct fake *f) {
+    bool held = false;
+    for (int i = 0; i < FAKE_DEVICES_MAX; i++) held = held || f->devices[i].n_retained;
+    return held;
+}
+
+static void start(struct fake *f) {
+    for (int i = 0; i < FAKE_DEVICES_MAX; i++) {
+        struct CUctx_st *c = &f->devices[i];
+        c->number = i;
+        pthread_mutex_init(&c->lock, NULL);
+        pthread_mutex_init(&c->engines[0], NULL);
+        pthread_mutex_init(&c->engines[1], NULL);
+        pthread_cond_init(&c->moved, NULL);
+    }
+    pthread_key_create(&f->current, NULL);
+    f->started = true;
+}
+
+unsigned cuInit(unsigned flags) {
+    struct fake *f = &the_fake;
+    if (flags) return CODE_INVALID_VALUE;
+    pthread_mutex_lock(&f->lock);
+    if (!is_held(f)) read_options(&f->options);
+    read_faults(f);
+    unsigned code = f->options.init_code;
+    if (!code && !f->options.n_devices) code = DRIVER_NO_DEVICE;
+    if (!code && !__builtin_cpu_supports("avx2")) {
+        fake_complain("this CPU lacks AVX2, which the emulated kernels are compiled for");
+        code = DRIVER_NO_DEVICE;
+    }
+    if (!code && !f->started) start(f);
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
+// What the program left behind when it forgets the library.
+__attribute__((destructor)) static void end(void) {
+    struct fake *f = &the_fake;
+    if (!f->started) return;
+    for (int i = 0; i < f->options.n_devices; i++) {
+        struct CUctx_st *c = &f->devices[i];
+        if (c->n_retained)
+            fake_complain("left behind on device %d: a context retained %d times, %zu bytes, %d "
+                          "streams, %d events, %d modules, %d graphs",
+                          i, c->n_retained, c->used_bytes, c->n_streams, c->n_events, c->n_modules,
+                          c->n_graphs);
+        if (f->options.stats)
+            fake_complain("device %d: at most %zu bytes allocated", i, c->peak_bytes);
+    }
+    if (f->pinned) fake_complain("left behind: %zu bytes of pinned memory", f->pinned->size_bytes);
+    if (f->options.stats)
+        fake_complain("%llu kernels, %llu graphs launched; copied %llu bytes of pinned and %llu of "
+                      "pageable memory",
+                      (unsigned long long)f->n_launches, (unsigned long long)f->n_graph_launches,
+                      (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes);
+    pthread_key_delete(f->current);
+}
+
+unsigned cuDriverGetVersion(int *version) {
+    *version = the_fake.options.version;
+    return DRIVER_SUCCESS;
+}
+
+unsigned cuGetErrorName(unsigned code, const char **name) {
+    static const struct {
+        unsigned code;
+        const char *name;
+    } NAMES[] = {
+        {DRIVER_SUCCESS, "CUDA_SUCCESS"},
+        {CODE_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+        {DRIVER_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+        {CODE_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+        {DRIVER_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
+        {DRIVER_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+        {CODE_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+        {CODE_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},
+        {CODE_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+        {CODE_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+        {CODE_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+        {CODE_INVALID_PTX, "CUDA_ERROR_INVALID_PTX"},
+        {CODE_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+        {CODE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+        {CODE_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+        {CODE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {CODE_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+        {CODE_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+        {CODE_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
+    };
+    *name = NULL;
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (NAMES[i].code == code) *name = NAMES[i].name;
+    return *name ? DRIVER_SUCCESS : CODE_INVALID_VALUE;
+}
+
+// ---- Devices and contexts
+// ------------------------------------------------------------------------
+
+static unsigned check_device(int device) {
+    if (!the_fake.started) return CODE_NOT_INITIALIZED;
+    if (device < 0 || device >= the_fake.options.n_devices) return CODE_INVALID_DEVICE;
+    return DRIVER_SUCCESS;
+}
+
+unsigned cuDeviceGetCount(int *n) {
+    *n = the_fake.options.n_devices;
+    return the_fake.started ? DRIVER_SUCCESS : CODE_NOT_INITIALIZED;
+}
+
+unsigned cuDeviceGet(int *device, int index) {
+    *device = index;
+    return check_device(index);
+}
+
+unsigned cuDeviceGetName(char *name, int size_bytes, int device) {
+    if (size_bytes > 0) snprintf(name, (size_t)size_bytes, "%s", the_fake.options.name);
+    return check_device(device);
+}
+
+unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
+    switch (attribute) {
+    case DRIVER_ATTRIBUTE_MULTIPROCESSORS: *value = 10; break;
+    case DRIVER_ATTRIBUTE_MAJOR: *value = the_fake.options.arch / 10; break;
+    case DRIVER_ATTRIBUTE_MINOR: *value = the_fake.options.arch % 10; break;
+    default:
+        fake_complain("device attribute %u is not emulated", attribute);
+        return CODE_INVALID_VALUE;
+    }
+    return check_device(device);
+}
+
+unsigned cuDeviceGetPCIBusId(char *id, int size_bytes, int device) {
+    if (size_bytes < 13) return CODE_INVALID_VALUE;
+    snprintf(id, (size_t)size_bytes, "0000:%02x:00.0", (unsigned)device + 1);
+    return check_device(device);
+}
+
+static unsigned open_context(struct CUctx_st *c) {
+    const struct simt_options options = {.n_workers = the_fake.options.n_workers,
+                                         .seed = the_fake.options.seed,
+                                         .poison = fake_poison_static_shared};
+    c->failure = DRIVER_SUCCESS;
+    c->simt = simt_open(&options);
+    if (c->simt && fake_memory_open(c)) return DRIVER_SUCCESS;
+    simt_close(c->simt);
+    c->simt = NULL;
+    return DRIVER_OUT_OF_MEMORY;
+}
+
+unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **context, int device) {
+    unsigned code = check_device(device);
+    if (code) return code;
+    if ((code = fake_fault(FAULT_CONTEXT))) return code;
+    struct CUctx_st *c = &the_fake.devices[device];
+    pthread_mutex_lock(&c->lock);
+    if (!c->n_retained) code = open_context(c);
+    if (!code) c->n_retained++;
+    pthread_mutex_unlock(&c->lock);
+    *context = c;
+    return code;
+}
+
+unsigned cuDevicePrimaryCtxRelease_v2(int device) {
+    unsigned code = check_device(device);
+    if (code) return code;
+    struct CUctx_st *c = &the_fake.devices[device];
+    pthread_mutex_lock(&c->lock);
+    if (!c->n_retained) code = CODE_INVALID_CONTEXT;
+    if (!code && --c->n_retained == 0) {
+        if (c->used_bytes || c->n_streams || c->n_events || c->n_modules || c->n_graphs)
+            fake_complain("released with %zu bytes, %d streams, %d events, %d modules, %d graphs",
+                          c->used_bytes, c->n_streams, c->n_events, c->n_modules, c->n_graphs);
+        simt_close(c->simt);
+        c->simt = NULL;
+        fake_memory_close(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return code;
+}
+
+unsigned cuCtxSetCurrent(struct CUctx_st *context) {
+    if (!the_fake.started) return CODE_NOT_INITIALIZED;
+    if (context && !context->n_retained) return CODE_INVALID_CONTEXT;
+    pthread_setspecific(the_fake.current, context);
+    return DRIVER_SUCCESS;
+}
+
+struct CUctx_st *fake_current(unsigned *code) {
+    struct CUctx_st *c = the_fake.started ? pthread_getspecific(the_fake.current) : NULL;
+    if (c && c->n_retained) {
+        pthread_mutex_lock(&c->lock);
+        *code = c->failure;
+        pthread_mutex_unlock(&c->lock);
+        return *code ? NULL : c;
+    }
+    *code = the_fake.started ? CODE_INVALID_CONTEXT : CODE_NOT_INITIALIZED;
+    fake_complain("a call without a current context");
+    return NULL;
+}
+
+void fake_fail(struct CUctx_st *context, unsigned code) {
+    pthread_mutex_lock(&context->lock);
+    if (!context->failure) context->failure = code;
+    pthread_cond_broadcast(&context->moved);
+    pthread_mutex_unlock(&context->lock);
+}
