@@ -22,12 +22,12 @@ enum {
     WARP_HEADS = ATTENTION_HEADS / WARPS, // query heads that a warp scores
 };
 
-// The dynamic shared memory of a block; see attention_shared_bytes.
+// The shared memory of a block. Keys and q are dynamic; see attention_shared_bytes.
 struct attention_shared {
+    uint4 *keys;    // [ATTENTION_KEYS, key_units], zeros past head_dim
     float *q;       // [ATTENTION_HEADS, padded_dim], scaled, zeros past head_dim
     float *weights; // [ATTENTION_HEADS, ATTENTION_KEYS]
     float *shrink;  // [ATTENTION_HEADS], what a new maximum makes of the sums so far
-    uint4 *keys;    // [ATTENTION_KEYS, key_units], zeros past head_dim
     int padded_dim; // head_dim rounded up to 8
     int key_units;  // 16-byte units from key to key, an odd number: no bank conflicts
 };
@@ -39,17 +39,6 @@ struct attention_job {
     int first, last;            // keys of this split, last < first if there are none
     const int32_t *pages;
 };
-
-DEVICE_FN attention_shared shared_parts(const struct attention_args &a, char *memory) {
-    attention_shared s;
-    s.padded_dim = (a.head_dim + 7) / 8 * 8;
-    s.key_units = (s.padded_dim * element_bytes(a.k_type) / 16) | 1;
-    s.keys = (uint4 *)memory;
-    s.q = (float *)(s.keys + ATTENTION_KEYS * s.key_units);
-    s.weights = s.q + ATTENTION_HEADS * s.padded_dim;
-    s.shrink = s.weights + ATTENTION_HEADS * ATTENTION_KEYS;
-    return s;
-}
 
 // Keys of split number split: whole pages, cut at the token's window and position.
 DEVICE_FN void split_keys(const struct attention_params &p, attention_job *job, int split) {
@@ -70,26 +59,34 @@ DEVICE_FN void load_queries(const struct attention_args &a, const attention_job 
             s.q[h * s.padded_dim + i] = i < a.head_dim ? a.scale * q[h * a.head_dim + i] : 0;
 }
 
-// The tile's n keys from source (the first one) to shared memory, 16 bytes at a time where rows
-// are multiples of that, else four.
+// The tile's n keys from source (the first one) to shared memory. Sixteen threads copy a key, 16
+// bytes at a time where rows are multiples of that, else four; each has four loads under way.
+template <class T>
+DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64_t stride, int n,
+                            int row_count, int padded_count) {
+    const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
+    int first = (int)threadIdx.x / 16;
+    for (int i = (int)threadIdx.x % 16; i < padded_count; i += 16) {
+        T parts[n_keys] = {};
+#pragma unroll
+        for (int k = 0; k < n_keys; k++)
+            if (i < row_count && first + k * apart < n)
+                parts[k] = __ldg((const T *)(source + (first + k * apart) * stride) + i);
+#pragma unroll
+        for (int k = 0; k < n_keys; k++)
+            ((T *)(s.keys + (first + k * apart) * s.key_units))[i] = parts[k];
+    }
+}
+
 DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
                          const char *source, int n) {
     int row_bytes = a.head_dim * element_bytes(a.k_type);
+    int padded_bytes = s.padded_dim * element_bytes(a.k_type);
     int64_t stride = (int64_t)a.n_kv_heads * row_bytes;
-    if (row_bytes % 16 == 0) {
-        int units = row_bytes / 16;
-        for (int i = (int)threadIdx.x; i < n * units; i += ATTENTION_THREADS)
-            s.keys[i / units * s.key_units + i % units] =
-                __ldg((const uint4 *)(source + i / units * stride) + i % units);
-        return;
-    }
-    int words = s.padded_dim * element_bytes(a.k_type) / 4;
-    for (int i = (int)threadIdx.x; i < n * words; i += ATTENTION_THREADS) {
-        int word = i % words;
-        ((uint32_t *)(s.keys + i / words * s.key_units))[word] =
-            word < row_bytes / 4 ? __ldg((const unsigned *)(source + i / words * stride) + word)
-                                 : 0;
-    }
+    if (row_bytes % 16 == 0)
+        load_keys_by<uint4>(s, source, stride, n, row_bytes / 16, padded_bytes / 16);
+    else
+        load_keys_by<unsigned>(s, source, stride, n, row_bytes / 4, padded_bytes / 4);
 }
 
 DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
@@ -237,7 +234,7 @@ DEVICE_FN void write_heads(const struct attention_params &p, const attention_job
         if (h >= job.n_heads) continue;
         float *out = p.a.out + (job.token * p.a.n_heads + job.head + h) * p.a.head_dim;
         if (p.n_splits > 1) out = partial_of(p, job.token, job.head + h, blockIdx.z);
-        float factor = p.n_splits > 1 ? 1 : 1 / s.shrink[h];
+        float factor = p.n_splits > 1 ? 1 : __fdividef(1, s.shrink[h]);
         out[2 * share.pair] = factor * sums[i].x, out[2 * share.pair + 1] = factor * sums[i].y;
     }
 }
@@ -291,8 +288,16 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
 }
 
 KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attention_params p) {
-    DYN_SHARED(char, memory);
-    attention_shared s = shared_parts(p.a, memory);
+    DYN_SHARED(uint4, memory);
+    __shared__ float4 weights[ATTENTION_HEADS * ATTENTION_KEYS / 4];
+    __shared__ float shrink[ATTENTION_HEADS];
+    int padded_dim = (p.a.head_dim + 7) / 8 * 8;
+    attention_shared s = {memory + ATTENTION_HEADS * padded_dim / 4,
+                          (float *)memory,
+                          (float *)weights,
+                          shrink,
+                          padded_dim,
+                          (padded_dim * element_bytes(p.a.k_type) / 16) | 1};
     attention_job job;
     job.token = blockIdx.x, job.kv_head = (int)blockIdx.y;
     job.pages = p.a.pages + (int64_t)p.a.sequences[job.token] * p.a.max_pages;

@@ -11,7 +11,7 @@
 DEVICE_FN float minus_infinity() { return __uint_as_float(0xff800000u); }
 
 DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score / softcap)
-    return softcap - 2 * softcap / (1 + __expf(2 * score / softcap));
+    return softcap - __fdividef(2 * softcap, 1 + __expf(__fdividef(2 * score, softcap)));
 }
 
 DEVICE_FN int element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }

@@ -95,14 +95,12 @@ struct attention_params {
     int64_t n_splits;
 };
 
-// Dynamic shared memory of a block of attention: a tile of keys, whose rows are an odd number of 16
-// bytes apart, then query heads, the tile's weights and a factor per head as floats. At most 42,528
-// bytes, with F32 keys and HEAD_DIM_MAX.
+// Dynamic shared memory of a block of attention: query heads as floats, then a tile of keys, whose
+// rows are an odd number of 16 bytes apart. At most 41,472 bytes, with F32 keys and HEAD_DIM_MAX.
 static inline uint32_t attention_shared_bytes(const struct attention_args *a) {
     uint32_t padded_dim = ((uint32_t)a->head_dim + 7) / 8 * 8;
     uint32_t key_units = (padded_dim * (a->k_type == DTYPE_F16 ? 2U : 4U) / 16) | 1U;
-    return ATTENTION_KEYS * key_units * 16 +
-           ATTENTION_HEADS * (padded_dim + ATTENTION_KEYS + 1) * (uint32_t)sizeof(float);
+    return ATTENTION_HEADS * padded_dim * (uint32_t)sizeof(float) + ATTENTION_KEYS * key_units * 16;
 }
 
 #endif
