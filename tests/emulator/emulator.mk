@@ -53,6 +53,6 @@ $(foreach set,$(EMU_SETS),$(eval $(call emulator_set,$(set))))
 $(EMU_LIB): $(EMU_SOURCES:%=$D/emulator/%.o) $(EMU_SETS:%=$D/emulator/kernels_%.o)
 	@mkdir -p $(@D)
 	@echo '  LINK  $@'
-	@$(EMU_CXX) $(EMU_COMMON) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
+	@$(EMU_CXX) $(EMU_COMMON) -shared $(if $(SANITIZED),,-Wl,-z,defs) -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
 
 -include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)

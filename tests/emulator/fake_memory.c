@@ -48,8 +48,7 @@ static int poison_module(struct dl_phdr_info *info, size_t size_bytes, void *unu
 
 void fake_poison_static_shared(void) { dl_iterate_phdr(poison_module, NULL); }
 
-// ---- The stretch of a device
-// ---------------------------------------------------------------------
+// ---- The stretch of a device -------------------------------------------------------------------
 
 bool fake_memory_open(struct CUctx_st *c) {
     c->range.size_bytes = 2 * fake()->options.vram_bytes + ((size_t)64 << 20);
@@ -201,8 +200,7 @@ unsigned cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return DRIVER_SUCCESS;
 }
 
-// ---- Questions
-// -----------------------------------------------------------------------------------
+// ---- Questions ---------------------------------------------------------------------------------
 
 bool fake_memory_holds(struct CUctx_st *c, uint64_t address, size_t size_bytes) {
     bool held = false;
@@ -253,8 +251,7 @@ void fake_memory_leave(struct CUctx_st *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
-// ---- Pinned host memory
-// --------------------------------------------------------------------------
+// ---- Pinned host memory ------------------------------------------------------------------------
 
 unsigned cuMemHostRegister_v2(void *base, size_t size_bytes, unsigned flags) {
     unsigned code;

@@ -34,8 +34,7 @@ struct CUgraphExec_st {
     struct CUgraph_st graph;
 };
 
-// ---- Images
-// --------------------------------------------------------------------------------------
+// ---- Images ------------------------------------------------------------------------------------
 
 static void __attribute__((format(printf, 2, 3))) say(char *log, const char *format, ...) {
     va_list list;
@@ -180,8 +179,7 @@ unsigned cuFuncGetAttribute(int *value, unsigned attribute, struct CUfunc_st *fu
     return DRIVER_SUCCESS;
 }
 
-// ---- Launches
-// ------------------------------------------------------------------------------------
+// ---- Launches ----------------------------------------------------------------------------------
 
 static unsigned check_launch(const struct fake_launch *l) {
     const struct simt_dim *g = &l->grid, *b = &l->block;
@@ -259,8 +257,7 @@ void fake_run_launch(struct CUctx_st *c, const struct fake_launch *l) {
     }
 }
 
-// ---- Graphs
-// --------------------------------------------------------------------------------------
+// ---- Graphs ------------------------------------------------------------------------------------
 
 static void count_graphs(struct CUctx_st *c, int by) {
     pthread_mutex_lock(&c->lock);

@@ -45,8 +45,7 @@ struct CUstream_st {
     unsigned random;
 };
 
-// ---- The stream's thread
-// -------------------------------------------------------------------------
+// ---- The stream's thread -----------------------------------------------------------------------
 
 static void sleep_until(struct timespec start, uint64_t ns) {
     ns += (uint64_t)start.tv_nsec;
@@ -129,8 +128,7 @@ static void *run_stream(void *argument) {
     return NULL;
 }
 
-// ---- Streams
-// -------------------------------------------------------------------------------------
+// ---- Streams -----------------------------------------------------------------------------------
 
 unsigned cuStreamCreate(struct CUstream_st **stream, unsigned flags) {
     unsigned code;
@@ -219,8 +217,11 @@ unsigned fake_stream_launch(struct CUstream_st *s, const struct fake_launch *lau
     return code ? code : queue(s, &work);
 }
 
-// ---- Copies
-// --------------------------------------------------------------------------------------
+void fake_stream_fail(struct CUstream_st *s, unsigned code) {
+    if (s) fake_fail(s->context, code);
+}
+
+// ---- Copies ------------------------------------------------------------------------------------
 
 static bool on_device(const struct CUstream_st *s, unsigned long long address, size_t size_bytes) {
     if (fake_memory_holds(s->context, address, size_bytes)) return true;
@@ -286,8 +287,7 @@ unsigned cuMemcpyDtoDAsync_v2(unsigned long long target, unsigned long long sour
                                             .engine = -1});
 }
 
-// ---- Events
-// --------------------------------------------------------------------------------------
+// ---- Events ------------------------------------------------------------------------------------
 
 unsigned cuEventCreate(struct CUevent_st **event, unsigned flags) {
     unsigned code;

@@ -40,8 +40,7 @@ void fake_complain(const char *format, ...) {
     fprintf(stderr, "emulator: %s\n", text);
 }
 
-// ---- Faults
-// --------------------------------------------------------------------------------------
+// ---- Faults ------------------------------------------------------------------------------------
 
 static const struct {
     const char *name;
@@ -60,8 +59,7 @@ unsigned fake_fault(enum fake_fault fault) {
     return count == at || at == UINT64_MAX ? FAULTS[fault].code : DRIVER_SUCCESS;
 }
 
-// ---- Options
-// -------------------------------------------------------------------------------------
+// ---- Options -----------------------------------------------------------------------------------
 
 static const char *option(const char *name) {
     char full[64];
@@ -134,8 +132,7 @@ static void read_options(struct fake_options *o) {
     snprintf(o->name, sizeof o->name, "%s", name ? name : default_name(o->arch, o->tensor_cores));
 }
 
-// ---- The driver as a whole
-// -----------------------------------------------------------------------
+// ---- The driver as a whole ---------------------------------------------------------------------
 
 static bool is_held(const struct fake *f) {
     bool held = false;
@@ -232,8 +229,7 @@ unsigned cuGetErrorName(unsigned code, const char **name) {
     return *name ? DRIVER_SUCCESS : CODE_INVALID_VALUE;
 }
 
-// ---- Devices and contexts
-// ------------------------------------------------------------------------
+// ---- Devices and contexts ----------------------------------------------------------------------
 
 static unsigned check_device(int device) {
     if (!the_fake.started) return CODE_NOT_INITIALIZED;

@@ -77,6 +77,7 @@ struct worker { // owns stacks and fibers
     char *stacks;
     pthread_t thread;
     unsigned n_threads, n_started, n_alive, n_at_barrier;
+    unsigned n_guarded; // stacks whose lowest page is closed
     struct simt_place barrier;
     // What TSan takes for the meeting at a barrier, by turns: a thread may come to the next barrier
     // before another has left this one, which does not order the second after the first.
@@ -105,8 +106,7 @@ struct simt {
     struct simt_report *report;
 };
 
-// ---- What the sanitizers must be told
-// ------------------------------------------------------------
+// ---- What the sanitizers must be told ----------------------------------------------------------
 
 #ifdef SIMT_ASAN
 void __sanitizer_start_switch_fiber(void **save, const void *stack, size_t size_bytes);
@@ -163,8 +163,7 @@ static void after_switch(struct fiber *back) {
     (void)back;
 }
 
-// ---- Fibers
-// --------------------------------------------------------------------------------------
+// ---- Fibers ------------------------------------------------------------------------------------
 
 // Saves what a callee must keep, swaps stacks, and returns on the other one.
 void simt_switch(void **save, void *load);
@@ -229,8 +228,7 @@ static void make_ready(struct worker *w, unsigned linear) {
     w->ready[(w->ready_first + w->n_ready++) % SIMT_THREADS_MAX] = (uint16_t)linear;
 }
 
-// ---- Faults
-// --------------------------------------------------------------------------------------
+// ---- Faults ------------------------------------------------------------------------------------
 
 static _Noreturn void leave_block(struct fiber *f) {
     struct worker *w = f->worker;
@@ -283,8 +281,7 @@ static void report_deadlock(struct worker *w) {
     write_report(w, text);
 }
 
-// ---- The scheduler
-// -------------------------------------------------------------------------------
+// ---- The scheduler -----------------------------------------------------------------------------
 
 // Threads that have not run yet come first, so that runs of them can share a stack.
 static struct fiber *pick(struct worker *w) {
@@ -378,8 +375,7 @@ static void fiber_main(void) {
     }
 }
 
-// ---- What kernels call
-// ---------------------------------------------------------------------------
+// ---- What kernels call -------------------------------------------------------------------------
 
 static bool same_place(struct simt_place a, struct simt_place b) {
     return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
@@ -469,8 +465,7 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
     return lanes;
 }
 
-// ---- Blocks
-// --------------------------------------------------------------------------------------
+// ---- Blocks ------------------------------------------------------------------------------------
 
 static void set_block(struct worker *w, unsigned long number) {
     const struct simt_launch *l = w->simt->launch;
@@ -495,12 +490,19 @@ static void set_block(struct worker *w, unsigned long number) {
     }
 }
 
+// The lowest page of a stack is closed before the first use.
+static void guard_stacks(struct worker *w) {
+    for (; w->n_guarded < w->n_threads; w->n_guarded++)
+        if (mprotect(w->fibers[w->n_guarded].stack, PAGE_BYTES, PROT_NONE)) return;
+}
+
 static void set_launch(struct worker *w) {
     const struct simt_launch *l = w->simt->launch;
     w->n_threads = l->block.x * l->block.y * l->block.z;
     w->block.size = l->block;
     w->block.grid = l->grid;
     w->block.arch = l->arch;
+    guard_stacks(w);
     for (unsigned i = 0; i < w->n_threads; i++) {
         struct simt_dim *index = &w->fibers[i].thread.index;
         index->x = i % l->block.x;
@@ -624,10 +626,9 @@ bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_repo
     return !report->text[0];
 }
 
-// ---- Open and close
-// ------------------------------------------------------------------------------
+// ---- Open and close ----------------------------------------------------------------------------
 
-// Stacks lie at multiples of their size; the lowest page of each is closed.
+// Stacks lie at multiples of their size.
 static bool worker_stacks(struct worker *w) {
     size_t size_bytes = (size_t)(SIMT_THREADS_MAX + 1) * SIMT_STACK;
     w->stacks = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
@@ -637,7 +638,6 @@ static bool worker_stacks(struct worker *w) {
     for (unsigned i = 0; i < SIMT_THREADS_MAX; i++) {
         struct fiber *f = &w->fibers[i];
         f->stack = (char *)first + (size_t)i * SIMT_STACK;
-        if (mprotect(f->stack, PAGE_BYTES, PROT_NONE)) return false;
         f->worker = w;
         f->thread.block = &w->block;
         f->thread.linear = i;

@@ -61,8 +61,7 @@ struct simt_lanes { // what the lanes of a warp put into an exchange
 
 typedef void simt_combine_fn(struct simt_lanes *lanes);
 
-// ---- For kernels: only from inside simt_run
-// ------------------------------------------------------
+// ---- For kernels: only from inside simt_run ----------------------------------------------------
 
 // The running thread: the last word of its stack points to it.
 static inline struct simt_thread *simt_self(void) {
@@ -80,8 +79,7 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
 // Ends the launch with that text.
 void simt_fault(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-// ---- For the host
-// --------------------------------------------------------------------------------
+// ---- For the host ------------------------------------------------------------------------------
 
 struct simt;
 
