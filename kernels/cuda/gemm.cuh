@@ -1,0 +1,211 @@
+/* gemm.cuh: what the tiled matmul kernels share: the tile in shared memory, how weights and
+ * activations get there, the loop over columns and the writing of the results.
+ *
+ * A block of GEMM_THREADS turns GEMM_SIDE rows of the weight times GEMM_SIDE tokens. It walks along
+ * the columns in steps; a step's tile is a line of 80 bytes per row and per token, and each thread
+ * brings one line: the first half of the block the rows, the other half the tokens. What a line
+ * holds is up to the kernel's Lines (bytes with scales, halves or floats); what is done with two
+ * lines is up to its Math. There are two tiles: the lines of the next step are fetched into
+ * registers before the sums of this one and stored after them, so one barrier a step suffices.
+ *
+ * 80 bytes are 20 banks: 16 bytes of eight neighbouring lines, or 8 of every other line, lie in
+ * different banks. Rows and tokens past the end repeat the last one and are not written. Which
+ * products a sum adds up, and in which order, depends on n_cols alone, so a result is the same for
+ * every number of tokens and every row range. Owns nothing; device code only. Tested by
+ * tests/check_ops.c on every matmul of more than MATVEC_TOKENS tokens.
+ */
+#ifndef TANDEM_KERNELS_CUDA_GEMM_CUH
+#define TANDEM_KERNELS_CUDA_GEMM_CUH
+
+#include "kernels/cuda/activations.cuh"
+#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/params.h"
+
+static constexpr int GEMM_SIDE = 64;               // rows, and tokens, of a tile
+static constexpr int GEMM_THREADS = 2 * GEMM_SIDE; // a line each
+static constexpr int GEMM_SUMS = GEMM_SIDE * GEMM_SIDE / GEMM_THREADS; // of one thread
+static_assert(GEMM_DP4A_THREADS == GEMM_THREADS && GEMM_MMA_THREADS == GEMM_THREADS,
+              "a thread brings a line");
+static_assert(GEMM_DP4A_ROWS == GEMM_SIDE && GEMM_DP4A_TOKENS == GEMM_SIDE &&
+                  GEMM_MMA_ROWS == GEMM_SIDE && GEMM_MMA_TOKENS == GEMM_SIDE,
+              "the tiles are square");
+
+// A row's or a token's part of a step. Quantised: 64 columns as signed bytes, and for each of their
+// two groups scales[i] = {scale, offset} of a weight, {scale of 0..15, scale of 16..31} of a weight
+// with two scales, {scale, sum} of a token. Else 16 columns as floats or 32 as halves.
+struct alignas(16) gemm_line {
+    uint4 chunks[4];
+    float2 scales[2];
+};
+static_assert(sizeof(gemm_line) == 80, "lines lie 20 banks apart");
+
+struct gemm_tile {
+    gemm_line lines[GEMM_THREADS]; // the rows, then the tokens
+};
+
+// ---- Lines -------------------------------------------------------------------------------------
+
+// The line that this thread brings.
+DEVICE_FN bool gemm_brings_weight() { return threadIdx.x < GEMM_SIDE; }
+DEVICE_FN int gemm_weight_row(const struct matmul_args &a) {
+    int row = (int)blockIdx.y * GEMM_SIDE + (int)threadIdx.x % GEMM_SIDE;
+    return a.row_first + min(row, a.row_count - 1);
+}
+DEVICE_FN int gemm_token(const struct matmul_args &a) {
+    return min((int)blockIdx.x * GEMM_SIDE + (int)threadIdx.x % GEMM_SIDE, a.n_tokens - 1);
+}
+DEVICE_FN const uint8_t *gemm_weight(const struct matmul_params &p) {
+    return (const uint8_t *)p.a.weight + gemm_weight_row(p.a) * p.weight_stride;
+}
+
+// What is taken off the bytes of a type to leave it without an offset: done once per weight, it
+// saves a multiply-add per weight and token.
+template <class W> struct gemm_centre { static constexpr int VALUE = 0; };
+template <> struct gemm_centre<weight_q4_0> { static constexpr int VALUE = 8; };
+template <> struct gemm_centre<weight_q5_0> { static constexpr int VALUE = 16; };
+
+// Lines of a quantised type. A step is 64 columns: an item of two groups (for Q6_K two columns of
+// groups apart) or two items of one.
+template <class W> struct quantised_lines {
+    static constexpr bool SCALES = true;
+    static constexpr bool HAS_OFFSET = W::HAS_OFFSET && gemm_centre<W>::VALUE == 0;
+    const uint8_t *line;
+    int n_cols;
+
+    DEVICE_FN quantised_lines open(const struct matmul_params &p) {
+        if (gemm_brings_weight()) return {gemm_weight(p), p.a.n_cols};
+        return {(const uint8_t *)p.a.scratch + gemm_token(p.a) * p.acts_stride, p.a.n_cols};
+    }
+    DEVICE_FN int steps(int n_cols) { return (n_cols + 63) / 64; }
+    DEVICE_FN int group(int step, int i) {
+        return W::ITEM_GROUPS == 2 ? W::first_group(step) + i * W::ITEM_STEP : 2 * step + i;
+    }
+    DEVICE_FN void put(gemm_line *out, int i, const weight_group &g) {
+        uint32_t words[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            words[k] = gemm_centre<W>::VALUE ? centre_bytes<gemm_centre<W>::VALUE>(g.words[k])
+                                             : g.words[k];
+        out->chunks[2 * i] = make_uint4(words[0], words[1], words[2], words[3]);
+        out->chunks[2 * i + 1] = make_uint4(words[4], words[5], words[6], words[7]);
+        out->scales[i] = make_float2(g.scale, W::TWO_SCALES ? g.scale_high : g.offset);
+    }
+    DEVICE_FN void clear_second(gemm_line *out) { // a row of an odd number of groups ends
+        out->chunks[2] = out->chunks[3] = make_uint4(0, 0, 0, 0);
+        out->scales[1] = make_float2(0, 0);
+    }
+    DEVICE_FN void load_weight(gemm_line *out, const quantised_lines &l, int step) {
+        weight_group groups[2];
+        W::load(groups, l.line, W::ITEM_GROUPS == 2 ? step : 2 * step);
+        put(out, 0, groups[0]);
+        if (W::ITEM_GROUPS == 1) {
+            if (64 * step + 32 >= l.n_cols) return clear_second(out);
+            W::load(groups + 1, l.line, 2 * step + 1);
+        }
+        put(out, 1, groups[1]);
+    }
+    DEVICE_FN void load_acts(gemm_line *out, const quantised_lines &l, int step) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int g = group(step, i);
+            if (32 * g >= l.n_cols) return clear_second(out);
+            const uint4 *bytes = (const uint4 *)acts_bytes(l.line, g);
+            out->chunks[2 * i] = __ldg(bytes), out->chunks[2 * i + 1] = __ldg(bytes + 1);
+            out->scales[i] = acts_scale(l.line, l.n_cols, g);
+        }
+    }
+    DEVICE_FN void load(gemm_line *out, quantised_lines &l, int step) {
+        if (gemm_brings_weight())
+            load_weight(out, l, step);
+        else
+            load_acts(out, l, step);
+    }
+};
+
+// Eight columns from column on as floats, zeros past the end.
+template <class W>
+DEVICE_FN void gemm_eight(float *out, const uint8_t *line, int column, int n_cols) {
+    if (n_cols % 8 == 0 && column < n_cols) {
+        W::eight(out, line, column);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(line, column + i) : 0;
+}
+
+// ---- The loop and its results ------------------------------------------------------------------
+
+template <class Lines> DEVICE_FN void gemm_store(gemm_tile *tile, const gemm_line &line) {
+    gemm_line *target = tile->lines + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) target->chunks[i] = line.chunks[i];
+    if (!Lines::SCALES) return;
+    target->scales[0] = line.scales[0], target->scales[1] = line.scales[1];
+}
+
+// Adds the products of all columns to sums. Shared memory may be reused at once afterwards.
+template <class Lines, class Math>
+DEVICE_FN void gemm_sum(float *sums, gemm_tile *tiles, Lines &lines, int n_cols) {
+    int n_steps = Lines::steps(n_cols);
+    gemm_line line;
+    Lines::load(&line, lines, 0);
+    gemm_store<Lines>(tiles, line);
+    __syncthreads();
+    for (int step = 0; step < n_steps; step++) {
+        bool more = step + 1 < n_steps;
+        if (more) Lines::load(&line, lines, step + 1);
+        Math::add(sums, tiles[step % 2]);
+        if (more) gemm_store<Lines>(tiles + (step + 1) % 2, line);
+        __syncthreads();
+    }
+}
+
+// Where sums[i] goes: Math::row(i) and Math::token(i) are its places in the tile. row is that of
+// the weight, -1 outside of the matrix.
+struct gemm_place {
+    int row;
+    int64_t out;
+};
+template <class Math> DEVICE_FN gemm_place gemm_place_of(const struct matmul_args &a, int i) {
+    int row = (int)blockIdx.y * GEMM_SIDE + Math::row(i);
+    int token = (int)blockIdx.x * GEMM_SIDE + Math::token(i);
+    if (row >= a.row_count || token >= a.n_tokens) return {-1, 0};
+    return {a.row_first + row, (int64_t)token * a.out_stride + a.row_first + row};
+}
+
+// Four at a time: residual may be out, so no load can be moved before a store, and 32 loads would
+// wait for each other. Eight at a time spilled the F16 kernel on 9.0.
+template <class Math> DEVICE_FN void gemm_write(const struct matmul_args &a, const float *sums) {
+    constexpr int N = 4;
+#pragma unroll
+    for (int first = 0; first < GEMM_SUMS; first += N) {
+        gemm_place places[N];
+        float bias[N], residual[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            places[i] = gemm_place_of<Math>(a, first + i);
+            bias[i] = a.bias && places[i].row >= 0 ? a.bias[places[i].row] : 0;
+            residual[i] = a.residual && places[i].row >= 0 ? a.residual[places[i].out] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (places[i].row >= 0) a.out[places[i].out] = sums[first + i] + bias[i] + residual[i];
+    }
+}
+
+template <class Lines, class Math> DEVICE_FN void gemm(const struct matmul_params &p) {
+    __shared__ gemm_tile tiles[2];
+    float sums[GEMM_SUMS] = {};
+    Lines lines = Lines::open(p);
+    gemm_sum<Lines, Math>(sums, tiles, lines, p.a.n_cols);
+    gemm_write<Math>(p.a, sums);
+}
+
+// ---- Sums of bytes to floats -------------------------------------------------------------------
+
+// Added to a sum of products below 2^22 this is a float's bits: 1.5 * 2^23 plus the sum. Taking off
+// the constant is cheaper than a conversion, and as exact.
+static constexpr int GEMM_FLOAT_BITS = 0x4b400000;
+DEVICE_FN float gemm_float(int bits) { return __int_as_float(bits) - 12582912.0F; }
+
+#endif

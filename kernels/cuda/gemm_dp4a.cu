@@ -1,0 +1,142 @@
+/* gemm_dp4a.cu: gemm_dp4a_<type>, a weight times more than MATVEC_TOKENS tokens on devices without
+ * tensor cores (6.1, and 7.5 of the 16xx cards): integer dot products of four columns; for F32, F16
+ * and BF16 plain multiply-adds, for F32 on every device.
+ *
+ * Grid (token tiles, row tiles) of 64 x 64; see gemm.cuh. A thread sums 8 rows x 4 tokens: per 16
+ * bytes of a line 12 loads of 16 bytes from shared memory (the eight rows of a quarter warp lie in
+ * different banks, a token is one address for all of it) feed 128 dot products. After 32 columns
+ * (16 for Q6_K) the integer sums become floats: one add, one product of scales and one multiply-add
+ * per sum, and one more with an offset. A block reads 64 rows of the weight once (0.56 bytes a
+ * column for Q4_K, 1.06 for Q8_0) and 64 tokens (1.25), writes 64 x 64 floats: 70 (Q4_K) or 55
+ * (Q8_0) operations per byte of L2; 20 KiB of shared memory. n_cols a multiple of 32 for quantised
+ * types, any for others. Differs in rounding from matmul_vec_<type>, not from gemm_mma_<type> of a
+ * quantised type. Tested by tests/check_ops.c.
+ */
+#include "kernels/cuda/gemm.cuh"
+
+// Lane l of warp w sums rows l % 8 + 8 i and tokens l / 8 + 4 w + 16 j in sums[8 j + i].
+struct dp4a_places {
+    DEVICE_FN int row(int sum) { return (int)threadIdx.x % 8 + sum % 8 * 8; }
+    DEVICE_FN int token(int sum) { return (int)threadIdx.x / 8 + sum / 8 * 16; }
+};
+
+template <class W> struct dp4a_math : dp4a_places {
+    static constexpr int SPAN = W::TWO_SCALES ? 1 : 2; // chunks of 16 columns with one scale
+
+    DEVICE_FN int dot(int sum, uint4 w, uint4 x) {
+        sum = __dp4a((int)w.x, (int)x.x, sum), sum = __dp4a((int)w.y, (int)x.y, sum);
+        sum = __dp4a((int)w.z, (int)x.z, sum), sum = __dp4a((int)w.w, (int)x.w, sum);
+        return sum;
+    }
+    DEVICE_FN void add_dots(int *dots, const gemm_tile &tile, int chunk) {
+        uint4 x[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].chunks[chunk];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint4 w = tile.lines[row(i)].chunks[chunk];
+#pragma unroll
+            for (int j = 0; j < 4; j++) dots[8 * j + i] = dot(dots[8 * j + i], w, x[j]);
+        }
+    }
+    DEVICE_FN void add_scaled(float *sums, const int *dots, const gemm_tile &tile, int chunk) {
+        float2 x[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].scales[chunk / 2];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float2 w = tile.lines[row(i)].scales[chunk / 2];
+            float scale = W::TWO_SCALES && chunk % 2 ? w.y : w.x;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float *sum = sums + 8 * j + i;
+                if (quantised_lines<W>::HAS_OFFSET) *sum = fmaf(w.y, x[j].y, *sum);
+                *sum = fmaf(scale * x[j].x, gemm_float(dots[8 * j + i]), *sum);
+            }
+        }
+    }
+    DEVICE_FN void add(float *sums, const gemm_tile &tile) {
+#pragma unroll 1
+        for (int chunk = 0; chunk < 4; chunk += SPAN) {
+            int dots[GEMM_SUMS];
+#pragma unroll
+            for (int i = 0; i < GEMM_SUMS; i++) dots[i] = GEMM_FLOAT_BITS;
+#pragma unroll 1
+            for (int k = 0; k < SPAN; k++) add_dots(dots, tile, chunk + k);
+            add_scaled(sums, dots, tile, chunk);
+        }
+    }
+};
+
+// Lines of floats: 16 columns a step.
+template <class W> struct float_lines {
+    static constexpr bool SCALES = false;
+    const uint8_t *line;
+    int n_cols;
+
+    DEVICE_FN float_lines open(const struct matmul_params &p) {
+        if (gemm_brings_weight()) return {gemm_weight(p), p.a.n_cols};
+        return {(const uint8_t *)(p.a.x + (int64_t)gemm_token(p.a) * p.a.n_cols), p.a.n_cols};
+    }
+    DEVICE_FN int steps(int n_cols) { return (n_cols + 15) / 16; }
+    DEVICE_FN void load(gemm_line *out, float_lines &l, int step) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float v[8];
+            if (gemm_brings_weight())
+                gemm_eight<W>(v, l.line, 16 * step + 8 * i, l.n_cols);
+            else
+                gemm_eight<weight_f32>(v, l.line, 16 * step + 8 * i, l.n_cols);
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                out->chunks[2 * i + k] =
+                    make_uint4(__float_as_uint(v[4 * k]), __float_as_uint(v[4 * k + 1]),
+                               __float_as_uint(v[4 * k + 2]), __float_as_uint(v[4 * k + 3]));
+        }
+    }
+};
+
+struct float_math : dp4a_places {
+    DEVICE_FN float dot(float sum, uint4 w, uint4 x) {
+        sum = fmaf(__uint_as_float(w.x), __uint_as_float(x.x), sum);
+        sum = fmaf(__uint_as_float(w.y), __uint_as_float(x.y), sum);
+        sum = fmaf(__uint_as_float(w.z), __uint_as_float(x.z), sum);
+        return fmaf(__uint_as_float(w.w), __uint_as_float(x.w), sum);
+    }
+    DEVICE_FN void add(float *sums, const gemm_tile &tile) {
+#pragma unroll 1
+        for (int chunk = 0; chunk < 4; chunk++) {
+            uint4 x[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].chunks[chunk];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                uint4 w = tile.lines[row(i)].chunks[chunk];
+#pragma unroll
+                for (int j = 0; j < 4; j++) sums[8 * j + i] = dot(sums[8 * j + i], w, x[j]);
+            }
+        }
+    }
+};
+
+#define GEMM_FLOAT(type)                                 \
+    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)     \
+        gemm_dp4a_##type(const struct matmul_params p) { \
+        gemm<float_lines<weight_##type>, float_math>(p); \
+    }
+#define GEMM_DP4A(type)                                                    \
+    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)                       \
+        gemm_dp4a_##type(const struct matmul_params p) {                   \
+        gemm<quantised_lines<weight_##type>, dp4a_math<weight_##type>>(p); \
+    }
+GEMM_FLOAT(f32)
+GEMM_FLOAT(f16)
+GEMM_FLOAT(bf16)
+GEMM_DP4A(q8_0)
+GEMM_DP4A(q4_0)
+GEMM_DP4A(q4_1)
+GEMM_DP4A(q5_0)
+GEMM_DP4A(q5_1)
+GEMM_DP4A(q4_k)
+GEMM_DP4A(q5_k)
+GEMM_DP4A(q6_k)
