@@ -6,12 +6,12 @@
  * their sums and online softmax in registers. For every tile of 32 keys the block copies K and V to
  * shared memory (V as pairs of keys, the way mma wants its second operand), each warp multiplies Q
  * K^T, weighs, and multiplies by V: sums are floats, queries and weights are rounded to halves.
- * Tokens of one tile may belong to several sequences: the block goes through the runs of neighbours
- * of one sequence one after another, and rows of others do not take part. Tiles start at multiples
- * of 32 keys, and one that a row does not see leaves its sums as they are, so a result does not
- * depend on the rest of the batch. K and V are read once per tile of tokens: 2 * 2 * head_dim bytes
- * per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <= ATTENTION_MMA_ROWS. Tested by
- * tests/check_ops.c.
+ * Tokens of one tile may belong to several sequences: the block goes through the runs of tokens at
+ * neighbouring positions of one sequence one after another, and rows of others do not take part.
+ * Tiles start at multiples of 32 keys, and one that a row does not see leaves its sums as they are,
+ * so a result does not depend on the rest of the batch. K and V are read once per tile of tokens: 2
+ * * 2 * head_dim bytes per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <=
+ * ATTENTION_MMA_ROWS. Tested by tests/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"
@@ -39,7 +39,9 @@ struct query_row {
     int token, first, last; // token of the tile (-1: none), and the keys it sees
 };
 
-// Tokens first_token..last_token of the tile, neighbours of one sequence, and the keys they see.
+// Tokens first_token..last_token of the tile, at neighbouring positions of one sequence, and the
+// keys they see. Each of these keys is seen by some token and so was written: one that was not may
+// be NaN, which a weight of zero would not take away.
 struct token_run {
     int first_token, last_token, first_key, last_key;
     const int32_t *pages;
@@ -258,11 +260,10 @@ DEVICE_FN token_run find_run(const struct attention_args &a, int64_t first_token
     const int32_t *positions = a.positions + first_token, *sequences = a.sequences + first_token;
     token_run run = {t, t, first_key(positions[t], a.window), positions[t],
                      a.pages + (int64_t)sequences[t] * a.max_pages};
-    for (int next = t + 1; next < n_tokens && sequences[next] == sequences[t]; next++) {
-        run.last_token = next;
-        run.first_key = min(run.first_key, first_key(positions[next], a.window));
-        run.last_key = max(run.last_key, positions[next]);
-    }
+    for (int next = t + 1; next < n_tokens && sequences[next] == sequences[t] &&
+                           positions[next] == positions[next - 1] + 1;
+         next++)
+        run.last_token = next, run.last_key = positions[next];
     return run;
 }
 
