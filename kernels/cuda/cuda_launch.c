@@ -136,6 +136,7 @@ static void forget_written(struct cuda_stream *s, const struct matmul_args *a) {
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
     const enum dtype dtype = weight_dtype(type);
+    if (a->n_tokens == 0 || a->row_count == 0) return;
     struct matmul_params p;
     memset(&p, 0, sizeof p);
     memcpy(&p.a, a, sizeof p.a);

@@ -1,0 +1,141 @@
+#!/bin/sh
+# gpu_check.sh: checks and measures everything on the GPU of this machine; make gpu-check runs it.
+#
+#   sh tests/gpu_check.sh
+#
+# Takes the programs of build/gpu-pack (see make gpu-pack) where that folder is, so that a machine
+# with a GPU needs no library, no compiler and no network; else those of build/. Variables: DEVICE
+# (cuda), MODEL for the comparison of tokens (a made one if the file is not there), DRY=1 for shapes
+# small enough for the emulator, RESULTS (bench/results) for gpu-<name>.json and .md. One line per
+# check; exit code 1 if one failed.
+set -u
+: "${DEVICE:=cuda}" "${DRY:=0}" "${RESULTS:=bench/results}" "${SCRATCH:=build/gpu-check}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+
+if [ -d build/gpu-pack ]; then
+    programs=build/gpu-pack
+    export LD_LIBRARY_PATH="$PWD/build/gpu-pack/lib:${LD_LIBRARY_PATH:-}"
+    tandem=$programs/tandem check_ops=$programs/check_ops bench_device=$programs/bench_device
+    bench_engine=$programs/bench_engine make_model=$programs/make_model
+else
+    tandem=build/tandem check_ops=build/release/tests/check_ops
+    bench_device=build/release/bench/bench_device bench_engine=build/release/bench/bench_engine
+    make_model=build/release/bench/make_model
+fi
+mkdir -p "$SCRATCH" "$RESULTS"
+failed=0 started=$(date +%s)
+
+if [ "$DRY" = 1 ]; then
+    quick=--quick ms=1 shape='layers=4 embd=512 ff=1024 heads=8 kv=2 vocab=512'
+    prompt_tokens=16 new_tokens=4 repeats=1 tokens=8
+else
+    quick='' ms=50 shape='' prompt_tokens=512 new_tokens=128 repeats=5 tokens=32
+fi
+
+# step NAME LIMIT COMMAND...: output goes to $SCRATCH/NAME.log
+step() {
+    name=$1 limit=$2
+    shift 2
+    begun=$(date +%s)
+    timeout "$limit" "$@" >"$SCRATCH/$name.log" 2>"$SCRATCH/$name.err" </dev/null
+    code=$?
+    if [ $code -eq 0 ]; then
+        echo "ok $name ($(($(date +%s) - begun)) s)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $name: exit code $code after $(($(date +%s) - begun)) s"
+        { grep '^not ok' "$SCRATCH/$name.log"; tail -n 3 "$SCRATCH/$name.err"; } | head -n 12 |
+            sed 's/^/  | /'
+    fi
+    return $code
+}
+
+# ---- What is here --------------------------------------------------------------------------------
+"$tandem" devices --device "$DEVICE" >"$SCRATCH/devices.log" 2>&1
+"$tandem" devices --device "$DEVICE" --json >"$SCRATCH/devices.json" 2>"$SCRATCH/devices.err"
+cat "$SCRATCH/devices.log"
+name=$(sed -n 's/^cuda *//p' "$SCRATCH/devices.log" | head -n 1)
+if [ -z "$name" ]; then
+    echo 'not ok device: there is no GPU that tandem can use'
+    exit 1
+fi
+slug=$(echo "$name" | tr 'A-Z' 'a-z' | tr -cs 'a-z0-9' '-' | sed 's/^-*//; s/-*$//')
+[ "$DRY" = 1 ] && slug=dry-run
+
+# ---- Right ---------------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+step check_ops 240 "$check_ops" --device "$DEVICE" $quick
+
+# Two models: the one that people run, and one of plain halves, whose tokens hang least on rounding.
+"$make_model" "$SCRATCH/halves.gguf" layers=6 embd=512 ff=1024 heads=8 kv=2 vocab=512 type=F16
+tokens_of() { tr -d ' \n' <"$1" | grep -o '"tokens":\[[0-9,]*\]'; }
+compare_tokens() { # label, model, splits
+    for k in none $3; do
+        device=$DEVICE layers=$k
+        [ "$k" = none ] && device=none layers=0
+        timeout 120 "$tandem" run -m "$2" -p 'The capital of France is' -n $tokens --temp 0 -c 256 \
+            --ignore-eos --json -q -ngl "$layers" --device "$device" \
+            >"$SCRATCH/tokens_$k.json" 2>"$SCRATCH/tokens.err" || return 1
+        [ -n "$(tokens_of "$SCRATCH/tokens_$k.json")" ] || return 1
+        [ "$(tokens_of "$SCRATCH/tokens_$k.json")" = "$(tokens_of "$SCRATCH/tokens_none.json")" ] ||
+            { echo "  | $1: other tokens with -ngl $k"; return 1; }
+    done
+}
+result() { # name; of the command before
+    if [ $? -eq 0 ]; then echo "ok $1"; else
+        failed=$((failed + 1))
+        echo "not ok $1"
+        head -n 3 "$SCRATCH/tokens.err" | sed 's/^/  | /'
+    fi
+}
+compare_tokens halves "$SCRATCH/halves.gguf" "$(seq 0 7)"
+result tokens_of_made_model
+if [ -f "$MODEL" ]; then
+    if [ "$DRY" = 1 ]; then splits='0 15 31'; else splits=$(seq 0 31); fi
+    compare_tokens model "$MODEL" "$splits"
+    result tokens_of_model
+fi
+
+# Settings of the device follow a colon, and one another after commas.
+case $DEVICE in *:*) single="$DEVICE,graphs=0" ;; *) single="$DEVICE:graphs=0" ;; esac
+# The sanitizers slow kernels down by tens: small shapes of every op, and a model's few tokens.
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+        step $tool 150 compute-sanitizer --tool $tool --error-exitcode 9 "$tandem" run \
+            -m "$SCRATCH/halves.gguf" -p 'a b c d e f g h i j' -n 2 -q --device "$single" -ngl 7
+    done
+else
+    echo 'ok sanitizers # SKIP compute-sanitizer is not here'
+fi
+
+# ---- Fast ----------------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+step ops 180 "$bench_device" --device "$DEVICE" --json --ms $ms $quick
+# shellcheck disable=SC2086
+step make_model 120 "$make_model" "$SCRATCH/speed.gguf" $shape
+step engine 180 "$bench_engine" -m "$SCRATCH/speed.gguf" -d "$DEVICE" -g 999999 -p $prompt_tokens \
+    -n $new_tokens -r $repeats
+rm -f "$SCRATCH/speed.gguf" "$SCRATCH/halves.gguf"
+
+# ---- The report ----------------------------------------------------------------------------------
+{
+    echo '{'
+    printf '"name": "%s", "commit": "%s", "dry_run": %s, "failed": %d, "seconds": %d,\n' "$name" \
+        "$(git rev-parse --short HEAD 2>/dev/null)" "$([ "$DRY" = 1 ] && echo true || echo false)" \
+        $failed $(($(date +%s) - started))
+    printf '"devices": '; cat "$SCRATCH/devices.json"
+    printf ',\n"engine": ['; paste -sd, "$SCRATCH/engine.log"
+    printf '],\n"ops": '; cat "$SCRATCH/ops.log"
+    echo '}'
+} >"$RESULTS/gpu-$slug.json"
+{
+    printf '# %s\n\n' "$name"
+    sed 's/^/    /' "$SCRATCH/devices.log"
+    printf '\n## A model of 8B shape, Q4_K_M\n\n'
+    sed 's/^/    /' "$SCRATCH/engine.log"
+    printf '\n## Ops\n\n| op | type | tokens | us | GB/s | %% of copy | GFLOP/s |\n|---|---|---|---|---|---|---|\n'
+    sed -n 's/[{},]*$//; s/^ *{"op": "\(.*\)", "type": "\(.*\)", "tokens": \(.*\), "us": \(.*\), "gb_per_second": \(.*\), "percent_of_copy": \(.*\), "gflops": \(.*\)/| \1 | \2 | \3 | \4 | \5 | \6 | \7 |/p' \
+        "$SCRATCH/ops.log"
+} >"$RESULTS/gpu-$slug.md"
+echo "$RESULTS/gpu-$slug.json and .md; $failed failed, $(($(date +%s) - started)) s"
+[ $failed -eq 0 ]
