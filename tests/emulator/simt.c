@@ -47,7 +47,7 @@ struct fiber {
     struct simt_thread thread; // first: what simt_self points to
     struct worker *worker;
     enum fiber_state state;
-    struct simt_place place; // where it waits
+    const struct simt_place *place; // where it waits; lies on its stack
     void *stack_pointer;
     char *stack;      // lowest address
     void *fake_stack; // ASan's
@@ -58,13 +58,15 @@ struct group { // the lanes of a warp that exchange under one mask
     uint32_t mask, arrived;
     uint32_t waiting;
     unsigned parity; // of lanes[2] and met[2], so that slow readers keep theirs
-    struct simt_place place;
+    const struct simt_place *place; // of one that waits
     char met[2]; // what TSan takes for the meeting
 };
 
 struct warp {
     struct simt_lanes lanes[2];
     struct group groups[GROUPS_MAX];
+    unsigned last; // the group of the exchange before
+    uint32_t busy; // groups in which lanes wait
     uint32_t alive;
 };
 
@@ -77,14 +79,16 @@ struct worker { // owns stacks and fibers
     char *stacks;
     pthread_t thread;
     unsigned n_threads, n_started, n_alive, n_at_barrier;
-    unsigned n_guarded; // stacks whose lowest page is closed
-    struct simt_place barrier;
+    unsigned n_guarded;               // stacks whose lowest page is closed
+    const struct simt_place *barrier; // of one that waits
     // What TSan takes for the meeting at a barrier, by turns: a thread may come to the next barrier
     // before another has left this one, which does not order the second after the first.
     char met[2];
     unsigned barrier_parity;
     uint16_t ready[SIMT_THREADS_MAX]; // a ring of fibers that can run
     unsigned ready_first, n_ready;
+    uint16_t ended[SIMT_THREADS_MAX]; // fibers whose stacks others may take, the warmest last
+    unsigned n_ended;
     uint32_t random;
     const void *asan_main; // the OS thread's stack
     size_t asan_main_bytes;
@@ -262,20 +266,27 @@ void simt_fault(const char *format, ...) {
     leave_block(f);
 }
 
+static bool same_place(struct simt_place a, struct simt_place b) {
+    return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+}
+
+static bool wait_alike(const struct fiber *a, const struct fiber *b) {
+    if (a->state != b->state) return false;
+    return a->state == FIBER_DONE || same_place(*a->place, *b->place);
+}
+
 // Nobody can run: says who waits where.
 static void report_deadlock(struct worker *w) {
     char text[800];
     size_t used = (size_t)snprintf(text, sizeof text, "deadlock:");
     for (unsigned i = 0, last; i < w->n_threads && used < sizeof text - 1; i = last + 1) {
         const struct fiber *f = &w->fibers[i];
-        for (last = i; last + 1 < w->n_threads; last++)
-            if (w->fibers[last + 1].state != f->state ||
-                w->fibers[last + 1].place.line != f->place.line)
-                break;
+        last = i;
+        while (last + 1 < w->n_threads && wait_alike(f, &w->fibers[last + 1])) last++;
         if (f->state == FIBER_DONE) continue;
         int n = snprintf(text + used, sizeof text - used, " threads %u..%u wait in a %s at %s:%d;",
                          i, last, f->state == FIBER_AT_BARRIER ? "barrier" : "warp exchange",
-                         f->place.file, f->place.line);
+                         f->place->file, f->place->line);
         used += n > 0 ? (size_t)n : 0;
     }
     write_report(w, text);
@@ -283,12 +294,27 @@ static void report_deadlock(struct worker *w) {
 
 // ---- The scheduler -----------------------------------------------------------------------------
 
-// Threads that have not run yet come first, so that runs of them can share a stack.
+static void swap_stacks(struct fiber *a, struct fiber *b) {
+    char *stack = a->stack;
+    a->stack = b->stack;
+    b->stack = stack;
+}
+
+static struct fiber *start_thread(struct worker *w) {
+    struct fiber *f = &w->fibers[w->n_started++];
+    f->state = FIBER_READY;
+#ifndef SIMT_TSAN
+    if (w->n_ended) swap_stacks(f, &w->fibers[w->ended[--w->n_ended]]);
+#endif
+    return f;
+}
+
+// Threads that wait no longer come first, so that a warp ends before the next one starts and its
+// stacks stay in the cache.
 static struct fiber *pick(struct worker *w) {
     bool fresh = w->n_started < w->n_threads;
-    if (fresh && !(w->simt->options.seed && w->n_ready && next_random(w) & 1)) {
-        struct fiber *f = &w->fibers[w->n_started++];
-        f->state = FIBER_READY;
+    if (fresh && (!w->n_ready || (w->simt->options.seed && next_random(w) & 1))) {
+        struct fiber *f = start_thread(w);
         prepare(f);
         return f;
     }
@@ -319,13 +345,13 @@ static void check_end(const struct fiber *f) {
         simt_fault("ends with %u asynchronous copies not waited for", f->thread.n_copies);
     if (w->n_at_barrier)
         simt_fault("ends while %u threads wait in the barrier at %s:%d", w->n_at_barrier,
-                   w->barrier.file, w->barrier.line);
+                   w->barrier->file, w->barrier->line);
     const struct warp *warp = &w->warps[f->thread.linear / SIMT_WARP];
     for (int i = 0; i < GROUPS_MAX; i++) {
         const struct group *g = &warp->groups[i];
         if (g->waiting && g->mask >> f->thread.lane & 1)
             simt_fault("ends while lanes %08x wait for it in the exchange at %s:%d", g->waiting,
-                       g->place.file, g->place.line);
+                       g->place->file, g->place->line);
     }
 }
 
@@ -337,18 +363,16 @@ static void end_thread(struct fiber *f) {
     w->warps[f->thread.linear / SIMT_WARP].alive &= ~(1U << f->thread.lane);
 }
 
-// The next thread runs on the stack of the one that ended. NULL if it cannot.
+// Where no other can run, the next thread starts on the stack of the one that ended. NULL if it
+// cannot.
 static struct fiber *take_over(struct fiber *ended) {
     struct worker *w = ended->worker;
 #ifdef SIMT_TSAN
     return NULL;
 #endif
-    if (w->n_started == w->n_threads || w->simt->options.seed) return NULL;
-    struct fiber *f = &w->fibers[w->n_started++];
-    char *stack = f->stack;
-    f->stack = ended->stack;
-    ended->stack = stack;
-    f->state = FIBER_READY;
+    if (w->n_started == w->n_threads || w->n_ready || w->simt->options.seed) return NULL;
+    w->ended[w->n_ended++] = (uint16_t)ended->thread.linear;
+    struct fiber *f = start_thread(w);
     set_owner(f);
     return f;
 }
@@ -368,31 +392,28 @@ static void fiber_main(void) {
         run_thread(f);
         end_thread(f);
         struct fiber *next = take_over(f);
-        if (next)
-            f = next;
-        else
+        if (!next) {
+            f->worker->ended[f->worker->n_ended++] = (uint16_t)f->thread.linear;
             run_next(f);
+        }
+        f = next;
     }
 }
 
 // ---- What kernels call -------------------------------------------------------------------------
 
-static bool same_place(struct simt_place a, struct simt_place b) {
-    return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
-}
-
 void simt_barrier(struct simt_place place) {
     struct fiber *f = self();
     struct worker *w = f->worker;
-    if (w->n_at_barrier && !same_place(w->barrier, place))
+    if (w->n_at_barrier && !same_place(*w->barrier, place))
         simt_fault("divergent barrier: here at %s:%d, %u others at %s:%d", place.file, place.line,
-                   w->n_at_barrier, w->barrier.file, w->barrier.line);
+                   w->n_at_barrier, w->barrier->file, w->barrier->line);
     if (w->n_alive < w->n_threads)
         simt_fault("barrier at %s:%d after %u threads of the block have ended", place.file,
                    place.line, w->n_threads - w->n_alive);
     char *met = &w->met[w->barrier_parity];
     RELEASE(met);
-    w->barrier = f->place = place;
+    w->barrier = f->place = &place;
     f->state = FIBER_AT_BARRIER;
     if (++w->n_at_barrier == w->n_alive) {
         w->n_at_barrier = 0;
@@ -428,10 +449,23 @@ static void check_exchange(const struct fiber *f, const struct warp *warp, uint3
                    warp->alive, place.file, place.line);
     for (int i = 0; i < GROUPS_MAX; i++) {
         const struct group *g = &warp->groups[i];
-        if (g->waiting && g->mask & mask && (g->mask != mask || !same_place(g->place, place)))
+        if (g->waiting && g->mask & mask && (g->mask != mask || !same_place(*g->place, place)))
             simt_fault("divergent warp exchange: mask %08x at %s:%d, others %08x at %s:%d", mask,
-                       place.file, place.line, g->mask, g->place.file, g->place.line);
+                       place.file, place.line, g->mask, g->place->file, g->place->line);
     }
+}
+
+// The group of that mask, after all checks; in a loop of exchanges it is that of the one before.
+static struct group *enter_group(const struct fiber *f, struct warp *warp, uint32_t mask,
+                                 struct simt_place place) {
+    struct group *g = &warp->groups[warp->last];
+    bool same = g->mask == mask && !(warp->busy & ~(1U << warp->last)) && !(mask & ~warp->alive);
+    bool together = !g->waiting || (g->place->line == place.line && g->place->file == place.file);
+    if (same && together && mask >> f->thread.lane & 1) return g;
+    check_exchange(f, warp, mask, place);
+    g = find_group(warp, mask);
+    warp->last = (unsigned)(g - warp->groups);
+    return g;
 }
 
 const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int n,
@@ -440,13 +474,11 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
     struct worker *w = f->worker;
     unsigned first = f->thread.linear - f->thread.lane;
     struct warp *warp = &w->warps[first / SIMT_WARP];
-    check_exchange(f, warp, mask, place);
-    struct group *g = find_group(warp, mask);
+    struct group *g = enter_group(f, warp, mask, place);
     struct simt_lanes *lanes = &warp->lanes[g->parity];
     for (int i = 0; i < n; i++) lanes->word[f->thread.lane][i] = words[i];
     char *met = &g->met[g->parity];
     RELEASE(met);
-    g->place = f->place = place;
     g->arrived |= 1U << f->thread.lane;
     if (g->arrived == mask) {
         ACQUIRE(met);
@@ -455,10 +487,13 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
         for (uint32_t left = g->waiting; left; left &= left - 1)
             make_ready(w, first + (unsigned)__builtin_ctz(left));
         g->arrived = g->waiting = 0;
+        warp->busy &= ~(1U << (g - warp->groups));
         g->parity ^= 1;
     } else {
         f->state = FIBER_AT_EXCHANGE;
+        g->place = f->place = &place;
         g->waiting |= 1U << f->thread.lane;
+        warp->busy |= 1U << (g - warp->groups);
         run_next(f);
         ACQUIRE(met);
     }
@@ -475,7 +510,7 @@ static void set_block(struct worker *w, unsigned long number) {
         .y = (unsigned)(number / grid->x % grid->y),
         .z = (unsigned)(number / grid->x / grid->y),
     };
-    w->n_started = w->n_ready = w->ready_first = w->n_at_barrier = 0;
+    w->n_started = w->n_ready = w->ready_first = w->n_ended = w->n_at_barrier = 0;
     w->n_alive = w->n_threads;
     w->random = (w->simt->options.seed + 1) * 2654435761U ^ (uint32_t)(number * 40503U + 1);
     w->random += !w->random;
@@ -486,6 +521,7 @@ static void set_block(struct worker *w, unsigned long number) {
     for (unsigned i = 0; i * SIMT_WARP < w->n_threads; i++) {
         unsigned left = w->n_threads - i * SIMT_WARP;
         memset(w->warps[i].groups, 0, sizeof w->warps[i].groups);
+        w->warps[i].last = w->warps[i].busy = 0;
         w->warps[i].alive = left >= SIMT_WARP ? UINT32_MAX : (1U << left) - 1;
     }
 }
