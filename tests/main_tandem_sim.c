@@ -1,8 +1,8 @@
 /* main_tandem_sim.c: the program tandem-sim: tandem with the simulated accelerator for tests. */
 #include "runtime/cli.h"
+#include "tests/sim_device.h"
 
 #include <stdlib.h>
-#include "tests/sim_device.h"
 
 enum { DRIVERS_MAX = 8 };
 
