@@ -1,11 +1,11 @@
-/* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See cli.h.
+/* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See cli_command.h.
  *
  * The session keeps everything that was said, so a turn costs only its own tokens. What comes from
  * the person never becomes a control token.
  */
 #include "base/mem.h"
 #include "runtime/chat.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/cli_generate.h"
 #include "runtime/cli_signal.h"
 

@@ -1,6 +1,6 @@
-/* cli_devices.c: `tandem devices`: what can compute here. See cli.h. */
+/* cli_devices.c: `tandem devices`: what can compute here. See cli_command.h. */
 #include "kernels/cpu/cpu.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/placement.h"
 #include "runtime/report.h"
 

@@ -8,7 +8,7 @@
 #ifndef TANDEM_RUNTIME_CLI_GENERATE_H
 #define TANDEM_RUNTIME_CLI_GENERATE_H
 
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/heap.h"
 #include "runtime/report.h"
 #include "runtime/sampler.h"

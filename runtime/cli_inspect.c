@@ -1,5 +1,5 @@
-/* cli_inspect.c: `tandem inspect`: what a GGUF file holds, supported or not. See cli.h. */
-#include "runtime/cli.h"
+/* cli_inspect.c: `tandem inspect`: what a GGUF file holds, supported or not. See cli_command.h. */
+#include "runtime/cli_command.h"
 #include "runtime/gguf.h"
 #include "runtime/report.h"
 

@@ -1,4 +1,4 @@
-/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See cli.h.
+/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See cli_command.h.
  *
  * The tokens are cut into windows of -c tokens, each computed by itself from position 0. Every
  * token of a window but its first is scored with -ln of the probability that the model gave it,
@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/cli_signal.h"
 #include "runtime/report.h"
 #include "runtime/tokenizer.h"

@@ -1,6 +1,6 @@
-/* cli_plan.c: `tandem plan`: where a model would go, from its header alone. See cli.h. */
+/* cli_plan.c: `tandem plan`: where a model would go, from its header alone. See cli_command.h. */
 #include "base/mem.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/gguf.h"
 #include "runtime/model.h"
 #include "runtime/placement.h"

@@ -1,6 +1,6 @@
-/* cli_run.c: `tandem run`: goes on with a prompt. See cli.h. */
+/* cli_run.c: `tandem run`: goes on with a prompt. See cli_command.h. */
 #include "base/mem.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/cli_generate.h"
 
 #include <errno.h>

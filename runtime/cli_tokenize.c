@@ -1,7 +1,7 @@
 /* cli_tokenize.c: `tandem tokenize`: shows the tokens of a text, as llama-tokenize prints them. See
  * cli.h. */
 #include "base/mem.h"
-#include "runtime/cli.h"
+#include "runtime/cli_command.h"
 #include "runtime/gguf.h"
 #include "runtime/report.h"
 #include "runtime/tokenizer.h"

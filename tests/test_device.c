@@ -7,6 +7,7 @@
 #include "kernels/cpu/cores.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/device.h"
+#include "tests/alloc_fail.h"
 #include "tests/sim_device.h"
 #include "tests/sim_spec.h"
 
@@ -24,23 +25,6 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-
-// ---- Allocations, counted and refused; the only way in through the linker's --wrap -------------
-
-static uint64_t n_allocations, refuse_at; // refuse_at counts from 1; 0: never
-
-void *__real_mem_alloc(size_t count, size_t size_bytes);
-void *__real_mem_resize(void *old, size_t count, size_t size_bytes);
-void *__wrap_mem_alloc(size_t count, size_t size_bytes);
-void *__wrap_mem_resize(void *old, size_t count, size_t size_bytes);
-
-void *__wrap_mem_alloc(size_t count, size_t size_bytes) {
-    return ++n_allocations == refuse_at ? NULL : __real_mem_alloc(count, size_bytes);
-}
-
-void *__wrap_mem_resize(void *old, size_t count, size_t size_bytes) {
-    return ++n_allocations == refuse_at ? NULL : __real_mem_resize(old, count, size_bytes);
-}
 
 // ---- Ways to open things -----------------------------------------------------------------------
 
@@ -311,7 +295,7 @@ static void test_nothing_is_allocated_while_running(void **state) {
         struct buffer b = new_buffer(d, MIB, PURPOSE_SCRATCH);
         float zero[4] = {0};
         device_seal(d);
-        uint64_t before = n_allocations;
+        alloc_fail_at(0);
         for (int i = 0; i < 1000; i++) {
             device_batch_hint(d, 1 + i % 2);
             stream_copy(s, b.base, zero, sizeof zero, COPY_TO_DEVICE);
@@ -321,7 +305,7 @@ static void test_nothing_is_allocated_while_running(void **state) {
             stream_flush(s);
         }
         wait_ok(s);
-        assert_int_equal(n_allocations, before);
+        assert_int_equal(alloc_fail_count(), 0);
         event_free(&event);
         stream_free(s);
         buffer_free(&b);
@@ -353,13 +337,12 @@ static bool open_all(bool cpu) {
 static void test_every_refused_allocation(void **state) {
     (void)state;
     for (int cpu = 0; cpu < 2; cpu++) {
-        uint64_t n = 0;
+        int64_t n = 0;
         bool whole = false;
         while (!whole && n < 50) {
-            n_allocations = 0;
-            refuse_at = ++n;
+            alloc_fail_at(++n);
             whole = open_all(cpu);
-            refuse_at = 0;
+            alloc_fail_at(0);
         }
         assert_true(whole);
         assert_true(n > 5);

@@ -1,0 +1,35 @@
+/* cli_command.h: the commands of the command line, one file each, and what they share.
+ *
+ * A struct cli is made by cli_main and lent to the command that runs. One thread. Tested by
+ * tests/cli_*.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_COMMAND_H
+#define TANDEM_RUNTIME_CLI_COMMAND_H
+
+#include "runtime/cli_options.h"
+#include "runtime/progress.h"
+#include "runtime/tandem.h"
+
+struct cli {
+    struct cli_options options;
+    const struct device_driver *drivers; // borrowed
+    int32_t n_drivers;
+    struct log log;
+    struct progress progress;
+};
+
+enum status cli_run(struct cli *cli, struct err *e);
+enum status cli_chat(struct cli *cli, struct err *e);
+enum status cli_plan(struct cli *cli, struct err *e);
+enum status cli_inspect(struct cli *cli, struct err *e);
+enum status cli_devices(struct cli *cli, struct err *e);
+enum status cli_tokenize(struct cli *cli, struct err *e);
+enum status cli_perplexity(struct cli *cli, struct err *e);
+
+// What they share. Fills *out from the options; the progress call draws the bar and stops at
+// Ctrl-C.
+void cli_engine_options(struct cli *cli, struct engine_options *out);
+// The text of -p, -f or --stdin. The caller frees *text with mem_free.
+enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e);
+
+#endif
