@@ -168,8 +168,8 @@ struct cpu_options {
 enum status device_open_cpu(struct device **out, const struct cpu_options *options,
                             const struct log *log, struct err *e);
 
-// A kind of accelerator that a program knows: --device prefix:spec opens it. The log must outlive
-// the device.
+// A kind of accelerator that a program knows: --device prefix:spec opens it. ERR_UNSUPPORTED means
+// that this machine has none. The log must outlive the device.
 struct device_driver {
     const char *prefix; // "sim"
     const char *help;   // one line for --help

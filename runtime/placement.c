@@ -39,7 +39,9 @@ static enum status open_accelerator(struct device **out, const struct engine_opt
             if (o->drivers[i].open(out, "", &o->cpu, o->log, &ignored) == OK) return OK;
             *out = NULL;
             char text[512];
-            log_line(o->log, LOG_INFO, "no %s device: %s", o->drivers[i].prefix,
+            // A machine without one is no news; one that cannot be used is.
+            log_line(o->log, ignored.status == ERR_UNSUPPORTED ? LOG_INFO : LOG_WARN,
+                     "no %s device: %s", o->drivers[i].prefix,
                      err_text(&ignored, text, sizeof text));
         }
         return OK;

@@ -152,7 +152,7 @@ static void test_no_driver(void **state) {
     struct cuda_options o = {.driver = "/nowhere/libcuda.so.1"};
     struct device *d = NULL;
     struct err e = {0};
-    assert_int_equal(cuda_device_open(&d, &o, NULL, &e), ERR_DEVICE);
+    assert_int_equal(cuda_device_open(&d, &o, NULL, &e), ERR_UNSUPPORTED);
     assert_null(d);
     assert_non_null(strstr(e.what, "no NVIDIA driver"));
     assert_true(e.fix[0]);
@@ -165,14 +165,14 @@ static void test_no_driver(void **state) {
 static void test_driver_refuses(void **state) {
     (void)state;
     emulate("INIT", "100");
-    refused(ERR_DEVICE, "finds no GPU", "CUDA_ERROR_NO_DEVICE");
+    refused(ERR_UNSUPPORTED, "finds no GPU", "CUDA_ERROR_NO_DEVICE");
     emulate("INIT", "34");
-    refused(ERR_DEVICE, "stub", "LD_LIBRARY_PATH");
+    refused(ERR_UNSUPPORTED, "stub", "LD_LIBRARY_PATH");
     emulate("INIT", "214");
     refused(ERR_DEVICE, "does not start", "CUDA_ERROR_ECC_UNCORRECTABLE");
     plain_machine(NULL);
     emulate("DEVICES", "0");
-    refused(ERR_DEVICE, "finds no GPU", "CUDA_VISIBLE_DEVICES");
+    refused(ERR_UNSUPPORTED, "finds no GPU", "CUDA_VISIBLE_DEVICES");
     plain_machine(NULL);
     emulate("DRIVER", "8000");
     refused(ERR_DEVICE, "too old", "8.0");

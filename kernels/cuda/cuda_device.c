@@ -296,7 +296,7 @@ static enum status find_device(struct cuda_device *cuda, int32_t index, struct e
     int n = 0;
     if (cuda_check(driver, driver->device_count(&n), e, "counting the GPUs")) return e->status;
     if (n == 0) {
-        err_set(e, ERR_DEVICE, "the NVIDIA driver finds no GPU");
+        err_set(e, ERR_UNSUPPORTED, "the NVIDIA driver finds no GPU");
         return err_fix(e, "look at nvidia-smi and at CUDA_VISIBLE_DEVICES");
     }
     if (index >= n) {

@@ -21,8 +21,8 @@ struct cuda_options {
 // ERR_USAGE names what is wrong.
 enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e);
 
-// ERR_DEVICE without a driver, a device or kernels for it; ERR_MEMORY. log may be NULL and must
-// outlive the device.
+// ERR_UNSUPPORTED where there is no driver or no GPU, ERR_DEVICE where there is one that cannot be
+// used, ERR_MEMORY. log may be NULL and must outlive the device.
 enum status cuda_device_open(struct device **out, const struct cuda_options *options,
                              const struct log *log, struct err *e);
 

@@ -36,11 +36,11 @@ static enum status find_calls(struct cuda_driver *driver, struct err *e) {
 static enum status start(struct cuda_driver *driver, struct err *e) {
     unsigned code = driver->init(0);
     if (code == DRIVER_STUB_LIBRARY) {
-        err_set(e, ERR_DEVICE, "libcuda.so.1 is the toolkit's stub, not a driver");
+        err_set(e, ERR_UNSUPPORTED, "libcuda.so.1 is the toolkit's stub, not a driver");
         return err_fix(e, "take the toolkit's folder \"stubs\" out of LD_LIBRARY_PATH");
     }
     if (code == DRIVER_NO_DEVICE) {
-        err_set(e, ERR_DEVICE, "the NVIDIA driver finds no GPU (%s)",
+        err_set(e, ERR_UNSUPPORTED, "the NVIDIA driver finds no GPU (%s)",
                 cuda_error_name(driver, code));
         return err_fix(e, "look at nvidia-smi and at CUDA_VISIBLE_DEVICES");
     }
@@ -63,7 +63,8 @@ enum status cuda_driver_open(struct cuda_driver *driver, const char *path, struc
     driver->library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver->library) {
         const char *why = dlerror();
-        err_set(e, ERR_DEVICE, "no NVIDIA driver (%s)", why ? why : "libcuda.so.1 does not load");
+        err_set(e, ERR_UNSUPPORTED, "no NVIDIA driver (%s)",
+                why ? why : "libcuda.so.1 does not load");
         return err_fix(e, "install the NVIDIA driver to use the GPU");
     }
     if (find_calls(driver, e) == OK && start(driver, e) == OK) return OK;

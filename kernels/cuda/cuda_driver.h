@@ -131,8 +131,8 @@ struct cuda_driver {
     int version; // 12020 is 12.2
 };
 
-// Loads path, or libcuda.so.1 if NULL, and starts it. ERR_DEVICE if there is none, if it lacks a
-// call, or if it finds no device; nothing stays behind then.
+// Loads path, or libcuda.so.1 if NULL, and starts it. ERR_UNSUPPORTED if there is none or no GPU,
+// ERR_DEVICE if it does not work; nothing stays behind then.
 enum status cuda_driver_open(struct cuda_driver *driver, const char *path, struct err *e);
 void cuda_driver_close(struct cuda_driver *driver); // accepts a zeroed one; leaves it zeroed
 
