@@ -18,8 +18,11 @@ EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas 
 EMU_C := -std=gnu11 -D_GNU_SOURCE $(WARNINGS)
 EMU_CPP := -std=c++17 -fno-exceptions -fno-rtti $(EMU_WARNINGS) \
   $(if $(findstring clang,$(EMU_CXX)),,-fno-gnu-unique) -include tests/emulator/cuda_host.hpp
-EMU_COMMON := -O2 -g -march=x86-64-v3 -fPIC -fvisibility=hidden -fno-strict-aliasing -I. \
-  $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(MODE_$(BUILD)))
+EMU_COMMON := -O2 -g -march=x86-64-v3 -fPIC -fvisibility=hidden -fno-strict-aliasing -I.
+EMU_CHECKS := $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(MODE_$(BUILD)))
+# Under TSan every GPU thread is a thread of its own to it, and only the kernels are watched.
+EMU_C += $(if $(filter tsan,$(BUILD)),-DSIMT_TSAN,$(EMU_CHECKS))
+EMU_CPP += $(EMU_CHECKS)
 EMU_SOURCES := simt main_libcuda fake_memory fake_stream fake_module
 EMU_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(wildcard kernels/cuda/*.cu))
 
@@ -53,6 +56,22 @@ $(foreach set,$(EMU_SETS),$(eval $(call emulator_set,$(set))))
 $(EMU_LIB): $(EMU_SOURCES:%=$D/emulator/%.o) $(EMU_SETS:%=$D/emulator/kernels_%.o)
 	@mkdir -p $(@D)
 	@echo '  LINK  $@'
-	@$(EMU_CXX) $(EMU_COMMON) -shared $(if $(SANITIZED),,-Wl,-z,defs) -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
+	@$(EMU_CXX) $(EMU_COMMON) $(EMU_CHECKS) -shared $(if $(SANITIZED),,-Wl,-z,defs) -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
 
 -include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)
+
+# ---- Races ---------------------------------------------------------------------------------------
+
+# Only the kernels are watched: check_ops is the release one with TSan's runtime, without jemalloc,
+# whose place the runtime takes.
+build/race/check_ops: build/release/obj/tests/check_ops.o build/release/libtest.a \
+  build/release/libtandem.a
+	@mkdir -p $(@D)
+	@echo '  LINK  $@'
+	@clang -fsanitize=thread -o $@ $^ $(filter-out -ljemalloc,$(LIBS)) -lgomp
+
+race: ## every emulated kernel under TSan, and what a missing barrier does (clang)
+	@sh tests/deps.sh extra
+	@$(MAKE) BUILD=tsan emulator
+	@$(MAKE) BUILD=release build/race/check_ops
+	@TEST_TIMEOUT=1800 sh tests/run.sh tests/race.sh

@@ -56,7 +56,12 @@ enum fake_fault {
         FAULT_COUNT
 };
 
-enum { FAKE_DEVICES_MAX = 8, FAKE_PARAM_BYTES = 1024, FAKE_BLOCK_SHARED = 48 << 10 };
+enum {
+    FAKE_DEVICES_MAX = 8,
+    FAKE_KERNELS_MAX = 128,
+    FAKE_PARAM_BYTES = 1024,
+    FAKE_BLOCK_SHARED = 48 << 10, // bytes of shared memory of a block
+};
 
 struct fake_region { // an allocation, or pinned host memory
     char *base;
@@ -104,6 +109,7 @@ struct fake {
     struct fake_region *pinned;
     uint64_t counts[FAULT_COUNT];
     uint64_t n_launches, n_graph_launches, pinned_bytes, pageable_bytes;
+    bool launched[FAKE_KERNELS_MAX]; // by the place of the kernel in its table
 };
 
 struct CUfunc_st {

@@ -46,7 +46,12 @@ static int poison_module(struct dl_phdr_info *info, size_t size_bytes, void *unu
     return ours;
 }
 
-void fake_poison_static_shared(void) { dl_iterate_phdr(poison_module, NULL); }
+// A thread gets its copy of them when it first touches anything thread-local.
+void fake_poison_static_shared(void) {
+    static _Thread_local volatile char anchor;
+    anchor = 1;
+    dl_iterate_phdr(poison_module, NULL);
+}
 
 // ---- The stretch of a device -------------------------------------------------------------------
 

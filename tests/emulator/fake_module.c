@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EM_CUDA_NUMBER = 190, KERNELS_MAX = 128, ABI_CUDA_13 = 8 };
+enum { EM_CUDA_NUMBER = 190, ABI_CUDA_13 = 8 };
 
 struct CUmod_st {
     struct CUctx_st *context;
     int arch, n_functions;
-    struct CUfunc_st functions[KERNELS_MAX];
+    struct CUfunc_st functions[FAKE_KERNELS_MAX];
 };
 
 struct CUgraphNode_st {
@@ -113,11 +113,13 @@ static bool cubin_names(const Elf64_Ehdr *elf, const char *name) {
 static bool is_elf(const void *image) { return !memcmp(image, ELFMAG, SELFMAG); }
 
 static void find_functions(struct CUmod_st *m, const void *image) {
-    for (const struct fake_kernel *k = kernel_table(m->arch); k->name; k++) {
+    const struct fake_kernel *table = kernel_table(m->arch);
+    for (const struct fake_kernel *k = table; k->name; k++) {
         bool named = is_elf(image) ? cubin_names(image, k->name) : ptx_names(image, k->name);
         if (!named) continue;
-        if (m->n_functions == KERNELS_MAX) fake_complain("more kernels than KERNELS_MAX");
-        if (m->n_functions < KERNELS_MAX) m->functions[m->n_functions++] = (struct CUfunc_st){k, m};
+        if (m->n_functions == FAKE_KERNELS_MAX) fake_complain("more kernels than FAKE_KERNELS_MAX");
+        if (m->n_functions < FAKE_KERNELS_MAX)
+            m->functions[m->n_functions++] = (struct CUfunc_st){k, m};
     }
 }
 
@@ -245,6 +247,7 @@ void fake_run_launch(struct CUctx_st *c, const struct fake_launch *l) {
                                        .arch = l->arch};
     pthread_mutex_lock(&fake()->lock);
     fake()->n_launches++;
+    fake()->launched[l->kernel - kernel_table(l->arch)] = true;
     pthread_mutex_unlock(&fake()->lock);
     unsigned code = fake_fault(FAULT_KERNEL);
     if (code) {

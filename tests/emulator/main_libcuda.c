@@ -170,6 +170,20 @@ unsigned cuInit(unsigned flags) {
     return code;
 }
 
+static void print_totals(const struct fake *f) {
+    char names[1200] = "";
+    for (const struct fake_kernel *k = kernels_800; k->name; k++) {
+        size_t used = strlen(names);
+        if (!f->launched[k - kernels_800])
+            snprintf(names + used, sizeof names - used, " %s", k->name);
+    }
+    fake_complain("%llu kernels, %llu graphs launched; copied %llu bytes of pinned and %llu of "
+                  "pageable memory; never launched:%s",
+                  (unsigned long long)f->n_launches, (unsigned long long)f->n_graph_launches,
+                  (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes,
+                  *names ? names : " none");
+}
+
 // What the program left behind when it forgets the library.
 __attribute__((destructor)) static void end(void) {
     struct fake *f = &the_fake;
@@ -185,11 +199,7 @@ __attribute__((destructor)) static void end(void) {
             fake_complain("device %d: at most %zu bytes allocated", i, c->peak_bytes);
     }
     if (f->pinned) fake_complain("left behind: %zu bytes of pinned memory", f->pinned->size_bytes);
-    if (f->options.stats)
-        fake_complain("%llu kernels, %llu graphs launched; copied %llu bytes of pinned and %llu of "
-                      "pageable memory",
-                      (unsigned long long)f->n_launches, (unsigned long long)f->n_graph_launches,
-                      (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes);
+    if (f->options.stats) print_totals(f);
     pthread_key_delete(f->current);
 }
 

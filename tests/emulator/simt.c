@@ -57,9 +57,9 @@ struct fiber {
 struct group { // the lanes of a warp that exchange under one mask
     uint32_t mask, arrived;
     uint32_t waiting;
-    unsigned parity; // of lanes[2] and met[2], so that slow readers keep theirs
+    unsigned parity;                // of lanes[2] and met[2], so that slow readers keep theirs
     const struct simt_place *place; // of one that waits
-    char met[2]; // what TSan takes for the meeting
+    char met[2];                    // what TSan takes for the meeting
 };
 
 struct warp {

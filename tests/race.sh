@@ -1,0 +1,74 @@
+#!/bin/sh
+# race.sh: every kernel on the emulator with each GPU thread a thread of its own to TSan, and proof
+# that this finds what it looks for: each barrier of the GEMMs taken away makes it fail.
+#
+#   sh tests/race.sh      through make race, which builds build/race/check_ops and the emulator
+#
+# Only the kernels are watched. Several devices, since each has kernels of its own, and several
+# orders of threads.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export EMU_CUDA_WORKERS=1 EMU_CUDA_STATS=1
+
+# check LIBRARY CC SEED [ARGUMENT...]: sets code; output in $work/out.
+check() {
+    library=$1 cc=$2 seed=$3
+    shift 3
+    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 400 build/race/check_ops \
+        --device "cuda:driver=$library" "$@" >"$work/out" 2>&1
+    code=$?
+}
+clean() { [ $code -eq 0 ] && ! grep -q 'WARNING: ThreadSanitizer' "$work/out"; }
+result() { # NAME, after a test
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; grep -E 'WARNING|SUMMARY|^not ok|emulator:' "$work/out" | head -n 12
+    fi
+}
+
+library=$PWD/build/tsan/emulator/libcuda.so.1
+for machine in '8.6 0' '6.1 1' '7.5 2'; do
+    # shellcheck disable=SC2086
+    check "$library" $machine
+    clean
+    result "no_race_on_${machine% *}_in_order_${machine#* }"
+    sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.${machine% *}"
+done
+# Two blocks at a time, too: races between blocks.
+EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
+clean
+result no_race_between_blocks
+comm -12 "$work/idle.8.6" "$work/idle.6.1" | grep -v '^none$' >"$work/out"
+! [ -s "$work/out" ]
+result every_kernel_was_watched
+
+# ---- Without a barrier ---------------------------------------------------------------------------
+# A copy of what the library is made of, its objects included, so that only the GEMMs are compiled.
+mkdir -p "$work/tree/build/tsan"
+cp -a Makefile base kernels planner runtime tests bench "$work/tree"
+cp -a build/tsan/emulator "$work/tree/build/tsan"
+grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* | cut -d : -f 1,2 >"$work/barriers"
+while IFS=: read -r file line; do
+    cp -a "$file" "$work/kept"
+    sed -i "${line}s/__syncthreads();//" "$work/tree/$file"
+    code=build
+    found=1
+    if MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1; then
+        for cc in 8.6 6.1; do # one of them uses this file
+            [ $found -eq 0 ] && break
+            check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op matmul
+            grep -q 'WARNING: ThreadSanitizer: data race' "$work/out" &&
+                grep -q 'kernels/cuda/gemm' "$work/out" && found=0
+        done
+    fi
+    [ $found -eq 0 ]
+    result "race_found_without_${file##*/}_$line"
+    cp "$work/kept" "$work/tree/$file"
+done <"$work/barriers"
+[ -s "$work/barriers" ]
+result gemms_have_barriers
