@@ -146,7 +146,7 @@ deps: ## install what is missing through apt-get
 
 # ---- How it is made ------------------------------------------------------------------------------
 
-programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%)
+programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(filter tsan,$(BUILD)),,emulator)
 benches: libraries $(BENCH_BINS)
 fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:

@@ -6,10 +6,10 @@
 # Takes the programs of build/gpu-pack (see make gpu-pack) where that folder is, so that a machine
 # with a GPU needs no library, no compiler and no network; else those of build/. Variables: DEVICE
 # (cuda), MODEL for the comparison of tokens (a made one if the file is not there), DRY=1 for shapes
-# small enough for the emulator, RESULTS (bench/results) for gpu-<name>.json and .md. One line per
-# check; exit code 1 if one failed.
+# small enough for the emulator (then results go to build/gpu-check), RESULTS (bench/results) for
+# gpu-<name>.json and .md. One line per check; exit code 1 if one failed.
 set -u
-: "${DEVICE:=cuda}" "${DRY:=0}" "${RESULTS:=bench/results}" "${SCRATCH:=build/gpu-check}"
+: "${DEVICE:=cuda}" "${DRY:=0}" "${SCRATCH:=build/gpu-check}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 
 if [ -d build/gpu-pack ]; then
@@ -22,6 +22,7 @@ else
     bench_device=build/release/bench/bench_device bench_engine=build/release/bench/bench_engine
     make_model=build/release/bench/make_model
 fi
+[ "$DRY" = 1 ] && : "${RESULTS:=$SCRATCH}" || : "${RESULTS:=bench/results}"
 mkdir -p "$SCRATCH" "$RESULTS"
 failed=0 started=$(date +%s)
 
@@ -32,19 +33,19 @@ else
     quick='' ms=50 shape='' prompt_tokens=512 new_tokens=128 repeats=5 tokens=32
 fi
 
-# step NAME LIMIT COMMAND...: output goes to $SCRATCH/NAME.log
+# step STEP LIMIT COMMAND...: output goes to $SCRATCH/STEP.log
 step() {
-    name=$1 limit=$2
+    step=$1 limit=$2
     shift 2
     begun=$(date +%s)
-    timeout "$limit" "$@" >"$SCRATCH/$name.log" 2>"$SCRATCH/$name.err" </dev/null
+    timeout "$limit" "$@" >"$SCRATCH/$step.log" 2>"$SCRATCH/$step.err" </dev/null
     code=$?
     if [ $code -eq 0 ]; then
-        echo "ok $name ($(($(date +%s) - begun)) s)"
+        echo "ok $step ($(($(date +%s) - begun)) s)"
     else
         failed=$((failed + 1))
-        echo "not ok $name: exit code $code after $(($(date +%s) - begun)) s"
-        { grep '^not ok' "$SCRATCH/$name.log"; tail -n 3 "$SCRATCH/$name.err"; } | head -n 12 |
+        echo "not ok $step: exit code $code after $(($(date +%s) - begun)) s"
+        { grep '^not ok' "$SCRATCH/$step.log"; tail -n 3 "$SCRATCH/$step.err"; } | head -n 12 |
             sed 's/^/  | /'
     fi
     return $code

@@ -98,7 +98,8 @@ GPU_PROGRAMS := build/tandem $(addprefix build/release/,tests/check_ops bench/be
 .PHONY: gpu-check gpu-pack
 gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
 	@[ -d build/gpu-pack ] || { sh tests/deps.sh && $(MAKE) BUILD=release $(GPU_PROGRAMS); }
-	@sh tests/gpu_check.sh
+	@$(if $(filter 1,$(DRY)),$(MAKE) BUILD=release emulator && DRY=1 \
+	  LD_LIBRARY_PATH="$(CURDIR)/build/emulator:$$LD_LIBRARY_PATH") sh tests/gpu_check.sh
 
 gpu-pack: $(GPU_PROGRAMS) ## what gpu-check needs, to carry to a bare machine: CUBINS="90"
 	@rm -rf build/gpu-pack && mkdir -p build/gpu-pack/lib && cp $(GPU_PROGRAMS) build/gpu-pack

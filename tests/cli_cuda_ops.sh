@@ -1,0 +1,15 @@
+#!/bin/sh
+# cli_cuda_ops.sh: every op of the CUDA backend against its definition, on emulated devices of three
+# generations: with tensor cores, with those of 7.5, and without any.
+set -u
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+
+library=$(dirname "$TANDEM")/emulator/libcuda.so.1
+if ! [ -f "$library" ]; then
+    echo 'ok 1 # SKIP there is no emulator (it needs x86-64 and a C++ compiler)'
+    exit 0
+fi
+for cc in 8.6 7.5 6.1; do
+    EMU_CUDA_CC=$cc "$TOOLS/check_ops" --device "cuda:driver=$library" |
+        sed -n "s/^\(not \)\{0,1\}ok .*/& on $cc/p"
+done
