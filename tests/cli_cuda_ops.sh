@@ -3,6 +3,8 @@
 # generations: with tensor cores, with those of 7.5, and without any.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 library=$(dirname "$TANDEM")/emulator/libcuda.so.1
 if ! [ -f "$library" ]; then
@@ -10,6 +12,13 @@ if ! [ -f "$library" ]; then
     exit 0
 fi
 for cc in 8.6 7.5 6.1; do
-    EMU_CUDA_CC=$cc "$TOOLS/check_ops" --device "cuda:driver=$library" |
-        sed -n "s/^\(not \)\{0,1\}ok .*/& on $cc/p"
+    EMU_CUDA_CC=$cc "$TOOLS/check_ops" --device "cuda:driver=$library" >"$work/out" 2>&1
+    code=$?
+    grep -E '^(not )?ok ' "$work/out" | sed "s/\$/ on $cc/"
+    if [ $code -eq 0 ] && grep -q '^ok matmul q4_k' "$work/out"; then
+        echo "ok cuda_ops_ran_to_the_end_on_$cc"
+    else
+        echo "not ok cuda_ops_ran_to_the_end_on_$cc"
+        echo "  code $code"; tail -n 3 "$work/out"
+    fi
 done
