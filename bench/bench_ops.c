@@ -259,9 +259,9 @@ static void bench_rope(struct bench *b, int32_t n_tokens) {
 }
 
 static void bench_kv_store(struct bench *b, int32_t n_tokens) {
-    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32, DTYPE_Q8_0};
     int32_t n_cols = b->options.shape->n_kv_heads * b->options.shape->head_dim;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         uint64_t cache_bytes = dtype_bytes(TYPES[i], (uint64_t)n_tokens * (uint64_t)n_cols);
         struct job job = {.b = b, .call = call_kv_store};
         job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
@@ -288,10 +288,10 @@ static void move_cache(const struct job *job, union op_args *args, int64_t n) {
 // The last tokens of a sequence of 1024.
 static void bench_attention(struct bench *b, int32_t n_tokens) {
     enum { N_KEYS = 1024 };
-    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32};
+    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32, DTYPE_Q8_0};
     const struct shape *s = b->options.shape;
     int64_t n_out = (int64_t)n_tokens * s->n_heads * s->head_dim;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct job job = {.b = b, .call = call_attention, .move = move_cache};
         job.stride_bytes =
             dtype_bytes(TYPES[i], (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));

@@ -81,8 +81,11 @@ struct rope_args {
     bool neox;
 };
 
-// Writes row t of k and v into row slots[t] of the caches, converted to their types (F32 or F16,
-// nearest even).
+// Writes row t of k and v into row slots[t] of the caches, converted to their types: F32; F16,
+// nearest even; or Q8_0, with n_cols a multiple of 32. Q8_0 is the same bytes on every device: with
+// top the largest magnitude of 32 elements, d = half(top / 127) and q = round(x * (127 / top)), all
+// in float and to nearest even; q = 0 if top < 1e-30. A block with an infinity or a NaN becomes d =
+// NaN (0x7e00), q = 0.
 struct kv_store_args {
     void *k_cache, *v_cache; // [n_pages * KV_PAGE, n_cols] of k_type and v_type
     const float *k, *v;      // [n_tokens, n_cols]
@@ -100,7 +103,8 @@ struct kv_store_args {
 struct attention_args {
     float *out;                    // [n_tokens, n_heads, head_dim]
     const float *q;                // [n_tokens, n_heads, head_dim]
-    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type
+    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type: F32, F16,
+                                   // or Q8_0 if head_dim is a multiple of 32
     const int32_t *pages;          // [n_sequences, max_pages]
     const int32_t *positions;      // [n_tokens]
     const int32_t *sequences;      // [n_tokens], row of pages

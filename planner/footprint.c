@@ -25,6 +25,23 @@ static enum status check_range(int32_t value, int32_t high, const char *option, 
     return err_actual(e, "%d", value);
 }
 
+// Every head starts with a block of its own.
+static enum status check_kv_type(enum dtype type, const struct shape *shape, const char *option,
+                                 struct err *e) {
+    if (type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_Q8_0) {
+        err_set(e, ERR_USAGE, "%s cannot be %s", option, dtype_name(type));
+        err_expected(e, "F32, F16 or Q8_0");
+        return err_actual(e, "%s", dtype_name(type));
+    }
+    const uint32_t block = dtype_find((uint32_t)type)->block_elements;
+    if ((uint32_t)shape->head_dim % block == 0) return OK;
+    err_set(e, ERR_USAGE, "%s cannot be %s with this model's size of a head", option,
+            dtype_name(type));
+    err_expected(e, "a multiple of %u", block);
+    err_actual(e, "%d", shape->head_dim);
+    return err_fix(e, "take f16 or f32");
+}
+
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e) {
     if (w->n_ctx == 0) {
         w->n_ctx = shape->n_ctx_train < DEFAULT_CONTEXT ? shape->n_ctx_train : DEFAULT_CONTEXT;
@@ -36,6 +53,8 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
     if (check_range(w->n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e)) return e->status;
     if (check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e)) return e->status;
     if (check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e)) return e->status;
+    if (check_kv_type(w->kv_type_k, shape, "the type of cached keys (-ctk)", e)) return e->status;
+    if (check_kv_type(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) return e->status;
     if (w->n_ubatch > w->n_ctx * w->n_sessions) w->n_ubatch = w->n_ctx * w->n_sessions;
     return OK;
 }

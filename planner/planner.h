@@ -53,9 +53,10 @@ struct workload {
     int32_t n_ubatch;                // tokens of one micro-batch [512]
     int32_t n_sessions;              // timelines at once [1]
     int32_t max_logits;              // rows of logits one call may ask for [1]
-    enum dtype kv_type_k, kv_type_v; // DTYPE_F16 or DTYPE_F32
+    enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
 };
-// ERR_USAGE if a value is out of range, naming its option. kv types are taken as they are.
+// ERR_USAGE if a value is out of range, naming its option, or if a head is no whole number of
+// blocks of a kv type.
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e);
 
 struct machine_device {

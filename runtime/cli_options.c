@@ -198,17 +198,19 @@ static enum status set_layers(const char *name, const char *text, int32_t *targe
 
 static enum status set_kv_type(const char *name, const char *text, enum dtype *target,
                                struct err *e) {
-    static const char *const later[] = {"bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
-    if (strcmp(text, "f16") == 0 || strcmp(text, "f32") == 0) {
-        *target = text[1] == '1' ? DTYPE_F16 : DTYPE_F32;
-        return OK;
-    }
+    static const struct {
+        const char *text;
+        enum dtype type;
+    } known[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}};
+    static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].text) == 0) return *target = known[i].type, OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
-            return err_fix(e, "take f16 or f32");
+            return err_fix(e, "take f16, f32 or q8_0");
         }
-    return bad_value(e, name, "f16 or f32", text);
+    return bad_value(e, name, "f16, f32 or q8_0", text);
 }
 
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,

@@ -61,7 +61,7 @@ enum option_kind {
     OPTION_REAL,    // float in low..high
     OPTION_SIZE,    // uint64_t bytes, with a suffix
     OPTION_LAYERS,  // int32_t: a number, "auto" or "all"
-    OPTION_KV_TYPE, // enum dtype: f16 or f32
+    OPTION_KV_TYPE, // enum dtype: f16, f32 or q8_0
     OPTION_ISA,     // enum cpu_isa
     OPTION_HELP,    // shows the help of the command
 };

@@ -379,6 +379,19 @@ static void place_kv_store(union op_args *args, const void *shape, char *base) {
     };
 }
 
+// The types of a cache, and a pair of them for keys and values.
+static const enum dtype CACHE_TYPES[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
+static const char *const CACHE_NAMES[] = {"f32", "f16", "q8_0"};
+enum { N_CACHE_TYPES = sizeof CACHE_TYPES / sizeof *CACHE_TYPES };
+
+static bool has_blocks(enum dtype k_type, enum dtype v_type) {
+    return k_type == DTYPE_Q8_0 || v_type == DTYPE_Q8_0;
+}
+
+static enum op_role cache_role(enum dtype type) {
+    return type == DTYPE_F32 ? ROLE_F32 : type == DTYPE_F16 ? ROLE_F16 : ROLE_BITS;
+}
+
 static void mark_kv_store(uint8_t *roles, const void *shape) {
     const struct kv_store_shape *s = shape;
     uint64_t n_cols = (uint64_t)s->n_cols;
@@ -386,27 +399,39 @@ static void mark_kv_store(uint8_t *roles, const void *shape) {
         if (s->slots_in_host[t] < 0) continue;
         uint64_t start = (uint64_t)s->slots_in_host[t] * n_cols;
         op_mark(roles, s->k_cache + dtype_bytes(s->k_type, start), dtype_bytes(s->k_type, n_cols),
-                s->k_type == DTYPE_F32 ? ROLE_F32 : ROLE_F16);
+                cache_role(s->k_type));
         op_mark(roles, s->v_cache + dtype_bytes(s->v_type, start), dtype_bytes(s->v_type, n_cols),
-                s->v_type == DTYPE_F32 ? ROLE_F32 : ROLE_F16);
+                cache_role(s->v_type));
     }
 }
 
-// Values that are hard to round: ties, subnormal halves, too large ones, zeros.
+// Values that are hard to round: ties, subnormal halves, too large ones, zeros. In blocks of 32:
+// one whose scale is infinite as a half, ties, a scale that is subnormal, too small ones, one with
+// an infinity, one with a NaN.
 static void spice(float *x, int32_t n) {
     static const float HARD[] = {65519.9F, 65520, -1e9F,      6e-8F,
                                  2.98e-8F, -0.0F, 0x1.002p0F, 6.1e-5F};
     for (int32_t i = 0; i < n && i < 8; i++) x[i] = HARD[i];
+    if (n < 192) return;
+    for (int32_t i = 32; i < 64; i++) x[i] = (float)(i - 48) + 0.5F;
+    x[40] = -127;
+    for (int32_t i = 64; i < 96; i++) x[i] *= 1e-5F;
+    for (int32_t i = 96; i < 128; i++) x[i] *= 1e-31F;
+    x[130] = -INFINITY, x[180] = NAN;
 }
 
 static void check_kv_store(struct op_check *c) {
-    static const int32_t COLS[] = {192, 2, 1027};
+    static const int32_t COLS[] = {192, 2, 1027}, BLOCK_COLS[] = {192, 32, 1056};
     enum { N_ROWS = 3 * KV_PAGE };
     struct op_case k = {
         .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
-    for (int i = 0; i < n_batches(c) * 4; i++) {
-        struct kv_store_shape s = {.n_tokens = BATCHES[i / 4], .n_cols = COLS[i % 3]};
-        s.k_type = i & 1 ? DTYPE_F16 : DTYPE_F32, s.v_type = i & 2 ? DTYPE_F16 : DTYPE_F32;
+    enum { PAIRS = N_CACHE_TYPES * N_CACHE_TYPES };
+    for (int i = 0; i < n_batches(c) * PAIRS; i++) {
+        struct kv_store_shape s = {.n_tokens = BATCHES[i / PAIRS]};
+        s.k_type = CACHE_TYPES[i % N_CACHE_TYPES];
+        s.v_type = CACHE_TYPES[i / N_CACHE_TYPES % N_CACHE_TYPES];
+        int size = (i + i / N_CACHE_TYPES) % 3;
+        s.n_cols = has_blocks(s.k_type, s.v_type) ? BLOCK_COLS[size] : COLS[size];
         op_describe(c, "%d tokens, %d columns, %s and %s", s.n_tokens, s.n_cols,
                     dtype_name(s.k_type), dtype_name(s.v_type));
         op_scene_clear(c);
@@ -479,13 +504,10 @@ static uint64_t lay_cache(struct op_check *c, const struct attention_shape *s, e
             memcpy(&probe, target, sizeof probe);
             if (probe != 0xffff) continue; // filled for another token
             op_fill_normal(c, values, (int64_t)row, 1);
-            for (uint64_t i = 0; i < row; i++) {
-                uint16_t half = float_to_half(values[i]);
-                if (type == DTYPE_F32)
-                    memcpy(target + 4 * i, &values[i], 4);
-                else
-                    memcpy(target + 2 * i, &half, 2);
-            }
+            const int32_t slot = 0;
+            const struct kv_store_args store = {target, target,       values, values, &slot,
+                                                1,      (int32_t)row, type,   type};
+            c->definition.kv_store(&(struct lane){.count = 1}, &store);
         }
     }
     return cache;
@@ -517,22 +539,22 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
     static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128}, {8, 1, 80},
                                        {2, 1, 256}, {4, 2, 2},   {3, 3, 50}};
     static const int32_t WINDOWS[] = {0, 100, 0, 1};
-    bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32;
+    bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32, blocks = has_blocks(k_type, v_type);
     struct op_case k = {.op = OP_attention,
                         .limit = exact ? 1e-6 : 5e-4,
                         .place = place_attention,
                         .mark = mark_attention};
     for (int i = 0; i < n_batches(c) * 6; i++) {
-        const int32_t *heads = HEADS[i % 6];
+        const int32_t *heads = HEADS[i % 6], head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
         struct attention_args args = {.n_tokens = BATCHES[i / 6],
                                       .n_heads = heads[0],
                                       .n_kv_heads = heads[1],
-                                      .head_dim = heads[2],
+                                      .head_dim = head_dim,
                                       .max_pages = MAX_PAGES,
                                       .window = WINDOWS[op_random(c, 4)],
                                       .k_type = k_type,
                                       .v_type = v_type,
-                                      .scale = 1 / sqrtf((float)heads[2]),
+                                      .scale = 1 / sqrtf((float)head_dim),
                                       .softcap = op_random(c, 3) ? 0 : 2.5F};
         op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g", args.n_tokens,
                     args.n_heads, args.n_kv_heads, args.head_dim, args.window, args.softcap);
@@ -546,15 +568,14 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
 }
 
 static void check_attention(struct op_check *c) {
-    static const enum dtype TYPES[4][2] = {{DTYPE_F32, DTYPE_F32},
-                                           {DTYPE_F16, DTYPE_F16},
-                                           {DTYPE_F16, DTYPE_F32},
-                                           {DTYPE_F32, DTYPE_F16}};
-    static const char *const LABELS[4] = {"f32", "f16", "f16/f32", "f32/f16"};
-    for (int i = 0; i < 4; i++) { // a line each
+    for (int i = 0; i < N_CACHE_TYPES * N_CACHE_TYPES; i++) { // a line each
+        const int k = i / N_CACHE_TYPES, v = i % N_CACHE_TYPES;
+        char label[24];
+        (void)snprintf(label, sizeof label, k == v ? "%s" : "%s/%s", CACHE_NAMES[k],
+                       CACHE_NAMES[v]);
         if (i > 0) op_line_end(c);
-        op_line_start(c, OP_attention, LABELS[i]);
-        check_attention_types(c, TYPES[i][0], TYPES[i][1]);
+        op_line_start(c, OP_attention, label);
+        check_attention_types(c, CACHE_TYPES[k], CACHE_TYPES[v]);
     }
 }
 

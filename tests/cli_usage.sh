@@ -77,7 +77,7 @@ wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
 wrong bad_size 'such as 6G' run -m x -p y --vram huge
 wrong bad_isa 'avx512 or auto' run -m x -p y --isa mmx
-wrong later_kv_type 'not supported yet' run -m x -p y -ctk q8_0
+wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0
 wrong no_model 'needs a model' run -p y
 wrong no_text 'needs a text' run -m x
 wrong two_texts 'only one text' run -m x -p y -f z

@@ -283,11 +283,13 @@ static void compare_kept(struct op_check *c, const uint8_t *found, const char *w
     fail(c, "%s wrote byte %" PRIu64 " of the scene, outside of its outputs", who, i);
 }
 
+static bool is_output(uint8_t role) { return role != ROLE_KEPT && role != ROLE_SCRATCH; }
+
 // The outputs are those of reference, bit for bit.
 static void compare_bits(struct op_check *c, const uint8_t *reference, const char *who) {
     uint8_t changed = 0;
     for (uint64_t i = 0; i < c->used_bytes; i++) {
-        uint8_t output = c->roles[i] == ROLE_F32 || c->roles[i] == ROLE_F16 ? 0xff : 0;
+        uint8_t output = is_output(c->roles[i]) ? 0xff : 0;
         changed |= (uint8_t)((c->actual[i] ^ reference[i]) & output);
     }
     if (changed) fail(c, "%s differs in bits", who);
@@ -331,8 +333,7 @@ static void compare_values(struct op_check *c, const struct op_case *k) {
 // op_cost promises as many written bytes as there are output bytes.
 static void compare_cost(struct op_check *c, const struct op_case *k, const union op_args *args) {
     uint64_t outputs = 0;
-    for (uint64_t i = 0; i < c->used_bytes; i++)
-        outputs += c->roles[i] == ROLE_F32 || c->roles[i] == ROLE_F16;
+    for (uint64_t i = 0; i < c->used_bytes; i++) outputs += is_output(c->roles[i]);
     struct op_cost cost = OPS[k->op].cost(k->type, args);
     bool right = k->may_skip ? cost.written_bytes >= outputs : cost.written_bytes == outputs;
     if (!right)

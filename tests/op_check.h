@@ -13,7 +13,13 @@
 #include "kernels/op_cost.h"
 
 // What an op does with a byte of the scene.
-enum op_role { ROLE_KEPT, ROLE_F32, ROLE_F16, ROLE_SCRATCH };
+enum op_role {
+    ROLE_KEPT,
+    ROLE_F32,
+    ROLE_F16,
+    ROLE_BITS,
+    ROLE_SCRATCH
+}; // BITS: in exact cases only
 
 // How a shape (a struct of the check's own, holding sizes and offsets into the scene) becomes
 // arguments whose pointers start at base, and which bytes such a call writes.

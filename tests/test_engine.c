@@ -202,6 +202,18 @@ static void test_limits(void **state) {
     engine_close(en);
 }
 
+// The heads of the tiny model are half a block of Q8_0.
+static void test_refused_cache_type(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    assert_true(TINY_HEAD_DIM % 32 != 0);
+    o.workload.kv_type_k = DTYPE_Q8_0;
+    assert_int_equal(engine_open(&en, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctk"));
+}
+
 static bool stop_at_60(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
     (void)total;
@@ -286,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_refused_allocations),

@@ -186,10 +186,13 @@ static void cache_types(void **state) {
     assert_int_equal(RUN("-ctk", "f32", "-ctv", "f16"), OK);
     assert_int_equal(o.kv_type_k, DTYPE_F32);
     assert_int_equal(o.kv_type_v, DTYPE_F16);
-    assert_int_equal(RUN("-ctk", "q8_0"), ERR_USAGE);
+    assert_int_equal(RUN("-ctk", "q8_0", "-ctv", "q8_0"), OK);
+    assert_int_equal(o.kv_type_k, DTYPE_Q8_0);
+    assert_int_equal(o.kv_type_v, DTYPE_Q8_0);
+    assert_int_equal(RUN("-ctk", "q4_0"), ERR_USAGE);
     assert_says(&e, "not supported yet");
     assert_int_equal(RUN("-ctv", "f64"), ERR_USAGE);
-    assert_says(&e, "f16 or f32");
+    assert_says(&e, "f16, f32 or q8_0");
 }
 
 static void wrong_lines_say_what_to_do(void **state) {

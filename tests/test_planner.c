@@ -196,6 +196,28 @@ static void test_workload_ranges(void **state) {
     }
 }
 
+// Blocks of a cache are 34 bytes for 32 elements, and no head may share one with the next.
+static void test_quantised_cache(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 4, true);
+    struct machine m = invent_machine(1000 * MIB, 0);
+    struct constraints c = {0};
+    struct workload w = {.kv_type_k = DTYPE_Q8_0, .kv_type_v = DTYPE_F16, .n_ctx = 512};
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 512 * (128 / 32 * 34 + 128 * 2));
+    f->shape.head_dim = 80;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctk"));
+    assert_string_equal(e.expected, "a multiple of 32");
+    w.kv_type_k = DTYPE_F16, w.kv_type_v = DTYPE_Q8_0;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctv"));
+    w.kv_type_v = DTYPE_Q4_0;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_string_equal(e.actual, "Q4_0");
+}
+
 // Parts of scratch never overlap when both live, and all lie inside.
 static void test_scratch_layout(void **state) {
     struct fixture *f = *state;
@@ -227,6 +249,7 @@ int main(void) {
         cmocka_unit_test(test_cpu_only),        cmocka_unit_test(test_gpu_layers),
         cmocka_unit_test(test_auto_fills),      cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_workload_ranges), cmocka_unit_test(test_scratch_layout),
+        cmocka_unit_test(test_quantised_cache),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,11 +1,12 @@
 /* attention_avx2.c: attention with AVX2.
  *
  * A query is one head of one token. Up to four queries that read the same keys go through the cache
- * together, page by page: a vector of K or V is loaded (and widened from F16) once for all four.
+ * together, page by page: a vector of K or V is loaded (and turned from F16 or Q8_0 into floats)
+ * once for all four.
  * Each query keeps its own online softmax, and its operations come in an order set by its position
  * and window alone, so company changes no bit. Reads the cache rows of a query's keys and no
- * others; writes out. Any even head_dim up to HEAD_DIM_MAX. Owns nothing; lanes do not meet. Tested
- * by tests/check_ops.c.
+ * others; writes out. Any even head_dim up to HEAD_DIM_MAX; multiples of 32 for Q8_0. Owns nothing;
+ * lanes do not meet. Tested by tests/check_ops.c.
  */
 #include "kernels/cpu/ops_avx2.h"
 #include "kernels/cpu/vector_avx2.h"
@@ -35,9 +36,17 @@ struct span {
     int32_t n_keys, head_dim;
 };
 
-// Eight elements, or as many as are left; zeros for the others.
-INLINE __m256 load(const char *row, int32_t i, int32_t n, bool half) {
-    if (!half) {
+// Eight elements, or as many as are left; zeros for the others. i is a multiple of 8.
+INLINE __m256 load(const char *row, int32_t i, int32_t n, enum dtype type) {
+    if (type == DTYPE_Q8_0) {
+        const char *block = row + i / 32 * 34;
+        uint16_t d;
+        memcpy(&d, block, sizeof d);
+        __m128i q = _mm_loadl_epi64((const void *)(block + sizeof d + i % 32));
+        __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
+        return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(d)), value);
+    }
+    if (type == DTYPE_F32) {
         const float *p = (const float *)(const void *)row + i;
         return n - i >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_lanes_avx2(n - i));
     }
@@ -49,14 +58,14 @@ INLINE __m256 load(const char *row, int32_t i, int32_t n, bool half) {
 
 // Scores of n queries (a constant after inlining) with every key of the span, two keys at a time.
 // The order per score: eight running sums over the dimensions, then the sum of the eight.
-INLINE void score_keys(struct query *queries, const struct span *s, int n, bool half) {
+INLINE void score_keys(struct query *queries, const struct span *s, int n, enum dtype type) {
     for (int32_t key = 0; key < s->n_keys; key += 2) {
         const char *row = s->k + key * s->k_stride;
         const char *next = key + 1 < s->n_keys ? row + s->k_stride : row;
         __m256 a[TOGETHER], b[TOGETHER];
         UNROLL for (int j = 0; j < n; j++) a[j] = b[j] = _mm256_setzero_ps();
         for (int32_t i = 0; i < s->head_dim; i += 8) {
-            __m256 k = load(row, i, s->head_dim, half), l = load(next, i, s->head_dim, half);
+            __m256 k = load(row, i, s->head_dim, type), l = load(next, i, s->head_dim, type);
             UNROLL for (int j = 0; j < n; j++) {
                 __m256 q = _mm256_loadu_ps(queries[j].q + i);
                 a[j] = _mm256_fmadd_ps(q, k, a[j]);
@@ -71,7 +80,7 @@ INLINE void score_keys(struct query *queries, const struct span *s, int n, bool 
 }
 
 // Adds the span's V rows times the weights to the sums of n queries, 16 dimensions at a time.
-INLINE void add_values(struct query *queries, const struct span *s, int n, bool half) {
+INLINE void add_values(struct query *queries, const struct span *s, int n, enum dtype type) {
     for (int32_t i = 0; i < s->head_dim; i += 16) {
         __m256 a[TOGETHER], b[TOGETHER];
         bool wide = i + 8 < s->head_dim;
@@ -81,8 +90,8 @@ INLINE void add_values(struct query *queries, const struct span *s, int n, bool 
         }
         for (int32_t key = 0; key < s->n_keys; key++) {
             const char *row = s->v + key * s->v_stride;
-            __m256 v = load(row, i, s->head_dim, half);
-            __m256 w = wide ? load(row, i + 8, s->head_dim, half) : v;
+            __m256 v = load(row, i, s->head_dim, type);
+            __m256 w = wide ? load(row, i + 8, s->head_dim, type) : v;
             UNROLL for (int j = 0; j < n; j++) {
                 __m256 weight = _mm256_broadcast_ss(queries[j].scores + key);
                 a[j] = _mm256_fmadd_ps(weight, v, a[j]);
@@ -98,12 +107,15 @@ INLINE void add_values(struct query *queries, const struct span *s, int n, bool 
 
 typedef void (*span_fn)(struct query *queries, const struct span *s);
 
-#define SPAN_FUNCTIONS(work, n)                                               \
-    static void work##_f32_##n(struct query *queries, const struct span *s) { \
-        work(queries, s, n, false);                                           \
-    }                                                                         \
-    static void work##_f16_##n(struct query *queries, const struct span *s) { \
-        work(queries, s, n, true);                                            \
+#define SPAN_FUNCTIONS(work, n)                                                \
+    static void work##_f32_##n(struct query *queries, const struct span *s) {  \
+        work(queries, s, n, DTYPE_F32);                                        \
+    }                                                                          \
+    static void work##_f16_##n(struct query *queries, const struct span *s) {  \
+        work(queries, s, n, DTYPE_F16);                                        \
+    }                                                                          \
+    static void work##_q8_0_##n(struct query *queries, const struct span *s) { \
+        work(queries, s, n, DTYPE_Q8_0);                                       \
     }
 SPAN_FUNCTIONS(score_keys, 1)
 SPAN_FUNCTIONS(score_keys, 2)
@@ -114,13 +126,21 @@ SPAN_FUNCTIONS(add_values, 2)
 SPAN_FUNCTIONS(add_values, 3)
 SPAN_FUNCTIONS(add_values, 4)
 
-static const span_fn SCORE_KEYS[2][TOGETHER] = {
-    {score_keys_f32_1, score_keys_f32_2, score_keys_f32_3, score_keys_f32_4},
-    {score_keys_f16_1, score_keys_f16_2, score_keys_f16_3, score_keys_f16_4},
+enum cache_row { ROW_F32, ROW_F16, ROW_Q8_0, ROW_TYPES };
+
+static enum cache_row row_of(enum dtype type) {
+    return type == DTYPE_Q8_0 ? ROW_Q8_0 : type == DTYPE_F16 ? ROW_F16 : ROW_F32;
+}
+
+static const span_fn SCORE_KEYS[ROW_TYPES][TOGETHER] = {
+    [ROW_F32] = {score_keys_f32_1, score_keys_f32_2, score_keys_f32_3, score_keys_f32_4},
+    [ROW_F16] = {score_keys_f16_1, score_keys_f16_2, score_keys_f16_3, score_keys_f16_4},
+    [ROW_Q8_0] = {score_keys_q8_0_1, score_keys_q8_0_2, score_keys_q8_0_3, score_keys_q8_0_4},
 };
-static const span_fn ADD_VALUES[2][TOGETHER] = {
-    {add_values_f32_1, add_values_f32_2, add_values_f32_3, add_values_f32_4},
-    {add_values_f16_1, add_values_f16_2, add_values_f16_3, add_values_f16_4},
+static const span_fn ADD_VALUES[ROW_TYPES][TOGETHER] = {
+    [ROW_F32] = {add_values_f32_1, add_values_f32_2, add_values_f32_3, add_values_f32_4},
+    [ROW_F16] = {add_values_f16_1, add_values_f16_2, add_values_f16_3, add_values_f16_4},
+    [ROW_Q8_0] = {add_values_q8_0_1, add_values_q8_0_2, add_values_q8_0_3, add_values_q8_0_4},
 };
 
 // Scores become c tanh(s / c), by 1 - 2 / (e^(2s/c) + 1).
@@ -178,18 +198,17 @@ static void attend_span(const struct attention_args *a, struct query *queries, i
     const int32_t *pages = a->pages + (int64_t)a->sequences[queries->token] * a->max_pages;
     int64_t row = (int64_t)pages[first / KV_PAGE] * KV_PAGE + first % KV_PAGE;
     int64_t kv_head = queries->head / (a->n_heads / a->n_kv_heads);
-    int64_t k_bytes = a->k_type == DTYPE_F16 ? 2 : 4, v_bytes = a->v_type == DTYPE_F16 ? 2 : 4;
     int64_t row_elements = (int64_t)a->n_kv_heads * a->head_dim;
-    int64_t place = row * row_elements + kv_head * a->head_dim;
-    struct span s = {.k = (const char *)a->k_cache + place * k_bytes,
-                     .v = (const char *)a->v_cache + place * v_bytes,
-                     .k_stride = row_elements * k_bytes,
-                     .v_stride = row_elements * v_bytes,
+    uint64_t place = (uint64_t)(row * row_elements + kv_head * a->head_dim);
+    struct span s = {.k = (const char *)a->k_cache + dtype_bytes(a->k_type, place),
+                     .v = (const char *)a->v_cache + dtype_bytes(a->v_type, place),
+                     .k_stride = (int64_t)dtype_bytes(a->k_type, (uint64_t)row_elements),
+                     .v_stride = (int64_t)dtype_bytes(a->v_type, (uint64_t)row_elements),
                      .n_keys = (int32_t)(last - first),
                      .head_dim = a->head_dim};
-    SCORE_KEYS[a->k_type == DTYPE_F16][n - 1](queries, &s);
+    SCORE_KEYS[row_of(a->k_type)][n - 1](queries, &s);
     for (int j = 0; j < n; j++) weigh(&queries[j], s.n_keys, a->head_dim, a->softcap);
-    ADD_VALUES[a->v_type == DTYPE_F16][n - 1](queries, &s);
+    ADD_VALUES[row_of(a->v_type)][n - 1](queries, &s);
 }
 
 // Queries of one sequence and one kv head, in order of tokens. In a page, those that see the same
@@ -261,6 +280,7 @@ static int64_t share_start(const struct attention_args *a, int64_t index, int64_
 void attention_avx2(const struct lane *lane, const struct attention_args *a) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
+    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
     if (a->n_tokens == 0) return;
     struct query queries[TOGETHER];
     int64_t item = share_start(a, lane->index, lane->count);

@@ -6,6 +6,7 @@
  * begins. Tested by tests/check_ops.c.
  */
 #include "kernels/cpu/ops_avx2.h"
+#include "kernels/cpu/quantize_x86.h"
 #include "kernels/cpu/vector_avx2.h"
 
 #include "base/err.h"
@@ -104,8 +105,28 @@ static void rope(const struct lane *lane, const struct rope_args *a) {
     }
 }
 
+// Activations are quantised as ops.h wants it of the cache, but for infinities and NaNs.
+static void store_q8_0(uint8_t *block, const float *x) {
+    struct act_block act;
+    act_quantize(x, ACT_SUM, &act);
+    bool finite = isfinite(act.scale);
+    uint16_t d = finite ? float_to_half(act.scale) : 0x7e00;
+    memcpy(block, &d, sizeof d);
+    if (finite)
+        memcpy(block + sizeof d, act.q, sizeof act.q);
+    else
+        memset(block + sizeof d, 0, sizeof act.q);
+}
+
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16);
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
+    if (type == DTYPE_Q8_0) {
+        ASSERT(n % ACT_COLS == 0);
+        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+        for (int32_t i = 0; i < n; i += ACT_COLS, block += sizeof(uint16_t) + ACT_COLS)
+            store_q8_0(block, x + i);
+        return;
+    }
     if (type == DTYPE_F32) {
         memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
         return;

@@ -1,7 +1,7 @@
 /* quantize_x86.h: activations as blocks of 32 signed bytes with a float scale, for integer matmuls.
  *
  * Pure inline functions over the caller's memory; any thread; needs AVX2. The result for a block
- * depends on its 32 floats alone. Included by the x86 matmul files only. Tested by
+ * depends on its 32 floats alone. Included by the x86 matmul files and ops_avx2.c only. Tested by
  * tests/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_QUANTIZE_X86_H

@@ -137,8 +137,28 @@ static void rope(const struct lane *lane, const struct rope_args *a) {
     }
 }
 
+// One Q8_0 block from 32 floats, as ops.h says.
+static void store_q8_0(uint8_t *block, const float *x) {
+    float top = 0;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        top = fmaxf(top, fabsf(x[i]));
+        finite = finite && isfinite(x[i]);
+    }
+    float inverse = top >= 1e-30F ? 127 / top : 0;
+    uint16_t d = finite ? float_to_half(top / 127) : 0x7e00;
+    memcpy(block, &d, sizeof d);
+    for (int i = 0; i < 32; i++) block[2 + i] = finite ? (uint8_t)lrintf(x[i] * inverse) : 0;
+}
+
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16);
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
+    if (type == DTYPE_Q8_0) {
+        ASSERT(n % 32 == 0);
+        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+        for (int32_t i = 0; i < n; i += 32, block += 34) store_q8_0(block, x + i);
+        return;
+    }
     if (type == DTYPE_F32) {
         memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
         return;
@@ -159,11 +179,11 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
 
 // One head's part of a cache row, as floats.
 static void load_head(const void *cache, enum dtype type, int64_t offset, float *out, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16);
-    if (type == DTYPE_F32)
-        memcpy(out, (const float *)cache + offset, (size_t)n * sizeof *out);
-    else
-        dequantize_row(WEIGHT_F16, (const uint16_t *)cache + offset, out, n);
+    enum weight_type stored;
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
+    bool known = dtype_weight(type, &stored);
+    ASSERT(known);
+    dequantize_row(stored, (const char *)cache + dtype_bytes(type, (uint64_t)offset), out, n);
 }
 
 // The state of an online softmax: weights so far are exp(score - max), their sum is sum, and
@@ -216,6 +236,7 @@ static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
 static void attention(const struct lane *lane, const struct attention_args *a) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
+    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_tokens * a->n_heads, 1, &first, &last);
     for (int64_t item = first; item < last; item++)

@@ -7,7 +7,8 @@
  * running maximum and sum, then a thread adds a pair of columns of the weighted V rows for its
  * share of the heads. Tiles start at multiples of ATTENTION_KEYS, so they never straddle a page.
  * attention_merge: grid (n_tokens, n_heads). Joins what the splits of a head left in partial.
- * head_dim is even and at most HEAD_DIM_MAX; K and V are F32 or F16; ATTENTION_THREADS threads and
+ * head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is a
+ * multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
  * attention_shared_bytes of dynamic shared memory. Tested by tests/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
@@ -78,12 +79,53 @@ DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64
     }
 }
 
+// Two neighbouring elements of the row of a head.
+DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
+    if (type == DTYPE_Q8_0) {
+        const uint16_t *block = (const uint16_t *)(row + pair / 16 * 34);
+        uint32_t two = block[1 + pair % 16];
+        float d = __half2float(__half{block[0]});
+        return make_float2(d * (float)(int8_t)two, d * (float)(int8_t)(two >> 8));
+    }
+    if (type == DTYPE_F16) {
+        uint32_t two = __ldg((const unsigned *)row + pair);
+        return make_float2(__half2float(__half{(uint16_t)two}),
+                           __half2float(__half{(uint16_t)(two >> 16)}));
+    }
+    uint2 two = __ldg((const uint2 *)row + pair);
+    return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+}
+
+// The tile of Q8_0 keys, as floats: sixteen threads turn a block of 32.
+DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int64_t stride, int n,
+                              int head_dim) {
+    const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
+    int first = (int)threadIdx.x / 16;
+    for (int pair = (int)threadIdx.x % 16; pair < head_dim / 2; pair += 16) {
+        float2 pairs[n_keys];
+#pragma unroll
+        for (int k = 0; k < n_keys; k++) {
+            pairs[k] = make_float2(0, 0);
+            if (first + k * apart < n)
+                pairs[k] = load_pair(source + (first + k * apart) * stride, DTYPE_Q8_0, pair);
+        }
+#pragma unroll
+        for (int k = 0; k < n_keys; k++)
+            ((float2 *)(s.keys + (first + k * apart) * s.key_units))[pair] = pairs[k];
+    }
+}
+
+// Of an element of a key in shared memory.
+DEVICE_FN int tile_element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
+
 DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
                          const char *source, int n) {
-    int row_bytes = a.head_dim * element_bytes(a.k_type);
-    int padded_bytes = s.padded_dim * element_bytes(a.k_type);
-    int64_t stride = (int64_t)a.n_kv_heads * row_bytes;
-    if (row_bytes % 16 == 0)
+    int row_bytes = a.head_dim * tile_element_bytes(a.k_type);
+    int padded_bytes = s.padded_dim * tile_element_bytes(a.k_type);
+    int64_t stride = cache_bytes(a.k_type, (int64_t)a.n_kv_heads * a.head_dim);
+    if (a.k_type == DTYPE_Q8_0)
+        load_keys_q8_0(s, source, stride, n, a.head_dim);
+    else if (row_bytes % 16 == 0)
         load_keys_by<uint4>(s, source, stride, n, row_bytes / 16, padded_bytes / 16);
     else
         load_keys_by<unsigned>(s, source, stride, n, row_bytes / 4, padded_bytes / 4);
@@ -166,16 +208,6 @@ DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &j
     }
 }
 
-DEVICE_FN float2 load_pair(const char *v, enum dtype type) {
-    if (type == DTYPE_F16) {
-        uint32_t two = __ldg((const unsigned *)v);
-        return make_float2(__half2float(__half{(uint16_t)two}),
-                           __half2float(__half{(uint16_t)(two >> 16)}));
-    }
-    uint2 two = __ldg((const uint2 *)v);
-    return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
-}
-
 // Threads share the columns of V by pairs, and what is left of the block shares the heads: thread
 // (part, pair) adds up heads part, part + n_parts, ...
 struct attention_share {
@@ -187,12 +219,12 @@ DEVICE_FN attention_share thread_share(int head_dim) {
     return attention_share{thread % n_pairs, thread / n_pairs, ATTENTION_THREADS / n_pairs};
 }
 
-// Adds keys from..to-1 of a tile, from and to relative to it; v points to the thread's pair of
-// column of its first key. Keys outside have no weight and are not read.
+// Adds keys from..to-1 of a tile, from and to relative to it; v points to the head's row of its
+// first key. Keys outside have no weight and are not read.
 DEVICE_FN void add_values(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, attention_share share, const char *v, int from,
                           int to, float2 *sums) {
-    int64_t stride = (int64_t)a.n_kv_heads * a.head_dim * element_bytes(a.v_type);
+    int64_t stride = cache_bytes(a.v_type, (int64_t)a.n_kv_heads * a.head_dim);
 #pragma unroll
     for (int i = 0; i < ATTENTION_HEADS; i++) {
         int h = share.part + i * share.n_parts;
@@ -204,7 +236,8 @@ DEVICE_FN void add_values(const struct attention_args &a, const attention_job &j
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             pairs[k] = make_float2(0, 0);
-            if (j + k >= from && j + k < to) pairs[k] = load_pair(v + (j + k) * stride, a.v_type);
+            if (j + k >= from && j + k < to)
+                pairs[k] = load_pair(v + (j + k) * stride, a.v_type, share.pair);
         }
 #pragma unroll
         for (int i = 0; i < ATTENTION_HEADS; i++) {
@@ -271,15 +304,13 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
          tile += ATTENTION_KEYS) {
         int64_t start = key_start(p.a, job.pages, job.kv_head, tile);
         int from = max(job.first - tile, 0), to = min(job.last - tile + 1, (int)ATTENTION_KEYS);
-        load_keys(p.a, s, (const char *)p.a.k_cache + start * element_bytes(p.a.k_type), to);
+        load_keys(p.a, s, (const char *)p.a.k_cache + cache_bytes(p.a.k_type, start), to);
         __syncthreads();
         weigh_tile(p.a, job, s, &state, tile);
         __syncthreads();
         if (share.part < share.n_parts)
             add_values(p.a, job, s, share,
-                       (const char *)p.a.v_cache +
-                           (start + 2 * share.pair) * element_bytes(p.a.v_type),
-                       from, to, sums);
+                       (const char *)p.a.v_cache + cache_bytes(p.a.v_type, start), from, to, sums);
     }
     __syncthreads(); // every thread has used s.shrink of the last tile
     publish_state(p, job, s, state);
@@ -297,7 +328,7 @@ KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attentio
                           (float *)weights,
                           shrink,
                           padded_dim,
-                          (padded_dim * element_bytes(p.a.k_type) / 16) | 1};
+                          (padded_dim * tile_element_bytes(p.a.k_type) / 16) | 1};
     attention_job job;
     job.token = blockIdx.x, job.kv_head = (int)blockIdx.y;
     job.pages = p.a.pages + (int64_t)p.a.sequences[job.token] * p.a.max_pages;

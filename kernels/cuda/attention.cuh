@@ -14,7 +14,10 @@ DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score 
     return softcap - __fdividef(2 * softcap, 1 + __expf(__fdividef(2 * score, softcap)));
 }
 
-DEVICE_FN int element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
+// Bytes of n elements of a cache of that type, with Q8_0 a multiple of its 32-element blocks.
+DEVICE_FN int64_t cache_bytes(enum dtype type, int64_t n) {
+    return type == DTYPE_Q8_0 ? n / 32 * 34 : n * (type == DTYPE_F16 ? 2 : 4);
+}
 
 // The first key that a token at that position sees.
 DEVICE_FN int first_key(int position, int window) {

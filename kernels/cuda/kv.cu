@@ -1,14 +1,33 @@
 /* kv.cu: kv_store, new rows of K and V into their places in the caches.
  *
  * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread converts every KV_STORE_THREADS-th
- * column of the chunk, in K and in V. Reads 8 bytes and writes 4 or 8 per column; halves round to
- * nearest even. A token whose slot is negative writes nothing. Tested by tests/check_ops.c.
+ * column of the chunk, in K and in V; a warp turns 32 neighbouring columns, which are a block of
+ * Q8_0. Reads 8 bytes per column and writes what the types take; rounds to nearest even. A token
+ * whose slot is negative writes nothing. Tested by tests/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
+static_assert(KV_STORE_THREADS % 32 == 0 && KV_STORE_COLS % 32 == 0, "a warp has whole blocks");
+
+// By a whole warp, place of lane 0 a multiple of 32. Magnitudes are compared as integers, in which
+// order infinities and NaNs are above everything.
+DEVICE_FN void store_q8_0(void *cache, int64_t place, float value) {
+    unsigned top_bits = __float_as_uint(value) & 0x7fffffffu;
+    for (int apart = 16; apart > 0; apart /= 2)
+        top_bits = max(top_bits, __shfl_xor_sync(0xffffffffu, top_bits, apart));
+    bool finite = top_bits < 0x7f800000u;
+    float top = __uint_as_float(top_bits), inverse = top >= 1e-30F ? 127 / top : 0;
+    int8_t *block = (int8_t *)cache + place / 32 * 34;
+    int in_block = (int)(place % 32);
+    block[2 + in_block] = finite ? (int8_t)__float2int_rn(value * inverse) : 0;
+    if (in_block == 0) *(uint16_t *)block = finite ? __float2half(top / 127).bits : 0x7e00;
+}
+
 DEVICE_FN void store(void *cache, enum dtype type, int64_t place, float value) {
-    if (type == DTYPE_F16)
+    if (type == DTYPE_Q8_0)
+        store_q8_0(cache, place, value);
+    else if (type == DTYPE_F16)
         ((__half *)cache)[place] = __float2half(value);
     else
         ((float *)cache)[place] = value;
