@@ -146,7 +146,7 @@ deps: ## install what is missing through apt-get
 
 # ---- How it is made ------------------------------------------------------------------------------
 
-programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(filter tsan,$(BUILD)),,emulator)
+programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(filter tsan,$(BUILD)),,$(if $(strip $(CUDA_IMAGES)),emulator))
 benches: libraries $(BENCH_BINS)
 fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:

@@ -52,9 +52,11 @@ ifneq ($(strip $(CUDA_IMAGES)),)
 FLAGS += -DHAVE_CUDA=1
 LIBRARY += $(wildcard kernels/cuda/*.c)
 $D/obj/kernels/cuda/cuda_images.o: build/cuda/images.def $(CUDA_IMAGES)
-else ifeq ($(MAKELEVEL),0)
-ifneq ($(CUDA),0)
-$(info tandem: neither clang nor nvcc is here: built for the CPU only (make deps installs clang))
+$D/obj/kernels/cuda/cuda_images.o: ISA := -DCUDA_IMAGES='"build/cuda/images.def"'
+else
+PROGRAMS := $(filter-out tests/test_cuda.c,$(PROGRAMS))
+ifeq ($(MAKELEVEL)$(filter 0,$(CUDA)),0)
+$(info tandem: neither clang nor nvcc is here: built for the CPU only (apt-get install clang))
 endif
 endif
 
