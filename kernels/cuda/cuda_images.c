@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-// images.def has a line per file and target, those of one target side by side:
-// CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver, file, path of the image).
-// A byte 0 follows each image, since PTX is text.
+// CUDA_IMAGES is a file that the build writes; it has a line per file and target, those of one
+// target side by side: CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver, file,
+// path of the image). A byte 0 follows each image, since PTX is text.
 #define CUDA_IMAGE(target, arch, ptx, driver, file, path)                              \
     __asm__(".pushsection .rodata\n\t.balign 64\n"                                     \
             "cuda_image_" #target "_" #file ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
             ".popsection");                                                            \
     extern const char cuda_image_##target##_##file[] __attribute__((visibility("hidden")));
-#include "build/cuda/images.def"
+#include CUDA_IMAGES
 #undef CUDA_IMAGE
 
 struct image {
@@ -27,7 +27,7 @@ struct image {
 static const struct image IMAGES[] = {
 #define CUDA_IMAGE(target, arch, ptx, driver, file, path) \
     {#target, #file, cuda_image_##target##_##file, arch, driver, ptx},
-#include "build/cuda/images.def"
+#include CUDA_IMAGES
 #undef CUDA_IMAGE
 };
 enum { N_IMAGES = sizeof IMAGES / sizeof *IMAGES, N_TARGETS_MAX = 32 };
