@@ -1,16 +1,17 @@
 #!/bin/sh
 # deps.sh: installs what the build needs through apt-get, and nothing that is there already.
 #
-#   sh tests/deps.sh          what building, running and testing need
-#   sh tests/deps.sh extra    also clang, its sanitizers, clang-format and valgrind
+#   sh tests/deps.sh          what building, running and testing need; clang makes the GPU's kernels,
+#                             g++ the emulator that tests them
+#   sh tests/deps.sh extra    also the sanitizers of clang, clang-format and valgrind
 #
 # Quiet and quick when nothing is missing. On a system without dpkg it only looks and says what to
 # install by hand.
 set -eu
 
-packages='gcc make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
+packages='gcc g++ clang make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
     libjansson-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip'
-extra='clang libclang-rt-14-dev libomp-14-dev clang-format valgrind'
+extra='libclang-rt-14-dev libomp-14-dev clang-format valgrind'
 [ "${1:-}" = extra ] && packages="$packages $extra"
 
 say() { echo "tandem: $*" >&2; }
@@ -32,7 +33,7 @@ fi
 missing=''
 for package in $packages; do
     case $package in
-    gcc | make | pkg-config | unzip | clang | clang-format | valgrind)
+    gcc | g++ | make | pkg-config | unzip | clang | clang-format | valgrind)
         command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     *)
         state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
