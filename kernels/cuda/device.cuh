@@ -30,8 +30,7 @@
 #define CUDA_ARCH 0
 #endif
 
-// ---- What nvcc knows and a bare clang does not
-// ---------------------------------------------------
+// ---- What nvcc knows and a bare clang does not -------------------------------------------------
 
 #ifdef __clang__
 
@@ -191,8 +190,7 @@ DEVICE_FN unsigned cuda_shared_address(const void *p) {
 
 #endif
 
-// ---- What both get from here: names of ours, and instructions without a name in C
-// ----------------
+// ---- What both get from here: names of ours, and instructions without a name in C --------------
 
 #define KERNEL extern "C" __global__
 

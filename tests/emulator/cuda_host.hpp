@@ -31,11 +31,11 @@
 #define blockDim            (simt_self()->block->size)
 #define gridDim             (simt_self()->block->grid)
 #define __syncthreads()     simt_barrier(simt_place{__FILE__, __LINE__})
-#define SIMT_HERE \
-    simt_place here = simt_place { __builtin_FILE(), __builtin_LINE() }
+// The line of the call: only a default argument that is nothing but these knows it.
+#define SIMT_HERE  const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define SIMT_PLACE (simt_place{file, line})
 
-// ---- Vectors and halves
-// --------------------------------------------------------------------------
+// ---- Vectors and halves ------------------------------------------------------------------------
 
 #define CUDA_VECTOR_2(name, type) \
     struct alignas(8) name {      \
@@ -60,8 +60,7 @@ struct __half {
 DEVICE_FN float __half2float(__half h) { return _cvtsh_ss(h.bits); }
 DEVICE_FN __half __float2half(float f) { return __half{_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT)}; }
 
-// ---- Arithmetic
-// ----------------------------------------------------------------------------------
+// ---- Arithmetic --------------------------------------------------------------------------------
 
 template <class To, class From> DEVICE_FN To bits_as(From from) {
     static_assert(sizeof(To) == sizeof(From), "same size");
@@ -107,11 +106,10 @@ DEVICE_FN float atomicAdd(float *p, float v) {
 }
 DEVICE_FN void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// ---- The warp
-// ------------------------------------------------------------------------------------
+// ---- The warp ----------------------------------------------------------------------------------
 
 DEVICE_FN void __syncwarp(unsigned mask = ~0U, SIMT_HERE) {
-    simt_exchange(mask, nullptr, 0, nullptr, here);
+    simt_exchange(mask, nullptr, 0, nullptr, SIMT_PLACE);
 }
 
 // What the lane source of the own warp passed as v.
@@ -128,30 +126,30 @@ DEVICE_FN T simt_read_lane(unsigned mask, T v, unsigned source, simt_place here)
 template <class T>
 DEVICE_FN T __shfl_sync(unsigned mask, T v, int lane, int width = 32, SIMT_HERE) {
     unsigned own = simt_self()->lane, low = (unsigned)width - 1;
-    return simt_read_lane(mask, v, (own & ~low) | ((unsigned)lane & low), here);
+    return simt_read_lane(mask, v, (own & ~low) | ((unsigned)lane & low), SIMT_PLACE);
 }
 template <class T>
 DEVICE_FN T __shfl_xor_sync(unsigned mask, T v, int lanes, int width = 32, SIMT_HERE) {
     unsigned own = simt_self()->lane, source = own ^ (unsigned)lanes;
-    return simt_read_lane(mask, v, source > (own | ((unsigned)width - 1)) ? own : source, here);
+    return simt_read_lane(mask, v, source > (own | ((unsigned)width - 1)) ? own : source,
+                          SIMT_PLACE);
 }
 template <class T>
 DEVICE_FN T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32, SIMT_HERE) {
     unsigned own = simt_self()->lane, low = (unsigned)width - 1;
-    return simt_read_lane(mask, v, (own & low) + by > low ? own : own + by, here);
+    return simt_read_lane(mask, v, (own & low) + by > low ? own : own + by, SIMT_PLACE);
 }
 
 DEVICE_FN unsigned __ballot_sync(unsigned mask, int v, SIMT_HERE) {
     uint64_t word = v != 0;
-    const simt_lanes *lanes = simt_exchange(mask, &word, 1, nullptr, here);
+    const simt_lanes *lanes = simt_exchange(mask, &word, 1, nullptr, SIMT_PLACE);
     unsigned ballot = 0;
     for (unsigned i = 0; i < SIMT_WARP; i++)
         if (mask >> i & 1) ballot |= (unsigned)lanes->word[i][0] << i;
     return ballot;
 }
 
-// ---- Asynchronous copies
-// -------------------------------------------------------------------------
+// ---- Asynchronous copies -----------------------------------------------------------------------
 
 // The data may land at any moment between the request and the wait: the target is spoilt at once
 // and gets its bytes at the wait.
@@ -159,9 +157,9 @@ DEVICE_FN unsigned __ballot_sync(unsigned mask, int v, SIMT_HERE) {
 DEVICE_FN void cp_async16(void *shared, const void *global, SIMT_HERE) {
     simt_thread *t = simt_self();
     if (((uintptr_t)shared | (uintptr_t)global) & 15)
-        simt_fault("cp_async16 at %s:%d: an address is no multiple of 16", here.file, here.line);
+        simt_fault("cp_async16 at %s:%d: an address is no multiple of 16", file, line);
     if (t->n_copies == SIMT_COPIES_MAX)
-        simt_fault("cp_async16 at %s:%d: more than %d copies in flight", here.file, here.line,
+        simt_fault("cp_async16 at %s:%d: more than %d copies in flight", file, line,
                    SIMT_COPIES_MAX);
     t->copies[t->n_copies++] = simt_copy{shared, global, t->copy_group};
     memset(shared, 0xff, 16);
@@ -187,8 +185,7 @@ DEVICE_FN void cp_async_commit() {}
 template <int N> DEVICE_FN void cp_async_wait() {}
 #endif
 
-// ---- Matrix instructions
-// -------------------------------------------------------------------------
+// ---- Matrix instructions -----------------------------------------------------------------------
 
 #if CUDA_ARCH >= 750
 
@@ -205,10 +202,10 @@ template <int TILES> DEVICE_FN void simt_ldmatrix(uint32_t *d, const void *row, 
     for (unsigned k = 0; k < TILES; k++) memcpy(&d[k], source[k], 4);
 }
 DEVICE_FN void ldmatrix_x4(uint32_t d[4], const void *row, SIMT_HERE) {
-    simt_ldmatrix<4>(d, row, here);
+    simt_ldmatrix<4>(d, row, SIMT_PLACE);
 }
 DEVICE_FN void ldmatrix_x2(uint32_t d[2], const void *row, SIMT_HERE) {
-    simt_ldmatrix<2>(d, row, here);
+    simt_ldmatrix<2>(d, row, SIMT_PLACE);
 }
 
 // An instruction of M x 8 x K: lanes hold NA registers of a, NB of b and ND of d, and put them into
@@ -263,19 +260,19 @@ template <class Element, class Sum, int M, int K> struct simt_mma {
     }
 };
 DEVICE_FN void mma_m16n8k8_f16(float d[4], const uint32_t a[2], uint32_t b, SIMT_HERE) {
-    simt_mma<__half, float, 16, 8>::run(d, a, &b, here);
+    simt_mma<__half, float, 16, 8>::run(d, a, &b, SIMT_PLACE);
 }
 DEVICE_FN void mma_m8n8k16_s8(int d[2], uint32_t a, uint32_t b, SIMT_HERE) {
-    simt_mma<int8_t, int, 8, 16>::run(d, &a, &b, here);
+    simt_mma<int8_t, int, 8, 16>::run(d, &a, &b, SIMT_PLACE);
 }
 #endif
 
 #if CUDA_ARCH >= 800
 DEVICE_FN void mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
-    simt_mma<__half, float, 16, 16>::run(d, a, b, here);
+    simt_mma<__half, float, 16, 16>::run(d, a, b, SIMT_PLACE);
 }
 DEVICE_FN void mma_m16n8k32_s8(int d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
-    simt_mma<int8_t, int, 16, 32>::run(d, a, b, here);
+    simt_mma<int8_t, int, 16, 32>::run(d, a, b, SIMT_PLACE);
 }
 #endif
 

@@ -58,6 +58,15 @@ $(EMU_LIB): $(EMU_SOURCES:%=$D/emulator/%.o) $(EMU_SETS:%=$D/emulator/kernels_%.
 	@echo '  LINK  $@'
 	@$(EMU_CXX) $(EMU_COMMON) $(EMU_CHECKS) -shared $(if $(SANITIZED),,-Wl,-z,defs) -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -lpthread
 
+# The engine's own test brings the engine and kernels of its own; TSan would need other fibers.
+$D/emulator/toys.o: tests/emulator/toys.cu $D/emulator/flags
+	@echo '  CXX   $D/$<'
+	@$(EMU_CXX) -x c++ $(EMU_CPP) $(EMU_COMMON) -DCUDA_ARCH=800 -MMD -MP -c -o $@ $<
+$D/tests/test_simt: $D/emulator/toys.o $D/emulator/simt.o
+ifeq ($(and $(HAVE_EMULATOR),$(filter-out tsan,$(BUILD))),)
+PROGRAMS := $(filter-out tests/test_simt.c,$(PROGRAMS))
+endif
+
 -include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)
 
 # ---- Races ---------------------------------------------------------------------------------------

@@ -449,9 +449,9 @@ static void check_exchange(const struct fiber *f, const struct warp *warp, uint3
                    warp->alive, place.file, place.line);
     for (int i = 0; i < GROUPS_MAX; i++) {
         const struct group *g = &warp->groups[i];
-        if (g->waiting && g->mask & mask && (g->mask != mask || !same_place(*g->place, place)))
-            simt_fault("divergent warp exchange: mask %08x at %s:%d, others %08x at %s:%d", mask,
-                       place.file, place.line, g->mask, g->place->file, g->place->line);
+        if (g->waiting && g->mask == mask && !same_place(*g->place, place))
+            simt_fault("divergent warp exchange: mask %08x at %s:%d, others at %s:%d", mask,
+                       place.file, place.line, g->place->file, g->place->line);
     }
 }
 
