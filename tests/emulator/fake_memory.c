@@ -50,6 +50,7 @@ static int poison_module(struct dl_phdr_info *info, size_t size_bytes, void *unu
 void fake_poison_static_shared(void) {
     static _Thread_local volatile char anchor;
     anchor = 1;
+    (void)anchor;
     dl_iterate_phdr(poison_module, NULL);
 }
 
