@@ -122,7 +122,7 @@ struct fake_launch {
     struct simt_dim grid, block;
     size_t shared_bytes;
     int arch;
-    char params[FAKE_PARAM_BYTES];
+    _Alignas(16) char params[FAKE_PARAM_BYTES];
 };
 
 // main_libcuda.c

@@ -89,6 +89,7 @@ struct worker { // owns stacks and fibers
     unsigned ready_first, n_ready;
     uint16_t ended[SIMT_THREADS_MAX]; // fibers whose stacks others may take, the warmest last
     unsigned n_ended;
+    struct fiber *leaving; // the last to end: its stack is free once another runs
     uint32_t random;
     const void *asan_main; // the OS thread's stack
     size_t asan_main_bytes;
@@ -385,6 +386,14 @@ static __attribute__((noinline)) void run_thread(struct fiber *f) {
     RELEASE(f->worker);
 }
 
+// Runs another, which never comes back.
+static void leave(struct fiber *f) {
+    struct worker *w = f->worker;
+    if (w->leaving) w->ended[w->n_ended++] = (uint16_t)w->leaving->thread.linear;
+    w->leaving = f;
+    run_next(f);
+}
+
 static void fiber_main(void) {
     after_switch(NULL);
     struct fiber *f = self();
@@ -392,10 +401,7 @@ static void fiber_main(void) {
         run_thread(f);
         end_thread(f);
         struct fiber *next = take_over(f);
-        if (!next) {
-            f->worker->ended[f->worker->n_ended++] = (uint16_t)f->thread.linear;
-            run_next(f);
-        }
+        if (!next) leave(f);
         f = next;
     }
 }
@@ -511,6 +517,7 @@ static void set_block(struct worker *w, unsigned long number) {
         .z = (unsigned)(number / grid->x / grid->y),
     };
     w->n_started = w->n_ready = w->ready_first = w->n_ended = w->n_at_barrier = 0;
+    w->leaving = NULL;
     w->n_alive = w->n_threads;
     w->random = (w->simt->options.seed + 1) * 2654435761U ^ (uint32_t)(number * 40503U + 1);
     w->random += !w->random;

@@ -15,16 +15,37 @@ struct toy { // the parameter of every toy
 };
 
 // X(name): right ones, then wrong ones.
-#define TOYS_RIGHT(X)                                                                 \
-    X(indices)                                                                        \
-    X(block_sum)                                                                      \
-    X(shuffles) X(ballot) X(half_warps) X(atomics) X(arithmetic) X(pipeline) X(tiles) \
-        X(mma_16_8_16) X(mma_16_8_8) X(mma_16_8_32) X(mma_8_8_16)
-#define TOYS_WRONG(X)                                                                             \
-    X(divergent_barrier)                                                                          \
-    X(early_exit)                                                                                 \
-    X(late_barrier) X(half_a_warp) X(absent_lane) X(foreign_mask) X(ended_lanes)                  \
-        X(divergent_shuffle) X(forgotten_copy) X(crooked_copy) X(too_many_copies) X(crooked_tile) \
-            X(shared_overrun) X(unset_shared) X(early_read)
+// clang-format off
+#define TOYS_RIGHT(X) \
+    X(indices)        \
+    X(block_sum)      \
+    X(shuffles)       \
+    X(ballot)         \
+    X(half_warps)     \
+    X(atomics)        \
+    X(arithmetic)     \
+    X(pipeline)       \
+    X(tiles)          \
+    X(mma_16_8_16)    \
+    X(mma_16_8_8)     \
+    X(mma_16_8_32)    \
+    X(mma_8_8_16)
+#define TOYS_WRONG(X)    \
+    X(divergent_barrier) \
+    X(early_exit)        \
+    X(late_barrier)      \
+    X(half_a_warp)       \
+    X(absent_lane)       \
+    X(foreign_mask)      \
+    X(ended_lanes)       \
+    X(divergent_shuffle) \
+    X(forgotten_copy)    \
+    X(crooked_copy)      \
+    X(too_many_copies)   \
+    X(crooked_tile)      \
+    X(shared_overrun)    \
+    X(unset_shared)      \
+    X(early_read)
+// clang-format on
 
 #endif
