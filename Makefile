@@ -81,7 +81,8 @@ TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
-AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
+AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests \
+  EMULATOR=$(CURDIR)/$1/emulator/libcuda.so.1
 .DEFAULT_GOAL := help
 include kernels/cuda/cuda.mk tests/emulator/emulator.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
@@ -108,10 +109,10 @@ run: ## fetch what is missing, build, and write: PROMPT="..." N=64 MODEL=file.gg
 
 test: ## everything: programs, scripts, then the unit tests again under address checks
 	@sh tests/deps.sh
-	@$(MAKE) build programs model fixtures
-	@$(MAKE) BUILD=asan programs
+	@$(MAKE) build programs emulator model fixtures
+	@$(MAKE) BUILD=asan programs emulator
 	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
-	  $(patsubst %.c,build/asan/%,$(filter tests/test_%,$(PROGRAMS)))
+	  $(patsubst %.c,build/asan/%,$(filter tests/test_%,$(PROGRAMS))) $(EMU_WATCHED)
 
 check-ops: libraries $D/tests/check_ops ## every op on every backend present against its definition
 	@$D/tests/check_ops $(ARGS)
@@ -121,7 +122,7 @@ bench: benches ## the benchmarks: ARGS="..." goes to each
 
 asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
 	@sh tests/deps.sh extra
-	@$(MAKE) BUILD=$@ build programs model fixtures
+	@$(MAKE) BUILD=$@ build programs $(if $(filter tsan,$@),,emulator) model fixtures
 	@$(call AGAINST,build/$@,build/$@) TSAN_OPTIONS=ignore_noninstrumented_modules=1 TEST_TIMEOUT=900 \
 	  sh tests/run.sh $(patsubst %/check_ops,'%/check_ops --quick',$(PROGRAMS:%.c=build/$@/%)) \
 	  $(shell grep -l '[$$][{]*TANDEM' /dev/null $(SCRIPTS))

@@ -9,12 +9,17 @@ EMU_LIB := $(EMU)/libcuda.so.1
 EMU_SETS := 610 750 800
 EMU_CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 ifeq ($(HAVE_EMULATOR),)
-HAVE_EMULATOR := $(and $(filter x86_64,$(shell uname -m)),$(shell command -v $(EMU_CXX)))
+HAVE_EMULATOR := $(and $(strip $(CUDA_IMAGES)),$(filter x86_64,$(shell uname -m)),\
+  $(shell command -v $(EMU_CXX)))
 endif
+# The kernels under address checks, as a part of make test.
+EMU_WATCHED := $(if $(HAVE_EMULATOR),\
+  'build/asan/tests/check_ops --device cuda:driver=build/asan/emulator/libcuda.so.1')
 
 # Warnings of the C compiler that C++ knows too. __shared__ arrays are thread-local variables, which
 # must not keep the library from being unloaded.
-EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function)
+EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas \
+  -Wno-unused-function)
 EMU_C := -std=gnu11 -D_GNU_SOURCE $(WARNINGS)
 EMU_CPP := -std=c++17 -fno-exceptions -fno-rtti $(EMU_WARNINGS) \
   $(if $(findstring clang,$(EMU_CXX)),,-fno-gnu-unique) -include tests/emulator/cuda_host.hpp
