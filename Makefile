@@ -81,8 +81,7 @@ TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
-AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests \
-  EMULATOR=$(CURDIR)/$1/emulator/libcuda.so.1
+AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
 include kernels/cuda/cuda.mk tests/emulator/emulator.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)

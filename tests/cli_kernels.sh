@@ -2,9 +2,10 @@
 # cli_kernels.sh: every op on the emulated GPU against its definition, on the three kinds of device
 # that have kernels of their own, with threads in order and at random.
 set -u
-: "${TOOLS:=build/release/tests}" "${EMULATOR:=build/emulator/libcuda.so.1}"
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+emulator=$(dirname "$TANDEM")/emulator/libcuda.so.1
 
-if ! [ -f "$EMULATOR" ]; then
+if ! [ -f "$emulator" ]; then
     echo 'ok 1 # SKIP there is no emulator (it needs x86-64, a C++ compiler and the CUDA backend)'
     exit 0
 fi
@@ -14,7 +15,7 @@ trap 'rm -f "$out"' EXIT
 for machine in '6.1 1' '7.5 0' '8.6 0'; do
     cc=${machine% *}
     EMU_CUDA_CC=$cc EMU_CUDA_SEED=${machine#* } EMU_CUDA_STATS=1 \
-        "$TOOLS/check_ops" --device "cuda:driver=$EMULATOR" >"$out" 2>&1
+        "$TOOLS/check_ops" --device "cuda:driver=$emulator" >"$out" 2>&1
     code=$?
     sed -n "s/^\(ok\|not ok\) \([^ ]*\) \([^ ]*\) cuda/\1 kernels_${cc}_\2_\3/p" "$out"
     # The emulator complains of what a real driver would only suffer from.

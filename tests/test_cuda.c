@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/alloc_fail.h"
+#include "tests/find_emulator.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -49,21 +49,6 @@ static void emulate(const char *name, const char *value) {
             return;
         }
     fail_msg("%s is not in the list of variables", full);
-}
-
-// The library of this build: beside the folder of the tests, or one further up for release. False
-// if there is none.
-static bool find_emulator(char *path, size_t size_bytes) {
-    static const char *const places[] = {"../emulator", "../../emulator"};
-    char self[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[length > 0 ? length : 0] = 0;
-    for (int i = 0; i < 2; i++) {
-        const int folder = (int)(strrchr(self, '/') ? strrchr(self, '/') - self : 0);
-        snprintf(path, size_bytes, "%.*s/%s/libcuda.so.1", folder, self, places[i]);
-        if (access(path, R_OK) == 0) return true;
-    }
-    return false;
 }
 
 static struct cuda_options emulated(void) {
