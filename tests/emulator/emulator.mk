@@ -69,7 +69,7 @@ $D/emulator/toys.o: tests/emulator/toys.cu $D/emulator/flags
 	@$(EMU_CXX) -x c++ $(EMU_CPP) $(EMU_COMMON) -DCUDA_ARCH=800 -MMD -MP -c -o $@ $<
 $D/tests/test_simt: $D/emulator/toys.o $D/emulator/simt.o
 ifeq ($(and $(HAVE_EMULATOR),$(filter-out tsan,$(BUILD))),)
-PROGRAMS := $(filter-out tests/test_simt.c,$(PROGRAMS))
+PROGRAMS := $(filter-out tests/test_simt.c tests/test_emulator.c,$(PROGRAMS))
 endif
 
 -include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)

@@ -65,8 +65,8 @@ static void run_copy(struct CUctx_st *c, const struct work *w) {
     }
     if (w->engine >= 0) pthread_mutex_lock(&c->engines[w->engine]);
     clock_gettime(CLOCK_MONOTONIC, &start);
-    memcpy(w->target, w->source, w->size_bytes);
     if (rate) sleep_until(start, (uint64_t)((double)w->size_bytes * 1e9 / (double)rate));
+    memcpy(w->target, w->source, w->size_bytes); // late, so that too early a use is seen
     if (w->engine >= 0) pthread_mutex_unlock(&c->engines[w->engine]);
 }
 
