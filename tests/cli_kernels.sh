@@ -1,6 +1,7 @@
 #!/bin/sh
-# cli_kernels.sh: every op on the emulated GPU against its definition, on the three kinds of device
-# that have kernels of their own, with threads in order and at random.
+# cli_kernels.sh: every op on the emulated GPU against its definition, and the sums of the kernels
+# that measure single instructions, on the three kinds of device that have kernels of their own,
+# with threads in order and at random.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
 emulator=$(dirname "$TANDEM")/emulator/libcuda.so.1
@@ -23,5 +24,12 @@ for machine in '6.1 1' '7.5 0' '8.6 0'; do
     if [ $? -eq 0 ]; then echo "ok kernels_${cc}_without_complaint"; else
         echo "not ok kernels_${cc}_without_complaint"
         echo "  code $code"; tail -n 3 "$out"
+    fi
+    if EMU_CUDA_CC=$cc EMU_CUDA_SEED=${machine#* } "$TOOLS/../bench/cuda/bench_peak" --quick \
+        --device "cuda:driver=$emulator" >"$out" 2>&1 && ! grep '^emulator: ' "$out"; then
+        echo "ok kernels_${cc}_peak"
+    else
+        echo "not ok kernels_${cc}_peak"
+        tail -n 3 "$out"
     fi
 done

@@ -16,11 +16,12 @@ if [ -d build/gpu-pack ]; then
     programs=build/gpu-pack
     export LD_LIBRARY_PATH="$PWD/build/gpu-pack/lib:${LD_LIBRARY_PATH:-}"
     tandem=$programs/tandem check_ops=$programs/check_ops bench_device=$programs/bench_device
-    bench_engine=$programs/bench_engine make_model=$programs/make_model
+    bench_peak=$programs/bench_peak bench_engine=$programs/bench_engine
+    make_model=$programs/make_model
 else
     tandem=build/tandem check_ops=build/release/tests/check_ops
     bench_device=build/release/bench/bench_device bench_engine=build/release/bench/bench_engine
-    make_model=build/release/bench/make_model
+    make_model=build/release/bench/make_model bench_peak=build/release/bench/cuda/bench_peak
 fi
 [ "$DRY" = 1 ] && : "${RESULTS:=$SCRATCH}" || : "${RESULTS:=bench/results}"
 mkdir -p "$SCRATCH" "$RESULTS"
@@ -111,6 +112,8 @@ fi
 
 # ---- Fast ----------------------------------------------------------------------------------------
 # shellcheck disable=SC2086
+step peak 120 "$bench_peak" --device "$DEVICE" --json --ms $ms $quick
+# shellcheck disable=SC2086
 step ops 180 "$bench_device" --device "$DEVICE" --json --ms $ms $quick
 # shellcheck disable=SC2086
 step make_model 120 "$make_model" "$SCRATCH/speed.gguf" $shape
@@ -119,6 +122,31 @@ step engine 180 "$bench_engine" -m "$SCRATCH/speed.gguf" -d "$DEVICE" -g 999999 
 rm -f "$SCRATCH/speed.gguf" "$SCRATCH/halves.gguf"
 
 # ---- The report ----------------------------------------------------------------------------------
+# Matmuls of more than 8 tokens are made of tiles: they get their share of what the instruction
+# behind them reaches alone.
+awk -F '"' '
+    FILENAME == ARGV[1] {
+        teraops = $7
+        gsub(/[^0-9.]/, "", teraops)
+        n = split($10, types, " ")
+        for (i = 1; i <= n; i++) { peak[types[i]] = 1000 * teraops; instruction[types[i]] = $4 }
+        next
+    }
+    $4 == "matmul" && peak[$8] > 0 {
+        tokens = $11
+        gsub(/[^0-9]/, "", tokens)
+        if (tokens + 0 > 8) {
+            gflops = $NF
+            gsub(/[^0-9.]/, "", gflops)
+            share = sprintf(", \"instruction\": \"%s\", \"percent_of_peak\": %.1f}",
+                            instruction[$8], 100 * gflops / peak[$8])
+            sub(/}/, share)
+        }
+    }
+    { print }' "$SCRATCH/peak.log" "$SCRATCH/ops.log" >"$SCRATCH/ops.json"
+
+# A list that a program did not finish is none.
+list() { if [ "$(tail -n 1 "$1" 2>/dev/null)" = ']' ]; then cat "$1"; else echo null; fi; }
 {
     echo '{'
     printf '"name": "%s", "commit": "%s", "dry_run": %s, "failed": %d, "seconds": %d,\n' "$name" \
@@ -126,7 +154,8 @@ rm -f "$SCRATCH/speed.gguf" "$SCRATCH/halves.gguf"
         $failed $(($(date +%s) - started))
     printf '"devices": '; cat "$SCRATCH/devices.json"
     printf ',\n"engine": ['; paste -sd, "$SCRATCH/engine.log"
-    printf '],\n"ops": '; cat "$SCRATCH/ops.log"
+    printf '],\n"peak": '; list "$SCRATCH/peak.log"
+    printf ',\n"ops": '; list "$SCRATCH/ops.json"
     echo '}'
 } >"$RESULTS/gpu-$slug.json"
 {
@@ -134,9 +163,18 @@ rm -f "$SCRATCH/speed.gguf" "$SCRATCH/halves.gguf"
     sed 's/^/    /' "$SCRATCH/devices.log"
     printf '\n## A model of 8B shape, Q4_K_M\n\n'
     sed 's/^/    /' "$SCRATCH/engine.log"
-    printf '\n## Ops\n\n| op | type | tokens | us | GB/s | %% of copy | GFLOP/s |\n|---|---|---|---|---|---|---|\n'
-    sed -n 's/[{},]*$//; s/^ *{"op": "\(.*\)", "type": "\(.*\)", "tokens": \(.*\), "us": \(.*\), "gb_per_second": \(.*\), "percent_of_copy": \(.*\), "gflops": \(.*\)/| \1 | \2 | \3 | \4 | \5 | \6 | \7 |/p' \
-        "$SCRATCH/ops.log"
+    printf '\n## Instructions alone\n\n| instruction | TFLOP/s or TOP/s | prefill of |\n|---|---|---|\n'
+    awk -F '"' '/instruction/ { gsub(/[^0-9.]/, "", $7); print "| " $4 " | " $7 " | " $10 " |" }' \
+        "$SCRATCH/peak.log"
+    printf '\n## Ops\n\n| op | type | tokens | us | GB/s | %% of copy | GFLOP/s | instruction | %% of its peak |\n'
+    echo '|---|---|---|---|---|---|---|---|---|'
+    awk -F '[":,{} ]+' '/"op"/ {
+        for (i = 2; i < NF; i += 2) value[$i] = $(i + 1)
+        print "| " value["op"] " | " value["type"] " | " value["tokens"] " | " value["us"] " | " \
+            value["gb_per_second"] " | " value["percent_of_copy"] " | " value["gflops"] " | " \
+            value["instruction"] " | " value["percent_of_peak"] " |"
+        split("", value)
+    }' "$SCRATCH/ops.json"
 } >"$RESULTS/gpu-$slug.md"
 echo "$RESULTS/gpu-$slug.json and .md; $failed failed, $(($(date +%s) - started)) s"
 [ $failed -eq 0 ]

@@ -100,7 +100,7 @@ function check_text(    columns, low) {
     if (length(columns) > 100) report(FNR, "columns", length(columns) " columns, limit 100")
     if ($0 ~ /\t/) report(FNR, "tab", "a tab; four spaces indent")
     low = tolower($0)
-    if (low ~ /cuda|metal/ && FILENAME !~ /^(kernels\/device[.]c|kernels\/cuda\/|kernels\/metal\/|tests\/)/)
+    if (low ~ /cuda|metal/ && FILENAME !~ /^(kernels\/device[.]c|kernels\/cuda\/|kernels\/metal\/|bench\/cuda\/|tests\/)/)
         report(FNR, "backend", "a backend is named outside kernels/device.c")
     if (has_word($0, "FIXME|XXX|HACK|KLUDGE|WIP") || has_word(low, "for now|legacy|quick fix"))
         report(FNR, "word", "a banned word: " trim($0))

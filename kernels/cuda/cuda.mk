@@ -45,14 +45,22 @@ CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
 CUDA_HEADERS := $(wildcard kernels/cuda/*.cuh kernels/cuda/params.h kernels/*.def kernels/dtypes.h) \
   kernels/ops.h
 CUDA_FILES := $(CUDA_SOURCES:kernels/cuda/%.cu=%)
-CUDA_IMAGES := $(foreach a,$(CUDA_PTX),$(CUDA_FILES:%=build/cuda/compute_$a/%.ptx)) \
-  $(foreach a,$(CUDA_NATIVE),$(CUDA_FILES:%=build/cuda/sm_$a/%.cubin))
+# $1: files without their ending.
+images_of = $(foreach a,$(CUDA_PTX),$(1:%=build/cuda/compute_$a/%.ptx)) \
+  $(foreach a,$(CUDA_NATIVE),$(1:%=build/cuda/sm_$a/%.cubin))
+CUDA_IMAGES := $(call images_of,$(CUDA_FILES))
 
 ifneq ($(strip $(CUDA_IMAGES)),)
 FLAGS += -DHAVE_CUDA=1
 LIBRARY += $(wildcard kernels/cuda/*.c)
 $D/obj/kernels/cuda/cuda_images.o: build/cuda/images.def $(CUDA_IMAGES)
 $D/obj/kernels/cuda/cuda_images.o: ISA := -DCUDA_IMAGES='"build/cuda/images.def"'
+# What the instructions behind the matmuls reach; it has kernels of its own.
+MAINS += bench/cuda/bench_peak.c
+CUDA_PEAK := $D/bench/cuda/bench_peak
+programs: $(CUDA_PEAK)
+$D/obj/bench/cuda/bench_peak.o: build/cuda/peak_images.def $(call images_of,peak)
+$D/obj/bench/cuda/bench_peak.o: ISA := -DCUDA_IMAGES='"build/cuda/peak_images.def"'
 else
 PROGRAMS := $(filter-out tests/test_cuda.c,$(PROGRAMS))
 ifeq ($(MAKELEVEL)$(filter 0,$(CUDA)),0)
@@ -65,28 +73,31 @@ CUDA_CLANG_FLAGS := $(CUDA_FLAGS) -x cuda --cuda-device-only -nocudainc -nocudal
   -Werror -Wno-unknown-cuda-version
 
 
-# $1: architecture.
+# $1: architecture, $2: folder of the sources.
 define cuda_target
-build/cuda/compute_$1/%.ptx: kernels/cuda/%.cu $(CUDA_HEADERS) kernels/cuda/cuda.mk
+build/cuda/compute_$1/%.ptx: $2/%.cu $(CUDA_HEADERS) $(wildcard $2/*.h) kernels/cuda/cuda.mk
 	@mkdir -p $$(@D)
 	@echo '  PTX   compute_$1 $$<'
 	@$(if $(CUDA_CLANG),$(CUDA_CLANG) $(CUDA_CLANG_FLAGS) --cuda-gpu-arch=sm_$1 \
 	  -Xclang -target-feature -Xclang +ptx$(CUDA_PTX_VERSION_$1),\
 	  $(NVCC) $(CUDA_FLAGS) -ptx -arch=compute_$1) -o $$@ $$<
-build/cuda/sm_$1/%.cubin: kernels/cuda/%.cu $(CUDA_HEADERS) kernels/cuda/cuda.mk
+build/cuda/sm_$1/%.cubin: $2/%.cu $(CUDA_HEADERS) $(wildcard $2/*.h) kernels/cuda/cuda.mk
 	@mkdir -p $$(@D)
 	@echo '  CUBIN sm_$1 $$<'
 	@$(NVCC) $(CUDA_FLAGS) -cubin -arch=sm_$1 -o $$@ $$<
 endef
-$(foreach a,$(sort $(CUDA_PTX) $(CUDA_NATIVE)),$(eval $(call cuda_target,$a)))
+$(foreach a,$(sort $(CUDA_PTX) $(CUDA_NATIVE)),$(foreach d,kernels/cuda bench/cuda,\
+  $(eval $(call cuda_target,$a,$d))))
 
-# Written anew only when its text changes. A line: CUDA_IMAGE(target, architecture, whether it is
+# Written anew only when their text changes. A line: CUDA_IMAGE(target, architecture, whether it is
 # PTX, oldest driver, file, path).
-build/cuda/images.def: FORCE
+build/cuda/images.def: CUDA_LISTED := $(CUDA_FILES)
+build/cuda/peak_images.def: CUDA_LISTED := peak
+build/cuda/images.def build/cuda/peak_images.def: FORCE
 	@mkdir -p $(@D)
-	@{ $(foreach a,$(CUDA_PTX),$(foreach f,$(CUDA_FILES),echo 'CUDA_IMAGE(compute_$a, $a, true,' \
+	@{ $(foreach a,$(CUDA_PTX),$(foreach f,$(CUDA_LISTED),echo 'CUDA_IMAGE(compute_$a, $a, true,' \
 	  '$(if $(CUDA_CLANG),$(CUDA_DRIVER_$a),$(NVCC_MAJOR)000), $f, "build/cuda/compute_$a/$f.ptx")';)) \
-	  $(foreach a,$(CUDA_NATIVE),$(foreach f,$(CUDA_FILES),echo 'CUDA_IMAGE(sm_$a, $a, false,' \
+	  $(foreach a,$(CUDA_NATIVE),$(foreach f,$(CUDA_LISTED),echo 'CUDA_IMAGE(sm_$a, $a, false,' \
 	  '$(NVCC_MAJOR)000, $f, "build/cuda/sm_$a/$f.cubin")';)) } >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -96,7 +107,7 @@ cuda-images: $(CUDA_IMAGES)
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
 GPU_PROGRAMS := build/tandem $(addprefix build/release/,tests/check_ops bench/bench_device \
-  bench/bench_engine bench/make_model)
+  bench/cuda/bench_peak bench/bench_engine bench/make_model)
 .PHONY: gpu-check gpu-pack
 gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
 	@[ -d build/gpu-pack ] || { sh tests/deps.sh && $(MAKE) BUILD=release $(GPU_PROGRAMS); }

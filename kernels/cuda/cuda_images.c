@@ -1,18 +1,16 @@
 /* cuda_images.c: see cuda_images.h. */
 #include "kernels/cuda/cuda_images.h"
 
+#include "kernels/cuda/cuda_embed.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 // CUDA_IMAGES is a file that the build writes; it has a line per file and target, those of one
 // target side by side: CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver, file,
-// path of the image). A byte 0 follows each image, since PTX is text.
-#define CUDA_IMAGE(target, arch, ptx, driver, file, path)                              \
-    __asm__(".pushsection .rodata\n\t.balign 64\n"                                     \
-            "cuda_image_" #target "_" #file ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
-            ".popsection");                                                            \
-    extern const char cuda_image_##target##_##file[] __attribute__((visibility("hidden")));
+// path of the image).
+#define CUDA_IMAGE(target, arch, ptx, driver, file, path) CUDA_EMBED(target, file, path)
 #include CUDA_IMAGES
 #undef CUDA_IMAGE
 

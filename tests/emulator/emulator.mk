@@ -29,7 +29,7 @@ EMU_CHECKS := $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(MODE_$(BUILD)))
 EMU_C += $(if $(filter tsan,$(BUILD)),-DSIMT_TSAN,$(EMU_CHECKS))
 EMU_CPP += $(EMU_CHECKS)
 EMU_SOURCES := simt main_libcuda fake_memory fake_stream fake_module
-EMU_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(wildcard kernels/cuda/*.cu))
+EMU_KERNELS := $(notdir $(basename $(wildcard kernels/cuda/*.cu bench/cuda/*.cu)))
 
 .PHONY: emulator race
 emulator: $(if $(HAVE_EMULATOR),$(EMU_LIB)) ## build/emulator/libcuda.so.1: a GPU without a GPU
@@ -43,12 +43,17 @@ $D/emulator/%.o: tests/emulator/%.c $D/emulator/flags
 	@echo '  CC    $D/$<'
 	@$(CC) $(EMU_C) $(EMU_COMMON) -MMD -MP -c -o $@ $<
 
-# $1: instruction set. Symbols of two sets have the same names.
-define emulator_set
-$D/emulator/$1/%.o: kernels/cuda/%.cu $D/emulator/flags
+# $1: instruction set, $2: folder of the sources.
+define emulator_kernels
+$D/emulator/$1/%.o: $2/%.cu $D/emulator/flags
 	@mkdir -p $$(@D)
 	@echo '  CXX   $D/$$< $1'
 	@$(EMU_CXX) -x c++ $(EMU_CPP) $(EMU_COMMON) -DCUDA_ARCH=$1 -MMD -MP -c -o $$@ $$<
+endef
+$(foreach set,$(EMU_SETS),$(foreach d,kernels/cuda bench/cuda,$(eval $(call emulator_kernels,$(set),$d))))
+
+# $1: instruction set. Symbols of two sets have the same names.
+define emulator_set
 $D/emulator/$1/kernel_table.o: tests/emulator/kernel_table.c $D/emulator/flags
 	@mkdir -p $$(@D)
 	@$(CC) $(EMU_C) $(EMU_COMMON) -DKERNEL_TABLE=kernels_$1 -MMD -MP -c -o $$@ $$<

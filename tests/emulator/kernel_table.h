@@ -1,5 +1,5 @@
-/* kernel_table.h: every kernel of kernels.def by name, compiled for each instruction set of the
- * images.
+/* kernel_table.h: every kernel of kernels.def and of bench/cuda/peak.def by name, compiled for each
+ * instruction set of the images.
  *
  * One table per set: kernel_table.c and all .cu files are compiled with its CUDA_ARCH and linked
  * into one object from which only the table is visible. Owns nothing. Tested by

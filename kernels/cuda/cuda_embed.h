@@ -1,0 +1,17 @@
+/* cuda_embed.h: puts an image that the build made into the program.
+ *
+ * CUDA_EMBED(target, file, path) declares cuda_image_<target>_<file>, the bytes of path, aligned as
+ * the driver wants them and followed by a byte 0, since PTX is text. Owns nothing: the bytes are
+ * read-only data. Included by cuda_images.c and by programs with kernels of their own. Tested by
+ * tests/test_cuda.c.
+ */
+#ifndef TANDEM_KERNELS_CUDA_CUDA_EMBED_H
+#define TANDEM_KERNELS_CUDA_CUDA_EMBED_H
+
+#define CUDA_EMBED(target, file, path)                                                 \
+    __asm__(".pushsection .rodata\n\t.balign 64\n"                                     \
+            "cuda_image_" #target "_" #file ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
+            ".popsection");                                                            \
+    extern const char cuda_image_##target##_##file[] __attribute__((visibility("hidden")));
+
+#endif
