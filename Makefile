@@ -35,15 +35,14 @@ $(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan or 
 endif
 SANITIZED := $(findstring -fsanitize,$(MODE_$(BUILD)))
 
-PACKAGES := hwloc libpcre2-8 libutf8proc jansson $(if $(SANITIZED),,jemalloc)
+include libraries.mk
 # Instrumented code confuses the flow analysis behind some warnings; plain builds check them all.
 # Cutting a message that is too long is what snprintf is there for (gcc would warn).
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror
 WARNINGS += $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
 FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -I.
-FLAGS += $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl -lpthread
+FLAGS += $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
 
 # Kernels for one instruction set carry it in their file name; all other code runs on any machine
@@ -58,12 +57,13 @@ endif
 
 # ---- Sources -------------------------------------------------------------------------------------
 
-HEAP := runtime/heap_$(if $(SANITIZED),none,jemalloc).c
+HEAP := runtime/heap_$(if $(USE_JEMALLOC),jemalloc,none).c
+CORES := kernels/cpu/cores_$(if $(USE_HWLOC),hwloc,none).c
 LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c planner/*.c runtime/*.c)
-LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c $(OTHER_ISA),$(LIBRARY))
+LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c kernels/cpu/cores_%.c $(OTHER_ISA),$(LIBRARY))
 # Fuzzers call parsers; the matmuls are left out because clang takes minutes to instrument them.
 LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/matmul_%),$(LIBRARY))
-LIBRARY += $(wildcard $(HEAP))
+LIBRARY += $(HEAP) $(CORES)
 PROGRAMS := $(wildcard tests/test_*.c tests/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
@@ -75,7 +75,8 @@ SCRIPTS := $(wildcard tests/cli_*.sh)
 
 D := build/$(BUILD)
 TOP := $(if $(filter release,$(BUILD)),build,$D)
-LIB := $D/libtandem.a
+KERNEL_LIB := $D/libkernels.a
+LIB := $D/libtandem.a $(KERNEL_LIB)
 TESTLIB := $D/libtest.a
 TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
@@ -89,7 +90,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 # ---- What people ask for -------------------------------------------------------------------------
 
 .PHONY: help build model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps
-.PHONY: programs benches fuzzers fixtures libraries FORCE
+.PHONY: programs benches fuzzers fixtures FORCE
 
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
@@ -151,8 +152,6 @@ benches: libraries $(BENCH_BINS)
 fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:
 	@if [ -f tests/fetch_fixtures.sh ]; then sh tests/fetch_fixtures.sh; fi
-libraries:
-	@pkg-config --exists $(PACKAGES) || { echo 'tandem: libraries are missing: make deps'; exit 1; }
 
 $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
@@ -164,7 +163,8 @@ $D/obj/%.o: %.c $D/flags | libraries
 	@$(CC) $(FLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # An archive is made anew when its list of members changes, so that a deleted file leaves it.
-$(LIB): $(LIBRARY:%.c=$D/obj/%.o) $D/members
+$D/libtandem.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/%,$(LIBRARY))) $D/members
+$(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/%,$(LIBRARY))) $D/members
 $(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
 $(LIB) $(TESTLIB):
 	@rm -f $@
@@ -173,9 +173,11 @@ $(LIB) $(TESTLIB):
 LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
 
 $(TOP)/tandem: $D/obj/runtime/main_tandem.o $(LIB)
-	$(LINK) $(LIBS)
 $(TOP)/tandem-sim: $D/obj/tests/main_tandem_sim.o $(TESTLIB) $(LIB)
+$(TANDEM) $(TANDEM_SIM):
 	$(LINK) $(LIBS)
+$(KERNEL_BINS): $D/%: $D/obj/%.o $(TESTLIB) $(KERNEL_LIB)
+	$(LINK) $(KERNEL_LIBS)
 $D/bench/%: $D/obj/bench/%.o $(TESTLIB) $(LIB)
 	$(LINK) $(LIBS)
 $D/tests/fuzz_%: $D/obj/tests/fuzz_%.o $(TESTLIB) $(LIB)

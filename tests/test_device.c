@@ -4,7 +4,7 @@
 #include "base/affinity.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/cpu/cores.h"
+#include "kernels/cpu/cores_hwloc.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/device.h"
 #include "tests/alloc_fail.h"
@@ -18,7 +18,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -509,6 +511,66 @@ static void test_order_of_cores(void **state) {
     check_order("core:4 pu:2", "4-7", "0,2,5", "5 0 2", 3);
 }
 
+// The same from the system's lists of the processors of a core, without hwloc. siblings: a list per
+// processor, empty where the system has none, then NULL.
+static void check_plain_order(const char *const *siblings, uint64_t allowed_mask, const char *order,
+                              int32_t n_cores) {
+    char folder[] = "/tmp/tandem_test_cores.XXXXXX", command[64], path[128], text[128] = "";
+    assert_non_null(mkdtemp(folder));
+    for (int cpu = 0; siblings[cpu]; cpu++) {
+        if (!*siblings[cpu]) continue;
+        snprintf(path, sizeof path, "%s/cpu%d", folder, cpu);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/cpu%d/topology", folder, cpu);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/cpu%d/topology/thread_siblings_list", folder, cpu);
+        FILE *out = fopen(path, "w");
+        assert_non_null(out);
+        fprintf(out, "%s\n", siblings[cpu]);
+        fclose(out);
+    }
+    const struct affinity allowed = {.mask = {allowed_mask}};
+    struct core_list list;
+    struct err e;
+    assert_int_equal(core_list_plain(&list, &allowed, folder, &e), OK);
+    for (int32_t i = 0; i < list.n_cpus; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), i ? " %d" : "%d", list.cpus[i]);
+    assert_string_equal(text, order);
+    assert_int_equal(list.n_cores, n_cores);
+    core_list_close(&list);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_plain_order_of_cores(void **state) {
+    (void)state;
+    const char *const nothing[] = {"", "", "", "", NULL};
+    const char *const far_apart[] = {"0,3", "1,4", "2,5", "0,3", "1,4", "2,5", NULL};
+    const char *const adjacent[] = {"0-1", "0-1", "2-3", "2-3", NULL};
+    const char *const four[] = {"0-1,4-5", "0-1,4-5", "2", "", "0-1,4-5", "0-1,4-5", NULL};
+    const char *const broken[] = {"x", "0-", "-1-3", "9-2,", NULL};
+    check_plain_order(nothing, 0xf, "0 1 2 3", 4);
+    check_plain_order(far_apart, 0x3f, "0 1 2 3 4 5", 3);
+    check_plain_order(far_apart, 0x3a, "1 3 5 4", 3);
+    check_plain_order(adjacent, 0xf, "0 2 1 3", 2);
+    check_plain_order(four, 0x3f, "0 2 3 1 4 5", 3);
+    check_plain_order(broken, 0xf, "0 2 3 1", 3); // "0-" is 0
+    const struct affinity none = {0};
+    struct core_list list;
+    struct err e;
+    assert_int_equal(core_list_plain(&list, &none, "/", &e), ERR_DEVICE);
+    core_list_close(&list);
+    // This machine has as many processors either way.
+    struct affinity all;
+    assert_true(affinity_get(&all));
+    assert_int_equal(core_list_plain(&list, &all, "/sys/devices/system/cpu", &e), OK);
+    const int32_t n = list.n_cpus;
+    core_list_close(&list);
+    assert_int_equal(core_list_open(&list, &e), OK);
+    assert_int_equal(list.n_cpus, n);
+    core_list_close(&list);
+}
+
 // ---- The simulated accelerator -----------------------------------------------------------------
 
 static void test_spec(void **state) {
@@ -805,6 +867,7 @@ int main(void) {
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_default_team),
         cmocka_unit_test(test_order_of_cores),
+        cmocka_unit_test(test_plain_order_of_cores),
         cmocka_unit_test(test_spec),
         cmocka_unit_test(test_bad_addresses),
         cmocka_unit_test(test_throttle),

@@ -1,15 +1,17 @@
 /* cores.h: the processors that this process may use, in the order in which threads should take
  * them.
  *
- * A struct core_list owns its array. Reads the machine through hwloc and must not bind anything;
- * team.c does. Any thread. Tested by tests/test_device.c with invented machines.
+ * A struct core_list owns its array. Must not bind anything; team.c does. Reads the machine through
+ * hwloc (cores_hwloc.c) or, in a build with HWLOC=0, through the system alone (cores_none.c), which
+ * tells the threads of a core but not slower cores from faster ones. Any thread. Tested by
+ * tests/test_device.c with invented machines.
  */
 #ifndef TANDEM_KERNELS_CPU_CORES_H
 #define TANDEM_KERNELS_CPU_CORES_H
 
+#include "base/affinity.h"
 #include "base/err.h"
 
-#include <hwloc.h>
 #include <stdint.h>
 
 struct core_list {
@@ -22,9 +24,11 @@ struct core_list {
 
 // The machine this runs on, less what the calling thread's affinity and cpuset leave out.
 enum status core_list_open(struct core_list *out, struct err *e);
-// The same for a loaded topology and the processors that may be used.
-enum status core_list_of(struct core_list *out, hwloc_topology_t topology,
-                         hwloc_const_cpuset_t allowed, struct err *e);
+// The same without hwloc: one of every core, then the second ones, by number. folder is
+// /sys/devices/system/cpu; a processor of which it says nothing is a core. ERR_DEVICE if none is
+// allowed.
+enum status core_list_plain(struct core_list *out, const struct affinity *allowed,
+                            const char *folder, struct err *e);
 // Accepts a zeroed list; leaves it zeroed.
 void core_list_close(struct core_list *list);
 

@@ -106,16 +106,30 @@ cuda-images: $(CUDA_IMAGES)
 
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
-GPU_PROGRAMS := build/tandem $(addprefix build/release/,tests/check_ops bench/bench_device \
-  bench/cuda/bench_peak bench/bench_engine bench/make_model)
-.PHONY: gpu-check gpu-pack
+# What runs a model needs libraries that a bare machine lacks; see libraries.mk.
+GPU_KERNELS := $(addprefix build/release/,tests/check_ops bench/bench_device bench/cuda/bench_peak)
+GPU_MODELS := build/tandem $(addprefix build/release/bench/,bench_engine make_model)
+.PHONY: gpu-check gpu-programs gpu-pack
+# What nvcc writes needs a driver of its generation; a dry run emulates one.
 gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
-	@[ -d build/gpu-pack ] || { sh tests/deps.sh && $(MAKE) BUILD=release $(GPU_PROGRAMS); }
+	@[ -d build/gpu-pack ] || $(MAKE) BUILD=release HWLOC=auto JEMALLOC=auto gpu-programs
 	@$(if $(filter 1,$(DRY)),$(MAKE) BUILD=release emulator && DRY=1 \
+	  $(if $(CUDA_CLANG),,EMU_CUDA_DRIVER=$${EMU_CUDA_DRIVER:-$(NVCC_MAJOR)000}) \
 	  LD_LIBRARY_PATH="$(CURDIR)/build/emulator:$$LD_LIBRARY_PATH") sh tests/gpu_check.sh
 
-gpu-pack: $(GPU_PROGRAMS) ## what gpu-check needs, to carry to a bare machine: CUBINS="90"
-	@rm -rf build/gpu-pack && mkdir -p build/gpu-pack/lib && cp $(GPU_PROGRAMS) build/gpu-pack
-	@ldd $(GPU_PROGRAMS) | awk '$$3 ~ /^\// { print $$3 }' | sort -u | \
+gpu-programs: $(if $(strip $(CUDA_IMAGES)),$(GPU_KERNELS) $(if $(MODELS_LACK),,$(GPU_MODELS)))
+ifeq ($(strip $(CUDA_IMAGES)),)
+	@echo 'tandem: neither clang nor nvcc is here to make the kernels; make gpu-pack on another'
+	@echo '  machine brings everything in build/gpu-pack'; exit 1
+else ifneq ($(MODELS_LACK),)
+	@rm -f $(GPU_MODELS)
+	@echo 'tandem: no model can be run without $(MODELS_LACK):'
+	@echo '  apt-get install $(call DEBIAN,$(MODELS_LACK)), or make gpu-pack on another machine and'
+	@echo '  copy its build/gpu-pack here; only single ops are checked and measured now'
+endif
+
+gpu-pack: $(GPU_KERNELS) $(GPU_MODELS) ## what gpu-check needs, to carry to a bare machine: CUBINS="90"
+	@rm -rf build/gpu-pack && mkdir -p build/gpu-pack/lib && cp $^ build/gpu-pack
+	@ldd $^ | awk '$$3 ~ /^\// { print $$3 }' | sort -u | \
 	  grep -vE '/(libc|libm|libdl|libpthread|librt)[.]so' | xargs cp -Lt build/gpu-pack/lib
 	@strip --strip-debug build/gpu-pack/[!l]*; du -sh build/gpu-pack

@@ -81,13 +81,12 @@ endif
 
 # ---- Races ---------------------------------------------------------------------------------------
 
-# Only the kernels are watched: check_ops is the release one with TSan's runtime, without jemalloc,
-# whose place the runtime takes.
+# Only the kernels are watched: check_ops is the release one with TSan's runtime.
 build/race/check_ops: build/release/obj/tests/check_ops.o build/release/libtest.a \
-  build/release/libtandem.a
+  build/release/libkernels.a
 	@mkdir -p $(@D)
 	@echo '  LINK  $@'
-	@clang -fsanitize=thread -o $@ $^ $(filter-out -ljemalloc,$(LIBS)) -lgomp
+	@clang -fsanitize=thread -o $@ $^ $(KERNEL_LIBS) -lgomp
 
 race: ## every emulated kernel under TSan, and what a missing barrier does (clang)
 	@sh tests/deps.sh extra
