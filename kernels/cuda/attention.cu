@@ -156,6 +156,7 @@ DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *
     const uint4 *key = s.keys + lane * s.key_units;
 #pragma unroll
     for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
+    UNROLL_BY(2) // by four, nvcc's own choice, it spills for 7.5 and 8.0
     for (int c = 0; c < s.padded_dim; c += 8) {
         float k[8];
         unpack_eight(k, key + c * (TYPE == DTYPE_F16 ? 2 : 4) / 16, TYPE);

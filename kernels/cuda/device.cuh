@@ -5,6 +5,7 @@
  * what is listed here may be used, so that what the emulator proves is what a card runs:
  *
  *   KERNEL, __device__, __forceinline__, __launch_bounds__, __constant__, __shared__, DYN_SHARED
+ *   #pragma unroll; UNROLL_BY(n) for a loop whose length is not known
  *   threadIdx, blockIdx, blockDim, gridDim; CUDA_ARCH: 610, 750, 800, ...
  *   int2 int4 uint2 uint4 float2 float4 and make_...; __half with __half2float, __float2half
  *   __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __ballot_sync
@@ -41,6 +42,7 @@
 #define __constant__         __attribute__((constant))
 #define __forceinline__      inline __attribute__((always_inline))
 #define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#define UNROLL_BY(n) // it does not unroll such loops, and complains when told to
 #define DEVICE_FN            static __device__ __forceinline__
 
 struct cuda_index {
@@ -181,6 +183,9 @@ DEVICE_FN unsigned cuda_shared_address(const void *p) {
 }
 
 #else // nvcc
+
+#define CUDA_PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n)      CUDA_PRAGMA(unroll n)
 
 #define DEVICE_FN static __device__ __forceinline__
 

@@ -23,6 +23,7 @@
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define UNROLL_BY(n)
 #define __shared__          static thread_local
 #define DYN_SHARED(T, name) T *name = static_cast<T *>(simt_self()->block->shared)
 #define DEVICE_FN           static inline __attribute__((unused))
