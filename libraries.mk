@@ -2,9 +2,9 @@
 #
 # base/ and kernels/ need hwloc alone, and nothing with HWLOC=0: then the system itself is asked for
 # the threads of a core. All else needs the other libraries too, of which only jemalloc can be left
-# out: with JEMALLOC=0 nobody counts what is allocated. "auto" leaves out what is not here, says so,
-# and lets everything be built that can be; make gpu-check asks for that, on a bare machine. A
-# library is found by pkg-config or, without it, by compiling and linking with it.
+# out: with JEMALLOC=0 nobody counts what is allocated. make test needs them all. "auto" leaves out
+# what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
+# on a bare machine. A library is found by pkg-config or, without it, by compiling and linking.
 
 HWLOC ?= 1
 JEMALLOC ?= 1
