@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 
+#include <math.h>
+
 static uint64_t product(int64_t a, int64_t b) { return (uint64_t)a * (uint64_t)b; }
 
 static uint64_t floats(int64_t a, int64_t b) { return product(a, b) * sizeof(float); }
@@ -91,6 +93,49 @@ struct op_cost op_cost_gather_rows(const struct gather_rows_args *a, int64_t n_k
     (void)n_keys;
     uint64_t moved = floats(a->n_rows, a->n_cols);
     return (struct op_cost){.read_bytes = moved + floats(a->n_rows, 1), .written_bytes = moved};
+}
+
+struct op_cost op_cost_route(const struct route_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t pairs = product(a->n_tokens, a->n_used);
+    int32_t n_tables = (a->selection_bias ? 1 : 0) + (a->expert_scale ? 1 : 0);
+    return (struct op_cost){
+        .read_bytes = floats(a->n_tokens, a->n_experts) + floats(n_tables, a->n_experts),
+        .written_bytes =
+            pairs * (2 * sizeof(int32_t) + sizeof(float)) + floats(a->n_experts + 1, 1),
+        .flops = 20.0 * (double)product(a->n_tokens, a->n_experts), // an exponential each
+    };
+}
+
+double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used) {
+    return n_experts * (1 - pow(1 - (double)n_used / n_experts, n_tokens));
+}
+
+struct op_cost op_cost_matmul_experts(enum weight_type type, const struct matmul_experts_args *a) {
+    uint64_t pairs = product(a->n_tokens, a->n_used);
+    uint64_t expert_bytes =
+        (uint64_t)a->row_count *
+        (dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols) + (a->bias ? sizeof(float) : 0));
+    double n_experts = op_cost_distinct_experts(a->n_tokens, a->n_experts, a->n_used);
+    return (struct op_cost){
+        .read_bytes = (uint64_t)llround(n_experts * (double)expert_bytes) +
+                      floats(a->x_per_pair ? (int64_t)pairs : a->n_tokens, a->n_cols) +
+                      floats(2 * (int64_t)a->n_experts + 1, 1) + floats((int64_t)pairs, 1),
+        .written_bytes = floats((int64_t)pairs, a->row_count),
+        .flops = 2.0 * (double)product((int64_t)pairs, a->row_count) * a->n_cols,
+    };
+}
+
+// All experts are taken to be here.
+struct op_cost op_cost_combine_experts(const struct combine_experts_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t pairs = product(a->n_tokens, a->n_used), outputs = floats(a->n_tokens, a->n_cols);
+    return (struct op_cost){
+        .read_bytes = floats((int64_t)pairs, a->n_cols) + floats((int64_t)pairs, a->slots ? 3 : 2) +
+                      (a->residual ? outputs : 0),
+        .written_bytes = outputs,
+        .flops = 2.0 * (double)pairs * a->n_cols,
+    };
 }
 
 // A row of quantised activations ends with 64 bytes to spare, so that rows whose length is a

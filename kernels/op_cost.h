@@ -18,6 +18,8 @@ struct op_cost {
 // op_cost_<name>(args), and op_cost_<name>(type, args) for the ops with a weight type.
 // op_cost_attention takes the number of cached positions that each token sees from n_keys, since
 // positions lie in device memory, and counts the cache rows of one sequence once.
+// op_cost_matmul_experts counts the weights of op_cost_distinct_experts, all of them here, since
+// starts and slots lie there too.
 #define OP_W(name) \
     struct op_cost op_cost_##name(enum weight_type type, const struct name##_args *args);
 #define OP(name) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
@@ -25,9 +27,14 @@ struct op_cost {
 #undef OP
 #undef OP_W
 
-// Bytes of matmul_args.scratch on a device with that many lanes (CPU threads; 1 elsewhere): room
-// for quantised activations, at most 40 bytes per 32 elements and 64 per row, for each token or for
-// each lane, whichever is more.
+// How many different experts n_tokens tokens go to, n_used each, if all were equally likely and
+// tokens chose apart: n_experts * (1 - (1 - n_used / n_experts)^n_tokens). Real tokens of one text
+// choose alike, so it is seldom more.
+double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used);
+
+// Bytes of matmul_args.scratch (and matmul_experts_args.scratch, n_tokens being its rows of x) on a
+// device with that many lanes (CPU threads; 1 elsewhere): room for quantised activations, at most
+// 40 bytes per 32 elements and 64 per row, for each token or for each lane, whichever is more.
 uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes);
 
 #endif

@@ -20,8 +20,10 @@
 struct stream; // device.h
 
 enum {
-    KV_PAGE = 64,       // positions in one page of the KV cache
-    HEAD_DIM_MAX = 256, // largest head_dim of attention, a multiple of 2
+    KV_PAGE = 64,          // positions in one page of the KV cache
+    HEAD_DIM_MAX = 256,    // largest head_dim of attention, a multiple of 2
+    EXPERTS_MAX = 1024,    // experts of one layer
+    EXPERTS_USED_MAX = 32, // experts that one token goes to
 };
 
 // out[t] = scale * dequantised row tokens[t] of table.
@@ -126,6 +128,66 @@ struct gather_rows_args {
     const float *x;      // [n_x_rows, n_cols]
     const int32_t *rows; // [n_rows], each in 0..n_x_rows-1
     int32_t n_rows, n_cols, n_x_rows;
+};
+
+// What turns a router's logits into the weights of experts. GATE_CHOSEN is softmax over the chosen
+// logits alone.
+enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN };
+
+// Chooses n_used experts for each token and sorts the pairs (token, place among its experts) by
+// expert. With g = softmax of the token's logits, their sigmoid, or (GATE_CHOSEN) the logits
+// themselves: the score of expert e is g[e] + selection_bias[e], or, where there is neither a bias
+// nor groups, the logit itself, which has the same order and is not rounded. With n_groups > 1 the
+// experts are that many equal runs; only those in the n_groups_used groups with the largest sum of
+// their two best scores can be chosen. The n_used best scores win, the best first; of equal ones,
+// and of equal groups, the lower number; a NaN is less than everything. weights = g of the chosen
+// (GATE_CHOSEN: softmax over their logits); if normalise, divided by max(their sum, 2^-14); times
+// scale; times expert_scale[e]. Sources: Shazeer et al. 2017; groups and bias, DeepSeek-V3 2024.
+struct route_args {
+    int32_t *chosen; // [n_tokens, n_used]
+    float *weights;  // [n_tokens, n_used]
+    int32_t *starts; // [n_experts + 1]: pairs of expert e are order[starts[e]..starts[e+1]-1]
+    int32_t *order;  // [n_tokens * n_used], pairs token * n_used + place, by expert, then ascending
+    const float *logits;                 // [n_tokens, n_experts]
+    const float *selection_bias;         // [n_experts] or NULL
+    const float *expert_scale;           // [n_experts] or NULL
+    int32_t n_tokens, n_experts, n_used; // n_used <= n_experts, at most the limits above
+    int32_t n_groups, n_groups_used;     // n_groups 0 or 1: none; else n_experts is a multiple of
+                                         // it, with at least 2 experts and n_used in what remains
+    enum expert_gate gate;
+    bool normalise;
+    float scale;
+};
+
+// For each pair i of expert e = its chosen expert: out[i][r] = sum_c W[r][c] * x[i or its
+// token][c] (+ bias[e][r]) for r in row_first..row_first+row_count-1, where W is the matrix that
+// starts slots[e] * slot_bytes after weight. Where slots[e] is negative, the expert is not on this
+// device and the rows of its pairs stay untouched. The result for a pair does not depend on the
+// other pairs, tokens or rows (as for matmul).
+struct matmul_experts_args {
+    float *out;           // [n_tokens * n_used, out_stride]
+    const float *x;       // [n_tokens, n_cols], or if x_per_pair [n_tokens * n_used, n_cols]
+    const void *weight;   // slots of slot_bytes, each [n_rows, n_cols] of the weight type at first
+    const int32_t *slots; // [n_experts]: where the expert is; several may share a slot
+    const float *bias;    // [n_experts, n_rows] or NULL
+    const int32_t *starts, *order; // from route
+    void *scratch;       // matmul_scratch_bytes(n_cols, rows of x, lanes) bytes, 64-byte aligned
+    uint64_t slot_bytes; // a multiple of 16
+    int32_t n_tokens, n_used, n_experts, n_cols, n_rows, row_first, row_count, out_stride;
+    bool x_per_pair;
+};
+
+// out[t] = (residual[t] +) sum_k weights[t][k] * x[t * n_used + k], k ascending, over the experts
+// chosen[t][k] with slots[..] >= 0; the other rows of x are not read. So what two devices computed
+// adds up when the second takes the first one's out as its residual.
+struct combine_experts_args {
+    float *out;            // [n_tokens, n_cols]; may be residual
+    const float *x;        // [n_tokens * n_used, n_cols]
+    const float *weights;  // [n_tokens, n_used]
+    const int32_t *chosen; // [n_tokens, n_used]
+    const int32_t *slots;  // [n_experts], or NULL: all are here
+    const float *residual; // [n_tokens, n_cols] or NULL
+    int32_t n_tokens, n_cols, n_used;
 };
 
 // One per backend, filled by expanding ops.def in order; no entry may be NULL.

@@ -5,8 +5,10 @@
  *
  * Random inputs of odd shapes; the CPU at every instruction-set level that it has, with 1, 2 and 3
  * lanes. A line per op, type and level: "ok matmul q4_1 avx2 nmse 3.1e-05" or "not ok ... : why".
- * Exit code 1 if anything failed. An op that is listed without a check here does not compile.
+ * Exit code 1 if anything failed. An op that is listed without a check, here or (the ops of
+ * experts) in check_experts.c, does not compile.
  */
+#include "tests/check_experts.h"
 #include "tests/op_check.h"
 #include "tests/sim_device.h"
 
@@ -20,13 +22,6 @@ static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
 #include "kernels/weights.def"
 #undef WEIGHT
 };
-
-static const int32_t BATCHES[] = {1, 2, 7, 33, 128};
-static int n_batches(const struct op_check *c) { return c->quick ? 3 : 5; }
-
-static const float *floats_at(const char *base, uint64_t offset) {
-    return (const float *)(base + offset);
-}
 
 // ---- embed
 // ---------------------------------------------------------------------------------------
@@ -59,8 +54,8 @@ static void check_embed(struct op_check *c, enum weight_type type) {
     struct op_case k = {
         .op = OP_embed, .type = type, .limit = 1e-6, .place = place_embed, .mark = mark_embed};
     bool plain = dtype_find((uint32_t)weight_dtype(type))->block_elements == 1;
-    for (int i = 0; i < n_batches(c); i++) {
-        struct embed_shape s = {.n_tokens = BATCHES[i], .n_rows = 19};
+    for (int i = 0; i < op_n_batches(c); i++) {
+        struct embed_shape s = {.n_tokens = OP_BATCHES[i], .n_rows = 19};
         s.n_cols = plain ? 67 + i : 256 * (i + 1);
         op_describe(c, "%d tokens, %d columns", s.n_tokens, s.n_cols);
         op_scene_clear(c);
@@ -107,8 +102,8 @@ static void check_rms_norm(struct op_check *c) {
     static const int32_t COLS[] = {1, 7, 576, 2051};
     struct op_case k = {
         .op = OP_rms_norm, .limit = 1e-6, .place = place_rms_norm, .mark = mark_rms_norm};
-    for (int i = 0; i < n_batches(c) * 4; i++) {
-        struct rms_norm_shape s = {.n_rows = BATCHES[i / 4], .n_cols = COLS[i % 4]};
+    for (int i = 0; i < op_n_batches(c) * 4; i++) {
+        struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 4], .n_cols = COLS[i % 4]};
         bool in_place = i & 1;
         op_describe(c, "%d rows, %d columns%s", s.n_rows, s.n_cols, in_place ? ", in place" : "");
         op_scene_clear(c);
@@ -174,29 +169,12 @@ static struct matmul_shape lay_matmul(struct op_check *c, enum weight_type type,
     s.residual = op_scene_normal(c, n_out, 1);
     bool in_place = s.has_residual && variant & 4;
     s.out = in_place ? s.residual : op_scene_add(c, (uint64_t)n_out * 4);
-    int32_t n_lanes = 1;
-    for (int i = 0; i < c->n_rigs; i++)
-        if (c->rigs[i].device->info.n_lanes > n_lanes) n_lanes = c->rigs[i].device->info.n_lanes;
-    s.scratch_bytes = matmul_scratch_bytes(s.n_cols, s.n_tokens, n_lanes);
+    s.scratch_bytes = op_scratch_bytes(c, s.n_cols, s.n_tokens);
     s.scratch = op_scene_add(c, s.scratch_bytes);
     if (s.n_tokens > 1) // a token of zeros, and one with a large value among small ones
         memset(op_scene_at(c, s.x), 0, (size_t)s.n_cols * 4);
     if (s.n_tokens > 2) ((float *)op_scene_at(c, s.x))[2 * s.n_cols] = 6;
     return s;
-}
-
-// Of a product with activations of deviation 1.
-static double typical_output(struct op_check *c, enum weight_type type,
-                             const struct matmul_shape *s) {
-    double squares = 0;
-    float row[2048];
-    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)s->n_cols);
-    for (int32_t r = 0; r < s->n_rows; r++) {
-        dequantize_row(type, (const char *)op_scene_at(c, s->weight) + (uint64_t)r * row_bytes, row,
-                       s->n_cols);
-        for (int32_t i = 0; i < s->n_cols; i++) squares += (double)row[i] * row[i];
-    }
-    return sqrt(squares / s->n_rows);
 }
 
 // The same numbers must come out for fewer tokens and fewer rows.
@@ -226,14 +204,14 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
                         .place = place_matmul,
                         .mark = mark_matmul};
     int n_sizes = c->quick ? 2 : 3;
-    for (int i = 0; i < n_batches(c) * n_sizes; i++) {
+    for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
         int size = i % n_sizes;
         struct matmul_shape s = {
-            .n_tokens = BATCHES[i / n_sizes], .n_rows = ROWS[size], .n_cols = cols[size]};
+            .n_tokens = OP_BATCHES[i / n_sizes], .n_rows = ROWS[size], .n_cols = cols[size]};
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);
-        k.typical = typical_output(c, type, &s);
+        k.typical = op_typical_product(c, type, s.weight, s.n_rows, s.n_cols);
         op_run_whole(c, &k, &s);
         check_matmul_parts(c, &k, s);
     }
@@ -268,8 +246,8 @@ static void check_rope_table(struct op_check *c) {
     static const int32_t N_ROTS[] = {64, 128, 2, 80, 50};
     struct op_case k = {
         .op = OP_rope_table, .limit = 1e-12, .place = place_rope_table, .mark = mark_rope_table};
-    for (int i = 0; i < n_batches(c) * 3; i++) {
-        struct rope_table_shape s = {.args = {.n_tokens = BATCHES[i / 3],
+    for (int i = 0; i < op_n_batches(c) * 3; i++) {
+        struct rope_table_shape s = {.args = {.n_tokens = OP_BATCHES[i / 3],
                                               .n_rot = N_ROTS[i % 5],
                                               .base = i % 2 ? 1e4F : 5e5F,
                                               .scale = 1,
@@ -338,9 +316,9 @@ static void check_rope(struct op_check *c) {
         {.n_heads = 4, .n_kv_heads = 2, .head_dim = 2, .n_rot = 2},
     };
     struct op_case k = {.op = OP_rope, .limit = 1e-6, .place = place_rope, .mark = mark_rope};
-    for (int i = 0; i < n_batches(c) * 10; i++) {
+    for (int i = 0; i < op_n_batches(c) * 10; i++) {
         struct rope_shape s = SHAPES[i % 5];
-        s.n_tokens = BATCHES[i / 10], s.neox = i / 5 % 2;
+        s.n_tokens = OP_BATCHES[i / 10], s.neox = i / 5 % 2;
         op_describe(c, "%d tokens, head_dim %d, n_rot %d, neox %d", s.n_tokens, s.head_dim, s.n_rot,
                     s.neox);
         op_scene_clear(c);
@@ -426,8 +404,8 @@ static void check_kv_store(struct op_check *c) {
     struct op_case k = {
         .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
     enum { PAIRS = N_CACHE_TYPES * N_CACHE_TYPES };
-    for (int i = 0; i < n_batches(c) * PAIRS; i++) {
-        struct kv_store_shape s = {.n_tokens = BATCHES[i / PAIRS]};
+    for (int i = 0; i < op_n_batches(c) * PAIRS; i++) {
+        struct kv_store_shape s = {.n_tokens = OP_BATCHES[i / PAIRS]};
         s.k_type = CACHE_TYPES[i % N_CACHE_TYPES];
         s.v_type = CACHE_TYPES[i / N_CACHE_TYPES % N_CACHE_TYPES];
         int size = (i + i / N_CACHE_TYPES) % 3;
@@ -544,9 +522,9 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
                         .limit = exact ? 1e-6 : 5e-4,
                         .place = place_attention,
                         .mark = mark_attention};
-    for (int i = 0; i < n_batches(c) * 6; i++) {
+    for (int i = 0; i < op_n_batches(c) * 6; i++) {
         const int32_t *heads = HEADS[i % 6], head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
-        struct attention_args args = {.n_tokens = BATCHES[i / 6],
+        struct attention_args args = {.n_tokens = OP_BATCHES[i / 6],
                                       .n_heads = heads[0],
                                       .n_kv_heads = heads[1],
                                       .head_dim = head_dim,
@@ -661,9 +639,9 @@ static void mark_gather_rows(uint8_t *roles, const void *shape) {
 static void check_gather_rows(struct op_check *c) {
     static const int32_t COLS[] = {1, 67, 576};
     struct op_case k = {.op = OP_gather_rows, .place = place_gather_rows, .mark = mark_gather_rows};
-    for (int i = 0; i < n_batches(c) * 3; i++) {
+    for (int i = 0; i < op_n_batches(c) * 3; i++) {
         struct gather_rows_shape s = {
-            .n_rows = BATCHES[i / 3], .n_cols = COLS[i % 3], .n_x_rows = 41};
+            .n_rows = OP_BATCHES[i / 3], .n_cols = COLS[i % 3], .n_x_rows = 41};
         op_describe(c, "%d rows, %d columns", s.n_rows, s.n_cols);
         op_scene_clear(c);
         s.x = op_scene_normal(c, (int64_t)s.n_x_rows * s.n_cols, 1);

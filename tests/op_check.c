@@ -135,8 +135,7 @@ void op_describe(struct op_check *c, const char *format, ...) {
 }
 
 // The first failure of a line is the one that is shown.
-static void __attribute__((format(printf, 2, 3)))
-fail(struct op_check *c, const char *format, ...) {
+void op_fail(struct op_check *c, const char *format, ...) {
     if (c->failed) return;
     c->failed = true;
     char text[240];
@@ -244,14 +243,39 @@ static void fill_blocks(struct op_check *c, enum weight_type type, uint8_t *out,
     }
 }
 
-uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t count) {
+void op_fill_weights(struct op_check *c, enum weight_type type, void *out, int64_t count) {
     const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
-    uint64_t offset = op_scene_add(c, dtype_bytes(weight_dtype(type), (uint64_t)count));
     if (info->block_elements == 1)
-        fill_plain(c, type, op_scene_at(c, offset), count);
+        fill_plain(c, type, out, count);
     else
-        fill_blocks(c, type, op_scene_at(c, offset), count / info->block_elements);
+        fill_blocks(c, type, out, count / info->block_elements);
+}
+
+uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t count) {
+    uint64_t offset = op_scene_add(c, dtype_bytes(weight_dtype(type), (uint64_t)count));
+    op_fill_weights(c, type, op_scene_at(c, offset), count);
     return offset;
+}
+
+double op_typical_product(struct op_check *c, enum weight_type type, uint64_t weight,
+                          int32_t n_rows, int32_t n_cols) {
+    double squares = 0;
+    float row[2048];
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)n_cols);
+    ASSERT(n_cols <= (int32_t)(sizeof row / sizeof *row));
+    for (int32_t r = 0; r < n_rows; r++) {
+        const char *from = (const char *)op_scene_at(c, weight) + (uint64_t)r * row_bytes;
+        dequantize_row(type, from, row, n_cols);
+        for (int32_t i = 0; i < n_cols; i++) squares += (double)row[i] * row[i];
+    }
+    return sqrt(squares / n_rows);
+}
+
+uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows) {
+    int32_t n_lanes = 1;
+    for (int i = 0; i < c->n_rigs; i++)
+        if (c->rigs[i].device->info.n_lanes > n_lanes) n_lanes = c->rigs[i].device->info.n_lanes;
+    return matmul_scratch_bytes(n_cols, n_rows, n_lanes);
 }
 
 // ---- Running and comparing
@@ -268,7 +292,7 @@ static bool run_on(struct op_check *c, int rig_index, const struct op_case *k, c
     OPS[k->op].encode(rig->stream, k->type, &args);
     stream_copy(rig->stream, c->actual, rig->memory.base, c->used_bytes, COPY_FROM_DEVICE);
     if (stream_wait(rig->stream, &e) == OK) return true;
-    fail(c, "%s", err_text(&e, text, sizeof text));
+    op_fail(c, "%s", err_text(&e, text, sizeof text));
     return false;
 }
 
@@ -280,19 +304,21 @@ static void compare_kept(struct op_check *c, const uint8_t *found, const char *w
     if (!changed) return;
     uint64_t i = 0;
     while (c->roles[i] != ROLE_KEPT || found[i] == c->before[i]) i++;
-    fail(c, "%s wrote byte %" PRIu64 " of the scene, outside of its outputs", who, i);
+    op_fail(c, "%s wrote byte %" PRIu64 " of the scene, outside of its outputs", who, i);
 }
 
 static bool is_output(uint8_t role) { return role != ROLE_KEPT && role != ROLE_SCRATCH; }
+static bool is_exact(uint8_t role) { return role == ROLE_BITS; }
 
-// The outputs are those of reference, bit for bit.
-static void compare_bits(struct op_check *c, const uint8_t *reference, const char *who) {
+// The outputs with such a role are those of reference, bit for bit.
+static void compare_bits(struct op_check *c, const uint8_t *reference, bool (*with)(uint8_t role),
+                         const char *who) {
     uint8_t changed = 0;
     for (uint64_t i = 0; i < c->used_bytes; i++) {
-        uint8_t output = is_output(c->roles[i]) ? 0xff : 0;
+        uint8_t output = with(c->roles[i]) ? 0xff : 0;
         changed |= (uint8_t)((c->actual[i] ^ reference[i]) & output);
     }
-    if (changed) fail(c, "%s differs in bits", who);
+    if (changed) op_fail(c, "%s differs in bits", who);
 }
 
 static float read_output(const uint8_t *p, enum op_role role) {
@@ -304,10 +330,11 @@ static float read_output(const uint8_t *p, enum op_role role) {
 }
 
 // The error of all outputs together against their energy, and no single one far off: one wrong
-// element among thousands would drown in the mean.
+// element among thousands would drown in the mean. What has to be exact is.
 static void compare_values(struct op_check *c, const struct op_case *k) {
     double error = 0, energy = 0, largest = 0;
     int64_t count = 0;
+    compare_bits(c, c->expected, is_exact, "a run");
     for (uint64_t i = 0; i < c->used_bytes;) {
         enum op_role role = (enum op_role)c->roles[i];
         if (role != ROLE_F32 && role != ROLE_F16) {
@@ -315,19 +342,20 @@ static void compare_values(struct op_check *c, const struct op_case *k) {
             continue;
         }
         double want = read_output(c->expected + i, role), got = read_output(c->actual + i, role);
+        i += role == ROLE_F32 ? 4 : 2;
+        if (k->may_be_nan && isnan(want) && isnan(got)) continue;
         double off = fabs(want - got);
         error += off * off;
         energy += want * want;
         if (!(off <= largest)) largest = off; // takes a NaN too
         count++;
-        i += role == ROLE_F32 ? 4 : 2;
     }
     energy = fmax(energy, (double)count * k->typical * k->typical);
     double nmse = error > 0 ? error / energy : error;
     if (!(nmse <= c->worst)) c->worst = nmse;
-    if (!(nmse <= k->limit)) fail(c, "nmse %.3g, limit %.3g", nmse, k->limit);
+    if (!(nmse <= k->limit)) op_fail(c, "nmse %.3g, limit %.3g", nmse, k->limit);
     double bound = 10 * sqrt(k->limit * energy / (double)(count > 0 ? count : 1));
-    if (!(largest <= bound)) fail(c, "one output is off by %.3g, limit %.3g", largest, bound);
+    if (!(largest <= bound)) op_fail(c, "one output is off by %.3g, limit %.3g", largest, bound);
 }
 
 // op_cost promises as many written bytes as there are output bytes.
@@ -337,9 +365,9 @@ static void compare_cost(struct op_check *c, const struct op_case *k, const unio
     struct op_cost cost = OPS[k->op].cost(k->type, args);
     bool right = k->may_skip ? cost.written_bytes >= outputs : cost.written_bytes == outputs;
     if (!right)
-        fail(c, "op_cost says %" PRIu64 " bytes are written, it was %" PRIu64, cost.written_bytes,
-             outputs);
-    if (cost.read_bytes == 0) fail(c, "op_cost says that nothing is read");
+        op_fail(c, "op_cost says %" PRIu64 " bytes are written, it was %" PRIu64,
+                cost.written_bytes, outputs);
+    if (cost.read_bytes == 0) op_fail(c, "op_cost says that nothing is read");
 }
 
 static void set_roles(struct op_check *c, const struct op_case *k, const void *shape) {
@@ -365,10 +393,10 @@ void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape
             if (k->limit > 0)
                 compare_values(c, k);
             else
-                compare_bits(c, c->expected, who);
+                compare_bits(c, c->expected, is_output, who);
             memcpy(c->whole, c->actual, c->used_bytes);
         } else {
-            compare_bits(c, c->whole, who);
+            compare_bits(c, c->whole, is_output, who);
         }
     }
 }
@@ -377,9 +405,11 @@ void op_run_part(struct op_check *c, const struct op_case *k, const void *part) 
     set_roles(c, k, part);
     if (!run_on(c, c->n_rigs - 1, k, part)) return;
     compare_kept(c, c->actual, "a part");
-    const bool may_round = k->op == OP_matmul || k->op == OP_attention;
-    if (may_round && c->rigs[c->n_rigs - 1].device->info.rounds_by_batch)
+    const struct device_info *info = &c->rigs[c->n_rigs - 1].device->info;
+    const bool may_round =
+        k->op == OP_matmul || k->op == OP_matmul_experts || k->op == OP_attention;
+    if ((may_round && info->rounds_by_batch) || (k->is_other && !info->is_host))
         compare_values(c, k);
     else
-        compare_bits(c, c->whole, "a part");
+        compare_bits(c, c->whole, is_output, "a part");
 }

@@ -17,9 +17,9 @@ enum op_role {
     ROLE_KEPT,
     ROLE_F32,
     ROLE_F16,
-    ROLE_BITS,
+    ROLE_BITS, // must be the definition's, bit for bit, whatever the limit
     ROLE_SCRATCH
-}; // BITS: in exact cases only
+};
 
 // How a shape (a struct of the check's own, holding sizes and offsets into the scene) becomes
 // arguments whose pointers start at base, and which bytes such a call writes.
@@ -28,6 +28,8 @@ struct op_case {
     enum weight_type type; // of ops with weight types
     double limit;          // largest normalised mean square error; 0: bit for bit
     bool may_skip;         // writes fewer bytes than op_cost says
+    bool may_be_nan;       // where the definition says NaN, NaN is right
+    bool is_other;         // of another op than the whole: only the CPU need give the same bits
     double typical;        // root mean square of the outputs to expect; 0: that of the outputs. For
                            // sums of few terms, which may cancel by chance
     void (*place)(union op_args *args, const void *shape, char *base);
@@ -80,11 +82,14 @@ void op_line_end(struct op_check *c);
 // Names the case in hand, for a message about its failure.
 void op_describe(struct op_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Says why the line in hand fails; the first of them is shown.
+void op_fail(struct op_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 // Runs the case on the definition and on every rig. The first rig is held against the definition,
 // the others must equal the first bit for bit.
 void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape);
 // Runs a part (fewer tokens, fewer rows) of what op_run_whole ran last, on the rig with most lanes.
-// What it writes must equal the whole bit for bit.
+// What it writes must equal the whole bit for bit, but for what a device may round.
 void op_run_part(struct op_check *c, const struct op_case *k, const void *part);
 
 // The scene: forget all; add a region between guard bands and get its offset; find it in before.
@@ -96,7 +101,23 @@ void op_mark(uint8_t *roles, uint64_t offset, uint64_t size_bytes, enum op_role 
 // Adds a region with random numbers of a normal distribution, or random blocks of a weight type.
 uint64_t op_scene_normal(struct op_check *c, int64_t count, float deviation);
 uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t count);
+void op_fill_weights(struct op_check *c, enum weight_type type, void *out, int64_t count);
 void op_fill_normal(struct op_check *c, float *out, int64_t count, float deviation);
 uint32_t op_random(struct op_check *c, uint32_t limit); // 0..limit-1
+
+// What the products of such a matrix (n_cols up to 2048) with activations of deviation 1 are like:
+// op_case.typical.
+double op_typical_product(struct op_check *c, enum weight_type type, uint64_t weight,
+                          int32_t n_rows, int32_t n_cols);
+// Scratch of a matmul with n_rows rows of x, on any rig.
+uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
+
+// How many tokens the ops are tried with: the first op_n_batches of them.
+static const int32_t OP_BATCHES[] = {1, 2, 7, 33, 128};
+static inline int op_n_batches(const struct op_check *c) { return c->quick ? 3 : 5; }
+
+static inline const float *floats_at(const char *base, uint64_t offset) {
+    return (const float *)(base + offset);
+}
 
 #endif

@@ -50,6 +50,15 @@ static const uint8_t POINTERS[OP_COUNT][POINTERS_MAX] = {
                       AT(attention, sequences)},
     [OP_swiglu] = {AT(swiglu, out), AT(swiglu, gate), AT(swiglu, up)},
     [OP_gather_rows] = {AT(gather_rows, out), AT(gather_rows, x), AT(gather_rows, rows)},
+    [OP_route] = {AT(route, chosen), AT(route, weights), AT(route, starts), AT(route, order),
+                  AT(route, logits), AT(route, selection_bias), AT(route, expert_scale)},
+    [OP_matmul_experts] = {AT(matmul_experts, out), AT(matmul_experts, x),
+                           AT(matmul_experts, weight), AT(matmul_experts, slots),
+                           AT(matmul_experts, bias), AT(matmul_experts, starts),
+                           AT(matmul_experts, order), AT(matmul_experts, scratch)},
+    [OP_combine_experts] = {AT(combine_experts, out), AT(combine_experts, x),
+                            AT(combine_experts, weights), AT(combine_experts, chosen),
+                            AT(combine_experts, slots), AT(combine_experts, residual)},
 };
 
 struct allocation {

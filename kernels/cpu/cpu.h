@@ -44,7 +44,7 @@ struct cpu_table {
                                         // devices`: "avx2", "ref"
 };
 
-// Fills every entry with the plain C definitions of ref.c.
+// Fills every entry with the plain C definitions of ref.c and ref_route.c.
 void cpu_table_ref(struct cpu_table *table);
 // Overwrite what they have a better kernel for; called weakest first. Only on CPUs that have the
 // instructions.
@@ -64,6 +64,9 @@ enum cpu_isa cpu_best_isa(void);
 // Calls the kernel that a command names: one lane's share of it.
 void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
                 const struct op_command *command);
+
+// The definition of route (ref_route.c). Lanes meet once if there is more than one token.
+void cpu_route(const struct lane *lane, const struct route_args *args);
 
 // One row of n elements of a weight type as floats (the definition of each block format). n: a
 // multiple of its block.

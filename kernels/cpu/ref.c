@@ -1,9 +1,9 @@
-/* ref.c: the definition of every op, in plain C.
+/* ref.c: the definition of every op, in plain C (that of route is in ref_route.c).
  *
  * Every other kernel is tested against these. Sums run in double, in an order that depends on
  * nothing but the sizes of one row, so that a result is the same for every batch, row range and
- * number of lanes. Owns nothing; called by every lane of a team; never meets the others within an
- * op. Must not use an instruction set. Tested by tests/check_ops.c.
+ * number of lanes. Owns nothing; called by every lane of a team; meets the others within an op in
+ * route alone. Must not use an instruction set. Tested by tests/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -16,6 +16,7 @@
 enum {
     CHUNK = 256,      // elements dequantised at once: the largest block of any weight type
     TOKEN_GROUP = 64, // tokens that share one dequantised chunk
+    COMBINED = 256,   // columns of experts' outputs added up at once
 };
 
 static void embed(enum weight_type type, const struct lane *lane, const struct embed_args *a) {
@@ -56,17 +57,16 @@ static double dot(const float *a, const float *b, int64_t n) {
            ((sums[2] + sums[6]) + (sums[3] + sums[7])) + rest;
 }
 
-// sums[t] = row of the weight times row t of x, for n_tokens up to TOKEN_GROUP. The row is
+// sums[t] = a row of n_cols weights times the row x[t], for n_tokens up to TOKEN_GROUP. The row is
 // dequantised chunk by chunk, once for all these tokens.
-static void row_times_tokens(enum weight_type type, const char *row, const struct matmul_args *a,
-                             const float *x, int32_t n_tokens, double *sums) {
+static void row_times_tokens(enum weight_type type, const char *row, int32_t n_cols,
+                             const float *const *x, int32_t n_tokens, double *sums) {
     float chunk[CHUNK];
     for (int32_t t = 0; t < n_tokens; t++) sums[t] = 0;
-    for (int64_t c = 0; c < a->n_cols; c += CHUNK) {
-        int64_t n = a->n_cols - c < CHUNK ? a->n_cols - c : CHUNK;
+    for (int64_t c = 0; c < n_cols; c += CHUNK) {
+        int64_t n = n_cols - c < CHUNK ? n_cols - c : CHUNK;
         dequantize_row(type, row + dtype_bytes(weight_dtype(type), (uint64_t)c), chunk, n);
-        for (int32_t t = 0; t < n_tokens; t++)
-            sums[t] += dot(chunk, x + (int64_t)t * a->n_cols + c, n);
+        for (int32_t t = 0; t < n_tokens; t++) sums[t] += dot(chunk, x[t] + c, n);
     }
 }
 
@@ -78,8 +78,10 @@ static void matmul(enum weight_type type, const struct lane *lane, const struct 
         const char *weights = (const char *)a->weight + (uint64_t)row * row_bytes;
         for (int32_t group = 0; group < a->n_tokens; group += TOKEN_GROUP) {
             int32_t n = a->n_tokens - group < TOKEN_GROUP ? a->n_tokens - group : TOKEN_GROUP;
+            const float *x[TOKEN_GROUP];
             double sums[TOKEN_GROUP];
-            row_times_tokens(type, weights, a, a->x + (int64_t)group * a->n_cols, n, sums);
+            for (int32_t t = 0; t < n; t++) x[t] = a->x + (int64_t)(group + t) * a->n_cols;
+            row_times_tokens(type, weights, a->n_cols, x, n, sums);
             for (int32_t t = 0; t < n; t++) {
                 int64_t place = (int64_t)(group + t) * a->out_stride + row;
                 if (a->bias) sums[t] += a->bias[row];
@@ -87,6 +89,65 @@ static void matmul(enum weight_type type, const struct lane *lane, const struct 
                 a->out[place] = (float)sums[t];
             }
         }
+    }
+}
+
+// Rows first..last-1 of one expert's matrix with up to TOKEN_GROUP of its pairs.
+static void expert_rows(enum weight_type type, const struct matmul_experts_args *a, int32_t expert,
+                        const int32_t *pairs, int32_t n, const int64_t rows[2]) {
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    const char *matrix = (const char *)a->weight + (uint64_t)a->slots[expert] * a->slot_bytes;
+    const float *x[TOKEN_GROUP];
+    double sums[TOKEN_GROUP];
+    for (int32_t i = 0; i < n; i++) {
+        ASSERT(pairs[i] >= 0 && pairs[i] < a->n_tokens * a->n_used);
+        x[i] = a->x + (int64_t)(a->x_per_pair ? pairs[i] : pairs[i] / a->n_used) * a->n_cols;
+    }
+    for (int64_t row = rows[0]; row < rows[1]; row++) {
+        row_times_tokens(type, matrix + (uint64_t)row * row_bytes, a->n_cols, x, n, sums);
+        for (int32_t i = 0; i < n; i++) {
+            if (a->bias) sums[i] += a->bias[(int64_t)expert * a->n_rows + row];
+            a->out[(int64_t)pairs[i] * a->out_stride + row] = (float)sums[i];
+        }
+    }
+}
+
+static void matmul_experts(enum weight_type type, const struct lane *lane,
+                           const struct matmul_experts_args *a) {
+    ASSERT(a->row_first >= 0 && a->row_first + a->row_count <= a->n_rows);
+    int64_t rows[2];
+    lane_share(lane, a->row_count, 16, &rows[0], &rows[1]);
+    rows[0] += a->row_first;
+    rows[1] += a->row_first;
+    for (int32_t e = 0; e < a->n_experts; e++) {
+        int32_t last = a->slots[e] < 0 ? a->starts[e] : a->starts[e + 1];
+        for (int32_t i = a->starts[e]; i < last; i += TOKEN_GROUP)
+            expert_rows(type, a, e, a->order + i, last - i < TOKEN_GROUP ? last - i : TOKEN_GROUP,
+                        rows);
+    }
+}
+
+// Columns first..last-1 of one token, at most COMBINED.
+static void combine_columns(const struct combine_experts_args *a, int64_t t, int64_t first,
+                            int64_t last) {
+    double sums[COMBINED] = {0};
+    for (int64_t c = first; a->residual && c < last; c++)
+        sums[c - first] = a->residual[t * a->n_cols + c];
+    for (int64_t pair = t * a->n_used; pair < (t + 1) * a->n_used; pair++) {
+        if (a->slots && a->slots[a->chosen[pair]] < 0) continue;
+        double weight = a->weights[pair];
+        const float *x = a->x + pair * a->n_cols + first;
+        for (int64_t c = 0; c < last - first; c++) sums[c] += weight * x[c];
+    }
+    for (int64_t c = first; c < last; c++) a->out[t * a->n_cols + c] = (float)sums[c - first];
+}
+
+static void combine_experts(const struct lane *lane, const struct combine_experts_args *a) {
+    int64_t per_token = (a->n_cols + COMBINED - 1) / COMBINED, first, last;
+    lane_share(lane, a->n_tokens * per_token, 1, &first, &last);
+    for (int64_t item = first; item < last; item++) {
+        int64_t column = item % per_token * COMBINED, end = column + COMBINED;
+        combine_columns(a, item / per_token, column, end < a->n_cols ? end : a->n_cols);
     }
 }
 
@@ -262,6 +323,8 @@ static void gather_rows(const struct lane *lane, const struct gather_rows_args *
     }
 }
 
+static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
+
 // The table wants one function per weight type.
 #define WEIGHT(NAME, name)                                                               \
     static void embed_##name(const struct lane *lane, const struct embed_args *args) {   \
@@ -269,14 +332,19 @@ static void gather_rows(const struct lane *lane, const struct gather_rows_args *
     }                                                                                    \
     static void matmul_##name(const struct lane *lane, const struct matmul_args *args) { \
         matmul(WEIGHT_##NAME, lane, args);                                               \
+    }                                                                                    \
+    static void matmul_experts_##name(const struct lane *lane,                           \
+                                      const struct matmul_experts_args *args) {          \
+        matmul_experts(WEIGHT_##NAME, lane, args);                                       \
     }
 #include "kernels/weights.def"
 #undef WEIGHT
 
 void cpu_table_ref(struct cpu_table *table) {
     *table = (struct cpu_table){
-#define WEIGHT(NAME, name) \
-    .embed[WEIGHT_##NAME] = embed_##name, .matmul[WEIGHT_##NAME] = matmul_##name,
+#define WEIGHT(NAME, name)                                                        \
+    .embed[WEIGHT_##NAME] = embed_##name, .matmul[WEIGHT_##NAME] = matmul_##name, \
+    .matmul_experts[WEIGHT_##NAME] = matmul_experts_##name,
 #include "kernels/weights.def"
 #undef WEIGHT
 #define OP(name) .name = name,

@@ -1,7 +1,8 @@
 /* cuda_launch.c: from the arguments of an op to launches of kernels.
  *
  * Here the kernel for a matmul is chosen, by the number of tokens and by what the device has, and
- * grids are sized; params.h has the shapes. Only encodes: nothing is called of the driver unless
+ * grids are sized; params.h has the shapes. Neither may depend on what lies in device memory, so
+ * that a list of launches can be replayed. Only encodes: nothing is called of the driver unless
  * the stream's list is full. Owns nothing. One thread per device. Tested by tests/test_cuda.c and
  * tests/check_ops.c.
  */
@@ -25,6 +26,9 @@ static const uint32_t ARGS_END[OP_COUNT] = {
     [OP_attention] = END(attention, softcap),
     [OP_swiglu] = END(swiglu, count),
     [OP_gather_rows] = END(gather_rows, n_x_rows),
+    [OP_route] = END(route, scale),
+    [OP_matmul_experts] = END(matmul_experts, x_per_pair),
+    [OP_combine_experts] = END(combine_experts, n_used),
 };
 
 static uint32_t parts(int64_t count, int64_t size) { return (uint32_t)((count + size - 1) / size); }
@@ -93,74 +97,147 @@ static void gather_rows(struct cuda_stream *s, enum weight_type type,
 // ---- Matmul ------------------------------------------------------------------------------------
 
 // By weight type: one or a few tokens; tiles without and with tensor cores.
-static const struct matmul_kernels {
+struct matmul_kernels {
     enum cuda_kernel vec, dp4a, mma;
-} MATMULS[WEIGHT_COUNT] = {
-#define KERNEL_gemm_mma_f32 KERNEL_gemm_dp4a_f32 // never taken
+};
+#define KERNEL_gemm_mma_f32    KERNEL_gemm_dp4a_f32 // never taken
+#define KERNEL_experts_mma_f32 KERNEL_experts_dp4a_f32
+static const struct matmul_kernels MATMULS[WEIGHT_COUNT] = {
 #define WEIGHT(NAME, name) \
     {KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, KERNEL_gemm_mma_##name},
 #include "kernels/weights.def"
 #undef WEIGHT
-#undef KERNEL_gemm_mma_f32
 };
+static const struct matmul_kernels EXPERT_MATMULS[WEIGHT_COUNT] = {
+#define WEIGHT(NAME, name) \
+    {KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, KERNEL_experts_mma_##name},
+#include "kernels/weights.def"
+#undef WEIGHT
+};
+#undef KERNEL_gemm_mma_f32
+#undef KERNEL_experts_mma_f32
+
+static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_ROWS &&
+                  GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
+              "one grid for both kinds of tiles");
+
+// A grid of tiles: so many of tokens, and as many of rows as there are.
+static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
+    return (struct cuda_grid){n_token_tiles, parts(row_count, GEMM_MMA_ROWS), 1, GEMM_MMA_THREADS,
+                              0};
+}
+
+static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
+                                    const struct matmul_kernels *kernels, enum weight_type type) {
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    // Halves would lose bits of F32.
+    return d->tensor_cores && type != WEIGHT_F32 ? kernels->mma : kernels->dp4a;
+}
 
 static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
     return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
 }
 
-// The activations of all tokens into the scratch, unless they are there: q, k and v, or gate and
-// up, multiply with the same ones.
-static void quantize(struct cuda_stream *s, const struct matmul_args *a, int64_t acts_stride) {
-    const struct cuda_quantized wanted = {a->x, a->scratch, a->n_tokens, a->n_cols};
+// Activations into the scratch, unless they are there: q, k and v, or gate and up, multiply with
+// the same ones.
+static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *scratch,
+                     int64_t acts_stride) {
     struct cuda_quantized *have = &s->quantized;
     if (have->x == wanted.x && have->scratch == wanted.scratch &&
         have->n_tokens >= wanted.n_tokens && have->n_cols == wanted.n_cols)
         return;
-    const struct quantize_params p = {a->scratch, a->x, acts_stride, a->n_tokens, a->n_cols};
+    const struct quantize_params p = {scratch, wanted.x, acts_stride, wanted.n_tokens,
+                                      wanted.n_cols};
     add(s, KERNEL_quantize_acts,
-        (struct cuda_grid){(uint32_t)a->n_tokens, parts(parts(a->n_cols, 32), QUANTIZE_GROUPS), 1,
-                           QUANTIZE_THREADS, 0},
+        (struct cuda_grid){(uint32_t)wanted.n_tokens,
+                           parts(parts(wanted.n_cols, 32), QUANTIZE_GROUPS), 1, QUANTIZE_THREADS,
+                           0},
         &p, sizeof p);
     *have = wanted;
 }
 
 // What a matmul writes may be what was quantised.
-static void forget_written(struct cuda_stream *s, const struct matmul_args *a) {
+static void forget_written(struct cuda_stream *s, const float *out, int64_t n_rows,
+                           int32_t out_stride) {
     const struct cuda_quantized *have = &s->quantized;
-    uint64_t out_bytes = (uint64_t)a->n_tokens * (uint64_t)a->out_stride * sizeof *a->out;
-    uint64_t x_bytes = (uint64_t)have->n_tokens * (uint64_t)have->n_cols * sizeof *a->x;
-    if (have->x && overlap(a->out, out_bytes, have->x, x_bytes))
+    uint64_t out_bytes = (uint64_t)n_rows * (uint64_t)out_stride * sizeof *out;
+    uint64_t x_bytes = (uint64_t)have->n_tokens * (uint64_t)have->n_cols * sizeof *have->x;
+    if (have->x && overlap(out, out_bytes, have->x, x_bytes))
         s->quantized = (struct cuda_quantized){0};
 }
 
+static bool is_quantized(enum weight_type type) {
+    return dtype_find(weight_dtype(type))->block_elements > 1;
+}
+
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
-    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    const enum dtype dtype = weight_dtype(type);
     if (a->n_tokens == 0 || a->row_count == 0) return;
     struct matmul_params p;
     memset(&p, 0, sizeof p);
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
-    p.weight_stride = (int64_t)dtype_bytes(dtype, (uint64_t)a->n_cols);
-    if (dtype_find(dtype)->block_elements > 1) quantize(s, a, p.acts_stride);
-    const bool mma = d->tensor_cores && type != WEIGHT_F32; // halves would lose bits of F32
-    const struct matmul_kernels *kernels = &MATMULS[type];
-    if (a->n_tokens <= MATVEC_TOKENS) {
-        add(s, kernels->vec,
+    p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    if (is_quantized(type))
+        quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols}, a->scratch,
+                 p.acts_stride);
+    if (a->n_tokens <= MATVEC_TOKENS)
+        add(s, MATMULS[type].vec,
             (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), 1, 1, MATVEC_THREADS, 0}, &p,
             sizeof p);
-    } else if (mma) {
-        add(s, kernels->mma,
-            (struct cuda_grid){parts(a->n_tokens, GEMM_MMA_TOKENS),
-                               parts(a->row_count, GEMM_MMA_ROWS), 1, GEMM_MMA_THREADS, 0},
+    else
+        add(s, tile_kernel(s, &MATMULS[type], type),
+            tile_grid(parts(a->n_tokens, GEMM_MMA_TOKENS), a->row_count), &p, sizeof p);
+    forget_written(s, a->out, a->n_tokens, a->out_stride);
+}
+
+// ---- Experts -----------------------------------------------------------------------------------
+
+static void route(struct cuda_stream *s, enum weight_type type, const struct route_args *a) {
+    (void)type;
+    if (a->n_tokens == 0) return;
+    struct route_args p;
+    memcpy(&p, a, sizeof p);
+    const size_t hole = offsetof(struct route_args, normalise) + sizeof p.normalise;
+    memset((char *)&p + hole, 0, offsetof(struct route_args, scale) - hole); // padding
+    add(s, KERNEL_route,
+        (struct cuda_grid){parts(a->n_tokens, ROUTE_TOKENS), 1, 1, ROUTE_THREADS, 0}, &p, sizeof p);
+    add(s, KERNEL_sort_pairs,
+        (struct cuda_grid){(uint32_t)a->n_experts, 1, 1, SORT_PAIRS_THREADS, 0}, &p, sizeof p);
+}
+
+// Tiles are for experts that many tokens go to; how the pairs spread is known on the device alone.
+static void matmul_experts(struct cuda_stream *s, enum weight_type type,
+                           const struct matmul_experts_args *a) {
+    const int32_t n_pairs = a->n_tokens * a->n_used, n_x = a->x_per_pair ? n_pairs : a->n_tokens;
+    if (n_pairs == 0 || a->row_count == 0) return;
+    struct experts_params p;
+    memset(&p, 0, sizeof p);
+    memcpy(&p.a, a, sizeof p.a);
+    p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
+    p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    if (is_quantized(type))
+        quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols}, a->scratch,
+                 p.acts_stride);
+    if (a->n_tokens <= MATVEC_TOKENS || n_pairs <= EXPERTS_VEC_PER_EXPERT * a->n_experts)
+        add(s, EXPERT_MATMULS[type].vec,
+            (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), (uint32_t)n_pairs, 1,
+                               MATVEC_THREADS, 0},
             &p, sizeof p);
-    } else {
-        add(s, kernels->dp4a,
-            (struct cuda_grid){parts(a->n_tokens, GEMM_DP4A_TOKENS),
-                               parts(a->row_count, GEMM_DP4A_ROWS), 1, GEMM_DP4A_THREADS, 0},
-            &p, sizeof p);
-    }
-    forget_written(s, a);
+    else
+        add(s, tile_kernel(s, &EXPERT_MATMULS[type], type),
+            tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_MMA_TOKENS), a->row_count), &p,
+            sizeof p);
+    forget_written(s, a->out, n_pairs, a->out_stride);
+}
+static_assert(EXPERTS_VEC_PER_EXPERT * EXPERTS_MAX <= 65535, "pairs lie along y of the grid");
+
+static void combine_experts(struct cuda_stream *s, enum weight_type type,
+                            const struct combine_experts_args *a) {
+    (void)type;
+    add(s, KERNEL_combine_experts,
+        (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, COMBINE_COLS), 1,
+                           COMBINE_THREADS, 0},
+        a, sizeof *a);
 }
 
 // ---- Attention ---------------------------------------------------------------------------------
@@ -225,7 +302,7 @@ static void cuda_encode(struct stream *stream, enum op_id op, enum weight_type w
     memset(&copy, 0, sizeof copy);
     ASSERT(ARGS_END[op] <= args_bytes);
     memcpy(&copy, args, ARGS_END[op]);
-    if (op != OP_matmul) s->quantized = (struct cuda_quantized){0};
+    if (op != OP_matmul && op != OP_matmul_experts) s->quantized = (struct cuda_quantized){0};
     switch (op) {
 #define OP(name)                     \
     case OP_##name:                  \

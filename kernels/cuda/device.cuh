@@ -13,6 +13,7 @@
  *   fmaf fmaxf fminf fabsf sqrtf rsqrtf floorf rintf exp2f __expf __logf __fdividef, min, max
  *   fma fabs floor rint sqrt (double; slow on cards, for tables only)
  *   __float_as_uint __float_as_int __uint_as_float __int_as_float __float2int_rn
+ *   __double_as_longlong __longlong_as_double
  *   cp_async16, cp_async_commit, cp_async_wait<N>; below 8.0 they copy at once
  *   ldmatrix_x4, ldmatrix_x2 (7.5); mma_... (see below)
  *
@@ -102,6 +103,8 @@ DEVICE_FN int __float_as_int(float a) { return __nvvm_bitcast_f2i(a); }
 DEVICE_FN unsigned __float_as_uint(float a) { return (unsigned)__nvvm_bitcast_f2i(a); }
 DEVICE_FN float __int_as_float(int a) { return __nvvm_bitcast_i2f(a); }
 DEVICE_FN float __uint_as_float(unsigned a) { return __nvvm_bitcast_i2f((int)a); }
+DEVICE_FN long long __double_as_longlong(double a) { return __nvvm_bitcast_d2ll(a); }
+DEVICE_FN double __longlong_as_double(long long a) { return __nvvm_bitcast_ll2d(a); }
 DEVICE_FN int __popc(unsigned a) { return __builtin_popcount(a); }
 DEVICE_FN int __dp4a(int a, int b, int c) {
     int d;

@@ -1,11 +1,12 @@
 /* gemm.cuh: what the tiled matmul kernels share: the tile in shared memory, how weights and
  * activations get there, the loop over columns and the writing of the results.
  *
- * A block of GEMM_THREADS turns GEMM_SIDE rows of the weight times GEMM_SIDE tokens. It walks along
- * the columns in steps; a step's tile is a line of 80 bytes per row and per token, and each thread
- * brings one line: the first half of the block the rows, the other half the tokens. What a line
- * holds is up to the kernel's Lines (bytes with scales, halves or floats); what is done with two
- * lines is up to its Math. There are two tiles: the lines of the next step are fetched into
+ * A block of GEMM_THREADS turns GEMM_SIDE rows of the weight times GEMM_SIDE tokens: those in a row
+ * for matmul, the pairs of one expert, in route's order, for matmul_experts (rows.cuh). It walks
+ * along the columns in steps; a step's tile is a line of 80 bytes per row and per token, and each
+ * thread brings one line: the first half of the block the rows, the other half the tokens. What a
+ * line holds is up to the kernel's Lines (bytes with scales, halves or floats); what is done with
+ * two lines is up to its Math. There are two tiles: the lines of the next step are fetched into
  * registers before the sums of this one and stored after them, so one barrier a step suffices.
  *
  * 80 bytes are 20 banks: 16 bytes of eight neighbouring lines, or 8 of every other line, lie in
@@ -20,6 +21,7 @@
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/rows.cuh"
 
 static constexpr int GEMM_SIDE = 64;               // rows, and tokens, of a tile
 static constexpr int GEMM_THREADS = 2 * GEMM_SIDE; // a line each
@@ -47,15 +49,24 @@ struct gemm_tile {
 
 // The line that this thread brings.
 DEVICE_FN bool gemm_brings_weight() { return threadIdx.x < GEMM_SIDE; }
-DEVICE_FN int gemm_weight_row(const struct matmul_args &a) {
+template <class Rows>
+DEVICE_FN const uint8_t *gemm_weight(const typename Rows::params &p, const Rows &rows) {
     int row = (int)blockIdx.y * GEMM_SIDE + (int)threadIdx.x % GEMM_SIDE;
-    return a.row_first + min(row, a.row_count - 1);
+    return Rows::weight(p, rows) + (p.a.row_first + min(row, p.a.row_count - 1)) * p.weight_stride;
 }
-DEVICE_FN int gemm_token(const struct matmul_args &a) {
-    return min((int)blockIdx.x * GEMM_SIDE + (int)threadIdx.x % GEMM_SIDE, a.n_tokens - 1);
+// The row of activations of this thread's line.
+template <class Rows>
+DEVICE_FN int64_t gemm_x_row(const typename Rows::params &p, const Rows &rows) {
+    return Rows::x_row(p, rows, min((int)threadIdx.x % GEMM_SIDE, rows.count - 1));
 }
-DEVICE_FN const uint8_t *gemm_weight(const struct matmul_params &p) {
-    return (const uint8_t *)p.a.weight + gemm_weight_row(p.a) * p.weight_stride;
+
+// The block's part of the tokens or pairs. Without any, count is 0 and the block must leave.
+DEVICE_FN void gemm_find(token_rows *rows, const struct matmul_params &p) {
+    rows->first = (int)blockIdx.x * GEMM_SIDE;
+    rows->count = min(p.a.n_tokens - rows->first, GEMM_SIDE);
+}
+DEVICE_FN void gemm_find(expert_rows *rows, const struct experts_params &p) {
+    *rows = find_tile(p.a, (int)blockIdx.x, GEMM_SIDE);
 }
 
 // What is taken off the bytes of a type to leave it without an offset: done once per weight, it
@@ -72,9 +83,10 @@ template <class W> struct quantised_lines {
     const uint8_t *line;
     int n_cols;
 
-    DEVICE_FN quantised_lines open(const struct matmul_params &p) {
-        if (gemm_brings_weight()) return {gemm_weight(p), p.a.n_cols};
-        return {(const uint8_t *)p.a.scratch + gemm_token(p.a) * p.acts_stride, p.a.n_cols};
+    template <class Rows>
+    DEVICE_FN quantised_lines open(const typename Rows::params &p, const Rows &rows) {
+        if (gemm_brings_weight()) return {gemm_weight(p, rows), p.a.n_cols};
+        return {(const uint8_t *)p.a.scratch + gemm_x_row(p, rows) * p.acts_stride, p.a.n_cols};
     }
     DEVICE_FN int steps(int n_cols) { return (n_cols + 63) / 64; }
     DEVICE_FN int group(int step, int i) {
@@ -166,16 +178,18 @@ struct gemm_place {
     int row;
     int64_t out;
 };
-template <class Math> DEVICE_FN gemm_place gemm_place_of(const struct matmul_args &a, int i) {
-    int row = (int)blockIdx.y * GEMM_SIDE + Math::row(i);
-    int token = (int)blockIdx.x * GEMM_SIDE + Math::token(i);
-    if (row >= a.row_count || token >= a.n_tokens) return {-1, 0};
-    return {a.row_first + row, (int64_t)token * a.out_stride + a.row_first + row};
+template <class Math, class Rows>
+DEVICE_FN gemm_place gemm_place_of(const typename Rows::params &p, const Rows &rows, int i) {
+    int row = (int)blockIdx.y * GEMM_SIDE + Math::row(i), place = Math::token(i);
+    if (row >= p.a.row_count || place >= rows.count) return {-1, 0};
+    row += p.a.row_first;
+    return {row, (int64_t)Rows::out_row(p, rows, place) * p.a.out_stride + row};
 }
 
 // Four at a time: residual may be out, so no load can be moved before a store, and 32 loads would
 // wait for each other. Eight at a time spilled the F16 kernel on 9.0.
-template <class Math> DEVICE_FN void gemm_write(const struct matmul_args &a, const float *sums) {
+template <class Math, class Rows>
+DEVICE_FN void gemm_write(const typename Rows::params &p, const Rows &rows, const float *sums) {
     constexpr int N = 4;
 #pragma unroll
     for (int first = 0; first < GEMM_SUMS; first += N) {
@@ -183,22 +197,28 @@ template <class Math> DEVICE_FN void gemm_write(const struct matmul_args &a, con
         float bias[N], residual[N];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            places[i] = gemm_place_of<Math>(a, first + i);
-            bias[i] = a.bias && places[i].row >= 0 ? a.bias[places[i].row] : 0;
-            residual[i] = a.residual && places[i].row >= 0 ? a.residual[places[i].out] : 0;
+            places[i] = gemm_place_of<Math>(p, rows, first + i);
+            bias[i] = places[i].row >= 0 ? Rows::bias(p, rows, places[i].row) : 0;
+            residual[i] = places[i].row >= 0 ? Rows::residual(p, places[i].out) : 0;
         }
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (places[i].row >= 0) a.out[places[i].out] = sums[first + i] + bias[i] + residual[i];
+            if (places[i].row >= 0)
+                p.a.out[places[i].out] = sums[first + i] + bias[i] + residual[i];
     }
 }
 
-template <class Lines, class Math> DEVICE_FN void gemm(const struct matmul_params &p) {
+template <class Rows, class Lines, class Math> DEVICE_FN void gemm(const typename Rows::params &p) {
     __shared__ gemm_tile tiles[2];
+    __shared__ Rows kept; // over the loop, where registers are short
     float sums[GEMM_SUMS] = {};
-    Lines lines = Lines::open(p);
+    Rows rows;
+    gemm_find(&rows, p);
+    if (rows.count == 0) return;
+    if (Rows::SEARCHED && threadIdx.x == 0) kept = rows;
+    Lines lines = Lines::open(p, rows);
     gemm_sum<Lines, Math>(sums, tiles, lines, p.a.n_cols);
-    gemm_write<Math>(p.a, sums);
+    gemm_write<Math>(p, Rows::SEARCHED ? kept : rows, sums);
 }
 
 // ---- Sums of bytes to floats -------------------------------------------------------------------

@@ -1,6 +1,7 @@
 /* gemm_dp4a.cu: gemm_dp4a_<type>, a weight times more than MATVEC_TOKENS tokens on devices without
  * tensor cores (6.1, and 7.5 of the 16xx cards): integer dot products of four columns; for F32, F16
- * and BF16 plain multiply-adds, for F32 on every device.
+ * and BF16 plain multiply-adds, for F32 on every device. experts_dp4a_<type>, the same for the
+ * pairs of experts: grid (expert_tiles, row tiles), see rows.cuh.
  *
  * Grid (token tiles, row tiles) of 64 x 64; see gemm.cuh. A thread sums 8 rows x 4 tokens: per 16
  * bytes of a line 12 loads of 16 bytes from shared memory (the eight rows of a quarter warp lie in
@@ -74,9 +75,10 @@ template <class W> struct float_lines {
     const uint8_t *line;
     int n_cols;
 
-    DEVICE_FN float_lines open(const struct matmul_params &p) {
-        if (gemm_brings_weight()) return {gemm_weight(p), p.a.n_cols};
-        return {(const uint8_t *)(p.a.x + (int64_t)gemm_token(p.a) * p.a.n_cols), p.a.n_cols};
+    template <class Rows>
+    DEVICE_FN float_lines open(const typename Rows::params &p, const Rows &rows) {
+        if (gemm_brings_weight()) return {gemm_weight(p, rows), p.a.n_cols};
+        return {(const uint8_t *)(p.a.x + gemm_x_row(p, rows) * p.a.n_cols), p.a.n_cols};
     }
     DEVICE_FN int steps(int n_cols) { return (n_cols + 15) / 16; }
     DEVICE_FN void load(gemm_line *out, float_lines &l, int step) {
@@ -119,16 +121,17 @@ struct float_math : dp4a_places {
     }
 };
 
-#define GEMM_FLOAT(type)                                 \
-    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)     \
-        gemm_dp4a_##type(const struct matmul_params p) { \
-        gemm<float_lines<weight_##type>, float_math>(p); \
+#define GEMM_KERNELS(type, lines, math)                      \
+    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)         \
+        gemm_dp4a_##type(const struct matmul_params p) {     \
+        gemm<token_rows, lines, math>(p);                    \
+    }                                                        \
+    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)         \
+        experts_dp4a_##type(const struct experts_params p) { \
+        gemm<expert_rows, lines, math>(p);                   \
     }
-#define GEMM_DP4A(type)                                                    \
-    KERNEL void __launch_bounds__(GEMM_DP4A_THREADS)                       \
-        gemm_dp4a_##type(const struct matmul_params p) {                   \
-        gemm<quantised_lines<weight_##type>, dp4a_math<weight_##type>>(p); \
-    }
+#define GEMM_FLOAT(type) GEMM_KERNELS(type, float_lines<weight_##type>, float_math)
+#define GEMM_DP4A(type)  GEMM_KERNELS(type, quantised_lines<weight_##type>, dp4a_math<weight_##type>)
 GEMM_FLOAT(f32)
 GEMM_FLOAT(f16)
 GEMM_FLOAT(bf16)

@@ -1,5 +1,6 @@
 /* gemm_mma.cu: gemm_mma_<type>, a weight times more than MATVEC_TOKENS tokens on tensor cores, 7.5
- * and later. In images for less the kernels are empty; the host does not launch them there.
+ * and later; experts_mma_<type>, the same for the pairs of experts: grid (expert_tiles, row tiles),
+ * see rows.cuh. In images for less the kernels are empty; the host does not launch them there.
  *
  * Grid (token tiles, row tiles) of 64 x 64; see gemm.cuh. A warp sums 32 rows x 32 tokens in 2 x 4
  * tiles of 16 x 8.
@@ -136,9 +137,10 @@ template <class W> struct half_lines {
     float scale;   // a power of two
     float largest; // magnitude met, before scaling; 0 where every element is a half already
 
-    DEVICE_FN half_lines open(const struct matmul_params &p) {
-        if (gemm_brings_weight()) return {gemm_weight(p), p.a.n_cols, 1, 0};
-        const float *x = p.a.x + (int64_t)gemm_token(p.a) * p.a.n_cols;
+    template <class Rows>
+    DEVICE_FN half_lines open(const typename Rows::params &p, const Rows &rows) {
+        if (gemm_brings_weight()) return {gemm_weight(p, rows), p.a.n_cols, 1, 0};
+        const float *x = p.a.x + gemm_x_row(p, rows) * p.a.n_cols;
         return {(const uint8_t *)x, p.a.n_cols, 1, 0};
     }
     DEVICE_FN int steps(int n_cols) { return (n_cols + 31) / 32; }
@@ -201,11 +203,16 @@ DEVICE_FN bool any_scaled(const float *scales) {
     return __ballot_sync(0xffffffffU, scaled) != 0;
 }
 
-template <class W> DEVICE_FN void gemm_halves(const struct matmul_params &p) {
+template <class Rows, class W> DEVICE_FN void gemm_halves(const typename Rows::params &p) {
     __shared__ gemm_tile tiles[2];
     __shared__ float scales[GEMM_THREADS]; // of rows, then of tokens
+    __shared__ Rows kept;
     float sums[GEMM_SUMS];
-    half_lines<W> lines = half_lines<W>::open(p);
+    Rows rows;
+    gemm_find(&rows, p);
+    if (rows.count == 0) return;
+    if (Rows::SEARCHED && threadIdx.x == 0) kept = rows;
+    half_lines<W> lines = half_lines<W>::open(p, rows);
     bool again = false;
     do {
 #pragma unroll
@@ -223,21 +230,26 @@ template <class W> DEVICE_FN void gemm_halves(const struct matmul_params &p) {
             sums[i] *= inverse_of_power(scales[GEMM_SIDE + half_math::token(i)]);
         }
     }
-    gemm_write<half_math>(p.a, sums);
+    gemm_write<half_math>(p, Rows::SEARCHED ? kept : rows, sums);
 }
 
-#define GEMM_MMA_BODY(type)    gemm<quantised_lines<weight_##type>, mma_math<weight_##type>>(p)
-#define GEMM_HALVES_BODY(type) gemm_halves<weight_##type>(p)
+#define GEMM_MMA_BODY(rows, type) \
+    gemm<rows, quantised_lines<weight_##type>, mma_math<weight_##type>>(p)
+#define GEMM_HALVES_BODY(rows, type) gemm_halves<rows, weight_##type>(p)
 
 #else
-#define GEMM_MMA_BODY(type)    (void)p
-#define GEMM_HALVES_BODY(type) (void)p
+#define GEMM_MMA_BODY(rows, type)    (void)p
+#define GEMM_HALVES_BODY(rows, type) (void)p
 #endif
 
-#define GEMM_MMA(type, body)                            \
-    KERNEL void __launch_bounds__(GEMM_MMA_THREADS)     \
-        gemm_mma_##type(const struct matmul_params p) { \
-        body(type);                                     \
+#define GEMM_MMA(type, body)                                \
+    KERNEL void __launch_bounds__(GEMM_MMA_THREADS)         \
+        gemm_mma_##type(const struct matmul_params p) {     \
+        body(token_rows, type);                             \
+    }                                                       \
+    KERNEL void __launch_bounds__(GEMM_MMA_THREADS)         \
+        experts_mma_##type(const struct experts_params p) { \
+        body(expert_rows, type);                            \
     }
 GEMM_MMA(f16, GEMM_HALVES_BODY)
 GEMM_MMA(bf16, GEMM_HALVES_BODY)

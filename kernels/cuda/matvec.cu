@@ -8,11 +8,17 @@
  * the activations n_tokens times from cache. F32, F16 and BF16 take x as it is, eight columns a
  * lane. Which columns a lane adds up, and in which order, depends on n_cols alone, so a result is
  * the same for every number of tokens and every row range; it differs in rounding from the GEMM
- * kernels'. n_tokens <= MATVEC_TOKENS. Tested by tests/check_ops.c.
+ * kernels'. n_tokens <= MATVEC_TOKENS.
+ *
+ * experts_vec_<type>, the same for the pairs of experts. Grid (chunks of MATVEC_ROWS rows,
+ * n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs from order[y] on if such a run of their
+ * expert begins there, else it leaves; so with one token every block works, and an expert that
+ * several tokens share is read once for up to EXPERTS_VEC_PAIRS of them. Tested by
+ * tests/check_ops.c.
  */
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/blocks.cuh"
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/rows.cuh"
 
 static_assert(MATVEC_THREADS == 32 * MATVEC_ROWS, "a warp turns a row");
 
@@ -23,22 +29,22 @@ DEVICE_FN float warp_sum(float v) {
 }
 
 // The row of this warp, or -1 past the end. The same for the whole warp.
-DEVICE_FN int warp_row(const struct matmul_args &a) {
+template <class Args> DEVICE_FN int warp_row(const Args &a) {
     int row = (int)blockIdx.x * MATVEC_ROWS + (int)threadIdx.x / 32;
     return row < a.row_count ? a.row_first + row : -1;
 }
 
-template <int TOKENS>
-DEVICE_FN void write_sums(const struct matmul_args &a, int row, const float *sums, int lane) {
+template <int TOKENS, class Rows>
+DEVICE_FN void write_sums(const typename Rows::params &p, const Rows &rows, int row,
+                          const float *sums) {
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-        if (t >= a.n_tokens) continue;
+        if (t >= rows.count) continue;
         float sum = warp_sum(sums[t]);
-        int64_t place = (int64_t)t * a.out_stride + row;
-        if (lane != 0) continue;
-        if (a.bias) sum += a.bias[row];
-        if (a.residual) sum += a.residual[place];
-        a.out[place] = sum;
+        if (threadIdx.x % 32 != 0) continue;
+        int64_t place = (int64_t)Rows::out_row(p, rows, t) * p.a.out_stride + row;
+        sum += Rows::bias(p, rows, row);
+        p.a.out[place] = sum + Rows::residual(p, place);
     }
 }
 
@@ -60,25 +66,29 @@ DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, in
     return fmaf(w.scale * x.x, (float)(first + last), sum);
 }
 
-template <class W, int TOKENS> DEVICE_FN void multiply_row(const struct matmul_params &p, int row) {
+template <class W, int TOKENS, class Rows>
+DEVICE_FN void multiply_row(const typename Rows::params &p, const Rows &rows, int row) {
     int lane = (int)threadIdx.x % 32, n_items = p.a.n_cols / (32 * W::ITEM_GROUPS);
-    const uint8_t *weights = (const uint8_t *)p.a.weight + row * p.weight_stride;
+    const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     const char *acts = (const char *)p.a.scratch;
     float sums[TOKENS] = {};
+    int x_rows[TOKENS];
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) x_rows[t] = Rows::x_row(p, rows, t);
     for (int item = lane; item < n_items; item += 32) {
         weight_group groups[W::ITEM_GROUPS];
         W::load(groups, weights, item);
         int g = W::first_group(item);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            if (t >= p.a.n_tokens) continue;
+            if (t >= rows.count) continue;
+            const char *x = acts + x_rows[t] * p.acts_stride;
 #pragma unroll
             for (int i = 0; i < W::ITEM_GROUPS; i++)
-                sums[t] = add_group<W>(sums[t], groups[i], acts + t * p.acts_stride, p.a.n_cols,
-                                       g + i * W::ITEM_STEP);
+                sums[t] = add_group<W>(sums[t], groups[i], x, p.a.n_cols, g + i * W::ITEM_STEP);
         }
     }
-    write_sums<TOKENS>(p.a, row, sums, lane);
+    write_sums<TOKENS>(p, rows, row, sums);
 }
 
 // Eight columns, those past the end as zeros. Fast where all lie inside and are 16-byte aligned.
@@ -92,10 +102,10 @@ DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols
     for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(row, column + i) : 0;
 }
 
-template <class W, int TOKENS>
-DEVICE_FN void multiply_float_row(const struct matmul_params &p, int row) {
+template <class W, int TOKENS, class Rows>
+DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &rows, int row) {
     int lane = (int)threadIdx.x % 32;
-    const uint8_t *weights = (const uint8_t *)p.a.weight + row * p.weight_stride;
+    const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     bool aligned = p.a.n_cols % 8 == 0;
     float sums[TOKENS] = {};
     for (int column = 8 * lane; column < p.a.n_cols; column += 8 * 32) {
@@ -103,26 +113,38 @@ DEVICE_FN void multiply_float_row(const struct matmul_params &p, int row) {
         load_eight<W>(w, weights, column, p.a.n_cols, aligned);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            if (t >= p.a.n_tokens) continue;
-            load_eight<weight_f32>(x, (const uint8_t *)(p.a.x + (int64_t)t * p.a.n_cols), column,
-                                   p.a.n_cols, aligned);
+            if (t >= rows.count) continue;
+            // Looked up again each time: kept, they spilled on 6.1.
+            const float *token = p.a.x + (int64_t)Rows::x_row(p, rows, t) * p.a.n_cols;
+            load_eight<weight_f32>(x, (const uint8_t *)token, column, p.a.n_cols, aligned);
 #pragma unroll
             for (int i = 0; i < 8; i++) sums[t] = fmaf(w[i], x[i], sums[t]);
         }
     }
-    write_sums<TOKENS>(p.a, row, sums, lane);
+    write_sums<TOKENS>(p, rows, row, sums);
 }
 
 // One token has a body of its own, without the others' sums and pointers in registers.
-#define MATMUL_VEC(type, multiply)                          \
-    KERNEL void __launch_bounds__(MATVEC_THREADS)           \
-        matmul_vec_##type(const struct matmul_params p) {   \
-        int row = warp_row(p.a);                            \
-        if (row < 0) return;                                \
-        if (p.a.n_tokens == 1)                              \
-            multiply<weight_##type, 1>(p, row);             \
-        else                                                \
-            multiply<weight_##type, MATVEC_TOKENS>(p, row); \
+#define MATMUL_VEC(type, multiply)                                                  \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)                                   \
+        matmul_vec_##type(const struct matmul_params p) {                           \
+        const token_rows rows = {0, p.a.n_tokens};                                  \
+        int row = warp_row(p.a);                                                    \
+        if (row < 0) return;                                                        \
+        if (rows.count == 1)                                                        \
+            multiply<weight_##type, 1>(p, rows, row);                               \
+        else                                                                        \
+            multiply<weight_##type, MATVEC_TOKENS>(p, rows, row);                   \
+    }                                                                               \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)                                   \
+        experts_vec_##type(const struct experts_params p) {                         \
+        int row = warp_row(p.a);                                                    \
+        if (row < 0) return;                                                        \
+        const expert_rows rows = find_run(p.a, (int)blockIdx.y, EXPERTS_VEC_PAIRS); \
+        if (rows.count == 1)                                                        \
+            multiply<weight_##type, 1>(p, rows, row);                               \
+        else if (rows.count > 1)                                                    \
+            multiply<weight_##type, EXPERTS_VEC_PAIRS>(p, rows, row);               \
     }
 MATMUL_VEC(f32, multiply_float_row)
 MATMUL_VEC(f16, multiply_float_row)

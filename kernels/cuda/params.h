@@ -54,6 +54,22 @@ enum {
     GEMM_MMA_ROWS = 64,
     GEMM_MMA_TOKENS = 64,
 
+    // experts_vec_<type>: grid (row chunks, pairs); blocks like those of matmul_vec_<type>.
+    // experts_dp4a_<type>, experts_mma_<type>: grid (expert_tiles, row tiles); blocks like those of
+    // the GEMMs.
+    EXPERTS_VEC_PAIRS = 4,      // of one expert that a block takes at once
+    EXPERTS_VEC_PER_EXPERT = 4, // pairs, on average, up to which the GEMMs would be idle
+
+    // route: grid (token chunks), a warp is a token. sort_pairs: grid (n_experts), launched after
+    // route with the same parameters.
+    ROUTE_THREADS = 64,
+    ROUTE_TOKENS = 2, // 12 KiB of shared memory each
+    SORT_PAIRS_THREADS = 128,
+
+    // combine_experts: grid (n_tokens, column chunks).
+    COMBINE_THREADS = 128,
+    COMBINE_COLS = 512,
+
     // attention: grid (token tiles, n_kv_heads, n_splits), attention_shared_bytes of dynamic shared
     // memory; attention_merge: grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,
@@ -83,6 +99,19 @@ struct matmul_params {
     int64_t acts_stride;   // bytes between the tokens' rows in a.scratch
     int64_t weight_stride; // bytes of a row of the weight
 };
+
+// The same for matmul_experts; a.scratch has a row for each row of a.x.
+struct experts_params {
+    struct matmul_experts_args a;
+    int64_t acts_stride;
+    int64_t weight_stride;
+};
+
+// Tiles of size pairs that every way to spread the pairs over the experts fits into, and each way
+// leaves some of them empty; see rows.cuh.
+static inline uint32_t expert_tiles(int64_t n_pairs, int32_t n_experts, int32_t size) {
+    return (uint32_t)(n_pairs / size + n_experts);
+}
 
 // The keys that a token sees are cut into n_splits runs of whole pages, as even as they go; a run
 // may be empty. With one split the kernel writes a.out. With more, split s of head h of token t

@@ -5,7 +5,7 @@
  * is found in double, in turns, and only its fraction of a turn goes on as a float. Tested by
  * tests/check_ops.c.
  */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/exp2.cuh"
 #include "kernels/cuda/params.h"
 
 // log2(x) for a normal x > 0: the exponent plus the logarithm of the mantissa m in [1, 2), from the
@@ -18,17 +18,6 @@ DEVICE_FN double log2_of(float x) {
     double sum = 0;
     for (int k = 21; k > 0; k -= 2) sum = sum * s * s + 1.0 / k;
     return (double)((int)(bits >> 23) - 127) + 0.5 + sum * s * 2.8853900817779268147;
-}
-
-// 2^x for -1000 < x < 1000: a power of two by its bits times the series of e^y, |y| < 0.347; the
-// first term left out is below 1e-16.
-DEVICE_FN double exp2_of(double x) {
-    double whole = rint(x), y = (x - whole) * 0.69314718055994530942, sum = 1;
-    for (int k = 13; k > 0; k--) sum = 1 + sum * (y * (1.0 / k));
-    // Both halves of the exponent as floats, whose bits there are names for.
-    int half = (int)whole / 2, rest = (int)whole - half;
-    return sum * (double)__uint_as_float((uint32_t)(half + 127) << 23) *
-           (double)__uint_as_float((uint32_t)(rest + 127) << 23);
 }
 
 // Radians per position of pair i.

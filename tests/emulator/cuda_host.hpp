@@ -73,6 +73,8 @@ DEVICE_FN int __float_as_int(float a) { return bits_as<int>(a); }
 DEVICE_FN unsigned __float_as_uint(float a) { return bits_as<unsigned>(a); }
 DEVICE_FN float __int_as_float(int a) { return bits_as<float>(a); }
 DEVICE_FN float __uint_as_float(unsigned a) { return bits_as<float>(a); }
+DEVICE_FN long long __double_as_longlong(double a) { return bits_as<long long>(a); }
+DEVICE_FN double __longlong_as_double(long long a) { return bits_as<double>(a); }
 DEVICE_FN int __float2int_rn(float a) { // as the device has it: saturated, 0 for a NaN
     if (a != a) return 0;
     return a >= 2147483648.0F ? INT32_MAX : a <= -2147483648.0F ? INT32_MIN : (int)rintf(a);

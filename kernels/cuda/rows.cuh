@@ -1,0 +1,97 @@
+/* rows.cuh: which rows of activations a block multiplies, and with which matrix: what the matmul
+ * kernels of one weight and those of experts differ in.
+ *
+ * A policy has the parameters' type and a struct that each thread holds: places 0..count-1 are the
+ * rows of the block, weight is row 0 of its matrix. matmul takes tokens as they come; for experts
+ * the pairs of one expert are read from route's lists, which lie in device memory, so grids are
+ * sized for the worst case and blocks without pairs leave. Owns nothing; device code only. Tested
+ * by tests/check_ops.c on every matmul.
+ */
+#ifndef TANDEM_KERNELS_CUDA_ROWS_CUH
+#define TANDEM_KERNELS_CUDA_ROWS_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/params.h"
+
+// Tokens first..first+count-1 and the only matrix.
+struct token_rows {
+    using params = struct matmul_params;
+    static constexpr bool SEARCHED = false;
+    int first, count;
+
+    DEVICE_FN const uint8_t *weight(const params &p, const token_rows &) {
+        return (const uint8_t *)p.a.weight;
+    }
+    DEVICE_FN int x_row(const params &, const token_rows &r, int place) { return r.first + place; }
+    DEVICE_FN int out_row(const params &, const token_rows &r, int place) {
+        return r.first + place;
+    }
+    DEVICE_FN float bias(const params &p, const token_rows &, int row) {
+        return p.a.bias ? p.a.bias[row] : 0;
+    }
+    DEVICE_FN float residual(const params &p, int64_t out) {
+        return p.a.residual ? p.a.residual[out] : 0;
+    }
+};
+
+// Pairs order[first]..order[first+count-1], all of one expert; places past the end are the last
+// one. count 0: nothing to do.
+struct expert_rows {
+    using params = struct experts_params;
+    static constexpr bool SEARCHED = true; // not to be found again for nothing
+    int first, count, expert, slot;
+
+    DEVICE_FN const uint8_t *weight(const params &p, const expert_rows &r) {
+        return (const uint8_t *)p.a.weight + (uint64_t)r.slot * p.a.slot_bytes;
+    }
+    DEVICE_FN int out_row(const params &p, const expert_rows &r, int place) {
+        return __ldg(p.a.order + r.first + min(place, r.count - 1));
+    }
+    DEVICE_FN int x_row(const params &p, const expert_rows &r, int place) {
+        int pair = out_row(p, r, place);
+        return p.a.x_per_pair ? pair : pair / p.a.n_used;
+    }
+    DEVICE_FN float bias(const params &p, const expert_rows &r, int row) {
+        return p.a.bias ? p.a.bias[(int64_t)r.expert * p.a.n_rows + row] : 0;
+    }
+    DEVICE_FN float residual(const params &, int64_t) { return 0; }
+};
+
+// Where the pairs of expert e begin if each expert's pairs are cut into tiles of size: tile number
+// starts[e] / size + e. With n pairs an expert has at most (starts[e] % size + n - 1) / size + 1
+// tiles, so the next one's begin later, and all lie in n_pairs / size + n_experts. With size 1 and
+// spread 0 it is the place in order itself.
+DEVICE_FN int first_tile_of(const struct matmul_experts_args &a, int e, int size, int spread) {
+    return __ldg(a.starts + e) / size + e * spread;
+}
+
+// The last expert whose tiles begin at or before this one. A warp asks 32 at a time, twice.
+DEVICE_FN int find_expert(const struct matmul_experts_args &a, int tile, int size, int spread) {
+    static_assert(EXPERTS_MAX <= 32 * 32, "two questions");
+    int first = 0, lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int step = 32; step > 0; step /= 32) {
+        int e = first + step * lane;
+        bool before = e < a.n_experts && first_tile_of(a, e, size, spread) <= tile;
+        first += step * (__popc(__ballot_sync(0xffffffffU, before)) - 1);
+    }
+    return first;
+}
+
+// A tile of at most size pairs, the grid being n_pairs / size + n_experts of them.
+DEVICE_FN expert_rows find_tile(const struct matmul_experts_args &a, int tile, int size) {
+    int e = find_expert(a, tile, size, 1);
+    int first = __ldg(a.starts + e) + (tile - first_tile_of(a, e, size, 1)) * size;
+    int count = min(__ldg(a.starts + e + 1) - first, size), slot = __ldg(a.slots + e);
+    return {first, slot < 0 ? 0 : max(count, 0), e, slot};
+}
+
+// The pairs from place in order on, at most size, if a run of size of their expert begins there;
+// the grid is n_pairs places, and none is idle where every pair has an expert of its own.
+DEVICE_FN expert_rows find_run(const struct matmul_experts_args &a, int place, int size) {
+    int e = find_expert(a, place, 1, 0), begin = __ldg(a.starts + e);
+    int count = min(__ldg(a.starts + e + 1) - place, size), slot = __ldg(a.slots + e);
+    return {place, slot < 0 || (place - begin) % size ? 0 : count, e, slot};
+}
+
+#endif
