@@ -2,8 +2,9 @@
  *
  *   bench_device [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] [--json]
  *
- * Shapes are those of an 8B model; --quick takes small ones, to see that it works. Weights are read
- * from many copies in turn, so that no cache holds them. Each line is the best of three runs of at
+ * Shapes are those of an 8B model, and of a layer with 128 experts for the ops of experts; --quick
+ * takes small ones, to see that it works. Weights are read from many copies in turn, so that no
+ * cache holds them. Each line is the best of three runs of at
  * least N ms (50): microseconds per call, GB/s by op_cost's bytes with the share of what a copy
  * within the device reads and writes, and GFLOP/s. An op that is listed in ops.def without a
  * benchmark does not compile.
@@ -23,10 +24,12 @@ enum { N_RUNS = 3 };
 
 struct shape {
     int32_t embd, ff, heads, kv_heads, head_dim, n_keys, batch;
+    int32_t n_experts, n_used, expert_rows, expert_cols;
     uint64_t weight_bytes; // all copies of a weight together
 };
-static const struct shape SHAPE_8B = {4096, 14336, 32, 8, 128, 4096, 512, 512u << 20};
-static const struct shape SHAPE_QUICK = {512, 1024, 8, 2, 64, 256, 16, 4u << 20};
+static const struct shape SHAPE_8B = {4096, 14336, 32, 8,   128,  4096,
+                                      512,  128,   8,  768, 2048, 512u << 20};
+static const struct shape SHAPE_QUICK = {512, 1024, 8, 2, 64, 256, 16, 16, 4, 64, 512, 4u << 20};
 
 struct bench {
     struct device *device;
@@ -36,7 +39,7 @@ struct bench {
     uint64_t least_ns;
     bool json;
     double copy_rate; // bytes read and written per second by a copy within the device
-    struct buffer weights, x, out, extra, scratch, cache, tables;
+    struct buffer weights, x, out, extra, scratch, cache, tables, routing;
     int n_lines;
 };
 
@@ -119,7 +122,7 @@ static enum status report(struct bench *b, struct job *job, struct err *e) {
                b->n_lines ? ",\n" : "", job->op, job->type, job->n_tokens, ns * 1e-3, bytes / ns,
                share, job->cost.flops / ns);
     else
-        printf("%-12s %-5s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n", job->op,
+        printf("%-15s %-5s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n", job->op,
                job->type, job->n_tokens, ns * 1e-3, bytes / ns, share, job->cost.flops / ns);
     fflush(stdout);
     b->n_lines++;
@@ -189,6 +192,93 @@ static enum status bench_embed(struct bench *b, enum weight_type type, struct er
     job.n_tokens = job.args.embed.n_tokens;
     job.cost = op_cost_embed(type, &job.args.embed);
     return report(b, &job, e);
+}
+
+// In the routing buffer: chosen, weights and order of a whole batch, starts, then slots.
+static void place_route(struct bench *b, struct job *job) {
+    const struct shape *s = &b->shape;
+    const int64_t n_pairs = (int64_t)s->batch * s->n_used;
+    int32_t *chosen = b->routing.base;
+    job->args.route = (struct route_args){.chosen = chosen,
+                                          .weights = (float *)(void *)(chosen + n_pairs),
+                                          .order = chosen + 2 * n_pairs,
+                                          .starts = chosen + 3 * n_pairs,
+                                          .logits = b->x.base,
+                                          .n_tokens = job->n_tokens,
+                                          .n_experts = s->n_experts,
+                                          .n_used = s->n_used,
+                                          .gate = GATE_SOFTMAX,
+                                          .normalise = true,
+                                          .scale = 1};
+}
+
+static int32_t *slots_of(const struct bench *b) {
+    return (int32_t *)b->routing.base + 3 * (int64_t)b->shape.batch * b->shape.n_used +
+           b->shape.n_experts + 1;
+}
+
+// The experts lie in a window of at most half of the copies of a matrix, so some may share one; it
+// moves on by as many as one token uses.
+static enum status place_window(struct bench *b, struct job *job, struct err *e) {
+    int32_t slots[EXPERTS_MAX];
+    const struct shape *s = &b->shape;
+    const uint64_t half = job->n_copies / 2, n_experts = (uint64_t)s->n_experts;
+    const uint64_t window = half < n_experts ? half : n_experts;
+    for (uint64_t i = 0; i < n_experts; i++) slots[i] = (int32_t)(i % window);
+    stream_copy(b->stream, slots_of(b), slots, n_experts * sizeof *slots, COPY_TO_DEVICE);
+    job->n_copies = (job->n_copies - window) / (uint64_t)s->n_used + 1;
+    job->stride_bytes *= (uint64_t)s->n_used;
+    return stream_wait(b->stream, e);
+}
+
+static enum status bench_matmul_experts(struct bench *b, enum weight_type type, struct err *e) {
+    static const int32_t tokens[] = {1, 2, 4, 8, 0};
+    const char *name = dtype_name(weight_dtype(type));
+    struct job job = {.op = "matmul_experts", .type = name, .id = OP_matmul_experts};
+    if (b->op && strcmp(b->op, job.op) != 0) return OK;
+    job.weight = type;
+    const struct shape *s = &b->shape;
+    const uint64_t rows = (uint64_t)s->expert_rows, cols = (uint64_t)s->expert_cols;
+    if (fill_weights(b, type, &job, rows, cols, e)) return e->status;
+    const uint64_t slot_bytes = job.stride_bytes;
+    if (place_window(b, &job, e)) return e->status;
+    for (int i = 0; i < 5; i++) {
+        struct job route = {.n_tokens = tokens[i] ? tokens[i] : s->batch};
+        place_route(b, &route);
+        b->device->ops->route(b->stream, &route.args.route);
+        job.n_tokens = route.n_tokens;
+        job.args.matmul_experts = (struct matmul_experts_args){.out = b->out.base,
+                                                               .x = b->x.base,
+                                                               .weight = b->weights.base,
+                                                               .slots = slots_of(b),
+                                                               .starts = route.args.route.starts,
+                                                               .order = route.args.route.order,
+                                                               .scratch = b->scratch.base,
+                                                               .slot_bytes = slot_bytes,
+                                                               .n_tokens = job.n_tokens,
+                                                               .n_used = s->n_used,
+                                                               .n_experts = s->n_experts,
+                                                               .n_cols = s->expert_cols,
+                                                               .n_rows = s->expert_rows,
+                                                               .row_count = s->expert_rows,
+                                                               .out_stride = s->expert_rows};
+        job.moving = &job.args.matmul_experts.weight;
+        job.cost = op_cost_matmul_experts(type, &job.args.matmul_experts);
+        if (report(b, &job, e)) return e->status;
+    }
+    return OK;
+}
+
+// All experts are here, so that the numbers of the chosen do not matter.
+static void place_combine_experts(struct bench *b, struct job *job) {
+    job->args.combine_experts = (struct combine_experts_args){.out = b->out.base,
+                                                              .x = b->extra.base,
+                                                              .weights = b->x.base,
+                                                              .chosen = b->tables.base,
+                                                              .residual = b->x.base,
+                                                              .n_tokens = job->n_tokens,
+                                                              .n_cols = b->shape.expert_cols,
+                                                              .n_used = b->shape.n_used};
 }
 
 // For one token and for a batch: the ops without a weight type. n_tokens is set by the caller.
@@ -340,7 +430,10 @@ static enum status fill_x(struct bench *b, struct err *e) {
 static enum status open_bench(struct bench *b, struct err *e) {
     const struct shape *s = &b->shape;
     struct device *d = b->device;
-    const uint64_t wide = (uint64_t)s->batch * (uint64_t)s->ff * sizeof(float);
+    const int32_t pair_cols = s->n_used * s->expert_cols,
+                  widest = s->ff > pair_cols ? s->ff : pair_cols;
+    const uint64_t wide = (uint64_t)s->batch * (uint64_t)widest * sizeof(float);
+    const uint64_t routing = 3 * (uint64_t)(s->batch * s->n_used) + 2 * (uint64_t)s->n_experts + 1;
     const uint64_t cache = 4 * (uint64_t)(s->n_keys * s->kv_heads * s->head_dim);
     const uint64_t x = wide > cache ? wide : cache;
     const uint64_t scratch = matmul_scratch_bytes(s->embd, s->batch, d->info.n_lanes);
@@ -351,16 +444,17 @@ static enum status open_bench(struct bench *b, struct err *e) {
         buffer_new(d, wide, PURPOSE_SCRATCH, &b->extra, e) ||
         buffer_new(d, scratch, PURPOSE_SCRATCH, &b->scratch, e) ||
         buffer_new(d, cache, PURPOSE_KV, &b->cache, e) ||
-        buffer_new(d, 8 * (uint64_t)s->n_keys, PURPOSE_STAGING, &b->tables, e) || fill_tables(b, e))
+        buffer_new(d, 8 * (uint64_t)s->n_keys, PURPOSE_STAGING, &b->tables, e) ||
+        buffer_new(d, routing * 4, PURPOSE_STAGING, &b->routing, e) || fill_tables(b, e))
         return e->status;
     return fill_x(b, e);
 }
 
 static void close_bench(struct bench *b) {
-    struct buffer *buffers[] = {&b->weights, &b->x,     &b->out,   &b->extra,
-                                &b->scratch, &b->cache, &b->tables};
+    struct buffer *buffers[] = {&b->weights, &b->x,     &b->out,    &b->extra,
+                                &b->scratch, &b->cache, &b->tables, &b->routing};
     stream_free(b->stream);
-    for (int i = 0; i < 7; i++) buffer_free(buffers[i]);
+    for (int i = 0; i < 8; i++) buffer_free(buffers[i]);
     device_close(b->device);
 }
 

@@ -1,6 +1,6 @@
 /* bench_ops.c: the time of every op of ops.def on the CPU, at every instruction-set level.
  *
- *   bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
+ *   bench_ops [--shape smollm2|8b|experts] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
  *
  * One token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
  * op_cost.h. What a model reads once per token (weights, KV cache) is taken from a pool larger than
@@ -26,10 +26,12 @@ struct shape { // of a model's layer
 };
 
 // n_rows and n_cols: the matrix that is multiplied with, the second of the FFN of SmolLM2-135M
-// (whose other matrices have 576 columns, no multiple of 256) and the first of an 8B model's.
+// (whose other matrices have 576 columns, no multiple of 256), the first of an 8B model's, and as
+// many bytes as the 8 experts of one token in the ops of experts.
 static const struct shape SHAPES[] = {
     {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
     {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
+    {"experts", 2048, 32, 4, 128, 6144, 2048, 768, 151936},
 };
 
 struct options {
@@ -116,7 +118,7 @@ static void measure(struct job *job, enum op_id op, const char *label, int32_t n
     }
     double each_ns = (double)ns / (double)job->n_calls;
     double gbps = (double)(cost.read_bytes + cost.written_bytes) / each_ns;
-    printf("%-12s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
+    printf("%-15s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
            n_tokens, each_ns / 1e6, gbps, 100 * gbps / job->b->read_gbps, cost.flops / each_ns);
     fflush(stdout);
 }
@@ -336,6 +338,80 @@ static void bench_gather_rows(struct bench *b, int32_t n_tokens) {
     measure(&job, OP_gather_rows, "-", n_tokens, op_cost_gather_rows(&job.args.gather_rows, 0));
 }
 
+// ---- The ops of experts: a layer of a model of 30B with 3B at work
+// ---------------------------------------------------------------------------------------
+
+enum { N_EXPERTS = 128, N_USED = 8, EXPERT_ROWS = 768, EXPERT_COLS = 2048 };
+
+static struct route_args route_of(struct bench *b, int32_t n_tokens) {
+    int64_t n_pairs = (int64_t)n_tokens * N_USED, n_logits = (int64_t)n_tokens * N_EXPERTS;
+    return (struct route_args){.chosen = numbers(b, n_pairs, 0, 1),
+                               .weights = values(b, n_pairs),
+                               .starts = numbers(b, N_EXPERTS + 1, 0, 1),
+                               .order = numbers(b, n_pairs, 0, 1),
+                               .logits = values(b, n_logits),
+                               .n_tokens = n_tokens,
+                               .n_experts = N_EXPERTS,
+                               .n_used = N_USED,
+                               .gate = GATE_SOFTMAX,
+                               .normalise = true,
+                               .scale = 1};
+}
+
+static void bench_route(struct bench *b, int32_t n_tokens) {
+    struct job job = {.b = b, .call = call_route};
+    job.args.route = route_of(b, n_tokens);
+    measure(&job, OP_route, "-", n_tokens, op_cost_route(&job.args.route, 0));
+}
+
+// Other experts' weights each time: every expert's slot moves on.
+static void move_slots(const struct job *job, union op_args *args, int64_t n) {
+    int64_t n_slots = (int64_t)(POOL_BYTES / args->matmul_experts.slot_bytes);
+    args->matmul_experts.slots = job->args.matmul_experts.slots + n * N_USED % n_slots;
+}
+
+static void bench_matmul_experts(struct bench *b, enum weight_type type, int32_t n_tokens) {
+    int64_t n_pairs = (int64_t)n_tokens * N_USED;
+    struct route_args route = route_of(b, n_tokens);
+    struct job job = {.b = b, .type = type, .call = call_matmul_experts, .move = move_slots};
+    uint64_t slot_bytes =
+        round_up(dtype_bytes(weight_dtype(type), (uint64_t)EXPERT_ROWS * EXPERT_COLS), 64);
+    int32_t n_slots = (int32_t)(POOL_BYTES / slot_bytes);
+    cpu_route(&(struct lane){.count = 1}, &route);
+    job.args.matmul_experts = (struct matmul_experts_args){
+        .out = values(b, n_pairs * EXPERT_ROWS),
+        .x = values(b, (int64_t)n_tokens * EXPERT_COLS),
+        .weight = b->pool,
+        .slots = numbers(b, N_EXPERTS + n_slots, 1, n_slots),
+        .starts = route.starts,
+        .order = route.order,
+        .scratch = room(b, matmul_scratch_bytes(EXPERT_COLS, n_tokens, team_size(b->team))),
+        .slot_bytes = slot_bytes,
+        .n_tokens = n_tokens,
+        .n_used = N_USED,
+        .n_experts = N_EXPERTS,
+        .n_cols = EXPERT_COLS,
+        .n_rows = EXPERT_ROWS,
+        .row_count = EXPERT_ROWS,
+        .out_stride = EXPERT_ROWS};
+    measure(&job, OP_matmul_experts, TYPE_NAMES[type], n_tokens,
+            op_cost_matmul_experts(type, &job.args.matmul_experts));
+}
+
+static void bench_combine_experts(struct bench *b, int32_t n_tokens) {
+    int64_t n_pairs = (int64_t)n_tokens * N_USED, n_out = (int64_t)n_tokens * EXPERT_COLS;
+    struct job job = {.b = b, .call = call_combine_experts};
+    job.args.combine_experts = (struct combine_experts_args){.out = values(b, n_out),
+                                                             .x = values(b, n_pairs * EXPERT_COLS),
+                                                             .weights = values(b, n_pairs),
+                                                             .residual = values(b, n_out),
+                                                             .n_tokens = n_tokens,
+                                                             .n_cols = EXPERT_COLS,
+                                                             .n_used = N_USED};
+    measure(&job, OP_combine_experts, "-", n_tokens,
+            op_cost_combine_experts(&job.args.combine_experts, 0));
+}
+
 // ---- The program
 // ---------------------------------------------------------------------------------
 
@@ -360,7 +436,7 @@ static void bench_levels(struct bench *b) {
     b->read_gbps = measure_reading(b);
     printf("# %s, %d threads, reading memory: %.2f GB/s\n", b->options.shape->name,
            team_size(b->team), b->read_gbps);
-    printf("%-12s %-8s %-8s %6s %10s %8s %8s %9s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
+    printf("%-15s %-8s %-8s %6s %10s %8s %8s %9s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
            "of read", "GFLOP/s");
     for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
         if (!cpu_has_isa((enum cpu_isa)isa)) continue;
@@ -417,8 +493,9 @@ int main(int argc, char **argv) {
     struct bench b = {.options = {.shape = &SHAPES[0], .isa = ISA_AUTO}};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
-        fprintf(stderr, "bench_ops [--shape smollm2|8b] [--isa NAME] [--op NAME] [--threads N] "
-                        "[--tokens N]\n");
+        fprintf(stderr,
+                "bench_ops [--shape smollm2|8b|experts] [--isa NAME] [--op NAME] [--threads N] "
+                "[--tokens N]\n");
         return 2;
     }
     bool opened = open_bench(&b);
