@@ -127,10 +127,10 @@ static int64_t tile_cost(const struct matmul_experts_args *a, const struct matmu
     return n_pairs + TILE_COST * count_groups(n_pairs, k);
 }
 
-// The first of n tiles that begins at place or later, when the first begins at start.
-static int64_t tile_from(int64_t place, int64_t start, int64_t cost, int64_t n) {
-    int64_t tile = place <= start ? 0 : (place - start + cost - 1) / cost;
-    return tile < n ? tile : n;
+// How many of an expert's n tiles lie before place, when the first begins at start.
+static int64_t tiles_before(int64_t place, int64_t start, int64_t cost, int64_t n) {
+    int64_t tiles = place <= start ? 0 : (place - start) / cost;
+    return tiles < n ? tiles : n;
 }
 
 void matmul_experts_work(const struct lane *lane, const struct matmul_experts_args *a,
@@ -145,8 +145,8 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
     for (int32_t e = 0; e < a->n_experts && start < last; e++) {
         int64_t cost = tile_cost(a, k, e);
         if (cost == 0) continue;
-        const int64_t tiles[2] = {tile_from(first, start, cost, n_tiles),
-                                  tile_from(last, start, cost, n_tiles)};
+        const int64_t tiles[2] = {tiles_before(first, start, cost, n_tiles),
+                                  tiles_before(last, start, cost, n_tiles)};
         if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles);
         start += cost * n_tiles;
     }
