@@ -17,7 +17,7 @@ export EMU_CUDA_WORKERS=1 EMU_CUDA_STATS=1
 check() {
     library=$1 cc=$2 seed=$3
     shift 3
-    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 400 \
+    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 1200 \
         build/race/check_ops --device "cuda:driver=$library" "$@" >"$work/out" 2>&1
     code=$?
 }
