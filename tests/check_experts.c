@@ -236,7 +236,7 @@ void check_route(struct op_check *c) {
 // ---- matmul_experts
 // ------------------------------------------------------------------------------
 
-enum { PAIRS_MAX = 128 * 8 };
+enum { PAIRS_MAX = 128 * 8, SLOT_ROWS_MAX = 65 * 75 };
 
 // Starts and order of tokens first..first+n_tokens-1 alone, laid into the scene.
 struct expert_lists {
@@ -251,6 +251,7 @@ struct experts_shape {
     bool has_bias;
     const int32_t *chosen; // [pairs of all tokens], of the check's own
     const int32_t *places; // [n_experts], what the slots are
+    const double *squares; // [slots, n_rows], see op_row_squares
 };
 
 static void place_matmul_experts(union op_args *args, const void *shape, char *base) {
@@ -284,6 +285,24 @@ static void mark_matmul_experts(uint8_t *roles, const void *shape) {
     op_mark(roles, s->scratch, s->scratch_bytes, ROLE_SCRATCH);
 }
 
+// The energy to expect of the asked rows of a pair.
+static double expect_of_pair(const struct experts_shape *s, int32_t pair) {
+    int32_t place = s->places[s->chosen[pair]];
+    double sum = 0;
+    if (place < 0) return 0;
+    const double *squares = s->squares + (int64_t)place * s->args.n_rows + s->args.row_first;
+    for (int32_t r = 0; r < s->args.row_count; r++) sum += squares[r];
+    return sum;
+}
+
+static double expect_matmul_experts(const void *shape) {
+    const struct experts_shape *s = shape;
+    int32_t first = s->lists.first * s->args.n_used, n = s->lists.n_tokens * s->args.n_used;
+    double sum = 0;
+    for (int32_t i = first; i < first + n; i++) sum += expect_of_pair(s, i);
+    return sum;
+}
+
 // One pair of a struct experts_shape as a matmul of one token.
 struct pair_shape {
     const struct experts_shape *of;
@@ -312,6 +331,11 @@ static void mark_pair(uint8_t *roles, const void *shape) {
     const struct pair_shape *p = shape;
     op_mark(roles, pair_at(p->of, p->pair), (uint64_t)p->of->args.row_count * 4, ROLE_F32);
     op_mark(roles, p->of->scratch, p->of->scratch_bytes, ROLE_SCRATCH);
+}
+
+static double expect_pair(const void *shape) {
+    const struct pair_shape *p = shape;
+    return expect_of_pair(p->of, p->pair);
 }
 
 // n_used different experts for each token; the first few experts are chosen often.
@@ -361,7 +385,7 @@ static void lay_x(struct op_check *c, struct experts_shape *s) {
 
 // Variant bits: 1 bias, 2 x per pair, 4 missing experts, 8 not all rows, 16 room between slots.
 static void lay_experts(struct op_check *c, enum weight_type type, struct experts_shape *s,
-                        int variant, int32_t *places) {
+                        int variant, int32_t *places, double *squares) {
     struct matmul_experts_args *a = &s->args;
     int32_t n_slots = a->n_experts / 2 + 1; // fewer than experts: some share one
     int64_t matrix = (int64_t)a->n_rows * a->n_cols;
@@ -374,8 +398,13 @@ static void lay_experts(struct op_check *c, enum weight_type type, struct expert
     s->has_bias = variant & 1;
     op_scene_clear(c);
     s->weight = op_scene_add(c, (uint64_t)n_slots * a->slot_bytes);
-    for (int32_t i = 0; i < n_slots; i++)
-        op_fill_weights(c, type, op_scene_at(c, s->weight + (uint64_t)i * a->slot_bytes), matrix);
+    ASSERT(n_slots * a->n_rows <= SLOT_ROWS_MAX);
+    for (int32_t i = 0; i < n_slots; i++) {
+        uint64_t slot = s->weight + (uint64_t)i * a->slot_bytes;
+        op_fill_weights(c, type, op_scene_at(c, slot), matrix);
+        op_row_squares(c, type, slot, a->n_rows, a->n_cols, squares + (int64_t)i * a->n_rows);
+    }
+    s->squares = squares;
     s->slots = op_scene_add(c, (uint64_t)a->n_experts * 4);
     for (int32_t e = 0; e < a->n_experts; e++) {
         bool is_missing = variant & 4 && op_random(c, 3) == 0;
@@ -394,8 +423,8 @@ static void check_experts_parts(struct op_check *c, const struct op_case *k,
     const struct op_case single = {.op = OP_matmul,
                                    .type = k->type,
                                    .limit = k->limit,
-                                   .typical = k->typical,
                                    .is_other = true,
+                                   .expect = expect_pair,
                                    .place = place_pair,
                                    .mark = mark_pair};
     struct experts_shape part = *s;
@@ -421,10 +450,12 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
     const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
     int32_t chosen[PAIRS_MAX], places[EXPERTS_MAX];
+    double squares[SLOT_ROWS_MAX];
     struct op_case k = {.op = OP_matmul_experts,
                         .type = type,
                         .limit = block == 1 ? 1e-6 : 5e-4,
                         .may_skip = true,
+                        .expect = expect_matmul_experts,
                         .place = place_matmul_experts,
                         .mark = mark_matmul_experts};
     for (int i = 0; i < op_n_batches(c) * 5; i++) {
@@ -440,11 +471,10 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
         op_describe(c, "%d tokens, %d of %d experts, %d x %d, variant %d", n_tokens, size[1],
                     size[0], s.args.n_rows, s.args.n_cols, variant);
         choose_experts(c, &s.args, chosen);
-        lay_experts(c, type, &s, variant, places);
+        lay_experts(c, type, &s, variant, places, squares);
         s.lists = lay_lists(c, &s, 0, n_tokens);
         struct expert_lists parts[] = {lay_lists(c, &s, n_tokens - 1, 1),
                                        lay_lists(c, &s, n_tokens / 3, (n_tokens + 2) / 3)};
-        k.typical = op_typical_product(c, type, s.weight, s.args.n_rows, s.args.n_cols);
         op_run_whole(c, &k, &s);
         check_experts_parts(c, &k, &s, parts);
     }
@@ -506,6 +536,12 @@ static void lay_combine(struct op_check *c, struct combine_shape *s, int variant
     }
 }
 
+// Sums that cancel are held against outputs of a quarter: a weight alone is about 1.
+static double expect_combine(const void *shape) {
+    const struct combine_shape *s = shape;
+    return (double)s->n_tokens * s->n_cols / 16;
+}
+
 static void check_combine_definition(struct op_check *c) {
     static const float X[] = {1, 2, NAN, NAN, 3, 4}, WEIGHTS[] = {2, 1, 0.5F};
     static const float RESIDUAL[] = {10, 20};
@@ -529,7 +565,7 @@ void check_combine_experts(struct op_check *c) {
     static const int32_t COLS[] = {1, 67, 576, 1027}, USED[] = {1, 2, 8, 32};
     struct op_case k = {.op = OP_combine_experts,
                         .limit = 1e-6,
-                        .typical = 0.25,
+                        .expect = expect_combine,
                         .place = place_combine_experts,
                         .mark = mark_combine_experts};
     check_combine_definition(c);

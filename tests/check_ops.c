@@ -124,6 +124,7 @@ struct matmul_shape {
     uint64_t out, x, weight, bias, residual, scratch, scratch_bytes;
     bool has_bias, has_residual;
     int32_t first, n_tokens, n_cols, n_rows, row_first, row_count, out_stride;
+    const double *squares; // [n_rows], see op_row_squares
 };
 
 static void place_matmul(union op_args *args, const void *shape, char *base) {
@@ -151,6 +152,13 @@ static void mark_matmul(uint8_t *roles, const void *shape) {
                 s->out + ((uint64_t)t * (uint64_t)s->out_stride + (uint64_t)s->row_first) * 4,
                 (uint64_t)s->row_count * 4, ROLE_F32);
     op_mark(roles, s->scratch, s->scratch_bytes, ROLE_SCRATCH);
+}
+
+static double expect_matmul(const void *shape) {
+    const struct matmul_shape *s = shape;
+    double sum = 0;
+    for (int32_t r = s->row_first; r < s->row_first + s->row_count; r++) sum += s->squares[r];
+    return sum * s->n_tokens;
 }
 
 // Variant bits: 1 bias, 2 residual, 4 residual in place, 8 not all rows.
@@ -194,15 +202,18 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 }
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
-    static const int32_t ROWS[] = {3, 37, 203};
+    enum { ROWS_MAX = 203 };
+    static const int32_t ROWS[] = {3, 37, ROWS_MAX};
     static const int32_t COLS[3][3] = {{1, 67, 1031}, {32, 608, 1536}, {256, 768, 2048}};
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
     const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
     struct op_case k = {.op = OP_matmul,
                         .type = type,
                         .limit = block == 1 ? 1e-6 : 5e-4,
+                        .expect = expect_matmul,
                         .place = place_matmul,
                         .mark = mark_matmul};
+    double squares[ROWS_MAX];
     int n_sizes = c->quick ? 2 : 3;
     for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
         int size = i % n_sizes;
@@ -211,7 +222,8 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);
-        k.typical = op_typical_product(c, type, s.weight, s.n_rows, s.n_cols);
+        op_row_squares(c, type, s.weight, s.n_rows, s.n_cols, squares);
+        s.squares = squares;
         op_run_whole(c, &k, &s);
         check_matmul_parts(c, &k, s);
     }
@@ -580,6 +592,11 @@ static void mark_swiglu(uint8_t *roles, const void *shape) {
     op_mark(roles, s->out + (uint64_t)s->first * 4, (uint64_t)s->count * 4, ROLE_F32);
 }
 
+// Below it there is nothing that a sum could see.
+static double expect_little(const void *shape) {
+    return 1e-12 * (double)((const struct swiglu_shape *)shape)->count;
+}
+
 static void check_swiglu(struct op_check *c) {
     static const int64_t COUNTS[] = {1, 7, 63, 576, 1536, 4099, 100000};
     static const float HARD[] = {-200, 200, -88, -104, 3e38F, -3e38F, 0, -0.0F};
@@ -596,7 +613,7 @@ static void check_swiglu(struct op_check *c) {
         s.first = 13, s.count = 32;
         op_run_part(c, &k, &s);
     }
-    k.typical = 1e-6;             // below it there is nothing that a sum could see
+    k.expect = expect_little;
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
         struct swiglu_shape s = {.count = 1};
         op_describe(c, "gate %g", HARD[i]);

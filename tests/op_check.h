@@ -30,8 +30,9 @@ struct op_case {
     bool may_skip;         // writes fewer bytes than op_cost says
     bool may_be_nan;       // where the definition says NaN, NaN is right
     bool is_other;         // of another op than the whole: only the CPU need give the same bits
-    double typical;        // root mean square of the outputs to expect; 0: that of the outputs. For
-                           // sums of few terms, which may cancel by chance
+    // The energy (sum of squares) to expect of a shape's outputs; NULL: what they have. For sums of
+    // few terms, which may cancel by chance.
+    double (*expect)(const void *shape);
     void (*place)(union op_args *args, const void *shape, char *base);
     void (*mark)(uint8_t *roles, const void *shape);
 };
@@ -42,6 +43,13 @@ struct op_rig { // owns all three
     struct device *device;
     struct stream *stream;
     struct buffer memory;
+};
+
+// The cases of a line that have too few outputs to be judged alone.
+struct op_few {
+    double error; // sum of squares, each in units of the energy to expect of the output
+    double limit; // of the mean
+    int64_t count;
 };
 
 struct op_check {
@@ -65,6 +73,7 @@ struct op_check {
     enum op_id op;
     char label[24], what[120], why[400];
     double worst;
+    struct op_few few;
     bool failed;
 };
 
@@ -105,10 +114,10 @@ void op_fill_weights(struct op_check *c, enum weight_type type, void *out, int64
 void op_fill_normal(struct op_check *c, float *out, int64_t count, float deviation);
 uint32_t op_random(struct op_check *c, uint32_t limit); // 0..limit-1
 
-// What the products of such a matrix (n_cols up to 2048) with activations of deviation 1 are like:
-// op_case.typical.
-double op_typical_product(struct op_check *c, enum weight_type type, uint64_t weight,
-                          int32_t n_rows, int32_t n_cols);
+// The sum of squares of each row of a matrix (n_cols up to 2048): the energy to expect of its
+// product with activations of deviation 1.
+void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, int32_t n_rows,
+                    int32_t n_cols, double *squares);
 // Scratch of a matmul with n_rows rows of x, on any rig.
 uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
 
