@@ -141,8 +141,9 @@ enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN };
 // experts are that many equal runs; only those in the n_groups_used groups with the largest sum of
 // their two best scores can be chosen. The n_used best scores win, the best first; of equal ones,
 // and of equal groups, the lower number; a NaN is less than everything. weights = g of the chosen
-// (GATE_CHOSEN: softmax over their logits); if normalise, divided by max(their sum, 2^-14); times
-// scale; times expert_scale[e]. Sources: Shazeer et al. 2017; groups and bias, DeepSeek-V3 2024.
+// (GATE_CHOSEN: softmax over their logits); if normalise, divided by max(their sum, 2^-14), a sum
+// that is NaN counting as 0; times scale; times expert_scale[e]. Sources: Shazeer et al. 2017;
+// groups and bias, DeepSeek-V3 2024.
 struct route_args {
     int32_t *chosen; // [n_tokens, n_used]
     float *weights;  // [n_tokens, n_used]

@@ -215,7 +215,7 @@ void check_route(struct op_check *c) {
                                   .n_groups = size[2],
                                   .n_groups_used = size[3],
                                   .gate = (enum expert_gate)(i % 3),
-                                  .normalise = op_random(c, 2) && kind != LOGITS_BROKEN,
+                                  .normalise = op_random(c, 2),
                                   .scale = op_random(c, 2) ? 1 : 2.5F};
         // Sums of gates would tie but for rounding.
         bool is_rounded = (has_bias || size[2] > 1) && args.gate != GATE_CHOSEN;
