@@ -278,7 +278,8 @@ static void place_combine_experts(struct bench *b, struct job *job) {
                                                               .residual = b->x.base,
                                                               .n_tokens = job->n_tokens,
                                                               .n_cols = b->shape.expert_cols,
-                                                              .n_used = b->shape.n_used};
+                                                              .n_used = b->shape.n_used,
+                                                              .n_experts = b->shape.n_experts};
 }
 
 // For one token and for a batch: the ops without a weight type. n_tokens is set by the caller.

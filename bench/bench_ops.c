@@ -409,7 +409,8 @@ static void bench_combine_experts(struct bench *b, int32_t n_tokens) {
                                                              .residual = values(b, n_out),
                                                              .n_tokens = n_tokens,
                                                              .n_cols = EXPERT_COLS,
-                                                             .n_used = N_USED};
+                                                             .n_used = N_USED,
+                                                             .n_experts = N_EXPERTS};
     measure(&job, OP_combine_experts, "-", n_tokens,
             op_cost_combine_experts(&job.args.combine_experts, 0));
 }

@@ -185,10 +185,10 @@ struct combine_experts_args {
     float *out;            // [n_tokens, n_cols]; may be residual
     const float *x;        // [n_tokens * n_used, n_cols]
     const float *weights;  // [n_tokens, n_used]
-    const int32_t *chosen; // [n_tokens, n_used]
+    const int32_t *chosen; // [n_tokens, n_used], each in 0..n_experts-1; read with slots only
     const int32_t *slots;  // [n_experts], or NULL: all are here
     const float *residual; // [n_tokens, n_cols] or NULL
-    int32_t n_tokens, n_cols, n_used;
+    int32_t n_tokens, n_cols, n_used, n_experts;
 };
 
 // One per backend, filled by expanding ops.def in order; no entry may be NULL.

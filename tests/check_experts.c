@@ -483,6 +483,8 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
 // ---- combine_experts
 // -----------------------------------------------------------------------------
 
+enum { COMBINE_EXPERTS = 40 };
+
 struct combine_shape {
     uint64_t out, x, weights, chosen, slots, residual; // 0: NULL
     int32_t first, n_tokens, n_cols, n_used;
@@ -501,6 +503,7 @@ static void place_combine_experts(union op_args *args, const void *shape, char *
         .n_tokens = s->n_tokens,
         .n_cols = s->n_cols,
         .n_used = s->n_used,
+        .n_experts = COMBINE_EXPERTS,
     };
 }
 
@@ -509,8 +512,6 @@ static void mark_combine_experts(uint8_t *roles, const void *shape) {
     op_mark(roles, s->out + (uint64_t)s->first * (uint64_t)s->n_cols * 4,
             (uint64_t)s->n_tokens * (uint64_t)s->n_cols * 4, ROLE_F32);
 }
-
-enum { COMBINE_EXPERTS = 40 };
 
 // Variant 0 has no residual, 1 one of its own, 2 one in place; 3, 4 and 5 the same with missing
 // experts, whose rows of x stay NaN.
@@ -555,7 +556,8 @@ static void check_combine_definition(struct op_check *c) {
                                            .residual = RESIDUAL,
                                            .n_tokens = 1,
                                            .n_cols = 2,
-                                           .n_used = 3};
+                                           .n_used = 3,
+                                           .n_experts = 3};
     c->definition.combine_experts(&(const struct lane){.count = 1}, &a);
     op_describe(c, "the definition");
     if (out[0] != 13.5F || out[1] != 26) op_fail(c, "13.5 and 26 are %g and %g", out[0], out[1]);

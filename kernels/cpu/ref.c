@@ -134,6 +134,7 @@ static void combine_columns(const struct combine_experts_args *a, int64_t t, int
     for (int64_t c = first; a->residual && c < last; c++)
         sums[c - first] = a->residual[t * a->n_cols + c];
     for (int64_t pair = t * a->n_used; pair < (t + 1) * a->n_used; pair++) {
+        ASSERT(!a->slots || (a->chosen[pair] >= 0 && a->chosen[pair] < a->n_experts));
         if (a->slots && a->slots[a->chosen[pair]] < 0) continue;
         double weight = a->weights[pair];
         const float *x = a->x + pair * a->n_cols + first;

@@ -28,7 +28,7 @@ static const uint32_t ARGS_END[OP_COUNT] = {
     [OP_gather_rows] = END(gather_rows, n_x_rows),
     [OP_route] = END(route, scale),
     [OP_matmul_experts] = END(matmul_experts, x_per_pair),
-    [OP_combine_experts] = END(combine_experts, n_used),
+    [OP_combine_experts] = END(combine_experts, n_experts),
 };
 
 static uint32_t parts(int64_t count, int64_t size) { return (uint32_t)((count + size - 1) / size); }
