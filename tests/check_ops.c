@@ -1,12 +1,13 @@
 /* check_ops.c: every op of ops.def on every backend at hand against its definition,
  * kernels/cpu/ref.c.
  *
- *   check_ops [--seed N] [--isa NAME] [--op NAME] [--device cpu|PREFIX:SPEC] [--quick]
+ *   check_ops [--seed N] [--isa NAME] [--op NAME] [--device cpu|PREFIX:SPEC] [--quick] [--tokens N]
  *
  * Random inputs of odd shapes; the CPU at every instruction-set level that it has, with 1, 2 and 3
- * lanes. A line per op, type and level: "ok matmul q4_1 avx2 nmse 3.1e-05" or "not ok ... : why".
- * Exit code 1 if anything failed. An op that is listed without a check, here or (the ops of
- * experts) in check_experts.c, does not compile.
+ * lanes. Cases have up to 128 tokens, quick ones up to 7, or as --tokens says. A line per op, type
+ * and level: "ok matmul q4_1 avx2 nmse 3.1e-05" or "not ok ... : why". Exit code 1 if anything
+ * failed. An op that is listed without a check, here or (the ops of experts) in check_experts.c,
+ * does not compile.
  */
 #include "tests/check_experts.h"
 #include "tests/op_check.h"
@@ -681,6 +682,7 @@ struct options {
     const char *op;   // NULL: all
     const char *device;
     bool quick;
+    int32_t max_tokens; // of a case; 0: as quick says
 };
 
 static bool wanted(const struct options *o, const char *name) {
@@ -770,8 +772,11 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     if (!strcmp(name, "--device")) return o->device = value, true;
     if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa);
     char *end;
-    o->seed = strtoull(value, &end, 10);
-    return !strcmp(name, "--seed") && *value && !*end;
+    uint64_t number = strtoull(value, &end, 10);
+    if (!*value || *end) return false;
+    if (!strcmp(name, "--seed")) return o->seed = number, true;
+    o->max_tokens = (int32_t)(number < INT32_MAX ? number : INT32_MAX);
+    return !strcmp(name, "--tokens") && number > 0;
 }
 
 // Code that is watched at every step is slow: sanitizers make every run a quick one.
@@ -801,11 +806,12 @@ int main(int argc, char **argv) {
     struct op_check c;
     if (!parse_options(&o, argc, argv)) {
         fprintf(stderr, "check_ops [--seed N] [--isa ref|avx2|avxvnni|avx512] [--op NAME] "
-                        "[--device cpu|PREFIX:SPEC] [--quick]\n");
+                        "[--device cpu|PREFIX:SPEC] [--quick] [--tokens N]\n");
         return 2;
     }
     if (!op_check_open(&c, o.seed)) return 1;
     c.quick = o.quick;
+    c.max_tokens = o.max_tokens ? o.max_tokens : o.quick ? 7 : 128;
     printf("# seed %llu\n", (unsigned long long)o.seed);
     bool done = strcmp(o.device, "cpu") ? check_driver(&c, &o) : check_cpu(&c, &o);
     int n_passed = c.n_passed, n_failed = c.n_failed;

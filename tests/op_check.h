@@ -58,6 +58,7 @@ struct op_check {
     struct cpu_table definition;
     const char *backend; // the third word of a line: "avx2", "sim"
     bool quick;          // fewer and smaller cases
+    int32_t max_tokens;  // of a case
     uint64_t random;     // state of the generator
     int n_passed, n_failed;
 
@@ -122,8 +123,13 @@ void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, 
 uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
 
 // How many tokens the ops are tried with: the first op_n_batches of them.
-static const int32_t OP_BATCHES[] = {1, 2, 7, 33, 128};
-static inline int op_n_batches(const struct op_check *c) { return c->quick ? 3 : 5; }
+enum { OP_BATCHES_MAX = 5 };
+static const int32_t OP_BATCHES[OP_BATCHES_MAX] = {1, 2, 7, 33, 128};
+static inline int op_n_batches(const struct op_check *c) {
+    int n = 0;
+    while (n < OP_BATCHES_MAX && OP_BATCHES[n] <= c->max_tokens) n++;
+    return n;
+}
 
 static inline const float *floats_at(const char *base, uint64_t offset) {
     return (const float *)(base + offset);
