@@ -1,11 +1,13 @@
 #!/bin/sh
 # race.sh: every kernel on the emulator with each GPU thread a thread of its own to TSan, and proof
-# that this finds what it looks for: each barrier of the GEMMs taken away makes it fail.
+# that this finds what it looks for: each barrier of the GEMMs and of sort_pairs taken away makes it
+# fail.
 #
 #   sh tests/race.sh      through make race, which builds build/race/check_ops and the emulator
 #
 # Only the kernels are watched. Several devices, since each has kernels of its own, and several
-# orders of threads.
+# orders of threads. Small sizes, but enough tokens for the GEMMs: a thread is dear here, and 1,024
+# experts are as many blocks. What a GEMM of several tiles does is looked at for itself.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
@@ -17,7 +19,7 @@ export EMU_CUDA_WORKERS=1 EMU_CUDA_STATS=1
 check() {
     library=$1 cc=$2 seed=$3
     shift 3
-    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 1200 \
+    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 400 \
         build/race/check_ops --device "cuda:driver=$library" "$@" >"$work/out" 2>&1
     code=$?
 }
@@ -34,10 +36,15 @@ result() { # NAME, after a test
 library=$PWD/build/tsan/emulator/libcuda.so.1
 for machine in '8.6 0' '6.1 1' '7.5 2'; do
     # shellcheck disable=SC2086
-    check "$library" $machine
+    check "$library" $machine --quick --tokens 33
     clean
     result "no_race_on_${machine% *}_in_order_${machine#* }"
     sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.${machine% *}"
+done
+for cc in 8.6 6.1; do
+    check "$library" $cc 3 --op matmul
+    clean
+    result "no_race_in_large_matmuls_on_$cc"
 done
 # Two blocks at a time, too: races between blocks.
 EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
@@ -49,12 +56,14 @@ comm -12 "$work/idle.8.6" "$work/idle.6.1" | grep -v '^none$\|^peak_' >"$work/ou
 result every_kernel_was_watched
 
 # ---- Without a barrier ---------------------------------------------------------------------------
-# A copy of what the library is made of, its objects included, so that only the GEMMs are compiled.
+# A copy of what the library is made of, its objects included, so that only one file is compiled.
 mkdir -p "$work/tree/build/tsan"
-cp -a Makefile base kernels planner runtime tests bench "$work/tree"
+cp -a Makefile libraries.mk base kernels planner runtime tests bench "$work/tree"
 cp -a build/tsan/emulator "$work/tree/build/tsan"
-grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* | cut -d : -f 1,2 >"$work/barriers"
+grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* kernels/cuda/experts.cu |
+    cut -d : -f 1,2 >"$work/barriers"
 while IFS=: read -r file line; do
+    case $file in */experts.cu) op=route ;; *) op=matmul ;; esac
     cp -a "$file" "$work/kept"
     sed -i "${line}s/__syncthreads();//" "$work/tree/$file"
     code=build
@@ -62,14 +71,16 @@ while IFS=: read -r file line; do
     if MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1; then
         for cc in 8.6 6.1; do # one of them uses this file
             [ $found -eq 0 ] && break
-            check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op matmul
+            check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op $op --quick --tokens 33
             grep -q 'WARNING: ThreadSanitizer: data race' "$work/out" &&
-                grep -q 'kernels/cuda/gemm' "$work/out" && found=0
+                grep -q "${file%%[._]*}" "$work/out" && found=0
         done
     fi
     [ $found -eq 0 ]
     result "race_found_without_${file##*/}_$line"
     cp "$work/kept" "$work/tree/$file"
 done <"$work/barriers"
-[ -s "$work/barriers" ]
-result gemms_have_barriers
+for kernel in gemm experts; do
+    grep -q "/$kernel" "$work/barriers"
+    result "${kernel}_has_barriers"
+done
