@@ -157,7 +157,8 @@ enum status host_memory_read(struct host_memory *out, const struct host_roots *r
         err_set(e, ERR_FILE, "%s/meminfo does not say how much memory there is", roots->proc);
         return err_expected(e, "MemTotal and MemAvailable");
     }
-    *out = (struct host_memory){total_kib << 10, available_kib << 10, "MemAvailable"};
+    const uint64_t available_bytes = available_kib << 10;
+    *out = (struct host_memory){total_kib << 10, available_bytes, available_bytes, "MemAvailable"};
     walk_groups(roots, "memory", memory_level1, memory_level2, out);
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {

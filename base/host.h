@@ -22,6 +22,7 @@ struct host_roots {
 struct host_memory {
     uint64_t total_bytes; // MemTotal, or the tightest limit set on this process if that is less
     uint64_t free_bytes;  // what may still be used: MemAvailable, or what a limit leaves if less
+    uint64_t available_bytes; // MemAvailable, whatever the limits are
     char limited_by[160]; // what free_bytes comes from: "MemAvailable", a file of a control group,
                           // "RLIMIT_AS"
 };
