@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-enum log_level { LOG_QUIET, LOG_WARN, LOG_INFO, LOG_DEBUG };
+// LOG_NOTE is for what a user should know although nothing is wrong.
+enum log_level { LOG_QUIET, LOG_NOTE, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 struct log {
     FILE *out; // NULL: nothing is written

@@ -69,7 +69,8 @@ static enum status measure(struct bench *b, const char *name,
            name, n, median, rates[0], rates[b->n_repeats - 1]);
     if (is_decode) {
         struct simulation one;
-        plan_simulate(engine_plan(b->engine), 1, 1, &one);
+        const struct pass pass = {1, 1, 0};
+        plan_simulate(engine_plan(b->engine), engine_shape(b->engine), &pass, &one);
         double rate = 0;
         for (int d = 0; d < MAX_DEVICES; d++) rate += median * (double)one.weight_bytes[d];
         printf(", \"weights_gb_per_second\": %.2f", rate * 1e-9);

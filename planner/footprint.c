@@ -3,7 +3,7 @@
  * Owns nothing; pure functions. The solver adds these numbers up and the runtime allocates these
  * numbers: there is no second formula anywhere. Any thread. Tested by tests/test_planner.c.
  */
-#include "planner/planner.h"
+#include "planner/plan_internal.h"
 
 #include "base/mem.h"
 
@@ -12,7 +12,8 @@ enum {
         256, // every part of a block starts at a multiple: 64-byte vectors, 256-byte GPU rows
     DEFAULT_CONTEXT =
         4096, // longer ones must be asked for: the cache of a 128k context would surprise
-    DEFAULT_UBATCH = 512,
+    DEFAULT_PROMPT = 512,
+    DEFAULT_GEN = 128,
     MAX_CONTEXT = 1 << 24,
     MAX_UBATCH = 1 << 14,
     MAX_SESSIONS = 256,
@@ -26,37 +27,64 @@ static enum status check_range(int32_t value, int32_t high, const char *option, 
 }
 
 // Every head starts with a block of its own.
-static enum status check_kv_type(enum dtype type, const struct shape *shape, const char *option,
-                                 struct err *e) {
+enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
+                              struct err *e) {
     if (type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_Q8_0) {
         err_set(e, ERR_USAGE, "%s cannot be %s", option, dtype_name(type));
         err_expected(e, "F32, F16 or Q8_0");
         return err_actual(e, "%s", dtype_name(type));
     }
-    const uint32_t block = dtype_find((uint32_t)type)->block_elements;
-    if ((uint32_t)shape->head_dim % block == 0) return OK;
-    err_set(e, ERR_USAGE, "%s cannot be %s with this model's size of a head", option,
-            dtype_name(type));
-    err_expected(e, "a multiple of %u", block);
-    err_actual(e, "%d", shape->head_dim);
-    return err_fix(e, "take f16 or f32");
+    const int32_t block = (int32_t)dtype_find((uint32_t)type)->block_elements;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        if (unit->kind != UNIT_ATTENTION || !unit->n_kv_heads) continue;
+        if (unit->head_dim_k % block == 0 && unit->head_dim_v % block == 0) continue;
+        err_set(e, ERR_USAGE, "%s cannot be %s with this model's size of a head", option,
+                dtype_name(type));
+        err_expected(e, "a multiple of %d", block);
+        err_actual(e, "%d", unit->head_dim_k % block ? unit->head_dim_k : unit->head_dim_v);
+        return err_fix(e, "take f16 or f32");
+    }
+    return OK;
+}
+
+static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
+
+// All but the micro-batch, which the solver chooses if it is 0.
+static void fill_defaults(struct workload *w, const struct shape *shape) {
+    if (w->n_ctx == 0) w->n_ctx = min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
+    if (w->n_sessions == 0) w->n_sessions = 1;
+    if (w->max_logits == 0) w->max_logits = 1;
+    if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
+    if (w->n_prompt == 0) w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
 }
 
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e) {
-    if (w->n_ctx == 0) {
-        w->n_ctx = shape->n_ctx_train < DEFAULT_CONTEXT ? shape->n_ctx_train : DEFAULT_CONTEXT;
+    fill_defaults(w, shape);
+    const int32_t n_ubatch = w->n_ubatch ? w->n_ubatch : 1;
+    if (check_range(w->n_ctx, MAX_CONTEXT, "the context size (-c)", e) ||
+        check_range(n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e) ||
+        check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e) ||
+        check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
+        check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
+        check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||
+        workload_check_kv(w->kv_type_k, shape, "the type of cached keys (-ctk)", e) ||
+        workload_check_kv(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) {
+        return e->status;
     }
-    if (w->n_ubatch == 0) w->n_ubatch = DEFAULT_UBATCH;
-    if (w->n_sessions == 0) w->n_sessions = 1;
-    if (w->max_logits == 0) w->max_logits = 1;
-    if (check_range(w->n_ctx, MAX_CONTEXT, "the context size (-c)", e)) return e->status;
-    if (check_range(w->n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e)) return e->status;
-    if (check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e)) return e->status;
-    if (check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e)) return e->status;
-    if (check_kv_type(w->kv_type_k, shape, "the type of cached keys (-ctk)", e)) return e->status;
-    if (check_kv_type(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) return e->status;
-    if (w->n_ubatch > w->n_ctx * w->n_sessions) w->n_ubatch = w->n_ctx * w->n_sessions;
+    w->n_ubatch = min_i32(w->n_ubatch, w->n_ctx * w->n_sessions);
     return OK;
+}
+
+int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]) {
+    if (w->n_ubatch) return out[0] = w->n_ubatch, 1;
+    const int64_t most = (int64_t)w->n_ctx * w->n_sessions;
+    int32_t n = 0;
+    for (int32_t size = 64; size <= 2048; size *= 2) {
+        out[n++] = size < most ? size : (int32_t)most;
+        if (size >= most) break;
+    }
+    return n;
 }
 
 int32_t workload_pages_per_session(const struct workload *w) {
@@ -73,18 +101,30 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
     for (int i = 0; i < unit->n_tensors; i++) {
         if (i == 0 && unit->shares_embed && embed_is_here) continue;
         // The host reads weights where the file is mapped, so there is no padding between them.
-        total += device->is_host ? unit->tensor_bytes[i]
-                                 : round_up(unit->tensor_bytes[i], device->align_bytes);
+        total += device->is_host ? unit->tensors[i].size_bytes
+                                 : round_up(unit->tensors[i].size_bytes, device->align_bytes);
     }
     return total;
 }
 
-uint64_t footprint_unit_kv(const struct shape *shape, const struct workload *w,
-                           const struct machine_device *device) {
-    uint64_t elements =
-        (uint64_t)workload_pages(w) * KV_PAGE * (uint64_t)(shape->n_kv_heads * shape->head_dim);
-    return round_up(dtype_bytes(w->kv_type_k, elements), device->align_bytes) +
-           round_up(dtype_bytes(w->kv_type_v, elements), device->align_bytes);
+// Rows of the cache of one unit. A window forgets what lies behind it, but the runtime's pool of
+// pages has one length for every layer, so only models that are merely planned are cut.
+static uint64_t kv_rows(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w) {
+    struct workload kept = *w;
+    if (!shape->can_run && unit->window && unit->window < w->n_ctx - w->n_ubatch)
+        kept.n_ctx = unit->window + w->n_ubatch;
+    return (uint64_t)workload_pages(&kept) * KV_PAGE;
+}
+
+uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
+                           const struct workload *w, const struct machine_device *device) {
+    if (unit->kind != UNIT_ATTENTION) return 0;
+    const uint64_t rows = kv_rows(shape, unit, w) * (uint64_t)unit->n_kv_heads;
+    const uint64_t align = device->align_bytes;
+    return round_up(dtype_bytes(w->kv_type_k, rows * (uint64_t)unit->head_dim_k), align) +
+           round_up(dtype_bytes(w->kv_type_v, rows * (uint64_t)unit->head_dim_v), align) +
+           round_up(unit->state_bytes * (uint64_t)w->n_sessions, align);
 }
 
 // Reserves count elements of 4 bytes at *at and returns where they start.
@@ -118,16 +158,47 @@ static uint64_t matmul_bytes(const struct shape *s, const struct workload *w, in
         most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
         most = max_u64(most, matmul_scratch_bytes(s->n_ff, w->n_ubatch, n_lanes));
     }
+    if (has[UNIT_EXPERTS]) {
+        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
+        most = max_u64(
+            most, matmul_scratch_bytes(s->n_ff_expert, w->n_ubatch * s->n_experts_used, n_lanes));
+    }
     if (has[UNIT_HEAD])
         most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->max_logits, n_lanes));
     return most;
+}
+
+// The parts of attention, from at on. Returns their end; likewise below.
+static uint64_t attention_parts(const struct shape *s, int64_t n, uint64_t at,
+                                struct scratch_layout *out) {
+    out->q = part(&at, n * s->n_heads * s->head_dim);
+    out->attended = part(&at, n * s->n_heads * s->head_dim);
+    out->k = part(&at, n * s->n_kv_heads * s->head_dim);
+    out->v = part(&at, n * s->n_kv_heads * s->head_dim);
+    return at;
+}
+
+// Routed experts work like an FFN whose rows are pairs of a token and an expert, and share its
+// parts.
+static uint64_t ffn_parts(const struct shape *s, int64_t n, const bool *has, uint64_t at,
+                          struct scratch_layout *out) {
+    const int64_t pairs = n * s->n_experts_used;
+    const int64_t dense = has[UNIT_FFN] ? n * s->n_ff : 0;
+    const int64_t routed = has[UNIT_EXPERTS] ? pairs * s->n_ff_expert : 0;
+    out->gate = part(&at, dense > routed ? dense : routed);
+    out->up = part(&at, dense > routed ? dense : routed);
+    if (!has[UNIT_EXPERTS]) return at;
+    out->expert_out = part(&at, pairs * s->n_embd);
+    out->routing = part(&at, n * s->n_experts + 3 * pairs + s->n_experts + 1);
+    return at;
 }
 
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
                        struct scratch_layout *out) {
     const struct shape *s = shape;
-    const bool any = has[UNIT_EMBED] || has[UNIT_ATTENTION] || has[UNIT_FFN] || has[UNIT_HEAD];
+    const bool ffn = has[UNIT_FFN] || has[UNIT_EXPERTS];
+    const bool any = has[UNIT_EMBED] || has[UNIT_ATTENTION] || ffn || has[UNIT_HEAD];
     const int64_t n = w->n_ubatch, hidden = any ? n * s->n_embd : 0;
     struct tables_layout tables;
     footprint_tables(w, &tables);
@@ -135,22 +206,14 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
     uint64_t at = 0;
     out->tables = part(&at, any && !device->is_host ? (int64_t)tables.size_bytes / 4 : 0);
     out->residual = part(&at, hidden);
-    out->normed = part(&at, has[UNIT_ATTENTION] || has[UNIT_FFN] ? hidden : 0);
+    out->normed = part(&at, has[UNIT_ATTENTION] || ffn ? hidden : 0);
     out->freqs = part(&at, has[UNIT_ATTENTION] ? s->n_rot / 2 : 0);
     out->angles = part(&at, has[UNIT_ATTENTION] ? n * s->n_rot : 0);
-    uint64_t shared = at, attention = at, ffn = at, head = at;
-    if (has[UNIT_ATTENTION]) {
-        out->q = part(&attention, n * s->n_heads * s->head_dim);
-        out->attended = part(&attention, n * s->n_heads * s->head_dim);
-        out->k = part(&attention, n * s->n_kv_heads * s->head_dim);
-        out->v = part(&attention, n * s->n_kv_heads * s->head_dim);
-    }
-    if (has[UNIT_FFN]) {
-        out->gate = part(&ffn, n * s->n_ff);
-        out->up = part(&ffn, n * s->n_ff);
-    }
+    uint64_t end = at, head = at;
+    if (has[UNIT_ATTENTION]) end = max_u64(end, attention_parts(s, n, at, out));
+    if (ffn) end = max_u64(end, ffn_parts(s, n, has, at, out));
     if (has[UNIT_HEAD]) out->gathered = part(&head, (int64_t)w->max_logits * s->n_embd);
-    at = max_u64(max_u64(shared, attention), max_u64(ffn, head));
+    at = max_u64(end, head);
     out->matmul = part(&at, (int64_t)(matmul_bytes(s, w, device->n_lanes, has) + 3) / 4);
     out->logits =
         part(&at, has[UNIT_HEAD] || device->is_host ? (int64_t)w->max_logits * s->n_vocab : 0);

@@ -1,79 +1,296 @@
-/* plan.c: shows a plan to a person. Owns nothing; writes only to the stream it is given. Tested by
- * tests/test_planner.c. */
+/* plan.c: shows a plan to a person: where everything is, what is predicted, what would help.
+ *
+ * Owns nothing; writes only to the stream it is given. Figures have three digits, so that the same
+ * plan reads the same whatever compiled the program. Must not decide anything. Any thread. Tested
+ * by tests/test_planner.c and tests/cli_plan.sh.
+ */
 #include "planner/planner.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { CPU = 0, GPU = 1, STRIP_COLUMNS = 80, NUMBER_CHARS = 24 };
 
 static const double MIB = 1024.0 * 1024.0;
 
 const char *unit_kind_name(enum unit_kind kind) {
-    static const char *const names[UNIT_KINDS] = {"embed", "attention", "ffn", "head"};
+    static const char *const names[UNIT_KINDS] = {"embed", "attention", "ffn", "experts", "head"};
     return (unsigned)kind < UNIT_KINDS ? names[kind] : "unknown";
 }
 
-int32_t plan_layers_on_gpu(const struct plan *plan) {
-    if (plan->machine.n_devices < 2) return 0;
-    int32_t layers = plan->unit_device[plan->n_units - 1] == 1;
-    for (int u = 1; u + 1 < plan->n_units; u += 2) {
-        layers += plan->unit_device[u] == 1 && plan->unit_device[u + 1] == 1;
+int32_t plan_layers_on_gpu(const struct plan *plan, const struct shape *shape) {
+    int32_t layers = plan->unit_device[plan->n_units - 1] == GPU;
+    for (int u = 1; u + 1 < plan->n_units;) {
+        const int32_t layer = shape->units[u].layer;
+        bool whole = true;
+        for (; shape->units[u].layer == layer; u++) whole = whole && plan->unit_device[u] == GPU;
+        layers += whole;
     }
     return layers;
 }
 
-// One character per unit: where it lives. "C" the CPU, "g" the accelerator.
-static void print_strip(const struct plan *plan, FILE *out) {
-    fprintf(out, "placement (embed, attention+ffn per layer, head; C cpu, g accelerator)\n  ");
-    for (int u = 0; u < plan->n_units; u++) {
-        if (u == 1 || u + 1 == plan->n_units || (u > 1 && u % 2 == 1)) fputc(' ', out);
-        fputc(plan->unit_device[u] == 0 ? 'C' : 'g', out);
-    }
+// ---- Figures ------------------------------------------------------------------------------------
+
+// Three digits: 1234, 123, 12.3, 1.23, 0.12.
+static const char *figure(double value, char out[NUMBER_CHARS]) {
+    int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    snprintf(out, NUMBER_CHARS, "%.*f", decimals, value);
+    return out;
+}
+
+static const char *duration(double us, char out[NUMBER_CHARS]) {
+    char number[NUMBER_CHARS];
+    bool seconds = us >= 1e6;
+    snprintf(out, NUMBER_CHARS, "%.18s %s", figure(us / (seconds ? 1e6 : 1e3), number),
+             seconds ? "s" : "ms");
+    return out;
+}
+
+// Of a quotient; 0 without a time.
+static double per_second(double count, double us) { return us > 0 ? count * 1e6 / us : 0; }
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static void print_model(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct workload *w = &plan->workload;
+    const struct machine *m = &plan->machine;
+    fprintf(out, "%s (%s): %d layers, %.1f MiB of weights", shape->name, shape->architecture,
+            shape->n_layers, (double)shape_weight_bytes(shape) / MIB);
+    if (m->name[0]) fprintf(out, ", on %s", m->name);
+    fprintf(out, "\ncontext %d, micro-batch %d, cache %s", w->n_ctx, w->n_ubatch,
+            dtype_name(w->kv_type_k));
+    if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
+    if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
+    fprintf(out, ", %d threads", m->devices[CPU].n_lanes);
+    const int32_t team = machine_decode_team(m);
+    if (team > 0 && team < m->devices[CPU].n_lanes) fprintf(out, " (memory saturates at %d)", team);
     fputc('\n', out);
 }
 
-void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
-    fprintf(out, "%s (%s): %d layers, context %d, micro-batch %d, kv %s/%s\n", shape->name,
-            shape->architecture, shape->n_layers, plan->workload.n_ctx, plan->workload.n_ubatch,
-            dtype_name(plan->workload.kv_type_k), dtype_name(plan->workload.kv_type_v));
-    fprintf(out, "%-40s %10s %10s %10s %10s %10s %10s  MiB\n", "device", "weights", "kv", "scratch",
-            "staging", "total", "budget");
+static void print_table(const struct plan *plan, FILE *out) {
+    fprintf(out, "%-36s %9s %9s %9s %9s %9s %9s\n", "MiB", "weights", "kv", "scratch", "staging",
+            "total", "budget");
     for (int d = 0; d < plan->machine.n_devices; d++) {
+        const struct machine_device *device = &plan->machine.devices[d];
         const uint64_t *b = plan->devices[d].bytes;
-        uint64_t total = b[PLAN_WEIGHTS] + b[PLAN_KV] + b[PLAN_SCRATCH] + b[PLAN_STAGING];
-        fprintf(out, "%-40.40s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f\n",
-                plan->machine.devices[d].name, (double)b[PLAN_WEIGHTS] / MIB,
-                (double)b[PLAN_KV] / MIB, (double)b[PLAN_SCRATCH] / MIB,
-                (double)b[PLAN_STAGING] / MIB, (double)total / MIB,
-                (double)plan->machine.devices[d].budget_bytes / MIB);
+        const uint64_t total = b[PLAN_WEIGHTS] + b[PLAN_KV] + b[PLAN_SCRATCH] + b[PLAN_STAGING];
+        fprintf(out, "%-4.8s %-31.31s", device->kind, device->name);
+        for (int p = 0; p < PLAN_PURPOSES; p++) fprintf(out, " %9.2f", (double)b[p] / MIB);
+        fprintf(out, " %9.2f %9.2f\n", (double)total / MIB, (double)device->budget_bytes / MIB);
     }
-    print_strip(plan, out);
+}
+
+// ---- The strip ----------------------------------------------------------------------------------
+
+static const struct {
+    char letter;
+    const char *meaning;
+} LETTERS[] = {
+    {'g', "accelerator"},
+    {'e', "all but the routed experts there"},
+    {'a', "only attention there"},
+    {'f', "all but attention there"},
+    {'m', "mixed"},
+    {'C', "CPU"},
+};
+
+// The letter of the layer whose first unit is *u; *u becomes the first unit behind it.
+static char layer_letter(const struct plan *plan, const struct shape *shape, int32_t *u) {
+    const int32_t layer = shape->units[*u].layer;
+    int32_t n = 0, there = 0;
+    bool attention = false, experts = false, any_experts = false;
+    for (; shape->units[*u].layer == layer; (*u)++, n++) {
+        const bool on_gpu = plan->unit_device[*u] == GPU;
+        there += on_gpu;
+        if (shape->units[*u].kind == UNIT_ATTENTION) attention = on_gpu;
+        if (shape->units[*u].kind == UNIT_EXPERTS) any_experts = true, experts = on_gpu;
+    }
+    if (there == n) return 'g';
+    if (there == 0) return 'C';
+    if (any_experts && !experts && there == n - 1) return 'e';
+    if (attention && there == 1) return 'a';
+    if (!attention && there == n - 1) return 'f';
+    return 'm';
+}
+
+static void print_strip(const struct plan *plan, const struct shape *shape, FILE *out) {
+    char strip[MAX_LAYERS + 1] = "";
+    int32_t n = 0;
+    for (int32_t u = 1; u + 1 < plan->n_units && n < MAX_LAYERS;)
+        strip[n++] = layer_letter(plan, shape, &u);
+    fprintf(out, "placement: embed %c, head %c, layers", plan->unit_device[0] == GPU ? 'g' : 'C',
+            plan->unit_device[plan->n_units - 1] == GPU ? 'g' : 'C');
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++) {
+        if (!memchr(strip, LETTERS[i].letter, (size_t)n)) continue;
+        fprintf(out, "%s %c: %s", separator, LETTERS[i].letter, LETTERS[i].meaning);
+        separator = ",";
+    }
+    fputc('\n', out);
+    for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
+        fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
+}
+
+// ---- Times --------------------------------------------------------------------------------------
+
+static double bound_share(enum bound bound, const double share[MAX_DEVICES], double copies) {
+    double rest = 1 - share[CPU] - share[GPU] - copies;
+    switch (bound) {
+    case BOUND_CPU_MEMORY:
+    case BOUND_CPU_COMPUTE: return share[CPU];
+    case BOUND_GPU_MEMORY:
+    case BOUND_GPU_COMPUTE: return share[GPU];
+    case BOUND_LINK: return copies;
+    case BOUND_OVERHEAD:
+    case BOUNDS: break;
+    }
+    return rest > 0 ? rest : 0;
+}
+
+static void print_prediction(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct workload *w = &plan->workload;
+    struct prediction p;
+    char speed[NUMBER_CHARS], time[NUMBER_CHARS];
+    plan_predict(plan, shape, &p);
+    fprintf(out, "decode: %s tokens/s predicted, %s each; %.0f %% of the time %s\n",
+            figure(per_second(1, p.decode_us), speed), duration(p.decode_us, time),
+            100 * bound_share(p.decode_bound, p.decode_share, p.decode_copy_share),
+            bound_name(p.decode_bound));
+    fprintf(out,
+            "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
+            w->n_prompt, duration(p.prompt_us, time),
+            figure(per_second(w->n_prompt, p.prompt_us), speed),
+            100 * bound_share(p.prompt_bound, p.prompt_share, p.prompt_copy_share),
+            bound_name(p.prompt_bound));
+}
+
+static void print_pass(const struct plan *plan, const struct shape *shape, FILE *out) {
     struct simulation one;
-    plan_simulate(plan, 1, 1, &one);
-    fprintf(out, "one token: %d steps, %d copies of %.1f KiB, weights read", one.n_steps,
+    const struct pass pass = {1, 1, 0};
+    plan_simulate(plan, shape, &pass, &one);
+    fprintf(out, "one token: %d steps, %d copies of %.1f KiB, weights read:", one.n_steps,
             one.n_copies, (double)one.copied_bytes / 1024.0);
-    for (int d = 0; d < plan->machine.n_devices; d++) {
-        fprintf(out, " %s %.2f MiB%s", plan->machine.devices[d].kind,
-                (double)one.weight_bytes[d] / MIB, d + 1 < plan->machine.n_devices ? "," : "\n");
+    for (int d = 0; d < plan->machine.n_devices; d++)
+        fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
+                (double)one.weight_bytes[d] / MIB);
+    fputc('\n', out);
+}
+
+static void print_rates(const struct machine *m, FILE *out) {
+    switch (m->rates) {
+    case RATES_NONE:
+        fputs("rates: none, so the accelerator is filled by bytes and no time is predicted\n", out);
+        break;
+    case RATES_NEAREST:
+        fprintf(out, "rates: those of %s, the nearest machine; 'tandem calibrate' measures here\n",
+                m->rates_name);
+        break;
+    case RATES_FILE: fprintf(out, "rates: as the file of %s says\n", m->rates_name); break;
+    case RATES_MEASURED: fputs("rates: measured on this machine\n", out); break;
     }
+}
+
+static void print_notes(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct machine *m = &plan->machine;
+    if (!shape->can_run)
+        fprintf(out, "note: models of architecture %s can be planned but not run yet\n",
+                shape->architecture);
+    if (m->n_unused_accelerators > 0)
+        fprintf(out, "note: %d more accelerator%s here; a plan uses one\n",
+                m->n_unused_accelerators, m->n_unused_accelerators > 1 ? "s are" : " is");
+    if (m->n_devices > 1 && strcmp(m->devices[GPU].kind, "sim") == 0)
+        fputs("note: the accelerator is simulated; its times are no card's\n", out);
+}
+
+void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
+    print_model(plan, shape, out);
+    print_table(plan, out);
+    print_strip(plan, shape, out);
+    print_pass(plan, shape, out);
+    if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
+    print_rates(&plan->machine, out);
+    print_notes(plan, shape, out);
+}
+
+static bool helps(const struct prediction *now, const struct prediction *then) {
+    enum { LEAST_PERCENT = 101 };
+    return then->decode_us > 0 && (now->decode_us * 100 >= then->decode_us * LEAST_PERCENT ||
+                                   now->total_us * 100 >= then->total_us * LEAST_PERCENT);
+}
+
+void plan_print_advice(const struct plan *plan, const struct shape *shape,
+                       const struct advice_result advice[ADVICES], FILE *out) {
+    struct prediction now;
+    char speed[NUMBER_CHARS], time[NUMBER_CHARS], factor[NUMBER_CHARS];
+    if (plan->machine.rates == RATES_NONE) return;
+    plan_predict(plan, shape, &now);
+    bool any = false;
+    for (int i = 0; i < ADVICES; i++) {
+        const struct prediction *then = &advice[i].prediction;
+        if (!advice[i].exists || !helps(&now, then)) continue;
+        fprintf(out, "%s  %-36s %5s tokens/s, x %s; first token after %s\n",
+                any ? "" : "what would help:\n", advice[i].text,
+                figure(per_second(1, then->decode_us), speed),
+                figure(now.decode_us / then->decode_us, factor), duration(then->prompt_us, time));
+        any = true;
+    }
+    any = false;
+    for (int i = 0; i < ADVICES; i++) {
+        if (!advice[i].exists || helps(&now, &advice[i].prediction)) continue;
+        fprintf(out, "%s %s", any ? "," : "would not help:", advice[i].text);
+        any = true;
+    }
+    if (any) fputc('\n', out);
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+static void print_step(const struct plan *plan, const struct shape *shape, const struct step *step,
+                       FILE *out) {
+    static const char *const names[] = {"inputs", "compute", "send", "wait", "logits"};
+    fprintf(out, " %-8s %-5s", names[step->kind], plan->machine.devices[step->device].kind);
+    if (step->kind == STEP_COMPUTE) {
+        char name[64];
+        plan_unit_name(&shape->units[step->unit], name, sizeof name);
+        fprintf(out, " %s, %" PRIu64 " bytes of weights", name, plan->unit_read_bytes[step->unit]);
+    } else if (step->kind == STEP_SEND || step->kind == STEP_WAIT) {
+        fprintf(out, " %s %s", step->kind == STEP_SEND ? "to" : "for",
+                plan->machine.devices[step->peer].kind);
+    }
+    if (step->bytes_per_row) fprintf(out, " %" PRIu64 " bytes per row", step->bytes_per_row);
+    if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
+    fputc('\n', out);
+}
+
+struct pass plan_pass(const struct plan *plan, enum batch_class batch) {
+    const struct workload *w = &plan->workload;
+    switch (batch) {
+    case BATCH_ONE: return (struct pass){1, 1, w->n_prompt < w->n_ctx ? w->n_prompt : w->n_ctx - 1};
+    case BATCH_SMALL: return (struct pass){w->n_ubatch < 8 ? w->n_ubatch : 8, 1, 0};
+    case BATCH_PREFILL:
+    case BATCH_CLASSES: break;
+    }
+    return (struct pass){w->n_ubatch, 1, 0};
 }
 
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out) {
-    static const char *const names[] = {"inputs", "compute", "send", "wait", "logits"};
-    for (int i = 0; i < plan->n_steps[batch]; i++) {
-        const struct step *step = &plan->steps[batch][i];
-        fprintf(out, "%4d %-8s %-6s", i, names[step->kind],
-                plan->machine.devices[step->device].kind);
-        if (step->kind == STEP_COMPUTE) {
-            const struct unit *unit = &shape->units[step->unit];
-            fprintf(out, " %s", unit_kind_name(unit->kind));
-            if (unit->layer >= 0) fprintf(out, " %d", unit->layer);
-            fprintf(out, ", %llu bytes of weights",
-                    (unsigned long long)plan->unit_read_bytes[step->unit]);
-        } else if (step->kind == STEP_SEND || step->kind == STEP_WAIT) {
-            fprintf(out, " %s %s", step->kind == STEP_SEND ? "to" : "for",
-                    plan->machine.devices[step->peer].kind);
-        }
-        if (step->bytes_per_row)
-            fprintf(out, ", %llu bytes per row", (unsigned long long)step->bytes_per_row);
-        if (step->bytes_fixed) fprintf(out, ", %llu bytes", (unsigned long long)step->bytes_fixed);
-        fputc('\n', out);
+    const struct pass pass = plan_pass(plan, batch);
+    const size_t n_steps = (size_t)plan->n_steps[batch];
+    struct step_times *times = NULL;
+    if (plan->machine.rates != RATES_NONE) times = mem_alloc(n_steps, sizeof *times);
+    if (times) {
+        plan_step_times(plan, shape, &pass, times);
+        fputs("step  from ms    for ms\n", out);
     }
+    for (size_t i = 0; i < n_steps; i++) {
+        fprintf(out, "%4zu", i);
+        if (times)
+            fprintf(out, " %8.3f %9.4f", times[i].first_us / 1e3,
+                    (times[i].last_us - times[i].first_us) / 1e3);
+        print_step(plan, shape, &plan->steps[batch][i], out);
+    }
+    mem_free(times);
 }

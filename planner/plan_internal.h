@@ -1,10 +1,158 @@
-/* plan_internal.h: what the planner's files share and nobody else sees. Same rules as planner.h. */
+/* plan_internal.h: what the planner's files share and nobody else sees.
+ *
+ * From the ground up: cost.c says what a unit takes on a device, predict.c which passes stand for
+ * the workload, pricing.c adds both up for a placement, knapsack.c proposes placements, search.c
+ * takes the best that fits. Same rules as planner.h. Tested by tests/test_planner.c and
+ * tests/test_solver.c.
+ */
 #ifndef TANDEM_PLANNER_PLAN_INTERNAL_H
 #define TANDEM_PLANNER_PLAN_INTERNAL_H
 
 #include "planner/planner.h"
 
+enum { HOST = 0, GPU = 1 };
+
+// ---- Steps and bytes
+// -----------------------------------------------------------------------------
+
 // Fills plan->steps from plan->unit_device and plan->tables.
 void plan_schedule(struct plan *plan, const struct shape *shape);
+// Fills every byte count of the plan for plan->unit_device and plan->workload.
+void plan_count_bytes(struct plan *plan, const struct shape *shape);
+uint64_t plan_device_bytes(const struct plan *plan, int d);
+// The limits of a machine, unified memory included, for bytes by device.
+bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
+
+// ---- Cost (cost.c)
+// -------------------------------------------------------------------------------
+
+// The time of a unit by what it is spent on. Reading weights and caches counts as memory up to the
+// device's rate of plain reads; what it takes beyond that is computing.
+struct cost {
+    double memory_us, compute_us, overhead_us;
+};
+struct cost_place {
+    const struct shape *shape;
+    const struct machine_device *device;
+    const struct workload *w;
+    bool cached;
+};
+struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
+                         const struct pass *pass);
+static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
+// Weights that the pass is expected to read: of routed experts, those that its tokens choose.
+double cost_read_bytes(const struct unit *unit, const struct pass *pass);
+// All weights that passes read again and again: all but the table of the embedding.
+uint64_t cost_all_read_bytes(const struct unit *unit);
+// One copy between the host and device d.
+double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device,
+                    bool pinned);
+
+// ---- Passes that stand for a workload (predict.c)
+// ------------------------------------------------
+
+enum { MAX_SAMPLES = 16 };
+// weight passes that take as long as this one on average.
+struct sample {
+    struct pass pass;
+    double weight;
+    bool is_prompt;
+};
+// The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
+// in the middle of each piece stands for all of it exactly.
+int32_t workload_samples(const struct workload *w, const struct shape *shape,
+                         struct sample out[MAX_SAMPLES]);
+
+// Walks the steps of one pass (simulate.c). times may be NULL. parts: what compute_us is spent on.
+void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+               struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]);
+
+// ---- What placements cost (pricing.c)
+// ------------------------------------------------------------
+
+enum { MAX_CHOICES = 6, KIND_MASKS = 1 << UNIT_KINDS };
+
+// A unit on each device: bytes with its cache, and time over the whole workload, by micro-batch.
+struct unit_price {
+    double us[MAX_DEVICES][2][MAX_CHOICES]; // [device][cached][choice]
+    uint64_t bytes[MAX_DEVICES][MAX_CHOICES];
+};
+
+// One micro-batch size. Arrays by pinned (0: pageable, 1: pinned) are sums over the workload.
+struct choice {
+    struct workload w;
+    int32_t n_samples;
+    struct sample samples[MAX_SAMPLES];
+    uint64_t staging_bytes;
+    uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
+    double to_us[2], from_us[2], logits_us[2];
+    double inputs_us[2]; // of one pass
+    // What the CPU takes, and the weights it reads, for the units before index u, one sample after
+    // the other: [n_samples, n_units + 1]. Lie in pricing.memory.
+    double *before_us[2]; // by cached
+    double *before_bytes;
+};
+
+// Everything that the time and the bytes of any placement are added up from. Owns memory.
+struct pricing {
+    const struct shape *shape;
+    const struct machine *machine;
+    int32_t n_units, n_choices;
+    struct choice choices[MAX_CHOICES];
+    struct unit_price *units;           // [n_units]
+    uint64_t *read_bytes;               // [n_units]
+    uint64_t shared_bytes[MAX_DEVICES]; // a head less its table
+    void *memory;
+};
+
+// A priced placement.
+struct price {
+    uint64_t bytes[MAX_CHOICES][MAX_DEVICES];
+    bool fits[MAX_CHOICES];
+    double us[MAX_CHOICES];
+};
+
+// machine, shape: borrowed until pricing_close. ubatches: ascending, at most MAX_CHOICES.
+enum status pricing_open(struct pricing *p, const struct shape *shape,
+                         const struct machine *machine, const struct workload *w, struct err *e);
+void pricing_close(struct pricing *p);
+// The time is that of plan_predict, to the rounding of sums. O(units).
+void pricing_of(const struct pricing *p, const int8_t device[], struct price *out);
+
+// ---- Proposing placements (knapsack.c, search.c)
+// -------------------------------------------------
+
+// A chain of units, each of which may be on one device or on either.
+struct knapsack {
+    int32_t n_units, n_cells;
+    double cell_bytes;
+    double price_us;               // of one crossing
+    const uint8_t *allowed;        // [n_units], bit d: may be on device d
+    const double *bytes;           // [n_units], on the accelerator
+    const double *us[MAX_DEVICES]; // [n_units]
+    struct label *labels;          // room for knapsack_labels(n_cells)
+    size_t n_used;                 // cells that may hold labels so far
+    uint16_t *came_from;           // [n_units, MAX_DEVICES, n_cells]
+};
+struct label {
+    double us, bytes;
+};
+static inline size_t knapsack_labels(int32_t n_cells) { return 4 * (size_t)n_cells; }
+// Finds for each of n_cells ranges of bytes on the accelerator the fastest placement, as far as one
+// placement per range, last device and unit tells.
+void knapsack_solve(struct knapsack *k);
+// The placement of a cell whose last unit is on device last; false if there is none.
+bool knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]);
+
+// Finds the fastest placement, micro-batch and KV type that fit, and writes them to plan. *found is
+// false if nothing fits. allowed: as above.
+enum status search_placement(struct plan *plan, const struct shape *shape, const uint8_t allowed[],
+                             bool kv_auto, bool *found, struct err *e);
+
+// ERR_USAGE if the cache of any unit cannot be of that type.
+enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
+                              struct err *e);
+// The micro-batches that the planner may choose from for this workload: its own if it has one.
+int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 
 #endif

@@ -13,74 +13,42 @@
 #include "base/err.h"
 #include "kernels/dtypes.h"
 #include "kernels/op_cost.h"
+#include "planner/machine.h"
+#include "planner/shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 enum {
-    MAX_LAYERS = 1024,
-    MAX_UNITS = 2 * MAX_LAYERS + 2,
-    MAX_DEVICES = 2, // the CPU and one accelerator
     MAX_STEPS = 4 * MAX_UNITS + 16,
-    MAX_UNIT_TENSORS = 12,
-};
-
-// Units of placement, in the order in which a forward pass meets them.
-enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_HEAD, UNIT_KINDS };
-const char *unit_kind_name(enum unit_kind kind); // "embed", "attention", "ffn", "head"
-
-struct unit {
-    enum unit_kind kind;
-    int32_t layer; // of attention and ffn; else -1
-    int32_t n_tensors;
-    uint64_t tensor_bytes[MAX_UNIT_TENSORS];
-    bool shares_embed; // the head multiplies with the embedding table (tensor 0): one copy if both
-                       // are on one device
-};
-
-// Bytes and dimensions of a model, from its header alone.
-struct shape {
-    char name[64], architecture[32];
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_rot, n_ff, n_vocab, n_ctx_train;
-    int32_t n_units;
-    struct unit units[MAX_UNITS];
 };
 
 // What is asked of the model. 0 means the default in brackets, filled in by workload_defaults.
 struct workload {
     int32_t n_ctx;                   // positions of one session [the model's, at most 4096]
-    int32_t n_ubatch;                // tokens of one micro-batch [512]
+    int32_t n_ubatch;                // tokens of one micro-batch [the planner's choice]
     int32_t n_sessions;              // timelines at once [1]
     int32_t max_logits;              // rows of logits one call may ask for [1]
     enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
+    int32_t n_prompt, n_gen;         // what the time is predicted for [512, 128; at most n_ctx]
 };
-// ERR_USAGE if a value is out of range, naming its option, or if a head is no whole number of
-// blocks of a kv type.
+// n_ubatch stays 0 if it is. ERR_USAGE if a value is out of range, naming its option, or if a head
+// is no whole number of blocks of a kv type.
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e);
-
-struct machine_device {
-    char name[96], kind[16];
-    uint64_t capacity_bytes; // memory it has
-    uint64_t budget_bytes;   // memory that may be planned
-    uint32_t align_bytes;
-    int32_t n_lanes;
-    bool is_host; // the CPU: weights are used where the file is mapped
-};
-struct machine { // devices[0] is the CPU
-    int32_t n_devices;
-    struct machine_device devices[MAX_DEVICES];
-};
 
 enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, DEVICE_ANY = -1 };
 
 struct constraints {
-    int32_t gpu_layers;  // N layers, counted from the last, the head as one more; GPU_LAYERS_AUTO
-                         // fills the memory
+    int32_t gpu_layers;  // N layers, counted from the last, the head as one more; GPU_LAYERS_AUTO:
+                         // the fastest placement that fits
     uint64_t vram_bytes; // upper limit for the accelerator, 0: its budget
-    uint64_t ram_bytes;  // upper limit for the CPU, 0: its budget
+    uint64_t ram_bytes;  // limit for the CPU, 0: its budget
+    bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
+    bool kv_auto;        // the planner may choose Q8_0 for the cache
     bool has_units;      // unit_device is set
-    int8_t unit_device[MAX_UNITS]; // DEVICE_ANY or a device for each unit: overrides gpu_layers
+    int8_t unit_device[MAX_UNITS]; // a device that the unit must be on: overrides all above; or
+                                   // DEVICE_ANY: as if there were no constraint on it
 };
 
 enum step_kind {
@@ -127,7 +95,10 @@ struct scratch_layout {
     uint64_t freqs, angles;    // F32 [n_rot/2], [n_ubatch, n_rot/2, 2]
     uint64_t q, attended;      // F32 [n_ubatch, n_heads * head_dim]
     uint64_t k, v;             // F32 [n_ubatch, n_kv_heads * head_dim]
-    uint64_t gate, up;         // F32 [n_ubatch, n_ff]
+    uint64_t gate, up;         // F32 [n_ubatch, n_ff], or [n_ubatch * n_experts_used, n_ff_expert]
+    uint64_t expert_out;       // F32 [n_ubatch * n_experts_used, n_embd]
+    uint64_t routing;          // logits F32 [n_ubatch, n_experts], chosen, weights, order
+                               // [n_ubatch * n_experts_used], starts [n_experts + 1]
     uint64_t gathered;         // F32 [max_logits, n_embd]
     uint64_t matmul;           // quantised activations
     uint64_t logits;           // F32 [max_logits, n_vocab]; the host always has it
@@ -154,19 +125,44 @@ struct plan {
     struct step steps[BATCH_CLASSES][MAX_STEPS];
 };
 
-// Fills *plan: the placement with the most units on the accelerator that fits (AUTO), or the asked
-// one. ERR_MEMORY if the asked or every placement passes a limit: names device, purpose, needed and
-// available bytes and what would fit. ERR_USAGE if layers are asked for a GPU and there is none.
-// struct plan is big: put it on the heap.
+// Fills *plan: the placement and micro-batch with the least predicted time for the workload's
+// prompt and generation that fit every limit (AUTO), or the asked ones. Deterministic. ERR_MEMORY
+// if the asked or every placement passes a limit: names device, purpose, needed and available bytes
+// and what would fit. ERR_USAGE if layers are asked for a GPU and there is none. With RATES_NONE
+// the accelerator is filled by bytes from the end of the model. struct plan is big: put it on the
+// heap.
 enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e);
 
+// Everything of a plan but where the units are: bytes and steps for plan->machine, workload and
+// unit_device, as planner_solve leaves them. For replaying and demoting. ERR_MEMORY as above.
+enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
+
+// Moves one unit from the accelerator to the CPU, the one whose loss costs least time for the bytes
+// it frees, and completes the plan again. false if none is left there or the CPU's budget is full.
+// *unit gets its index.
+bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit);
+
+// Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into unit_device. Patterns are POSIX extended
+// ones (and \d and (?:...) of others) that match anywhere in a tensor's name; the first that
+// matches decides. DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big
+// matrices go: those of the experts in an experts unit, else all of them; vectors and routers
+// follow, so "ffn_.*_exps=CPU" moves whole experts units. A tied head goes by the name
+// output.weight. What no pattern matches keeps what it had, which is DEVICE_ANY at first. ERR_USAGE
+// if a pattern is wrong, decides nothing, or takes a unit apart (names the tensors and a pattern
+// that does not).
+enum status constraints_add_patterns(struct constraints *c, const struct shape *shape,
+                                     const char *patterns, struct err *e);
+
 // Footprint: exact bytes, used by the solver and by the runtime when it allocates.
 uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
                                 bool embed_is_here);
-uint64_t footprint_unit_kv(const struct shape *shape, const struct workload *w,
-                           const struct machine_device *device);
+// The cache of an attention unit, with its state if it is a recurrent block; 0 for other kinds. Of
+// a model that can only be planned, a unit with a window keeps that many positions and a
+// micro-batch; else every unit has room for all, as the runtime's cache has.
+uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
+                           const struct workload *w, const struct machine_device *device);
 // has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
@@ -175,20 +171,106 @@ void footprint_tables(const struct workload *w, struct tables_layout *out);
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
 
-// What a walk over the steps adds up to, for n_tokens in one micro-batch with n_logits rows.
+// One pass, in numbers: n_tokens in one micro-batch, n_logits rows for the head, n_past positions
+// cached before.
+struct pass {
+    int32_t n_tokens, n_logits, n_past;
+};
+
+// What a walk over the steps adds up to. Times are 0 with RATES_NONE.
 struct simulation {
     uint64_t peak_bytes[MAX_DEVICES];   // by device
     uint64_t weight_bytes[MAX_DEVICES]; // weights read by one pass
     uint64_t copied_bytes;              // between devices
     int32_t n_copies, n_steps;
+    double total_us;                // from the first step to the last
+    double compute_us[MAX_DEVICES]; // of which the device computes
+    double copy_us;                 // of which copies run
 };
-void plan_simulate(const struct plan *plan, int32_t n_tokens, int32_t n_logits,
+void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out);
+// Start and end of every step of that pass, [n_steps of its class], in us from its start.
+struct step_times {
+    double first_us, last_us;
+};
+void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+                     struct step_times *out);
 
-// For people: a table of bytes per device and purpose, and one character per unit.
+// Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.
+// cached: the weights of a whole pass stay in the device's cache.
+double cost_unit_us(const struct shape *shape, const struct unit *unit,
+                    const struct machine_device *device, const struct workload *w,
+                    const struct pass *pass, bool cached);
+
+// What binds: the part of the machine that most of the time goes to.
+enum bound {
+    BOUND_CPU_MEMORY,
+    BOUND_CPU_COMPUTE,
+    BOUND_GPU_MEMORY,
+    BOUND_GPU_COMPUTE,
+    BOUND_LINK,
+    BOUND_OVERHEAD,
+    BOUNDS
+};
+const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
+
+struct prediction {
+    double prompt_us; // until the first token of n_prompt tokens is there
+    double decode_us; // one token, mean over n_gen tokens after the prompt
+    double total_us;  // prompt_us + (n_gen - 1) * decode_us: what the solver makes small
+    double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
+    double prompt_copy_share, decode_copy_share;
+    enum bound prompt_bound, decode_bound;
+};
+void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out);
+
+// What would help, each a whole new plan: false where there is no such thing (no accelerator, no
+// smaller type, context at its least). out[i].decode_us 0 if it would not fit.
+enum advice { ADVICE_VRAM, ADVICE_SMALLER_QUANT, ADVICE_SHORTER_CONTEXT, ADVICE_KV_Q8_0, ADVICES };
+struct advice_result {
+    bool exists;
+    char text[96]; // "1 GiB more of VRAM"
+    struct prediction prediction;
+    int32_t units_on_gpu;
+};
+enum status planner_advise(const struct plan *plan, const struct shape *shape,
+                           const struct constraints *constraints, struct advice_result out[ADVICES],
+                           struct err *e);
+
+// Plans as files (JSON): where each unit is, by name ("embed", "blk.7.attention", "blk.7.ffn",
+// "blk.7.experts", "head"), the workload, and the bytes and times that the plan had.
+struct plan_file {
+    struct workload workload;
+    struct constraints constraints; // every unit; no limits
+    char kinds[MAX_DEVICES][16];    // of its devices; empty: there was none
+    uint64_t bytes[MAX_DEVICES][PLAN_PURPOSES];
+};
+void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes);
+enum status plan_save(const struct plan *plan, const struct shape *shape, FILE *out, struct err *e);
+// ERR_FORMAT, naming the field, for what is no plan; ERR_USAGE for the plan of another model.
+enum status plan_parse(struct plan_file *out, const struct shape *shape, const char *text,
+                       size_t length, struct err *e);
+enum status plan_load(struct plan_file *out, const struct shape *shape, const char *path,
+                      struct err *e);
+// planner_solve for a plan file on this machine, under the memory limits of limits: the same
+// placement and bytes, or ERR_USAGE (a device is missing, a purpose needs other bytes now) or
+// ERR_MEMORY.
+enum status plan_replay(struct plan *plan, const struct shape *shape, const struct machine *machine,
+                        const struct plan_file *file, const struct constraints *limits,
+                        struct err *e);
+
+// For people: bytes per device and purpose, one character per layer for where it is, what is
+// predicted and what binds, and what there is to know about the machine and the rates.
 void plan_print(const struct plan *plan, const struct shape *shape, FILE *out);
+// What would help, from planner_advise: a line for each, with its factor.
+void plan_print_advice(const struct plan *plan, const struct shape *shape,
+                       const struct advice_result advice[ADVICES], FILE *out);
+// An example of a pass of that class: one token after the prompt, some, or a whole micro-batch.
+struct pass plan_pass(const struct plan *plan, enum batch_class batch);
 int32_t plan_layers_on_gpu(
-    const struct plan *plan); // whole layers on the accelerator, the head as one more
+    const struct plan *plan,
+    const struct shape *shape); // whole layers on the accelerator, the head as one more
+// With the predicted time of each where there are rates, for the pass of plan_pass.
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out);
 

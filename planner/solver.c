@@ -1,37 +1,36 @@
-/* solver.c: chooses a device for every unit. First version: fills the accelerator by bytes.
+/* solver.c: from what is asked to a plan that fits, or to a refusal that says what would.
  *
- * Units go to the accelerator from the end of the model backwards (head, then FFN and attention of
- * the last layer, ...), which keeps the number of crossings at two and means what --gpu-layers
- * means elsewhere. Owns nothing; any thread. Tested by tests/test_planner.c.
+ * Constraints become a set of devices for each unit; search.c finds the fastest placement in it.
+ * Without rates the accelerator is filled by bytes from the end of the model backwards (head, then
+ * the last layer's units, ...), which keeps the number of crossings at two and is what --gpu-layers
+ * means elsewhere. Owns nothing; any thread. Tested by tests/test_planner.c, tests/test_solver.c.
  */
 #include "planner/plan_internal.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-enum { CPU = 0, GPU = 1 };
+enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
 
 static const char *const OPTION[MAX_DEVICES] = {"--ram", "--vram"};
 
-// Fills in every byte count of the plan for the placement in plan->unit_device.
-static void count_bytes(struct plan *plan, const struct shape *shape) {
+// ---- Bytes
+// ---------------------------------------------------------------------------------------
+
+void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     footprint_tables(&plan->workload, &plan->tables);
     memset(plan->devices, 0, sizeof plan->devices);
     bool has[MAX_DEVICES][UNIT_KINDS] = {{false}};
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
-        int d = plan->unit_device[u];
+        const int d = plan->unit_device[u];
         const struct machine_device *device = &plan->machine.devices[d];
         has[d][unit->kind] = true;
         plan->unit_weight_bytes[u] =
             footprint_unit_weights(unit, device, plan->unit_device[0] == d);
-        plan->unit_kv_bytes[u] =
-            unit->kind == UNIT_ATTENTION ? footprint_unit_kv(shape, &plan->workload, device) : 0;
-        plan->unit_read_bytes[u] = 0;
-        // The embedding reads rows, not the table.
-        for (int i = 0; i < unit->n_tensors && unit->kind != UNIT_EMBED; i++) {
-            plan->unit_read_bytes[u] += unit->tensor_bytes[i];
-        }
+        plan->unit_kv_bytes[u] = footprint_unit_kv(shape, unit, &plan->workload, device);
+        plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
         plan->devices[d].bytes[PLAN_WEIGHTS] += plan->unit_weight_bytes[u];
         plan->devices[d].bytes[PLAN_KV] += plan->unit_kv_bytes[u];
     }
@@ -40,41 +39,103 @@ static void count_bytes(struct plan *plan, const struct shape *shape) {
         footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has[d], &out->scratch);
         out->bytes[PLAN_SCRATCH] = out->scratch.size_bytes;
     }
-    plan->devices[CPU].bytes[PLAN_STAGING] = plan->tables.size_bytes;
+    plan->devices[HOST].bytes[PLAN_STAGING] = plan->tables.size_bytes;
 }
 
-static uint64_t device_total(const struct plan *plan, int d) {
+uint64_t plan_device_bytes(const struct plan *plan, int d) {
     uint64_t total = 0;
     for (int p = 0; p < PLAN_PURPOSES; p++) total += plan->devices[d].bytes[p];
     return total;
 }
 
-static bool fits(const struct plan *plan, int d) {
-    return device_total(plan, d) <= plan->machine.devices[d].budget_bytes;
+// Unified memory is the host's: both fill it.
+static bool device_holds(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
+    uint64_t needed = bytes[d];
+    if (d == HOST && m->n_devices > 1 && m->devices[GPU].unified) needed += bytes[GPU];
+    return needed <= m->devices[d].budget_bytes;
 }
 
-// Places the last n units on the accelerator and all others on the CPU.
-static void place_last(struct plan *plan, const struct shape *shape, int32_t n) {
-    for (int u = 0; u < shape->n_units; u++)
-        plan->unit_device[u] = u >= shape->n_units - n ? GPU : CPU;
-    count_bytes(plan, shape);
+bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
+    return device_holds(m, HOST, bytes) && (m->n_devices < 2 || device_holds(m, GPU, bytes));
+}
+
+static bool plan_holds(const struct plan *plan, int d) {
+    const uint64_t bytes[MAX_DEVICES] = {plan_device_bytes(plan, HOST),
+                                         plan_device_bytes(plan, GPU)};
+    return device_holds(&plan->machine, d, bytes);
+}
+
+// ---- Placements by number
+// ------------------------------------------------------------------------
+
+// The last n units on the accelerator and all others on the CPU, where they may be.
+static void place_last(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                       int32_t n) {
+    for (int u = 0; u < shape->n_units; u++) {
+        const int d = u >= shape->n_units - n ? GPU : HOST;
+        plan->unit_device[u] = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
+    }
+    plan_count_bytes(plan, shape);
 }
 
 // Units of the last n layers, the head counted as one layer more; the embedding stays with the CPU.
 static int32_t units_of_layers(const struct shape *shape, int32_t n_layers) {
-    if (n_layers <= 0) return 0;
-    int64_t units = 1 + 2 * ((int64_t)n_layers - 1);
-    return units < shape->n_units - 1 ? (int32_t)units : shape->n_units - 1;
+    int32_t n = 0;
+    for (int u = 1; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const int32_t from_end = unit->kind == UNIT_HEAD ? 1 : shape->n_layers - unit->layer + 1;
+        n += from_end <= n_layers;
+    }
+    return n;
 }
 
-// The largest number of last units that the accelerator holds: more units never need fewer bytes
-// there, so bisect.
-static int32_t most_units(struct plan *plan, const struct shape *shape) {
-    int32_t low = 0, high = shape->n_units;
+// Fills the accelerator: the largest number of last units that it holds. More units never need
+// fewer bytes there, so bisect.
+static void place_most(struct plan *plan, const struct shape *shape, const uint8_t *allowed) {
+    int32_t low = 0, high = plan->machine.n_devices > 1 ? shape->n_units : 0;
     while (low < high) {
-        int32_t middle = low + (high - low + 1) / 2;
-        place_last(plan, shape, middle);
-        if (fits(plan, GPU))
+        const int32_t middle = low + (high - low + 1) / 2;
+        place_last(plan, shape, allowed, middle);
+        if (plan_holds(plan, GPU))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    place_last(plan, shape, allowed, low);
+}
+
+// ---- Refusals
+// ------------------------------------------------------------------------------------
+
+static void allow_all(uint8_t allowed[], int32_t n_units) {
+    memset(allowed, ON_HOST | ON_GPU, (size_t)n_units);
+}
+
+// The longest context of n_ctx / 2, / 4, ... that fits with everything else as it is, or 0.
+static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
+    const struct workload asked = plan->workload;
+    int32_t fits = 0;
+    for (int32_t n_ctx = asked.n_ctx / 2; n_ctx >= KV_PAGE && !fits; n_ctx /= 2) {
+        plan->workload.n_ctx = n_ctx;
+        const int64_t most = (int64_t)n_ctx * asked.n_sessions;
+        if (plan->workload.n_ubatch > most) plan->workload.n_ubatch = (int32_t)most;
+        plan_count_bytes(plan, shape);
+        if (plan_holds(plan, HOST)) fits = n_ctx;
+    }
+    plan->workload = asked;
+    plan_count_bytes(plan, shape);
+    return fits;
+}
+
+// The most layers, the head as one, that fit on the accelerator.
+static int32_t fitting_layers(struct plan *plan, const struct shape *shape) {
+    uint8_t allowed[MAX_UNITS];
+    allow_all(allowed, shape->n_units);
+    int32_t low = 0, high = shape->n_layers + 1;
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+        place_last(plan, shape, allowed, units_of_layers(shape, middle));
+        if (plan_holds(plan, GPU))
             low = middle;
         else
             high = middle - 1;
@@ -85,77 +146,157 @@ static int32_t most_units(struct plan *plan, const struct shape *shape) {
 static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
     const struct plan_device *need = &plan->devices[d];
     const struct machine_device *device = &plan->machine.devices[d];
+    const bool shared =
+        d == HOST && plan->machine.n_devices > 1 && plan->machine.devices[1].unified;
+    const uint64_t beside = shared ? plan_device_bytes(plan, GPU) : 0;
     err_set(e, ERR_MEMORY,
             "the plan does not fit on %s: weights %llu, kv %llu, scratch %llu, staging %llu bytes",
             device->name, (unsigned long long)need->bytes[PLAN_WEIGHTS],
             (unsigned long long)need->bytes[PLAN_KV], (unsigned long long)need->bytes[PLAN_SCRATCH],
             (unsigned long long)need->bytes[PLAN_STAGING]);
     err_expected(e, "at most %llu bytes", (unsigned long long)device->budget_bytes);
-    err_actual(e, "%llu bytes", (unsigned long long)device_total(plan, d));
-    if (d == CPU) {
+    err_actual(e, shared ? "%llu bytes, with those of the accelerator" : "%llu bytes",
+               (unsigned long long)(plan_device_bytes(plan, d) + beside));
+    if (d != HOST) {
         return err_fix(e,
-                       "use a shorter context (-c), a smaller micro-batch (-ub) or a smaller "
-                       "model, or raise %s",
-                       OPTION[d]);
+                       "-ngl %d fits; or use a shorter context (-c), a smaller micro-batch (-ub), "
+                       "or -ngl auto",
+                       fitting_layers(plan, shape));
     }
-    int32_t layers = most_units(plan, shape);
-    layers = layers ? (layers - 1) / 2 + 1 : 0;
-    return err_fix(
-        e, "-ngl %d fits; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto",
-        layers);
+    const int32_t n_ctx = fitting_context(plan, shape);
+    if (n_ctx) {
+        return err_fix(e,
+                       "-c %d fits; or use a smaller micro-batch (-ub) or a smaller model, or "
+                       "raise %s",
+                       n_ctx, OPTION[d]);
+    }
+    return err_fix(e,
+                   "use a shorter context (-c), a smaller micro-batch (-ub) or a smaller model, or "
+                   "raise %s",
+                   OPTION[d]);
 }
 
-static enum status place(struct plan *plan, const struct shape *shape, const struct constraints *c,
-                         struct err *e) {
-    bool has_gpu = plan->machine.n_devices > 1;
-    if (c->has_units) {
-        for (int u = 0; u < shape->n_units; u++) {
-            int8_t d = c->unit_device[u];
-            if (d >= plan->machine.n_devices) {
-                err_set(e, ERR_USAGE, "%s of layer %d is asked for device %d",
-                        unit_kind_name(shape->units[u].kind), shape->units[u].layer, d);
-                return err_expected(e, "a device below %d", plan->machine.n_devices);
-            }
-            plan->unit_device[u] = d == DEVICE_ANY ? CPU : d;
-        }
-        count_bytes(plan, shape);
-        return OK;
-    }
-    if (!has_gpu && c->gpu_layers > 0) {
+enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
+    plan_count_bytes(plan, shape);
+    for (int d = plan->machine.n_devices - 1; d >= HOST; d--)
+        if (!plan_holds(plan, d)) return refuse(plan, shape, d, e);
+    plan_schedule(plan, shape);
+    return OK;
+}
+
+// ---- Solving
+// -------------------------------------------------------------------------------------
+
+// Devices that each unit may be on: a named device, then --cpu-moe, then -ngl, else any.
+static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
+                                     const struct shape *shape, const struct constraints *c,
+                                     struct err *e) {
+    const int32_t n_devices = plan->machine.n_devices;
+    if (n_devices < 2 && c->gpu_layers > 0) {
         err_set(e, ERR_USAGE, "-ngl asks for layers on an accelerator, and there is none");
         return err_fix(e, "leave -ngl away, or name one with --device");
     }
-    int32_t n = 0;
-    if (has_gpu)
-        n = c->gpu_layers == GPU_LAYERS_AUTO ? most_units(plan, shape)
-                                             : units_of_layers(shape, c->gpu_layers);
-    place_last(plan, shape, n);
+    const bool is_auto = c->gpu_layers == GPU_LAYERS_AUTO;
+    const int32_t n_last = is_auto ? 0 : units_of_layers(shape, c->gpu_layers);
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const int8_t d = c->has_units ? c->unit_device[u] : DEVICE_ANY;
+        if (d >= n_devices) {
+            err_set(e, ERR_USAGE, "%s of layer %d is asked for device %d",
+                    unit_kind_name(unit->kind), unit->layer, d);
+            return err_expected(e, "a device below %d", n_devices);
+        }
+        allowed[u] = n_devices < 2 ? ON_HOST : ON_HOST | ON_GPU;
+        if (d != DEVICE_ANY)
+            allowed[u] = (uint8_t)(1 << d);
+        else if (c->cpu_experts && unit->kind == UNIT_EXPERTS)
+            allowed[u] = ON_HOST;
+        else if (!is_auto)
+            allowed[u] = u >= shape->n_units - n_last ? ON_GPU : ON_HOST;
+    }
     return OK;
+}
+
+static void apply_limits(struct machine *m, const struct constraints *c) {
+    const uint64_t limits[MAX_DEVICES] = {c->ram_bytes, c->vram_bytes};
+    for (int d = 0; d < m->n_devices; d++) {
+        // The user may lift the limit on RAM (mapped weights can be paged), never that of the
+        // accelerator's memory.
+        if (limits[d] && (d == HOST || limits[d] < m->devices[d].budget_bytes))
+            m->devices[d].budget_bytes = limits[d];
+    }
 }
 
 enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e) {
     ASSERT(machine->n_devices >= 1 && machine->n_devices <= MAX_DEVICES);
-    ASSERT(machine->devices[CPU].is_host);
+    ASSERT(machine->devices[HOST].is_host);
     ASSERT(shape->n_units >= 2 && shape->n_units <= MAX_UNITS);
     memset(plan, 0, sizeof *plan);
     plan->machine = *machine;
     plan->workload = *workload;
     plan->n_units = shape->n_units;
+    uint8_t allowed[MAX_UNITS];
     if (workload_defaults(&plan->workload, shape, e)) return e->status;
-    const uint64_t limits[MAX_DEVICES] = {constraints->ram_bytes, constraints->vram_bytes};
-    for (int d = 0; d < machine->n_devices; d++) {
-        struct machine_device *device = &plan->machine.devices[d];
-        // The user may lift the limit on RAM (mapped weights can be paged), never that of the
-        // accelerator's memory.
-        if (limits[d] && (d == CPU || limits[d] < device->budget_bytes))
-            device->budget_bytes = limits[d];
+    if (apply_constraints(allowed, plan, shape, constraints, e)) return e->status;
+    apply_limits(&plan->machine, constraints);
+    const bool blind = machine->rates == RATES_NONE;
+    bool found = false;
+    if (!blind && search_placement(plan, shape, allowed, constraints->kv_auto, &found, e)) {
+        return e->status;
     }
-    if (place(plan, shape, constraints, e)) return e->status;
-    for (int d = machine->n_devices - 1; d >= 0; d--) {
-        if (!fits(plan, d)) return refuse(plan, shape, d, e);
+    if (!found) { // by bytes, or to say what is missing with the least scratch memory
+        int32_t ubatches[MAX_CHOICES];
+        const int32_t n = workload_ubatches(&plan->workload, ubatches);
+        for (int i = 0; i < n && (i == 0 || (blind && ubatches[i] <= BLIND_UBATCH)); i++)
+            plan->workload.n_ubatch = ubatches[i];
+        place_most(plan, shape, allowed);
     }
+    return planner_complete(plan, shape, e);
+}
+
+// ---- Demotion
+// ------------------------------------------------------------------------------------
+
+// Bytes that the plan has on the accelerator, and the time it takes, with unit u on the CPU.
+static double without_unit(struct plan *plan, const struct shape *shape, int u, uint64_t *bytes,
+                           bool *fits) {
+    struct prediction prediction = {0};
+    plan->unit_device[u] = HOST;
+    plan_count_bytes(plan, shape);
+    *bytes = plan_device_bytes(plan, GPU);
+    *fits = plan_holds(plan, HOST);
+    if (*fits && plan->machine.rates != RATES_NONE) {
+        plan_schedule(plan, shape);
+        plan_predict(plan, shape, &prediction);
+    }
+    plan->unit_device[u] = GPU;
+    return prediction.total_us;
+}
+
+bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit) {
+    if (plan->machine.n_devices < 2) return false;
+    struct prediction now;
+    plan_predict(plan, shape, &now);
+    plan_count_bytes(plan, shape);
+    const uint64_t now_bytes = plan_device_bytes(plan, GPU);
+    double least = (double)INFINITY;
+    int best = -1;
+    for (int u = 0; u < plan->n_units; u++) {
+        if (plan->unit_device[u] != GPU) continue;
+        uint64_t bytes;
+        bool fits;
+        const double us = without_unit(plan, shape, u, &bytes, &fits);
+        if (!fits || bytes >= now_bytes) continue;
+        const double loss = (us - now.total_us) / (double)(now_bytes - bytes);
+        if (loss >= least) continue;
+        least = loss;
+        best = u;
+    }
+    if (best >= 0) plan->unit_device[best] = HOST;
+    plan_count_bytes(plan, shape);
     plan_schedule(plan, shape);
-    return OK;
+    if (best >= 0) *unit = best;
+    return best >= 0;
 }

@@ -4,9 +4,8 @@
 #include "runtime/cli_command.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
-
-#define VERSION "0.1.0"
 
 static enum status run_command(struct cli *cli, struct err *e) {
     switch (cli->options.command) {
@@ -15,12 +14,13 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_PLAN: return cli_plan(cli, e);
     case COMMAND_INSPECT: return cli_inspect(cli, e);
     case COMMAND_DEVICES: return cli_devices(cli, e);
+    case COMMAND_CALIBRATE: return cli_calibrate(cli, e);
     case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
     case COMMAND_HELP:
         cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
         return OK;
-    case COMMAND_VERSION: puts("tandem " VERSION); return OK;
+    case COMMAND_VERSION: puts("tandem " TANDEM_VERSION); return OK;
     case COMMAND_COUNT: break;
     }
     return OK;
@@ -42,8 +42,26 @@ static int fail(struct cli *cli, const struct err *e) {
     return exit_code(cli, e->status);
 }
 
-int cli_main(int argc, char **argv, const struct device_driver *drivers, int32_t n_drivers) {
-    struct cli cli = {.drivers = drivers, .n_drivers = n_drivers};
+// $XDG_CACHE_HOME/tandem, by its rules an absolute path, else ~/.cache/tandem; NULL without a home.
+static const char *cache_path(const struct cli_environment *environment, char *out, size_t size) {
+    const char *cache = environment->cache_home, *home = environment->home;
+    int length = 0;
+    if (cache && cache[0] == '/')
+        length = snprintf(out, size, "%s/tandem", cache);
+    else if (home && home[0] == '/')
+        length = snprintf(out, size, "%s/.cache/tandem", home);
+    return length > 0 && (size_t)length < size ? out : NULL;
+}
+
+int cli_main(int argc, char **argv, const struct cli_environment *environment) {
+    char cache[PATH_MAX];
+    const char *calibrate = environment->calibrate;
+    struct cli cli = {
+        .drivers = environment->drivers,
+        .n_drivers = environment->n_drivers,
+        .cache_path = cache_path(environment, cache, sizeof cache),
+        .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
+    };
     struct err e = {0};
     if (cli_options_parse(&cli.options, argc, argv, &e) != OK) return fail(&cli, &e);
     const struct cli_options *o = &cli.options;

@@ -9,8 +9,15 @@
 
 #include "kernels/device.h"
 
-// Runs the command that argv asks for and returns the exit code. drivers are the accelerators that
-// this program knows.
-int cli_main(int argc, char **argv, const struct device_driver *drivers, int32_t n_drivers);
+struct cli_environment {
+    const struct device_driver *drivers; // the accelerators that this program knows
+    int n_drivers;
+    const char *cache_home; // XDG_CACHE_HOME, or NULL
+    const char *home;       // HOME, or NULL
+    const char *calibrate;  // TANDEM_CALIBRATE: "never" forbids calibration that nobody asked for
+};
+
+// Runs the command that argv asks for and returns the exit code.
+int cli_main(int argc, char **argv, const struct cli_environment *environment);
 
 #endif

@@ -174,8 +174,10 @@ enum status cli_chat(struct cli *cli, struct err *e) {
     if (generator_open(g, cli, false, e) ||
         chat_detect(&chat.format, engine_gguf(g->engine), &cli->log, e) || converse(&chat, e))
         status = e->status;
-    else if (!cli->options.quiet)
+    else if (!cli->options.quiet) {
         report_print_timings(&g->timings, stderr);
+        report_print_predicted(&g->timings, g->engine, stderr);
+    }
     close_chat(&chat);
     return status;
 }

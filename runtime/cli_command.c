@@ -17,6 +17,7 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
 
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
     const struct cli_options *o = &cli->options;
+    const bool kv_auto = o->kv_type_k == KV_TYPE_AUTO;
     *out = (struct engine_options){
         .model_path = o->model,
         .device_spec = o->device,
@@ -25,11 +26,21 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .cpu = {o->isa, o->n_threads, o->n_threads_batch, o->no_bind},
         .workload = {.n_ctx = o->n_ctx,
                      .n_ubatch = o->n_ubatch,
-                     .kv_type_k = o->kv_type_k,
-                     .kv_type_v = o->kv_type_v},
+                     .kv_type_k = kv_auto ? DTYPE_F16 : o->kv_type_k,
+                     .kv_type_v = kv_auto ? DTYPE_F16 : o->kv_type_v,
+                     .n_prompt = o->n_prompt,
+                     .n_gen = o->n_gen},
         .constraints = {.gpu_layers = o->gpu_layers,
                         .vram_bytes = o->vram_bytes,
-                        .ram_bytes = o->ram_bytes},
+                        .ram_bytes = o->ram_bytes,
+                        .cpu_experts = o->cpu_experts,
+                        .kv_auto = kv_auto},
+        .tensor_overrides = o->tensor_overrides,
+        .plan_path = o->plan_path,
+        .cache_path = cli->cache_path,
+        // Only before tokens are computed: `tandem plan` and its like take what is known.
+        .calibrate =
+            cli->may_calibrate && (o->command == COMMAND_RUN || o->command == COMMAND_CHAT),
         .log = &cli->log,
         .progress = on_progress,
         .progress_context = cli,

@@ -14,6 +14,8 @@ struct cli {
     struct cli_options options;
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
+    const char *cache_path; // folder for what is kept between runs; NULL: none
+    bool may_calibrate;     // without being asked to
     struct log log;
     struct progress progress;
 };
@@ -23,6 +25,7 @@ enum status cli_chat(struct cli *cli, struct err *e);
 enum status cli_plan(struct cli *cli, struct err *e);
 enum status cli_inspect(struct cli *cli, struct err *e);
 enum status cli_devices(struct cli *cli, struct err *e);
+enum status cli_calibrate(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
 

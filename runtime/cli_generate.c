@@ -71,7 +71,8 @@ enum status generator_open(struct generator *g, struct cli *cli, bool all_logits
     if (make_buffers(g, all_logits, e) != OK) goto fail;
     if (open_sampler(g, e) != OK) goto fail;
     heap_watch_init(&g->heap);
-    if (!cli->options.quiet) report_print_plan(engine_plan(g->engine), stderr);
+    if (!cli->options.quiet)
+        report_print_plan(engine_plan(g->engine), engine_shape(g->engine), stderr);
     if (cli->options.verbose) report_print_memory(g->engine, stderr);
     return OK;
 fail:
@@ -113,6 +114,33 @@ static enum status check_room(const struct generator *g, int32_t n, struct err *
     return err_fix(e, "use a longer context: -c %d", session_length(g->session) + n + 1);
 }
 
+static double predict_us(const struct generator *g, const struct pass *pass) {
+    struct simulation simulation;
+    plan_simulate(engine_plan(g->engine), engine_shape(g->engine), pass, &simulation);
+    return simulation.total_us;
+}
+
+// What the plan predicts for count tokens behind what the session holds, n_logits of them wanted
+// (the last ones), in micro-batches.
+static void predict_prompt(struct generator *g, int32_t count, int32_t n_logits) {
+    const int32_t most = engine_workload(g->engine)->n_ubatch;
+    const int32_t past = session_length(g->session);
+    for (int32_t first = 0, n; first < count; first += n) {
+        n = count - first < most ? count - first : most;
+        const int32_t wanted = first + n - (count - n_logits);
+        const struct pass pass = {n, wanted < 0 ? 0 : wanted < n ? wanted : n, past + first};
+        g->timings.predicted_prompt_us += predict_us(g, &pass);
+        g->timings.prompt_passes++;
+    }
+}
+
+// Likewise for the steps that the session has just gone, one token each: as the middle one.
+static void predict_decode(struct generator *g, int64_t steps) {
+    if (steps == 0) return;
+    const struct pass pass = {1, 1, session_length(g->session) - (int32_t)(steps + 1) / 2};
+    g->timings.predicted_decode_us += predict_us(g, &pass) * (double)steps;
+}
+
 enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, FILE *logits,
                            struct err *e) {
     ASSERT(n > 0);
@@ -121,6 +149,7 @@ enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, F
     uint64_t start = clock_ns();
     for (int32_t first = 0, count; first < n; first += count) {
         count = n - first < g->n_batch ? n - first : g->n_batch;
+        predict_prompt(g, count, logits ? count : first + count == n);
         for (int32_t i = 0; i < count; i++) {
             bool wanted = logits || first + i == n - 1;
             g->items[i] = (struct batch_item){g->session, ids[first + i], wanted};
@@ -195,6 +224,7 @@ static enum status decode(struct generator *g, int32_t limit, struct token_strea
         g->heap_allocations += end.allocations - start.allocations;
     }
     g->timings.decode_steps += steps;
+    predict_decode(g, steps);
     return OK;
 }
 

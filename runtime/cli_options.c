@@ -11,9 +11,10 @@
 // The words that cli_options.def uses for sets of commands.
 #define IN(command) (1u << COMMAND_##command)
 #define GENERATE    (IN(RUN) | IN(CHAT))
-#define ENGINE      (GENERATE | IN(PLAN) | IN(PERPLEXITY))
+#define PLANNED     (GENERATE | IN(PLAN))
+#define ENGINE      (PLANNED | IN(PERPLEXITY))
 #define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
-#define ALL         (MODEL | IN(DEVICES))
+#define ALL         (MODEL | IN(DEVICES) | IN(CALIBRATE))
 
 #define AT(field) offsetof(struct cli_options, field)
 #define NAMES(...) \
@@ -46,9 +47,15 @@ static const struct {
          "Each line of standard input is a turn. /reset forgets the conversation; /exit "
          "or the end of\nthe input leaves. Ctrl-C ends an answer, or the program where "
          "it waits for a line.\n"},
-    [COMMAND_PLAN] = {"plan", "-m FILE", "shows where a model would go, without loading it", ""},
+    [COMMAND_PLAN] =
+        {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
+         "Only the header of FILE is read. Predicts times from the machine's rates, and "
+         "says what binds\nand what would help.\n"},
     [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", ""},
     [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", ""},
+    [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
+                           "Takes at most 15 seconds. The result is kept for later runs; stop "
+                           "other programs first.\n"},
     [COMMAND_TOKENIZE] = {"tokenize", "-m FILE -p TEXT", "shows the tokens of a text",
                           "Reads only the vocabulary. One line per token: its number -> 'its "
                           "text'.\n"},
@@ -201,16 +208,17 @@ static enum status set_kv_type(const char *name, const char *text, enum dtype *t
     static const struct {
         const char *text;
         enum dtype type;
-    } known[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}};
+    } known[] = {
+        {"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"auto", KV_TYPE_AUTO}};
     static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(text, known[i].text) == 0) return *target = known[i].type, OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
-            return err_fix(e, "take f16, f32 or q8_0");
+            return err_fix(e, "take f16, f32, q8_0 or auto");
         }
-    return bad_value(e, name, "f16, f32 or q8_0", text);
+    return bad_value(e, name, "f16, f32, q8_0 or auto", text);
 }
 
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,
@@ -321,12 +329,56 @@ static enum status parse_topic(struct cli_options *o, int argc, char **argv, str
     return OK;
 }
 
+// The first option of the list that was given, or NULL.
+struct given {
+    bool is;
+    const char *name;
+};
+static const char *first_given(const struct given *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (list[i].is) return list[i].name;
+    return NULL;
+}
+
+// A plan file holds all that these would say, and a machine given as data has no devices to open.
+static enum status check_plan(const struct cli_options *o, struct err *e) {
+    const struct given planned[] = {
+        {o->n_ctx, "-c"},
+        {o->n_ubatch, "-ub"},
+        {o->kv_type_k != DTYPE_F16, "-ctk"},
+        {o->kv_type_v != DTYPE_F16, "-ctv"},
+        {o->n_prompt, "--prompt-tokens"},
+        {o->n_gen, "--gen-tokens"},
+        {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},
+        {o->tensor_overrides, "-ot"},
+        {o->cpu_experts, "--cpu-moe"},
+        {o->logits_path, "--logits-out"},
+    };
+    const struct given opened[] = {
+        {o->device, "--device"},       {o->n_threads, "-t"},      {o->n_threads_batch, "-tb"},
+        {o->isa != ISA_AUTO, "--isa"}, {o->no_bind, "--no-bind"},
+    };
+    const char *both = first_given(planned, sizeof planned / sizeof *planned);
+    if (o->plan_path && both) {
+        err_set(e, ERR_USAGE, "--plan and %s exclude each other", both);
+        return err_fix(e, "make a new plan: tandem plan ... %s ... --save FILE", both);
+    }
+    both = first_given(opened, sizeof opened / sizeof *opened);
+    if (o->machine && both)
+        return err_set(e, ERR_USAGE, "--machine and %s exclude each other", both);
+    if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
+        return err_set(e, ERR_USAGE, "auto is for the whole cache: -ctk auto -ctv auto");
+    return OK;
+}
+
 // What the options need from each other.
 static enum status check_whole(const struct cli_options *o, struct err *e) {
     const char *command = command_name(o->command);
     int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
-    if ((MODEL & 1u << o->command) && !o->model)
-        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE", command);
+    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape exclude each other");
+    if ((MODEL & 1u << o->command) && !o->model && !o->shape)
+        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s", command,
+                       o->command == COMMAND_PLAN ? " or --shape NAME" : "");
     if (o->command == COMMAND_PERPLEXITY && !texts)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
@@ -335,7 +387,7 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
                        o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
     }
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q exclude each other");
-    return OK;
+    return check_plan(o, e);
 }
 
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e) {

@@ -21,6 +21,7 @@ enum command {
     COMMAND_PLAN,
     COMMAND_INSPECT,
     COMMAND_DEVICES,
+    COMMAND_CALIBRATE,
     COMMAND_TOKENIZE,
     COMMAND_PERPLEXITY,
     COMMAND_HELP,
@@ -36,8 +37,13 @@ struct cli_options {
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
 
-    int32_t n_ctx, n_batch, n_ubatch; // n_ctx and n_ubatch 0: the command's default
-    enum dtype kv_type_k, kv_type_v;
+    int32_t n_ctx, n_batch, n_ubatch;  // n_ctx and n_ubatch 0: the command's default
+    enum dtype kv_type_k, kv_type_v;   // both or neither KV_TYPE_AUTO
+    int32_t n_prompt, n_gen;           // that the plan is made for; 0: the planner's default
+    const char *shape, *machine;       // of plan: names or files; NULL: the model's, this machine
+    const char *plan_path, *save_path; // NULL: not given
+    const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
+    bool cpu_experts;
 
     int32_t gpu_layers;                 // GPU_LAYERS_AUTO, GPU_LAYERS_ALL or a number
     uint64_t vram_bytes, ram_bytes;     // 0: no limit given
@@ -45,6 +51,7 @@ struct cli_options {
     int32_t n_threads, n_threads_batch; // 0: automatic
     enum cpu_isa isa;
     bool no_bind, strict;
+    const char *machine_out; // NULL: not given
 
     float temp, top_p, min_p, repeat_penalty;
     int32_t top_k, repeat_last_n;
@@ -61,12 +68,13 @@ enum option_kind {
     OPTION_REAL,    // float in low..high
     OPTION_SIZE,    // uint64_t bytes, with a suffix
     OPTION_LAYERS,  // int32_t: a number, "auto" or "all"
-    OPTION_KV_TYPE, // enum dtype: f16, f32 or q8_0
+    OPTION_KV_TYPE, // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
     OPTION_ISA,     // enum cpu_isa
     OPTION_HELP,    // shows the help of the command
 };
 
 enum { OPTION_NAMES = 3 };
+#define KV_TYPE_AUTO DTYPE_COUNT // -ctk auto: the planner chooses
 
 struct option_spec {
     const char *names[OPTION_NAMES]; // unused ones are NULL; without any, help is a heading

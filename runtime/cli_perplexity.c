@@ -82,13 +82,16 @@ static enum status open_engine(struct measurement *m, struct cli *cli, struct er
     if (!w->n_ctx) w->n_ctx = WINDOW;
     if (!w->n_ubatch) w->n_ubatch = w->n_ctx < UBATCH ? w->n_ctx : UBATCH;
     w->max_logits = w->n_ubatch;
+    w->n_prompt = w->n_ctx; // nothing is generated
+    w->n_gen = 1;
     if (engine_open(&m->engine, &options, e)) return e->status;
     progress_clear(&cli->progress);
     m->n_window = engine_workload(m->engine)->n_ctx;
     m->n_batch = engine_workload(m->engine)->max_logits;
     m->items = mem_alloc((size_t)m->n_batch, sizeof *m->items);
     if (!m->items) return err_memory(e, (size_t)m->n_batch * sizeof *m->items, "a batch");
-    if (!cli->options.quiet) report_print_plan(engine_plan(m->engine), stderr);
+    if (!cli->options.quiet)
+        report_print_plan(engine_plan(m->engine), engine_shape(m->engine), stderr);
     return session_new(&m->session, m->engine, e);
 }
 

@@ -1,42 +1,110 @@
-/* cli_plan.c: `tandem plan`: where a model would go, from its header alone. See cli_command.h. */
+/* cli_plan.c: `tandem plan`: where a model would go and how fast it would be, from its header or
+ * its shape alone, on this machine or on another. See cli_command.h. */
 #include "base/mem.h"
 #include "runtime/cli_command.h"
-#include "runtime/gguf.h"
-#include "runtime/model.h"
+#include "runtime/gguf_shape.h"
 #include "runtime/placement.h"
+#include "runtime/plan_request.h"
 #include "runtime/report.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 struct planning { // too big for the stack
+    struct engine_options options;
     struct gguf gguf;
-    struct model model;
     struct shape shape;
+    struct machine machine; // with --machine
     struct plan plan;
+    struct advice_result advice[ADVICES];
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
 };
 
-static json_t *steps_report(const struct plan *plan, enum batch_class class) {
-    static const char *const kinds[] = {"inputs", "compute", "send", "wait", "logits"};
-    json_t *list = json_array();
-    for (int32_t i = 0; i < plan->n_steps[class]; i++) {
-        const struct step *step = &plan->steps[class][i];
-        json_array_append_new(list,
-                              json_pack("{s:s, s:i, s:i, s:i}", "kind", kinds[step->kind], "device",
-                                        step->device, "peer", step->peer, "unit", step->unit));
-    }
-    return list;
+static enum status read_header(struct planning *p, const char *path, struct err *e) {
+    if (gguf_open(&p->gguf, path, e)) return e->status;
+    return gguf_shape(&p->shape, &p->gguf, e) ? err_context(e, "%s", path) : OK;
 }
 
+// ---- Names --------------------------------------------------------------------------------------
+
+// What is built into the program by name: machines or models.
+struct builtins {
+    const char *option;
+    int32_t count;
+    const char *(*name)(int32_t i);
+};
+
+// The index of name in *list, or -1 if it is a file's path. ERR_USAGE if it is neither.
+static enum status find_builtin(const struct builtins *list, const char *name, int32_t *index,
+                                struct err *e) {
+    char known[sizeof e->what - 64] = "";
+    for (*index = 0; *index < list->count; ++*index) {
+        if (strcmp(name, list->name(*index)) == 0) return OK;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", list->name(*index));
+    }
+    *index = -1;
+    if (strchr(name, '/') || access(name, F_OK) == 0) return OK;
+    err_set(e, ERR_USAGE, "%s: '%.40s' is no file and none of %s", list->option, name, known);
+    return err_fix(e, "take one of these names or the path of a JSON file");
+}
+
+static enum status read_shape(struct shape *out, const char *name, struct err *e) {
+    const struct builtins known = {"--shape", shape_builtin_count(), shape_builtin_name};
+    int32_t i;
+    if (find_builtin(&known, name, &i, e)) return e->status;
+    return i < 0 ? shape_load(out, name, e) : shape_builtin(out, i, e);
+}
+
+static enum status read_machine(struct machine *out, const char *name, struct err *e) {
+    const struct builtins known = {"--machine", machine_builtin_count(), machine_builtin_name};
+    int32_t i;
+    if (find_builtin(&known, name, &i, e)) return e->status;
+    return i < 0 ? machine_load(out, name, e) : machine_builtin(out, i, e);
+}
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+static enum status solve(struct planning *p, const char *machine, struct err *e) {
+    if (!machine) {
+        if (placement_open_devices(p->devices, &p->n_devices, &p->options, e)) return e->status;
+        return placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
+    }
+    if (read_machine(&p->machine, machine, e) ||
+        (p->machine.rates == RATES_NONE && machine_take_nearest_rates(&p->machine, e)))
+        return e->status;
+    return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
+}
+
+// What would help is not bound to the placement of a plan file, only to its limits and workload.
+static enum status advise(struct planning *p, struct err *e) {
+    struct constraints constraints = {.gpu_layers = GPU_LAYERS_AUTO,
+                                      .vram_bytes = p->options.constraints.vram_bytes,
+                                      .ram_bytes = p->options.constraints.ram_bytes};
+    if (p->plan.machine.rates == RATES_NONE) return OK;
+    if (!p->options.plan_path && plan_request_constraints(&constraints, &p->shape, &p->options, e))
+        return e->status;
+    return planner_advise(&p->plan, &p->shape, &constraints, p->advice, e);
+}
+
+// ---- What comes out -----------------------------------------------------------------------------
+
 static enum status write_plan(const struct planning *p, bool steps, struct err *e) {
-    json_t *root = report_plan(&p->plan);
-    json_object_set_new(root, "model", report_text(p->shape.name, strlen(p->shape.name)));
+    const struct plan *plan = &p->plan;
+    const struct shape *shape = &p->shape;
+    json_t *root = report_plan(plan, shape);
+    json_object_set_new(root, "model", report_text(shape->name, strlen(shape->name)));
     json_object_set_new(root, "architecture",
-                        report_text(p->shape.architecture, strlen(p->shape.architecture)));
+                        report_text(shape->architecture, strlen(shape->architecture)));
+    json_object_set_new(root, "weights_bytes", report_count(shape_weight_bytes(shape)));
+    json_object_set_new(root, "can_run", json_boolean(shape->can_run));
+    json_object_set_new(root, "units", report_units(plan, shape));
+    json_object_set_new(root, "advice", report_advice(plan, p->advice));
     if (steps) {
-        json_object_set_new(root, "steps_one", steps_report(&p->plan, BATCH_ONE));
-        json_object_set_new(root, "steps_prefill", steps_report(&p->plan, BATCH_PREFILL));
+        json_object_set_new(root, "steps_one", report_steps(plan, shape, BATCH_ONE));
+        json_object_set_new(root, "steps_prefill", report_steps(plan, shape, BATCH_PREFILL));
     }
     return report_write_json(root, stdout, e);
 }
@@ -45,6 +113,7 @@ static enum status print_plan(const struct planning *p, const struct cli_options
                               struct err *e) {
     if (o->json) return write_plan(p, o->verbose, e);
     plan_print(&p->plan, &p->shape, stdout);
+    plan_print_advice(&p->plan, &p->shape, p->advice, stdout);
     if (!o->verbose) return OK;
     printf("steps for one token\n");
     plan_print_steps(&p->plan, &p->shape, BATCH_ONE, stdout);
@@ -53,23 +122,24 @@ static enum status print_plan(const struct planning *p, const struct cli_options
     return OK;
 }
 
-static enum status read_shape(struct planning *p, const char *path, struct err *e) {
-    if (gguf_open(&p->gguf, path, e)) return e->status;
-    if (model_read(&p->model, &p->gguf, e)) return err_context(e, "%s", path);
-    model_shape(&p->model, &p->shape);
-    return OK;
+static enum status save_plan(const struct planning *p, const char *path, struct err *e) {
+    if (!path) return OK;
+    FILE *out = fopen(path, "w");
+    if (!out) return err_errno(e, errno, "%s", path);
+    enum status status = plan_save(&p->plan, &p->shape, out, e);
+    if (fclose(out) != 0 && status == OK) status = err_errno(e, errno, "%s", path);
+    return status;
 }
 
 enum status cli_plan(struct cli *cli, struct err *e) {
-    struct engine_options options;
-    cli_engine_options(cli, &options);
+    const struct cli_options *o = &cli->options;
     struct planning *p = mem_alloc(1, sizeof *p);
     if (!p) return err_memory(e, sizeof *p, "the plan");
+    cli_engine_options(cli, &p->options);
     enum status status = OK;
-    if (read_shape(p, options.model_path, e) ||
-        placement_open_devices(p->devices, &p->n_devices, &options, e) ||
-        placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &options, e) ||
-        print_plan(p, &cli->options, e))
+    if ((o->shape ? read_shape(&p->shape, o->shape, e) : read_header(p, o->model, e)) ||
+        solve(p, o->machine, e) || advise(p, e) || save_plan(p, o->save_path, e) ||
+        print_plan(p, o, e))
         status = e->status;
     placement_close_devices(p->devices);
     gguf_close(&p->gguf);

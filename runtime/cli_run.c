@@ -61,12 +61,13 @@ static enum status write_result(struct run *run, struct err *e) {
     for (int32_t i = 0; i < g->n_tokens; i++)
         json_array_append_new(ids, json_integer(g->tokens[i]));
     json_t *root = json_pack(
-        "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "text", text_of_tokens(g),
+        "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "text", text_of_tokens(g),
         "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
         stop_reason_name(run->reason), "seed", (json_int_t)g->sampler.options.seed, "load_ms",
-        (double)g->timings.load_ns / 1e6, "timings", report_timings(&g->timings), "memory",
-        report_memory(g->engine), "peak", report_peaks(g->engine), "heap", heap_report(g), "plan",
-        report_plan(engine_plan(g->engine)));
+        (double)g->timings.load_ns / 1e6, "timings", report_timings(&g->timings), "predicted",
+        report_predicted(&g->timings, g->engine), "memory", report_memory(g->engine), "peak",
+        report_peaks(g->engine), "heap", heap_report(g), "plan",
+        report_plan(engine_plan(g->engine), engine_shape(g->engine)));
     return report_write_json(root, stdout, e);
 }
 
@@ -79,6 +80,7 @@ static void print_end(const struct run *run) {
     if (g->cli->options.verbose && g->sampler.options.temp > 0)
         fprintf(stderr, "tandem: seed %lld\n", (long long)g->sampler.options.seed);
     report_print_timings(&g->timings, stderr);
+    report_print_predicted(&g->timings, g->engine, stderr);
 }
 
 static enum status generate(struct run *run, struct err *e) {

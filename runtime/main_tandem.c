@@ -7,7 +7,11 @@ int main(int argc, char **argv) {
     // Where /sys is missing, as in some containers, hwloc says so on standard error; the user
     // cannot act on it.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
-    int n_drivers = 0;
-    const struct device_driver *drivers = device_drivers(&n_drivers);
-    return cli_main(argc, argv, drivers, n_drivers);
+    struct cli_environment environment = {
+        .cache_home = getenv("XDG_CACHE_HOME"),
+        .home = getenv("HOME"),
+        .calibrate = getenv("TANDEM_CALIBRATE"),
+    };
+    environment.drivers = device_drivers(&environment.n_drivers);
+    return cli_main(argc, argv, &environment);
 }

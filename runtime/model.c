@@ -119,14 +119,31 @@ static void add_unit(struct shape *out, const struct model *m, enum unit_kind ki
     unit->shares_embed = kind == UNIT_HEAD && m->hp.tied;
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     unit->n_tensors = model_unit_tensors(m, unit, tensors);
-    for (int i = 0; i < unit->n_tensors; i++) unit->tensor_bytes[i] = tensors[i]->size_bytes;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct gguf_tensor *t = tensors[i];
+        struct unit_tensor *to = &unit->tensors[i];
+        const enum tensor_use matrix = kind == UNIT_EMBED ? USE_ROWS : USE_MATRIX;
+        *to = (struct unit_tensor){.use = t->n_dims > 1 ? matrix : USE_VECTOR,
+                                   .type = t->type,
+                                   .n_cols = (int32_t)t->ne[0],
+                                   .n_rows = (int32_t)t->ne[1],
+                                   .n_matrices = 1,
+                                   .size_bytes = t->size_bytes};
+        shape_set_text(to->name, sizeof to->name, t->name.bytes, t->name.length);
+    }
+    if (kind != UNIT_ATTENTION) return;
+    unit->n_heads = m->hp.n_heads;
+    unit->n_kv_heads = m->hp.n_kv_heads;
+    unit->head_dim_k = unit->head_dim_v = m->hp.head_dim;
 }
 
 void model_shape(const struct model *m, struct shape *out) {
     const struct hparams *hp = &m->hp;
     memset(out, 0, sizeof *out);
-    memcpy(out->name, m->name, sizeof out->name);
-    memcpy(out->architecture, m->architecture, sizeof out->architecture);
+    shape_set_text(out->name, sizeof out->name, m->name[0] ? m->name : "unnamed",
+                   m->name[0] ? strlen(m->name) : 7);
+    shape_set_text(out->architecture, sizeof out->architecture, m->architecture,
+                   strlen(m->architecture));
     out->n_layers = hp->n_layers;
     out->n_embd = hp->n_embd;
     out->n_heads = hp->n_heads;
@@ -135,6 +152,7 @@ void model_shape(const struct model *m, struct shape *out) {
     out->n_rot = hp->n_rot;
     out->n_ff = hp->n_ff;
     out->n_vocab = hp->n_vocab;
+    out->can_run = true;
     out->n_ctx_train = hp->n_ctx_train;
     add_unit(out, m, UNIT_EMBED, -1);
     for (int l = 0; l < hp->n_layers; l++) {

@@ -1,6 +1,12 @@
 /* placement.c: see placement.h. */
 #include "runtime/placement.h"
 
+#include "base/host.h"
+#include "base/mem.h"
+#include "runtime/calibrate.h"
+#include "runtime/calibration_cache.h"
+#include "runtime/plan_request.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,11 +59,106 @@ static enum status open_accelerator(struct device **out, const struct engine_opt
     return driver->open(out, spec, &o->cpu, o->log, e);
 }
 
+// ---- The machine --------------------------------------------------------------------------------
+
+static void describe_device(struct machine_device *out, const struct device_info *info) {
+    *out = (struct machine_device){.capacity_bytes = info->capacity_bytes,
+                                   .budget_bytes = info->free_bytes,
+                                   .align_bytes = info->align_bytes,
+                                   .n_lanes = info->n_lanes,
+                                   .is_host = info->is_host};
+    memcpy(out->name, info->name, sizeof out->name);
+    memcpy(out->kind, info->kind, sizeof out->kind);
+    memcpy(out->driver, info->driver, sizeof out->driver);
+    memcpy(out->capability, info->capability, sizeof out->capability);
+    memcpy(out->pci_id, info->pci_id, sizeof out->pci_id);
+}
+
+enum status placement_describe(struct machine *out, struct device *const *devices, int32_t n,
+                               struct err *e) {
+    double link_gbps = 0;
+    *out = (struct machine){.n_devices = n};
+    const char *pci_id = n > 1 ? devices[1]->info.pci_id : NULL;
+    if (machine_probe(out, NULL, pci_id, &link_gbps, e)) return e->status;
+    host_cpu_name(&HOST_ROOTS, out->name, sizeof out->name);
+    for (int32_t d = 0; d < n; d++) describe_device(&out->devices[d], &devices[d]->info);
+    if (n > 1) out->devices[1].link.theoretical_gbps = link_gbps;
+    return OK;
+}
+
+enum status placement_machine(struct machine *out, struct device *const *devices, int32_t n,
+                              const struct engine_options *options, struct err *e) {
+    struct calibration_key key;
+    if (placement_describe(out, devices, n, e)) return e->status;
+    calibration_key_of(&key, devices, n, options);
+    if (calibration_load(out, options->cache_path, &key, options->log)) return OK;
+    return machine_take_nearest_rates(out, e);
+}
+
+// ---- Measuring unasked --------------------------------------------------------------------------
+
+// Measures and keeps the rates of m. What goes wrong is told, and the planner takes what is known
+// of other machines; only stopping stops.
+static enum status measure(struct machine *m, struct device *accelerator,
+                           const struct calibration_key *key, const struct engine_options *o,
+                           struct err *e) {
+    const struct calibration_options options = {
+        .cpu = o->cpu, .progress = o->progress, .progress_context = o->progress_context};
+    struct calibration calibration;
+    char text[512];
+    if (calibrate(m, accelerator, &options, &calibration, e) == OK &&
+        calibration_store(m, o->cache_path, key, e) == OK) {
+        log_line(o->log, LOG_NOTE,
+                 "measured this computer once, in %.1f s, to place models well ('tandem calibrate' "
+                 "does it anew)",
+                 calibration.seconds);
+        return OK;
+    }
+    if (e->status == ERR_CANCELLED) return e->status;
+    log_line(o->log, LOG_WARN, "this computer was not measured: %s",
+             err_text(e, text, sizeof text));
+    return OK;
+}
+
+// Opens the CPU again with the team that is enough for one token, if another one was measured.
+static enum status adopt_team(struct device **cpu, int32_t team, const struct engine_options *o,
+                              struct err *e) {
+    struct cpu_options options = o->cpu;
+    const int32_t n_lanes = (*cpu)->info.n_lanes;
+    if (team <= 0 || team >= n_lanes) return OK;
+    options.n_threads = team;
+    if (!options.n_threads_batch) options.n_threads_batch = n_lanes;
+    device_close(*cpu);
+    *cpu = NULL;
+    return device_open_cpu(cpu, &options, o->log, e);
+}
+
+static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t n,
+                                   const struct engine_options *o, struct err *e) {
+    const bool wanted = o->calibrate && n > 1 && !o->plan_path &&
+                        o->constraints.gpu_layers == GPU_LAYERS_AUTO && !o->constraints.has_units;
+    if (!o->cache_path || (!wanted && o->cpu.n_threads > 0)) return OK;
+    struct calibration_key key;
+    struct machine *m = mem_alloc(1, sizeof *m);
+    if (!m) return err_memory(e, sizeof *m, "the machine");
+    calibration_key_of(&key, devices, n, o);
+    enum status status = placement_describe(m, devices, n, e);
+    if (!status && !calibration_load(m, o->cache_path, &key, o->log) && wanted)
+        status = measure(m, devices[1], &key, o, e);
+    if (!status && o->cpu.n_threads == 0)
+        status = adopt_team(&devices[0], machine_decode_team(m), o, e);
+    mem_free(m);
+    return status;
+}
+
+// ---- What callers see ---------------------------------------------------------------------------
+
 enum status placement_open_devices(struct device *devices[MAX_DEVICES], int32_t *n,
                                    const struct engine_options *options, struct err *e) {
     *n = 0;
     if (device_open_cpu(&devices[0], &options->cpu, options->log, e) ||
-        open_accelerator(&devices[1], options, e)) {
+        open_accelerator(&devices[1], options, e) ||
+        use_calibration(devices, devices[1] ? 2 : 1, options, e)) {
         placement_close_devices(devices);
         return e->status;
     }
@@ -75,17 +176,10 @@ void placement_close_devices(struct device *devices[MAX_DEVICES]) {
 enum status placement_solve(struct plan *plan, const struct shape *shape,
                             struct device *const *devices, int32_t n_devices,
                             const struct engine_options *options, struct err *e) {
-    struct machine machine = {.n_devices = n_devices};
-    for (int d = 0; d < n_devices; d++) {
-        const struct device_info *info = &devices[d]->info;
-        struct machine_device *out = &machine.devices[d];
-        memcpy(out->name, info->name, sizeof out->name);
-        memcpy(out->kind, info->kind, sizeof out->kind);
-        out->capacity_bytes = info->capacity_bytes;
-        out->budget_bytes = info->free_bytes;
-        out->align_bytes = info->align_bytes;
-        out->n_lanes = info->n_lanes;
-        out->is_host = info->is_host;
-    }
-    return planner_solve(plan, shape, &machine, &options->workload, &options->constraints, e);
+    struct machine *machine = mem_alloc(1, sizeof *machine);
+    if (!machine) return err_memory(e, sizeof *machine, "the machine");
+    enum status status = placement_machine(machine, devices, n_devices, options, e);
+    if (!status) status = plan_request_solve(plan, shape, machine, options, e);
+    mem_free(machine);
+    return status;
 }

@@ -29,6 +29,56 @@ void report_print_timings(const struct timings *t, FILE *out) {
             milliseconds(t->decode_ns), t->new_tokens, rate(t->decode_steps, t->decode_ns));
 }
 
+// How far the prediction is off, in parts of what was measured.
+static double deviation(double predicted, double measured) {
+    return measured > 0 ? (predicted - measured) / measured : 0;
+}
+
+static const struct machine *machine_of(const struct engine *engine) {
+    return &engine_plan(engine)->machine;
+}
+
+static void print_rates(const struct machine *machine, FILE *out) {
+    if (machine->rates == RATES_NEAREST || machine->rates == RATES_FILE)
+        fprintf(out, "; by the rates of %s, which are not measured here", machine->rates_name);
+}
+
+static bool print_class(const char *name, const char *unit, double measured, double predicted,
+                        FILE *out) {
+    if (predicted <= 0 || measured <= 0) return false;
+    fprintf(out, "%s %.1f %s (predicted %.1f, %+.0f %%)", name, measured, unit, predicted,
+            100 * deviation(predicted, measured));
+    return true;
+}
+
+static void print_bytes(const struct engine *engine, FILE *out) {
+    struct memory_row rows[MEMORY_ROWS];
+    int32_t n = engine_memory(engine, rows, MEMORY_ROWS);
+    uint64_t planned = 0, allocated = 0;
+    for (int32_t i = 0; i < n; i++) {
+        planned += rows[i].planned_bytes;
+        allocated += rows[i].allocated_bytes;
+    }
+    fprintf(out, "tandem: memory %9.1f MiB allocated, %.1f MiB planned\n", (double)allocated / MIB,
+            (double)planned / MIB);
+}
+
+void report_print_predicted(const struct timings *t, const struct engine *engine, FILE *out) {
+    print_bytes(engine, out);
+    if (t->predicted_prompt_us <= 0 && t->predicted_decode_us <= 0) return;
+    fputs("tandem: ", out);
+    if (print_class("decode", "ms/token", each_ms(t->decode_steps, t->decode_ns),
+                    t->predicted_decode_us / 1e3 / (double)(t->decode_steps ? t->decode_steps : 1),
+                    out) &&
+        t->prompt_passes > 0)
+        fputs(", ", out);
+    print_class("prompt", "ms/micro-batch", each_ms(t->prompt_passes, t->prompt_ns),
+                t->predicted_prompt_us / 1e3 / (double)(t->prompt_passes ? t->prompt_passes : 1),
+                out);
+    print_rates(machine_of(engine), out);
+    fputc('\n', out);
+}
+
 void report_print_memory(const struct engine *engine, FILE *out) {
     struct memory_row rows[MEMORY_ROWS];
     int32_t n = engine_memory(engine, rows, MEMORY_ROWS);
@@ -42,15 +92,13 @@ void report_print_memory(const struct engine *engine, FILE *out) {
                 (double)engine_peak_bytes(engine, d) / MIB);
 }
 
-static int32_t layer_count(const struct plan *plan) { return (plan->n_units - 2) / 2; }
-
-void report_print_plan(const struct plan *plan, FILE *out) {
+void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct machine *machine = &plan->machine;
     fprintf(out, "tandem: context %d, micro-batch %d", plan->workload.n_ctx,
             plan->workload.n_ubatch);
     if (machine->n_devices > 1)
-        fprintf(out, ", %d of %d layers on %s", plan_layers_on_gpu(plan), layer_count(plan) + 1,
-                machine->devices[1].kind);
+        fprintf(out, ", %d of %d layers on %s", plan_layers_on_gpu(plan, shape),
+                shape->n_layers + 1, machine->devices[1].kind);
     for (int32_t d = 0; d < machine->n_devices; d++)
         fprintf(out, "%s %.1f MiB on %s", d ? " +" : ", weights",
                 (double)plan->devices[d].bytes[PLAN_WEIGHTS] / MIB, machine->devices[d].kind);
@@ -117,32 +165,134 @@ json_t *report_peaks(const struct engine *engine) {
     return list;
 }
 
+static json_t *rates_report(const struct machine *machine) {
+    static const char *const sources[] = {"none", "nearest", "file", "measured"};
+    const char *name = machine->rates_name;
+    return json_pack("{s:s, s:o}", "source", sources[machine->rates], "machine",
+                     *name ? report_text(name, strlen(name)) : json_null());
+}
+
+json_t *report_predicted(const struct timings *t, const struct engine *engine) {
+    const double prompt_ms = t->predicted_prompt_us / 1e3, decode_ms = t->predicted_decode_us / 1e3;
+    const double decode_each = t->decode_steps ? decode_ms / (double)t->decode_steps : 0;
+    if (machine_of(engine)->rates == RATES_NONE) return json_null();
+    return json_pack("{s:f, s:f, s:I, s:f, s:f, s:o}", "prompt_ms", prompt_ms, "prompt_deviation",
+                     deviation(prompt_ms, milliseconds(t->prompt_ns)), "prompt_passes",
+                     (json_int_t)t->prompt_passes, "decode_per_token_ms", decode_each,
+                     "decode_deviation",
+                     deviation(decode_each, each_ms(t->decode_steps, t->decode_ns)), "rates",
+                     rates_report(machine_of(engine)));
+}
+
 static json_t *plan_device(const struct plan *plan, int32_t d) {
     const struct machine_device *device = &plan->machine.devices[d];
     json_t *row =
         json_pack("{s:o, s:s, s:o, s:o}", "name", report_text(device->name, strlen(device->name)),
                   "kind", device->kind, "capacity_bytes", report_count(device->capacity_bytes),
                   "budget_bytes", report_count(device->budget_bytes));
+    uint64_t total = 0;
     for (int p = 0; p < PLAN_PURPOSES; p++) {
         char key[32];
         snprintf(key, sizeof key, "%s_bytes", purpose_name((enum purpose)p));
         json_object_set_new(row, key, report_count(plan->devices[d].bytes[p]));
+        total += plan->devices[d].bytes[p];
     }
+    json_object_set_new(row, "total_bytes", report_count(total));
     return row;
 }
 
-json_t *report_plan(const struct plan *plan) {
+// Shares of the time, by device and of copies, and what binds.
+static json_t *phase_report(double us, int32_t n_tokens, const double share[MAX_DEVICES],
+                            double copies, enum bound bound) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:s}", "ms", us / 1e3, "tokens_per_second",
+                     us > 0 ? n_tokens * 1e6 / us : 0, "cpu_share", share[0], "accelerator_share",
+                     share[1], "copy_share", copies, "bound", bound_name(bound));
+}
+
+static json_t *prediction_report(const struct plan *plan, const struct prediction *p) {
+    return json_pack(
+        "{s:o, s:o, s:f}", "prompt",
+        phase_report(p->prompt_us, plan->workload.n_prompt, p->prompt_share, p->prompt_copy_share,
+                     p->prompt_bound),
+        "decode",
+        phase_report(p->decode_us, 1, p->decode_share, p->decode_copy_share, p->decode_bound),
+        "total_ms", p->total_us / 1e3);
+}
+
+static json_t *predict_report(const struct plan *plan, const struct shape *shape) {
+    struct prediction prediction;
+    if (plan->machine.rates == RATES_NONE) return json_null();
+    plan_predict(plan, shape, &prediction);
+    return prediction_report(plan, &prediction);
+}
+
+static json_t *machine_report(const struct machine *m) {
+    return json_pack("{s:o, s:i, s:i, s:i, s:o}", "name", report_text(m->name, strlen(m->name)),
+                     "cores", m->n_cores, "threads", m->n_threads, "unused_accelerators",
+                     m->n_unused_accelerators, "ram_limited_by",
+                     report_text(m->ram_limited_by, strlen(m->ram_limited_by)));
+}
+
+json_t *report_plan(const struct plan *plan, const struct shape *shape) {
     json_t *devices = json_array(), *units = json_array();
     for (int32_t d = 0; d < plan->machine.n_devices; d++)
         json_array_append_new(devices, plan_device(plan, d));
     for (int32_t u = 0; u < plan->n_units; u++)
         json_array_append_new(units, json_integer(plan->unit_device[u]));
     const struct workload *w = &plan->workload;
-    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o}", "n_ctx", w->n_ctx, "n_ubatch",
-                     w->n_ubatch, "layers", layer_count(plan) + 1, "gpu_layers",
-                     plan_layers_on_gpu(plan), "cache_type_k", dtype_name(w->kv_type_k),
-                     "cache_type_v", dtype_name(w->kv_type_v), "devices", devices, "unit_device",
-                     units);
+    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o}", "machine",
+                     machine_report(&plan->machine), "n_ctx", w->n_ctx, "n_ubatch", w->n_ubatch,
+                     "prompt_tokens", w->n_prompt, "gen_tokens", w->n_gen, "layers",
+                     shape->n_layers + 1, "gpu_layers", plan_layers_on_gpu(plan, shape),
+                     "cache_type_k", dtype_name(w->kv_type_k), "cache_type_v",
+                     dtype_name(w->kv_type_v), "devices", devices, "unit_device", units, "rates",
+                     rates_report(&plan->machine), "prediction", predict_report(plan, shape));
+}
+
+json_t *report_units(const struct plan *plan, const struct shape *shape) {
+    json_t *list = json_array();
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        char name[64];
+        plan_unit_name(&shape->units[u], name, sizeof name);
+        json_array_append_new(list, json_pack("{s:s, s:i, s:o, s:o, s:o}", "name", name, "device",
+                                              plan->unit_device[u], "weights_bytes",
+                                              report_count(plan->unit_weight_bytes[u]), "kv_bytes",
+                                              report_count(plan->unit_kv_bytes[u]), "read_bytes",
+                                              report_count(plan->unit_read_bytes[u])));
+    }
+    return list;
+}
+
+json_t *report_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch) {
+    static const char *const kinds[] = {"inputs", "compute", "send", "wait", "logits"};
+    const int32_t n = plan->n_steps[batch];
+    const struct pass pass = plan_pass(plan, batch);
+    struct step_times *times = mem_alloc((size_t)n, sizeof *times);
+    if (!times) return NULL;
+    if (plan->machine.rates != RATES_NONE) plan_step_times(plan, shape, &pass, times);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < n; i++) {
+        const struct step *step = &plan->steps[batch][i];
+        json_array_append_new(
+            list, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "kind", kinds[step->kind], "device",
+                            step->device, "peer", step->peer, "unit", step->unit, "first_ms",
+                            times[i].first_us / 1e3, "last_ms", times[i].last_us / 1e3));
+    }
+    mem_free(times);
+    return list;
+}
+
+json_t *report_advice(const struct plan *plan, const struct advice_result advice[ADVICES]) {
+    json_t *list = json_array();
+    for (int i = 0; i < ADVICES; i++) {
+        const struct advice_result *a = &advice[i];
+        if (!a->exists) continue;
+        json_t *prediction =
+            a->prediction.decode_us > 0 ? prediction_report(plan, &a->prediction) : json_null();
+        json_array_append_new(list, json_pack("{s:s, s:i, s:o}", "text", a->text, "units_on_gpu",
+                                              a->units_on_gpu, "prediction", prediction));
+    }
+    return list;
 }
 
 enum status report_write_json(json_t *root, FILE *out, struct err *e) {

@@ -18,20 +18,31 @@ struct timings {
     int64_t decode_steps; // passes through the model for them: one less than new_tokens, since the
                           // prompt's pass gives the first
     uint64_t decode_ns;
+    int64_t prompt_passes; // micro-batches of the prompts
+    // What the plan predicts for these very passes, 0 without rates.
+    double predicted_prompt_us, predicted_decode_us;
 };
 
 // Prints "label: 12 tokens in 34.5 ms, 347.8 tokens/s" lines. The rate of new tokens counts passes.
 void report_print_timings(const struct timings *t, FILE *out);
+// Measured beside predicted, per step class, and bytes allocated beside planned; nothing of what
+// was not run. A line says whose rates they are if they were not measured here.
+void report_print_predicted(const struct timings *t, const struct engine *engine, FILE *out);
 // Device and purpose with planned and allocated bytes, and each device's peak.
 void report_print_memory(const struct engine *engine, FILE *out);
 // One line: layers on the accelerator, bytes of weights on each device, context.
-void report_print_plan(const struct plan *plan, FILE *out);
+void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out);
 
 // NULL only if memory is out, like everything of jansson; report_write_json reports it.
 json_t *report_timings(const struct timings *t);
 json_t *report_memory(const struct engine *engine); // [{device, purpose, planned_bytes, ...}]
 json_t *report_peaks(const struct engine *engine);  // [{device, peak_bytes}]
-json_t *report_plan(const struct plan *plan);
+json_t *report_predicted(const struct timings *t, const struct engine *engine);
+// Workload, devices with bytes, placement, rates and prediction.
+json_t *report_plan(const struct plan *plan, const struct shape *shape);
+json_t *report_units(const struct plan *plan, const struct shape *shape); // [{name, device, ...}]
+json_t *report_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch);
+json_t *report_advice(const struct plan *plan, const struct advice_result advice[ADVICES]);
 
 // A JSON string of any bytes: what is no UTF-8 becomes U+FFFD.
 json_t *report_text(const char *bytes, size_t length);

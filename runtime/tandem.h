@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TANDEM_VERSION "0.1.0"
+
 struct engine;
 struct session;
 struct tokenizer;
@@ -35,8 +37,14 @@ struct engine_options {
     struct workload
         workload; // context, micro-batch, sessions, logits rows, KV types; 0s mean defaults
     struct constraints constraints; // layers on the GPU, memory limits
-    const struct log *log;          // borrowed until engine_close; may be NULL
-    engine_progress_fn progress;    // may be NULL
+    const char *tensor_overrides;   // "PATTERN=DEVICE,...", added to constraints; may be NULL
+    const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
+                            // but the memory limits; may be NULL
+    const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
+    bool calibrate;         // measure first if the planner is to choose for an accelerator
+                            // (GPU_LAYERS_AUTO) and no calibration is kept
+    const struct log *log;  // borrowed until engine_close; may be NULL
+    engine_progress_fn progress; // may be NULL
     void *progress_context;
 };
 

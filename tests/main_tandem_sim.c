@@ -15,5 +15,12 @@ int main(int argc, char **argv) {
     struct device_driver drivers[DRIVERS_MAX] = {sim_driver};
     ASSERT(n < DRIVERS_MAX);
     for (int i = 0; i < n; i++) drivers[i + 1] = real[i];
-    return cli_main(argc, argv, drivers, n + 1);
+    const struct cli_environment environment = {
+        .drivers = drivers,
+        .n_drivers = n + 1,
+        .cache_home = getenv("XDG_CACHE_HOME"),
+        .home = getenv("HOME"),
+        .calibrate = getenv("TANDEM_CALIBRATE"),
+    };
+    return cli_main(argc, argv, &environment);
 }

@@ -192,7 +192,61 @@ static void cache_types(void **state) {
     assert_int_equal(RUN("-ctk", "q4_0"), ERR_USAGE);
     assert_says(&e, "not supported yet");
     assert_int_equal(RUN("-ctv", "f64"), ERR_USAGE);
-    assert_says(&e, "f16, f32 or q8_0");
+    assert_says(&e, "f16, f32, q8_0 or auto");
+    assert_int_equal(RUN("-ctk", "auto", "-ctv", "auto"), OK);
+    assert_int_equal(o.kv_type_k, KV_TYPE_AUTO);
+    assert_int_equal(RUN("-ctk", "auto"), ERR_USAGE);
+    assert_int_equal(RUN("-ctk", "q8_0", "-ctv", "auto"), ERR_USAGE);
+    assert_says(&e, "-ctk auto -ctv auto");
+}
+
+static void a_plan_file_excludes_what_it_holds(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const held[][2] = {
+        {"-c", "512"},   {"-ub", "64"},       {"-ctk", "q8_0"},
+        {"-ctv", "f32"}, {"--n-prompt", "9"}, {"--n-gen", "9"},
+        {"-ngl", "3"},   {"-ot", "x=CPU"},    {"--logits-out", "x"},
+    };
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        assert_int_equal(RUN(held[i][0], held[i][1]), OK);
+        assert_int_equal(RUN("--plan", "x", held[i][0], held[i][1]), ERR_USAGE);
+        assert_says(&e, "exclude each other");
+    }
+    assert_int_equal(RUN("--plan", "x", "--cpu-moe"), ERR_USAGE);
+    assert_int_equal(RUN("--plan", "x", "--vram", "2G", "--ram", "9G", "-t", "3"), OK);
+    assert_string_equal(o.plan_path, "x");
+}
+
+static void a_machine_as_data_has_no_devices_to_open(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const opened[][2] = {
+        {"--device", "none"}, {"-t", "3"}, {"-tb", "3"}, {"--isa", "ref"}};
+    for (size_t i = 0; i < sizeof opened / sizeof *opened; i++) {
+        assert_int_equal(PARSE("plan", "-m", "x", opened[i][0], opened[i][1]), OK);
+        assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y", opened[i][0], opened[i][1]),
+                         ERR_USAGE);
+        assert_says(&e, "exclude each other");
+    }
+    assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y", "--no-bind"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y"), OK);
+    assert_int_equal(RUN("--machine", "y"), ERR_USAGE);
+}
+
+static void a_shape_stands_for_the_model(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("plan", "--shape", "s"), OK);
+    assert_string_equal(o.shape, "s");
+    assert_null(o.model);
+    assert_int_equal(PARSE("plan"), ERR_USAGE);
+    assert_says(&e, "--shape NAME");
+    assert_int_equal(PARSE("plan", "-m", "x", "--shape", "s"), ERR_USAGE);
+    assert_int_equal(PARSE("run", "--shape", "s", "-p", "y"), ERR_USAGE);
 }
 
 static void wrong_lines_say_what_to_do(void **state) {
@@ -330,6 +384,9 @@ int main(void) {
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(layers_take_words),
         cmocka_unit_test(cache_types),
+        cmocka_unit_test(a_plan_file_excludes_what_it_holds),
+        cmocka_unit_test(a_machine_as_data_has_no_devices_to_open),
+        cmocka_unit_test(a_shape_stands_for_the_model),
         cmocka_unit_test(wrong_lines_say_what_to_do),
         cmocka_unit_test(values_may_begin_with_a_dash),
         cmocka_unit_test(a_plain_argument_is_the_model),

@@ -390,6 +390,10 @@ static void tell(struct cuda_device *cuda) {
                          : has_tensor_cores(cuda->arch, info->name)
                              ? "tensor cores not used"
                              : "without tensor cores, by its name and generation";
+    (void)snprintf(info->driver, sizeof info->driver, "%d.%d", cuda->driver.version / 1000,
+                   cuda->driver.version % 1000 / 10);
+    (void)snprintf(info->capability, sizeof info->capability, "%d.%d", cuda->arch / 10,
+                   cuda->arch % 10);
     (void)snprintf(info->details, sizeof info->details,
                    "compute capability %d.%d, %d multiprocessors, %s\n"
                    "driver of CUDA %d.%d, PCI %s, %s\n"

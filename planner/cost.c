@@ -1,0 +1,235 @@
+/* cost.c: what a unit takes on a device, by the device's measured rates.
+ *
+ * A page to check by hand. For a pass of n tokens with n_past positions cached:
+ *
+ * - matmul: bytes of the matrix * time per byte(type, n). RATE_TOKENS has the measured n; between
+ *   them the time is interpolated, above the last it grows in proportion. And 8 bytes for each
+ *   token and column or row by the rate of vector ops: activations are read, written in 8 bits and
+ *   read again, results are written.
+ * - experts: the same with the bytes of the experts that are expected to be chosen when each token
+ *   takes n_experts_used of n_experts by chance, and with tokens per such expert:
+ *   distinct = n_experts * (1 - (1 - used / n_experts)^n), n * used / distinct tokens.
+ * - attention: the greater of 2 * n * keys * n_heads * (head_dim_k + head_dim_v) flops by the rate
+ *   of attention, and keys cached rows by the rate of plain reads; keys = n_past + (n + 1) / 2,
+ *   what a token sees on average, at most the window.
+ * - others: bytes read and written by the rate of vector ops.
+ *
+ * and op_us for each op that the encoders (runtime/arch_*.c) encode for the unit: one per matrix,
+ * and embed 1; attention 4 (norm, rope, kv_store, attention); FFN 2 (norm, swiglu); experts 4
+ * (norm, route, swiglu, combine); head 2 (gather, norm). What happens once per pass, such as the
+ * table of angles, is in pass_us. Weight types without kernels take the rates of the type that is
+ * nearest in bits. Owns nothing; any thread. Tested by tests/test_planner.c.
+ */
+#include "planner/plan_internal.h"
+
+#include <math.h>
+
+static const double PER_US = 1e3; // 1e9 bytes per second are 1e3 bytes per microsecond
+
+static bool has_rates(const double rates[RATE_CLASSES]) {
+    for (int i = 0; i < RATE_CLASSES; i++)
+        if (!(rates[i] > 0)) return false;
+    return true;
+}
+
+// 1 / rate at that many tokens; beyond the last class it stays as it is.
+static double inverse_rate(const double rates[RATE_CLASSES], double tokens) {
+    if (tokens <= RATE_TOKENS[0]) return 1 / rates[0];
+    for (int i = 1; i < RATE_CLASSES; i++) {
+        if (tokens > RATE_TOKENS[i]) continue;
+        const double low = RATE_TOKENS[i - 1], high = RATE_TOKENS[i];
+        const double part = (tokens - low) / (high - low);
+        return (1 - part) / rates[i - 1] + part / rates[i];
+    }
+    return 1 / rates[RATE_CLASSES - 1];
+}
+
+static double bits(enum dtype type) {
+    const struct dtype_info *info = dtype_find((uint32_t)type);
+    return info ? 8.0 * info->block_bytes / info->block_elements : 0;
+}
+
+// The row of rates for a type: its own, or that of the type with rates that is nearest in bits.
+// NULL if no type has any.
+static const double *rates_of(const double rates[WEIGHT_COUNT][RATE_CLASSES], enum dtype type) {
+    enum weight_type own;
+    if (dtype_weight(type, &own) && has_rates(rates[own])) return rates[own];
+    const double *nearest = NULL;
+    double least = INFINITY;
+    for (int i = 0; i < WEIGHT_COUNT; i++) {
+        const double far = fabs(bits(weight_dtype((enum weight_type)i)) - bits(type));
+        if (far >= least || !has_rates(rates[i])) continue;
+        nearest = rates[i];
+        least = far;
+    }
+    return nearest;
+}
+
+static double divide(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+static void add_op(struct cost *c, const struct device_rates *r, double memory_us, double us) {
+    const double memory = memory_us < us ? memory_us : us;
+    c->memory_us += memory;
+    c->compute_us += us - memory;
+    c->overhead_us += r->op_us;
+}
+
+// An op that reads and writes size_bytes element by element.
+static void add_vector(struct cost *c, const struct device_rates *r, double size_bytes) {
+    const double us = divide(size_bytes, r->vector_gbps * PER_US);
+    add_op(c, r, us, us);
+}
+
+// Of the matrices of a tensor that many are read, each by that many tokens.
+static void add_matmul(struct cost *c, const struct cost_place *at, const struct unit_tensor *t,
+                       double count, double tokens) {
+    const double size_bytes = count * (double)t->size_bytes / t->n_matrices;
+    const struct device_rates *r = &at->device->rates;
+    const double memory_us = divide(size_bytes, r->memory_gbps * PER_US);
+    const double *rates = at->cached ? rates_of(r->cached_gbps, t->type) : NULL;
+    if (!rates) rates = rates_of(r->weight_gbps, t->type);
+    double us = rates ? size_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
+    if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
+    us += divide(8 * count * tokens * ((double)t->n_cols + t->n_rows), r->vector_gbps * PER_US);
+    add_op(c, r, memory_us, us);
+}
+
+static double chosen_experts(const struct unit *unit, double n_tokens) {
+    const double n = unit->n_experts;
+    if (n <= 0) return 0;
+    return n * (1 - pow(1 - unit->n_experts_used / n, n_tokens));
+}
+
+static double tensor_read_bytes(const struct unit *unit, const struct unit_tensor *t,
+                                double chosen) {
+    const double size_bytes = (double)t->size_bytes;
+    return t->use == USE_EXPERTS && unit->n_experts ? size_bytes * chosen / unit->n_experts
+                                                    : size_bytes;
+}
+
+double cost_read_bytes(const struct unit *unit, const struct pass *pass) {
+    if (unit->kind == UNIT_EMBED || (unit->kind == UNIT_HEAD && !pass->n_logits)) return 0;
+    const double chosen = chosen_experts(unit, pass->n_tokens);
+    double sum = 0;
+    for (int i = 0; i < unit->n_tensors; i++)
+        sum += tensor_read_bytes(unit, &unit->tensors[i], chosen);
+    return sum;
+}
+
+uint64_t cost_all_read_bytes(const struct unit *unit) {
+    uint64_t sum = 0;
+    for (int i = 0; i < unit->n_tensors && unit->kind != UNIT_EMBED; i++)
+        sum += unit->tensors[i].size_bytes;
+    return sum;
+}
+
+static int kv_row(enum dtype type) {
+    return type == DTYPE_F32 ? RATE_KV_F32 : type == DTYPE_F16 ? RATE_KV_F16 : RATE_KV_Q8_0;
+}
+
+static double us_per_flop(const struct device_rates *r, enum dtype type, double tokens) {
+    const double *rates = r->attention_gflops[kv_row(type)];
+    return has_rates(rates) ? inverse_rate(rates, tokens) / PER_US : 0;
+}
+
+// Bytes of one element on average: blocks are shared by the heads' elements evenly.
+static double element_bytes(enum dtype type) { return bits(type) / 8; }
+
+static void add_attention(struct cost *c, const struct cost_place *at, const struct unit *unit,
+                          const struct pass *pass) {
+    const struct device_rates *r = &at->device->rates;
+    const double n = pass->n_tokens, seen = pass->n_past + (n + 1) / 2;
+    const double keys = unit->window && unit->window < seen ? unit->window : seen;
+    const double k = us_per_flop(r, at->w->kv_type_k, n), v = us_per_flop(r, at->w->kv_type_v, n);
+    const double flops = 2 * n * keys * unit->n_heads * (unit->head_dim_k + unit->head_dim_v);
+    const double row_bytes =
+        unit->n_kv_heads * (unit->head_dim_k * element_bytes(at->w->kv_type_k) +
+                            unit->head_dim_v * element_bytes(at->w->kv_type_v));
+    const double memory_us = divide(keys * row_bytes, r->memory_gbps * PER_US);
+    const double flops_us = flops * (k > v ? k : v);
+    add_op(c, r, memory_us, flops_us > memory_us ? flops_us : memory_us);
+}
+
+// Norm, rope, kv_store and attention; the state of a recurrent block is read and written once.
+static void add_attention_ops(struct cost *c, const struct cost_place *at, const struct unit *unit,
+                              const struct pass *pass) {
+    const struct device_rates *r = &at->device->rates;
+    const double n = pass->n_tokens, k = (double)unit->n_kv_heads * unit->head_dim_k,
+                 v = (double)unit->n_kv_heads * unit->head_dim_v;
+    add_vector(c, r, 8 * n * at->shape->n_embd);
+    add_vector(c, r, 8 * n * (unit->n_heads * unit->head_dim_k + k));
+    add_vector(c, r,
+               n * (k * (4 + element_bytes(at->w->kv_type_k)) +
+                    v * (4 + element_bytes(at->w->kv_type_v))) +
+                   2 * (double)unit->state_bytes);
+    add_attention(c, at, unit, pass);
+}
+
+// What swiglu makes of a token: the rows of the widest matrix that reads the residual stream.
+static double hidden_cols(const struct unit *unit, int32_t n_embd) {
+    int32_t most = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use == USE_MATRIX && t->n_cols == n_embd && t->n_rows > most) most = t->n_rows;
+    }
+    return most;
+}
+
+// The ops of a unit besides its matrices.
+static void add_other_ops(struct cost *c, const struct cost_place *at, const struct unit *unit,
+                          const struct pass *pass) {
+    const struct device_rates *r = &at->device->rates;
+    const double n = pass->n_tokens, row_bytes = 4.0 * at->shape->n_embd;
+    switch (unit->kind) {
+    case UNIT_EMBED: add_vector(c, r, 2 * n * row_bytes); break;
+    case UNIT_ATTENTION: add_attention_ops(c, at, unit, pass); break;
+    case UNIT_FFN:
+        add_vector(c, r, 2 * n * row_bytes);
+        add_vector(c, r, 12 * n * hidden_cols(unit, at->shape->n_embd));
+        break;
+    case UNIT_EXPERTS: {
+        const double pairs = n * unit->n_experts_used;
+        add_vector(c, r, 2 * n * row_bytes);
+        add_vector(c, r, 4 * n * unit->n_experts);
+        add_vector(c, r, 12 * pairs * unit->n_ff_expert);
+        add_vector(c, r, (pairs + 2 * n) * row_bytes);
+        break;
+    }
+    case UNIT_HEAD:
+        add_vector(c, r, 2 * pass->n_logits * row_bytes);
+        add_vector(c, r, 2 * pass->n_logits * row_bytes);
+        break;
+    case UNIT_KINDS: ASSERT(false);
+    }
+}
+
+struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
+                         const struct pass *pass) {
+    struct cost c = {0};
+    if (unit->kind == UNIT_HEAD && !pass->n_logits) return c;
+    const double tokens = unit->kind == UNIT_HEAD ? pass->n_logits : pass->n_tokens;
+    const double chosen = chosen_experts(unit, tokens);
+    const double per_expert = chosen > 0 ? tokens * unit->n_experts_used / chosen : 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use == USE_MATRIX) add_matmul(&c, at, t, 1, tokens);
+        if (t->use == USE_EXPERTS) add_matmul(&c, at, t, chosen, per_expert);
+    }
+    add_other_ops(&c, at, unit, pass);
+    return c;
+}
+
+double cost_unit_us(const struct shape *shape, const struct unit *unit,
+                    const struct machine_device *device, const struct workload *w,
+                    const struct pass *pass, bool cached) {
+    const struct cost_place at = {shape, device, w, cached};
+    return cost_sum(cost_of_unit(&at, unit, pass));
+}
+
+double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device,
+                    bool pinned) {
+    const struct link_rates *link = &device->link;
+    const double fast = to_device ? link->to_gbps : link->from_gbps;
+    const double slow = to_device ? link->pageable_to_gbps : link->pageable_from_gbps;
+    return link->latency_us + divide(size_bytes, (pinned || !(slow > 0) ? fast : slow) * PER_US);
+}

@@ -1,0 +1,438 @@
+/* calibrate.c: see calibrate.h. */
+#include "runtime/calibrate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/calibrate_link.h"
+#include "runtime/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    HOST = 0,
+    PROBE_SIZE = 512,
+    PROBE_POOL = 4 << 20,
+    CACHED_CLASSES = 5, // from 32 tokens on all kinds of memory are fast enough
+    FIRST_WINDOW = 8 << 20,
+    MOST_WINDOW = 32 << 20,
+};
+
+static const double LEAST_RATE = 1e-5; // GB/s; machines know none below a tenth of it
+static const uint64_t POOL_LEAST = 256 << 20, POOL_MOST = 1 << 30;
+
+// Shares of the time that is left when a part begins, without and with an accelerator.
+static const double TEAMS_SHARE[] = {0.1, 0.05};
+static const double CPU_SHARE[] = {1, 0.45};
+static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
+
+// Those that files are made of most come first.
+static const enum weight_type USEFUL[WEIGHT_COUNT] = {
+    WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_F16,  WEIGHT_Q5_K,
+    WEIGHT_F32,  WEIGHT_Q4_1, WEIGHT_Q5_0, WEIGHT_Q5_1, WEIGHT_BF16,
+};
+// The ends first: what lies between can be told from them.
+static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
+
+struct calibrator {
+    const struct calibration_options *options;
+    struct stopwatch watch;
+    struct machine machine; // in the making
+    struct calibration *out;
+    enum weight_type types[WEIGHT_COUNT]; // in the order in which they are measured
+    struct device *cpu;                   // owned
+    struct device *accelerator;           // borrowed, or NULL
+    void *pool;                           // of the CPU, owned
+    uint64_t pool_bytes;
+    struct rig rigs[MAX_DEVICES];
+    int32_t n_scaled; // figures that were not measured
+};
+
+static double gbps_of(double bytes, double us) { return bytes / us * 1e-3; }
+
+static double bits_of(enum weight_type type) {
+    const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
+    return 8.0 * info->block_bytes / info->block_elements;
+}
+
+// ---- One device's ops ---------------------------------------------------------------------------
+
+// What a class that was left out takes: as much time for each token as the next smaller one that
+// was measured.
+static void scale_classes(double gbps[RATE_CLASSES], int32_t *n_scaled) {
+    for (int c = 1; c < RATE_CLASSES; c++) {
+        if (gbps[c] > 0) continue;
+        gbps[c] = gbps[c - 1] * RATE_TOKENS[c - 1] / RATE_TOKENS[c];
+        if (gbps[c] < LEAST_RATE) gbps[c] = LEAST_RATE;
+        ++*n_scaled;
+    }
+}
+
+// All classes of one type.
+struct classes {
+    uint64_t window_bytes; // of weights that are read in turn, 0: all
+    double *gbps;          // [RATE_CLASSES]
+    bool whole;            // none was left out
+};
+static enum status measure_type(struct calibrator *c, int d, enum weight_type type,
+                                struct classes *out, struct err *e) {
+    struct rig *rig = &c->rigs[d];
+    double one_us = 0;
+    out->whole = true;
+    for (int i = 0; i < RATE_CLASSES; i++) {
+        const int class = CLASS_ORDER[i];
+        if (out->window_bytes && class >= CACHED_CLASSES) continue;
+        const int32_t n_tokens = RATE_TOKENS[class];
+        // 2 calls at least; many tokens cost less than so many times one.
+        if (one_us > 0 && !stopwatch_fits(&c->watch, one_us * n_tokens)) {
+            out->whole = false;
+            continue;
+        }
+        const struct job job = rig_matmul(rig, type, n_tokens, out->window_bytes);
+        double us;
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        if (n_tokens == 1) one_us = us + rig->op_us;
+        const double activations = job_activation_bytes(rig, &job), least_us = us / 4;
+        us -= activations / (c->machine.devices[d].rates.vector_gbps * 1e3);
+        out->gbps[class] =
+            gbps_of((double)job_weight_bytes(rig, &job), us > least_us ? us : least_us);
+    }
+    return OK;
+}
+
+// The largest part of the pool that is read clearly faster than all of it.
+static enum status find_cache(struct calibrator *c, struct rig *rig, struct device_rates *rates,
+                              struct err *e) {
+    const enum weight_type type = c->types[0];
+    double us;
+    struct job job = rig_matmul(rig, type, 1, 0);
+    if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+    const double all = gbps_of((double)job_weight_bytes(rig, &job), us);
+    double best = 0;
+    for (uint64_t window = FIRST_WINDOW; window <= rig->pool.size_bytes / 2; window *= 2) {
+        job = rig_matmul(rig, type, 1, window);
+        if (!stopwatch_fits(&c->watch, 5 * us * (double)job.n_parts)) break;
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        const double rate = gbps_of((double)job_weight_bytes(rig, &job), us);
+        if (rate > best) best = rate;
+        // The smallest may be in faster caches of single cores; a third of the way counts.
+        if (best > 1.15 * all && rate > all + (best - all) / 3) rates->cache_bytes = window;
+    }
+    return OK;
+}
+
+static enum status measure_weights(struct calibrator *c, int d, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[d].rates;
+    // Within the cache every size is as fast, and a small one is soon there.
+    uint64_t window = rates->cache_bytes / 2;
+    if (window > MOST_WINDOW) window = MOST_WINDOW;
+    for (int i = 0; i < WEIGHT_COUNT; i++) {
+        const enum weight_type type = c->types[i];
+        struct classes plain = {0, rates->weight_gbps[type], true};
+        struct classes cached = {window, rates->cached_gbps[type], true};
+        if (i > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
+        if (measure_type(c, d, type, &plain, e)) return e->status;
+        if (window && measure_type(c, d, type, &cached, e)) return e->status;
+        if (plain.whole && cached.whole) c->out->measured[d] |= 1u << type;
+    }
+    return OK;
+}
+
+// Types that were left out are like the measured one with the nearest number of bits: few tokens
+// wait for bytes, many for arithmetic, which is the same for each weight.
+static void scale_types(struct calibrator *c, struct device_rates *rates) {
+    bool known[WEIGHT_COUNT];
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        known[t] = rates->weight_gbps[t][0] > 0;
+        if (!known[t]) continue;
+        scale_classes(rates->weight_gbps[t], &c->n_scaled);
+        // A cache is never slower than the memory behind it; what was left out is as fast.
+        for (int k = 0; k < RATE_CLASSES && rates->cache_bytes; k++)
+            if (!(rates->cached_gbps[t][k] > rates->weight_gbps[t][k]))
+                rates->cached_gbps[t][k] = rates->weight_gbps[t][k];
+    }
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        if (known[t]) continue;
+        int nearest = (int)c->types[0];
+        for (int k = 0; k < WEIGHT_COUNT; k++) {
+            const double bits = bits_of((enum weight_type)t);
+            const double best = bits_of((enum weight_type)nearest) - bits;
+            const double here = bits_of((enum weight_type)k) - bits;
+            if (known[k] && here * here < best * best) nearest = k;
+        }
+        const double ratio = bits_of((enum weight_type)t) / bits_of((enum weight_type)nearest);
+        for (int k = 0; k < RATE_CLASSES; k++) {
+            const double factor = RATE_TOKENS[k] >= 8 ? ratio : 1;
+            rates->weight_gbps[t][k] = factor * rates->weight_gbps[nearest][k];
+            rates->cached_gbps[t][k] = factor * rates->cached_gbps[nearest][k];
+            c->n_scaled++;
+        }
+    }
+}
+
+static enum status measure_attention(struct calibrator *c, struct rig *rig,
+                                     struct device_rates *rates, struct err *e) {
+    static const struct {
+        enum dtype type;
+        int row;
+    } kv[RATE_KV_TYPES] = {
+        {DTYPE_F16, RATE_KV_F16}, {DTYPE_Q8_0, RATE_KV_Q8_0}, {DTYPE_F32, RATE_KV_F32}};
+    int32_t n_keys = rig->n_keys;
+    while (n_keys > KV_PAGE &&
+           rig_attention(rig, DTYPE_F32, 1, n_keys).stride_bytes > rig->pool.size_bytes)
+        n_keys /= 2;
+    for (int k = 0; k < RATE_KV_TYPES; k++) {
+        double one_us = 0, *gflops = rates->attention_gflops[kv[k].row];
+        for (int i = 0; i < RATE_CLASSES; i++) {
+            const int class = CLASS_ORDER[i];
+            const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
+            const bool first = k == 0 && i == 0;
+            if (!first && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000)) continue;
+            const struct job job = rig_attention(rig, kv[k].type, n, n_keys);
+            double us;
+            if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+            if (i == 0) one_us = us + rig->op_us;
+            gflops[class] = job_attention_flops(&job) / us * 1e-3;
+        }
+        // Left out: the rate of the class before, or of the first type.
+        for (int class = 0; class < RATE_CLASSES; class ++) {
+            if (gflops[class] > 0) continue;
+            gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][class];
+            c->n_scaled++;
+        }
+    }
+    return OK;
+}
+
+static enum status measure_vectors(struct calibrator *c, struct rig *rig,
+                                   struct device_rates *rates, struct err *e) {
+    uint64_t bytes;
+    double us = 0;
+    for (int32_t n = RIG_TOKENS / 16; n <= RIG_TOKENS; n *= 16) {
+        if (us > 0 && !stopwatch_fits(&c->watch, us * 48)) break;
+        const struct job job = rig_vectors(rig, n, &bytes);
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        rates->vector_gbps = gbps_of((double)bytes, us);
+    }
+    return OK;
+}
+
+static enum status measure_memory(struct calibrator *c, struct rig *rig, struct device_rates *rates,
+                                  struct err *e) {
+    const struct job job = rig_matmul(rig, WEIGHT_F32, 1, 0);
+    double us;
+    if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+    rates->memory_gbps = gbps_of((double)job_weight_bytes(rig, &job), us);
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        if (rates->weight_gbps[t][0] > rates->memory_gbps)
+            rates->memory_gbps = rates->weight_gbps[t][0];
+    return OK;
+}
+
+// Everything about one device. Attention gets a share of the time before the types that are rarely
+// used do.
+static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[d].rates;
+    struct rig *rig = &c->rigs[d];
+    *rates = (struct device_rates){0};
+    stopwatch_part(&c->watch, share);
+    stopwatch_phase(&c->watch, 0.05, 2);
+    if (rig_overheads(rig, &c->watch, c->types[0], e)) return e->status;
+    rates->op_us = rig->op_us;
+    rates->pass_us = rig->pass_us;
+    stopwatch_phase(&c->watch, 0.15, 9);
+    if (find_cache(c, rig, rates, e)) return e->status;
+    stopwatch_phase(&c->watch, 0.25, RATE_KV_TYPES * RATE_CLASSES + 2);
+    if (measure_attention(c, rig, rates, e) || measure_vectors(c, rig, rates, e)) return e->status;
+    const int figures = RATE_CLASSES + (rates->cache_bytes ? CACHED_CLASSES : 0);
+    stopwatch_phase(&c->watch, 1, WEIGHT_COUNT * figures + 1);
+    if (measure_weights(c, d, e)) return e->status;
+    scale_types(c, rates);
+    return measure_memory(c, rig, rates, e);
+}
+
+// ---- Opening devices ----------------------------------------------------------------------------
+
+// Rows and columns of the matrices: large enough to keep the device busy, small enough for the
+// time.
+static enum status choose_size(struct calibrator *c, struct device *device, void *pool,
+                               uint64_t pool_bytes, int32_t *size, struct err *e) {
+    struct rig rig = {0};
+    const uint64_t probe_bytes = pool_bytes < PROBE_POOL ? pool_bytes : (uint64_t)PROBE_POOL;
+    double us = 0;
+    stopwatch_part(&c->watch, 0.02);
+    enum status status = rig_open(&rig, device, pool, probe_bytes, PROBE_SIZE, e);
+    if (!status) {
+        const struct job job = rig_matmul(&rig, c->types[0], 1, 0);
+        status = rig_time(&rig, &c->watch, &job, &us, e);
+    }
+    rig_close(&rig);
+    *size = us > 10e3 ? PROBE_SIZE / 2 : PROBE_SIZE;
+    if (us < 300 && pool_bytes >= 64 << 20) *size = 2048;
+    if (us < 20 && pool_bytes >= POOL_LEAST && !device->info.is_host) *size = 8192;
+    return status;
+}
+
+static enum status open_rig(struct calibrator *c, int d, struct device *device, void *pool,
+                            uint64_t pool_bytes, struct err *e) {
+    int32_t size;
+    if (choose_size(c, device, pool, pool_bytes, &size, e)) return e->status;
+    return rig_open(&c->rigs[d], device, pool, pool_bytes, size, e);
+}
+
+static enum status open_pool(struct calibrator *c, struct err *e) {
+    const uint64_t asked = c->options->memory_bytes, room = c->machine.devices[HOST].budget_bytes;
+    uint64_t size = 3 * c->machine.cache_bytes;
+    size = size < POOL_LEAST ? POOL_LEAST : size > POOL_MOST ? POOL_MOST : size;
+    if (size > room / 4) size = room / 4;
+    if (asked && size > asked) size = asked;
+    c->pool_bytes = size = round_up(size, 1 << 20);
+    c->pool = mem_map_pages(size);
+    if (!c->pool || !mem_populate(c->pool, size))
+        return err_memory(e, size, "weights to measure with");
+    rig_fill(c->pool, size);
+    return OK;
+}
+
+static enum status open_cpu(struct calibrator *c, int32_t decode, int32_t prefill, struct err *e) {
+    struct cpu_options options = c->options->cpu;
+    options.n_threads = decode;
+    options.n_threads_batch = prefill;
+    return device_open_cpu(&c->cpu, &options, NULL, e);
+}
+
+// ---- Phases -------------------------------------------------------------------------------------
+
+// Weights per second of one token by that many threads.
+static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill, struct err *e) {
+    struct machine *m = &c->machine;
+    struct rig rig = {0};
+    double us;
+    if (open_cpu(c, n, prefill, e)) return e->status;
+    enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, PROBE_SIZE * 4, e);
+    if (!status) {
+        const struct job job = rig_matmul(&rig, c->types[0], 1, 0);
+        status = rig_time(&rig, &c->watch, &job, &us, e);
+        m->team_size[m->n_team_sizes] = n;
+        m->team_gbps[m->n_team_sizes++] = gbps_of((double)job_weight_bytes(&rig, &job), us);
+    }
+    rig_close(&rig);
+    device_close(c->cpu);
+    c->cpu = NULL;
+    return status;
+}
+
+// Teams of 1, 2, 4, ... and all threads, or the one that was asked for; then the CPU opens with the
+// one that is enough for one token.
+static enum status measure_teams(struct calibrator *c, struct err *e) {
+    const int32_t asked = c->options->cpu.n_threads;
+    if (open_cpu(c, asked, 0, e)) return e->status;
+    const int32_t most = c->cpu->info.n_lanes;
+    const int32_t prefill =
+        c->options->cpu.n_threads_batch ? c->options->cpu.n_threads_batch : most;
+    device_close(c->cpu);
+    c->cpu = NULL;
+    c->machine.n_team_sizes = 0;
+    for (int32_t n = asked ? asked : 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
+        stopwatch_part(&c->watch, TEAMS_SHARE[c->accelerator != NULL]);
+        if (measure_team(c, n, prefill, e)) return e->status;
+        if (c->machine.n_team_sizes == MAX_TEAM_SIZES) break;
+    }
+    const int32_t team = machine_decode_team(&c->machine);
+    c->out->decode_team = team > 0 ? team : most;
+    return open_cpu(c, c->out->decode_team, prefill, e);
+}
+
+static enum status measure_link(struct calibrator *c, struct err *e) {
+    struct link_bench bench = {0};
+    struct machine_device *device = &c->machine.devices[1];
+    stopwatch_part(&c->watch, LINK_SHARE);
+    stopwatch_phase(&c->watch, 1, 4 * LINK_BLOCKS + 1);
+    enum status status = link_open(&bench, &c->rigs[1], &c->watch, e);
+    if (!status) status = link_measure(&bench, &device->link, c->out->blocks, e);
+    if (!status) {
+        stopwatch_part(&c->watch, 1);
+        status = link_measure_beside(&bench, &c->rigs[HOST], c->types[0], device->link.to_gbps,
+                                     c->out, e);
+    }
+    link_close(&bench);
+    if (status) return status;
+    // Memory is no slower than what the CPU alone gets from it, even where copies take processor
+    // time from it too.
+    const double both = c->out->cpu_beside_gbps + c->out->copy_beside_gbps;
+    const double alone = c->machine.devices[HOST].rates.memory_gbps;
+    c->machine.dram_gbps = both > alone ? both : alone;
+    return OK;
+}
+
+static enum status measure_accelerator(struct calibrator *c, struct err *e) {
+    const struct machine_device *device = &c->machine.devices[1];
+    const uint64_t asked = c->options->memory_bytes, room = c->accelerator->info.free_bytes;
+    uint64_t size = room / 4 < POOL_MOST / 2 ? room / 4 : POOL_MOST / 2;
+    if (asked && size > asked) size = asked;
+    if (size < 1 << 20) {
+        err_set(e, ERR_MEMORY, "%s has too little memory to be measured", device->name);
+        err_expected(e, "at least 4 MiB");
+        return err_actual(e, "%llu bytes", (unsigned long long)room);
+    }
+    if (open_rig(c, 1, c->accelerator, NULL, size, e)) return e->status;
+    if (measure_device(c, 1, ACCELERATOR_SHARE, e)) return e->status;
+    return measure_link(c, e);
+}
+
+static enum status measure_all(struct calibrator *c, struct err *e) {
+    c->machine.dram_gbps = 0;
+    if (open_pool(c, e) || measure_teams(c, e) ||
+        open_rig(c, HOST, c->cpu, c->pool, c->pool_bytes, e) ||
+        measure_device(c, HOST, CPU_SHARE[c->accelerator != NULL], e))
+        return e->status;
+    c->machine.devices[HOST].link = (struct link_rates){0};
+    return c->accelerator ? measure_accelerator(c, e) : OK;
+}
+
+static void order_types(struct calibrator *c) {
+    const uint32_t wanted = c->options->types;
+    int n = 0;
+    for (int pass = 1; pass >= 0; pass--)
+        for (int i = 0; i < WEIGHT_COUNT; i++)
+            if ((int)(wanted >> USEFUL[i] & 1) == pass) c->types[n++] = USEFUL[i];
+}
+
+static void describe(struct calibrator *c) {
+    struct machine *m = &c->machine;
+    m->rates = RATES_MEASURED;
+    m->rates_name[0] = 0;
+    int used = snprintf(m->source, sizeof m->source, "measured on this computer in %.1f s",
+                        c->out->seconds);
+    if (c->n_scaled > 0)
+        snprintf(m->source + used, sizeof m->source - (size_t)used,
+                 "; %d rates that the time did not allow are scaled from others", c->n_scaled);
+}
+
+enum status calibrate(struct machine *m, struct device *accelerator,
+                      const struct calibration_options *options, struct calibration *out,
+                      struct err *e) {
+    ASSERT(m->n_devices == (accelerator ? 2 : 1));
+    ASSERT(!accelerator || !accelerator->sealed);
+    struct calibrator c = {.options = options,
+                           .machine = *m,
+                           .out = out,
+                           .accelerator = accelerator,
+                           .watch = {.start_ns = clock_ns(),
+                                     .limit_ns = options->limit_ns,
+                                     .progress = options->progress,
+                                     .context = options->progress_context}};
+    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 12 : 6) * UINT64_C(1000000000);
+    *out = (struct calibration){0};
+    order_types(&c);
+    enum status status = measure_all(&c, e);
+    for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);
+    device_close(c.cpu);
+    if (c.pool) mem_unmap_pages(c.pool, c.pool_bytes);
+    out->seconds = (double)(clock_ns() - c.watch.start_ns) * 1e-9;
+    if (status) return err_context(e, "calibration");
+    describe(&c);
+    status = machine_check(&c.machine, e);
+    if (!status) *m = c.machine;
+    return status;
+}

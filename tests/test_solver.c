@@ -1,0 +1,327 @@
+/* test_solver.c: the solver on invented machines and models: against every placement there is,
+ * never over a limit, never slower than the splits that people know, never slower with more.
+ */
+#include "planner/plan_internal.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tests/invent.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// Sanitizers are slow: fewer rounds.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWER = 50 };
+#else
+enum { SLOWER = 1 };
+#endif
+enum {
+    SMALL = 14, // units of models that all placements are tried for
+    N_PRICED = 300 / SLOWER,
+    N_EXHAUSTIVE = 300 / SLOWER,
+    N_LADDERS = 100 / SLOWER,
+    N_LIMITS = 1000 / SLOWER,
+    N_PAIRS = 10000 / SLOWER,
+};
+
+struct fixture {
+    struct shape shape;
+    struct plan plan, other;
+    struct machine machine;
+    struct workload workload;
+    struct constraints constraints;
+    struct dice dice;
+};
+
+static void invent(struct fixture *f, uint64_t seed, int32_t max_units) {
+    f->dice = (struct dice){seed};
+    memset(&f->constraints, 0, sizeof f->constraints);
+    f->constraints.gpu_layers = GPU_LAYERS_AUTO;
+    invent_small_shape(&f->shape, &f->dice, max_units);
+    invent_machine(&f->machine, &f->dice, &f->shape);
+    invent_workload(&f->workload, &f->dice, &f->shape);
+}
+
+static enum status solve(struct fixture *f, struct plan *plan, double *total_us) {
+    struct err e;
+    enum status status =
+        planner_solve(plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e);
+    *total_us = (double)INFINITY;
+    if (status) {
+        assert_int_equal(status, ERR_MEMORY);
+        return status;
+    }
+    struct prediction prediction;
+    plan_predict(plan, &f->shape, &prediction);
+    *total_us = prediction.total_us;
+    return OK;
+}
+
+static bool close_to(double a, double b, double tolerance) {
+    return fabs(a - b) <= tolerance * fmax(fabs(a), fabs(b));
+}
+
+// ---- Prices are what the walk over the steps says
+// ------------------------------------------------
+
+// The plan of one placement and micro-batch of the pricing.
+static void check_price(struct fixture *f, const struct pricing *p, const int8_t *device) {
+    struct price price;
+    pricing_of(p, device, &price);
+    for (int i = 0; i < p->n_choices; i++) {
+        f->plan.workload = p->choices[i].w;
+        memcpy(f->plan.unit_device, device, (size_t)f->shape.n_units);
+        plan_count_bytes(&f->plan, &f->shape);
+        plan_schedule(&f->plan, &f->shape);
+        struct prediction prediction;
+        plan_predict(&f->plan, &f->shape, &prediction);
+        assert_true(close_to(prediction.total_us, price.us[i], 1e-9));
+        for (int d = 0; d < MAX_DEVICES; d++)
+            assert_int_equal(plan_device_bytes(&f->plan, d), price.bytes[i][d]);
+    }
+}
+
+static void test_prices(void **state) {
+    struct fixture *f = *state;
+    for (uint64_t seed = 0; seed < N_PRICED; seed++) {
+        invent(f, seed, 32);
+        struct err e;
+        struct pricing p;
+        assert_int_equal(workload_defaults(&f->workload, &f->shape, &e), OK);
+        assert_int_equal(pricing_open(&p, &f->shape, &f->machine, &f->workload, &e), OK);
+        memset(&f->plan, 0, sizeof f->plan);
+        f->plan.machine = f->machine;
+        f->plan.n_units = f->shape.n_units;
+        for (int round = 0; round < 10; round++) {
+            int8_t device[32];
+            const double share = dice_real(&f->dice, -0.2, 1.2);
+            for (int u = 0; u < f->shape.n_units; u++)
+                device[u] = dice_chance(&f->dice, share) ? GPU : HOST;
+            check_price(f, &p, device);
+        }
+        pricing_close(&p);
+    }
+}
+
+// ---- Against every placement
+// ---------------------------------------------------------------------
+
+static double best_of_all(struct fixture *f) {
+    struct err e;
+    struct pricing p;
+    struct workload w = f->workload;
+    assert_int_equal(workload_defaults(&w, &f->shape, &e), OK);
+    assert_int_equal(pricing_open(&p, &f->shape, &f->machine, &w, &e), OK);
+    double best = (double)INFINITY;
+    for (uint32_t subset = 0; subset < UINT32_C(1) << f->shape.n_units; subset++) {
+        int8_t device[SMALL];
+        for (int u = 0; u < f->shape.n_units; u++) device[u] = subset >> u & 1 ? GPU : HOST;
+        struct price price;
+        pricing_of(&p, device, &price);
+        for (int i = 0; i < p.n_choices; i++)
+            if (price.fits[i]) best = fmin(best, price.us[i]);
+    }
+    pricing_close(&p);
+    return best;
+}
+
+static void test_exhaustive(void **state) {
+    struct fixture *f = *state;
+    double worst = 1, sum = 0;
+    int n_solved = 0;
+    for (uint64_t seed = 0; seed < N_EXHAUSTIVE; seed++) {
+        invent(f, 1000 + seed, SMALL);
+        double us;
+        solve(f, &f->plan, &us);
+        const double best = best_of_all(f);
+        assert_true((us == (double)INFINITY) == (best == (double)INFINITY));
+        if (best == (double)INFINITY) continue;
+        assert_true(us >= best * (1 - 1e-9));
+        worst = fmax(worst, us / best);
+        sum += us / best;
+        n_solved++;
+    }
+    print_message("%d models: at worst %.6f of the best, on average %.6f\n", n_solved, worst,
+                  sum / n_solved);
+    assert_true(n_solved > N_EXHAUSTIVE / 2);
+    assert_true(worst <= 1.01);
+}
+
+// ---- Larger models: against the splits that people know
+// ------------------------------------------
+
+// The best of CPU only, the last n layers, and those with the experts on the CPU.
+static double best_of_ladder(struct fixture *f) {
+    double best = (double)INFINITY, us;
+    for (int cpu_experts = 0; cpu_experts < 2; cpu_experts++) {
+        for (int32_t n = 0; n <= f->shape.n_layers + 1; n++) {
+            f->constraints.gpu_layers = n;
+            f->constraints.cpu_experts = cpu_experts;
+            if (solve(f, &f->other, &us) == OK) best = fmin(best, us);
+        }
+    }
+    f->constraints.gpu_layers = GPU_LAYERS_AUTO;
+    f->constraints.cpu_experts = false;
+    return best;
+}
+
+static void test_ladder(void **state) {
+    struct fixture *f = *state;
+    double gain = 0;
+    int n = 0;
+    for (uint64_t seed = 0; seed < N_LADDERS; seed++) {
+        invent(f, 5000 + seed, 40);
+        double us;
+        solve(f, &f->plan, &us);
+        const double ladder = best_of_ladder(f);
+        assert_true(us <= ladder * (1 + 1e-12));
+        if (ladder == (double)INFINITY) continue;
+        gain += ladder / us;
+        n++;
+    }
+    print_message("%d models: %.3f times as fast as the best whole-layer split\n", n, gain / n);
+}
+
+// Limits hold, bytes are the footprint's, and solving again gives the same to the last bit.
+static void test_limits(void **state) {
+    struct fixture *f = *state;
+    int n_refused = 0;
+    for (uint64_t seed = 0; seed < N_LIMITS; seed++) {
+        invent(f, 20000 + seed, 16);
+        if (dice_chance(&f->dice, 0.3))
+            f->constraints.vram_bytes = f->machine.devices[GPU].budget_bytes / 2 + 1;
+        if (dice_chance(&f->dice, 0.3))
+            f->constraints.ram_bytes = f->machine.devices[HOST].budget_bytes / 2 + 1;
+        f->constraints.cpu_experts = dice_chance(&f->dice, 0.3);
+        f->constraints.kv_auto = dice_chance(&f->dice, 0.3);
+        struct err e;
+        const enum status status =
+            planner_solve(&f->plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e);
+        if (status) {
+            assert_int_equal(status, ERR_MEMORY);
+            assert_true(e.what[0] && e.expected[0] && e.actual[0] && e.fix[0]);
+            n_refused++;
+            continue;
+        }
+        const struct plan *p = &f->plan;
+        uint64_t bytes[MAX_DEVICES], units[MAX_DEVICES] = {0};
+        for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = plan_device_bytes(p, d);
+        assert_true(machine_holds(&p->machine, bytes));
+        const uint64_t vram = f->constraints.vram_bytes, ram = f->constraints.ram_bytes;
+        assert_true(bytes[GPU] <= f->machine.devices[GPU].budget_bytes);
+        assert_true(!vram || bytes[GPU] <= vram);
+        assert_true(bytes[HOST] <= (ram ? ram : f->machine.devices[HOST].budget_bytes));
+        for (int u = 0; u < p->n_units; u++) {
+            units[p->unit_device[u]] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
+            assert_false(f->constraints.cpu_experts && p->unit_device[u] == GPU &&
+                         f->shape.units[u].kind == UNIT_EXPERTS);
+        }
+        for (int d = 0; d < MAX_DEVICES; d++) {
+            units[d] += p->devices[d].scratch.size_bytes + (d == HOST ? p->tables.size_bytes : 0);
+            assert_int_equal(units[d], bytes[d]);
+        }
+        assert_int_equal(
+            planner_solve(&f->other, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
+            OK);
+        assert_memory_equal(&f->plan, &f->other, sizeof f->plan);
+    }
+    print_message("%d of %d refused\n", n_refused, N_LIMITS);
+    assert_true(n_refused < N_LIMITS / 2);
+}
+
+// ---- More is never slower
+// ------------------------------------------------------------------------
+
+// Makes one part of the machine larger or faster.
+static void improve(struct fixture *f) {
+    struct machine_device *cpu = &f->machine.devices[HOST], *gpu = &f->machine.devices[GPU];
+    const double factor = dice_scale(&f->dice, 1.0001, 4);
+    switch (dice_int(&f->dice, 0, 5)) {
+    case 0: gpu->budget_bytes = (uint64_t)((double)gpu->budget_bytes * factor); break;
+    case 1: gpu->budget_bytes += (uint64_t)dice_int(&f->dice, 1, 1 << 22); break;
+    case 2: cpu->budget_bytes = (uint64_t)((double)cpu->budget_bytes * factor); break;
+    case 3: gpu->link.to_gbps *= factor; break;
+    case 4: gpu->link.from_gbps *= factor; break;
+    case 5:
+        gpu->link.to_gbps *= factor;
+        gpu->link.pageable_to_gbps *= factor;
+        gpu->link.latency_us /= factor;
+        break;
+    }
+}
+
+static void test_monotone(void **state) {
+    struct fixture *f = *state;
+    int n_faster = 0, n_equal = 0, n_fits_now = 0;
+    for (uint64_t seed = 0; seed < N_PAIRS; seed++) {
+        // Mostly tiny models, so that there is time for many; every twentieth has some layers.
+        invent(f, 100000 + seed, seed % 20 ? 8 : 20);
+        f->constraints.kv_auto = seed % 16 == 0;
+        double before, after;
+        solve(f, &f->plan, &before);
+        improve(f);
+        solve(f, &f->other, &after);
+        assert_true(after == before || after <= before * (1 + 1e-9));
+        n_faster += after < before * (1 - 1e-9) && before < (double)INFINITY;
+        n_equal += after == before;
+        n_fits_now += after < (double)INFINITY && before == (double)INFINITY;
+    }
+    print_message("%d pairs: %d faster, %d equal, %d fit at last, none slower\n", N_PAIRS, n_faster,
+                  n_equal, n_fits_now);
+    assert_true(n_faster > N_PAIRS / 20);
+}
+
+// ---- How long it takes
+// ---------------------------------------------------------------------------
+
+static void test_times(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *name;
+        enum invent_family family;
+        int32_t n_layers;
+    } cases[] = {{"32 layers", INVENT_DENSE, 32},
+                 {"80 layers", INVENT_DENSE, 80},
+                 {"48 layers with experts", INVENT_EXPERTS, 48},
+                 {"100 layers with experts and a shared one", INVENT_BOTH, 100}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        f->dice = (struct dice){i};
+        invent_shape(&f->shape, &f->dice, cases[i].family, cases[i].n_layers);
+        invent_machine(&f->machine, &f->dice, &f->shape);
+        f->machine.devices[HOST].budget_bytes = UINT64_MAX / 2;
+        f->constraints = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO};
+        f->workload = (struct workload){.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+        double us;
+        const uint64_t start_ns = clock_ns();
+        assert_int_equal(solve(f, &f->plan, &us), OK);
+        print_message("%s: %.1f ms\n", cases[i].name, (double)(clock_ns() - start_ns) * 1e-6);
+    }
+}
+
+static int setup(void **state) {
+    *state = mem_alloc(1, sizeof(struct fixture));
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    mem_free(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prices),   cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_ladder),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_monotone), cmocka_unit_test(test_times),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
