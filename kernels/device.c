@@ -43,6 +43,7 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
     struct buffer b = {d, NULL, size_bytes, purpose, false};
     if (size_bytes > 0) {
         enum status status = d->class->buffer_new(d, size_bytes, purpose, &b.base, e);
+        d->n_refused += status == ERR_MEMORY;
         if (status != OK) return status;
         ASSERT((uintptr_t)b.base % d->info.align_bytes == 0);
     }

@@ -41,6 +41,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         // Only before tokens are computed: `tandem plan` and its like take what is known.
         .calibrate =
             cli->may_calibrate && (o->command == COMMAND_RUN || o->command == COMMAND_CHAT),
+        .strict = o->strict,
         .log = &cli->log,
         .progress = on_progress,
         .progress_context = cli,

@@ -11,6 +11,7 @@
 #include "runtime/weights.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 struct session {
@@ -33,6 +34,7 @@ struct engine {
     struct kv kv;
     struct session *sessions; // [n_sessions]
     int32_t n_open;           // sessions in use
+    int32_t n_demoted;        // units that the accelerator refused
     int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
     engine_progress_fn progress;
     void *progress_context;
@@ -55,14 +57,40 @@ static enum status open_model(struct engine *en, const struct engine_options *o,
     return OK;
 }
 
+static uint32_t refusals(const struct engine *en) {
+    return en->n_devices > 1 ? en->devices[1]->n_refused : 0;
+}
+
+// Takes all memory of devices. What the accelerator refuses although the plan was told it is free
+// (another program took it) costs one unit its place there, and everything is tried again.
+static enum status reserve(struct engine *en, const struct placed_model *placed,
+                           const struct engine_options *o, struct err *e) {
+    for (;;) {
+        const uint32_t before = refusals(en);
+        if (weights_open(&en->weights, placed, e) == OK &&
+            pipeline_open(&en->pipeline, placed, &en->weights, e) == OK)
+            return OK;
+        int32_t unit;
+        if (o->strict || refusals(en) == before) return e->status;
+        pipeline_close(&en->pipeline);
+        weights_close(&en->weights);
+        if (!planner_demote(&en->plan, &en->shape, &unit)) return e->status;
+        en->n_demoted++;
+        const struct unit *moved = &en->shape.units[unit];
+        char layer[24] = "";
+        if (moved->layer >= 0) (void)snprintf(layer, sizeof layer, " of layer %d", moved->layer);
+        log_line(o->log, LOG_WARN, "%s%s goes to the CPU: %s, wanted %s",
+                 unit_kind_name(moved->kind), layer, e->what, e->expected);
+    }
+}
+
 static enum status allocate(struct engine *en, const struct engine_options *o, struct err *e) {
     const size_t n_sessions = (size_t)en->plan.workload.n_sessions;
     en->sessions = mem_alloc(n_sessions, sizeof *en->sessions);
     if (!en->sessions) return err_memory(e, n_sessions * sizeof *en->sessions, "the sessions");
     const struct placed_model placed = {&en->model, &en->shape, &en->plan, en->devices};
-    if (weights_load(&en->weights, &placed, o, e) ||
-        pipeline_open(&en->pipeline, &placed, &en->weights, e) ||
-        kv_open(&en->kv, &en->plan.workload, e)) {
+    if (reserve(en, &placed, o, e) || kv_open(&en->kv, &en->plan.workload, e) ||
+        weights_load(&en->weights, &placed, o, e)) {
         return e->status;
     }
     for (int d = 0; d < en->n_devices; d++) {
@@ -227,6 +255,8 @@ const float *engine_logits(const struct engine *engine, int32_t i) {
     ASSERT(i >= 0 && i < engine->plan.workload.max_logits);
     return pipeline_logits(&engine->pipeline) + (size_t)i * (size_t)engine->shape.n_vocab;
 }
+
+int32_t engine_n_demoted(const struct engine *engine) { return engine->n_demoted; }
 
 int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity) {
     int32_t n = 0;

@@ -43,13 +43,16 @@ struct engine_options {
     const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
     bool calibrate;         // measure first if the planner is to choose for an accelerator
                             // (GPU_LAYERS_AUTO) and no calibration is kept
+    bool strict;            // what an accelerator refuses is an error, not a new plan
     const struct log *log;  // borrowed until engine_close; may be NULL
     engine_progress_fn progress; // may be NULL
     void *progress_context;
 };
 
 // Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
-// ERR_MEMORY means that no plan fits and says what would.
+// ERR_MEMORY means that no plan fits and says what would. Where an accelerator refuses memory that
+// the plan was promised, one unit after the other goes to the CPU until the rest is granted, each
+// with a line in the log; with strict that is ERR_MEMORY.
 enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e);
 void engine_close(struct engine *engine); // NULL is allowed; all sessions must be freed before
 
@@ -87,6 +90,9 @@ enum status engine_eval(struct engine *engine, const struct batch_item *items, i
 // [n_vocab] logits of the i-th item with want_logits of the last engine_eval, in host memory until
 // the next one.
 const float *engine_logits(const struct engine *engine, int32_t i);
+
+// Units that went to the CPU because the accelerator refused their memory.
+int32_t engine_n_demoted(const struct engine *engine);
 
 // Bytes as allocated, beside what the plan said.
 struct memory_row {

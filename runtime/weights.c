@@ -38,13 +38,11 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// The host computes with the mapped file: nothing is copied, only counted and brought into memory.
-static enum status map_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
-                            struct device *d, struct buffer *buffer, struct err *e) {
+// The host computes with the mapped file: nothing is copied, only brought into memory.
+static enum status map_unit(struct load *load, const struct unit *unit, const struct buffer *buffer,
+                            struct err *e) {
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     int32_t n = model_unit_tensors(load->model, unit, tensors);
-    void *base = (void *)(uintptr_t)tensors[0]->data;
-    buffer_map(d, base, size_bytes, PURPOSE_WEIGHTS, buffer);
     for (int i = 0; i < n; i++) {
         const struct gguf_tensor *t = tensors[i];
         const struct file *part = &load->model->gguf->parts[t->part];
@@ -54,10 +52,9 @@ static enum status map_unit(struct load *load, const struct unit *unit, uint64_t
     return OK;
 }
 
-static enum status copy_unit(struct load *load, const struct unit *unit, uint64_t size_bytes,
-                             struct stream *stream, struct buffer *buffer, struct err *e) {
-    struct device *d = stream->device;
-    if (buffer_new(d, size_bytes, PURPOSE_WEIGHTS, buffer, e)) return e->status;
+static enum status copy_unit(struct load *load, const struct unit *unit, struct stream *stream,
+                             const struct buffer *buffer, struct err *e) {
+    const struct device *d = stream->device;
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     int32_t n = model_unit_tensors(load->model, unit, tensors);
     uint64_t at = 0;
@@ -73,8 +70,8 @@ static enum status copy_unit(struct load *load, const struct unit *unit, uint64_
         stream_copy(stream, bound->data, tensors[i]->data, tensors[i]->size_bytes, COPY_TO_DEVICE);
         at += round_up(tensors[i]->size_bytes, d->info.align_bytes);
     }
-    ASSERT(at == size_bytes);
-    return OK;
+    ASSERT(at == buffer->size_bytes);
+    return stream_wait(stream, e);
 }
 
 static enum status load_units(struct load *load, const struct placed_model *placed, struct err *e) {
@@ -83,21 +80,16 @@ static enum status load_units(struct load *load, const struct placed_model *plac
     for (int u = 0; u < plan->n_units; u++) {
         const int d = plan->unit_device[u];
         const struct unit *unit = &placed->shape->units[u];
-        const uint64_t size_bytes = plan->unit_weight_bytes[u];
-        struct buffer *buffer = &load->w->buffers[u];
-        if (placed->devices[d]->info.is_host) {
-            if (map_unit(load, unit, size_bytes, placed->devices[d], buffer, e)) return e->status;
-        } else if (copy_unit(load, unit, size_bytes, load->streams[d], buffer, e) ||
-                   stream_wait(load->streams[d], e)) {
+        const struct buffer *buffer = &load->w->buffers[u];
+        if (placed->devices[d]->info.is_host ? map_unit(load, unit, buffer, e)
+                                             : copy_unit(load, unit, load->streams[d], buffer, e))
             return e->status;
-        }
-        if (report(load, size_bytes, e)) return e->status;
+        if (report(load, buffer->size_bytes, e)) return e->status;
     }
     return OK;
 }
 
-enum status weights_load(struct weights *w, const struct placed_model *placed,
-                         const struct engine_options *options, struct err *e) {
+enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e) {
     const size_t n_units = (size_t)placed->shape->n_units;
     *w = (struct weights){.n_units = placed->shape->n_units};
     w->buffers = mem_alloc(n_units, sizeof *w->buffers);
@@ -105,6 +97,23 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
     if (!w->buffers || !w->layers) {
         return err_memory(e, n_units * sizeof *w->buffers, "the table of weights");
     }
+    for (size_t u = 0; u < n_units; u++) {
+        struct device *d = placed->devices[placed->plan->unit_device[u]];
+        const uint64_t size_bytes = placed->plan->unit_weight_bytes[u];
+        if (!d->info.is_host) {
+            if (buffer_new(d, size_bytes, PURPOSE_WEIGHTS, &w->buffers[u], e)) return e->status;
+            continue;
+        }
+        const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
+        model_unit_tensors(placed->model, &placed->shape->units[u], tensors);
+        void *base = (void *)(uintptr_t)tensors[0]->data;
+        buffer_map(d, base, size_bytes, PURPOSE_WEIGHTS, &w->buffers[u]);
+    }
+    return OK;
+}
+
+enum status weights_load(struct weights *w, const struct placed_model *placed,
+                         const struct engine_options *options, struct err *e) {
     struct load load = {.w = w, .model = placed->model, .options = options};
     const int n_devices = placed->plan->machine.n_devices;
     enum status status = OK;

@@ -30,8 +30,11 @@ struct weights {
     struct tensor (*layers)[W_LAYER_COUNT]; // owned, [n_layers]
 };
 
-// Allocates, maps or copies everything. ERR_MEMORY or ERR_DEVICE from a device, ERR_CANCELLED from
-// progress. Call weights_close after a failure too.
+// Makes the buffers: a mapping on the host, memory elsewhere. ERR_MEMORY or ERR_DEVICE from a
+// device. Call weights_close after a failure too.
+enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e);
+// Once after weights_open: brings everything into the buffers and binds the tensors. ERR_DEVICE,
+// ERR_FILE, ERR_MEMORY, or ERR_CANCELLED from progress.
 enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e);
 void weights_close(struct weights *w); // accepts a zeroed or half-loaded one

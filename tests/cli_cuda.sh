@@ -136,7 +136,7 @@ code=$?
 result cuda_devices_says_why
 
 # ---- A device that fails on the way: a clear message, no hang, no text after it ------------------
-for fault in ALLOC=1 ALLOC=3 ALLOC=6 LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
+for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
     STREAM=1 STREAM=3 EVENT=2; do
     env "EMU_CUDA_FAIL_$fault" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
         -c 128 -q --ignore-eos -ngl 2 --device cuda >"$work/out" 2>"$work/err"
@@ -144,4 +144,21 @@ for fault in ALLOC=1 ALLOC=3 ALLOC=6 LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=
     [ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 1 ] &&
         grep -q '^tandem: error: .*CUDA_ERROR_' "$work/err"
     result "cuda_fault_$(echo $fault | tr = _)"
+done
+
+# ---- Memory that the driver refuses after all: a unit goes to the CPU, or exit code 3 -------------
+for fault in ALLOC=1 ALLOC=3 ALLOC=6; do
+    for strict in '' --strict; do
+        # shellcheck disable=SC2086
+        env "EMU_CUDA_FAIL_$fault" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
+            -c 128 --ignore-eos -ngl 2 --device cuda $strict >"$work/out" 2>"$work/err"
+        code=$?
+        if [ "$strict" ]; then
+            [ $code -eq 3 ] && grep -q '^tandem: error: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err"
+        else
+            [ $code -eq 0 ] && [ -s "$work/out" ] &&
+                grep -q 'warning: .* goes to the CPU: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err"
+        fi
+        result "cuda_refused_memory$(echo "_$fault$strict" | tr '=-' __)"
+    done
 done

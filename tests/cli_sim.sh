@@ -116,9 +116,29 @@ python3 -c 'import json, sys; json.load(open(sys.argv[1]))["unit_device"][61]' "
 result sim_plan_json
 
 # ---- A device that fails: a clear message, no hang, no text after it -----------------------------
-for fault in alloc:1 alloc:20 copy:1 copy:100 op:1 op:100 op:1000 lost:1 lost:200 lost:1000; do
+for fault in copy:1 copy:100 op:1 op:100 op:1000 lost:1 lost:200 lost:1000; do
     call run -m "$MODEL" -p "$prompt" -n 20 --temp 0 -c 256 -q --ignore-eos -ngl 15 \
         --device "sim:vram=500M,fail=$fault"
     [ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 1 ] && grep -q '^tandem: error: .*sim' "$work/err"
     result "sim_fault_$(echo $fault | tr : _)"
+done
+
+# ---- Memory that is refused after all: a unit goes to the CPU, with a line, or exit code 3 --------
+for refusal in none fail=alloc:1 fail=alloc:20 taken=490M taken=500M; do
+    device=sim:vram=500M,$refusal
+    [ $refusal = none ] && device=none
+    layers='-ngl 15'
+    [ $refusal = none ] && layers=''
+    # shellcheck disable=SC2086
+    call run -m "$MODEL" -p "$prompt" -n 20 --temp 0 -c 256 --ignore-eos $layers --device "$device"
+    if [ $refusal = none ]; then
+        cp "$work/out" "$work/cpu_text"
+        continue
+    fi
+    [ $code -eq 0 ] && cmp -s "$work/out" "$work/cpu_text" &&
+        grep -q 'warning: .* goes to the CPU: simulated accelerator.*wanted .* bytes' "$work/err"
+    result "sim_demotion_$(echo $refusal | tr '=:' __)"
+    call run -m "$MODEL" -p "$prompt" -n 20 --temp 0 -c 256 -q -ngl 15 --strict --device "$device"
+    [ $code -eq 3 ] && [ "$(wc -l <"$work/err")" -eq 1 ] && ! [ -s "$work/out" ]
+    result "sim_demotion_strict_$(echo $refusal | tr '=:' __)"
 done

@@ -134,7 +134,8 @@ static bool strikes(struct sim_device *sim, enum sim_fault fault) {
 
 static enum status refuse_memory(const struct sim_device *sim, uint64_t size_bytes,
                                  enum purpose purpose, struct err *e) {
-    uint64_t left = sim->base.info.capacity_bytes - device_used_bytes(&sim->base);
+    const uint64_t used = sim->spec.taken_bytes + device_used_bytes(&sim->base);
+    const uint64_t left = used < sim->spec.vram_bytes ? sim->spec.vram_bytes - used : 0;
     err_set(e, ERR_MEMORY, "%s: no memory for %s", sim->base.info.name, purpose_name(purpose));
     err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
     return err_actual(e, "%llu bytes free of %llu", (unsigned long long)left,
@@ -148,7 +149,8 @@ static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum pu
     bool lost = sim->lost, refused = strikes(sim, SIM_FAULT_ALLOC);
     pthread_mutex_unlock(&sim->lock);
     if (lost) return lost_error(e);
-    if (refused || size_bytes > sim->spec.vram_bytes - device_used_bytes(d))
+    const uint64_t others = sim->spec.taken_bytes + device_used_bytes(d);
+    if (refused || others > sim->spec.vram_bytes || size_bytes > sim->spec.vram_bytes - others)
         return refuse_memory(sim, size_bytes, purpose, e);
     uint64_t room = size_bytes + 2 * GUARD_BYTES + ALIGN_BYTES;
     struct allocation *a = mem_alloc(1, sizeof *a);

@@ -47,6 +47,9 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
         if (strcmp(part, "vram") == 0)
             return parse_number(value, true, &spec->vram_bytes) ? OK
                                                                 : bad_value(e, part, value, size);
+        if (strcmp(part, "taken") == 0)
+            return parse_number(value, true, &spec->taken_bytes) ? OK
+                                                                 : bad_value(e, part, value, size);
         if (strcmp(part, "h2d") == 0)
             return parse_number(value, true, &spec->rate[COPY_TO_DEVICE])
                        ? OK
@@ -62,7 +65,7 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
         if (strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
     }
     err_set(e, ERR_USAGE, "--device sim: unknown part");
-    err_expected(e, "vram=, h2d=, d2h=, isa= or fail=");
+    err_expected(e, "vram=, taken=, h2d=, d2h=, isa= or fail=");
     return err_actual(e, "%s", part);
 }
 

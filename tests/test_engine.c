@@ -250,6 +250,7 @@ static void test_device_faults(void **state) {
             struct engine_options o = f->options;
             o.device_spec = spec;
             o.constraints.gpu_layers = 2;
+            o.strict = true;
             struct engine *en;
             struct session *s;
             struct err e = {0};
@@ -269,7 +270,55 @@ static void test_device_faults(void **state) {
     for (int kind = 0; kind < 4; kind++) assert_true(failures[kind] >= 3);
 }
 
-// Every host allocation of engine_open refused in turn: ERR_MEMORY each time, nothing left behind.
+// Units that go to the CPU on a device with that fault; the logits and the books stay right.
+static int demoted(struct fixture *f, const char *fault) {
+    char spec[64];
+    float logits[TINY_VOCAB];
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    snprintf(spec, sizeof spec, "sim:vram=16M%s", fault);
+    o.device_spec = spec;
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    prompt_logits(f, &o, 31, logits);
+    expect_same(f, logits, spec);
+    en = open_ok(&o);
+    check_books(en);
+    const int n = engine_n_demoted(en);
+    engine_close(en);
+    o.strict = true;
+    if (n > 0) assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+    return n;
+}
+
+// What the device refuses goes to the CPU, unit by unit.
+static void test_demotion(void **state) {
+    struct fixture *f = *state;
+    assert_int_equal(demoted(f, ""), 0);
+    assert_int_equal(demoted(f, ",fail=alloc:1"), 1);
+    assert_int_equal(demoted(f, ",fail=alloc:2"), 1);
+    assert_int_equal(demoted(f, ",fail=alloc:9"), 1);
+    struct engine_options o = f->options;
+    o.device_spec = "sim:vram=16M";
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    struct engine *en = open_ok(&o);
+    const unsigned long long used = engine_peak_bytes(en, 1);
+    engine_close(en);
+    int before = 0;
+    // That much of what it needs is taken by others.
+    for (unsigned percent = 20; percent <= 100; percent += 40) {
+        char fault[48];
+        const unsigned long long left = used * (100 - percent) / 100;
+        snprintf(fault, sizeof fault, ",taken=%lluK", (16 << 10) - (left >> 10));
+        const int n = demoted(f, fault);
+        assert_true(n > before);
+        before = n;
+    }
+    assert_int_equal(before, N_UNITS - 1); // nothing is left there; the embedding never was
+}
+
+// Every host allocation of engine_open refused in turn: ERR_MEMORY, or a unit that goes to the CPU;
+// nothing is left behind.
 static void test_refused_allocations(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;
@@ -283,10 +332,12 @@ static void test_refused_allocations(void **state) {
         enum status status = engine_open(&en, &o, &e);
         bool happened = alloc_fail_happened();
         alloc_fail_at(0);
+        const bool demoted = status == OK && engine_n_demoted(en) > 0;
         if (status == OK) engine_close(en);
         if (!happened) break;
         refused++;
-        if (status != ERR_MEMORY)
+        // Memory of the simulated device comes from the host too.
+        if (status != ERR_MEMORY && !demoted)
             fail_msg("allocation %d: status %s, %s", n, status_name(status), e.what);
     }
     assert_true(refused > 10);
@@ -301,6 +352,7 @@ int main(void) {
         cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_device_faults),
+        cmocka_unit_test(test_demotion),
         cmocka_unit_test(test_refused_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
