@@ -28,12 +28,14 @@ static void extend(struct knapsack *k, int u, int from, int to) {
     struct label *target = half(k, u) + (size_t)to * n_cells;
     uint16_t *origin = came_from(k, u, to);
     const double us = k->us[to][u] + (from != to ? k->price_us : 0);
-    const double bytes = to == GPU ? k->bytes[u] : 0, per_byte = 1 / k->cell_bytes;
+    const float bytes = to == GPU ? (float)k->bytes[u] : 0;
+    const float per_byte = (float)(1 / k->cell_bytes);
     for (size_t i = 0; i < k->n_used; i++) {
         if (source[i].us == (double)INFINITY) continue;
-        const struct label next = {source[i].us + us, source[i].bytes + bytes};
-        const double cell = next.bytes * per_byte;
-        if (cell >= (double)n_cells) continue;
+        const struct label next = {source[i].us + us, source[i].bytes + bytes,
+                                   source[i].n_crossings + (from != to)};
+        const float cell = next.bytes * per_byte;
+        if (cell >= (float)n_cells) continue;
         const size_t j = (size_t)cell;
         if (next.us >= target[j].us) continue;
         target[j] = next;
@@ -62,14 +64,19 @@ void knapsack_solve(struct knapsack *k) {
             const double bytes = to == GPU ? k->bytes[0] : 0;
             const double cell = bytes / k->cell_bytes;
             if (cell < (double)n_cells)
-                labels[(size_t)to * n_cells + (size_t)cell] = (struct label){k->us[to][0], bytes};
+                labels[(size_t)to * n_cells + (size_t)cell] =
+                    (struct label){k->us[to][0], (float)bytes, 0};
         }
     }
 }
 
-bool knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]) {
-    const struct label *labels = half(k, k->n_units - 1) + (size_t)last * (size_t)k->n_cells;
-    if (labels[cell].us == (double)INFINITY) return false;
+double knapsack_units_us(const struct knapsack *k, int32_t cell, int last) {
+    const struct label *label =
+        half(k, k->n_units - 1) + (size_t)last * (size_t)k->n_cells + (size_t)cell;
+    return label->us - label->n_crossings * k->price_us;
+}
+
+void knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]) {
     for (int u = k->n_units - 1; u > 0; u--) {
         device[u] = (int8_t)last;
         const uint16_t origin = came_from(k, u, last)[cell];
@@ -77,5 +84,4 @@ bool knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t
         cell = origin / MAX_DEVICES;
     }
     device[0] = (int8_t)last;
-    return true;
 }

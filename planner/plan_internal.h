@@ -135,14 +135,19 @@ struct knapsack {
     uint16_t *came_from;           // [n_units, MAX_DEVICES, n_cells]
 };
 struct label {
-    double us, bytes;
+    double us;
+    float bytes;
+    uint32_t n_crossings;
 };
 static inline size_t knapsack_labels(int32_t n_cells) { return 4 * (size_t)n_cells; }
 // Finds for each of n_cells ranges of bytes on the accelerator the fastest placement, as far as one
 // placement per range, last device and unit tells.
 void knapsack_solve(struct knapsack *k);
-// The placement of a cell whose last unit is on device last; false if there is none.
-bool knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]);
+// What the units take in the placement of a cell whose last unit is on device last, without
+// crossings; INFINITY if there is none.
+double knapsack_units_us(const struct knapsack *k, int32_t cell, int last);
+// That placement.
+void knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]);
 
 // Finds the fastest placement, micro-batch and KV type that fit, and writes them to plan. *found is
 // false if nothing fits. allowed: as above.

@@ -34,6 +34,7 @@ struct search {
     uint8_t *restricted; // k.allowed
     double *bytes, *us;  // k.bytes, k.us
     double all_bytes;    // of all units on the accelerator
+    double least_part;   // of k.us that any unit takes with any micro-batch, cached or not
     int8_t *device;      // the proposal
     int8_t *best;
     double best_us;
@@ -136,9 +137,15 @@ static void solve_and_consider(struct search *s, double price_us, int32_t n_cell
     s->k.n_cells = room < n_cells - 1 ? (int32_t)room + 1 : n_cells; // those that can fit
     s->k.price_us = price_us;
     knapsack_solve(&s->k);
-    for (int32_t cell = 0; cell < s->k.n_cells; cell++) {
-        for (int last = 0; last < MAX_DEVICES; last++)
-            if (knapsack_placement(&s->k, cell, last, s->device)) consider(s);
+    for (int32_t cell = s->k.n_cells - 1; cell >= 0; cell--) {
+        for (int last = 0; last < MAX_DEVICES; last++) {
+            // Cannot win, whatever the micro-batch, the cache and the link.
+            const double us = knapsack_units_us(&s->k, cell, last);
+            const double least_us = us * s->least_part * (1 - 1e-9);
+            if (us == (double)INFINITY || least_us >= s->best_us) continue;
+            knapsack_placement(&s->k, cell, last, s->device);
+            consider(s);
+        }
     }
 }
 
@@ -193,6 +200,20 @@ static void solve_restricted(struct search *s, const struct choice *choice, bool
     }
 }
 
+static double least_part(const struct search *s) {
+    double least = 1;
+    for (int u = 0; u < s->shape->n_units; u++) {
+        for (int d = 0; d < MAX_DEVICES; d++) {
+            const double us = s->k.us[d][u];
+            for (int i = 0; i < s->pricing.n_choices && us > 0; i++) {
+                for (int cached = 0; cached < 2; cached++)
+                    least = fmin(least, s->pricing.units[u].us[d][cached][i] / us);
+            }
+        }
+    }
+    return least;
+}
+
 // Fills the knapsack for a micro-batch and for weights that come from caches or memory.
 static void fill_knapsack(struct search *s, int i, bool host_cached, bool gpu_cached) {
     double sum = 1;
@@ -208,6 +229,7 @@ static void fill_knapsack(struct search *s, int i, bool host_cached, bool gpu_ca
     s->k.bytes = s->bytes;
     s->k.allowed = s->restricted;
     s->all_bytes = sum;
+    s->least_part = least_part(s);
 }
 
 // Whether weights come from the device's cache depends on the placement. It is planned for both
