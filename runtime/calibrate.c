@@ -92,7 +92,7 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
         double us;
         if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
         if (n_tokens == 1) one_us = us + rig->op_us;
-        const double activations = job_activation_bytes(rig, &job), least_us = us / 4;
+        const double activations = job_activation_bytes(rig, &job), least_us = us / 2;
         us -= activations / (c->machine.devices[d].rates.vector_gbps * 1e3);
         out->gbps[class] =
             gbps_of((double)job_weight_bytes(rig, &job), us > least_us ? us : least_us);
