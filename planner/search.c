@@ -18,7 +18,7 @@
 enum {
     MAX_CELLS = 4096,
     MIN_CELLS = 256,
-    WORK = 1 << 16,   // cells * units, about
+    WORK = 1 << 17,   // cells * units, about
     N_PRICES = 4,     // the last is 0
     PRICE_RATIO = 16, // between two prices
     N_RESTRICTED = 2, // with all kinds of units, without the one that needs most scratch memory
