@@ -71,9 +71,9 @@ void buffer_free(struct buffer *b) {
     *b = (struct buffer){0};
 }
 
-void device_host_register(struct device *d, void *base, uint64_t size_bytes) {
+bool device_host_register(struct device *d, void *base, uint64_t size_bytes) {
     ASSERT(d);
-    if (base && size_bytes > 0) d->class->host_register(d, base, size_bytes);
+    return !base || size_bytes == 0 || d->class->host_register(d, base, size_bytes);
 }
 
 void device_host_unregister(struct device *d, void *base) {

@@ -86,7 +86,7 @@ struct device_class {
     enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
                               void **base, struct err *e);
     void (*buffer_free)(struct device *d, void *base, uint64_t size_bytes);
-    void (*host_register)(struct device *d, void *base, uint64_t size_bytes);
+    bool (*host_register)(struct device *d, void *base, uint64_t size_bytes);
     void (*host_unregister)(struct device *d, void *base);
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
                               struct err *e);
@@ -117,10 +117,10 @@ void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose 
 void buffer_free(struct buffer *b); // accepts a zeroed one; leaves it zeroed
 
 // Tells d that copies will go to and from host memory at base, so that it can pin it: only then
-// they run beside everything else. Never fails: where pinning is refused copies are slower, and the
-// log says so. A few regions at a time, unregistered before the memory and the device go; a region
-// that was not registered, or NULL, may be unregistered.
-void device_host_register(struct device *d, void *base, uint64_t size_bytes);
+// they run beside everything else. Never fails: where pinning is refused copies are slower, the log
+// says so, and false comes back. A few regions at a time, unregistered before the memory and the
+// device go; a region that was not registered, or NULL, may be unregistered.
+bool device_host_register(struct device *d, void *base, uint64_t size_bytes);
 void device_host_unregister(struct device *d, void *base);
 
 enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out, struct err *e);

@@ -15,6 +15,7 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_INSPECT: return cli_inspect(cli, e);
     case COMMAND_DEVICES: return cli_devices(cli, e);
     case COMMAND_CALIBRATE: return cli_calibrate(cli, e);
+    case COMMAND_DOCTOR: return cli_doctor(cli, e);
     case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
     case COMMAND_HELP:

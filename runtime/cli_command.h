@@ -26,12 +26,18 @@ enum status cli_plan(struct cli *cli, struct err *e);
 enum status cli_inspect(struct cli *cli, struct err *e);
 enum status cli_devices(struct cli *cli, struct err *e);
 enum status cli_calibrate(struct cli *cli, struct err *e);
+enum status cli_doctor(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
 
 // What they share. Fills *out from the options; the progress call draws the bar and stops at
 // Ctrl-C.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
+// The shape of the model that -m or --shape names, from its header or description alone. ERR_USAGE
+// lists the names that are built in.
+enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
+// The machine that --machine names.
+enum status cli_read_machine(struct machine *out, const char *name, struct err *e);
 // The text of -p, -f or --stdin. The caller frees *text with mem_free.
 enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e);
 

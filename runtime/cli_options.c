@@ -14,7 +14,8 @@
 #define PLANNED     (GENERATE | IN(PLAN))
 #define ENGINE      (PLANNED | IN(PERPLEXITY))
 #define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
-#define ALL         (MODEL | IN(DEVICES) | IN(CALIBRATE))
+#define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
+#define ALL         (MODEL | MEASURED)
 
 #define AT(field) offsetof(struct cli_options, field)
 #define NAMES(...) \
@@ -56,6 +57,9 @@ static const struct {
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
                            "Takes at most 15 seconds. The result is kept for later runs; stop "
                            "other programs first.\n"},
+    [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
+                        "says what holds this computer back, what it costs and how to mend it",
+                        "Costs are those of the model that is named, or of Llama 3.1 8B.\n"},
     [COMMAND_TOKENIZE] = {"tokenize", "-m FILE -p TEXT", "shows the tokens of a text",
                           "Reads only the vocabulary. One line per token: its number -> 'its "
                           "text'.\n"},

@@ -2,18 +2,15 @@
  * its shape alone, on this machine or on another. See cli_command.h. */
 #include "base/mem.h"
 #include "runtime/cli_command.h"
-#include "runtime/gguf_shape.h"
 #include "runtime/placement.h"
 #include "runtime/plan_request.h"
 #include "runtime/report.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 struct planning { // too big for the stack
     struct engine_options options;
-    struct gguf gguf;
     struct shape shape;
     struct machine machine; // with --machine
     struct plan plan;
@@ -22,49 +19,6 @@ struct planning { // too big for the stack
     int32_t n_devices;
 };
 
-static enum status read_header(struct planning *p, const char *path, struct err *e) {
-    if (gguf_open(&p->gguf, path, e)) return e->status;
-    return gguf_shape(&p->shape, &p->gguf, e) ? err_context(e, "%s", path) : OK;
-}
-
-// ---- Names --------------------------------------------------------------------------------------
-
-// What is built into the program by name: machines or models.
-struct builtins {
-    const char *option;
-    int32_t count;
-    const char *(*name)(int32_t i);
-};
-
-// The index of name in *list, or -1 if it is a file's path. ERR_USAGE if it is neither.
-static enum status find_builtin(const struct builtins *list, const char *name, int32_t *index,
-                                struct err *e) {
-    char known[sizeof e->what - 64] = "";
-    for (*index = 0; *index < list->count; ++*index) {
-        if (strcmp(name, list->name(*index)) == 0) return OK;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", list->name(*index));
-    }
-    *index = -1;
-    if (strchr(name, '/') || access(name, F_OK) == 0) return OK;
-    err_set(e, ERR_USAGE, "%s: '%.40s' is no file and none of %s", list->option, name, known);
-    return err_fix(e, "take one of these names or the path of a JSON file");
-}
-
-static enum status read_shape(struct shape *out, const char *name, struct err *e) {
-    const struct builtins known = {"--shape", shape_builtin_count(), shape_builtin_name};
-    int32_t i;
-    if (find_builtin(&known, name, &i, e)) return e->status;
-    return i < 0 ? shape_load(out, name, e) : shape_builtin(out, i, e);
-}
-
-static enum status read_machine(struct machine *out, const char *name, struct err *e) {
-    const struct builtins known = {"--machine", machine_builtin_count(), machine_builtin_name};
-    int32_t i;
-    if (find_builtin(&known, name, &i, e)) return e->status;
-    return i < 0 ? machine_load(out, name, e) : machine_builtin(out, i, e);
-}
-
 // ---- The plan -----------------------------------------------------------------------------------
 
 static enum status solve(struct planning *p, const char *machine, struct err *e) {
@@ -72,7 +26,7 @@ static enum status solve(struct planning *p, const char *machine, struct err *e)
         if (placement_open_devices(p->devices, &p->n_devices, &p->options, e)) return e->status;
         return placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
     }
-    if (read_machine(&p->machine, machine, e) ||
+    if (cli_read_machine(&p->machine, machine, e) ||
         (p->machine.rates == RATES_NONE && machine_take_nearest_rates(&p->machine, e)))
         return e->status;
     return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
@@ -137,12 +91,10 @@ enum status cli_plan(struct cli *cli, struct err *e) {
     if (!p) return err_memory(e, sizeof *p, "the plan");
     cli_engine_options(cli, &p->options);
     enum status status = OK;
-    if ((o->shape ? read_shape(&p->shape, o->shape, e) : read_header(p, o->model, e)) ||
-        solve(p, o->machine, e) || advise(p, e) || save_plan(p, o->save_path, e) ||
-        print_plan(p, o, e))
+    if (cli_read_shape(&p->shape, o, e) || solve(p, o->machine, e) || advise(p, e) ||
+        save_plan(p, o->save_path, e) || print_plan(p, o, e))
         status = e->status;
     placement_close_devices(p->devices);
-    gguf_close(&p->gguf);
     mem_free(p);
     return status;
 }

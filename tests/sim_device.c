@@ -197,10 +197,11 @@ static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
 }
 
 // Copies are as slow as the specification says, whatever memory they go to.
-static void sim_host_register(struct device *d, void *base, uint64_t size_bytes) {
+static bool sim_host_register(struct device *d, void *base, uint64_t size_bytes) {
     (void)d;
     (void)base;
     (void)size_bytes;
+    return true;
 }
 
 static void sim_host_unregister(struct device *d, void *base) {

@@ -80,10 +80,11 @@ static void cpu_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
 }
 
 // All host memory is the same to the CPU.
-static void cpu_host_register(struct device *d, void *base, uint64_t size_bytes) {
+static bool cpu_host_register(struct device *d, void *base, uint64_t size_bytes) {
     (void)d;
     (void)base;
     (void)size_bytes;
+    return true;
 }
 
 static void cpu_host_unregister(struct device *d, void *base) {

@@ -73,19 +73,20 @@ static void cuda_buffer_free(struct device *d, void *base, uint64_t size_bytes) 
 }
 
 // Pinned memory is copied by the device alone, beside everything else.
-static void cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
+static bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
     struct cuda_device *cuda = cuda_of(d);
     int place = 0;
     while (place < CUDA_REGIONS && cuda->pinned[place]) place++;
     ASSERT(place < CUDA_REGIONS);
     enter(cuda);
     unsigned code = cuda->driver.host_register(base, size_bytes, 0);
-    if (code == DRIVER_SUCCESS)
+    if (code == DRIVER_SUCCESS) {
         cuda->pinned[place] = base;
-    else
-        log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
-                 d->info.name, (unsigned long long)size_bytes,
-                 cuda_error_name(&cuda->driver, code));
+        return true;
+    }
+    log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
+             d->info.name, (unsigned long long)size_bytes, cuda_error_name(&cuda->driver, code));
+    return false;
 }
 
 static void cuda_host_unregister(struct device *d, void *base) {

@@ -1,0 +1,51 @@
+#!/bin/sh
+# cli_doctor.sh: `tandem doctor` by the whole program, on this machine, on the simulated accelerator and
+# on the emulated GPU: what it says is true of them.
+set -u
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# doctor PROGRAM ARGUMENT...: sets code, $work/out and $work/err.
+doctor() {
+    program=$1
+    shift
+    timeout 100 "$program" doctor "$@" >"$work/out" 2>"$work/err"
+    code=$?
+}
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; head -n 3 "$work/err" "$work/out"
+    fi
+}
+# names: of the findings in the JSON.
+names() { python3 -c 'import json, sys
+for f in json.load(open(sys.argv[1]))["findings"]: print(f["name"])' "$work/out"; }
+
+doctor "$TANDEM" --device none
+[ $code -eq 0 ] && ! [ -s "$work/err" ] && grep -q 'things\? found$' "$work/out"
+result doctor_cpu
+doctor "$TANDEM" --device none --json
+[ $code -eq 0 ] && names >"$work/names" && grep -q '^calibration$' "$work/names"
+result doctor_json
+doctor "$TANDEM" --shape nobody
+[ $code -eq 2 ] && grep -q 'llama-3.1-8b' "$work/err"
+result doctor_unknown_shape
+doctor "$TANDEM_SIM" --device sim:vram=4G --json --shape qwen3-8b
+[ $code -eq 0 ] && grep -q 'Qwen3' "$work/out" && ! names | grep -q -e '^vram$' -e '^link$'
+result doctor_sim
+
+emulator=$(dirname "$TANDEM")/emulator
+if [ -f "$emulator/libcuda.so.1" ]; then
+    export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"
+    doctor "$TANDEM" --device cuda --json
+    [ $code -eq 0 ] && ! names | grep -q '^pinned-memory$'
+    result doctor_emulated
+    EMU_CUDA_FAIL_REGISTER=1 doctor "$TANDEM" --device cuda --json -q
+    [ $code -eq 0 ] && names | grep -q '^pinned-memory$'
+    result doctor_no_pinned_memory
+fi
