@@ -11,7 +11,9 @@
  *   distinct = n_experts * (1 - (1 - used / n_experts)^n), n * used / distinct tokens.
  * - attention: the greater of 2 * n * keys * n_heads * (head_dim_k + head_dim_v) flops by the rate
  *   of attention, and keys cached rows by the rate of plain reads; keys = n_past + (n + 1) / 2,
- *   what a token sees on average, at most the window.
+ *   what a token sees on average, at most the window. The CPU takes a KV head's queries four at a
+ *   time and rates are measured with whole fours, so n tokens of n_heads / n_kv_heads queries count
+ *   as the next multiple of four.
  * - others: bytes read and written by the rate of vector ops.
  *
  * and op_us for each op that the encoders (runtime/arch_*.c) encode for the unit: one per matrix,
@@ -141,7 +143,10 @@ static void add_attention(struct cost *c, const struct cost_place *at, const str
     const double n = pass->n_tokens, seen = pass->n_past + (n + 1) / 2;
     const double keys = unit->window && unit->window < seen ? unit->window : seen;
     const double k = us_per_flop(r, at->w->kv_type_k, n), v = us_per_flop(r, at->w->kv_type_v, n);
-    const double flops = 2 * n * keys * unit->n_heads * (unit->head_dim_k + unit->head_dim_v);
+    double queries = n * unit->n_heads;
+    if (at->device->is_host && unit->n_kv_heads > 0)
+        queries = ceil(queries / unit->n_kv_heads / 4) * 4 * unit->n_kv_heads;
+    const double flops = 2 * queries * keys * (unit->head_dim_k + unit->head_dim_v);
     const double row_bytes =
         unit->n_kv_heads * (unit->head_dim_k * element_bytes(at->w->kv_type_k) +
                             unit->head_dim_v * element_bytes(at->w->kv_type_v));

@@ -242,13 +242,15 @@ static bool is_plausible(const struct search *s, int d, bool cached, uint64_t al
 static void solve_knapsacks(struct search *s) {
     uint64_t all_bytes = 0;
     for (int u = 0; u < s->shape->n_units; u++) all_bytes += s->pricing.read_bytes[u];
-    // Placements hardly depend on the micro-batch: one small and one large find them for all.
-    const int32_t n = s->pricing.n_choices, picked[2] = {n / 3, n - 1};
+    // Placements hardly depend on the micro-batch: three find them for all. The smallest matters
+    // where it bounds the caches of sliding windows.
+    const int32_t n = s->pricing.n_choices, picked[3] = {0, n / 3, n - 1};
     for (int cached = 0; cached < 4; cached++) {
         const bool host = cached & 1, gpu = cached >> 1;
         if (!is_plausible(s, HOST, host, all_bytes) || !is_plausible(s, GPU, gpu, all_bytes))
             continue;
-        for (int i = n > 1 ? 0 : 1; i < 2; i++) {
+        for (int i = 0; i < 3; i++) {
+            if (i > 0 && picked[i] == picked[i - 1]) continue;
             fill_knapsack(s, picked[i], host, gpu);
             solve_restricted(s, &s->pricing.choices[picked[i]], host);
         }
