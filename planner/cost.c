@@ -96,10 +96,9 @@ static void add_matmul(struct cost *c, const struct cost_place *at, const struct
     add_op(c, r, memory_us, us);
 }
 
-static double chosen_experts(const struct unit *unit, double n_tokens) {
-    const double n = unit->n_experts;
-    if (n <= 0) return 0;
-    return n * (1 - pow(1 - unit->n_experts_used / n, n_tokens));
+static double chosen_experts(const struct unit *unit, int32_t n_tokens) {
+    if (unit->n_experts <= 0) return 0;
+    return op_cost_distinct_experts(n_tokens, unit->n_experts, unit->n_experts_used);
 }
 
 static double tensor_read_bytes(const struct unit *unit, const struct unit_tensor *t,
@@ -212,7 +211,7 @@ struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
                          const struct pass *pass) {
     struct cost c = {0};
     if (unit->kind == UNIT_HEAD && !pass->n_logits) return c;
-    const double tokens = unit->kind == UNIT_HEAD ? pass->n_logits : pass->n_tokens;
+    const int32_t tokens = unit->kind == UNIT_HEAD ? pass->n_logits : pass->n_tokens;
     const double chosen = chosen_experts(unit, tokens);
     const double per_expert = chosen > 0 ? tokens * unit->n_experts_used / chosen : 0;
     for (int i = 0; i < unit->n_tensors; i++) {

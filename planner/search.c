@@ -94,8 +94,7 @@ static void consider(struct search *s) {
 
 static bool may_be_on(const struct search *s, int u, int d) { return s->allowed[u] >> d & 1; }
 
-// ---- The ladder: what people do by hand
-// ----------------------------------------------------------
+// ---- The ladder: what people do by hand ---------------------------------------------------------
 
 // What goes to the accelerator of the first units, and of the last ones.
 enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
@@ -128,8 +127,7 @@ static void climb_ladder(struct search *s) {
     }
 }
 
-// ---- The knapsacks
-// -------------------------------------------------------------------------------
+// ---- The knapsacks ------------------------------------------------------------------------------
 
 static void solve_and_consider(struct search *s, double price_us, int32_t n_cells) {
     const double room = (double)s->machine->devices[GPU].budget_bytes * n_cells / s->all_bytes;

@@ -15,8 +15,7 @@ enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
 
 static const char *const OPTION[MAX_DEVICES] = {"--ram", "--vram"};
 
-// ---- Bytes
-// ---------------------------------------------------------------------------------------
+// ---- Bytes --------------------------------------------------------------------------------------
 
 void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     footprint_tables(&plan->workload, &plan->tables);
@@ -65,8 +64,7 @@ static bool plan_holds(const struct plan *plan, int d) {
     return device_holds(&plan->machine, d, bytes);
 }
 
-// ---- Placements by number
-// ------------------------------------------------------------------------
+// ---- Placements by number -----------------------------------------------------------------------
 
 // The last n units on the accelerator and all others on the CPU, where they may be.
 static void place_last(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
@@ -104,8 +102,7 @@ static void place_most(struct plan *plan, const struct shape *shape, const uint8
     place_last(plan, shape, allowed, low);
 }
 
-// ---- Refusals
-// ------------------------------------------------------------------------------------
+// ---- Refusals -----------------------------------------------------------------------------------
 
 static void allow_all(uint8_t allowed[], int32_t n_units) {
     memset(allowed, ON_HOST | ON_GPU, (size_t)n_units);
@@ -184,8 +181,7 @@ enum status planner_complete(struct plan *plan, const struct shape *shape, struc
     return OK;
 }
 
-// ---- Solving
-// -------------------------------------------------------------------------------------
+// ---- Solving ------------------------------------------------------------------------------------
 
 // Devices that each unit may be on: a named device, then --cpu-moe, then -ngl, else any.
 static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
@@ -256,8 +252,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     return planner_complete(plan, shape, e);
 }
 
-// ---- Demotion
-// ------------------------------------------------------------------------------------
+// ---- Demotion -----------------------------------------------------------------------------------
 
 // Bytes that the plan has on the accelerator, and the time it takes, with unit u on the CPU.
 static double without_unit(struct plan *plan, const struct shape *shape, int u, uint64_t *bytes,
