@@ -9,11 +9,10 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
-
-static const char *const OPTION[MAX_DEVICES] = {"--ram", "--vram"};
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
@@ -48,20 +47,27 @@ uint64_t plan_device_bytes(const struct plan *plan, int d) {
 }
 
 // Unified memory is the host's: both fill it.
+static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
+    const bool shared = d == HOST && m->n_devices > 1 && m->devices[GPU].unified;
+    return bytes[d] + (shared ? bytes[GPU] : 0);
+}
+
 static bool device_holds(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
-    uint64_t needed = bytes[d];
-    if (d == HOST && m->n_devices > 1 && m->devices[GPU].unified) needed += bytes[GPU];
-    return needed <= m->devices[d].budget_bytes;
+    return needed_bytes(m, d, bytes) <= m->devices[d].budget_bytes;
 }
 
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
     return device_holds(m, HOST, bytes) && (m->n_devices < 2 || device_holds(m, GPU, bytes));
 }
 
-static bool plan_holds(const struct plan *plan, int d) {
+static uint64_t plan_needs(const struct plan *plan, int d) {
     const uint64_t bytes[MAX_DEVICES] = {plan_device_bytes(plan, HOST),
                                          plan_device_bytes(plan, GPU)};
-    return device_holds(&plan->machine, d, bytes);
+    return needed_bytes(&plan->machine, d, bytes);
+}
+
+static bool plan_holds(const struct plan *plan, int d) {
+    return plan_needs(plan, d) <= plan->machine.devices[d].budget_bytes;
 }
 
 // ---- Placements by number -----------------------------------------------------------------------
@@ -124,8 +130,8 @@ static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
     return fits;
 }
 
-// The most layers, the head as one, that fit on the accelerator.
-static int32_t fitting_layers(struct plan *plan, const struct shape *shape) {
+// Places the most layers, the head as one, that fit on the accelerator, and returns their number.
+static int32_t place_fitting_layers(struct plan *plan, const struct shape *shape) {
     uint8_t allowed[MAX_UNITS];
     allow_all(allowed, shape->n_units);
     int32_t low = 0, high = shape->n_layers + 1;
@@ -137,40 +143,48 @@ static int32_t fitting_layers(struct plan *plan, const struct shape *shape) {
         else
             high = middle - 1;
     }
+    place_last(plan, shape, allowed, units_of_layers(shape, low));
     return low;
+}
+
+// What --ram would have to be for the plan, in MiB.
+static unsigned long long ram_mib(const struct plan *plan) {
+    const uint64_t needed = plan_needs(plan, HOST);
+    return (needed >> 20) + (needed % (1 << 20) > 0);
+}
+
+// Fewer layers on the accelerator are more on the CPU, which may be too small for them.
+static enum status fix_gpu(struct plan *plan, const struct shape *shape, struct err *e) {
+    static const char more[] =
+        "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
+    const int32_t n_layers = place_fitting_layers(plan, shape);
+    if (plan_holds(plan, HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
+    return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
+}
+
+static enum status fix_host(struct plan *plan, const struct shape *shape, struct err *e) {
+    const int32_t n_ctx = fitting_context(plan, shape);
+    char context[32] = "";
+    if (n_ctx) (void)snprintf(context, sizeof context, "-c %d fits; or ", n_ctx);
+    return err_fix(e,
+                   "%suse a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
+                   context, ram_mib(plan));
 }
 
 static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
     const struct plan_device *need = &plan->devices[d];
     const struct machine_device *device = &plan->machine.devices[d];
-    const bool shared =
-        d == HOST && plan->machine.n_devices > 1 && plan->machine.devices[1].unified;
-    const uint64_t beside = shared ? plan_device_bytes(plan, GPU) : 0;
+    const uint64_t needed = plan_needs(plan, d);
     err_set(e, ERR_MEMORY,
             "the plan does not fit on %s: weights %llu, kv %llu, scratch %llu, staging %llu bytes",
             device->name, (unsigned long long)need->bytes[PLAN_WEIGHTS],
             (unsigned long long)need->bytes[PLAN_KV], (unsigned long long)need->bytes[PLAN_SCRATCH],
             (unsigned long long)need->bytes[PLAN_STAGING]);
     err_expected(e, "at most %llu bytes", (unsigned long long)device->budget_bytes);
+    const bool shared = needed != plan_device_bytes(plan, d);
     err_actual(e, shared ? "%llu bytes, with those of the accelerator" : "%llu bytes",
-               (unsigned long long)(plan_device_bytes(plan, d) + beside));
-    if (d != HOST) {
-        return err_fix(e,
-                       "-ngl %d fits; or use a shorter context (-c), a smaller micro-batch (-ub), "
-                       "or -ngl auto",
-                       fitting_layers(plan, shape));
-    }
-    const int32_t n_ctx = fitting_context(plan, shape);
-    if (n_ctx) {
-        return err_fix(e,
-                       "-c %d fits; or use a smaller micro-batch (-ub) or a smaller model, or "
-                       "raise %s",
-                       n_ctx, OPTION[d]);
-    }
-    return err_fix(e,
-                   "use a shorter context (-c), a smaller micro-batch (-ub) or a smaller model, or "
-                   "raise %s",
-                   OPTION[d]);
+               (unsigned long long)needed);
+    return d == HOST ? fix_host(plan, shape, e) : fix_gpu(plan, shape, e);
 }
 
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {

@@ -197,7 +197,21 @@ static void test_refusals(void **state) {
     m = invent_machine(4 * MIB, 0);
     assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
     assert_non_null(strstr(e.what, "a cpu"));
-    assert_non_null(strstr(e.fix, "--ram"));
+    unsigned long long ram_mib = 0;
+    const char *raise = strstr(e.fix, "--ram to ");
+    assert_non_null(raise);
+    assert_int_equal(sscanf(raise, "--ram to %lluM", &ram_mib), 1);
+    m = invent_machine((ram_mib - 1) * MIB, 0);
+    assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
+    m = invent_machine(ram_mib * MIB, 0);
+    assert_int_equal(solve(f, &m, 0, &e), OK);
+    // Layers that leave an accelerator which is too small find no room on the CPU either.
+    m = invent_machine(4 * MIB, 2 * MIB);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), ERR_MEMORY);
+    assert_int_equal(sscanf(e.fix, "-ngl %d fits with --ram %lluM", &fitting, &ram_mib), 2);
+    assert_int_equal(solve(f, &m, fitting, &e), ERR_MEMORY);
+    m = invent_machine(ram_mib * MIB, 2 * MIB);
+    assert_int_equal(solve(f, &m, fitting, &e), OK);
 }
 
 static void test_workload_ranges(void **state) {
