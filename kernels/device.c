@@ -93,6 +93,7 @@ enum status stream_new(struct device *d, enum stream_kind kind, struct stream **
     *out = NULL;
     if (d->sealed) return refuse_sealed(d, "streams", e);
     enum status status = d->class->stream_new(d, kind, out, e);
+    d->n_refused += status == ERR_MEMORY;
     if (status != OK) return status;
     ASSERT((*out)->device == d);
     ASSERT((*out)->kind == kind);

@@ -42,7 +42,7 @@ struct device {
     struct device_info info;
     uint64_t used_bytes[PURPOSE_COUNT]; // now allocated (and mapped) by purpose
     uint64_t peak_bytes;                // largest sum over purposes so far
-    uint32_t n_refused;                 // buffers that it had no memory for
+    uint32_t n_refused;                 // buffers and streams that it had no memory for
     bool sealed;                        // no more buffers
 };
 

@@ -61,6 +61,18 @@ static uint32_t refusals(const struct engine *en) {
     return en->n_devices > 1 ? en->devices[1]->n_refused : 0;
 }
 
+// The accelerator has refused, and it has nothing left or the CPU no room for more: says what the
+// CPU could hold alone.
+static enum status refuse_rest(struct engine *en, struct err *e) {
+    struct err alone = {0};
+    memset(en->plan.unit_device, 0, sizeof en->plan.unit_device);
+    if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
+        return err_fix(e, "close other programs that use the accelerator, or do without: "
+                          "--device none fits");
+    }
+    return err_fix(e, "the CPU has no room for it; without the accelerator: %s", alone.fix);
+}
+
 // Takes all memory of devices. What the accelerator refuses although the plan was told it is free
 // (another program took it) costs one unit its place there, and everything is tried again.
 static enum status reserve(struct engine *en, const struct placed_model *placed,
@@ -74,7 +86,7 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         if (o->strict || refusals(en) == before) return e->status;
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
-        if (!planner_demote(&en->plan, &en->shape, &unit)) return e->status;
+        if (!planner_demote(&en->plan, &en->shape, &unit)) return refuse_rest(en, e);
         en->n_demoted++;
         const struct unit *moved = &en->shape.units[unit];
         char layer[24] = "";

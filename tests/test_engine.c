@@ -317,6 +317,33 @@ static void test_demotion(void **state) {
     assert_int_equal(before, N_UNITS - 1); // nothing is left there; the embedding never was
 }
 
+// What neither the device nor the CPU has room for is refused with what would fit.
+static void test_demotion_refused(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    o.device_spec = "sim:vram=16M";
+    en = open_ok(&o);
+    o.constraints.ram_bytes = engine_peak_bytes(en, 0); // enough only while the device has room
+    engine_close(en);
+    en = open_ok(&o);
+    engine_close(en);
+    o.device_spec = "sim:vram=16M,taken=16M";
+    assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+    assert_non_null(strstr(e.what, "simulated"));
+    assert_non_null(strstr(e.fix, "without the accelerator"));
+    unsigned long long ram_mib = 0;
+    const char *raise = strstr(e.fix, "--ram to ");
+    assert_non_null(raise);
+    assert_int_equal(sscanf(raise, "--ram to %lluM", &ram_mib), 1);
+    o.constraints.ram_bytes = ram_mib << 20;
+    en = open_ok(&o);
+    assert_true(engine_n_demoted(en) > 0);
+    engine_close(en);
+}
+
 // Every host allocation of engine_open refused in turn: ERR_MEMORY, or a unit that goes to the CPU;
 // nothing is left behind.
 static void test_refused_allocations(void **state) {
@@ -353,6 +380,7 @@ int main(void) {
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_demotion),
+        cmocka_unit_test(test_demotion_refused),
         cmocka_unit_test(test_refused_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
