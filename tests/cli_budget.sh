@@ -1,0 +1,23 @@
+#!/bin/sh
+# cli_budget.sh: random limits of memory, contexts, micro-batches and cache types on the simulated
+# and the emulated accelerator: each runs within its limits, planned bytes allocated bytes, or is
+# refused before loading with advice that is true. BUDGETS is how many, BUDGET_SEED which.
+set -u
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}" "${BUDGET_SEED:=1}"
+
+# Sanitizers are slow: fewer.
+case $TANDEM in
+*/asan/* | */ubsan/* | */tsan/*) : "${BUDGETS:=10}" ;;
+*) : "${BUDGETS:=60}" ;;
+esac
+
+"$TOOLS/check_budget" sim "$MODEL" "$BUDGET_SEED" 0 "$BUDGETS"
+
+emulator=$(dirname "$TANDEM")/emulator
+if ! [ -f "$emulator/libcuda.so.1" ]; then
+    echo 'ok 1 # SKIP there is no emulator (it needs x86-64 and a C++ compiler)'
+    exit 0
+fi
+LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}" \
+    "$TOOLS/check_budget" cuda "$MODEL" "$BUDGET_SEED" 0 $(((BUDGETS + 8) / 9))
