@@ -98,7 +98,7 @@ void report_print_plan(const struct plan *plan, const struct shape *shape, FILE 
             plan->workload.n_ubatch);
     if (machine->n_devices > 1)
         fprintf(out, ", %d of %d layers on %s", plan_layers_on_gpu(plan, shape),
-                shape->n_layers + 1, machine->devices[1].kind);
+                shape->n_layers + 1, machine->devices[1].name);
     for (int32_t d = 0; d < machine->n_devices; d++)
         fprintf(out, "%s %.1f MiB on %s", d ? " +" : ", weights",
                 (double)plan->devices[d].bytes[PLAN_WEIGHTS] / MIB, machine->devices[d].kind);

@@ -157,7 +157,8 @@ for fault in ALLOC=1 ALLOC=3 ALLOC=6 STREAM=3; do
             [ $code -eq 3 ] && grep -q '^tandem: error: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err"
         else
             [ $code -eq 0 ] && [ -s "$work/out" ] &&
-                grep -q 'warning: .* goes to the CPU: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err"
+                grep -q 'warning: .* goes to the CPU: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err" &&
+                grep -q ' of 31 layers on .*(emulated), weights' "$work/err"
         fi
         result "cuda_refused_memory$(echo "_$fault$strict" | tr '=-' __)"
     done
