@@ -67,7 +67,9 @@ for fault in copy:3 op:20 lost:60; do
         --device "sim:fail=$fault"
 done
 for n in 1 2 3 5 8; do
-    clean "refused_buffer_$n" 1 "$TANDEM_SIM" run -m $tiny -p ab -n 2 -ngl all \
+    clean "refused_buffer_$n" 0 "$TANDEM_SIM" run -m $tiny -p ab -n 2 -ngl all \
+        --device "sim:fail=alloc:$n"
+    clean "refused_buffer_strict_$n" 3 "$TANDEM_SIM" run -m $tiny -p ab -n 2 -ngl all --strict \
         --device "sim:fail=alloc:$n"
 done
 
