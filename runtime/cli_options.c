@@ -485,7 +485,7 @@ static void help_all(FILE *out) {
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
                  "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000).\n"
                  "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
-                 "3 --strict and the placement asked for does not fit.\n");
+                 "3 --strict and the placement asked for does not fit or is refused its memory.\n");
 }
 
 void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
