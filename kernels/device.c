@@ -6,6 +6,8 @@
  */
 #include "kernels/device.h"
 
+#include "base/clock.h"
+
 #if HAVE_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
@@ -126,6 +128,30 @@ void stream_copy(struct stream *s, void *target, const void *source, uint64_t si
     s->device->class->copy(s, target, source, size_bytes, way);
 }
 
+void stream_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way) {
+    ASSERT(s);
+    ASSERT(way <= COPY_WITHIN);
+    ASSERT(copy->n_rows >= 0);
+    ASSERT(copy->target_stride >= copy->row_bytes);
+    ASSERT(copy->source_stride >= copy->row_bytes);
+    if (copy->n_rows == 0 || copy->row_bytes == 0) return;
+    ASSERT(copy->target);
+    ASSERT(copy->source);
+    const bool apart =
+        copy->target_stride != copy->row_bytes || copy->source_stride != copy->row_bytes;
+    if (apart && copy->n_rows > 1)
+        s->device->class->copy_rows(s, copy, way);
+    else
+        s->device->class->copy(s, copy->target, copy->source,
+                               copy->row_bytes * (uint64_t)copy->n_rows, way);
+}
+
+void stream_call(struct stream *s, void (*fn)(void *context), void *context) {
+    ASSERT(s);
+    ASSERT(fn);
+    s->device->class->call(s, fn, context);
+}
+
 void stream_record(struct stream *s, struct event *event) {
     ASSERT(s);
     ASSERT(event->device == s->device);
@@ -141,6 +167,31 @@ void stream_wait_event(struct stream *s, struct event *event) {
 enum status event_wait(struct event *event, struct err *e) {
     ASSERT(event->device);
     return event->device->class->event_wait(event, e);
+}
+
+enum status event_time(struct event *event, uint64_t *out_ns, struct err *e) {
+    ASSERT(event->device);
+    *out_ns = 0;
+    return event->device->class->event_time(event, out_ns, e);
+}
+
+void device_limit_waits(struct device *d, double seconds) {
+    ASSERT(seconds > 0);
+    d->wait_limit_s = seconds;
+}
+
+uint64_t device_deadline_ns(const struct device *d) {
+    const double longest_s = 1e9; // further than any process runs; the sum stays a number
+    const double limit_s = d->wait_limit_s < longest_s ? d->wait_limit_s : longest_s;
+    return clock_ns() + (uint64_t)(limit_s * 1e9);
+}
+
+enum status device_lose(struct device *d, struct err *e) {
+    d->lost = true;
+    err_set(e, ERR_DEVICE, "%s: no answer within the limit of %g s, given up", d->info.name,
+            d->wait_limit_s);
+    return err_fix(e, "raise --wait-limit if it is only slow; else look at dmesg, or use "
+                      "--device none");
 }
 
 void stream_flush(struct stream *s) {

@@ -43,7 +43,9 @@ struct device {
     uint64_t used_bytes[PURPOSE_COUNT]; // now allocated (and mapped) by purpose
     uint64_t peak_bytes;                // largest sum over purposes so far
     uint32_t n_refused;                 // buffers and streams that it had no memory for
-    bool sealed;                        // no more buffers
+    double wait_limit_s; // longest wait of the calling thread; set by device_limit_waits
+    bool lost;           // a wait passed the limit: nothing waits for this device any more
+    bool sealed;         // no more buffers
 };
 
 struct buffer { // caller provides the struct; buffer_new and buffer_map fill it
@@ -60,6 +62,8 @@ struct tensor { // a view, owns nothing
     void *data;     // device address inside the buffer
     const struct buffer *buffer;
 };
+
+#define DEVICE_WAIT_LIMIT_S 600.0 // of a device when it is opened
 
 enum stream_kind { STREAM_COMPUTE, STREAM_COPY_IN, STREAM_COPY_OUT };
 
@@ -81,6 +85,15 @@ enum copy_direction {
     COPY_WITHIN
 }; // host -> device, device -> host, same device
 
+// Rows that lie apart: row i goes from source + i * source_stride to target + i * target_stride.
+// Source and target do not overlap.
+struct row_copy {
+    void *target;
+    const void *source;
+    uint64_t target_stride, source_stride, row_bytes; // strides >= row_bytes
+    int32_t n_rows;
+};
+
 // What a backend implements. Every entry is set. All but close and wait only encode.
 struct device_class {
     enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
@@ -95,6 +108,9 @@ struct device_class {
     void (*event_free)(struct event *event);
     void (*copy)(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
+    void (*copy_rows)(struct stream *s, const struct row_copy *copy, enum copy_direction way);
+    void (*call)(struct stream *s, void (*fn)(void *context), void *context);
+    enum status (*event_time)(struct event *event, uint64_t *out_ns, struct err *e);
     void (*record)(struct stream *s, struct event *event);
     void (*wait_event)(struct stream *s, struct event *event); // event may belong to another device
     enum status (*event_wait)(struct event *event, struct err *e); // the calling thread waits
@@ -131,6 +147,13 @@ void event_free(struct event *event); // accepts a zeroed one
 // Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
 void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
+// Likewise for rows: one command, whatever their number. Also from and to memory of the CPU.
+void stream_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way);
+// Encodes a call of fn(context) when everything before it on s is done; what follows waits for its
+// return. It runs in a thread of the device's (the CPU's: the calling thread; a driver that cannot
+// call back: there too, and stream_call waits for what is before it) and must not call into any
+// device. Skipped, as everything, after a failure of s.
+void stream_call(struct stream *s, void (*fn)(void *context), void *context);
 // event becomes "done" when s has passed this point. A later record replaces an earlier one. An
 // event that was never recorded is done.
 void stream_record(struct stream *s, struct event *event);
@@ -141,6 +164,19 @@ void stream_wait_event(struct stream *s, struct event *event);
 // ERR_DEVICE (the stream's first failure) if its stream failed, and a stream that waits for it
 // fails with the same.
 enum status event_wait(struct event *event, struct err *e);
+// When the last record of event was passed, by clock_ns (base/clock.h). Only for an event that is
+// done: after stream_wait or event_wait. ERR_DEVICE if its stream failed; 0 if never recorded.
+enum status event_time(struct event *event, uint64_t *out_ns, struct err *e);
+// Waits of the calling thread for d (event_wait, stream_wait, a stream of the CPU that waits for an
+// event of d) give up after that long with ERR_DEVICE, naming device and limit; d is lost then:
+// later waits fail at once, what is encoded is skipped, and freeing and closing do not wait for
+// what still runs, so host memory that it may touch (and contexts of calls) must be left to the
+// process's end. The default is DEVICE_WAIT_LIMIT_S. seconds > 0.
+void device_limit_waits(struct device *d, double seconds);
+// For backends: when a wait for d that begins now is to be given up, by clock_ns.
+uint64_t device_deadline_ns(const struct device *d);
+// For backends: gives d up, or says again that it was. ERR_DEVICE.
+enum status device_lose(struct device *d, struct err *e);
 // Starts whatever was only encoded. The CPU works in the calling thread: when flush returns, its
 // work is done.
 void stream_flush(struct stream *s);

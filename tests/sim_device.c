@@ -3,7 +3,12 @@
  * One lock guards the books, the counters of faults, the rings' ends and the events of a device;
  * work is done outside of it. Each stream is one thread that takes commands from its own ring; a
  * command stays in its place until it is done, so that nothing is allocated after stream_new. A
- * failed stream goes on taking commands but only finishes events, so nobody waits forever.
+ * failed stream goes on taking commands but only finishes events, so nobody waits forever. Streams
+ * of a device that is given up run on by themselves, like a real one's: what they use is counted,
+ * and the last user frees it.
+ *
+ * A stream keeps its own time: a throttled copy begins when the command before it ended, not when
+ * the thread woke up from it, so that the rate of a link is kept although sleeps end late.
  */
 #include "tests/sim_device.h"
 
@@ -13,9 +18,12 @@
 #include "kernels/op_command.h"
 #include "tests/sim_spec.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 enum {
     COMMANDS = 1024, // in a ring; encoding one more waits for room
@@ -67,28 +75,42 @@ struct allocation {
     char *raw;                    // owned; the guard, the buffer and the guard lie inside
     char *memory;                 // where the buffer lies, aligned
     int32_t n_users;              // commands that work on it now
+    bool freed;                   // while they did: the last one frees it
 };
 
 struct sim_event {
+    struct sim_device *sim;
+    int32_t n_users;     // the one who made it, and commands that name it
     uint64_t n_recorded; // by encoding
     uint64_t n_done;     // the highest of them that a stream has passed
+    uint64_t done_ns;    // when, by the stream's time; 0: never
     struct err failure;  // of that stream
 };
 
-enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_RECORD, COMMAND_WAIT, COMMAND_FAIL };
+enum command_kind {
+    COMMAND_OP,
+    COMMAND_COPY,
+    COMMAND_CALL,
+    COMMAND_RECORD,
+    COMMAND_WAIT,
+    COMMAND_FAIL
+};
 
 struct command {
     enum command_kind kind;
+    uint64_t encoded_ns;
     union {
         struct op_command op;
         struct {
-            void *target;
-            const void *source;
-            uint64_t size_bytes;
+            struct row_copy rows; // one if it is a plain copy
             enum copy_direction way;
         } copy;
         struct {
-            struct event event;
+            void (*fn)(void *context);
+            void *context;
+        } call;
+        struct {
+            struct sim_event *event;
             uint64_t number; // of the record that is meant
         } point;
     };
@@ -99,7 +121,9 @@ struct sim_stream {
     pthread_t thread;
     pthread_cond_t work; // something to do, or stopping
     bool stopping;
+    bool abandoned;             // nobody waits for the thread: it frees the stream at its end
     uint64_t n_encoded, n_done; // commands so far; at most COMMANDS lie between
+    uint64_t time_ns;           // when the last command ended; never ahead of the clock
     struct err failure;         // as the worker knows it; base.failure is what was reported
     struct err foreign;         // the first failed event of another kind of device
     struct command ring[COMMANDS];
@@ -109,21 +133,67 @@ struct sim_device {
     struct device base;
     struct sim_spec spec;
     struct cpu_table table;
+    atomic_int n_users; // the one who opened it, its streams and its events
     pthread_mutex_t lock;
     pthread_cond_t changed; // a command or an event is done, or a buffer is left
     struct allocation *allocations;
     uint64_t next_address;
     uint64_t n_faults[SIM_FAULT_COUNT]; // calls so far that might have failed
-    bool lost;
-    uint64_t link_free_ns[2]; // when each direction has carried what it was given
+    uint64_t n_commands;                // so far, that might have stalled
+    bool gone;                          // by a fault on demand
+    uint64_t link_free_ns[2];           // when each direction has carried what it was given
     int32_t n_streams;
 };
 
 static struct sim_device *sim_of(const struct device *d) { return (struct sim_device *)d; }
 
+// Waits for a change of the device, with its lock held. False if the deadline has passed.
+static bool wait_change(struct sim_device *sim, uint64_t deadline_ns) {
+    const struct timespec end = {(time_t)(deadline_ns / 1000000000U),
+                                 (long)(deadline_ns % 1000000000U)};
+    return pthread_cond_timedwait(&sim->changed, &sim->lock, &end) != ETIMEDOUT;
+}
+
+// ---- Who lives how long
+// --------------------------------------------------------------------------
+
+static struct sim_device *hold_device(struct device *d) {
+    struct sim_device *sim = sim_of(d);
+    atomic_fetch_add(&sim->n_users, 1);
+    return sim;
+}
+
+static void release_device(struct sim_device *sim) {
+    if (atomic_fetch_sub(&sim->n_users, 1) > 1) return;
+    pthread_cond_destroy(&sim->changed);
+    pthread_mutex_destroy(&sim->lock);
+    mem_free(sim);
+}
+
+// The event for a command that names it, and the record of it that is meant: a new one or the last.
+static struct sim_event *hold_event(struct event *event, bool record, uint64_t *number) {
+    struct sim_event *own = event->handle;
+    pthread_mutex_lock(&own->sim->lock);
+    own->n_users++;
+    own->n_recorded += record;
+    *number = own->n_recorded;
+    pthread_mutex_unlock(&own->sim->lock);
+    return own;
+}
+
+static void release_event(struct sim_event *event) {
+    struct sim_device *sim = event->sim;
+    pthread_mutex_lock(&sim->lock);
+    const bool last = --event->n_users == 0;
+    pthread_mutex_unlock(&sim->lock);
+    if (!last) return;
+    mem_free(event);
+    release_device(sim);
+}
+
 // ---- Memory ------------------------------------------------------------------------------------
 
-static enum status lost_error(struct err *e) {
+static enum status gone_error(struct err *e) {
     return err_set(e, ERR_DEVICE, "sim: the device is lost (fault on demand)");
 }
 
@@ -146,9 +216,9 @@ static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum pu
                                   void **base, struct err *e) {
     struct sim_device *sim = sim_of(d);
     pthread_mutex_lock(&sim->lock);
-    bool lost = sim->lost, refused = strikes(sim, SIM_FAULT_ALLOC);
+    bool gone = sim->gone, refused = strikes(sim, SIM_FAULT_ALLOC);
     pthread_mutex_unlock(&sim->lock);
-    if (lost) return lost_error(e);
+    if (gone) return gone_error(e);
     const uint64_t others = sim->spec.taken_bytes + device_used_bytes(d);
     if (refused || others > sim->spec.vram_bytes || size_bytes > sim->spec.vram_bytes - others)
         return refuse_memory(sim, size_bytes, purpose, e);
@@ -162,7 +232,8 @@ static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum pu
     char *memory = (char *)round_up((uintptr_t)raw + GUARD_BYTES, ALIGN_BYTES);
     memset(raw, GUARD, room);
     memset(memory, FRESH, size_bytes);
-    *a = (struct allocation){NULL, sim->next_address | ADDRESS_TAG, size_bytes, raw, memory, 0};
+    *a = (struct allocation){NULL, sim->next_address | ADDRESS_TAG, size_bytes, raw, memory, 0,
+                             false};
     sim->next_address += round_up(size_bytes, ALIGN_BYTES) + ADDRESS_GAP;
     pthread_mutex_lock(&sim->lock);
     a->next = sim->allocations;
@@ -180,8 +251,16 @@ static bool guards_are_whole(const struct allocation *a) {
     return true;
 }
 
+static void free_allocation(struct allocation *a) {
+    ASSERT(guards_are_whole(a)); // else a kernel wrote past the end
+    mem_free(a->raw);
+    mem_free(a);
+}
+
 static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     struct sim_device *sim = sim_of(d);
+    const uint64_t deadline_ns = device_deadline_ns(d);
+    struct err ignored; // the device is lost then, and says so
     pthread_mutex_lock(&sim->lock);
     struct allocation **link = &sim->allocations;
     while (*link && (*link)->address != (uint64_t)base) link = &(*link)->next;
@@ -189,11 +268,12 @@ static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     ASSERT(a);
     ASSERT(a->size_bytes == size_bytes);
     *link = a->next; // no later command finds it
-    while (a->n_users > 0) pthread_cond_wait(&sim->changed, &sim->lock);
+    while (a->n_users > 0 && !d->lost)
+        if (!wait_change(sim, deadline_ns)) (void)device_lose(d, &ignored);
+    a->freed = a->n_users > 0;
+    const bool used = a->freed;
     pthread_mutex_unlock(&sim->lock);
-    ASSERT(guards_are_whole(a)); // else a kernel wrote past the end
-    mem_free(a->raw);
-    mem_free(a);
+    if (!used) free_allocation(a);
 }
 
 // Copies are as slow as the specification says, whatever memory they go to.
@@ -226,7 +306,10 @@ struct pins {
 
 static void unpin(struct sim_device *sim, struct pins *pins) {
     pthread_mutex_lock(&sim->lock);
-    for (int i = 0; i < pins->n; i++) pins->of[i]->n_users--;
+    for (int i = 0; i < pins->n; i++) {
+        struct allocation *a = pins->of[i];
+        if (--a->n_users == 0 && a->freed) free_allocation(a);
+    }
     pthread_cond_broadcast(&sim->changed);
     pthread_mutex_unlock(&sim->lock);
     pins->n = 0;
@@ -254,16 +337,31 @@ static enum status pin(struct sim_device *sim, struct pins *pins, const char *wh
 
 // ---- The work of a stream ----------------------------------------------------------------------
 
+static void sleep_until(uint64_t end_ns) {
+    for (uint64_t now_ns; (now_ns = clock_ns()) < end_ns;) clock_sleep_ns(end_ns - now_ns);
+}
+
+// Counts a copy, an op or a call, and stalls if that is due.
+static void take_stall(struct sim_stream *s) {
+    struct sim_device *sim = sim_of(s->base.device);
+    pthread_mutex_lock(&sim->lock);
+    const bool stalls = ++sim->n_commands == sim->spec.stall_at;
+    pthread_mutex_unlock(&sim->lock);
+    if (!stalls) return;
+    sleep_until(clock_ns() + (uint64_t)(sim->spec.stall_s * 1e9));
+    s->time_ns = clock_ns();
+}
+
 // Counts a copy or an op; fails if a fault is due.
 static enum status take_fault(struct sim_device *sim, enum sim_fault fault, const char *what,
                               struct err *e) {
     pthread_mutex_lock(&sim->lock);
-    bool lost_now = strikes(sim, SIM_FAULT_LOST), struck = strikes(sim, fault);
+    bool gone_now = strikes(sim, SIM_FAULT_LOST), struck = strikes(sim, fault);
     uint64_t number = sim->n_faults[fault];
-    sim->lost |= lost_now;
-    bool lost = sim->lost;
+    sim->gone |= gone_now;
+    bool gone = sim->gone;
     pthread_mutex_unlock(&sim->lock);
-    if (lost) return lost_error(e);
+    if (gone) return gone_error(e);
     if (!struck) return OK;
     return err_set(e, ERR_DEVICE, "sim: %s failed, number %llu of its kind (fault on demand)", what,
                    (unsigned long long)number);
@@ -289,13 +387,13 @@ static enum status run_op(struct sim_device *sim, const struct command *c, struc
     return status;
 }
 
-// When a link that carries one thing after the other has carried this too.
+// When a link, which carries one thing after the other for all streams, has carried this too.
 static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uint64_t size_bytes,
-                            uint64_t now_ns) {
-    if (way == COPY_WITHIN || sim->spec.rate[way] == 0) return now_ns;
+                            uint64_t begin_ns) {
+    if (way == COPY_WITHIN || sim->spec.rate[way] == 0) return begin_ns;
     uint64_t duration_ns = (uint64_t)((double)size_bytes * 1e9 / (double)sim->spec.rate[way]);
     pthread_mutex_lock(&sim->lock);
-    if (sim->link_free_ns[way] < now_ns) sim->link_free_ns[way] = now_ns;
+    if (sim->link_free_ns[way] < begin_ns) sim->link_free_ns[way] = begin_ns;
     uint64_t end_ns = sim->link_free_ns[way] += duration_ns;
     pthread_mutex_unlock(&sim->lock);
     return end_ns;
@@ -308,78 +406,125 @@ static enum status check_host(const void *pointer, struct err *e) {
                    (unsigned long long)(uintptr_t)pointer);
 }
 
-static enum status run_copy(struct sim_device *sim, const struct command *c, struct err *e) {
+// The bytes from the first of n rows to the end of the last.
+static uint64_t span_bytes(int32_t n_rows, uint64_t stride, uint64_t row_bytes) {
+    uint64_t span;
+    const bool fits =
+        mul_size((uint64_t)n_rows - 1, stride, &span) && add_size(span, row_bytes, &span);
+    return fits ? span : UINT64_MAX;
+}
+
+// Turns the addresses of a copy into the host's: every row must lie in the same buffer.
+static enum status pin_copy(struct sim_device *sim, struct pins *pins, struct row_copy *rows,
+                            enum copy_direction way, struct err *e) {
     static const char what[] = "a copy";
-    if (take_fault(sim, SIM_FAULT_COPY, what, e) != OK) return e->status;
-    void *target = c->copy.target, *source = (void *)(uintptr_t)c->copy.source;
-    enum copy_direction way = c->copy.way;
-    uint64_t size_bytes = c->copy.size_bytes, start_ns = clock_ns();
+    void *source = (void *)(uintptr_t)rows->source;
+    enum status status =
+        way == COPY_TO_DEVICE
+            ? check_host(source, e)
+            : pin(sim, pins, what, &source,
+                  span_bytes(rows->n_rows, rows->source_stride, rows->row_bytes), e);
+    if (status != OK) return status;
+    rows->source = source;
+    if (way == COPY_FROM_DEVICE) return check_host(rows->target, e);
+    return pin(sim, pins, what, &rows->target,
+               span_bytes(rows->n_rows, rows->target_stride, rows->row_bytes), e);
+}
+
+// The stream's time becomes that at which a link would be done, however late the thread wakes up.
+static enum status run_copy(struct sim_stream *s, const struct command *c, struct err *e) {
+    struct sim_device *sim = sim_of(s->base.device);
+    if (take_fault(sim, SIM_FAULT_COPY, "a copy", e) != OK) return e->status;
+    struct row_copy rows = c->copy.rows;
     struct pins pins = {0};
-    enum status status = OK;
-    if (way == COPY_TO_DEVICE)
-        status = check_host(source, e);
-    else
-        status = pin(sim, &pins, what, &source, size_bytes, e);
-    if (status == OK && way == COPY_FROM_DEVICE)
-        status = check_host(target, e);
-    else if (status == OK)
-        status = pin(sim, &pins, what, &target, size_bytes, e);
+    const enum status status = pin_copy(sim, &pins, &rows, c->copy.way, e);
+    const uint64_t begin_ns = clock_ns();
+    for (int32_t i = 0; status == OK && i < rows.n_rows; i++)
+        memmove((char *)rows.target + (uint64_t)i * rows.target_stride,
+                (const char *)rows.source + (uint64_t)i * rows.source_stride, rows.row_bytes);
     if (status == OK) {
-        memmove(target, source, size_bytes);
-        uint64_t end_ns = link_end_ns(sim, way, size_bytes, start_ns), now_ns;
-        while ((now_ns = clock_ns()) < end_ns) clock_sleep_ns(end_ns - now_ns);
+        const uint64_t copied_ns = s->time_ns + (clock_ns() - begin_ns);
+        const uint64_t end_ns =
+            link_end_ns(sim, c->copy.way, rows.row_bytes * (uint64_t)rows.n_rows, s->time_ns);
+        sleep_until(end_ns);
+        s->time_ns = end_ns > copied_ns ? end_ns : copied_ns;
     }
     unpin(sim, &pins);
     return status;
 }
 
-static void sim_record_done(struct sim_device *sim, const struct command *c,
-                            const struct err *failure) {
-    struct sim_event *event = c->point.event.handle;
+static void finish_event(struct sim_stream *s, const struct command *c) {
+    struct sim_device *sim = sim_of(s->base.device);
+    struct sim_event *event = c->point.event;
     pthread_mutex_lock(&sim->lock);
     if (event->n_done < c->point.number) event->n_done = c->point.number;
-    event->failure = *failure;
+    event->done_ns = s->time_ns;
+    event->failure = s->failure;
     pthread_cond_broadcast(&sim->changed);
     pthread_mutex_unlock(&sim->lock);
 }
 
-// Waits until record number of a sim event is done.
-static enum status wait_number(const struct event *event, uint64_t number, struct err *e) {
-    struct sim_device *sim = sim_of(event->device);
-    const struct sim_event *own = event->handle;
-    pthread_mutex_lock(&sim->lock);
-    while (own->n_done < number) pthread_cond_wait(&sim->changed, &sim->lock);
-    if (own->failure.status != OK) *e = own->failure;
-    enum status status = own->failure.status;
-    pthread_mutex_unlock(&sim->lock);
+// Waits in a stream until that record of an event of a simulated device is done.
+static enum status await_event(struct sim_stream *s, const struct command *c, struct err *e) {
+    const struct sim_event *event = c->point.event;
+    pthread_mutex_lock(&event->sim->lock);
+    while (event->n_done < c->point.number)
+        pthread_cond_wait(&event->sim->changed, &event->sim->lock);
+    if (event->failure.status != OK) *e = event->failure;
+    const enum status status = event->failure.status;
+    if (event->done_ns > s->time_ns) s->time_ns = event->done_ns;
+    pthread_mutex_unlock(&event->sim->lock);
     return status;
 }
 
-static void run_command(struct sim_stream *s, struct command *c) {
+static enum status run_unless_failed(struct sim_stream *s, const struct command *c, struct err *e) {
     struct sim_device *sim = sim_of(s->base.device);
-    if (c->kind == COMMAND_RECORD) {
-        sim_record_done(sim, c, &s->failure);
-        return;
-    }
-    if (s->failure.status != OK) return;
-    struct err e;
     enum status status = OK;
-    if (c->kind == COMMAND_OP) status = run_op(sim, c, &e);
-    if (c->kind == COMMAND_COPY) status = run_copy(sim, c, &e);
-    if (c->kind == COMMAND_WAIT) status = wait_number(&c->point.event, c->point.number, &e);
-    if (c->kind == COMMAND_FAIL) {
-        e = s->foreign;
-        status = e.status;
+    if (c->kind == COMMAND_OP || c->kind == COMMAND_COPY || c->kind == COMMAND_CALL) take_stall(s);
+    switch (c->kind) {
+    case COMMAND_OP:
+        status = run_op(sim, c, e);
+        s->time_ns = clock_ns();
+        break;
+    case COMMAND_COPY: status = run_copy(s, c, e); break;
+    case COMMAND_CALL:
+        c->call.fn(c->call.context);
+        s->time_ns = clock_ns();
+        break;
+    case COMMAND_WAIT: status = await_event(s, c, e); break;
+    case COMMAND_FAIL:
+        *e = s->foreign;
+        status = e->status;
+        break;
+    case COMMAND_RECORD: break;
     }
-    if (status == OK) return;
-    pthread_mutex_lock(&sim->lock);
-    s->failure = e;
-    pthread_mutex_unlock(&sim->lock);
+    return status;
+}
+
+static void run_command(struct sim_stream *s, const struct command *c) {
+    struct sim_device *sim = sim_of(s->base.device);
+    struct err e;
+    if (s->time_ns < c->encoded_ns) s->time_ns = c->encoded_ns;
+    if (c->kind == COMMAND_RECORD) finish_event(s, c);
+    if (s->failure.status == OK && run_unless_failed(s, c, &e) != OK) {
+        pthread_mutex_lock(&sim->lock);
+        s->failure = e;
+        pthread_mutex_unlock(&sim->lock);
+    }
+    if (c->kind == COMMAND_RECORD || c->kind == COMMAND_WAIT) release_event(c->point.event);
+}
+
+static void free_stream(struct sim_stream *s) {
+    struct sim_device *sim = sim_of(s->base.device);
+    pthread_cond_destroy(&s->work);
+    mem_free(s);
+    release_device(sim);
 }
 
 static void *work(void *context) {
     struct sim_stream *s = context;
     struct sim_device *sim = sim_of(s->base.device);
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); // sleeps end when they should
     pthread_mutex_lock(&sim->lock);
     for (;;) {
         while (s->n_done == s->n_encoded && !s->stopping) pthread_cond_wait(&s->work, &sim->lock);
@@ -391,7 +536,9 @@ static void *work(void *context) {
         s->n_done++;
         pthread_cond_broadcast(&sim->changed);
     }
+    const bool abandoned = s->abandoned;
     pthread_mutex_unlock(&sim->lock);
+    if (abandoned) free_stream(s);
     return NULL;
 }
 
@@ -409,49 +556,68 @@ static enum status sim_stream_new(struct device *d, enum stream_kind kind, struc
         mem_free(s);
         return err_set(e, ERR_DEVICE, "sim: the system gives no thread for a stream");
     }
+    (void)hold_device(d);
     sim->n_streams++;
     *out = &s->base;
     return OK;
 }
 
+// Waits until at most n commands of the stream are left, with the lock held. False if the device
+// is lost.
+static bool drain(struct sim_stream *s, uint64_t n, struct err *e) {
+    struct device *d = s->base.device;
+    const uint64_t deadline_ns = device_deadline_ns(d);
+    while (s->n_encoded - s->n_done > n && !d->lost)
+        if (!wait_change(sim_of(d), deadline_ns)) (void)device_lose(d, e);
+    return !d->lost || device_lose(d, e) == OK;
+}
+
 static void sim_stream_free(struct stream *stream) {
     struct sim_stream *s = (struct sim_stream *)stream;
     struct sim_device *sim = sim_of(stream->device);
+    const pthread_t thread = s->thread;
+    struct err ignored; // the device is lost then, and says so
+    sim->n_streams--;
     pthread_mutex_lock(&sim->lock);
+    const bool drained = drain(s, 0, &ignored);
     s->stopping = true;
+    s->abandoned = !drained;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&sim->lock);
-    pthread_join(s->thread, NULL);
-    pthread_cond_destroy(&s->work);
-    mem_free(s);
-    sim->n_streams--;
+    if (!drained) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    free_stream(s);
 }
 
-// The place for the next command, with the lock held until push.
-static struct command *reserve(struct stream *stream, enum command_kind kind) {
+// Appends a command and wakes the thread up. Where the device has been given up it is dropped.
+static void push(struct stream *stream, const struct command *command) {
     struct sim_stream *s = (struct sim_stream *)stream;
     struct sim_device *sim = sim_of(stream->device);
+    struct err failure;
     pthread_mutex_lock(&sim->lock);
-    while (s->n_encoded - s->n_done == COMMANDS) pthread_cond_wait(&sim->changed, &sim->lock);
-    struct command *c = &s->ring[s->n_encoded % COMMANDS];
-    c->kind = kind;
-    return c;
-}
-
-static void push(struct stream *stream) {
-    struct sim_stream *s = (struct sim_stream *)stream;
-    s->n_encoded++;
-    pthread_cond_signal(&s->work);
-    pthread_mutex_unlock(&sim_of(stream->device)->lock);
+    const bool has_room = drain(s, COMMANDS - 1, &failure);
+    if (has_room) {
+        struct command *c = &s->ring[s->n_encoded % COMMANDS];
+        *c = *command;
+        c->encoded_ns = clock_ns();
+        s->n_encoded++;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    if (has_room) return;
+    if (stream->failure.status == OK) stream->failure = failure;
+    if (command->kind == COMMAND_RECORD || command->kind == COMMAND_WAIT)
+        release_event(command->point.event);
 }
 
 static void sim_encode(struct stream *s, enum op_id op, enum weight_type weight, const void *args,
                        uint32_t args_bytes) {
-    struct command *c = reserve(s, COMMAND_OP);
-    c->op.op = op;
-    c->op.weight = weight;
-    memcpy(&c->op.args, args, args_bytes);
-    push(s);
+    struct command c = {.kind = COMMAND_OP, .op = {.op = op, .weight = weight}};
+    memcpy(&c.op.args, args, args_bytes);
+    push(s, &c);
 }
 
 #define OP_ENCODE sim_encode
@@ -460,33 +626,50 @@ static void sim_encode(struct stream *s, enum op_id op, enum weight_type weight,
 
 static void sim_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                      enum copy_direction way) {
-    struct command *c = reserve(s, COMMAND_COPY);
-    c->copy.target = target;
-    c->copy.source = source;
-    c->copy.size_bytes = size_bytes;
-    c->copy.way = way;
-    push(s);
+    const struct row_copy rows = {target, source, size_bytes, size_bytes, size_bytes, 1};
+    push(s, &(struct command){.kind = COMMAND_COPY, .copy = {rows, way}});
+}
+
+static void sim_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way) {
+    push(s, &(struct command){.kind = COMMAND_COPY, .copy = {*copy, way}});
+}
+
+static void sim_call(struct stream *s, void (*fn)(void *context), void *context) {
+    push(s, &(struct command){.kind = COMMAND_CALL, .call = {fn, context}});
 }
 
 static void sim_record(struct stream *s, struct event *event) {
-    struct command *c = reserve(s, COMMAND_RECORD);
-    struct sim_event *own = event->handle;
-    c->point.event = *event;
-    c->point.number = ++own->n_recorded;
-    push(s);
+    struct command c = {.kind = COMMAND_RECORD};
+    c.point.event = hold_event(event, true, &c.point.number);
+    push(s, &c);
 }
 
-// The last record of a sim event before this call.
-static uint64_t last_record(const struct event *event) {
-    struct sim_device *sim = sim_of(event->device);
-    pthread_mutex_lock(&sim->lock);
-    uint64_t number = ((const struct sim_event *)event->handle)->n_recorded;
-    pthread_mutex_unlock(&sim->lock);
-    return number;
-}
-
+// Waits for the last record before this call.
 static enum status sim_event_wait(struct event *event, struct err *e) {
-    return wait_number(event, last_record(event), e);
+    struct device *d = event->device;
+    struct sim_device *sim = sim_of(d);
+    const struct sim_event *own = event->handle;
+    const uint64_t deadline_ns = device_deadline_ns(d);
+    pthread_mutex_lock(&sim->lock);
+    while (own->n_done < own->n_recorded && !d->lost)
+        if (!wait_change(sim, deadline_ns)) (void)device_lose(d, e);
+    const enum status status = d->lost ? device_lose(d, e) : own->failure.status;
+    if (!d->lost && status != OK) *e = own->failure;
+    pthread_mutex_unlock(&sim->lock);
+    return status;
+}
+
+static enum status sim_event_time(struct event *event, uint64_t *out_ns, struct err *e) {
+    struct sim_device *sim = sim_of(event->device);
+    const struct sim_event *own = event->handle;
+    if (event->device->lost) return device_lose(event->device, e);
+    pthread_mutex_lock(&sim->lock);
+    ASSERT(own->n_done == own->n_recorded); // else nobody has waited
+    *out_ns = own->done_ns;
+    if (own->failure.status != OK) *e = own->failure;
+    const enum status status = own->failure.status;
+    pthread_mutex_unlock(&sim->lock);
+    return status;
 }
 
 // An event of another kind of device, the CPU's, is done by now, and may be recorded anew before
@@ -495,9 +678,8 @@ static void wait_foreign(struct stream *stream, struct event *event) {
     struct sim_stream *s = (struct sim_stream *)stream;
     struct err e;
     if (event->device->class->event_wait(event, &e) == OK) return;
-    (void)reserve(stream, COMMAND_FAIL);
     if (s->foreign.status == OK) s->foreign = e;
-    push(stream);
+    push(stream, &(struct command){.kind = COMMAND_FAIL});
 }
 
 // Waits for what was recorded before this call, whatever is recorded until the stream gets there.
@@ -506,21 +688,21 @@ static void sim_wait_event(struct stream *s, struct event *event) {
         wait_foreign(s, event);
         return;
     }
-    uint64_t number = last_record(event);
-    struct command *c = reserve(s, COMMAND_WAIT);
-    c->point.event = *event;
-    c->point.number = number;
-    push(s);
+    struct command c = {.kind = COMMAND_WAIT};
+    c.point.event = hold_event(event, false, &c.point.number);
+    push(s, &c);
 }
 
 static enum status sim_event_new(struct device *d, struct event *out, struct err *e) {
     struct sim_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a simulated device");
+    event->sim = hold_device(d);
+    event->n_users = 1;
     *out = (struct event){d, event};
     return OK;
 }
 
-static void sim_event_free(struct event *event) { mem_free(event->handle); }
+static void sim_event_free(struct event *event) { release_event(event->handle); }
 
 static void sim_flush(struct stream *s) { (void)s; } // whatever is encoded has started
 
@@ -528,11 +710,14 @@ static enum status sim_wait(struct stream *stream, struct err *e) {
     struct sim_stream *s = (struct sim_stream *)stream;
     struct sim_device *sim = sim_of(stream->device);
     pthread_mutex_lock(&sim->lock);
-    while (s->n_done < s->n_encoded) pthread_cond_wait(&sim->changed, &sim->lock);
-    if (sim->lost && s->failure.status == OK) lost_error(&s->failure);
-    *e = s->failure;
+    enum status status = ERR_DEVICE;
+    if (drain(s, 0, e)) {
+        if (sim->gone && s->failure.status == OK) gone_error(&s->failure);
+        *e = s->failure;
+        status = e->status;
+    }
     pthread_mutex_unlock(&sim->lock);
-    return e->status;
+    return status;
 }
 
 static void sim_batch_hint(struct device *d, int32_t n_tokens) { (void)d, (void)n_tokens; }
@@ -541,9 +726,7 @@ static void sim_close(struct device *d) {
     struct sim_device *sim = sim_of(d);
     ASSERT(sim->n_streams == 0);
     ASSERT(!sim->allocations);
-    pthread_cond_destroy(&sim->changed);
-    pthread_mutex_destroy(&sim->lock);
-    mem_free(sim);
+    release_device(sim);
 }
 
 static const struct device_class SIM_CLASS = {
@@ -556,9 +739,12 @@ static const struct device_class SIM_CLASS = {
     .event_new = sim_event_new,
     .event_free = sim_event_free,
     .copy = sim_copy,
+    .copy_rows = sim_copy_rows,
+    .call = sim_call,
     .record = sim_record,
     .wait_event = sim_wait_event,
     .event_wait = sim_event_wait,
+    .event_time = sim_event_time,
     .flush = sim_flush,
     .wait = sim_wait,
     .batch_hint = sim_batch_hint,
@@ -576,10 +762,16 @@ static enum status sim_open(struct device **out, const char *spec,
         mem_free(sim);
         return e->status;
     }
+    pthread_condattr_t by_clock;
+    pthread_condattr_init(&by_clock);
+    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC); // that of clock_ns
     pthread_mutex_init(&sim->lock, NULL);
-    pthread_cond_init(&sim->changed, NULL);
+    pthread_cond_init(&sim->changed, &by_clock);
+    pthread_condattr_destroy(&by_clock);
+    atomic_init(&sim->n_users, 1);
     sim->next_address = ADDRESS_GAP;
     sim->base.class = &SIM_CLASS;
+    sim->base.wait_limit_s = DEVICE_WAIT_LIMIT_S;
     sim->base.ops = &sim_ops;
     sim->base.info = (struct device_info){
         .kind = "sim",

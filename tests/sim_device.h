@@ -4,7 +4,7 @@
  * faults on demand; it computes with the CPU's kernels, so that its results are bit for bit the
  * CPU's. Its addresses are no host addresses: whoever follows one on the host dies at once, and an
  * op or a copy that is given a wrong one fails its stream. Events of sim devices may be waited for
- * by each other. Tested by tests/test_device.c.
+ * by each other. Tested by tests/test_sim.c.
  */
 #ifndef TANDEM_TESTS_SIM_DEVICE_H
 #define TANDEM_TESTS_SIM_DEVICE_H

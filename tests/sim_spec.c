@@ -39,6 +39,20 @@ static enum status parse_fault(struct sim_spec *spec, char *value, struct err *e
     return bad_value(e, "fail", value, "alloc:N, copy:N, op:N or lost:N, N from 1");
 }
 
+// "7:0.5": digits with at most one point among them, no more than a year.
+static enum status parse_stall(struct sim_spec *spec, char *value, struct err *e) {
+    char *seconds = strchr(value, ':'), *end = NULL;
+    if (seconds) {
+        *seconds++ = 0;
+        if (*seconds >= '0' && *seconds <= '9' && strspn(seconds, "0123456789.") == strlen(seconds))
+            spec->stall_s = strtod(seconds, &end);
+        if (end && !*end && spec->stall_s <= 3.2e7 && parse_number(value, false, &spec->stall_at))
+            return OK;
+        seconds[-1] = ':';
+    }
+    return bad_value(e, "stall", value, "N:SECONDS, N from 1");
+}
+
 static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) {
     static const char size[] = "a size like 96M or 2G";
     char *value = strchr(part, '=');
@@ -63,9 +77,10 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
                        ? OK
                        : bad_value(e, part, value, "ref, avx2, avxvnni, avx512 or auto");
         if (strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
+        if (strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
     }
     err_set(e, ERR_USAGE, "--device sim: unknown part");
-    err_expected(e, "vram=, taken=, h2d=, d2h=, isa= or fail=");
+    err_expected(e, "vram=, taken=, h2d=, d2h=, isa=, fail= or stall=");
     return err_actual(e, "%s", part);
 }
 

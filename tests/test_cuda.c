@@ -1,7 +1,8 @@
 /* test_cuda.c: the CUDA backend on the emulated driver: opening and all that may refuse it, memory,
- * copies, events, lists of launches and their graphs, and the choice of kernels. The numbers that
- * kernels compute are check_ops's. */
+ * copies, calls, events, lists of launches and their graphs, the choice of kernels, and waits that
+ * end. The numbers that kernels compute are check_ops's. */
 // link: wrap-alloc
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ static const char *const VARIABLES[] = {
     "EMU_CUDA_FAIL_ALLOC",    "EMU_CUDA_FAIL_MODULE", "EMU_CUDA_FAIL_LAUNCH",
     "EMU_CUDA_FAIL_COPY",     "EMU_CUDA_FAIL_KERNEL", "EMU_CUDA_FAIL_DMA",
     "EMU_CUDA_FAIL_STREAM",   "EMU_CUDA_FAIL_EVENT",  "EMU_CUDA_FAIL_CONTEXT",
-    "EMU_CUDA_FAIL_REGISTER", "EMU_CUDA_FAIL_GRAPH",
+    "EMU_CUDA_FAIL_REGISTER", "EMU_CUDA_FAIL_GRAPH",  "EMU_CUDA_H2D",
 };
 
 static int plain_machine(void **state) {
@@ -331,6 +333,118 @@ static void test_copies(void **state) {
     device_close(d);
 }
 
+// Rows go there, about and back, at another distance each time; what lies between them stays.
+static void test_rows(void **state) {
+    (void)state;
+    enum { ROWS = 60, ROW = 500, NEAR = 512, FAR = 1000 };
+    static uint8_t source[ROWS][FAR], target[ROWS][NEAR];
+    struct device *d = open_device();
+    struct stream *s = stream_of(d, STREAM_COPY_IN);
+    struct buffer a = buffer_of(d, ROWS * NEAR), b = buffer_of(d, ROWS * FAR);
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < FAR; i++) source[r][i] = (uint8_t)(r * 11 + i * 3 + i / 256);
+    memset(target, 1, sizeof target);
+    const struct row_copy in = {a.base, source, NEAR, FAR, ROW, ROWS},
+                          about = {b.base, a.base, FAR, NEAR, ROW, ROWS},
+                          out = {target, b.base, NEAR, FAR, ROW, ROWS};
+    stream_copy_rows(s, &in, COPY_TO_DEVICE);
+    stream_copy_rows(s, &about, COPY_WITHIN);
+    stream_copy_rows(s, &out, COPY_FROM_DEVICE);
+    finish(s);
+    for (int r = 0; r < ROWS; r++) {
+        assert_memory_equal(target[r], source[r], ROW);
+        for (int i = ROW; i < NEAR; i++) assert_int_equal(target[r][i], 1);
+    }
+    const struct row_copy beyond = {(char *)a.base + NEAR, source, NEAR, FAR, ROW, ROWS};
+    stream_copy_rows(s, &beyond, COPY_TO_DEVICE);
+    fails(s, ERR_DEVICE, "a copy to the device: CUDA_ERROR_INVALID_VALUE");
+    stream_free(s);
+    buffer_free(&a);
+    buffer_free(&b);
+    device_close(d);
+}
+
+static void double_it(void *context) { *(int64_t *)context *= 2; }
+
+// A number comes from the device, a call of the host doubles it, and it goes back; another stream
+// waits for that. An old driver cannot call: the same comes out.
+static void test_calls(void **state) {
+    (void)state;
+    enum { ROUNDS = 20 };
+    for (int old = 0; old < 2; old++) {
+        struct device *d = open_device();
+        struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_OUT);
+        struct buffer cell = buffer_of(d, 8);
+        struct event changed, read;
+        struct err e = {0};
+        int64_t seen[ROUNDS], number = 1;
+        if (old) ((struct cuda_device *)d)->driver.has_host_calls = false;
+        assert_int_equal(event_new(d, &changed, &e), OK);
+        assert_int_equal(event_new(d, &read, &e), OK);
+        stream_copy(s, cell.base, &number, 8, COPY_TO_DEVICE);
+        for (int r = 0; r < ROUNDS; r++) {
+            stream_wait_event(s, &read);
+            stream_copy(s, &number, cell.base, 8, COPY_FROM_DEVICE);
+            stream_call(s, double_it, &number);
+            stream_copy(s, cell.base, &number, 8, COPY_TO_DEVICE);
+            stream_record(s, &changed);
+            stream_wait_event(other, &changed);
+            stream_copy(other, &seen[r], cell.base, 8, COPY_FROM_DEVICE);
+            stream_record(other, &read);
+        }
+        finish(s);
+        finish(other);
+        for (int r = 0; r < ROUNDS; r++) assert_int_equal(seen[r], INT64_C(2) << r);
+        stream_free(s);
+        stream_free(other);
+        event_free(&changed);
+        event_free(&read);
+        buffer_free(&cell);
+        device_close(d);
+    }
+}
+
+// What is a base's error is far less than a second, and what is not is far more.
+static void test_times(void **state) {
+    (void)state;
+    enum { N = 5 };
+    static const uint64_t slack_ns = 1000000000;
+    struct device *d = open_device();
+    struct cuda_device *cuda = (struct cuda_device *)d;
+    struct stream *s = stream_of(d, STREAM_COPY_IN);
+    struct buffer b = buffer_of(d, MIB);
+    struct event events[N], idle;
+    struct err e = {0};
+    static char host[MIB];
+    uint64_t time_ns, last_ns = 0;
+    assert_int_equal(event_new(d, &idle, &e), OK);
+    for (int i = 0; i < N; i++) assert_int_equal(event_new(d, &events[i], &e), OK);
+    const uint64_t begin_ns = clock_ns();
+    for (int i = 0; i < N; i++) {
+        // The base is too old for the last three: they have the other.
+        if (i == 2) cuda->bases[0].time_ns -= UINT64_C(10000000000);
+        stream_copy(s, b.base, host, sizeof host, COPY_TO_DEVICE);
+        stream_record(s, &events[i]);
+        assert_int_equal(cuda->base_index, i >= 2);
+        if (i == 2) cuda->bases[0].time_ns += UINT64_C(10000000000);
+    }
+    finish(s);
+    const uint64_t end_ns = clock_ns();
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(event_time(&events[i], &time_ns, &e), OK);
+        assert_true(time_ns + slack_ns >= begin_ns && time_ns <= end_ns + slack_ns);
+        assert_true(i == 2 || time_ns >= last_ns); // by the same base
+        last_ns = time_ns;
+    }
+    assert_int_equal(event_time(&idle, &time_ns, &e), OK);
+    assert_int_equal(time_ns, 0);
+    for (int i = 0; i < N; i++) event_free(&events[i]);
+    event_free(&idle);
+    stream_free(s);
+    buffer_free(&b);
+    device_close(d);
+}
+
 // The CPU waits for the GPU, and the GPU for the CPU.
 static void test_events_of_two_devices(void **state) {
     (void)state;
@@ -537,6 +651,9 @@ static void test_failed_launch(void **state) {
     fails(c.stream, ERR_DEVICE, "starting the kernel swiglu: CUDA_ERROR_LAUNCH_FAILED");
     fails(c.stream, ERR_DEVICE, "starting the kernel swiglu"); // it stays
     assert_int_equal(event_wait(&done, &e), ERR_DEVICE);
+    uint64_t time_ns = 0;
+    assert_int_equal(event_time(&done, &time_ns, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.what, "starting the kernel swiglu"));
     stream_wait_event(other, &done);
     fails(other, ERR_DEVICE, "starting the kernel swiglu"); // and reaches who waits for it
     event_free(&done);
@@ -596,7 +713,13 @@ static void test_failed_copy(void **state) {
     stream_copy(c.stream, values, c.x.base, sizeof values, COPY_FROM_DEVICE);
     fails(c.stream, ERR_DEVICE, "a copy from the device: CUDA_ERROR_LAUNCH_FAILED");
     stream_copy(c.stream, values, c.x.base, sizeof values, COPY_FROM_DEVICE); // skipped
+    const struct row_copy rows = {values, c.x.base, 8, 8, 4, 2};
+    int64_t number = 1;
+    stream_copy_rows(c.stream, &rows, COPY_FROM_DEVICE); // and these
+    stream_call(c.stream, double_it, &number);
     fails(c.stream, ERR_DEVICE, "a copy from the device");
+    assert_int_equal(number, 1);
+    assert_true(values[0] == 1);
     close_chain(&c);
 }
 
@@ -662,7 +785,7 @@ static void test_refused_driver_calls(void **state) {
     static const struct {
         const char *call;
         int least; // so many must fail
-    } calls[] = {{"CONTEXT", 1}, {"ALLOC", 2}, {"STREAM", 4}, {"EVENT", 1}};
+    } calls[] = {{"CONTEXT", 1}, {"ALLOC", 2}, {"STREAM", 4}, {"EVENT", 3}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         int n_refused = 0;
         for (int n = 1; n < 100; n++) {
@@ -676,6 +799,68 @@ static void test_refused_driver_calls(void **state) {
             n_refused++;
         }
         assert_int_equal(n_refused, calls[i].least);
+    }
+}
+
+// What is done on a device that does not answer; it says so every time.
+static void lost(struct device *d, enum status status, const struct err *e) {
+    assert_int_equal(status, ERR_DEVICE);
+    if (!strstr(e->what, d->info.name) || !strstr(e->what, "limit of 0.05 s"))
+        fail_msg("%s", e->what);
+    assert_true(d->lost);
+}
+
+enum way_to_wait { WAIT_STREAM, WAIT_EVENT, WAIT_ON_CPU, WAIT_FREE, N_WAYS };
+
+// A copy that takes an hour; everything ends all the same, and nothing of the device is given back.
+// The last test: while the emulator holds a context it reads no settings.
+static void test_waits_end(void **state) {
+    (void)state;
+    static char host[4096]; // the copies go on until the process ends
+    const struct cpu_options options = {.isa = ISA_REF, .n_threads = 1, .no_bind = true};
+    emulate("H2D", "1");
+    for (enum way_to_wait way = WAIT_STREAM; way < N_WAYS; way++) {
+        const struct cuda_options o = emulated();
+        struct chain c = open_chain(&o);
+        struct device *d = c.device, *cpu;
+        struct stream *s = stream_of(d, STREAM_COPY_IN), *on_cpu;
+        struct event event;
+        struct buffer b = buffer_of(d, sizeof host), more;
+        struct err e = {0};
+        assert_int_equal(device_open_cpu(&cpu, &options, NULL, &e), OK);
+        on_cpu = stream_of(cpu, STREAM_COMPUTE);
+        assert_true(d->wait_limit_s == DEVICE_WAIT_LIMIT_S);
+        device_limit_waits(d, 0.05);
+        assert_int_equal(event_new(d, &event, &e), OK);
+        device_host_register(d, host, sizeof host);
+        for (int i = 0; i < 2; i++) { // the second time there is a graph
+            encode_chain(&c, N_LINKS, N_VALUES);
+            stream_flush(c.stream);
+        }
+        stream_copy(s, b.base, host, sizeof host, COPY_TO_DEVICE);
+        stream_record(s, &event);
+        stream_wait_event(c.stream, &event);
+        stream_wait_event(on_cpu, &event);
+        if (way == WAIT_STREAM) lost(d, stream_wait(s, &e), &e);
+        if (way == WAIT_EVENT) lost(d, event_wait(&event, &e), &e);
+        if (way == WAIT_ON_CPU) lost(d, stream_wait(on_cpu, &e), &e);
+        if (way == WAIT_FREE) stream_free(s);
+        assert_true(d->lost);
+        lost(d, event_wait(&event, &e), &e);
+        encode_chain(&c, N_LINKS, N_VALUES);
+        stream_record(c.stream, &event);
+        lost(d, stream_wait(c.stream, &e), &e);
+        uint64_t time_ns;
+        lost(d, event_time(&event, &time_ns, &e), &e);
+        lost(d, buffer_new(d, 64, PURPOSE_KV, &more, &e), &e);
+        assert_false(device_host_register(d, &e, sizeof e));
+        if (way != WAIT_FREE) stream_free(s);
+        stream_free(on_cpu);
+        event_free(&event);
+        device_host_unregister(d, host);
+        buffer_free(&b);
+        close_chain(&c);
+        device_close(cpu);
     }
 }
 
@@ -696,6 +881,9 @@ int main(void) {
         TEST(test_tensor_cores),
         TEST(test_buffers),
         TEST(test_copies),
+        TEST(test_rows),
+        TEST(test_calls),
+        TEST(test_times),
         TEST(test_events_of_two_devices),
         TEST(test_graphs),
         TEST(test_refused_graph),
@@ -708,6 +896,7 @@ int main(void) {
         TEST(test_refused_registration),
         TEST(test_refused_host_memory),
         TEST(test_refused_driver_calls),
+        TEST(test_waits_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* test_device.c: the promises of device.h, held by the CPU and by the simulated accelerator, and
- * what is special to each: teams of threads here, an address space and faults on demand there. */
+ * what is special to the CPU: teams of threads. The simulated one's own are in test_sim.c. */
 // link: wrap-alloc
 #include "base/affinity.h"
 #include "base/clock.h"
@@ -8,12 +8,11 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/device.h"
 #include "tests/alloc_fail.h"
+#include "tests/open_device.h"
 #include "tests/sim_device.h"
-#include "tests/sim_spec.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,73 +20,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-
-// ---- Ways to open things -----------------------------------------------------------------------
-
-static struct device *open_sim(const char *spec) {
-    struct device *d = NULL;
-    struct err e = {0};
-    struct cpu_options options = {.isa = ISA_REF};
-    if (sim_driver.open(&d, spec, &options, NULL, &e) != OK) fail_msg("%s", e.what);
-    return d;
-}
-
-static struct device *open_cpu(int32_t n_threads, int32_t n_threads_batch) {
-    struct device *d = NULL;
-    struct err e = {0};
-    struct cpu_options options = {ISA_REF, n_threads, n_threads_batch, false};
-    if (device_open_cpu(&d, &options, NULL, &e) != OK) fail_msg("%s", e.what);
-    return d;
-}
 
 // The tests of the interface run on each of these.
 enum { N_KINDS = 4 };
 static struct device *open_kind(int kind) {
     static const int32_t threads[N_KINDS] = {1, 2, 4, 0};
     return kind < N_KINDS - 1 ? open_cpu(threads[kind], 3) : open_sim("vram=64M");
-}
-
-static struct stream *new_stream(struct device *d, enum stream_kind kind) {
-    struct stream *s = NULL;
-    struct err e = {0};
-    if (stream_new(d, kind, &s, &e) != OK) fail_msg("%s", e.what);
-    return s;
-}
-
-static struct event new_event(struct device *d) {
-    struct event event = {0};
-    struct err e = {0};
-    if (event_new(d, &event, &e) != OK) fail_msg("%s", e.what);
-    return event;
-}
-
-static struct buffer new_buffer(struct device *d, uint64_t size_bytes, enum purpose purpose) {
-    struct buffer b = {0};
-    struct err e = {0};
-    if (buffer_new(d, size_bytes, purpose, &b, &e) != OK) fail_msg("%s", e.what);
-    return b;
-}
-
-static void wait_ok(struct stream *s) {
-    struct err e = {0};
-    if (stream_wait(s, &e) != OK) fail_msg("%s", e.what);
-}
-
-static void wait_fails(struct stream *s, const char *what) {
-    struct err e = {0};
-    assert_int_equal(stream_wait(s, &e), ERR_DEVICE);
-    if (!strstr(e.what, what)) fail_msg("\"%s\" does not say \"%s\"", e.what, what);
-}
-
-// out = gate * sigmoid(gate) * up over count floats: the simplest op that computes.
-static void swiglu(struct stream *s, void *out, void *gate, void *up, int64_t count) {
-    s->device->ops->swiglu(s, &(struct swiglu_args){out, gate, up, count});
 }
 
 // ---- What every device promises ----------------------------------------------------------------
@@ -175,6 +117,126 @@ static void test_copies_and_order(void **state) {
         assert_memory_equal(target + 1, source, N - 1);
         stream_free(s);
         buffer_free(&a);
+        buffer_free(&b);
+        device_close(d);
+    }
+}
+
+// Rows go there, about and back, at another distance each time; what lies between them stays.
+static void check_rows(struct device *d, int32_t n_rows, uint64_t row_bytes, uint64_t gap) {
+    const uint64_t near = row_bytes + gap, far = row_bytes + 2 * gap;
+    uint8_t *source = mem_alloc((size_t)n_rows, far), *target = mem_alloc((size_t)n_rows, near);
+    struct stream *s = new_stream(d, STREAM_COPY_IN);
+    struct buffer a = new_buffer(d, (uint64_t)n_rows * near, PURPOSE_KV);
+    struct buffer b = new_buffer(d, (uint64_t)n_rows * far, PURPOSE_KV);
+    assert_true(source && target);
+    for (uint64_t i = 0; i < (uint64_t)n_rows * far; i++) source[i] = (uint8_t)(i * 7 + i / 256);
+    memset(target, 1, (uint64_t)n_rows * near);
+    const struct row_copy in = {a.base, source, near, far, row_bytes, n_rows},
+                          about = {b.base, a.base, far, near, row_bytes, n_rows},
+                          out = {target, b.base, near, far, row_bytes, n_rows};
+    stream_copy_rows(s, &in, COPY_TO_DEVICE);
+    stream_copy_rows(s, &about, COPY_WITHIN);
+    stream_copy_rows(s, &out, COPY_FROM_DEVICE);
+    stream_copy_rows(s, &(struct row_copy){0}, COPY_WITHIN);
+    wait_ok(s);
+    for (int32_t r = 0; r < n_rows; r++) {
+        assert_memory_equal(target + (uint64_t)r * near, source + (uint64_t)r * far, row_bytes);
+        for (uint64_t i = row_bytes; i < near; i++)
+            assert_int_equal(target[(uint64_t)r * near + i], 1);
+    }
+    stream_free(s);
+    buffer_free(&a);
+    buffer_free(&b);
+    mem_free(source);
+    mem_free(target);
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        struct device *d = open_kind(kind);
+        check_rows(d, 1000, 4, 12);   // many rows for a lane
+        check_rows(d, 3, 100000, 28); // many lanes for a row
+        check_rows(d, 1, 5000, 8);
+        check_rows(d, 50, 300, 0); // they touch: a plain copy
+        device_close(d);
+    }
+}
+
+// A number comes from the device, a call of the host changes it, and it goes back; another stream
+// waits for that. Without the order the number of a round before would be seen.
+static void test_calls(void **state) {
+    (void)state;
+    enum { ROUNDS = 100 };
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        struct device *d = open_kind(kind);
+        struct stream *s = new_stream(d, STREAM_COPY_IN), *other = new_stream(d, STREAM_COPY_OUT);
+        struct event changed = new_event(d), read = new_event(d);
+        struct buffer cell = new_buffer(d, 8, PURPOSE_STAGING);
+        struct host_work work = {0};
+        int64_t seen[ROUNDS] = {0}, zero = 0;
+        stream_copy(s, cell.base, &zero, 8, COPY_TO_DEVICE);
+        for (int r = 0; r < ROUNDS; r++) {
+            stream_wait_event(s, &read);
+            stream_copy(s, &work.source, cell.base, 8, COPY_FROM_DEVICE);
+            stream_call(s, add_one, &work);
+            stream_copy(s, cell.base, &work.target, 8, COPY_TO_DEVICE);
+            stream_record(s, &changed);
+            stream_flush(s);
+            stream_wait_event(other, &changed);
+            stream_copy(other, &seen[r], cell.base, 8, COPY_FROM_DEVICE);
+            stream_record(other, &read);
+            stream_flush(other);
+        }
+        wait_ok(s);
+        wait_ok(other);
+        for (int r = 0; r < ROUNDS; r++) assert_int_equal(seen[r], r + 1);
+        assert_int_equal(work.n_calls, ROUNDS);
+        stream_free(s);
+        stream_free(other);
+        event_free(&changed);
+        event_free(&read);
+        buffer_free(&cell);
+        device_close(d);
+    }
+}
+
+// Events are passed in order, at times between two looks at the clock.
+static void test_times(void **state) {
+    (void)state;
+    enum { N = 6 };
+    static char host[MIB];
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        struct device *d = open_kind(kind);
+        struct stream *s = new_stream(d, STREAM_COPY_IN);
+        struct buffer b = new_buffer(d, MIB, PURPOSE_STAGING);
+        struct event events[N], idle = new_event(d);
+        struct host_work work = {0};
+        struct err e;
+        uint64_t last_ns, time_ns;
+        for (int i = 0; i < N; i++) events[i] = new_event(d);
+        for (int round = 0; round < 3; round++) {
+            last_ns = clock_ns();
+            for (int i = 0; i < N; i++) {
+                if (i % 2) stream_copy(s, b.base, host, sizeof host, COPY_TO_DEVICE);
+                if (i % 3 == 2) stream_call(s, add_one, &work);
+                stream_record(s, &events[i]);
+            }
+            wait_ok(s);
+            const uint64_t end_ns = clock_ns();
+            for (int i = 0; i < N; i++) {
+                assert_int_equal(event_time(&events[i], &time_ns, &e), OK);
+                assert_true(time_ns >= last_ns);
+                last_ns = time_ns;
+            }
+            assert_true(last_ns <= end_ns);
+        }
+        assert_int_equal(event_time(&idle, &time_ns, &e), OK);
+        assert_int_equal(time_ns, 0);
+        for (int i = 0; i < N; i++) event_free(&events[i]);
+        event_free(&idle);
+        stream_free(s);
         buffer_free(&b);
         device_close(d);
     }
@@ -296,11 +358,15 @@ static void test_nothing_is_allocated_while_running(void **state) {
         struct event event = new_event(d);
         struct buffer b = new_buffer(d, MIB, PURPOSE_SCRATCH);
         float zero[4] = {0};
+        const struct row_copy rows = {b.base, zero, 8, 8, 4, 2};
+        struct host_work work = {0};
         device_seal(d);
         alloc_fail_at(0);
         for (int i = 0; i < 1000; i++) {
             device_batch_hint(d, 1 + i % 2);
             stream_copy(s, b.base, zero, sizeof zero, COPY_TO_DEVICE);
+            stream_copy_rows(s, &rows, COPY_TO_DEVICE);
+            stream_call(s, add_one, &work);
             for (int op = 0; op < 10; op++) swiglu(s, b.base, b.base, b.base, 4);
             stream_record(s, &event);
             stream_wait_event(s, &event);
@@ -571,289 +637,15 @@ static void test_plain_order_of_cores(void **state) {
     core_list_close(&list);
 }
 
-// ---- The simulated accelerator -----------------------------------------------------------------
-
-static void test_spec(void **state) {
-    (void)state;
-    struct sim_spec spec;
-    struct err e;
-    assert_int_equal(sim_spec_parse(&spec, "", ISA_AUTO, &e), OK);
-    assert_int_equal(spec.vram_bytes, 1024 * MIB);
-    assert_int_equal(spec.isa, ISA_AUTO);
-    assert_int_equal(sim_spec_parse(&spec,
-                                    "vram=96M,h2d=2G,d2h=512K,isa=ref,fail=copy:3,fail=lost:12",
-                                    ISA_AUTO, &e),
-                     OK);
-    assert_int_equal(spec.vram_bytes, 96 * MIB);
-    assert_int_equal(spec.rate[COPY_TO_DEVICE], 2048 * MIB);
-    assert_int_equal(spec.rate[COPY_FROM_DEVICE], MIB / 2);
-    assert_int_equal(spec.isa, ISA_REF);
-    assert_int_equal(spec.fail_at[SIM_FAULT_COPY], 3);
-    assert_int_equal(spec.fail_at[SIM_FAULT_LOST], 12);
-    assert_int_equal(spec.fail_at[SIM_FAULT_OP], 0);
-    static const char *const wrong[] = {
-        "vram",          "vram=",           "vram=0",
-        "vram=-1",       "vram=1T",         "vram=1.5G",
-        "h2d=x",         "ram=1M",          "isa=sse",
-        "fail=copy",     "fail=copy:0",     "fail=x:1",
-        "fail=alloc:1K", "vram=1M,,h2d=1G", ",",
-        "fail=opx:1",    "fail=o:1",        "vram=99999999999999999999G",
-    };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        if (sim_spec_parse(&spec, wrong[i], ISA_AUTO, &e) != ERR_USAGE)
-            fail_msg("\"%s\" is accepted", wrong[i]);
-    struct device *d;
-    struct cpu_options options = {.isa = ISA_REF};
-    assert_int_equal(sim_driver.open(&d, "vram=no", &options, NULL, &e), ERR_USAGE);
-    assert_null(d);
-}
-
-// Follows an address in a process of its own; false if that process ends well.
-static bool kills(const volatile char *address) {
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); // cmocka's handler would go on with the tests
-        close(STDERR_FILENO);
-        _exit(*address == 'x');
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return !WIFEXITED(status) || WEXITSTATUS(status) > 1;
-}
-
-static void test_host_cannot_follow_addresses(void **state) {
-    (void)state;
-    struct device *d = open_sim("vram=1M");
-    struct buffer b = new_buffer(d, 100, PURPOSE_KV);
-    char on_host = 0;
-    assert_true(kills(b.base));
-    assert_false(kills(&on_host));
-    buffer_free(&b);
-    device_close(d);
-}
-
-// A stream that runs one bad command reports it; returns after closing all but the device.
-static void expect_bad(struct device *d, void (*encode)(struct stream *, struct buffer *),
-                       const char *what) {
-    struct stream *s = new_stream(d, STREAM_COMPUTE);
-    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
-    encode(s, &b);
-    wait_fails(s, what);
-    swiglu(s, b.base, b.base, b.base, 1);
-    wait_fails(s, what); // the first failure stays
-    stream_free(s);
-    buffer_free(&b);
-}
-
-static void use_freed(struct stream *s, struct buffer *b) {
-    void *old = b->base;
-    buffer_free(b);
-    *b = new_buffer(s->device, 4096, PURPOSE_SCRATCH);
-    swiglu(s, old, b->base, b->base, 1);
-}
-
-static void use_past_end(struct stream *s, struct buffer *b) {
-    swiglu(s, (char *)b->base + b->size_bytes, b->base, b->base, 1);
-}
-
-static void use_host_memory(struct stream *s, struct buffer *b) {
-    static float host[4];
-    swiglu(s, b->base, host, b->base, 1);
-}
-
-static void copy_past_end(struct stream *s, struct buffer *b) {
-    static char host[4096];
-    stream_copy(s, (char *)b->base + 1, host, sizeof host, COPY_TO_DEVICE);
-}
-
-static void copy_wrong_way(struct stream *s, struct buffer *b) {
-    stream_copy(s, b->base, b->base, 16, COPY_TO_DEVICE);
-}
-
-static void test_bad_addresses(void **state) {
-    (void)state;
-    struct device *d = open_sim("vram=1M");
-    expect_bad(d, use_freed, "op swiglu touches freed memory");
-    expect_bad(d, use_past_end, "op swiglu touches freed memory or none");
-    expect_bad(d, use_host_memory, "op swiglu is given the host's memory");
-    expect_bad(d, copy_past_end, "a copy touches freed memory or none");
-    expect_bad(d, copy_wrong_way, "for the host's memory");
-    device_close(d);
-}
-
-// A copy of 1 MiB takes at least as long as the link says, and two of them twice that. There is no
-// upper bound: the machine may be busy.
-static void test_throttle(void **state) {
-    (void)state;
-    static char host[MIB];
-    struct device *d = open_sim("vram=4M,h2d=100M,d2h=50M");
-    struct stream *in = new_stream(d, STREAM_COPY_IN), *out = new_stream(d, STREAM_COPY_OUT);
-    struct buffer b = new_buffer(d, MIB, PURPOSE_STAGING);
-    uint64_t start_ns = clock_ns();
-    stream_copy(in, b.base, host, MIB, COPY_TO_DEVICE);
-    stream_copy(out, b.base, host, MIB, COPY_TO_DEVICE);
-    wait_ok(in);
-    wait_ok(out);
-    assert_true(clock_ns() - start_ns >= 20 * UINT64_C(1000000));
-    start_ns = clock_ns();
-    stream_copy(out, host, b.base, MIB, COPY_FROM_DEVICE);
-    wait_ok(out);
-    assert_true(clock_ns() - start_ns >= 20 * UINT64_C(1000000));
-    stream_free(in);
-    stream_free(out);
-    buffer_free(&b);
-    device_close(d);
-}
-
-static void test_refused_buffers(void **state) {
-    (void)state;
-    for (int n = 1; n <= 3; n++) {
-        char spec[64];
-        snprintf(spec, sizeof spec, "vram=1M,fail=alloc:%d", n);
-        struct device *d = open_sim(spec);
-        struct buffer b[4];
-        struct err e;
-        for (int i = 0; i < 4; i++)
-            assert_int_equal(buffer_new(d, 1000, PURPOSE_KV, &b[i], &e),
-                             i + 1 == n ? ERR_MEMORY : OK);
-        assert_int_equal(device_used_bytes(d), 3000);
-        for (int i = 0; i < 4; i++) buffer_free(&b[i]);
-        device_close(d);
-    }
-}
-
-// Six copies and six ops in turn, two events between them; the fault comes at the nth.
-static void check_fault(const char *kind, int n, int first_bad, const char *what) {
-    char spec[64];
-    snprintf(spec, sizeof spec, "vram=1M,fail=%s:%d", kind, n);
-    struct device *d = open_sim(spec), *cpu = open_cpu(2, 2);
-    struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_OUT);
-    struct stream *host = new_stream(cpu, STREAM_COMPUTE);
-    struct buffer b = new_buffer(d, 64, PURPOSE_KV);
-    struct event before = new_event(d), after = new_event(d), last = new_event(cpu);
-    float zeros[4] = {0}, untouched = 5;
-    struct err e;
-    if (first_bad == 0) stream_record(s, &before);
-    for (int i = 0; i < 6; i++) {
-        stream_copy(s, b.base, zeros, sizeof zeros, COPY_TO_DEVICE);
-        if (2 * i + 1 == first_bad) stream_record(s, &before);
-        swiglu(s, b.base, b.base, b.base, 4);
-        if (2 * i + 2 == first_bad) stream_record(s, &before);
-    }
-    stream_record(s, &after);
-    assert_int_equal(event_wait(&before, &e), OK);
-    assert_int_equal(event_wait(&after, &e), ERR_DEVICE);
-    assert_non_null(strstr(e.what, what));
-    // The failure goes on to whoever waits: a stream of the device, the CPU, and back.
-    stream_wait_event(other, &after);
-    stream_copy(other, &untouched, b.base, 4, COPY_FROM_DEVICE);
-    stream_wait_event(host, &after);
-    stream_copy(host, &untouched, zeros, 4, COPY_WITHIN);
-    stream_record(host, &last);
-    stream_flush(host);
-    stream_wait_event(other, &last);
-    wait_fails(other, what);
-    wait_fails(host, what);
-    wait_fails(s, what);
-    assert_true(untouched == 5);
-    stream_free(s);
-    stream_free(other);
-    stream_free(host);
-    event_free(&before);
-    event_free(&after);
-    event_free(&last);
-    buffer_free(&b);
-    device_close(cpu);
-    device_close(d);
-}
-
-static void test_faults(void **state) {
-    (void)state;
-    for (int n = 1; n <= 6; n++) check_fault("copy", n, 2 * n - 2, "a copy failed");
-    for (int n = 1; n <= 6; n++) check_fault("op", n, 2 * n - 1, "op swiglu failed");
-    for (int n = 1; n <= 12; n++) check_fault("lost", n, n - 1, "the device is lost");
-}
-
-// A CPU event whose stream failed stops a stream that waits for it.
-static void test_failure_from_the_cpu(void **state) {
-    (void)state;
-    struct device *broken = open_sim("vram=1M,fail=copy:1"), *cpu = open_cpu(2, 2);
-    struct device *whole = open_sim("vram=1M");
-    struct stream *streams[3] = {new_stream(broken, STREAM_COPY_IN),
-                                 new_stream(cpu, STREAM_COMPUTE),
-                                 new_stream(whole, STREAM_COMPUTE)};
-    struct event events[2] = {new_event(broken), new_event(cpu)};
-    struct buffer b = new_buffer(broken, 64, PURPOSE_KV);
-    char host[64] = {0};
-    stream_copy(streams[0], b.base, host, sizeof host, COPY_TO_DEVICE);
-    stream_record(streams[0], &events[0]);
-    stream_wait_event(streams[1], &events[0]);
-    stream_record(streams[1], &events[1]);
-    stream_flush(streams[1]);
-    stream_wait_event(streams[2], &events[1]);
-    for (int i = 0; i < 3; i++) {
-        wait_fails(streams[i], "a copy failed");
-        stream_free(streams[i]);
-    }
-    event_free(&events[0]);
-    event_free(&events[1]);
-    buffer_free(&b);
-    device_close(whole);
-    device_close(cpu);
-    device_close(broken);
-}
-
-// After the loss nothing is given out any more, and every stream says so, even an idle one.
-static void test_lost_device(void **state) {
-    (void)state;
-    struct device *d = open_sim("vram=1M,fail=lost:1");
-    struct stream *s = new_stream(d, STREAM_COMPUTE), *idle = new_stream(d, STREAM_COPY_IN);
-    struct buffer b = new_buffer(d, 64, PURPOSE_KV), more;
-    struct err e;
-    swiglu(s, b.base, b.base, b.base, 1);
-    wait_fails(s, "lost");
-    wait_fails(idle, "lost");
-    assert_int_equal(buffer_new(d, 64, PURPOSE_KV, &more, &e), ERR_DEVICE);
-    assert_int_equal(device_used_bytes(d), 64);
-    stream_free(s);
-    stream_free(idle);
-    buffer_free(&b);
-    device_close(d);
-}
-
-// A failed stream is freed with its list full of work that will not be done.
-static void test_free_while_failed(void **state) {
-    (void)state;
-    for (int cpu = 0; cpu < 2; cpu++) {
-        struct device *d = open_sim("vram=1M,fail=op:1");
-        struct device *worker = cpu ? open_cpu(2, 2) : d;
-        struct stream *s = new_stream(d, STREAM_COMPUTE),
-                      *tail = new_stream(worker, STREAM_COMPUTE);
-        struct buffer b = new_buffer(d, 64, PURPOSE_KV);
-        struct event event = new_event(d);
-        char host[2] = {0};
-        swiglu(s, b.base, b.base, b.base, 1);
-        stream_record(s, &event);
-        stream_wait_event(tail, &event);
-        for (int i = 0; i < 5000; i++)
-            stream_copy(tail, cpu ? host : b.base, host + 1, 1, cpu ? COPY_WITHIN : COPY_TO_DEVICE);
-        stream_free(tail);
-        stream_free(s);
-        event_free(&event);
-        buffer_free(&b);
-        if (cpu) device_close(worker);
-        device_close(d);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_cannot_follow_addresses), // forks: before there are threads
         cmocka_unit_test(test_books),
         cmocka_unit_test(test_mapped_memory_counts),
         cmocka_unit_test(test_too_much_memory),
         cmocka_unit_test(test_copies_and_order),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_times),
         cmocka_unit_test(test_long_lists),
         cmocka_unit_test(test_events_between_devices),
         cmocka_unit_test(test_idle_events),
@@ -868,14 +660,6 @@ int main(void) {
         cmocka_unit_test(test_default_team),
         cmocka_unit_test(test_order_of_cores),
         cmocka_unit_test(test_plain_order_of_cores),
-        cmocka_unit_test(test_spec),
-        cmocka_unit_test(test_bad_addresses),
-        cmocka_unit_test(test_throttle),
-        cmocka_unit_test(test_refused_buffers),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_failure_from_the_cpu),
-        cmocka_unit_test(test_lost_device),
-        cmocka_unit_test(test_free_while_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,13 @@
 
 #include <cmocka.h>
 
-enum { INVALID_VALUE = 1, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
+enum {
+    INVALID_VALUE = 1,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    ILLEGAL_ADDRESS = 700,
+    NOT_PERMITTED = 800
+};
 enum { GATE_BYTES = 4096 };
 
 static struct cuda_driver driver;
@@ -127,6 +133,48 @@ static void test_copies_that_miss(void **state) {
     ok(driver.memory_free(b));
 }
 
+// Rows whose last byte lies in memory, and what is wrong with them.
+static void test_rows_that_miss(void **state) {
+    (void)state;
+    open_driver(NULL);
+    unsigned long long a = memory_of(1000), b = memory_of(1000);
+    static char bytes[1000];
+    const struct cuda_copy_2d good = {
+        .source = {.kind = DRIVER_MEMORY_HOST, .host = bytes, .stride_bytes = 100},
+        .target = {.kind = DRIVER_MEMORY_DEVICE, .device = a + 10, .stride_bytes = 200},
+        .row_bytes = 90,
+        .n_rows = 5,
+    };
+    struct cuda_copy_2d c = good;
+    uint8_t back[1000];
+    for (int i = 0; i < 1000; i++) bytes[i] = (char)(i / 100 * 20 + i % 100 / 10);
+    ok(driver.copy_rows(&c, stream));
+    ok(driver.copy_from_device(back, a, sizeof back, stream));
+    ok(driver.stream_synchronize(stream));
+    for (int i = 0; i < 1000; i++) {
+        const int row = i / 200, column = i % 200 - 10;
+        const bool copied = column >= 0 && column < 90;
+        assert_int_equal(back[i], copied ? row * 20 + column / 10 : 0xff);
+    }
+    c.n_rows = 0;
+    ok(driver.copy_rows(&c, stream)); // nothing to do
+    c = good, c.n_rows = 6;
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    c = good, c.row_bytes = 101;
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    c = good, c.source.first_row = 1;
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    c = good, c.source.host = host(b);
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    c = good, c.target.device = (uintptr_t)bytes;
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    c = good, c.target.kind = 0;
+    assert_int_equal(driver.copy_rows(&c, stream), INVALID_VALUE);
+    ok(driver.stream_synchronize(stream)); // nothing of that sticks
+    ok(driver.memory_free(a));
+    ok(driver.memory_free(b));
+}
+
 // While no stream runs, the host that follows a device address is stopped; streams are not.
 static void test_seal(void **state) {
     (void)state;
@@ -181,7 +229,7 @@ static void test_order(void **state) {
         ok(driver.copy_from_device(out[i], b, SIZE, third));
         ok(driver.event_record(fetched, third));
     }
-    ok(driver.event_synchronize(fetched));
+    ok(driver.stream_synchronize(third));
     assert_memory_equal(in, out, sizeof in);
     ok(driver.event_destroy(arrived));
     ok(driver.event_destroy(moved));
@@ -270,13 +318,23 @@ static void test_asynchrony(void **state) {
     unsigned long long a = memory_of(GATE_BYTES);
     open_gate(&old);
     memset(gate.open, 1, GATE_BYTES);
+    struct CUevent_st *copied;
+    ok(driver.event_create(&copied, 0));
+    ok(driver.event_query(copied)); // never recorded
     ok(driver.copy_to_device(a, gate.closed, GATE_BYTES, stream));
+    ok(driver.event_record(copied, stream));
+    assert_int_equal(driver.stream_query(stream), DRIVER_NOT_READY);
+    assert_int_equal(driver.event_query(copied), DRIVER_NOT_READY);
+    assert_int_equal(driver.event_elapsed(&(float){0}, copied, copied), DRIVER_NOT_READY);
     ok(driver.copy_from_device(late, a, GATE_BYTES, stream));
     ok(driver.copy_from_device(early, a, GATE_BYTES, second));
     ok(driver.stream_synchronize(second));
     memset(gate.open, 2, GATE_BYTES);
     sem_post(&gate.let_go);
     ok(driver.stream_synchronize(stream));
+    ok(driver.stream_query(stream));
+    ok(driver.event_query(copied));
+    ok(driver.event_destroy(copied));
     sigaction(SIGSEGV, &old, NULL);
     assert_false(gate.held_test);
     for (int i = 0; i < GATE_BYTES; i++) {
@@ -288,6 +346,66 @@ static void test_asynchrony(void **state) {
     sem_destroy(&gate.let_go);
     ok(driver.stream_destroy(second));
     ok(driver.memory_free(a));
+}
+
+// The second event comes a copy of 20 ms after the first.
+static void test_times(void **state) {
+    (void)state;
+    open_driver("H2D=50K", NULL);
+    struct CUevent_st *first, *last, *without;
+    unsigned long long a = memory_of(1024);
+    const char bytes[1024] = {0};
+    float ms = 0;
+    ok(driver.event_create(&first, 0));
+    ok(driver.event_create(&last, 0));
+    ok(driver.event_create(&without, DRIVER_EVENT_DISABLE_TIMING));
+    ok(driver.event_record(first, stream));
+    ok(driver.copy_to_device(a, bytes, sizeof bytes, stream));
+    ok(driver.event_record(without, stream));
+    assert_int_equal(driver.event_elapsed(&ms, first, last), INVALID_HANDLE); // not yet recorded
+    ok(driver.event_record(last, stream));
+    ok(driver.stream_synchronize(stream));
+    ok(driver.event_elapsed(&ms, first, last));
+    assert_true(ms >= 20);
+    ok(driver.event_elapsed(&ms, last, first));
+    assert_true(ms <= -20);
+    assert_int_equal(driver.event_elapsed(&ms, first, without), INVALID_HANDLE);
+    ok(driver.event_destroy(first));
+    ok(driver.event_destroy(last));
+    ok(driver.event_destroy(without));
+    ok(driver.memory_free(a));
+}
+
+struct host_work {
+    uint8_t in[64], out[64];
+    unsigned code; // of a call of the driver from there
+};
+
+static void turn_around(void *argument) {
+    struct host_work *work = argument;
+    for (int i = 0; i < 64; i++) work->out[i] = work->in[63 - i];
+    work->code = driver.context_set(context);
+}
+
+// A call comes between the copies before and after it, and may not call the driver.
+static void test_host_calls(void **state) {
+    (void)state;
+    open_driver("H2D=2K", "D2H=2K", "SEED=5", NULL); // 32 ms for each copy
+    struct host_work work = {0};
+    unsigned long long a = memory_of(64), b = memory_of(64);
+    uint8_t values[64], back[64];
+    for (int i = 0; i < 64; i++) values[i] = (uint8_t)(i + 1);
+    ok(driver.copy_to_device(a, values, 64, stream));
+    ok(driver.copy_from_device(work.in, a, 64, stream));
+    ok(driver.host_call(stream, turn_around, &work));
+    ok(driver.copy_to_device(b, work.out, 64, stream));
+    ok(driver.copy_from_device(back, b, 64, stream));
+    assert_int_equal(driver.host_call(stream, NULL, NULL), INVALID_VALUE);
+    ok(driver.stream_synchronize(stream));
+    for (int i = 0; i < 64; i++) assert_int_equal(back[i], 64 - i);
+    assert_int_equal(work.code, NOT_PERMITTED);
+    ok(driver.memory_free(a));
+    ok(driver.memory_free(b));
 }
 
 // ---- Images ------------------------------------------------------------------------------------
@@ -414,9 +532,12 @@ static void test_guards(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_memory), TEST(test_copies_that_miss), TEST(test_seal),
-        TEST(test_order),  TEST(test_asynchrony),       TEST(test_waits),
-        TEST(test_ptx),    TEST(test_cubins),           TEST(test_launches_that_miss),
+        TEST(test_memory),         TEST(test_copies_that_miss),
+        TEST(test_rows_that_miss), TEST(test_seal),
+        TEST(test_order),          TEST(test_asynchrony),
+        TEST(test_waits),          TEST(test_times),
+        TEST(test_host_calls),     TEST(test_ptx),
+        TEST(test_cubins),         TEST(test_launches_that_miss),
         TEST(test_guards),
     };
     if (!find_emulator(library, sizeof library)) {

@@ -8,6 +8,7 @@
  */
 #include "kernels/cpu/cpu.h"
 
+#include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
 #include "kernels/op_command.h"
@@ -23,17 +24,17 @@ enum {
     ALIGN_BYTES = 64,
 };
 
-enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_RECORD, COMMAND_WAIT };
+enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_CALL, COMMAND_RECORD, COMMAND_WAIT };
 
 struct command {
     enum command_kind kind;
     union {
         struct op_command op;
+        struct row_copy copy; // one row if it is a plain one
         struct {
-            void *target;
-            const void *source;
-            uint64_t size_bytes;
-        } copy;
+            void (*fn)(void *context);
+            void *context;
+        } call;
         struct event event; // of RECORD and WAIT
     };
 };
@@ -45,9 +46,10 @@ struct cpu_stream {
     struct command *commands; // [COMMANDS], owned
 };
 
-// Done is what another device's thread reads; failure is written before and read after it.
+// Done is what another device's thread reads; the others are written before and read after it.
 struct cpu_event {
     atomic_bool done;
+    uint64_t time_ns;   // when; 0: never recorded
     struct err failure; // of the stream that recorded it
 };
 
@@ -137,28 +139,37 @@ void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
     }
 }
 
-static void run_copy(const struct lane *lane, const struct command *c) {
+// The bytes of all rows, one after the other, are what the lanes share.
+static void run_copy(const struct lane *lane, const struct row_copy *c) {
     int64_t first, last;
-    lane_share(lane, (int64_t)c->copy.size_bytes, COPY_GRAIN, &first, &last);
-    if (first == last) return;
-    memmove((char *)c->copy.target + first, (const char *)c->copy.source + first,
-            (size_t)(last - first));
+    lane_share(lane, (int64_t)(c->row_bytes * (uint64_t)c->n_rows), COPY_GRAIN, &first, &last);
+    for (uint64_t at = (uint64_t)first, end = (uint64_t)last; at < end;) {
+        const uint64_t row = at / c->row_bytes, column = at % c->row_bytes;
+        const uint64_t rest = c->row_bytes - column, n = rest < end - at ? rest : end - at;
+        memmove((char *)c->target + row * c->target_stride + column,
+                (const char *)c->source + row * c->source_stride + column, n);
+        at += n;
+    }
 }
 
 static void finish_event(const struct cpu_stream *s, const struct event *event) {
     struct cpu_event *own = event->handle;
     own->failure = s->base.failure;
+    own->time_ns = clock_ns();
     atomic_store_explicit(&own->done, true, memory_order_release);
 }
 
-// What one lane alone does: it speaks with other devices.
+// What one lane alone does, the calling thread's: it speaks with others.
 static void run_alone(struct cpu_stream *s, struct command *c) {
+    struct err failure;
     if (c->kind == COMMAND_RECORD) {
         finish_event(s, &c->event);
-    } else if (s->base.failure.status == OK) {
-        struct err failure;
-        struct device *other = c->event.device;
-        if (other->class->event_wait(&c->event, &failure) != OK) s->base.failure = failure;
+    } else if (s->base.failure.status != OK) {
+        return;
+    } else if (c->kind == COMMAND_CALL) {
+        c->call.fn(c->call.context);
+    } else if (c->event.device->class->event_wait(&c->event, &failure) != OK) {
+        s->base.failure = failure;
     }
 }
 
@@ -170,11 +181,11 @@ static void run_list(const struct lane *lane, void *context) {
     const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
     for (int32_t i = 0; i < s->n_commands; i++) {
         struct command *c = &s->commands[i];
-        if (c->kind == COMMAND_RECORD || c->kind == COMMAND_WAIT) {
+        if (c->kind != COMMAND_OP && c->kind != COMMAND_COPY) {
             if (lane->index == 0) run_alone(s, c);
         } else if (s->base.failure.status == OK) {
             if (c->kind == COMMAND_OP) cpu_run_op(&cpu->table, lane, &c->op);
-            if (c->kind == COMMAND_COPY) run_copy(lane, c);
+            if (c->kind == COMMAND_COPY) run_copy(lane, &c->copy);
         }
         // Nobody reads what a record writes, and the end of the run is a meeting too.
         if (c->kind != COMMAND_RECORD && i + 1 < s->n_commands) lane_barrier(lane);
@@ -212,10 +223,19 @@ static void cpu_copy(struct stream *s, void *target, const void *source, uint64_
                      enum copy_direction way) {
     (void)way; // all is host memory
     ASSERT(size_bytes <= INT64_MAX);
-    struct command *c = next_command(s, COMMAND_COPY);
-    c->copy.target = target;
-    c->copy.source = source;
-    c->copy.size_bytes = size_bytes;
+    next_command(s, COMMAND_COPY)->copy =
+        (struct row_copy){target, source, size_bytes, size_bytes, size_bytes, 1};
+}
+
+static void cpu_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way) {
+    (void)way;
+    next_command(s, COMMAND_COPY)->copy = *copy;
+}
+
+static void cpu_call(struct stream *s, void (*fn)(void *context), void *context) {
+    struct command *c = next_command(s, COMMAND_CALL);
+    c->call.fn = fn;
+    c->call.context = context;
 }
 
 static void cpu_record(struct stream *s, struct event *event) {
@@ -235,6 +255,13 @@ static enum status cpu_event_wait(struct event *event, struct err *e) {
     if (own->failure.status == OK) return OK;
     *e = own->failure;
     return e->status;
+}
+
+static enum status cpu_event_time(struct event *event, uint64_t *out_ns, struct err *e) {
+    const struct cpu_event *own = event->handle;
+    if (cpu_event_wait(event, e) != OK) return e->status;
+    *out_ns = own->time_ns;
+    return OK;
 }
 
 static enum status cpu_wait(struct stream *s, struct err *e) {
@@ -280,9 +307,12 @@ static const struct device_class CPU_CLASS = {
     .event_new = cpu_event_new,
     .event_free = cpu_event_free,
     .copy = cpu_copy,
+    .copy_rows = cpu_copy_rows,
+    .call = cpu_call,
     .record = cpu_record,
     .wait_event = cpu_wait_event,
     .event_wait = cpu_event_wait,
+    .event_time = cpu_event_time,
     .flush = cpu_flush,
     .wait = cpu_wait,
     .batch_hint = cpu_batch_hint,
@@ -346,6 +376,7 @@ enum status device_open_cpu(struct device **out, const struct cpu_options *optio
     struct cpu_device *cpu = mem_alloc(1, sizeof *cpu);
     if (!cpu) return err_memory(e, sizeof *cpu, "the CPU's device");
     cpu->base.class = &CPU_CLASS;
+    cpu->base.wait_limit_s = DEVICE_WAIT_LIMIT_S;
     cpu->base.ops = &cpu_ops;
     enum cpu_isa isa = options->isa == ISA_AUTO ? cpu_best_isa() : options->isa;
     if (cpu_table_open(&cpu->table, options->isa, e) != OK) goto fail;

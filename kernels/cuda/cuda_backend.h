@@ -1,8 +1,10 @@
-/* cuda_backend.h: what the files of the CUDA backend share: its device, its streams, its op table.
+/* cuda_backend.h: what the files of the CUDA backend share: its device, its streams, its events,
+ * its op table.
  *
  * A device owns the driver, the device's primary context and the loaded kernels; a stream owns its
- * launches and the memory that attention cuts long contexts into. Included only inside
- * kernels/cuda. One thread drives a device at a time. Tested by tests/test_cuda.c.
+ * launches and the memory that attention cuts long contexts into. Nothing of a lost device is
+ * given back, since the driver would wait. Included only inside kernels/cuda. One thread drives a
+ * device at a time. Tested by tests/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
 #define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
@@ -13,6 +15,11 @@
 enum {
     CUDA_REGIONS = 8,             // host memory that may be pinned at once
     CUDA_PARTIAL_BYTES = 2 << 20, // of one compute stream
+};
+
+struct cuda_base { // a moment that the device and the host know
+    struct CUevent_st *event;
+    uint64_t time_ns; // by clock_ns
 };
 
 struct cuda_device {
@@ -26,6 +33,9 @@ struct cuda_device {
     int n_multiprocessors;
     bool tensor_cores; // and kernels that use them
     void *pinned[CUDA_REGIONS];
+    struct CUstream_st *clock; // where the bases are recorded; nothing else runs there
+    struct cuda_base bases[2]; // the one that events are measured from now, and the one before
+    int base_index;            // the first of them
 };
 
 // Activations that lie quantised in scratch: the next matmul of the same ones need not do it again.
@@ -47,7 +57,33 @@ struct cuda_stream {
 // The op table: every entry appends its launches to the stream's queue.
 extern const struct op_table *const cuda_op_table;
 
-// Submits what the stream has encoded; the context is current afterwards. Keeps the first failure.
+static inline struct cuda_device *cuda_of(const struct device *d) {
+    return (struct cuda_device *)d;
+}
+
+// Makes the device's context that of the thread.
+void cuda_enter(const struct cuda_device *cuda);
+// Submits what the stream has encoded; the context is current afterwards. Keeps the first failure,
+// and that the device is lost is one.
 void cuda_submit(struct cuda_stream *s);
+// Keeps a failure of the driver, if it is the stream's first.
+void cuda_keep(struct cuda_stream *s, unsigned code, const char *what);
+
+// ---- cuda_event.c: entries of the device's class, and what they stand on
+
+enum status cuda_event_new(struct device *d, struct event *out, struct err *e);
+void cuda_event_free(struct event *event);
+void cuda_record(struct stream *stream, struct event *event);
+void cuda_wait_event(struct stream *stream, struct event *event);
+enum status cuda_event_wait(struct event *event, struct err *e);
+enum status cuda_event_time(struct event *event, uint64_t *out_ns, struct err *e);
+
+// Waits until the driver's stream is empty, no longer than the device's limit.
+enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stream, struct err *e);
+
+// Makes what the times of events need; the first base is recorded by cuda_clock_start.
+enum status cuda_clock_open(struct cuda_device *cuda, struct err *e);
+enum status cuda_clock_start(struct cuda_device *cuda, struct err *e);
+void cuda_clock_close(struct cuda_device *cuda); // accepts one that was never or half opened
 
 #endif

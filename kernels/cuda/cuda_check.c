@@ -13,6 +13,7 @@
 #define SAME_TYPE(field, symbol, parameters) \
     static_assert(_Generic(&symbol, unsigned(*) parameters : 1, default : 0), #symbol);
 CUDA_DRIVER_CALLS(SAME_TYPE)
+CUDA_DRIVER_HOST_CALLS(SAME_TYPE)
 #if CUDA_VERSION >= 11040
 CUDA_DRIVER_GRAPH_CALLS(SAME_TYPE)
 #endif
@@ -23,12 +24,15 @@ SAME_VALUE(DRIVER_SUCCESS, CUDA_SUCCESS);
 SAME_VALUE(DRIVER_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
 SAME_VALUE(DRIVER_STUB_LIBRARY, CUDA_ERROR_STUB_LIBRARY);
 SAME_VALUE(DRIVER_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
+SAME_VALUE(DRIVER_NOT_READY, CUDA_ERROR_NOT_READY);
 SAME_VALUE(DRIVER_ATTRIBUTE_MULTIPROCESSORS, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 SAME_VALUE(DRIVER_ATTRIBUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 SAME_VALUE(DRIVER_ATTRIBUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 SAME_VALUE(DRIVER_FUNCTION_MAX_THREADS, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 SAME_VALUE(DRIVER_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME_VALUE(DRIVER_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
+SAME_VALUE(DRIVER_MEMORY_HOST, CU_MEMORYTYPE_HOST);
+SAME_VALUE(DRIVER_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME_VALUE(DRIVER_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BUFFER);
 SAME_VALUE(DRIVER_JIT_ERROR_LOG_BYTES, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
 
@@ -37,16 +41,32 @@ typedef CUDA_KERNEL_NODE_PARAMS_v1 toolkit_kernel_node;
 #else
 typedef CUDA_KERNEL_NODE_PARAMS toolkit_kernel_node;
 #endif
-#define SAME_PLACE(ours, theirs) \
-    static_assert(               \
-        offsetof(struct cuda_kernel_node, ours) == offsetof(toolkit_kernel_node, theirs), #theirs)
+#define SAME_PLACE(ours, field, theirs, member) \
+    static_assert(offsetof(struct ours, field) == offsetof(theirs, member), #member)
 static_assert(sizeof(struct cuda_kernel_node) == sizeof(toolkit_kernel_node), "kernel node");
-SAME_PLACE(function, func);
-SAME_PLACE(grid, gridDimX);
-SAME_PLACE(block, blockDimX);
-SAME_PLACE(shared_bytes, sharedMemBytes);
-SAME_PLACE(params, kernelParams);
-SAME_PLACE(extra, extra);
+SAME_PLACE(cuda_kernel_node, function, toolkit_kernel_node, func);
+SAME_PLACE(cuda_kernel_node, grid, toolkit_kernel_node, gridDimX);
+SAME_PLACE(cuda_kernel_node, block, toolkit_kernel_node, blockDimX);
+SAME_PLACE(cuda_kernel_node, shared_bytes, toolkit_kernel_node, sharedMemBytes);
+SAME_PLACE(cuda_kernel_node, params, toolkit_kernel_node, kernelParams);
+SAME_PLACE(cuda_kernel_node, extra, toolkit_kernel_node, extra);
+static_assert(sizeof(struct cuda_copy_2d) == sizeof(CUDA_MEMCPY2D), "copy of rows");
+SAME_PLACE(cuda_copy_2d, source.first_byte, CUDA_MEMCPY2D, srcXInBytes);
+SAME_PLACE(cuda_copy_2d, source.first_row, CUDA_MEMCPY2D, srcY);
+SAME_PLACE(cuda_copy_2d, source.kind, CUDA_MEMCPY2D, srcMemoryType);
+SAME_PLACE(cuda_copy_2d, source.host, CUDA_MEMCPY2D, srcHost);
+SAME_PLACE(cuda_copy_2d, source.device, CUDA_MEMCPY2D, srcDevice);
+SAME_PLACE(cuda_copy_2d, source.array, CUDA_MEMCPY2D, srcArray);
+SAME_PLACE(cuda_copy_2d, source.stride_bytes, CUDA_MEMCPY2D, srcPitch);
+SAME_PLACE(cuda_copy_2d, target.first_byte, CUDA_MEMCPY2D, dstXInBytes);
+SAME_PLACE(cuda_copy_2d, target.first_row, CUDA_MEMCPY2D, dstY);
+SAME_PLACE(cuda_copy_2d, target.kind, CUDA_MEMCPY2D, dstMemoryType);
+SAME_PLACE(cuda_copy_2d, target.host, CUDA_MEMCPY2D, dstHost);
+SAME_PLACE(cuda_copy_2d, target.device, CUDA_MEMCPY2D, dstDevice);
+SAME_PLACE(cuda_copy_2d, target.array, CUDA_MEMCPY2D, dstArray);
+SAME_PLACE(cuda_copy_2d, target.stride_bytes, CUDA_MEMCPY2D, dstPitch);
+SAME_PLACE(cuda_copy_2d, row_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME_PLACE(cuda_copy_2d, n_rows, CUDA_MEMCPY2D, Height);
 
 #else
 

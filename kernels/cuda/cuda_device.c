@@ -2,7 +2,8 @@
  *
  * Buffers are the driver's allocations; a stream of ours is one of the driver's, with a queue of
  * launches before it if it computes. All that may fail sticks to the stream. The context is made
- * current at the head of every entry, since any thread may drive a device.
+ * current at the head of every entry, since any thread may drive a device. Once the device is lost
+ * the driver is not called any more: it might wait. Events are in cuda_event.c.
  */
 #include "kernels/cuda/cuda_device.h"
 
@@ -23,16 +24,9 @@ enum {
 // into, and the driver's rounding of allocations to 2 MiB. At most a sixteenth of the device.
 static const uint64_t RESERVE_BYTES = UINT64_C(96) << 20;
 
-struct cuda_event {
-    struct CUevent_st *handle;
-    struct err failure; // of the stream that recorded it
-};
-
-static struct cuda_device *cuda_of(const struct device *d) { return (struct cuda_device *)d; }
-
 static unsigned long long address_of(const void *p) { return (unsigned long long)(uintptr_t)p; }
 
-static void enter(const struct cuda_device *cuda) {
+void cuda_enter(const struct cuda_device *cuda) {
     (void)cuda->driver.context_set(cuda->context); // what is wrong shows in the call that follows
 }
 
@@ -55,7 +49,8 @@ static enum status cuda_buffer_new(struct device *d, uint64_t size_bytes, enum p
                                    void **base, struct err *e) {
     struct cuda_device *cuda = cuda_of(d);
     uint64_t used = device_used_bytes(d);
-    enter(cuda);
+    if (d->lost) return device_lose(d, e);
+    cuda_enter(cuda);
     if (used > d->info.free_bytes || size_bytes > d->info.free_bytes - used)
         return refuse_memory(cuda, size_bytes, purpose, "more than was free at the start", e);
     unsigned long long address = 0;
@@ -68,7 +63,8 @@ static enum status cuda_buffer_new(struct device *d, uint64_t size_bytes, enum p
 
 static void cuda_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     (void)size_bytes;
-    enter(cuda_of(d));
+    if (d->lost) return;
+    cuda_enter(cuda_of(d));
     (void)cuda_of(d)->driver.memory_free(address_of(base));
 }
 
@@ -78,7 +74,8 @@ static bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes
     int place = 0;
     while (place < CUDA_REGIONS && cuda->pinned[place]) place++;
     ASSERT(place < CUDA_REGIONS);
-    enter(cuda);
+    if (d->lost) return false;
+    cuda_enter(cuda);
     unsigned code = cuda->driver.host_register(base, size_bytes, 0);
     if (code == DRIVER_SUCCESS) {
         cuda->pinned[place] = base;
@@ -93,9 +90,10 @@ static void cuda_host_unregister(struct device *d, void *base) {
     struct cuda_device *cuda = cuda_of(d);
     for (int i = 0; i < CUDA_REGIONS; i++) {
         if (cuda->pinned[i] != base) continue;
-        enter(cuda);
-        (void)cuda->driver.host_unregister(base);
         cuda->pinned[i] = NULL;
+        if (d->lost) continue;
+        cuda_enter(cuda);
+        (void)cuda->driver.host_unregister(base);
     }
 }
 
@@ -104,11 +102,13 @@ static void cuda_host_unregister(struct device *d, void *base) {
 static void cuda_stream_free(struct stream *stream) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     struct cuda_device *cuda = cuda_of(stream->device);
+    struct err ignored; // a device that is lost then says so
     cuda_submit(s);
-    if (s->handle) (void)cuda->driver.stream_synchronize(s->handle);
+    if (s->handle) (void)cuda_await_stream(cuda, s->handle, &ignored);
+    if (stream->device->lost) cuda_queue_abandon(&s->queue);
     cuda_queue_close(&s->queue);
-    if (s->partial) (void)cuda->driver.memory_free(s->partial);
-    if (s->handle) (void)cuda->driver.stream_destroy(s->handle);
+    if (s->partial && !stream->device->lost) (void)cuda->driver.memory_free(s->partial);
+    if (s->handle && !stream->device->lost) (void)cuda->driver.stream_destroy(s->handle);
     mem_free(s);
 }
 
@@ -127,7 +127,7 @@ static enum status cuda_stream_new(struct device *d, enum stream_kind kind, stru
     struct cuda_stream *s = mem_alloc(1, sizeof *s);
     if (!s) return err_memory(e, sizeof *s, "a stream of a CUDA device");
     s->base = (struct stream){.device = d, .kind = kind};
-    enter(cuda);
+    cuda_enter(cuda);
     unsigned code = cuda->driver.stream_create(&s->handle, DRIVER_STREAM_NON_BLOCKING);
     if (cuda_check(&cuda->driver, code, e, "%s: making a stream", d->info.name)) goto fail;
     if (kind == STREAM_COMPUTE && open_compute(s, e)) goto fail;
@@ -140,14 +140,17 @@ fail:
 
 void cuda_submit(struct cuda_stream *s) {
     struct err failure;
-    enter(cuda_of(s->base.device));
+    if (s->base.device->lost) {
+        if (s->failure.status == OK) (void)device_lose(s->base.device, &s->failure);
+        return;
+    }
+    cuda_enter(cuda_of(s->base.device));
     if (cuda_queue_submit(&s->queue, &failure) == OK || s->failure.status != OK) return;
     s->failure = failure;
     err_context(&s->failure, "%s", s->base.device->info.name);
 }
 
-// Keeps a failure of the driver, if it is the stream's first.
-static void keep(struct cuda_stream *s, unsigned code, const char *what) {
+void cuda_keep(struct cuda_stream *s, unsigned code, const char *what) {
     struct cuda_device *cuda = cuda_of(s->base.device);
     struct err failure;
     if (s->failure.status != OK ||
@@ -155,6 +158,12 @@ static void keep(struct cuda_stream *s, unsigned code, const char *what) {
         return;
     s->failure = failure;
 }
+
+static const char *const COPIES[] = {
+    [COPY_TO_DEVICE] = "a copy to the device",
+    [COPY_FROM_DEVICE] = "a copy from the device",
+    [COPY_WITHIN] = "a copy on the device",
+};
 
 static void cuda_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,
                       enum copy_direction way) {
@@ -164,93 +173,65 @@ static void cuda_copy(struct stream *stream, void *target, const void *source, u
     s->quantized = (struct cuda_quantized){0};
     if (s->failure.status != OK) return;
     unsigned long long to = address_of(target), from = address_of(source);
+    unsigned code = DRIVER_SUCCESS;
     switch (way) {
-    case COPY_TO_DEVICE:
-        keep(s, driver->copy_to_device(to, source, size_bytes, s->handle), "a copy to the device");
-        break;
+    case COPY_TO_DEVICE: code = driver->copy_to_device(to, source, size_bytes, s->handle); break;
     case COPY_FROM_DEVICE:
-        keep(s, driver->copy_from_device(target, from, size_bytes, s->handle),
-             "a copy from the device");
+        code = driver->copy_from_device(target, from, size_bytes, s->handle);
         break;
-    case COPY_WITHIN:
-        keep(s, driver->copy_within(to, from, size_bytes, s->handle), "a copy on the device");
-        break;
+    case COPY_WITHIN: code = driver->copy_within(to, from, size_bytes, s->handle); break;
     }
+    cuda_keep(s, code, COPIES[way]);
+}
+
+// Its sides' kinds are what the direction says.
+static void cuda_copy_rows(struct stream *stream, const struct row_copy *copy,
+                           enum copy_direction way) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    const bool from_host = way == COPY_TO_DEVICE, to_host = way == COPY_FROM_DEVICE;
+    cuda_submit(s);
+    s->quantized = (struct cuda_quantized){0};
+    if (s->failure.status != OK) return;
+    const struct cuda_copy_2d rows = {
+        .source = {.kind = from_host ? DRIVER_MEMORY_HOST : DRIVER_MEMORY_DEVICE,
+                   .host = from_host ? copy->source : NULL,
+                   .device = from_host ? 0 : address_of(copy->source),
+                   .stride_bytes = copy->source_stride},
+        .target = {.kind = to_host ? DRIVER_MEMORY_HOST : DRIVER_MEMORY_DEVICE,
+                   .host = to_host ? copy->target : NULL,
+                   .device = to_host ? 0 : address_of(copy->target),
+                   .stride_bytes = copy->target_stride},
+        .row_bytes = copy->row_bytes,
+        .n_rows = (size_t)copy->n_rows,
+    };
+    cuda_keep(s, cuda_of(stream->device)->driver.copy_rows(&rows, s->handle), COPIES[way]);
 }
 
 static void cuda_flush(struct stream *s) { cuda_submit((struct cuda_stream *)s); }
 
 static enum status cuda_wait(struct stream *stream, struct err *e) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
+    struct err failure;
     cuda_submit(s);
     // A failed stream may still run what was submitted before.
-    keep(s, cuda_of(stream->device)->driver.stream_synchronize(s->handle), "computing");
+    if (cuda_await_stream(cuda_of(stream->device), s->handle, &failure) != OK &&
+        s->failure.status == OK)
+        s->failure = failure;
     if (s->failure.status == OK) return OK;
     *e = s->failure;
     return e->status;
 }
 
-// ---- Events ------------------------------------------------------------------------------------
-
-static enum status cuda_event_new(struct device *d, struct event *out, struct err *e) {
-    struct cuda_device *cuda = cuda_of(d);
-    struct cuda_event *event = mem_alloc(1, sizeof *event);
-    if (!event) return err_memory(e, sizeof *event, "an event of a CUDA device");
-    enter(cuda);
-    unsigned code = cuda->driver.event_create(&event->handle, DRIVER_EVENT_DISABLE_TIMING);
-    if (cuda_check(&cuda->driver, code, e, "%s: making an event", d->info.name)) {
-        mem_free(event);
-        return e->status;
-    }
-    *out = (struct event){d, event};
-    return OK;
-}
-
-static void cuda_event_free(struct event *event) {
-    struct cuda_event *own = event->handle;
-    enter(cuda_of(event->device));
-    (void)cuda_of(event->device)->driver.event_destroy(own->handle);
-    mem_free(own);
-}
-
-static void cuda_record(struct stream *stream, struct event *event) {
+static void cuda_call(struct stream *stream, void (*fn)(void *context), void *context) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
-    struct cuda_event *own = event->handle;
+    const struct cuda_driver *driver = &cuda_of(stream->device)->driver;
+    struct err ignored; // the stream keeps it
     cuda_submit(s);
-    if (s->failure.status == OK)
-        keep(s, cuda_of(stream->device)->driver.event_record(own->handle, s->handle),
-             "recording an event");
-    own->failure = s->failure;
-}
-
-static enum status cuda_event_wait(struct event *event, struct err *e) {
-    struct cuda_device *cuda = cuda_of(event->device);
-    struct cuda_event *own = event->handle;
-    enter(cuda);
-    if (own->failure.status == OK)
-        return cuda_check(&cuda->driver, cuda->driver.event_synchronize(own->handle), e,
-                          "%s: computing", event->device->info.name);
-    *e = own->failure;
-    return e->status;
-}
-
-// The event of another device is waited for here and now: the driver knows only its own.
-static void cuda_wait_event(struct stream *stream, struct event *event) {
-    struct cuda_stream *s = (struct cuda_stream *)stream;
-    cuda_submit(s);
-    s->quantized = (struct cuda_quantized){0};
     if (s->failure.status != OK) return;
-    if (event->device->class != stream->device->class) {
-        struct err failure;
-        if (event->device->class->event_wait(event, &failure) != OK) s->failure = failure;
-        return;
-    }
-    struct cuda_event *own = event->handle;
-    if (own->failure.status != OK)
-        s->failure = own->failure;
-    else
-        keep(s, cuda_of(stream->device)->driver.stream_wait_event(s->handle, own->handle, 0),
-             "waiting for an event");
+    if (driver->has_host_calls)
+        cuda_keep(s, driver->host_call(s->handle, fn, context), "a call of the host");
+    else if (cuda_wait(stream, &ignored) == OK)
+        fn(context);
 }
 
 // ---- Opening and closing -----------------------------------------------------------------------
@@ -263,8 +244,13 @@ static void cuda_batch_hint(struct device *d, int32_t n_tokens) {
 static void cuda_close(struct device *d) {
     struct cuda_device *cuda = cuda_of(d);
     for (int i = 0; i < CUDA_REGIONS; i++) ASSERT(!cuda->pinned[i]);
+    if (d->lost) {
+        mem_free(cuda);
+        return;
+    }
     if (cuda->context) {
-        enter(cuda);
+        cuda_enter(cuda);
+        cuda_clock_close(cuda);
         cuda_program_close(&cuda->program, &cuda->driver);
         (void)cuda->driver.context_set(NULL);
         (void)cuda->driver.context_release(cuda->number);
@@ -283,9 +269,12 @@ static const struct device_class CUDA_CLASS = {
     .event_new = cuda_event_new,
     .event_free = cuda_event_free,
     .copy = cuda_copy,
+    .copy_rows = cuda_copy_rows,
+    .call = cuda_call,
     .record = cuda_record,
     .wait_event = cuda_wait_event,
     .event_wait = cuda_event_wait,
+    .event_time = cuda_event_time,
     .flush = cuda_flush,
     .wait = cuda_wait,
     .batch_hint = cuda_batch_hint,
@@ -354,11 +343,8 @@ static bool has_tensor_cores(int arch, const char *name) {
 static enum status warm_up(struct cuda_device *cuda, struct err *e) {
     const struct swiglu_args nothing = {.count = 0};
     struct cuda_queue queue = {0};
-    struct CUstream_st *stream = NULL;
-    unsigned code = cuda->driver.stream_create(&stream, DRIVER_STREAM_NON_BLOCKING);
-    enum status status = cuda_check(&cuda->driver, code, e, "making a stream");
-    if (!status)
-        status = cuda_queue_open(&queue, &cuda->driver, &cuda->program, stream, cuda->log, e);
+    enum status status =
+        cuda_queue_open(&queue, &cuda->driver, &cuda->program, cuda->clock, cuda->log, e);
     for (int round = 0; round < 2 && !status; round++) {
         for (int i = 0; i < CUDA_GRAPH_LAUNCHES; i++)
             cuda_queue_add(&queue, KERNEL_swiglu, (struct cuda_grid){1, 1, 1, 32, 0}, &nothing,
@@ -366,10 +352,9 @@ static enum status warm_up(struct cuda_device *cuda, struct err *e) {
         status = cuda_queue_submit(&queue, e);
     }
     if (!status)
-        status = cuda_check(&cuda->driver, cuda->driver.stream_synchronize(stream), e,
+        status = cuda_check(&cuda->driver, cuda->driver.stream_synchronize(cuda->clock), e,
                             "running the first kernel");
     cuda_queue_close(&queue);
-    if (stream) (void)cuda->driver.stream_destroy(stream);
     if (status) err_context(e, "%s", cuda->base.info.name);
     return status;
 }
@@ -424,7 +409,9 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
         return err_context(e, "%s", name);
     cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
                          cuda->program.arch >= TENSOR_CORES_ARCH;
-    if (warm_up(cuda, e) || read_memory(cuda, e)) return e->status;
+    if (cuda_clock_open(cuda, e) || warm_up(cuda, e) || cuda_clock_start(cuda, e) ||
+        read_memory(cuda, e))
+        return e->status;
     tell(cuda);
     return OK;
 }
@@ -435,6 +422,7 @@ enum status cuda_device_open(struct device **out, const struct cuda_options *opt
     struct cuda_device *cuda = mem_alloc(1, sizeof *cuda);
     if (!cuda) return err_memory(e, sizeof *cuda, "a CUDA device");
     cuda->base.class = &CUDA_CLASS;
+    cuda->base.wait_limit_s = DEVICE_WAIT_LIMIT_S;
     cuda->base.ops = cuda_op_table;
     cuda->log = log;
     if (open_parts(cuda, options, e)) {

@@ -22,8 +22,14 @@ static enum status find_calls(struct cuda_driver *driver, struct err *e) {
 #define FIND(field, symbol, parameters) \
     if (find_call(driver, #symbol, &driver->field, e)) return e->status;
     CUDA_DRIVER_CALLS(FIND)
+    CUDA_DRIVER_ROW_CALLS(FIND)
 #undef FIND
     struct err lacking;
+    driver->has_host_calls = true;
+#define FIND(field, symbol, parameters) \
+    if (find_call(driver, #symbol, &driver->field, &lacking)) driver->has_host_calls = false;
+    CUDA_DRIVER_HOST_CALLS(FIND)
+#undef FIND
     driver->has_graphs = true;
 #define FIND(field, symbol, parameters) \
     if (find_call(driver, #symbol, &driver->field, &lacking)) driver->has_graphs = false;

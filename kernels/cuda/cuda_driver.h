@@ -30,6 +30,7 @@ enum {
     DRIVER_OUT_OF_MEMORY = 2,
     DRIVER_STUB_LIBRARY = 34,
     DRIVER_NO_DEVICE = 100,
+    DRIVER_NOT_READY = 600,
 
     DRIVER_ATTRIBUTE_MULTIPROCESSORS = 16,
     DRIVER_ATTRIBUTE_MAJOR = 75,
@@ -39,6 +40,9 @@ enum {
 
     DRIVER_STREAM_NON_BLOCKING = 1,
     DRIVER_EVENT_DISABLE_TIMING = 2,
+
+    DRIVER_MEMORY_HOST = 1,
+    DRIVER_MEMORY_DEVICE = 2,
 
     DRIVER_JIT_ERROR_LOG = 5,
     DRIVER_JIT_ERROR_LOG_BYTES = 6,
@@ -52,6 +56,22 @@ struct cuda_kernel_node {
     uint32_t shared_bytes;
     void **params;
     void **extra;
+};
+
+// One side of a copy of rows.
+struct cuda_rows {
+    size_t first_byte, first_row; // 0
+    unsigned kind;                // DRIVER_MEMORY_*: which of the next two holds
+    const void *host;
+    unsigned long long device;
+    void *array; // NULL
+    size_t stride_bytes;
+};
+
+// CUDA_MEMCPY2D, all of whose members are here under other names.
+struct cuda_copy_2d {
+    struct cuda_rows source, target;
+    size_t row_bytes, n_rows;
 };
 
 // X(field, symbol, parameters): addresses of device memory are unsigned long long, devices are
@@ -84,12 +104,15 @@ struct cuda_kernel_node {
     X(stream_create, cuStreamCreate, (struct CUstream_st * *stream, unsigned flags))            \
     X(stream_destroy, cuStreamDestroy_v2, (struct CUstream_st * stream))                        \
     X(stream_synchronize, cuStreamSynchronize, (struct CUstream_st * stream))                   \
+    X(stream_query, cuStreamQuery, (struct CUstream_st * stream))                               \
     X(stream_wait_event, cuStreamWaitEvent,                                                     \
       (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags))                 \
     X(event_create, cuEventCreate, (struct CUevent_st * *event, unsigned flags))                \
     X(event_destroy, cuEventDestroy_v2, (struct CUevent_st * event))                            \
     X(event_record, cuEventRecord, (struct CUevent_st * event, struct CUstream_st * stream))    \
-    X(event_synchronize, cuEventSynchronize, (struct CUevent_st * event))                       \
+    X(event_query, cuEventQuery, (struct CUevent_st * event))                                   \
+    X(event_elapsed, cuEventElapsedTime,                                                        \
+      (float *ms, struct CUevent_st *first, struct CUevent_st *last))                           \
     X(module_load, cuModuleLoadDataEx,                                                          \
       (struct CUmod_st * *module, const void *image, unsigned n_options, unsigned *options,     \
        void **values))                                                                          \
@@ -102,6 +125,15 @@ struct cuda_kernel_node {
       (struct CUfunc_st * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
        struct CUstream_st *stream, void **params, void **extra))
+
+// The same, but it takes a struct of ours: cuda_check.c compares the members.
+#define CUDA_DRIVER_ROW_CALLS(X) \
+    X(copy_rows, cuMemcpy2DAsync_v2, (const struct cuda_copy_2d *copy, struct CUstream_st *stream))
+
+// This came with CUDA 10.0. With an older driver the calling thread waits and calls by itself.
+#define CUDA_DRIVER_HOST_CALLS(X)  \
+    X(host_call, cuLaunchHostFunc, \
+      (struct CUstream_st * stream, void (*fn)(void *context), void *context))
 
 // Graphs in this form came with CUDA 11.4: an older driver lacks these, and every launch is then
 // made singly.
@@ -124,10 +156,12 @@ struct cuda_driver {
     void *library;
 #define CUDA_DRIVER_FIELD(field, symbol, parameters) unsigned(*field) parameters;
     CUDA_DRIVER_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_ROW_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_HOST_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_GRAPH_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_OLD_GRAPH_CALLS(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
-    bool has_graphs;
+    bool has_graphs, has_host_calls;
     int version; // 12020 is 12.2
 };
 

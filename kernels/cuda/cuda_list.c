@@ -32,11 +32,15 @@ enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *
     return OK;
 }
 
+// A graph that is running ends first: the driver frees it then.
 static void forget(struct cuda_queue *queue, struct cuda_graph *graph) {
     if (!graph->exec) return;
-    (void)queue->driver->stream_synchronize(queue->stream); // it may be running
     (void)queue->driver->graph_exec_destroy(graph->exec);
     graph->exec = NULL;
+}
+
+void cuda_queue_abandon(struct cuda_queue *queue) {
+    for (int g = 0; g < CUDA_GRAPHS; g++) queue->graphs[g].exec = NULL;
 }
 
 void cuda_queue_close(struct cuda_queue *queue) {

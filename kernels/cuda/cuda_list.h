@@ -59,6 +59,8 @@ struct cuda_queue {
 enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *driver,
                             const struct cuda_program *program, struct CUstream_st *stream,
                             const struct log *log, struct err *e);
+// Forgets the graphs without a call of the driver: its stream does not end. Close it afterwards.
+void cuda_queue_abandon(struct cuda_queue *queue);
 void cuda_queue_close(struct cuda_queue *queue); // accepts a zeroed one; leaves it zeroed
 
 // Room for one more launch?

@@ -30,6 +30,7 @@ enum {
     CODE_NOT_FOUND = 500,
     CODE_ILLEGAL_ADDRESS = 700,
     CODE_LAUNCH_FAILED = 719,
+    CODE_NOT_PERMITTED = 800,
     CODE_NOT_SUPPORTED = 801,
     CODE_UNKNOWN = 999,
 };
@@ -105,6 +106,7 @@ struct fake {
     bool started;
     struct CUctx_st devices[FAKE_DEVICES_MAX];
     pthread_key_t current; // the thread's context
+    pthread_key_t calling; // not NULL while the thread runs a call of the host
     pthread_mutex_t lock;  // pinned, counters
     struct fake_region *pinned;
     uint64_t counts[FAULT_COUNT];
@@ -162,6 +164,8 @@ void fake_run_launch(struct CUctx_st *context, const struct fake_launch *launch)
 #define FAKE_API                                  __attribute__((visibility("default")))
 #define FAKE_PROTOTYPE(field, symbol, parameters) FAKE_API unsigned symbol parameters;
 CUDA_DRIVER_CALLS(FAKE_PROTOTYPE)
+CUDA_DRIVER_ROW_CALLS(FAKE_PROTOTYPE)
+CUDA_DRIVER_HOST_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_GRAPH_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_OLD_GRAPH_CALLS(FAKE_PROTOTYPE)
 #undef FAKE_PROTOTYPE

@@ -1,4 +1,4 @@
-/* fake_stream.c: streams, events and copies of the look-alike driver; see fake.h.
+/* fake_stream.c: streams, events, copies and calls of the look-alike driver; see fake.h.
  *
  * A stream is a thread with a queue: a call only puts work there, so that work whose event nobody
  * waited for is seen to be missing. Events count their records; a wait is for the last record
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 enum { DELAY_US_MAX = 300 };
@@ -17,19 +18,23 @@ enum { DELAY_US_MAX = 300 };
 // Read and written under the context's lock.
 struct CUevent_st {
     struct CUctx_st *context;
+    bool timed;
     uint64_t recorded, passed; // records asked for, and done
+    uint64_t passed_ns;        // when the last one was
     int n_users;               // work that names it, plus one until it is destroyed
 };
 
-enum work_kind { WORK_COPY, WORK_LAUNCH, WORK_RECORD, WORK_WAIT };
+enum work_kind { WORK_COPY, WORK_LAUNCH, WORK_CALL, WORK_RECORD, WORK_WAIT };
 
 struct work {
     enum work_kind kind;
     struct work *next;
     void *target; // a copy
     const void *source;
-    size_t size_bytes;
+    size_t n_rows, row_bytes, target_stride, source_stride;
     int engine; // 0: to the device, 1: from it, -1: on it
+    void (*fn)(void *context);
+    void *context;
     struct CUevent_st *event;
     uint64_t record; // which of the event's
     struct fake_launch launch;
@@ -46,6 +51,12 @@ struct CUstream_st {
 };
 
 // ---- The stream's thread -----------------------------------------------------------------------
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
 
 static void sleep_until(struct timespec start, uint64_t ns) {
     ns += (uint64_t)start.tv_nsec;
@@ -65,8 +76,11 @@ static void run_copy(struct CUctx_st *c, const struct work *w) {
     }
     if (w->engine >= 0) pthread_mutex_lock(&c->engines[w->engine]);
     clock_gettime(CLOCK_MONOTONIC, &start);
-    if (rate) sleep_until(start, (uint64_t)((double)w->size_bytes * 1e9 / (double)rate));
-    memcpy(w->target, w->source, w->size_bytes); // late, so that too early a use is seen
+    const double size_bytes = (double)w->row_bytes * (double)w->n_rows;
+    if (rate) sleep_until(start, (uint64_t)(size_bytes * 1e9 / (double)rate));
+    for (size_t i = 0; i < w->n_rows; i++) // late, so that too early a use is seen
+        memcpy((char *)w->target + i * w->target_stride,
+               (const char *)w->source + i * w->source_stride, w->row_bytes);
     if (w->engine >= 0) pthread_mutex_unlock(&c->engines[w->engine]);
 }
 
@@ -80,12 +94,19 @@ static void wait_record(struct CUctx_st *c, const struct work *w) {
     pthread_mutex_unlock(&c->lock);
 }
 
+static void run_call(const struct work *w) {
+    pthread_setspecific(fake()->calling, w);
+    w->fn(w->context);
+    pthread_setspecific(fake()->calling, NULL);
+}
+
 static void run_work(struct CUctx_st *c, const struct work *w) {
     pthread_mutex_lock(&c->lock);
     bool failed = c->failure;
     pthread_mutex_unlock(&c->lock);
     if (failed) return;
     if (w->kind == WORK_WAIT) wait_record(c, w);
+    if (w->kind == WORK_CALL) run_call(w);
     if (w->kind != WORK_COPY && w->kind != WORK_LAUNCH) return;
     fake_memory_enter(c);
     if (w->kind == WORK_COPY) run_copy(c, w);
@@ -95,7 +116,10 @@ static void run_work(struct CUctx_st *c, const struct work *w) {
 
 static void end_work(struct CUctx_st *c, struct work *w) {
     pthread_mutex_lock(&c->lock);
-    if (w->kind == WORK_RECORD && w->event->passed < w->record) w->event->passed = w->record;
+    if (w->kind == WORK_RECORD && w->event->passed < w->record) {
+        w->event->passed = w->record;
+        w->event->passed_ns = now_ns();
+    }
     if (w->event) release_event(w->event);
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&c->lock);
@@ -110,6 +134,7 @@ static void idle(struct CUstream_st *s) {
 
 static void *run_stream(void *argument) {
     struct CUstream_st *s = argument;
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); // sleeps end when they should
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!s->first && !s->quit) pthread_cond_wait(&s->changed, &s->lock);
@@ -185,6 +210,17 @@ unsigned cuStreamSynchronize(struct CUstream_st *s) {
     return code;
 }
 
+unsigned cuStreamQuery(struct CUstream_st *s) {
+    if (!s) return CODE_INVALID_HANDLE;
+    pthread_mutex_lock(&s->lock);
+    const bool busy = s->first;
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->context->lock);
+    const unsigned code = s->context->failure;
+    pthread_mutex_unlock(&s->context->lock);
+    return !code && busy ? DRIVER_NOT_READY : code;
+}
+
 static unsigned queue(struct CUstream_st *s, const struct work *work) {
     struct work *w = malloc(sizeof *w);
     if (!w) return DRIVER_OUT_OF_MEMORY;
@@ -229,8 +265,9 @@ static bool on_device(const struct CUstream_st *s, unsigned long long address, s
     return false;
 }
 
-static bool on_host(const void *p, size_t size_bytes) {
-    bool pinned = fake_memory_is_pinned(p, size_bytes);
+// The stretch of host memory that a copy of so many bytes touches.
+static bool on_host(const void *p, size_t stretch_bytes, size_t size_bytes) {
+    bool pinned = fake_memory_is_pinned(p, stretch_bytes);
     pthread_mutex_lock(&fake()->lock);
     *(pinned ? &fake()->pinned_bytes : &fake()->pageable_bytes) += size_bytes;
     pthread_mutex_unlock(&fake()->lock);
@@ -246,18 +283,19 @@ static unsigned queue_copy(struct CUstream_st *s, struct work work) {
         return code;
     }
     work.kind = WORK_COPY;
-    return work.size_bytes ? queue(s, &work) : DRIVER_SUCCESS;
+    return work.row_bytes && work.n_rows ? queue(s, &work) : DRIVER_SUCCESS;
 }
 
 unsigned cuMemcpyHtoDAsync_v2(unsigned long long target, const void *source, size_t size_bytes,
                               struct CUstream_st *stream) {
     unsigned code = check_stream(stream);
     if (code) return code;
-    if (!on_device(stream, target, size_bytes) || !on_host(source, size_bytes))
+    if (!on_device(stream, target, size_bytes) || !on_host(source, size_bytes, size_bytes))
         return CODE_INVALID_VALUE;
     return queue_copy(stream, (struct work){.target = (void *)(uintptr_t)target,
                                             .source = source,
-                                            .size_bytes = size_bytes,
+                                            .n_rows = 1,
+                                            .row_bytes = size_bytes,
                                             .engine = 0});
 }
 
@@ -265,11 +303,12 @@ unsigned cuMemcpyDtoHAsync_v2(void *target, unsigned long long source, size_t si
                               struct CUstream_st *stream) {
     unsigned code = check_stream(stream);
     if (code) return code;
-    if (!on_device(stream, source, size_bytes) || !on_host(target, size_bytes))
+    if (!on_device(stream, source, size_bytes) || !on_host(target, size_bytes, size_bytes))
         return CODE_INVALID_VALUE;
     return queue_copy(stream, (struct work){.target = target,
                                             .source = (const void *)(uintptr_t)source,
-                                            .size_bytes = size_bytes,
+                                            .n_rows = 1,
+                                            .row_bytes = size_bytes,
                                             .engine = 1});
 }
 
@@ -283,8 +322,50 @@ unsigned cuMemcpyDtoDAsync_v2(unsigned long long target, unsigned long long sour
         return CODE_INVALID_VALUE;
     return queue_copy(stream, (struct work){.target = (void *)(uintptr_t)target,
                                             .source = (const void *)(uintptr_t)source,
-                                            .size_bytes = size_bytes,
+                                            .n_rows = 1,
+                                            .row_bytes = size_bytes,
                                             .engine = -1});
+}
+
+// One side of a copy of rows: its address, or NULL after a complaint.
+static void *check_rows(const struct CUstream_st *s, const struct cuda_rows *side,
+                        const struct cuda_copy_2d *c) {
+    if (side->first_byte || side->first_row || side->array) {
+        fake_complain("a copy of rows starts elsewhere than at its first byte");
+        return NULL;
+    }
+    if (side->stride_bytes < c->row_bytes) return NULL;
+    const size_t stretch_bytes = (c->n_rows - 1) * side->stride_bytes + c->row_bytes;
+    const size_t size_bytes = c->n_rows * c->row_bytes;
+    if (side->kind == DRIVER_MEMORY_DEVICE && on_device(s, side->device, stretch_bytes))
+        return (void *)(uintptr_t)side->device;
+    if (side->kind == DRIVER_MEMORY_HOST && on_host(side->host, stretch_bytes, size_bytes))
+        return (void *)(uintptr_t)side->host;
+    return NULL;
+}
+
+unsigned cuMemcpy2DAsync_v2(const struct cuda_copy_2d *c, struct CUstream_st *stream) {
+    unsigned code = check_stream(stream);
+    if (code || !c->n_rows || !c->row_bytes) return code;
+    const bool from_device = c->source.kind == DRIVER_MEMORY_DEVICE;
+    const bool to_device = c->target.kind == DRIVER_MEMORY_DEVICE;
+    const void *source = check_rows(stream, &c->source, c);
+    void *target = source ? check_rows(stream, &c->target, c) : NULL;
+    if (!target || (!from_device && !to_device)) return CODE_INVALID_VALUE;
+    return queue_copy(stream, (struct work){.target = target,
+                                            .source = source,
+                                            .n_rows = c->n_rows,
+                                            .row_bytes = c->row_bytes,
+                                            .target_stride = c->target.stride_bytes,
+                                            .source_stride = c->source.stride_bytes,
+                                            .engine = from_device && to_device ? -1 : from_device});
+}
+
+unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *context), void *context) {
+    unsigned code = check_stream(stream);
+    if (code) return code;
+    const struct work work = {.kind = WORK_CALL, .fn = fn, .context = context};
+    return fn ? queue(stream, &work) : CODE_INVALID_VALUE;
 }
 
 // ---- Events ------------------------------------------------------------------------------------
@@ -298,6 +379,7 @@ unsigned cuEventCreate(struct CUevent_st **event, unsigned flags) {
     struct CUevent_st *e = calloc(1, sizeof *e);
     if (!e) return DRIVER_OUT_OF_MEMORY;
     e->context = c;
+    e->timed = !(flags & DRIVER_EVENT_DISABLE_TIMING);
     e->n_users = 1;
     pthread_mutex_lock(&c->lock);
     c->n_events++;
@@ -336,13 +418,25 @@ unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event,
     return flags ? CODE_INVALID_VALUE : queue_event(stream, event, WORK_WAIT);
 }
 
-unsigned cuEventSynchronize(struct CUevent_st *e) {
+unsigned cuEventQuery(struct CUevent_st *e) {
     if (!e) return CODE_INVALID_HANDLE;
-    struct CUctx_st *c = e->context;
-    pthread_mutex_lock(&c->lock);
-    uint64_t record = e->recorded;
-    while (e->passed < record && !c->failure) pthread_cond_wait(&c->moved, &c->lock);
-    unsigned code = c->failure;
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_lock(&e->context->lock);
+    const bool passed = e->passed == e->recorded;
+    const unsigned code = e->context->failure;
+    pthread_mutex_unlock(&e->context->lock);
+    return code || passed ? code : DRIVER_NOT_READY;
+}
+
+// Less than nothing if the second was passed first.
+unsigned cuEventElapsedTime(float *ms, struct CUevent_st *first, struct CUevent_st *last) {
+    if (!first || !last || first->context != last->context) return CODE_INVALID_HANDLE;
+    pthread_mutex_lock(&first->context->lock);
+    unsigned code = first->context->failure;
+    if (!code && (!first->timed || !last->timed || !first->recorded || !last->recorded))
+        code = CODE_INVALID_HANDLE;
+    if (!code && (first->passed < first->recorded || last->passed < last->recorded))
+        code = DRIVER_NOT_READY;
+    if (!code) *ms = (float)((double)(int64_t)(last->passed_ns - first->passed_ns) * 1e-6);
+    pthread_mutex_unlock(&first->context->lock);
     return code;
 }

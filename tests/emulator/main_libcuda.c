@@ -150,6 +150,7 @@ static void start(struct fake *f) {
         pthread_cond_init(&c->moved, NULL);
     }
     pthread_key_create(&f->current, NULL);
+    pthread_key_create(&f->calling, NULL);
     f->started = true;
 }
 
@@ -201,6 +202,7 @@ __attribute__((destructor)) static void end(void) {
     if (f->pinned) fake_complain("left behind: %zu bytes of pinned memory", f->pinned->size_bytes);
     if (f->options.stats) print_totals(f);
     pthread_key_delete(f->current);
+    pthread_key_delete(f->calling);
 }
 
 unsigned cuDriverGetVersion(int *version) {
@@ -229,7 +231,9 @@ unsigned cuGetErrorName(unsigned code, const char **name) {
         {CODE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
         {CODE_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
         {CODE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {DRIVER_NOT_READY, "CUDA_ERROR_NOT_READY"},
         {CODE_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+        {CODE_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
         {CODE_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
         {CODE_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
     };
@@ -326,6 +330,10 @@ unsigned cuDevicePrimaryCtxRelease_v2(int device) {
 unsigned cuCtxSetCurrent(struct CUctx_st *context) {
     if (!the_fake.started) return CODE_NOT_INITIALIZED;
     if (context && !context->n_retained) return CODE_INVALID_CONTEXT;
+    if (pthread_getspecific(the_fake.calling)) {
+        fake_complain("the driver is called from a call of the host");
+        return CODE_NOT_PERMITTED;
+    }
     pthread_setspecific(the_fake.current, context);
     return DRIVER_SUCCESS;
 }

@@ -1,0 +1,191 @@
+/* cuda_event.c: events of a CUDA device: order between streams, waits that end, and times.
+ *
+ * The driver's waits have no limit, so the state of an event or a stream is asked for again and
+ * again; nothing else is to be done on the thread, and the first answers come without a pause. The
+ * driver tells times as milliseconds between two events, in a float: they are measured from a base
+ * whose time both sides know, and a base grows old before the float grows coarse. Owns the bases.
+ * One thread drives a device at a time. Tested by tests/test_cuda.c.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cuda/cuda_backend.h"
+
+#include <sched.h>
+
+enum {
+    SPIN_NS = 30000,        // a wait asks without a pause for so long,
+    YIELD_NS = 20000000,    // then lets other threads go first for so long, and then sleeps
+    SLEEP_PART = 256,       // so much of the time that it has waited is slept, so that it ends
+    SLEEP_NS_MAX = 2000000, // hardly later for it
+    BASE_TRIES = 8,
+    BASE_WIDTH_NS = 30000, // a base is as exact as half of what recording it took
+};
+
+static const uint64_t BASE_AGE_NS = 8000000000; // then the float still tells half microseconds
+
+struct cuda_event {
+    struct CUevent_st *handle;
+    struct err failure; // of the stream that recorded it
+    int base;           // that was the newer one then; -1: never recorded
+};
+
+// ---- Waiting -----------------------------------------------------------------------------------
+
+static void rest(uint64_t waited_ns) {
+    const uint64_t part_ns = waited_ns / SLEEP_PART;
+    if (waited_ns < SPIN_NS) return;
+    if (waited_ns < YIELD_NS)
+        (void)sched_yield();
+    else
+        clock_sleep_ns(part_ns < SLEEP_NS_MAX ? part_ns : SLEEP_NS_MAX);
+}
+
+// Waits for the event, or for the stream if it is NULL.
+static enum status await(struct cuda_device *cuda, struct CUstream_st *stream,
+                         struct CUevent_st *event, struct err *e) {
+    const struct cuda_driver *driver = &cuda->driver;
+    const uint64_t begin_ns = clock_ns(), deadline_ns = device_deadline_ns(&cuda->base);
+    unsigned code;
+    if (cuda->base.lost) return device_lose(&cuda->base, e);
+    while ((code = event ? driver->event_query(event) : driver->stream_query(stream)) ==
+           DRIVER_NOT_READY) {
+        const uint64_t now_ns = clock_ns();
+        if (now_ns >= deadline_ns) return device_lose(&cuda->base, e);
+        rest(now_ns - begin_ns);
+    }
+    return cuda_check(driver, code, e, "%s: computing", cuda->base.info.name);
+}
+
+enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stream, struct err *e) {
+    return await(cuda, stream, NULL, e);
+}
+
+// ---- Time --------------------------------------------------------------------------------------
+
+// Records a base anew. Its time lies between two looks at the clock; the closer they are the
+// better, and the last try counts.
+static enum status set_base(struct cuda_device *cuda, int which, struct err *e) {
+    struct cuda_base *base = &cuda->bases[which];
+    for (int i = 0; i < BASE_TRIES; i++) {
+        const uint64_t before_ns = clock_ns();
+        const unsigned code = cuda->driver.event_record(base->event, cuda->clock);
+        if (cuda_check(&cuda->driver, code, e, "%s: setting its clock", cuda->base.info.name) ||
+            await(cuda, NULL, base->event, e))
+            return e->status;
+        const uint64_t width_ns = clock_ns() - before_ns;
+        base->time_ns = before_ns + width_ns / 2;
+        if (width_ns <= BASE_WIDTH_NS) break;
+    }
+    cuda->base_index = which;
+    return OK;
+}
+
+enum status cuda_clock_open(struct cuda_device *cuda, struct err *e) {
+    const char *name = cuda->base.info.name;
+    unsigned code = cuda->driver.stream_create(&cuda->clock, DRIVER_STREAM_NON_BLOCKING);
+    if (cuda_check(&cuda->driver, code, e, "%s: making a stream", name)) return e->status;
+    for (int i = 0; i < 2 && code == DRIVER_SUCCESS; i++)
+        code = cuda->driver.event_create(&cuda->bases[i].event, 0);
+    return cuda_check(&cuda->driver, code, e, "%s: making an event", name);
+}
+
+enum status cuda_clock_start(struct cuda_device *cuda, struct err *e) {
+    return set_base(cuda, 0, e);
+}
+
+void cuda_clock_close(struct cuda_device *cuda) {
+    for (int i = 0; i < 2; i++)
+        if (cuda->bases[i].event) (void)cuda->driver.event_destroy(cuda->bases[i].event);
+    if (cuda->clock) (void)cuda->driver.stream_destroy(cuda->clock);
+}
+
+// ---- Entries of the class ----------------------------------------------------------------------
+
+enum status cuda_event_new(struct device *d, struct event *out, struct err *e) {
+    struct cuda_device *cuda = cuda_of(d);
+    struct cuda_event *event = mem_alloc(1, sizeof *event);
+    if (!event) return err_memory(e, sizeof *event, "an event of a CUDA device");
+    cuda_enter(cuda);
+    event->base = -1;
+    const unsigned code = cuda->driver.event_create(&event->handle, 0);
+    if (cuda_check(&cuda->driver, code, e, "%s: making an event", d->info.name)) {
+        mem_free(event);
+        return e->status;
+    }
+    *out = (struct event){d, event};
+    return OK;
+}
+
+void cuda_event_free(struct event *event) {
+    struct cuda_device *cuda = cuda_of(event->device);
+    struct cuda_event *own = event->handle;
+    if (!event->device->lost) {
+        cuda_enter(cuda);
+        (void)cuda->driver.event_destroy(own->handle);
+    }
+    mem_free(own);
+}
+
+void cuda_record(struct stream *stream, struct event *event) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    struct cuda_device *cuda = cuda_of(stream->device);
+    struct cuda_event *own = event->handle;
+    cuda_submit(s);
+    if (s->failure.status == OK &&
+        clock_ns() - cuda->bases[cuda->base_index].time_ns > BASE_AGE_NS) {
+        struct err failure;
+        if (set_base(cuda, !cuda->base_index, &failure) != OK) s->failure = failure;
+    }
+    if (s->failure.status == OK)
+        cuda_keep(s, cuda->driver.event_record(own->handle, s->handle), "recording an event");
+    own->base = cuda->base_index;
+    own->failure = s->failure;
+}
+
+// The event of another device is waited for here and now: the driver knows only its own.
+void cuda_wait_event(struct stream *stream, struct event *event) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    cuda_submit(s);
+    s->quantized = (struct cuda_quantized){0};
+    if (s->failure.status != OK) return;
+    if (event->device->class != stream->device->class) {
+        struct err failure;
+        if (event->device->class->event_wait(event, &failure) != OK) s->failure = failure;
+        return;
+    }
+    struct cuda_event *own = event->handle;
+    if (own->failure.status != OK)
+        s->failure = own->failure;
+    else
+        cuda_keep(s, cuda_of(stream->device)->driver.stream_wait_event(s->handle, own->handle, 0),
+                  "waiting for an event");
+}
+
+enum status cuda_event_wait(struct event *event, struct err *e) {
+    struct cuda_device *cuda = cuda_of(event->device);
+    struct cuda_event *own = event->handle;
+    if (event->device->lost) return device_lose(event->device, e);
+    cuda_enter(cuda);
+    if (own->failure.status == OK) return await(cuda, NULL, own->handle, e);
+    *e = own->failure;
+    return e->status;
+}
+
+enum status cuda_event_time(struct event *event, uint64_t *out_ns, struct err *e) {
+    struct cuda_device *cuda = cuda_of(event->device);
+    const struct cuda_event *own = event->handle;
+    float ms = 0;
+    if (event->device->lost) return device_lose(event->device, e);
+    if (own->base < 0) return OK;
+    if (own->failure.status != OK) {
+        *e = own->failure;
+        return e->status;
+    }
+    cuda_enter(cuda);
+    const struct cuda_base *base = &cuda->bases[own->base];
+    const unsigned code = cuda->driver.event_elapsed(&ms, base->event, own->handle);
+    if (cuda_check(&cuda->driver, code, e, "%s: the time of an event", event->device->info.name))
+        return e->status;
+    *out_ns = base->time_ns + (uint64_t)(int64_t)((double)ms * 1e6); // it may lie before its base
+    return OK;
+}
