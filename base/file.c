@@ -78,6 +78,12 @@ enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_b
     return OK;
 }
 
+void file_forget(const struct file *f, uint64_t offset, uint64_t size_bytes) {
+    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
+    if (size_bytes == 0) return; // to the system it would mean the whole rest
+    (void)posix_fadvise(f->descriptor, (off_t)offset, (off_t)size_bytes, POSIX_FADV_DONTNEED);
+}
+
 void file_close(struct file *f) {
     if (f->map) munmap((void *)(uintptr_t)f->map, f->size_bytes);
     if (f->path && f->descriptor >= 0) close(f->descriptor);

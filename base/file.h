@@ -33,6 +33,10 @@ enum status file_read(const struct file *f, void *target, uint64_t offset, size_
 enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_bytes,
                           struct err *e);
 
+// Tells the system that [offset, offset + size) will not be read from this file again, so that its
+// cache need not keep a copy. Only advice: nothing fails, and what is mapped and touched stays.
+void file_forget(const struct file *f, uint64_t offset, uint64_t size_bytes);
+
 // Accepts a zeroed or half-open struct; leaves it closed.
 void file_close(struct file *f);
 

@@ -16,9 +16,13 @@
  *   as the next multiple of four.
  * - others: bytes read and written by the rate of vector ops.
  *
- * and op_us for each op that the encoders (runtime/arch_*.c) encode for the unit: one per matrix,
- * and embed 1; attention 4 (norm, rope, kv_store, attention); FFN 2 (norm, swiglu); experts 4
- * (norm, route, swiglu, combine); head 2 (gather, norm). What happens once per pass, such as the
+ * Of a split unit, a device takes its rows of every matrix, by the phase that the matrix belongs
+ * to, and the norm and swiglu of the first phase. A streamed split unit takes both devices' rows on
+ * the accelerator, in two matmuls for each matrix. Weights in a slot come from no cache.
+ *
+ * Add op_us for each op that the encoders (runtime/arch_*.c) encode for the unit: one per
+ * matmul, and embed 1; attention 4 (norm, rope, kv_store, attention); FFN 2 (norm, swiglu); experts
+ * 4 (norm, route, swiglu, combine); head 2 (gather, norm). What happens once per pass, such as the
  * table of angles, is in pass_us. Weight types without kernels take the rates of the type that is
  * nearest in bits. Owns nothing; any thread. Tested by tests/test_planner.c.
  */
@@ -82,17 +86,25 @@ static void add_vector(struct cost *c, const struct device_rates *r, double size
     add_op(c, r, us, us);
 }
 
-// Of the matrices of a tensor that many are read, each by that many tokens.
+// What a matmul reads and how often.
+struct reads {
+    int32_t n_rows; // of each matrix
+    double count;   // of the tensor's matrices
+    double tokens;  // for each of them
+};
+
 static void add_matmul(struct cost *c, const struct cost_place *at, const struct unit_tensor *t,
-                       double count, double tokens) {
-    const double size_bytes = count * (double)t->size_bytes / t->n_matrices;
+                       struct reads reads) {
+    const double tokens = reads.tokens, part = (double)reads.n_rows / t->n_rows;
+    const double size_bytes = reads.count * (double)t->size_bytes / t->n_matrices * part;
     const struct device_rates *r = &at->device->rates;
     const double memory_us = divide(size_bytes, r->memory_gbps * PER_US);
     const double *rates = at->cached ? rates_of(r->cached_gbps, t->type) : NULL;
     if (!rates) rates = rates_of(r->weight_gbps, t->type);
     double us = rates ? size_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
-    us += divide(8 * count * tokens * ((double)t->n_cols + t->n_rows), r->vector_gbps * PER_US);
+    us += divide(8 * reads.count * tokens * ((double)t->n_cols + reads.n_rows),
+                 r->vector_gbps * PER_US);
     add_op(c, r, memory_us, us);
 }
 
@@ -108,12 +120,31 @@ static double tensor_read_bytes(const struct unit *unit, const struct unit_tenso
                                                     : size_bytes;
 }
 
-double cost_read_bytes(const struct unit *unit, const struct pass *pass) {
+// Rows of a matrix that the part computes with its first or its last matmul.
+static int32_t part_rows(const struct unit_tensor *t, struct unit_part part, bool last) {
+    if (last ? !part.last : part.cpu_parts && !part.first) return 0;
+    const int32_t row = footprint_split_row(t->n_rows, part.cpu_parts);
+    return last ? t->n_rows - row : row;
+}
+
+// Whether the part has to do with the tensor: down and nothing else belongs to the second phase.
+static bool is_of_phase(const struct unit *unit, const struct unit_tensor *t,
+                        enum step_phase phase) {
+    return phase == PHASE_ALL || (t == footprint_down(unit)) == (phase == PHASE_OUT);
+}
+
+double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass) {
     if (unit->kind == UNIT_EMBED || (unit->kind == UNIT_HEAD && !pass->n_logits)) return 0;
     const double chosen = chosen_experts(unit, pass->n_tokens);
     double sum = 0;
-    for (int i = 0; i < unit->n_tensors; i++)
-        sum += tensor_read_bytes(unit, &unit->tensors[i], chosen);
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (!is_of_phase(unit, t, part.phase)) continue;
+        const double size_bytes = tensor_read_bytes(unit, t, chosen);
+        const bool cut = part.cpu_parts && t->use == USE_MATRIX;
+        sum += cut ? size_bytes * (part_rows(t, part, false) + part_rows(t, part, true)) / t->n_rows
+                   : size_bytes;
+    }
     return sum;
 }
 
@@ -179,18 +210,32 @@ static double hidden_cols(const struct unit *unit, int32_t n_embd) {
     return most;
 }
 
+// Norm and swiglu. With one token each device makes its own columns, with more both make all, of
+// which those of the other are overwritten.
+static void add_ffn_ops(struct cost *c, const struct cost_place *at, const struct unit *unit,
+                        struct unit_part part, const struct pass *pass) {
+    if (part.phase == PHASE_OUT) return;
+    const struct device_rates *r = &at->device->rates;
+    const double n = pass->n_tokens;
+    double n_cols = hidden_cols(unit, at->shape->n_embd);
+    if (part.cpu_parts && pass->n_tokens == 1 && !(part.first && part.last)) {
+        const int32_t n_ff = footprint_down(unit)->n_cols;
+        const int32_t row = footprint_split_row(n_ff, part.cpu_parts);
+        n_cols = part.last ? n_ff - row : row;
+    }
+    add_vector(c, r, 2 * n * 4.0 * at->shape->n_embd);
+    add_vector(c, r, 12 * n * n_cols);
+}
+
 // The ops of a unit besides its matrices.
 static void add_other_ops(struct cost *c, const struct cost_place *at, const struct unit *unit,
-                          const struct pass *pass) {
+                          struct unit_part part, const struct pass *pass) {
     const struct device_rates *r = &at->device->rates;
     const double n = pass->n_tokens, row_bytes = 4.0 * at->shape->n_embd;
     switch (unit->kind) {
     case UNIT_EMBED: add_vector(c, r, 2 * n * row_bytes); break;
     case UNIT_ATTENTION: add_attention_ops(c, at, unit, pass); break;
-    case UNIT_FFN:
-        add_vector(c, r, 2 * n * row_bytes);
-        add_vector(c, r, 12 * n * hidden_cols(unit, at->shape->n_embd));
-        break;
+    case UNIT_FFN: add_ffn_ops(c, at, unit, part, pass); break;
     case UNIT_EXPERTS: {
         const double pairs = n * unit->n_experts_used;
         add_vector(c, r, 2 * n * row_bytes);
@@ -207,8 +252,17 @@ static void add_other_ops(struct cost *c, const struct cost_place *at, const str
     }
 }
 
-struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
-                         const struct pass *pass) {
+// The matmuls of one tensor: two if the rows lie apart.
+static void add_tensor(struct cost *c, const struct cost_place *at, const struct unit_tensor *t,
+                       struct unit_part part, int32_t tokens) {
+    for (int last = 0; last < 2; last++) {
+        const int32_t n_rows = part_rows(t, part, last);
+        if (n_rows) add_matmul(c, at, t, (struct reads){n_rows, 1, tokens});
+    }
+}
+
+struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
+                         struct unit_part part, const struct pass *pass) {
     struct cost c = {0};
     if (unit->kind == UNIT_HEAD && !pass->n_logits) return c;
     const int32_t tokens = unit->kind == UNIT_HEAD ? pass->n_logits : pass->n_tokens;
@@ -216,11 +270,18 @@ struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
     const double per_expert = chosen > 0 ? tokens * unit->n_experts_used / chosen : 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
-        if (t->use == USE_MATRIX) add_matmul(&c, at, t, 1, tokens);
-        if (t->use == USE_EXPERTS) add_matmul(&c, at, t, chosen, per_expert);
+        if (!is_of_phase(unit, t, part.phase)) continue;
+        if (t->use == USE_MATRIX) add_tensor(&c, at, t, part, tokens);
+        if (t->use == USE_EXPERTS)
+            add_matmul(&c, at, t, (struct reads){t->n_rows, chosen, per_expert});
     }
-    add_other_ops(&c, at, unit, pass);
+    add_other_ops(&c, at, unit, part, pass);
     return c;
+}
+
+struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
+                         const struct pass *pass) {
+    return cost_of_part(at, unit, WHOLE_UNIT, pass);
 }
 
 double cost_unit_us(const struct shape *shape, const struct unit *unit,
@@ -236,4 +297,18 @@ double cost_copy_us(const struct machine_device *device, double size_bytes, bool
     const double fast = to_device ? link->to_gbps : link->from_gbps;
     const double slow = to_device ? link->pageable_to_gbps : link->pageable_from_gbps;
     return link->latency_us + divide(size_bytes, (pinned || !(slow > 0) ? fast : slow) * PER_US);
+}
+
+// The slow rate of a copy straight from mapped memory, where it was measured.
+static double pageable_gbps(const struct link_rates *link) {
+    return link->pageable_to_gbps > 0 ? link->pageable_to_gbps : link->to_gbps;
+}
+
+double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
+                    bool pinned) {
+    const struct link_rates *link = &device->link;
+    double gbps = pageable_gbps(link);
+    if (feed == FEED_ARENA && pinned) gbps = link->to_gbps;
+    if (feed == FEED_STAGED && pinned && link->staged_to_gbps > 0) gbps = link->staged_to_gbps;
+    return link->latency_us + divide(size_bytes, gbps * PER_US);
 }

@@ -17,6 +17,10 @@ enum {
     MAX_CONTEXT = 1 << 24,
     MAX_UBATCH = 1 << 14,
     MAX_SESSIONS = 256,
+    ROW_STEP = 32, // rows of a split matrix are cut at multiples
+    BLOCKS = 4,
+    BLOCK_LIMIT = 8 << 20,
+    PAGE = 4096,
 };
 
 static enum status check_range(int32_t value, int32_t high, const char *option, struct err *e) {
@@ -49,6 +53,7 @@ enum status workload_check_kv(enum dtype type, const struct shape *shape, const 
 }
 
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 // All but the micro-batch, which the solver chooses if it is 0.
 static void fill_defaults(struct workload *w, const struct shape *shape) {
@@ -106,6 +111,110 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
     }
     return total;
 }
+
+// ---- Parts of units
+// ------------------------------------------------------------------------------
+
+int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts) {
+    ASSERT(cpu_parts >= 0 && cpu_parts < UNIT_PARTS);
+    if (cpu_parts == 0) return n_rows;
+    ASSERT(n_rows >= 2 * ROW_STEP);
+    const int32_t row = (int32_t)((int64_t)n_rows * (UNIT_PARTS - cpu_parts) / UNIT_PARTS);
+    const int32_t last = (n_rows - ROW_STEP) / ROW_STEP * ROW_STEP;
+    const int32_t whole = row / ROW_STEP * ROW_STEP;
+    return whole < ROW_STEP ? ROW_STEP : min_i32(whole, last);
+}
+
+static uint64_t row_bytes(const struct unit_tensor *t) {
+    return dtype_bytes(t->type, (uint64_t)t->n_cols);
+}
+
+const struct unit_tensor *footprint_down(const struct unit *unit) {
+    for (int i = unit->n_tensors - 1; i >= 0; i--) {
+        const struct unit_tensor *down = &unit->tensors[i];
+        if (down->use != USE_MATRIX) continue;
+        for (int j = 0; j < unit->n_tensors; j++) {
+            const struct unit_tensor *up = &unit->tensors[j];
+            if (j != i && up->use == USE_MATRIX && up->n_rows == down->n_cols &&
+                up->n_cols == down->n_rows)
+                return down;
+        }
+    }
+    return NULL;
+}
+
+bool unit_can_split(const struct unit *unit) {
+    if (unit->kind != UNIT_FFN || !footprint_down(unit)) return false;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use == USE_VECTOR) continue;
+        if (t->use != USE_MATRIX || t->n_rows < 2 * ROW_STEP) return false;
+        if (row_bytes(t) * (uint64_t)t->n_rows != t->size_bytes) return false;
+    }
+    return true;
+}
+
+bool unit_can_stream(const struct unit *unit) { return unit->kind == UNIT_FFN; }
+
+// Of a tensor of a unit that is split by cpu_parts: the first or the last rows of a matrix, or all
+// of a vector.
+static uint64_t rows_bytes(const struct unit_tensor *t, int32_t cpu_parts, bool first) {
+    if (t->use != USE_MATRIX) return t->size_bytes;
+    const int32_t row = footprint_split_row(t->n_rows, cpu_parts);
+    return row_bytes(t) * (uint64_t)(first ? row : t->n_rows - row);
+}
+
+uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
+                                 int32_t cpu_parts) {
+    uint64_t total = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const uint64_t size_bytes = rows_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
+        total += device->is_host ? size_bytes : round_up(size_bytes, device->align_bytes);
+    }
+    return total;
+}
+
+// What the CPU has of the unit, each tensor at a multiple of align.
+static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64_t align) {
+    uint64_t total = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (cpu_parts == 0)
+            total += round_up(t->size_bytes, align);
+        else if (t->use == USE_MATRIX)
+            total += round_up(rows_bytes(t, cpu_parts, false), align);
+    }
+    return total;
+}
+
+uint64_t footprint_slot(const struct unit *unit, const struct machine_device *accelerator,
+                        int32_t cpu_parts) {
+    return fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
+}
+
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts) {
+    return fetched_bytes(unit, cpu_parts, 1);
+}
+
+void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
+                      uint64_t *block_bytes) {
+    const uint64_t whole = round_up(fetch_bytes, PAGE);
+    *n_blocks = feed == FEED_STAGED ? BLOCKS : 0;
+    *block_bytes = feed == FEED_STAGED ? min_u64(whole, BLOCK_LIMIT) : 0;
+}
+
+uint64_t plan_pinned_bytes(const struct plan *plan) {
+    const uint64_t *host = plan->devices[HOST].bytes;
+    uint64_t total = host[PLAN_STAGING] + host[PLAN_SCRATCH];
+    for (int u = 0; u < plan->n_units && plan->feed == FEED_ARENA; u++) {
+        if (plan->unit_streamed[u])
+            total += plan->unit_cpu_parts[u] ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
+    }
+    return total;
+}
+
+// ---- Caches and scratch
+// --------------------------------------------------------------------------
 
 // Rows of the cache of one unit. A window forgets what lies behind it, but the runtime's pool of
 // pages has one length for every layer, so only models that are merely planned are cut.

@@ -205,10 +205,13 @@ static void print_device(const struct machine *m, int32_t d, FILE *out) {
     fprintf(out, "           Q4_K: one token %.1f GB/s, %d tokens %.0f GFLOP/s; op %.1f us\n",
             device->rates.weight_gbps[WEIGHT_Q4_K][0], (int)RATE_TOKENS[RATE_CLASSES - 1],
             gflops(&device->rates, WEIGHT_Q4_K), device->rates.op_us);
-    if (d > 0)
-        fprintf(out, "           copies to %.1f, from %.1f GB/s (not pinned %.1f, %.1f), %.0f us\n",
-                link->to_gbps, link->from_gbps, link->pageable_to_gbps, link->pageable_from_gbps,
-                link->latency_us);
+    if (d == 0) return;
+    char staged[32] = "";
+    if (link->staged_to_gbps > 0)
+        snprintf(staged, sizeof staged, "; staged to %.1f", link->staged_to_gbps);
+    fprintf(out, "           copies to %.1f, from %.1f GB/s (not pinned %.1f, %.1f%s), %.0f us\n",
+            link->to_gbps, link->from_gbps, link->pageable_to_gbps, link->pageable_from_gbps,
+            staged, link->latency_us);
 }
 
 void machine_print(const struct machine *m, FILE *out) {

@@ -68,6 +68,7 @@ static const struct machine_field LINK[] = {
     RATE(link_rates, from_gbps, "from_gbps"),
     RATE(link_rates, pageable_to_gbps, "pageable_to_gbps"),
     RATE(link_rates, pageable_from_gbps, "pageable_from_gbps"),
+    GBPS(link_rates, staged_to_gbps, "staged_to_gbps"),
     TIME(link_rates, latency_us, "latency_us"),
     GBPS(link_rates, theoretical_gbps, "theoretical_gbps"),
 };

@@ -4,14 +4,14 @@
  * plan reads the same whatever compiled the program. Must not decide anything. Any thread. Tested
  * by tests/test_planner.c and tests/cli_plan.sh.
  */
-#include "planner/planner.h"
+#include "planner/plan_internal.h"
 
 #include "base/mem.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { CPU = 0, GPU = 1, STRIP_COLUMNS = 80, NUMBER_CHARS = 24 };
+enum { STRIP_COLUMNS = 80, NUMBER_CHARS = 24 };
 
 static const double MIB = 1024.0 * 1024.0;
 
@@ -20,12 +20,22 @@ const char *unit_kind_name(enum unit_kind kind) {
     return (unsigned)kind < UNIT_KINDS ? names[kind] : "unknown";
 }
 
+const char *step_kind_name(enum step_kind kind) {
+    static const char *const names[] = {"inputs", "fetch", "compute", "send", "wait", "logits"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+// All of the unit is on the accelerator.
+static bool is_whole_there(const struct plan *plan, int32_t u) {
+    return plan->unit_device[u] == GPU && !plan->unit_cpu_parts[u];
+}
+
 int32_t plan_layers_on_gpu(const struct plan *plan, const struct shape *shape) {
     int32_t layers = plan->unit_device[plan->n_units - 1] == GPU;
     for (int u = 1; u + 1 < plan->n_units;) {
         const int32_t layer = shape->units[u].layer;
         bool whole = true;
-        for (; shape->units[u].layer == layer; u++) whole = whole && plan->unit_device[u] == GPU;
+        for (; shape->units[u].layer == layer; u++) whole = whole && is_whole_there(plan, u);
         layers += whole;
     }
     return layers;
@@ -63,9 +73,10 @@ static void print_model(const struct plan *plan, const struct shape *shape, FILE
             dtype_name(w->kv_type_k));
     if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
     if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
-    fprintf(out, ", %d threads", m->devices[CPU].n_lanes);
+    fprintf(out, ", %d threads", m->devices[HOST].n_lanes);
     const int32_t team = machine_decode_team(m);
-    if (team > 0 && team < m->devices[CPU].n_lanes) fprintf(out, " (memory saturates at %d)", team);
+    if (team > 0 && team < m->devices[HOST].n_lanes)
+        fprintf(out, " (memory saturates at %d)", team);
     fputc('\n', out);
 }
 
@@ -92,26 +103,47 @@ static const struct {
     {'e', "all but the routed experts there"},
     {'a', "only attention there"},
     {'f', "all but attention there"},
+    {'r', "the FFN's rows split between both, the rest there"},
+    {'b', "the same, and in prefill the CPU's rows streamed"},
+    {'s', "the FFN on the CPU, in prefill streamed, the rest there"},
+    {'R', "the FFN's rows split, others on the CPU"},
+    {'S', "the FFN streamed in prefill, others on the CPU"},
     {'m', "mixed"},
     {'C', "CPU"},
 };
 
+// What there is to know of a layer for its letter.
+struct layer {
+    int32_t n, there; // units; without those that are split or streamed
+    bool attention, experts, any_experts, split, streamed;
+};
+
+static void look_at_unit(struct layer *l, const struct plan *plan, const struct shape *shape,
+                         int32_t u) {
+    const bool on_gpu = is_whole_there(plan, u);
+    const bool split = plan->unit_cpu_parts[u] > 0, streamed = plan->unit_streamed[u];
+    l->split = l->split || split;
+    l->streamed = l->streamed || streamed;
+    l->n += !split && !streamed;
+    l->there += on_gpu;
+    if (shape->units[u].kind == UNIT_ATTENTION) l->attention = on_gpu;
+    if (shape->units[u].kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
+}
+
 // The letter of the layer whose first unit is *u; *u becomes the first unit behind it.
 static char layer_letter(const struct plan *plan, const struct shape *shape, int32_t *u) {
     const int32_t layer = shape->units[*u].layer;
-    int32_t n = 0, there = 0;
-    bool attention = false, experts = false, any_experts = false;
-    for (; shape->units[*u].layer == layer; (*u)++, n++) {
-        const bool on_gpu = plan->unit_device[*u] == GPU;
-        there += on_gpu;
-        if (shape->units[*u].kind == UNIT_ATTENTION) attention = on_gpu;
-        if (shape->units[*u].kind == UNIT_EXPERTS) any_experts = true, experts = on_gpu;
-    }
-    if (there == n) return 'g';
-    if (there == 0) return 'C';
-    if (any_experts && !experts && there == n - 1) return 'e';
-    if (attention && there == 1) return 'a';
-    if (!attention && there == n - 1) return 'f';
+    struct layer l = {0};
+    for (; shape->units[*u].layer == layer; (*u)++) look_at_unit(&l, plan, shape, *u);
+    const bool all = l.there == l.n;
+    if (l.split && l.streamed) return all ? 'b' : 'S';
+    if (l.streamed) return all ? 's' : 'S';
+    if (l.split) return all ? 'r' : 'R';
+    if (all) return 'g';
+    if (l.there == 0) return 'C';
+    if (l.any_experts && !l.experts && l.there == l.n - 1) return 'e';
+    if (l.attention && l.there == 1) return 'a';
+    if (!l.attention && l.there == l.n - 1) return 'f';
     return 'm';
 }
 
@@ -133,13 +165,37 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
 }
 
+// What is split, and through which ring what is streamed goes.
+static void print_ways(const struct plan *plan, FILE *out) {
+    static const char *const from[FEEDS] = {"nowhere", "pinned memory",
+                                            "the file through pinned blocks", "the mapped file"};
+    int32_t n_split = 0, n_streamed = 0, least = UNIT_PARTS, most = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        const int32_t parts = plan->unit_cpu_parts[u];
+        n_streamed += plan->unit_streamed[u];
+        if (!parts) continue;
+        n_split++;
+        least = parts < least ? parts : least;
+        most = parts > most ? parts : most;
+    }
+    if (n_split) {
+        fprintf(out, "split by rows: %d unit%s, ", n_split, n_split > 1 ? "s" : "");
+        if (least < most) fprintf(out, "%d to ", least);
+        fprintf(out, "%d of %d parts on the CPU\n", most, UNIT_PARTS);
+    }
+    if (n_streamed)
+        fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
+                n_streamed, n_streamed > 1 ? "s" : "", from[plan->feed], plan->n_slots,
+                (double)plan->slot_bytes / MIB);
+}
+
 // ---- Times --------------------------------------------------------------------------------------
 
 static double bound_share(enum bound bound, const double share[MAX_DEVICES], double copies) {
-    double rest = 1 - share[CPU] - share[GPU] - copies;
+    double rest = 1 - share[HOST] - share[GPU] - copies;
     switch (bound) {
     case BOUND_CPU_MEMORY:
-    case BOUND_CPU_COMPUTE: return share[CPU];
+    case BOUND_CPU_COMPUTE: return share[HOST];
     case BOUND_GPU_MEMORY:
     case BOUND_GPU_COMPUTE: return share[GPU];
     case BOUND_LINK: return copies;
@@ -176,6 +232,15 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
         fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
                 (double)one.weight_bytes[d] / MIB);
     fputc('\n', out);
+    if (!plan->n_slots) return;
+    const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
+    struct simulation many;
+    plan_simulate(plan, shape, &prefill, &many);
+    fprintf(out, "%d tokens: %d steps, %d copies of %.1f MiB", prefill.n_tokens, many.n_steps,
+            many.n_copies, (double)many.copied_bytes / MIB);
+    if (many.copy_us > 0)
+        fprintf(out, ", %.0f %% of their time hidden", 100 * many.hidden_copy_us / many.copy_us);
+    fputc('\n', out);
 }
 
 static void print_rates(const struct machine *m, FILE *out) {
@@ -208,6 +273,7 @@ void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
     print_model(plan, shape, out);
     print_table(plan, out);
     print_strip(plan, shape, out);
+    print_ways(plan, out);
     print_pass(plan, shape, out);
     if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
     print_rates(&plan->machine, out);
@@ -247,18 +313,36 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
 
 // ---- Steps --------------------------------------------------------------------------------------
 
+static void print_compute(const struct plan *plan, const struct shape *shape,
+                          const struct step *step, const struct pass *pass, FILE *out) {
+    static const char *const phases[] = {"", ", first phase", ", second phase"};
+    const struct unit *unit = &shape->units[step->unit];
+    uint64_t read_bytes = plan->unit_read_bytes[step->unit];
+    if (step->phase != PHASE_ALL)
+        read_bytes = (uint64_t)cost_read_bytes(unit, plan_part(plan, step), pass);
+    fprintf(out, "%s, %" PRIu64 " bytes of weights", phases[step->phase], read_bytes);
+    if (step->slot >= 0) fprintf(out, ", from slot %d", step->slot);
+}
+
 static void print_step(const struct plan *plan, const struct shape *shape, const struct step *step,
-                       FILE *out) {
-    static const char *const names[] = {"inputs", "compute", "send", "wait", "logits"};
-    fprintf(out, " %-8s %-5s", names[step->kind], plan->machine.devices[step->device].kind);
-    if (step->kind == STEP_COMPUTE) {
-        char name[64];
-        plan_unit_name(&shape->units[step->unit], name, sizeof name);
-        fprintf(out, " %s, %" PRIu64 " bytes of weights", name, plan->unit_read_bytes[step->unit]);
-    } else if (step->kind == STEP_SEND || step->kind == STEP_WAIT) {
+                       const struct pass *pass, FILE *out) {
+    fprintf(out, " %-8s %-5s", step_kind_name(step->kind),
+            plan->machine.devices[step->device].kind);
+    const bool copies = step->kind == STEP_SEND || step->kind == STEP_WAIT;
+    if (copies)
         fprintf(out, " %s %s", step->kind == STEP_SEND ? "to" : "for",
                 plan->machine.devices[step->peer].kind);
+    if (step->unit >= 0) {
+        char name[64];
+        plan_unit_name(&shape->units[step->unit], name, sizeof name);
+        fprintf(out, " %s", name);
     }
+    if (copies && step->unit >= 0)
+        fprintf(out, " %s", step->data == DATA_HIDDEN ? "hidden" : "residual");
+    if (step->kind == STEP_SEND && step->unit >= 0)
+        fprintf(out, " columns %d to %d,", step->first_col, step->first_col + step->n_cols - 1);
+    if (step->kind == STEP_COMPUTE) print_compute(plan, shape, step, pass, out);
+    if (step->kind == STEP_FETCH) fprintf(out, " to slot %d,", step->slot);
     if (step->bytes_per_row) fprintf(out, " %" PRIu64 " bytes per row", step->bytes_per_row);
     if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
     fputc('\n', out);
@@ -278,6 +362,7 @@ struct pass plan_pass(const struct plan *plan, enum batch_class batch) {
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out) {
     const struct pass pass = plan_pass(plan, batch);
+    batch = batch_class_of(pass.n_tokens); // a small micro-batch is not of the class it stands for
     const size_t n_steps = (size_t)plan->n_steps[batch];
     struct step_times *times = NULL;
     if (plan->machine.rates != RATES_NONE) times = mem_alloc(n_steps, sizeof *times);
@@ -290,7 +375,7 @@ void plan_print_steps(const struct plan *plan, const struct shape *shape, enum b
         if (times)
             fprintf(out, " %8.3f %9.4f", times[i].first_us / 1e3,
                     (times[i].last_us - times[i].first_us) / 1e3);
-        print_step(plan, shape, &plan->steps[batch][i], out);
+        print_step(plan, shape, &plan->steps[batch][i], &pass, out);
     }
     mem_free(times);
 }

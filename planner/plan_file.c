@@ -18,6 +18,18 @@ enum { FILE_LIMIT_BYTES = 4 << 20, UNIT_NAME = 48, VERSION = 1 };
 static const char *const PURPOSES[PLAN_PURPOSES] = {"weights_bytes", "kv_bytes", "scratch_bytes",
                                                     "staging_bytes"};
 
+static const char *const FEED_NAMES[FEEDS] = {"none", "arena", "staged", "pageable"};
+
+const char *feed_name(enum feed feed) {
+    return (unsigned)feed < FEEDS ? FEED_NAMES[feed] : "unknown";
+}
+
+bool feed_parse(const char *name, enum feed *out) {
+    for (int i = 0; i < FEEDS; i++)
+        if (strcmp(name, FEED_NAMES[i]) == 0) return *out = (enum feed)i, true;
+    return false;
+}
+
 void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes) {
     if (unit->layer >= 0)
         snprintf(out, size_bytes, "blk.%d.%s", unit->layer, unit_kind_name(unit->kind));
@@ -75,6 +87,26 @@ static json_t *placement_value(const struct plan *plan, const struct shape *shap
     return places;
 }
 
+// What is split and what is streamed; absent where nothing is.
+static void add_ways(json_t *root, const struct plan *plan, const struct shape *shape) {
+    json_t *parts = json_object(), *streamed = json_array();
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        char name[UNIT_NAME];
+        plan_unit_name(&shape->units[u], name, sizeof name);
+        if (plan->unit_cpu_parts[u])
+            json_object_set_new(parts, name, json_integer(plan->unit_cpu_parts[u]));
+        if (plan->unit_streamed[u]) json_array_append_new(streamed, json_string(name));
+    }
+    if (json_object_size(parts)) json_object_set(root, "cpu_parts", parts);
+    if (json_array_size(streamed)) {
+        json_object_set(root, "streamed", streamed);
+        json_object_set_new(root, "feed", json_string(feed_name(plan->feed)));
+        json_object_set_new(root, "slots", json_integer(plan->n_slots));
+    }
+    json_decref(parts);
+    json_decref(streamed);
+}
+
 static json_t *prediction_value(const struct plan *plan, const struct shape *shape) {
     struct prediction prediction;
     if (plan->machine.rates == RATES_NONE) return json_null();
@@ -91,6 +123,7 @@ enum status plan_save(const struct plan *plan, const struct shape *shape, FILE *
                   workload_value(&plan->workload), "devices", devices_value(plan), "prediction",
                   prediction_value(plan, shape), "placement", placement_value(plan, shape));
     if (!root) return err_memory(e, 0, "the text of the plan");
+    add_ways(root, plan, shape);
     int result = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(root);
     if (result == 0 && fputc('\n', out) != EOF && fflush(out) == 0) return OK;
@@ -253,6 +286,78 @@ static enum status parse_placement(struct plan_file *out, const json_t *root,
     return err_actual(e, "%zu", json_object_size(places));
 }
 
+static enum status unknown_units(const char *field, size_t count, size_t known, struct err *e) {
+    err_set(e, ERR_FORMAT, "%s: names that are no units of this model, or twice the same", field);
+    err_expected(e, "%zu units", known);
+    return err_actual(e, "%zu", count);
+}
+
+static enum status parse_parts(struct constraints *c, const json_t *root, const struct shape *shape,
+                               struct err *e) {
+    const json_t *parts = json_object_get(root, "cpu_parts");
+    if (!parts) return OK;
+    if (!json_is_object(parts)) return wrong_type(e, "cpu_parts", "an object", parts);
+    size_t n_known = 0;
+    for (int32_t u = 0; u < shape->n_units; u++) {
+        char name[UNIT_NAME];
+        uint64_t count;
+        plan_unit_name(&shape->units[u], name, sizeof name);
+        if (!json_object_get(parts, name)) continue;
+        if (read_count(parts, name, UNIT_PARTS - 1, &count, e)) return err_context(e, "cpu_parts");
+        c->unit_cpu_parts[u] = (uint8_t)count;
+        n_known++;
+    }
+    if (json_object_size(parts) == n_known) return OK;
+    return unknown_units("cpu_parts", json_object_size(parts), n_known, e);
+}
+
+// The texts of a list as an object, to find them by name. NULL if one is no text.
+static json_t *set_of(const json_t *list) {
+    json_t *set = json_object();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (text && json_object_set_new(set, text, json_true()) == 0) continue;
+        json_decref(set);
+        return NULL;
+    }
+    return set;
+}
+
+static enum status parse_streamed(struct constraints *c, const json_t *root,
+                                  const struct shape *shape, struct err *e) {
+    const json_t *list = json_object_get(root, "streamed");
+    if (!list) return OK;
+    json_t *set = json_is_array(list) ? set_of(list) : NULL;
+    if (!set) return wrong_type(e, "streamed", "a list of texts", list);
+    size_t n_known = 0;
+    for (int32_t u = 0; u < shape->n_units; u++) {
+        char name[UNIT_NAME];
+        plan_unit_name(&shape->units[u], name, sizeof name);
+        c->unit_streamed[u] = json_object_get(set, name) != NULL;
+        n_known += c->unit_streamed[u];
+    }
+    json_decref(set);
+    if (json_array_size(list) == n_known) return OK;
+    return unknown_units("streamed", json_array_size(list), n_known, e);
+}
+
+// Plans of which nothing is split or streamed have none of these fields.
+static enum status parse_ways(struct constraints *c, const json_t *root, const struct shape *shape,
+                              struct err *e) {
+    c->has_ways = true;
+    if (parse_parts(c, root, shape, e) || parse_streamed(c, root, shape, e)) return e->status;
+    if (!json_object_get(root, "streamed")) return OK;
+    const char *feed = "";
+    uint64_t n_slots = 0;
+    if (read_text(root, "feed", &feed, e) || read_count(root, "slots", MAX_SLOTS, &n_slots, e))
+        return e->status;
+    c->n_slots = (int32_t)n_slots;
+    if (feed_parse(feed, &c->feed) && c->feed != FEED_NONE) return OK;
+    err_set(e, ERR_FORMAT, "field feed");
+    err_expected(e, "arena, staged or pageable");
+    return err_actual(e, "'%.40s'", feed);
+}
+
 static enum status parse_root(struct plan_file *out, const json_t *root, const struct shape *shape,
                               struct err *e) {
     uint64_t version = 0;
@@ -265,9 +370,9 @@ static enum status parse_root(struct plan_file *out, const json_t *root, const s
         return err_actual(e, "%" PRIu64, version);
     }
     if (check_model(root, shape, e) || parse_workload(&out->workload, root, e) ||
-        parse_devices(out, root, e))
+        parse_devices(out, root, e) || parse_placement(out, root, shape, e))
         return e->status;
-    return parse_placement(out, root, shape, e);
+    return parse_ways(&out->constraints, root, shape, e);
 }
 
 enum status plan_parse(struct plan_file *out, const struct shape *shape, const char *text,

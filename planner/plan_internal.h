@@ -19,6 +19,9 @@ enum { HOST = 0, GPU = 1 };
 void plan_schedule(struct plan *plan, const struct shape *shape);
 // Fills every byte count of the plan for plan->unit_device and plan->workload.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
+// Of a dense FFN, the matrix that reads what swiglu made; the others but vectors make it. NULL if
+// there is none.
+const struct unit_tensor *footprint_down(const struct unit *unit);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
 // The limits of a machine, unified memory included, for bytes by device.
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
@@ -37,15 +40,31 @@ struct cost_place {
     const struct workload *w;
     bool cached;
 };
+// What of a unit a device computes in one step: a phase of the rows of a split unit that the
+// accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
+// cpu_parts 0: all rows, whatever first and last say.
+struct unit_part {
+    enum step_phase phase;
+    int32_t cpu_parts;
+    bool first, last;
+};
+#define WHOLE_UNIT ((struct unit_part){PHASE_ALL, 0, true, false})
+// What a compute step computes.
+struct unit_part plan_part(const struct plan *plan, const struct step *step);
+struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
+                         struct unit_part part, const struct pass *pass);
 struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
                          const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
 // Weights that the pass is expected to read: of routed experts, those that its tokens choose.
-double cost_read_bytes(const struct unit *unit, const struct pass *pass);
+double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
 // All weights that passes read again and again: all but the table of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
 // One copy between the host and device d.
 double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device,
+                    bool pinned);
+// One fetch of streamed weights. pinned: what the feed wants to pin may be.
+double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
                     bool pinned);
 
 // ---- Passes that stand for a workload (predict.c)
@@ -62,6 +81,10 @@ struct sample {
 // in the middle of each piece stands for all of it exactly.
 int32_t workload_samples(const struct workload *w, const struct shape *shape,
                          struct sample out[MAX_SAMPLES]);
+
+// Whether nothing follows the pass before its logits are there: it takes total_us, others take
+// period_us.
+bool sample_waits(const struct sample *sample);
 
 // Walks the steps of one pass (simulate.c). times may be NULL. parts: what compute_us is spent on.
 void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,

@@ -21,7 +21,10 @@
 #include <stdio.h>
 
 enum {
-    MAX_STEPS = 4 * MAX_UNITS + 16,
+    MAX_STEPS = 8 * MAX_UNITS + 16,
+    UNIT_PARTS = 32, // what a split unit's rows are counted in
+    MIN_SLOTS = 2,   // of the ring that streamed weights pass through
+    MAX_SLOTS = 4,
 };
 
 // What is asked of the model. 0 means the default in brackets, filled in by workload_defaults.
@@ -39,6 +42,33 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
 
 enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, DEVICE_ANY = -1 };
 
+// Families of plans that a user or a benchmark may ask for. All but AUTO keep to one idea, and are
+// the fastest of it that fits.
+enum strategy {
+    STRATEGY_AUTO,            // the fastest of all
+    STRATEGY_CPU,             // everything on the CPU
+    STRATEGY_LAYERS,          // the last layers whole on the accelerator, the rest on the CPU
+    STRATEGY_ATTENTION_FIRST, // attention on the accelerator, then what else fits of the last
+                              // layers
+    STRATEGY_STREAMED,        // in prefill, what can be streamed of what the CPU has is
+    STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split
+    STRATEGIES
+};
+const char *
+strategy_name(enum strategy strategy); // "auto", "cpu", "layers", "attention-first", ...
+bool strategy_parse(const char *name, enum strategy *out);
+
+// How streamed weights leave the host's memory.
+enum feed {
+    FEED_NONE,     // of a plan: nothing is streamed; of constraints: the planner's choice
+    FEED_ARENA,    // they live in pinned memory, from which copies read straight
+    FEED_STAGED,   // copied block by block from the mapped file into a few pinned blocks
+    FEED_PAGEABLE, // copied straight from the mapped file, by the driver's own staging
+    FEEDS
+};
+const char *feed_name(enum feed feed); // "none", "arena", "staged", "pageable"
+bool feed_parse(const char *name, enum feed *out);
+
 struct constraints {
     int32_t gpu_layers;  // N layers, counted from the last, the head as one more; GPU_LAYERS_AUTO:
                          // the fastest placement that fits
@@ -49,22 +79,52 @@ struct constraints {
     bool has_units;      // unit_device is set
     int8_t unit_device[MAX_UNITS]; // a device that the unit must be on: overrides all above; or
                                    // DEVICE_ANY: as if there were no constraint on it
+    bool has_ways; // with has_units and a device for every unit: these are given too, and nothing
+                   // but the micro-batch is chosen
+    uint8_t unit_cpu_parts[MAX_UNITS];
+    bool unit_streamed[MAX_UNITS];
+    enum strategy strategy;
+    enum feed feed;  // FEED_NONE: the planner's choice; FEED_ARENA if the ways are given
+    int32_t n_slots; // MIN_SLOTS..MAX_SLOTS, 0: the planner's choice; MIN_SLOTS likewise
 };
 
 enum step_kind {
     STEP_INPUTS,  // device gets the batch's tables (positions, sequences, slots, pages, rows,
                   // tokens)
-    STEP_COMPUTE, // device computes unit
-    STEP_SEND,    // the residual stream goes from device to peer
-    STEP_WAIT,    // device waits until the residual stream sent by peer has arrived
+    STEP_FETCH,   // weights of unit that the CPU has go to a slot of device, as soon as what was
+                  // computed with the slot before is done
+    STEP_COMPUTE, // device computes unit, or its part of a split unit
+    STEP_SEND,    // columns of data go from device to peer
+    STEP_WAIT,    // device waits until what peer sent last has arrived
     STEP_LOGITS,  // logits come from device to the host
 };
+const char *step_kind_name(enum step_kind kind); // "inputs", "fetch", ...
+// What a send carries.
+enum step_data {
+    DATA_RESIDUAL, // the residual stream, [n_tokens, n_embd]
+    DATA_HIDDEN,   // what swiglu made of a split FFN, [n_tokens, n_ff]
+};
+// What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
+// norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
+// added to its residual stream.
+//
+// Which routed experts a pass needs is known when their router has run, so no step names one: a
+// list holds for every choice. An experts unit is PHASE_ALL on one device, and costs what its
+// expected number of different experts does (op_cost_distinct_experts). Where each expert's weights
+// are is the executor's, which gives matmul_experts a slot table (kernels/ops.h): all in place now.
+// A cache of experts would be another table, and fetches whose bytes_fixed are the expected ones.
+enum step_phase { PHASE_ALL, PHASE_IN, PHASE_OUT };
 struct step {
     enum step_kind kind;
-    int8_t device, peer;    // peer: of send and wait
-    int16_t unit;           // of compute; else -1
+    int8_t device, peer;       // peer: of send and wait
+    int8_t slot;               // of fetch, and of a compute that reads weights there; else -1
+    enum step_phase phase;     // of compute
+    enum step_data data;       // of send and wait
+    int32_t first_col, n_cols; // of send: of data, in elements
+    int16_t unit;              // of compute and fetch; else -1, or of send and wait within a
+                               // split unit: that unit
     uint64_t bytes_per_row; // copied for each token (send) or each row of logits (logits); else 0
-    uint64_t bytes_fixed;   // copied once per micro-batch: inputs; else 0
+    uint64_t bytes_fixed;   // copied once per micro-batch: inputs and fetch; else 0
 };
 
 enum batch_class { BATCH_ONE, BATCH_SMALL, BATCH_PREFILL, BATCH_CLASSES }; // 1 token, 2-32, more
@@ -114,9 +174,25 @@ struct plan {
     struct machine machine;
     struct workload workload;
     int32_t n_units;
+    // Where a unit's weights and cache are, and where it is computed but for the two cases below.
     int8_t unit_device[MAX_UNITS];
+    // Split units, dense FFNs on the accelerator: parts out of UNIT_PARTS of the rows of each of
+    // its matrices that the CPU has instead, the last ones (footprint_split_row). 0: not split.
+    uint8_t unit_cpu_parts[MAX_UNITS];
+    // In prefill, the accelerator computes what the CPU has of this unit (a dense FFN on the CPU,
+    // or the CPU's rows of a split one), with weights that a fetch has brought into a slot.
+    bool unit_streamed[MAX_UNITS];
+    enum feed feed;
+    int32_t n_slots;      // of the ring in the accelerator's memory, 0: nothing is streamed
+    uint64_t slot_bytes;  // of one slot
+    int32_t n_blocks;     // with FEED_STAGED: pinned blocks in the host's memory
+    uint64_t block_bytes; // of one block
+    // The next micro-batch of a prompt may start before this one is done: in prefill the residual
+    // stream goes to the accelerator at most once, and never back.
+    bool runs_ahead;
     uint64_t unit_weight_bytes[MAX_UNITS]; // buffer of the unit's weights on its device, 0 if
                                            // shared with another unit
+    uint64_t unit_cpu_bytes[MAX_UNITS];    // buffer of a split unit's weights on the CPU, else 0
     uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
     uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
     struct plan_device devices[MAX_DEVICES];
@@ -135,8 +211,10 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e);
 
-// Everything of a plan but where the units are: bytes and steps for plan->machine, workload and
-// unit_device, as planner_solve leaves them. For replaying and demoting. ERR_MEMORY as above.
+// Everything of a plan but where the units are: bytes and steps for plan->machine, workload,
+// unit_device, unit_cpu_parts, unit_streamed, feed and n_slots, as planner_solve leaves them. Feed
+// and n_slots must be given if anything is streamed, and become none if nothing is. For replaying
+// and demoting. ERR_MEMORY as above.
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
 
 // Moves one unit from the accelerator to the CPU, the one whose loss costs least time for the bytes
@@ -163,6 +241,33 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
 // micro-batch; else every unit has room for all, as the runtime's cache has.
 uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
                            const struct workload *w, const struct machine_device *device);
+// Rows 0..result-1 of a matrix with n_rows rows are on the accelerator, the rest on the CPU: a
+// multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows if
+// cpu_parts is 0.
+int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
+// A unit that can be split: a dense FFN with matrices up and down that all have at least 64 rows.
+bool unit_can_split(const struct unit *unit);
+// A unit that can be streamed: a dense FFN.
+bool unit_can_stream(const struct unit *unit);
+// Weights on the two devices of a split unit. Matrices are cut, vectors are on both. On the
+// accelerator every tensor starts at a multiple of align_bytes; on the CPU they are not padded.
+uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
+                                 int32_t cpu_parts);
+// What a slot must hold for this unit: what the CPU has of it, each tensor at a multiple of
+// align_bytes of the accelerator; vectors only if the unit is not split.
+uint64_t footprint_slot(const struct unit *unit, const struct machine_device *accelerator,
+                        int32_t cpu_parts);
+// The same without padding: what a fetch copies.
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
+// The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at
+// most 8 MiB with FEED_STAGED, else none.
+void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
+                      uint64_t *block_bytes);
+// The device that computes the unit (the first phase of a split one: both) in that class.
+int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit);
+// What the feed of streamed weights and the copies of the pass want pinned: staging, the host's
+// scratch, and with FEED_ARENA what the CPU has of streamed units.
+uint64_t plan_pinned_bytes(const struct plan *plan);
 // has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
@@ -183,9 +288,11 @@ struct simulation {
     uint64_t weight_bytes[MAX_DEVICES]; // weights read by one pass
     uint64_t copied_bytes;              // between devices
     int32_t n_copies, n_steps;
-    double total_us;                // from the first step to the last
+    double total_us;  // from the first step to the last
+    double period_us; // between passes like this one in a row: total_us unless plan->runs_ahead
     double compute_us[MAX_DEVICES]; // of which the device computes
     double copy_us;                 // of which copies run
+    double hidden_copy_us;          // of copy_us, while a device computed
 };
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out);
@@ -238,7 +345,8 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
                            struct err *e);
 
 // Plans as files (JSON): where each unit is, by name ("embed", "blk.7.attention", "blk.7.ffn",
-// "blk.7.experts", "head"), the workload, and the bytes and times that the plan had.
+// "blk.7.experts", "head"), which are split or streamed and how, the workload, and the bytes and
+// times that the plan had.
 struct plan_file {
     struct workload workload;
     struct constraints constraints; // every unit; no limits

@@ -1,7 +1,8 @@
 /* predict.c: the passes that a workload is made of, and what they take together.
  *
  * A prompt runs in micro-batches, the last of which makes one row of logits; then each token is a
- * pass of its own. Owns nothing; any thread. Tested by tests/test_planner.c.
+ * pass of its own. Micro-batches but the last follow each other in their period, which is shorter
+ * than they take if the plan runs ahead. Owns nothing; any thread. Tested by tests/test_planner.c.
  */
 #include "planner/plan_internal.h"
 
@@ -77,6 +78,10 @@ struct total {
     double us, weight, compute_us[MAX_DEVICES], copy_us, bound_us[BOUNDS];
 };
 
+bool sample_waits(const struct sample *sample) {
+    return !sample->is_prompt || sample->pass.n_logits > 0;
+}
+
 static void add_sample(struct total *t, const struct plan *plan, const struct shape *shape,
                        const struct sample *sample) {
     static const enum bound memory[] = {BOUND_CPU_MEMORY, BOUND_GPU_MEMORY};
@@ -85,14 +90,15 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
     struct simulation sim;
     struct cost parts[MAX_DEVICES];
     plan_walk(plan, shape, &sample->pass, NULL, &sim, parts);
-    double rest = sim.total_us - sim.copy_us;
+    const double us = sample_waits(sample) ? sim.total_us : sim.period_us;
+    double rest = us - sim.copy_us;
     for (int d = 0; d < plan->machine.n_devices; d++) {
         t->compute_us[d] += weight * sim.compute_us[d];
         t->bound_us[memory[d]] += weight * parts[d].memory_us;
         t->bound_us[compute[d]] += weight * parts[d].compute_us;
         rest -= parts[d].memory_us + parts[d].compute_us;
     }
-    t->us += weight * sim.total_us;
+    t->us += weight * us;
     t->weight += weight;
     t->copy_us += weight * sim.copy_us;
     t->bound_us[BOUND_LINK] += weight * sim.copy_us;

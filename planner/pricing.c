@@ -37,7 +37,7 @@ static void price_unit(struct pricing *p, int u, int i) {
     }
     for (int s = 0; s < choice->n_samples; s++) {
         double *before = &choice->before_bytes[s * (p->n_units + 1) + u];
-        before[1] = before[0] + cost_read_bytes(unit, &choice->samples[s].pass);
+        before[1] = before[0] + cost_read_bytes(unit, WHOLE_UNIT, &choice->samples[s].pass);
     }
 }
 

@@ -16,28 +16,67 @@ enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
+// Weights and cache of one unit, which may be on both devices. has: as in footprint_scratch, of all
+// devices.
+static void count_unit(struct plan *plan, const struct shape *shape, int u,
+                       bool has[MAX_DEVICES][UNIT_KINDS]) {
+    const struct unit *unit = &shape->units[u];
+    const int d = plan->unit_device[u], parts = plan->unit_cpu_parts[u];
+    const struct machine_device *device = &plan->machine.devices[d];
+    ASSERT(!parts || (d == GPU && unit_can_split(unit)));
+    has[d][unit->kind] = true;
+    plan->unit_weight_bytes[u] =
+        parts ? footprint_split_weights(unit, device, parts)
+              : footprint_unit_weights(unit, device, plan->unit_device[0] == d);
+    plan->unit_cpu_bytes[u] =
+        parts ? footprint_split_weights(unit, &plan->machine.devices[HOST], parts) : 0;
+    if (parts) has[HOST][unit->kind] = true;
+    plan->unit_kv_bytes[u] = footprint_unit_kv(shape, unit, &plan->workload, device);
+    plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
+    plan->devices[d].bytes[PLAN_WEIGHTS] += plan->unit_weight_bytes[u];
+    plan->devices[d].bytes[PLAN_KV] += plan->unit_kv_bytes[u];
+    plan->devices[HOST].bytes[PLAN_WEIGHTS] += plan->unit_cpu_bytes[u];
+}
+
+// The ring of slots, and the blocks before it. Without streamed units there is neither.
+static void count_ring(struct plan *plan, const struct shape *shape,
+                       bool has[MAX_DEVICES][UNIT_KINDS]) {
+    uint64_t most = 0;
+    plan->slot_bytes = 0;
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const struct unit *unit = &shape->units[u];
+        const int32_t parts = plan->unit_cpu_parts[u];
+        ASSERT(unit_can_stream(unit) && (plan->unit_device[u] == HOST || parts > 0));
+        has[GPU][unit->kind] = true;
+        const uint64_t slot_bytes = footprint_slot(unit, &plan->machine.devices[GPU], parts);
+        const uint64_t fetch_bytes = footprint_fetch(unit, parts);
+        if (slot_bytes > plan->slot_bytes) plan->slot_bytes = slot_bytes;
+        if (fetch_bytes > most) most = fetch_bytes;
+    }
+    if (!plan->slot_bytes) {
+        plan->feed = FEED_NONE;
+        plan->n_slots = 0;
+    }
+    ASSERT(!plan->slot_bytes || (plan->feed != FEED_NONE && plan->machine.n_devices > GPU));
+    ASSERT(!plan->slot_bytes || (plan->n_slots >= MIN_SLOTS && plan->n_slots <= MAX_SLOTS));
+    footprint_blocks(plan->feed, most, &plan->n_blocks, &plan->block_bytes);
+    plan->devices[GPU].bytes[PLAN_STAGING] = (uint64_t)plan->n_slots * plan->slot_bytes;
+    plan->devices[HOST].bytes[PLAN_STAGING] = (uint64_t)plan->n_blocks * plan->block_bytes;
+}
+
 void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     footprint_tables(&plan->workload, &plan->tables);
     memset(plan->devices, 0, sizeof plan->devices);
     bool has[MAX_DEVICES][UNIT_KINDS] = {{false}};
-    for (int u = 0; u < shape->n_units; u++) {
-        const struct unit *unit = &shape->units[u];
-        const int d = plan->unit_device[u];
-        const struct machine_device *device = &plan->machine.devices[d];
-        has[d][unit->kind] = true;
-        plan->unit_weight_bytes[u] =
-            footprint_unit_weights(unit, device, plan->unit_device[0] == d);
-        plan->unit_kv_bytes[u] = footprint_unit_kv(shape, unit, &plan->workload, device);
-        plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
-        plan->devices[d].bytes[PLAN_WEIGHTS] += plan->unit_weight_bytes[u];
-        plan->devices[d].bytes[PLAN_KV] += plan->unit_kv_bytes[u];
-    }
+    for (int u = 0; u < shape->n_units; u++) count_unit(plan, shape, u, has);
+    count_ring(plan, shape, has);
     for (int d = 0; d < plan->machine.n_devices; d++) {
         struct plan_device *out = &plan->devices[d];
         footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has[d], &out->scratch);
         out->bytes[PLAN_SCRATCH] = out->scratch.size_bytes;
     }
-    plan->devices[HOST].bytes[PLAN_STAGING] = plan->tables.size_bytes;
+    plan->devices[HOST].bytes[PLAN_STAGING] += plan->tables.size_bytes;
 }
 
 uint64_t plan_device_bytes(const struct plan *plan, int d) {
@@ -78,6 +117,8 @@ static void place_last(struct plan *plan, const struct shape *shape, const uint8
     for (int u = 0; u < shape->n_units; u++) {
         const int d = u >= shape->n_units - n ? GPU : HOST;
         plan->unit_device[u] = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
+        plan->unit_cpu_parts[u] = 0;
+        plan->unit_streamed[u] = false;
     }
     plan_count_bytes(plan, shape);
 }
@@ -237,6 +278,88 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
     }
 }
 
+// ---- Given ways ---------------------------------------------------------------------------------
+
+static enum status check_way(const struct constraints *c, const struct shape *shape, int u,
+                             struct err *e) {
+    const struct unit *unit = &shape->units[u];
+    const bool split = c->unit_cpu_parts[u] > 0;
+    char name[64];
+    plan_unit_name(unit, name, sizeof name);
+    if (split && (c->unit_device[u] != GPU || !unit_can_split(unit))) {
+        err_set(e, ERR_USAGE, "%s cannot be split", name);
+        return err_expected(e, "a dense FFN with at least 64 rows in each matrix, on the GPU");
+    }
+    if (c->unit_cpu_parts[u] >= UNIT_PARTS) {
+        err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
+        err_expected(e, "at most %d", UNIT_PARTS - 1);
+        return err_actual(e, "%d", c->unit_cpu_parts[u]);
+    }
+    if (c->unit_streamed[u] && (!unit_can_stream(unit) || (c->unit_device[u] == GPU && !split))) {
+        err_set(e, ERR_USAGE, "%s cannot be streamed", name);
+        return err_expected(e, "a dense FFN of which the CPU has something");
+    }
+    return OK;
+}
+
+// Copies the ways that are given, with the least ring that works if something is streamed.
+static enum status apply_ways(struct plan *plan, const struct shape *shape,
+                              const struct constraints *c, struct err *e) {
+    ASSERT(c->has_units);
+    bool streams = false;
+    for (int u = 0; u < shape->n_units; u++) {
+        ASSERT(c->unit_device[u] != DEVICE_ANY);
+        if (check_way(c, shape, u, e)) return e->status;
+        plan->unit_device[u] = c->unit_device[u];
+        plan->unit_cpu_parts[u] = c->unit_cpu_parts[u];
+        plan->unit_streamed[u] = c->unit_streamed[u];
+        streams = streams || c->unit_streamed[u];
+    }
+    plan->feed = c->feed != FEED_NONE ? c->feed : FEED_ARENA;
+    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+    if (!streams) return OK;
+    if (plan->machine.n_devices < 2)
+        return err_set(e, ERR_USAGE,
+                       "units are to be streamed to an accelerator, and there is none");
+    if (plan->n_slots >= MIN_SLOTS && plan->n_slots <= MAX_SLOTS) return OK;
+    err_set(e, ERR_USAGE, "the number of slots is out of range");
+    err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
+    return err_actual(e, "%d", plan->n_slots);
+}
+
+// The fastest micro-batch that fits for what is given, the smallest if none does; without rates the
+// largest of at most BLIND_UBATCH.
+static void choose_ubatch(struct plan *plan, const struct shape *shape) {
+    int32_t ubatches[MAX_CHOICES];
+    const int32_t n = workload_ubatches(&plan->workload, ubatches);
+    const bool blind = plan->machine.rates == RATES_NONE;
+    double least = (double)INFINITY;
+    int32_t best = ubatches[0];
+    for (int i = 0; i < n; i++) {
+        struct prediction prediction = {0};
+        plan->workload.n_ubatch = ubatches[i];
+        plan_count_bytes(plan, shape);
+        if (!plan_holds(plan, HOST) || (plan->machine.n_devices > 1 && !plan_holds(plan, GPU)))
+            continue;
+        if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
+        if (!blind) {
+            plan_schedule(plan, shape);
+            plan_predict(plan, shape, &prediction);
+        }
+        if (!blind && prediction.total_us >= least) continue;
+        least = prediction.total_us;
+        best = ubatches[i];
+    }
+    plan->workload.n_ubatch = best;
+}
+
+static enum status solve_given(struct plan *plan, const struct shape *shape,
+                               const struct constraints *c, struct err *e) {
+    if (apply_ways(plan, shape, c, e)) return e->status;
+    choose_ubatch(plan, shape);
+    return planner_complete(plan, shape, e);
+}
+
 enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e) {
@@ -251,6 +374,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     if (workload_defaults(&plan->workload, shape, e)) return e->status;
     if (apply_constraints(allowed, plan, shape, constraints, e)) return e->status;
     apply_limits(&plan->machine, constraints);
+    if (constraints->has_ways) return solve_given(plan, shape, constraints, e);
     const bool blind = machine->rates == RATES_NONE;
     bool found = false;
     if (!blind && search_placement(plan, shape, allowed, constraints->kv_auto, &found, e)) {

@@ -11,14 +11,26 @@
 #include "kernels/device.h"
 #include "runtime/model.h"
 
+enum { MAX_PIECES = 2 };
+
+// Weights of a unit, all of them or, of a split FFN, some rows of each matrix.
+struct piece {
+    const struct tensor
+        *weights; // [W_GLOBAL_COUNT] for embed and head, [W_LAYER_COUNT] of the layer else
+    int32_t first_ff, first_embd; // the unit's row that is the piece's first: of gate and up, of
+                                  // down. 0 if the unit is not split
+};
+
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
 // that device.
 struct forward {
     struct stream *stream;
     const struct op_table *ops;
     const struct hparams *hp;
-    const struct tensor
-        *weights; // [W_GLOBAL_COUNT] for embed and head, [W_LAYER_COUNT] of the layer else
+    struct piece pieces[MAX_PIECES]; // rows that follow each other; other units than FFNs have one
+    int32_t n_pieces;
+    enum step_phase phase; // PHASE_ALL unless the unit is split between devices
+    bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
     // The batch.
     const int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
     const int32_t *rows;  // [n_logits], tokens whose logits are wanted
@@ -30,7 +42,7 @@ struct forward {
     float *angles;            // [n_tokens, n_rot/2, 2]
     float *q, *attended;      // [n_tokens, n_heads * head_dim]
     float *k, *v;             // [n_tokens, n_kv_heads * head_dim]
-    float *gate, *up;         // [n_tokens, n_ff]
+    float *gate, *up;         // [n_tokens, n_ff]; what swiglu makes goes to gate
     float *gathered;          // [n_logits, n_embd]
     float *logits;            // [n_logits, n_vocab]
     void *matmul;             // scratch of the matmuls
@@ -45,6 +57,8 @@ struct arch {
     enum status (*read)(struct model *m, struct err *e);
     // Once per micro-batch on each device with attention units, before the first of them.
     void (*encode_angles)(const struct forward *f);
+    // One unit or, of an FFN, one phase of it: IN leaves in gate the columns of its pieces' rows,
+    // and OUT adds those of down to the residual stream.
     void (*encode)(const struct forward *f, enum unit_kind kind);
 };
 

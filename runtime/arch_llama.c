@@ -189,23 +189,30 @@ static enum status llama_read(struct model *m, struct err *e) {
     return OK;
 }
 
-// out = w * x (+ bias) (+ residual), every row of w.
-static void matmul(const struct forward *f, float *out, const float *x, const struct tensor *w,
-                   const struct tensor *bias, const float *residual) {
+// out = w * x (+ bias) (+ residual), every row of w, into columns of rows of out_stride.
+static void matmul_into(const struct forward *f, float *out, const float *x, const struct tensor *w,
+                        const struct matmul_args *more) {
     enum weight_type type;
     bool known = dtype_weight(w->type, &type);
     ASSERT(known);
-    const int32_t n_rows = (int32_t)w->ne[1];
-    f->ops->matmul[type](f->stream, &(struct matmul_args){.out = out,
-                                                          .x = x,
-                                                          .weight = w->data,
-                                                          .bias = bias ? bias->data : NULL,
-                                                          .residual = residual,
-                                                          .scratch = f->matmul,
-                                                          .n_tokens = f->n_tokens,
-                                                          .n_cols = (int32_t)w->ne[0],
-                                                          .row_count = n_rows,
-                                                          .out_stride = n_rows});
+    struct matmul_args args = *more;
+    args.out = out;
+    args.x = x;
+    args.weight = w->data;
+    args.scratch = f->matmul;
+    args.n_tokens = f->n_tokens;
+    args.n_cols = (int32_t)w->ne[0];
+    args.row_count = (int32_t)w->ne[1];
+    f->ops->matmul[type](f->stream, &args);
+}
+
+// Likewise where w is whole.
+static void matmul(const struct forward *f, float *out, const float *x, const struct tensor *w,
+                   const struct tensor *bias, const float *residual) {
+    matmul_into(f, out, x, w,
+                &(struct matmul_args){.bias = bias ? bias->data : NULL,
+                                      .residual = residual,
+                                      .out_stride = (int32_t)w->ne[1]});
 }
 
 static void norm(const struct forward *f, float *out, const float *x, const struct tensor *w,
@@ -215,7 +222,7 @@ static void norm(const struct forward *f, float *out, const float *x, const stru
 }
 
 static void encode_embed(const struct forward *f) {
-    const struct tensor *w = &f->weights[W_EMBED];
+    const struct tensor *w = &f->pieces[0].weights[W_EMBED];
     enum weight_type type;
     bool known = dtype_weight(w->type, &type);
     ASSERT(known);
@@ -242,7 +249,7 @@ static void encode_angles(const struct forward *f) {
 // residual += O(attention(rope(Q x), rope(K x), V x)), x = norm(residual)
 static void encode_attention(const struct forward *f) {
     const struct hparams *hp = f->hp;
-    const struct tensor *w = f->weights;
+    const struct tensor *w = f->pieces[0].weights;
     const struct tensor *bias[] = {&w[W_Q_BIAS], &w[W_K_BIAS], &w[W_V_BIAS], &w[W_O_BIAS]};
     for (int i = 0; i < 4; i++) bias[i] = bias[i]->data ? bias[i] : NULL;
     norm(f, f->normed, f->residual, &w[W_ATTN_NORM], f->n_tokens);
@@ -273,20 +280,49 @@ static void encode_attention(const struct forward *f) {
     matmul(f, f->residual, f->attended, &w[W_O], bias[3], f->residual);
 }
 
-// residual += down(silu(gate x) * up x), x = norm(residual)
+// gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.
+static void encode_ffn_in(const struct forward *f) {
+    const int32_t n_ff = f->hp->n_ff, first = f->pieces[0].first_ff;
+    const struct matmul_args columns = {.out_stride = n_ff};
+    int32_t n_own = 0;
+    norm(f, f->normed, f->residual, &f->pieces[0].weights[W_FFN_NORM], f->n_tokens);
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct piece *piece = &f->pieces[i];
+        matmul_into(f, f->gate + piece->first_ff, f->normed, &piece->weights[W_GATE], &columns);
+        matmul_into(f, f->up + piece->first_ff, f->normed, &piece->weights[W_UP], &columns);
+        n_own += (int32_t)piece->weights[W_GATE].ne[1];
+    }
+    // One call over everything is cheapest, even if it makes rubbish of columns yet to come.
+    if (n_own == n_ff || (f->n_tokens > 1 && !f->shares_hidden)) {
+        f->ops->swiglu(f->stream,
+                       &(struct swiglu_args){f->gate, f->gate, f->up, (int64_t)f->n_tokens * n_ff});
+        return;
+    }
+    for (int32_t t = 0; t < f->n_tokens; t++) {
+        float *gate = f->gate + (int64_t)t * n_ff + first;
+        const float *up = f->up + (int64_t)t * n_ff + first;
+        f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, n_own});
+    }
+}
+
+// residual += down gate, in the columns of the pieces' rows.
+static void encode_ffn_out(const struct forward *f) {
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct piece *piece = &f->pieces[i];
+        float *out = f->residual + piece->first_embd;
+        matmul_into(f, out, f->gate, &piece->weights[W_DOWN],
+                    &(struct matmul_args){.residual = out, .out_stride = f->hp->n_embd});
+    }
+}
+
 static void encode_ffn(const struct forward *f) {
-    const struct tensor *w = f->weights;
-    norm(f, f->normed, f->residual, &w[W_FFN_NORM], f->n_tokens);
-    matmul(f, f->gate, f->normed, &w[W_GATE], NULL, NULL);
-    matmul(f, f->up, f->normed, &w[W_UP], NULL, NULL);
-    f->ops->swiglu(f->stream, &(struct swiglu_args){f->gate, f->gate, f->up,
-                                                    (int64_t)f->n_tokens * f->hp->n_ff});
-    matmul(f, f->residual, f->gate, &w[W_DOWN], NULL, f->residual);
+    if (f->phase != PHASE_OUT) encode_ffn_in(f);
+    if (f->phase != PHASE_IN) encode_ffn_out(f);
 }
 
 // logits = output * norm(residual), for the rows that are wanted
 static void encode_head(const struct forward *f) {
-    const struct tensor *w = f->weights;
+    const struct tensor *w = f->pieces[0].weights;
     f->ops->gather_rows(f->stream,
                         &(struct gather_rows_args){f->gathered, f->residual, f->rows, f->n_logits,
                                                    f->hp->n_embd, f->n_tokens});

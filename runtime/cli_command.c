@@ -15,6 +15,10 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
     return !signal_seen();
 }
 
+static bool computes(enum command command) {
+    return command == COMMAND_RUN || command == COMMAND_CHAT || command == COMMAND_BENCH;
+}
+
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
     const struct cli_options *o = &cli->options;
     const bool kv_auto = o->kv_type_k == KV_TYPE_AUTO;
@@ -34,13 +38,15 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                         .vram_bytes = o->vram_bytes,
                         .ram_bytes = o->ram_bytes,
                         .cpu_experts = o->cpu_experts,
-                        .kv_auto = kv_auto},
+                        .kv_auto = kv_auto,
+                        .strategy = o->strategy,
+                        .feed = o->feed,
+                        .n_slots = o->n_slots},
         .tensor_overrides = o->tensor_overrides,
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,
         // Only before tokens are computed: `tandem plan` and its like take what is known.
-        .calibrate =
-            cli->may_calibrate && (o->command == COMMAND_RUN || o->command == COMMAND_CHAT),
+        .calibrate = cli->may_calibrate && computes(o->command),
         .strict = o->strict,
         .log = &cli->log,
         .progress = on_progress,

@@ -23,6 +23,7 @@ struct cli {
 enum status cli_run(struct cli *cli, struct err *e);
 enum status cli_chat(struct cli *cli, struct err *e);
 enum status cli_plan(struct cli *cli, struct err *e);
+enum status cli_bench(struct cli *cli, struct err *e);
 enum status cli_inspect(struct cli *cli, struct err *e);
 enum status cli_devices(struct cli *cli, struct err *e);
 enum status cli_calibrate(struct cli *cli, struct err *e);

@@ -114,14 +114,14 @@ static enum status check_room(const struct generator *g, int32_t n, struct err *
     return err_fix(e, "use a longer context: -c %d", session_length(g->session) + n + 1);
 }
 
-static double predict_us(const struct generator *g, const struct pass *pass) {
+static struct simulation simulate(const struct generator *g, const struct pass *pass) {
     struct simulation simulation;
     plan_simulate(engine_plan(g->engine), engine_shape(g->engine), pass, &simulation);
-    return simulation.total_us;
+    return simulation;
 }
 
 // What the plan predicts for count tokens behind what the session holds, n_logits of them wanted
-// (the last ones), in micro-batches.
+// (the last ones), in micro-batches. Each but the last may overlap with the next.
 static void predict_prompt(struct generator *g, int32_t count, int32_t n_logits) {
     const int32_t most = engine_workload(g->engine)->n_ubatch;
     const int32_t past = session_length(g->session);
@@ -129,7 +129,8 @@ static void predict_prompt(struct generator *g, int32_t count, int32_t n_logits)
         n = count - first < most ? count - first : most;
         const int32_t wanted = first + n - (count - n_logits);
         const struct pass pass = {n, wanted < 0 ? 0 : wanted < n ? wanted : n, past + first};
-        g->timings.predicted_prompt_us += predict_us(g, &pass);
+        const struct simulation s = simulate(g, &pass);
+        g->timings.predicted_prompt_us += first + n < count ? s.period_us : s.total_us;
         g->timings.prompt_passes++;
     }
 }
@@ -138,7 +139,7 @@ static void predict_prompt(struct generator *g, int32_t count, int32_t n_logits)
 static void predict_decode(struct generator *g, int64_t steps) {
     if (steps == 0) return;
     const struct pass pass = {1, 1, session_length(g->session) - (int32_t)(steps + 1) / 2};
-    g->timings.predicted_decode_us += predict_us(g, &pass) * (double)steps;
+    g->timings.predicted_decode_us += simulate(g, &pass).total_us * (double)steps;
 }
 
 enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, FILE *logits,

@@ -1,8 +1,6 @@
 /* cli_options.c: see cli_options.h. */
 #include "runtime/cli_options.h"
 
-#include "planner/planner.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,9 +11,10 @@
 #define GENERATE    (IN(RUN) | IN(CHAT))
 #define PLANNED     (GENERATE | IN(PLAN))
 #define ENGINE      (PLANNED | IN(PERPLEXITY))
+#define OPENED      (ENGINE | IN(BENCH))
 #define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
 #define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
-#define ALL         (MODEL | MEASURED)
+#define ALL         (MODEL | MEASURED | IN(BENCH))
 
 #define AT(field) offsetof(struct cli_options, field)
 #define NAMES(...) \
@@ -52,6 +51,10 @@ static const struct {
         {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
          "Only the header of FILE is read. Predicts times from the machine's rates, and "
          "says what binds\nand what would help.\n"},
+    [COMMAND_BENCH] =
+        {"bench", "-m FILE", "measures tokens per second, or compares strategies",
+         "Lists are numbers and ranges with commas: 1,2,4 or 1-8 or 1-8+2 or 1-64*2. Every "
+         "combination is\nmeasured; options may also be given several times.\n"},
     [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", ""},
     [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", ""},
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
@@ -184,31 +187,31 @@ static double suffix_bytes(const char *suffix) {
     return strcmp(suffix + 1, "B") == 0 ? pow(1000, power) : 0;
 }
 
-static enum status set_size(const char *name, const char *text, uint64_t *target, struct err *e) {
+enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e) {
     char *end;
     double value = strtod(text, &end);
     double bytes = end == text ? 0 : value * suffix_bytes(end);
     if (!(bytes >= 1 && bytes < 9e18) || text[0] == '-')
         return bad_value(e, name, "a size above 0 such as 6G, 512M or 1.5GiB", text);
-    *target = (uint64_t)bytes;
+    *out = (uint64_t)bytes;
     return OK;
 }
 
-static enum status set_layers(const char *name, const char *text, int32_t *target, struct err *e) {
+enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e) {
     long long value;
     if (strcmp(text, "auto") == 0 || strcmp(text, "-1") == 0)
-        *target = GPU_LAYERS_AUTO;
+        *out = GPU_LAYERS_AUTO;
     else if (strcmp(text, "all") == 0)
-        *target = GPU_LAYERS_ALL;
+        *out = GPU_LAYERS_ALL;
     else if (parse_integer(text, &value) && value >= 0 && value < GPU_LAYERS_ALL)
-        *target = (int32_t)value;
+        *out = (int32_t)value;
     else
         return bad_value(e, name, "a number of layers, auto or all", text);
     return OK;
 }
 
-static enum status set_kv_type(const char *name, const char *text, enum dtype *target,
-                               struct err *e) {
+enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out,
+                                struct err *e) {
     static const struct {
         const char *text;
         enum dtype type;
@@ -216,7 +219,7 @@ static enum status set_kv_type(const char *name, const char *text, enum dtype *t
         {"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"auto", KV_TYPE_AUTO}};
     static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(text, known[i].text) == 0) return *target = known[i].type, OK;
+        if (strcmp(text, known[i].text) == 0) return *out = known[i].type, OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
@@ -225,18 +228,48 @@ static enum status set_kv_type(const char *name, const char *text, enum dtype *t
     return bad_value(e, name, "f16, f32, q8_0 or auto", text);
 }
 
+static enum status set_strategy(const char *name, const char *text, enum strategy *out,
+                                struct err *e) {
+    if (strategy_parse(text, out)) return OK;
+    char known[128] = "";
+    for (int s = 0, used = 0; s < STRATEGIES; s++)
+        used += snprintf(known + used, sizeof known - (size_t)used, "%s%s",
+                         s + 1 == STRATEGIES ? " or "
+                         : s                 ? ", "
+                                             : "",
+                         strategy_name((enum strategy)s));
+    return bad_value(e, name, known, text);
+}
+
+static enum status set_feed(const char *name, const char *text, enum feed *out, struct err *e) {
+    if (strcmp(text, "auto") == 0) return *out = FEED_NONE, OK;
+    if (feed_parse(text, out) && *out != FEED_NONE) return OK;
+    return bad_value(e, name, "arena, staged, pageable or auto", text);
+}
+
+static enum status add_text(const char *name, const char *text, struct text_list *out,
+                            struct err *e) {
+    if (out->n == TEXT_LIST)
+        return err_set(e, ERR_USAGE, "option %s is given more than %d times", name, TEXT_LIST);
+    out->texts[out->n++] = text;
+    return OK;
+}
+
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,
                              const char *name, const char *text, struct err *e) {
     void *target = (char *)o + spec->offset;
     switch (spec->kind) {
     case OPTION_SWITCH: *(bool *)target = true; return OK;
     case OPTION_TEXT: *(const char **)target = text; return OK;
+    case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:
     case OPTION_SEED: return set_integer(spec, name, text, target, e);
     case OPTION_REAL: return set_real(spec, name, text, target, e);
-    case OPTION_SIZE: return set_size(name, text, target, e);
-    case OPTION_LAYERS: return set_layers(name, text, target, e);
-    case OPTION_KV_TYPE: return set_kv_type(name, text, target, e);
+    case OPTION_SIZE: return cli_options_size(name, text, target, e);
+    case OPTION_LAYERS: return cli_options_layers(name, text, target, e);
+    case OPTION_KV_TYPE: return cli_options_kv_type(name, text, target, e);
+    case OPTION_STRATEGY: return set_strategy(name, text, target, e);
+    case OPTION_FEED: return set_feed(name, text, target, e);
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
         return bad_value(e, name, "ref, avx2, avxvnni, avx512 or auto", text);
@@ -250,12 +283,18 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-static const struct option_spec *find_option(const char *name, size_t length) {
+// The option of that name: the command's own if it has one, else another command's or NULL.
+static const struct option_spec *find_option(const char *name, size_t length,
+                                             enum command command) {
+    const struct option_spec *found = NULL;
     for (int i = 0; i < TABLE_COUNT; i++)
-        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++)
-            if (strlen(table[i].names[k]) == length && !memcmp(table[i].names[k], name, length))
-                return &table[i];
-    return NULL;
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+            if (strlen(table[i].names[k]) != length || memcmp(table[i].names[k], name, length))
+                continue;
+            found = &table[i];
+            if (found->commands & 1u << command) return found;
+        }
+    return found;
 }
 
 static enum status unknown_option(enum command command, const char *name, bool known,
@@ -279,7 +318,7 @@ static enum status parse_option(struct cli_options *o, int argc, char **argv, in
     char name[NAME_MAX_CHARS + 1];
     snprintf(name, sizeof name, "%.*s", (int)smaller((int)length, NAME_MAX_CHARS), given);
 
-    const struct option_spec *spec = find_option(given, length);
+    const struct option_spec *spec = find_option(given, length, o->command);
     if (!spec || !(spec->commands & 1u << o->command))
         return unknown_option(o->command, name, spec, e);
     if (!spec->value) {
@@ -296,6 +335,7 @@ static enum status parse_plain(struct cli_options *o, const char *text, struct e
         o->model = text;
         return OK;
     }
+    if (o->command == COMMAND_BENCH) return add_text("-m", text, &o->bench.models, e);
     err_set(e, ERR_USAGE, "argument '%s' belongs to no option", text);
     return err_fix(e, "put a text with spaces in quotes");
 }
@@ -356,6 +396,9 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},
         {o->tensor_overrides, "-ot"},
         {o->cpu_experts, "--cpu-moe"},
+        {o->strategy != STRATEGY_AUTO, "--strategy"},
+        {o->feed != FEED_NONE, "--feed"},
+        {o->n_slots, "--slots"},
         {o->logits_path, "--logits-out"},
     };
     const struct given opened[] = {
@@ -383,6 +426,8 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     if ((MODEL & 1u << o->command) && !o->model && !o->shape)
         return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s", command,
                        o->command == COMMAND_PLAN ? " or --shape NAME" : "");
+    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->bench.list_devices)
+        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE");
     if (o->command == COMMAND_PERPLEXITY && !texts)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
@@ -410,6 +455,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
         .repeat_penalty = 1,
         .repeat_last_n = 64,
         .seed = -1,
+        .bench = {.n_repeats = 5},
     };
     if (argc < 2) {
         err_set(e, ERR_USAGE, "no command given");

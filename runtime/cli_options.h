@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "kernels/device.h"
+#include "planner/planner.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ enum command {
     COMMAND_RUN,
     COMMAND_CHAT,
     COMMAND_PLAN,
+    COMMAND_BENCH,
     COMMAND_INSPECT,
     COMMAND_DEVICES,
     COMMAND_CALIBRATE,
@@ -28,6 +30,22 @@ enum command {
     COMMAND_HELP,
     COMMAND_VERSION,
     COMMAND_COUNT,
+};
+
+// Values of an option that may be given several times, as typed.
+enum { TEXT_LIST = 16 };
+struct text_list {
+    const char *texts[TEXT_LIST];
+    int32_t n;
+};
+
+// What `tandem bench` measures; bench_matrix.h says what the lists hold.
+struct bench_options {
+    struct text_list models, n_prompt, n_gen, prompt_gen, n_depth; // empty: the defaults
+    struct text_list n_batch, n_ubatch, n_threads, gpu_layers, kv_type_k, kv_type_v, vram;
+    int32_t n_repeats, delay_s;
+    const char *output, *output_err, *plot_path; // NULL: not given
+    bool progress, no_warmup, strategies, list_devices;
 };
 
 struct cli_options {
@@ -45,6 +63,9 @@ struct cli_options {
     const char *plan_path, *save_path; // NULL: not given
     const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
     bool cpu_experts;
+    enum strategy strategy;
+    enum feed feed;  // FEED_NONE: the planner's choice
+    int32_t n_slots; // 0: the planner's choice
 
     int32_t gpu_layers;                 // GPU_LAYERS_AUTO, GPU_LAYERS_ALL or a number
     uint64_t vram_bytes, ram_bytes;     // 0: no limit given
@@ -52,11 +73,14 @@ struct cli_options {
     int32_t n_threads, n_threads_batch; // 0: automatic
     enum cpu_isa isa;
     bool no_bind, strict;
-    const char *machine_out; // NULL: not given
+    float wait_limit_s;                   // 0: the devices' own
+    const char *machine_out, *trace_path; // NULL: not given
 
     float temp, top_p, min_p, repeat_penalty;
     int32_t top_k, repeat_last_n;
     int64_t seed; // -1: a random one
+
+    struct bench_options bench;
 
     bool json, verbose, quiet, help;
 };
@@ -64,14 +88,17 @@ struct cli_options {
 enum option_kind {
     OPTION_SWITCH, // takes no value, sets a bool
     OPTION_TEXT,
-    OPTION_INT,     // int32_t in low..high
-    OPTION_SEED,    // int64_t in low..high
-    OPTION_REAL,    // float in low..high
-    OPTION_SIZE,    // uint64_t bytes, with a suffix
-    OPTION_LAYERS,  // int32_t: a number, "auto" or "all"
-    OPTION_KV_TYPE, // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
-    OPTION_ISA,     // enum cpu_isa
-    OPTION_HELP,    // shows the help of the command
+    OPTION_LIST,     // struct text_list: every use adds a text
+    OPTION_INT,      // int32_t in low..high
+    OPTION_SEED,     // int64_t in low..high
+    OPTION_REAL,     // float in low..high
+    OPTION_SIZE,     // uint64_t bytes, with a suffix
+    OPTION_LAYERS,   // int32_t: a number, "auto" or "all"
+    OPTION_KV_TYPE,  // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
+    OPTION_STRATEGY, // enum strategy
+    OPTION_FEED,     // enum feed; auto is FEED_NONE
+    OPTION_ISA,      // enum cpu_isa
+    OPTION_HELP,     // shows the help of the command
 };
 
 enum { OPTION_NAMES = 3 };
@@ -89,6 +116,12 @@ struct option_spec {
 
 // The whole table and its length.
 const struct option_spec *cli_option_table(int32_t *count);
+
+// What the options of these kinds take, for lists of them. name is the option's, for errors.
+// ERR_USAGE.
+enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e);
+enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e);
+enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out, struct err *e);
 
 // Name of a command as typed.
 const char *command_name(enum command command);

@@ -8,6 +8,7 @@
 #include "runtime/pipeline.h"
 #include "runtime/placement.h"
 #include "runtime/tokenizer.h"
+#include "runtime/trace.h"
 #include "runtime/weights.h"
 
 #include <math.h>
@@ -30,6 +31,7 @@ struct engine {
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
     struct weights weights;
+    struct trace *trace; // NULL: none is wanted
     struct pipeline pipeline;
     struct kv kv;
     struct session *sessions; // [n_sessions]
@@ -80,7 +82,7 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
     for (;;) {
         const uint32_t before = refusals(en);
         if (weights_open(&en->weights, placed, e) == OK &&
-            pipeline_open(&en->pipeline, placed, &en->weights, e) == OK)
+            pipeline_open(&en->pipeline, placed, &en->weights, en->trace, e) == OK)
             return OK;
         int32_t unit;
         if (o->strict || refusals(en) == before) return e->status;
@@ -101,6 +103,9 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
     en->sessions = mem_alloc(n_sessions, sizeof *en->sessions);
     if (!en->sessions) return err_memory(e, n_sessions * sizeof *en->sessions, "the sessions");
     const struct placed_model placed = {&en->model, &en->shape, &en->plan, en->devices};
+    if (o->trace_spans > 0 && trace_open(&en->trace, o->trace_spans, e)) return e->status;
+    for (int d = 0; d < en->n_devices && o->wait_limit_s > 0; d++)
+        device_limit_waits(en->devices[d], o->wait_limit_s);
     if (reserve(en, &placed, o, e) || kv_open(&en->kv, &en->plan.workload, e) ||
         weights_load(&en->weights, &placed, o, e)) {
         return e->status;
@@ -137,12 +142,15 @@ fail:
 void engine_close(struct engine *engine) {
     if (!engine) return;
     ASSERT(engine->n_open == 0);
+    bool lost = false; // its copies may still read the mapped file
+    for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     kv_close(&engine->kv);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
     placement_close_devices(engine->devices);
+    trace_close(engine->trace);
     tokenizer_close(engine->tokenizer);
-    gguf_close(&engine->gguf);
+    if (!lost) gguf_close(&engine->gguf);
     mem_free(engine->sessions);
     mem_free(engine);
 }
@@ -221,26 +229,25 @@ static enum status fill_tables(struct engine *en, const struct batch_item *items
     return OK;
 }
 
-static void mask_padding(struct engine *en, const struct micro_batch *batch) {
+static void mask_padding(struct engine *en, int32_t n_logits) {
     const int32_t n_vocab = en->shape.n_vocab;
-    for (int32_t i = 0; i < batch->n_logits; i++) {
-        float *row =
-            pipeline_logits(&en->pipeline) + (size_t)(batch->first_logits + i) * (size_t)n_vocab;
+    for (int32_t i = 0; i < n_logits; i++) {
+        float *row = pipeline_logits(&en->pipeline) + (size_t)i * (size_t)n_vocab;
         for (int32_t v = en->n_tokens_known; v < n_vocab; v++) row[v] = -INFINITY;
     }
 }
 
-static enum status eval_all(struct engine *en, const struct batch_item *items, int32_t n_items,
-                            struct err *e) {
+// Starts every micro-batch; the last ones may still run at the end.
+static enum status start_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                             int32_t *n_logits, struct err *e) {
     const int32_t n_ubatch = en->plan.workload.n_ubatch;
-    int32_t n_logits = 0;
     for (int32_t i = 0; i < n_items; i += n_ubatch) {
         const int32_t n = n_items - i < n_ubatch ? n_items - i : n_ubatch;
-        struct micro_batch batch = {.first_logits = n_logits};
-        if (fill_tables(en, items + i, n, &batch, e) || pipeline_run(&en->pipeline, &batch, e))
+        struct micro_batch batch = {.first_logits = *n_logits};
+        if (pipeline_ready(&en->pipeline, e) || fill_tables(en, items + i, n, &batch, e) ||
+            pipeline_run(&en->pipeline, &batch, e))
             return e->status;
-        mask_padding(en, &batch);
-        n_logits += batch.n_logits;
+        *n_logits += batch.n_logits;
         if (en->progress && n_items > 1 &&
             !en->progress(en->progress_context, "prefill", (uint64_t)(i + n), (uint64_t)n_items)) {
             return err_set(e, ERR_CANCELLED, "prefill was stopped after %d of %d tokens", i + n,
@@ -248,6 +255,20 @@ static enum status eval_all(struct engine *en, const struct batch_item *items, i
         }
     }
     return OK;
+}
+
+// Nothing runs any more when this returns, also after a failure: sessions may change.
+static enum status eval_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                            struct err *e) {
+    int32_t n_logits = 0;
+    struct err later;
+    enum status status = start_all(en, items, n_items, &n_logits, e);
+    if (pipeline_finish(&en->pipeline, &later) && !status) {
+        *e = later;
+        status = later.status;
+    }
+    if (!status) mask_padding(en, n_logits);
+    return status;
 }
 
 enum status engine_eval(struct engine *engine, const struct batch_item *items, int32_t n_items,
@@ -267,6 +288,8 @@ const float *engine_logits(const struct engine *engine, int32_t i) {
     ASSERT(i >= 0 && i < engine->plan.workload.max_logits);
     return pipeline_logits(&engine->pipeline) + (size_t)i * (size_t)engine->shape.n_vocab;
 }
+
+const struct trace *engine_trace(const struct engine *engine) { return engine->trace; }
 
 int32_t engine_n_demoted(const struct engine *engine) { return engine->n_demoted; }
 

@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/mem.h"
+#include "runtime/trace.h"
 #include "runtime/utf8.h"
 
 #include <errno.h>
@@ -92,6 +93,19 @@ void report_print_memory(const struct engine *engine, FILE *out) {
                 (double)engine_peak_bytes(engine, d) / MIB);
 }
 
+// Units that are computed in another way than whole and where they are.
+static void print_ways(const struct plan *plan, FILE *out) {
+    int32_t n_split = 0, n_streamed = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        n_split += plan->unit_cpu_parts[u] > 0;
+        n_streamed += plan->unit_streamed[u];
+    }
+    if (n_split) fprintf(out, ", %d units split by rows", n_split);
+    if (n_streamed)
+        fprintf(out, ", %d streamed in prompts (%s, %d slots)", n_streamed, feed_name(plan->feed),
+                plan->n_slots);
+}
+
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct machine *machine = &plan->machine;
     fprintf(out, "tandem: context %d, micro-batch %d", plan->workload.n_ctx,
@@ -102,6 +116,7 @@ void report_print_plan(const struct plan *plan, const struct shape *shape, FILE 
     for (int32_t d = 0; d < machine->n_devices; d++)
         fprintf(out, "%s %.1f MiB on %s", d ? " +" : ", weights",
                 (double)plan->devices[d].bytes[PLAN_WEIGHTS] / MIB, machine->devices[d].kind);
+    print_ways(plan, out);
     fputc('\n', out);
 }
 
@@ -240,13 +255,17 @@ json_t *report_plan(const struct plan *plan, const struct shape *shape) {
     for (int32_t u = 0; u < plan->n_units; u++)
         json_array_append_new(units, json_integer(plan->unit_device[u]));
     const struct workload *w = &plan->workload;
-    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o}", "machine",
-                     machine_report(&plan->machine), "n_ctx", w->n_ctx, "n_ubatch", w->n_ubatch,
-                     "prompt_tokens", w->n_prompt, "gen_tokens", w->n_gen, "layers",
-                     shape->n_layers + 1, "gpu_layers", plan_layers_on_gpu(plan, shape),
-                     "cache_type_k", dtype_name(w->kv_type_k), "cache_type_v",
-                     dtype_name(w->kv_type_v), "devices", devices, "unit_device", units, "rates",
-                     rates_report(&plan->machine), "prediction", predict_report(plan, shape));
+    json_t *ring = json_pack("{s:s, s:i, s:o, s:i, s:o, s:b}", "feed", feed_name(plan->feed),
+                             "slots", plan->n_slots, "slot_bytes", report_count(plan->slot_bytes),
+                             "blocks", plan->n_blocks, "block_bytes",
+                             report_count(plan->block_bytes), "runs_ahead", plan->runs_ahead);
+    return json_pack(
+        "{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "machine",
+        machine_report(&plan->machine), "n_ctx", w->n_ctx, "n_ubatch", w->n_ubatch, "prompt_tokens",
+        w->n_prompt, "gen_tokens", w->n_gen, "layers", shape->n_layers + 1, "gpu_layers",
+        plan_layers_on_gpu(plan, shape), "cache_type_k", dtype_name(w->kv_type_k), "cache_type_v",
+        dtype_name(w->kv_type_v), "devices", devices, "unit_device", units, "streaming", ring,
+        "rates", rates_report(&plan->machine), "prediction", predict_report(plan, shape));
 }
 
 json_t *report_units(const struct plan *plan, const struct shape *shape) {
@@ -254,32 +273,88 @@ json_t *report_units(const struct plan *plan, const struct shape *shape) {
     for (int32_t u = 0; u < plan->n_units; u++) {
         char name[64];
         plan_unit_name(&shape->units[u], name, sizeof name);
-        json_array_append_new(list, json_pack("{s:s, s:i, s:o, s:o, s:o}", "name", name, "device",
-                                              plan->unit_device[u], "weights_bytes",
-                                              report_count(plan->unit_weight_bytes[u]), "kv_bytes",
-                                              report_count(plan->unit_kv_bytes[u]), "read_bytes",
-                                              report_count(plan->unit_read_bytes[u])));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o}", "name", name,
+                                        "device", plan->unit_device[u], "cpu_parts",
+                                        plan->unit_cpu_parts[u], "streamed", plan->unit_streamed[u],
+                                        "weights_bytes", report_count(plan->unit_weight_bytes[u]),
+                                        "cpu_weights_bytes", report_count(plan->unit_cpu_bytes[u]),
+                                        "kv_bytes", report_count(plan->unit_kv_bytes[u]),
+                                        "read_bytes", report_count(plan->unit_read_bytes[u])));
     }
     return list;
 }
 
+static json_t *step_report(const struct step *step, const struct step_times *times) {
+    static const char *const phases[] = {"all", "in", "out"};
+    json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "kind", step_kind_name(step->kind),
+                            "device", step->device, "peer", step->peer, "unit", step->unit,
+                            "first_ms", times->first_us / 1e3, "last_ms", times->last_us / 1e3);
+    if (step->slot >= 0) json_object_set_new(row, "slot", json_integer(step->slot));
+    if (step->kind == STEP_COMPUTE)
+        json_object_set_new(row, "phase", json_string(phases[step->phase]));
+    if (step->kind == STEP_SEND) {
+        const bool hidden = step->data == DATA_HIDDEN;
+        json_object_set_new(row, "data", json_string(hidden ? "hidden" : "residual"));
+        json_object_set_new(row, "first_col", json_integer(step->first_col));
+        json_object_set_new(row, "cols", json_integer(step->n_cols));
+    }
+    if (step->bytes_fixed) json_object_set_new(row, "bytes", report_count(step->bytes_fixed));
+    if (step->bytes_per_row)
+        json_object_set_new(row, "bytes_per_row", report_count(step->bytes_per_row));
+    return row;
+}
+
 json_t *report_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch) {
-    static const char *const kinds[] = {"inputs", "compute", "send", "wait", "logits"};
-    const int32_t n = plan->n_steps[batch];
     const struct pass pass = plan_pass(plan, batch);
+    batch = batch_class_of(pass.n_tokens); // a small micro-batch is not of the class it stands for
+    const int32_t n = plan->n_steps[batch];
     struct step_times *times = mem_alloc((size_t)n, sizeof *times);
     if (!times) return NULL;
     if (plan->machine.rates != RATES_NONE) plan_step_times(plan, shape, &pass, times);
     json_t *list = json_array();
     for (int32_t i = 0; i < n; i++) {
         const struct step *step = &plan->steps[batch][i];
-        json_array_append_new(
-            list, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "kind", kinds[step->kind], "device",
-                            step->device, "peer", step->peer, "unit", step->unit, "first_ms",
-                            times[i].first_us / 1e3, "last_ms", times[i].last_us / 1e3));
+        json_array_append_new(list, step_report(step, &times[i]));
     }
     mem_free(times);
     return list;
+}
+
+// Shares of the time from the first step of a pass to its last.
+static json_t *times_report(const struct trace_usage *u, const struct trace_times *t,
+                            const struct machine *machine) {
+    const double whole = t->total_us > 0 ? t->total_us : 1,
+                 copies = t->copy_us > 0 ? t->copy_us : 1;
+    json_t *busy = json_array();
+    for (int32_t d = 0; d < machine->n_devices; d++)
+        json_array_append_new(busy, json_real(t->busy_us[d] / whole));
+    return json_pack("{s:f, s:f, s:o, s:f, s:f, s:f}", "pass_ms", t->total_us / u->n_passes / 1e3,
+                     "total_ms", t->total_us / 1e3, "busy_share", busy, "link_share",
+                     t->copy_us / whole, "link_gbps",
+                     (double)(u->to_bytes + u->from_bytes) / copies / 1e3, "hidden_share",
+                     t->hidden_us / copies);
+}
+
+static json_t *class_report(const struct trace *t, const struct machine *machine,
+                            enum batch_class batch) {
+    struct trace_usage u;
+    trace_usage(t, batch, &u);
+    if (u.n_passes == 0) return json_null();
+    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:f, s:o, s:o}", "passes", u.n_passes, "tokens",
+                     (json_int_t)u.n_tokens, "to_bytes", report_count(u.to_bytes), "from_bytes",
+                     report_count(u.from_bytes), "fetched_bytes", report_count(u.fetched_bytes),
+                     "bytes_per_token", (double)(u.to_bytes + u.from_bytes) / (double)u.n_tokens,
+                     "measured", times_report(&u, &u.measured, machine), "planned",
+                     u.planned.total_us > 0 ? times_report(&u, &u.planned, machine) : json_null());
+}
+
+json_t *report_usage(const struct trace *t, const struct machine *machine) {
+    if (!t) return json_null();
+    return json_pack("{s:o, s:o, s:o, s:I}", "one", class_report(t, machine, BATCH_ONE), "small",
+                     class_report(t, machine, BATCH_SMALL), "prefill",
+                     class_report(t, machine, BATCH_PREFILL), "dropped_spans",
+                     (json_int_t)trace_dropped(t));
 }
 
 json_t *report_advice(const struct plan *plan, const struct advice_result advice[ADVICES]) {

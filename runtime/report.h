@@ -10,6 +10,8 @@
 
 #include <jansson.h>
 
+struct trace;
+
 struct timings {
     uint64_t load_ns;
     int64_t prompt_tokens;
@@ -42,6 +44,8 @@ json_t *report_predicted(const struct timings *t, const struct engine *engine);
 json_t *report_plan(const struct plan *plan, const struct shape *shape);
 json_t *report_units(const struct plan *plan, const struct shape *shape); // [{name, device, ...}]
 json_t *report_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch);
+// How busy everything was, by batch class: null for what was not run, or without a trace.
+json_t *report_usage(const struct trace *t, const struct machine *machine);
 json_t *report_advice(const struct plan *plan, const struct advice_result advice[ADVICES]);
 
 // A JSON string of any bytes: what is no UTF-8 becomes U+FFFD.

@@ -22,6 +22,7 @@
 struct engine;
 struct session;
 struct tokenizer;
+struct trace; // trace.h
 
 // Called while loading (what = "load") and between micro-batches (what = "prefill") with done of
 // total: bytes or tokens. Returning false stops the work with ERR_CANCELLED.
@@ -44,6 +45,8 @@ struct engine_options {
     bool calibrate;         // measure first if the planner is to choose for an accelerator
                             // (GPU_LAYERS_AUTO) and no calibration is kept
     bool strict;            // what an accelerator refuses is an error, not a new plan
+    int32_t trace_spans;    // steps whose times are kept (trace.h), 0: none
+    double wait_limit_s;    // longest wait for an accelerator, 0: the devices' default
     const struct log *log;  // borrowed until engine_close; may be NULL
     engine_progress_fn progress; // may be NULL
     void *progress_context;
@@ -54,7 +57,9 @@ struct engine_options {
 // the plan was promised, one unit after the other goes to the CPU until the rest is granted, each
 // with a line in the log; with strict that is ERR_MEMORY.
 enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e);
-void engine_close(struct engine *engine); // NULL is allowed; all sessions must be freed before
+// NULL is allowed; all sessions must be freed before. Never waits for a device that did not answer;
+// host memory that it may still touch then stays until the process ends.
+void engine_close(struct engine *engine);
 
 // Borrowed until engine_close.
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
@@ -82,14 +87,18 @@ struct batch_item { // the next token of a timeline
 
 // Runs items through the model, in order, in micro-batches; items of several sessions may be mixed.
 // ERR_LIMIT if a session would pass the context or more than workload.max_logits rows are wanted,
-// ERR_DEVICE if a device failed (the engine can then only be closed), ERR_CANCELLED from the
-// progress call. On failure every session has the length it had before the call.
+// ERR_DEVICE if a device failed or did not answer within wait_limit_s (the engine can then only be
+// closed), ERR_CANCELLED from the progress call. On failure every session has the length it had
+// before the call.
 enum status engine_eval(struct engine *engine, const struct batch_item *items, int32_t n_items,
                         struct err *e);
 
 // [n_vocab] logits of the i-th item with want_logits of the last engine_eval, in host memory until
 // the next one.
 const float *engine_logits(const struct engine *engine, int32_t i);
+
+// Times of the steps so far, NULL without trace_spans. Borrowed until engine_close.
+const struct trace *engine_trace(const struct engine *engine);
 
 // Units that went to the CPU because the accelerator refused their memory.
 int32_t engine_n_demoted(const struct engine *engine);

@@ -3,29 +3,73 @@
 
 #include "base/mem.h"
 
+enum { HOST = 0, READ_CHUNK = 16 << 20 };
+
 struct load {
     struct weights *w;
-    const struct model *model;
+    const struct placed_model *placed;
     const struct engine_options *options;
     struct stream *streams[MAX_DEVICES]; // copy-in streams, NULL on the host
     uint64_t done_bytes, total_bytes;
+    uint64_t arena_at; // where the next unit starts there
 };
 
-// Where the tensor from the file is bound for this unit.
-static struct tensor *binding(struct weights *w, const struct model *m, const struct unit *unit,
-                              const struct gguf_tensor *t) {
-    if (unit->kind == UNIT_EMBED) return &w->embed[W_EMBED];
-    if (unit->kind == UNIT_HEAD)
+// What one device has of a tensor.
+struct rows {
+    uint64_t n_rows, offset_bytes, size_bytes; // of the tensor in the file
+};
+
+// Matrices of a split unit are cut: the accelerator has the first rows, the CPU the others.
+static struct rows rows_of(const struct gguf_tensor *t, const struct unit_tensor *info,
+                           int32_t cpu_parts, bool on_cpu) {
+    if (!cpu_parts || info->use != USE_MATRIX) return (struct rows){t->ne[1], 0, t->size_bytes};
+    const uint64_t row_bytes = dtype_bytes(t->type, t->ne[0]);
+    const uint64_t cut = (uint64_t)footprint_split_row(info->n_rows, cpu_parts);
+    if (!on_cpu) return (struct rows){cut, 0, cut * row_bytes};
+    return (struct rows){t->ne[1] - cut, cut * row_bytes, (t->ne[1] - cut) * row_bytes};
+}
+
+// One device's share of a unit.
+struct share {
+    int32_t u, cpu_parts; // 0 parts: all of it
+    bool on_cpu;
+    const struct unit *unit;
+    int32_t n;
+    const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
+    struct rows rows[MAX_UNIT_TENSORS];
+};
+
+static struct share share_of(const struct placed_model *placed, int32_t u, bool on_cpu) {
+    const struct unit *unit = &placed->shape->units[u];
+    struct share share = {u, placed->plan->unit_cpu_parts[u], on_cpu, unit, 0, {0}, {{0}}};
+    share.n = model_unit_tensors(placed->model, unit, share.tensors);
+    for (int i = 0; i < share.n; i++)
+        share.rows[i] = rows_of(share.tensors[i], &unit->tensors[i], share.cpu_parts, on_cpu);
+    return share;
+}
+
+// Where tensor i of the share is bound.
+static struct tensor *binding(struct weights *w, const struct model *m, const struct share *share,
+                              int i) {
+    const struct gguf_tensor *t = share->tensors[i];
+    const int32_t layer = share->unit->layer;
+    if (share->unit->kind == UNIT_EMBED) return &w->embed[W_EMBED];
+    if (share->unit->kind == UNIT_HEAD)
         return &w->head[t == m->globals[W_OUT_NORM] ? W_OUT_NORM : W_OUTPUT];
+    struct tensor *table =
+        share->on_cpu && share->cpu_parts ? w->cpu_layers[layer] : w->layers[layer];
     for (int slot = 0; slot < W_LAYER_COUNT; slot++) {
-        if (m->layers[unit->layer][slot] == t) return &w->layers[unit->layer][slot];
+        if (m->layers[layer][slot] == t) return &table[slot];
     }
     ASSERT(!t); // every tensor of a unit has a slot
     return NULL;
 }
 
-static struct tensor view(const struct gguf_tensor *t, void *data, const struct buffer *buffer) {
-    return (struct tensor){t->type, {t->ne[0], t->ne[1], t->ne[2], t->ne[3]}, data, buffer};
+static struct tensor view(const struct share *share, int i, void *data,
+                          const struct buffer *buffer) {
+    const struct gguf_tensor *t = share->tensors[i];
+    return (struct tensor){
+        t->type, {t->ne[0], share->rows[i].n_rows, t->ne[2], t->ne[3]}, data, buffer};
 }
 
 static enum status report(struct load *load, uint64_t size_bytes, struct err *e) {
@@ -39,97 +83,179 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
 }
 
 // The host computes with the mapped file: nothing is copied, only brought into memory.
-static enum status map_unit(struct load *load, const struct unit *unit, const struct buffer *buffer,
-                            struct err *e) {
-    const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
-    int32_t n = model_unit_tensors(load->model, unit, tensors);
-    for (int i = 0; i < n; i++) {
-        const struct gguf_tensor *t = tensors[i];
-        const struct file *part = &load->model->gguf->parts[t->part];
-        if (file_populate(part, t->file_offset, t->size_bytes, e)) return e->status;
-        *binding(load->w, load->model, unit, t) = view(t, (void *)(uintptr_t)t->data, buffer);
+static enum status map_share(struct load *load, const struct share *share,
+                             const struct buffer *buffer, struct err *e) {
+    const struct model *m = load->placed->model;
+    for (int i = 0; i < share->n; i++) {
+        const struct gguf_tensor *t = share->tensors[i];
+        const struct rows *rows = &share->rows[i];
+        if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
+                          rows->size_bytes, e))
+            return e->status;
+        char *data = (char *)(uintptr_t)t->data + rows->offset_bytes;
+        *binding(load->w, m, share, i) = view(share, i, data, buffer);
     }
     return OK;
 }
 
-static enum status copy_unit(struct load *load, const struct unit *unit, struct stream *stream,
-                             const struct buffer *buffer, struct err *e) {
+// Piece by piece, so that the bytes are not in the file's cache and here at once.
+static enum status read_rows(const struct file *part, char *target, uint64_t offset,
+                             uint64_t size_bytes, struct err *e) {
+    for (uint64_t done = 0; done < size_bytes; done += READ_CHUNK) {
+        const uint64_t left = size_bytes - done, n = left < READ_CHUNK ? left : READ_CHUNK;
+        if (file_read(part, target + done, offset + done, n, e)) return e->status;
+        file_forget(part, offset + done, n);
+    }
+    return OK;
+}
+
+static enum status read_share(struct load *load, const struct share *share, struct err *e) {
+    struct weights *w = load->w;
+    const struct model *m = load->placed->model;
+    for (int i = 0; i < share->n; i++) {
+        const struct gguf_tensor *t = share->tensors[i];
+        const struct rows *rows = &share->rows[i];
+        char *data = (char *)w->arena.base + load->arena_at;
+        if (read_rows(&m->gguf->parts[t->part], data, t->file_offset + rows->offset_bytes,
+                      rows->size_bytes, e))
+            return e->status;
+        *binding(w, m, share, i) = view(share, i, data, &w->arena);
+        load->arena_at += rows->size_bytes;
+    }
+    return OK;
+}
+
+static enum status copy_share(struct load *load, const struct share *share, struct stream *stream,
+                              const struct buffer *buffer, struct err *e) {
     const struct device *d = stream->device;
-    const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
-    int32_t n = model_unit_tensors(load->model, unit, tensors);
     uint64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        struct tensor *bound = binding(load->w, load->model, unit, tensors[i]);
+    for (int i = 0; i < share->n; i++) {
+        struct tensor *bound = binding(load->w, load->placed->model, share, i);
+        const struct rows *rows = &share->rows[i];
         // The embedding table is there already: its unit comes first and lies on the same device.
         const struct tensor *embed = &load->w->embed[W_EMBED];
-        if (i == 0 && unit->shares_embed && embed->buffer->device == d) {
+        if (i == 0 && share->unit->shares_embed && embed->buffer->device == d) {
             *bound = *embed;
             continue;
         }
-        *bound = view(tensors[i], (char *)buffer->base + at, buffer);
-        stream_copy(stream, bound->data, tensors[i]->data, tensors[i]->size_bytes, COPY_TO_DEVICE);
-        at += round_up(tensors[i]->size_bytes, d->info.align_bytes);
+        *bound = view(share, i, (char *)buffer->base + at, buffer);
+        stream_copy(stream, bound->data, share->tensors[i]->data + rows->offset_bytes,
+                    rows->size_bytes, COPY_TO_DEVICE);
+        at += round_up(rows->size_bytes, d->info.align_bytes);
     }
     ASSERT(at == buffer->size_bytes);
     return stream_wait(stream, e);
 }
 
-static enum status load_units(struct load *load, const struct placed_model *placed, struct err *e) {
-    const struct plan *plan = placed->plan;
-    for (int u = 0; u < plan->n_units; u++) load->total_bytes += plan->unit_weight_bytes[u];
+// What the CPU has of the unit is in the arena.
+static bool in_arena(const struct plan *plan, int32_t u) {
+    return plan->unit_streamed[u] && plan->feed == FEED_ARENA;
+}
+
+// The CPU's share of a unit: all of it, or the last rows of a split one.
+static enum status load_on_cpu(struct load *load, int32_t u, const struct buffer *mapped,
+                               struct err *e) {
+    const struct share share = share_of(load->placed, u, true);
+    if (in_arena(load->placed->plan, u)) return read_share(load, &share, e);
+    return map_share(load, &share, mapped, e);
+}
+
+static enum status load_units(struct load *load, struct err *e) {
+    const struct plan *plan = load->placed->plan;
+    struct weights *w = load->w;
+    for (int u = 0; u < plan->n_units; u++)
+        load->total_bytes += plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u];
     for (int u = 0; u < plan->n_units; u++) {
         const int d = plan->unit_device[u];
-        const struct unit *unit = &placed->shape->units[u];
-        const struct buffer *buffer = &load->w->buffers[u];
-        if (placed->devices[d]->info.is_host ? map_unit(load, unit, buffer, e)
-                                             : copy_unit(load, unit, load->streams[d], buffer, e))
+        if (load->streams[d]) {
+            const struct share share = share_of(load->placed, u, false);
+            if (copy_share(load, &share, load->streams[d], &w->buffers[u], e)) return e->status;
+            if (plan->unit_cpu_parts[u] && load_on_cpu(load, u, &w->cpu_buffers[u], e))
+                return e->status;
+        } else if (load_on_cpu(load, u, &w->buffers[u], e)) {
             return e->status;
-        if (report(load, buffer->size_bytes, e)) return e->status;
+        }
+        if (report(load, plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u], e)) return e->status;
     }
+    ASSERT(load->arena_at == w->arena.size_bytes);
+    return OK;
+}
+
+// Counts the CPU's share of unit u where the file is mapped.
+static void map_buffer(const struct placed_model *placed, int32_t u, uint64_t size_bytes,
+                       struct buffer *out) {
+    const struct share share = share_of(placed, u, true);
+    void *base = (void *)(uintptr_t)(share.tensors[0]->data + share.rows[0].offset_bytes);
+    buffer_map(placed->devices[HOST], base, size_bytes, PURPOSE_WEIGHTS, out);
+}
+
+static enum status open_buffers(struct weights *w, const struct placed_model *placed, int32_t u,
+                                uint64_t *arena_bytes, struct err *e) {
+    const struct plan *plan = placed->plan;
+    struct device *d = placed->devices[plan->unit_device[u]];
+    const bool split = plan->unit_cpu_parts[u] > 0;
+    const uint64_t cpu_bytes = split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
+    if (!d->info.is_host &&
+        buffer_new(d, plan->unit_weight_bytes[u], PURPOSE_WEIGHTS, &w->buffers[u], e))
+        return e->status;
+    if (!d->info.is_host && !split) return OK;
+    if (in_arena(plan, u))
+        *arena_bytes += cpu_bytes;
+    else
+        map_buffer(placed, u, cpu_bytes, split ? &w->cpu_buffers[u] : &w->buffers[u]);
     return OK;
 }
 
 enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e) {
     const size_t n_units = (size_t)placed->shape->n_units;
+    const size_t n_layers = (size_t)placed->shape->n_layers;
+    uint64_t arena_bytes = 0;
     *w = (struct weights){.n_units = placed->shape->n_units};
     w->buffers = mem_alloc(n_units, sizeof *w->buffers);
-    w->layers = mem_alloc((size_t)placed->shape->n_layers, sizeof *w->layers);
-    if (!w->buffers || !w->layers) {
+    w->cpu_buffers = mem_alloc(n_units, sizeof *w->cpu_buffers);
+    w->layers = mem_alloc(n_layers, sizeof *w->layers);
+    w->cpu_layers = mem_alloc(n_layers, sizeof *w->cpu_layers);
+    if (!w->buffers || !w->cpu_buffers || !w->layers || !w->cpu_layers) {
         return err_memory(e, n_units * sizeof *w->buffers, "the table of weights");
     }
-    for (size_t u = 0; u < n_units; u++) {
-        struct device *d = placed->devices[placed->plan->unit_device[u]];
-        const uint64_t size_bytes = placed->plan->unit_weight_bytes[u];
-        if (!d->info.is_host) {
-            if (buffer_new(d, size_bytes, PURPOSE_WEIGHTS, &w->buffers[u], e)) return e->status;
-            continue;
-        }
-        const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
-        model_unit_tensors(placed->model, &placed->shape->units[u], tensors);
-        void *base = (void *)(uintptr_t)tensors[0]->data;
-        buffer_map(d, base, size_bytes, PURPOSE_WEIGHTS, &w->buffers[u]);
+    for (int32_t u = 0; u < w->n_units; u++)
+        if (open_buffers(w, placed, u, &arena_bytes, e)) return e->status;
+    if (!arena_bytes) return OK;
+    if (buffer_new(placed->devices[HOST], arena_bytes, PURPOSE_WEIGHTS, &w->arena, e))
+        return e->status;
+    for (int d = HOST + 1; d < placed->plan->machine.n_devices; d++) {
+        w->pinned_for = placed->devices[d];
+        device_host_register(w->pinned_for, w->arena.base, w->arena.size_bytes);
     }
     return OK;
 }
 
 enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e) {
-    struct load load = {.w = w, .model = placed->model, .options = options};
+    struct load load = {.w = w, .placed = placed, .options = options};
     const int n_devices = placed->plan->machine.n_devices;
     enum status status = OK;
     for (int d = 0; d < n_devices && !status; d++) {
         if (placed->devices[d]->info.is_host) continue;
         status = stream_new(placed->devices[d], STREAM_COPY_IN, &load.streams[d], e);
     }
-    if (!status) status = load_units(&load, placed, e);
+    if (!status) status = load_units(&load, e);
     for (int d = 0; d < n_devices; d++) stream_free(load.streams[d]);
     return status;
 }
 
 void weights_close(struct weights *w) {
+    if (w->pinned_for) {
+        device_host_unregister(w->pinned_for, w->arena.base);
+        w->arena.mapped |= w->pinned_for->lost; // a copy may still read it: not given back
+    }
+    buffer_free(&w->arena);
     for (int u = 0; w->buffers && u < w->n_units; u++) buffer_free(&w->buffers[u]);
+    for (int u = 0; w->cpu_buffers && u < w->n_units; u++) buffer_free(&w->cpu_buffers[u]);
     mem_free(w->buffers);
+    mem_free(w->cpu_buffers);
     mem_free(w->layers);
+    mem_free(w->cpu_layers);
     *w = (struct weights){0};
 }
 
@@ -137,4 +263,8 @@ const struct tensor *weights_of(const struct weights *w, const struct unit *unit
     if (unit->kind == UNIT_EMBED) return w->embed;
     if (unit->kind == UNIT_HEAD) return w->head;
     return w->layers[unit->layer];
+}
+
+const struct tensor *weights_of_cpu(const struct weights *w, const struct unit *unit, bool split) {
+    return split ? w->cpu_layers[unit->layer] : w->layers[unit->layer];
 }

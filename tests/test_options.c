@@ -55,20 +55,27 @@ static void defaults_are_the_known_ones(void **state) {
     assert_int_equal(o.repeat_last_n, 64);
     assert_int_equal(o.seed, -1);
     assert_false(o.json || o.strict || o.ignore_end || o.no_bind);
+    assert_int_equal(o.strategy, STRATEGY_AUTO);
+    assert_int_equal(o.feed, FEED_NONE);
+    assert_int_equal(o.n_slots, 0);
+    assert_true(o.wait_limit_s == 0 && !o.trace_path);
 }
 
 // Something that each kind of option takes, and something that it does not.
-static const char *good_value(enum option_kind kind) {
-    switch (kind) {
-    case OPTION_TEXT: return "text";
+static const char *good_value(const struct option_spec *spec) {
+    switch (spec->kind) {
+    case OPTION_TEXT:
+    case OPTION_LIST: return "text";
     case OPTION_SIZE: return "3M";
     case OPTION_KV_TYPE: return "f32";
+    case OPTION_STRATEGY: return "row-split";
+    case OPTION_FEED: return "staged";
     case OPTION_ISA: return "ref";
-    default: return "1";
+    default: return spec->low > 1 ? "2" : "1";
     }
 }
 static const char *bad_value(enum option_kind kind) {
-    return kind == OPTION_TEXT ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
+    return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
 }
 
 static const char *any_command(const struct option_spec *spec) {
@@ -97,7 +104,7 @@ static void every_name_of_every_option_is_parsed(void **state) {
             }
             PARSE(command, name);
             assert_says(&e, "lacks its");
-            PARSE(command, name, good_value(spec->kind));
+            PARSE(command, name, good_value(spec));
             assert_null(strstr(e.what, name));
             const char *bad = bad_value(spec->kind);
             if (!bad) continue;
@@ -200,14 +207,46 @@ static void cache_types(void **state) {
     assert_says(&e, "-ctk auto -ctv auto");
 }
 
+static void strategies_and_feeds_have_names(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const strategies[] = {"auto",     "cpu",      "layers", "attention-first",
+                                             "streamed", "row-split"};
+    for (int s = 0; s < STRATEGIES; s++) {
+        assert_int_equal(RUN("--strategy", strategies[s]), OK);
+        assert_int_equal(o.strategy, s);
+    }
+    assert_int_equal(RUN("--strategy", "fastest"), ERR_USAGE);
+    assert_says(&e, "auto, cpu, layers, attention-first, streamed or row-split");
+    static const char *const feeds[] = {"auto", "arena", "staged", "pageable"};
+    for (int f = 0; f < FEEDS; f++) {
+        assert_int_equal(RUN("--feed", feeds[f]), OK);
+        assert_int_equal(o.feed, f);
+    }
+    assert_int_equal(RUN("--feed", "none"), ERR_USAGE);
+    assert_says(&e, "arena, staged, pageable or auto");
+    assert_int_equal(RUN("--slots", "4"), OK);
+    assert_int_equal(o.n_slots, 4);
+    assert_int_equal(RUN("--slots", "1"), ERR_USAGE);
+    assert_int_equal(RUN("--slots", "5"), ERR_USAGE);
+    assert_says(&e, "from 2 to 4");
+    assert_int_equal(RUN("--wait-limit", "0.5", "--trace", "t.json"), OK);
+    assert_true(o.wait_limit_s == 0.5f);
+    assert_string_equal(o.trace_path, "t.json");
+    assert_int_equal(RUN("--wait-limit", "0"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--trace", "t.json"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--strategy", "streamed", "--slots", "3"), OK);
+}
+
 static void a_plan_file_excludes_what_it_holds(void **state) {
     (void)state;
     struct cli_options o;
     struct err e;
     static const char *const held[][2] = {
-        {"-c", "512"},   {"-ub", "64"},       {"-ctk", "q8_0"},
-        {"-ctv", "f32"}, {"--n-prompt", "9"}, {"--n-gen", "9"},
-        {"-ngl", "3"},   {"-ot", "x=CPU"},    {"--logits-out", "x"},
+        {"-c", "512"},         {"-ub", "64"},         {"-ctk", "q8_0"},    {"-ctv", "f32"},
+        {"--n-prompt", "9"},   {"--n-gen", "9"},      {"-ngl", "3"},       {"-ot", "x=CPU"},
+        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"}, {"--slots", "2"},
     };
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         assert_int_equal(RUN(held[i][0], held[i][1]), OK);
@@ -311,6 +350,26 @@ static void a_plain_argument_is_the_model(void **state) {
     assert_int_equal(PARSE("devices", "model.gguf"), ERR_USAGE);
 }
 
+static void lists_gather_every_use(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("bench", "-m", "a", "b", "-p", "1,2", "-p", "64-128*2", "-n=3"),
+                     ERR_USAGE);
+    assert_int_equal(PARSE("bench", "-m", "a", "b", "-p", "1,2", "-p", "64-128*2"), OK);
+    assert_int_equal(o.bench.models.n, 2);
+    assert_string_equal(o.bench.models.texts[1], "b");
+    assert_int_equal(o.bench.n_prompt.n, 2);
+    assert_string_equal(o.bench.n_prompt.texts[1], "64-128*2");
+    assert_int_equal(o.bench.n_gen.n, 0);
+    assert_int_equal(o.bench.n_repeats, 5);
+    assert_null(o.prompt);
+    assert_int_equal(PARSE("bench", "-p", "1"), ERR_USAGE);
+    assert_says(&e, "needs a model");
+    assert_int_equal(PARSE("bench", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a"), OK);
+    assert_int_equal(o.bench.models.n, 10);
+}
+
 static void help_is_asked_for_in_many_ways(void **state) {
     (void)state;
     struct cli_options o;
@@ -348,6 +407,20 @@ static bool lists(const char *page, const char *name) {
     return false;
 }
 
+// Commands that know an option by that name, as bits: some names mean something else in another.
+static uint32_t commands_that_know(const char *name) {
+    int32_t count;
+    const struct option_spec *table = cli_option_table(&count);
+    uint32_t commands = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++)
+            if (strcmp(table[i].names[k], name) == 0) {
+                assert_int_equal(commands & table[i].commands, 0);
+                commands |= table[i].commands;
+            }
+    return commands;
+}
+
 static void help_lists_what_a_command_knows_and_nothing_else(void **state) {
     (void)state;
     int32_t count;
@@ -356,7 +429,7 @@ static void help_lists_what_a_command_knows_and_nothing_else(void **state) {
         char *page = help_page((enum command)c);
         for (int32_t i = 0; i < count; i++)
             for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
-                bool known = table[i].commands & 1u << c;
+                bool known = commands_that_know(table[i].names[k]) & 1u << c;
                 if (lists(page, table[i].names[k]) != known)
                     fail_msg("help of %s is wrong about %s", command_name((enum command)c),
                              table[i].names[k]);
@@ -384,12 +457,14 @@ int main(void) {
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(layers_take_words),
         cmocka_unit_test(cache_types),
+        cmocka_unit_test(strategies_and_feeds_have_names),
         cmocka_unit_test(a_plan_file_excludes_what_it_holds),
         cmocka_unit_test(a_machine_as_data_has_no_devices_to_open),
         cmocka_unit_test(a_shape_stands_for_the_model),
         cmocka_unit_test(wrong_lines_say_what_to_do),
         cmocka_unit_test(values_may_begin_with_a_dash),
         cmocka_unit_test(a_plain_argument_is_the_model),
+        cmocka_unit_test(lists_gather_every_use),
         cmocka_unit_test(help_is_asked_for_in_many_ways),
         cmocka_unit_test(help_lists_what_a_command_knows_and_nothing_else),
         cmocka_unit_test(help_of_all_names_every_command),

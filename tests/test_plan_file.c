@@ -126,6 +126,93 @@ static enum status replay(struct fixture *f, const struct machine *machine,
     return plan_replay(&f->again, &f->shape, machine, &f->file, limits, e);
 }
 
+// Unit 2 is split and streamed, unit 6 streamed from the CPU.
+static void solve_ways(struct fixture *f, struct constraints *c) {
+    struct err e;
+    *c = (struct constraints){.has_units = true,
+                              .has_ways = true,
+                              .gpu_layers = GPU_LAYERS_AUTO,
+                              .feed = FEED_STAGED,
+                              .n_slots = 3};
+    for (int32_t u = 0; u < f->shape.n_units; u++) c->unit_device[u] = u % 3 == 1 || u == 2;
+    c->unit_cpu_parts[2] = 8;
+    c->unit_streamed[2] = c->unit_streamed[6] = true;
+    assert_int_equal(planner_solve(&f->again, &f->shape, &f->machine, &f->plan.workload, c, &e),
+                     OK);
+}
+
+static void ways_are_saved_and_replayed(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct constraints c;
+    size_t length;
+    solve_ways(f, &c);
+    assert_int_equal(f->again.unit_cpu_parts[2], 8);
+    char *text = save(&f->again, &f->shape, &length);
+    assert_non_null(strstr(text, "\"cpu_parts\": {\n  \"blk.0.ffn\": 8\n }"));
+    assert_non_null(strstr(text, "\"streamed\": [\n  \"blk.0.ffn\",\n  \"blk.2.ffn\"\n ]"));
+    assert_non_null(strstr(text, "\"feed\": \"staged\",\n \"slots\": 3"));
+    assert_null(strstr(f->text, "cpu_parts"));
+    assert_null(strstr(f->text, "streamed"));
+    assert_int_equal(parse(f, text, &e), OK);
+    assert_memory_equal(f->file.constraints.unit_cpu_parts, c.unit_cpu_parts, MAX_UNITS);
+    assert_memory_equal(f->file.constraints.unit_streamed, c.unit_streamed, MAX_UNITS);
+    assert_int_equal(
+        plan_replay(&f->again, &f->shape, &f->machine, &f->file, &(struct constraints){0}, &e), OK);
+    char *again = save(&f->again, &f->shape, &length);
+    assert_string_equal(again, text);
+    assert_int_equal(f->again.n_slots, 3);
+    assert_int_equal(f->again.feed, FEED_STAGED);
+    free(again);
+    free(text);
+}
+
+static void wrong_ways_are_refused(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *from, *to, *says;
+        enum status status; // of parsing, or OK: replaying is refused with ERR_USAGE
+    } broken[] = {
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 32", "cpu_parts", ERR_FORMAT},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": \"8\"", "cpu_parts", ERR_FORMAT},
+        {"\"blk.0.ffn\": 8", "\"blk.9.ffn\": 8", "cpu_parts", ERR_FORMAT},
+        {"\"cpu_parts\": {", "\"cpu_parts\": 1, \"x\": {", "cpu_parts", ERR_FORMAT},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.2.ffn\": 8", "2.ffn cannot be split", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.attention\": 8", "cannot be split", OK},
+        {"\"blk.0.ffn\",", "\"blk.0.fff\",", "streamed", ERR_FORMAT},
+        {"\"blk.0.ffn\",", "\"blk.2.ffn\",", "streamed", ERR_FORMAT},
+        {"\"blk.0.ffn\",", "7,", "streamed", ERR_FORMAT},
+        {"\"streamed\": [", "\"streamed\": true, \"x\": [", "streamed", ERR_FORMAT},
+        {"\"blk.0.ffn\",", "\"blk.1.attention\",", "cannot be streamed", OK},
+        {"\"blk.0.ffn\",", "\"blk.2.experts\",", "cannot be streamed", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 0", "cannot be streamed", OK},
+        {"\"feed\": \"staged\"", "\"feed\": \"none\"", "feed", ERR_FORMAT},
+        {"\"feed\": \"staged\"", "\"feed\": 1", "feed", ERR_FORMAT},
+        {"\"feed\": \"staged\"", "\"feed\": \"arena\"", "staging_bytes on cpu", OK},
+        {"\"slots\": 3", "\"slots\": 5", "slots", ERR_FORMAT},
+        {"\"slots\": 3", "\"slots\": 1", "slots", OK},
+        {"\"slots\": 3", "\"slots\": 4", "staging_bytes on sim", OK},
+    };
+    struct constraints c;
+    solve_ways(f, &c);
+    char *plain = f->text;
+    f->text = save(&f->again, &f->shape, &(size_t){0});
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        struct err e;
+        char line[1024], *text = changed(f, broken[i].from, broken[i].to);
+        assert_int_equal(parse(f, text, &e), broken[i].status);
+        if (broken[i].status == OK)
+            assert_int_equal(plan_replay(&f->again, &f->shape, &f->machine, &f->file,
+                                         &(struct constraints){0}, &e),
+                             ERR_USAGE);
+        err_text(&e, line, sizeof line);
+        if (!strstr(line, broken[i].says)) fail_msg("'%s' lacks '%s'", line, broken[i].says);
+        free(text);
+    }
+    free(f->text);
+    f->text = plain;
+}
+
 static void other_machines_are_refused(void **state) {
     struct fixture *f = *state;
     const struct constraints none = {0};
@@ -270,6 +357,8 @@ int main(void) {
         cmocka_unit_test(units_have_names),
         cmocka_unit_test(what_is_saved_is_read),
         cmocka_unit_test(a_replay_is_the_same_plan),
+        cmocka_unit_test(ways_are_saved_and_replayed),
+        cmocka_unit_test(wrong_ways_are_refused),
         cmocka_unit_test(other_machines_are_refused),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(broken_files_are_refused),

@@ -1,0 +1,199 @@
+/* feed.c: see feed.h. */
+#include "runtime/feed.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { HOST = 0 };
+
+// A tensor of a streamed unit: from where, and to where in the slot.
+struct part {
+    enum weight_slot which;
+    const struct tensor *source; // as the CPU has it
+    uint64_t offset_bytes, size_bytes;
+};
+
+// In the order and with the padding of footprint_slot. A split unit's vectors are on the
+// accelerator already.
+static int parts_of(const struct feeder *f, int32_t unit, struct part out[W_LAYER_COUNT]) {
+    const bool split = f->plan->unit_cpu_parts[unit] > 0;
+    const struct tensor *table = weights_of_cpu(f->weights, &f->shape->units[unit], split);
+    uint64_t at = 0;
+    int n = 0;
+    for (enum weight_slot which = W_FFN_NORM; which <= W_DOWN; which++) {
+        const struct tensor *t = &table[which];
+        if (split && which == W_FFN_NORM) continue;
+        const uint64_t size_bytes = dtype_bytes(t->type, t->ne[0] * t->ne[1]);
+        out[n++] = (struct part){which, t, at, size_bytes};
+        at += round_up(size_bytes, f->device->info.align_bytes);
+    }
+    ASSERT(at <= f->plan->slot_bytes);
+    return n;
+}
+
+static char *slot_at(const struct feeder *f, int32_t slot) {
+    return (char *)f->slots.base + (uint64_t)slot * f->plan->slot_bytes;
+}
+
+static enum status open_blocks(struct feeder *f, struct device *host, struct err *e) {
+    const struct plan *plan = f->plan;
+    const size_t n_blocks = (size_t)plan->n_blocks, n_units = (size_t)plan->n_units;
+    size_t n_chunks = 0;
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const struct unit *unit = &f->shape->units[u];
+        // Every tensor ends with a chunk that may not be full.
+        n_chunks += footprint_fetch(unit, plan->unit_cpu_parts[u]) / plan->block_bytes +
+                    (size_t)unit->n_tensors;
+    }
+    f->staged = mem_alloc(n_blocks, sizeof *f->staged);
+    f->drained = mem_alloc(n_blocks, sizeof *f->drained);
+    f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
+    f->first_chunk = mem_alloc(n_units, sizeof *f->first_chunk);
+    if (!f->staged || !f->drained || !f->chunks || !f->first_chunk)
+        return err_memory(e, n_chunks * sizeof *f->chunks, "the table of streamed weights");
+    for (size_t i = 0; i < n_blocks; i++) {
+        if (event_new(f->device, &f->staged[i], e) || event_new(f->device, &f->drained[i], e))
+            return e->status;
+    }
+    if (stream_new(f->device, STREAM_COPY_IN, &f->stage, e) ||
+        buffer_new(host, n_blocks * plan->block_bytes, PURPOSE_STAGING, &f->blocks, e))
+        return e->status;
+    device_host_register(f->device, f->blocks.base, f->blocks.size_bytes);
+    return OK;
+}
+
+enum status feed_open(struct feeder *f, const struct placed_model *placed,
+                      const struct weights *weights, struct err *e) {
+    const struct plan *plan = placed->plan;
+    *f = (struct feeder){0};
+    if (plan->n_slots == 0) return OK;
+    ASSERT(plan->machine.n_devices == 2 && plan->n_slots <= MAX_SLOTS);
+    f->plan = plan;
+    f->shape = placed->shape;
+    f->weights = weights;
+    f->device = placed->devices[HOST + 1];
+    const uint64_t ring_bytes = (uint64_t)plan->n_slots * plan->slot_bytes;
+    if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
+        buffer_new(f->device, ring_bytes, PURPOSE_STAGING, &f->slots, e))
+        return e->status;
+    for (int32_t i = 0; i < plan->n_slots; i++) {
+        if (event_new(f->device, &f->fetched[i], e) || event_new(f->device, &f->used[i], e))
+            return e->status;
+    }
+    return plan->feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
+}
+
+void feed_close(struct feeder *f) {
+    const bool lost = f->device && f->device->lost;
+    stream_free(f->fetch);
+    stream_free(f->stage);
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        event_free(&f->fetched[i]);
+        event_free(&f->used[i]);
+    }
+    for (int i = 0; f->staged && f->drained && i < f->plan->n_blocks; i++) {
+        event_free(&f->staged[i]);
+        event_free(&f->drained[i]);
+    }
+    buffer_free(&f->slots);
+    if (f->blocks.base) device_host_unregister(f->device, f->blocks.base);
+    f->blocks.mapped |= lost; // only forgotten: a call or a copy may still run, as with the chunks
+    buffer_free(&f->blocks);
+    mem_free(f->staged);
+    mem_free(f->drained);
+    if (!lost) mem_free(f->chunks);
+    mem_free(f->first_chunk);
+    *f = (struct feeder){0};
+}
+
+void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f->used[slot]); }
+
+// ---- Through blocks -----------------------------------------------------------------------------
+
+// What goes through which block is the same in every pass, so the contexts of the calls never
+// change while one may run.
+static void cut_chunks(struct feeder *f) {
+    const uint64_t block_bytes = f->plan->block_bytes;
+    struct part parts[W_LAYER_COUNT];
+    int32_t n = 0;
+    for (int32_t u = 0; u < f->plan->n_units; u++) {
+        if (!f->plan->unit_streamed[u]) continue;
+        f->first_chunk[u] = n;
+        const int n_parts = parts_of(f, u, parts);
+        for (int i = 0; i < n_parts; i++) {
+            const char *source = parts[i].source->data;
+            for (uint64_t at = 0; at < parts[i].size_bytes; at += block_bytes, n++) {
+                const uint64_t left = parts[i].size_bytes - at;
+                char *block =
+                    (char *)f->blocks.base + (uint64_t)(n % f->plan->n_blocks) * block_bytes;
+                f->chunks[n] = (struct feed_chunk){block, source + at,
+                                                   left < block_bytes ? left : block_bytes};
+            }
+        }
+    }
+    f->cut = true;
+}
+
+static void copy_chunk(void *context) {
+    const struct feed_chunk *chunk = context;
+    memcpy(chunk->block, chunk->source, chunk->size_bytes);
+}
+
+// Fills a block as soon as it has been copied on, and copies it on as soon as it is full.
+static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, char *target) {
+    for (uint64_t at = 0; at < part->size_bytes; at += f->plan->block_bytes, n++) {
+        struct feed_chunk *chunk = &f->chunks[n];
+        struct event *staged = &f->staged[n % f->plan->n_blocks];
+        struct event *drained = &f->drained[n % f->plan->n_blocks];
+        stream_wait_event(f->stage, drained);
+        stream_call(f->stage, copy_chunk, chunk);
+        stream_record(f->stage, staged);
+        stream_wait_event(f->fetch, staged);
+        stream_copy(f->fetch, target + at, chunk->block, chunk->size_bytes, COPY_TO_DEVICE);
+        stream_record(f->fetch, drained);
+    }
+}
+
+// ---- What the pipeline calls --------------------------------------------------------------------
+
+void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
+    struct part parts[W_LAYER_COUNT];
+    const int n = parts_of(f, unit, parts);
+    if (f->stage && !f->cut) cut_chunks(f);
+    int32_t chunk = f->stage ? f->first_chunk[unit] : 0;
+    for (int i = 0; i < n; i++) {
+        const struct part *part = &parts[i];
+        char *target = slot_at(f, slot) + part->offset_bytes;
+        if (!f->stage) {
+            stream_copy(f->fetch, target, part->source->data, part->size_bytes, COPY_TO_DEVICE);
+            continue;
+        }
+        fetch_staged(f, chunk, part, target);
+        const uint64_t block_bytes = f->plan->block_bytes;
+        chunk += (int32_t)((part->size_bytes + block_bytes - 1) / block_bytes);
+    }
+    stream_record(f->fetch, &f->fetched[slot]);
+}
+
+void feed_use(struct feeder *f, int32_t slot, struct stream *compute) {
+    stream_wait_event(compute, &f->fetched[slot]);
+}
+
+void feed_release(struct feeder *f, int32_t slot, struct stream *compute) {
+    stream_record(compute, &f->used[slot]);
+}
+
+void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
+               struct tensor out[W_LAYER_COUNT]) {
+    struct part parts[W_LAYER_COUNT];
+    const int n = parts_of(f, unit, parts);
+    memset(out, 0, W_LAYER_COUNT * sizeof *out);
+    for (int i = 0; i < n; i++) {
+        struct tensor *bound = &out[parts[i].which];
+        *bound = *parts[i].source;
+        bound->data = slot_at(f, slot) + parts[i].offset_bytes;
+        bound->buffer = &f->slots;
+    }
+}

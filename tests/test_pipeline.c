@@ -1,0 +1,530 @@
+/* test_pipeline.c: every way of carrying a plan out gives the logits of the CPU alone, bit for bit
+ * (the simulated device computes with the CPU's kernels), and every way of failing ends cleanly.
+ *
+ * Plans are random and given unit by unit: whole, split, streamed, through each feed, with rings of
+ * two to four slots, in micro-batches of 1 to 512 tokens. Faults and stalls come at every command
+ * in turn.
+ */
+// link: wrap-alloc
+#include "runtime/tandem.h"
+
+#include "base/mem.h"
+#include "runtime/feed.h"
+#include "runtime/placement.h"
+#include "runtime/trace.h"
+#include "tests/alloc_fail.h"
+#include "tests/sim_device.h"
+#include "tests/tiny_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define SLOW 1
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define SLOW 1
+#endif
+#ifndef SLOW
+#define SLOW 0
+#endif
+
+enum {
+    HOST,
+    GPU,
+    N_LAYERS = 3,
+    N_UNITS = 2 * N_LAYERS + 2,
+    N_CTX = 448,
+    N_MODELS = 2,
+    N_SESSIONS = 3,
+    MAX_ROWS = 6,
+    N_PLANS = SLOW ? 30 : 200,
+};
+
+struct model_file {
+    char path[64];
+    float *expected; // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
+};
+
+struct fixture {
+    struct model_file models[N_MODELS];
+    int32_t tokens[N_CTX]; // of every timeline
+    struct engine_options options;
+    uint64_t random;
+};
+
+static int32_t below(struct fixture *f, int32_t n) { // xorshift64*, Vigna 2016
+    f->random ^= f->random >> 12;
+    f->random ^= f->random << 25;
+    f->random ^= f->random >> 27;
+    return (int32_t)((f->random * 0x2545f4914f6cdd1du >> 33) % (uint64_t)n);
+}
+
+static struct engine *open_ok(const struct engine_options *o) {
+    struct engine *en;
+    struct err e;
+    char text[1024];
+    if (engine_open(&en, o, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
+    return en;
+}
+
+static void compute_expected(struct fixture *f, struct model_file *m) {
+    struct engine_options o = f->options;
+    struct session *s;
+    struct err e;
+    struct batch_item items[N_CTX];
+    o.model_path = m->path;
+    o.device_spec = "none";
+    o.workload.n_ubatch = o.workload.max_logits = N_CTX;
+    struct engine *en = open_ok(&o);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    for (int i = 0; i < N_CTX; i++) items[i] = (struct batch_item){s, f->tokens[i], true};
+    assert_int_equal(engine_eval(en, items, N_CTX, &e), OK);
+    memcpy(m->expected, engine_logits(en, 0), N_CTX * TINY_VOCAB * sizeof(float));
+    session_free(s);
+    engine_close(en);
+}
+
+static int setup(void **state) {
+    struct fixture *f = mem_alloc(1, sizeof *f);
+    if (!f) return -1;
+    *state = f;
+    f->random = 20261121;
+    for (int i = 0; i < N_CTX; i++) f->tokens[i] = (i * 37 + i * i * 11) % 256;
+    f->options = (struct engine_options){
+        .device_spec = "sim:vram=16M",
+        .drivers = &sim_driver,
+        .n_drivers = 1,
+        .cpu = {.isa = ISA_AUTO, .n_threads = 1},
+        .workload = {.n_ctx = N_CTX,
+                     .max_logits = MAX_ROWS,
+                     .n_sessions = N_SESSIONS,
+                     .kv_type_k = DTYPE_F16,
+                     .kv_type_v = DTYPE_F16},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true},
+    };
+    for (int i = 0; i < N_MODELS; i++) {
+        struct model_file *m = &f->models[i];
+        snprintf(m->path, sizeof m->path, "/tmp/tandem_test_pipeline.%d.%d.gguf", (int)getpid(), i);
+        tiny_model_write(&(struct tiny_model){N_LAYERS, i == 0, i == 0, i == 0, 3}, m->path);
+        m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
+        if (!m->expected) return -1;
+        compute_expected(f, m);
+    }
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    for (int i = 0; i < N_MODELS; i++) {
+        unlink(f->models[i].path);
+        mem_free(f->models[i].expected);
+    }
+    mem_free(f);
+    return 0;
+}
+
+// ---- Plans --------------------------------------------------------------------------------------
+
+static bool is_ffn(int u) { return u > 0 && u % 2 == 0 && u < N_UNITS - 1; }
+
+// What the CPU has of an FFN is all of it, or some parts.
+static void random_ffn(struct fixture *f, struct constraints *c, int u, bool never_on_cpu) {
+    c->unit_cpu_parts[u] = 0;
+    c->unit_device[u] = (int8_t)below(f, 2);
+    if (c->unit_device[u] == GPU && below(f, 2))
+        c->unit_cpu_parts[u] = (uint8_t)(1 + below(f, UNIT_PARTS - 1));
+    const bool cpu_has = c->unit_device[u] == HOST || c->unit_cpu_parts[u] > 0;
+    c->unit_streamed[u] = cpu_has && (never_on_cpu || below(f, 2));
+}
+
+// ahead: a plan with which micro-batches run ahead of the accelerator.
+static void random_ways(struct fixture *f, struct engine_options *o, bool ahead) {
+    struct constraints *c = &o->constraints;
+    for (int u = 0; u < N_UNITS; u++) {
+        if (is_ffn(u)) {
+            random_ffn(f, c, u, ahead);
+            continue;
+        }
+        c->unit_cpu_parts[u] = 0;
+        c->unit_streamed[u] = false;
+        c->unit_device[u] = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
+    }
+    c->feed = (enum feed)(FEED_ARENA + below(f, 3));
+    c->n_slots = MIN_SLOTS + below(f, MAX_SLOTS - MIN_SLOTS + 1);
+    const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
+    o->workload.n_ubatch = sizes[below(f, 3)];
+}
+
+// One of everything: units on both devices, split, streamed, and both.
+static void all_ways(struct constraints *c, enum feed feed) {
+    const int8_t devices[N_UNITS] = {HOST, GPU, GPU, HOST, HOST, GPU, GPU, HOST};
+    memcpy(c->unit_device, devices, sizeof devices);
+    memset(c->unit_cpu_parts, 0, sizeof c->unit_cpu_parts);
+    memset(c->unit_streamed, 0, sizeof c->unit_streamed);
+    c->unit_cpu_parts[2] = c->unit_cpu_parts[6] = 12;
+    c->unit_streamed[4] = c->unit_streamed[6] = true;
+    c->feed = feed;
+    c->n_slots = 2;
+}
+
+// Everything but the embedding is computed on the accelerator.
+static void ahead_ways(struct constraints *c, enum feed feed) {
+    all_ways(c, feed);
+    for (int u = 1; u < N_UNITS; u++) {
+        if (!is_ffn(u)) c->unit_device[u] = GPU;
+        c->unit_streamed[u] = is_ffn(u);
+    }
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// Feeds each session its next counts[i] tokens in one call, mixed; logits are wanted of some of
+// them and of the last.
+static enum status feed_sessions(struct fixture *f, struct engine *en, struct session **sessions,
+                                 const int32_t *counts, int32_t positions[MAX_ROWS], int *n_rows,
+                                 struct err *e) {
+    static struct batch_item items[N_SESSIONS * N_CTX];
+    int32_t left[N_SESSIONS], n = 0, total = 0;
+    for (int i = 0; i < N_SESSIONS; i++) total += left[i] = counts[i];
+    *n_rows = 0;
+    while (n < total) {
+        const int i = below(f, N_SESSIONS);
+        for (int32_t k = 1 + below(f, 40); k > 0 && left[i] > 0; k--, left[i]--) {
+            const int32_t at = session_length(sessions[i]) + counts[i] - left[i];
+            const bool last = n == total - 1;
+            const bool want = last || (*n_rows < MAX_ROWS - 1 && below(f, 30) == 0);
+            if (want) positions[(*n_rows)++] = at;
+            items[n++] = (struct batch_item){sessions[i], f->tokens[at], want};
+        }
+    }
+    return engine_eval(en, items, n, e);
+}
+
+static void expect_rows(const struct model_file *m, const struct engine *en,
+                        const int32_t *positions, int n_rows, const char *what) {
+    for (int i = 0; i < n_rows; i++) {
+        const float *expected = m->expected + (size_t)positions[i] * TINY_VOCAB;
+        if (memcmp(expected, engine_logits(en, i), TINY_VOCAB * sizeof(float)) != 0)
+            fail_msg("%s: other logits at position %d", what, positions[i]);
+    }
+}
+
+static void describe(const struct engine_options *o, int number, char *out, size_t size_bytes) {
+    const struct constraints *c = &o->constraints;
+    int n = snprintf(out, size_bytes, "plan %d, feed %s, %d slots, -ub %d:", number,
+                     feed_name(c->feed), c->n_slots, o->workload.n_ubatch);
+    for (int u = 0; u < N_UNITS; u++)
+        n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->unit_device[u],
+                      c->unit_cpu_parts[u], c->unit_streamed[u] ? "s" : "");
+}
+
+static void check_books(const struct engine *en) {
+    struct memory_row rows[16];
+    const int32_t n = engine_memory(en, rows, 16);
+    uint64_t planned[2] = {0};
+    assert_int_equal(n, 2 * PURPOSE_COUNT);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(rows[i].planned_bytes, rows[i].allocated_bytes);
+        planned[i / PURPOSE_COUNT] += rows[i].planned_bytes;
+    }
+    for (int d = 0; d < 2; d++) assert_int_equal(planned[d], engine_peak_bytes(en, d));
+}
+
+// A prompt, some tokens, and one after the other, for up to three timelines.
+static void run_plan(struct fixture *f, const struct model_file *m, const struct engine_options *o,
+                     const char *what) {
+    struct engine *en = open_ok(o);
+    struct session *sessions[N_SESSIONS];
+    struct err e;
+    int32_t positions[MAX_ROWS];
+    int n_rows;
+    check_books(en);
+    for (int i = 0; i < N_SESSIONS; i++) assert_int_equal(session_new(&sessions[i], en, &e), OK);
+    for (int call = 0; call < 5; call++) {
+        int32_t counts[N_SESSIONS] = {0};
+        for (int i = 0; i < N_SESSIONS; i++) {
+            if (call == 0) counts[i] = below(f, i == 0 ? 350 : 60);
+            if (call == 1) counts[i] = 1 + below(f, 8);
+        }
+        if (call > 1) counts[call - 2] = 1;
+        counts[0] += call == 0;
+        alloc_fail_at(1);
+        const enum status status = feed_sessions(f, en, sessions, counts, positions, &n_rows, &e);
+        const bool allocated = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_false(allocated);
+        if (status) fail_msg("%s: %s", what, e.what);
+        expect_rows(m, en, positions, n_rows, what);
+    }
+    for (int i = 0; i < N_SESSIONS; i++) session_free(sessions[i]);
+    engine_close(en);
+}
+
+static void test_random_plans(void **state) {
+    struct fixture *f = *state;
+    int n_split = 0, n_streamed = 0, n_ahead = 0;
+    for (int i = 0; i < N_PLANS; i++) {
+        struct engine_options o = f->options;
+        const struct model_file *m = &f->models[below(f, N_MODELS)];
+        char what[256];
+        o.model_path = m->path;
+        random_ways(f, &o, i % 3 == 0);
+        describe(&o, i, what, sizeof what);
+        run_plan(f, m, &o, what);
+        for (int u = 0; u < N_UNITS; u++) {
+            n_split += o.constraints.unit_cpu_parts[u] > 0;
+            n_streamed += o.constraints.unit_streamed[u];
+        }
+        struct engine *en = open_ok(&o);
+        n_ahead += engine_plan(en)->runs_ahead;
+        engine_close(en);
+    }
+    assert_true(n_split > N_PLANS / 4);
+    assert_true(n_streamed > N_PLANS / 4);
+    assert_true(n_ahead > N_PLANS / 4);
+}
+
+// Every split point, and the CPU's team with more than one lane.
+static void test_split_points(void **state) {
+    struct fixture *f = *state;
+    const struct model_file *m = &f->models[1];
+    struct engine_options o = f->options;
+    o.model_path = m->path;
+    all_ways(&o.constraints, FEED_ARENA);
+    for (int parts = 1; parts < UNIT_PARTS; parts += SLOW ? 10 : 3) {
+        char what[256];
+        o.constraints.unit_cpu_parts[2] = o.constraints.unit_cpu_parts[6] = (uint8_t)parts;
+        o.workload.n_ubatch = 1 + below(f, 100);
+        o.cpu.n_threads = 1 + parts % 2;
+        describe(&o, parts, what, sizeof what);
+        run_plan(f, m, &o, what);
+    }
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+// Opens, runs a prompt of several micro-batches, some tokens and one, and closes.
+static enum status run_short(struct fixture *f, const struct engine_options *o, struct err *e) {
+    struct engine *en;
+    struct session *s;
+    if (engine_open(&en, o, e)) return e->status;
+    assert_int_equal(session_new(&s, en, e), OK);
+    const int32_t counts[] = {100, 8, 1};
+    struct batch_item items[100];
+    enum status status = OK;
+    for (int call = 0; call < 3 && !status; call++) {
+        const int32_t before = session_length(s);
+        for (int32_t i = 0; i < counts[call]; i++)
+            items[i] = (struct batch_item){s, f->tokens[before + i], i == counts[call] - 1};
+        status = engine_eval(en, items, counts[call], e);
+        if (!status) continue;
+        struct err again;
+        assert_int_equal(session_length(s), before);
+        assert_non_null(strstr(e->what, "waiting for"));
+        assert_int_equal(engine_eval(en, items, 1, &again), ERR_DEVICE);
+    }
+    session_free(s);
+    engine_close(en);
+    return status;
+}
+
+static struct engine_options short_options(const struct fixture *f, bool ahead, enum feed feed) {
+    struct engine_options o = f->options;
+    o.model_path = f->models[0].path;
+    o.workload.n_ubatch = 40; // two micro-batches run ahead, the third has 20 tokens
+    o.strict = true;
+    if (ahead)
+        ahead_ways(&o.constraints, feed);
+    else
+        all_ways(&o.constraints, feed);
+    return o;
+}
+
+// The nth copy, the nth op, and a device that is lost at the nth of both, until nothing fails.
+static void test_faults(void **state) {
+    struct fixture *f = *state;
+    static const char *const kinds[] = {"copy", "op", "lost"};
+    for (int kind = 0; kind < 3; kind++) {
+        for (int way = 0; way < 4; way++) {
+            struct engine_options o = short_options(f, way % 2, way < 2 ? FEED_ARENA : FEED_STAGED);
+            int n = 1;
+            for (enum status status = ERR_DEVICE; status; n += SLOW ? 7 : 2) {
+                struct err e = {0};
+                char spec[64];
+                snprintf(spec, sizeof spec, "sim:vram=16M,fail=%s:%d", kinds[kind], n);
+                o.device_spec = spec;
+                status = run_short(f, &o, &e);
+                if (!status) break;
+                assert_int_equal(status, ERR_DEVICE);
+                assert_non_null(strstr(e.what, "sim"));
+            }
+            assert_true(n > 40);
+        }
+    }
+}
+
+// A command that hangs: the wait for it ends, names a step, and nothing waits for it again.
+static void test_stalls(void **state) {
+    struct fixture *f = *state;
+    int n_named = 0;
+    for (int way = 0; way < 4; way++) {
+        struct engine_options o = short_options(f, way % 2, way < 2 ? FEED_ARENA : FEED_STAGED);
+        o.wait_limit_s = 0.1;
+        for (int n = 30; n < 200; n += SLOW ? 90 : 30) {
+            struct err e = {0};
+            char spec[64];
+            snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1", n);
+            o.device_spec = spec;
+            assert_int_equal(run_short(f, &o, &e), ERR_DEVICE);
+            assert_non_null(strstr(e.what, "no answer"));
+            n_named += strstr(e.what, "waiting for blk.") || strstr(e.what, "for the ") ||
+                       strstr(e.what, "waiting for head");
+        }
+    }
+    assert_true(n_named > 4);
+    sleep(1); // what hung ends before the sanitizers look for what is left
+}
+
+// Every allocation of engine_open refused in turn, with a ring, blocks, splits and a trace.
+static void test_refused_allocations(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = short_options(f, false, FEED_STAGED);
+    o.trace_spans = 100;
+    int n = 1;
+    for (;; n++) {
+        struct engine *en;
+        struct err e = {0};
+        alloc_fail_at(n);
+        const enum status status = engine_open(&en, &o, &e);
+        const bool happened = alloc_fail_happened();
+        alloc_fail_at(0);
+        if (status == OK) engine_close(en);
+        if (!happened) break;
+        assert_int_equal(status, ERR_MEMORY);
+    }
+    assert_true(n > 100);
+}
+
+// ---- Blocks and times ---------------------------------------------------------------------------
+
+// Blocks much smaller than a tensor, and more fetches than slots: every byte arrives.
+static void test_small_blocks(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = short_options(f, false, FEED_STAGED);
+    struct err e;
+    struct gguf gguf;
+    struct device *devices[MAX_DEVICES];
+    int32_t n_devices;
+    struct model *model = mem_alloc(1, sizeof *model);
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    struct weights weights;
+    struct feeder feeder;
+    assert_true(model && shape && plan);
+    assert_int_equal(gguf_open(&gguf, o.model_path, &e), OK);
+    assert_int_equal(model_read(model, &gguf, &e), OK);
+    model_shape(model, shape);
+    assert_int_equal(placement_open_devices(devices, &n_devices, &o, &e), OK);
+    assert_int_equal(placement_solve(plan, shape, devices, n_devices, &o, &e), OK);
+    plan->n_blocks = 3;
+    plan->block_bytes = 1000;
+    const struct placed_model placed = {model, shape, plan, devices};
+    assert_int_equal(weights_open(&weights, &placed, &e), OK);
+    assert_int_equal(feed_open(&feeder, &placed, &weights, &e), OK);
+    assert_int_equal(weights_load(&weights, &placed, &o, &e), OK);
+    for (int i = 0; i < 6; i++) {
+        const int32_t u = i % 2 ? 4 : 6, slot = i % plan->n_slots;
+        const bool split = plan->unit_cpu_parts[u] > 0;
+        struct tensor bound[W_LAYER_COUNT];
+        char got[TINY_EMBD * TINY_FF * 2];
+        feed_begin(&feeder, slot);
+        feed_fetch(&feeder, u, slot);
+        feed_bind(&feeder, u, slot, bound);
+        const struct tensor *source = weights_of_cpu(&weights, &shape->units[u], split);
+        assert_int_equal(bound[W_FFN_NORM].data == NULL, split);
+        for (int w = W_FFN_NORM; w <= W_DOWN; w++) {
+            if (!bound[w].data) continue;
+            const uint64_t size_bytes =
+                dtype_bytes(source[w].type, source[w].ne[0] * source[w].ne[1]);
+            assert_true(size_bytes <= sizeof got);
+            stream_copy(feeder.fetch, got, bound[w].data, size_bytes, COPY_FROM_DEVICE);
+            assert_int_equal(stream_wait(feeder.fetch, &e), OK);
+            assert_memory_equal(got, source[w].data, size_bytes);
+        }
+    }
+    feed_close(&feeder);
+    weights_close(&weights);
+    placement_close_devices(devices);
+    gguf_close(&gguf);
+    mem_free(model);
+    mem_free(shape);
+    mem_free(plan);
+}
+
+// Every step of every micro-batch has a span, with times that can be.
+static void check_spans(const struct trace *t, const struct plan *plan) {
+    int32_t n_steps = 0, last_pass = -1;
+    for (int32_t i = 0; i < trace_count(t); i++) {
+        const struct trace_span *span = trace_at(t, i);
+        assert_true(span->first_ns > 0 && span->first_ns <= span->last_ns);
+        assert_true(span->planned_first_us <= span->planned_last_us);
+        assert_true(span->pass == last_pass || span->pass == last_pass + 1);
+        if (span->pass != last_pass && last_pass >= 0) {
+            const struct trace_span *before = trace_at(t, i - 1);
+            assert_int_equal(n_steps, plan->n_steps[batch_class_of(before->n_tokens)]);
+        }
+        n_steps = span->pass == last_pass ? n_steps : 0;
+        n_steps += span->track != TRACK_STAGE;
+        last_pass = span->pass;
+    }
+    assert_int_equal(last_pass, 4);
+}
+
+static void test_trace(void **state) {
+    struct fixture *f = *state;
+    for (int way = 0; way < 2; way++) {
+        struct engine_options o = short_options(f, way, way ? FEED_STAGED : FEED_ARENA);
+        struct session *s;
+        struct err e;
+        o.trace_spans = 1000;
+        struct engine *en = open_ok(&o);
+        assert_non_null(engine_trace(en));
+        assert_int_equal(session_new(&s, en, &e), OK);
+        const int32_t counts[] = {120, 8, 1};
+        struct batch_item items[120];
+        for (int call = 0; call < 3; call++) {
+            // The head is part of every micro-batch, so each has all its steps.
+            for (int32_t i = 0; i < counts[call]; i++)
+                items[i] =
+                    (struct batch_item){s, f->tokens[i], i % 40 == 39 || i == counts[call] - 1};
+            assert_int_equal(engine_eval(en, items, counts[call], &e), OK);
+        }
+        assert_int_equal(trace_dropped(engine_trace(en)), 0);
+        check_spans(engine_trace(en), engine_plan(en));
+        session_free(s);
+        engine_close(en);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_plans),
+        cmocka_unit_test(test_split_points),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_refused_allocations),
+        cmocka_unit_test(test_small_blocks),
+        cmocka_unit_test(test_trace),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
