@@ -1,7 +1,361 @@
-/* cli_bench.c: `tandem bench`: measures tokens per second. See cli_command.h. */
-#include "runtime/cli_command.h"
+/* cli_bench.c: `tandem bench`: tokens per second of every combination of the lists that are given,
+ * in the formats and with the names of llama-bench. See cli_command.h and cli_bench.h.
+ *
+ * A configuration is an engine; its tests run one after the other, each a few times after a run
+ * that does not count. Beside what was measured stand what the plan predicts and the machine's
+ * limit.
+ */
+#include "runtime/cli_bench.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/bench_estimate.h"
+#include "runtime/bench_measure.h"
+#include "runtime/cli_signal.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double MIB = 1 << 20;
+
+// ---- Shared with the other kind -----------------------------------------------------------------
+
+static enum status add_writer(struct bench_writers *w, const char *option, const char *format,
+                              FILE *out, struct err *e) {
+    struct bench_writer *writer = &w->all[w->n++];
+    writer->out = out;
+    if (bench_output_parse(format, &writer->format)) return OK;
+    err_set(e, ERR_USAGE, "option %s", option);
+    err_expected(e, "md, csv, json, jsonl or sql");
+    return err_actual(e, "'%s'", format);
+}
+
+enum status bench_writers_init(struct bench_writers *w, const struct cli_options *o,
+                               const char *table, struct err *e) {
+    const struct bench_options *b = &o->bench;
+    *w = (struct bench_writers){0};
+    if (o->json && b->output) return err_set(e, ERR_USAGE, "--json and -o exclude each other");
+    if (add_writer(w, "-o",
+                   b->output ? b->output
+                   : o->json ? "json"
+                             : "md",
+                   stdout, e) ||
+        (b->output_err && add_writer(w, "-oe", b->output_err, stderr, e)))
+        return e->status;
+    for (int32_t i = 0; i < w->n; i++) w->all[i].table = table;
+    return OK;
+}
+
+void bench_writers_columns(struct bench_writers *w, const struct bench_column *columns, int32_t n) {
+    for (int32_t i = 0; i < w->n; i++) {
+        w->all[i].columns = columns;
+        w->all[i].n_columns = n;
+    }
+}
+
+enum status bench_writers_row(struct bench_writers *w, const struct bench_record *record,
+                              struct err *e) {
+    for (int32_t i = 0; i < w->n; i++)
+        if (bench_writer_row(&w->all[i], record, e)) return e->status;
+    return OK;
+}
+
+enum status bench_writers_end(struct bench_writers *w, enum status status, struct err *e) {
+    for (int32_t i = 0; i < w->n; i++) {
+        struct err own = {0};
+        if (!bench_writer_end(&w->all[i], &own) || status) continue;
+        *e = own;
+        status = own.status;
+    }
+    return status;
+}
+
+// Loading draws a bar; nothing is drawn while the clock runs.
+static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct cli *cli = context;
+    if (strcmp(what, "load") == 0) progress_show(&cli->progress, what, done, total);
+    return !signal_seen();
+}
+
+enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix,
+                              const struct bench_config *config, struct engine_options *out,
+                              struct err *e) {
+    const int32_t needed = bench_matrix_context(matrix), given = cli->options.n_ctx;
+    const bool kv_auto = config->kv_type_k == KV_TYPE_AUTO;
+    struct workload *w = &out->workload;
+    if (given && given < needed) {
+        err_set(e, ERR_USAGE, "option -c");
+        err_expected(e, "at least %d positions, for the longest test", needed);
+        return err_actual(e, "%d", given);
+    }
+    cli_engine_options(cli, out);
+    out->model_path = config->model;
+    out->cpu.n_threads = config->n_threads;
+    out->constraints.gpu_layers = config->gpu_layers;
+    out->constraints.vram_bytes = config->vram_bytes;
+    out->constraints.kv_auto = kv_auto;
+    out->progress = on_progress;
+    *w = (struct workload){.n_ctx = given ? given : needed, .n_ubatch = config->n_ubatch};
+    w->kv_type_k = kv_auto ? DTYPE_F16 : config->kv_type_k;
+    w->kv_type_v = kv_auto ? DTYPE_F16 : config->kv_type_v;
+    w->n_prompt = w->n_gen = 1;
+    for (int32_t i = 0; i < matrix->n_tests; i++) {
+        const struct bench_test *t = &matrix->tests[i];
+        if (t->n_prompt > w->n_prompt) w->n_prompt = t->n_prompt;
+        if (t->n_gen > w->n_gen) w->n_gen = t->n_gen;
+    }
+    return OK;
+}
+
+// ---- One test -----------------------------------------------------------------------------------
+
+struct measuring {
+    struct cli *cli; // borrowed
+    struct bench_matrix matrix;
+    struct bench_writers writers;
+    struct bench_engine engine;
+    const struct bench_config *config;
+    const struct bench_test *test;
+    int32_t n_done; // tests
+    uint64_t *ns;   // [n_repeats], likewise below
+    double *us, *ts, *scratch;
+    struct bench_stats time_us, speed; // of the test
+    struct bench_estimate estimate;
+    struct bench_row row;
+};
+
+static void say(const struct measuring *m, int32_t run) {
+    char name[64];
+    if (!m->cli->options.bench.progress) return;
+    fprintf(stderr, "tandem: %d/%lld %s: ", m->n_done + 1,
+            (long long)m->matrix.n_tests * m->matrix.n_configs,
+            bench_test_name(m->test, name, sizeof name));
+    if (run < 0)
+        fputs("warm-up\n", stderr);
+    else
+        fprintf(stderr, "run %d of %d\n", run + 1, m->cli->options.bench.n_repeats);
+}
+
+static enum status measure(struct measuring *m, struct err *e) {
+    const struct bench_options *o = &m->cli->options.bench;
+    const struct plan *plan = engine_plan(m->engine.engine);
+    const double n_tokens = m->test->n_prompt + m->test->n_gen;
+    clock_sleep_ns((uint64_t)o->delay_s * 1000000000u);
+    if (!o->no_warmup) {
+        say(m, -1);
+        if (bench_engine_warm(&m->engine, m->test, e)) return e->status;
+    }
+    for (int32_t i = 0; i < o->n_repeats; i++) {
+        say(m, i);
+        if (signal_seen()) return err_set(e, ERR_CANCELLED, "interrupted");
+        if (bench_engine_run(&m->engine, m->test, &m->ns[i], e)) return e->status;
+        m->us[i] = (double)m->ns[i] * 1e-3;
+        m->ts[i] = n_tokens / (m->us[i] * 1e-6);
+    }
+    bench_stats(m->us, o->n_repeats, m->scratch, &m->time_us);
+    bench_stats(m->ts, o->n_repeats, m->scratch, &m->speed);
+    bench_estimate(plan, engine_shape(m->engine.engine), m->test, m->engine.n_batch, &m->estimate);
+    return OK;
+}
+
+// Tokens per second of the test if it took us; NAN if that is not known.
+static double speed_of(const struct measuring *m, double us) {
+    return us > 0 ? (m->test->n_prompt + m->test->n_gen) * 1e6 / us : NAN;
+}
+static double percent_of_limit(const struct measuring *m) {
+    return m->estimate.limit_us > 0 ? 100 * m->estimate.limit_us / m->time_us.median : NAN;
+}
+static double weights_gbps(const struct measuring *m) {
+    return m->estimate.read_bytes / (m->time_us.median * 1e3);
+}
+
+// ---- What comes out -----------------------------------------------------------------------------
+
+static void fill_row(struct measuring *m) {
+    struct bench_row *row = &m->row;
+    const int32_t n = m->cli->options.bench.n_repeats;
+    bench_row_begin(row, m->engine.engine, m->config, m->cli->options.device);
+    bench_row_add(row, bench_count("n_prompt", m->test->n_prompt));
+    bench_row_add(row, bench_count("n_gen", m->test->n_gen));
+    bench_row_add(row, bench_count("n_depth", m->test->n_depth));
+    bench_row_add(row, bench_count("avg_ns", llround(m->time_us.mean * 1e3)));
+    bench_row_add(row, bench_count("stddev_ns", llround(m->time_us.stddev * 1e3)));
+    bench_row_add(row, bench_real("avg_ts", m->speed.mean));
+    bench_row_add(row, bench_real("stddev_ts", m->speed.stddev));
+    bench_row_add(row, bench_real("median_ts", speed_of(m, m->time_us.median)));
+    bench_row_add(row, bench_real("planned_ts", speed_of(m, m->estimate.planned_us)));
+    bench_row_add(row, bench_real("limit_ts", speed_of(m, m->estimate.limit_us)));
+    bench_row_add(row, bench_real("percent_of_limit", percent_of_limit(m)));
+    bench_row_add(row, bench_real("gbps", weights_gbps(m)));
+    bench_row_add_memory(row, m->engine.engine);
+    bench_row_add(row, bench_counts("samples_ns", m->ns, n));
+    bench_row_add(row, bench_reals("samples_ts", m->ts, n));
+}
+
+#define CELL(name) static void name(const struct measuring *m, char out[BENCH_CELL_BYTES])
+CELL(model_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.model.type); }
+CELL(size_cell) { bench_print_size(out, BENCH_CELL_BYTES, m->row.model.size_bytes); }
+CELL(params_cell) { bench_print_params(out, BENCH_CELL_BYTES, m->row.model.n_params); }
+CELL(backend_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.backend); }
+CELL(layers_cell) {
+    if (m->config->gpu_layers == GPU_LAYERS_ALL)
+        snprintf(out, BENCH_CELL_BYTES, "all");
+    else
+        snprintf(out, BENCH_CELL_BYTES, "%d", m->config->gpu_layers);
+}
+CELL(vram_cell) {
+    if (m->config->vram_bytes)
+        bench_print_size(out, BENCH_CELL_BYTES, m->config->vram_bytes);
+    else
+        snprintf(out, BENCH_CELL_BYTES, "-");
+}
+CELL(threads_cell) {
+    const int32_t n_lanes = engine_plan(m->engine.engine)->machine.devices[0].n_lanes;
+    snprintf(out, BENCH_CELL_BYTES, "%d", m->config->n_threads ? m->config->n_threads : n_lanes);
+}
+CELL(batch_cell) { snprintf(out, BENCH_CELL_BYTES, "%d", m->config->n_batch); }
+CELL(ubatch_cell) {
+    snprintf(out, BENCH_CELL_BYTES, "%d", engine_workload(m->engine.engine)->n_ubatch);
+}
+CELL(kv_k_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_k); }
+CELL(kv_v_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_v); }
+CELL(test_cell) { bench_test_name(m->test, out, BENCH_CELL_BYTES); }
+CELL(speed_cell) { snprintf(out, BENCH_CELL_BYTES, "%.2f ± %.2f", m->speed.mean, m->speed.stddev); }
+CELL(median_cell) { bench_print_real(out, BENCH_CELL_BYTES, speed_of(m, m->time_us.median), 2); }
+CELL(planned_cell) {
+    bench_print_real(out, BENCH_CELL_BYTES, speed_of(m, m->estimate.planned_us), 2);
+}
+CELL(gbps_cell) { bench_print_real(out, BENCH_CELL_BYTES, weights_gbps(m), 2); }
+CELL(limit_cell) { bench_print_real(out, BENCH_CELL_BYTES, percent_of_limit(m), 1); }
+CELL(peak_vram_cell) {
+    const uint64_t size_bytes = bench_peak_vram(m->engine.engine);
+    bench_print_real(out, BENCH_CELL_BYTES, (double)size_bytes / MIB, 1);
+}
+CELL(peak_ram_cell) {
+    const uint64_t size_bytes = engine_peak_bytes(m->engine.engine, 0);
+    bench_print_real(out, BENCH_CELL_BYTES, (double)size_bytes / MIB, 1);
+}
+#undef CELL
+
+// A column is there always, or if its option is given or an accelerator takes part.
+static const struct column {
+    struct bench_column column;
+    void (*print)(const struct measuring *m, char out[BENCH_CELL_BYTES]);
+    size_t option; // offset of a list in struct bench_options; 0: none, models come first there
+    bool always, with_accelerator;
+} COLUMNS[] = {
+#define LIST(field) offsetof(struct bench_options, field)
+    {{"model", 30, true}, model_cell, 0, true, false},
+    {{"size", 10, false}, size_cell, 0, true, false},
+    {{"params", 10, false}, params_cell, 0, true, false},
+    {{"backend", 10, true}, backend_cell, 0, true, false},
+    {{"ngl", 3, false}, layers_cell, LIST(gpu_layers), false, true},
+    {{"vram", 10, false}, vram_cell, LIST(vram), false, false},
+    {{"threads", 7, false}, threads_cell, 0, true, false},
+    {{"n_batch", 7, false}, batch_cell, LIST(n_batch), false, false},
+    {{"n_ubatch", 8, false}, ubatch_cell, LIST(n_ubatch), false, false},
+    {{"type_k", 6, false}, kv_k_cell, LIST(kv_type_k), false, false},
+    {{"type_v", 6, false}, kv_v_cell, LIST(kv_type_v), false, false},
+    {{"test", 15, false}, test_cell, 0, true, false},
+    {{"t/s", 20, false}, speed_cell, 0, true, false},
+    {{"median", 8, false}, median_cell, 0, true, false},
+    {{"planned", 8, false}, planned_cell, 0, true, false},
+    {{"GB/s", 6, false}, gbps_cell, 0, true, false},
+    {{"limit %", 7, false}, limit_cell, 0, true, false},
+    {{"VRAM MiB", 8, false}, peak_vram_cell, 0, false, true},
+    {{"RAM MiB", 8, false}, peak_ram_cell, 0, true, false},
+#undef LIST
+};
+enum { COLUMN_COUNT = sizeof COLUMNS / sizeof *COLUMNS };
+
+static bool is_shown(const struct measuring *m, const struct column *column) {
+    const struct bench_options *o = &m->cli->options.bench;
+    if (column->always) return true;
+    if (column->with_accelerator && engine_plan(m->engine.engine)->machine.n_devices > 1)
+        return true;
+    return column->option &&
+           ((const struct text_list *)(const void *)((const char *)o + column->option))->n > 0;
+}
+
+static enum status write_row(struct measuring *m, struct err *e) {
+    struct bench_column shown[COLUMN_COUNT];
+    char cells[COLUMN_COUNT][BENCH_CELL_BYTES];
+    int32_t n = 0;
+    fill_row(m);
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        if (!is_shown(m, &COLUMNS[i])) continue;
+        shown[n] = COLUMNS[i].column;
+        COLUMNS[i].print(m, cells[n++]);
+    }
+    bench_writers_columns(&m->writers, shown, n);
+    const struct bench_record record = {m->row.fields, m->row.n_fields,
+                                        (const char(*)[BENCH_CELL_BYTES])cells};
+    return bench_writers_row(&m->writers, &record, e);
+}
+
+// ---- All of them --------------------------------------------------------------------------------
+
+// Whose rates the planned times and the limit are by, if they were not measured here.
+static void say_rates(const struct measuring *m) {
+    const struct machine *machine = &engine_plan(m->engine.engine)->machine;
+    if (m->cli->options.quiet || m->n_done || machine->rates == RATES_MEASURED) return;
+    if (machine->rates == RATES_NONE)
+        fprintf(stderr, "tandem: nothing is known of this machine's rates: no planned speed\n");
+    else
+        fprintf(stderr,
+                "tandem: planned speed and limit are by the rates of %s; 'tandem calibrate' "
+                "measures this machine's\n",
+                machine->rates_name);
+}
+
+static enum status run_config(struct measuring *m, struct err *e) {
+    struct engine_options options;
+    if (cli_bench_options(m->cli, &m->matrix, m->config, &options, e) ||
+        bench_engine_open(&m->engine, &options, m->config->n_batch, e))
+        return e->status;
+    progress_clear(&m->cli->progress);
+    say_rates(m);
+    for (int32_t i = 0; i < m->matrix.n_tests; i++) {
+        m->test = &m->matrix.tests[i];
+        if (measure(m, e) || write_row(m, e)) return e->status;
+        m->n_done++;
+    }
+    bench_engine_close(&m->engine);
+    return OK;
+}
+
+static enum status run_all(struct measuring *m, struct err *e) {
+    const size_t n = (size_t)m->cli->options.bench.n_repeats;
+    m->ns = mem_alloc(n, sizeof *m->ns);
+    m->us = mem_alloc(3 * n, sizeof *m->us);
+    if (!m->ns || !m->us) return err_memory(e, 4 * n * sizeof *m->us, "the times");
+    m->ts = m->us + n;
+    m->scratch = m->ts + n;
+    for (int32_t i = 0; i < m->matrix.n_configs; i++) {
+        m->config = &m->matrix.configs[i];
+        if (run_config(m, e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status bench_lists(struct cli *cli, struct err *e) {
+    struct measuring *m = mem_alloc(1, sizeof *m);
+    if (!m) return err_memory(e, sizeof *m, "the benchmark");
+    m->cli = cli;
+    signal_watch();
+    enum status status = bench_matrix_open(&m->matrix, &cli->options.bench, e);
+    if (!status) status = bench_writers_init(&m->writers, &cli->options, "tandem_bench", e);
+    if (!status) status = bench_writers_end(&m->writers, run_all(m, e), e);
+    progress_clear(&cli->progress);
+    bench_engine_close(&m->engine);
+    bench_matrix_close(&m->matrix);
+    mem_free(m->ns);
+    mem_free(m->us);
+    mem_free(m);
+    return status;
+}
 
 enum status cli_bench(struct cli *cli, struct err *e) {
     if (cli->options.bench.list_devices) return cli_devices(cli, e);
-    return err_set(e, ERR_UNSUPPORTED, "nothing can be measured yet");
+    return bench_lists(cli, e);
 }

@@ -15,8 +15,9 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
     return !signal_seen();
 }
 
-static bool computes(enum command command) {
-    return command == COMMAND_RUN || command == COMMAND_CHAT || command == COMMAND_BENCH;
+static bool computes(const struct cli_options *o) {
+    return o->command == COMMAND_RUN || o->command == COMMAND_CHAT ||
+           (o->command == COMMAND_BENCH && !o->bench.list_devices);
 }
 
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
@@ -46,7 +47,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,
         // Only before tokens are computed: `tandem plan` and its like take what is known.
-        .calibrate = cli->may_calibrate && computes(o->command),
+        .calibrate = cli->may_calibrate && computes(o),
         .strict = o->strict,
         .log = &cli->log,
         .progress = on_progress,

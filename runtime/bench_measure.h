@@ -1,0 +1,49 @@
+/* bench_measure.h: runs tests on an engine against the clock.
+ *
+ * A struct bench_engine owns an engine, its one session and a batch. The token at a position is
+ * always the same pseudo-random one, so that a cache filled for one test serves the next. Nothing
+ * is sampled and no text is made. Must not print. One thread. Tested by tests/test_bench.c and
+ * tests/cli_bench.sh.
+ */
+#ifndef TANDEM_RUNTIME_BENCH_MEASURE_H
+#define TANDEM_RUNTIME_BENCH_MEASURE_H
+
+#include "runtime/bench_matrix.h"
+#include "runtime/tandem.h"
+
+struct bench_engine {
+    struct engine *engine;
+    struct session *session;
+    struct batch_item *items; // [n_batch]
+    int32_t n_batch;          // tokens of a prompt handed over in one go
+};
+
+// On failure *b is closed.
+enum status bench_engine_open(struct bench_engine *b, const struct engine_options *options,
+                              int32_t n_batch, struct err *e);
+void bench_engine_close(struct bench_engine *b); // accepts a zeroed one; leaves it zeroed
+
+// The token at a position, 1..n_known-1.
+int32_t bench_token(int32_t position, int32_t n_known);
+
+// Forgets everything behind the first n positions, and fills what is missing of them.
+enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e);
+// Evaluates the next n tokens as a prompt; logits only for the last of each batch.
+enum status bench_engine_prompt(struct bench_engine *b, int32_t n, struct err *e);
+// Evaluates the next n tokens one by one.
+enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err *e);
+
+// Fills n_depth positions, then runs the test; *duration_ns is that of the test alone.
+enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
+                             uint64_t *duration_ns, struct err *e);
+// What wakes up before a test that counts: its prompt, and one token.
+enum status bench_engine_warm(struct bench_engine *b, const struct bench_test *test, struct err *e);
+
+struct bench_stats {
+    double mean, stddev; // of a sample, n - 1; 0 for a single value
+    double median, least, most;
+};
+// Of n >= 1 values. scratch is room for n values.
+void bench_stats(const double *values, int32_t n, double *scratch, struct bench_stats *out);
+
+#endif

@@ -1,0 +1,31 @@
+/* cli_bench.h: what the two kinds of `tandem bench` share: options for an engine, and writers for
+ * results.
+ *
+ * A struct bench_output_set borrows streams and columns. One thread. Tested by tests/cli_bench.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_BENCH_H
+#define TANDEM_RUNTIME_CLI_BENCH_H
+
+#include "runtime/bench_record.h"
+#include "runtime/cli_command.h"
+
+struct bench_writers { // standard output, and standard error if -oe is given
+    struct bench_writer all[2];
+    int32_t n;
+};
+// ERR_USAGE for a format that there is not.
+enum status bench_writers_init(struct bench_writers *w, const struct cli_options *o,
+                               const char *table, struct err *e);
+void bench_writers_columns(struct bench_writers *w, const struct bench_column *columns, int32_t n);
+enum status bench_writers_row(struct bench_writers *w, const struct bench_record *record,
+                              struct err *e);
+// Ends every table, also after a failure. Returns status, or the first error of writing if it is
+// OK.
+enum status bench_writers_end(struct bench_writers *w, enum status status, struct err *e);
+
+// The engine of one configuration, with room for the longest test. ERR_USAGE if -c is too short.
+enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix,
+                              const struct bench_config *config, struct engine_options *out,
+                              struct err *e);
+
+#endif

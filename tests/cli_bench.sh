@@ -1,0 +1,160 @@
+#!/bin/sh
+# cli_bench.sh: `tandem bench` by the whole program: every combination of the lists, once and in
+# order, in every format; figures that add up; refusals. Nothing here depends on how fast the
+# machine is.
+set -u
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
+tiny=tests/golden/tiny
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out err=$work/err
+
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok bench_$1"
+    else
+        echo "not ok bench_$1"
+        echo "  code $code"; head -n 5 "$out" "$err"
+    fi
+}
+# sim ARGUMENT...: runs the program with the simulated accelerator; sets code, $out and $err.
+sim() {
+    timeout 300 "$TANDEM_SIM" bench "$@" >"$out" 2>"$err"
+    code=$?
+}
+# wrong NAME TEXT ARGUMENT...: code 2, nothing on standard output, one line that holds TEXT.
+wrong() {
+    name=$1 text=$2
+    shift 2
+    sim -m $tiny/plain.gguf "$@"
+    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
+        grep -qF -- "$text" "$err" && grep -qF "'tandem help" "$err"
+    result "refuses_$name"
+}
+
+# ---- Every combination ---------------------------------------------------------------------------
+sim -m $tiny/plain.gguf -m $tiny/q8_0_rope_freqs.gguf -p 4-8+4 -n 3 -pg 5,2 -d 0,7 -ngl 0-1 -t 1 \
+    -b 4 -ub 3,8 -ctk f16,f32 -ctv f16 -r 3 --delay 0 --device sim:vram=64M -o json -q
+[ $code -eq 0 ] && ! [ -s "$err" ]
+result runs
+cp "$out" "$work/all.json"
+"$TANDEM" bench -m $tiny/plain.gguf -p 4 -n 0 -r 1 --no-warmup --device none --json -q \
+    >"$work/cpu.json" 2>"$err"
+code=$?
+[ $code -eq 0 ]
+result runs_on_the_cpu
+python3 - "$work" <<'X'
+import itertools, json, statistics, sys
+
+rows = json.load(open(f"{sys.argv[1]}/all.json"))
+cpu = json.load(open(f"{sys.argv[1]}/cpu.json"))
+
+
+def check(name, good):
+    print(("ok " if good else "not ok ") + "bench_" + name)
+
+
+def close(a, b):
+    return abs(a - b) <= 1e-6 * abs(b) + 1e-6
+
+
+tests = [(p, g, d) for d in (0, 7) for p, g in ((4, 0), (8, 0), (0, 3), (5, 2))]
+models = [f"tests/golden/tiny/{m}.gguf" for m in ("plain", "q8_0_rope_freqs")]
+want = [(m, layers, u, k) + t for m, layers, u, k in
+        itertools.product(models, (0, 1), (3, 8), ("f16", "f32")) for t in tests]
+got = [(r["model_filename"], r["n_gpu_layers"], r["n_ubatch"], r["type_k"], r["n_prompt"],
+        r["n_gen"], r["n_depth"]) for r in rows]
+check("every_combination_once_in_order", got == want)
+check("samples_are_the_repetitions", all(len(r["samples_ns"]) == 3 == len(r["samples_ts"]) for r in rows))
+check("speeds_are_tokens_by_time", all(
+    close(ts * ns, (r["n_prompt"] + r["n_gen"]) * 1e9)
+    for r in rows for ns, ts in zip(r["samples_ns"], r["samples_ts"])))
+check("means_add_up", all(
+    abs(r["avg_ns"] - statistics.mean(r["samples_ns"])) <= 1 and
+    close(r["avg_ts"], statistics.mean(r["samples_ts"])) and
+    abs(r["stddev_ts"] - statistics.stdev(r["samples_ts"])) <= 1e-6 * r["avg_ts"] and
+    abs(r["stddev_ns"] - statistics.stdev(r["samples_ns"])) <= 1 for r in rows))
+check("median_adds_up", all(
+    close(r["median_ts"] * statistics.median(r["samples_ns"]), (r["n_prompt"] + r["n_gen"]) * 1e9)
+    for r in rows))
+check("limit_adds_up", all(
+    close(r["percent_of_limit"], 100 * r["median_ts"] / r["limit_ts"]) for r in rows))
+check("layers_are_where_asked", all(r["layers_on_gpu"] == r["n_gpu_layers"] for r in rows))
+check("vram_is_used_for_layers", all(
+    r["peak_vram_bytes"] > 0 for r in rows if r["n_gpu_layers"]))
+check("one_threads", all(r["n_threads"] == 1 for r in rows))
+check("cpu_alone", len(cpu) == 1 and cpu[0]["backends"] == "CPU" and cpu[0]["gpu_info"] == "" and
+      cpu[0]["peak_vram_bytes"] == 0 and len(cpu[0]["samples_ns"]) == 1)
+X
+
+# ---- Formats -------------------------------------------------------------------------------------
+set -- -m $tiny/plain.gguf -p 4,8 -n 2 -r 2 --device sim:vram=64M -ngl 1
+sim "$@"
+[ $code -eq 0 ] && awk -F '|' '
+    NR == 1 && !/model .*size .*params .*backend .*ngl .*threads .*test .*t\/s/ { exit bad = 1 }
+    NR == 1 { n = NF }
+    NR == 2 && /[^-: |]/ { exit bad = 1 }
+    NF != n || (NR > 2 && !/ ± /) { exit bad = 1 }
+    END { exit bad || NR != 5 }' "$out" && grep -q ' pp4 |' "$out" && grep -q ' tg2 |' "$out"
+result markdown
+grep -q 'rates of' "$err"
+result says_whose_rates
+sim "$@" -o csv -oe jsonl -q
+python3 - "$out" "$err" <<'X'
+import csv, json, sys
+
+rows = list(csv.DictReader(open(sys.argv[1])))
+objects = [json.loads(line) for line in open(sys.argv[2])]
+good = len(rows) == 3 == len(objects) and all(
+    all(str(v) == r[k] for k, v in o.items() if isinstance(v, (int, str))) and
+    set(o) - set(r) == {"samples_ns", "samples_ts"} for o, r in zip(objects, rows))
+sys.exit(not good)
+X
+result csv_and_json_lines_agree
+sim "$@" -o sql -q
+python3 - "$out" <<'X'
+import sqlite3, sys
+
+db = sqlite3.connect(":memory:")
+db.executescript(open(sys.argv[1]).read())
+got = db.execute("SELECT n_prompt, n_gen FROM tandem_bench").fetchall()
+sys.exit(got != [(4, 0), (8, 0), (0, 2)])
+X
+result sql_is_taken_by_a_data_base
+sim "$@" --progress
+[ $code -eq 0 ] && grep -q '^tandem: 1/3 pp4: warm-up$' "$err" &&
+    grep -q '^tandem: 3/3 tg2: run 2 of 2$' "$err"
+result progress
+sim --list-devices
+[ $code -eq 0 ] && grep -qi 'threads' "$out"
+result lists_devices
+
+# ---- Refusals ------------------------------------------------------------------------------------
+wrong list "got ''" -p 1,,2
+wrong empty_range 'range 8-4 is empty' -n 8-4
+wrong endless_range 'never ends' -b '1-8*1'
+wrong pair 'such as 512,128' -pg 512
+wrong layers 'a number of layers' -ngl 1,most
+wrong size 'such as 6G' --vram 1G,big
+wrong type 'f16, f32, q8_0' -ctk f16,f17
+wrong threads 'from -1 to 1024' -t 2000
+wrong format "got 'xml'" -o xml
+wrong second_format "got 'xml'" -oe xml
+wrong two_formats '--json and -o exclude' --json -o md
+wrong nothing 'nothing to measure' -p 0 -n 0
+wrong short_context 'at least 512 positions' -c 100
+wrong repetitions 'from 1 to 1000' -r 0
+wrong foreign_option "does not belong to 'tandem bench'" --temp 0
+sim
+[ $code -eq 2 ] && grep -q 'needs a model' "$err"
+result needs_a_model
+
+# What goes wrong later leaves whole JSON and what was measured before.
+sim -m "$work/nowhere.gguf" -o json -q
+[ $code -eq 1 ] && grep -q nowhere "$err" && [ "$(cat "$out")" = '[]' ]
+result missing_model
+sim -m $tiny/plain.gguf -m "$work/nowhere.gguf" -p 4 -n 0 -r 1 -o json -q --device none
+[ $code -eq 1 ] && grep -q nowhere "$err" &&
+    python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))) != 1)' "$out"
+result keeps_what_was_measured
