@@ -171,13 +171,15 @@ enum status cli_chat(struct cli *cli, struct err *e) {
     struct chat chat = {.unread = -1};
     struct generator *g = &chat.generator;
     enum status status = OK;
-    if (generator_open(g, cli, false, e) ||
+    if (cli_check_trace(cli, e) || generator_open(g, cli, false, e) ||
         chat_detect(&chat.format, engine_gguf(g->engine), &cli->log, e) || converse(&chat, e))
         status = e->status;
     else if (!cli->options.quiet) {
         report_print_timings(&g->timings, stderr);
         report_print_predicted(&g->timings, g->engine, stderr);
+        cli_print_usage(cli, g->engine);
     }
+    status = cli_write_trace(cli, g->engine, status, e);
     close_chat(&chat);
     return status;
 }

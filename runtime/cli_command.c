@@ -4,10 +4,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli_signal.h"
+#include "runtime/trace.h"
 
+#include <errno.h>
 #include <string.h>
 
-enum { TEXT_LIMIT_BYTES = 256 << 20 };
+enum {
+    TEXT_LIMIT_BYTES = 256 << 20,
+    // A pass of a large model has some hundred steps.
+    FILE_SPANS = 1 << 20, // --trace
+    USAGE_SPANS = 1 << 17 // -v alone: its figures are of the first passes of a long run
+};
 
 static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
     struct cli *cli = context;
@@ -18,6 +25,12 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
 static bool computes(const struct cli_options *o) {
     return o->command == COMMAND_RUN || o->command == COMMAND_CHAT ||
            (o->command == COMMAND_BENCH && !o->bench.list_devices);
+}
+
+static int32_t trace_spans(const struct cli_options *o) {
+    if (o->trace_path) return FILE_SPANS;
+    // A benchmark measures without the events that a trace needs, unless it asks for them itself.
+    return o->verbose && o->command != COMMAND_BENCH ? USAGE_SPANS : 0;
 }
 
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
@@ -49,10 +62,41 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         // Only before tokens are computed: `tandem plan` and its like take what is known.
         .calibrate = cli->may_calibrate && computes(o),
         .strict = o->strict,
+        .trace_spans = trace_spans(o),
+        .wait_limit_s = (double)o->wait_limit_s,
         .log = &cli->log,
         .progress = on_progress,
         .progress_context = cli,
     };
+}
+
+enum status cli_check_trace(const struct cli *cli, struct err *e) {
+    const char *path = cli->options.trace_path;
+    if (!path) return OK;
+    FILE *out = fopen(path, "a"); // what is there stays until there is something better
+    if (!out || fclose(out) != 0) return err_errno(e, errno, "%s", path);
+    return OK;
+}
+
+enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,
+                            struct err *e) {
+    const char *path = cli->options.trace_path;
+    const struct trace *trace = engine ? engine_trace(engine) : NULL;
+    struct err failure = {0};
+    if (!path || !trace ||
+        trace_write(trace, engine_plan(engine), engine_shape(engine), path, &failure) == OK)
+        return status;
+    if (status != OK) {
+        log_line(&cli->log, LOG_WARN, "no trace: %s", failure.what);
+        return status;
+    }
+    *e = failure;
+    return e->status;
+}
+
+void cli_print_usage(const struct cli *cli, const struct engine *engine) {
+    const struct trace *trace = engine_trace(engine);
+    if (cli->options.verbose && trace) trace_print(trace, engine_plan(engine), stderr);
 }
 
 // Turns \n and its like into what they mean, in place; returns the new length. An unknown one stays

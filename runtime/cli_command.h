@@ -34,6 +34,14 @@ enum status cli_perplexity(struct cli *cli, struct err *e);
 // What they share. Fills *out from the options; the progress call draws the bar and stops at
 // Ctrl-C.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
+// Whether the file of --trace can be written, before anything else is done.
+enum status cli_check_trace(const struct cli *cli, struct err *e);
+// Writes it, if the engine (which may be NULL) traces. After a failure, status and *e, they come
+// back as they are, and a line says if the file could not be written.
+enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,
+                            struct err *e);
+// With -v: how busy everything was, on standard error.
+void cli_print_usage(const struct cli *cli, const struct engine *engine);
 // The shape of the model that -m or --shape names, from its header or description alone. ERR_USAGE
 // lists the names that are built in.
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);

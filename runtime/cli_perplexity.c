@@ -109,14 +109,16 @@ static enum status write_result(const struct measurement *m, const struct cli *c
     double mean = m->sum_nats / (double)m->n_scored;
     double speed = (double)m->n_scored * 1e9 / (double)m->duration_ns;
     if (cli->options.json)
-        return report_write_json(json_pack("{s:I, s:f, s:f, s:f, s:i}", "tokens",
-                                           (json_int_t)m->n_scored, "mean_nats", mean, "perplexity",
-                                           exp(mean), "tokens_per_second", speed, "window",
-                                           m->n_window),
-                                 stdout, e);
+        return report_write_json(
+            json_pack("{s:I, s:f, s:f, s:f, s:i, s:o}", "tokens", (json_int_t)m->n_scored,
+                      "mean_nats", mean, "perplexity", exp(mean), "tokens_per_second", speed,
+                      "window", m->n_window, "usage",
+                      report_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
+            stdout, e);
     printf("%" PRId64 " tokens scored in windows of %d, %.6f nats each, perplexity %.4f\n",
            m->n_scored, m->n_window, mean, exp(mean));
     if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);
+    cli_print_usage(cli, m->engine);
     return OK;
 }
 
@@ -124,9 +126,11 @@ enum status cli_perplexity(struct cli *cli, struct err *e) {
     struct measurement m = {0};
     enum status status = OK;
     signal_watch();
-    if (cli_read_text(cli, &m.text, &m.text_bytes, e) || open_engine(&m, cli, e) ||
-        read_tokens(&m, e) || score_all(&m, cli, e) || write_result(&m, cli, e))
+    if (cli_check_trace(cli, e) || cli_read_text(cli, &m.text, &m.text_bytes, e) ||
+        open_engine(&m, cli, e) || read_tokens(&m, e) || score_all(&m, cli, e) ||
+        write_result(&m, cli, e))
         status = e->status;
+    status = cli_write_trace(cli, m.engine, status, e);
     session_free(m.session);
     engine_close(m.engine);
     token_list_close(&m.tokens);

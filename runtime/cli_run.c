@@ -61,12 +61,13 @@ static enum status write_result(struct run *run, struct err *e) {
     for (int32_t i = 0; i < g->n_tokens; i++)
         json_array_append_new(ids, json_integer(g->tokens[i]));
     json_t *root = json_pack(
-        "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "text", text_of_tokens(g),
-        "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
+        "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "text",
+        text_of_tokens(g), "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
         stop_reason_name(run->reason), "seed", (json_int_t)g->sampler.options.seed, "load_ms",
         (double)g->timings.load_ns / 1e6, "timings", report_timings(&g->timings), "predicted",
         report_predicted(&g->timings, g->engine), "memory", report_memory(g->engine), "peak",
-        report_peaks(g->engine), "heap", heap_report(g), "plan",
+        report_peaks(g->engine), "heap", heap_report(g), "usage",
+        report_usage(engine_trace(g->engine), &engine_plan(g->engine)->machine), "plan",
         report_plan(engine_plan(g->engine), engine_shape(g->engine)));
     return report_write_json(root, stdout, e);
 }
@@ -81,6 +82,7 @@ static void print_end(const struct run *run) {
         fprintf(stderr, "tandem: seed %lld\n", (long long)g->sampler.options.seed);
     report_print_timings(&g->timings, stderr);
     report_print_predicted(&g->timings, g->engine, stderr);
+    cli_print_usage(g->cli, g->engine);
 }
 
 static enum status generate(struct run *run, struct err *e) {
@@ -113,11 +115,12 @@ enum status cli_run(struct cli *cli, struct err *e) {
     struct run run = {0};
     struct err ignored;
     enum status status = OK;
-    if (cli_read_text(cli, &run.text, &run.text_bytes, e) || open_logits(&run, logits, e) ||
-        generator_open(&run.generator, cli, logits != NULL, e) || read_prompt(&run, e) ||
-        generate(&run, e) || close_logits(&run, logits, e))
+    if (cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
+        open_logits(&run, logits, e) || generator_open(&run.generator, cli, logits != NULL, e) ||
+        read_prompt(&run, e) || generate(&run, e) || close_logits(&run, logits, e))
         status = e->status;
     close_logits(&run, logits, &ignored);
+    status = cli_write_trace(cli, run.generator.engine, status, e);
     generator_close(&run.generator);
     token_list_close(&run.prompt);
     mem_free(run.text);

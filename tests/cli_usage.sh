@@ -77,6 +77,11 @@ wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
 wrong bad_size 'such as 6G' run -m x -p y --vram huge
 wrong bad_isa 'avx512 or auto' run -m x -p y --isa mmx
+wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
+wrong bad_feed 'arena, staged, pageable or auto' run -m x -p y --feed pinned
+wrong bad_slots 'from 2 to 4' run -m x -p y --slots 5
+wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0
+wrong foreign_trace "does not belong to 'tandem plan'" plan -m x --trace y
 wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0
 wrong no_model 'needs a model' run -p y
 wrong no_text 'needs a text' run -m x
@@ -90,6 +95,8 @@ wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli_usage.sh -
 fails no_model_file 'No such file' run -m "$work/none.gguf" -p y
 fails folder_as_model "$work" inspect "$work"
 fails no_prompt_file 'No such file' run -m "$MODEL" -f "$work/none.txt"
+fails no_trace_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y \
+    --trace "$work/none/x"
 fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
