@@ -291,6 +291,14 @@ const float *engine_logits(const struct engine *engine, int32_t i) {
 
 const struct trace *engine_trace(const struct engine *engine) { return engine->trace; }
 
+bool engine_rounds_by_batch(const struct engine *engine) {
+    bool rounds = false;
+    for (int32_t d = 0; d < engine->n_devices; d++) {
+        rounds = rounds || engine->devices[d]->info.rounds_by_batch;
+    }
+    return rounds;
+}
+
 int32_t engine_n_demoted(const struct engine *engine) { return engine->n_demoted; }
 
 int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity) {

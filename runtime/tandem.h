@@ -100,6 +100,10 @@ const float *engine_logits(const struct engine *engine, int32_t i);
 // Times of the steps so far, NULL without trace_spans. Borrowed until engine_close.
 const struct trace *engine_trace(const struct engine *engine);
 
+// A device of the engine may round a token's results differently in another batch; else
+// every plan gives the same logits, bit for bit.
+bool engine_rounds_by_batch(const struct engine *engine);
+
 // Units that went to the CPU because the accelerator refused their memory.
 int32_t engine_n_demoted(const struct engine *engine);
 
