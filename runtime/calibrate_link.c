@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 enum {
     FIRST_BLOCK = 4096,
     HOST_BYTES = 16 << 20,
@@ -12,6 +14,8 @@ enum {
     LINK_RUNS = 7,
     LATENCY_RUNS = 25,
     BESIDE_US = 40000, // of copies while the CPU works
+    STAGE_BYTES = HOST_BYTES / LINK_STAGES,
+    LEAST_STAGED = 2 * LINK_STAGES, // blocks of one run
 };
 
 static double since_us(uint64_t start_ns) { return (double)(clock_ns() - start_ns) * 1e-3; }
@@ -23,9 +27,14 @@ enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatc
     bench->largest_bytes =
         rig->pool.size_bytes < HOST_BYTES ? rig->pool.size_bytes : (uint64_t)HOST_BYTES;
     bench->host = mem_map_pages(HOST_BYTES);
-    if (!bench->host || !mem_populate(bench->host, HOST_BYTES))
-        return err_memory(e, HOST_BYTES, "copies to measure");
+    bench->source = mem_map_pages(HOST_BYTES);
+    if (!bench->host || !mem_populate(bench->host, HOST_BYTES) || !bench->source ||
+        !mem_populate(bench->source, HOST_BYTES))
+        return err_memory(e, 2 * HOST_BYTES, "copies to measure");
     rig_fill(bench->host, HOST_BYTES);
+    rig_fill(bench->source, HOST_BYTES);
+    for (int i = 0; i < LINK_STAGES; i++)
+        if (event_new(device, &bench->drained[i], e)) return e->status;
     if (stream_new(device, STREAM_COPY_IN, &bench->in, e) ||
         stream_new(device, STREAM_COPY_OUT, &bench->out, e) || event_new(device, &bench->event, e))
         return e->status;
@@ -36,6 +45,8 @@ void link_close(struct link_bench *bench) {
     stream_free(bench->in);
     stream_free(bench->out);
     event_free(&bench->event);
+    for (int i = 0; i < LINK_STAGES; i++) event_free(&bench->drained[i]);
+    if (bench->source) mem_unmap_pages(bench->source, HOST_BYTES);
     if (bench->host) {
         device_host_unregister(bench->rig->device, bench->host);
         mem_unmap_pages(bench->host, HOST_BYTES);
@@ -112,6 +123,45 @@ static enum status measure_latency(struct link_bench *bench, struct link_rates *
     return stopwatch_step(bench->watch, e);
 }
 
+// Microseconds of n blocks that this thread copies to pinned ones, from where they are copied on
+// meanwhile.
+static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int32_t n,
+                             double *out_us, struct err *e) {
+    const uint64_t start_ns = clock_ns();
+    for (int32_t i = 0; i < n; i++) {
+        struct event *drained = &bench->drained[i % LINK_STAGES];
+        char *block = (char *)bench->host + (uint64_t)(i % LINK_STAGES) * STAGE_BYTES;
+        if (event_wait(drained, e)) return e->status;
+        memcpy(block, (char *)bench->source + (uint64_t)i * block_bytes % HOST_BYTES, block_bytes);
+        stream_copy(bench->in, bench->rig->pool.base, block, block_bytes, COPY_TO_DEVICE);
+        stream_record(bench->in, drained);
+        stream_flush(bench->in);
+    }
+    if (stream_wait(bench->in, e)) return e->status;
+    *out_us = since_us(start_ns) + 1e-3;
+    return OK;
+}
+
+// In the largest blocks that there is room and time for.
+static enum status measure_staged(struct link_bench *bench, struct link_rates *rates,
+                                  struct err *e) {
+    double runs[LINK_RUNS];
+    int32_t count = 0;
+    uint64_t block_bytes = STAGE_BYTES;
+    while (
+        block_bytes > FIRST_BLOCK &&
+        (block_bytes > bench->largest_bytes ||
+         !stopwatch_fits(bench->watch, 2e-3 * LEAST_STAGED * (double)block_bytes / rates->to_gbps)))
+        block_bytes /= 2;
+    const double slice_us = (double)bench->watch->limit_ns * 1e-3 * 0.005;
+    const uint64_t start_ns = clock_ns();
+    while (count == 0 || (count < LINK_RUNS && since_us(start_ns) + runs[count - 1] < slice_us))
+        if (staged_us(bench, block_bytes, LEAST_STAGED, &runs[count++], e)) return e->status;
+    const double gbps = LEAST_STAGED * (double)block_bytes / median_of(runs, count) * 1e-3;
+    rates->staged_to_gbps = gbps < rates->to_gbps ? gbps : rates->to_gbps;
+    return stopwatch_step(bench->watch, e);
+}
+
 enum status link_measure(struct link_bench *bench, struct link_rates *rates,
                          struct link_block blocks[LINK_BLOCKS], struct err *e) {
     struct device *device = bench->rig->device;
@@ -122,7 +172,8 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
         return e->status;
     device_host_register(device, bench->host, HOST_BYTES);
     if (measure_way(bench, true, true, blocks, &rates->to_gbps, e) ||
-        measure_way(bench, false, true, blocks, &rates->from_gbps, e))
+        measure_way(bench, false, true, blocks, &rates->from_gbps, e) ||
+        measure_staged(bench, rates, e))
         return e->status;
     return measure_latency(bench, rates, e);
 }

@@ -1,7 +1,7 @@
 /* calibrate_link.h: how fast copies between the host and an accelerator are, and what they take
  * from the CPU's memory.
  *
- * Part of calibrate.c. A struct link_bench owns streams, an event and host pages; it borrows both
+ * Part of calibrate.c. A struct link_bench owns streams, events and host pages; it borrows both
  * rigs. One thread. Tested by tests/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_CALIBRATE_LINK_H
@@ -10,12 +10,15 @@
 #include "runtime/calibrate.h"
 #include "runtime/rig.h"
 
+enum { LINK_STAGES = 4 };
+
 struct link_bench {
     struct rig *rig;         // of the accelerator, borrowed
     struct stopwatch *watch; // borrowed
     struct stream *in, *out;
     struct event event;
-    void *host; // LINK_HOST_BYTES, owned
+    struct event drained[LINK_STAGES]; // copied out of that part of host
+    void *host, *source;               // pages, owned; source is never pinned
     uint64_t largest_bytes;
 };
 
@@ -24,7 +27,8 @@ enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatc
                       struct err *e);
 void link_close(struct link_bench *bench);
 
-// Latency and both directions, pinned and not, by size of block; *rates gets the largest blocks'.
+// Latency and both directions, pinned and not, by size of block; *rates gets the largest blocks',
+// and what goes from memory that is not pinned through a few pinned blocks.
 enum status link_measure(struct link_bench *bench, struct link_rates *rates,
                          struct link_block blocks[LINK_BLOCKS], struct err *e);
 
