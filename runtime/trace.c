@@ -139,8 +139,7 @@ static int32_t gather(const struct view *v, const struct filter *filter) {
         const struct trace_span *span = &t->spans[i];
         if (batch_class_of(span->n_tokens) != v->batch) continue;
         const struct interval whole = gather_pass(v, filter, i, end, pass_us, &n);
-        const bool goes_on = end < v->count && t->spans[end].pass == span->pass + 1 &&
-                             batch_class_of(t->spans[end].n_tokens) == v->batch;
+        const bool goes_on = end < v->count && batch_class_of(t->spans[end].n_tokens) == v->batch;
         if (goes_on && span->planned_period_us > 0)
             pass_us += span->planned_period_us;
         else

@@ -182,7 +182,6 @@ static enum status put_all(struct writer *w, struct err *e) {
         if (put_device(w, d, e)) return e->status;
     if (put_spans(w, e)) return e->status;
     fputs("\n]}\n", w->out);
-    errno = 0;
     return ferror(w->out) ? err_errno(e, EIO, "writing") : OK;
 }
 
