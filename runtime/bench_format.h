@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,6 +48,8 @@ static inline struct bench_field bench_count(const char *name, int64_t count) {
 static inline struct bench_field bench_real(const char *name, double real) {
     return (struct bench_field){.name = name, .kind = BENCH_REAL, .real = real};
 }
+// One that this row does not have.
+static inline struct bench_field bench_unknown(const char *name) { return bench_real(name, NAN); }
 static inline struct bench_field bench_flag(const char *name, bool flag) {
     return (struct bench_field){.name = name, .kind = BENCH_FLAG, .count = flag};
 }
@@ -63,7 +66,7 @@ struct bench_column { // of the Markdown table
     bool left;     // aligned
 };
 
-enum { BENCH_CELL_BYTES = 96 };
+enum { BENCH_CELL_BYTES = 640 };
 
 struct bench_record {
     const struct bench_field *fields;

@@ -2,7 +2,6 @@
 #include "runtime/bench_matrix.h"
 
 #include "base/mem.h"
-#include "planner/planner.h"
 
 #include <string.h>
 

@@ -7,6 +7,7 @@
 #ifndef TANDEM_RUNTIME_BENCH_MATRIX_H
 #define TANDEM_RUNTIME_BENCH_MATRIX_H
 
+#include "planner/planner.h"
 #include "runtime/cli_options.h"
 
 enum {
@@ -41,6 +42,7 @@ struct bench_config {
     int32_t n_ubatch;  // 0: the planner's choice
     int32_t n_threads; // 0: automatic
     enum dtype kv_type_k, kv_type_v;
+    enum strategy strategy; // no list: the caller's
 };
 
 struct bench_matrix {

@@ -87,13 +87,6 @@ enum status bench_engine_run(struct bench_engine *b, const struct bench_test *te
     return OK;
 }
 
-enum status bench_engine_warm(struct bench_engine *b, const struct bench_test *test,
-                              struct err *e) {
-    const struct bench_test warm = {test->n_prompt, test->n_gen > 0, test->n_depth};
-    uint64_t duration_ns;
-    return bench_engine_run(b, &warm, &duration_ns, e);
-}
-
 static int by_value(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -116,4 +109,49 @@ void bench_stats(const double *values, int32_t n, double *scratch, struct bench_
         .least = scratch[0],
         .most = scratch[n - 1],
     };
+}
+
+enum status bench_result_open(struct bench_result *r, int32_t n, struct err *e) {
+    ASSERT(n >= 1);
+    const size_t count = (size_t)n;
+    *r = (struct bench_result){.n = n};
+    r->ns = mem_alloc(count, sizeof *r->ns);
+    r->us = mem_alloc(3 * count, sizeof *r->us);
+    if (!r->ns || !r->us) {
+        bench_result_close(r);
+        return err_memory(e, 4 * count * sizeof *r->us, "the times");
+    }
+    r->ts = r->us + n;
+    r->scratch = r->ts + n;
+    return OK;
+}
+
+void bench_result_close(struct bench_result *r) {
+    mem_free(r->ns);
+    mem_free(r->us);
+    *r = (struct bench_result){0};
+}
+
+static enum status run_once(struct bench_engine *b, const struct bench_test *test, int32_t run,
+                            const struct bench_runs *runs, uint64_t *ns, struct err *e) {
+    if (!runs->before(runs->context, test, run))
+        return err_set(e, ERR_CANCELLED, "the benchmark was stopped");
+    return bench_engine_run(b, test, ns, e);
+}
+
+enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
+                                 const struct bench_runs *runs, struct bench_result *out,
+                                 struct err *e) {
+    const struct bench_test warm = {test->n_prompt, test->n_gen > 0, test->n_depth};
+    const double n_tokens = test->n_prompt + test->n_gen;
+    out->test = *test;
+    if (runs->warm_up && run_once(b, &warm, -1, runs, &out->ns[0], e)) return e->status;
+    for (int32_t i = 0; i < out->n; i++) {
+        if (run_once(b, test, i, runs, &out->ns[i], e)) return e->status;
+        out->us[i] = (double)out->ns[i] * 1e-3;
+        out->ts[i] = n_tokens / (out->us[i] * 1e-6);
+    }
+    bench_stats(out->us, out->n, out->scratch, &out->time_us);
+    bench_stats(out->ts, out->n, out->scratch, &out->speed);
+    return OK;
 }

@@ -36,8 +36,6 @@ enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err 
 // Fills n_depth positions, then runs the test; *duration_ns is that of the test alone.
 enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
                              uint64_t *duration_ns, struct err *e);
-// What wakes up before a test that counts: its prompt, and one token.
-enum status bench_engine_warm(struct bench_engine *b, const struct bench_test *test, struct err *e);
 
 struct bench_stats {
     double mean, stddev; // of a sample, n - 1; 0 for a single value
@@ -45,5 +43,29 @@ struct bench_stats {
 };
 // Of n >= 1 values. scratch is room for n values.
 void bench_stats(const double *values, int32_t n, double *scratch, struct bench_stats *out);
+
+// What several runs of a test took.
+struct bench_result {
+    struct bench_test test;
+    int32_t n;    // runs
+    uint64_t *ns; // [n], owned, as those below
+    double *us, *ts, *scratch;
+    struct bench_stats time_us, speed; // speed in tokens per second
+};
+enum status bench_result_open(struct bench_result *r, int32_t n, struct err *e);
+void bench_result_close(struct bench_result *r); // accepts a zeroed one; leaves it zeroed
+
+// Called before each run: -1 is the one that does not count. Returning false stops with
+// ERR_CANCELLED.
+typedef bool (*bench_run_fn)(void *context, const struct bench_test *test, int32_t run);
+struct bench_runs {
+    bool warm_up; // first a run that does not count: the prompt, and one token
+    bench_run_fn before;
+    void *context;
+};
+// Runs the test out->n times.
+enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
+                                 const struct bench_runs *runs, struct bench_result *out,
+                                 struct err *e);
 
 #endif

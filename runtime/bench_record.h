@@ -29,11 +29,14 @@ struct bench_row {
     char time[32];                     // now, "2026-01-31T12:00:00Z"
 };
 void bench_row_add(struct bench_row *row, struct bench_field field);
-// Starts a row: machine, model and what the engine was opened with. device is --device, or NULL.
-// Fields are named as llama-bench names them, where it has them.
-void bench_row_begin(struct bench_row *row, const struct engine *engine,
-                     const struct bench_config *config, const char *device);
-// The bytes that the engine has taken.
+// Starts a row: machine and model. path is the model's file, device is --device or NULL. Fields are
+// named as llama-bench names them, where it has them.
+void bench_row_begin(struct bench_row *row, const struct machine *machine,
+                     const struct bench_model *model, const char *path, const char *device);
+// What was asked for, and what the plan made of it; without a plan (NULL) zeros.
+void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
+                        const struct bench_config *config);
+// The bytes that the engine has taken; without one (NULL) zeros.
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
 // The most that the accelerator had allocated; 0 without one. What is pinned likewise.
 uint64_t bench_peak_vram(const struct engine *engine);

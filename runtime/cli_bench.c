@@ -93,6 +93,7 @@ enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix
     out->cpu.n_threads = config->n_threads;
     out->constraints.gpu_layers = config->gpu_layers;
     out->constraints.vram_bytes = config->vram_bytes;
+    out->constraints.strategy = config->strategy;
     out->constraints.kv_auto = kv_auto;
     out->progress = on_progress;
     *w = (struct workload){.n_ctx = given ? given : needed, .n_ubatch = config->n_ubatch};
@@ -107,6 +108,24 @@ enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix
     return OK;
 }
 
+void cli_bench_say_run(int32_t run, int32_t n) {
+    if (run < 0)
+        fputs("warm-up\n", stderr);
+    else
+        fprintf(stderr, "run %d of %d\n", run + 1, n);
+}
+
+void cli_bench_say_rates(const struct cli *cli, const struct machine *machine) {
+    if (cli->options.quiet || machine->rates == RATES_MEASURED) return;
+    if (machine->rates == RATES_NONE)
+        fprintf(stderr, "tandem: nothing is known of this machine's rates: no planned speed\n");
+    else
+        fprintf(stderr,
+                "tandem: planned speed and limit are by the rates of %s; 'tandem calibrate' "
+                "measures this machine's\n",
+                machine->rates_name);
+}
+
 // ---- One test -----------------------------------------------------------------------------------
 
 struct measuring {
@@ -114,82 +133,72 @@ struct measuring {
     struct bench_matrix matrix;
     struct bench_writers writers;
     struct bench_engine engine;
+    struct bench_model model; // of the engine
     const struct bench_config *config;
-    const struct bench_test *test;
     int32_t n_done; // tests
-    uint64_t *ns;   // [n_repeats], likewise below
-    double *us, *ts, *scratch;
-    struct bench_stats time_us, speed; // of the test
+    struct bench_result result;
     struct bench_estimate estimate;
     struct bench_row row;
 };
 
-static void say(const struct measuring *m, int32_t run) {
+static bool before_run(void *context, const struct bench_test *test, int32_t run) {
+    const struct measuring *m = context;
+    const struct bench_options *o = &m->cli->options.bench;
     char name[64];
-    if (!m->cli->options.bench.progress) return;
-    fprintf(stderr, "tandem: %d/%lld %s: ", m->n_done + 1,
-            (long long)m->matrix.n_tests * m->matrix.n_configs,
-            bench_test_name(m->test, name, sizeof name));
-    if (run < 0)
-        fputs("warm-up\n", stderr);
-    else
-        fprintf(stderr, "run %d of %d\n", run + 1, m->cli->options.bench.n_repeats);
+    if (o->progress) {
+        fprintf(stderr, "tandem: %d/%lld %s: ", m->n_done + 1,
+                (long long)m->matrix.n_tests * m->matrix.n_configs,
+                bench_test_name(test, name, sizeof name));
+        cli_bench_say_run(run, o->n_repeats);
+    }
+    return !signal_seen();
 }
 
-static enum status measure(struct measuring *m, struct err *e) {
+static enum status measure(struct measuring *m, const struct bench_test *test, struct err *e) {
     const struct bench_options *o = &m->cli->options.bench;
+    const struct bench_runs runs = {!o->no_warmup, before_run, m};
     const struct plan *plan = engine_plan(m->engine.engine);
-    const double n_tokens = m->test->n_prompt + m->test->n_gen;
     clock_sleep_ns((uint64_t)o->delay_s * 1000000000u);
-    if (!o->no_warmup) {
-        say(m, -1);
-        if (bench_engine_warm(&m->engine, m->test, e)) return e->status;
-    }
-    for (int32_t i = 0; i < o->n_repeats; i++) {
-        say(m, i);
-        if (signal_seen()) return err_set(e, ERR_CANCELLED, "interrupted");
-        if (bench_engine_run(&m->engine, m->test, &m->ns[i], e)) return e->status;
-        m->us[i] = (double)m->ns[i] * 1e-3;
-        m->ts[i] = n_tokens / (m->us[i] * 1e-6);
-    }
-    bench_stats(m->us, o->n_repeats, m->scratch, &m->time_us);
-    bench_stats(m->ts, o->n_repeats, m->scratch, &m->speed);
-    bench_estimate(plan, engine_shape(m->engine.engine), m->test, m->engine.n_batch, &m->estimate);
+    if (bench_engine_measure(&m->engine, test, &runs, &m->result, e)) return e->status;
+    bench_estimate(plan, engine_shape(m->engine.engine), test, m->engine.n_batch, &m->estimate);
     return OK;
 }
 
 // Tokens per second of the test if it took us; NAN if that is not known.
 static double speed_of(const struct measuring *m, double us) {
-    return us > 0 ? (m->test->n_prompt + m->test->n_gen) * 1e6 / us : NAN;
+    const struct bench_test *test = &m->result.test;
+    return us > 0 ? (test->n_prompt + test->n_gen) * 1e6 / us : NAN;
 }
 static double percent_of_limit(const struct measuring *m) {
-    return m->estimate.limit_us > 0 ? 100 * m->estimate.limit_us / m->time_us.median : NAN;
+    return m->estimate.limit_us > 0 ? 100 * m->estimate.limit_us / m->result.time_us.median : NAN;
 }
 static double weights_gbps(const struct measuring *m) {
-    return m->estimate.read_bytes / (m->time_us.median * 1e3);
+    return m->estimate.read_bytes / (m->result.time_us.median * 1e3);
 }
 
 // ---- What comes out -----------------------------------------------------------------------------
 
 static void fill_row(struct measuring *m) {
     struct bench_row *row = &m->row;
-    const int32_t n = m->cli->options.bench.n_repeats;
-    bench_row_begin(row, m->engine.engine, m->config, m->cli->options.device);
-    bench_row_add(row, bench_count("n_prompt", m->test->n_prompt));
-    bench_row_add(row, bench_count("n_gen", m->test->n_gen));
-    bench_row_add(row, bench_count("n_depth", m->test->n_depth));
-    bench_row_add(row, bench_count("avg_ns", llround(m->time_us.mean * 1e3)));
-    bench_row_add(row, bench_count("stddev_ns", llround(m->time_us.stddev * 1e3)));
-    bench_row_add(row, bench_real("avg_ts", m->speed.mean));
-    bench_row_add(row, bench_real("stddev_ts", m->speed.stddev));
-    bench_row_add(row, bench_real("median_ts", speed_of(m, m->time_us.median)));
+    const struct bench_result *r = &m->result;
+    const struct plan *plan = engine_plan(m->engine.engine);
+    bench_row_begin(row, &plan->machine, &m->model, m->config->model, m->cli->options.device);
+    bench_row_add_plan(row, plan, engine_shape(m->engine.engine), m->config);
+    bench_row_add(row, bench_count("n_prompt", r->test.n_prompt));
+    bench_row_add(row, bench_count("n_gen", r->test.n_gen));
+    bench_row_add(row, bench_count("n_depth", r->test.n_depth));
+    bench_row_add(row, bench_count("avg_ns", llround(r->time_us.mean * 1e3)));
+    bench_row_add(row, bench_count("stddev_ns", llround(r->time_us.stddev * 1e3)));
+    bench_row_add(row, bench_real("avg_ts", r->speed.mean));
+    bench_row_add(row, bench_real("stddev_ts", r->speed.stddev));
+    bench_row_add(row, bench_real("median_ts", speed_of(m, r->time_us.median)));
     bench_row_add(row, bench_real("planned_ts", speed_of(m, m->estimate.planned_us)));
     bench_row_add(row, bench_real("limit_ts", speed_of(m, m->estimate.limit_us)));
     bench_row_add(row, bench_real("percent_of_limit", percent_of_limit(m)));
     bench_row_add(row, bench_real("gbps", weights_gbps(m)));
     bench_row_add_memory(row, m->engine.engine);
-    bench_row_add(row, bench_counts("samples_ns", m->ns, n));
-    bench_row_add(row, bench_reals("samples_ts", m->ts, n));
+    bench_row_add(row, bench_counts("samples_ns", r->ns, r->n));
+    bench_row_add(row, bench_reals("samples_ts", r->ts, r->n));
 }
 
 #define CELL(name) static void name(const struct measuring *m, char out[BENCH_CELL_BYTES])
@@ -219,9 +228,13 @@ CELL(ubatch_cell) {
 }
 CELL(kv_k_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_k); }
 CELL(kv_v_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_v); }
-CELL(test_cell) { bench_test_name(m->test, out, BENCH_CELL_BYTES); }
-CELL(speed_cell) { snprintf(out, BENCH_CELL_BYTES, "%.2f ± %.2f", m->speed.mean, m->speed.stddev); }
-CELL(median_cell) { bench_print_real(out, BENCH_CELL_BYTES, speed_of(m, m->time_us.median), 2); }
+CELL(test_cell) { bench_test_name(&m->result.test, out, BENCH_CELL_BYTES); }
+CELL(speed_cell) {
+    snprintf(out, BENCH_CELL_BYTES, "%.2f ± %.2f", m->result.speed.mean, m->result.speed.stddev);
+}
+CELL(median_cell) {
+    bench_print_real(out, BENCH_CELL_BYTES, speed_of(m, m->result.time_us.median), 2);
+}
 CELL(planned_cell) {
     bench_print_real(out, BENCH_CELL_BYTES, speed_of(m, m->estimate.planned_us), 2);
 }
@@ -295,29 +308,16 @@ static enum status write_row(struct measuring *m, struct err *e) {
 
 // ---- All of them --------------------------------------------------------------------------------
 
-// Whose rates the planned times and the limit are by, if they were not measured here.
-static void say_rates(const struct measuring *m) {
-    const struct machine *machine = &engine_plan(m->engine.engine)->machine;
-    if (m->cli->options.quiet || m->n_done || machine->rates == RATES_MEASURED) return;
-    if (machine->rates == RATES_NONE)
-        fprintf(stderr, "tandem: nothing is known of this machine's rates: no planned speed\n");
-    else
-        fprintf(stderr,
-                "tandem: planned speed and limit are by the rates of %s; 'tandem calibrate' "
-                "measures this machine's\n",
-                machine->rates_name);
-}
-
 static enum status run_config(struct measuring *m, struct err *e) {
     struct engine_options options;
     if (cli_bench_options(m->cli, &m->matrix, m->config, &options, e) ||
         bench_engine_open(&m->engine, &options, m->config->n_batch, e))
         return e->status;
     progress_clear(&m->cli->progress);
-    say_rates(m);
+    bench_model_of(engine_shape(m->engine.engine), &m->model);
+    if (m->n_done == 0) cli_bench_say_rates(m->cli, &engine_plan(m->engine.engine)->machine);
     for (int32_t i = 0; i < m->matrix.n_tests; i++) {
-        m->test = &m->matrix.tests[i];
-        if (measure(m, e) || write_row(m, e)) return e->status;
+        if (measure(m, &m->matrix.tests[i], e) || write_row(m, e)) return e->status;
         m->n_done++;
     }
     bench_engine_close(&m->engine);
@@ -325,13 +325,9 @@ static enum status run_config(struct measuring *m, struct err *e) {
 }
 
 static enum status run_all(struct measuring *m, struct err *e) {
-    const size_t n = (size_t)m->cli->options.bench.n_repeats;
-    m->ns = mem_alloc(n, sizeof *m->ns);
-    m->us = mem_alloc(3 * n, sizeof *m->us);
-    if (!m->ns || !m->us) return err_memory(e, 4 * n * sizeof *m->us, "the times");
-    m->ts = m->us + n;
-    m->scratch = m->ts + n;
+    if (bench_result_open(&m->result, m->cli->options.bench.n_repeats, e)) return e->status;
     for (int32_t i = 0; i < m->matrix.n_configs; i++) {
+        m->matrix.configs[i].strategy = m->cli->options.strategy;
         m->config = &m->matrix.configs[i];
         if (run_config(m, e)) return e->status;
     }
@@ -349,13 +345,15 @@ static enum status bench_lists(struct cli *cli, struct err *e) {
     progress_clear(&cli->progress);
     bench_engine_close(&m->engine);
     bench_matrix_close(&m->matrix);
-    mem_free(m->ns);
-    mem_free(m->us);
+    bench_result_close(&m->result);
     mem_free(m);
     return status;
 }
 
 enum status cli_bench(struct cli *cli, struct err *e) {
     if (cli->options.bench.list_devices) return cli_devices(cli, e);
+    if (cli->options.bench.strategies) return cli_bench_strategies(cli, e);
+    if (cli->options.bench.plot_path)
+        return err_set(e, ERR_USAGE, "--plot draws strategies: add --strategies");
     return bench_lists(cli, e);
 }

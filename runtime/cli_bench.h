@@ -1,7 +1,7 @@
 /* cli_bench.h: what the two kinds of `tandem bench` share: options for an engine, and writers for
  * results.
  *
- * A struct bench_output_set borrows streams and columns. One thread. Tested by tests/cli_bench.sh.
+ * A struct bench_writers borrows streams and columns. One thread. Tested by tests/cli_bench.sh.
  */
 #ifndef TANDEM_RUNTIME_CLI_BENCH_H
 #define TANDEM_RUNTIME_CLI_BENCH_H
@@ -16,6 +16,7 @@ struct bench_writers { // standard output, and standard error if -oe is given
 // ERR_USAGE for a format that there is not.
 enum status bench_writers_init(struct bench_writers *w, const struct cli_options *o,
                                const char *table, struct err *e);
+// Columns are borrowed until the next row is written.
 void bench_writers_columns(struct bench_writers *w, const struct bench_column *columns, int32_t n);
 enum status bench_writers_row(struct bench_writers *w, const struct bench_record *record,
                               struct err *e);
@@ -23,9 +24,17 @@ enum status bench_writers_row(struct bench_writers *w, const struct bench_record
 // OK.
 enum status bench_writers_end(struct bench_writers *w, enum status status, struct err *e);
 
+// The other kind: --strategies.
+enum status cli_bench_strategies(struct cli *cli, struct err *e);
+
 // The engine of one configuration, with room for the longest test. ERR_USAGE if -c is too short.
 enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix,
                               const struct bench_config *config, struct engine_options *out,
                               struct err *e);
+
+// On standard error: which run of a test begins, -1: the one that does not count.
+void cli_bench_say_run(int32_t run, int32_t n);
+// Likewise: whose rates the planned times and the limits are by, if they were not measured here.
+void cli_bench_say_rates(const struct cli *cli, const struct machine *machine);
 
 #endif

@@ -4,7 +4,9 @@
 #include "runtime/bench_estimate.h"
 #include "runtime/bench_format.h"
 #include "runtime/bench_measure.h"
+#include "runtime/bench_plot.h"
 #include "runtime/bench_record.h"
+#include "runtime/bench_strategies.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -428,6 +430,8 @@ static void the_model_is_summed_up(void **state) {
     assert_int_equal(model.n_params, 64 * 320 + 2 * each);
     assert_int_equal(model.size_bytes, 2 * model.n_params);
     assert_string_equal(model.type, "llama 94K F16");
+    bench_print_size(text, sizeof text, 3u << 9);
+    assert_string_equal(text, "1.50 KiB");
     bench_print_size(text, sizeof text, 3u << 19);
     assert_string_equal(text, "1.50 MiB");
     bench_print_size(text, sizeof text, 3ull << 29);
@@ -523,6 +527,129 @@ static void a_test_is_the_sum_of_its_passes(void **state) {
     mem_free(shape);
 }
 
+// ---- Strategies ---------------------------------------------------------------------------------
+
+static void differences_are_relative(void **state) {
+    (void)state;
+    const float want[] = {1, -2, 2, -INFINITY}, same[] = {1, -2, 2, 5}, other[] = {1, -2, 5, 0};
+    assert_true(bench_nmse(want, same, 4) == 0);
+    assert_close(bench_nmse(want, other, 4), 1);
+    assert_true(bench_nmse(want, want, 4) == 0);
+}
+
+static void agreement_is_put_in_words(void **state) {
+    (void)state;
+    char text[128];
+    struct bench_agreement a = {-1, 0, true};
+    assert_string_equal(bench_agreement_text(&a, text, sizeof text), "same");
+    a = (struct bench_agreement){7, 3.1e-4, true};
+    assert_string_equal(bench_agreement_text(&a, text, sizeof text),
+                        "differs at 7: NMSE 3.1e-04, at most 1e-02");
+    a.is_good = false;
+    assert_string_equal(bench_agreement_text(&a, text, sizeof text),
+                        "WRONG: differs at 7: NMSE 3.1e-04, at most 1e-02");
+}
+
+// A case as if it had been measured in two runs: prompt of 100 tokens, 10 new ones.
+static void fill_case(struct bench_case *c, enum strategy strategy, double prompt_us, double gen_us,
+                      uint64_t plan_id) {
+    *c = (struct bench_case){.config = {.strategy = strategy, .vram_bytes = 1u << 30}};
+    c->plan_id = plan_id;
+    c->prompt.n = c->gen.n = 2;
+    c->prompt.test = (struct bench_test){100, 0, 0};
+    c->gen.test = (struct bench_test){0, 10, 100};
+    c->prompt.time_us.median = prompt_us;
+    c->gen.time_us.median = gen_us;
+    c->prompt.speed.least = c->prompt.speed.most = 1e8 / prompt_us;
+    c->gen.speed.least = c->gen.speed.most = 1e7 / gen_us;
+    c->gen_estimate.planned_us = gen_us / 2;
+}
+
+static void the_choice_is_judged_by_total_time(void **state) {
+    (void)state;
+    struct bench_case cases[STRATEGIES];
+    struct bench_verdict v;
+    for (int32_t i = 0; i < STRATEGIES; i++)
+        fill_case(&cases[i], bench_strategy(i), 1000, 1000 + 100 * i, (uint64_t)i);
+    assert_int_equal(cases[STRATEGIES - 1].config.strategy, STRATEGY_AUTO);
+    assert_int_equal(cases[0].config.strategy, STRATEGY_CPU);
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_int_equal(v.best, 0);
+    assert_int_equal(v.chosen, STRATEGIES - 1);
+    assert_close(v.ratio, 2500.0 / 2000);
+    assert_false(v.is_good);
+    // Slower in one part, faster in the other.
+    cases[STRATEGIES - 1].prompt.time_us.median = 600;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_close(v.ratio, 2100.0 / 2000);
+    assert_true(v.is_good);
+    // Equal plans take equal time, whatever the clock said.
+    cases[STRATEGIES - 1].prompt.time_us.median = 5000;
+    cases[STRATEGIES - 1].plan_id = 0;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_true(v.is_good && v.ratio == 1);
+    cases[0].is_refused = true;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_int_equal(v.best, 1);
+    assert_false(v.is_good);
+    assert_true(isinf(bench_case_total_us(&cases[0])));
+    cases[STRATEGIES - 1].is_refused = true;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_true(v.chosen == -1 && v.best == 1 && !v.is_good);
+    for (int32_t i = 0; i < STRATEGIES; i++) cases[i].is_refused = true;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_true(v.best == -1 && v.is_good);
+}
+
+static void plans_are_told_apart(void **state) {
+    (void)state;
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    plan->n_units = 5;
+    const uint64_t before = bench_plan_id(plan);
+    assert_true(bench_plan_id(plan) == before);
+    plan->unit_device[6] = 1; // behind the last unit
+    assert_true(bench_plan_id(plan) == before);
+    plan->unit_cpu_parts[2] = 3;
+    const uint64_t split = bench_plan_id(plan);
+    plan->unit_cpu_parts[2] = 0;
+    plan->unit_streamed[2] = true;
+    const uint64_t streamed = bench_plan_id(plan);
+    plan->n_slots = 2;
+    assert_true(split != before && streamed != before && streamed != split &&
+                bench_plan_id(plan) != streamed);
+    mem_free(plan);
+}
+
+static int32_t count_of(const char *text, const char *what) {
+    int32_t n = 0;
+    for (const char *p = text; (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+static void the_plot_has_every_bar(void **state) {
+    (void)state;
+    struct bench_case cases[2 * STRATEGIES];
+    const struct bench_plot plot = {cases, 2, "it's `a` title\n", "file.svg"};
+    char *text = NULL;
+    size_t size = 0;
+    for (int32_t i = 0; i < 2 * STRATEGIES; i++)
+        fill_case(&cases[i], bench_strategy(i % STRATEGIES), 1000, 2000, 0);
+    cases[3].is_refused = true;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    bench_plot_write(&plot, out);
+    fclose(out);
+    assert_non_null(strstr(text, "set output 'file.svg'"));
+    assert_non_null(strstr(text, "'it''s `a` title?'"));
+    assert_int_equal(count_of(text, "title 'row-split'"), 2);
+    assert_int_equal(count_of(text, "title 'planned'"), 2);
+    assert_int_equal(count_of(text, "'1.00 GiB'"), 2);
+    assert_int_equal(count_of(text, "set label 'does not fit'"), 2);
+    assert_int_equal(count_of(text, " 100000 100000 100000 NaN\n"), 2 * STRATEGIES - 1);
+    assert_int_equal(count_of(text, " 5000 5000 5000 10000\n"), 2 * STRATEGIES - 1);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_and_ranges),
@@ -543,6 +670,11 @@ int main(void) {
         cmocka_unit_test(the_model_is_summed_up),
         cmocka_unit_test(a_token_takes_at_least_its_bytes),
         cmocka_unit_test(a_test_is_the_sum_of_its_passes),
+        cmocka_unit_test(differences_are_relative),
+        cmocka_unit_test(agreement_is_put_in_words),
+        cmocka_unit_test(the_choice_is_judged_by_total_time),
+        cmocka_unit_test(plans_are_told_apart),
+        cmocka_unit_test(the_plot_has_every_bar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
