@@ -1,8 +1,6 @@
 /* bench_plot.c: see bench_plot.h. */
 #include "runtime/bench_plot.h"
 
-#include "runtime/bench_record.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,12 +85,23 @@ static void write_notes(const struct bench_plot *plot, FILE *out) {
                         place_of(i, bar));
 }
 
+// "6 GiB", "512 MiB"; without a limit "all of it".
+static void print_limit(uint64_t limit_bytes, char *out, size_t size_bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)limit_bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 4; unit++) value /= 1024;
+    if (limit_bytes)
+        snprintf(out, size_bytes, "%.4g %s", value, units[unit]);
+    else
+        snprintf(out, size_bytes, "all of it");
+}
+
 static void write_limits(const struct bench_plot *plot, FILE *out) {
     fputs("set xtics (", out);
     for (int32_t i = 0; i < plot->n_limits; i++) {
-        char text[32] = "all of it";
-        const uint64_t limit = case_of(plot, i, 0)->config.vram_bytes;
-        if (limit) bench_print_size(text, sizeof text, limit);
+        char text[32];
+        print_limit(case_of(plot, i, 0)->config.vram_bytes, text, sizeof text);
         fprintf(out, "%s'%s' %d", i ? ", " : "", text, i);
     }
     fprintf(out, ") scale 0\nset xrange [-0.6:%.1f]\n", plot->n_limits - 0.4);
@@ -106,7 +115,7 @@ static void write_picture(const struct bench_plot *plot, const struct picture *p
         fprintf(out,
                 "  $bar%d using 1:2:(%.4f) with boxes fillstyle solid 0.85 noborder linecolor rgb "
                 "'%s' title '%s', \\\n"
-                "  $bar%d using 1:2:3:4 with yerrorbars pointtype -1 linecolor rgb '#555555' "
+                "  $bar%d using 1:3:(0):($4-$3) with vectors nohead linecolor rgb '#666666' "
                 "notitle, \\\n",
                 bar, 0.9 / (STRATEGIES + 1), COLOURS[bench_strategy(bar)],
                 strategy_name(bench_strategy(bar)), bar);
@@ -130,14 +139,19 @@ void bench_plot_write(const struct bench_plot *plot, FILE *out) {
     write_text(plot->path, out);
     fputs("\nset encoding utf8\nset multiplot layout 2,1 title ", out);
     write_text(plot->title, out);
+    fputs(".\"\\n\".", out);
+    write_text(plot->subtitle, out);
     fputs(" font ',15' noenhanced\n"
           "set key outside right top vertical Left reverse samplen 2 noenhanced\n"
           "set grid ytics linecolor rgb '#dddddd'\nset border 3\nset tics nomirror\n"
           "set xlabel 'memory of the accelerator that may be used'\nset ylabel 'tokens/s'\n"
+          "set lmargin 12\nset rmargin 22\n"
           "set yrange [0:*]\nset offsets 0, 0, graph 0.05, 0\n",
           out);
     write_limits(plot, out);
-    for (int i = 0; i < 2; i++) write_picture(plot, &pictures[i], out);
+    write_picture(plot, &pictures[0], out);
+    fputs("set key off\n", out); // once is enough
+    write_picture(plot, &pictures[1], out);
     fputs("unset multiplot\nunset output\n", out);
 }
 

@@ -13,7 +13,7 @@
 struct bench_plot {
     const struct bench_case *cases; // [n_limits * STRATEGIES], all strategies of a limit together
     int32_t n_limits;
-    const char *title, *path; // path: of the SVG file
+    const char *title, *subtitle, *path; // path: of the SVG file
 };
 
 // Before anything is measured: ERR_UNSUPPORTED, naming the package, if gnuplot is not there,

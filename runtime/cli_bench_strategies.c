@@ -329,13 +329,14 @@ static void print_summary(const struct comparing *x) {
 }
 
 static enum status draw(const struct comparing *x, struct err *e) {
-    char title[256];
-    const struct bench_plot plot = {x->cases, x->matrix.n_configs, title,
+    char title[160], subtitle[256];
+    const struct bench_plot plot = {x->cases, x->matrix.n_configs, title, subtitle,
                                     x->cli->options.bench.plot_path};
     if (!plot.path) return OK;
-    snprintf(title, sizeof title, "%s on %s and %s: prompt of %d, %d new tokens", x->model.type,
-             x->machine.devices[1].name, x->machine.devices[0].name, x->setup.n_prompt,
-             x->setup.n_gen);
+    snprintf(title, sizeof title, "%s: prompt of %d tokens, %d new ones", x->model.type,
+             x->setup.n_prompt, x->setup.n_gen);
+    snprintf(subtitle, sizeof subtitle, "%s; %s", x->machine.devices[1].name,
+             x->machine.devices[0].name);
     return bench_plot_draw(&plot, e);
 }
 

@@ -10,7 +10,7 @@
 set -eu
 
 packages='gcc g++ clang make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
-    libjansson-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip'
+    libjansson-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip gnuplot-nox'
 extra='libclang-rt-14-dev libomp-14-dev clang-format valgrind'
 [ "${1:-}" = extra ] && packages="$packages $extra"
 
@@ -35,6 +35,8 @@ for package in $packages; do
     case $package in
     gcc | g++ | make | pkg-config | unzip | clang | clang-format | valgrind)
         command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
+    gnuplot-nox) # or any other gnuplot
+        command -v gnuplot >/dev/null 2>&1 || missing="$missing $package" ;;
     *)
         state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
         [ "$state" = installed ] || missing="$missing $package" ;;

@@ -629,7 +629,7 @@ static int32_t count_of(const char *text, const char *what) {
 static void the_plot_has_every_bar(void **state) {
     (void)state;
     struct bench_case cases[2 * STRATEGIES];
-    const struct bench_plot plot = {cases, 2, "it's `a` title\n", "file.svg"};
+    const struct bench_plot plot = {cases, 2, "it's `a` title\n", "below", "file.svg"};
     char *text = NULL;
     size_t size = 0;
     for (int32_t i = 0; i < 2 * STRATEGIES; i++)
@@ -640,10 +640,10 @@ static void the_plot_has_every_bar(void **state) {
     bench_plot_write(&plot, out);
     fclose(out);
     assert_non_null(strstr(text, "set output 'file.svg'"));
-    assert_non_null(strstr(text, "'it''s `a` title?'"));
+    assert_non_null(strstr(text, "'it''s `a` title?'.\"\\n\".'below'"));
     assert_int_equal(count_of(text, "title 'row-split'"), 2);
     assert_int_equal(count_of(text, "title 'planned'"), 2);
-    assert_int_equal(count_of(text, "'1.00 GiB'"), 2);
+    assert_int_equal(count_of(text, "'1 GiB'"), 2);
     assert_int_equal(count_of(text, "set label 'does not fit'"), 2);
     assert_int_equal(count_of(text, " 100000 100000 100000 NaN\n"), 2 * STRATEGIES - 1);
     assert_int_equal(count_of(text, " 5000 5000 5000 10000\n"), 2 * STRATEGIES - 1);
