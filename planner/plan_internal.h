@@ -25,6 +25,7 @@ const struct unit_tensor *footprint_down(const struct unit *unit);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
 // The limits of a machine, unified memory included, for bytes by device.
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
+bool plan_holds(const struct plan *plan, int d); // of its machine
 
 // ---- Cost (cost.c)
 // -------------------------------------------------------------------------------
@@ -93,69 +94,126 @@ void plan_walk(const struct plan *plan, const struct shape *shape, const struct 
 // ---- What placements cost (pricing.c)
 // ------------------------------------------------------------
 
-enum { MAX_CHOICES = 6, KIND_MASKS = 1 << UNIT_KINDS };
+enum { MAX_CHOICES = 6, KIND_MASKS = 1 << UNIT_KINDS, MEMOS = 4096 };
+
+// A placement, the ways of its units and the ring that feeds it: fields as in struct plan.
+struct ways {
+    int8_t device[MAX_UNITS];
+    uint8_t cpu_parts[MAX_UNITS];
+    bool streamed[MAX_UNITS];
+    enum feed feed;
+    int32_t n_slots;
+};
+
+// Passes of class prefill, in which units are streamed and micro-batches run ahead, are added up
+// apart from the others.
+enum pass_group { PASSES_PREFILL, PASSES_OTHER, PASS_GROUPS };
 
 // A unit on each device: bytes with its cache, and time over the whole workload, by micro-batch.
 struct unit_price {
-    double us[MAX_DEVICES][2][MAX_CHOICES]; // [device][cached][choice]
+    double us[MAX_DEVICES][2][PASS_GROUPS][MAX_CHOICES]; // [device][cached][group][choice]
+    double streamed_us[2][MAX_CHOICES];                  // [split][choice], of class prefill
     uint64_t bytes[MAX_DEVICES][MAX_CHOICES];
+    uint64_t slot_bytes, fetch_bytes; // if it is not split
+    int32_t twin;                     // the first unit that takes the same, maybe itself
+    bool can_split, can_stream;
 };
 
 // One micro-batch size. Arrays by pinned (0: pageable, 1: pinned) are sums over the workload.
 struct choice {
     struct workload w;
-    int32_t n_samples;
+    int32_t n_samples, n_prefill; // the first n_prefill samples are of class prefill
     struct sample samples[MAX_SAMPLES];
+    double n_passes[PASS_GROUPS];
     uint64_t staging_bytes;
     uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
-    double to_us[2], from_us[2], logits_us[2];
+    double to_us[PASS_GROUPS][2], from_us[PASS_GROUPS][2], logits_us[PASS_GROUPS][2];
     double inputs_us[2]; // of one pass
-    // What the CPU takes, and the weights it reads, for the units before index u, one sample after
-    // the other: [n_samples, n_units + 1]. Lie in pricing.memory.
-    double *before_us[2]; // by cached
+    // What each device takes, and the weights that are read, for the units before index u, one
+    // sample after the other: [n_samples, n_units + 1]. Lie in pricing.memory.
+    double *before_us[MAX_DEVICES][2]; // by cached
     double *before_bytes;
+    double *streamed_us[2]; // likewise, but of unit u, on the accelerator; [split]
+    int32_t first_line;     // of the choice's samples in pricing.lines
+};
+
+// The time of one phase of a split unit on one device: linear in the device's rows.
+struct line {
+    double base_us, row_us;
+};
+
+// What a split unit takes, from the residual stream at one device to the accelerator, over the
+// workload.
+struct split_price {
+    double us[MAX_DEVICES][PASS_GROUPS][MAX_CHOICES]; // by the device that has the stream before
+};
+struct memo {
+    uint32_t key; // 0: none
+    struct split_price price;
 };
 
 // Everything that the time and the bytes of any placement are added up from. Owns memory.
 struct pricing {
     const struct shape *shape;
     const struct machine *machine;
-    int32_t n_units, n_choices;
+    uint64_t own_bytes; // the host's budget as the machine says, for what is pinned
+    int32_t n_units, n_choices, n_lines;
     struct choice choices[MAX_CHOICES];
     struct unit_price *units;           // [n_units]
     uint64_t *read_bytes;               // [n_units]
     uint64_t shared_bytes[MAX_DEVICES]; // a head less its table
-    void *memory;
+    double *memory;
+    struct line *lines;    // [n_units, MAX_DEVICES, 2 (cached), 2 (phase), n_lines]; of twins only
+    uint64_t *split_bytes; // [n_units, MAX_DEVICES, UNIT_PARTS], of twins
+    struct memo *memos;    // [MEMOS], of what split units were found to take
 };
 
 // A priced placement.
 struct price {
     uint64_t bytes[MAX_CHOICES][MAX_DEVICES];
-    bool fits[MAX_CHOICES];
+    bool fits[MAX_CHOICES]; // memory, and what the feed pins
     double us[MAX_CHOICES];
+    // No ring with this feed and as good or worse copies is faster; nor any with its units
+    // streamed.
+    double bound_us[MAX_CHOICES], streamed_us[MAX_CHOICES];
 };
 
-// machine, shape: borrowed until pricing_close. ubatches: ascending, at most MAX_CHOICES.
+// machine, shape: borrowed until pricing_close. own_bytes: as above.
 enum status pricing_open(struct pricing *p, const struct shape *shape,
-                         const struct machine *machine, const struct workload *w, struct err *e);
+                         const struct machine *machine, uint64_t own_bytes,
+                         const struct workload *w, struct err *e);
 void pricing_close(struct pricing *p);
-// The time is that of plan_predict, to the rounding of sums. O(units).
-void pricing_of(const struct pricing *p, const int8_t device[], struct price *out);
+// The time is that of plan_predict, to the rounding of sums. limit_us: INFINITY, or choices that do
+// not fit or cannot be faster get INFINITY without being added up.
+void pricing_of(const struct pricing *p, const struct ways *ways, double limit_us,
+                struct price *out);
+
+// The phases of a split unit in one pass, by device.
+struct split_us {
+    double in[MAX_DEVICES], out[MAX_DEVICES];
+    int32_t n_cols[MAX_DEVICES]; // of what swiglu makes
+    int32_t n_host_rows;         // of down
+};
+void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
+                   const bool cached[MAX_DEVICES], int32_t line, struct split_us *out);
 
 // ---- Proposing placements (knapsack.c, search.c)
-// -------------------------------------------------
+// ------------------------------------------------
 
-// A chain of units, each of which may be on one device or on either.
+// How a unit is placed: on a device, or split between both.
+enum option { OPTION_HOST = HOST, OPTION_GPU = GPU, OPTION_SPLIT, OPTIONS };
+
+// A chain of units, each of which takes one of several options.
 struct knapsack {
     int32_t n_units, n_cells;
     double cell_bytes;
-    double price_us;               // of one crossing
-    const uint8_t *allowed;        // [n_units], bit d: may be on device d
-    const double *bytes;           // [n_units], on the accelerator
-    const double *us[MAX_DEVICES]; // [n_units]
-    struct label *labels;          // room for knapsack_labels(n_cells)
-    size_t n_used;                 // cells that may hold labels so far
-    uint16_t *came_from;           // [n_units, MAX_DEVICES, n_cells]
+    double price_us;              // of one crossing; a split unit has two
+    const uint8_t *allowed;       // [n_units], bit o: option o
+    const double *bytes[OPTIONS]; // [n_units], on the accelerator
+    const double *us[OPTIONS];    // [n_units]
+    struct label *labels;         // room for knapsack_labels(n_cells)
+    size_t n_used;                // cells that may hold labels so far
+    uint16_t *came_from;          // [n_units, MAX_DEVICES, n_cells]
 };
 struct label {
     double us;
@@ -170,12 +228,19 @@ void knapsack_solve(struct knapsack *k);
 // crossings; INFINITY if there is none.
 double knapsack_units_us(const struct knapsack *k, int32_t cell, int last);
 // That placement.
-void knapsack_placement(const struct knapsack *k, int32_t cell, int last, int8_t device[]);
+void knapsack_placement(const struct knapsack *k, int32_t cell, int last, uint8_t option[]);
 
-// Finds the fastest placement, micro-batch and KV type that fit, and writes them to plan. *found is
-// false if nothing fits. allowed: as above.
-enum status search_placement(struct plan *plan, const struct shape *shape, const uint8_t allowed[],
-                             bool kv_auto, bool *found, struct err *e);
+// What is asked of a search.
+struct search_request {
+    const struct shape *shape;
+    const uint8_t *allowed; // [n_units], bit d: may be on device d
+    const struct constraints *constraints;
+    uint64_t own_bytes; // as in struct pricing
+};
+// Finds the fastest placement, ways, micro-batch and KV type that fit, and writes them to plan.
+// *found is false if nothing fits.
+enum status search_placement(struct plan *plan, const struct search_request *request, bool *found,
+                             struct err *e);
 
 // ERR_USAGE if the cache of any unit cannot be of that type.
 enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,

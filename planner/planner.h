@@ -217,9 +217,11 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
 // and demoting. ERR_MEMORY as above.
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
 
-// Moves one unit from the accelerator to the CPU, the one whose loss costs least time for the bytes
-// it frees, and completes the plan again. false if none is left there or the CPU's budget is full.
-// *unit gets its index.
+// Gives up one thing on the accelerator, the one whose loss costs least time for the bytes it
+// frees, and completes the plan again: a unit, which goes whole to the CPU, or the ring, and then
+// nothing is streamed any more. false if nothing is left there or the CPU's budget is full. *unit
+// gets the unit's index, or DEMOTED_RING.
+enum { DEMOTED_RING = -1 };
 bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit);
 
 // Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into unit_device. Patterns are POSIX extended

@@ -1,44 +1,133 @@
-/* pricing.c: what any placement takes, added up from a table.
+/* pricing.c: the tables that the price of any placement is added up from (price.c).
  *
- * With two devices and one residual stream, a pass is a chain: its time is the sum of its units'
- * times where they are, its crossings, and what the copy of the tables delays the start. All of it
- * is linear in the passes but the last, which needs the CPU's time up to the first crossing. So a
- * placement is priced in one walk over its units for all micro-batches at once, and the price is
- * what simulate.c says (tests/test_solver.c compares). Owns its tables; any thread.
+ * What each unit takes on each device, by micro-batch and pass, whole, streamed and, as lines over
+ * the number of rows, split. Units that are alike are worked out once. Owns its tables; any thread.
+ * Tested by tests/test_solver.c.
  */
 #include "planner/plan_internal.h"
 
 #include "base/mem.h"
 
-#include <string.h>
+// ---- Tables -------------------------------------------------------------------------------------
 
-static double max_us(double a, double b) { return a > b ? a : b; }
+static bool same_tensor(const struct unit_tensor *a, const struct unit_tensor *b) {
+    return a->use == b->use && a->type == b->type && a->n_cols == b->n_cols &&
+           a->n_rows == b->n_rows && a->n_matrices == b->n_matrices &&
+           a->size_bytes == b->size_bytes;
+}
 
-static void price_unit(struct pricing *p, int u, int i) {
+static bool same_unit(const struct unit *a, const struct unit *b) {
+    if (a->kind != b->kind || a->n_tensors != b->n_tensors || a->n_heads != b->n_heads ||
+        a->n_kv_heads != b->n_kv_heads || a->head_dim_k != b->head_dim_k ||
+        a->head_dim_v != b->head_dim_v || a->window != b->window ||
+        a->state_bytes != b->state_bytes || a->n_experts != b->n_experts ||
+        a->n_experts_used != b->n_experts_used || a->n_ff_expert != b->n_ff_expert)
+        return false;
+    for (int i = 0; i < a->n_tensors; i++)
+        if (!same_tensor(&a->tensors[i], &b->tensors[i])) return false;
+    return true;
+}
+
+// Layers come in few kinds: what is known of one is known of its twins.
+static int32_t find_twin(const struct pricing *p, int32_t u) {
+    for (int32_t i = u - 1; i >= 0; i--) {
+        if (p->units[i].twin == i && same_unit(&p->shape->units[i], &p->shape->units[u])) return i;
+    }
+    return u;
+}
+
+static struct line *lines_of(const struct pricing *p, int32_t u, int d, bool cached, int phase) {
+    const size_t row = (((size_t)u * MAX_DEVICES + (size_t)d) * 2 + (size_t)cached) * 2;
+    return p->lines + (row + (size_t)phase) * (size_t)p->n_lines;
+}
+
+// The line through what two splits take.
+static struct line line_of(const struct cost_place *at, const struct unit *unit,
+                           enum step_phase phase, const struct pass *pass) {
+    const bool on_host = at->device->is_host;
+    const struct unit_tensor *down = footprint_down(unit);
+    const int32_t n_rows = phase == PHASE_IN ? down->n_cols : down->n_rows;
+    double rows[2], us[2];
+    for (int i = 0; i < 2; i++) {
+        const int32_t parts = i ? UNIT_PARTS - 1 : 1;
+        const int32_t row = footprint_split_row(n_rows, parts);
+        const struct unit_part part = {phase, parts, !on_host, on_host};
+        rows[i] = on_host ? n_rows - row : row;
+        us[i] = cost_sum(cost_of_part(at, unit, part, pass));
+    }
+    const double row_us = rows[0] == rows[1] ? 0 : (us[1] - us[0]) / (rows[1] - rows[0]);
+    return (struct line){us[0] - row_us * rows[0], row_us};
+}
+
+static void price_split(struct pricing *p, int32_t u, const struct choice *choice) {
     const struct unit *unit = &p->shape->units[u];
-    const struct choice *choice = &p->choices[i];
-    for (int d = 0; d < p->machine->n_devices; d++) {
-        const struct machine_device *device = &p->machine->devices[d];
-        p->units[u].bytes[d][i] = footprint_unit_weights(unit, device, false) +
-                                  footprint_unit_kv(p->shape, unit, &choice->w, device);
+    for (int d = 0; d < MAX_DEVICES; d++) {
         for (int cached = 0; cached < 2; cached++) {
-            const struct cost_place at = {p->shape, device, &choice->w, cached};
-            double sum = 0;
+            const struct cost_place at = {p->shape, &p->machine->devices[d], &choice->w, cached};
             for (int s = 0; s < choice->n_samples; s++) {
-                const struct sample *sample = &choice->samples[s];
-                const double us = cost_sum(cost_of_unit(&at, unit, &sample->pass));
-                sum += sample->weight * us;
-                if (d != HOST) continue;
-                double *before = &choice->before_us[cached][s * (p->n_units + 1) + u];
-                before[1] = before[0] + us;
+                const struct pass *pass = &choice->samples[s].pass;
+                const int32_t line = choice->first_line + s;
+                lines_of(p, u, d, cached, 0)[line] = line_of(&at, unit, PHASE_IN, pass);
+                lines_of(p, u, d, cached, 1)[line] = line_of(&at, unit, PHASE_OUT, pass);
             }
-            p->units[u].us[d][cached][i] = sum;
         }
     }
+}
+
+// What streamed units take on the accelerator: their weights come from no cache, and those of split
+// ones in two parts.
+static double streamed_us(const struct pricing *p, const struct choice *choice, int32_t u,
+                          bool split, const struct pass *pass) {
+    const struct cost_place at = {p->shape, &p->machine->devices[GPU], &choice->w, false};
+    const struct unit_part both = {PHASE_ALL, 1, true, true};
+    return cost_sum(cost_of_part(&at, &p->shape->units[u], split ? both : WHOLE_UNIT, pass));
+}
+
+static void price_on_device(struct pricing *p, int32_t u, int i, int d, bool cached) {
+    const struct choice *choice = &p->choices[i];
+    const struct cost_place at = {p->shape, &p->machine->devices[d], &choice->w, cached};
+    struct unit_price *price = &p->units[u];
     for (int s = 0; s < choice->n_samples; s++) {
-        double *before = &choice->before_bytes[s * (p->n_units + 1) + u];
+        const struct sample *sample = &choice->samples[s];
+        double *before = choice->before_us[d][cached] + s * (p->n_units + 1);
+        const double us = price->twin < u
+                              ? before[price->twin + 1] - before[price->twin]
+                              : cost_sum(cost_of_unit(&at, &p->shape->units[u], &sample->pass));
+        before[u + 1] = before[u] + us;
+        price->us[d][cached][s >= choice->n_prefill][i] += sample->weight * us;
+    }
+}
+
+static void price_streamed(struct pricing *p, int32_t u, int i) {
+    const struct choice *choice = &p->choices[i];
+    struct unit_price *price = &p->units[u];
+    for (int split = 0; split <= price->can_split; split++) {
+        for (int s = 0; s < choice->n_prefill; s++) {
+            double *all = choice->streamed_us[split] + s * (p->n_units + 1);
+            all[u] = price->twin < u ? all[price->twin]
+                                     : streamed_us(p, choice, u, split, &choice->samples[s].pass);
+            price->streamed_us[split][i] += choice->samples[s].weight * all[u];
+        }
+    }
+}
+
+static void price_unit(struct pricing *p, int32_t u, int i) {
+    const struct unit *unit = &p->shape->units[u];
+    const struct choice *choice = &p->choices[i];
+    struct unit_price *price = &p->units[u];
+    for (int d = 0; d < p->machine->n_devices; d++) {
+        const struct machine_device *device = &p->machine->devices[d];
+        price->bytes[d][i] = footprint_unit_weights(unit, device, false) +
+                             footprint_unit_kv(p->shape, unit, &choice->w, device);
+        for (int cached = 0; cached < 2; cached++) price_on_device(p, u, i, d, cached);
+    }
+    for (int s = 0; s < choice->n_samples; s++) {
+        double *before = choice->before_bytes + s * (p->n_units + 1) + u;
         before[1] = before[0] + cost_read_bytes(unit, WHOLE_UNIT, &choice->samples[s].pass);
     }
+    if (p->machine->n_devices < 2) return;
+    if (price->can_stream) price_streamed(p, u, i);
+    if (price->can_split && price->twin == u) price_split(p, u, choice);
 }
 
 static void price_copies(struct pricing *p, struct choice *choice) {
@@ -53,10 +142,11 @@ static void price_copies(struct pricing *p, struct choice *choice) {
         for (int s = 0; s < choice->n_samples; s++) {
             const struct pass *pass = &choice->samples[s].pass;
             const double weight = choice->samples[s].weight, rows = pass->n_tokens * row_bytes;
-            choice->to_us[pinned] += weight * cost_copy_us(gpu, rows, true, pinned);
-            choice->from_us[pinned] += weight * cost_copy_us(gpu, rows, false, pinned);
+            const int group = s >= choice->n_prefill;
+            choice->to_us[group][pinned] += weight * cost_copy_us(gpu, rows, true, pinned);
+            choice->from_us[group][pinned] += weight * cost_copy_us(gpu, rows, false, pinned);
             if (!pass->n_logits) continue;
-            choice->logits_us[pinned] +=
+            choice->logits_us[group][pinned] +=
                 weight * cost_copy_us(gpu, pass->n_logits * logits_bytes, false, pinned);
         }
     }
@@ -79,12 +169,70 @@ static void take_samples(struct choice *choice, const struct shape *shape) {
     choice->n_samples = workload_samples(&choice->w, shape, choice->samples);
     while (choice->w.n_gen == 1 && !choice->samples[choice->n_samples - 1].is_prompt)
         choice->n_samples--;
+    for (int s = 0; s < choice->n_samples; s++) {
+        const struct sample *sample = &choice->samples[s];
+        const bool is_prefill = batch_class_of(sample->pass.n_tokens) == BATCH_PREFILL;
+        ASSERT(!is_prefill || choice->n_prefill == s); // they come first
+        choice->n_prefill += is_prefill;
+        choice->n_passes[is_prefill ? PASSES_PREFILL : PASSES_OTHER] += sample->weight;
+    }
+}
+
+enum { TABLES = MAX_DEVICES * 2 + 2 + 1 };
+
+static void share_memory(struct pricing *p) {
+    double *next = p->memory;
+    for (int i = 0; i < p->n_choices; i++) {
+        struct choice *choice = &p->choices[i];
+        const size_t size = (size_t)(p->n_units + 1) * (size_t)choice->n_samples;
+        for (int d = 0; d < MAX_DEVICES; d++) {
+            for (int cached = 0; cached < 2; cached++, next += size)
+                choice->before_us[d][cached] = next;
+        }
+        for (int split = 0; split < 2; split++, next += size) choice->streamed_us[split] = next;
+        choice->before_bytes = next;
+        next += size;
+    }
+}
+
+static void describe_unit(struct pricing *p, int32_t u) {
+    const struct unit *unit = &p->shape->units[u];
+    struct unit_price *price = &p->units[u];
+    price->twin = find_twin(p, u);
+    price->can_stream = unit_can_stream(unit);
+    price->can_split = p->machine->n_devices > GPU && unit_can_split(unit);
+    p->read_bytes[u] = cost_all_read_bytes(unit);
+    if (!price->can_stream || p->machine->n_devices < 2) return;
+    price->slot_bytes = footprint_slot(unit, &p->machine->devices[GPU], 0);
+    price->fetch_bytes = footprint_fetch(unit, 0);
+    if (!price->can_split || price->twin < u) return;
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        for (int parts = 1; parts < UNIT_PARTS; parts++)
+            p->split_bytes[(u * MAX_DEVICES + d) * UNIT_PARTS + parts] =
+                footprint_split_weights(unit, &p->machine->devices[d], parts);
+    }
+}
+
+static enum status take_memory(struct pricing *p, struct err *e) {
+    const size_t n_units = (size_t)p->n_units, n_lines = (size_t)p->n_lines;
+    p->units = mem_alloc(n_units, sizeof *p->units);
+    p->read_bytes = mem_alloc(n_units, sizeof *p->read_bytes);
+    p->memory = mem_alloc((n_units + 1) * n_lines * TABLES, sizeof *p->memory);
+    p->lines = mem_alloc(n_units * n_lines * 4 * MAX_DEVICES, sizeof *p->lines);
+    p->split_bytes = mem_alloc(n_units * MAX_DEVICES * UNIT_PARTS, sizeof *p->split_bytes);
+    p->memos = mem_alloc(MEMOS, sizeof *p->memos);
+    if (p->units && p->read_bytes && p->memory && p->lines && p->split_bytes && p->memos) return OK;
+    const size_t size_bytes = n_units * n_lines * TABLES * sizeof *p->memory;
+    pricing_close(p);
+    return err_memory(e, size_bytes, "planning");
 }
 
 enum status pricing_open(struct pricing *p, const struct shape *shape,
-                         const struct machine *machine, const struct workload *w, struct err *e) {
-    *p = (struct pricing){.shape = shape, .machine = machine, .n_units = shape->n_units};
-    int32_t ubatches[MAX_CHOICES], n_samples = 0;
+                         const struct machine *machine, uint64_t own_bytes,
+                         const struct workload *w, struct err *e) {
+    *p = (struct pricing){
+        .shape = shape, .machine = machine, .own_bytes = own_bytes, .n_units = shape->n_units};
+    int32_t ubatches[MAX_CHOICES];
     p->n_choices = workload_ubatches(w, ubatches);
     for (int i = 0; i < p->n_choices; i++) {
         struct choice *choice = &p->choices[i];
@@ -93,32 +241,20 @@ enum status pricing_open(struct pricing *p, const struct shape *shape,
         take_samples(choice, shape);
         price_copies(p, choice);
         price_scratch(p, choice);
-        n_samples += choice->n_samples;
+        choice->first_line = p->n_lines;
+        p->n_lines += choice->n_samples;
     }
-    const size_t n_units = (size_t)shape->n_units;
-    const size_t n_sums = (n_units + 1) * (size_t)n_samples * 3;
-    p->units = mem_alloc(n_units, sizeof *p->units);
-    p->read_bytes = mem_alloc(n_units, sizeof *p->read_bytes);
-    double *sums = p->memory = mem_alloc(n_sums, sizeof *sums);
-    if (!p->units || !p->read_bytes || !p->memory) {
-        pricing_close(p);
-        return err_memory(e, n_sums * sizeof *sums + n_units * sizeof *p->units, "planning");
-    }
-    for (int i = 0; i < p->n_choices; i++) {
-        struct choice *choice = &p->choices[i];
-        const size_t size = (n_units + 1) * (size_t)choice->n_samples;
-        choice->before_us[0] = sums;
-        choice->before_us[1] = sums + size;
-        choice->before_bytes = sums + 2 * size;
-        sums += 3 * size;
-        for (int u = 0; u < p->n_units; u++) price_unit(p, u, i);
+    if (take_memory(p, e)) return e->status;
+    share_memory(p);
+    for (int32_t u = 0; u < p->n_units; u++) {
+        describe_unit(p, u);
+        for (int i = 0; i < p->n_choices; i++) price_unit(p, u, i);
     }
     const struct unit *head = &shape->units[shape->n_units - 1];
     for (int d = 0; d < machine->n_devices && head->shares_embed; d++) {
         p->shared_bytes[d] = footprint_unit_weights(head, &machine->devices[d], false) -
                              footprint_unit_weights(head, &machine->devices[d], true);
     }
-    for (int u = 0; u < p->n_units; u++) p->read_bytes[u] = cost_all_read_bytes(&shape->units[u]);
     return OK;
 }
 
@@ -126,87 +262,28 @@ void pricing_close(struct pricing *p) {
     mem_free(p->units);
     mem_free(p->read_bytes);
     mem_free(p->memory);
+    mem_free(p->lines);
+    mem_free(p->split_bytes);
+    mem_free(p->memos);
     *p = (struct pricing){0};
 }
 
-// What a placement has, besides the sums.
-struct outline {
-    int kinds[MAX_DEVICES]; // masks
-    bool cached[MAX_DEVICES];
-    int32_t n_to, n_from, n_first; // crossings each way, units before the first one
-};
-
-static struct outline outline_of(const struct pricing *p, const int8_t device[]) {
-    struct outline out = {.n_first = p->n_units};
-    uint64_t read_bytes[MAX_DEVICES] = {0};
-    for (int u = 0; u < p->n_units; u++) {
-        const int d = device[u];
-        read_bytes[d] += p->read_bytes[u];
-        out.kinds[d] |= 1 << p->shape->units[u].kind;
-        if (u == 0 || d == device[u - 1]) continue;
-        if (!out.n_to && !out.n_from) out.n_first = u;
-        out.n_to += d == GPU;
-        out.n_from += d == HOST;
-    }
-    for (int d = 0; d < p->machine->n_devices; d++)
-        out.cached[d] = read_bytes[d] <= p->machine->devices[d].rates.cache_bytes;
-    return out;
+static double at_rows(const struct line *lines, int32_t line, int32_t n_rows) {
+    return lines[line].base_us + lines[line].row_us * n_rows;
 }
 
-// What the start of the passes takes beyond the sum of the chain; see simulate.c.
-static double start_us(const struct pricing *p, const struct choice *choice,
-                       const struct outline *o, bool on_host, bool pinned) {
-    double sum = 0;
-    const double inputs_us = choice->inputs_us[pinned];
-    for (int s = 0; s < choice->n_samples; s++) {
-        double us = inputs_us;
-        if (on_host) {
-            const size_t at = (size_t)s * (size_t)(p->n_units + 1) + (size_t)o->n_first;
-            const double before_us = choice->before_us[o->cached[HOST]][at];
-            const double bytes =
-                (o->cached[HOST] ? 0 : choice->before_bytes[at]) + (double)choice->staging_bytes;
-            const double dram = p->machine->dram_gbps * 1e3;
-            us = max_us(us, max_us(before_us, dram > 0 ? bytes / dram : 0)) - before_us;
-        }
-        sum += choice->samples[s].weight * us;
-    }
-    return sum;
-}
-
-static double chain_us(const struct pricing *p, int i, const struct outline *o,
-                       const int8_t device[], bool pinned) {
-    const struct choice *choice = &p->choices[i];
-    double us = o->n_to * choice->to_us[pinned] + o->n_from * choice->from_us[pinned];
-    if (device[p->n_units - 1] == GPU) us += choice->logits_us[pinned];
-    double n_passes = 0;
-    for (int s = 0; s < choice->n_samples; s++) n_passes += choice->samples[s].weight;
-    for (int d = 0; d < p->machine->n_devices; d++)
-        if (o->kinds[d]) us += n_passes * p->machine->devices[d].rates.pass_us;
-    if (o->kinds[GPU]) us += start_us(p, choice, o, device[0] == HOST, pinned);
-    return us;
-}
-
-void pricing_of(const struct pricing *p, const int8_t device[], struct price *out) {
-    const struct outline o = outline_of(p, device);
-    double us[MAX_CHOICES] = {0};
-    uint64_t bytes[MAX_DEVICES][MAX_CHOICES] = {{0}};
-    for (int u = 0; u < p->n_units; u++) {
-        const int d = device[u];
-        for (int i = 0; i < MAX_CHOICES; i++) {
-            us[i] += p->units[u].us[d][o.cached[d]][i];
-            bytes[d][i] += p->units[u].bytes[d][i];
-        }
-    }
-    const int d_head = device[p->n_units - 1];
-    for (int i = 0; i < p->n_choices; i++) {
-        const struct choice *choice = &p->choices[i];
-        if (device[0] == d_head) bytes[d_head][i] -= p->shared_bytes[d_head];
-        for (int d = 0; d < MAX_DEVICES; d++)
-            out->bytes[i][d] = bytes[d][i] + choice->scratch_bytes[d][o.kinds[d]];
-        out->bytes[i][HOST] += choice->staging_bytes;
-        out->fits[i] = machine_holds(p->machine, out->bytes[i]);
-        const bool pinned = choice->staging_bytes + choice->scratch_bytes[HOST][o.kinds[HOST]] <=
-                            p->machine->pinned_bytes;
-        out->us[i] = us[i] + chain_us(p, i, &o, device, pinned);
+void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
+                   const bool cached[MAX_DEVICES], int32_t line, struct split_us *out) {
+    const struct unit_tensor *down = footprint_down(&p->shape->units[unit]);
+    const int32_t row_ff = footprint_split_row(down->n_cols, parts);
+    const int32_t row_embd = footprint_split_row(down->n_rows, parts);
+    const int32_t twin = p->units[unit].twin;
+    out->n_cols[GPU] = row_ff;
+    out->n_cols[HOST] = down->n_cols - row_ff;
+    out->n_host_rows = down->n_rows - row_embd;
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        const int32_t n_rows = d == HOST ? out->n_host_rows : row_embd;
+        out->in[d] = at_rows(lines_of(p, twin, d, cached[d], 0), line, out->n_cols[d]);
+        out->out[d] = at_rows(lines_of(p, twin, d, cached[d], 1), line, n_rows);
     }
 }

@@ -2,11 +2,12 @@
  *
  * What is proposed comes from the model, the workload and the rates of the devices alone: a ladder
  * of the splits that people know, and the placements that knapsack.c finds for every number of
- * bytes at several fixed prices of a crossing. Limits and the link only decide which of the
- * proposals fit and what each of them takes. A higher limit or a faster link therefore never makes
- * the answer slower: every proposal that fitted fits still and takes no longer, and the least of
- * more and smaller numbers is not greater. It is never slower than the ladder either. Owns its
- * tables while it runs; any thread. Tested by tests/test_solver.c.
+ * bytes at several fixed prices of a crossing, as if copies were free; and for each of them, ways
+ * to stream what the CPU has of it. Limits and the link only decide which of the proposals fit and
+ * what each of them takes. A higher limit or a faster link therefore never makes the answer slower:
+ * every proposal that fitted fits still and takes no longer, and the least of more and smaller
+ * numbers is not greater. It is never slower than the ladder either. Owns its tables while it runs;
+ * any thread. Tested by tests/test_solver.c.
  */
 #include "planner/plan_internal.h"
 
@@ -16,27 +17,87 @@
 #include <string.h>
 
 enum {
-    MAX_CELLS = 4096,
+    MAX_CELLS = 2048,
     MIN_CELLS = 256,
-    WORK = 1 << 17,   // cells * units, about
-    N_PRICES = 4,     // the last is 0
-    PRICE_RATIO = 16, // between two prices
-    N_RESTRICTED = 2, // with all kinds of units, without the one that needs most scratch memory
-    CACHE_PART = 16,  // caches that hold less than this part of the model are not planned for
+    SPLIT_CELLS = 256, // at most, since there are many of these knapsacks
+    WORK = 1 << 16,    // cells * units, about
+    N_PRICES = 4,      // the last is 0
+    FEW_PRICES = 2,    // of the kinds of knapsacks that there are many of
+    PRICE_RATIO = 16,  // between two prices
+    N_RESTRICTED = 2,  // with all kinds of units, without the one that needs most scratch memory
+    CACHE_PART = 16,   // caches that hold less than this part of the model are not planned for
+    FEW_UNITS = 8,     // that many or less are streamed in every number
+    QUARTERS = 4,      // more are in quarters of their number
+};
+// How many parts fewer than in balance the CPU has of split units: what it gets comes late.
+// Of split units the CPU has a given number of parts, or as many as take it as long as the
+// accelerator; or a few less, since what it works on comes to it late.
+enum { BALANCED = UNIT_PARTS, FEWER = BALANCED + 2, PART_KINDS, SPARSE = 4 };
+
+// What goes to the accelerator of the first units, and of the last ones.
+enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
+static const enum rung RUNGS[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_EXPERTS},
+                                     {NOTHING, ATTENTION},   {ATTENTION, ALL},
+                                     {ATTENTION, NOTHING},   {ALL, NOTHING},
+                                     {ALL_BUT_EXPERTS, ALL}, {ALL_BUT_EXPERTS, NOTHING}};
+enum { N_RUNGS = sizeof RUNGS / sizeof *RUNGS, ALL_RUNGS = (1 << N_RUNGS) - 1 };
+
+// What a strategy proposes.
+struct rules {
+    uint32_t rungs;    // of RUNGS, a bit each
+    bool whole_layers; // of the ladder, splits between layers alone
+    bool knapsacks;
+    bool unstreamed, streamed; // everything that can be
+    bool partly_streamed;
+    bool split, unsplit; // unsplit: dense FFNs may be whole on the CPU
+};
+static const struct rules RULES[STRATEGIES] = {
+    [STRATEGY_AUTO] = {.rungs = ALL_RUNGS,
+                       .knapsacks = true,
+                       .unstreamed = true,
+                       .streamed = true,
+                       .partly_streamed = true,
+                       .split = true,
+                       .unsplit = true},
+    [STRATEGY_CPU] = {.rungs = 1, .unstreamed = true, .unsplit = true},
+    [STRATEGY_LAYERS] = {.rungs = 1, .whole_layers = true, .unstreamed = true, .unsplit = true},
+    [STRATEGY_ATTENTION_FIRST] = {.rungs = 1 << 2 | 1 << 3, .unstreamed = true, .unsplit = true},
+    [STRATEGY_STREAMED] = {.rungs = ALL_RUNGS,
+                           .knapsacks = true,
+                           .streamed = true,
+                           .unsplit = true},
+    [STRATEGY_ROW_SPLIT] = {.rungs = ALL_RUNGS,
+                            .knapsacks = true,
+                            .unstreamed = true,
+                            .split = true},
+};
+
+// What a knapsack takes for the time of its units.
+struct knapsack_kind {
+    int32_t choice;           // micro-batch
+    bool cached[MAX_DEVICES]; // weights come from caches
+    bool free_copies;         // weights are streamed in no time, where that is faster
+    bool splits;
+    int32_t parts; // of split units: a number, or BALANCED + how many fewer
+    int32_t n_prices, n_restricted;
+    int32_t coarse; // part of all cells
 };
 
 struct search {
+    const struct search_request *request;
     const struct shape *shape;
     const struct machine *machine;
-    const uint8_t *allowed;
+    struct rules rules;
     struct pricing pricing;
     struct knapsack k;
-    uint8_t *restricted; // k.allowed
-    double *bytes, *us;  // k.bytes, k.us
-    double all_bytes;    // of all units on the accelerator
-    double least_part;   // of k.us that any unit takes with any micro-batch, cached or not
-    int8_t *device;      // the proposal
-    int8_t *best;
+    uint8_t *restricted;      // k.allowed
+    double *bytes, *us;       // k.bytes, k.us, [OPTIONS, n_units]
+    uint8_t *parts, *option;  // [n_units], of OPTION_SPLIT; of a placement of k
+    int32_t *streamable;      // [n_units], those of the proposal
+    double all_bytes;         // of all units on the accelerator
+    double least_part;        // of k.us that any unit takes with any micro-batch, cached or not
+    bool free_copies;         // k.us are as if weights were streamed in no time
+    struct ways *ways, *best; // the proposal; the best so far
     double best_us;
     struct workload best_workload;
 };
@@ -53,51 +114,141 @@ static void search_close(struct search *s) {
     mem_free(s->restricted);
     mem_free(s->bytes);
     mem_free(s->us);
-    mem_free(s->device);
+    mem_free(s->parts);
+    mem_free(s->option);
+    mem_free(s->streamable);
+    mem_free(s->ways);
     mem_free(s->best);
     *s = (struct search){0};
 }
 
-static enum status search_open(struct search *s, const struct plan *plan, const struct shape *shape,
-                               const uint8_t *allowed, struct err *e) {
-    const size_t n = (size_t)shape->n_units;
-    const int32_t n_cells = cells_of(shape);
-    *s = (struct search){.shape = shape, .machine = &plan->machine, .allowed = allowed};
+// Memory that both devices share is never streamed from one to the other, nor are units split that
+// read it together.
+static void set_rules(struct search *s) {
+    s->rules = RULES[s->request->constraints->strategy];
+    if (s->machine->n_devices > GPU && !s->machine->devices[GPU].unified) return;
+    s->rules.streamed = s->rules.partly_streamed = s->rules.split = false;
+    s->rules.unstreamed = s->rules.unsplit = true;
+}
+
+static enum status search_open(struct search *s, const struct plan *plan,
+                               const struct search_request *request, struct err *e) {
+    const struct shape *shape = request->shape;
+    const size_t n = (size_t)shape->n_units, n_cells = (size_t)cells_of(shape);
+    *s = (struct search){.request = request, .shape = shape, .machine = &plan->machine};
+    set_rules(s);
     s->best_us = (double)INFINITY;
     s->k.n_units = shape->n_units;
-    s->k.n_cells = n_cells;
-    s->k.labels = mem_alloc(knapsack_labels(n_cells), sizeof *s->k.labels);
-    s->k.came_from = mem_alloc(n * MAX_DEVICES * (size_t)n_cells, sizeof *s->k.came_from);
+    s->k.labels = mem_alloc(knapsack_labels((int32_t)n_cells), sizeof *s->k.labels);
+    s->k.came_from = mem_alloc(n * MAX_DEVICES * n_cells, sizeof *s->k.came_from);
     s->restricted = mem_alloc(n, sizeof *s->restricted);
-    s->bytes = mem_alloc(n, sizeof *s->bytes);
-    s->us = mem_alloc(n * MAX_DEVICES, sizeof *s->us);
-    s->device = mem_alloc(n, sizeof *s->device);
-    s->best = mem_alloc(n, sizeof *s->best);
-    if (s->k.labels && s->k.came_from && s->restricted && s->bytes && s->us && s->device && s->best)
+    s->bytes = mem_alloc(n * OPTIONS, sizeof *s->bytes);
+    s->us = mem_alloc(n * OPTIONS, sizeof *s->us);
+    s->parts = mem_alloc(n, sizeof *s->parts);
+    s->option = mem_alloc(n, sizeof *s->option);
+    s->streamable = mem_alloc(n, sizeof *s->streamable);
+    s->ways = mem_alloc(1, sizeof *s->ways);
+    s->best = mem_alloc(1, sizeof *s->best);
+    if (s->k.labels && s->k.came_from && s->restricted && s->bytes && s->us && s->parts &&
+        s->option && s->streamable && s->ways && s->best)
         return OK;
     search_close(s);
-    return err_memory(e, n * MAX_DEVICES * (size_t)n_cells * sizeof(uint16_t), "planning");
+    return err_memory(e, n * MAX_DEVICES * n_cells * sizeof(uint16_t), "planning");
 }
+
+static bool may_be_on(const struct search *s, int u, int d) {
+    return s->request->allowed[u] >> d & 1;
+}
+
+static bool may_split(const struct search *s, int u) {
+    return s->rules.split && s->pricing.units[u].can_split && may_be_on(s, u, HOST) &&
+           may_be_on(s, u, GPU);
+}
+
+// ---- One proposal -------------------------------------------------------------------------------
 
 // Prices the proposal with every micro-batch. The first of equals stays: the ladder's, and the
 // smallest micro-batch.
-static void consider(struct search *s) {
-    struct price price;
-    pricing_of(&s->pricing, s->device, &price);
+static void consider_ways(struct search *s, struct price *price) {
+    pricing_of(&s->pricing, s->ways, s->best_us, price);
     for (int i = 0; i < s->pricing.n_choices; i++) {
-        if (!price.fits[i] || price.us[i] >= s->best_us) continue;
-        s->best_us = price.us[i];
+        if (!price->fits[i] || price->us[i] >= s->best_us) continue;
+        s->best_us = price->us[i];
         s->best_workload = s->pricing.choices[i].w;
-        memcpy(s->best, s->device, (size_t)s->shape->n_units);
+        *s->best = *s->ways;
     }
 }
 
-static bool may_be_on(const struct search *s, int u, int d) { return s->allowed[u] >> d & 1; }
+static bool can_win(const struct search *s, const double bound_us[]) {
+    for (int i = 0; i < s->pricing.n_choices; i++)
+        if (bound_us[i] < s->best_us) return true;
+    return false;
+}
+
+// A ring of every depth with one feed. false if the feed fits with every micro-batch.
+static bool consider_depths(struct search *s, enum feed feed) {
+    const int32_t asked = s->request->constraints->n_slots;
+    bool lacks = false;
+    s->ways->feed = feed;
+    for (int32_t n = asked ? asked : MIN_SLOTS; n <= (asked ? asked : MAX_SLOTS); n++) {
+        struct price price;
+        s->ways->n_slots = n;
+        consider_ways(s, &price);
+        for (int i = 0; i < s->pricing.n_choices; i++) lacks = lacks || !price.fits[i];
+        if (!can_win(s, price.bound_us)) break;
+    }
+    return lacks;
+}
+
+// The feeds from the best on, as far as the better ones cannot be.
+static void consider_feeds(struct search *s) {
+    const enum feed asked = s->request->constraints->feed;
+    const struct machine_device *gpu = &s->machine->devices[GPU];
+    double fastest_us = (double)INFINITY;
+    for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
+        if (asked != FEED_NONE && asked != (enum feed)feed) continue;
+        const double us = cost_feed_us(gpu, (enum feed)feed, 1e9, true);
+        if (us >= fastest_us) continue;
+        if (!consider_depths(s, (enum feed)feed)) fastest_us = us;
+    }
+}
+
+// Of n streamable units, count are streamed, evenly spread.
+static void consider_streams(struct search *s, int32_t n, int32_t count) {
+    for (int32_t i = 0; i < n; i++) {
+        const int64_t before = (int64_t)i * count / n, after = (int64_t)(i + 1) * count / n;
+        s->ways->streamed[s->streamable[i]] = after > before;
+    }
+    consider_feeds(s);
+}
+
+static int32_t find_streamable(struct search *s) {
+    int32_t n = 0;
+    for (int u = 0; u < s->shape->n_units; u++) {
+        const bool on_cpu = s->ways->device[u] == HOST || s->ways->cpu_parts[u];
+        if (on_cpu && s->pricing.units[u].can_stream) s->streamable[n++] = u;
+    }
+    return n;
+}
+
+// The proposal with nothing streamed, and if streams, with all and with some of what can be.
+static void consider(struct search *s, bool streams) {
+    struct price price;
+    memset(s->ways->streamed, 0, (size_t)s->shape->n_units * sizeof *s->ways->streamed);
+    s->ways->feed = FEED_NONE;
+    s->ways->n_slots = 0;
+    const int32_t n = s->rules.streamed && streams ? find_streamable(s) : 0;
+    if (s->rules.unstreamed || n == 0) {
+        consider_ways(s, &price);
+        if (n == 0 || !can_win(s, price.streamed_us)) return;
+    }
+    consider_streams(s, n, n);
+    if (!s->rules.partly_streamed) return;
+    const int32_t parts = n <= FEW_UNITS ? n : QUARTERS;
+    for (int32_t part = parts - 1; part > 0; part--) consider_streams(s, n, n * part / parts);
+}
 
 // ---- The ladder: what people do by hand ---------------------------------------------------------
-
-// What goes to the accelerator of the first units, and of the last ones.
-enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
 
 static bool on_rung(enum rung rung, enum unit_kind kind) {
     return rung == ALL || (rung == ALL_BUT_EXPERTS && kind != UNIT_EXPERTS) ||
@@ -105,29 +256,46 @@ static bool on_rung(enum rung rung, enum unit_kind kind) {
 }
 
 // The last n units by one rung, the units before by another.
-static void consider_split(struct search *s, int32_t n, enum rung first, enum rung last) {
+static void consider_last(struct search *s, int32_t n, enum rung first, enum rung last) {
     const int32_t n_units = s->shape->n_units;
     for (int u = 0; u < n_units; u++) {
         const enum rung rung = u >= n_units - n ? last : first;
         int d = on_rung(rung, s->shape->units[u].kind) ? GPU : HOST;
         if (!may_be_on(s, u, d)) d = 1 - d;
-        s->device[u] = (int8_t)d;
+        s->ways->device[u] = (int8_t)d;
+        s->ways->cpu_parts[u] = 0;
+        if (d == HOST && !s->rules.unsplit && may_split(s, u)) return;
     }
-    consider(s);
+    consider(s, true);
+}
+
+// The last n units are whole layers.
+static bool is_whole(const struct shape *shape, int32_t n) {
+    if (n == 0 || n == shape->n_units) return true;
+    const enum unit_kind kind = shape->units[shape->n_units - n].kind;
+    return kind == UNIT_ATTENTION || kind == UNIT_HEAD;
 }
 
 static void climb_ladder(struct search *s) {
-    static const enum rung rungs[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_EXPERTS},
-                                         {NOTHING, ATTENTION},   {ATTENTION, ALL},
-                                         {ATTENTION, NOTHING},   {ALL, NOTHING},
-                                         {ALL_BUT_EXPERTS, ALL}, {ALL_BUT_EXPERTS, NOTHING}};
-    for (size_t r = 0; r < sizeof rungs / sizeof *rungs; r++) {
-        for (int32_t n = 0; n <= s->shape->n_units; n++)
-            consider_split(s, n, rungs[r][0], rungs[r][1]);
+    for (size_t r = 0; r < N_RUNGS; r++) {
+        if (!(s->rules.rungs >> r & 1)) continue;
+        for (int32_t n = 0; n <= s->shape->n_units; n++) {
+            if (s->rules.whole_layers && !is_whole(s->shape, n)) continue;
+            consider_last(s, n, RUNGS[r][0], RUNGS[r][1]);
+        }
     }
 }
 
 // ---- The knapsacks ------------------------------------------------------------------------------
+
+static void take_placement(struct search *s, int32_t cell, int last) {
+    knapsack_placement(&s->k, cell, last, s->option);
+    for (int u = 0; u < s->shape->n_units; u++) {
+        const bool split = s->option[u] == OPTION_SPLIT;
+        s->ways->device[u] = s->option[u] == OPTION_HOST ? HOST : GPU;
+        s->ways->cpu_parts[u] = split ? s->parts[u] : 0;
+    }
+}
 
 static void solve_and_consider(struct search *s, double price_us, int32_t n_cells) {
     const double room = (double)s->machine->devices[GPU].budget_bytes * n_cells / s->all_bytes;
@@ -141,94 +309,187 @@ static void solve_and_consider(struct search *s, double price_us, int32_t n_cell
             const double us = knapsack_units_us(&s->k, cell, last);
             const double least_us = us * s->least_part * (1 - 1e-9);
             if (us == (double)INFINITY || least_us >= s->best_us) continue;
-            knapsack_placement(&s->k, cell, last, s->device);
-            consider(s);
+            take_placement(s, cell, last);
+            consider(s, s->free_copies);
         }
     }
 }
 
-// All prices. They span what the whole workload takes on the CPU, which no link changes. Each
-// divides the bytes differently: what is hidden behind a faster neighbour in one cell shows in
-// another.
-static void solve_prices(struct search *s) {
-    const int32_t n_cells = cells_of(s->shape);
+// Several prices, the last of them 0. They span what the whole workload takes on the CPU, which no
+// link changes. Each divides the bytes differently: what is hidden behind a faster neighbour in one
+// cell shows in another.
+static void solve_prices(struct search *s, const struct knapsack_kind *kind) {
+    int32_t n_cells = cells_of(s->shape) / kind->coarse;
+    if (kind->splits && n_cells > SPLIT_CELLS) n_cells = SPLIT_CELLS;
     double price_us = 0;
     for (int u = 0; u < s->shape->n_units; u++) price_us += s->us[u];
-    for (int i = 1; i < N_PRICES; i++)
-        solve_and_consider(s, price_us /= PRICE_RATIO, n_cells - n_cells * i / 16);
+    for (int i = 1; i < N_PRICES; i++) {
+        price_us /= PRICE_RATIO;
+        if (i > N_PRICES - kind->n_prices)
+            solve_and_consider(s, price_us, n_cells - n_cells * i / 16);
+    }
     solve_and_consider(s, 0, n_cells);
 }
 
 // A head that shares its table with the embedding takes less room beside it, and the embedding
 // hardly fills a cache, so each side of it is a problem of its own.
-static void solve_sides(struct search *s, bool host_cached) {
+static void solve_sides(struct search *s, const struct knapsack_kind *kind) {
     const uint64_t shared = s->pricing.shared_bytes[GPU];
-    if (!shared && !host_cached) {
-        solve_prices(s);
+    if (!shared && !kind->cached[HOST]) {
+        solve_prices(s, kind);
         return;
     }
     const uint8_t both = s->restricted[0];
-    double *head_bytes = &s->bytes[s->shape->n_units - 1];
+    double *head_bytes = &s->bytes[OPTION_GPU * s->shape->n_units + s->shape->n_units - 1];
     for (int d = 0; d < MAX_DEVICES; d++) {
         s->restricted[0] = both & (uint8_t)(1 << d);
         if (!s->restricted[0]) continue;
         if (d == GPU) *head_bytes -= (double)shared;
-        solve_prices(s);
+        solve_prices(s, kind);
         if (d == GPU) *head_bytes += (double)shared;
     }
     s->restricted[0] = both;
 }
 
+// The options of a unit in a knapsack, with or without units that are split.
+static uint8_t options_of(const struct search *s, int u, bool splits) {
+    uint8_t options = s->request->allowed[u];
+    if (!may_split(s, u)) return options;
+    if (splits) options |= 1 << OPTION_SPLIT;
+    if (!s->rules.unsplit) options &= (uint8_t) ~(1 << OPTION_HOST);
+    return options;
+}
+
 // Scratch memory is shared by all units of a kind and as large as the neediest of them, so leaving
 // the neediest kinds on the CPU is worth a try of its own.
-static void solve_restricted(struct search *s, const struct choice *choice, bool host_cached) {
+static void solve_restricted(struct search *s, const struct knapsack_kind *kind) {
+    const struct choice *choice = &s->pricing.choices[kind->choice];
     uint64_t limit = UINT64_MAX;
-    for (int i = 0; i < N_RESTRICTED; i++) {
+    for (int i = 0; i < kind->n_restricted; i++) {
         bool differs = i == 0;
         uint64_t most = 0;
         for (int u = 0; u < s->shape->n_units; u++) {
             const uint64_t need = choice->scratch_bytes[GPU][1 << s->shape->units[u].kind];
-            s->restricted[u] = s->allowed[u];
-            if (need >= limit && may_be_on(s, u, HOST)) s->restricted[u] = 1 << HOST;
+            const uint8_t options = options_of(s, u, kind->splits);
+            s->restricted[u] = options;
+            if (need >= limit && options >> HOST & 1) s->restricted[u] = 1 << HOST;
             if (need < limit && need > most) most = need;
-            differs = differs || s->restricted[u] != s->allowed[u];
+            differs = differs || s->restricted[u] != options;
         }
-        if (differs) solve_sides(s, host_cached);
+        if (differs) solve_sides(s, kind);
         limit = most;
     }
 }
 
-static double least_part(const struct search *s) {
+// ---- What knapsacks take for the time of a unit -------------------------------------------------
+
+// A split unit without its joins.
+static double split_us(const struct search *s, const struct knapsack_kind *kind, int u,
+                       int32_t parts) {
+    const struct choice *choice = &s->pricing.choices[kind->choice];
+    double us[PASS_GROUPS] = {0};
+    for (int i = 0; i < choice->n_samples; i++) {
+        struct split_us split;
+        pricing_split(&s->pricing, u, parts, kind->cached, choice->first_line + i, &split);
+        us[i >= choice->n_prefill] +=
+            choice->samples[i].weight *
+            (fmax(split.in[HOST], split.in[GPU]) + fmax(split.out[HOST], split.out[GPU]));
+    }
+    const double streamed_us = s->pricing.units[u].streamed_us[1][kind->choice];
+    if (kind->free_copies) us[PASSES_PREFILL] = fmin(us[PASSES_PREFILL], streamed_us);
+    return us[PASSES_PREFILL] + us[PASSES_OTHER];
+}
+
+static double option_us(const struct search *s, const struct knapsack_kind *kind, int u,
+                        enum option option) {
+    if (option == OPTION_SPLIT) return split_us(s, kind, u, s->parts[u]);
+    const struct unit_price *unit = &s->pricing.units[u];
+    const double(*us)[MAX_CHOICES] = unit->us[option][kind->cached[option]];
+    double prefill_us = us[PASSES_PREFILL][kind->choice];
+    if (option == OPTION_HOST && kind->free_copies && unit->can_stream)
+        prefill_us = fmin(prefill_us, unit->streamed_us[0][kind->choice]);
+    return prefill_us + us[PASSES_OTHER][kind->choice];
+}
+
+static bool has_option(const struct search *s, int u, enum option option) {
+    return option != OPTION_SPLIT || (may_split(s, u) && s->parts[u] > 0);
+}
+
+// Over all micro-batches and caches, since a placement is proposed for all.
+static double least_part(const struct search *s, const struct knapsack_kind *kind) {
+    struct knapsack_kind any = *kind;
     double least = 1;
-    for (int u = 0; u < s->shape->n_units; u++) {
-        for (int d = 0; d < MAX_DEVICES; d++) {
-            const double us = s->k.us[d][u];
-            for (int i = 0; i < s->pricing.n_choices && us > 0; i++) {
-                for (int cached = 0; cached < 2; cached++)
-                    least = fmin(least, s->pricing.units[u].us[d][cached][i] / us);
+    for (int caches = 0; caches < 4; caches++) {
+        any.cached[HOST] = caches & 1;
+        any.cached[GPU] = caches >> 1;
+        if ((any.cached[HOST] && !s->machine->devices[HOST].rates.cache_bytes) ||
+            (any.cached[GPU] && !s->machine->devices[GPU].rates.cache_bytes))
+            continue;
+        for (any.choice = 0; any.choice < s->pricing.n_choices; any.choice++) {
+            for (int u = 0; u < s->shape->n_units; u++) {
+                for (int o = 0; o < OPTIONS; o++) {
+                    const double us = s->k.us[o][u];
+                    if (!has_option(s, u, (enum option)o) || !(us > 0)) continue;
+                    least = fmin(least, option_us(s, &any, u, (enum option)o) / us);
+                }
             }
         }
     }
     return least;
 }
 
-// Fills the knapsack for a micro-batch and for weights that come from caches or memory.
-static void fill_knapsack(struct search *s, int i, bool host_cached, bool gpu_cached) {
-    double sum = 1;
-    for (int u = 0; u < s->shape->n_units; u++) {
-        const struct unit_price *unit = &s->pricing.units[u];
-        s->us[u] = unit->us[HOST][host_cached][i];
-        s->us[s->shape->n_units + u] = unit->us[GPU][gpu_cached][i];
-        s->bytes[u] = (double)unit->bytes[GPU][i];
-        sum += s->bytes[u];
+// The parts that the CPU and the accelerator compute equally fast, as far as that goes, less the
+// shift; or those that are given.
+static uint8_t parts_of(const struct search *s, const struct knapsack_kind *kind, int u) {
+    if (kind->parts < BALANCED) return (uint8_t)kind->parts;
+    int32_t best = 0;
+    double least = (double)INFINITY;
+    for (int32_t parts = 1; parts < UNIT_PARTS; parts++) {
+        const double us = split_us(s, kind, u, parts);
+        if (us >= least) continue;
+        least = us;
+        best = parts;
     }
-    s->k.us[HOST] = s->us;
-    s->k.us[GPU] = s->us + s->shape->n_units;
-    s->k.bytes = s->bytes;
+    const int32_t shift = kind->parts - BALANCED;
+    return (uint8_t)(best > shift ? best - shift : 1);
+}
+
+static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
+    const int32_t n = s->shape->n_units;
+    double sum = 1;
+    for (int u = 0; u < n; u++) {
+        const struct unit_price *unit = &s->pricing.units[u];
+        const bool splits = kind->splits && may_split(s, u);
+        s->parts[u] = 0;
+        if (splits)
+            s->parts[u] = unit->twin < u && s->parts[unit->twin] ? s->parts[unit->twin]
+                                                                 : parts_of(s, kind, u);
+        for (int o = 0; o < OPTIONS; o++) {
+            if (has_option(s, u, (enum option)o))
+                s->us[o * n + u] = option_us(s, kind, u, (enum option)o);
+        }
+        s->bytes[OPTION_GPU * n + u] = (double)unit->bytes[GPU][kind->choice];
+        if (splits)
+            s->bytes[OPTION_SPLIT * n + u] = (double)footprint_split_weights(
+                &s->shape->units[u], &s->machine->devices[GPU], s->parts[u]);
+        sum += s->bytes[OPTION_GPU * n + u];
+    }
+    for (int o = 0; o < OPTIONS; o++) {
+        s->k.us[o] = s->us + o * n;
+        s->k.bytes[o] = s->bytes + o * n;
+    }
     s->k.allowed = s->restricted;
     s->all_bytes = sum;
-    s->least_part = least_part(s);
+    s->free_copies = kind->free_copies;
+    s->least_part = least_part(s, kind);
 }
+
+static void solve_kind(struct search *s, const struct knapsack_kind *kind) {
+    fill_knapsack(s, kind);
+    solve_restricted(s, kind);
+}
+
+// ---- The kinds of knapsacks ---------------------------------------------------------------------
 
 // Whether weights come from the device's cache depends on the placement. It is planned for both
 // where that is open and matters.
@@ -237,23 +498,67 @@ static bool is_plausible(const struct search *s, int d, bool cached, uint64_t al
     return cached ? cache_bytes >= all_bytes / CACHE_PART : cache_bytes < all_bytes;
 }
 
-static void solve_knapsacks(struct search *s) {
-    uint64_t all_bytes = 0;
-    for (int u = 0; u < s->shape->n_units; u++) all_bytes += s->pricing.read_bytes[u];
+static bool any_splits(const struct search *s) {
+    for (int u = 0; u < s->shape->n_units; u++)
+        if (may_split(s, u)) return true;
+    return false;
+}
+
+static bool any_streams(const struct search *s) {
+    for (int u = 0; u < s->shape->n_units && s->rules.streamed; u++)
+        if (s->pricing.units[u].can_stream) return true;
+    return false;
+}
+
+// Splits near balance, and in other parts that may make them fit.
+static void solve_splits(struct search *s, struct knapsack_kind kind) {
+    kind.splits = true;
+    kind.n_prices = FEW_PRICES;
+    kind.n_restricted = 1;
+    kind.coarse = 8;
+    const int32_t layers = s->shape->n_units / (2 * FEW_UNITS),
+                  step = layers < SPARSE ? 1 + layers : SPARSE;
+    for (int streams = 0; streams < 2; streams++) {
+        kind.free_copies = streams;
+        if (streams ? !s->rules.streamed : !s->rules.unstreamed) continue;
+        for (kind.parts = 1; kind.parts < UNIT_PARTS; kind.parts += step) solve_kind(s, &kind);
+        for (kind.parts = BALANCED; kind.parts < PART_KINDS; kind.parts += FEWER - BALANCED)
+            solve_kind(s, &kind);
+    }
+}
+
+static void solve_cached(struct search *s, bool host, bool gpu) {
     // Placements hardly depend on the micro-batch: three find them for all. The smallest matters
     // where it bounds the caches of sliding windows.
     const int32_t n = s->pricing.n_choices, picked[3] = {0, n / 3, n - 1};
+    struct knapsack_kind kind = {
+        .cached = {host, gpu}, .n_prices = N_PRICES, .n_restricted = N_RESTRICTED, .coarse = 1};
+    for (int i = 0; i < 3 && s->rules.unstreamed && s->rules.unsplit; i++) {
+        if (i > 0 && picked[i] == picked[i - 1]) continue;
+        kind.choice = picked[i];
+        solve_kind(s, &kind);
+    }
+    kind.choice = picked[1];
+    if (any_streams(s)) {
+        kind.free_copies = true;
+        kind.n_prices = s->rules.unstreamed ? FEW_PRICES : N_PRICES;
+        kind.coarse = 4;
+        if (s->rules.unsplit) solve_kind(s, &kind);
+    }
+    if (any_splits(s)) solve_splits(s, kind);
+}
+
+static void solve_knapsacks(struct search *s) {
+    uint64_t all_bytes = 0;
+    for (int u = 0; u < s->shape->n_units; u++) all_bytes += s->pricing.read_bytes[u];
     for (int cached = 0; cached < 4; cached++) {
         const bool host = cached & 1, gpu = cached >> 1;
-        if (!is_plausible(s, HOST, host, all_bytes) || !is_plausible(s, GPU, gpu, all_bytes))
-            continue;
-        for (int i = 0; i < 3; i++) {
-            if (i > 0 && picked[i] == picked[i - 1]) continue;
-            fill_knapsack(s, picked[i], host, gpu);
-            solve_restricted(s, &s->pricing.choices[picked[i]], host);
-        }
+        if (is_plausible(s, HOST, host, all_bytes) && is_plausible(s, GPU, gpu, all_bytes))
+            solve_cached(s, host, gpu);
     }
 }
+
+// ---- The search ---------------------------------------------------------------------------------
 
 static bool is_free(const struct search *s) {
     for (int u = 0; u < s->shape->n_units; u++)
@@ -262,35 +567,44 @@ static bool is_free(const struct search *s) {
 }
 
 static enum status search_with(struct search *s, const struct workload *w, struct err *e) {
-    if (pricing_open(&s->pricing, s->shape, s->machine, w, e)) return e->status;
+    if (pricing_open(&s->pricing, s->shape, s->machine, s->request->own_bytes, w, e))
+        return e->status;
     if (is_free(s)) {
         climb_ladder(s);
-        solve_knapsacks(s);
+        if (s->rules.knapsacks) solve_knapsacks(s);
     } else {
-        consider_split(s, 0, ALL, ALL);
+        consider_last(s, 0, ALL, ALL);
     }
     pricing_close(&s->pricing);
     return OK;
 }
 
-enum status search_placement(struct plan *plan, const struct shape *shape, const uint8_t allowed[],
-                             bool kv_auto, bool *found, struct err *e) {
+static void keep_best(const struct search *s, struct plan *plan) {
+    const size_t n = (size_t)s->shape->n_units;
+    plan->workload = s->best_workload;
+    memcpy(plan->unit_device, s->best->device, n);
+    memcpy(plan->unit_cpu_parts, s->best->cpu_parts, n);
+    memcpy(plan->unit_streamed, s->best->streamed, n * sizeof *plan->unit_streamed);
+    plan->feed = s->best->feed;
+    plan->n_slots = s->best->n_slots;
+}
+
+enum status search_placement(struct plan *plan, const struct search_request *request, bool *found,
+                             struct err *e) {
     struct search s;
     *found = false;
-    if (search_open(&s, plan, shape, allowed, e)) return e->status;
+    if (search_open(&s, plan, request, e)) return e->status;
     struct workload w = plan->workload;
     enum status status = search_with(&s, &w, e);
     struct err ignored;
-    if (!status && kv_auto && (w.kv_type_k != DTYPE_Q8_0 || w.kv_type_v != DTYPE_Q8_0) &&
-        workload_check_kv(DTYPE_Q8_0, shape, "", &ignored) == OK) {
+    if (!status && request->constraints->kv_auto &&
+        (w.kv_type_k != DTYPE_Q8_0 || w.kv_type_v != DTYPE_Q8_0) &&
+        workload_check_kv(DTYPE_Q8_0, request->shape, "", &ignored) == OK) {
         w.kv_type_k = w.kv_type_v = DTYPE_Q8_0;
         status = search_with(&s, &w, e);
     }
     *found = !status && s.best_us < (double)INFINITY;
-    if (*found) {
-        plan->workload = s.best_workload;
-        memcpy(plan->unit_device, s.best, (size_t)shape->n_units);
-    }
+    if (*found) keep_best(&s, plan);
     search_close(&s);
     return status;
 }

@@ -105,7 +105,7 @@ static uint64_t plan_needs(const struct plan *plan, int d) {
     return needed_bytes(&plan->machine, d, bytes);
 }
 
-static bool plan_holds(const struct plan *plan, int d) {
+bool plan_holds(const struct plan *plan, int d) {
     return plan_needs(plan, d) <= plan->machine.devices[d].budget_bytes;
 }
 
@@ -172,9 +172,8 @@ static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
 }
 
 // Places the most layers, the head as one, that fit on the accelerator, and returns their number.
-static int32_t place_fitting_layers(struct plan *plan, const struct shape *shape) {
-    uint8_t allowed[MAX_UNITS];
-    allow_all(allowed, shape->n_units);
+static int32_t place_fitting_layers(struct plan *plan, const struct shape *shape,
+                                    const uint8_t *allowed) {
     int32_t low = 0, high = shape->n_layers + 1;
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;
@@ -198,7 +197,9 @@ static unsigned long long ram_mib(const struct plan *plan) {
 static enum status fix_gpu(struct plan *plan, const struct shape *shape, struct err *e) {
     static const char more[] =
         "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
-    const int32_t n_layers = place_fitting_layers(plan, shape);
+    uint8_t allowed[MAX_UNITS];
+    allow_all(allowed, shape->n_units);
+    const int32_t n_layers = place_fitting_layers(plan, shape, allowed);
     if (plan_holds(plan, HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
     return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
 }
@@ -236,7 +237,7 @@ enum status planner_complete(struct plan *plan, const struct shape *shape, struc
     return OK;
 }
 
-// ---- Solving ------------------------------------------------------------------------------------
+// ---- Constraints --------------------------------------------------------------------------------
 
 // Devices that each unit may be on: a named device, then --cpu-moe, then -ngl, else any.
 static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
@@ -264,6 +265,45 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
             allowed[u] = ON_HOST;
         else if (!is_auto)
             allowed[u] = u >= shape->n_units - n_last ? ON_GPU : ON_HOST;
+    }
+    return OK;
+}
+
+// What a strategy asks of the machine and of other constraints.
+static enum status check_strategy(const struct machine *m, const struct constraints *c,
+                                  struct err *e) {
+    const char *name = strategy_name(c->strategy);
+    ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->feed < FEEDS);
+    if (c->n_slots && (c->n_slots < MIN_SLOTS || c->n_slots > MAX_SLOTS)) {
+        err_set(e, ERR_USAGE, "the number of slots is out of range");
+        err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
+        return err_actual(e, "%d", c->n_slots);
+    }
+    if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
+    if (m->n_devices < 2) {
+        err_set(e, ERR_USAGE, "strategy %s needs an accelerator, and there is none", name);
+        return err_fix(e, "leave --strategy away, or name an accelerator with --device");
+    }
+    if (c->strategy == STRATEGY_LAYERS) return OK;
+    if (m->rates == RATES_NONE) {
+        err_set(e, ERR_USAGE, "strategy %s needs to know how fast the machine is", name);
+        return err_fix(e, "run tandem calibrate, or take --strategy layers");
+    }
+    if (c->strategy == STRATEGY_ATTENTION_FIRST || !m->devices[GPU].unified) return OK;
+    err_set(e, ERR_USAGE, "strategy %s makes no sense where both devices share their memory", name);
+    return err_fix(e, "leave --strategy away");
+}
+
+// The CPU alone, unless something is asked to be elsewhere.
+static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, struct err *e) {
+    for (int u = 0; u < shape->n_units; u++) {
+        if (!(allowed[u] & ON_HOST)) {
+            char name[64];
+            plan_unit_name(&shape->units[u], name, sizeof name);
+            err_set(e, ERR_USAGE, "strategy cpu, and %s is asked for the accelerator", name);
+            return err_fix(e, "leave away --strategy, or -ngl and -ot");
+        }
+        allowed[u] = ON_HOST;
     }
     return OK;
 }
@@ -317,14 +357,8 @@ static enum status apply_ways(struct plan *plan, const struct shape *shape,
     }
     plan->feed = c->feed != FEED_NONE ? c->feed : FEED_ARENA;
     plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
-    if (!streams) return OK;
-    if (plan->machine.n_devices < 2)
-        return err_set(e, ERR_USAGE,
-                       "units are to be streamed to an accelerator, and there is none");
-    if (plan->n_slots >= MIN_SLOTS && plan->n_slots <= MAX_SLOTS) return OK;
-    err_set(e, ERR_USAGE, "the number of slots is out of range");
-    err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
-    return err_actual(e, "%d", plan->n_slots);
+    if (!streams || plan->machine.n_devices > GPU) return OK;
+    return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
 }
 
 // The fastest micro-batch that fits for what is given, the smallest if none does; without rates the
@@ -360,6 +394,72 @@ static enum status solve_given(struct plan *plan, const struct shape *shape,
     return planner_complete(plan, shape, e);
 }
 
+// ---- Solving ------------------------------------------------------------------------------------
+
+// What a strategy needs at least on the accelerator: rings for all that can be streamed, or the
+// fewest rows of every unit that must be split. Of the others, as much as the accelerator holds.
+static void place_least(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                        const struct constraints *c) {
+    const bool streams = c->strategy == STRATEGY_STREAMED;
+    if (!streams && c->strategy != STRATEGY_ROW_SPLIT) {
+        place_most(plan, shape, allowed);
+        return;
+    }
+    place_last(plan, shape, allowed, 0);
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const bool on_host = plan->unit_device[u] == HOST;
+        if (streams) plan->unit_streamed[u] = on_host && unit_can_stream(unit);
+        if (streams || allowed[u] != (ON_HOST | ON_GPU) || !unit_can_split(unit)) continue;
+        plan->unit_device[u] = GPU;
+        plan->unit_cpu_parts[u] = UNIT_PARTS - 1;
+    }
+    plan->feed = c->feed ? c->feed : FEED_PAGEABLE;
+    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+}
+
+// The plan fits, but what its feed pins does not.
+static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
+    const uint64_t limit = plan->machine.pinned_bytes;
+    const bool by_lock = plan_pinned_bytes(plan) > limit;
+    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s", feed_name(plan->feed),
+            by_lock ? "the limit on locked memory (RLIMIT_MEMLOCK) allows" : "the CPU has free");
+    err_expected(e, "at most %llu bytes", (unsigned long long)(by_lock ? limit : own_bytes));
+    err_actual(e, "%llu bytes", (unsigned long long)plan_pinned_bytes(plan));
+    return err_fix(e, "take --feed pageable%s", by_lock ? ", or raise ulimit -l" : "");
+}
+
+// Nothing that is asked for fits: says what the least of it takes.
+static enum status refuse_all(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                              const struct constraints *c, uint64_t own_bytes, struct err *e) {
+    int32_t ubatches[MAX_CHOICES];
+    (void)workload_ubatches(&plan->workload, ubatches);
+    plan->workload.n_ubatch = ubatches[0];
+    place_least(plan, shape, allowed, c);
+    const bool gpu_lacks = plan->machine.n_devices > GPU && !plan_holds(plan, GPU);
+    if (planner_complete(plan, shape, e)) {
+        if (gpu_lacks && (c->strategy == STRATEGY_STREAMED || c->strategy == STRATEGY_ROW_SPLIT))
+            return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
+        return e->status;
+    }
+    if (plan->n_slots && plan->feed != FEED_PAGEABLE) return refuse_feed(plan, own_bytes, e);
+    return OK;
+}
+
+// Without rates: by bytes, from the end of the model.
+static enum status solve_blind(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                               const struct constraints *c, struct err *e) {
+    int32_t ubatches[MAX_CHOICES];
+    const int32_t n = workload_ubatches(&plan->workload, ubatches);
+    for (int i = 0; i < n && (i == 0 || ubatches[i] <= BLIND_UBATCH); i++)
+        plan->workload.n_ubatch = ubatches[i];
+    if (c->strategy == STRATEGY_LAYERS)
+        place_fitting_layers(plan, shape, allowed);
+    else
+        place_most(plan, shape, allowed);
+    return planner_complete(plan, shape, e);
+}
+
 enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e) {
@@ -372,64 +472,17 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     plan->n_units = shape->n_units;
     uint8_t allowed[MAX_UNITS];
     if (workload_defaults(&plan->workload, shape, e)) return e->status;
-    if (apply_constraints(allowed, plan, shape, constraints, e)) return e->status;
+    if (check_strategy(machine, constraints, e) ||
+        apply_constraints(allowed, plan, shape, constraints, e))
+        return e->status;
+    if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;
     apply_limits(&plan->machine, constraints);
     if (constraints->has_ways) return solve_given(plan, shape, constraints, e);
-    const bool blind = machine->rates == RATES_NONE;
-    bool found = false;
-    if (!blind && search_placement(plan, shape, allowed, constraints->kv_auto, &found, e)) {
-        return e->status;
-    }
-    if (!found) { // by bytes, or to say what is missing with the least scratch memory
-        int32_t ubatches[MAX_CHOICES];
-        const int32_t n = workload_ubatches(&plan->workload, ubatches);
-        for (int i = 0; i < n && (i == 0 || (blind && ubatches[i] <= BLIND_UBATCH)); i++)
-            plan->workload.n_ubatch = ubatches[i];
-        place_most(plan, shape, allowed);
-    }
+    if (machine->rates == RATES_NONE) return solve_blind(plan, shape, allowed, constraints, e);
+    bool found;
+    const uint64_t own_bytes = machine->devices[HOST].budget_bytes;
+    const struct search_request request = {shape, allowed, constraints, own_bytes};
+    if (search_placement(plan, &request, &found, e)) return e->status;
+    if (!found) return refuse_all(plan, shape, allowed, constraints, own_bytes, e);
     return planner_complete(plan, shape, e);
-}
-
-// ---- Demotion -----------------------------------------------------------------------------------
-
-// Bytes that the plan has on the accelerator, and the time it takes, with unit u on the CPU.
-static double without_unit(struct plan *plan, const struct shape *shape, int u, uint64_t *bytes,
-                           bool *fits) {
-    struct prediction prediction = {0};
-    plan->unit_device[u] = HOST;
-    plan_count_bytes(plan, shape);
-    *bytes = plan_device_bytes(plan, GPU);
-    *fits = plan_holds(plan, HOST);
-    if (*fits && plan->machine.rates != RATES_NONE) {
-        plan_schedule(plan, shape);
-        plan_predict(plan, shape, &prediction);
-    }
-    plan->unit_device[u] = GPU;
-    return prediction.total_us;
-}
-
-bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit) {
-    if (plan->machine.n_devices < 2) return false;
-    struct prediction now;
-    plan_predict(plan, shape, &now);
-    plan_count_bytes(plan, shape);
-    const uint64_t now_bytes = plan_device_bytes(plan, GPU);
-    double least = (double)INFINITY;
-    int best = -1;
-    for (int u = 0; u < plan->n_units; u++) {
-        if (plan->unit_device[u] != GPU) continue;
-        uint64_t bytes;
-        bool fits;
-        const double us = without_unit(plan, shape, u, &bytes, &fits);
-        if (!fits || bytes >= now_bytes) continue;
-        const double loss = (us - now.total_us) / (double)(now_bytes - bytes);
-        if (loss >= least) continue;
-        least = loss;
-        best = u;
-    }
-    if (best >= 0) plan->unit_device[best] = HOST;
-    plan_count_bytes(plan, shape);
-    plan_schedule(plan, shape);
-    if (best >= 0) *unit = best;
-    return best >= 0;
 }

@@ -68,6 +68,8 @@ static uint32_t refusals(const struct engine *en) {
 static enum status refuse_rest(struct engine *en, struct err *e) {
     struct err alone = {0};
     memset(en->plan.unit_device, 0, sizeof en->plan.unit_device);
+    memset(en->plan.unit_cpu_parts, 0, sizeof en->plan.unit_cpu_parts);
+    memset(en->plan.unit_streamed, 0, sizeof en->plan.unit_streamed);
     if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
         return err_fix(e, "close other programs that use the accelerator, or do without: "
                           "--device none fits");
@@ -90,6 +92,11 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         weights_close(&en->weights);
         if (!planner_demote(&en->plan, &en->shape, &unit)) return refuse_rest(en, e);
         en->n_demoted++;
+        if (unit == DEMOTED_RING) {
+            log_line(o->log, LOG_WARN, "nothing is streamed any more: %s, wanted %s", e->what,
+                     e->expected);
+            continue;
+        }
         const struct unit *moved = &en->shape.units[unit];
         char layer[24] = "";
         if (moved->layer >= 0) (void)snprintf(layer, sizeof layer, " of layer %d", moved->layer);

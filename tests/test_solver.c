@@ -3,7 +3,6 @@
  */
 #include "planner/plan_internal.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "tests/invent.h"
 
@@ -13,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -28,9 +27,10 @@ enum {
     SMALL = 14, // units of models that all placements are tried for
     N_PRICED = 300 / SLOWER,
     N_EXHAUSTIVE = 300 / SLOWER,
+    N_ALL_WAYS = 100 / SLOWER,
     N_LADDERS = 100 / SLOWER,
-    N_LIMITS = 1000 / SLOWER,
-    N_PAIRS = 10000 / SLOWER,
+    N_LIMITS = 200 / SLOWER,
+    N_PAIRS = 2000 / SLOWER,
 };
 
 struct fixture {
@@ -49,6 +49,9 @@ static void invent(struct fixture *f, uint64_t seed, int32_t max_units) {
     invent_small_shape(&f->shape, &f->dice, max_units);
     invent_machine(&f->machine, &f->dice, &f->shape);
     invent_workload(&f->workload, &f->dice, &f->shape);
+    struct link_rates *link = &f->machine.devices[GPU].link;
+    if (dice_chance(&f->dice, 0.7))
+        link->staged_to_gbps = dice_real(&f->dice, link->pageable_to_gbps, link->to_gbps);
 }
 
 static enum status solve(struct fixture *f, struct plan *plan, double *total_us) {
@@ -74,39 +77,61 @@ static bool close_to(double a, double b, double tolerance) {
 // ------------------------------------------------
 
 // The plan of one placement and micro-batch of the pricing.
-static void check_price(struct fixture *f, const struct pricing *p, const int8_t *device) {
+static void check_price(struct fixture *f, const struct pricing *p, const struct ways *ways) {
+    const size_t n = (size_t)f->shape.n_units;
     struct price price;
-    pricing_of(p, device, &price);
+    pricing_of(p, ways, (double)INFINITY, &price);
     for (int i = 0; i < p->n_choices; i++) {
         f->plan.workload = p->choices[i].w;
-        memcpy(f->plan.unit_device, device, (size_t)f->shape.n_units);
+        memcpy(f->plan.unit_device, ways->device, n);
+        memcpy(f->plan.unit_cpu_parts, ways->cpu_parts, n);
+        memcpy(f->plan.unit_streamed, ways->streamed, n * sizeof *ways->streamed);
+        f->plan.feed = ways->feed;
+        f->plan.n_slots = ways->n_slots;
         plan_count_bytes(&f->plan, &f->shape);
         plan_schedule(&f->plan, &f->shape);
         struct prediction prediction;
         plan_predict(&f->plan, &f->shape, &prediction);
         assert_true(close_to(prediction.total_us, price.us[i], 1e-9));
+        assert_true(price.bound_us[i] <= price.us[i] * (1 + 1e-9));
         for (int d = 0; d < MAX_DEVICES; d++)
             assert_int_equal(plan_device_bytes(&f->plan, d), price.bytes[i][d]);
     }
 }
 
+// Any placement, with any ways if ways_share > 0.
+static void any_ways(struct fixture *f, double ways_share, struct ways *out) {
+    const double share = dice_real(&f->dice, -0.2, 1.2);
+    const double streamed = dice_real(&f->dice, -0.2, 1.2);
+    *out = (struct ways){.feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
+                         .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
+    for (int u = 0; u < f->shape.n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        out->device[u] = dice_chance(&f->dice, share) ? GPU : HOST;
+        if (out->device[u] == GPU && unit_can_split(unit) && dice_chance(&f->dice, ways_share))
+            out->cpu_parts[u] = (uint8_t)dice_int(&f->dice, 1, UNIT_PARTS - 1);
+        const bool on_cpu = out->device[u] == HOST || out->cpu_parts[u];
+        out->streamed[u] =
+            on_cpu && ways_share > 0 && unit_can_stream(unit) && dice_chance(&f->dice, streamed);
+    }
+}
+
 static void test_prices(void **state) {
     struct fixture *f = *state;
+    struct ways ways;
     for (uint64_t seed = 0; seed < N_PRICED; seed++) {
         invent(f, seed, 32);
         struct err e;
         struct pricing p;
         assert_int_equal(workload_defaults(&f->workload, &f->shape, &e), OK);
-        assert_int_equal(pricing_open(&p, &f->shape, &f->machine, &f->workload, &e), OK);
+        assert_int_equal(pricing_open(&p, &f->shape, &f->machine, UINT64_MAX, &f->workload, &e),
+                         OK);
         memset(&f->plan, 0, sizeof f->plan);
         f->plan.machine = f->machine;
         f->plan.n_units = f->shape.n_units;
-        for (int round = 0; round < 10; round++) {
-            int8_t device[32];
-            const double share = dice_real(&f->dice, -0.2, 1.2);
-            for (int u = 0; u < f->shape.n_units; u++)
-                device[u] = dice_chance(&f->dice, share) ? GPU : HOST;
-            check_price(f, &p, device);
+        for (int round = 0; round < 20; round++) {
+            any_ways(f, round % 4 * 0.3, &ways);
+            check_price(f, &p, &ways);
         }
         pricing_close(&p);
     }
@@ -115,45 +140,132 @@ static void test_prices(void **state) {
 // ---- Against every placement
 // ---------------------------------------------------------------------
 
-static double best_of_all(struct fixture *f) {
+static enum status open_prices(struct fixture *f, struct pricing *p) {
     struct err e;
-    struct pricing p;
     struct workload w = f->workload;
     assert_int_equal(workload_defaults(&w, &f->shape, &e), OK);
-    assert_int_equal(pricing_open(&p, &f->shape, &f->machine, &w, &e), OK);
+    return pricing_open(p, &f->shape, &f->machine, f->machine.devices[HOST].budget_bytes, &w, &e);
+}
+
+static void take_better(const struct pricing *p, const struct ways *ways, double *best) {
+    struct price price;
+    pricing_of(p, ways, *best, &price);
+    for (int i = 0; i < p->n_choices; i++)
+        if (price.fits[i]) *best = fmin(*best, price.us[i]);
+}
+
+static double best_of_all(struct fixture *f) {
+    struct pricing p;
+    struct ways ways = {0};
+    assert_int_equal(open_prices(f, &p), OK);
     double best = (double)INFINITY;
     for (uint32_t subset = 0; subset < UINT32_C(1) << f->shape.n_units; subset++) {
-        int8_t device[SMALL];
-        for (int u = 0; u < f->shape.n_units; u++) device[u] = subset >> u & 1 ? GPU : HOST;
-        struct price price;
-        pricing_of(&p, device, &price);
-        for (int i = 0; i < p.n_choices; i++)
-            if (price.fits[i]) best = fmin(best, price.us[i]);
+        for (int u = 0; u < f->shape.n_units; u++) ways.device[u] = subset >> u & 1 ? GPU : HOST;
+        take_better(&p, &ways, &best);
     }
     pricing_close(&p);
     return best;
 }
 
+// Ways of one unit: on the CPU, on the accelerator, streamed, split, and that streamed.
+enum way { WAY_CPU, WAY_GPU, WAY_STREAMED, WAY_SPLIT, WAY_SPLIT_STREAMED, WAYS };
+
+static bool set_way(struct ways *ways, const struct unit *unit, int u, enum way way, int parts) {
+    const bool split = way == WAY_SPLIT || way == WAY_SPLIT_STREAMED;
+    ways->device[u] = way == WAY_GPU || split ? GPU : HOST;
+    ways->cpu_parts[u] = split ? (uint8_t)parts : 0;
+    ways->streamed[u] = way == WAY_STREAMED || way == WAY_SPLIT_STREAMED;
+    return way <= WAY_GPU || (split ? unit_can_split(unit) : unit_can_stream(unit));
+}
+
+// Counts way on to the next combination; false after the last.
+static bool next_ways(const struct fixture *f, struct ways *ways, int way[], int parts) {
+    for (int u = 0; u < f->shape.n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        while (++way[u] < WAYS)
+            if (set_way(ways, unit, u, (enum way)way[u], parts)) return true;
+        way[u] = WAY_CPU;
+        set_way(ways, unit, u, WAY_CPU, parts);
+    }
+    return false;
+}
+
+static void take_better_rings(const struct fixture *f, const struct pricing *p, struct ways *ways,
+                              double *best) {
+    bool streams = false;
+    for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->streamed[u];
+    for (int feed = FEED_ARENA; feed < (streams ? FEEDS : FEED_ARENA + 1); feed++) {
+        for (int n = MIN_SLOTS; n <= (streams ? MAX_SLOTS : MIN_SLOTS); n++) {
+            ways->feed = (enum feed)feed;
+            ways->n_slots = n;
+            take_better(p, ways, best);
+        }
+    }
+}
+
+// Whatever is streamed and split, all that is split in the same parts.
+static double best_of_all_ways(struct fixture *f, double known) {
+    static const int parts[] = {2, 5, 10, 16, 24};
+    struct pricing p;
+    assert_int_equal(open_prices(f, &p), OK);
+    double best = known;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct ways ways = {0};
+        int way[SMALL] = {0};
+        do take_better_rings(f, &p, &ways, &best);
+        while (next_ways(f, &ways, way, parts[i]));
+    }
+    pricing_close(&p);
+    return best;
+}
+
+struct ratios {
+    double worst, sum;
+    int n;
+};
+static void add_ratio(struct ratios *r, double us, double best) {
+    assert_true((us == (double)INFINITY) == (best == (double)INFINITY));
+    if (best == (double)INFINITY) return;
+    r->worst = fmax(r->worst, us / best);
+    r->sum += us / best;
+    r->n++;
+}
+
 static void test_exhaustive(void **state) {
     struct fixture *f = *state;
-    double worst = 1, sum = 0;
-    int n_solved = 0;
+    struct ratios r = {.worst = 1};
     for (uint64_t seed = 0; seed < N_EXHAUSTIVE; seed++) {
         invent(f, 1000 + seed, SMALL);
         double us;
         solve(f, &f->plan, &us);
-        const double best = best_of_all(f);
-        assert_true((us == (double)INFINITY) == (best == (double)INFINITY));
-        if (best == (double)INFINITY) continue;
-        assert_true(us >= best * (1 - 1e-9));
-        worst = fmax(worst, us / best);
-        sum += us / best;
-        n_solved++;
+        add_ratio(&r, us, fmin(us, best_of_all(f)));
     }
-    print_message("%d models: at worst %.6f of the best, on average %.6f\n", n_solved, worst,
-                  sum / n_solved);
-    assert_true(n_solved > N_EXHAUSTIVE / 2);
-    assert_true(worst <= 1.01);
+    print_message("%d models: at worst %.6f of the best placement, on average %.6f\n", r.n, r.worst,
+                  r.sum / r.n);
+    assert_true(r.n > N_EXHAUSTIVE / 2);
+    assert_true(r.worst <= 1.01);
+}
+
+static void test_all_ways(void **state) {
+    struct fixture *f = *state;
+    struct ratios r = {.worst = 1};
+    int n_streamed = 0, n_split = 0;
+    for (uint64_t seed = 0; seed < N_ALL_WAYS; seed++) {
+        invent(f, 300000 + seed, 8);
+        double us;
+        if (f->machine.devices[GPU].unified || solve(f, &f->plan, &us)) continue;
+        for (int u = 0; u < f->shape.n_units; u++) {
+            n_streamed += f->plan.unit_streamed[u];
+            n_split += f->plan.unit_cpu_parts[u] > 0;
+        }
+        add_ratio(&r, us, best_of_all_ways(f, us));
+    }
+    print_message("%d models: at worst %.6f of the best ways, on average %.6f; %d units streamed, "
+                  "%d split\n",
+                  r.n, r.worst, r.sum / r.n, n_streamed, n_split);
+    assert_true(r.n > N_ALL_WAYS / 2);
+    assert_true(r.worst <= 1.01);
+    if (SLOWER == 1) assert_true(n_streamed > 0 && n_split > 0);
 }
 
 // ---- Larger models: against the splits that people know
@@ -222,13 +334,16 @@ static void test_limits(void **state) {
         assert_true(bytes[HOST] <= (ram ? ram : f->machine.devices[HOST].budget_bytes));
         for (int u = 0; u < p->n_units; u++) {
             units[p->unit_device[u]] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
+            units[HOST] += p->unit_cpu_bytes[u];
             assert_false(f->constraints.cpu_experts && p->unit_device[u] == GPU &&
                          f->shape.units[u].kind == UNIT_EXPERTS);
         }
-        for (int d = 0; d < MAX_DEVICES; d++) {
-            units[d] += p->devices[d].scratch.size_bytes + (d == HOST ? p->tables.size_bytes : 0);
-            assert_int_equal(units[d], bytes[d]);
-        }
+        units[HOST] += p->tables.size_bytes + (uint64_t)p->n_blocks * p->block_bytes;
+        units[GPU] += (uint64_t)p->n_slots * p->slot_bytes;
+        for (int d = 0; d < MAX_DEVICES; d++)
+            assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
+        if (p->feed == FEED_ARENA || p->feed == FEED_STAGED)
+            assert_true(plan_pinned_bytes(p) <= p->machine.pinned_bytes);
         assert_int_equal(
             planner_solve(&f->other, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
             OK);
@@ -245,7 +360,7 @@ static void test_limits(void **state) {
 static void improve(struct fixture *f) {
     struct machine_device *cpu = &f->machine.devices[HOST], *gpu = &f->machine.devices[GPU];
     const double factor = dice_scale(&f->dice, 1.0001, 4);
-    switch (dice_int(&f->dice, 0, 5)) {
+    switch (dice_int(&f->dice, 0, 6)) {
     case 0: gpu->budget_bytes = (uint64_t)((double)gpu->budget_bytes * factor); break;
     case 1: gpu->budget_bytes += (uint64_t)dice_int(&f->dice, 1, 1 << 22); break;
     case 2: cpu->budget_bytes = (uint64_t)((double)cpu->budget_bytes * factor); break;
@@ -253,9 +368,11 @@ static void improve(struct fixture *f) {
     case 4: gpu->link.from_gbps *= factor; break;
     case 5:
         gpu->link.to_gbps *= factor;
+        gpu->link.staged_to_gbps *= factor;
         gpu->link.pageable_to_gbps *= factor;
         gpu->link.latency_us /= factor;
         break;
+    case 6: f->machine.pinned_bytes = UINT64_MAX; break;
     }
 }
 
@@ -301,9 +418,10 @@ static void test_times(void **state) {
         f->constraints = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO};
         f->workload = (struct workload){.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
         double us;
-        const uint64_t start_ns = clock_ns();
+        const clock_t start = clock();
         assert_int_equal(solve(f, &f->plan, &us), OK);
-        print_message("%s: %.1f ms\n", cases[i].name, (double)(clock_ns() - start_ns) * 1e-6);
+        print_message("%s: %.1f ms of CPU\n", cases[i].name,
+                      (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC);
     }
 }
 
@@ -320,8 +438,9 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prices),   cmocka_unit_test(test_exhaustive),
-        cmocka_unit_test(test_ladder),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_monotone), cmocka_unit_test(test_times),
+        cmocka_unit_test(test_all_ways), cmocka_unit_test(test_ladder),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
