@@ -54,6 +54,13 @@ done
 generate split_batch_5 -ngl 15 --device sim:vram=500M -b 5
 generate split_one_thread -ngl 15 --device sim:vram=500M -t 1 -tb 1
 generate split_slow_link -ngl 15 --device sim:vram=500M,h2d=200M,d2h=200M
+for strategy in cpu layers attention-first streamed row-split; do
+    generate "strategy_$strategy" --strategy $strategy --device sim:vram=60M
+    generate "strategy_${strategy}_ubatch" --strategy $strategy --device sim:vram=60M -ub 40
+done
+for feed in arena staged pageable; do
+    generate "feed_$feed" --strategy streamed --feed $feed --slots 3 --device sim:vram=60M -ub 40
+done
 
 python3 - "$work" "$n" <<'X'
 import glob, json, os, sys
