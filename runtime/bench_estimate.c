@@ -12,21 +12,26 @@ struct limit {
     const struct shape *shape;
     const struct pass *pass;
     enum batch_class batch;
-    double gbps[MAX_DEVICES];      // at which a device can read at best
-    double device_us[MAX_DEVICES]; // what each must do
-    double chain_us;               // one unit after the other
+    double gbps[MAX_DEVICES];                 // at which a device can read at best
+    bool cached[MAX_DEVICES];                 // weights stay in its cache
+    struct machine_device ideal[MAX_DEVICES]; // that start ops in no time
+    double device_us[MAX_DEVICES];            // what each must do
+    double chain_us;                          // one unit after the other
 };
 
-// Weights that stay in the cache from one pass to the next are not read from memory.
-static double best_gbps(const struct plan *plan, int d) {
-    const struct device_rates *r = &plan->machine.devices[d].rates;
+static void look_at_device(struct limit *l, int d) {
+    const struct plan *plan = l->plan;
+    struct device_rates *r = &l->ideal[d].rates;
     uint64_t read_bytes = 0;
+    l->ideal[d] = plan->machine.devices[d];
+    r->op_us = 0;
     for (int u = 0; u < plan->n_units; u++)
         if (plan->unit_device[u] == d) read_bytes += plan->unit_read_bytes[u];
-    double best = r->memory_gbps;
-    if (read_bytes > r->cache_bytes) return best;
-    for (int t = 0; t < WEIGHT_COUNT; t++) best = fmax(best, r->cached_gbps[t][0]);
-    return best;
+    // Weights that stay in the cache from one pass to the next are not read from memory.
+    l->cached[d] = read_bytes <= r->cache_bytes;
+    l->gbps[d] = r->memory_gbps;
+    for (int t = 0; l->cached[d] && t < WEIGHT_COUNT; t++)
+        l->gbps[d] = fmax(l->gbps[d], r->cached_gbps[t][0]);
 }
 
 // Bytes of unit u that the pass reads: weights, and the rows of the cache that are filled.
@@ -41,8 +46,8 @@ static double bytes_of(const struct limit *l, int32_t u) {
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
     if (l->pass->n_tokens > 1)
-        return cost_unit_us(l->shape, &l->shape->units[u], &plan->machine.devices[d],
-                            &plan->workload, l->pass, false);
+        return cost_unit_us(l->shape, &l->shape->units[u], &l->ideal[d], &plan->workload, l->pass,
+                            l->cached[d]);
     return l->gbps[d] > 0 ? bytes_of(l, u) / (l->gbps[d] * 1e3) : 0;
 }
 
@@ -62,7 +67,7 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
     struct limit l = {plan, shape, pass, .batch = batch_class_of(pass->n_tokens)};
     double fetched_bytes = 0, hand_overs_us = 0, busiest_us = 0, link_us = 0;
     if (plan->machine.rates == RATES_NONE) return 0;
-    for (int d = 0; d < plan->machine.n_devices; d++) l.gbps[d] = best_gbps(plan, d);
+    for (int d = 0; d < plan->machine.n_devices; d++) look_at_device(&l, d);
     for (int32_t u = 0; u < plan->n_units; u++)
         if (shape->units[u].kind != UNIT_HEAD || pass->n_logits) add_unit(&l, u);
     for (int32_t i = 0; i < plan->n_steps[l.batch]; i++) {

@@ -16,8 +16,8 @@
 // One token: for each unit the bytes of its weights and of the cache that is filled, by the rate of
 // plain reads (weights that stay in the CPU's cache: by the best rate from there); of a split unit
 // the longer one of its two lanes; for each hand-over the latency of a copy. More tokens: for each
-// unit what its ops take; of devices that work on different micro-batches at once the busiest one;
-// and at least what the link takes for the weights that are streamed.
+// unit what its ops take besides starting; of devices that work on different micro-batches at once
+// the busiest one; and at least what the link takes for the weights that are streamed.
 double bench_limit_us(const struct plan *plan, const struct shape *shape, const struct pass *pass);
 
 struct bench_estimate {
