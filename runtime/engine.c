@@ -149,7 +149,7 @@ fail:
 void engine_close(struct engine *engine) {
     if (!engine) return;
     ASSERT(engine->n_open == 0);
-    bool lost = false; // its copies may still read the mapped file
+    bool lost = false; // its copies may still read the mapped file, which is then only forgotten
     for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     kv_close(&engine->kv);
     pipeline_close(&engine->pipeline);
@@ -157,7 +157,8 @@ void engine_close(struct engine *engine) {
     placement_close_devices(engine->devices);
     trace_close(engine->trace);
     tokenizer_close(engine->tokenizer);
-    if (!lost) gguf_close(&engine->gguf);
+    for (uint32_t i = 0; i < engine->gguf.n_parts && lost; i++) engine->gguf.parts[i].map = NULL;
+    gguf_close(&engine->gguf);
     mem_free(engine->sessions);
     mem_free(engine);
 }

@@ -36,9 +36,8 @@ static char *slot_at(const struct feeder *f, int32_t slot) {
     return (char *)f->slots.base + (uint64_t)slot * f->plan->slot_bytes;
 }
 
-static enum status open_blocks(struct feeder *f, struct device *host, struct err *e) {
+static enum status open_chunks(struct feeder *f, struct err *e) {
     const struct plan *plan = f->plan;
-    const size_t n_blocks = (size_t)plan->n_blocks, n_units = (size_t)plan->n_units;
     size_t n_chunks = 0;
     for (int u = 0; u < plan->n_units; u++) {
         if (!plan->unit_streamed[u]) continue;
@@ -47,12 +46,20 @@ static enum status open_blocks(struct feeder *f, struct device *host, struct err
         n_chunks += footprint_fetch(unit, plan->unit_cpu_parts[u]) / plan->block_bytes +
                     (size_t)unit->n_tensors;
     }
+    f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
+    f->first_chunk = mem_alloc((size_t)plan->n_units, sizeof *f->first_chunk);
+    if (f->chunks && f->first_chunk) return OK;
+    return err_memory(e, n_chunks * sizeof *f->chunks, "the table of streamed weights");
+}
+
+static enum status open_blocks(struct feeder *f, struct device *host, struct err *e) {
+    const struct plan *plan = f->plan;
+    const size_t n_blocks = (size_t)plan->n_blocks;
+    if (open_chunks(f, e)) return e->status;
     f->staged = mem_alloc(n_blocks, sizeof *f->staged);
     f->drained = mem_alloc(n_blocks, sizeof *f->drained);
-    f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
-    f->first_chunk = mem_alloc(n_units, sizeof *f->first_chunk);
-    if (!f->staged || !f->drained || !f->chunks || !f->first_chunk)
-        return err_memory(e, n_chunks * sizeof *f->chunks, "the table of streamed weights");
+    if (!f->staged || !f->drained)
+        return err_memory(e, n_blocks * sizeof *f->staged, "the events of streamed weights");
     for (size_t i = 0; i < n_blocks; i++) {
         if (event_new(f->device, &f->staged[i], e) || event_new(f->device, &f->drained[i], e))
             return e->status;

