@@ -17,10 +17,10 @@
 #include <string.h>
 
 enum {
-    MAX_CELLS = 2048,
+    MAX_CELLS = 4096,
     MIN_CELLS = 256,
     SPLIT_CELLS = 256, // at most, since there are many of these knapsacks
-    WORK = 1 << 16,    // cells * units, about
+    WORK = 1 << 17,    // cells * units, about
     N_PRICES = 4,      // the last is 0
     FEW_PRICES = 2,    // of the kinds of knapsacks that there are many of
     PRICE_RATIO = 16,  // between two prices
@@ -515,7 +515,7 @@ static void solve_splits(struct search *s, struct knapsack_kind kind) {
     kind.splits = true;
     kind.n_prices = FEW_PRICES;
     kind.n_restricted = 1;
-    kind.coarse = 8;
+    kind.coarse = 16;
     const int32_t layers = s->shape->n_units / (2 * FEW_UNITS),
                   step = layers < SPARSE ? 1 + layers : SPARSE;
     for (int streams = 0; streams < 2; streams++) {
@@ -542,7 +542,7 @@ static void solve_cached(struct search *s, bool host, bool gpu) {
     if (any_streams(s)) {
         kind.free_copies = true;
         kind.n_prices = s->rules.unstreamed ? FEW_PRICES : N_PRICES;
-        kind.coarse = 4;
+        kind.coarse = 8;
         if (s->rules.unsplit) solve_kind(s, &kind);
     }
     if (any_splits(s)) solve_splits(s, kind);
