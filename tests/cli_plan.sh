@@ -50,7 +50,7 @@ machine=gtx-1060-6g-ddr4
 plan --shape llama-3.1-8b --machine $machine
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^decode: .* tokens/s predicted' "$out" &&
     grep -q '^prompt: first token of 512 after' "$out" && grep -q "^rates: .*$machine" "$out" &&
-    grep -q '^ *0 [gCaf]*$' "$out"
+    grep -q '^ *0 [gCaferbsRS]*$' "$out"
 result by_name
 cp "$out" "$work/by_name"
 plan --shape configs/models/llama-3.1-8b.json --machine configs/machines/$machine.json
