@@ -4,6 +4,7 @@
 # machine is.
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 tiny=tests/golden/tiny
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -107,7 +108,8 @@ import csv, json, sys
 rows = list(csv.DictReader(open(sys.argv[1])))
 objects = [json.loads(line) for line in open(sys.argv[2])]
 good = len(rows) == 3 == len(objects) and all(
-    all(str(v) == r[k] for k, v in o.items() if isinstance(v, (int, str))) and
+    all(str(v + 0 if isinstance(v, bool) else v) == r[k]
+        for k, v in o.items() if isinstance(v, (int, str))) and
     set(o) - set(r) == {"samples_ns", "samples_ts"} for o, r in zip(objects, rows))
 sys.exit(not good)
 X
@@ -158,3 +160,106 @@ sim -m $tiny/plain.gguf -m "$work/nowhere.gguf" -p 4 -n 0 -r 1 -o json -q --devi
 [ $code -eq 1 ] && grep -q nowhere "$err" &&
     python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))) != 1)' "$out"
 result keeps_what_was_measured
+
+# ---- Strategies ----------------------------------------------------------------------------------
+wrong strategies_with_lists 'only -m and --vram are lists' --strategies -ub 1,2
+wrong strategies_with_prompts 'one -p and one -n' --strategies -p 1,2
+wrong strategies_with_depth 'no -d' --strategies -d 1
+wrong strategies_and_strategy 'exclude each other' --strategies --strategy layers
+wrong plot_of_lists 'add --strategies' --plot x.svg
+
+set -- -m $tiny/q8_0_rope_freqs.gguf --strategies --vram 20K,1G -p 40 -n 6 -r 2 -ub 16 \
+    --device sim:vram=2G
+sim "$@" -o json
+[ $code -eq 0 ] && grep -q 'within [0-9] of 2 limits' "$err"
+result strategies
+cp "$out" "$work/strategies.json"
+python3 - "$work/strategies.json" <<'X'
+import json, statistics, sys
+
+rows = json.load(open(sys.argv[1]))
+run = [r for r in rows if not r["refused"]]
+
+
+def check(name, good):
+    print(("ok " if good else "not ok ") + "bench_strategies_" + name)
+
+
+def close(a, b):
+    return abs(a - b) <= 1e-6 * abs(b)
+
+
+names = ["cpu", "layers", "attention-first", "streamed", "row-split", "auto"]
+check("every_row_in_order", [(r["vram_limit_bytes"], r["strategy"]) for r in rows] ==
+      [(limit, name) for limit in (20 << 10, 1 << 30) for name in names])
+check("some_run", sum(r["strategy"] == "cpu" for r in run) == 2 ==
+      sum(r["strategy"] == "auto" for r in run))
+check("tokens_agree", all(r["tokens_agree"] for r in run) and
+      all(r["first_difference"] is None and r["nmse"] is None for r in rows))
+check("samples", all(len(r["prompt_samples_ns"]) == 2 == len(r["gen_samples_ns"]) for r in run))
+check("medians_add_up", all(
+    close(r["prompt_median_ts"] * statistics.median(r["prompt_samples_ns"]), 40e9) and
+    close(r["gen_median_ts"] * statistics.median(r["gen_samples_ns"]), 6e9) and
+    close(r["first_token_ms"] * 1e6, statistics.median(r["prompt_samples_ns"])) and
+    close(r["total_ms"] * 1e6, statistics.median(r["prompt_samples_ns"]) +
+          statistics.median(r["gen_samples_ns"])) for r in run))
+check("limits_are_kept", all(r["peak_vram_bytes"] <= r["vram_limit_bytes"] for r in run))
+check("cpu_is_the_cpu", all(r["layers_on_gpu"] == 0 and r["units_streamed"] == 0 for r in run
+                            if r["strategy"] == "cpu"))
+X
+
+sim "$@" --ram 1K -o jsonl
+[ $code -eq 0 ] && [ "$(grep -c '"refused": "[^"]' "$out")" -eq 12 ] &&
+    grep -q 'nothing fits' "$err"
+result what_does_not_fit_is_a_row
+sim "$@" --ram 1K
+[ $code -eq 0 ] && [ "$(grep -c '^|.*does not fit: ' "$out")" -eq 12 ]
+result refusals_in_markdown
+sim "$@" --device none
+[ $code -eq 1 ] && grep -q 'needs an accelerator' "$err" && ! [ -s "$out" ]
+result strategies_need_an_accelerator
+sim -m $tiny/plain.gguf -p 4 -n 2 -r 1 -ngl 1 --device sim:vram=64M,fail=copy:3 -o json -q
+[ $code -eq 1 ] && grep -q 'copy' "$err" && python3 -m json.tool "$out" >/dev/null
+result a_device_that_fails_ends_it
+
+# A model whose units can be split and streamed. Sanitizers are slow.
+case $TANDEM_SIM in
+*/asan/* | */ubsan/* | */tsan/*) ;;
+*)
+    sim -m "$MODEL" --strategies --vram 50M -p 40 -n 3 -r 1 --no-warmup --device sim:vram=200M \
+        -o json
+    [ $code -eq 0 ] && python3 - "$out" <<'X'
+import json, sys
+
+rows = {r["strategy"]: r for r in json.load(open(sys.argv[1]))}
+sys.exit(not (
+    len(rows) == 6 and all(r["tokens_agree"] and not r["refused"] for r in rows.values()) and
+    rows["cpu"]["peak_vram_bytes"] == 0 < rows["layers"]["layers_on_gpu"] and
+    rows["streamed"]["units_streamed"] > 0 < rows["streamed"]["n_slots"] and
+    rows["streamed"]["feed"] != "none" == rows["row-split"]["feed"] and
+    rows["row-split"]["units_split"] > 0 == rows["layers"]["units_split"]))
+X
+    result strategies_are_what_they_are_called ;;
+esac
+
+# ---- Plots ---------------------------------------------------------------------------------------
+env PATH=/nonexistent "$TANDEM_SIM" bench "$@" --plot "$work/none.svg" >"$out" 2>"$err"
+code=$?
+[ $code -eq 1 ] && ! [ -s "$out" ] && ! [ -e "$work/none.svg" ] && grep -q 'gnuplot-nox' "$err"
+result says_that_gnuplot_is_missing
+if command -v gnuplot >/dev/null; then
+    sim "$@" --plot "$work/no/where.svg"
+    [ $code -eq 1 ] && ! [ -s "$out" ] && grep -q 'no/where.svg' "$err"
+    result refuses_a_plot_that_cannot_be_written
+    sim "$@" --plot "$work/it's.svg" -q
+    [ $code -eq 0 ] && ! [ -s "$err" ] && python3 - "$work/it's.svg" <<'X'
+import sys, xml.etree.ElementTree as tree
+
+text = " ".join(tree.parse(sys.argv[1]).getroot().itertext())
+sys.exit(not all(word in text for word in ("Generation", "Prompt", "row-split", "planned",
+                                           "20 KiB", "1 GiB", "tokens/s", "llama")))
+X
+    result plot
+else
+    echo 'ok # SKIP bench_plot: gnuplot is not here'
+fi
