@@ -188,22 +188,26 @@ static void ahead_ways(struct constraints *c, enum feed feed) {
 
 // ---- Running ------------------------------------------------------------------------------------
 
+struct rows { // whose logits were wanted in one call
+    int32_t positions[MAX_ROWS];
+    int n;
+};
+
 // Feeds each session its next counts[i] tokens in one call, mixed; logits are wanted of some of
 // them and of the last.
 static enum status feed_sessions(struct fixture *f, struct engine *en, struct session **sessions,
-                                 const int32_t *counts, int32_t positions[MAX_ROWS], int *n_rows,
-                                 struct err *e) {
+                                 const int32_t *counts, struct rows *rows, struct err *e) {
     static struct batch_item items[N_SESSIONS * N_CTX];
     int32_t left[N_SESSIONS], n = 0, total = 0;
     for (int i = 0; i < N_SESSIONS; i++) total += left[i] = counts[i];
-    *n_rows = 0;
+    rows->n = 0;
     while (n < total) {
         const int i = below(f, N_SESSIONS);
         for (int32_t k = 1 + below(f, 40); k > 0 && left[i] > 0; k--, left[i]--) {
             const int32_t at = session_length(sessions[i]) + counts[i] - left[i];
             const bool last = n == total - 1;
-            const bool want = last || (*n_rows < MAX_ROWS - 1 && below(f, 30) == 0);
-            if (want) positions[(*n_rows)++] = at;
+            const bool want = last || (rows->n < MAX_ROWS - 1 && below(f, 30) == 0);
+            if (want) rows->positions[rows->n++] = at;
             items[n++] = (struct batch_item){sessions[i], f->tokens[at], want};
         }
     }
@@ -211,11 +215,11 @@ static enum status feed_sessions(struct fixture *f, struct engine *en, struct se
 }
 
 static void expect_rows(const struct model_file *m, const struct engine *en,
-                        const int32_t *positions, int n_rows, const char *what) {
-    for (int i = 0; i < n_rows; i++) {
-        const float *expected = m->expected + (size_t)positions[i] * TINY_VOCAB;
+                        const struct rows *rows, const char *what) {
+    for (int i = 0; i < rows->n; i++) {
+        const float *expected = m->expected + (size_t)rows->positions[i] * TINY_VOCAB;
         if (memcmp(expected, engine_logits(en, i), TINY_VOCAB * sizeof(float)) != 0)
-            fail_msg("%s: other logits at position %d", what, positions[i]);
+            fail_msg("%s: other logits at position %d", what, rows->positions[i]);
     }
 }
 
@@ -247,8 +251,7 @@ static bool run_plan(struct fixture *f, const struct model_file *m, const struct
     struct engine *en = open_ok(o);
     struct session *sessions[N_SESSIONS];
     struct err e;
-    int32_t positions[MAX_ROWS];
-    int n_rows;
+    struct rows rows;
     check_books(en);
     for (int i = 0; i < N_SESSIONS; i++) assert_int_equal(session_new(&sessions[i], en, &e), OK);
     for (int call = 0; call < 5; call++) {
@@ -260,12 +263,12 @@ static bool run_plan(struct fixture *f, const struct model_file *m, const struct
         if (call > 1) counts[call - 2] = 1;
         counts[0] += call == 0;
         alloc_fail_at(1);
-        const enum status status = feed_sessions(f, en, sessions, counts, positions, &n_rows, &e);
+        const enum status status = feed_sessions(f, en, sessions, counts, &rows, &e);
         const bool allocated = alloc_fail_happened();
         alloc_fail_at(0);
         assert_false(allocated);
         if (status) fail_msg("%s: %s", what, e.what);
-        expect_rows(m, en, positions, n_rows, what);
+        expect_rows(m, en, &rows, what);
     }
     const bool runs_ahead = engine_plan(en)->runs_ahead;
     for (int i = 0; i < N_SESSIONS; i++) session_free(sessions[i]);
