@@ -60,6 +60,13 @@ generate many_tensor -p "$many" -n 4 --device cuda -ngl $long
 EMU_CUDA_CC=6.1 generate many_pascal -p "$many" -n 4 --device cuda -ngl $((long / 4))
 EMU_CUDA_CC=7.5 generate many_turing -p "$many" -n 4 --device cuda -ngl $((long / 4))
 generate many_batches -p "$many" -n 4 --device cuda -ngl 2 -ub 5
+# Weights that pass through, which only prompts of more than 32 tokens do, and rows of one matrix on
+# both.
+prompt_40='1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,'
+generate long_none -p "$prompt_40" -n 3 --device none
+generate long_streamed -p "$prompt_40" -n 3 --device cuda --strategy streamed --vram 50M
+generate long_staged -p "$prompt_40" -n 3 --device cuda --strategy streamed --feed staged --vram 50M
+generate few_row_split -p "$prompt" -n 4 --device cuda --strategy row-split --vram 60M
 
 # ---- Memory --------------------------------------------------------------------------------------
 for vram in 64M 96M 128M 192M 512M 2G; do
@@ -80,7 +87,7 @@ def check(name, good):
 runs = {os.path.basename(p)[:-5]: json.load(open(p)) for p in sorted(glob.glob(f"{work}/*.json"))}
 for name, run in runs.items():
     kind = name.split("_")[0]
-    if kind in ("few", "many"):
+    if kind in ("few", "many", "long"):
         expected = runs[f"{kind}_none"]["tokens"]
         check(f"{name}_same_tokens", run["tokens"] and run["tokens"] == expected[: len(run["tokens"])])
     check(f"{name}_planned_is_allocated",
