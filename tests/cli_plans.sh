@@ -95,6 +95,8 @@ for name, plan in plans():
         if device["total_bytes"] != sum(device[p] for p in PURPOSES): sums.append(name)
         for purpose in ("weights_bytes", "kv_bytes"):
             of_units = sum(u[purpose] for u in plan["units"] if u["device"] == d)
+            if d == 0 and purpose == "weights_bytes": # the CPU's rows of split units
+                of_units += sum(u.get("cpu_weights_bytes", 0) for u in plan["units"])
             if of_units != device[purpose]: sums.append(f"{name} {device['kind']} {purpose}")
     if sum(d["weights_bytes"] for d in plan["devices"]) < plan["weights_bytes"]: sums.append(name)
     for phase in ("prompt", "decode"):
