@@ -44,7 +44,8 @@ static void add_split(const struct trace *t, int32_t first, int32_t end, int16_t
     double busy_us[MAX_DEVICES] = {0};
     for (int32_t i = first; i < end; i++) {
         const struct trace_span *span = trace_at(t, i);
-        if (span->unit != unit) continue;
+        // The CPU begins to wait for the unit's residual stream while the one before runs.
+        if (span->unit != unit || span->kind == STEP_WAIT) continue;
         if (span->first_ns < from_ns) from_ns = span->first_ns;
         if (span->last_ns > to_ns) to_ns = span->last_ns;
         if (span->kind == STEP_COMPUTE)
