@@ -1,18 +1,31 @@
 /* bench_prediction.c: what the planner predicts beside what the engine takes.
  *
- *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r REPEATS] [-k NTH] MODEL...
+ *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-m MINUTES]
+ *                    MODEL...
  *
- * For every model: the CPU alone and with a simulated accelerator behind a slow link, 1 and 2
- * threads, prompts of 16 to 512 tokens, several micro-batches, depths of context and layers on the
- * accelerator. Each pair of threads and device is calibrated just before its engines run, into
- * FOLDER (a new one below /tmp), and the predictions are those of the plan that the engine opened
- * with. Prefill is measured REPEATS times, decode by many tokens at one depth. -k takes every NTH
- * configuration only. At the end the median and the 90th percentile of the errors.
+ * For every model: the CPU alone with 1 and 2 threads, and with a simulated accelerator behind a
+ * slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context and layers on
+ * the accelerator. The accelerator is simulated by a core, so the CPU beside it gets one thread: a
+ * plan for more threads than cores is not what the planner is asked for. -k takes every NTH
+ * configuration only; -m begins no round of a model later than that after its first.
+ *
+ * A round calibrates each pair of threads and device, into FOLDER (a new one below /tmp), and right
+ * after it opens an engine for each of its configurations, asks the plan for predictions, and
+ * measures. Before and after each measurement a kernel that the calibration has timed is timed
+ * again. If its time is off by more than PERCENT (10), the machine is not the calibrated one any
+ * more: the round does not count for that row and there is another one, with a new calibration,
+ * until ROUNDS (3) count or MORE_ROUNDS times as many are done. Of the ROUNDS in which the
+ * reference was least off, the one with the median error is the row. It says how many rounds there
+ * were, how many counted, and how far its reference was off; what was measured has no part in the
+ * choice. At the end the median and the 90th percentile of the errors of all rows.
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "bench/reference.h"
+#include "planner/plan_internal.h"
 #include "runtime/calibrate.h"
 #include "runtime/calibration_cache.h"
+#include "runtime/gguf_shape.h"
 #include "runtime/placement.h"
 #include "runtime/tandem.h"
 #include "tests/sim_device.h"
@@ -22,15 +35,20 @@
 #include <string.h>
 #include <unistd.h>
 
+static const uint64_t CALIBRATION_NS = UINT64_C(9000000000); // twice that with an accelerator
+
 enum {
     MAX_ROWS = 1024,
-    MAX_TIMES = 64,
-    DECODE_TOKENS = 24,
-    MOST_US = 6000000, // of one measurement
+    MAX_ROUNDS = 32,
+    MORE_ROUNDS = 2,
+    MAX_TIMES = 24,
+    LEAST_TIMES = 3,
+    BURST_US = 600000, // evaluations of one measurement start within that time
+    MAX_TOKENS = 2048,
 };
 
 struct setting {
-    const char *device; // NULL: none
+    const char *device;
     int32_t n_threads, n_prompt, n_ubatch, n_past, gpu_layers;
     enum dtype kv_type;
 };
@@ -38,37 +56,48 @@ struct setting {
 #define SIM  "sim:vram=3G,h2d=2G,d2h=2G"
 #define SLOW "sim:vram=3G,h2d=200M,d2h=100M"
 
-// Prompts are computed from n_past on; tokens are decoded after the prompt.
+// Prompts are computed from n_past on; tokens are decoded after the prompt. Those that share a
+// calibration lie together.
 static const struct setting SETTINGS[] = {
     {"none", 1, 16, 512, 0, 0, DTYPE_F16},    {"none", 1, 64, 512, 0, 0, DTYPE_F16},
     {"none", 1, 128, 128, 0, 0, DTYPE_F16},   {"none", 1, 256, 64, 0, 0, DTYPE_F16},
-    {"none", 1, 512, 512, 0, 0, DTYPE_F16},   {"none", 1, 64, 16, 1024, 0, DTYPE_F16},
+    {"none", 1, 512, 512, 0, 0, DTYPE_F16},   {"none", 1, 64, 16, 256, 0, DTYPE_F16},
     {"none", 1, 32, 512, 256, 0, DTYPE_Q8_0}, {"none", 2, 16, 512, 0, 0, DTYPE_F16},
     {"none", 2, 32, 8, 0, 0, DTYPE_F16},      {"none", 2, 128, 512, 0, 0, DTYPE_F16},
     {"none", 2, 256, 128, 0, 0, DTYPE_F16},   {"none", 2, 512, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0},   {"none", 2, 64, 512, 1024, 0, DTYPE_F16},
+    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0},   {"none", 2, 64, 512, 512, 0, DTYPE_F16},
     {"none", 2, 32, 512, 512, 0, DTYPE_F32},  {SIM, 1, 16, 512, 0, 4, DTYPE_F16},
     {SIM, 1, 64, 64, 0, 8, DTYPE_F16},        {SIM, 1, 128, 512, 0, 12, DTYPE_F16},
-    {SIM, 1, 256, 128, 0, 16, DTYPE_F16},     {SIM, 1, 64, 512, 512, 10, DTYPE_F16},
+    {SIM, 1, 256, 128, 0, 16, DTYPE_F16},     {SIM, 1, 64, 512, 256, 10, DTYPE_F16},
     {SLOW, 1, 16, 512, 0, 6, DTYPE_F16},      {SLOW, 1, 128, 32, 0, 12, DTYPE_F16},
-    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0},   {SIM, 2, 32, 512, 0, 4, DTYPE_F16},
-    {SIM, 2, 128, 64, 0, 8, DTYPE_F16},       {SIM, 2, 256, 512, 0, 12, DTYPE_F16},
-    {SIM, 2, 64, 512, 1024, 16, DTYPE_F16},
+    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0},
 };
+enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS, TESTS = 2 }; // prefill and decode
 
+// One round of one row. off: how far the reference's time was from that in the calibration, as a
+// part of it; the greater of before and after.
+struct round {
+    double predicted_us, measured_us, off, load;
+};
 struct row {
-    double predicted_us, measured_us;
+    struct round rounds[MAX_ROUNDS];
+    int32_t n, n_good;
 };
 
 struct bench {
     const char *cache_path;
     FILE *out;
-    int32_t n_repeats, nth, n_rows;
-    struct row rows[MAX_ROWS];
-    struct setting calibrated; // device and threads of the last calibration
+    int32_t n_rounds, nth;
+    uint64_t limit_ns; // in which rounds of one model may begin
+    double limit;      // of off
+    struct reference reference;
     struct engine *engine;
     struct session *session;
-    struct batch_item *items;
+    struct batch_item items[MAX_TOKENS];
+    uint32_t types; // that the model's matrices are of
+    struct row rows[N_SETTINGS][TESTS];
+    double errors[MAX_ROWS];
+    int32_t n_errors, n_all, n_off; // rows; rounds, and those that do not count
 };
 
 static int by_value(const void *a, const void *b) {
@@ -76,10 +105,20 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double load_now(void) {
-    double load = 0;
-    return getloadavg(&load, 1) == 1 ? load : 0;
+static double error_of(const struct round *r) {
+    return 100 * (r->predicted_us / r->measured_us - 1);
 }
+
+static int by_error(const void *a, const void *b) {
+    const double x = error_of(a), y = error_of(b);
+    return (x > y) - (x < y);
+}
+
+static int by_off(const void *a, const void *b) {
+    return by_value(&((const struct round *)a)->off, &((const struct round *)b)->off);
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
 
 static void options_of(const struct bench *b, const struct setting *s, const char *model,
                        struct engine_options *out) {
@@ -89,27 +128,53 @@ static void options_of(const struct bench *b, const struct setting *s, const cha
         .drivers = &sim_driver,
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = s->n_threads},
-        .workload = {.n_ctx = 2048,
+        .workload = {.n_ctx = MAX_TOKENS,
                      .n_ubatch = s->n_ubatch,
                      .kv_type_k = s->kv_type,
                      .kv_type_v = s->kv_type,
                      .n_prompt = s->n_prompt,
-                     .n_gen = DECODE_TOKENS},
+                     .n_gen = MAX_TIMES},
         .constraints = {.gpu_layers = s->gpu_layers},
         .cache_path = b->cache_path,
     };
 }
 
+static bool is_multiplied(const struct unit_tensor *t, enum weight_type *type) {
+    return (t->use == USE_MATRIX || t->use == USE_EXPERTS) && dtype_weight(t->type, type);
+}
+
+// Which types of weights the model is made of: the calibration spends most of its time on them.
+static enum status find_types(struct bench *b, const char *model, struct err *e) {
+    struct gguf g = {0};
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    if (!shape) return err_memory(e, sizeof *shape, "the model's shape");
+    enum status status = gguf_open(&g, model, e);
+    if (!status) status = gguf_shape(shape, &g, e);
+    b->types = 0;
+    for (int u = 0; u < shape->n_units && !status; u++)
+        for (int i = 0; i < shape->units[u].n_tensors; i++) {
+            const struct unit_tensor *t = &shape->units[u].tensors[i];
+            enum weight_type type;
+            if (is_multiplied(t, &type)) b->types |= 1u << type;
+        }
+    gguf_close(&g);
+    mem_free(shape);
+    return status;
+}
+
+// Measures this computer for that setting's threads and device, keeps the rates where engines look
+// for them, and stays ready to time the reference.
 static enum status calibrate_for(struct bench *b, const struct setting *s, struct err *e) {
     struct device *devices[MAX_DEVICES] = {NULL};
     int32_t n;
     struct engine_options o;
-    struct calibration_options c = {0};
+    struct calibration_options c = {.types = b->types};
     struct calibration result;
     struct calibration_key key;
     struct machine m;
     options_of(b, s, NULL, &o);
     c.cpu = o.cpu;
+    c.limit_ns = CALIBRATION_NS * (strcmp(s->device, "none") ? 2 : 1);
     enum status status = placement_open_devices(devices, &n, &o, e);
     if (!status) status = placement_describe(&m, devices, n, e);
     if (!status) status = calibrate(&m, devices[1], &c, &result, e);
@@ -117,11 +182,89 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
         calibration_key_of(&key, devices, n, &o);
         status = calibration_store(&m, b->cache_path, &key, e);
     }
-    placement_close_devices(devices);
-    if (!status) fprintf(stderr, "%s, %d threads: %s\n", s->device, s->n_threads, m.source);
-    b->calibrated = *s;
-    return status;
+    if (status) {
+        placement_close_devices(devices);
+        return status;
+    }
+    fprintf(stderr, "%s, %d threads: %s\n", s->device, s->n_threads, m.source);
+    return reference_open(&b->reference, devices, &m, e);
 }
+
+// ---- Predicting ---------------------------------------------------------------------------------
+
+// Of n tokens after n_past others; share[d] gets what part of it the device computes.
+static double predict(const struct bench *b, int32_t n, int32_t n_past, double share[MAX_DEVICES]) {
+    const struct plan *plan = engine_plan(b->engine);
+    double us = 0, sum = 0;
+    for (int d = 0; d < MAX_DEVICES; d++) share[d] = 0;
+    for (int32_t done = 0; done < n;) {
+        const int32_t left = n - done, ub = plan->workload.n_ubatch, now = left < ub ? left : ub;
+        struct simulation sim;
+        const struct pass pass = {now, done + now == n, n_past + done};
+        plan_simulate(plan, engine_shape(b->engine), &pass, &sim);
+        us += sim.total_us;
+        for (int d = 0; d < MAX_DEVICES; d++) share[d] += sim.compute_us[d];
+        for (int d = 0; d < MAX_DEVICES; d++) sum += sim.compute_us[d];
+        done += now;
+    }
+    for (int d = 0; d < MAX_DEVICES; d++) share[d] /= sum;
+    return us;
+}
+
+// ---- Looking at the machine again ---------------------------------------------------------------
+
+// The type that most of the device's weights are of.
+static enum weight_type main_type(const struct bench *b, int d) {
+    const struct plan *plan = engine_plan(b->engine);
+    const struct shape *shape = engine_shape(b->engine);
+    uint64_t bytes[WEIGHT_COUNT] = {0};
+    int most = 0;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        for (int i = 0; i < unit->n_tensors && plan->unit_device[u] == d; i++) {
+            enum weight_type type;
+            if (is_multiplied(&unit->tensors[i], &type)) bytes[type] += unit->tensors[i].size_bytes;
+        }
+    }
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        if (bytes[t] > bytes[most]) most = t;
+    return (enum weight_type)most;
+}
+
+// The weights that a pass reads on each device, of a shared cache those of both, and the share of
+// them that is planned to come from its cache.
+static void find_working_sets(const struct bench *b, uint64_t bytes[MAX_DEVICES],
+                              double cached[MAX_DEVICES]) {
+    const struct plan *plan = engine_plan(b->engine);
+    for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = 0, cached[d] = 0;
+    for (int u = 0; u < plan->n_units; u++) bytes[plan->unit_device[u]] += plan->unit_read_bytes[u];
+    cost_cached_shares(&plan->machine, bytes, cached);
+    if (plan->machine.devices[GPU].rates.shares_cache) bytes[HOST] = bytes[GPU] += bytes[HOST];
+}
+
+// How much slower passes of n tokens should be now than they are predicted, by the kernel that most
+// of the time of each device goes to.
+static enum status look_again(struct bench *b, int32_t n, const double share[MAX_DEVICES],
+                              double *slower, struct err *e) {
+    int low = 0;
+    while (low + 1 < RATE_CLASSES && RATE_TOKENS[low + 1] <= n) low++;
+    const int high = low + 1 < RATE_CLASSES && RATE_TOKENS[low] < n ? low + 1 : low;
+    uint64_t bytes[MAX_DEVICES];
+    double cached[MAX_DEVICES];
+    find_working_sets(b, bytes, cached);
+    *slower = 0;
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        for (int class = low; class <= high && share[d] > 0; class ++) {
+            const struct reference_job job = {d, main_type(b, d), class, bytes[d], cached[d]};
+            double own;
+            if (reference_time(&b->reference, &job, &own, e)) return e->status;
+            *slower += share[d] * own / (high - low + 1);
+        }
+    }
+    return OK;
+}
+
+// ---- Measuring ----------------------------------------------------------------------------------
 
 static enum status eval(struct bench *b, int32_t n, double *us, struct err *e) {
     const int32_t n_vocab = engine_n_vocab(b->engine);
@@ -133,95 +276,131 @@ static enum status eval(struct bench *b, int32_t n, double *us, struct err *e) {
     return OK;
 }
 
-// The median of several evaluations of n tokens after n_past others, which are there already. The
-// first one counts only if it is long.
-static enum status measure(struct bench *b, int32_t n, int32_t n_past, int32_t n_times,
-                           double *out_us, struct err *e) {
-    double times[MAX_TIMES], sum_us = 0, us = 0;
+// The median of several evaluations of n tokens after n_past others, which are there already.
+static enum status measure(struct bench *b, int32_t n, int32_t n_past, double *out_us,
+                           struct err *e) {
+    double times[MAX_TIMES], sum_us = 0;
     int32_t count = 0;
-    for (int32_t i = 0; i <= n_times && (count == 0 || sum_us < MOST_US); i++) {
+    while (count < MAX_TIMES && (sum_us < BURST_US || count < LEAST_TIMES)) {
+        if (count > 0 && sum_us > 4.0 * BURST_US) break;
         session_truncate(b->session, n_past);
-        if (eval(b, n, &us, e)) return e->status;
-        sum_us += us;
-        if (i > 0 || us > MOST_US / 4) times[count++] = us;
+        if (eval(b, n, &times[count], e)) return e->status;
+        sum_us += times[count++];
     }
-    qsort(times, (size_t)count, sizeof *times, by_value);
-    *out_us = times[count / 2];
+    *out_us = median_of(times, count);
     return OK;
 }
 
-static double predict(const struct bench *b, int32_t n, int32_t n_past) {
-    const struct plan *plan = engine_plan(b->engine);
-    double us = 0;
-    for (int32_t done = 0; done < n;) {
-        const int32_t left = n - done, ub = plan->workload.n_ubatch, now = left < ub ? left : ub;
-        struct simulation sim;
-        const struct pass pass = {now, done + now == n, n_past + done};
-        plan_simulate(plan, engine_shape(b->engine), &pass, &sim);
-        us += sim.total_us;
-        done += now;
-    }
-    return us;
+static double load_now(void) {
+    double load = 0;
+    return getloadavg(&load, 1) == 1 ? load : 0;
 }
 
-static void add_row(struct bench *b, const struct setting *s, const char *test,
-                    const struct pass *pass, const struct row *row) {
-    const double error = 100 * (row->predicted_us / row->measured_us - 1);
-    fprintf(b->out, "%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%.1f\n",
-            engine_shape(b->engine)->name, s->device, s->n_threads, s->gpu_layers, test,
-            pass->n_tokens, s->n_ubatch, pass->n_past, dtype_name(s->kv_type),
-            row->predicted_us * 1e-3, row->measured_us * 1e-3, error, load_now());
-    fflush(b->out);
-    if (b->n_rows < MAX_ROWS) b->rows[b->n_rows++] = *row;
-}
-
-// Measures and predicts n tokens after n_past others.
-static enum status compare(struct bench *b, const struct setting *s, const struct pass *pass,
-                           int32_t n_times, struct err *e) {
-    struct row row = {.predicted_us = predict(b, pass->n_tokens, pass->n_past)};
-    if (measure(b, pass->n_tokens, pass->n_past, n_times, &row.measured_us, e)) return e->status;
-    add_row(b, s, pass->n_tokens > 1 ? "prefill" : "decode", pass, &row);
+// Predicts and measures n tokens after n_past others: one round of a row.
+static enum status compare(struct bench *b, struct row *row, int32_t n, int32_t n_ubatch,
+                           int32_t n_past, struct err *e) {
+    struct round *r = &row->rounds[row->n];
+    double share[MAX_DEVICES], before, after, us;
+    r->predicted_us = predict(b, n, n_past, share);
+    session_truncate(b->session, n_past);
+    if (r->predicted_us < BURST_US && eval(b, n, &us, e)) return e->status; // touches its memory
+    if (look_again(b, n < n_ubatch ? n : n_ubatch, share, &before, e) ||
+        measure(b, n, n_past, &r->measured_us, e) ||
+        look_again(b, n < n_ubatch ? n : n_ubatch, share, &after, e))
+        return e->status;
+    r->off = fmax(fabs(before - 1), fabs(after - 1));
+    r->load = load_now();
+    row->n++;
+    row->n_good += r->off <= b->limit;
+    fprintf(stderr,
+            "  %d tokens after %d: %.3f ms predicted, %.3f measured, %+.1f %%, reference "
+            "%.2f and %.2f\n",
+            n, n_past, r->predicted_us * 1e-3, r->measured_us * 1e-3, error_of(r), before, after);
     return OK;
 }
 
-static enum status run_setting(struct bench *b, const struct setting *s, const char *model,
-                               struct err *e) {
+static enum status run_setting(struct bench *b, int i, const char *model, struct err *e) {
+    const struct setting *s = &SETTINGS[i];
     struct engine_options o;
     double us = 0;
     options_of(b, s, model, &o);
     if (engine_open(&b->engine, &o, e) || session_new(&b->session, b->engine, e)) return e->status;
     if (s->n_past > 0 && eval(b, s->n_past, &us, e)) return e->status;
-    const struct pass prefill = {s->n_prompt, 1, s->n_past};
-    const struct pass decode = {1, 1, s->n_past + s->n_prompt};
-    if (compare(b, s, &prefill, b->n_repeats, e)) return e->status;
-    return compare(b, s, &decode, DECODE_TOKENS, e);
+    if (compare(b, &b->rows[i][0], s->n_prompt, s->n_ubatch, s->n_past, e)) return e->status;
+    return compare(b, &b->rows[i][1], 1, 1, s->n_past + s->n_prompt, e);
 }
 
-static enum status run_model(struct bench *b, const char *model, struct err *e) {
+// ---- Rounds and rows ----------------------------------------------------------------------------
+
+static bool needs_round(const struct bench *b, int i) {
+    if (i % b->nth) return false;
+    for (int t = 0; t < TESTS; t++)
+        if (b->rows[i][t].n_good < b->n_rounds) return true;
+    return false;
+}
+
+static bool same_machine(const struct setting *a, const struct setting *b) {
+    return !strcmp(a->device, b->device) && a->n_threads == b->n_threads;
+}
+
+static enum status run_round(struct bench *b, const char *model, struct err *e) {
+    const struct setting *calibrated = NULL;
     enum status status = OK;
-    for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS && !status; i++) {
-        const struct setting *s = &SETTINGS[i];
-        if (i % (size_t)b->nth) continue;
-        const bool same = b->calibrated.device && !strcmp(b->calibrated.device, s->device) &&
-                          b->calibrated.n_threads == s->n_threads;
-        if (!same) status = calibrate_for(b, s, e);
-        if (!status) status = run_setting(b, s, model, e);
+    for (int i = 0; i < N_SETTINGS && !status; i++) {
+        if (!needs_round(b, i)) continue;
+        if (!calibrated || !same_machine(calibrated, &SETTINGS[i])) {
+            reference_close(&b->reference);
+            status = calibrate_for(b, calibrated = &SETTINGS[i], e);
+        }
+        if (!status) status = run_setting(b, i, model, e);
         session_free(b->session);
         engine_close(b->engine);
         b->session = NULL;
         b->engine = NULL;
     }
+    reference_close(&b->reference);
     return status;
 }
 
-static void sum_up(const struct bench *b) {
-    double errors[MAX_ROWS];
-    if (b->n_rows == 0) return;
-    for (int32_t i = 0; i < b->n_rows; i++)
-        errors[i] = 100 * fabs(b->rows[i].predicted_us / b->rows[i].measured_us - 1);
-    qsort(errors, (size_t)b->n_rows, sizeof *errors, by_value);
-    printf("%d predictions: error median %.1f %%, 90th percentile %.1f %%, most %.1f %%\n",
-           b->n_rows, errors[b->n_rows / 2], errors[b->n_rows * 9 / 10], errors[b->n_rows - 1]);
+// The round with the median error among those in which the reference was least off.
+static void print_row(struct bench *b, const struct setting *s, int test, struct row *row,
+                      const char *name) {
+    const int32_t n = row->n < b->n_rounds ? row->n : b->n_rounds;
+    if (n == 0) return;
+    qsort(row->rounds, (size_t)row->n, sizeof *row->rounds, by_off);
+    qsort(row->rounds, (size_t)n, sizeof *row->rounds, by_error);
+    const struct round *r = &row->rounds[(n - 1) / 2];
+    fprintf(b->out, "%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%d\t%d\t%.1f\t%.1f\n",
+            name, s->device, s->n_threads, s->gpu_layers, test ? "decode" : "prefill",
+            test ? 1 : s->n_prompt, s->n_ubatch, s->n_past + (test ? s->n_prompt : 0),
+            dtype_name(s->kv_type), r->predicted_us * 1e-3, r->measured_us * 1e-3, error_of(r),
+            row->n, row->n_good, 100 * r->off, r->load);
+    if (b->n_errors < MAX_ROWS) b->errors[b->n_errors++] = fabs(error_of(r));
+    b->n_all += row->n;
+    b->n_off += row->n - row->n_good;
+}
+
+static enum status run_model(struct bench *b, const char *model, struct err *e) {
+    const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
+    memset(b->rows, 0, sizeof b->rows);
+    enum status status = find_types(b, model, e);
+    const uint64_t start_ns = clock_ns();
+    for (int32_t round = 0; round < MORE_ROUNDS * b->n_rounds && !status; round++)
+        if (round == 0 || clock_ns() - start_ns < b->limit_ns) status = run_round(b, model, e);
+    for (int i = 0; i < N_SETTINGS; i++)
+        for (int t = 0; t < TESTS; t++) print_row(b, &SETTINGS[i], t, &b->rows[i][t], name);
+    fflush(b->out);
+    return status;
+}
+
+static void sum_up(struct bench *b) {
+    const int32_t n = b->n_errors;
+    if (n == 0) return;
+    qsort(b->errors, (size_t)n, sizeof *b->errors, by_value);
+    printf("%d predictions: error median %.1f %%, 90th percentile %.1f %%, most %.1f %%; of %d "
+           "rounds %d do not count because the machine had changed by more than %.0f %%\n",
+           n, b->errors[n / 2], b->errors[n * 9 / 10], b->errors[n - 1], b->n_all, b->n_off,
+           100 * b->limit);
 }
 
 static int run_all(struct bench *b, char *const *models, int n_models) {
@@ -229,12 +408,9 @@ static int run_all(struct bench *b, char *const *models, int n_models) {
     enum status status = OK;
     char text[1024];
     fprintf(b->out, "model\tdevice\tthreads\tngl\ttest\ttokens\tubatch\tpast\tkv\tpredicted_ms\t"
-                    "measured_ms\terror_percent\tload\n");
-    b->items = mem_alloc(2048, sizeof *b->items);
-    if (!b->items) status = err_memory(&e, 2048 * sizeof *b->items, "the batch");
+                    "measured_ms\terror_percent\trounds\tcounting\treference_off_percent\tload\n");
     for (int i = 0; i < n_models && !status; i++) status = run_model(b, models[i], &e);
     if (status) fprintf(stderr, "bench_prediction: %s\n", err_text(&e, text, sizeof text));
-    mem_free(b->items);
     sum_up(b);
     return status ? 1 : 0;
 }
@@ -244,25 +420,32 @@ int main(int argc, char **argv) {
     struct bench *b = mem_alloc(1, sizeof *b);
     if (!b) return 1;
     b->out = stdout;
-    b->n_repeats = 5;
+    b->n_rounds = 3;
+    b->limit = 0.1;
+    b->limit_ns = UINT64_MAX;
     b->nth = 1;
     bool good = true;
-    for (int flag; (flag = getopt(argc, argv, "c:o:r:k:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "c:o:r:x:k:m:")) != -1;) {
         switch (flag) {
         case 'c': b->cache_path = optarg; break;
         case 'o': good = good && (b->out = fopen(optarg, "w")); break;
-        case 'r': b->n_repeats = atoi(optarg); break;
+        case 'r': b->n_rounds = atoi(optarg); break;
+        case 'x': b->limit = atof(optarg) / 100; break;
         case 'k': b->nth = atoi(optarg); break;
+        case 'm': b->limit_ns = (uint64_t)(atof(optarg) * 60e9); break;
         default: good = false;
         }
     }
-    good = good && optind < argc && b->n_repeats >= 1 && b->n_repeats < MAX_TIMES && b->nth >= 1;
+    good = good && optind < argc && b->n_rounds >= 1 && b->n_rounds * MORE_ROUNDS <= MAX_ROUNDS &&
+           b->limit > 0 && b->nth >= 1;
     if (!b->cache_path) b->cache_path = mkdtemp(folder);
     int code = 2;
     if (good && b->cache_path)
         code = run_all(b, argv + optind, argc - optind);
     else
-        fprintf(stderr, "usage: %s [-c FOLDER] [-o FILE.tsv] [-r REPEATS] [-k NTH] MODEL...\n",
+        fprintf(stderr,
+                "usage: %s [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] "
+                "[-m MINUTES] MODEL...\n",
                 argv[0]);
     if (b->out && b->out != stdout) fclose(b->out);
     mem_free(b);

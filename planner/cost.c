@@ -3,9 +3,10 @@
  * A page to check by hand. For a pass of n tokens with n_past positions cached:
  *
  * - matmul: bytes of the matrix * time per byte(type, n). RATE_TOKENS has the measured n; between
- *   them the time is interpolated, above the last it grows in proportion. And 8 bytes for each
- *   token and column or row by the rate of vector ops: activations are read, written in 8 bits and
- *   read again, results are written.
+ *   them the time is interpolated, above the last it grows in proportion. Of a pass whose weights
+ *   the device's cache keeps a share of, that share of the bytes takes the time of cached ones. And
+ *   8 bytes for each token and column or row by the rate of vector ops: activations are read,
+ *   written in 8 bits and read again, results are written.
  * - experts: the same with the bytes of the experts that are expected to be chosen when each token
  *   takes n_experts_used of n_experts by chance, and with tokens per such expert:
  *   distinct = n_experts * (1 - (1 - used / n_experts)^n), n * used / distinct tokens.
@@ -86,6 +87,22 @@ static void add_vector(struct cost *c, const struct device_rates *r, double size
     add_op(c, r, us, us);
 }
 
+static double cached_share(const struct device_rates *r, uint64_t read_bytes) {
+    if (read_bytes <= r->cache_bytes) return 1;
+    if (!r->cache_bytes || read_bytes >= r->uncached_bytes) return 0;
+    const double end = (double)r->uncached_bytes;
+    const double share = log(end / (double)read_bytes) / log(end / (double)r->cache_bytes);
+    return round(share * CACHE_STEPS) / CACHE_STEPS;
+}
+
+void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
+                        double out[MAX_DEVICES]) {
+    const bool shared = m->n_devices > 1 && m->devices[GPU].rates.shares_cache;
+    for (int d = 0; d < m->n_devices; d++)
+        out[d] = cached_share(&m->devices[d].rates,
+                              shared ? read_bytes[HOST] + read_bytes[GPU] : read_bytes[d]);
+}
+
 // What a matmul reads and how often.
 struct reads {
     int32_t n_rows; // of each matrix
@@ -99,9 +116,10 @@ static void add_matmul(struct cost *c, const struct cost_place *at, const struct
     const double size_bytes = reads.count * (double)t->size_bytes / t->n_matrices * part;
     const struct device_rates *r = &at->device->rates;
     const double memory_us = divide(size_bytes, r->memory_gbps * PER_US);
-    const double *rates = at->cached ? rates_of(r->cached_gbps, t->type) : NULL;
-    if (!rates) rates = rates_of(r->weight_gbps, t->type);
+    const double *rates = rates_of(r->weight_gbps, t->type);
+    const double *fast = at->cached > 0 ? rates_of(r->cached_gbps, t->type) : NULL;
     double us = rates ? size_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
+    if (fast) us += at->cached * (size_bytes * inverse_rate(fast, tokens) / PER_US - us);
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
     us += divide(8 * reads.count * tokens * ((double)t->n_cols + reads.n_rows),
                  r->vector_gbps * PER_US);

@@ -35,9 +35,13 @@ struct device_rates {
     // Weight bytes that a matmul with that many tokens gets through in a second when they come from
     // the device's memory, besides what its activations take (cost.c).
     double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
-    // The same when all weights that one pass reads stay in cache_bytes; 0: as weight_gbps.
+    // The same when the weights come from a cache; 0: as weight_gbps. The cache keeps all that one
+    // pass reads up to cache_bytes and nothing from uncached_bytes on; between them its share falls
+    // with the logarithm (cost.c).
     double cached_gbps[WEIGHT_COUNT][RATE_CLASSES];
-    uint64_t cache_bytes; // 0: none
+    uint64_t cache_bytes;    // 0: none
+    uint64_t uncached_bytes; // at most cache_bytes: it keeps all or nothing
+    bool shares_cache;       // of an accelerator: its cache is the host's, for the weights of both
     // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
     double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
     double vector_gbps; // bytes read and written by norms, rope, activations, many rows

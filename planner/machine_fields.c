@@ -57,6 +57,8 @@ static const struct machine_field DEVICE[] = {
 
 static const struct machine_field RATES[] = {
     BYTES(device_rates, cache_bytes, "cache_bytes", false),
+    BYTES(device_rates, uncached_bytes, "uncached_bytes", false),
+    FIELD(FIELD_FLAG, device_rates, shares_cache, "shares_cache", false, 1),
     RATE(device_rates, vector_gbps, "vector_gbps"),
     RATE(device_rates, memory_gbps, "memory_gbps"),
     TIME(device_rates, op_us, "op_us"),

@@ -39,7 +39,7 @@ struct cost_place {
     const struct shape *shape;
     const struct machine_device *device;
     const struct workload *w;
-    bool cached;
+    double cached; // share of the weights that come from the device's cache
 };
 // What of a unit a device computes in one step: a phase of the rows of a split unit that the
 // accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
@@ -57,6 +57,11 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
 struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
                          const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
+enum { CACHE_STEPS = 16 };
+// The share of a pass's weights that each device finds in its cache when it reads so many, in whole
+// CACHE_STEPS.
+void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
+                        double out[MAX_DEVICES]);
 // Weights that the pass is expected to read: of routed experts, those that its tokens choose.
 double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
 // All weights that passes read again and again: all but the table of the embedding.
@@ -195,7 +200,11 @@ struct split_us {
     int32_t n_host_rows;         // of down
 };
 void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
-                   const bool cached[MAX_DEVICES], int32_t line, struct split_us *out);
+                   const double cached[MAX_DEVICES], int32_t line, struct split_us *out);
+// Every time is linear in the share of weights that come from a cache.
+static inline double pricing_blend(double plain_us, double cached_us, double share) {
+    return plain_us + share * (cached_us - plain_us);
+}
 
 // ---- Proposing placements (knapsack.c, search.c)
 // ------------------------------------------------

@@ -23,7 +23,8 @@ struct outline {
     const struct ways *ways;
     int kinds[MAX_DEVICES];              // masks
     bool used[PASS_GROUPS][MAX_DEVICES]; // computes anything
-    bool cached[MAX_DEVICES], pinned[MAX_CHOICES], feed_pinned[MAX_CHOICES];
+    double cached[MAX_DEVICES];          // share of the weights that each finds in its cache
+    bool pinned[MAX_CHOICES], feed_pinned[MAX_CHOICES];
     int32_t n_to, n_from, n_first; // crossings each way, units before the first one
     int32_t n_streamed;
     int32_t n_to_prefill, n_from_prefill; // likewise in prefill, joins included
@@ -141,7 +142,8 @@ static const struct split_price *split_price(const struct pricing *p, const stru
                                              int u) {
     const uint32_t twin = (uint32_t)p->units[u].twin, parts = o->ways->cpu_parts[u];
     uint32_t key = twin * UNIT_PARTS + parts;
-    for (int d = 0; d < MAX_DEVICES; d++) key = key * 2 + o->cached[d];
+    for (int d = 0; d < MAX_DEVICES; d++)
+        key = key * (CACHE_STEPS + 1) + (uint32_t)(o->cached[d] * CACHE_STEPS);
     for (int i = 0; i < MAX_CHOICES; i++) key = key * 2 + o->pinned[i];
     struct memo *memo = &p->memos[(key * UINT32_C(2654435761) >> 16) % MEMOS];
     if (memo->key != key) {
@@ -183,10 +185,11 @@ static void start(struct walk *w, enum pass_group group) {
 
 static void compute_whole(struct walk *w, int32_t u, int d) {
     const size_t at = (size_t)w->s * (size_t)(w->p->n_units + 1) + (size_t)u;
-    const double *before = &w->choice->before_us[d][w->o->cached[d]][at];
+    const double *plain = &w->choice->before_us[d][0][at];
+    const double *fast = &w->choice->before_us[d][1][at];
     const double *bytes = &w->choice->before_bytes[at];
-    compute(w, d, before[1] - before[0]);
-    if (d == HOST && !w->o->cached[HOST]) w->c.host_bytes += bytes[1] - bytes[0];
+    compute(w, d, pricing_blend(plain[1] - plain[0], fast[1] - fast[0], w->o->cached[d]));
+    if (d == HOST) w->c.host_bytes += (1 - w->o->cached[HOST]) * (bytes[1] - bytes[0]);
 }
 
 static void compute_streamed(struct walk *w, int32_t u, int32_t slot) {
@@ -201,8 +204,8 @@ static void compute_split(struct walk *w, int32_t u, int at) {
     pricing_split(w->p, u, w->o->ways->cpu_parts[u], w->o->cached, w->choice->first_line + w->s,
                   &us);
     join(w, at, &us);
-    if (!w->o->cached[HOST])
-        w->c.host_bytes += (double)split_bytes(w->p, u, HOST, w->o->ways->cpu_parts[u]);
+    w->c.host_bytes +=
+        (1 - w->o->cached[HOST]) * (double)split_bytes(w->p, u, HOST, w->o->ways->cpu_parts[u]);
 }
 
 static void walk_units(struct walk *w, enum pass_group group) {
@@ -310,8 +313,7 @@ static void outline_of(const struct pricing *p, const struct ways *ways, struct 
     uint64_t read_bytes[MAX_DEVICES] = {0};
     *o = (struct outline){.ways = ways};
     for (int32_t u = 0; u < p->n_units; u++) outline_unit(p, u, o, read_bytes);
-    for (int d = 0; d < p->machine->n_devices; d++)
-        o->cached[d] = read_bytes[d] <= p->machine->devices[d].rates.cache_bytes;
+    cost_cached_shares(p->machine, read_bytes, o->cached);
     outline_crossings(p, o);
 }
 
@@ -365,6 +367,19 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
     }
 }
 
+// A whole unit on a device, by group and choice; blended only where the cache keeps a part.
+static const double (*unit_us(const struct unit_price *unit, int d, double cached,
+                              double room[PASS_GROUPS][MAX_CHOICES]))[MAX_CHOICES] {
+    if (!(cached > 0)) return unit->us[d][0];
+    if (!(cached < 1)) return unit->us[d][1];
+    for (int group = 0; group < PASS_GROUPS; group++) {
+        for (int i = 0; i < MAX_CHOICES; i++)
+            room[group][i] =
+                pricing_blend(unit->us[d][0][group][i], unit->us[d][1][group][i], cached);
+    }
+    return room;
+}
+
 static void sum_units(const struct pricing *p, const struct outline *o, struct sums *out) {
     const struct ways *ways = o->ways;
     int at = ways->device[0];
@@ -381,7 +396,8 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                     out->joins_us[i] += split->us[at][PASSES_PREFILL][i];
             }
         } else {
-            const double(*us)[MAX_CHOICES] = unit->us[d][o->cached[d]];
+            double room[PASS_GROUPS][MAX_CHOICES];
+            const double(*us)[MAX_CHOICES] = unit_us(unit, d, o->cached[d], room);
             for (int i = 0; i < MAX_CHOICES; i++) out->other_us[i] += us[PASSES_OTHER][i];
             for (int i = 0; i < MAX_CHOICES && !ways->streamed[u]; i++)
                 out->prefill_us[d][i] += us[PASSES_PREFILL][i];
@@ -404,9 +420,10 @@ static double start_us(const struct pricing *p, const struct choice *choice,
         double us = choice->inputs_us[pinned];
         if (o->ways->device[0] == HOST) {
             const size_t at = (size_t)s * (size_t)(p->n_units + 1) + (size_t)o->n_first;
-            const double before_us = choice->before_us[HOST][o->cached[HOST]][at];
+            const double before_us = pricing_blend(choice->before_us[HOST][0][at],
+                                                   choice->before_us[HOST][1][at], o->cached[HOST]);
             const double bytes =
-                (o->cached[HOST] ? 0 : choice->before_bytes[at]) + (double)choice->staging_bytes;
+                (1 - o->cached[HOST]) * choice->before_bytes[at] + (double)choice->staging_bytes;
             const double dram = p->machine->dram_gbps * 1e3;
             us = max_us(us, max_us(before_us, dram > 0 ? bytes / dram : 0)) - before_us;
         }

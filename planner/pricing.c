@@ -268,12 +268,15 @@ void pricing_close(struct pricing *p) {
     *p = (struct pricing){0};
 }
 
-static double at_rows(const struct line *lines, int32_t line, int32_t n_rows) {
-    return lines[line].base_us + lines[line].row_us * n_rows;
+// That many rows, of which a share of the weights comes from a cache.
+static double rows_us(const struct line *plain, const struct line *cached, int32_t n_rows,
+                      double share) {
+    const double us = plain->base_us + plain->row_us * n_rows;
+    return share > 0 ? pricing_blend(us, cached->base_us + cached->row_us * n_rows, share) : us;
 }
 
 void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
-                   const bool cached[MAX_DEVICES], int32_t line, struct split_us *out) {
+                   const double cached[MAX_DEVICES], int32_t line, struct split_us *out) {
     const struct unit_tensor *down = footprint_down(&p->shape->units[unit]);
     const int32_t row_ff = footprint_split_row(down->n_cols, parts);
     const int32_t row_embd = footprint_split_row(down->n_rows, parts);
@@ -283,7 +286,9 @@ void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
     out->n_host_rows = down->n_rows - row_embd;
     for (int d = 0; d < MAX_DEVICES; d++) {
         const int32_t n_rows = d == HOST ? out->n_host_rows : row_embd;
-        out->in[d] = at_rows(lines_of(p, twin, d, cached[d], 0), line, out->n_cols[d]);
-        out->out[d] = at_rows(lines_of(p, twin, d, cached[d], 1), line, n_rows);
+        const struct line *in[] = {lines_of(p, twin, d, false, 0), lines_of(p, twin, d, true, 0)};
+        const struct line *last[] = {lines_of(p, twin, d, false, 1), lines_of(p, twin, d, true, 1)};
+        out->in[d] = rows_us(&in[0][line], &in[1][line], out->n_cols[d], cached[d]);
+        out->out[d] = rows_us(&last[0][line], &last[1][line], n_rows, cached[d]);
     }
 }

@@ -387,10 +387,11 @@ static void solve_restricted(struct search *s, const struct knapsack_kind *kind)
 static double split_us(const struct search *s, const struct knapsack_kind *kind, int u,
                        int32_t parts) {
     const struct choice *choice = &s->pricing.choices[kind->choice];
+    const double cached[MAX_DEVICES] = {kind->cached[HOST], kind->cached[GPU]};
     double us[PASS_GROUPS] = {0};
     for (int i = 0; i < choice->n_samples; i++) {
         struct split_us split;
-        pricing_split(&s->pricing, u, parts, kind->cached, choice->first_line + i, &split);
+        pricing_split(&s->pricing, u, parts, cached, choice->first_line + i, &split);
         us[i >= choice->n_prefill] +=
             choice->samples[i].weight *
             (fmax(split.in[HOST], split.in[GPU]) + fmax(split.out[HOST], split.out[GPU]));

@@ -30,7 +30,8 @@ struct walk {
     struct cost *parts;
     double compute[MAX_DEVICES], copy_in[MAX_DEVICES], copy_out[MAX_DEVICES]; // clocks
     double fetch, slot_full[MAX_SLOTS], slot_free[MAX_SLOTS];
-    bool cached[MAX_DEVICES], pinned, feed_pinned, timed;
+    double cached[MAX_DEVICES]; // share of the weights that comes from the device's cache
+    bool pinned, feed_pinned, timed;
     bool host_sent;
     double start_us, pass_us[MAX_DEVICES];
     double table_bytes, host_bytes, fetch_bytes; // that share the host's memory
@@ -55,8 +56,8 @@ static void start(struct walk *w, enum batch_class batch) {
         read_bytes[HOST] += plan->unit_cpu_bytes[u];
     }
     for (int i = 0; i < plan->n_steps[batch]; i++) used[plan->steps[batch][i].device] = true;
+    cost_cached_shares(m, read_bytes, w->cached);
     for (int d = 0; d < m->n_devices; d++) {
-        w->cached[d] = read_bytes[d] <= m->devices[d].rates.cache_bytes;
         if (w->timed && used[d]) w->pass_us[d] = m->devices[d].rates.pass_us;
         w->start_us += w->pass_us[d];
     }
@@ -88,7 +89,7 @@ static double compute_us(struct walk *w, const struct step *step) {
     const double read_bytes = cost_read_bytes(unit, part, w->pass);
     w->out->weight_bytes[d] += (uint64_t)read_bytes;
     if (!w->timed) return 0;
-    const bool cached = w->cached[d] && step->slot < 0;
+    const double cached = step->slot < 0 ? w->cached[d] : 0;
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
@@ -96,7 +97,7 @@ static double compute_us(struct walk *w, const struct step *step) {
     w->parts[d].compute_us += cost.compute_us;
     w->parts[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
-    if (d == HOST && !cached) w->host_bytes += read_bytes;
+    if (d == HOST) w->host_bytes += (1 - cached) * read_bytes;
     return cost_sum(cost);
 }
 

@@ -6,8 +6,10 @@
 #include "runtime/calibrate_link.h"
 #include "runtime/rig.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
     HOST = 0,
@@ -16,15 +18,21 @@ enum {
     CACHED_CLASSES = 5, // from 32 tokens on all kinds of memory are fast enough
     FIRST_WINDOW = 8 << 20,
     MOST_WINDOW = 32 << 20,
+    MAX_WINDOWS = 12,
+    WINDOW_ROUNDS = 3,
+    VISITS = 3,
+    COMPARE_RUNS = 3,
 };
 
 static const double LEAST_RATE = 1e-5; // GB/s; machines know none below a tenth of it
+static const double LEAST_GAIN = 1.15; // a cache that makes reading less fast than that is none
 static const uint64_t POOL_LEAST = 256 << 20, POOL_MOST = 1 << 30;
 
 // Shares of the time that is left when a part begins, without and with an accelerator.
 static const double TEAMS_SHARE[] = {0.1, 0.05};
 static const double CPU_SHARE[] = {1, 0.45};
 static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
+static const double WANTED_SHARE = 0.75; // of the time for weights, for the types asked for
 
 // Those that files are made of most come first.
 static const enum weight_type USEFUL[WEIGHT_COUNT] = {
@@ -40,6 +48,7 @@ struct calibrator {
     struct machine machine; // in the making
     struct calibration *out;
     enum weight_type types[WEIGHT_COUNT]; // in the order in which they are measured
+    int32_t n_wanted;                     // of them that were asked for
     struct device *cpu;                   // owned
     struct device *accelerator;           // borrowed, or NULL
     void *pool;                           // of the CPU, owned
@@ -100,33 +109,86 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
     return OK;
 }
 
-// The largest part of the pool that is read clearly faster than all of it.
-static enum status find_cache(struct calibrator *c, struct rig *rig, struct device_rates *rates,
-                              struct err *e) {
-    const enum weight_type type = c->types[0];
-    double us;
-    struct job job = rig_matmul(rig, type, 1, 0);
-    if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
-    const double all = gbps_of((double)job_weight_bytes(rig, &job), us);
-    double best = 0;
-    for (uint64_t window = FIRST_WINDOW; window <= rig->pool.size_bytes / 2; window *= 2) {
-        job = rig_matmul(rig, type, 1, window);
-        if (!stopwatch_fits(&c->watch, 5 * us * (double)job.n_parts)) break;
+// ---- What a cache keeps -------------------------------------------------------------------------
+
+// Working sets and the time of one byte when they are read in turn; the last is the whole pool.
+struct windows {
+    double bytes[MAX_WINDOWS], us[MAX_WINDOWS][WINDOW_ROUNDS]; // us: sorted in the end
+    int32_t n, n_rounds;
+};
+
+// One round over all windows; of several the median counts.
+static enum status read_windows(struct calibrator *c, struct rig *rig, struct windows *w,
+                                struct err *e) {
+    for (int32_t i = w->n - 1; i >= 0; i--) {
+        const struct job job =
+            rig_matmul(rig, c->types[0], 1, i < w->n - 1 ? (uint64_t)w->bytes[i] : 0);
+        double us;
         if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
-        const double rate = gbps_of((double)job_weight_bytes(rig, &job), us);
-        if (rate > best) best = rate;
-        // The smallest may be in faster caches of single cores; a third of the way counts.
-        if (best > 1.15 * all && rate > all + (best - all) / 3) rates->cache_bytes = window;
+        w->us[i][w->n_rounds] = us / (double)job_weight_bytes(rig, &job);
     }
+    w->n_rounds++;
     return OK;
 }
 
-static enum status measure_weights(struct calibrator *c, int d, struct err *e) {
-    struct device_rates *rates = &c->machine.devices[d].rates;
+// The working set of which the cache keeps no more than that share, between two windows by the
+// logarithm.
+static double window_of(const struct windows *w, const double share[], double level) {
+    int32_t i = 1;
+    while (i < w->n - 1 && share[i] > level) i++;
+    const double part = (share[i - 1] - level) / (share[i - 1] - share[i]);
+    return w->bytes[i - 1] * pow(w->bytes[i] / w->bytes[i - 1], part);
+}
+
+// Where the cache begins to lose weights and where it keeps none: the line through the working sets
+// of which it keeps three quarters and one.
+static void fit_cache(struct windows *w, struct device_rates *rates) {
+    const int32_t last = w->n - 1;
+    double share[MAX_WINDOWS] = {0}, us[MAX_WINDOWS] = {0}, least_us = INFINITY;
+    for (int32_t i = 0; i <= last; i++) {
+        us[i] = median_of(w->us[i], w->n_rounds);
+        least_us = fmin(least_us, us[i]);
+    }
+    if (!(us[last] > LEAST_GAIN * least_us)) return;
+    for (int32_t i = last - 1; i >= 0; i--) {
+        share[i] = (us[last] - us[i]) / (us[last] - least_us);
+        if (share[i] < share[i + 1]) share[i] = share[i + 1];
+    }
+    const double most = window_of(w, share, 0.75), few = window_of(w, share, 0.25);
+    rates->cache_bytes = (uint64_t)(most * sqrt(most / few));
+    rates->uncached_bytes = (uint64_t)(few * sqrt(few / most));
+}
+
+// The cache as the type that is read most sees it.
+static enum status find_cache(struct calibrator *c, struct rig *rig, struct device_rates *rates,
+                              struct err *e) {
+    struct windows w = {.n = 0};
+    const double pool_bytes = (double)rig->pool.size_bytes;
+    for (double bytes = FIRST_WINDOW; bytes <= pool_bytes / 2 && w.n < MAX_WINDOWS - 1; bytes *= 2)
+        w.bytes[w.n++] = bytes;
+    if (w.n == 0) return OK;
+    w.bytes[w.n++] = pool_bytes;
+    stopwatch_phase(&c->watch, 0.2, WINDOW_ROUNDS * w.n);
+    for (int32_t round = 0; round < WINDOW_ROUNDS; round++) {
+        // Half of the pool, a quarter, ... are read a few times each.
+        if (round > 0 && !stopwatch_fits(&c->watch, 8 * pool_bytes * w.us[w.n - 1][0])) break;
+        if (read_windows(c, rig, &w, e)) return e->status;
+    }
+    fit_cache(&w, rates);
+    return OK;
+}
+
+// ---- One device ---------------------------------------------------------------------------------
+
+// The types from first to last, both tables of each.
+static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
+                                   int first, int last, struct err *e) {
     // Within the cache every size is as fast, and a small one is soon there.
     uint64_t window = rates->cache_bytes / 2;
     if (window > MOST_WINDOW) window = MOST_WINDOW;
-    for (int i = 0; i < WEIGHT_COUNT; i++) {
+    const int32_t figures = RATE_CLASSES + (window ? CACHED_CLASSES : 0);
+    stopwatch_figures(&c->watch, (last - first) * figures);
+    for (int i = first; i < last; i++) {
         const enum weight_type type = c->types[i];
         struct classes plain = {0, rates->weight_gbps[type], true};
         struct classes cached = {window, rates->cached_gbps[type], true};
@@ -194,14 +256,20 @@ static enum status measure_attention(struct calibrator *c, struct rig *rig,
             if (i == 0) one_us = us + rig->op_us;
             gflops[class] = job_attention_flops(&job) / us * 1e-3;
         }
-        // Left out: the rate of the class before, or of the first type.
+    }
+    return OK;
+}
+
+// Left out: the rate of the class before, or of the first type.
+static void scale_attention(struct calibrator *c, struct device_rates *rates) {
+    for (int k = 0; k < RATE_KV_TYPES; k++) {
+        double *gflops = rates->attention_gflops[k];
         for (int class = 0; class < RATE_CLASSES; class ++) {
             if (gflops[class] > 0) continue;
             gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][class];
             c->n_scaled++;
         }
     }
-    return OK;
 }
 
 static enum status measure_vectors(struct calibrator *c, struct rig *rig,
@@ -229,8 +297,56 @@ static enum status measure_memory(struct calibrator *c, struct rig *rig, struct 
     return OK;
 }
 
-// Everything about one device. Attention gets a share of the time before the types that are rarely
-// used do.
+// The median of what each visit measured; 0 if none did.
+static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
+    static const struct {
+        size_t offset, n;
+    } tables[] = {
+        {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+        {offsetof(struct device_rates, vector_gbps), 1},
+    };
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+        for (size_t i = 0; i < tables[t].n; i++) {
+            const size_t offset = tables[t].offset + i * sizeof(double);
+            double values[VISITS];
+            int32_t n = 0;
+            for (int v = 0; v < VISITS; v++) {
+                memcpy(&values[n], (const char *)&visits[v] + offset, sizeof(double));
+                n += values[n] > 0;
+            }
+            const double median = n ? median_of(values, n) : 0;
+            memcpy((char *)out + offset, &median, sizeof median);
+        }
+    }
+}
+
+// If types are asked for, they, vectors and attention are visited several times, so that what
+// disturbs the computer for a second does not decide a figure. Attention gets a share of the time
+// before the types do.
+static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
+                                struct err *e) {
+    const int n_visits = c->n_wanted ? VISITS : 1;
+    struct device_rates visits[VISITS] = {{.cache_bytes = 0}};
+    for (int v = 0; v < n_visits; v++) {
+        struct device_rates *own = &visits[v];
+        const double share = (c->n_wanted ? WANTED_SHARE : 1) / (n_visits - v);
+        if (v > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
+        own->cache_bytes = rates->cache_bytes;
+        stopwatch_phase(&c->watch, 0.25 * share, RATE_KV_TYPES * RATE_CLASSES + 2);
+        if (measure_vectors(c, &c->rigs[d], own, e)) return e->status;
+        c->machine.devices[d].rates.vector_gbps = own->vector_gbps;
+        if (measure_attention(c, &c->rigs[d], own, e)) return e->status;
+        stopwatch_phase(&c->watch, c->n_wanted ? 0.8 * share : 0.98, 1);
+        const int last = c->n_wanted ? c->n_wanted : WEIGHT_COUNT;
+        if (measure_weights(c, d, own, 0, last, e)) return e->status;
+    }
+    merge_visits(visits, rates);
+    return OK;
+}
+
+// Everything about one device. What is left of the time goes to types that were not asked for.
 static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
     struct device_rates *rates = &c->machine.devices[d].rates;
     struct rig *rig = &c->rigs[d];
@@ -240,13 +356,10 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
     if (rig_overheads(rig, &c->watch, c->types[0], e)) return e->status;
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
-    stopwatch_phase(&c->watch, 0.15, 9);
-    if (find_cache(c, rig, rates, e)) return e->status;
-    stopwatch_phase(&c->watch, 0.25, RATE_KV_TYPES * RATE_CLASSES + 2);
-    if (measure_attention(c, rig, rates, e) || measure_vectors(c, rig, rates, e)) return e->status;
-    const int figures = RATE_CLASSES + (rates->cache_bytes ? CACHED_CLASSES : 0);
-    stopwatch_phase(&c->watch, 1, WEIGHT_COUNT * figures + 1);
-    if (measure_weights(c, d, e)) return e->status;
+    if (find_cache(c, rig, rates, e) || visit_device(c, d, rates, e)) return e->status;
+    stopwatch_phase(&c->watch, 1, 1);
+    if (c->n_wanted && measure_weights(c, d, rates, c->n_wanted, WEIGHT_COUNT, e)) return e->status;
+    scale_attention(c, rates);
     scale_types(c, rates);
     return measure_memory(c, rig, rates, e);
 }
@@ -268,8 +381,8 @@ static enum status choose_size(struct calibrator *c, struct device *device, void
     }
     rig_close(&rig);
     *size = us > 10e3 ? PROBE_SIZE / 2 : PROBE_SIZE;
-    if (us < 300 && pool_bytes >= 64 << 20) *size = 2048;
-    if (us < 20 && pool_bytes >= POOL_LEAST && !device->info.is_host) *size = 8192;
+    if (us < 300 && pool_bytes >= 64 << 20) *size = device->info.is_host ? 1024 : 2048;
+    if (us < 8 && pool_bytes >= POOL_LEAST && !device->info.is_host) *size = 8192;
     return status;
 }
 
@@ -288,6 +401,8 @@ static enum status open_pool(struct calibrator *c, struct err *e) {
     if (asked && size > asked) size = asked;
     c->pool_bytes = size = round_up(size, 1 << 20);
     c->pool = mem_map_pages(size);
+    // Weights are read where a file is mapped, in small pages.
+    if (c->pool) madvise(c->pool, size, MADV_NOHUGEPAGE);
     if (!c->pool || !mem_populate(c->pool, size))
         return err_memory(e, size, "weights to measure with");
     rig_fill(c->pool, size);
@@ -343,6 +458,26 @@ static enum status measure_teams(struct calibrator *c, struct err *e) {
     return open_cpu(c, c->out->decode_team, prefill, e);
 }
 
+// What the accelerator has in its cache is slow again after the CPU has read its pool: it is the
+// same cache.
+static enum status compare_caches(struct calibrator *c, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[1].rates;
+    if (!rates->cache_bytes || !c->machine.devices[HOST].rates.cache_bytes) return OK;
+    const struct job own = rig_matmul(&c->rigs[1], WEIGHT_F32, 1, rates->cache_bytes / 2);
+    const struct job all = rig_matmul(&c->rigs[HOST], WEIGHT_F32, 1, 0);
+    double least_us[2] = {INFINITY, INFINITY}, us;
+    for (int i = 0; i < COMPARE_RUNS; i++) {
+        for (int after = 0; after < 2; after++) {
+            if (after && rig_pass(&c->rigs[HOST], &all, &us, e)) return e->status;
+            if (!after && rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
+            if (rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
+            least_us[after] = fmin(least_us[after], us);
+        }
+    }
+    rates->shares_cache = least_us[1] > LEAST_GAIN * least_us[0];
+    return OK;
+}
+
 static enum status measure_link(struct calibrator *c, struct err *e) {
     struct link_bench bench = {0};
     struct machine_device *device = &c->machine.devices[1];
@@ -376,7 +511,7 @@ static enum status measure_accelerator(struct calibrator *c, struct err *e) {
         return err_actual(e, "%llu bytes", (unsigned long long)room);
     }
     if (open_rig(c, 1, c->accelerator, NULL, size, e)) return e->status;
-    if (measure_device(c, 1, ACCELERATOR_SHARE, e)) return e->status;
+    if (measure_device(c, 1, ACCELERATOR_SHARE, e) || compare_caches(c, e)) return e->status;
     return measure_link(c, e);
 }
 
@@ -394,8 +529,11 @@ static void order_types(struct calibrator *c) {
     const uint32_t wanted = c->options->types;
     int n = 0;
     for (int pass = 1; pass >= 0; pass--)
-        for (int i = 0; i < WEIGHT_COUNT; i++)
-            if ((int)(wanted >> USEFUL[i] & 1) == pass) c->types[n++] = USEFUL[i];
+        for (int i = 0; i < WEIGHT_COUNT; i++) {
+            if ((int)(wanted >> USEFUL[i] & 1) != pass) continue;
+            c->types[n++] = USEFUL[i];
+            c->n_wanted += pass;
+        }
 }
 
 static void describe(struct calibrator *c) {

@@ -56,7 +56,10 @@ static void print_device(const struct measuring *m, int d) {
     }
     printf("  vectors %.1f GB/s; an op costs %.2f us besides, a pass %.1f us", r->vector_gbps,
            r->op_us, r->pass_us);
-    if (r->cache_bytes) printf("; cache of %.0f MiB", (double)r->cache_bytes / (1 << 20));
+    if (r->cache_bytes)
+        printf("; cache keeps all of %.0f MiB and nothing of %.0f MiB",
+               (double)r->cache_bytes / (1 << 20), (double)r->uncached_bytes / (1 << 20));
+    if (r->shares_cache) printf(", the CPU's");
     putchar('\n');
 }
 

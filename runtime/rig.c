@@ -37,6 +37,10 @@ void stopwatch_part(struct stopwatch *watch, double share) {
 
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures) {
     watch->phase_end_ns = share_until(watch->part_end_ns, share);
+    stopwatch_figures(watch, figures);
+}
+
+void stopwatch_figures(struct stopwatch *watch, int32_t figures) {
     watch->figures_left = figures > 0 ? figures : 1;
 }
 
@@ -338,6 +342,11 @@ static enum status run(struct rig *rig, const struct job *job, int64_t n, double
     const enum status status = stream_wait(rig->stream, e);
     *out_us = elapsed_us(start_ns) + 1e-3;
     return status;
+}
+
+enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e) {
+    device_batch_hint(rig->device, job->n_tokens);
+    return run(rig, job, job->n_parts, out_us, e);
 }
 
 // The middle half of the runs lies within 2 %.

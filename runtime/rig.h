@@ -1,9 +1,9 @@
 /* rig.h: a device set up to be timed: memory to read, activations, tables, and a stopwatch.
  *
  * A struct rig owns a stream and buffers on a device that it borrows; the device must not be
- * sealed. Used by calibrate.c alone. What it times are the device's own ops, with weights and
- * caches taken from a pool of bytes that are fine numbers in every type. One thread. Tested by
- * tests/test_calibrate.c.
+ * sealed. Used by calibrate.c, and by bench/reference.c to look again. What it times are the
+ * device's own ops, with weights and caches taken from a pool of bytes that are fine numbers in
+ * every type. One thread. Tested by tests/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_RIG_H
 #define TANDEM_RUNTIME_RIG_H
@@ -32,6 +32,7 @@ struct stopwatch {
 // part, for that many figures.
 void stopwatch_part(struct stopwatch *watch, double share);
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures);
+void stopwatch_figures(struct stopwatch *watch, int32_t figures); // of the phase that runs
 // False if a measurement that is known to take so long does not fit into the phase any more.
 bool stopwatch_fits(const struct stopwatch *watch, double us);
 // One figure is done or left out. ERR_CANCELLED if the progress call says so.
@@ -90,6 +91,8 @@ double job_attention_flops(const struct job *attention); // likewise
 // or the figure's share of the time is used up; at least one run. Less op_us if it is known.
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
+// Microseconds of one call for each part of the pool, as things are: nothing is warmed up.
+enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e);
 // Measures op_us (the mean op of a layer with tiny sizes) and pass_us.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e);

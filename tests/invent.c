@@ -161,6 +161,9 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
     r->pass_us = dice_scale(dice, 1, 100);
     const bool has_cache = dice_chance(dice, 0.25);
     if (has_cache) r->cache_bytes = (uint64_t)dice_scale(dice, 1e6, 4e9);
+    if (has_cache && dice_chance(dice, 0.5))
+        r->uncached_bytes = (uint64_t)((double)r->cache_bytes * dice_scale(dice, 1, 16));
+    r->shares_cache = has_cache && dice_chance(dice, 0.25);
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         const struct dtype_info *info = dtype_find((uint32_t)weight_dtype((enum weight_type)t));
         const double per_byte = (double)info->block_elements / info->block_bytes;

@@ -135,7 +135,8 @@ struct sim_device {
     struct cpu_table table;
     atomic_int n_users; // the one who opened it, its streams and its events
     pthread_mutex_t lock;
-    pthread_cond_t changed; // a command or an event is done, or a buffer is left
+    pthread_cond_t changed; // a stream has room or is done, an event is done, a buffer is left
+    int32_t n_freeing;      // who wait for a buffer to be left
     struct allocation *allocations;
     uint64_t next_address;
     uint64_t n_faults[SIM_FAULT_COUNT]; // calls so far that might have failed
@@ -268,8 +269,10 @@ static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     ASSERT(a);
     ASSERT(a->size_bytes == size_bytes);
     *link = a->next; // no later command finds it
+    sim->n_freeing++;
     while (a->n_users > 0 && !d->lost)
         if (!wait_change(sim, deadline_ns)) (void)device_lose(d, &ignored);
+    sim->n_freeing--;
     a->freed = a->n_users > 0;
     const bool used = a->freed;
     pthread_mutex_unlock(&sim->lock);
@@ -310,7 +313,7 @@ static void unpin(struct sim_device *sim, struct pins *pins) {
         struct allocation *a = pins->of[i];
         if (--a->n_users == 0 && a->freed) free_allocation(a);
     }
-    pthread_cond_broadcast(&sim->changed);
+    if (sim->n_freeing > 0) pthread_cond_broadcast(&sim->changed);
     pthread_mutex_unlock(&sim->lock);
     pins->n = 0;
 }
@@ -534,7 +537,9 @@ static void *work(void *context) {
         run_command(s, c);
         pthread_mutex_lock(&sim->lock);
         s->n_done++;
-        pthread_cond_broadcast(&sim->changed);
+        // Those who wait for a stream or for room in it; waking them for nothing takes time.
+        const uint64_t left = s->n_encoded - s->n_done;
+        if (left == 0 || left == COMMANDS - 1) pthread_cond_broadcast(&sim->changed);
     }
     const bool abandoned = s->abandoned;
     pthread_mutex_unlock(&sim->lock);

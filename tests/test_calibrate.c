@@ -90,6 +90,7 @@ static void assert_rates(const struct device_rates *r) {
         }
     for (int k = 0; k < RATE_KV_TYPES; k++)
         for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->attention_gflops[k][c]);
+    if (r->cache_bytes) assert_true(r->uncached_bytes >= r->cache_bytes);
     assert_rate(r->vector_gbps);
     assert_rate(r->memory_gbps);
     assert_rate(r->op_us);
@@ -285,6 +286,8 @@ static void invent_rates(struct machine *m) {
         for (int k = 0; k < RATE_KV_TYPES; k++)
             for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
         r->cache_bytes = 1 << 20;
+        r->uncached_bytes = 3 << 20;
+        r->shares_cache = d > 0;
         r->vector_gbps = 1.1;
         r->memory_gbps = 2.2;
         r->op_us = 0.3;

@@ -226,6 +226,9 @@ static void test_every_number_survives_a_file(void **state) {
     m.devices[1].rates.op_us = 5e-324;
     m.devices[1].rates.vector_gbps = 1e6;
     m.devices[1].rates.cached_gbps[WEIGHT_F16][2] = 123456.78901234567;
+    m.devices[1].rates.cache_bytes = 12345678;
+    m.devices[1].rates.uncached_bytes = 234567890123;
+    m.devices[1].rates.shares_cache = true;
     m.devices[0].capacity_bytes = UINT64_C(1) << 60;
     m.pinned_bytes = UINT64_MAX;
     snprintf(m.source, sizeof m.source, "%s", "\"quoted\" \\ \xc3\xa4");

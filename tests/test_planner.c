@@ -1,6 +1,6 @@
 /* test_planner.c: footprint, placement, step lists and their simulation, on invented machines and
  * shapes. */
-#include "planner/planner.h"
+#include "planner/plan_internal.h"
 
 #include "base/mem.h"
 
@@ -378,6 +378,45 @@ static void test_cost_by_hand(void **state) {
                 (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
 }
 
+// Between all and nothing the share falls with the logarithm, and so does the time.
+static void test_cost_of_cached_weights(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct device_rates *r = &m.devices[0].rates;
+    double share[MAX_DEVICES];
+    r->cache_bytes = 16 * MIB;
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 0}, share); // all or nothing
+    assert_near(share[0], 1);
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB + 1, 0}, share);
+    assert_near(share[0], 0);
+    r->uncached_bytes = 256 * MIB;
+    const struct {
+        uint64_t bytes;
+        double share;
+    } points[] = {{1, 1}, {16 * MIB, 1}, {32 * MIB, 0.75}, {64 * MIB, 0.5}, {256 * MIB, 0}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        cost_cached_shares(&m, (uint64_t[]){points[i].bytes, 1}, share);
+        assert_near(share[0], points[i].share);
+    }
+    assert_near(share[1], 0); // has no cache
+    m.devices[1].rates.cache_bytes = 64 * MIB;
+    m.devices[1].rates.shares_cache = true;
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 48 * MIB}, share);
+    assert_near(share[0], 0.5);
+    assert_near(share[1], 1);
+
+    for (int c = 0; c < RATE_CLASSES; c++)
+        r->cached_gbps[WEIGHT_Q8_0][c] = 4 * r->weight_gbps[WEIGHT_Q8_0][c];
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    const struct pass pass = {1, 1, 0};
+    struct cost_place at = {&f->shape, &m.devices[0], &w, 0};
+    const double plain_us = cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass));
+    at.cached = 0.5; // of bytes that take 3 * 835584 / 1e4 us, half takes a quarter
+    assert_near(cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass)),
+                plain_us - 0.5 * 0.75 * 3 * 835584 / 1e4);
+}
+
 // Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them.
 static void test_cost_of_experts(void **state) {
     struct fixture *f = *state;
@@ -542,13 +581,21 @@ static void test_advice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu_only),        cmocka_unit_test(test_gpu_layers),
-        cmocka_unit_test(test_auto_fills),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_workload_ranges), cmocka_unit_test(test_scratch_layout),
-        cmocka_unit_test(test_quantised_cache), cmocka_unit_test(test_cost_by_hand),
-        cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_demote),          cmocka_unit_test(test_constraints),
-        cmocka_unit_test(test_windows),         cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_cpu_only),
+        cmocka_unit_test(test_gpu_layers),
+        cmocka_unit_test(test_auto_fills),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_workload_ranges),
+        cmocka_unit_test(test_scratch_layout),
+        cmocka_unit_test(test_quantised_cache),
+        cmocka_unit_test(test_cost_by_hand),
+        cmocka_unit_test(test_cost_of_experts),
+        cmocka_unit_test(test_cost_of_cached_weights),
+        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_demote),
+        cmocka_unit_test(test_constraints),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
