@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -95,12 +96,15 @@ struct search {
     uint8_t *parts, *option;  // [n_units], of OPTION_SPLIT; of a placement of k
     int32_t *streamable;      // [n_units], those of the proposal
     double all_bytes;         // of all units on the accelerator
+    int32_t n_caches;         // ways in which weights may come from caches, that share the work
     double least_part;        // of k.us that any unit takes with any micro-batch, cached or not
     bool free_copies;         // k.us are as if weights were streamed in no time
     struct ways *ways, *best; // the proposal; the best so far
     double best_us;
     struct workload best_workload;
 };
+
+static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static int32_t cells_of(const struct shape *shape) {
     const int32_t n = WORK / shape->n_units;
@@ -170,7 +174,7 @@ static bool may_split(const struct search *s, int u) {
 // Prices the proposal with every micro-batch. The first of equals stays: the ladder's, and the
 // smallest micro-batch.
 static void consider_ways(struct search *s, struct price *price) {
-    pricing_of(&s->pricing, s->ways, s->best_us, price);
+    pricing_of(&s->pricing, s->ways, fmin(s->best_us, DBL_MAX), price);
     for (int i = 0; i < s->pricing.n_choices; i++) {
         if (!price->fits[i] || price->us[i] >= s->best_us) continue;
         s->best_us = price->us[i];
@@ -185,18 +189,17 @@ static bool can_win(const struct search *s, const double bound_us[]) {
     return false;
 }
 
-// A ring of every depth with one feed. false if the feed fits with every micro-batch.
-static bool consider_depths(struct search *s, enum feed feed) {
+// A ring with one feed. Two slots are enough unless more are asked for: while one is computed with,
+// the other is filled, and neither link nor device ever waits for a third. false if the feed fits
+// with every micro-batch.
+static bool consider_feed(struct search *s, enum feed feed) {
     const int32_t asked = s->request->constraints->n_slots;
+    struct price price;
     bool lacks = false;
     s->ways->feed = feed;
-    for (int32_t n = asked ? asked : MIN_SLOTS; n <= (asked ? asked : MAX_SLOTS); n++) {
-        struct price price;
-        s->ways->n_slots = n;
-        consider_ways(s, &price);
-        for (int i = 0; i < s->pricing.n_choices; i++) lacks = lacks || !price.fits[i];
-        if (!can_win(s, price.bound_us)) break;
-    }
+    s->ways->n_slots = asked ? asked : MIN_SLOTS;
+    consider_ways(s, &price);
+    for (int i = 0; i < s->pricing.n_choices; i++) lacks = lacks || !price.fits[i];
     return lacks;
 }
 
@@ -209,7 +212,7 @@ static void consider_feeds(struct search *s) {
         if (asked != FEED_NONE && asked != (enum feed)feed) continue;
         const double us = cost_feed_us(gpu, (enum feed)feed, 1e9, true);
         if (us >= fastest_us) continue;
-        if (!consider_depths(s, (enum feed)feed)) fastest_us = us;
+        if (!consider_feed(s, (enum feed)feed)) fastest_us = us;
     }
 }
 
@@ -320,6 +323,7 @@ static void solve_and_consider(struct search *s, double price_us, int32_t n_cell
 // cell shows in another.
 static void solve_prices(struct search *s, const struct knapsack_kind *kind) {
     int32_t n_cells = cells_of(s->shape) / kind->coarse;
+    if (n_cells > MIN_CELLS) n_cells = max_i32(n_cells / s->n_caches, MIN_CELLS);
     if (kind->splits && n_cells > SPLIT_CELLS) n_cells = SPLIT_CELLS;
     double price_us = 0;
     for (int u = 0; u < s->shape->n_units; u++) price_us += s->us[u];
@@ -552,11 +556,15 @@ static void solve_cached(struct search *s, bool host, bool gpu) {
 static void solve_knapsacks(struct search *s) {
     uint64_t all_bytes = 0;
     for (int u = 0; u < s->shape->n_units; u++) all_bytes += s->pricing.read_bytes[u];
+    bool plausible[4];
+    s->n_caches = 0;
     for (int cached = 0; cached < 4; cached++) {
-        const bool host = cached & 1, gpu = cached >> 1;
-        if (is_plausible(s, HOST, host, all_bytes) && is_plausible(s, GPU, gpu, all_bytes))
-            solve_cached(s, host, gpu);
+        plausible[cached] = is_plausible(s, HOST, cached & 1, all_bytes) &&
+                            is_plausible(s, GPU, cached >> 1, all_bytes);
+        s->n_caches += plausible[cached];
     }
+    for (int cached = 0; cached < 4; cached++)
+        if (plausible[cached]) solve_cached(s, cached & 1, cached >> 1);
 }
 
 // ---- The search ---------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ enum {
     N_ALL_WAYS = 100 / SLOWER,
     N_STRATEGIES = 50 / SLOWER,
     N_LADDERS = 100 / SLOWER,
-    N_LIMITS = 200 / SLOWER,
-    N_PAIRS = 2000 / SLOWER,
+    N_LIMITS = 1000 / SLOWER,
+    N_PAIRS = 10000 / SLOWER,
 };
 
 struct fixture {
