@@ -149,11 +149,11 @@ fail:
 void engine_close(struct engine *engine) {
     if (!engine) return;
     ASSERT(engine->n_open == 0);
-    bool lost = false; // its copies may still read the mapped file, which is then only forgotten
-    for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     kv_close(&engine->kv);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
+    bool lost = false; // its copies may still read the mapped file, which is then only forgotten
+    for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     placement_close_devices(engine->devices);
     trace_close(engine->trace);
     tokenizer_close(engine->tokenizer);

@@ -93,9 +93,9 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
 }
 
 void feed_close(struct feeder *f) {
-    const bool lost = f->device && f->device->lost;
     stream_free(f->fetch);
     stream_free(f->stage);
+    const bool lost = f->device && f->device->lost; // maybe only now
     for (int i = 0; i < MAX_SLOTS; i++) {
         event_free(&f->fetched[i]);
         event_free(&f->used[i]);

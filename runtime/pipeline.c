@@ -92,10 +92,10 @@ void pipeline_close(struct pipeline *p) {
     recorder_close(&p->recorder);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) {
         struct pipeline_lane *lane = &p->lanes[d];
-        lost |= lane->device && lane->device->lost;
         stream_free(lane->compute);
         stream_free(lane->copy_in);
         stream_free(lane->copy_out);
+        lost |= lane->device && lane->device->lost; // maybe only now
         event_free(&lane->computed);
         event_free(&lane->arrived);
         event_free(&lane->finished);
