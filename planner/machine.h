@@ -54,8 +54,8 @@ struct device_rates {
 struct link_rates {
     double to_gbps, from_gbps;                   // large blocks, pinned host memory
     double pageable_to_gbps, pageable_from_gbps; // likewise, memory that is not pinned
-    double staged_to_gbps;   // from mapped memory through a few pinned blocks, 0: unknown
-    double latency_us;       // of one copy, submitted and awaited by an event
+    double staged_to_gbps; // from mapped memory through a few pinned blocks, 0: unknown
+    double latency_us; // of handing over a few bytes: copied, awaited by an event, computed with
     double theoretical_gbps; // of the slot as it runs now, 0: unknown
 };
 

@@ -13,6 +13,7 @@ enum {
     MAX_COPIES = 64,
     LINK_RUNS = 7,
     LATENCY_RUNS = 25,
+    IDLE_US = 300,     // of the accelerator before it gets something to do
     BESIDE_US = 40000, // of copies while the CPU works
     STAGE_BYTES = HOST_BYTES / LINK_STAGES,
     LEAST_STAGED = 2 * LINK_STAGES, // blocks of one run
@@ -36,7 +37,9 @@ enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatc
     for (int i = 0; i < LINK_STAGES; i++)
         if (event_new(device, &bench->drained[i], e)) return e->status;
     if (stream_new(device, STREAM_COPY_IN, &bench->in, e) ||
-        stream_new(device, STREAM_COPY_OUT, &bench->out, e) || event_new(device, &bench->event, e))
+        stream_new(device, STREAM_COPY_OUT, &bench->out, e) ||
+        event_new(device, &bench->event, e) || event_new(device, &bench->computed, e) ||
+        event_new(device, &bench->event_out, e))
         return e->status;
     return OK;
 }
@@ -45,6 +48,8 @@ void link_close(struct link_bench *bench) {
     stream_free(bench->in);
     stream_free(bench->out);
     event_free(&bench->event);
+    event_free(&bench->computed);
+    event_free(&bench->event_out);
     for (int i = 0; i < LINK_STAGES; i++) event_free(&bench->drained[i]);
     if (bench->source) mem_unmap_pages(bench->source, HOST_BYTES);
     if (bench->host) {
@@ -104,21 +109,39 @@ static enum status measure_way(struct link_bench *bench, bool to, bool pinned,
     return OK;
 }
 
-// One small copy, submitted and awaited by an event, less its bytes.
+// A few bytes go to the accelerator, its compute stream waits for them, and they come back: what
+// the residual stream does where a unit is computed elsewhere than the one before. Both ways in us.
+static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
+    struct stream *compute = bench->rig->stream;
+    const uint64_t idle_ns = clock_ns();
+    while (since_us(idle_ns) < IDLE_US) continue; // the CPU computes, and what is idle falls asleep
+    const uint64_t start_ns = clock_ns();
+    encode_copy(bench, true, FIRST_BLOCK);
+    stream_record(bench->in, &bench->event);
+    stream_flush(bench->in);
+    stream_wait_event(compute, &bench->event);
+    stream_record(compute, &bench->computed);
+    stream_flush(compute);
+    stream_wait_event(bench->out, &bench->computed);
+    encode_copy(bench, false, FIRST_BLOCK);
+    stream_record(bench->out, &bench->event_out);
+    stream_flush(bench->out);
+    if (event_wait(&bench->event_out, e)) return e->status;
+    *out_us = since_us(start_ns);
+    return OK;
+}
+
+// Half of a round trip, less its bytes.
 static enum status measure_latency(struct link_bench *bench, struct link_rates *rates,
                                    struct err *e) {
     double runs[LATENCY_RUNS];
     int32_t count = 0;
     for (int32_t i = 0; i < LATENCY_RUNS; i++) {
-        const uint64_t start_ns = clock_ns();
-        encode_copy(bench, true, FIRST_BLOCK);
-        stream_record(bench->in, &bench->event);
-        stream_flush(bench->in);
-        if (event_wait(&bench->event, e)) return e->status;
-        runs[count++] = since_us(start_ns);
-        if (i >= 2 && !stopwatch_fits(bench->watch, runs[i])) break;
+        if (round_trip_us(bench, &runs[count++], e)) return e->status;
+        if (i >= 2 && !stopwatch_fits(bench->watch, runs[i] + IDLE_US)) break;
     }
-    const double us = median_of(runs, count) - FIRST_BLOCK / rates->to_gbps * 1e-3;
+    const double bytes_us = FIRST_BLOCK * (1 / rates->to_gbps + 1 / rates->from_gbps) * 1e-3;
+    const double us = (median_of(runs, count) - bytes_us) / 2;
     rates->latency_us = us > 0.1 ? us : 0.1;
     return stopwatch_step(bench->watch, e);
 }

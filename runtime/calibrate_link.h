@@ -16,9 +16,9 @@ struct link_bench {
     struct rig *rig;         // of the accelerator, borrowed
     struct stopwatch *watch; // borrowed
     struct stream *in, *out;
-    struct event event;
-    struct event drained[LINK_STAGES]; // copied out of that part of host
-    void *host, *source;               // pages, owned; source is never pinned
+    struct event event, computed, event_out; // on in, on the rig's stream, on out
+    struct event drained[LINK_STAGES];       // copied out of that part of host
+    void *host, *source;                     // pages, owned; source is never pinned
     uint64_t largest_bytes;
 };
 

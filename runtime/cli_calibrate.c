@@ -81,7 +81,7 @@ static void print_link(const struct measuring *m) {
         printf("  %6llu KiB %12.2f %13.2f %12.2f %13.2f\n", (unsigned long long)b->size_bytes >> 10,
                b->to_gbps[1], b->to_gbps[0], b->from_gbps[1], b->from_gbps[0]);
     }
-    printf("  one copy takes %.1f us besides", link->latency_us);
+    printf("  handing over takes %.1f us besides", link->latency_us);
     if (link->theoretical_gbps > 0) printf("; the slot could do %.1f GB/s", link->theoretical_gbps);
     printf("\n  together: CPU %.1f (alone %.1f), copies %.1f (alone %.1f) GB/s\n",
            c->cpu_beside_gbps, c->cpu_alone_gbps, c->copy_beside_gbps, c->copy_alone_gbps);
