@@ -25,7 +25,7 @@ endif
 
 STOP := -fno-sanitize-recover=all
 MODE_release := -O3 -g -DNDEBUG
-MODE_debug   := -Og -g
+MODE_debug   := -O1 -g
 MODE_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined $(STOP)
 MODE_ubsan   := -O1 -g -fsanitize=undefined $(STOP)
 MODE_tsan    := -O2 -g -fsanitize=thread

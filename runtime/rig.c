@@ -375,7 +375,7 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
     double runs[MAX_RUNS], us;
     const uint64_t start_ns = clock_ns();
     const double slice_us = phase_left_us(watch) / watch->figures_left;
-    int64_t n;
+    int64_t n = 1;
     int32_t count = 0;
     device_batch_hint(rig->device, job->n_tokens);
     // Caches keep what is read again, so once is not enough.
