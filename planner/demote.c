@@ -2,7 +2,8 @@
  *
  * A unit that is there goes whole to the CPU, a split one too; or nothing is streamed any more and
  * the ring goes. Each step frees bytes on the accelerator, so there is an end. Owns nothing; any
- * thread. Tested by tests/test_planner.c and tests/test_solver.c.
+ * thread. Tested by tests/test_schedule.c and, by the whole
+ * program, tests/test_engine.c.
  */
 #include "planner/plan_internal.h"
 

@@ -738,6 +738,42 @@ static void test_printed(void **state) {
     assert_prints(f, small, 1);
 }
 
+// ---- Giving up what is on the accelerator
+// --------------------------------------------------------
+
+// Every step frees bytes there, and at last nothing is left; at no time is anything half done.
+static void test_demotion(void **state) {
+    struct fixture *f = *state;
+    int n_rings = 0, n_splits = 0;
+    for (uint64_t seed = 0; seed < N_RANDOM / 4; seed++) {
+        if (!invent(f, seed, 14)) continue;
+        for (;;) {
+            const uint64_t before = plan_device_bytes(&f->plan, GPU);
+            int32_t unit;
+            f->other = f->plan;
+            if (!planner_demote(&f->plan, &f->shape, &unit)) break;
+            assert_true(plan_device_bytes(&f->plan, GPU) < before);
+            if (unit == DEMOTED_RING) {
+                for (int u = 0; u < f->plan.n_units; u++) assert_false(f->plan.unit_streamed[u]);
+                assert_int_equal(f->plan.n_slots, 0);
+                n_rings++;
+            } else {
+                assert_int_equal(f->other.unit_device[unit], GPU);
+                assert_int_equal(f->plan.unit_device[unit], HOST);
+                assert_int_equal(f->plan.unit_cpu_parts[unit], 0);
+                n_splits += f->other.unit_cpu_parts[unit] > 0;
+            }
+            struct err e;
+            f->other = f->plan;
+            assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
+            assert_memory_equal(&f->plan, &f->other, offsetof(struct plan, n_steps));
+        }
+        for (int u = 0; u < f->plan.n_units; u++) assert_int_equal(f->plan.unit_device[u], HOST);
+    }
+    assert_true(n_rings > N_RANDOM / 40);
+    assert_true(n_splits > N_RANDOM / 40);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
@@ -757,6 +793,7 @@ int main(void) {
         cmocka_unit_test(test_lanes_of_a_split_unit),
         cmocka_unit_test(test_faster_parts_never_slow_down),
         cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_demotion),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
