@@ -330,3 +330,8 @@ double cost_feed_us(const struct machine_device *device, enum feed feed, double 
     if (feed == FEED_STAGED && pinned && link->staged_to_gbps > 0) gbps = link->staged_to_gbps;
     return link->latency_us + divide(size_bytes, gbps * PER_US);
 }
+
+double cost_feed_passes(enum feed feed) {
+    static const double passes[FEEDS] = {0, 1, 3, 3};
+    return passes[feed];
+}

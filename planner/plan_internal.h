@@ -72,6 +72,9 @@ double cost_copy_us(const struct machine_device *device, double size_bytes, bool
 // One fetch of streamed weights. pinned: what the feed wants to pin may be.
 double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
                     bool pinned);
+// How often a fetched byte passes through the host's memory: into a pinned block and out again,
+// unless it is copied from where it lies.
+double cost_feed_passes(enum feed feed);
 
 // ---- Passes that stand for a workload (predict.c)
 // ------------------------------------------------

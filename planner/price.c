@@ -245,7 +245,6 @@ static bool runs_ahead(const struct outline *o) {
 
 // What passes like this one take in a row, or, where the next waits, one.
 static double walk_sample(const struct pricing *p, const struct outline *o, int32_t i, int32_t s) {
-    static const double passes[FEEDS] = {0, 1, 3, 3}; // as FEED_PASSES in simulate.c
     struct walk w = {.p = p, .o = o, .choice = &p->choices[i], .i = i, .s = s};
     const enum pass_group group = s < w.choice->n_prefill ? PASSES_PREFILL : PASSES_OTHER;
     const struct clocks *c = &w.c;
@@ -253,7 +252,7 @@ static double walk_sample(const struct pricing *p, const struct outline *o, int3
     walk_units(&w, group);
     double memory_us = 0;
     if (group == PASSES_PREFILL && o->n_streamed > 0)
-        memory_us = dram_us(&w, c->host_bytes + o->fetch_bytes * passes[o->ways->feed]);
+        memory_us = dram_us(&w, c->host_bytes + o->fetch_bytes * cost_feed_passes(o->ways->feed));
     double total =
         max_us(max_us(c->compute[HOST], c->compute[GPU]), max_us(c->copy_in, c->copy_out));
     total = max_us(max_us(total, c->fetch), c->start_us + memory_us);

@@ -6,8 +6,8 @@
  *
  * The host's memory serves the CPU, the tables' copies and the fetches at once, so two stretches
  * take at least as long as the memory needs for the bytes of all: the start up to the CPU's first
- * send, with the tables; and, if anything is fetched, the whole pass, with the fetches (FEED_PASSES
- * times their bytes).
+ * send, with the tables; and, if anything is fetched, the whole pass, with the fetches (as
+ * often as cost_feed_passes says).
  *
  * Passes that run ahead follow each other in period_us, the greatest of
  * - the CPU: its pass_us, its units, and sending the residual stream;
@@ -38,10 +38,6 @@ struct walk {
     double inputs_us, to_us, fetch_us;           // copies to the accelerator
     double covered_us, covered_until_us;         // while a device computes
 };
-
-// How often a fetched byte passes through the host's memory: into a pinned block and out again,
-// unless it is copied from where it lies.
-static const double FEED_PASSES[FEEDS] = {0, 1, 3, 3};
 
 static double max_us(double a, double b) { return a > b ? a : b; }
 static double min_us(double a, double b) { return a < b ? a : b; }
@@ -124,7 +120,7 @@ static double fetch(struct walk *w, const struct step *step, double *first_us) {
                                    size_bytes, w->feed_pinned);
     w->out->copy_us += us;
     w->fetch_us += us;
-    w->fetch_bytes += size_bytes * FEED_PASSES[w->plan->feed];
+    w->fetch_bytes += size_bytes * cost_feed_passes(w->plan->feed);
     return w->fetch = w->slot_full[step->slot] = *first_us + us;
 }
 
