@@ -85,7 +85,7 @@ struct constraints {
     bool unit_streamed[MAX_UNITS];
     enum strategy strategy;
     enum feed feed;  // FEED_NONE: the planner's choice; FEED_ARENA if the ways are given
-    int32_t n_slots; // MIN_SLOTS..MAX_SLOTS, 0: the planner's choice; MIN_SLOTS likewise
+    int32_t n_slots; // MIN_SLOTS..MAX_SLOTS, 0: MIN_SLOTS
 };
 
 enum step_kind {

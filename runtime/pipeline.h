@@ -78,9 +78,9 @@ struct micro_batch {
 };
 
 // Runs one micro-batch, for which the accelerator must be idle or pipeline_ready have been called:
-// to its end, or if the plan runs ahead (plan->runs_ahead, more than 32
-// tokens) until all of it is encoded and the CPU has done its part. ERR_DEVICE with the first
-// failure of any stream; then every later run fails too.
+// to its end, or if the plan runs ahead (plan->runs_ahead, more than 32 tokens) until all of it is
+// encoded and the CPU has done its part. ERR_DEVICE with the first failure of any stream; then
+// every later run fails too.
 enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, struct err *e);
 // Waits until the tables and the CPU's residual stream may be overwritten. ERR_DEVICE.
 enum status pipeline_ready(struct pipeline *p, struct err *e);
