@@ -139,19 +139,39 @@ static enum status run_once(struct bench_engine *b, const struct bench_test *tes
     return bench_engine_run(b, test, ns, e);
 }
 
-enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
-                                 const struct bench_runs *runs, struct bench_result *out,
-                                 struct err *e) {
+static enum status warm_up(struct bench_engine *b, const struct bench_test *test,
+                           const struct bench_runs *runs, struct err *e) {
     const struct bench_test warm = {test->n_prompt, test->n_gen > 0, test->n_depth};
-    const double n_tokens = test->n_prompt + test->n_gen;
+    uint64_t ignored_ns;
+    return runs->warm_up ? run_once(b, &warm, -1, runs, &ignored_ns, e) : OK;
+}
+
+static enum status measure_run(struct bench_engine *b, const struct bench_test *test,
+                               const struct bench_runs *runs, int32_t run, struct bench_result *out,
+                               struct err *e) {
+    if (run_once(b, test, run, runs, &out->ns[run], e)) return e->status;
     out->test = *test;
-    if (runs->warm_up && run_once(b, &warm, -1, runs, &out->ns[0], e)) return e->status;
-    for (int32_t i = 0; i < out->n; i++) {
-        if (run_once(b, test, i, runs, &out->ns[i], e)) return e->status;
-        out->us[i] = (double)out->ns[i] * 1e-3;
-        out->ts[i] = n_tokens / (out->us[i] * 1e-6);
-    }
+    out->us[run] = (double)out->ns[run] * 1e-3;
+    out->ts[run] = (test->n_prompt + test->n_gen) / (out->us[run] * 1e-6);
+    if (run < out->n - 1) return OK;
     bench_stats(out->us, out->n, out->scratch, &out->time_us);
     bench_stats(out->ts, out->n, out->scratch, &out->speed);
     return OK;
+}
+
+enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
+                                 const struct bench_runs *runs, struct bench_result *out,
+                                 struct err *e) {
+    if (warm_up(b, test, runs, e)) return e->status;
+    for (int32_t i = 0; i < out->n; i++)
+        if (measure_run(b, test, runs, i, out, e)) return e->status;
+    return OK;
+}
+
+enum status bench_engine_measure_one(struct bench_engine *b, const struct bench_test *test,
+                                     const struct bench_runs *runs, int32_t run,
+                                     struct bench_result *out, struct err *e) {
+    ASSERT(run >= 0 && run < out->n);
+    if (warm_up(b, test, runs, e)) return e->status;
+    return measure_run(b, test, runs, run, out, e);
 }

@@ -67,5 +67,10 @@ struct bench_runs {
 enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
                                  const struct bench_runs *runs, struct bench_result *out,
                                  struct err *e);
+// Only the run with that index, 0..out->n-1, after one that does not count; the last of them is due
+// last, and makes out->time_us and out->speed. For engines that take turns.
+enum status bench_engine_measure_one(struct bench_engine *b, const struct bench_test *test,
+                                     const struct bench_runs *runs, int32_t run,
+                                     struct bench_result *out, struct err *e);
 
 #endif

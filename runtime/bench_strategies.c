@@ -128,7 +128,6 @@ static void look_at(struct bench_case *c, const struct engine *engine) {
     c->peak_vram_bytes = bench_peak_vram(engine);
     c->peak_ram_bytes = engine_peak_bytes(engine, 0);
     c->pinned_bytes = bench_pinned_bytes(engine);
-    c->plan_id = bench_plan_id(engine_plan(engine));
     c->n_demoted = engine_n_demoted(engine);
 }
 
@@ -138,26 +137,48 @@ static bool is_refusal(enum status status) {
     return status == ERR_MEMORY || status == ERR_USAGE || status == ERR_UNSUPPORTED;
 }
 
+struct tests {
+    struct bench_test prompt, gen;
+};
+
+static enum status begin(struct bench_case *c, struct bench_engine *b,
+                         const struct bench_setup *setup, const struct tests *tests,
+                         struct err *e) {
+    const struct plan *plan = engine_plan(b->engine);
+    const struct shape *shape = engine_shape(b->engine);
+    bench_estimate(plan, shape, &tests->prompt, b->n_batch, &c->prompt_estimate);
+    bench_estimate(plan, shape, &tests->gen, b->n_batch, &c->gen_estimate);
+    c->plan_id = bench_plan_id(plan);
+    if (bench_result_open(&c->prompt, setup->n_repeats, e) ||
+        bench_result_open(&c->gen, setup->n_repeats, e))
+        return e->status;
+    return bench_agreement_check(&c->agreement, setup->reference, b, e);
+}
+
+// A round must run the plan of the first one, or its time belongs to something else.
+static enum status check_plan(const struct bench_case *c, const struct bench_engine *b,
+                              struct err *e) {
+    if (bench_plan_id(engine_plan(b->engine)) == c->plan_id) return OK;
+    err_set(e, ERR_DEVICE, "strategy %s was planned anew between two rounds",
+            strategy_name(c->config.strategy));
+    err_expected(e, "as much free memory as before");
+    return err_fix(e, "stop other programs, or give limits (--vram, --ram) that always fit");
+}
+
 enum status bench_case_run(struct bench_case *c, struct bench_engine *b,
                            const struct bench_setup *setup, const struct engine_options *options,
-                           struct err *e) {
-    const struct bench_test prompt = {setup->n_prompt, 0, 0},
-                            gen = {0, setup->n_gen, prompt.n_prompt};
+                           int32_t round, struct err *e) {
+    const struct tests tests = {{setup->n_prompt, 0, 0}, {0, setup->n_gen, setup->n_prompt}};
+    if (c->is_refused) return OK;
     if (bench_engine_open(b, options, c->config.n_batch, e)) {
-        c->is_refused = is_refusal(e->status);
+        c->is_refused = round == 0 && is_refusal(e->status);
         if (!c->is_refused) return e->status;
         err_text(e, c->why, sizeof c->why);
         return OK;
     }
-    const struct plan *plan = engine_plan(b->engine);
-    const struct shape *shape = engine_shape(b->engine);
-    bench_estimate(plan, shape, &prompt, b->n_batch, &c->prompt_estimate);
-    bench_estimate(plan, shape, &gen, b->n_batch, &c->gen_estimate);
-    if (bench_agreement_check(&c->agreement, setup->reference, b, e) ||
-        bench_result_open(&c->prompt, setup->n_repeats, e) ||
-        bench_result_open(&c->gen, setup->n_repeats, e) ||
-        bench_engine_measure(b, &prompt, &setup->runs, &c->prompt, e) ||
-        bench_engine_measure(b, &gen, &setup->runs, &c->gen, e))
+    if (round == 0 ? begin(c, b, setup, &tests, e) : check_plan(c, b, e)) return e->status;
+    if (bench_engine_measure_one(b, &tests.prompt, &setup->runs, round, &c->prompt, e) ||
+        bench_engine_measure_one(b, &tests.gen, &setup->runs, round, &c->gen, e))
         return e->status;
     look_at(c, b->engine);
     return OK;
@@ -173,6 +194,28 @@ double bench_case_total_us(const struct bench_case *c) {
     return c->is_refused ? INFINITY : c->prompt.time_us.median + c->gen.time_us.median;
 }
 
+// What the plan of case i took in a round: the mean of all that have the same one.
+static double round_us(const struct bench_case *cases, int32_t n, int32_t i, int32_t round) {
+    double sum = 0;
+    int32_t n_equal = 0;
+    for (int32_t k = 0; k < n; k++) {
+        if (cases[k].is_refused || cases[k].plan_id != cases[i].plan_id) continue;
+        sum += cases[k].prompt.us[round] + cases[k].gen.us[round];
+        n_equal++;
+    }
+    return sum / n_equal;
+}
+
+// How many times as long as case b case a took, the median over rounds.
+static double ratio_of(const struct bench_case *cases, int32_t n, int32_t a, int32_t b) {
+    const struct bench_result *room = &cases[a].prompt;
+    for (int32_t i = 0; i < room->n; i++)
+        room->scratch[i] = round_us(cases, n, a, i) / round_us(cases, n, b, i);
+    struct bench_stats stats;
+    bench_stats(room->scratch, room->n, cases[a].gen.scratch, &stats);
+    return stats.median;
+}
+
 void bench_verdict(const struct bench_case *cases, int32_t n, struct bench_verdict *out) {
     *out = (struct bench_verdict){.chosen = -1, .best = -1, .ratio = NAN};
     for (int32_t i = 0; i < n; i++) {
@@ -185,9 +228,14 @@ void bench_verdict(const struct bench_case *cases, int32_t n, struct bench_verdi
         out->is_good = out->best < 0; // nothing fits at all
         return;
     }
-    const bool equal = cases[out->chosen].plan_id == cases[out->best].plan_id;
-    out->ratio =
-        equal ? 1
-              : bench_case_total_us(&cases[out->chosen]) / bench_case_total_us(&cases[out->best]);
+    out->best = out->chosen;
+    out->ratio = 1;
+    for (int32_t i = 0; i < n; i++) {
+        if (cases[i].is_refused) continue;
+        const double ratio = ratio_of(cases, n, out->chosen, i);
+        if (ratio <= out->ratio) continue;
+        out->ratio = ratio;
+        out->best = i;
+    }
     out->is_good = out->ratio <= BENCH_CHOICE_RATIO;
 }

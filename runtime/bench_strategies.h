@@ -64,12 +64,14 @@ struct bench_setup { // of all cases
     const struct bench_reference *reference; // borrowed
     struct bench_runs runs;
 };
-// Opens an engine, measures a prompt and then tokens behind it, compares, and leaves the engine
-// open for the caller to look at; of a refused case it stays closed. c->config is set before; on
-// failure bench_case_close and bench_engine_close are due all the same.
+// One round, 0..n_repeats-1 in this order: opens an engine, in the first round compares its tokens,
+// measures a prompt and then tokens behind it once, and leaves the engine open for the caller to
+// look at; of a refused case it stays closed. Between two rounds of a case the others have theirs,
+// so that a machine that gets slower does so for all. c->config is set before; on failure
+// bench_case_close and bench_engine_close are due all the same.
 enum status bench_case_run(struct bench_case *c, struct bench_engine *b,
                            const struct bench_setup *setup, const struct engine_options *options,
-                           struct err *e);
+                           int32_t round, struct err *e);
 void bench_case_close(struct bench_case *c); // accepts a zeroed one; leaves it zeroed
 
 // Time of the prompt and all tokens, medians; INFINITY if the case was refused.
@@ -80,7 +82,8 @@ uint64_t bench_plan_id(const struct plan *plan);
 // The planner's choice among the cases of one limit.
 struct bench_verdict {
     int32_t chosen, best; // indices; -1: there is none
-    double ratio;         // time of the chosen one by that of the best, 1 if their plans are equal
+    double ratio;         // how many times as long as the best the chosen one takes: the median of
+                          // the ratios of all rounds. Rows with equal plans count as one
     bool is_good;         // within BENCH_CHOICE_RATIO
 };
 #define BENCH_CHOICE_RATIO 1.05

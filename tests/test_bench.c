@@ -550,16 +550,27 @@ static void agreement_is_put_in_words(void **state) {
                         "WRONG: differs at 7: NMSE 3.1e-04, at most 1e-02");
 }
 
-// A case as if it had been measured in two runs: prompt of 100 tokens, 10 new ones.
+// The machine is that much slower in each round.
+static const double SLOWER[3] = {1, 4, 0.5};
+
+static void set_prompt(struct bench_case *c, double us) {
+    c->prompt.time_us.median = us;
+    for (int i = 0; i < 3; i++) c->prompt.us[i] = us * SLOWER[i];
+}
+
+// A case as if it had been measured in three rounds: prompt of 100 tokens, 10 new ones.
 static void fill_case(struct bench_case *c, enum strategy strategy, double prompt_us, double gen_us,
                       uint64_t plan_id) {
     *c = (struct bench_case){.config = {.strategy = strategy, .vram_bytes = 1u << 30}};
     c->plan_id = plan_id;
-    c->prompt.n = c->gen.n = 2;
+    struct err e;
+    assert_int_equal(bench_result_open(&c->prompt, 3, &e), OK);
+    assert_int_equal(bench_result_open(&c->gen, 3, &e), OK);
     c->prompt.test = (struct bench_test){100, 0, 0};
     c->gen.test = (struct bench_test){0, 10, 100};
-    c->prompt.time_us.median = prompt_us;
+    set_prompt(c, prompt_us);
     c->gen.time_us.median = gen_us;
+    for (int i = 0; i < 3; i++) c->gen.us[i] = gen_us * SLOWER[i];
     c->prompt.speed.least = c->prompt.speed.most = 1e8 / prompt_us;
     c->gen.speed.least = c->gen.speed.most = 1e7 / gen_us;
     c->gen_estimate.planned_us = gen_us / 2;
@@ -579,15 +590,24 @@ static void the_choice_is_judged_by_total_time(void **state) {
     assert_close(v.ratio, 2500.0 / 2000);
     assert_false(v.is_good);
     // Slower in one part, faster in the other.
-    cases[STRATEGIES - 1].prompt.time_us.median = 600;
+    set_prompt(&cases[STRATEGIES - 1], 600);
     bench_verdict(cases, STRATEGIES, &v);
     assert_close(v.ratio, 2100.0 / 2000);
     assert_true(v.is_good);
-    // Equal plans take equal time, whatever the clock said.
-    cases[STRATEGIES - 1].prompt.time_us.median = 5000;
-    cases[STRATEGIES - 1].plan_id = 0;
+    // One round that was disturbed does not decide.
+    cases[STRATEGIES - 1].prompt.us[2] = 1e6;
     bench_verdict(cases, STRATEGIES, &v);
-    assert_true(v.is_good && v.ratio == 1);
+    assert_close(v.ratio, 2100.0 / 2000);
+    // Equal plans take equal time, whatever the clock said.
+    set_prompt(&cases[STRATEGIES - 1], 5000);
+    for (int i = 1; i < STRATEGIES - 1; i++) cases[i].plan_id = STRATEGIES - 1;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_int_equal(v.best, 0);
+    assert_close(v.ratio, (6500 + 2100 + 2200 + 2300 + 2400) / 5.0 / 2000);
+    cases[0].plan_id = STRATEGIES - 1;
+    bench_verdict(cases, STRATEGIES, &v);
+    assert_true(v.is_good && v.ratio == 1 && v.best == v.chosen);
+    for (int i = 0; i < STRATEGIES; i++) cases[i].plan_id = (uint64_t)i;
     cases[0].is_refused = true;
     bench_verdict(cases, STRATEGIES, &v);
     assert_int_equal(v.best, 1);
@@ -599,6 +619,7 @@ static void the_choice_is_judged_by_total_time(void **state) {
     for (int32_t i = 0; i < STRATEGIES; i++) cases[i].is_refused = true;
     bench_verdict(cases, STRATEGIES, &v);
     assert_true(v.best == -1 && v.is_good);
+    for (int32_t i = 0; i < STRATEGIES; i++) bench_case_close(&cases[i]);
 }
 
 static void plans_are_told_apart(void **state) {
@@ -648,6 +669,7 @@ static void the_plot_has_every_bar(void **state) {
     assert_int_equal(count_of(text, " 100000 100000 100000 NaN\n"), 2 * STRATEGIES - 1);
     assert_int_equal(count_of(text, " 5000 5000 5000 10000\n"), 2 * STRATEGIES - 1);
     free(text);
+    for (int32_t i = 0; i < 2 * STRATEGIES; i++) bench_case_close(&cases[i]);
 }
 
 int main(void) {
