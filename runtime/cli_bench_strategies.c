@@ -1,15 +1,17 @@
 /* cli_bench_strategies.c: `tandem bench --strategies`: every strategy of placement within every
- * limit of the accelerator's memory, beside the planner's choice. See cli_bench.h.
+ * limit of the accelerator's memory, beside the planner's choice. See cli_bench_strategies.h.
  *
  * Each row has engines of its own, one a round: its greedy tokens are compared with those of the
  * CPU alone, then a prompt and the tokens behind it are timed. A round is one run of every strategy
  * within a limit; what is compared are times of the same round. What does not fit is a row that
  * says so. At the end stands how often the planner's choice was the best one, and what was drawn.
  */
+#include "runtime/cli_bench_strategies.h"
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/bench_plot.h"
-#include "runtime/cli_bench.h"
+#include "runtime/cli_bench_common.h"
 #include "runtime/cli_signal.h"
 #include "runtime/placement.h"
 

@@ -1,10 +1,10 @@
-/* cli_bench.h: what the two kinds of `tandem bench` share: options for an engine, and writers for
- * results.
+/* cli_bench_common.h: what the two kinds of `tandem bench` share: options for an engine, and
+ * writers for results.
  *
  * A struct bench_writers borrows streams and columns. One thread. Tested by tests/cli_bench.sh.
  */
-#ifndef TANDEM_RUNTIME_CLI_BENCH_H
-#define TANDEM_RUNTIME_CLI_BENCH_H
+#ifndef TANDEM_RUNTIME_CLI_BENCH_COMMON_H
+#define TANDEM_RUNTIME_CLI_BENCH_COMMON_H
 
 #include "runtime/bench_record.h"
 #include "runtime/cli_command.h"
@@ -23,9 +23,6 @@ enum status bench_writers_row(struct bench_writers *w, const struct bench_record
 // Ends every table, also after a failure. Returns status, or the first error of writing if it is
 // OK.
 enum status bench_writers_end(struct bench_writers *w, enum status status, struct err *e);
-
-// The other kind: --strategies.
-enum status cli_bench_strategies(struct cli *cli, struct err *e);
 
 // The engine of one configuration, with room for the longest test. ERR_USAGE if -c is too short.
 enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix,
