@@ -17,15 +17,18 @@
  *   as the next multiple of four.
  * - others: bytes read and written by the rate of vector ops.
  *
- * Of a split unit, a device takes its rows of every matrix, by the phase that the matrix belongs
- * to, and the norm and swiglu of the first phase. A streamed split unit takes both devices' rows on
- * the accelerator, in two matmuls for each matrix. Weights in a slot come from no cache.
+ * Of a split unit, a device takes its rows of every matrix that is cut, by the phase that the
+ * matrix belongs to, and the accelerator takes those that are not; norm and swiglu are of the first
+ * phase, the other ops of attention of its middle one. A streamed split unit takes both devices'
+ * rows on the accelerator, in two matmuls for each matrix that is cut. Weights in a slot come from
+ * no cache.
  *
  * Add op_us for each op that the encoders (runtime/arch_*.c) encode for the unit: one per
  * matmul, and embed 1; attention 4 (norm, rope, kv_store, attention); FFN 2 (norm, swiglu); experts
  * 4 (norm, route, swiglu, combine); head 2 (gather, norm). What happens once per pass, such as the
  * table of angles, is in pass_us. Weight types without kernels take the rates of the type that is
- * nearest in bits. Owns nothing; any thread. Tested by tests/test_planner.c.
+ * nearest in bits. Owns nothing; any thread. Tested by tests/test_planner.c and
+ * tests/test_simulate.c.
  */
 #include "planner/plan_internal.h"
 
@@ -138,30 +141,43 @@ static double tensor_read_bytes(const struct unit *unit, const struct unit_tenso
                                                     : size_bytes;
 }
 
-// Rows of a matrix that the part computes with its first or its last matmul.
-static int32_t part_rows(const struct unit_tensor *t, struct unit_part part, bool last) {
+// Rows of a matrix that the part computes with its first or its last matmul. What is not cut
+// belongs to the first.
+static int32_t part_rows(const struct unit *unit, const struct unit_tensor *t,
+                         struct unit_part part, bool last) {
     if (last ? !part.last : part.cpu_parts && !part.first) return 0;
-    const int32_t row = footprint_split_row(t->n_rows, part.cpu_parts);
+    const bool cut = part.cpu_parts && unit_is_cut(unit, t);
+    const int32_t row = footprint_split_row(t->n_rows, cut ? part.cpu_parts : 0);
     return last ? t->n_rows - row : row;
 }
 
-// Whether the part has to do with the tensor: down and nothing else belongs to the second phase.
-static bool is_of_phase(const struct unit *unit, const struct unit_tensor *t,
+// Whether the phase has to do with a tensor of a unit with that down (footprint_down): with it
+// alone the last one, with none the middle one, with all others the first.
+static bool is_of_phase(const struct unit_tensor *t, const struct unit_tensor *down,
                         enum step_phase phase) {
-    return phase == PHASE_ALL || (t == footprint_down(unit)) == (phase == PHASE_OUT);
+    switch (phase) {
+    case PHASE_ALL: return true;
+    case PHASE_IN: return t != down;
+    case PHASE_MID: return false;
+    case PHASE_OUT: return t == down;
+    }
+    ASSERT(false);
+    return false;
 }
 
 double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass) {
     if (unit->kind == UNIT_EMBED || (unit->kind == UNIT_HEAD && !pass->n_logits)) return 0;
     const double chosen = chosen_experts(unit, pass->n_tokens);
+    const struct unit_tensor *down = part.phase == PHASE_ALL ? NULL : footprint_down(unit);
     double sum = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
-        if (!is_of_phase(unit, t, part.phase)) continue;
-        const double size_bytes = tensor_read_bytes(unit, t, chosen);
-        const bool cut = part.cpu_parts && t->use == USE_MATRIX;
-        sum += cut ? size_bytes * (part_rows(t, part, false) + part_rows(t, part, true)) / t->n_rows
-                   : size_bytes;
+        if (!is_of_phase(t, down, part.phase)) continue;
+        double share = 1;
+        if (part.cpu_parts && t->use == USE_MATRIX)
+            share = (part_rows(unit, t, part, false) + part_rows(unit, t, part, true)) /
+                    (double)t->n_rows;
+        sum += tensor_read_bytes(unit, t, chosen) * share;
     }
     return sum;
 }
@@ -203,13 +219,15 @@ static void add_attention(struct cost *c, const struct cost_place *at, const str
     add_op(c, r, memory_us, flops_us > memory_us ? flops_us : memory_us);
 }
 
-// Norm, rope, kv_store and attention; the state of a recurrent block is read and written once.
+// Norm, rope, kv_store and attention; the state of a recurrent block is read and written once. All
+// but the norm belong to the middle phase.
 static void add_attention_ops(struct cost *c, const struct cost_place *at, const struct unit *unit,
-                              const struct pass *pass) {
+                              enum step_phase phase, const struct pass *pass) {
     const struct device_rates *r = &at->device->rates;
     const double n = pass->n_tokens, k = (double)unit->n_kv_heads * unit->head_dim_k,
                  v = (double)unit->n_kv_heads * unit->head_dim_v;
-    add_vector(c, r, 8 * n * at->shape->n_embd);
+    if (phase == PHASE_ALL || phase == PHASE_IN) add_vector(c, r, 8 * n * at->shape->n_embd);
+    if (phase == PHASE_IN || phase == PHASE_OUT) return;
     add_vector(c, r, 8 * n * (unit->n_heads * unit->head_dim_k + k));
     add_vector(c, r,
                n * (k * (4 + element_bytes(at->w->kv_type_k)) +
@@ -252,7 +270,7 @@ static void add_other_ops(struct cost *c, const struct cost_place *at, const str
     const double n = pass->n_tokens, row_bytes = 4.0 * at->shape->n_embd;
     switch (unit->kind) {
     case UNIT_EMBED: add_vector(c, r, 2 * n * row_bytes); break;
-    case UNIT_ATTENTION: add_attention_ops(c, at, unit, pass); break;
+    case UNIT_ATTENTION: add_attention_ops(c, at, unit, part.phase, pass); break;
     case UNIT_FFN: add_ffn_ops(c, at, unit, part, pass); break;
     case UNIT_EXPERTS: {
         const double pairs = n * unit->n_experts_used;
@@ -271,10 +289,10 @@ static void add_other_ops(struct cost *c, const struct cost_place *at, const str
 }
 
 // The matmuls of one tensor: two if the rows lie apart.
-static void add_tensor(struct cost *c, const struct cost_place *at, const struct unit_tensor *t,
-                       struct unit_part part, int32_t tokens) {
+static void add_tensor(struct cost *c, const struct cost_place *at, const struct unit *unit,
+                       const struct unit_tensor *t, struct unit_part part, int32_t tokens) {
     for (int last = 0; last < 2; last++) {
-        const int32_t n_rows = part_rows(t, part, last);
+        const int32_t n_rows = part_rows(unit, t, part, last);
         if (n_rows) add_matmul(c, at, t, (struct reads){n_rows, 1, tokens});
     }
 }
@@ -286,10 +304,11 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
     const int32_t tokens = unit->kind == UNIT_HEAD ? pass->n_logits : pass->n_tokens;
     const double chosen = chosen_experts(unit, tokens);
     const double per_expert = chosen > 0 ? tokens * unit->n_experts_used / chosen : 0;
+    const struct unit_tensor *down = part.phase == PHASE_ALL ? NULL : footprint_down(unit);
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
-        if (!is_of_phase(unit, t, part.phase)) continue;
-        if (t->use == USE_MATRIX) add_tensor(&c, at, t, part, tokens);
+        if (!is_of_phase(t, down, part.phase)) continue;
+        if (t->use == USE_MATRIX) add_tensor(&c, at, unit, t, part, tokens);
         if (t->use == USE_EXPERTS)
             add_matmul(&c, at, t, (struct reads){t->n_rows, chosen, per_expert});
     }
@@ -329,6 +348,12 @@ double cost_feed_us(const struct machine_device *device, enum feed feed, double 
     if (feed == FEED_ARENA && pinned) gbps = link->to_gbps;
     if (feed == FEED_STAGED && pinned && link->staged_to_gbps > 0) gbps = link->staged_to_gbps;
     return link->latency_us + divide(size_bytes, gbps * PER_US);
+}
+
+double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device,
+                     bool pinned) {
+    if (!(size_bytes > 0)) return 0;
+    return device->link.latency_us + cost_copy_us(device, size_bytes, to_device, pinned);
 }
 
 double cost_feed_passes(enum feed feed) {

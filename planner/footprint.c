@@ -1,11 +1,14 @@
 /* footprint.c: the exact bytes of every buffer, from shape, workload and device alone.
  *
  * Owns nothing; pure functions. The solver adds these numbers up and the runtime allocates these
- * numbers: there is no second formula anywhere. Any thread. Tested by tests/test_planner.c.
+ * numbers: there is no second formula anywhere. Any thread. Tested by tests/test_planner.c and
+ * tests/test_schedule.c.
  */
 #include "planner/plan_internal.h"
 
 #include "base/mem.h"
+
+#include <string.h>
 
 enum {
     PART_ALIGN =
@@ -129,7 +132,42 @@ static uint64_t row_bytes(const struct unit_tensor *t) {
     return dtype_bytes(t->type, (uint64_t)t->n_cols);
 }
 
-const struct unit_tensor *footprint_down(const struct unit *unit) {
+// The last part of the tensor's name is this one: "blk.3.attn_q.weight" or "attn_q.weight".
+static bool is_named(const struct unit_tensor *t, const char *name) {
+    const size_t length = strlen(t->name), tail = strlen(name);
+    if (length < tail || strcmp(t->name + length - tail, name) != 0) return false;
+    return length == tail || t->name[length - tail - 1] == '.';
+}
+
+// The unit's only matrix of that name, NULL if there is none or there are several.
+static const struct unit_tensor *find_matrix(const struct unit *unit, const char *name) {
+    const struct unit_tensor *found = NULL;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use != USE_MATRIX || !is_named(t, name)) continue;
+        if (found) return NULL;
+        found = t;
+    }
+    return found;
+}
+
+static bool can_cut(const struct unit_tensor *t) {
+    return t->use == USE_MATRIX && t->n_rows >= 2 * ROW_STEP &&
+           row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
+}
+
+static const char QUERIES[] = "attn_q.weight", OUTPUT[] = "attn_output.weight";
+
+// Both may be square, so only their names tell which is which.
+static bool can_split_attention(const struct unit *unit) {
+    const struct unit_tensor *q = find_matrix(unit, QUERIES), *o = find_matrix(unit, OUTPUT);
+    const int64_t width = (int64_t)unit->n_heads * unit->head_dim_k;
+    return q && o && unit->n_kv_heads > 0 && unit->head_dim_k == unit->head_dim_v &&
+           q->n_rows == width && o->n_cols == width && q->n_cols == o->n_rows && can_cut(q) &&
+           can_cut(o);
+}
+
+static const struct unit_tensor *ffn_down(const struct unit *unit) {
     for (int i = unit->n_tensors - 1; i >= 0; i--) {
         const struct unit_tensor *down = &unit->tensors[i];
         if (down->use != USE_MATRIX) continue;
@@ -143,23 +181,37 @@ const struct unit_tensor *footprint_down(const struct unit *unit) {
     return NULL;
 }
 
+const struct unit_tensor *footprint_down(const struct unit *unit) {
+    if (unit->kind == UNIT_FFN) return ffn_down(unit);
+    if (unit->kind != UNIT_ATTENTION || !can_split_attention(unit)) return NULL;
+    return find_matrix(unit, OUTPUT);
+}
+
 bool unit_can_split(const struct unit *unit) {
-    if (unit->kind != UNIT_FFN || !footprint_down(unit)) return false;
-    for (int i = 0; i < unit->n_tensors; i++) {
-        const struct unit_tensor *t = &unit->tensors[i];
-        if (t->use == USE_VECTOR) continue;
-        if (t->use != USE_MATRIX || t->n_rows < 2 * ROW_STEP) return false;
-        if (row_bytes(t) * (uint64_t)t->n_rows != t->size_bytes) return false;
-    }
+    if (unit->kind == UNIT_ATTENTION) return can_split_attention(unit);
+    if (unit->kind != UNIT_FFN || !ffn_down(unit)) return false;
+    for (int i = 0; i < unit->n_tensors; i++)
+        if (unit->tensors[i].use != USE_VECTOR && !can_cut(&unit->tensors[i])) return false;
     return true;
 }
 
-bool unit_can_stream(const struct unit *unit) { return unit->kind == UNIT_FFN; }
+bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor) {
+    if (tensor->use != USE_MATRIX || unit->kind == UNIT_FFN) return tensor->use == USE_MATRIX;
+    return is_named(tensor, QUERIES) || is_named(tensor, OUTPUT);
+}
 
-// Of a tensor of a unit that is split by cpu_parts: the first or the last rows of a matrix, or all
-// of a vector.
-static uint64_t rows_bytes(const struct unit_tensor *t, int32_t cpu_parts, bool first) {
-    if (t->use != USE_MATRIX) return t->size_bytes;
+bool unit_can_stream(const struct unit *unit) {
+    if (unit->kind == UNIT_FFN) return true;
+    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->window == 0 &&
+           unit->state_bytes == 0;
+}
+
+// Of a tensor of a unit that is split by cpu_parts: all of a vector, the first or the last rows of
+// a matrix that is cut, all or nothing of another one.
+static uint64_t rows_bytes(const struct unit *unit, const struct unit_tensor *t, int32_t cpu_parts,
+                           bool first) {
+    if (t->use == USE_VECTOR) return t->size_bytes;
+    if (!unit_is_cut(unit, t)) return first ? t->size_bytes : 0;
     const int32_t row = footprint_split_row(t->n_rows, cpu_parts);
     return row_bytes(t) * (uint64_t)(first ? row : t->n_rows - row);
 }
@@ -168,7 +220,8 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
                                  int32_t cpu_parts) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
-        const uint64_t size_bytes = rows_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
+        const uint64_t size_bytes =
+            rows_bytes(unit, &unit->tensors[i], cpu_parts, !device->is_host);
         total += device->is_host ? size_bytes : round_up(size_bytes, device->align_bytes);
     }
     return total;
@@ -181,15 +234,17 @@ static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64
         const struct unit_tensor *t = &unit->tensors[i];
         if (cpu_parts == 0)
             total += round_up(t->size_bytes, align);
-        else if (t->use == USE_MATRIX)
-            total += round_up(rows_bytes(t, cpu_parts, false), align);
+        else if (t->use != USE_VECTOR)
+            total += round_up(rows_bytes(unit, t, cpu_parts, false), align);
     }
     return total;
 }
 
-uint64_t footprint_slot(const struct unit *unit, const struct machine_device *accelerator,
+uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w, const struct machine_device *accelerator,
                         int32_t cpu_parts) {
-    return fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
+    const uint64_t weights = fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
+    return weights + (cpu_parts ? 0 : footprint_unit_kv(shape, unit, w, accelerator));
 }
 
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts) {
@@ -206,9 +261,12 @@ void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
 uint64_t plan_pinned_bytes(const struct plan *plan) {
     const uint64_t *host = plan->devices[HOST].bytes;
     uint64_t total = host[PLAN_STAGING] + host[PLAN_SCRATCH];
-    for (int u = 0; u < plan->n_units && plan->feed == FEED_ARENA; u++) {
-        if (plan->unit_streamed[u])
-            total += plan->unit_cpu_parts[u] ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const bool split = plan->unit_cpu_parts[u] > 0;
+        if (plan->feed == FEED_ARENA)
+            total += split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
+        if (plan->feed != FEED_PAGEABLE && !split) total += plan->unit_kv_bytes[u];
     }
     return total;
 }
@@ -224,6 +282,13 @@ static uint64_t kv_rows(const struct shape *shape, const struct unit *unit,
     if (!shape->can_run && unit->window && unit->window < w->n_ctx - w->n_ubatch)
         kept.n_ctx = unit->window + w->n_ubatch;
     return (uint64_t)workload_pages(&kept) * KV_PAGE;
+}
+
+uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
+    if (unit->kind != UNIT_ATTENTION) return 0;
+    const uint64_t n_kv_heads = (uint64_t)unit->n_kv_heads;
+    return dtype_bytes(w->kv_type_k, n_kv_heads * (uint64_t)unit->head_dim_k) +
+           dtype_bytes(w->kv_type_v, n_kv_heads * (uint64_t)unit->head_dim_v);
 }
 
 uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,

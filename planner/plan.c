@@ -21,8 +21,14 @@ const char *unit_kind_name(enum unit_kind kind) {
 }
 
 const char *step_kind_name(enum step_kind kind) {
-    static const char *const names[] = {"inputs", "fetch", "compute", "send", "wait", "logits"};
+    static const char *const names[] = {"inputs", "fetch", "compute", "send",
+                                        "wait",   "store", "logits"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+const char *step_data_name(enum step_data data) {
+    static const char *const names[STEP_DATA] = {"residual", "hidden", "queries", "attended"};
+    return (unsigned)data < STEP_DATA ? names[data] : "unknown";
 }
 
 // All of the unit is on the accelerator.
@@ -104,30 +110,47 @@ static const struct {
     {'a', "only attention there"},
     {'f', "all but attention there"},
     {'r', "the FFN's rows split between both, the rest there"},
-    {'b', "the same, and in prefill the CPU's rows streamed"},
+    {'b', "the FFN's rows split, the CPU's streamed in prefill, the rest there"},
     {'s', "the FFN on the CPU, in prefill streamed, the rest there"},
     {'R', "the FFN's rows split, others on the CPU"},
     {'S', "the FFN streamed in prefill, others on the CPU"},
+    {'p', "attention's and the FFN's rows split between both"},
+    {'B', "attention's and the FFN's rows split, the CPU's streamed in prefill"},
+    {'t', "attention and the FFN on the CPU, in prefill streamed"},
+    {'q', "attention's rows split between both, the rest there"},
+    {'u', "attention on the CPU, in prefill streamed, the rest there"},
     {'m', "mixed"},
     {'C', "CPU"},
 };
 
 // What there is to know of a layer for its letter.
+enum { SPLIT = 1, STREAMED = 2 };
 struct layer {
     int32_t n, there; // units; without those that are split or streamed
-    bool attention, experts, any_experts, split, streamed;
+    bool attention, experts, any_experts;
+    int attention_ways, ffn_ways; // sets of SPLIT and STREAMED
 };
 
 static void look_at_unit(struct layer *l, const struct plan *plan, const struct shape *shape,
                          int32_t u) {
+    const enum unit_kind kind = shape->units[u].kind;
     const bool on_gpu = is_whole_there(plan, u);
-    const bool split = plan->unit_cpu_parts[u] > 0, streamed = plan->unit_streamed[u];
-    l->split = l->split || split;
-    l->streamed = l->streamed || streamed;
-    l->n += !split && !streamed;
+    const int ways =
+        (plan->unit_cpu_parts[u] ? SPLIT : 0) | (plan->unit_streamed[u] ? STREAMED : 0);
+    l->n += !ways;
     l->there += on_gpu;
-    if (shape->units[u].kind == UNIT_ATTENTION) l->attention = on_gpu;
-    if (shape->units[u].kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
+    if (kind == UNIT_ATTENTION) l->attention = on_gpu, l->attention_ways = ways;
+    if (kind == UNIT_FFN) l->ffn_ways = ways;
+    if (kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
+}
+
+// Of a layer with something split or streamed: one for each set.
+static char ways_letter(const struct layer *l) {
+    static const char both[] = "mptB", attention[] = "mqum", ffn[] = "mrsb", ffn_alone[] = "mRSS";
+    const bool all = l->there == l->n;
+    if (!l->attention_ways) return (all ? ffn : ffn_alone)[l->ffn_ways];
+    if (!l->ffn_ways) return all ? attention[l->attention_ways] : 'm';
+    return l->attention_ways == l->ffn_ways ? both[l->ffn_ways] : 'm';
 }
 
 // The letter of the layer whose first unit is *u; *u becomes the first unit behind it.
@@ -135,16 +158,30 @@ static char layer_letter(const struct plan *plan, const struct shape *shape, int
     const int32_t layer = shape->units[*u].layer;
     struct layer l = {0};
     for (; shape->units[*u].layer == layer; (*u)++) look_at_unit(&l, plan, shape, *u);
-    const bool all = l.there == l.n;
-    if (l.split && l.streamed) return all ? 'b' : 'S';
-    if (l.streamed) return all ? 's' : 'S';
-    if (l.split) return all ? 'r' : 'R';
-    if (all) return 'g';
+    if (l.attention_ways || l.ffn_ways) return ways_letter(&l);
+    if (l.there == l.n) return 'g';
     if (l.there == 0) return 'C';
     if (l.any_experts && !l.experts && l.there == l.n - 1) return 'e';
     if (l.attention && l.there == 1) return 'a';
     if (!l.attention && l.there == l.n - 1) return 'f';
     return 'm';
+}
+
+// Of the letters in the strip, behind "layers" and on as many lines as they take.
+static void print_meanings(const char *strip, int32_t n, FILE *out) {
+    enum { FIRST_COLUMN = 33, COLUMNS = 120 };
+    size_t column = FIRST_COLUMN;
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++) {
+        if (!memchr(strip, LETTERS[i].letter, (size_t)n)) continue;
+        const size_t width = strlen(", x: ") + strlen(LETTERS[i].meaning);
+        const bool breaks = column + width > COLUMNS;
+        column = (breaks ? 3 : column) + width;
+        fprintf(out, "%s%s %c: %s", separator, breaks ? "\n   " : "", LETTERS[i].letter,
+                LETTERS[i].meaning);
+        separator = ",";
+    }
+    fputc('\n', out);
 }
 
 static void print_strip(const struct plan *plan, const struct shape *shape, FILE *out) {
@@ -154,13 +191,7 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
         strip[n++] = layer_letter(plan, shape, &u);
     fprintf(out, "placement: embed %c, head %c, layers", plan->unit_device[0] == GPU ? 'g' : 'C',
             plan->unit_device[plan->n_units - 1] == GPU ? 'g' : 'C');
-    const char *separator = "";
-    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++) {
-        if (!memchr(strip, LETTERS[i].letter, (size_t)n)) continue;
-        fprintf(out, "%s %c: %s", separator, LETTERS[i].letter, LETTERS[i].meaning);
-        separator = ",";
-    }
-    fputc('\n', out);
+    print_meanings(strip, n, out);
     for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
 }
@@ -315,12 +346,13 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
 
 static void print_compute(const struct plan *plan, const struct shape *shape,
                           const struct step *step, const struct pass *pass, FILE *out) {
-    static const char *const phases[] = {"", ", first phase", ", second phase"};
+    static const char *const phases[] = {"", ", first phase", ", middle phase", ", last phase"};
     const struct unit *unit = &shape->units[step->unit];
     uint64_t read_bytes = plan->unit_read_bytes[step->unit];
     if (step->phase != PHASE_ALL)
         read_bytes = (uint64_t)cost_read_bytes(unit, plan_part(plan, step), pass);
-    fprintf(out, "%s, %" PRIu64 " bytes of weights", phases[step->phase], read_bytes);
+    fputs(phases[step->phase], out);
+    if (step->phase != PHASE_MID) fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);
     if (step->slot >= 0) fprintf(out, ", from slot %d", step->slot);
 }
 
@@ -337,14 +369,16 @@ static void print_step(const struct plan *plan, const struct shape *shape, const
         plan_unit_name(&shape->units[step->unit], name, sizeof name);
         fprintf(out, " %s", name);
     }
-    if (copies && step->unit >= 0)
-        fprintf(out, " %s", step->data == DATA_HIDDEN ? "hidden" : "residual");
+    if (copies && step->unit >= 0) fprintf(out, " %s", step_data_name(step->data));
     if (step->kind == STEP_SEND && step->unit >= 0)
         fprintf(out, " columns %d to %d,", step->first_col, step->first_col + step->n_cols - 1);
     if (step->kind == STEP_COMPUTE) print_compute(plan, shape, step, pass, out);
     if (step->kind == STEP_FETCH) fprintf(out, " to slot %d,", step->slot);
+    if (step->kind == STEP_STORE) fprintf(out, " from slot %d,", step->slot);
     if (step->bytes_per_row) fprintf(out, " %" PRIu64 " bytes per row", step->bytes_per_row);
     if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
+    if (step->bytes_per_past)
+        fprintf(out, ", %" PRIu64 " bytes per cached position", step->bytes_per_past);
     fputc('\n', out);
 }
 

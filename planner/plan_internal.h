@@ -19,8 +19,9 @@ enum { HOST = 0, GPU = 1 };
 void plan_schedule(struct plan *plan, const struct shape *shape);
 // Fills every byte count of the plan for plan->unit_device and plan->workload.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
-// Of a dense FFN, the matrix that reads what swiglu made; the others but vectors make it. NULL if
-// there is none.
+// The matrix that makes what is added to the residual stream, in the last phase of a split unit: of
+// a dense FFN the one that reads what swiglu made, which the others but vectors make; of attention
+// that can be split the one of the output. NULL if there is none.
 const struct unit_tensor *footprint_down(const struct unit *unit);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
 // The limits of a machine, unified memory included, for bytes by device.
@@ -72,6 +73,9 @@ double cost_copy_us(const struct machine_device *device, double size_bytes, bool
 // One fetch of streamed weights. pinned: what the feed wants to pin may be.
 double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
                     bool pinned);
+// One copy of cached keys and values, in two parts, between the host and a slot; 0 for no bytes.
+double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device,
+                     bool pinned);
 // How often a fetched byte passes through the host's memory: into a pinned block and out again,
 // unless it is copied from where it lies.
 double cost_feed_passes(enum feed feed);
@@ -121,9 +125,11 @@ enum pass_group { PASSES_PREFILL, PASSES_OTHER, PASS_GROUPS };
 struct unit_price {
     double us[MAX_DEVICES][2][PASS_GROUPS][MAX_CHOICES]; // [device][cached][group][choice]
     double streamed_us[2][MAX_CHOICES];                  // [split][choice], of class prefill
-    uint64_t bytes[MAX_DEVICES][MAX_CHOICES];
+    uint64_t bytes[MAX_DEVICES][MAX_CHOICES], kv_bytes[MAX_DEVICES][MAX_CHOICES];
     uint64_t slot_bytes, fetch_bytes; // if it is not split
+    uint64_t kv_row_bytes;            // of one cached position, if it can be streamed
     int32_t twin;                     // the first unit that takes the same, maybe itself
+    int32_t split_cols, split_rows;   // of its footprint_down, if it can be split
     bool can_split, can_stream;
 };
 
@@ -160,6 +166,9 @@ struct memo {
     struct split_price price;
 };
 
+// Sizes of a split unit's weights: on the devices, and what streaming the CPU's rows takes.
+enum split_size { SPLIT_HOST = HOST, SPLIT_GPU = GPU, SPLIT_SLOT, SPLIT_FETCH, SPLIT_SIZES };
+
 // Everything that the time and the bytes of any placement are added up from. Owns memory.
 struct pricing {
     const struct shape *shape;
@@ -171,8 +180,10 @@ struct pricing {
     uint64_t *read_bytes;               // [n_units]
     uint64_t shared_bytes[MAX_DEVICES]; // a head less its table
     double *memory;
-    struct line *lines;    // [n_units, MAX_DEVICES, 2 (cached), 2 (phase), n_lines]; of twins only
-    uint64_t *split_bytes; // [n_units, MAX_DEVICES, UNIT_PARTS], of twins
+    // Of twins only; what attention does in between on the accelerator has no rows to it.
+    struct line *lines;    // [n_units, MAX_DEVICES, 2 (cached), 2 (phase), n_lines]
+    double *middle_us;     // [n_units, n_lines]
+    uint64_t *split_bytes; // [n_units, SPLIT_SIZES, UNIT_PARTS]
     struct memo *memos;    // [MEMOS], of what split units were found to take
 };
 
@@ -198,12 +209,18 @@ void pricing_of(const struct pricing *p, const struct ways *ways, double limit_u
 
 // The phases of a split unit in one pass, by device.
 struct split_us {
-    double in[MAX_DEVICES], out[MAX_DEVICES];
-    int32_t n_cols[MAX_DEVICES]; // of what swiglu makes
-    int32_t n_host_rows;         // of down
+    double in[MAX_DEVICES], middle, out[MAX_DEVICES];
+    int32_t n_cols[MAX_DEVICES]; // of what swiglu makes, of the queries
+    int32_t n_host_rows;         // of footprint_down
+    bool attends;                // in the middle phase, on the accelerator
 };
 void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
                    const double cached[MAX_DEVICES], int32_t line, struct split_us *out);
+static inline uint64_t pricing_split_bytes(const struct pricing *p, int32_t unit,
+                                           enum split_size size, int32_t parts) {
+    const size_t row = (size_t)p->units[unit].twin * SPLIT_SIZES + (size_t)size;
+    return p->split_bytes[row * UNIT_PARTS + (size_t)parts];
+}
 // Every time is linear in the share of weights that come from a cache.
 static inline double pricing_blend(double plain_us, double cached_us, double share) {
     return plain_us + share * (cached_us - plain_us);

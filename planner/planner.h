@@ -21,9 +21,9 @@
 #include <stdio.h>
 
 enum {
-    MAX_STEPS = 8 * MAX_UNITS + 16,
-    UNIT_PARTS = 32, // what a split unit's rows are counted in
-    MIN_SLOTS = 2,   // of the ring that streamed weights pass through
+    MAX_STEPS = 10 * MAX_UNITS + 16, // a layer of two split units has 25
+    UNIT_PARTS = 32,                 // what a split unit's rows are counted in
+    MIN_SLOTS = 2,                   // of the ring that streamed weights pass through
     MAX_SLOTS = 4,
 };
 
@@ -51,7 +51,8 @@ enum strategy {
     STRATEGY_ATTENTION_FIRST, // attention on the accelerator, then what else fits of the last
                               // layers
     STRATEGY_STREAMED,        // in prefill, what can be streamed of what the CPU has is
-    STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split
+    STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split, and
+                              // attention where it pays
     STRATEGIES
 };
 const char *
@@ -91,11 +92,14 @@ struct constraints {
 enum step_kind {
     STEP_INPUTS,  // device gets the batch's tables (positions, sequences, slots, pages, rows,
                   // tokens)
-    STEP_FETCH,   // weights of unit that the CPU has go to a slot of device, as soon as what was
+    STEP_FETCH,   // weights of unit that the CPU has, and of attention that is streamed whole what
+                  // the batch sees of its cache, go to a slot of device, as soon as what was
                   // computed with the slot before is done
     STEP_COMPUTE, // device computes unit, or its part of a split unit
     STEP_SEND,    // columns of data go from device to peer
     STEP_WAIT,    // device waits until what peer sent last has arrived
+    STEP_STORE,   // what streamed attention has added to its cache goes from the slot of device to
+                  // the host's cache; only then is the slot free
     STEP_LOGITS,  // logits come from device to the host
 };
 const char *step_kind_name(enum step_kind kind); // "inputs", "fetch", ...
@@ -103,28 +107,38 @@ const char *step_kind_name(enum step_kind kind); // "inputs", "fetch", ...
 enum step_data {
     DATA_RESIDUAL, // the residual stream, [n_tokens, n_embd]
     DATA_HIDDEN,   // what swiglu made of a split FFN, [n_tokens, n_ff]
+    DATA_QUERIES,  // of split attention, before rope, [n_tokens, n_heads * head_dim]
+    DATA_ATTENDED, // what split attention has attended to, likewise
+    STEP_DATA
 };
+const char *step_data_name(enum step_data data); // "residual", "hidden", ...
 // What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
 // norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
-// added to its residual stream.
+// added to its residual stream. Split attention has three: IN is norm and the device's rows of the
+// queries, on the accelerator also keys and values; when the CPU's queries have come, MID is rope,
+// cache and attention itself, on the accelerator alone; when what was attended to has gone to the
+// CPU, OUT is the device's rows of the output, added to its residual stream.
 //
 // Which routed experts a pass needs is known when their router has run, so no step names one: a
 // list holds for every choice. An experts unit is PHASE_ALL on one device, and costs what its
 // expected number of different experts does (op_cost_distinct_experts). Where each expert's weights
 // are is the executor's, which gives matmul_experts a slot table (kernels/ops.h): all in place now.
 // A cache of experts would be another table, and fetches whose bytes_fixed are the expected ones.
-enum step_phase { PHASE_ALL, PHASE_IN, PHASE_OUT };
+enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 struct step {
     enum step_kind kind;
     int8_t device, peer;       // peer: of send and wait
-    int8_t slot;               // of fetch, and of a compute that reads weights there; else -1
+    int8_t slot;               // of fetch and store, and of a compute that reads weights there;
+                               // else -1
     enum step_phase phase;     // of compute
     enum step_data data;       // of send and wait
     int32_t first_col, n_cols; // of send: of data, in elements
-    int16_t unit;              // of compute and fetch; else -1, or of send and wait within a
-                               // split unit: that unit
-    uint64_t bytes_per_row; // copied for each token (send) or each row of logits (logits); else 0
-    uint64_t bytes_fixed;   // copied once per micro-batch: inputs and fetch; else 0
+    int16_t unit;              // of compute, fetch and store; else -1, or of send and wait within
+                               // a split unit: that unit
+    uint64_t bytes_per_row;  // copied for each token (send, store) or each row of logits (logits);
+                             // else 0
+    uint64_t bytes_fixed;    // copied once per micro-batch: inputs and fetch; else 0
+    uint64_t bytes_per_past; // of fetch: copied for each position cached before; else 0
 };
 
 enum batch_class { BATCH_ONE, BATCH_SMALL, BATCH_PREFILL, BATCH_CLASSES }; // 1 token, 2-32, more
@@ -176,11 +190,14 @@ struct plan {
     int32_t n_units;
     // Where a unit's weights and cache are, and where it is computed but for the two cases below.
     int8_t unit_device[MAX_UNITS];
-    // Split units, dense FFNs on the accelerator: parts out of UNIT_PARTS of the rows of each of
-    // its matrices that the CPU has instead, the last ones (footprint_split_row). 0: not split.
+    // Split units, dense FFNs and attention on the accelerator: parts out of UNIT_PARTS of the rows
+    // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
+    // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
     uint8_t unit_cpu_parts[MAX_UNITS];
-    // In prefill, the accelerator computes what the CPU has of this unit (a dense FFN on the CPU,
-    // or the CPU's rows of a split one), with weights that a fetch has brought into a slot.
+    // In prefill, the accelerator computes what the CPU has of this unit (a dense FFN or attention
+    // on the CPU, or the CPU's rows of a split one), with weights that a fetch has brought into a
+    // slot. Of attention on the CPU the fetch brings the cache too, and a store takes back what is
+    // new in it.
     bool unit_streamed[MAX_UNITS];
     enum feed feed;
     int32_t n_slots;      // of the ring in the accelerator's memory, 0: nothing is streamed
@@ -247,20 +264,29 @@ uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
 // multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows if
 // cpu_parts is 0.
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
-// A unit that can be split: a dense FFN with matrices up and down that all have at least 64 rows.
+// A unit that can be split: a dense FFN with matrices up and down that all have at least 64 rows,
+// or attention with a cache that has a matrix of queries and one of outputs, likewise, and equally
+// large heads of keys and values.
 bool unit_can_split(const struct unit *unit);
-// A unit that can be streamed: a dense FFN.
+// Whether a tensor of such a unit is cut when it is split: every matrix of an FFN; of attention
+// those of queries and outputs, while the others are on the accelerator alone.
+bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor);
+// A unit that can be streamed: a dense FFN, or attention with a cache, no state and no window.
 bool unit_can_stream(const struct unit *unit);
-// Weights on the two devices of a split unit. Matrices are cut, vectors are on both. On the
+// Weights on the two devices of a split unit. Some matrices are cut, vectors are on both. On the
 // accelerator every tensor starts at a multiple of align_bytes; on the CPU they are not padded.
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
                                  int32_t cpu_parts);
 // What a slot must hold for this unit: what the CPU has of it, each tensor at a multiple of
-// align_bytes of the accelerator; vectors only if the unit is not split.
-uint64_t footprint_slot(const struct unit *unit, const struct machine_device *accelerator,
+// align_bytes of the accelerator; vectors only if the unit is not split. Then the whole cache of
+// attention on the CPU, as on the accelerator.
+uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w, const struct machine_device *accelerator,
                         int32_t cpu_parts);
-// The same without padding: what a fetch copies.
+// The weights among it without padding: what a fetch copies besides the cache.
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
+// Keys and values of one position in the cache of an attention unit; 0 for other kinds.
+uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 // The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at
 // most 8 MiB with FEED_STAGED, else none.
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
@@ -268,7 +294,8 @@ void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
 // The device that computes the unit (the first phase of a split one: both) in that class.
 int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit);
 // What the feed of streamed weights and the copies of the pass want pinned: staging, the host's
-// scratch, and with FEED_ARENA what the CPU has of streamed units.
+// scratch, with FEED_ARENA what the CPU has of streamed units, and unless the feed is FEED_PAGEABLE
+// the CPU's caches of streamed attention.
 uint64_t plan_pinned_bytes(const struct plan *plan);
 // has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,

@@ -29,21 +29,15 @@ struct outline {
     int32_t n_streamed;
     int32_t n_to_prefill, n_from_prefill; // likewise in prefill, joins included
     bool joins_first;                     // the CPU sends the residual stream to a join at first
-    uint64_t slot_bytes, arena_bytes, most_fetch_bytes;
-    double fetch_bytes;
+    uint64_t slot_bytes, arena_bytes, cache_bytes, most_fetch_bytes;
+    double fetch_bytes, kv_row_bytes; // of all that is streamed
 };
-
-// Of a split unit's weights.
-static uint64_t split_bytes(const struct pricing *p, int32_t u, int d, int parts) {
-    const size_t row = (size_t)p->units[u].twin * MAX_DEVICES + (size_t)d;
-    return p->split_bytes[row * UNIT_PARTS + (size_t)parts];
-}
 
 // ---- Clocks, as in simulate.c -------------------------------------------------------------------
 
 struct clocks {
     double compute[MAX_DEVICES], copy_in, copy_out, fetch, full[MAX_SLOTS], free[MAX_SLOTS];
-    double start_us, busy_us[MAX_DEVICES], to_us, inputs_us, fetch_us;
+    double start_us, busy_us[MAX_DEVICES], to_us, inputs_us, fetch_us, store_us;
     double host_bytes; // read by the CPU, not from a cache
     bool host_sent;
 };
@@ -102,15 +96,18 @@ static void compute(struct walk *w, int d, double us) {
     w->c.busy_us[d] += us;
 }
 
-// Both phases of a split unit; see schedule.c.
+// The phases of a split unit; see schedule.c.
 static void join(struct walk *w, int at, const struct split_us *us) {
+    const int32_t *n_cols = us->n_cols;
     send_residual(w, at);
     compute(w, GPU, us->in[GPU]);
-    copy_from(w, bytes_of(w, us->n_cols[GPU]));
+    if (!us->attends) copy_from(w, bytes_of(w, n_cols[GPU]));
     compute(w, HOST, us->in[HOST]);
-    copy_to(w, bytes_of(w, us->n_cols[HOST]));
-    wait(&w->c.compute[HOST], w->c.copy_out);
+    copy_to(w, bytes_of(w, n_cols[HOST]));
     wait(&w->c.compute[GPU], w->c.copy_in);
+    compute(w, GPU, us->middle);
+    if (us->attends) copy_from(w, bytes_of(w, n_cols[GPU] + n_cols[HOST]));
+    wait(&w->c.compute[HOST], w->c.copy_out);
     compute(w, GPU, us->out[GPU]);
     compute(w, HOST, us->out[HOST]);
     copy_to(w, bytes_of(w, us->n_host_rows));
@@ -161,12 +158,22 @@ static int32_t next_streamed(const struct walk *w, int32_t u) {
     return u;
 }
 
+// Cached keys and values of that many positions, between the host and a slot.
+static double cache_us(const struct walk *w, int32_t u, int32_t n_positions, bool to_device) {
+    const struct ways *ways = w->o->ways;
+    if (ways->cpu_parts[u]) return 0;
+    return cost_cache_us(&w->p->machine->devices[GPU],
+                         (double)w->p->units[u].kv_row_bytes * n_positions, to_device,
+                         w->o->feed_pinned[w->i] && ways->feed != FEED_PAGEABLE);
+}
+
 static void fetch(struct walk *w, int32_t u, int32_t slot) {
     const uint8_t parts = w->o->ways->cpu_parts[u];
     const uint64_t size_bytes =
-        parts ? footprint_fetch(&w->p->shape->units[u], parts) : w->p->units[u].fetch_bytes;
+        parts ? pricing_split_bytes(w->p, u, SPLIT_FETCH, parts) : w->p->units[u].fetch_bytes;
     const double us = cost_feed_us(&w->p->machine->devices[GPU], w->o->ways->feed,
-                                   (double)size_bytes, w->o->feed_pinned[w->i]);
+                                   (double)size_bytes, w->o->feed_pinned[w->i]) +
+                      cache_us(w, u, w->choice->samples[w->s].pass.n_past, true);
     w->c.fetch_us += us;
     w->c.fetch = w->c.full[slot] = max_us(w->c.fetch, w->c.free[slot]) + us;
 }
@@ -197,6 +204,10 @@ static void compute_streamed(struct walk *w, int32_t u, int32_t slot) {
     wait(&w->c.compute[GPU], w->c.full[slot]);
     compute(w, GPU, w->choice->streamed_us[w->o->ways->cpu_parts[u] > 0][at]);
     w->c.free[slot] = w->c.compute[GPU];
+    const double us = cache_us(w, u, w->choice->samples[w->s].pass.n_tokens, false);
+    if (!(us > 0)) return;
+    w->c.store_us += us;
+    w->c.free[slot] = w->c.copy_out = max_us(w->c.copy_out, w->c.compute[GPU]) + us;
 }
 
 static void compute_split(struct walk *w, int32_t u, int at) {
@@ -204,8 +215,8 @@ static void compute_split(struct walk *w, int32_t u, int at) {
     pricing_split(w->p, u, w->o->ways->cpu_parts[u], w->o->cached, w->choice->first_line + w->s,
                   &us);
     join(w, at, &us);
-    w->c.host_bytes +=
-        (1 - w->o->cached[HOST]) * (double)split_bytes(w->p, u, HOST, w->o->ways->cpu_parts[u]);
+    w->c.host_bytes += (1 - w->o->cached[HOST]) *
+                       (double)pricing_split_bytes(w->p, u, SPLIT_HOST, w->o->ways->cpu_parts[u]);
 }
 
 static void walk_units(struct walk *w, enum pass_group group) {
@@ -251,8 +262,12 @@ static double walk_sample(const struct pricing *p, const struct outline *o, int3
     start(&w, group);
     walk_units(&w, group);
     double memory_us = 0;
-    if (group == PASSES_PREFILL && o->n_streamed > 0)
-        memory_us = dram_us(&w, c->host_bytes + o->fetch_bytes * cost_feed_passes(o->ways->feed));
+    if (group == PASSES_PREFILL && o->n_streamed > 0) {
+        const struct pass *pass = &w.choice->samples[s].pass;
+        const double cache_bytes = o->kv_row_bytes * (pass->n_past + pass->n_tokens);
+        memory_us = dram_us(&w, c->host_bytes + cache_bytes +
+                                    o->fetch_bytes * cost_feed_passes(o->ways->feed));
+    }
     double total =
         max_us(max_us(c->compute[HOST], c->compute[GPU]), max_us(c->copy_in, c->copy_out));
     total = max_us(max_us(total, c->fetch), c->start_us + memory_us);
@@ -263,7 +278,7 @@ static double walk_sample(const struct pricing *p, const struct outline *o, int3
         if (o->used[group][d]) pass_us[d] = p->machine->devices[d].rates.pass_us;
     const double host = pass_us[HOST] + c->busy_us[HOST] + c->to_us - c->inputs_us;
     const double accelerator = pass_us[GPU] + c->to_us + c->busy_us[GPU];
-    const double link = c->fetch_us + c->to_us;
+    const double link = max_us(c->fetch_us + c->to_us, c->store_us);
     return min_us(total, max_us(max_us(host, accelerator), max_us(link, memory_us)));
 }
 
@@ -274,7 +289,8 @@ static void outline_unit(const struct pricing *p, int32_t u, struct outline *o,
     const struct ways *ways = o->ways;
     const int d = ways->device[u], kind = 1 << p->shape->units[u].kind;
     const bool streamed = ways->streamed[u], split = ways->cpu_parts[u] > 0;
-    const uint64_t cpu_bytes = split ? split_bytes(p, u, HOST, ways->cpu_parts[u]) : 0;
+    const uint64_t cpu_bytes =
+        split ? pricing_split_bytes(p, u, SPLIT_HOST, ways->cpu_parts[u]) : 0;
     read_bytes[d] += p->read_bytes[u] - cpu_bytes;
     read_bytes[HOST] += cpu_bytes;
     o->kinds[d] |= kind;
@@ -322,6 +338,23 @@ struct sums {
     double whole_us[MAX_CHOICES]; // of prefill_us[GPU], what is on the accelerator anyway
 };
 
+static void count_streamed(const struct pricing *p, struct outline *o, int32_t u) {
+    const struct unit_price *unit = &p->units[u];
+    const int parts = o->ways->cpu_parts[u];
+    uint64_t slot_bytes = unit->slot_bytes, fetch_bytes = unit->fetch_bytes;
+    if (parts) {
+        slot_bytes = pricing_split_bytes(p, u, SPLIT_SLOT, parts);
+        fetch_bytes = pricing_split_bytes(p, u, SPLIT_FETCH, parts);
+    }
+    o->slot_bytes = max_u64(o->slot_bytes, slot_bytes);
+    o->most_fetch_bytes = max_u64(o->most_fetch_bytes, fetch_bytes);
+    o->fetch_bytes += (double)fetch_bytes;
+    o->arena_bytes += parts ? pricing_split_bytes(p, u, SPLIT_HOST, parts) : fetch_bytes;
+    if (parts) return;
+    o->cache_bytes += unit->kv_bytes[HOST][0];
+    o->kv_row_bytes += (double)unit->kv_row_bytes;
+}
+
 static void count_bytes(const struct pricing *p, struct outline *o, struct price *out) {
     const struct ways *ways = o->ways;
     uint64_t bytes[MAX_DEVICES][MAX_CHOICES] = {{0}};
@@ -330,18 +363,10 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
         const int parts = ways->cpu_parts[u], d = ways->device[u];
         for (int i = 0; i < MAX_CHOICES && !parts; i++) bytes[d][i] += unit->bytes[d][i];
         for (int i = 0; i < MAX_CHOICES && parts; i++) {
-            bytes[HOST][i] += split_bytes(p, u, HOST, parts);
-            bytes[GPU][i] += split_bytes(p, u, GPU, parts);
+            bytes[HOST][i] += pricing_split_bytes(p, u, SPLIT_HOST, parts);
+            bytes[GPU][i] += pricing_split_bytes(p, u, SPLIT_GPU, parts) + unit->kv_bytes[GPU][i];
         }
-        if (!ways->streamed[u]) continue;
-        const struct machine_device *gpu = &p->machine->devices[GPU];
-        const struct unit *of = &p->shape->units[u];
-        const uint64_t slot = parts ? footprint_slot(of, gpu, parts) : unit->slot_bytes;
-        const uint64_t fetch_bytes = parts ? footprint_fetch(of, parts) : unit->fetch_bytes;
-        o->slot_bytes = max_u64(o->slot_bytes, slot);
-        o->most_fetch_bytes = max_u64(o->most_fetch_bytes, fetch_bytes);
-        o->fetch_bytes += (double)fetch_bytes;
-        o->arena_bytes += parts ? split_bytes(p, u, HOST, parts) : unit->bytes[HOST][0];
+        if (ways->streamed[u]) count_streamed(p, o, u);
     }
     const int d_head = ways->device[p->n_units - 1];
     const uint64_t shared = ways->device[0] == d_head ? p->shared_bytes[d_head] : 0;
@@ -357,11 +382,12 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
         out->bytes[i][HOST] = bytes[HOST][i] + host_scratch + staging;
         out->bytes[i][GPU] = bytes[GPU][i] + choice->scratch_bytes[GPU][o->kinds[GPU]] +
                              (o->n_streamed ? (uint64_t)ways->n_slots * o->slot_bytes : 0);
-        const uint64_t arena = ways->feed == FEED_ARENA ? o->arena_bytes : 0;
+        const uint64_t kept = (ways->feed == FEED_ARENA ? o->arena_bytes : 0) +
+                              (ways->feed == FEED_PAGEABLE ? 0 : o->cache_bytes);
         o->pinned[i] = staging + host_scratch <= p->machine->pinned_bytes;
-        o->feed_pinned[i] = staging + host_scratch + arena <= p->machine->pinned_bytes;
+        o->feed_pinned[i] = staging + host_scratch + kept <= p->machine->pinned_bytes;
         const bool feeds = !o->n_streamed || ways->feed == FEED_PAGEABLE ||
-                           (o->feed_pinned[i] && arena <= p->own_bytes);
+                           (o->feed_pinned[i] && kept <= p->own_bytes);
         out->fits[i] = feeds && machine_holds(p->machine, out->bytes[i]);
     }
 }
@@ -381,7 +407,7 @@ static const double (*unit_us(const struct unit_price *unit, int d, double cache
 
 static void sum_units(const struct pricing *p, const struct outline *o, struct sums *out) {
     const struct ways *ways = o->ways;
-    int at = ways->device[0];
+    int at = ways->device[0], at_prefill = at;
     *out = (struct sums){0};
     for (int32_t u = 0; u < p->n_units; u++) {
         const struct unit_price *unit = &p->units[u];
@@ -392,7 +418,7 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                 out->other_us[i] += split->us[at][PASSES_OTHER][i];
             if (!ways->streamed[u]) {
                 for (int i = 0; i < MAX_CHOICES; i++)
-                    out->joins_us[i] += split->us[at][PASSES_PREFILL][i];
+                    out->joins_us[i] += split->us[at_prefill][PASSES_PREFILL][i];
             }
         } else {
             double room[PASS_GROUPS][MAX_CHOICES];
@@ -406,6 +432,7 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
         for (int i = 0; i < MAX_CHOICES && ways->streamed[u]; i++)
             out->prefill_us[GPU][i] += unit->streamed_us[ways->cpu_parts[u] > 0][i];
         at = d;
+        at_prefill = ways->streamed[u] ? GPU : d;
     }
 }
 

@@ -28,10 +28,20 @@ static bool same_unit(const struct unit *a, const struct unit *b) {
     return true;
 }
 
+// Alike, and cut alike when they are split, which the names of their tensors decide.
+static bool are_twins(const struct pricing *p, int32_t a, int32_t b) {
+    const struct unit *one = &p->shape->units[a], *other = &p->shape->units[b];
+    if (p->units[a].can_split != p->units[b].can_split || !same_unit(one, other)) return false;
+    for (int i = 0; i < one->n_tensors && p->units[a].can_split; i++)
+        if (unit_is_cut(one, &one->tensors[i]) != unit_is_cut(other, &other->tensors[i]))
+            return false;
+    return true;
+}
+
 // Layers come in few kinds: what is known of one is known of its twins.
 static int32_t find_twin(const struct pricing *p, int32_t u) {
     for (int32_t i = u - 1; i >= 0; i--) {
-        if (p->units[i].twin == i && same_unit(&p->shape->units[i], &p->shape->units[u])) return i;
+        if (p->units[i].twin == i && are_twins(p, i, u)) return i;
     }
     return u;
 }
@@ -39,6 +49,10 @@ static int32_t find_twin(const struct pricing *p, int32_t u) {
 static struct line *lines_of(const struct pricing *p, int32_t u, int d, bool cached, int phase) {
     const size_t row = (((size_t)u * MAX_DEVICES + (size_t)d) * 2 + (size_t)cached) * 2;
     return p->lines + (row + (size_t)phase) * (size_t)p->n_lines;
+}
+
+static double *middle_of(const struct pricing *p, int32_t u) {
+    return p->middle_us + (size_t)u * (size_t)p->n_lines;
 }
 
 // The line through what two splits take.
@@ -72,6 +86,12 @@ static void price_split(struct pricing *p, int32_t u, const struct choice *choic
             }
         }
     }
+    if (unit->kind != UNIT_ATTENTION) return;
+    const struct cost_place at = {p->shape, &p->machine->devices[GPU], &choice->w, false};
+    const struct unit_part middle = {PHASE_MID, 1, true, false};
+    for (int s = 0; s < choice->n_samples; s++)
+        middle_of(p, u)[choice->first_line + s] =
+            cost_sum(cost_of_part(&at, unit, middle, &choice->samples[s].pass));
 }
 
 // What streamed units take on the accelerator: their weights come from no cache, and those of split
@@ -117,8 +137,8 @@ static void price_unit(struct pricing *p, int32_t u, int i) {
     struct unit_price *price = &p->units[u];
     for (int d = 0; d < p->machine->n_devices; d++) {
         const struct machine_device *device = &p->machine->devices[d];
-        price->bytes[d][i] = footprint_unit_weights(unit, device, false) +
-                             footprint_unit_kv(p->shape, unit, &choice->w, device);
+        price->kv_bytes[d][i] = footprint_unit_kv(p->shape, unit, &choice->w, device);
+        price->bytes[d][i] = footprint_unit_weights(unit, device, false) + price->kv_bytes[d][i];
         for (int cached = 0; cached < 2; cached++) price_on_device(p, u, i, d, cached);
     }
     for (int s = 0; s < choice->n_samples; s++) {
@@ -195,22 +215,39 @@ static void share_memory(struct pricing *p) {
     }
 }
 
+static void describe_split(struct pricing *p, int32_t u) {
+    const struct unit *unit = &p->shape->units[u];
+    const struct machine_device *gpu = &p->machine->devices[GPU];
+    struct unit_price *price = &p->units[u];
+    price->split_cols = footprint_down(unit)->n_cols;
+    price->split_rows = footprint_down(unit)->n_rows;
+    if (price->twin < u) return;
+    uint64_t *sizes = p->split_bytes + (size_t)u * SPLIT_SIZES * UNIT_PARTS;
+    for (int parts = 1; parts < UNIT_PARTS; parts++) {
+        for (int d = 0; d < MAX_DEVICES; d++)
+            sizes[d * UNIT_PARTS + parts] =
+                footprint_split_weights(unit, &p->machine->devices[d], parts);
+        sizes[SPLIT_FETCH * UNIT_PARTS + parts] = footprint_fetch(unit, parts);
+        sizes[SPLIT_SLOT * UNIT_PARTS + parts] =
+            footprint_slot(p->shape, unit, &p->choices[0].w, gpu, parts);
+    }
+}
+
+// A slot that a cache goes to has no window, so it depends on no micro-batch.
 static void describe_unit(struct pricing *p, int32_t u) {
     const struct unit *unit = &p->shape->units[u];
+    const struct workload *w = &p->choices[0].w;
     struct unit_price *price = &p->units[u];
-    price->twin = find_twin(p, u);
     price->can_stream = unit_can_stream(unit);
     price->can_split = p->machine->n_devices > GPU && unit_can_split(unit);
+    price->twin = find_twin(p, u);
     p->read_bytes[u] = cost_all_read_bytes(unit);
-    if (!price->can_stream || p->machine->n_devices < 2) return;
-    price->slot_bytes = footprint_slot(unit, &p->machine->devices[GPU], 0);
-    price->fetch_bytes = footprint_fetch(unit, 0);
-    if (!price->can_split || price->twin < u) return;
-    for (int d = 0; d < MAX_DEVICES; d++) {
-        for (int parts = 1; parts < UNIT_PARTS; parts++)
-            p->split_bytes[(u * MAX_DEVICES + d) * UNIT_PARTS + parts] =
-                footprint_split_weights(unit, &p->machine->devices[d], parts);
+    if (price->can_stream && p->machine->n_devices > GPU) {
+        price->slot_bytes = footprint_slot(p->shape, unit, w, &p->machine->devices[GPU], 0);
+        price->fetch_bytes = footprint_fetch(unit, 0);
+        price->kv_row_bytes = footprint_kv_row(unit, w);
     }
+    if (price->can_split) describe_split(p, u);
 }
 
 static enum status take_memory(struct pricing *p, struct err *e) {
@@ -219,9 +256,12 @@ static enum status take_memory(struct pricing *p, struct err *e) {
     p->read_bytes = mem_alloc(n_units, sizeof *p->read_bytes);
     p->memory = mem_alloc((n_units + 1) * n_lines * TABLES, sizeof *p->memory);
     p->lines = mem_alloc(n_units * n_lines * 4 * MAX_DEVICES, sizeof *p->lines);
-    p->split_bytes = mem_alloc(n_units * MAX_DEVICES * UNIT_PARTS, sizeof *p->split_bytes);
+    p->middle_us = mem_alloc(n_units * n_lines, sizeof *p->middle_us);
+    p->split_bytes = mem_alloc(n_units * SPLIT_SIZES * UNIT_PARTS, sizeof *p->split_bytes);
     p->memos = mem_alloc(MEMOS, sizeof *p->memos);
-    if (p->units && p->read_bytes && p->memory && p->lines && p->split_bytes && p->memos) return OK;
+    if (p->units && p->read_bytes && p->memory && p->lines && p->middle_us && p->split_bytes &&
+        p->memos)
+        return OK;
     const size_t size_bytes = n_units * n_lines * TABLES * sizeof *p->memory;
     pricing_close(p);
     return err_memory(e, size_bytes, "planning");
@@ -263,6 +303,7 @@ void pricing_close(struct pricing *p) {
     mem_free(p->read_bytes);
     mem_free(p->memory);
     mem_free(p->lines);
+    mem_free(p->middle_us);
     mem_free(p->split_bytes);
     mem_free(p->memos);
     *p = (struct pricing){0};
@@ -277,15 +318,17 @@ static double rows_us(const struct line *plain, const struct line *cached, int32
 
 void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
                    const double cached[MAX_DEVICES], int32_t line, struct split_us *out) {
-    const struct unit_tensor *down = footprint_down(&p->shape->units[unit]);
-    const int32_t row_ff = footprint_split_row(down->n_cols, parts);
-    const int32_t row_embd = footprint_split_row(down->n_rows, parts);
-    const int32_t twin = p->units[unit].twin;
-    out->n_cols[GPU] = row_ff;
-    out->n_cols[HOST] = down->n_cols - row_ff;
-    out->n_host_rows = down->n_rows - row_embd;
+    const struct unit_price *price = &p->units[unit];
+    const int32_t row_in = footprint_split_row(price->split_cols, parts);
+    const int32_t row_out = footprint_split_row(price->split_rows, parts);
+    const int32_t twin = price->twin;
+    out->attends = p->shape->units[unit].kind == UNIT_ATTENTION;
+    out->middle = out->attends ? middle_of(p, twin)[line] : 0;
+    out->n_cols[GPU] = row_in;
+    out->n_cols[HOST] = price->split_cols - row_in;
+    out->n_host_rows = price->split_rows - row_out;
     for (int d = 0; d < MAX_DEVICES; d++) {
-        const int32_t n_rows = d == HOST ? out->n_host_rows : row_embd;
+        const int32_t n_rows = d == HOST ? out->n_host_rows : row_out;
         const struct line *in[] = {lines_of(p, twin, d, false, 0), lines_of(p, twin, d, true, 0)};
         const struct line *last[] = {lines_of(p, twin, d, false, 1), lines_of(p, twin, d, true, 1)};
         out->in[d] = rows_us(&in[0][line], &in[1][line], out->n_cols[d], cached[d]);

@@ -1,10 +1,10 @@
 /* schedule.c: from a placement to the flat list of steps of one forward pass.
  *
  * The residual stream starts where the embedding lives and is sent on whenever the next unit is
- * computed elsewhere. A split unit is computed on both devices, with a join after each of its two
- * phases; a streamed one on the accelerator, in prefill, and its weights are fetched as soon as
- * their slot is free. Owns nothing: fills the step lists inside a struct plan. Any thread. Tested
- * by tests/test_planner.c.
+ * computed elsewhere. A split unit is computed on both devices, with a join after each of its
+ * phases; a streamed one on the accelerator, in prefill, and what the CPU has of it is fetched as
+ * soon as its slot is free. Owns nothing: fills the step lists inside a struct plan. Any thread.
+ * Tested by tests/test_schedule.c.
  */
 #include "planner/plan_internal.h"
 
@@ -83,18 +83,35 @@ static void start(struct scheduler *s) {
     }
 }
 
+// What one position takes in the cache of a streamed unit, if that is on the CPU.
+static uint64_t fetched_row_bytes(const struct scheduler *s, int32_t u) {
+    const struct unit *unit = &s->shape->units[u];
+    return s->plan->unit_cpu_parts[u] ? 0 : footprint_kv_row(unit, &s->plan->workload);
+}
+
 // The next streamed unit goes to the slot that follows in the ring, if there is one left.
 static void fetch_next(struct scheduler *s) {
     const struct plan *plan = s->plan;
     while (s->fetched < plan->n_units && !is_streamed(s, s->fetched)) s->fetched++;
     if (s->fetched == plan->n_units) return;
     const int16_t u = (int16_t)s->fetched++;
-    add(s, (struct step){.kind = STEP_FETCH,
+    add(s,
+        (struct step){.kind = STEP_FETCH,
+                      .device = GPU,
+                      .slot = (int8_t)(s->n_fetched++ % plan->n_slots),
+                      .unit = u,
+                      .bytes_fixed = footprint_fetch(&s->shape->units[u], plan->unit_cpu_parts[u]),
+                      .bytes_per_past = fetched_row_bytes(s, u)});
+}
+
+// What was added to a cache that had been fetched goes back.
+static void store(struct scheduler *s, int16_t u, int8_t slot) {
+    if (!fetched_row_bytes(s, u)) return;
+    add(s, (struct step){.kind = STEP_STORE,
                          .device = GPU,
-                         .slot = (int8_t)(s->n_fetched++ % plan->n_slots),
+                         .slot = slot,
                          .unit = u,
-                         .bytes_fixed =
-                             footprint_fetch(&s->shape->units[u], plan->unit_cpu_parts[u])});
+                         .bytes_per_row = fetched_row_bytes(s, u)});
 }
 
 static void compute_whole(struct scheduler *s, int16_t u) {
@@ -105,29 +122,51 @@ static void compute_whole(struct scheduler *s, int16_t u) {
         compute(s, d, u, PHASE_ALL, -1);
         return;
     }
-    compute(s, d, u, PHASE_ALL, (int8_t)(s->n_streamed++ % s->plan->n_slots));
+    const int8_t slot = (int8_t)(s->n_streamed++ % s->plan->n_slots);
+    compute(s, d, u, PHASE_ALL, slot);
+    store(s, u, slot);
     fetch_next(s);
 }
 
-// Each device computes its rows of gate and up, gets the other's, computes its rows of down, and
-// the CPU's go to the accelerator.
-static void compute_split(struct scheduler *s, int16_t u) {
-    const int32_t parts = s->plan->unit_cpu_parts[u], n_embd = s->shape->n_embd;
-    const int32_t n_ff = footprint_down(&s->shape->units[u])->n_cols;
-    const int32_t r_ff = footprint_split_row(n_ff, parts);
-    const int32_t r_embd = footprint_split_row(n_embd, parts);
-    send_residual(s, s->at, u);
-    compute(s, GPU, u, PHASE_IN, -1);
-    send(s, GPU, u, DATA_HIDDEN, 0, r_ff);
-    compute(s, HOST, u, PHASE_IN, -1);
-    send(s, HOST, u, DATA_HIDDEN, r_ff, n_ff - r_ff);
-    wait_for_peer(s, HOST, u, DATA_HIDDEN);
-    wait_for_peer(s, GPU, u, DATA_HIDDEN);
+// The last phase of a split unit: the CPU's columns of the residual stream go to the accelerator.
+static void end_split(struct scheduler *s, int16_t u) {
+    const int32_t n_embd = s->shape->n_embd;
+    const int32_t first = footprint_split_row(n_embd, s->plan->unit_cpu_parts[u]);
     compute(s, GPU, u, PHASE_OUT, -1);
     compute(s, HOST, u, PHASE_OUT, -1);
-    send(s, HOST, u, DATA_RESIDUAL, r_embd, n_embd - r_embd);
+    send(s, HOST, u, DATA_RESIDUAL, first, n_embd - first);
     wait_for_peer(s, GPU, u, DATA_RESIDUAL);
     s->at = GPU;
+}
+
+// Each device computes its rows of gate and up, gets the other's, and computes its rows of down.
+static void compute_split_ffn(struct scheduler *s, int16_t u) {
+    const int32_t n_ff = footprint_down(&s->shape->units[u])->n_cols;
+    const int32_t first = footprint_split_row(n_ff, s->plan->unit_cpu_parts[u]);
+    send_residual(s, s->at, u);
+    compute(s, GPU, u, PHASE_IN, -1);
+    send(s, GPU, u, DATA_HIDDEN, 0, first);
+    compute(s, HOST, u, PHASE_IN, -1);
+    send(s, HOST, u, DATA_HIDDEN, first, n_ff - first);
+    wait_for_peer(s, HOST, u, DATA_HIDDEN);
+    wait_for_peer(s, GPU, u, DATA_HIDDEN);
+    end_split(s, u);
+}
+
+// Each device computes its rows of the queries. The accelerator gets the CPU's, attends with all of
+// them, gives the CPU what they have attended to, and each computes its rows of the output.
+static void compute_split_attention(struct scheduler *s, int16_t u) {
+    const int32_t width = footprint_down(&s->shape->units[u])->n_cols;
+    const int32_t first = footprint_split_row(width, s->plan->unit_cpu_parts[u]);
+    send_residual(s, s->at, u);
+    compute(s, GPU, u, PHASE_IN, -1);
+    compute(s, HOST, u, PHASE_IN, -1);
+    send(s, HOST, u, DATA_QUERIES, first, width - first);
+    wait_for_peer(s, GPU, u, DATA_QUERIES);
+    compute(s, GPU, u, PHASE_MID, -1);
+    send(s, GPU, u, DATA_ATTENDED, 0, width);
+    wait_for_peer(s, HOST, u, DATA_ATTENDED);
+    end_split(s, u);
 }
 
 static void schedule_class(struct plan *plan, const struct shape *shape, enum batch_class batch) {
@@ -136,10 +175,12 @@ static void schedule_class(struct plan *plan, const struct shape *shape, enum ba
     start(&s);
     for (int32_t i = 0; i < plan->n_slots; i++) fetch_next(&s);
     for (int16_t u = 0; u < plan->n_units; u++) {
-        if (plan->unit_cpu_parts[u] && !is_streamed(&s, u))
-            compute_split(&s, u);
-        else
+        if (!plan->unit_cpu_parts[u] || is_streamed(&s, u))
             compute_whole(&s, u);
+        else if (shape->units[u].kind == UNIT_ATTENTION)
+            compute_split_attention(&s, u);
+        else
+            compute_split_ffn(&s, u);
     }
     if (!plan->machine.devices[s.at].is_host) {
         add(&s, (struct step){.kind = STEP_LOGITS,

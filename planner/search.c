@@ -2,8 +2,9 @@
  *
  * What is proposed comes from the model, the workload and the rates of the devices alone: a ladder
  * of the splits that people know, and the placements that knapsack.c finds for every number of
- * bytes at several fixed prices of a crossing, as if copies were free; and for each of them, ways
- * to stream what the CPU has of it. Limits and the link only decide which of the proposals fit and
+ * bytes at several fixed prices of a crossing, as if copies were free, with units whole, with FFNs
+ * split and with attention split too; and for each of them, ways to stream what the CPU has of
+ * FFNs, of attention, and of both. Limits and the link only decide which of the proposals fit and
  * what each of them takes. A higher limit or a faster link therefore never makes the answer slower:
  * every proposal that fitted fits still and takes no longer, and the least of more and smaller
  * numbers is not greater. It is never slower than the ladder either. Owns its tables while it runs;
@@ -43,6 +44,10 @@ static const enum rung RUNGS[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_E
                                      {ALL_BUT_EXPERTS, ALL}, {ALL_BUT_EXPERTS, NOTHING}};
 enum { N_RUNGS = sizeof RUNGS / sizeof *RUNGS, ALL_RUNGS = (1 << N_RUNGS) - 1 };
 
+// What is streamed of a proposal: groups of units of which the CPU has something.
+enum { STREAM_FFNS = 1, STREAM_SPLIT_ATTENTION = 2, STREAM_ATTENTION = 4, STREAM_ALL = 7 };
+static const uint8_t STREAMED[] = {STREAM_FFNS, STREAM_ALL, STREAM_ALL & ~STREAM_FFNS};
+
 // What a strategy proposes.
 struct rules {
     uint32_t rungs;    // of RUNGS, a bit each
@@ -79,7 +84,8 @@ struct knapsack_kind {
     bool cached[MAX_DEVICES]; // weights come from caches
     bool free_copies;         // weights are streamed in no time, where that is faster
     bool splits;
-    int32_t parts; // of split units: a number, or BALANCED + how many fewer
+    bool attention; // is streamed and split too, not FFNs alone
+    int32_t parts;  // of split units: a number, or BALANCED + how many fewer
     int32_t n_prices, n_restricted;
     int32_t coarse; // part of all cells
 };
@@ -98,7 +104,7 @@ struct search {
     double all_bytes;         // of all units on the accelerator
     int32_t n_caches;         // ways in which weights may come from caches, that share the work
     double least_part;        // of k.us that any unit takes with any micro-batch, cached or not
-    bool free_copies;         // k.us are as if weights were streamed in no time
+    uint8_t stream_groups;    // what proposals stream: k.us are as if that took no time
     struct ways *ways, *best; // the proposal; the best so far
     double best_us;
     struct workload best_workload;
@@ -164,9 +170,18 @@ static bool may_be_on(const struct search *s, int u, int d) {
     return s->request->allowed[u] >> d & 1;
 }
 
+static bool is_attention(const struct search *s, int u) {
+    return s->shape->units[u].kind == UNIT_ATTENTION;
+}
+
 static bool may_split(const struct search *s, int u) {
     return s->rules.split && s->pricing.units[u].can_split && may_be_on(s, u, HOST) &&
            may_be_on(s, u, GPU);
+}
+
+// Whether it may not be left whole on the CPU.
+static bool must_split(const struct search *s, int u) {
+    return !s->rules.unsplit && !is_attention(s, u) && may_split(s, u);
 }
 
 // ---- One proposal -------------------------------------------------------------------------------
@@ -190,8 +205,9 @@ static bool can_win(const struct search *s, const double bound_us[]) {
 }
 
 // A ring with one feed. Two slots are enough unless more are asked for: while one is computed with,
-// the other is filled, and neither link nor device ever waits for a third. false if the feed fits
-// with every micro-batch.
+// the other is filled. Where attention and FFNs, which differ in size, take turns, a third would
+// spare some waiting, but weights kept in its memory spare more. false if the feed fits with every
+// micro-batch.
 static bool consider_feed(struct search *s, enum feed feed) {
     const int32_t asked = s->request->constraints->n_slots;
     struct price price;
@@ -225,30 +241,53 @@ static void consider_streams(struct search *s, int32_t n, int32_t count) {
     consider_feeds(s);
 }
 
-static int32_t find_streamable(struct search *s) {
-    int32_t n = 0;
-    for (int u = 0; u < s->shape->n_units; u++) {
-        const bool on_cpu = s->ways->device[u] == HOST || s->ways->cpu_parts[u];
-        if (on_cpu && s->pricing.units[u].can_stream) s->streamable[n++] = u;
-    }
-    return n;
+// What of the proposal can be streamed.
+static uint8_t group_of(const struct search *s, int u) {
+    const bool split = s->ways->cpu_parts[u] > 0;
+    if (!s->pricing.units[u].can_stream || (s->ways->device[u] != HOST && !split)) return 0;
+    if (!is_attention(s, u)) return STREAM_FFNS;
+    return split ? STREAM_SPLIT_ATTENTION : STREAM_ATTENTION;
 }
 
-// The proposal with nothing streamed, and if streams, with all and with some of what can be.
-static void consider(struct search *s, bool streams) {
+static uint8_t find_groups(const struct search *s) {
+    uint8_t groups = 0;
+    for (int u = 0; u < s->shape->n_units; u++) groups |= group_of(s, u);
+    return groups;
+}
+
+// All units of some groups are streamed, and if there are few or if partly, some of them.
+static void consider_groups(struct search *s, uint8_t groups, bool partly) {
+    int32_t n = 0;
+    memset(s->ways->streamed, 0, (size_t)s->shape->n_units * sizeof *s->ways->streamed);
+    for (int u = 0; u < s->shape->n_units; u++)
+        if (group_of(s, u) & groups) s->streamable[n++] = u;
+    consider_streams(s, n, n);
+    if (!s->rules.partly_streamed || (n > FEW_UNITS && !partly)) return;
+    const int32_t parts = n <= FEW_UNITS ? n : QUARTERS;
+    for (int32_t part = parts - 1; part > 0; part--) consider_streams(s, n, n * part / parts);
+}
+
+// The proposal with nothing streamed, and with those of the groups that can be, apart and together.
+// partly: some of many FFNs too, but attention not without FFNs.
+static void consider(struct search *s, uint8_t groups, bool partly) {
     struct price price;
     memset(s->ways->streamed, 0, (size_t)s->shape->n_units * sizeof *s->ways->streamed);
     s->ways->feed = FEED_NONE;
     s->ways->n_slots = 0;
-    const int32_t n = s->rules.streamed && streams ? find_streamable(s) : 0;
-    if (s->rules.unstreamed || n == 0) {
+    const uint8_t found = s->rules.streamed ? find_groups(s) & groups : 0;
+    if (s->rules.unstreamed || !(found & STREAM_FFNS)) {
         consider_ways(s, &price);
-        if (n == 0 || !can_win(s, price.streamed_us)) return;
+        if (!found || !can_win(s, price.streamed_us)) return;
     }
-    consider_streams(s, n, n);
-    if (!s->rules.partly_streamed) return;
-    const int32_t parts = n <= FEW_UNITS ? n : QUARTERS;
-    for (int32_t part = parts - 1; part > 0; part--) consider_streams(s, n, n * part / parts);
+    uint32_t tried = 1;
+    for (size_t i = 0; i < sizeof STREAMED / sizeof *STREAMED; i++) {
+        const uint8_t some = STREAMED[i] & found;
+        if (tried >> some & 1) continue;
+        tried |= UINT32_C(1) << some;
+        const bool leaves_ffns = found & ~some & STREAM_FFNS;
+        if (!leaves_ffns || (s->rules.partly_streamed && !partly))
+            consider_groups(s, some, partly && some == STREAM_FFNS);
+    }
 }
 
 // ---- The ladder: what people do by hand ---------------------------------------------------------
@@ -267,9 +306,9 @@ static void consider_last(struct search *s, int32_t n, enum rung first, enum run
         if (!may_be_on(s, u, d)) d = 1 - d;
         s->ways->device[u] = (int8_t)d;
         s->ways->cpu_parts[u] = 0;
-        if (d == HOST && !s->rules.unsplit && may_split(s, u)) return;
+        if (d == HOST && must_split(s, u)) return;
     }
-    consider(s, true);
+    consider(s, STREAM_ALL, true);
 }
 
 // The last n units are whole layers.
@@ -313,7 +352,7 @@ static void solve_and_consider(struct search *s, double price_us, int32_t n_cell
             const double least_us = us * s->least_part * (1 - 1e-9);
             if (us == (double)INFINITY || least_us >= s->best_us) continue;
             take_placement(s, cell, last);
-            consider(s, s->free_copies);
+            consider(s, s->stream_groups, s->stream_groups == STREAM_FFNS);
         }
     }
 }
@@ -324,7 +363,8 @@ static void solve_and_consider(struct search *s, double price_us, int32_t n_cell
 static void solve_prices(struct search *s, const struct knapsack_kind *kind) {
     int32_t n_cells = cells_of(s->shape) / kind->coarse;
     if (n_cells > MIN_CELLS) n_cells = max_i32(n_cells / s->n_caches, MIN_CELLS);
-    if (kind->splits && n_cells > SPLIT_CELLS) n_cells = SPLIT_CELLS;
+    const int32_t most = kind->attention ? 2 * SPLIT_CELLS : SPLIT_CELLS;
+    if (kind->splits && n_cells > most) n_cells = most;
     double price_us = 0;
     for (int u = 0; u < s->shape->n_units; u++) price_us += s->us[u];
     for (int i = 1; i < N_PRICES; i++) {
@@ -355,12 +395,15 @@ static void solve_sides(struct search *s, const struct knapsack_kind *kind) {
     s->restricted[0] = both;
 }
 
-// The options of a unit in a knapsack, with or without units that are split.
-static uint8_t options_of(const struct search *s, int u, bool splits) {
+static bool kind_splits(const struct search *s, const struct knapsack_kind *kind, int u) {
+    return kind->splits && may_split(s, u) && (kind->attention || !is_attention(s, u));
+}
+
+// The options of a unit in a knapsack.
+static uint8_t options_of(const struct search *s, const struct knapsack_kind *kind, int u) {
     uint8_t options = s->request->allowed[u];
-    if (!may_split(s, u)) return options;
-    if (splits) options |= 1 << OPTION_SPLIT;
-    if (!s->rules.unsplit) options &= (uint8_t) ~(1 << OPTION_HOST);
+    if (kind_splits(s, kind, u)) options |= 1 << OPTION_SPLIT;
+    if (must_split(s, u)) options &= (uint8_t) ~(1 << OPTION_HOST);
     return options;
 }
 
@@ -374,7 +417,7 @@ static void solve_restricted(struct search *s, const struct knapsack_kind *kind)
         uint64_t most = 0;
         for (int u = 0; u < s->shape->n_units; u++) {
             const uint64_t need = choice->scratch_bytes[GPU][1 << s->shape->units[u].kind];
-            const uint8_t options = options_of(s, u, kind->splits);
+            const uint8_t options = options_of(s, kind, u);
             s->restricted[u] = options;
             if (need >= limit && options >> HOST & 1) s->restricted[u] = 1 << HOST;
             if (need < limit && need > most) most = need;
@@ -387,6 +430,11 @@ static void solve_restricted(struct search *s, const struct knapsack_kind *kind)
 
 // ---- What knapsacks take for the time of a unit -------------------------------------------------
 
+static bool kind_streams(const struct search *s, const struct knapsack_kind *kind, int u) {
+    return kind->free_copies && s->pricing.units[u].can_stream &&
+           (kind->attention || !is_attention(s, u));
+}
+
 // A split unit without its joins.
 static double split_us(const struct search *s, const struct knapsack_kind *kind, int u,
                        int32_t parts) {
@@ -397,11 +445,11 @@ static double split_us(const struct search *s, const struct knapsack_kind *kind,
         struct split_us split;
         pricing_split(&s->pricing, u, parts, cached, choice->first_line + i, &split);
         us[i >= choice->n_prefill] +=
-            choice->samples[i].weight *
-            (fmax(split.in[HOST], split.in[GPU]) + fmax(split.out[HOST], split.out[GPU]));
+            choice->samples[i].weight * (fmax(split.in[HOST], split.in[GPU]) + split.middle +
+                                         fmax(split.out[HOST], split.out[GPU]));
     }
     const double streamed_us = s->pricing.units[u].streamed_us[1][kind->choice];
-    if (kind->free_copies) us[PASSES_PREFILL] = fmin(us[PASSES_PREFILL], streamed_us);
+    if (kind_streams(s, kind, u)) us[PASSES_PREFILL] = fmin(us[PASSES_PREFILL], streamed_us);
     return us[PASSES_PREFILL] + us[PASSES_OTHER];
 }
 
@@ -411,13 +459,13 @@ static double option_us(const struct search *s, const struct knapsack_kind *kind
     const struct unit_price *unit = &s->pricing.units[u];
     const double(*us)[MAX_CHOICES] = unit->us[option][kind->cached[option]];
     double prefill_us = us[PASSES_PREFILL][kind->choice];
-    if (option == OPTION_HOST && kind->free_copies && unit->can_stream)
+    if (option == OPTION_HOST && kind_streams(s, kind, u))
         prefill_us = fmin(prefill_us, unit->streamed_us[0][kind->choice]);
     return prefill_us + us[PASSES_OTHER][kind->choice];
 }
 
 static bool has_option(const struct search *s, int u, enum option option) {
-    return option != OPTION_SPLIT || (may_split(s, u) && s->parts[u] > 0);
+    return option != OPTION_SPLIT || s->parts[u] > 0;
 }
 
 // Over all micro-batches and caches, since a placement is proposed for all.
@@ -464,9 +512,8 @@ static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
     double sum = 1;
     for (int u = 0; u < n; u++) {
         const struct unit_price *unit = &s->pricing.units[u];
-        const bool splits = kind->splits && may_split(s, u);
         s->parts[u] = 0;
-        if (splits)
+        if (kind_splits(s, kind, u))
             s->parts[u] = unit->twin < u && s->parts[unit->twin] ? s->parts[unit->twin]
                                                                  : parts_of(s, kind, u);
         for (int o = 0; o < OPTIONS; o++) {
@@ -474,9 +521,10 @@ static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
                 s->us[o * n + u] = option_us(s, kind, u, (enum option)o);
         }
         s->bytes[OPTION_GPU * n + u] = (double)unit->bytes[GPU][kind->choice];
-        if (splits)
-            s->bytes[OPTION_SPLIT * n + u] = (double)footprint_split_weights(
-                &s->shape->units[u], &s->machine->devices[GPU], s->parts[u]);
+        if (s->parts[u])
+            s->bytes[OPTION_SPLIT * n + u] =
+                (double)(pricing_split_bytes(&s->pricing, u, SPLIT_GPU, s->parts[u]) +
+                         unit->kv_bytes[GPU][kind->choice]);
         sum += s->bytes[OPTION_GPU * n + u];
     }
     for (int o = 0; o < OPTIONS; o++) {
@@ -485,7 +533,7 @@ static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
     }
     s->k.allowed = s->restricted;
     s->all_bytes = sum;
-    s->free_copies = kind->free_copies;
+    s->stream_groups = !kind->free_copies ? 0 : kind->attention ? STREAM_ALL : STREAM_FFNS;
     s->least_part = least_part(s, kind);
 }
 
@@ -503,29 +551,34 @@ static bool is_plausible(const struct search *s, int d, bool cached, uint64_t al
     return cached ? cache_bytes >= all_bytes / CACHE_PART : cache_bytes < all_bytes;
 }
 
-static bool any_splits(const struct search *s) {
+static bool any_splits(const struct search *s, bool attention) {
     for (int u = 0; u < s->shape->n_units; u++)
-        if (may_split(s, u)) return true;
+        if (may_split(s, u) && attention == is_attention(s, u)) return true;
     return false;
 }
 
-static bool any_streams(const struct search *s) {
+static bool any_streams(const struct search *s, bool attention) {
     for (int u = 0; u < s->shape->n_units && s->rules.streamed; u++)
-        if (s->pricing.units[u].can_stream) return true;
+        if (s->pricing.units[u].can_stream && attention == is_attention(s, u)) return true;
     return false;
 }
 
-// Splits near balance, and in other parts that may make them fit.
+// Splits near balance, and in other parts that may make them fit. With attention there are more
+// units of different sizes to fit, so cells are finer. In models of some layers, a second price and
+// prompts that stream nothing find nothing more then.
 static void solve_splits(struct search *s, struct knapsack_kind kind) {
+    const bool small = s->shape->n_units <= 2 * FEW_UNITS;
     kind.splits = true;
-    kind.n_prices = FEW_PRICES;
+    kind.n_prices = kind.attention && !small ? 1 : FEW_PRICES;
     kind.n_restricted = 1;
-    kind.coarse = 16;
-    const int32_t layers = s->shape->n_units / (2 * FEW_UNITS),
-                  step = layers < SPARSE ? 1 + layers : SPARSE;
+    kind.coarse = kind.attention ? 4 : 16;
+    const int32_t layers = s->shape->n_units / (2 * FEW_UNITS);
+    const int32_t most = kind.attention && layers >= 2 * SPARSE ? 2 * SPARSE : SPARSE;
+    const int32_t step = layers < most ? 1 + layers : most;
     for (int streams = 0; streams < 2; streams++) {
         kind.free_copies = streams;
         if (streams ? !s->rules.streamed : !s->rules.unstreamed) continue;
+        if (kind.attention && !small && !streams && s->rules.streamed) continue;
         for (kind.parts = 1; kind.parts < UNIT_PARTS; kind.parts += step) solve_kind(s, &kind);
         for (kind.parts = BALANCED; kind.parts < PART_KINDS; kind.parts += FEWER - BALANCED)
             solve_kind(s, &kind);
@@ -544,13 +597,14 @@ static void solve_cached(struct search *s, bool host, bool gpu) {
         solve_kind(s, &kind);
     }
     kind.choice = picked[1];
-    if (any_streams(s)) {
+    kind.n_prices = s->rules.unstreamed ? FEW_PRICES : N_PRICES;
+    for (int attention = 0; attention < 2; attention++) {
+        kind.attention = attention;
         kind.free_copies = true;
-        kind.n_prices = s->rules.unstreamed ? FEW_PRICES : N_PRICES;
         kind.coarse = 8;
-        if (s->rules.unsplit) solve_kind(s, &kind);
+        if (s->rules.unsplit && any_streams(s, attention)) solve_kind(s, &kind);
+        if (any_splits(s, attention)) solve_splits(s, kind);
     }
-    if (any_splits(s)) solve_splits(s, kind);
 }
 
 static void solve_knapsacks(struct search *s) {

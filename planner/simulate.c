@@ -2,23 +2,24 @@
  *
  * There is a clock for the calling thread, in which the CPU computes, and for each accelerator's
  * compute, copy-in, copy-out and fetch streams. Each step starts when its stream and what it waits
- * for are done: a fetch when its slot is free, what reads a slot when it is full.
+ * for are done: a fetch when its slot is free, what reads a slot when it is full. A slot is free
+ * when what read it is done, or when what is new in a cache has been stored from it.
  *
  * The host's memory serves the CPU, the tables' copies and the fetches at once, so two stretches
  * take at least as long as the memory needs for the bytes of all: the start up to the CPU's first
- * send, with the tables; and, if anything is fetched, the whole pass, with the fetches (as
- * often as cost_feed_passes says).
+ * send, with the tables; and, if anything is fetched, the whole pass, with the fetches (weights as
+ * often as cost_feed_passes says, caches once) and stores.
  *
  * Passes that run ahead follow each other in period_us, the greatest of
  * - the CPU: its pass_us, its units, and sending the residual stream;
  * - the accelerator: its pass_us, the tables and the residual stream, which is copied when it has
  *   computed the pass before, and its units;
- * - the link: everything copied to the accelerator;
+ * - the link, one way: everything copied to the accelerator; the other way: the stores;
  * - the host's memory, as above;
  * and never more than total_us. Nothing here depends on which step happens to be faster, only on
  * the order of steps, so a faster part never makes a slower pass.
  *
- * Owns nothing; any thread. Tested by tests/test_planner.c.
+ * Owns nothing; any thread. Tested by tests/test_planner.c and tests/test_simulate.c.
  */
 #include "planner/plan_internal.h"
 
@@ -35,7 +36,7 @@ struct walk {
     bool host_sent;
     double start_us, pass_us[MAX_DEVICES];
     double table_bytes, host_bytes, fetch_bytes; // that share the host's memory
-    double inputs_us, to_us, fetch_us;           // copies to the accelerator
+    double inputs_us, to_us, fetch_us, store_us; // copies to the accelerator, and stores
     double covered_us, covered_until_us;         // while a device computes
 };
 
@@ -108,20 +109,44 @@ static double compute(struct walk *w, const struct step *step, double *first_us)
     return *clock;
 }
 
-// The weights are in the slot when the fetch stream has copied them, after what was there before
-// was used.
+// Cached keys and values between the host and a slot. Returns what their copy takes.
+static double cache_us(struct walk *w, int d, uint64_t size_bytes, bool to_device) {
+    w->out->copied_bytes += size_bytes;
+    w->out->n_copies += size_bytes > 0;
+    if (!w->timed) return 0;
+    const bool pinned = w->feed_pinned && w->plan->feed != FEED_PAGEABLE;
+    const double us =
+        cost_cache_us(&w->plan->machine.devices[d], (double)size_bytes, to_device, pinned);
+    w->out->copy_us += us;
+    w->fetch_bytes += (double)size_bytes;
+    return us;
+}
+
+// The slot is full when the fetch stream has copied the weights and what is cached, after what was
+// there before was used.
 static double fetch(struct walk *w, const struct step *step, double *first_us) {
+    const uint64_t past_bytes = step->bytes_per_past * (uint64_t)w->pass->n_past;
     const double size_bytes = (double)step->bytes_fixed;
     *first_us = max_us(w->fetch, w->slot_free[step->slot]);
     w->out->copied_bytes += step->bytes_fixed;
     w->out->n_copies++;
+    const double past_us = cache_us(w, step->device, past_bytes, true);
     if (!w->timed) return *first_us;
     const double us = cost_feed_us(&w->plan->machine.devices[step->device], w->plan->feed,
                                    size_bytes, w->feed_pinned);
     w->out->copy_us += us;
-    w->fetch_us += us;
+    w->fetch_us += us + past_us;
     w->fetch_bytes += size_bytes * cost_feed_passes(w->plan->feed);
-    return w->fetch = w->slot_full[step->slot] = *first_us + us;
+    return w->fetch = w->slot_full[step->slot] = *first_us + us + past_us;
+}
+
+static double store(struct walk *w, const struct step *step, double *first_us) {
+    const int d = step->device;
+    const uint64_t size_bytes = step->bytes_per_row * (uint64_t)w->pass->n_tokens;
+    const double us = cache_us(w, d, size_bytes, false);
+    *first_us = max_us(w->compute[d], w->copy_out[d]);
+    w->store_us += us;
+    return w->copy_out[d] = w->slot_free[step->slot] = *first_us + us;
 }
 
 // The CPU's work is done when it sends. Up to the first time it shared its memory with the copies
@@ -180,6 +205,7 @@ static double run(struct walk *w, const struct step *step, double *first_us) {
     case STEP_WAIT:
         return w->compute[d] =
                    max_us(w->compute[d], d == HOST ? w->copy_out[step->peer] : w->copy_in[d]);
+    case STEP_STORE: return store(w, step, first_us);
     }
     ASSERT(false);
     return 0;
@@ -198,7 +224,7 @@ static double period_us(const struct walk *w, enum batch_class batch) {
     const double *busy = w->out->compute_us;
     const double host = w->pass_us[HOST] + busy[HOST] + w->to_us - w->inputs_us;
     const double accelerator = w->pass_us[GPU] + w->to_us + busy[GPU];
-    const double link = w->fetch_us + w->to_us;
+    const double link = max_us(w->fetch_us + w->to_us, w->store_us);
     return min_us(w->out->total_us, max_us(max_us(host, accelerator), max_us(link, memory_us(w))));
 }
 

@@ -49,7 +49,8 @@ static void count_ring(struct plan *plan, const struct shape *shape,
         const int32_t parts = plan->unit_cpu_parts[u];
         ASSERT(unit_can_stream(unit) && (plan->unit_device[u] == HOST || parts > 0));
         has[GPU][unit->kind] = true;
-        const uint64_t slot_bytes = footprint_slot(unit, &plan->machine.devices[GPU], parts);
+        const uint64_t slot_bytes =
+            footprint_slot(shape, unit, &plan->workload, &plan->machine.devices[GPU], parts);
         const uint64_t fetch_bytes = footprint_fetch(unit, parts);
         if (slot_bytes > plan->slot_bytes) plan->slot_bytes = slot_bytes;
         if (fetch_bytes > most) most = fetch_bytes;
@@ -323,21 +324,31 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
 static enum status check_way(const struct constraints *c, const struct shape *shape, int u,
                              struct err *e) {
     const struct unit *unit = &shape->units[u];
-    const bool split = c->unit_cpu_parts[u] > 0;
+    const bool split = c->unit_cpu_parts[u] > 0, on_gpu = c->unit_device[u] == GPU;
     char name[64];
     plan_unit_name(unit, name, sizeof name);
-    if (split && (c->unit_device[u] != GPU || !unit_can_split(unit))) {
+    if (split && !unit_can_split(unit)) {
         err_set(e, ERR_USAGE, "%s cannot be split", name);
-        return err_expected(e, "a dense FFN with at least 64 rows in each matrix, on the GPU");
+        return err_expected(e, "%s",
+                            unit->kind == UNIT_ATTENTION
+                                ? "attention with a cache, and attn_q and attn_output of 64 rows"
+                                : "a dense FFN with at least 64 rows in each matrix, or attention");
+    }
+    if (split && !on_gpu) {
+        err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
+        return err_expected(e, "a split unit to be on the accelerator");
     }
     if (c->unit_cpu_parts[u] >= UNIT_PARTS) {
         err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
         err_expected(e, "at most %d", UNIT_PARTS - 1);
         return err_actual(e, "%d", c->unit_cpu_parts[u]);
     }
-    if (c->unit_streamed[u] && (!unit_can_stream(unit) || (c->unit_device[u] == GPU && !split))) {
+    if (c->unit_streamed[u] && (!unit_can_stream(unit) || (on_gpu && !split))) {
         err_set(e, ERR_USAGE, "%s cannot be streamed", name);
-        return err_expected(e, "a dense FFN of which the CPU has something");
+        return err_expected(e, "%s of which the CPU has something",
+                            unit->kind == UNIT_ATTENTION
+                                ? "attention with a cache, without state and window,"
+                                : "a dense FFN or attention");
     }
     return OK;
 }
@@ -396,8 +407,8 @@ static enum status solve_given(struct plan *plan, const struct shape *shape,
 
 // ---- Solving ------------------------------------------------------------------------------------
 
-// What a strategy needs at least on the accelerator: rings for all that can be streamed, or the
-// fewest rows of every unit that must be split. Of the others, as much as the accelerator holds.
+// What a strategy needs at least on the accelerator: rings for all FFNs that can be streamed, or
+// the fewest rows of every FFN that must be split. Of the others, as much as the accelerator holds.
 static void place_least(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
                         const struct constraints *c) {
     const bool streams = c->strategy == STRATEGY_STREAMED;
@@ -409,6 +420,7 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
         const bool on_host = plan->unit_device[u] == HOST;
+        if (unit->kind != UNIT_FFN) continue;
         if (streams) plan->unit_streamed[u] = on_host && unit_can_stream(unit);
         if (streams || allowed[u] != (ON_HOST | ON_GPU) || !unit_can_split(unit)) continue;
         plan->unit_device[u] = GPU;

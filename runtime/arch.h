@@ -13,12 +13,14 @@
 
 enum { MAX_PIECES = 2 };
 
-// Weights of a unit, all of them or, of a split FFN, some rows of each matrix.
+// Weights of a unit, all of them or, of a split one, some rows of each matrix that is cut; of split
+// attention the matrices that are not cut are in the first piece on the accelerator.
 struct piece {
     const struct tensor
         *weights; // [W_GLOBAL_COUNT] for embed and head, [W_LAYER_COUNT] of the layer else
-    int32_t first_ff, first_embd; // the unit's row that is the piece's first: of gate and up, of
-                                  // down. 0 if the unit is not split
+    // The unit's row that is the piece's first: of gate and up, of down and of the output, of the
+    // queries. 0 if the unit is not split.
+    int32_t first_ff, first_embd, first_query;
 };
 
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
@@ -27,7 +29,7 @@ struct forward {
     struct stream *stream;
     const struct op_table *ops;
     const struct hparams *hp;
-    struct piece pieces[MAX_PIECES]; // rows that follow each other; other units than FFNs have one
+    struct piece pieces[MAX_PIECES]; // rows that follow each other; one unless the unit is split
     int32_t n_pieces;
     enum step_phase phase; // PHASE_ALL unless the unit is split between devices
     bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
@@ -57,8 +59,10 @@ struct arch {
     enum status (*read)(struct model *m, struct err *e);
     // Once per micro-batch on each device with attention units, before the first of them.
     void (*encode_angles)(const struct forward *f);
-    // One unit or, of an FFN, one phase of it: IN leaves in gate the columns of its pieces' rows,
-    // and OUT adds those of down to the residual stream.
+    // One unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows,
+    // and OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns
+    // of its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of
+    // q, k, v and the cache, OUT adds the rows of the output.
     void (*encode)(const struct forward *f, enum unit_kind kind);
 };
 

@@ -206,13 +206,12 @@ static void matmul_into(const struct forward *f, float *out, const float *x, con
     f->ops->matmul[type](f->stream, &args);
 }
 
-// Likewise where w is whole.
+// Likewise where w is whole. A bias may be NULL or have no data.
 static void matmul(const struct forward *f, float *out, const float *x, const struct tensor *w,
-                   const struct tensor *bias, const float *residual) {
-    matmul_into(f, out, x, w,
-                &(struct matmul_args){.bias = bias ? bias->data : NULL,
-                                      .residual = residual,
-                                      .out_stride = (int32_t)w->ne[1]});
+                   const struct tensor *bias) {
+    matmul_into(
+        f, out, x, w,
+        &(struct matmul_args){.bias = bias ? bias->data : NULL, .out_stride = (int32_t)w->ne[1]});
 }
 
 static void norm(const struct forward *f, float *out, const float *x, const struct tensor *w,
@@ -246,16 +245,33 @@ static void encode_angles(const struct forward *f) {
                                                             .corr_high = hp->rope_corr_high});
 }
 
-// residual += O(attention(rope(Q x), rope(K x), V x)), x = norm(residual)
-static void encode_attention(const struct forward *f) {
+// Of a bias, which every device has whole, what belongs to rows from first on; NULL if there is
+// none.
+static const float *bias_from(const struct tensor *bias, int32_t first) {
+    return bias->data ? (const float *)bias->data + first : NULL;
+}
+
+// q = Q x, k = K x, v = V x, x = norm(residual): of q the columns of the pieces' rows; k and v
+// where their matrices are.
+static void encode_attention_in(const struct forward *f) {
     const struct hparams *hp = f->hp;
     const struct tensor *w = f->pieces[0].weights;
-    const struct tensor *bias[] = {&w[W_Q_BIAS], &w[W_K_BIAS], &w[W_V_BIAS], &w[W_O_BIAS]};
-    for (int i = 0; i < 4; i++) bias[i] = bias[i]->data ? bias[i] : NULL;
     norm(f, f->normed, f->residual, &w[W_ATTN_NORM], f->n_tokens);
-    matmul(f, f->q, f->normed, &w[W_Q], bias[0], NULL);
-    matmul(f, f->k, f->normed, &w[W_K], bias[1], NULL);
-    matmul(f, f->v, f->normed, &w[W_V], bias[2], NULL);
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct piece *piece = &f->pieces[i];
+        const int32_t first = piece->first_query;
+        matmul_into(f, f->q + first, f->normed, &piece->weights[W_Q],
+                    &(struct matmul_args){.bias = bias_from(&w[W_Q_BIAS], first),
+                                          .out_stride = hp->n_heads * hp->head_dim});
+    }
+    if (!w[W_K].data) return;
+    matmul(f, f->k, f->normed, &w[W_K], &w[W_K_BIAS]);
+    matmul(f, f->v, f->normed, &w[W_V], &w[W_V_BIAS]);
+}
+
+// attended = attention(rope(q), rope(k), v), with what the cache has of earlier keys and values.
+static void encode_attention_mid(const struct forward *f) {
+    const struct hparams *hp = f->hp;
     f->ops->rope(f->stream, &(struct rope_args){f->q, f->k, f->angles, f->n_tokens, hp->n_heads,
                                                 hp->n_kv_heads, hp->head_dim, hp->n_rot, false});
     f->ops->kv_store(f->stream, &(struct kv_store_args){
@@ -277,7 +293,26 @@ static void encode_attention(const struct forward *f) {
                                                .k_type = f->k_type,
                                                .v_type = f->v_type,
                                                .scale = 1.0f / sqrtf((float)hp->head_dim)});
-    matmul(f, f->residual, f->attended, &w[W_O], bias[3], f->residual);
+}
+
+// residual += O attended, in the columns of the pieces' rows.
+static void encode_attention_out(const struct forward *f) {
+    const struct tensor *bias = &f->pieces[0].weights[W_O_BIAS];
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct piece *piece = &f->pieces[i];
+        float *out = f->residual + piece->first_embd;
+        matmul_into(f, out, f->attended, &piece->weights[W_O],
+                    &(struct matmul_args){.bias = bias_from(bias, piece->first_embd),
+                                          .residual = out,
+                                          .out_stride = f->hp->n_embd});
+    }
+}
+
+static void encode_attention(const struct forward *f) {
+    const bool all = f->phase == PHASE_ALL;
+    if (all || f->phase == PHASE_IN) encode_attention_in(f);
+    if (all || f->phase == PHASE_MID) encode_attention_mid(f);
+    if (all || f->phase == PHASE_OUT) encode_attention_out(f);
 }
 
 // gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.
@@ -329,7 +364,7 @@ static void encode_head(const struct forward *f) {
     norm(f, f->gathered, f->gathered, &w[W_OUT_NORM], f->n_logits);
     struct forward rows = *f;
     rows.n_tokens = f->n_logits;
-    matmul(&rows, f->logits, f->gathered, &w[W_OUTPUT], NULL, NULL);
+    matmul(&rows, f->logits, f->gathered, &w[W_OUTPUT], NULL);
 }
 
 static void llama_encode(const struct forward *f, enum unit_kind kind) {

@@ -42,22 +42,30 @@ static double bytes_of(const struct limit *l, int32_t u) {
            (double)plan->unit_kv_bytes[u] * (l->pass->n_past + l->pass->n_tokens) / positions;
 }
 
+static double read_us(const struct limit *l, int d, double size_bytes) {
+    return l->gbps[d] > 0 ? size_bytes / (l->gbps[d] * 1e3) : 0;
+}
+
 // What device d needs for the whole of unit u.
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
     if (l->pass->n_tokens > 1)
         return cost_unit_us(l->shape, &l->shape->units[u], &l->ideal[d], &plan->workload, l->pass,
                             l->cached[d]);
-    return l->gbps[d] > 0 ? bytes_of(l, u) / (l->gbps[d] * 1e3) : 0;
+    return read_us(l, d, bytes_of(l, u));
 }
 
+// Of split attention the CPU has weights alone: it reads them at least.
 static void add_unit(struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
     const int d = plan_compute_device(plan, l->batch, u);
     const bool streamed = l->batch == BATCH_PREFILL && plan->unit_streamed[u];
-    const double cpu_part = streamed ? 0 : plan->unit_cpu_parts[u] / (double)UNIT_PARTS;
-    const double us = unit_us(l, u, d) * (1 - cpu_part);
-    const double cpu_us = cpu_part > 0 ? unit_us(l, u, HOST) * cpu_part : 0;
+    const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
+    const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;
+    const double us = unit_us(l, u, d) * (1 - cpu_share);
+    double cpu_us = read_us(l, HOST, cpu_bytes);
+    if (cpu_share > 0 && l->shape->units[u].kind != UNIT_ATTENTION)
+        cpu_us = unit_us(l, u, HOST) * cpu_share;
     l->device_us[d] += us;
     l->device_us[HOST] += cpu_us;
     l->chain_us += fmax(us, cpu_us);
@@ -73,7 +81,9 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
     for (int32_t i = 0; i < plan->n_steps[l.batch]; i++) {
         const struct step *step = &plan->steps[l.batch][i];
         const int accelerator = step->device == HOST ? step->peer : step->device;
-        if (step->kind == STEP_FETCH) fetched_bytes += (double)step->bytes_fixed;
+        if (step->kind == STEP_FETCH)
+            fetched_bytes +=
+                (double)step->bytes_fixed + (double)step->bytes_per_past * pass->n_past;
         if (step->kind == STEP_SEND)
             hand_overs_us += plan->machine.devices[accelerator].link.latency_us;
     }

@@ -14,21 +14,25 @@ struct part {
     uint64_t offset_bytes, size_bytes;
 };
 
-// In the order and with the padding of footprint_slot. A split unit's vectors are on the
-// accelerator already.
-static int parts_of(const struct feeder *f, int32_t unit, struct part out[W_LAYER_COUNT]) {
-    const bool split = f->plan->unit_cpu_parts[unit] > 0;
-    const struct tensor *table = weights_of_cpu(f->weights, &f->shape->units[unit], split);
+// With the padding of footprint_slot; *end_bytes gets where the parts end. A split unit's vectors
+// are on the accelerator already.
+static int parts_of(const struct feeder *f, int32_t u, struct part out[W_LAYER_COUNT],
+                    uint64_t *end_bytes) {
+    const struct unit *unit = &f->shape->units[u];
+    const bool split = f->plan->unit_cpu_parts[u] > 0, ffn = unit->kind == UNIT_FFN;
+    const struct tensor *table = weights_of_cpu(f->weights, unit, split);
+    const enum weight_slot first = ffn ? W_FFN_NORM : W_ATTN_NORM, last = ffn ? W_DOWN : W_O_BIAS;
     uint64_t at = 0;
     int n = 0;
-    for (enum weight_slot which = W_FFN_NORM; which <= W_DOWN; which++) {
+    for (enum weight_slot which = first; which <= last; which++) {
         const struct tensor *t = &table[which];
-        if (split && which == W_FFN_NORM) continue;
+        if (!t->data || (split && t->ne[1] == 1)) continue;
         const uint64_t size_bytes = dtype_bytes(t->type, t->ne[0] * t->ne[1]);
         out[n++] = (struct part){which, t, at, size_bytes};
         at += round_up(size_bytes, f->device->info.align_bytes);
     }
     ASSERT(at <= f->plan->slot_bytes);
+    *end_bytes = at;
     return n;
 }
 
@@ -71,8 +75,29 @@ static enum status open_blocks(struct feeder *f, struct device *host, struct err
     return OK;
 }
 
+static enum status open_rows(struct feed_rows *rows, const struct workload *w, struct err *e) {
+    const size_t n_pages = (size_t)workload_pages(w), n_sessions = (size_t)w->n_sessions;
+    rows->past = mem_alloc(n_pages, sizeof *rows->past);
+    rows->fresh = mem_alloc(n_pages, sizeof *rows->fresh);
+    rows->first = mem_alloc(n_sessions, sizeof *rows->first);
+    rows->end = mem_alloc(n_sessions, sizeof *rows->end);
+    if (rows->past && rows->fresh && rows->first && rows->end) return OK;
+    return err_memory(e, 2 * n_pages * sizeof *rows->past, "the rows of streamed caches");
+}
+
+static enum status open_caches(struct feeder *f, struct err *e) {
+    const struct plan *plan = f->plan;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        if (!feed_moves_cache(f, u)) continue;
+        if (!f->rows.past && open_rows(&f->rows, &plan->workload, e)) return e->status;
+        if (plan->feed != FEED_PAGEABLE)
+            device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
+    }
+    return OK;
+}
+
 enum status feed_open(struct feeder *f, const struct placed_model *placed,
-                      const struct weights *weights, struct err *e) {
+                      const struct weights *weights, const struct buffer *caches, struct err *e) {
     const struct plan *plan = placed->plan;
     *f = (struct feeder){0};
     if (plan->n_slots == 0) return OK;
@@ -80,6 +105,7 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
     f->plan = plan;
     f->shape = placed->shape;
     f->weights = weights;
+    f->caches = caches;
     f->device = placed->devices[HOST + 1];
     const uint64_t ring_bytes = (uint64_t)plan->n_slots * plan->slot_bytes;
     if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
@@ -89,7 +115,17 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
         if (event_new(f->device, &f->fetched[i], e) || event_new(f->device, &f->used[i], e))
             return e->status;
     }
+    if (open_caches(f, e)) return e->status;
     return plan->feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
+}
+
+static void close_caches(struct feeder *f) {
+    for (int32_t u = 0; f->plan && u < f->plan->n_units; u++)
+        if (feed_moves_cache(f, u)) device_host_unregister(f->device, f->caches[u].base);
+    mem_free(f->rows.past);
+    mem_free(f->rows.fresh);
+    mem_free(f->rows.first);
+    mem_free(f->rows.end);
 }
 
 void feed_close(struct feeder *f) {
@@ -104,6 +140,7 @@ void feed_close(struct feeder *f) {
         event_free(&f->staged[i]);
         event_free(&f->drained[i]);
     }
+    close_caches(f);
     buffer_free(&f->slots);
     if (f->blocks.base) device_host_unregister(f->device, f->blocks.base);
     f->blocks.mapped |= lost; // only forgotten: a call or a copy may still run, as with the chunks
@@ -115,7 +152,75 @@ void feed_close(struct feeder *f) {
     *f = (struct feeder){0};
 }
 
-void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f->used[slot]); }
+// ---- Caches -------------------------------------------------------------------------------------
+
+bool feed_moves_cache(const struct feeder *f, int32_t unit) {
+    const struct plan *plan = f->plan;
+    return plan && plan->unit_streamed[unit] && !plan->unit_cpu_parts[unit] &&
+           f->shape->units[unit].kind == UNIT_ATTENTION;
+}
+
+bool feed_moves_caches(const struct feeder *f) { return f->rows.past != NULL; }
+
+void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens) {
+    const struct workload *w = &f->plan->workload;
+    struct feed_rows *rows = &f->rows;
+    int32_t n_found = 0;
+    rows->n_past = rows->n_fresh = rows->n_past_rows = 0;
+    for (int32_t s = 0; s < w->n_sessions; s++) rows->first[s] = INT32_MAX, rows->end[s] = 0;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        const int32_t s = t->sequences[i], at = t->positions[i];
+        if (at < rows->first[s]) rows->first[s] = at;
+        if (at >= rows->end[s]) rows->end[s] = at + 1;
+    }
+    for (int32_t s = 0; s < w->n_sessions; s++) {
+        if (rows->end[s] == 0) continue;
+        const int32_t *pages = t->pages + (size_t)s * (size_t)workload_pages_per_session(w);
+        rows->n_past = kv_add_rows(rows->past, rows->n_past, pages, 0, rows->first[s]);
+        rows->n_fresh =
+            kv_add_rows(rows->fresh, rows->n_fresh, pages, rows->first[s], rows->end[s]);
+        rows->n_past_rows += rows->first[s];
+        n_found += rows->end[s] - rows->first[s];
+    }
+    ASSERT(n_found == n_tokens);
+}
+
+void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot) {
+    struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
+    (void)parts_of(f, unit, parts, &end_bytes);
+    return slot_at(f, slot) + end_bytes;
+}
+
+// The batch's past to the slot, or what it has added from there.
+static void copy_cache(const struct feeder *f, int32_t u, int32_t slot, struct stream *s,
+                       enum copy_direction way) {
+    const bool there = way == COPY_TO_DEVICE;
+    const struct kv_rows *rows = there ? f->rows.past : f->rows.fresh;
+    const int32_t n = there ? f->rows.n_past : f->rows.n_fresh;
+    const struct workload *w = &f->plan->workload;
+    const struct unit *unit = &f->shape->units[u];
+    const struct buffer *cache = &f->caches[u];
+    const struct kv_layout on_host = kv_layout_of(w, unit, cache->device->info.align_bytes);
+    const struct kv_layout in_slot = kv_layout_of(w, unit, f->device->info.align_bytes);
+    for (int values = 0; values < 2; values++) {
+        const uint64_t row_bytes = values ? on_host.v_row_bytes : on_host.k_row_bytes;
+        char *host = (char *)cache->base + (values ? on_host.values : 0);
+        char *device = (char *)feed_cache(f, u, slot) + (values ? in_slot.values : 0);
+        for (int32_t i = 0; i < n; i++) {
+            const uint64_t at = (uint64_t)rows[i].first * row_bytes;
+            const uint64_t size_bytes = (uint64_t)rows[i].count * row_bytes;
+            if (there)
+                stream_copy(s, device + at, host + at, size_bytes, way);
+            else
+                stream_copy(s, host + at, device + at, size_bytes, way);
+        }
+    }
+}
+
+void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *copy_out) {
+    copy_cache(f, unit, slot, copy_out, COPY_FROM_DEVICE);
+}
 
 // ---- Through blocks -----------------------------------------------------------------------------
 
@@ -124,11 +229,12 @@ void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f
 static void cut_chunks(struct feeder *f) {
     const uint64_t block_bytes = f->plan->block_bytes;
     struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
     int32_t n = 0;
     for (int32_t u = 0; u < f->plan->n_units; u++) {
         if (!f->plan->unit_streamed[u]) continue;
         f->first_chunk[u] = n;
-        const int n_parts = parts_of(f, u, parts);
+        const int n_parts = parts_of(f, u, parts, &end_bytes);
         for (int i = 0; i < n_parts; i++) {
             const char *source = parts[i].source->data;
             for (uint64_t at = 0; at < parts[i].size_bytes; at += block_bytes, n++) {
@@ -165,9 +271,12 @@ static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, c
 
 // ---- What the pipeline calls --------------------------------------------------------------------
 
+void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f->used[slot]); }
+
 void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
     struct part parts[W_LAYER_COUNT];
-    const int n = parts_of(f, unit, parts);
+    uint64_t end_bytes;
+    const int n = parts_of(f, unit, parts, &end_bytes);
     if (f->stage && !f->cut) cut_chunks(f);
     int32_t chunk = f->stage ? f->first_chunk[unit] : 0;
     for (int i = 0; i < n; i++) {
@@ -181,6 +290,7 @@ void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
         const uint64_t block_bytes = f->plan->block_bytes;
         chunk += (int32_t)((part->size_bytes + block_bytes - 1) / block_bytes);
     }
+    if (feed_moves_cache(f, unit)) copy_cache(f, unit, slot, f->fetch, COPY_TO_DEVICE);
     stream_record(f->fetch, &f->fetched[slot]);
 }
 
@@ -188,14 +298,15 @@ void feed_use(struct feeder *f, int32_t slot, struct stream *compute) {
     stream_wait_event(compute, &f->fetched[slot]);
 }
 
-void feed_release(struct feeder *f, int32_t slot, struct stream *compute) {
-    stream_record(compute, &f->used[slot]);
+void feed_release(struct feeder *f, int32_t slot, struct stream *s) {
+    stream_record(s, &f->used[slot]);
 }
 
 void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
                struct tensor out[W_LAYER_COUNT]) {
     struct part parts[W_LAYER_COUNT];
-    const int n = parts_of(f, unit, parts);
+    uint64_t end_bytes;
+    const int n = parts_of(f, unit, parts, &end_bytes);
     memset(out, 0, W_LAYER_COUNT * sizeof *out);
     for (int i = 0; i < n; i++) {
         struct tensor *bound = &out[parts[i].which];

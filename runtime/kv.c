@@ -76,3 +76,29 @@ int32_t kv_slot(const struct kv *kv, int32_t session, int32_t position) {
     ASSERT(position >= 0 && position / KV_PAGE < kv->n_pages[session]);
     return pages[position / KV_PAGE] * KV_PAGE + position % KV_PAGE;
 }
+
+int32_t kv_add_rows(struct kv_rows *rows, int32_t n, const int32_t *pages, int32_t first,
+                    int32_t end) {
+    for (int32_t at = first; at < end;) {
+        const int32_t left = end - at, in_page = KV_PAGE - at % KV_PAGE;
+        const int32_t count = left < in_page ? left : in_page;
+        const int32_t row = pages[at / KV_PAGE] * KV_PAGE + at % KV_PAGE;
+        if (n > 0 && rows[n - 1].first + rows[n - 1].count == row)
+            rows[n - 1].count += count;
+        else
+            rows[n++] = (struct kv_rows){row, count};
+        at += count;
+    }
+    return n;
+}
+
+struct kv_layout kv_layout_of(const struct workload *w, const struct unit *unit,
+                              uint32_t align_bytes) {
+    const uint64_t n_rows = (uint64_t)workload_pages(w) * KV_PAGE;
+    const uint64_t k_cols = (uint64_t)(unit->n_kv_heads * unit->head_dim_k);
+    const uint64_t v_cols = (uint64_t)(unit->n_kv_heads * unit->head_dim_v);
+    return (struct kv_layout){
+        .k_row_bytes = dtype_bytes(w->kv_type_k, k_cols),
+        .v_row_bytes = dtype_bytes(w->kv_type_v, v_cols),
+        .values = round_up(dtype_bytes(w->kv_type_k, n_rows * k_cols), align_bytes)};
+}

@@ -82,8 +82,18 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
             return e->status;
         }
     }
-    if (feed_open(&p->feed, placed, weights, e)) return e->status;
+    if (feed_open(&p->feed, placed, weights, p->kv, e)) return e->status;
     return recorder_open(&p->recorder, placed, trace, e);
+}
+
+// The CPU's caches of streamed attention are copied to and from.
+static void close_caches(struct pipeline *p, bool lost) {
+    for (int u = 0; p->kv && u < p->plan->n_units; u++) {
+        const bool on_host = p->plan->unit_device[u] == HOST;
+        p->kv[u].mapped |= lost && on_host && p->plan->unit_streamed[u];
+        buffer_free(&p->kv[u]);
+    }
+    mem_free(p->kv);
 }
 
 void pipeline_close(struct pipeline *p) {
@@ -106,8 +116,7 @@ void pipeline_close(struct pipeline *p) {
     }
     p->staging.mapped |= lost;
     buffer_free(&p->staging);
-    for (int u = 0; p->kv && u < p->plan->n_units; u++) buffer_free(&p->kv[u]);
-    mem_free(p->kv);
+    close_caches(p, lost);
     *p = (struct pipeline){0};
 }
 
@@ -146,17 +155,30 @@ static int32_t last_step(const struct pipeline *p, struct step_place place) {
     return -1;
 }
 
-// What a wait for step i waits for: "the residual stream for blk.7.ffn". Returns out.
+// What a wait for step i waits for, without the unit.
+static const char *step_words(const struct step *step) {
+    static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
+                                                [DATA_HIDDEN] = "columns of ",
+                                                [DATA_QUERIES] = "the queries of ",
+                                                [DATA_ATTENDED] = "what was attended to in "};
+    switch (step->kind) {
+    case STEP_INPUTS: return "the tables of the batch";
+    case STEP_FETCH:
+        return step->bytes_per_past ? "the weights and the cache of " : "the weights of ";
+    case STEP_SEND:
+    case STEP_WAIT: return data[step->data];
+    case STEP_STORE: return "what is new in the cache of ";
+    case STEP_LOGITS: return "the logits";
+    case STEP_COMPUTE: break;
+    }
+    return "";
+}
+
+// Likewise with it: "the residual stream for blk.7.ffn". Returns out.
 static const char *step_text(const struct pipeline *p, int32_t i, char *out, size_t size_bytes) {
-    static const char *const words[] = {
-        [STEP_INPUTS] = "the tables of the batch", [STEP_LOGITS] = "the logits",
-        [STEP_FETCH] = "the weights of ",          [STEP_COMPUTE] = "",
-        [STEP_SEND] = "the residual stream for ",  [STEP_WAIT] = "the residual stream for "};
     const struct step *step = step_at(p, i);
-    const char *word = words[step->kind];
+    const char *word = step_words(step);
     char name[64] = "";
-    if ((step->kind == STEP_SEND || step->kind == STEP_WAIT) && step->data == DATA_HIDDEN)
-        word = "columns of ";
     if (step->kind == STEP_INPUTS || step->kind == STEP_LOGITS) {
         (void)snprintf(out, size_bytes, "%s", word);
         return out;
@@ -229,6 +251,7 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
         last.weights = weights_of_cpu(p->weights, unit, true);
         last.first_ff = footprint_split_row(p->model->hp.n_ff, parts);
         last.first_embd = footprint_split_row(p->model->hp.n_embd, parts);
+        last.first_query = footprint_split_row(p->model->hp.n_heads * p->model->hp.head_dim, parts);
     }
     if (step->slot >= 0) {
         feed_bind(&p->feed, step->unit, step->slot, in_slot);
@@ -242,15 +265,18 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
     f->shares_hidden = parts && on_cpu;
 }
 
+// The cache is where the attention itself is computed: on that device, or in the slot.
 static void compute_attention(struct pipeline *p, const struct step *step, struct forward *f) {
     struct pipeline_lane *lane = &p->lanes[step->device];
-    const uint64_t rows = (uint64_t)workload_pages(&p->plan->workload) * KV_PAGE;
-    const uint64_t cols = (uint64_t)(p->shape->n_kv_heads * p->shape->head_dim);
-    f->k_cache = p->kv[step->unit].base;
-    f->v_cache = (char *)f->k_cache +
-                 round_up(dtype_bytes(f->k_type, rows * cols), lane->device->info.align_bytes);
-    if (!lane->has_angles) p->model->arch->encode_angles(f);
-    lane->has_angles = true;
+    if (f->phase == PHASE_ALL || f->phase == PHASE_MID) {
+        const struct kv_layout layout = kv_layout_of(
+            &p->plan->workload, &p->shape->units[step->unit], lane->device->info.align_bytes);
+        const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
+        f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->kv[step->unit].base;
+        f->v_cache = (char *)f->k_cache + layout.values;
+        if (!lane->has_angles) p->model->arch->encode_angles(f);
+        lane->has_angles = true;
+    }
     p->model->arch->encode(f, UNIT_ATTENTION);
 }
 
@@ -290,14 +316,28 @@ static void fetch(struct pipeline *p, int32_t i) {
     const struct step *step = step_at(p, i);
     struct feeder *feed = &p->feed;
     struct span_mark *staged = NULL;
+    const uint64_t past_bytes = step->bytes_per_past * (uint64_t)feed->rows.n_past_rows;
     feed_begin(feed, step->slot);
     struct span_mark *mark =
-        recorder_first(&p->recorder, i, TRACK_FETCH, feed->fetch, step->bytes_fixed);
+        recorder_first(&p->recorder, i, TRACK_FETCH, feed->fetch, step->bytes_fixed + past_bytes);
     if (feed->stage)
         staged = recorder_first(&p->recorder, i, TRACK_STAGE, feed->stage, step->bytes_fixed);
     feed_fetch(feed, step->unit, step->slot);
     recorder_last(mark, feed->fetch);
     if (feed->stage) recorder_last(staged, feed->stage);
+}
+
+// The slot is used until then, not only until the compute step before is done.
+static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    stream_record(lane->compute, &lane->computed);
+    stream_wait_event(lane->copy_out, &lane->computed);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, lane->copy_out,
+                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
+    feed_store(&p->feed, step->unit, step->slot, lane->copy_out);
+    recorder_last(mark, lane->copy_out);
+    feed_release(&p->feed, step->slot, lane->copy_out);
 }
 
 // ---- Between devices ----------------------------------------------------------------------------
@@ -333,14 +373,26 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
 // Where data lies on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
     const struct scratch_layout *s = &p->plan->devices[d].scratch;
-    return (char *)p->lanes[d].scratch.base + (data == DATA_HIDDEN ? s->gate : s->residual);
+    const uint64_t at[STEP_DATA] = {[DATA_RESIDUAL] = s->residual,
+                                    [DATA_HIDDEN] = s->gate,
+                                    [DATA_QUERIES] = s->q,
+                                    [DATA_ATTENDED] = s->attended};
+    return (char *)p->lanes[d].scratch.base + at[data];
+}
+
+// Its columns.
+static int32_t data_width(const struct hparams *hp, enum step_data data) {
+    const int32_t width[STEP_DATA] = {[DATA_RESIDUAL] = hp->n_embd,
+                                      [DATA_HIDDEN] = hp->n_ff,
+                                      [DATA_QUERIES] = hp->n_heads * hp->head_dim,
+                                      [DATA_ATTENDED] = hp->n_heads * hp->head_dim};
+    return width[data];
 }
 
 // Columns of all tokens, in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
                          int32_t n_tokens) {
-    const struct hparams *hp = &p->model->hp;
-    const int32_t width = step->data == DATA_HIDDEN ? hp->n_ff : hp->n_embd;
+    const int32_t width = data_width(&p->model->hp, step->data);
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;
@@ -360,7 +412,7 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
     struct pipeline_lane *to = &p->lanes[step->peer];
     if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
     if (step->data == DATA_HIDDEN) {
-        // Until then the accelerator's own phase may write these columns.
+        // Until then the accelerator's own swiglu may write these columns; matmuls keep to theirs.
         stream_record(to->compute, &to->computed);
         stream_wait_event(to->copy_in, &to->computed);
     }
@@ -467,6 +519,7 @@ static enum status run_step(struct pipeline *p, int32_t i, const struct micro_ba
     case STEP_COMPUTE: compute(p, i, batch); break;
     case STEP_SEND: return send(p, i, batch, e);
     case STEP_WAIT: return wait_for(p, i, e);
+    case STEP_STORE: store(p, i, batch); break;
     case STEP_LOGITS: copy_logits(p, i, batch); break;
     }
     return OK;
@@ -495,12 +548,17 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
         err_set(e, ERR_DEVICE, "a device of this engine has failed before");
         return err_fix(e, "start again");
     }
+    const enum batch_class class = batch_class_of(batch->n_tokens);
+    const struct batch_tables tables = pipeline_tables(p);
+    // The CPU reads and writes caches that may still be stored.
+    const bool cpu_attends = feed_moves_caches(&p->feed) && class != BATCH_PREFILL;
+    if (cpu_attends && pipeline_finish(p, e)) return e->status;
+    if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
     device_batch_hint(p->lanes[HOST].device, batch->n_tokens);
     for (int d = 0; d < MAX_DEVICES; d++) p->lanes[d].has_angles = false;
-    p->batch = batch_class_of(batch->n_tokens);
-    recorder_begin(
-        &p->recorder, p->batch,
-        &(struct pass){batch->n_tokens, batch->n_logits, pipeline_tables(p).positions[0]});
+    p->batch = class;
+    recorder_begin(&p->recorder, class,
+                   &(struct pass){batch->n_tokens, batch->n_logits, tables.positions[0]});
     if (run_steps(p, batch, e)) return give_up(p, e);
     p->state = PIPELINE_RUNNING;
     return runs_ahead(p) ? OK : pipeline_finish(p, e);

@@ -17,8 +17,6 @@
 #include "runtime/recorder.h"
 #include "runtime/weights.h"
 
-enum { STEP_DATA = DATA_HIDDEN + 1 };
-
 struct pipeline_lane {     // one device of a running plan
     struct device *device; // borrowed
     struct stream *compute, *copy_in, *copy_out;
@@ -62,13 +60,9 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
 // until the process ends.
 void pipeline_close(struct pipeline *p);
 
-// The tables of the next micro-batch, in host memory, for the caller to fill before pipeline_run.
-// Valid until then. After a micro-batch that still runs, pipeline_ready must have been called.
-struct batch_tables {
-    int32_t *tokens, *positions, *sequences, *slots; // [n_ubatch]
-    int32_t *rows;                                   // [max_logits]
-    int32_t *pages;                                  // [n_sessions, pages per session]
-};
+// The tables of the next micro-batch, in host memory, for the caller to fill before pipeline_run;
+// the positions of a session's tokens follow each other. Valid until then. After a micro-batch that
+// still runs, pipeline_ready must have been called.
 struct batch_tables pipeline_tables(const struct pipeline *p);
 
 struct micro_batch {
@@ -79,8 +73,9 @@ struct micro_batch {
 
 // Runs one micro-batch, for which the accelerator must be idle or pipeline_ready have been called:
 // to its end, or if the plan runs ahead (plan->runs_ahead, more than 32 tokens) until all of it is
-// encoded and the CPU has done its part. ERR_DEVICE with the first failure of any stream; then
-// every later run fails too.
+// encoded and the CPU has done its part. Up to 32 tokens wait for the micro-batch before to end
+// where the CPU's caches are streamed, since it reads them then. ERR_DEVICE with the first failure
+// of any stream; then every later run fails too.
 enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, struct err *e);
 // Waits until the tables and the CPU's residual stream may be overwritten. ERR_DEVICE.
 enum status pipeline_ready(struct pipeline *p, struct err *e);

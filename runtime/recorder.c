@@ -9,6 +9,7 @@ struct step_place step_place(const struct step *step) {
     switch (step->kind) {
     case STEP_INPUTS: return (struct step_place){step->device, TRACK_COPY_IN};
     case STEP_FETCH: return (struct step_place){step->device, TRACK_FETCH};
+    case STEP_STORE:
     case STEP_LOGITS: return (struct step_place){step->device, TRACK_COPY_OUT};
     case STEP_SEND:
         if (step->device == HOST) return (struct step_place){step->peer, TRACK_COPY_IN};

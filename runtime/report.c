@@ -286,7 +286,7 @@ json_t *report_units(const struct plan *plan, const struct shape *shape) {
 }
 
 static json_t *step_report(const struct step *step, const struct step_times *times) {
-    static const char *const phases[] = {"all", "in", "out"};
+    static const char *const phases[] = {"all", "in", "mid", "out"};
     json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "kind", step_kind_name(step->kind),
                             "device", step->device, "peer", step->peer, "unit", step->unit,
                             "first_ms", times->first_us / 1e3, "last_ms", times->last_us / 1e3);
@@ -294,14 +294,15 @@ static json_t *step_report(const struct step *step, const struct step_times *tim
     if (step->kind == STEP_COMPUTE)
         json_object_set_new(row, "phase", json_string(phases[step->phase]));
     if (step->kind == STEP_SEND) {
-        const bool hidden = step->data == DATA_HIDDEN;
-        json_object_set_new(row, "data", json_string(hidden ? "hidden" : "residual"));
+        json_object_set_new(row, "data", json_string(step_data_name(step->data)));
         json_object_set_new(row, "first_col", json_integer(step->first_col));
         json_object_set_new(row, "cols", json_integer(step->n_cols));
     }
     if (step->bytes_fixed) json_object_set_new(row, "bytes", report_count(step->bytes_fixed));
     if (step->bytes_per_row)
         json_object_set_new(row, "bytes_per_row", report_count(step->bytes_per_row));
+    if (step->bytes_per_past)
+        json_object_set_new(row, "bytes_per_past", report_count(step->bytes_per_past));
     return row;
 }
 

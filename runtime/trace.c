@@ -256,7 +256,7 @@ static void print_copies(const struct trace_usage *u, FILE *out) {
     const double mib = 1024.0 * 1024.0 * (double)u->n_tokens;
     if (u->to_bytes + u->from_bytes == 0) return;
     fprintf(out, "tandem:   copied per token: %.3f MiB there", (double)u->to_bytes / mib);
-    if (u->fetched_bytes > 0) fprintf(out, " (%.3f weights)", (double)u->fetched_bytes / mib);
+    if (u->fetched_bytes > 0) fprintf(out, " (%.3f fetched)", (double)u->fetched_bytes / mib);
     fprintf(out, ", %.3f back; of the copies' time ", (double)u->from_bytes / mib);
     print_percent("hidden", percent(m->hidden_us, m->copy_us), percent(p->hidden_us, p->copy_us),
                   p->total_us > 0, out);

@@ -62,7 +62,7 @@ struct trace_usage {
     int64_t n_tokens;
     struct trace_times measured, planned;
     uint64_t to_bytes, from_bytes; // copied to and from the accelerator
-    uint64_t fetched_bytes;        // of to_bytes, weights
+    uint64_t fetched_bytes;        // of to_bytes, weights and caches
 };
 void trace_usage(const struct trace *t, enum batch_class batch, struct trace_usage *out);
 // For people, after a run with -v: for each class that ran, utilisation of each device and of the

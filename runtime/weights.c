@@ -19,22 +19,21 @@ struct rows {
     uint64_t n_rows, offset_bytes, size_bytes; // of the tensor in the file
 };
 
-// Matrices of a split unit are cut: the accelerator has the first rows, the CPU the others.
+// The accelerator has the first rows of a matrix that is cut, the CPU the others.
 static struct rows rows_of(const struct gguf_tensor *t, const struct unit_tensor *info,
                            int32_t cpu_parts, bool on_cpu) {
-    if (!cpu_parts || info->use != USE_MATRIX) return (struct rows){t->ne[1], 0, t->size_bytes};
     const uint64_t row_bytes = dtype_bytes(t->type, t->ne[0]);
     const uint64_t cut = (uint64_t)footprint_split_row(info->n_rows, cpu_parts);
     if (!on_cpu) return (struct rows){cut, 0, cut * row_bytes};
     return (struct rows){t->ne[1] - cut, cut * row_bytes, (t->ne[1] - cut) * row_bytes};
 }
 
-// One device's share of a unit.
+// One device's share of a unit: all of it or, of a split one, the accelerator's or the CPU's.
 struct share {
     int32_t u, cpu_parts; // 0 parts: all of it
     bool on_cpu;
     const struct unit *unit;
-    int32_t n;
+    int32_t n; // tensors of which the device has something
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     struct rows rows[MAX_UNIT_TENSORS];
 };
@@ -42,9 +41,18 @@ struct share {
 static struct share share_of(const struct placed_model *placed, int32_t u, bool on_cpu) {
     const struct unit *unit = &placed->shape->units[u];
     struct share share = {u, placed->plan->unit_cpu_parts[u], on_cpu, unit, 0, {0}, {{0}}};
-    share.n = model_unit_tensors(placed->model, unit, share.tensors);
-    for (int i = 0; i < share.n; i++)
-        share.rows[i] = rows_of(share.tensors[i], &unit->tensors[i], share.cpu_parts, on_cpu);
+    const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
+    const int32_t n = model_unit_tensors(placed->model, unit, tensors);
+    for (int i = 0; i < n; i++) {
+        const struct gguf_tensor *t = tensors[i];
+        const struct unit_tensor *info = &unit->tensors[i];
+        const bool cut = share.cpu_parts && unit_is_cut(unit, info);
+        // A matrix that is not cut is the accelerator's alone; vectors are on both.
+        if (share.cpu_parts && on_cpu && !cut && info->use == USE_MATRIX) continue;
+        share.tensors[share.n] = t;
+        share.rows[share.n++] = cut ? rows_of(t, info, share.cpu_parts, on_cpu)
+                                    : (struct rows){t->ne[1], 0, t->size_bytes};
+    }
     return share;
 }
 

@@ -49,7 +49,8 @@ void weights_close(struct weights *w);
 
 // The table that encodes the unit on its home: [W_GLOBAL_COUNT] or [W_LAYER_COUNT].
 const struct tensor *weights_of(const struct weights *w, const struct unit *unit);
-// What the CPU has of an FFN, [W_LAYER_COUNT]: all of it if split is false, else the last rows.
+// What the CPU has of an FFN or attention, [W_LAYER_COUNT]: all of it if split is false, else the
+// last rows of what is cut, and the vectors.
 const struct tensor *weights_of_cpu(const struct weights *w, const struct unit *unit, bool split);
 
 #endif

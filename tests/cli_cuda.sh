@@ -37,11 +37,16 @@ result() {
         echo "  code $code"; head -n 3 "$work/err"
     fi
 }
-# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json.
+# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json. replay: likewise with a plan's context.
 generate() {
     name=$1
     shift
-    call run -m "$MODEL" --temp 0 -c 256 --json -q --ignore-eos "$@"
+    replay "$name" -c 256 "$@"
+}
+replay() {
+    name=$1
+    shift
+    call run -m "$MODEL" --temp 0 --json -q --ignore-eos "$@"
     cp "$work/out" "$work/$name.json"
     [ $code -eq 0 ] && ! [ -s "$work/err" ]
     result "cuda_$name"
@@ -66,6 +71,11 @@ prompt_40='1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,'
 generate long_none -p "$prompt_40" -n 3 --device none
 generate long_streamed -p "$prompt_40" -n 3 --device cuda --strategy streamed --vram 50M
 generate long_staged -p "$prompt_40" -n 3 --device cuda --strategy streamed --feed staged --vram 50M
+call plan -m "$MODEL" -c 256 -ub 40 --device cuda --save "$work/plan"
+for way in streamed split both; do
+    python3 tests/change_plan.py "$TANDEM" "$MODEL" cuda $way 8 "$work/plan"
+    replay long_attention_$way -p "$prompt_40" -n 3 --plan "$work/plan" --device cuda
+done
 generate few_row_split -p "$prompt" -n 4 --device cuda --strategy row-split --vram 60M
 
 # ---- Memory --------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ machine=gtx-1060-6g-ddr4
 plan --shape llama-3.1-8b --machine $machine
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^decode: .* tokens/s predicted' "$out" &&
     grep -q '^prompt: first token of 512 after' "$out" && grep -q "^rates: .*$machine" "$out" &&
-    grep -q '^ *0 [gCaferbsRS]*$' "$out"
+    grep -q '^ *0 [gCaferbsRSptBqum]*$' "$out"
 result by_name
 cp "$out" "$work/by_name"
 plan --shape configs/models/llama-3.1-8b.json --machine configs/machines/$machine.json
@@ -67,6 +67,16 @@ done
 plan --shape llama-3.1-8b --machine $machine -v
 [ $code -eq 0 ] && grep -qE '^ +[0-9]+ +[0-9.]+ +[0-9.]+ compute +c(pu|uda) +blk\.31\.ffn' "$out"
 result steps_with_times
+plan --shape llama-3.1-8b --machine $machine --vram 2G --strategy streamed -v --json
+holds 'any(s["kind"] == "store" and s["bytes_per_row"] == 4096 for s in p["steps_prefill"]) and
+    any(s.get("bytes_per_past") == 4096 for s in p["steps_prefill"] if s["kind"] == "fetch") and
+    not any(s["kind"] in ("store", "fetch") for s in p["steps_one"])'
+result steps_of_streamed_attention
+plan --shape llama-3.1-8b --machine $machine --vram 4G --strategy row-split -v --json
+holds '{s["phase"] for s in p["steps_one"] if s["kind"] == "compute"} == {"all", "in", "mid", "out"}
+    and {s["data"] for s in p["steps_one"] if s["kind"] == "send"} ==
+    {"residual", "hidden", "queries", "attended"}'
+result steps_of_split_attention
 plan --shape llama-3.1-8b --machine two-gpus
 grep -q '^note: 1 more accelerator is here' "$out"
 result unused_accelerators_are_told

@@ -31,11 +31,16 @@ result() {
         echo "  code $code"; head -n 3 "$work/err"
     fi
 }
-# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json.
+# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json. replay: likewise with a plan's context.
 generate() {
     name=$1
     shift
-    call run -m "$MODEL" -p "$prompt" -n $n --temp 0 -c 256 --json -q --ignore-eos "$@"
+    replay "$name" -c 256 "$@"
+}
+replay() {
+    name=$1
+    shift
+    call run -m "$MODEL" -p "$prompt" -n $n --temp 0 --json -q --ignore-eos "$@"
     cp "$work/out" "$work/$name.json"
     [ $code -eq 0 ] && ! [ -s "$work/err" ]
     result "sim_$name"
@@ -60,6 +65,16 @@ for strategy in cpu layers attention-first streamed row-split; do
 done
 for feed in arena staged pageable; do
     generate "feed_$feed" --strategy streamed --feed $feed --slots 3 --device sim:vram=60M -ub 40
+done
+
+# Attention streamed, split, and both, whatever the planner would choose.
+call plan -m "$MODEL" -c 256 -ub 40 --device sim:vram=500M --save "$work/plan"
+for way in streamed split both; do
+    python3 tests/change_plan.py "$TANDEM_SIM" "$MODEL" sim:vram=500M $way 1 "$work/plan"
+    call plan -m "$MODEL" --plan "$work/plan" --device sim:vram=500M
+    [ $code -eq 0 ]
+    result "sim_attention_${way}_plan"
+    replay "attention_$way" --plan "$work/plan" --device sim:vram=500M
 done
 
 python3 - "$work" "$n" <<'X'

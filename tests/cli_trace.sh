@@ -89,12 +89,13 @@ def of_spans(spans):
     return found
 
 
-def of_steps(steps, n_tokens):
+def of_steps(steps, n_tokens, n_past):
     found = {}
     for s in steps:
         n, size = found.get(s["kind"], (0, 0))
         rows = 1 if s["kind"] == "logits" else n_tokens
-        found[s["kind"]] = n + 1, size + s.get("bytes", 0) + s.get("bytes_per_row", 0) * rows
+        found[s["kind"]] = n + 1, (size + s.get("bytes", 0) + s.get("bytes_per_row", 0) * rows
+                                   + s.get("bytes_per_past", 0) * n_past)
     return found
 
 
@@ -123,7 +124,8 @@ def check_one(name):
           and usage["prefill"]["passes"] == len(prompts) and usage["one"]["passes"] == len(ones))
     good = bool(prompts)
     for i in prompts + ones:
-        wanted = of_steps(steps["steps_prefill" if size[i] > 32 else "steps_one"], size[i])
+        past = passes[i][0]["args"]["past"]
+        wanted = of_steps(steps["steps_prefill" if size[i] > 32 else "steps_one"], size[i], past)
         found = of_spans(passes[i])
         if i in prompts[:-1] or (i == prompts[-1] and max(passes) > i and size[i + 1] > 1):
             # Without logits the head is left out.
@@ -166,7 +168,7 @@ python3 "$work/check" "$work" layers streamed_arena streamed_staged streamed_pag
     [ $code -eq 0 ] && grep -q '^tandem: prompt: [2-9] passes, .* ms each' "$work/err" &&
         grep -q '^tandem: one token: .* passes, .* ms each' "$work/err" &&
         grep -q 'busy: cpu .* %.*, sim .* %.*, link .* % .*GB/s' "$work/err" &&
-        grep -q 'copied per token: .* MiB there (.* weights).*hidden .* %' "$work/err"
+        grep -q 'copied per token: .* MiB there (.* fetched).*hidden .* %' "$work/err"
     result verbose
     cp "$work/out" "$work/text"
     run -c 512 $sim --vram 60M --strategy streamed -ub 64 --trace "$work/trace" --json -q

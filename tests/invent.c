@@ -100,6 +100,18 @@ static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
     add_tensor(unit, USE_EXPERTS, any_type(dice), s->n_ff_expert, s->n_embd);
 }
 
+// Those of attention by what they are, for what can be split of it goes by name.
+static void name_tensors(struct unit *unit, int u) {
+    static const char *const attention[] = {"norm", "q", "k", "v", "output"};
+    for (int i = 0; i < unit->n_tensors; i++) {
+        struct unit_tensor *t = &unit->tensors[i];
+        if (unit->kind == UNIT_ATTENTION)
+            snprintf(t->name, sizeof t->name, "blk.%d.attn_%s.weight", unit->layer, attention[i]);
+        else
+            snprintf(t->name, sizeof t->name, "unit.%d.tensor.%d", u, i);
+    }
+}
+
 static void invent_widths(struct shape *s, struct dice *dice, enum invent_family family) {
     s->head_dim = s->n_rot = dice_chance(dice, 0.5) ? 64 : 128;
     s->n_embd = 256 * dice_int(dice, 2, 24);
@@ -135,12 +147,7 @@ void invent_shape(struct shape *out, struct dice *dice, enum invent_family famil
     head->shares_embed = dice_chance(dice, 0.4);
     add_tensor(head, USE_MATRIX, head->shares_embed ? type : any_type(dice), s->n_embd, s->n_vocab);
     add_tensor(head, USE_VECTOR, DTYPE_F32, s->n_embd, 1);
-    for (int u = 0; u < s->n_units; u++) {
-        for (int i = 0; i < s->units[u].n_tensors; i++) {
-            struct unit_tensor *t = &s->units[u].tensors[i];
-            snprintf(t->name, sizeof t->name, "unit.%d.tensor.%d", u, i);
-        }
-    }
+    for (int u = 0; u < s->n_units; u++) name_tensors(&s->units[u], u);
 }
 
 void invent_small_shape(struct shape *out, struct dice *dice, int32_t max_units) {

@@ -28,8 +28,8 @@ void invent_small_shape(struct shape *out, struct dice *dice, int32_t max_units)
 void invent_machine(struct machine *out, struct dice *dice, const struct shape *shape);
 // n_ubatch is 0 or given.
 void invent_workload(struct workload *out, struct dice *dice, const struct shape *shape);
-// Devices for all units, at random in runs; dense FFNs are split or streamed as often as they can
-// be; a feed and a ring. For a machine with an accelerator.
+// Devices for all units, at random in runs; what can be split or streamed is, at random too; a feed
+// and a ring. For a machine with an accelerator.
 void invent_ways(struct constraints *out, struct dice *dice, const struct shape *shape);
 
 #endif

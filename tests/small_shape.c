@@ -35,7 +35,10 @@ static void add_layer(struct shape *s, int32_t layer, bool dense, bool experts) 
     unit->head_dim_k = unit->head_dim_v = HEAD_DIM;
     add_tensor(unit, "attn_norm", USE_VECTOR, EMBD, 1, 1);
     add_tensor(unit, "attn_q", USE_MATRIX, EMBD, HEADS * HEAD_DIM, 1);
+    if (!dense) unit->window = 512;
     if (dense) {
+        add_tensor(unit, "attn_k", USE_MATRIX, EMBD, HEADS * HEAD_DIM, 1);
+        add_tensor(unit, "attn_output", USE_MATRIX, HEADS * HEAD_DIM, EMBD, 1);
         unit = add_unit(s, UNIT_FFN, layer);
         add_tensor(unit, "ffn_norm", USE_VECTOR, EMBD, 1, 1);
         add_tensor(unit, "ffn_up", USE_MATRIX, EMBD, FF, 1);

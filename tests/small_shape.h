@@ -8,7 +8,8 @@
 
 #include "planner/planner.h"
 
-// Three layers with attention and a dense FFN, routed experts, or both; passes shape_check.
+// Three layers with attention and a dense FFN, routed experts, or both; passes shape_check. The
+// attention of the second can be neither split nor streamed.
 void small_shape(struct shape *out);
 // A CPU with 1 GiB and an accelerator of kind "sim" with vram_bytes (0: none); no rates.
 struct machine small_machine(uint64_t vram_bytes);

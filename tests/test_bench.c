@@ -497,6 +497,41 @@ static void a_token_takes_at_least_its_bytes(void **state) {
     mem_free(shape);
 }
 
+// Half the rows of queries and output on the CPU, 32 of 128 bytes each, and nothing else; then all
+// of attention there and streamed with its cache.
+static void attention_takes_at_least_its_bytes(void **state) {
+    (void)state;
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    const struct machine machine = toy_machine();
+    const struct workload w = {.n_ctx = 128,
+                               .n_ubatch = 64,
+                               .kv_type_k = DTYPE_F16,
+                               .kv_type_v = DTYPE_F16,
+                               .n_prompt = 64,
+                               .n_gen = 8};
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true};
+    struct err e = {0};
+    fill_shape(shape);
+    strcpy(shape->units[1].tensors[0].name, "blk.0.attn_q.weight");
+    strcpy(shape->units[1].tensors[3].name, "blk.0.attn_output.weight");
+    for (int u = 0; u < shape->n_units; u++) c.unit_device[u] = 1;
+    c.unit_cpu_parts[1] = 16;
+    assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
+    const double attention = 2.0 * (2 * 64 * 64 + 2 * 64 * 32), cache = 128 * 101;
+    const double rest = 2.0 * (64 * 320 + 2 * 3 * 64 * 128) + attention + cache;
+    const double split = fmax(2 * 32 * 128 / 10e3, (attention + cache) * (1 - 1 / 3.0) / 100e3);
+    assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}), rest / 100e3 + split + 4);
+    c.unit_device[1] = 0;
+    c.unit_cpu_parts[1] = 0;
+    c.unit_streamed[1] = true;
+    assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
+    plan->machine.devices[1].link.to_gbps = 0.001;
+    assert_close(bench_limit_us(plan, shape, &(struct pass){64, 0, 50}), attention + 128 * 50);
+    mem_free(plan);
+    mem_free(shape);
+}
+
 static void a_test_is_the_sum_of_its_passes(void **state) {
     (void)state;
     struct shape *shape = mem_alloc(1, sizeof *shape);
@@ -691,6 +726,7 @@ int main(void) {
         cmocka_unit_test(formats_have_names),
         cmocka_unit_test(the_model_is_summed_up),
         cmocka_unit_test(a_token_takes_at_least_its_bytes),
+        cmocka_unit_test(attention_takes_at_least_its_bytes),
         cmocka_unit_test(a_test_is_the_sum_of_its_passes),
         cmocka_unit_test(differences_are_relative),
         cmocka_unit_test(agreement_is_put_in_words),

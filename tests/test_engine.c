@@ -35,7 +35,7 @@ static int setup(void **state) {
     if (!f) return -1;
     *state = f;
     snprintf(f->path, sizeof f->path, "/tmp/tandem_test_engine.%d.gguf", (int)getpid());
-    tiny_model_write(&(struct tiny_model){N_LAYERS, true, true, true, 3}, f->path);
+    tiny_model_write(&(struct tiny_model){N_LAYERS, true, true, true, 3, 0}, f->path);
     for (int i = 0; i < N_PROMPT; i++) f->prompt[i] = (i * 37 + i * i * 11) % 256;
     f->options = (struct engine_options){
         .model_path = f->path,

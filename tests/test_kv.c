@@ -1,6 +1,8 @@
 /* test_kv.c: page lists against a plain model of them, under random use. */
 #include "runtime/kv.h"
 
+#include "base/mem.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +31,26 @@ static void check_disjoint(const struct kv *kv, const int32_t *lengths) {
     assert_int_equal(kv->n_free + n_used, kv->n_sessions * kv->pages_per_session);
 }
 
+// The rows of any positions of all sessions, in order, are those that kv_slot says; runs are as
+// long as they can be.
+static void check_rows(const struct kv *kv, const int32_t *lengths) {
+    struct kv_rows rows[64];
+    int32_t slots[4 * 300], n_slots = 0, n = 0, at = 0;
+    for (int32_t s = 0; s < kv->n_sessions; s++) {
+        const int32_t first = lengths[s] ? rand() % lengths[s] : 0;
+        const int32_t end = first + (lengths[s] ? rand() % (lengths[s] - first + 1) : 0);
+        n = kv_add_rows(rows, n, kv->pages + s * kv->pages_per_session, first, end);
+        for (int32_t i = first; i < end; i++) slots[n_slots++] = kv_slot(kv, s, i);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0) assert_int_not_equal(rows[i - 1].first + rows[i - 1].count, rows[i].first);
+        assert_true(rows[i].count > 0);
+        for (int32_t k = 0; k < rows[i].count; k++)
+            assert_int_equal(slots[at++], rows[i].first + k);
+    }
+    assert_int_equal(at, n_slots);
+}
+
 static void test_random_use(void **state) {
     (void)state;
     struct workload w = {.n_ctx = 300, .n_sessions = 4};
@@ -50,6 +72,7 @@ static void test_random_use(void **state) {
             kv_truncate(&kv, s, length);
         lengths[s] = length;
         check_disjoint(&kv, lengths);
+        check_rows(&kv, lengths);
     }
     assert_int_equal(kv_reserve(&kv, 0, 301, &e), ERR_LIMIT);
     assert_non_null(strstr(e.fix, "-c"));
@@ -61,7 +84,30 @@ static void test_random_use(void **state) {
     kv_close(&kv);
 }
 
+// Keys and values of every row, without a gap but between them, end where the footprint does.
+static void test_layout(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
+    const struct shape shape = {.can_run = true};
+    const struct unit unit = {
+        .kind = UNIT_ATTENTION, .n_heads = 4, .n_kv_heads = 3, .head_dim_k = 32, .head_dim_v = 64};
+    for (int i = 0; i < 9; i++) {
+        const struct workload w = {
+            .n_ctx = 300, .n_sessions = 2, .kv_type_k = types[i % 3], .kv_type_v = types[i / 3]};
+        const struct machine_device device = {.align_bytes = 4096};
+        const struct kv_layout layout = kv_layout_of(&w, &unit, device.align_bytes);
+        const uint64_t n_rows = 2 * 5 * KV_PAGE;
+        assert_int_equal(layout.k_row_bytes, dtype_bytes(types[i % 3], 3 * 32));
+        assert_int_equal(layout.v_row_bytes, dtype_bytes(types[i / 3], 3 * 64));
+        assert_int_equal(layout.values, round_up(n_rows * layout.k_row_bytes, 4096));
+        assert_int_equal(footprint_unit_kv(&shape, &unit, &w, &device),
+                         layout.values + round_up(n_rows * layout.v_row_bytes, 4096));
+        assert_int_equal(footprint_kv_row(&unit, &w), layout.k_row_bytes + layout.v_row_bytes);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_use)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_use),
+                                       cmocka_unit_test(test_layout)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static enum status replay(struct fixture *f, const struct machine *machine,
     return plan_replay(&f->again, &f->shape, machine, &f->file, limits, e);
 }
 
-// Unit 2 is split and streamed, unit 6 streamed from the CPU.
+// Units 1 and 2, attention and FFN, are split and streamed, units 5 and 6 streamed from the CPU.
 static void solve_ways(struct fixture *f, struct constraints *c) {
     struct err e;
     *c = (struct constraints){.has_units = true,
@@ -134,9 +134,12 @@ static void solve_ways(struct fixture *f, struct constraints *c) {
                               .gpu_layers = GPU_LAYERS_AUTO,
                               .feed = FEED_STAGED,
                               .n_slots = 3};
-    for (int32_t u = 0; u < f->shape.n_units; u++) c->unit_device[u] = u % 3 == 1 || u == 2;
+    for (int32_t u = 0; u < f->shape.n_units; u++) {
+        c->unit_device[u] = u % 3 == 1 || u == 2 || u == 3;
+        c->unit_streamed[u] = u == 1 || u == 2 || u == 5 || u == 6;
+    }
+    c->unit_cpu_parts[1] = 4;
     c->unit_cpu_parts[2] = 8;
-    c->unit_streamed[2] = c->unit_streamed[6] = true;
     assert_int_equal(planner_solve(&f->again, &f->shape, &f->machine, &f->plan.workload, c, &e),
                      OK);
 }
@@ -147,10 +150,13 @@ static void ways_are_saved_and_replayed(void **state) {
     struct constraints c;
     size_t length;
     solve_ways(f, &c);
+    assert_int_equal(f->again.unit_cpu_parts[1], 4);
     assert_int_equal(f->again.unit_cpu_parts[2], 8);
     char *text = save(&f->again, &f->shape, &length);
-    assert_non_null(strstr(text, "\"cpu_parts\": {\n  \"blk.0.ffn\": 8\n }"));
-    assert_non_null(strstr(text, "\"streamed\": [\n  \"blk.0.ffn\",\n  \"blk.2.ffn\"\n ]"));
+    assert_non_null(
+        strstr(text, "\"cpu_parts\": {\n  \"blk.0.attention\": 4,\n  \"blk.0.ffn\": 8\n }"));
+    assert_non_null(strstr(text, "\"streamed\": [\n  \"blk.0.attention\",\n  \"blk.0.ffn\",\n  "
+                                 "\"blk.2.attention\",\n  \"blk.2.ffn\"\n ]"));
     assert_non_null(strstr(text, "\"feed\": \"staged\",\n \"slots\": 3"));
     assert_null(strstr(f->text, "cpu_parts"));
     assert_null(strstr(f->text, "streamed"));
@@ -177,14 +183,23 @@ static void wrong_ways_are_refused(void **state) {
         {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": \"8\"", "cpu_parts", ERR_FORMAT},
         {"\"blk.0.ffn\": 8", "\"blk.9.ffn\": 8", "cpu_parts", ERR_FORMAT},
         {"\"cpu_parts\": {", "\"cpu_parts\": 1, \"x\": {", "cpu_parts", ERR_FORMAT},
-        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.2.ffn\": 8", "2.ffn cannot be split", OK},
-        {"\"blk.0.ffn\": 8", "\"blk.0.attention\": 8", "cannot be split", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.2.ffn\": 8",
+         "2.ffn cannot be split on the CPU", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.2.attention\": 8",
+         "2.attention cannot be split on the CPU", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.1.experts\": 8",
+         "1.experts cannot be split: expected a dense FFN", OK},
+        {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.1.attention\": 8",
+         "1.attention cannot be split: expected attention with a cache, and attn_q", OK},
         {"\"blk.0.ffn\",", "\"blk.0.fff\",", "streamed", ERR_FORMAT},
         {"\"blk.0.ffn\",", "\"blk.2.ffn\",", "streamed", ERR_FORMAT},
         {"\"blk.0.ffn\",", "7,", "streamed", ERR_FORMAT},
         {"\"streamed\": [", "\"streamed\": true, \"x\": [", "streamed", ERR_FORMAT},
-        {"\"blk.0.ffn\",", "\"blk.1.attention\",", "cannot be streamed", OK},
-        {"\"blk.0.ffn\",", "\"blk.2.experts\",", "cannot be streamed", OK},
+        {"\"blk.0.ffn\",", "\"blk.1.attention\",",
+         "1.attention cannot be streamed: expected attention with a cache, without state and", OK},
+        {"\"blk.0.ffn\",", "\"blk.2.experts\",",
+         "2.experts cannot be streamed: expected a dense FFN or attention of which the CPU", OK},
+        {"\"blk.0.attention\": 4,", "", "0.attention cannot be streamed", OK},
         {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 0", "cannot be streamed", OK},
         {"\"feed\": \"staged\"", "\"feed\": \"none\"", "feed", ERR_FORMAT},
         {"\"feed\": \"staged\"", "\"feed\": 1", "feed", ERR_FORMAT},

@@ -330,7 +330,7 @@ static void people_read_measured_beside_planned(void **state) {
                   "tandem: prompt: 1 pass, 80.000 ms each (planned 80.000)\n"
                   "tandem:   busy: cpu 12.5 % (planned 12.5), toy 50.0 % (planned 50.0), link "
                   "50.0 % (planned 50.0) at 1.68 GB/s (planned 1.68)\n"
-                  "tandem:   copied per token: 1.000 MiB there (1.000 weights), 0.000 back; of the "
+                  "tandem:   copied per token: 1.000 MiB there (1.000 fetched), 0.000 back; of the "
                   "copies' time hidden 25.0 % (planned 25.0)\n");
     trace_close(t);
     mem_free(plan);
@@ -466,7 +466,8 @@ static void the_file_parses_and_adds_up(void **state) {
 
 static void phases_have_names(void **state) {
     (void)state;
-    static const char *const names[] = {"blk.0.ffn", "blk.0.ffn in", "blk.0.ffn out"};
+    static const char *const names[] = {"blk.0.ffn", "blk.0.ffn in", "blk.0.ffn mid",
+                                        "blk.0.ffn out"};
     struct plan *plan = invent_plan("a gpu");
     for (int phase = PHASE_ALL; phase <= PHASE_OUT; phase++) {
         struct trace *t = open_trace(1);

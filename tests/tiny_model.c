@@ -79,20 +79,27 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     number(t, "llama.feed_forward_length", TINY_FF);
     number(t, "llama.attention.head_count", TINY_HEADS);
     number(t, "llama.attention.head_count_kv", TINY_KV_HEADS);
+    if (m->head_dim) {
+        number(t, "llama.attention.key_length", (uint32_t)m->head_dim);
+        number(t, "llama.attention.value_length", (uint32_t)m->head_dim);
+    }
     gguf_build_f32(t->b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
+static int head_dim(const struct tiny_model *m) {
+    return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
+}
+
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
-    static const struct {
+    const uint64_t q = (uint64_t)(TINY_HEADS * head_dim(m));
+    const uint64_t kv = (uint64_t)(TINY_KV_HEADS * head_dim(m));
+    const struct {
         const char *name;
         uint64_t cols, rows;
     } matrices[] = {
-        {"attn_q", TINY_EMBD, TINY_HEADS * TINY_HEAD_DIM},
-        {"attn_k", TINY_EMBD, TINY_KV_HEADS * TINY_HEAD_DIM},
-        {"attn_v", TINY_EMBD, TINY_KV_HEADS * TINY_HEAD_DIM},
-        {"attn_output", TINY_HEADS * TINY_HEAD_DIM, TINY_EMBD},
-        {"ffn_gate", TINY_EMBD, TINY_FF},
-        {"ffn_up", TINY_EMBD, TINY_FF},
+        {"attn_q", TINY_EMBD, q},         {"attn_k", TINY_EMBD, kv},
+        {"attn_v", TINY_EMBD, kv},        {"attn_output", q, TINY_EMBD},
+        {"ffn_gate", TINY_EMBD, TINY_FF}, {"ffn_up", TINY_EMBD, TINY_FF},
         {"ffn_down", TINY_FF, TINY_EMBD},
     };
     char name[64];
@@ -117,7 +124,7 @@ void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const ch
     matrix(&t, "token_embd.weight", TINY_EMBD, TINY_VOCAB, 1);
     vector(&t, "output_norm.weight", TINY_EMBD, 1, 0.2f);
     if (!m->tied) matrix(&t, "output.weight", TINY_EMBD, TINY_VOCAB, 1);
-    if (m->freqs) vector(&t, "rope_freqs.weight", TINY_HEAD_DIM / 2, 4, 3);
+    if (m->freqs) vector(&t, "rope_freqs.weight", (uint64_t)head_dim(m) / 2, 4, 3);
     for (int l = 0; l < m->n_layers; l++) layer(&t, m, l);
 }
 

@@ -23,6 +23,7 @@ struct tiny_model {
     bool biased; // q, k, v and o have biases
     bool freqs;  // rope_freqs.weight
     uint64_t seed;
+    int head_dim; // 0: TINY_HEAD_DIM
 };
 
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test

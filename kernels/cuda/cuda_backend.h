@@ -13,7 +13,7 @@
 #include "kernels/device.h"
 
 enum {
-    CUDA_REGIONS = 8,             // host memory that may be pinned at once
+    CUDA_REGIONS = 1032, // host memory that may be pinned at once: a cache for each layer, and more
     CUDA_PARTIAL_BYTES = 2 << 20, // of one compute stream
 };
 
