@@ -32,7 +32,7 @@ struct feeder {
     const struct plan *plan; // borrowed, as the next four; NULL: nothing is streamed
     const struct shape *shape;
     const struct weights *weights;
-    const struct buffer *caches; // [n_units], by home
+    const struct buffer *caches; // [n_units], of the host
     struct device *device;       // the accelerator
     struct stream *fetch;        // host memory -> slots
     struct stream *stage;        // mapped file -> blocks, NULL but for FEED_STAGED
@@ -46,8 +46,8 @@ struct feeder {
     bool cut;                                         // the chunks are filled in
 };
 
-// Nothing if the plan streams nothing. caches: [n_units], by home. ERR_MEMORY, ERR_DEVICE. Call
-// feed_close after a failure too.
+// Nothing if the plan streams nothing. caches: [n_units], of units on the host. ERR_MEMORY,
+// ERR_DEVICE. Call feed_close after a failure too.
 enum status feed_open(struct feeder *f, const struct placed_model *placed,
                       const struct weights *weights, const struct buffer *caches, struct err *e);
 // Accepts a zeroed or half-open one. Host memory that a lost device may read or write stays until

@@ -56,6 +56,34 @@ static void unpin(struct pipeline *p, struct device *device) {
     device_host_unregister(device, p->lanes[HOST].scratch.base);
 }
 
+// One buffer for each accelerator, and one for each unit on the host, since some are pinned.
+static enum status open_caches(struct pipeline *p, const struct placed_model *placed,
+                               struct err *e) {
+    const struct plan *plan = placed->plan;
+    const size_t n = (size_t)plan->n_units;
+    p->host_kv = mem_alloc(n, sizeof *p->host_kv);
+    p->caches = mem_alloc(n, sizeof *p->caches);
+    if (!p->host_kv || !p->caches)
+        return err_memory(e, n * sizeof *p->host_kv, "the table of caches");
+    for (int d = HOST + 1; d < plan->machine.n_devices; d++) {
+        const uint64_t size_bytes = plan->devices[d].bytes[PLAN_KV];
+        if (size_bytes && buffer_new(placed->devices[d], size_bytes, PURPOSE_KV, &p->kv[d], e))
+            return e->status;
+    }
+    uint64_t at[MAX_DEVICES] = {0};
+    for (size_t u = 0; u < n; u++) {
+        const int d = plan->unit_device[u];
+        const uint64_t size_bytes = plan->unit_kv_bytes[u];
+        if (d == HOST && size_bytes &&
+            buffer_new(placed->devices[HOST], size_bytes, PURPOSE_KV, &p->host_kv[u], e))
+            return e->status;
+        if (size_bytes)
+            p->caches[u] = d == HOST ? p->host_kv[u].base : (char *)p->kv[d].base + at[d];
+        at[d] += size_bytes;
+    }
+    return OK;
+}
+
 enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
                           const struct weights *weights, struct trace *trace, struct err *e) {
     const struct plan *plan = placed->plan;
@@ -65,8 +93,6 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
                            .model = placed->model,
                            .weights = weights,
                            .awaited = -1};
-    p->kv = mem_alloc((size_t)plan->n_units, sizeof *p->kv);
-    if (!p->kv) return err_memory(e, (size_t)plan->n_units * sizeof *p->kv, "the table of caches");
     for (int d = 0; d < plan->machine.n_devices; d++) {
         if (open_lane(&p->lanes[d], devices[d], plan->devices[d].scratch.size_bytes, e))
             return e->status;
@@ -75,25 +101,20 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
     if (buffer_new(devices[HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;
     pin(p);
-    for (int u = 0; u < plan->n_units; u++) {
-        struct device *d = devices[plan->unit_device[u]];
-        if (plan->unit_kv_bytes[u] &&
-            buffer_new(d, plan->unit_kv_bytes[u], PURPOSE_KV, &p->kv[u], e)) {
-            return e->status;
-        }
-    }
-    if (feed_open(&p->feed, placed, weights, p->kv, e)) return e->status;
+    if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e))
+        return e->status;
     return recorder_open(&p->recorder, placed, trace, e);
 }
 
 // The CPU's caches of streamed attention are copied to and from.
 static void close_caches(struct pipeline *p, bool lost) {
-    for (int u = 0; p->kv && u < p->plan->n_units; u++) {
-        const bool on_host = p->plan->unit_device[u] == HOST;
-        p->kv[u].mapped |= lost && on_host && p->plan->unit_streamed[u];
-        buffer_free(&p->kv[u]);
+    for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&p->kv[d]);
+    for (int u = 0; p->host_kv && u < p->plan->n_units; u++) {
+        p->host_kv[u].mapped |= lost && p->plan->unit_streamed[u];
+        buffer_free(&p->host_kv[u]);
     }
-    mem_free(p->kv);
+    mem_free(p->host_kv);
+    mem_free(p->caches);
 }
 
 void pipeline_close(struct pipeline *p) {
@@ -272,7 +293,7 @@ static void compute_attention(struct pipeline *p, const struct step *step, struc
         const struct kv_layout layout = kv_layout_of(
             &p->plan->workload, &p->shape->units[step->unit], lane->device->info.align_bytes);
         const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
-        f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->kv[step->unit].base;
+        f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
         f->v_cache = (char *)f->k_cache + layout.values;
         if (!lane->has_angles) p->model->arch->encode_angles(f);
         lane->has_angles = true;

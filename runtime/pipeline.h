@@ -43,8 +43,10 @@ struct pipeline {
     struct pipeline_lane lanes[MAX_DEVICES];
     struct feeder feed;
     struct recorder recorder;
-    struct buffer staging; // on the host: the tables of the batch
-    struct buffer *kv;     // owned, [n_units], empty but for attention
+    struct buffer staging;         // on the host: the tables of the batch
+    struct buffer kv[MAX_DEVICES]; // owned: of each accelerator, unit after unit
+    struct buffer *host_kv;        // owned, [n_units], of attention on the host; else empty
+    char **caches;                 // owned, [n_units]: where each unit's starts on its home
     enum pipeline_state state;
     enum batch_class batch; // of the last micro-batch
     int32_t n_encoded;      // of its steps

@@ -11,7 +11,7 @@ struct load {
     const struct engine_options *options;
     struct stream *streams[MAX_DEVICES]; // copy-in streams, NULL on the host
     uint64_t done_bytes, total_bytes;
-    uint64_t arena_at; // where the next unit starts there
+    uint64_t at[MAX_DEVICES], arena_at; // where the next unit starts, on accelerators
 };
 
 // What one device has of a tensor.
@@ -91,9 +91,9 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
 }
 
 // The host computes with the mapped file: nothing is copied, only brought into memory.
-static enum status map_share(struct load *load, const struct share *share,
-                             const struct buffer *buffer, struct err *e) {
+static enum status map_share(struct load *load, const struct share *share, struct err *e) {
     const struct model *m = load->placed->model;
+    const struct buffer *buffer = &load->w->buffers[HOST];
     for (int i = 0; i < share->n; i++) {
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
@@ -133,10 +133,11 @@ static enum status read_share(struct load *load, const struct share *share, stru
     return OK;
 }
 
-static enum status copy_share(struct load *load, const struct share *share, struct stream *stream,
-                              const struct buffer *buffer, struct err *e) {
-    const struct device *d = stream->device;
-    uint64_t at = 0;
+static enum status copy_share(struct load *load, const struct share *share, int device,
+                              struct err *e) {
+    const struct device *d = load->placed->devices[device];
+    const struct buffer *buffer = &load->w->buffers[device];
+    struct stream *stream = load->streams[device];
     for (int i = 0; i < share->n; i++) {
         struct tensor *bound = binding(load->w, load->placed->model, share, i);
         const struct rows *rows = &share->rows[i];
@@ -146,12 +147,11 @@ static enum status copy_share(struct load *load, const struct share *share, stru
             *bound = *embed;
             continue;
         }
-        *bound = view(share, i, (char *)buffer->base + at, buffer);
+        *bound = view(share, i, (char *)buffer->base + load->at[device], buffer);
         stream_copy(stream, bound->data, share->tensors[i]->data + rows->offset_bytes,
                     rows->size_bytes, COPY_TO_DEVICE);
-        at += round_up(rows->size_bytes, d->info.align_bytes);
+        load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
-    ASSERT(at == buffer->size_bytes);
     return stream_wait(stream, e);
 }
 
@@ -161,11 +161,21 @@ static bool in_arena(const struct plan *plan, int32_t u) {
 }
 
 // The CPU's share of a unit: all of it, or the last rows of a split one.
-static enum status load_on_cpu(struct load *load, int32_t u, const struct buffer *mapped,
-                               struct err *e) {
+static enum status load_on_cpu(struct load *load, int32_t u, struct err *e) {
     const struct share share = share_of(load->placed, u, true);
-    if (in_arena(load->placed->plan, u)) return read_share(load, &share, e);
-    return map_share(load, &share, mapped, e);
+    return in_arena(load->placed->plan, u) ? read_share(load, &share, e)
+                                           : map_share(load, &share, e);
+}
+
+static enum status load_unit(struct load *load, int32_t u, struct err *e) {
+    const struct plan *plan = load->placed->plan;
+    const int d = plan->unit_device[u];
+    if (d != HOST) {
+        const struct share share = share_of(load->placed, u, false);
+        if (copy_share(load, &share, d, e)) return e->status;
+    }
+    if ((d == HOST || plan->unit_cpu_parts[u]) && load_on_cpu(load, u, e)) return e->status;
+    return report(load, plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u], e);
 }
 
 static enum status load_units(struct load *load, struct err *e) {
@@ -173,69 +183,55 @@ static enum status load_units(struct load *load, struct err *e) {
     struct weights *w = load->w;
     for (int u = 0; u < plan->n_units; u++)
         load->total_bytes += plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u];
-    for (int u = 0; u < plan->n_units; u++) {
-        const int d = plan->unit_device[u];
-        if (load->streams[d]) {
-            const struct share share = share_of(load->placed, u, false);
-            if (copy_share(load, &share, load->streams[d], &w->buffers[u], e)) return e->status;
-            if (plan->unit_cpu_parts[u] && load_on_cpu(load, u, &w->cpu_buffers[u], e))
-                return e->status;
-        } else if (load_on_cpu(load, u, &w->buffers[u], e)) {
-            return e->status;
-        }
-        if (report(load, plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u], e)) return e->status;
-    }
+    for (int32_t u = 0; u < plan->n_units; u++)
+        if (load_unit(load, u, e)) return e->status;
+    for (int d = HOST + 1; d < plan->machine.n_devices; d++)
+        ASSERT(load->at[d] == w->buffers[d].size_bytes);
     ASSERT(load->arena_at == w->arena.size_bytes);
     return OK;
 }
 
-// Counts the CPU's share of unit u where the file is mapped.
-static void map_buffer(const struct placed_model *placed, int32_t u, uint64_t size_bytes,
-                       struct buffer *out) {
-    const struct share share = share_of(placed, u, true);
-    void *base = (void *)(uintptr_t)(share.tensors[0]->data + share.rows[0].offset_bytes);
-    buffer_map(placed->devices[HOST], base, size_bytes, PURPOSE_WEIGHTS, out);
-}
-
-static enum status open_buffers(struct weights *w, const struct placed_model *placed, int32_t u,
-                                uint64_t *arena_bytes, struct err *e) {
-    const struct plan *plan = placed->plan;
-    struct device *d = placed->devices[plan->unit_device[u]];
-    const bool split = plan->unit_cpu_parts[u] > 0;
-    const uint64_t cpu_bytes = split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
-    if (!d->info.is_host &&
-        buffer_new(d, plan->unit_weight_bytes[u], PURPOSE_WEIGHTS, &w->buffers[u], e))
-        return e->status;
-    if (!d->info.is_host && !split) return OK;
-    if (in_arena(plan, u))
-        *arena_bytes += cpu_bytes;
-    else
-        map_buffer(placed, u, cpu_bytes, split ? &w->cpu_buffers[u] : &w->buffers[u]);
-    return OK;
-}
-
-enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e) {
-    const size_t n_units = (size_t)placed->shape->n_units;
-    const size_t n_layers = (size_t)placed->shape->n_layers;
-    uint64_t arena_bytes = 0;
-    *w = (struct weights){.n_units = placed->shape->n_units};
-    w->buffers = mem_alloc(n_units, sizeof *w->buffers);
-    w->cpu_buffers = mem_alloc(n_units, sizeof *w->cpu_buffers);
-    w->layers = mem_alloc(n_layers, sizeof *w->layers);
-    w->cpu_layers = mem_alloc(n_layers, sizeof *w->cpu_layers);
-    if (!w->buffers || !w->cpu_buffers || !w->layers || !w->cpu_layers) {
-        return err_memory(e, n_units * sizeof *w->buffers, "the table of weights");
+// The weights that each device has of all units, and what of the host's is in the arena instead.
+static void count_bytes(const struct plan *plan, uint64_t bytes[MAX_DEVICES],
+                        uint64_t *arena_bytes) {
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        const int d = plan->unit_device[u];
+        if (d != HOST) bytes[d] += plan->unit_weight_bytes[u];
+        const uint64_t cpu_bytes = d == HOST ? plan->unit_weight_bytes[u] : plan->unit_cpu_bytes[u];
+        *(in_arena(plan, u) ? arena_bytes : &bytes[HOST]) += cpu_bytes;
     }
-    for (int32_t u = 0; u < w->n_units; u++)
-        if (open_buffers(w, placed, u, &arena_bytes, e)) return e->status;
+}
+
+static enum status open_buffers(struct weights *w, const struct placed_model *placed,
+                                struct err *e) {
+    const int n_devices = placed->plan->machine.n_devices;
+    uint64_t bytes[MAX_DEVICES] = {0}, arena_bytes = 0;
+    count_bytes(placed->plan, bytes, &arena_bytes);
+    void *mapping = (void *)(uintptr_t)placed->model->gguf->parts[0].map;
+    buffer_map(placed->devices[HOST], mapping, bytes[HOST], PURPOSE_WEIGHTS, &w->buffers[HOST]);
+    for (int d = HOST + 1; d < n_devices; d++) {
+        if (bytes[d] &&
+            buffer_new(placed->devices[d], bytes[d], PURPOSE_WEIGHTS, &w->buffers[d], e))
+            return e->status;
+    }
     if (!arena_bytes) return OK;
     if (buffer_new(placed->devices[HOST], arena_bytes, PURPOSE_WEIGHTS, &w->arena, e))
         return e->status;
-    for (int d = HOST + 1; d < placed->plan->machine.n_devices; d++) {
+    for (int d = HOST + 1; d < n_devices; d++) {
         w->pinned_for = placed->devices[d];
         device_host_register(w->pinned_for, w->arena.base, w->arena.size_bytes);
     }
     return OK;
+}
+
+enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e) {
+    const size_t n_layers = (size_t)placed->shape->n_layers;
+    *w = (struct weights){0};
+    w->layers = mem_alloc(n_layers, sizeof *w->layers);
+    w->cpu_layers = mem_alloc(n_layers, sizeof *w->cpu_layers);
+    if (!w->layers || !w->cpu_layers)
+        return err_memory(e, 2 * n_layers * sizeof *w->layers, "the table of weights");
+    return open_buffers(w, placed, e);
 }
 
 enum status weights_load(struct weights *w, const struct placed_model *placed,
@@ -258,10 +254,7 @@ void weights_close(struct weights *w) {
         w->arena.mapped |= w->pinned_for->lost; // a copy may still read it: not given back
     }
     buffer_free(&w->arena);
-    for (int u = 0; w->buffers && u < w->n_units; u++) buffer_free(&w->buffers[u]);
-    for (int u = 0; w->cpu_buffers && u < w->n_units; u++) buffer_free(&w->cpu_buffers[u]);
-    mem_free(w->buffers);
-    mem_free(w->cpu_buffers);
+    for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&w->buffers[d]);
     mem_free(w->layers);
     mem_free(w->cpu_layers);
     *w = (struct weights){0};

@@ -1,9 +1,10 @@
 /* weights.h: puts the weights of every unit where the plan says and binds them as tensors of that
  * device.
  *
- * Owns a buffer per unit (on the host it is the mapped file itself, elsewhere a copy), for split
- * units one more for the CPU's rows, and the arena: host memory that copies to the accelerator read
- * straight. Borrows the model (and its mapping) and the devices. Read-only after weights_load.
+ * Owns one buffer per device (on the host it is the mapped file itself, elsewhere a copy): drivers
+ * round every allocation up, so that many of them would take more than was planned. And the arena:
+ * host memory that copies to the accelerator read straight. Borrows the model (and its mapping) and
+ * the devices. Read-only after weights_load.
  * Tested by tests/test_engine.c and tests/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_WEIGHTS_H
@@ -22,9 +23,7 @@ struct placed_model {
 };
 
 struct weights {
-    int32_t n_units;
-    struct buffer *buffers;     // owned, [n_units], by home; empty if the weights are in the arena
-    struct buffer *cpu_buffers; // owned, [n_units], the CPU's rows of split units; likewise
+    struct buffer buffers[MAX_DEVICES]; // unit after unit; of the host only counted
     struct buffer arena; // what the CPU has of streamed units, one after the other without padding
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     // Tensors by slot; data is NULL where the model has none. Globals are bound once per unit that

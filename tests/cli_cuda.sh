@@ -164,7 +164,7 @@ for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
 done
 
 # ---- Memory that the driver refuses after all: a unit goes to the CPU, or exit code 3 -------------
-for fault in ALLOC=1 ALLOC=3 ALLOC=6 STREAM=3; do
+for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do
     for strict in '' --strict; do
         # shellcheck disable=SC2086
         env "EMU_CUDA_FAIL_$fault" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \

@@ -146,7 +146,7 @@ for fault in copy:1 copy:100 op:1 op:100 op:1000 lost:1 lost:200 lost:1000; do
 done
 
 # ---- Memory that is refused after all: a unit goes to the CPU, with a line, or exit code 3 --------
-for refusal in none fail=alloc:1 fail=alloc:20 taken=490M taken=500M; do
+for refusal in none fail=alloc:1 fail=alloc:3 taken=490M taken=500M; do
     device=sim:vram=500M,$refusal
     [ $refusal = none ] && device=none
     layers='-ngl 15'

@@ -297,7 +297,7 @@ static void test_demotion(void **state) {
     assert_int_equal(demoted(f, ""), 0);
     assert_int_equal(demoted(f, ",fail=alloc:1"), 1);
     assert_int_equal(demoted(f, ",fail=alloc:2"), 1);
-    assert_int_equal(demoted(f, ",fail=alloc:9"), 1);
+    assert_int_equal(demoted(f, ",fail=alloc:3"), 1);
     struct engine_options o = f->options;
     o.device_spec = "sim:vram=16M";
     o.constraints.gpu_layers = GPU_LAYERS_ALL;
