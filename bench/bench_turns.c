@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 enum { MAX_ROUNDS = 10000, BUILDS = 2, OURS = 0, OTHER = 1 };
+static const uint64_t PAUSE_NS = 10000000; // until the other's threads sleep
 
 struct settings {
     const char *model;
@@ -137,6 +138,7 @@ static bool start(struct process *p, const char *program, char **arguments) {
 // Returns the microseconds that the test took, or 0 if the worker is gone.
 static double take_turn(struct process *p, char test) {
     unsigned long long ns;
+    clock_sleep_ns(PAUSE_NS);
     fputc(test, p->ask);
     fflush(p->ask);
     return fscanf(p->told, "%llu", &ns) == 1 ? (double)ns * 1e-3 : 0;
