@@ -51,27 +51,59 @@ static double place_of(int32_t limit, int32_t bar) {
     return limit + (bar - (STRATEGIES - 1) / 2.0) / (STRATEGIES + 1);
 }
 
-// A block of data for each bar of a group: place, median, least, most, planned.
+static double planned_of(const struct bench_case *c, const struct picture *picture) {
+    const struct bench_test *test = picture->is_prompt ? &c->prompt.test : &c->gen.test;
+    const double us =
+        picture->is_prompt ? c->prompt_estimate.planned_us : c->gen_estimate.planned_us;
+    return us > 0 ? (test->n_prompt + test->n_gen) * 1e6 / us : NAN;
+}
+
+// The end of the scale: what was measured is seen, also beside plans by the rates of a machine that
+// is far faster. 0 if nothing fits.
+static double top_of(const struct bench_plot *plot, const struct picture *picture) {
+    double most = 0, top = 0;
+    for (int32_t i = 0; i < plot->n_limits * STRATEGIES; i++) {
+        const struct bench_case *c = &plot->cases[i];
+        if (!c->is_refused) most = fmax(most, (picture->is_prompt ? c->prompt : c->gen).speed.most);
+    }
+    for (int32_t i = 0; i < plot->n_limits * STRATEGIES; i++) {
+        const double planned = planned_of(&plot->cases[i], picture);
+        if (!plot->cases[i].is_refused && planned <= 2 * most) top = fmax(top, planned);
+    }
+    return 1.05 * fmax(most, top);
+}
+
+static bool is_off_scale(const struct bench_plot *plot, const struct picture *picture) {
+    const double top = top_of(plot, picture);
+    for (int32_t i = 0; i < plot->n_limits * STRATEGIES; i++)
+        if (!plot->cases[i].is_refused && planned_of(&plot->cases[i], picture) > top) return true;
+    return false;
+}
+
+// A block of data for each bar of a group: place, median, least, most, planned, and where the mark
+// of a planned speed is that is off the scale.
 static void write_data(const struct bench_plot *plot, const struct picture *picture, FILE *out) {
+    const double top = top_of(plot, picture);
     for (int32_t bar = 0; bar < STRATEGIES; bar++) {
         fprintf(out, "$bar%d << END\n", bar);
         for (int32_t i = 0; i < plot->n_limits; i++) {
             const struct bench_case *c = case_of(plot, i, bar);
             const struct bench_result *r = picture->is_prompt ? &c->prompt : &c->gen;
-            const double us =
-                picture->is_prompt ? c->prompt_estimate.planned_us : c->gen_estimate.planned_us;
-            const double n = r->test.n_prompt + r->test.n_gen;
+            const double n = r->test.n_prompt + r->test.n_gen, planned = planned_of(c, picture);
             if (c->is_refused) continue;
             fprintf(out, "%.4f %.6g %.6g %.6g ", place_of(i, bar), n * 1e6 / r->time_us.median,
                     r->speed.least, r->speed.most);
-            if (us > 0)
-                fprintf(out, "%.6g\n", n * 1e6 / us);
+            if (isnan(planned))
+                fputs("NaN NaN\n", out);
+            else if (planned <= top)
+                fprintf(out, "%.6g NaN\n", planned);
             else
-                fputs("NaN\n", out);
+                fprintf(out, "NaN %.6g\n", 0.98 * top);
         }
         // A block with no valid point would be an error.
-        fputs("0 NaN NaN NaN NaN\nEND\n", out);
+        fputs("0 NaN NaN NaN NaN NaN\nEND\n", out);
     }
+    if (top > 0) fprintf(out, "set yrange [0:%.6g]\n", top);
 }
 
 static void write_notes(const struct bench_plot *plot, FILE *out) {
@@ -122,8 +154,12 @@ static void write_picture(const struct bench_plot *plot, const struct picture *p
     for (int32_t bar = 0; bar < STRATEGIES; bar++)
         fprintf(out,
                 "  $bar%d using 1:5 with points pointtype 2 pointsize 0.8 linewidth 2 linecolor "
-                "rgb '#d00000' %s%s\n",
-                bar, bar ? "notitle" : "title 'planned'", bar + 1 < STRATEGIES ? ", \\" : "");
+                "rgb '#d00000' %s, \\\n"
+                "  $bar%d using 1:6 with points pointtype 9 pointsize 0.8 linecolor rgb '#d00000' "
+                "%s%s\n",
+                bar, bar ? "notitle" : "title 'planned'", bar,
+                bar || !is_off_scale(plot, picture) ? "notitle" : "title 'planned, off the scale'",
+                bar + 1 < STRATEGIES ? ", \\" : "");
 }
 
 void bench_plot_write(const struct bench_plot *plot, FILE *out) {
@@ -145,8 +181,8 @@ void bench_plot_write(const struct bench_plot *plot, FILE *out) {
           "set key outside right top vertical Left reverse samplen 2 noenhanced\n"
           "set grid ytics linecolor rgb '#dddddd'\nset border 3\nset tics nomirror\n"
           "set xlabel 'memory of the accelerator that may be used'\nset ylabel 'tokens/s'\n"
-          "set lmargin 12\nset rmargin 22\n"
-          "set yrange [0:*]\nset offsets 0, 0, graph 0.05, 0\n",
+          "set lmargin 12\nset rmargin 30\n"
+          "set yrange [0:*]\n",
           out);
     write_limits(plot, out);
     write_picture(plot, &pictures[0], out);

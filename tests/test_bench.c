@@ -691,6 +691,7 @@ static void the_plot_has_every_bar(void **state) {
     for (int32_t i = 0; i < 2 * STRATEGIES; i++)
         fill_case(&cases[i], bench_strategy(i % STRATEGIES), 1000, 2000, 0);
     cases[3].is_refused = true;
+    cases[4].gen_estimate.planned_us = 20; // 100 times as fast
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
     bench_plot_write(&plot, out);
@@ -701,8 +702,12 @@ static void the_plot_has_every_bar(void **state) {
     assert_int_equal(count_of(text, "title 'planned'"), 2);
     assert_int_equal(count_of(text, "'1 GiB'"), 2);
     assert_int_equal(count_of(text, "set label 'does not fit'"), 2);
-    assert_int_equal(count_of(text, " 100000 100000 100000 NaN\n"), 2 * STRATEGIES - 1);
-    assert_int_equal(count_of(text, " 5000 5000 5000 10000\n"), 2 * STRATEGIES - 1);
+    assert_int_equal(count_of(text, " 100000 100000 100000 NaN NaN\n"), 2 * STRATEGIES - 1);
+    assert_int_equal(count_of(text, " 5000 5000 5000 10000 NaN\n"), 2 * STRATEGIES - 2);
+    assert_int_equal(count_of(text, " 5000 5000 5000 NaN 10290\n"), 1); // just below the end
+    assert_int_equal(count_of(text, "set yrange [0:10500]\n"), 1);
+    assert_int_equal(count_of(text, "set yrange [0:105000]\n"), 1);
+    assert_int_equal(count_of(text, "title 'planned, off the scale'"), 1);
     free(text);
     for (int32_t i = 0; i < 2 * STRATEGIES; i++) bench_case_close(&cases[i]);
 }
