@@ -190,10 +190,11 @@ struct pricing {
 // A priced placement.
 struct price {
     uint64_t bytes[MAX_CHOICES][MAX_DEVICES];
-    bool fits[MAX_CHOICES]; // memory, and what the feed pins
+    bool holds[MAX_CHOICES]; // memory, less the blocks of the feed
+    bool fits[MAX_CHOICES];  // memory, and what the feed pins
     double us[MAX_CHOICES];
-    // No ring with this feed and as good or worse copies is faster; nor any with its units
-    // streamed.
+    // Of FEED_ARENA: no ring is faster with any feed. Of a placement that streams nothing: nor is
+    // it with any of its units streamed.
     double bound_us[MAX_CHOICES], streamed_us[MAX_CHOICES];
 };
 
@@ -240,22 +241,27 @@ struct knapsack {
     const uint8_t *allowed;       // [n_units], bit o: option o
     const double *bytes[OPTIONS]; // [n_units], on the accelerator
     const double *us[OPTIONS];    // [n_units]
-    struct label *labels;         // room for knapsack_labels(n_cells)
-    size_t n_used;                // cells that may hold labels so far
-    uint16_t *came_from;          // [n_units, MAX_DEVICES, n_cells]
+    // What is known to be added to any placement's time by a unit, and by a crossing to a unit that
+    // is not split. Decides nothing, but is summed up along the way.
+    const double *least_us[OPTIONS]; // [n_units]
+    double least_crossing_us;
+    const bool *returns;  // [n_units], see knapsack_least_us
+    struct label *labels; // room for knapsack_labels(n_cells)
+    int32_t n_used;       // cells that may hold placements, of n_cells
+    double least_unit_us; // of a label's least time
+    uint16_t *came_from;  // [n_units, MAX_DEVICES, n_cells]
 };
 struct label {
     double us;
-    float bytes;
-    uint32_t n_crossings;
+    uint64_t rest; // bytes, 32 bits in fixed point, above them 31 of the least time, and RETURNS
 };
 static inline size_t knapsack_labels(int32_t n_cells) { return 4 * (size_t)n_cells; }
-// Finds for each of n_cells ranges of bytes on the accelerator the fastest placement, as far as one
-// placement per range, last device and unit tells.
+// Finds for each of n_cells ranges of bytes on the accelerator, of which n_used are reached, the
+// fastest placement, as far as one placement per range, last device and unit tells.
 void knapsack_solve(struct knapsack *k);
-// What the units take in the placement of a cell whose last unit is on device last, without
-// crossings; INFINITY if there is none.
-double knapsack_units_us(const struct knapsack *k, int32_t cell, int last);
+// What the placement of a cell below n_used whose last unit is on device last takes at least;
+// INFINITY if there is none. *returns: it comes back from the accelerator to a unit of k->returns.
+double knapsack_least_us(const struct knapsack *k, int32_t cell, int last, bool *returns);
 // That placement.
 void knapsack_placement(const struct knapsack *k, int32_t cell, int last, uint8_t option[]);
 

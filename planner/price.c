@@ -29,6 +29,7 @@ struct outline {
     int32_t n_streamed;
     int32_t n_to_prefill, n_from_prefill; // likewise in prefill, joins included
     bool joins_first;                     // the CPU sends the residual stream to a join at first
+    bool returns;                         // to the CPU in prefill, whatever is streamed
     uint64_t slot_bytes, arena_bytes, cache_bytes, most_fetch_bytes;
     double fetch_bytes, kv_row_bytes; // of all that is streamed
 };
@@ -307,6 +308,7 @@ static void outline_unit(const struct pricing *p, int32_t u, struct outline *o,
 static void outline_crossings(const struct pricing *p, struct outline *o) {
     const struct ways *ways = o->ways;
     int at = ways->device[0], at_prefill = at;
+    int32_t n_gpu = 0;
     o->n_first = p->n_units;
     for (int32_t u = 0; u < p->n_units; u++) {
         const bool split = ways->cpu_parts[u] > 0;
@@ -319,6 +321,8 @@ static void outline_crossings(const struct pricing *p, struct outline *o) {
         o->n_from += !split && d < at;
         o->n_to_prefill += d_prefill > at_prefill;
         o->n_from_prefill += d_prefill < at_prefill || (split && !ways->streamed[u]);
+        o->returns = o->returns || (d == HOST && n_gpu > 0 && !p->units[u].can_stream);
+        n_gpu += d == GPU;
         at = d;
         at_prefill = d_prefill;
     }
@@ -335,7 +339,9 @@ static void outline_of(const struct pricing *p, const struct ways *ways, struct 
 struct sums {
     // Of class prefill: units on each device, and joins. Of the others everything that is linear.
     double prefill_us[MAX_DEVICES][MAX_CHOICES], joins_us[MAX_CHOICES], other_us[MAX_CHOICES];
-    double whole_us[MAX_CHOICES]; // of prefill_us[GPU], what is on the accelerator anyway
+    // If units that can be streamed are or not, whichever is faster: all, and what is on the
+    // accelerator anyway.
+    double least_us[MAX_CHOICES], whole_us[MAX_CHOICES];
 };
 
 static void count_streamed(const struct pricing *p, struct outline *o, int32_t u) {
@@ -376,10 +382,11 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
                      &block_bytes);
     for (int i = 0; i < p->n_choices; i++) {
         const struct choice *choice = &p->choices[i];
-        const uint64_t staging = choice->staging_bytes + (uint64_t)n_blocks * block_bytes;
+        const uint64_t blocks_bytes = (uint64_t)n_blocks * block_bytes;
+        const uint64_t staging = choice->staging_bytes + blocks_bytes;
         const uint64_t host_scratch = choice->scratch_bytes[HOST][o->kinds[HOST]];
         bytes[d_head][i] -= shared;
-        out->bytes[i][HOST] = bytes[HOST][i] + host_scratch + staging;
+        out->bytes[i][HOST] = bytes[HOST][i] + host_scratch + choice->staging_bytes;
         out->bytes[i][GPU] = bytes[GPU][i] + choice->scratch_bytes[GPU][o->kinds[GPU]] +
                              (o->n_streamed ? (uint64_t)ways->n_slots * o->slot_bytes : 0);
         const uint64_t kept = (ways->feed == FEED_ARENA ? o->arena_bytes : 0) +
@@ -388,6 +395,8 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
         o->feed_pinned[i] = staging + host_scratch + kept <= p->machine->pinned_bytes;
         const bool feeds = !o->n_streamed || ways->feed == FEED_PAGEABLE ||
                            (o->feed_pinned[i] && kept <= p->own_bytes);
+        out->holds[i] = machine_holds(p->machine, out->bytes[i]);
+        out->bytes[i][HOST] += blocks_bytes;
         out->fits[i] = feeds && machine_holds(p->machine, out->bytes[i]);
     }
 }
@@ -405,6 +414,17 @@ static const double (*unit_us(const struct unit_price *unit, int d, double cache
     return room;
 }
 
+// A unit of prefill, streamed or not; of a split one, wherever the residual stream was before.
+static void add_least(const struct unit_price *unit, bool on_host, const double us[],
+                      const double other_us[], double out[]) {
+    const double *streamed_us = unit->streamed_us[us != other_us];
+    const bool streams = unit->can_stream && on_host;
+    for (int i = 0; i < MAX_CHOICES; i++) {
+        const double least = min_us(us[i], other_us[i]);
+        out[i] += streams ? min_us(least, streamed_us[i]) : least;
+    }
+}
+
 static void sum_units(const struct pricing *p, const struct outline *o, struct sums *out) {
     const struct ways *ways = o->ways;
     int at = ways->device[0], at_prefill = at;
@@ -420,6 +440,8 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                 for (int i = 0; i < MAX_CHOICES; i++)
                     out->joins_us[i] += split->us[at_prefill][PASSES_PREFILL][i];
             }
+            add_least(unit, true, split->us[HOST][PASSES_PREFILL], split->us[GPU][PASSES_PREFILL],
+                      out->least_us);
         } else {
             double room[PASS_GROUPS][MAX_CHOICES];
             const double(*us)[MAX_CHOICES] = unit_us(unit, d, o->cached[d], room);
@@ -428,6 +450,7 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                 out->prefill_us[d][i] += us[PASSES_PREFILL][i];
             for (int i = 0; i < MAX_CHOICES && d == GPU; i++)
                 out->whole_us[i] += us[PASSES_PREFILL][i];
+            add_least(unit, d == HOST, us[PASSES_PREFILL], us[PASSES_PREFILL], out->least_us);
         }
         for (int i = 0; i < MAX_CHOICES && ways->streamed[u]; i++)
             out->prefill_us[GPU][i] += unit->streamed_us[ways->cpu_parts[u] > 0][i];
@@ -471,14 +494,16 @@ static double chain_us(const struct pricing *p, const struct outline *o, int32_t
     return us;
 }
 
-// What the passes of class prefill take at least, if they are walked.
+// What the passes of class prefill take at least, if they are walked, with any feed.
 static double prefill_bound_us(const struct pricing *p, const struct outline *o,
                                const struct sums *sums, int32_t i) {
     const double host = sums->prefill_us[HOST][i], gpu = sums->prefill_us[GPU][i];
     const double units = runs_ahead(o) ? max_us(host, gpu) : host + gpu + sums->joins_us[i];
     if (!o->n_streamed) return units;
-    const double fetch_us =
-        cost_feed_us(&p->machine->devices[GPU], o->ways->feed, o->fetch_bytes, o->feed_pinned[i]);
+    double fetch_us = (double)INFINITY;
+    for (int feed = FEED_ARENA; feed < FEEDS; feed++)
+        fetch_us = min_us(fetch_us, cost_feed_us(&p->machine->devices[GPU], (enum feed)feed,
+                                                 o->fetch_bytes, true));
     return max_us(units, p->choices[i].n_passes[PASSES_PREFILL] * fetch_us);
 }
 
@@ -509,8 +534,11 @@ static void price_choice(const struct pricing *p, const struct outline *o, const
             prefill += start_us(p, choice, o, PASSES_PREFILL, o->pinned[i]);
     }
     out->us[i] = out->bound_us[i] = other + prefill;
-    out->streamed_us[i] = other + sums->whole_us[i];
-    if (out->bound_us[i] * (1 - 1e-9) >= limit_us) {
+    // Micro-batches may run ahead unless the residual stream returns.
+    out->streamed_us[i] =
+        other + (o->returns ? sums->least_us[i] : max_us(sums->whole_us[i], sums->least_us[i] / 2));
+    const bool asked = out->fits[i] || limit_us == (double)INFINITY;
+    if (!asked || out->bound_us[i] * (1 - 1e-9) >= limit_us) {
         out->us[i] = (double)INFINITY;
         return;
     }
@@ -525,14 +553,14 @@ void pricing_of(const struct pricing *p, const struct ways *ways, double limit_u
     struct sums sums;
     outline_of(p, ways, &o);
     count_bytes(p, &o, out);
-    bool fits = limit_us == (double)INFINITY;
+    bool any = limit_us == (double)INFINITY;
     for (int i = 0; i < p->n_choices; i++) {
         out->us[i] = out->bound_us[i] = out->streamed_us[i] = (double)INFINITY;
-        fits = fits || out->fits[i];
+        any = any || out->holds[i];
     }
-    if (!fits) return;
+    if (!any) return;
     sum_units(p, &o, &sums);
     for (int i = 0; i < p->n_choices; i++)
-        if (out->fits[i] || limit_us == (double)INFINITY)
+        if (out->holds[i] || limit_us == (double)INFINITY)
             price_choice(p, &o, &sums, i, limit_us, out);
 }

@@ -97,13 +97,20 @@ struct search {
     struct rules rules;
     struct pricing pricing;
     struct knapsack k;
-    uint8_t *restricted;      // k.allowed
-    double *bytes, *us;       // k.bytes, k.us, [OPTIONS, n_units]
-    uint8_t *parts, *option;  // [n_units], of OPTION_SPLIT; of a placement of k
-    int32_t *streamable;      // [n_units], those of the proposal
+    uint8_t *restricted;     // k.allowed
+    double *bytes, *us;      // k.bytes, k.us, [OPTIONS, n_units]
+    uint8_t *parts, *option; // [n_units], of OPTION_SPLIT; of a placement of k
+    int32_t *streamable;     // [n_units], those of the proposal
+    // Bounds: k.least_us is without caches, cached_part the part of it that is left with those of
+    // some devices, a bit each; least_part is the least of these.
+    double *least_us, cached_part[4], least_part;
+    int caches;               // devices that have any
+    bool *returns;            // k.returns
+    double prefill_share;     // of what a unit takes, at most
+    double unread_bytes;      // of what is on the accelerator, at most
     double all_bytes;         // of all units on the accelerator
+    uint64_t all_read_bytes;  // of all units
     int32_t n_caches;         // ways in which weights may come from caches, that share the work
-    double least_part;        // of k.us that any unit takes with any micro-batch, cached or not
     uint8_t stream_groups;    // what proposals stream: k.us are as if that took no time
     struct ways *ways, *best; // the proposal; the best so far
     double best_us;
@@ -124,8 +131,10 @@ static void search_close(struct search *s) {
     mem_free(s->restricted);
     mem_free(s->bytes);
     mem_free(s->us);
+    mem_free(s->least_us);
     mem_free(s->parts);
     mem_free(s->option);
+    mem_free(s->returns);
     mem_free(s->streamable);
     mem_free(s->ways);
     mem_free(s->best);
@@ -147,6 +156,8 @@ static enum status search_open(struct search *s, const struct plan *plan,
     const size_t n = (size_t)shape->n_units, n_cells = (size_t)cells_of(shape);
     *s = (struct search){.request = request, .shape = shape, .machine = &plan->machine};
     set_rules(s);
+    for (int d = 0; d < s->machine->n_devices; d++)
+        s->caches |= (s->machine->devices[d].rates.cache_bytes > 0) << d;
     s->best_us = (double)INFINITY;
     s->k.n_units = shape->n_units;
     s->k.labels = mem_alloc(knapsack_labels((int32_t)n_cells), sizeof *s->k.labels);
@@ -154,13 +165,15 @@ static enum status search_open(struct search *s, const struct plan *plan,
     s->restricted = mem_alloc(n, sizeof *s->restricted);
     s->bytes = mem_alloc(n * OPTIONS, sizeof *s->bytes);
     s->us = mem_alloc(n * OPTIONS, sizeof *s->us);
+    s->least_us = mem_alloc(n * OPTIONS, sizeof *s->least_us);
     s->parts = mem_alloc(n, sizeof *s->parts);
     s->option = mem_alloc(n, sizeof *s->option);
+    s->returns = mem_alloc(n, sizeof *s->returns);
     s->streamable = mem_alloc(n, sizeof *s->streamable);
     s->ways = mem_alloc(1, sizeof *s->ways);
     s->best = mem_alloc(1, sizeof *s->best);
-    if (s->k.labels && s->k.came_from && s->restricted && s->bytes && s->us && s->parts &&
-        s->option && s->streamable && s->ways && s->best)
+    if (s->k.labels && s->k.came_from && s->restricted && s->bytes && s->us && s->least_us &&
+        s->parts && s->option && s->returns && s->streamable && s->ways && s->best)
         return OK;
     search_close(s);
     return err_memory(e, n * MAX_DEVICES * n_cells * sizeof(uint16_t), "planning");
@@ -206,17 +219,19 @@ static bool can_win(const struct search *s, const double bound_us[]) {
 
 // A ring with one feed. Two slots are enough unless more are asked for: while one is computed with,
 // the other is filled. Where attention and FFNs, which differ in size, take turns, a third would
-// spare some waiting, but weights kept in its memory spare more. false if the feed fits with every
-// micro-batch.
+// spare some waiting, but weights kept in its memory spare more. Whether a slower feed may be
+// better, for it fits where this one does not.
 static bool consider_feed(struct search *s, enum feed feed) {
     const int32_t asked = s->request->constraints->n_slots;
     struct price price;
-    bool lacks = false;
+    bool open = false;
     s->ways->feed = feed;
     s->ways->n_slots = asked ? asked : MIN_SLOTS;
     consider_ways(s, &price);
-    for (int i = 0; i < s->pricing.n_choices; i++) lacks = lacks || !price.fits[i];
-    return lacks;
+    for (int i = 0; i < s->pricing.n_choices; i++)
+        open = open || (price.holds[i] && !price.fits[i] &&
+                        (feed != FEED_ARENA || price.bound_us[i] < s->best_us));
+    return open;
 }
 
 // The feeds from the best on, as far as the better ones cannot be.
@@ -339,18 +354,39 @@ static void take_placement(struct search *s, int32_t cell, int last) {
     }
 }
 
+// The part that the placement of a cell takes at least of its time without caches. The more a
+// device reads, the less of it comes from its cache. Two cells are for rounding.
+static double cached_part(const struct search *s, int32_t cell) {
+    const double cell_bytes = s->k.cell_bytes, all = (double)s->all_read_bytes;
+    const double most = (cell + 2) * cell_bytes + (double)s->pricing.shared_bytes[GPU];
+    const double least = (cell - 1) * cell_bytes - s->unread_bytes;
+    const uint64_t read_bytes[MAX_DEVICES] = {(uint64_t)fmax(all - most, 0),
+                                              (uint64_t)fmax(least, 0)};
+    double cached[MAX_DEVICES] = {0};
+    cost_cached_shares(s->machine, read_bytes, cached);
+    return s->cached_part[((cached[HOST] > 0) | (cached[GPU] > 0) << 1) & s->caches];
+}
+
+// Whether the placement of a cell may be faster than the best, with some micro-batch and link.
+// Micro-batches that run ahead overlap what one device computes with what the other does.
+// Placements that do so with nothing streamed are on the ladder; others may hide half of prefill.
+static bool cell_can_win(const struct search *s, int32_t cell, int last) {
+    bool returns;
+    double us = knapsack_least_us(&s->k, cell, last, &returns);
+    if (s->stream_groups && !returns) us *= 1 - s->prefill_share / 2;
+    if (us == (double)INFINITY || us * s->least_part >= s->best_us) return false;
+    return us < s->best_us || us * cached_part(s, cell) < s->best_us;
+}
+
 static void solve_and_consider(struct search *s, double price_us, int32_t n_cells) {
     const double room = (double)s->machine->devices[GPU].budget_bytes * n_cells / s->all_bytes;
     s->k.cell_bytes = s->all_bytes / n_cells;
     s->k.n_cells = room < n_cells - 1 ? (int32_t)room + 1 : n_cells; // those that can fit
     s->k.price_us = price_us;
     knapsack_solve(&s->k);
-    for (int32_t cell = s->k.n_cells - 1; cell >= 0; cell--) {
+    for (int32_t cell = s->k.n_used - 1; cell >= 0; cell--) {
         for (int last = 0; last < MAX_DEVICES; last++) {
-            // Cannot win, whatever the micro-batch, the cache and the link.
-            const double us = knapsack_units_us(&s->k, cell, last);
-            const double least_us = us * s->least_part * (1 - 1e-9);
-            if (us == (double)INFINITY || least_us >= s->best_us) continue;
+            if (!cell_can_win(s, cell, last)) continue;
             take_placement(s, cell, last);
             consider(s, s->stream_groups, s->stream_groups == STREAM_FFNS);
         }
@@ -435,9 +471,14 @@ static bool kind_streams(const struct search *s, const struct knapsack_kind *kin
            (kind->attention || !is_attention(s, u));
 }
 
+// What a unit takes over the workload.
+struct unit_us {
+    double all, prefill;
+};
+
 // A split unit without its joins.
-static double split_us(const struct search *s, const struct knapsack_kind *kind, int u,
-                       int32_t parts) {
+static struct unit_us split_us(const struct search *s, const struct knapsack_kind *kind, int u,
+                               int32_t parts) {
     const struct choice *choice = &s->pricing.choices[kind->choice];
     const double cached[MAX_DEVICES] = {kind->cached[HOST], kind->cached[GPU]};
     double us[PASS_GROUPS] = {0};
@@ -450,43 +491,63 @@ static double split_us(const struct search *s, const struct knapsack_kind *kind,
     }
     const double streamed_us = s->pricing.units[u].streamed_us[1][kind->choice];
     if (kind_streams(s, kind, u)) us[PASSES_PREFILL] = fmin(us[PASSES_PREFILL], streamed_us);
-    return us[PASSES_PREFILL] + us[PASSES_OTHER];
+    return (struct unit_us){us[PASSES_PREFILL] + us[PASSES_OTHER], us[PASSES_PREFILL]};
 }
 
-static double option_us(const struct search *s, const struct knapsack_kind *kind, int u,
-                        enum option option) {
+static struct unit_us option_us(const struct search *s, const struct knapsack_kind *kind, int u,
+                                enum option option) {
     if (option == OPTION_SPLIT) return split_us(s, kind, u, s->parts[u]);
     const struct unit_price *unit = &s->pricing.units[u];
     const double(*us)[MAX_CHOICES] = unit->us[option][kind->cached[option]];
     double prefill_us = us[PASSES_PREFILL][kind->choice];
     if (option == OPTION_HOST && kind_streams(s, kind, u))
         prefill_us = fmin(prefill_us, unit->streamed_us[0][kind->choice]);
-    return prefill_us + us[PASSES_OTHER][kind->choice];
+    return (struct unit_us){prefill_us + us[PASSES_OTHER][kind->choice], prefill_us};
 }
 
 static bool has_option(const struct search *s, int u, enum option option) {
     return option != OPTION_SPLIT || s->parts[u] > 0;
 }
 
-// Over all micro-batches and caches, since a placement is proposed for all.
-static double least_part(const struct search *s, const struct knapsack_kind *kind) {
+// A unit with any micro-batch, since a placement is proposed for all.
+static double least_us(struct search *s, const struct knapsack_kind *kind, int u,
+                       enum option option, int caches) {
     struct knapsack_kind any = *kind;
-    double least = 1;
-    for (int caches = 0; caches < 4; caches++) {
-        any.cached[HOST] = caches & 1;
-        any.cached[GPU] = caches >> 1;
-        if ((any.cached[HOST] && !s->machine->devices[HOST].rates.cache_bytes) ||
-            (any.cached[GPU] && !s->machine->devices[GPU].rates.cache_bytes))
-            continue;
-        for (any.choice = 0; any.choice < s->pricing.n_choices; any.choice++) {
-            for (int u = 0; u < s->shape->n_units; u++) {
-                for (int o = 0; o < OPTIONS; o++) {
-                    const double us = s->k.us[o][u];
-                    if (!has_option(s, u, (enum option)o) || !(us > 0)) continue;
-                    least = fmin(least, option_us(s, &any, u, (enum option)o) / us);
-                }
-            }
-        }
+    double least = (double)INFINITY;
+    any.cached[HOST] = caches & 1;
+    any.cached[GPU] = caches >> 1;
+    for (any.choice = 0; any.choice < s->pricing.n_choices; any.choice++) {
+        const struct unit_us us = option_us(s, &any, u, option);
+        least = fmin(least, us.all);
+        if (us.all > 0) s->prefill_share = fmax(s->prefill_share, us.prefill / us.all);
+    }
+    return least;
+}
+
+static void fill_least(struct search *s, const struct knapsack_kind *kind, int u,
+                       enum option option) {
+    const int32_t twin = s->pricing.units[u].twin;
+    double *least = s->least_us + (size_t)option * (size_t)s->shape->n_units;
+    if (twin < u && has_option(s, twin, option)) {
+        least[u] = least[twin];
+        return;
+    }
+    least[u] = least_us(s, kind, u, option, 0);
+    for (int caches = 1; caches < 4 && least[u] > 0; caches++) {
+        if (caches & ~s->caches) continue;
+        s->cached_part[caches] =
+            fmin(s->cached_part[caches], least_us(s, kind, u, option, caches) / least[u]);
+    }
+}
+
+// Where units are streamed, prefill has other crossings.
+static double least_crossing_us(const struct search *s) {
+    double least = (double)INFINITY;
+    for (int i = 0; i < s->pricing.n_choices; i++) {
+        const struct choice *choice = &s->pricing.choices[i];
+        for (int pinned = 0; pinned < 2; pinned++)
+            least = fmin(least, fmin(choice->to_us[PASSES_OTHER][pinned],
+                                     choice->from_us[PASSES_OTHER][pinned]));
     }
     return least;
 }
@@ -498,7 +559,7 @@ static uint8_t parts_of(const struct search *s, const struct knapsack_kind *kind
     int32_t best = 0;
     double least = (double)INFINITY;
     for (int32_t parts = 1; parts < UNIT_PARTS; parts++) {
-        const double us = split_us(s, kind, u, parts);
+        const double us = split_us(s, kind, u, parts).all;
         if (us >= least) continue;
         least = us;
         best = parts;
@@ -507,18 +568,32 @@ static uint8_t parts_of(const struct search *s, const struct knapsack_kind *kind
     return (uint8_t)(best > shift ? best - shift : 1);
 }
 
+// Of a unit on the accelerator, whole or split: its cache, a table, what lies there twice.
+static double unread_bytes(const struct search *s, int u) {
+    const size_t n = (size_t)s->shape->n_units, i = (size_t)u;
+    const double read = (double)s->pricing.read_bytes[u];
+    const double whole = s->bytes[OPTION_GPU * n + i] - read;
+    if (!s->parts[u]) return fmax(whole, 0);
+    const double cpu = (double)pricing_split_bytes(&s->pricing, u, SPLIT_HOST, s->parts[u]);
+    return fmax(fmax(whole, s->bytes[OPTION_SPLIT * n + i] + cpu - read), 0);
+}
+
 static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
     const int32_t n = s->shape->n_units;
     double sum = 1;
+    s->unread_bytes = s->prefill_share = 0;
+    for (int caches = 0; caches < 4; caches++) s->cached_part[caches] = 1;
     for (int u = 0; u < n; u++) {
         const struct unit_price *unit = &s->pricing.units[u];
         s->parts[u] = 0;
+        s->returns[u] = !kind_streams(s, kind, u);
         if (kind_splits(s, kind, u))
             s->parts[u] = unit->twin < u && s->parts[unit->twin] ? s->parts[unit->twin]
                                                                  : parts_of(s, kind, u);
         for (int o = 0; o < OPTIONS; o++) {
-            if (has_option(s, u, (enum option)o))
-                s->us[o * n + u] = option_us(s, kind, u, (enum option)o);
+            if (!has_option(s, u, (enum option)o)) continue;
+            s->us[o * n + u] = option_us(s, kind, u, (enum option)o).all;
+            fill_least(s, kind, u, (enum option)o);
         }
         s->bytes[OPTION_GPU * n + u] = (double)unit->bytes[GPU][kind->choice];
         if (s->parts[u])
@@ -526,15 +601,21 @@ static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
                 (double)(pricing_split_bytes(&s->pricing, u, SPLIT_GPU, s->parts[u]) +
                          unit->kv_bytes[GPU][kind->choice]);
         sum += s->bytes[OPTION_GPU * n + u];
+        s->unread_bytes += unread_bytes(s, u);
     }
     for (int o = 0; o < OPTIONS; o++) {
         s->k.us[o] = s->us + o * n;
         s->k.bytes[o] = s->bytes + o * n;
+        s->k.least_us[o] = s->least_us + o * n;
     }
     s->k.allowed = s->restricted;
+    s->k.returns = s->returns;
     s->all_bytes = sum;
     s->stream_groups = !kind->free_copies ? 0 : kind->attention ? STREAM_ALL : STREAM_FFNS;
-    s->least_part = least_part(s, kind);
+    s->k.least_crossing_us = least_crossing_us(s);
+    s->least_part = 1;
+    for (int caches = 0; caches < 4; caches++)
+        s->least_part = fmin(s->least_part, s->cached_part[caches]);
 }
 
 static void solve_kind(struct search *s, const struct knapsack_kind *kind) {
@@ -608,13 +689,13 @@ static void solve_cached(struct search *s, bool host, bool gpu) {
 }
 
 static void solve_knapsacks(struct search *s) {
-    uint64_t all_bytes = 0;
-    for (int u = 0; u < s->shape->n_units; u++) all_bytes += s->pricing.read_bytes[u];
+    s->all_read_bytes = 0;
+    for (int u = 0; u < s->shape->n_units; u++) s->all_read_bytes += s->pricing.read_bytes[u];
     bool plausible[4];
     s->n_caches = 0;
     for (int cached = 0; cached < 4; cached++) {
-        plausible[cached] = is_plausible(s, HOST, cached & 1, all_bytes) &&
-                            is_plausible(s, GPU, cached >> 1, all_bytes);
+        plausible[cached] = is_plausible(s, HOST, cached & 1, s->all_read_bytes) &&
+                            is_plausible(s, GPU, cached >> 1, s->all_read_bytes);
         s->n_caches += plausible[cached];
     }
     for (int cached = 0; cached < 4; cached++)

@@ -100,6 +100,21 @@ static void check_price(struct fixture *f, const struct pricing *p, const struct
     }
 }
 
+// No placement is faster than what is said of it with nothing streamed, or with another feed.
+static void check_bounds(const struct pricing *p, const struct ways *ways) {
+    struct price price, bounds;
+    struct ways other = *ways;
+    pricing_of(p, ways, (double)INFINITY, &price);
+    other.feed = FEED_ARENA;
+    pricing_of(p, &other, (double)INFINITY, &bounds);
+    for (int i = 0; i < p->n_choices; i++)
+        assert_true(bounds.bound_us[i] <= price.us[i] * (1 + 1e-9));
+    memset(other.streamed, 0, sizeof other.streamed);
+    pricing_of(p, &other, (double)INFINITY, &bounds);
+    for (int i = 0; i < p->n_choices; i++)
+        assert_true(bounds.streamed_us[i] <= price.us[i] * (1 + 1e-9));
+}
+
 // Any placement, with any ways if ways_share > 0.
 static void any_ways(struct fixture *f, double ways_share, struct ways *out) {
     const double share = dice_real(&f->dice, -0.2, 1.2);
@@ -148,6 +163,7 @@ static void test_prices(void **state) {
         for (int round = 0; round < 20; round++) {
             any_ways(f, round % 4 * 0.3, &ways);
             check_price(f, &p, &ways);
+            check_bounds(&p, &ways);
             count_attention(f, &ways, &n);
         }
         pricing_close(&p);
