@@ -439,21 +439,22 @@ static void test_stalls(void **state) {
     sleep(1); // what hung ends before the sanitizers look for what is left
 }
 
-// While the CPU waits for attention that is split, that is what the message names.
+// While the CPU waits for attention that is split, that is what the message names. Which command is
+// the nth depends on how the streams get along, so some are tried.
 static void test_stall_names(void **state) {
     struct fixture *f = *state;
     struct engine_options o = short_options(f, false, FEED_ARENA);
-    int n_named = 0;
+    bool named = false;
     o.wait_limit_s = 0.1;
-    for (int n = 40; n < 60; n += 4) {
+    for (int n = 40; n < 100 && !named; n++) {
         struct err e = {0};
         char spec[64];
         snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1", n);
         o.device_spec = spec;
         assert_int_equal(run_short(f, &o, &e), ERR_DEVICE);
-        n_named += strstr(e.what, "waiting for what was attended to in blk.0.attention") != NULL;
+        named = strstr(e.what, "waiting for what was attended to in blk.0.attention") != NULL;
     }
-    assert_true(n_named > 0);
+    assert_true(named);
     sleep(1);
 }
 
