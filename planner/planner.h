@@ -241,6 +241,9 @@ enum status planner_complete(struct plan *plan, const struct shape *shape, struc
 enum { DEMOTED_RING = -1 };
 bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit);
 
+// Devices that work in the plan: 1, the CPU alone, where the accelerator has not a byte.
+int32_t plan_n_lanes(const struct plan *plan);
+
 // Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into unit_device. Patterns are POSIX extended
 // ones (and \d and (?:...) of others) that match anywhere in a tensor's name; the first that
 // matches decides. DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big

@@ -86,6 +86,10 @@ uint64_t plan_device_bytes(const struct plan *plan, int d) {
     return total;
 }
 
+int32_t plan_n_lanes(const struct plan *plan) {
+    return plan->machine.n_devices > GPU && plan_device_bytes(plan, GPU) > 0 ? GPU + 1 : HOST + 1;
+}
+
 // Unified memory is the host's: both fill it.
 static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
     const bool shared = d == HOST && m->n_devices > 1 && m->devices[GPU].unified;

@@ -43,7 +43,7 @@ static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
 // Where the accelerators copy to and from while tokens are computed: the tables, and the residual
 // stream and the logits in the host's scratch.
 static void pin(struct pipeline *p) {
-    for (int d = HOST + 1; d < p->plan->machine.n_devices; d++) {
+    for (int d = HOST + 1; d < p->n_lanes; d++) {
         struct device *device = p->lanes[d].device;
         const struct buffer *scratch = &p->lanes[HOST].scratch;
         device_host_register(device, p->staging.base, p->staging.size_bytes);
@@ -92,8 +92,9 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
                            .shape = placed->shape,
                            .model = placed->model,
                            .weights = weights,
+                           .n_lanes = plan_n_lanes(plan),
                            .awaited = -1};
-    for (int d = 0; d < plan->machine.n_devices; d++) {
+    for (int d = 0; d < p->n_lanes; d++) {
         if (open_lane(&p->lanes[d], devices[d], plan->devices[d].scratch.size_bytes, e))
             return e->status;
         if (load_freqs(p, d, e)) return e->status;
@@ -366,7 +367,7 @@ static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch
 static void flush_accelerators(struct pipeline *p) {
     if (p->feed.stage) stream_flush(p->feed.stage);
     if (p->feed.fetch) stream_flush(p->feed.fetch);
-    for (int d = HOST + 1; d < p->plan->machine.n_devices; d++) {
+    for (int d = HOST + 1; d < p->n_lanes; d++) {
         stream_flush(p->lanes[d].copy_in);
         stream_flush(p->lanes[d].compute);
         stream_flush(p->lanes[d].copy_out);
@@ -502,7 +503,7 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
 // first failure. Owner of these waits: the calling thread, at the end of a micro-batch.
 static enum status wait_all(struct pipeline *p, struct err *e) {
     enum status status = OK;
-    for (int8_t d = 0; d < p->plan->machine.n_devices; d++) {
+    for (int8_t d = 0; d < p->n_lanes; d++) {
         struct pipeline_lane *lane = &p->lanes[d];
         const bool feeds = p->feed.device == lane->device;
         struct stream *streams[TRACKS] = {[TRACK_COMPUTE] = lane->compute,
@@ -556,7 +557,7 @@ static enum status run_steps(struct pipeline *p, const struct micro_batch *batch
         p->n_encoded++;
         if (run_step(p, i, batch, e)) return e->status;
     }
-    for (int d = HOST + 1; d < p->plan->machine.n_devices && runs_ahead(p); d++)
+    for (int d = HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
         stream_record(p->lanes[d].compute, &p->lanes[d].finished);
     return flush_host(p, e);
 }
@@ -587,7 +588,7 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
 
 enum status pipeline_ready(struct pipeline *p, struct err *e) {
     if (p->state != PIPELINE_RUNNING) return OK;
-    for (int8_t d = HOST + 1; d < p->plan->machine.n_devices; d++) {
+    for (int8_t d = HOST + 1; d < p->n_lanes; d++) {
         // Owner of this wait: the calling thread, which wants to fill the host's memory anew.
         if (event_wait(&p->lanes[d].arrived, e)) {
             fail_at(p, d, last_step(p, (struct step_place){d, TRACK_COPY_IN}), e);

@@ -41,6 +41,7 @@ struct pipeline {
     const struct model *model;
     const struct weights *weights;
     struct pipeline_lane lanes[MAX_DEVICES];
+    int32_t n_lanes; // an accelerator that has nothing to do is not asked for anything
     struct feeder feed;
     struct recorder recorder;
     struct buffer staging;         // on the host: the tables of the batch

@@ -240,7 +240,7 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
     const int n_devices = placed->plan->machine.n_devices;
     enum status status = OK;
     for (int d = 0; d < n_devices && !status; d++) {
-        if (placed->devices[d]->info.is_host) continue;
+        if (placed->devices[d]->info.is_host || !w->buffers[d].size_bytes) continue;
         status = stream_new(placed->devices[d], STREAM_COPY_IN, &load.streams[d], e);
     }
     if (!status) status = load_units(&load, e);

@@ -180,3 +180,13 @@ for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do
         result "cuda_refused_memory$(echo "_$fault$strict" | tr '=-' __)"
     done
 done
+# Every allocation: at last all is on the CPU. A plan with nothing on the accelerator asks for none.
+for arguments in '-ngl 2' '-ngl 0 --vram 1M --strict'; do
+    # shellcheck disable=SC2086
+    env EMU_CUDA_FAIL_ALLOC=all timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
+        -c 128 --ignore-eos --device cuda $arguments >"$work/refused" 2>"$work/err"
+    refused_code=$?
+    call run -m "$MODEL" -p "$prompt" -n 4 --temp 0 -c 128 --ignore-eos --device none
+    [ $refused_code -eq 0 ] && [ $code -eq 0 ] && cmp -s "$work/refused" "$work/out"
+    result "cuda_refuses_all$(echo "_$arguments" | tr -c 'a-z0-9\n' _)"
+done
