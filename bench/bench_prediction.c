@@ -9,15 +9,15 @@
  * plan for more threads than cores is not what the planner is asked for. -k takes every NTH
  * configuration only; -m begins no round of a model later than that after its first.
  *
- * A round calibrates each pair of threads and device, into FOLDER (a new one below /tmp), and right
- * after it opens an engine for each of its configurations, asks the plan for predictions, and
- * measures. Before and after each measurement a kernel that the calibration has timed is timed
- * again. If its time is off by more than PERCENT (10), the machine is not the calibrated one any
- * more: the round does not count for that row and there is another one, with a new calibration,
- * until ROUNDS (3) count or MORE_ROUNDS times as many are done. Of the ROUNDS in which the
- * reference was least off, the one with the median error is the row. It says how many rounds there
- * were, how many counted, and how far its reference was off; what was measured has no part in the
- * choice. At the end the median and the 90th percentile of the errors of all rows.
+ * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
+ * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
+ * for predictions, and measures. Before and after each measurement a kernel that the calibration
+ * has timed is timed again. If its time is off by more than PERCENT (10), the machine is not the
+ * calibrated one any more: the round does not count for that row and there is another one, with a
+ * new calibration, until ROUNDS (3) count or MORE_ROUNDS times as many are done. Of the ROUNDS in
+ * which the reference was least off, the one with the median error is the row. It says how many
+ * rounds there were, how many counted, and how far its reference was off; what was measured has no
+ * part in the choice. At the end the median and the 90th percentile of the errors of all rows.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -25,7 +25,6 @@
 #include "planner/plan_internal.h"
 #include "runtime/calibrate.h"
 #include "runtime/calibration_cache.h"
-#include "runtime/gguf_shape.h"
 #include "runtime/placement.h"
 #include "runtime/tandem.h"
 #include "tests/sim_device.h"
@@ -34,8 +33,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const uint64_t CALIBRATION_NS = UINT64_C(9000000000); // twice that with an accelerator
 
 enum {
     MAX_ROWS = 1024,
@@ -94,7 +91,6 @@ struct bench {
     struct engine *engine;
     struct session *session;
     struct batch_item items[MAX_TOKENS];
-    uint32_t types; // that the model's matrices are of
     struct row rows[N_SETTINGS][TESTS];
     double errors[MAX_ROWS];
     int32_t n_errors, n_all, n_off; // rows; rounds, and those that do not count
@@ -143,38 +139,18 @@ static bool is_multiplied(const struct unit_tensor *t, enum weight_type *type) {
     return (t->use == USE_MATRIX || t->use == USE_EXPERTS) && dtype_weight(t->type, type);
 }
 
-// Which types of weights the model is made of: the calibration spends most of its time on them.
-static enum status find_types(struct bench *b, const char *model, struct err *e) {
-    struct gguf g = {0};
-    struct shape *shape = mem_alloc(1, sizeof *shape);
-    if (!shape) return err_memory(e, sizeof *shape, "the model's shape");
-    enum status status = gguf_open(&g, model, e);
-    if (!status) status = gguf_shape(shape, &g, e);
-    b->types = 0;
-    for (int u = 0; u < shape->n_units && !status; u++)
-        for (int i = 0; i < shape->units[u].n_tensors; i++) {
-            const struct unit_tensor *t = &shape->units[u].tensors[i];
-            enum weight_type type;
-            if (is_multiplied(t, &type)) b->types |= 1u << type;
-        }
-    gguf_close(&g);
-    mem_free(shape);
-    return status;
-}
-
 // Measures this computer for that setting's threads and device, keeps the rates where engines look
 // for them, and stays ready to time the reference.
 static enum status calibrate_for(struct bench *b, const struct setting *s, struct err *e) {
     struct device *devices[MAX_DEVICES] = {NULL};
     int32_t n;
     struct engine_options o;
-    struct calibration_options c = {.types = b->types};
+    struct calibration_options c = {0};
     struct calibration result;
     struct calibration_key key;
     struct machine m;
     options_of(b, s, NULL, &o);
     c.cpu = o.cpu;
-    c.limit_ns = CALIBRATION_NS * (strcmp(s->device, "none") ? 2 : 1);
     enum status status = placement_open_devices(devices, &n, &o, e);
     if (!status) status = placement_describe(&m, devices, n, e);
     if (!status) status = calibrate(&m, devices[1], &c, &result, e);
@@ -383,7 +359,7 @@ static void print_row(struct bench *b, const struct setting *s, int test, struct
 static enum status run_model(struct bench *b, const char *model, struct err *e) {
     const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
     memset(b->rows, 0, sizeof b->rows);
-    enum status status = find_types(b, model, e);
+    enum status status = OK;
     const uint64_t start_ns = clock_ns();
     for (int32_t round = 0; round < MORE_ROUNDS * b->n_rounds && !status; round++)
         if (round == 0 || clock_ns() - start_ns < b->limit_ns) status = run_round(b, model, e);

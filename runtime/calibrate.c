@@ -20,7 +20,6 @@ enum {
     MOST_WINDOW = 32 << 20,
     MAX_WINDOWS = 12,
     WINDOW_ROUNDS = 3,
-    VISITS = 3,
     COMPARE_RUNS = 3,
 };
 
@@ -32,9 +31,8 @@ static const uint64_t POOL_LEAST = 256 << 20, POOL_MOST = 1 << 30;
 static const double TEAMS_SHARE[] = {0.1, 0.05};
 static const double CPU_SHARE[] = {1, 0.45};
 static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
-static const double WANTED_SHARE = 0.75; // of the time for weights, for the types asked for
 
-// Those that files are made of most come first.
+// The order in which types are measured: those that files are made of most come first.
 static const enum weight_type USEFUL[WEIGHT_COUNT] = {
     WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_F16,  WEIGHT_Q5_K,
     WEIGHT_F32,  WEIGHT_Q4_1, WEIGHT_Q5_0, WEIGHT_Q5_1, WEIGHT_BF16,
@@ -47,11 +45,9 @@ struct calibrator {
     struct stopwatch watch;
     struct machine machine; // in the making
     struct calibration *out;
-    enum weight_type types[WEIGHT_COUNT]; // in the order in which they are measured
-    int32_t n_wanted;                     // of them that were asked for
-    struct device *cpu;                   // owned
-    struct device *accelerator;           // borrowed, or NULL
-    void *pool;                           // of the CPU, owned
+    struct device *cpu;         // owned
+    struct device *accelerator; // borrowed, or NULL
+    void *pool;                 // of the CPU, owned
     uint64_t pool_bytes;
     struct rig rigs[MAX_DEVICES];
     int32_t n_scaled; // figures that were not measured
@@ -122,7 +118,7 @@ static enum status read_windows(struct calibrator *c, struct rig *rig, struct wi
                                 struct err *e) {
     for (int32_t i = w->n - 1; i >= 0; i--) {
         const struct job job =
-            rig_matmul(rig, c->types[0], 1, i < w->n - 1 ? (uint64_t)w->bytes[i] : 0);
+            rig_matmul(rig, USEFUL[0], 1, i < w->n - 1 ? (uint64_t)w->bytes[i] : 0);
         double us;
         if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
         w->us[i][w->n_rounds] = us / (double)job_weight_bytes(rig, &job);
@@ -180,16 +176,16 @@ static enum status find_cache(struct calibrator *c, struct rig *rig, struct devi
 
 // ---- One device ---------------------------------------------------------------------------------
 
-// The types from first to last, both tables of each.
+// Both tables of each type.
 static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
-                                   int first, int last, struct err *e) {
+                                   struct err *e) {
     // Within the cache every size is as fast, and a small one is soon there.
     uint64_t window = rates->cache_bytes / 2;
     if (window > MOST_WINDOW) window = MOST_WINDOW;
     const int32_t figures = RATE_CLASSES + (window ? CACHED_CLASSES : 0);
-    stopwatch_figures(&c->watch, (last - first) * figures);
-    for (int i = first; i < last; i++) {
-        const enum weight_type type = c->types[i];
+    stopwatch_figures(&c->watch, WEIGHT_COUNT * figures);
+    for (int i = 0; i < WEIGHT_COUNT; i++) {
+        const enum weight_type type = USEFUL[i];
         struct classes plain = {0, rates->weight_gbps[type], true};
         struct classes cached = {window, rates->cached_gbps[type], true};
         if (i > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
@@ -215,7 +211,7 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
     }
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         if (known[t]) continue;
-        int nearest = (int)c->types[0];
+        int nearest = (int)USEFUL[0];
         for (int k = 0; k < WEIGHT_COUNT; k++) {
             const double bits = bits_of((enum weight_type)t);
             const double best = bits_of((enum weight_type)nearest) - bits;
@@ -297,68 +293,22 @@ static enum status measure_memory(struct calibrator *c, struct rig *rig, struct 
     return OK;
 }
 
-// The median of what each visit measured; 0 if none did.
-static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
-    static const struct {
-        size_t offset, n;
-    } tables[] = {
-        {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
-        {offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT * RATE_CLASSES},
-        {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
-        {offsetof(struct device_rates, vector_gbps), 1},
-    };
-    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
-        for (size_t i = 0; i < tables[t].n; i++) {
-            const size_t offset = tables[t].offset + i * sizeof(double);
-            double values[VISITS];
-            int32_t n = 0;
-            for (int v = 0; v < VISITS; v++) {
-                memcpy(&values[n], (const char *)&visits[v] + offset, sizeof(double));
-                n += values[n] > 0;
-            }
-            const double median = n ? median_of(values, n) : 0;
-            memcpy((char *)out + offset, &median, sizeof median);
-        }
-    }
-}
-
-// If types are asked for, they, vectors and attention are visited several times, so that what
-// disturbs the computer for a second does not decide a figure. Attention gets a share of the time
-// before the types do.
-static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
-                                struct err *e) {
-    const int n_visits = c->n_wanted ? VISITS : 1;
-    struct device_rates visits[VISITS] = {{.cache_bytes = 0}};
-    for (int v = 0; v < n_visits; v++) {
-        struct device_rates *own = &visits[v];
-        const double share = (c->n_wanted ? WANTED_SHARE : 1) / (n_visits - v);
-        if (v > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
-        own->cache_bytes = rates->cache_bytes;
-        stopwatch_phase(&c->watch, 0.25 * share, RATE_KV_TYPES * RATE_CLASSES + 2);
-        if (measure_vectors(c, &c->rigs[d], own, e)) return e->status;
-        c->machine.devices[d].rates.vector_gbps = own->vector_gbps;
-        if (measure_attention(c, &c->rigs[d], own, e)) return e->status;
-        stopwatch_phase(&c->watch, c->n_wanted ? 0.8 * share : 0.98, 1);
-        const int last = c->n_wanted ? c->n_wanted : WEIGHT_COUNT;
-        if (measure_weights(c, d, own, 0, last, e)) return e->status;
-    }
-    merge_visits(visits, rates);
-    return OK;
-}
-
-// Everything about one device. What is left of the time goes to types that were not asked for.
+// Everything about one device. Attention gets a share of the time before the types do.
 static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
     struct device_rates *rates = &c->machine.devices[d].rates;
     struct rig *rig = &c->rigs[d];
     *rates = (struct device_rates){0};
     stopwatch_part(&c->watch, share);
     stopwatch_phase(&c->watch, 0.05, 2);
-    if (rig_overheads(rig, &c->watch, c->types[0], e)) return e->status;
+    if (rig_overheads(rig, &c->watch, USEFUL[0], e)) return e->status;
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
-    if (find_cache(c, rig, rates, e) || visit_device(c, d, rates, e)) return e->status;
+    if (find_cache(c, rig, rates, e)) return e->status;
+    stopwatch_phase(&c->watch, 0.25, RATE_KV_TYPES * RATE_CLASSES + 2);
+    if (measure_vectors(c, rig, rates, e) || measure_attention(c, rig, rates, e)) return e->status;
+    stopwatch_phase(&c->watch, 0.98, 1);
+    if (measure_weights(c, d, rates, e)) return e->status;
     stopwatch_phase(&c->watch, 1, 1);
-    if (c->n_wanted && measure_weights(c, d, rates, c->n_wanted, WEIGHT_COUNT, e)) return e->status;
     scale_attention(c, rates);
     scale_types(c, rates);
     return measure_memory(c, rig, rates, e);
@@ -376,7 +326,7 @@ static enum status choose_size(struct calibrator *c, struct device *device, void
     stopwatch_part(&c->watch, 0.02);
     enum status status = rig_open(&rig, device, pool, probe_bytes, PROBE_SIZE, e);
     if (!status) {
-        const struct job job = rig_matmul(&rig, c->types[0], 1, 0);
+        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
         status = rig_time(&rig, &c->watch, &job, &us, e);
     }
     rig_close(&rig);
@@ -426,7 +376,7 @@ static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill
     if (open_cpu(c, n, prefill, e)) return e->status;
     enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, PROBE_SIZE * 4, e);
     if (!status) {
-        const struct job job = rig_matmul(&rig, c->types[0], 1, 0);
+        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
         status = rig_time(&rig, &c->watch, &job, &us, e);
         m->team_size[m->n_team_sizes] = n;
         m->team_gbps[m->n_team_sizes++] = gbps_of((double)job_weight_bytes(&rig, &job), us);
@@ -487,8 +437,8 @@ static enum status measure_link(struct calibrator *c, struct err *e) {
     if (!status) status = link_measure(&bench, &device->link, c->out->blocks, e);
     if (!status) {
         stopwatch_part(&c->watch, 1);
-        status = link_measure_beside(&bench, &c->rigs[HOST], c->types[0], device->link.to_gbps,
-                                     c->out, e);
+        status =
+            link_measure_beside(&bench, &c->rigs[HOST], USEFUL[0], device->link.to_gbps, c->out, e);
     }
     link_close(&bench);
     if (status) return status;
@@ -525,17 +475,6 @@ static enum status measure_all(struct calibrator *c, struct err *e) {
     return c->accelerator ? measure_accelerator(c, e) : OK;
 }
 
-static void order_types(struct calibrator *c) {
-    const uint32_t wanted = c->options->types;
-    int n = 0;
-    for (int pass = 1; pass >= 0; pass--)
-        for (int i = 0; i < WEIGHT_COUNT; i++) {
-            if ((int)(wanted >> USEFUL[i] & 1) != pass) continue;
-            c->types[n++] = USEFUL[i];
-            c->n_wanted += pass;
-        }
-}
-
 static void describe(struct calibrator *c) {
     struct machine *m = &c->machine;
     m->rates = RATES_MEASURED;
@@ -562,7 +501,6 @@ enum status calibrate(struct machine *m, struct device *accelerator,
                                      .context = options->progress_context}};
     if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 12 : 6) * UINT64_C(1000000000);
     *out = (struct calibration){0};
-    order_types(&c);
     enum status status = measure_all(&c, e);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);
     device_close(c.cpu);

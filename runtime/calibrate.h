@@ -22,10 +22,8 @@ struct link_block {
 
 struct calibration_options {
     struct cpu_options cpu; // as the engine's CPU will be opened
-    uint32_t types;    // bit 1 << WEIGHT_x: measured first and best; others if time is left. 0: all
-                       // alike
-    uint64_t limit_ns; // 0: 6 seconds, 12 with an accelerator
-    uint64_t memory_bytes; // most that may be taken for weights on each device; 0: as is useful
+    uint64_t limit_ns;      // 0: 6 seconds, 12 with an accelerator
+    uint64_t memory_bytes;  // most that may be taken for weights on each device; 0: as is useful
     engine_progress_fn progress; // what = "calibrate", in milliseconds; may be NULL
     void *progress_context;
 };

@@ -191,7 +191,6 @@ static void test_throttled_link(void **state) {
 static void test_no_time(void **state) {
     struct fixture *f = *state;
     f->options.limit_ns = 1;
-    f->options.types = 1u << WEIGHT_Q5_1;
     open_on(f, THROTTLED);
     measure_ok(f);
     assert_measured(&f->machine);
