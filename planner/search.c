@@ -31,7 +31,6 @@ enum {
     FEW_UNITS = 8,     // that many or less are streamed in every number
     QUARTERS = 4,      // more are in quarters of their number
 };
-// How many parts fewer than in balance the CPU has of split units: what it gets comes late.
 // Of split units the CPU has a given number of parts, or as many as take it as long as the
 // accelerator; or a few less, since what it works on comes to it late.
 enum { BALANCED = UNIT_PARTS, FEWER = BALANCED + 2, PART_KINDS, SPARSE = 4 };
