@@ -130,8 +130,7 @@ static enum status report(struct bench *b, struct job *job, struct err *e) {
     return OK;
 }
 
-// ---- One function per op
-// -------------------------------------------------------------------------
+// ---- One function per op ------------------------------------------------------------------------
 
 static enum status fill_weights(struct bench *b, enum weight_type type, struct job *job,
                                 uint64_t rows, uint64_t cols, struct err *e) {

@@ -85,8 +85,7 @@ static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
 #undef OP
 #undef OP_W
 
-// ---- Measuring
-// -----------------------------------------------------------------------------------
+// ---- Measuring ----------------------------------------------------------------------------------
 
 // All calls of a job in one run of the team, as the CPU device does it.
 static void run_calls(const struct lane *lane, void *context) {
@@ -151,8 +150,7 @@ static double measure_reading(struct bench *b) {
     return (double)POOL_BYTES / (double)best_ns;
 }
 
-// ---- The ops
-// -------------------------------------------------------------------------------------
+// ---- The ops ------------------------------------------------------------------------------------
 
 // Zeroed room in the work area; op by op it starts anew.
 static void *room(struct bench *b, uint64_t size_bytes) {
@@ -338,8 +336,7 @@ static void bench_gather_rows(struct bench *b, int32_t n_tokens) {
     measure(&job, OP_gather_rows, "-", n_tokens, op_cost_gather_rows(&job.args.gather_rows, 0));
 }
 
-// ---- The ops of experts: a layer of a model of 30B with 3B at work
-// ---------------------------------------------------------------------------------------
+// ---- The ops of experts: a layer of a model of 30B with 3B at work ------------------------------
 
 enum { N_EXPERTS = 128, N_USED = 8, EXPERT_ROWS = 768, EXPERT_COLS = 2048 };
 
@@ -415,8 +412,7 @@ static void bench_combine_experts(struct bench *b, int32_t n_tokens) {
             op_cost_combine_experts(&job.args.combine_experts, 0));
 }
 
-// ---- The program
-// ---------------------------------------------------------------------------------
+// ---- The program --------------------------------------------------------------------------------
 
 static void bench_batch(struct bench *b, int32_t n_tokens) {
     const char *op = b->options.op;

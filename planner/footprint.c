@@ -115,8 +115,7 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
     return total;
 }
 
-// ---- Parts of units
-// ------------------------------------------------------------------------------
+// ---- Parts of units -----------------------------------------------------------------------------
 
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts) {
     ASSERT(cpu_parts >= 0 && cpu_parts < UNIT_PARTS);
@@ -271,8 +270,7 @@ uint64_t plan_pinned_bytes(const struct plan *plan) {
     return total;
 }
 
-// ---- Caches and scratch
-// --------------------------------------------------------------------------
+// ---- Caches and scratch -------------------------------------------------------------------------
 
 // Rows of the cache of one unit. A window forgets what lies behind it, but the runtime's pool of
 // pages has one length for every layer, so only models that are merely planned are cut.

@@ -12,8 +12,7 @@
 
 enum { HOST = 0, GPU = 1 };
 
-// ---- Steps and bytes
-// -----------------------------------------------------------------------------
+// ---- Steps and bytes ----------------------------------------------------------------------------
 
 // Fills plan->steps from plan->unit_device and plan->tables.
 void plan_schedule(struct plan *plan, const struct shape *shape);
@@ -28,8 +27,7 @@ uint64_t plan_device_bytes(const struct plan *plan, int d);
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
 bool plan_holds(const struct plan *plan, int d); // of its machine
 
-// ---- Cost (cost.c)
-// -------------------------------------------------------------------------------
+// ---- Cost (cost.c) ------------------------------------------------------------------------------
 
 // The time of a unit by what it is spent on. Reading weights and caches counts as memory up to the
 // device's rate of plain reads; what it takes beyond that is computing.
@@ -80,8 +78,7 @@ double cost_cache_us(const struct machine_device *device, double size_bytes, boo
 // unless it is copied from where it lies.
 double cost_feed_passes(enum feed feed);
 
-// ---- Passes that stand for a workload (predict.c)
-// ------------------------------------------------
+// ---- Passes that stand for a workload (predict.c) -----------------------------------------------
 
 enum { MAX_SAMPLES = 16 };
 // weight passes that take as long as this one on average.
@@ -103,8 +100,7 @@ bool sample_waits(const struct sample *sample);
 void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]);
 
-// ---- What placements cost (pricing.c)
-// ------------------------------------------------------------
+// ---- What placements cost (pricing.c) -----------------------------------------------------------
 
 enum { MAX_CHOICES = 6, KIND_MASKS = 1 << UNIT_KINDS, MEMOS = 4096 };
 
@@ -227,8 +223,7 @@ static inline double pricing_blend(double plain_us, double cached_us, double sha
     return plain_us + share * (cached_us - plain_us);
 }
 
-// ---- Proposing placements (knapsack.c, search.c)
-// ------------------------------------------------
+// ---- Proposing placements (knapsack.c, search.c) ------------------------------------------------
 
 // How a unit is placed: on a device, or split between both.
 enum option { OPTION_HOST = HOST, OPTION_GPU = GPU, OPTION_SPLIT, OPTIONS };

@@ -22,8 +22,7 @@ static const struct family {
 
 const char *chat_family_name(enum chat_family family) { return FAMILIES[family].name; }
 
-// ---- Finding the family
-// --------------------------------------------------------------------------
+// ---- Finding the family -------------------------------------------------------------------------
 
 static const char *find(struct gguf_text text, const char *what) {
     return memmem(text.bytes, (size_t)text.length, what, strlen(what));
@@ -117,8 +116,7 @@ void chat_format_close(struct chat_format *f) {
     *f = (struct chat_format){0};
 }
 
-// ---- Rendering
-// -----------------------------------------------------------------------------------
+// ---- Rendering ----------------------------------------------------------------------------------
 
 void chat_segments_close(struct chat_segments *segments) {
     mem_free(segments->list);
@@ -243,8 +241,7 @@ enum status chat_render_next(const struct chat_format *f, const struct chat_mess
     return open_reply(f, out, e);
 }
 
-// ---- Encoding
-// ------------------------------------------------------------------------------------
+// ---- Encoding -----------------------------------------------------------------------------------
 
 // The plain segments from *i on as one text in buffer, which has room; moves *i behind them.
 static size_t join_plain(const struct chat_segments *s, size_t *i, char *buffer) {

@@ -160,8 +160,7 @@ float *pipeline_logits(const struct pipeline *p) {
     return (float *)((char *)p->lanes[HOST].scratch.base + p->plan->devices[HOST].scratch.logits);
 }
 
-// ---- Names of steps, for messages
-// -----------------------------------------------------------------
+// ---- Names of steps, for messages ---------------------------------------------------------------
 
 static const struct step *step_at(const struct pipeline *p, int32_t i) {
     return &p->plan->steps[p->batch][i];

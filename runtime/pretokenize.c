@@ -22,8 +22,7 @@ struct pretokenizer {
     struct pretokenizer_traits traits;
 };
 
-// ---- The patterns
-// --------------------------------------------------------------------------------
+// ---- The patterns -------------------------------------------------------------------------------
 
 // Insides of character classes: white space, upper-like and lower-like letters, CJK.
 #define SPACE  \
@@ -129,8 +128,7 @@ static const struct group *find_group(const char *name, size_t length) {
     return NULL;
 }
 
-// ---- Opening
-// -------------------------------------------------------------------------------------
+// ---- Opening ------------------------------------------------------------------------------------
 
 static void *give(PCRE2_SIZE size_bytes, void *unused) {
     (void)unused;
@@ -209,8 +207,7 @@ const struct pretokenizer_traits *pretokenizer_traits(const struct pretokenizer 
     return &p->traits;
 }
 
-// ---- Splitting
-// -----------------------------------------------------------------------------------
+// ---- Splitting ----------------------------------------------------------------------------------
 
 static enum status make_room(struct split_list *list, size_t wanted, struct err *e) {
     if (wanted <= list->capacity) return OK;

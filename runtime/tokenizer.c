@@ -13,8 +13,7 @@
 #define SPACE_MARK  "\xe2\x96\x81"   // U+2581, a space in SentencePiece
 #define UNKNOWN     " \xe2\x81\x87 " // what SentencePiece prints for a token without text
 
-// ---- Opening and closing
-// -------------------------------------------------------------------------
+// ---- Opening and closing ------------------------------------------------------------------------
 
 enum status tokenizer_open(struct tokenizer **out, const struct gguf *g, const struct log *log,
                            struct err *e) {
@@ -49,8 +48,7 @@ void tokenizer_close(struct tokenizer *t) {
     mem_free(t);
 }
 
-// ---- Encoding
-// ------------------------------------------------------------------------------------
+// ---- Encoding -----------------------------------------------------------------------------------
 
 enum status token_list_push(struct token_list *list, int32_t id, struct err *e) {
     if (list->count == list->capacity) {
@@ -144,8 +142,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     return status;
 }
 
-// ---- Questions
-// -----------------------------------------------------------------------------------
+// ---- Questions ----------------------------------------------------------------------------------
 
 uint32_t tokenizer_count(const struct tokenizer *t) { return t->count; }
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
@@ -173,8 +170,7 @@ size_t tokenizer_longest(const struct tokenizer *t) {
     return longest * (sizeof REPLACEMENT - 1);
 }
 
-// ---- Decoding
-// ------------------------------------------------------------------------------------
+// ---- Decoding -----------------------------------------------------------------------------------
 
 struct writer {
     char *out;
@@ -274,8 +270,7 @@ size_t tokenizer_decode(const struct tokenizer *t, int32_t id, bool first, bool 
     return w.length;
 }
 
-// ---- Streams
-// -------------------------------------------------------------------------------------
+// ---- Streams ------------------------------------------------------------------------------------
 
 void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool special) {
     *s = (struct token_stream){.tokenizer = t, .special = special};

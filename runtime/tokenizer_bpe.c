@@ -15,8 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-// ---- Loading
-// -------------------------------------------------------------------------------------
+// ---- Loading ------------------------------------------------------------------------------------
 
 // Printable bytes stand for themselves, the other 68 for U+0100 and up, in order.
 static void map_bytes(struct tokenizer *t) {
@@ -165,8 +164,7 @@ enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
     return load_merges(t, g, e);
 }
 
-// ---- Merging a word
-// ------------------------------------------------------------------------------
+// ---- Merging a word -----------------------------------------------------------------------------
 
 struct word { // being merged; heap holds a candidate for every mergeable pair, and stale ones
     const struct tokenizer *t;
@@ -285,8 +283,7 @@ static enum status encode_word(const struct tokenizer *t, struct encode_scratch 
     return OK;
 }
 
-// ---- Normal form C
-// -------------------------------------------------------------------------------
+// ---- Normal form C ------------------------------------------------------------------------------
 
 // Length of the longest front of text that certainly is in normal form C: characters below U+0300
 // neither change nor combine. The last of them may combine with what follows, so it is left over

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- Finding pieces
-// ------------------------------------------------------------------------------
+// ---- Finding pieces -----------------------------------------------------------------------------
 
 uint32_t piece_hash(const char *text, size_t length) {
     uint64_t h = length * 0x9e3779b97f4a7c15u, word;
@@ -85,8 +84,7 @@ enum status piece_map_build(struct tokenizer *t, struct err *e) {
     return OK;
 }
 
-// ---- Special tokens in text
-// ----------------------------------------------------------------------
+// ---- Special tokens in text ---------------------------------------------------------------------
 
 static int compare_ids(const void *a, const void *b, void *context) {
     const struct tokenizer *t = context;
@@ -165,8 +163,7 @@ static enum status build_sets(struct tokenizer *t, struct err *e) {
     return special_set_build(t, &t->always, is_user_defined, e);
 }
 
-// ---- Single keys
-// ---------------------------------------------------------------------------------
+// ---- Single keys --------------------------------------------------------------------------------
 
 void load_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t *id) {
     const struct gguf_value *value = gguf_find(g, key);
@@ -184,8 +181,7 @@ void load_id(const struct tokenizer *t, const struct gguf *g, const char *key, i
                  key, number, t->count);
 }
 
-// ---- Tokens that end a generation
-// ----------------------------------------------------------------
+// ---- Tokens that end a generation ---------------------------------------------------------------
 
 // Names that end a turn or a text in some family. sure: nobody uses the name for anything else, so
 // that a token typed as normal text is a slip of the converter.
@@ -287,8 +283,7 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
     }
 }
 
-// ---- The vocabulary
-// ------------------------------------------------------------------------------
+// ---- The vocabulary -----------------------------------------------------------------------------
 
 static enum status load_model(struct tokenizer *t, const struct gguf *g, struct err *e) {
     struct gguf_text model = {0};

@@ -19,8 +19,7 @@
 
 #define SPACE_MARK "\xe2\x96\x81" // U+2581
 
-// ---- Loading
-// -------------------------------------------------------------------------------------
+// ---- Loading ------------------------------------------------------------------------------------
 
 static enum status load_scores(struct tokenizer *t, const struct gguf *g, struct err *e) {
     const char *key = "tokenizer.ggml.scores";
@@ -135,8 +134,7 @@ enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
     return OK;
 }
 
-// ---- Merging
-// -------------------------------------------------------------------------------------
+// ---- Merging ------------------------------------------------------------------------------------
 
 struct merging { // one text; heap holds a candidate for every mergeable pair, and stale ones
     const struct tokenizer *t;
@@ -223,8 +221,7 @@ static enum status merge_all(struct merging *m, struct err *e) {
     return OK;
 }
 
-// ---- Output
-// --------------------------------------------------------------------------------------
+// ---- Output -------------------------------------------------------------------------------------
 
 // Characters without a token: their bytes, or the unknown token, once for a run of them. Without
 // even that they are left out.
@@ -274,8 +271,7 @@ static enum status emit(struct merging *m, struct gguf_text text, struct token_l
     return OK;
 }
 
-// ---- A whole text
-// --------------------------------------------------------------------------------
+// ---- A whole text -------------------------------------------------------------------------------
 
 static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
                              struct spm_symbol *symbols) {

@@ -53,8 +53,7 @@ struct check {
     int32_t n_ran, n_refused, n_demoted, n_split, n_advised, n_failed; // draws
 };
 
-// ---- The accelerator, watched
-// --------------------------------------------------------------------
+// ---- The accelerator, watched -------------------------------------------------------------------
 
 // What the engine does with its accelerator, beside the engine's own books. One at a time.
 static struct {
@@ -108,8 +107,7 @@ static bool find_driver(const char *kind) {
     return watch.driver != NULL;
 }
 
-// ---- What is drawn
-// -------------------------------------------------------------------------------
+// ---- What is drawn ------------------------------------------------------------------------------
 
 static uint64_t draw_bytes(struct dice *dice, double low, double high) {
     return (uint64_t)dice_scale(dice, low, high);
@@ -173,8 +171,7 @@ static void problem(struct check *c, const struct draw *d, const char *format, .
     c->n_problems++;
 }
 
-// ---- Running
-// -------------------------------------------------------------------------------------
+// ---- Running ------------------------------------------------------------------------------------
 
 static bool note_loading(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)done;
@@ -308,8 +305,7 @@ static const float *expected_logits(struct check *c, const struct draw *d, struc
     return *out;
 }
 
-// ---- Judging what runs
-// ---------------------------------------------------------------------------
+// ---- Judging what runs --------------------------------------------------------------------------
 
 static double nmse(const float *expected, const float *actual, int32_t n) {
     double wrong = 0, sum = 0;
@@ -384,8 +380,7 @@ static void judge_run(struct check *c, const struct draw *d, struct engine *en) 
     judge_memory(c, d, en);
 }
 
-// ---- Judging what is refused
-// ---------------------------------------------------------------------
+// ---- Judging what is refused --------------------------------------------------------------------
 
 // Number in text after the words; 0 if they are not there, or not followed by one.
 static uint64_t number_after(const char *text, const char *words) {

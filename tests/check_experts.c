@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- route
-// ---------------------------------------------------------------------------------------
+// ---- route --------------------------------------------------------------------------------------
 
 struct route_shape {
     uint64_t chosen, weights, starts, order, logits, bias, expert_scale; // 0: NULL
@@ -235,8 +234,7 @@ void check_route(struct op_check *c) {
     }
 }
 
-// ---- matmul_experts
-// ------------------------------------------------------------------------------
+// ---- matmul_experts -----------------------------------------------------------------------------
 
 enum { PAIRS_MAX = 128 * 8, SLOT_ROWS_MAX = 65 * 75 };
 
@@ -482,8 +480,7 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
     }
 }
 
-// ---- combine_experts
-// -----------------------------------------------------------------------------
+// ---- combine_experts ----------------------------------------------------------------------------
 
 enum { COMBINE_EXPERTS = 40 };
 

@@ -24,8 +24,7 @@ static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
 #undef WEIGHT
 };
 
-// ---- embed
-// ---------------------------------------------------------------------------------------
+// ---- embed --------------------------------------------------------------------------------------
 
 struct embed_shape {
     uint64_t out, table, tokens;
@@ -72,8 +71,7 @@ static void check_embed(struct op_check *c, enum weight_type type) {
     }
 }
 
-// ---- rms_norm
-// ------------------------------------------------------------------------------------
+// ---- rms_norm -----------------------------------------------------------------------------------
 
 struct rms_norm_shape {
     uint64_t out, x, weight;
@@ -118,8 +116,7 @@ static void check_rms_norm(struct op_check *c) {
     }
 }
 
-// ---- matmul
-// --------------------------------------------------------------------------------------
+// ---- matmul -------------------------------------------------------------------------------------
 
 struct matmul_shape {
     uint64_t out, x, weight, bias, residual, scratch, scratch_bytes;
@@ -230,8 +227,7 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
     }
 }
 
-// ---- rope_table and rope
-// -------------------------------------------------------------------------
+// ---- rope_table and rope ------------------------------------------------------------------------
 
 struct rope_table_shape {
     uint64_t out, positions, factors;
@@ -344,8 +340,7 @@ static void check_rope(struct op_check *c) {
     }
 }
 
-// ---- kv_store
-// ------------------------------------------------------------------------------------
+// ---- kv_store -----------------------------------------------------------------------------------
 
 struct kv_store_shape {
     uint64_t k_cache, v_cache, k, v, slots;
@@ -444,8 +439,7 @@ static void check_kv_store(struct op_check *c) {
     }
 }
 
-// ---- attention
-// -----------------------------------------------------------------------------------
+// ---- attention ----------------------------------------------------------------------------------
 
 enum { N_SEQUENCES = 3, MAX_PAGES = 5, N_KEYS = 300 };
 
@@ -570,8 +564,7 @@ static void check_attention(struct op_check *c) {
     }
 }
 
-// ---- swiglu
-// --------------------------------------------------------------------------------------
+// ---- swiglu -------------------------------------------------------------------------------------
 
 struct swiglu_shape {
     uint64_t out, gate, up;
@@ -628,8 +621,7 @@ static void check_swiglu(struct op_check *c) {
     }
 }
 
-// ---- gather_rows
-// ---------------------------------------------------------------------------------
+// ---- gather_rows --------------------------------------------------------------------------------
 
 struct gather_rows_shape {
     uint64_t out, x, rows;
@@ -673,8 +665,7 @@ static void check_gather_rows(struct op_check *c) {
     }
 }
 
-// ---- The program
-// ---------------------------------------------------------------------------------
+// ---- The program --------------------------------------------------------------------------------
 
 struct options {
     uint64_t seed;

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Dice
-// ----------------------------------------------------------------------------------------
+// ---- Dice ---------------------------------------------------------------------------------------
 
 // splitmix64 (Steele, Lea and Flood 2014).
 uint64_t dice_roll(struct dice *dice) {
@@ -32,8 +31,7 @@ bool dice_chance(struct dice *dice, double probability) {
     return dice_real(dice, 0, 1) < probability;
 }
 
-// ---- Models
-// --------------------------------------------------------------------------------------
+// ---- Models -------------------------------------------------------------------------------------
 
 static enum dtype any_type(struct dice *dice) {
     static const enum dtype types[] = {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K,   DTYPE_Q5_K, DTYPE_Q8_0,
@@ -156,8 +154,7 @@ void invent_small_shape(struct shape *out, struct dice *dice, int32_t max_units)
     invent_shape(out, dice, family, dice_int(dice, 1, (max_units - 2) / per_layer));
 }
 
-// ---- Machines
-// ------------------------------------------------------------------------------------
+// ---- Machines -----------------------------------------------------------------------------------
 
 // Rates of a device that reads memory_gbps and computes gflops on quantised weights.
 static void invent_rates(struct device_rates *r, struct dice *dice, double memory_gbps,

@@ -57,8 +57,7 @@ static const struct op_entry OPS[OP_COUNT] = {
 #undef OP_W
 };
 
-// ---- Opening and closing
-// -------------------------------------------------------------------------
+// ---- Opening and closing ------------------------------------------------------------------------
 
 bool op_check_open(struct op_check *c, uint64_t seed) {
     *c = (struct op_check){.random = seed, .align_bytes = 64};
@@ -106,8 +105,7 @@ void op_check_close(struct op_check *c) {
     *c = (struct op_check){0};
 }
 
-// ---- Lines of output
-// -----------------------------------------------------------------------------
+// ---- Lines of output ----------------------------------------------------------------------------
 
 void op_line_start(struct op_check *c, enum op_id op, const char *label) {
     c->op = op;
@@ -157,8 +155,7 @@ void op_fail(struct op_check *c, const char *format, ...) {
     (void)snprintf(c->why, sizeof c->why, "%s: %s", c->what, text);
 }
 
-// ---- The scene
-// -----------------------------------------------------------------------------------
+// ---- The scene ----------------------------------------------------------------------------------
 
 void op_scene_clear(struct op_check *c) { c->used_bytes = 0; }
 
@@ -288,8 +285,7 @@ uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_ro
     return matmul_scratch_bytes(n_cols, n_rows, n_lanes);
 }
 
-// ---- Running and comparing
-// -----------------------------------------------------------------------
+// ---- Running and comparing ----------------------------------------------------------------------
 
 // The whole scene goes to the device, the op runs, the whole scene comes back into actual.
 static bool run_on(struct op_check *c, int rig_index, const struct op_case *k, const void *shape) {

@@ -155,8 +155,7 @@ static bool wait_change(struct sim_device *sim, uint64_t deadline_ns) {
     return pthread_cond_timedwait(&sim->changed, &sim->lock, &end) != ETIMEDOUT;
 }
 
-// ---- Who lives how long
-// --------------------------------------------------------------------------
+// ---- Who lives how long -------------------------------------------------------------------------
 
 static struct sim_device *hold_device(struct device *d) {
     struct sim_device *sim = sim_of(d);

@@ -61,8 +61,7 @@ static void detect(const char *name, struct chat_format *f) {
     gguf_close(&g);
 }
 
-// ---- Renderings
-// ----------------------------------------------------------------------------------
+// ---- Renderings ---------------------------------------------------------------------------------
 
 static char *join(const struct chat_segments *s) {
     size_t size = 1, n = 0;
@@ -147,8 +146,7 @@ static void check_golden(void **state) {
     fclose(file);
 }
 
-// ---- Families
-// ------------------------------------------------------------------------------------
+// ---- Families -----------------------------------------------------------------------------------
 
 static void check_families(void **state) {
     (void)state;
@@ -208,8 +206,7 @@ static void check_default_system(void **state) {
     }
 }
 
-// ---- Ids
-// -----------------------------------------------------------------------------------------
+// ---- Ids ----------------------------------------------------------------------------------------
 
 static uint64_t count_id(const struct token_list *list, int32_t id) {
     uint64_t n = 0;

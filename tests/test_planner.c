@@ -279,8 +279,7 @@ static void test_scratch_layout(void **state) {
     }
 }
 
-// ---- Time
-// ----------------------------------------------------------------------------------------
+// ---- Time ---------------------------------------------------------------------------------------
 
 // A machine whose rates are round numbers: the CPU reads 10 GB/s and the accelerator 100 GB/s, with
 // one token; 32 and 512 tokens take 2 and 16 times as long. The link carries 1 GB/s.

@@ -658,8 +658,7 @@ static void test_attention_printed(void **state) {
     assert_prints(f, expected, sizeof expected / sizeof *expected);
 }
 
-// ---- Giving up what is on the accelerator
-// --------------------------------------------------------
+// ---- Giving up what is on the accelerator -------------------------------------------------------
 
 // Every step frees bytes there, and at last nothing is left; at no time is anything half done.
 static void test_demotion(void **state) {

@@ -18,8 +18,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-// ---- The host and the device's memory
-// ------------------------------------------------------------
+// ---- The host and the device's memory -----------------------------------------------------------
 
 static void test_spec(void **state) {
     (void)state;

@@ -73,8 +73,7 @@ static bool close_to(double a, double b, double tolerance) {
     return fabs(a - b) <= tolerance * fmax(fabs(a), fabs(b));
 }
 
-// ---- Prices are what the walk over the steps says
-// ------------------------------------------------
+// ---- Prices are what the walk over the steps says -----------------------------------------------
 
 // The plan of one placement and micro-batch of the pricing.
 static void check_price(struct fixture *f, const struct pricing *p, const struct ways *ways) {
@@ -172,8 +171,7 @@ static void test_prices(void **state) {
     if (SLOWER == 1) assert_true(n.n_streamed > 0 && n.n_split > 0 && n.n_both > 0);
 }
 
-// ---- Against every placement
-// ---------------------------------------------------------------------
+// ---- Against every placement --------------------------------------------------------------------
 
 static enum status open_prices(struct fixture *f, struct pricing *p) {
     struct err e;
@@ -303,8 +301,7 @@ static void test_all_ways(void **state) {
     if (SLOWER == 1) assert_true(n_streamed > 0 && n_split > 0);
 }
 
-// ---- Larger models: against the splits that people know
-// ------------------------------------------
+// ---- Larger models: against the splits that people know -----------------------------------------
 
 // The best of CPU only, the last n layers, and those with the experts on the CPU.
 static double best_of_ladder(struct fixture *f) {
@@ -388,8 +385,7 @@ static void test_limits(void **state) {
     assert_true(n_refused < N_LIMITS / 2);
 }
 
-// ---- Strategies
-// ----------------------------------------------------------------------------------
+// ---- Strategies ---------------------------------------------------------------------------------
 
 // What each strategy promises of a unit.
 static void check_strategy(const struct fixture *f, enum strategy strategy) {
@@ -446,8 +442,7 @@ static void test_strategies(void **state) {
         ERR_USAGE);
 }
 
-// ---- More is never slower
-// ------------------------------------------------------------------------
+// ---- More is never slower -----------------------------------------------------------------------
 
 // Makes one part of the machine larger or faster.
 static void improve(struct fixture *f) {

@@ -19,8 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- Opening and asking
-// --------------------------------------------------------------------------
+// ---- Opening and asking -------------------------------------------------------------------------
 
 struct subject { // an open tokenizer with what it warned about
     struct gguf g;
@@ -75,8 +74,7 @@ static const char *ids_of(struct subject *s, const char *text, size_t length,
         assert_string_equal(ids_of(subject, text, strlen(text), flags, buffer_), expected); \
     } while (0)
 
-// ---- Words
-// ---------------------------------------------------------------------------------------
+// ---- Words --------------------------------------------------------------------------------------
 
 #define T1 "Hello, I'LL can't  go.\n\n  def f(x1, 12345):\treturn x/2 \n"
 #define T2 "camelCaseHTTPServer ÉCOLE naïve नमस्ते 日本語テスト 3.14€ 😀!?\r\n ok  "
@@ -206,8 +204,7 @@ static void check_unknown_name(void **state) {
     }
 }
 
-// ---- Byte-level BPE
-// ------------------------------------------------------------------------------
+// ---- Byte-level BPE -----------------------------------------------------------------------------
 
 static void check_merges(void **state) {
     (void)state;
@@ -293,8 +290,7 @@ static void check_missing_bytes(void **state) {
     close_subject(&s);
 }
 
-// ---- SentencePiece
-// -------------------------------------------------------------------------------
+// ---- SentencePiece ------------------------------------------------------------------------------
 
 static void check_scores(void **state) {
     (void)state;
@@ -404,8 +400,7 @@ static void check_no_byte_tokens(void **state) {
     close_subject(&s);
 }
 
-// ---- Special tokens
-// ------------------------------------------------------------------------------
+// ---- Special tokens -----------------------------------------------------------------------------
 
 static void check_special(void **state) {
     (void)state;
@@ -496,8 +491,7 @@ static void check_phi3(void **state) {
     close_subject(&s);
 }
 
-// ---- Decoding
-// ------------------------------------------------------------------------------------
+// ---- Decoding -----------------------------------------------------------------------------------
 
 // Random bytes come back as they were.
 static void check_round_trip(void **state) {
@@ -674,8 +668,7 @@ static void check_utf8(void **state) {
     }
 }
 
-// ---- Big texts
-// -----------------------------------------------------------------------------------
+// ---- Big texts ----------------------------------------------------------------------------------
 
 // A line of one letter would take hours if merging or splitting were quadratic.
 static void check_long(void **state) {
@@ -709,8 +702,7 @@ static void check_long(void **state) {
     free(text);
 }
 
-// ---- Broken vocabularies
-// -------------------------------------------------------------------------
+// ---- Broken vocabularies ------------------------------------------------------------------------
 
 static void check_refused(void **state) {
     (void)state;
@@ -812,8 +804,7 @@ static void check_warnings(void **state) {
     close_subject(&s);
 }
 
-// ---- Refused allocations
-// -------------------------------------------------------------------------
+// ---- Refused allocations ------------------------------------------------------------------------
 
 // Opens and encodes with the nth allocation refused (0: none).
 static enum status encode_refused(const struct gguf *g, int64_t n, struct token_list *ids,

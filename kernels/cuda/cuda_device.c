@@ -433,8 +433,7 @@ enum status cuda_device_open(struct device **out, const struct cuda_options *opt
     return OK;
 }
 
-// ---- The command line
-// ----------------------------------------------------------------------------
+// ---- The command line ---------------------------------------------------------------------------
 
 static enum status parse_number(int32_t *out, const char *text, int32_t largest, struct err *e) {
     char *end;
