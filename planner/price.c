@@ -414,14 +414,13 @@ static const double (*unit_us(const struct unit_price *unit, int d, double cache
     return room;
 }
 
-// A unit of prefill, streamed or not; of a split one, wherever the residual stream was before.
-static void add_least(const struct unit_price *unit, bool on_host, const double us[],
-                      const double other_us[], double out[]) {
-    const double *streamed_us = unit->streamed_us[us != other_us];
-    const bool streams = unit->can_stream && on_host;
+// A unit of prefill, streamed or, where streamed_us is NULL, not; of a split one, wherever the
+// residual stream was before.
+static void add_least(const double us[], const double other_us[], const double *streamed_us,
+                      double out[]) {
     for (int i = 0; i < MAX_CHOICES; i++) {
         const double least = min_us(us[i], other_us[i]);
-        out[i] += streams ? min_us(least, streamed_us[i]) : least;
+        out[i] += streamed_us ? min_us(least, streamed_us[i]) : least;
     }
 }
 
@@ -440,8 +439,8 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                 for (int i = 0; i < MAX_CHOICES; i++)
                     out->joins_us[i] += split->us[at_prefill][PASSES_PREFILL][i];
             }
-            add_least(unit, true, split->us[HOST][PASSES_PREFILL], split->us[GPU][PASSES_PREFILL],
-                      out->least_us);
+            add_least(split->us[HOST][PASSES_PREFILL], split->us[GPU][PASSES_PREFILL],
+                      unit->can_stream ? unit->streamed_us[1] : NULL, out->least_us);
         } else {
             double room[PASS_GROUPS][MAX_CHOICES];
             const double(*us)[MAX_CHOICES] = unit_us(unit, d, o->cached[d], room);
@@ -450,7 +449,8 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
                 out->prefill_us[d][i] += us[PASSES_PREFILL][i];
             for (int i = 0; i < MAX_CHOICES && d == GPU; i++)
                 out->whole_us[i] += us[PASSES_PREFILL][i];
-            add_least(unit, d == HOST, us[PASSES_PREFILL], us[PASSES_PREFILL], out->least_us);
+            add_least(us[PASSES_PREFILL], us[PASSES_PREFILL],
+                      unit->can_stream && d == HOST ? unit->streamed_us[0] : NULL, out->least_us);
         }
         for (int i = 0; i < MAX_CHOICES && ways->streamed[u]; i++)
             out->prefill_us[GPU][i] += unit->streamed_us[ways->cpu_parts[u] > 0][i];
