@@ -13,8 +13,10 @@
  * - attention: the greater of 2 * n * keys * n_heads * (head_dim_k + head_dim_v) flops by the rate
  *   of attention, and keys cached rows by the rate of plain reads; keys = n_past + (n + 1) / 2,
  *   what a token sees on average, at most the window. The CPU takes a KV head's queries four at a
- *   time and rates are measured with whole fours, so n tokens of n_heads / n_kv_heads queries count
- *   as the next multiple of four.
+ *   time and rates are measured with whole fours, so of n tokens of n_heads / n_kv_heads queries
+ *   one that is left over counts as 2.5, two as 3, three as 3.5. A pass with cached weights finds
+ *   that share of keys and values in the cache too, times the share that it would keep of those of
+ *   all layers alone.
  * - others: bytes read and written by the rate of vector ops.
  *
  * Of a split unit, a device takes its rows of every matrix that is cut, by the phase that the
@@ -193,30 +195,47 @@ static int kv_row(enum dtype type) {
     return type == DTYPE_F32 ? RATE_KV_F32 : type == DTYPE_F16 ? RATE_KV_F16 : RATE_KV_Q8_0;
 }
 
-static double us_per_flop(const struct device_rates *r, enum dtype type, double tokens) {
-    const double *rates = r->attention_gflops[kv_row(type)];
-    return has_rates(rates) ? inverse_rate(rates, tokens) / PER_US : 0;
+// Of keys or values of that type, whichever is slower; 0 if there are no rates.
+static double us_per_flop(const double gflops[RATE_KV_TYPES][RATE_CLASSES],
+                          const struct workload *w, double tokens) {
+    const double *k = gflops[kv_row(w->kv_type_k)], *v = gflops[kv_row(w->kv_type_v)];
+    const double k_us = has_rates(k) ? inverse_rate(k, tokens) / PER_US : 0;
+    const double v_us = has_rates(v) ? inverse_rate(v, tokens) / PER_US : 0;
+    return k_us > v_us ? k_us : v_us;
 }
 
 // Bytes of one element on average: blocks are shared by the heads' elements evenly.
 static double element_bytes(enum dtype type) { return bits(type) / 8; }
 
+// Queries of one KV head, as many as are as slow on the CPU when each four go together: three take
+// 7/8 of the time of four, two 3/4, one 5/8.
+static double host_queries(double queries) {
+    const double fours = floor(queries / 4), rest = queries - 4 * fours;
+    return 4 * fours + (rest > 0 ? 2 + rest / 2 : 0);
+}
+
+// Attention with keys and values from memory and, if those that all layers see fit beside the
+// weights, from the cache.
 static void add_attention(struct cost *c, const struct cost_place *at, const struct unit *unit,
                           const struct pass *pass) {
     const struct device_rates *r = &at->device->rates;
     const double n = pass->n_tokens, seen = pass->n_past + (n + 1) / 2;
     const double keys = unit->window && unit->window < seen ? unit->window : seen;
-    const double k = us_per_flop(r, at->w->kv_type_k, n), v = us_per_flop(r, at->w->kv_type_v, n);
     double queries = n * unit->n_heads;
     if (at->device->is_host && unit->n_kv_heads > 0)
-        queries = ceil(queries / unit->n_kv_heads / 4) * 4 * unit->n_kv_heads;
+        queries = unit->n_kv_heads * host_queries(queries / unit->n_kv_heads);
     const double flops = 2 * queries * keys * (unit->head_dim_k + unit->head_dim_v);
     const double row_bytes =
         unit->n_kv_heads * (unit->head_dim_k * element_bytes(at->w->kv_type_k) +
                             unit->head_dim_v * element_bytes(at->w->kv_type_v));
     const double memory_us = divide(keys * row_bytes, r->memory_gbps * PER_US);
-    const double flops_us = flops * (k > v ? k : v);
-    add_op(c, r, memory_us, flops_us > memory_us ? flops_us : memory_us);
+    const double flops_us = flops * us_per_flop(r->attention_gflops, at->w, n);
+    const double fast_us = flops * us_per_flop(r->cached_attention_gflops, at->w, n);
+    double us = flops_us > memory_us ? flops_us : memory_us;
+    if (at->cached > 0 && fast_us > 0 && fast_us < us)
+        us += at->cached * cached_share(r, (uint64_t)(at->shape->n_layers * keys * row_bytes)) *
+              (fast_us - us);
+    add_op(c, r, memory_us, us);
 }
 
 // Norm, rope, kv_store and attention; the state of a recurrent block is read and written once. All

@@ -44,6 +44,8 @@ struct device_rates {
     bool shares_cache;       // of an accelerator: its cache is the host's, for the weights of both
     // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
     double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
+    // The same when keys and values come from the cache; 0: as attention_gflops.
+    double cached_attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
     double vector_gbps; // bytes read and written by norms, rope, activations, many rows
     double memory_gbps; // plain reads of the device's memory by the best team
     double op_us;       // one op besides its bytes: a barrier of the team, a launch

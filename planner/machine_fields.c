@@ -93,6 +93,8 @@ const struct machine_matrix MACHINE_MATRIX[MACHINE_MATRICES] = {
     {"cached_gbps", offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT, true, true},
     {"attention_gflops", offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES, false,
      false},
+    {"cached_attention_gflops", offsetof(struct device_rates, cached_attention_gflops),
+     RATE_KV_TYPES, false, true},
 };
 
 const char *machine_row_name(const struct machine_matrix *matrix, int32_t row) {

@@ -49,7 +49,7 @@ struct machine_matrix {
     bool by_weight; // rows are weight types, else types of the KV cache
     bool optional;  // 0 in all of it where there are rates
 };
-enum { MACHINE_MATRICES = 3 };
+enum { MACHINE_MATRICES = 4 };
 extern const struct machine_matrix MACHINE_MATRIX[MACHINE_MATRICES];
 const char *machine_row_name(const struct machine_matrix *matrix, int32_t row); // "Q4_K"
 

@@ -232,8 +232,9 @@ static enum status read_matrix(struct device_rates *rates, const struct machine_
 
 static enum status read_rates(struct device_rates *out, const json_t *object, const char *where,
                               struct err *e) {
-    static const char *const others[] = {"weight_gbps", "cached_gbps", "attention_gflops",
-                                         "compute_gflops", NULL};
+    static const char *const others[] = {"weight_gbps",      "cached_gbps",
+                                         "attention_gflops", "cached_attention_gflops",
+                                         "compute_gflops",   NULL};
     if (read_section(SECTION_RATES, out, object, others, where, e)) return e->status;
     for (int i = 0; i < MACHINE_MATRICES; i++)
         if (read_matrix(out, &MACHINE_MATRIX[i], object, where, e)) return e->status;

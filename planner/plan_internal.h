@@ -88,7 +88,8 @@ struct sample {
     bool is_prompt;
 };
 // The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
-// in the middle of each piece stands for all of it exactly.
+// in the middle of each piece stands for all of it exactly; nearly, where keys and values begin to
+// outgrow a device's cache.
 int32_t workload_samples(const struct workload *w, const struct shape *shape,
                          struct sample out[MAX_SAMPLES]);
 
@@ -178,7 +179,7 @@ struct pricing {
     double *memory;
     // Of twins only; what attention does in between on the accelerator has no rows to it.
     struct line *lines;    // [n_units, MAX_DEVICES, 2 (cached), 2 (phase), n_lines]
-    double *middle_us;     // [n_units, n_lines]
+    double *middle_us;     // [n_units, plain and cached, n_lines]
     uint64_t *split_bytes; // [n_units, SPLIT_SIZES, UNIT_PARTS]
     struct memo *memos;    // [MEMOS], of what split units were found to take
 };

@@ -336,7 +336,8 @@ void plan_step_times(const struct plan *plan, const struct shape *shape, const s
                      struct step_times *out);
 
 // Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.
-// cached: the weights of a whole pass stay in the device's cache.
+// cached: the weights of a whole pass stay in the device's cache, and its keys and values if they
+// fit there too.
 double cost_unit_us(const struct shape *shape, const struct unit *unit,
                     const struct machine_device *device, const struct workload *w,
                     const struct pass *pass, bool cached);

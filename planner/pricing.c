@@ -51,8 +51,8 @@ static struct line *lines_of(const struct pricing *p, int32_t u, int d, bool cac
     return p->lines + (row + (size_t)phase) * (size_t)p->n_lines;
 }
 
-static double *middle_of(const struct pricing *p, int32_t u) {
-    return p->middle_us + (size_t)u * (size_t)p->n_lines;
+static double *middle_of(const struct pricing *p, int32_t u, bool cached) {
+    return p->middle_us + ((size_t)u * 2 + (size_t)cached) * (size_t)p->n_lines;
 }
 
 // The line through what two splits take.
@@ -87,11 +87,13 @@ static void price_split(struct pricing *p, int32_t u, const struct choice *choic
         }
     }
     if (unit->kind != UNIT_ATTENTION) return;
-    const struct cost_place at = {p->shape, &p->machine->devices[GPU], &choice->w, false};
     const struct unit_part middle = {PHASE_MID, 1, true, false};
-    for (int s = 0; s < choice->n_samples; s++)
-        middle_of(p, u)[choice->first_line + s] =
-            cost_sum(cost_of_part(&at, unit, middle, &choice->samples[s].pass));
+    for (int cached = 0; cached < 2; cached++) {
+        const struct cost_place at = {p->shape, &p->machine->devices[GPU], &choice->w, cached};
+        for (int s = 0; s < choice->n_samples; s++)
+            middle_of(p, u, cached)[choice->first_line + s] =
+                cost_sum(cost_of_part(&at, unit, middle, &choice->samples[s].pass));
+    }
 }
 
 // What streamed units take on the accelerator: their weights come from no cache, and those of split
@@ -256,7 +258,7 @@ static enum status take_memory(struct pricing *p, struct err *e) {
     p->read_bytes = mem_alloc(n_units, sizeof *p->read_bytes);
     p->memory = mem_alloc((n_units + 1) * n_lines * TABLES, sizeof *p->memory);
     p->lines = mem_alloc(n_units * n_lines * 4 * MAX_DEVICES, sizeof *p->lines);
-    p->middle_us = mem_alloc(n_units * n_lines, sizeof *p->middle_us);
+    p->middle_us = mem_alloc(2 * n_units * n_lines, sizeof *p->middle_us);
     p->split_bytes = mem_alloc(n_units * SPLIT_SIZES * UNIT_PARTS, sizeof *p->split_bytes);
     p->memos = mem_alloc(MEMOS, sizeof *p->memos);
     if (p->units && p->read_bytes && p->memory && p->lines && p->middle_us && p->split_bytes &&
@@ -323,7 +325,10 @@ void pricing_split(const struct pricing *p, int32_t unit, int32_t parts,
     const int32_t row_out = footprint_split_row(price->split_rows, parts);
     const int32_t twin = price->twin;
     out->attends = p->shape->units[unit].kind == UNIT_ATTENTION;
-    out->middle = out->attends ? middle_of(p, twin)[line] : 0;
+    out->middle = 0;
+    if (out->attends)
+        out->middle = pricing_blend(middle_of(p, twin, false)[line], middle_of(p, twin, true)[line],
+                                    cached[GPU]);
     out->n_cols[GPU] = row_in;
     out->n_cols[HOST] = price->split_cols - row_in;
     out->n_host_rows = price->split_rows - row_out;

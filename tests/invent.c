@@ -180,8 +180,10 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
         }
     }
     for (int t = 0; t < RATE_KV_TYPES; t++) {
-        for (int c = 0; c < RATE_CLASSES; c++)
+        for (int c = 0; c < RATE_CLASSES; c++) {
             r->attention_gflops[t][c] = gflops * dice_real(dice, 0.02, 0.3);
+            if (has_cache) r->cached_attention_gflops[t][c] = 1.5 * r->attention_gflops[t][c];
+        }
     }
 }
 

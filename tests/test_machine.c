@@ -215,6 +215,7 @@ static void test_short_forms(void **state) {
     assert_true(gpu->rates.attention_gflops[RATE_KV_F32][5] == 150);
     assert_true(gpu->rates.attention_gflops[RATE_KV_Q8_0][0] == 300);
     assert_true(gpu->rates.cached_gbps[WEIGHT_Q4_K][0] == 0);
+    assert_true(gpu->rates.cached_attention_gflops[RATE_KV_F16][0] == 0);
     assert_round_trip(&m);
 }
 
@@ -226,6 +227,7 @@ static void test_every_number_survives_a_file(void **state) {
     m.devices[1].rates.op_us = 5e-324;
     m.devices[1].rates.vector_gbps = 1e6;
     m.devices[1].rates.cached_gbps[WEIGHT_F16][2] = 123456.78901234567;
+    m.devices[1].rates.cached_attention_gflops[RATE_KV_Q8_0][3] = 1.0 / 7;
     m.devices[1].rates.cache_bytes = 12345678;
     m.devices[1].rates.uncached_bytes = 234567890123;
     m.devices[1].rates.shares_cache = true;

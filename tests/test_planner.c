@@ -377,6 +377,48 @@ static void test_cost_by_hand(void **state) {
                 (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
 }
 
+static double attention_us(const struct fixture *f, const struct machine *m, double cached) {
+    static const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    const struct pass pass = {1, 1, 99};
+    const struct cost_place at = {&f->shape, &m->devices[0], &w, cached};
+    return cost_sum(cost_of_unit(&at, &f->shape.units[1], &pass));
+}
+
+// The CPU computes four queries of a KV head together; fewer take more than their part.
+static void test_cost_of_queries(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    const struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct unit *attention = &f->shape.units[1];
+    attention->n_heads = 0; // then 100 rows of the cache are read all the same
+    const double none_us = attention_us(f, &m, 0) - 100 * 512 / 1e4;
+    static const double like[] = {0, 2.5, 3, 3.5, 4, 6.5, 7, 7.5, 8, 10.5};
+    for (int32_t n = 1; n < 10; n++) {
+        attention->n_heads = n * attention->n_kv_heads;
+        const double rope = 8.0 * attention->n_heads * attention->head_dim_k;
+        assert_near(attention_us(f, &m, 0),
+                    none_us + (rope + 2 * 100 * 128 * attention->n_kv_heads * like[n]) / 1e4);
+    }
+}
+
+// Less time if keys and values come from the cache, but not if those of all layers do not fit.
+static void test_cost_of_cached_attention(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct device_rates *r = &m.devices[0].rates;
+    const double eight_us = 2 * 100 * 8 * 128 / 1e4, eight = attention_us(f, &m, 0);
+    const double none_us = eight - eight_us;
+    r->cache_bytes = r->uncached_bytes = 1 * MIB;
+    assert_near(attention_us(f, &m, 1), eight);
+    for (int c = 0; c < RATE_CLASSES; c++)
+        r->cached_attention_gflops[RATE_KV_F16][c] = 4 * r->attention_gflops[RATE_KV_F16][c];
+    assert_near(attention_us(f, &m, 1), none_us + eight_us / 4);
+    assert_near(attention_us(f, &m, 0.5), none_us + eight_us * 5 / 8);
+    r->cache_bytes = r->uncached_bytes = 10 << 10; // 100 rows of 512 bytes do not fit
+    assert_near(attention_us(f, &m, 1), eight);
+}
+
 // Between all and nothing the share falls with the logarithm, and so does the time.
 static void test_cost_of_cached_weights(void **state) {
     struct fixture *f = *state;
@@ -588,6 +630,8 @@ int main(void) {
         cmocka_unit_test(test_scratch_layout),
         cmocka_unit_test(test_quantised_cache),
         cmocka_unit_test(test_cost_by_hand),
+        cmocka_unit_test(test_cost_of_queries),
+        cmocka_unit_test(test_cost_of_cached_attention),
         cmocka_unit_test(test_cost_of_experts),
         cmocka_unit_test(test_cost_of_cached_weights),
         cmocka_unit_test(test_walk),
