@@ -15,11 +15,14 @@ enum {
     HOST = 0,
     PROBE_SIZE = 512,
     PROBE_POOL = 4 << 20,
-    CACHED_CLASSES = 5, // from 32 tokens on all kinds of memory are fast enough
+    CACHED_CLASSES = 5,    // from 32 tokens on all kinds of memory are fast enough
+    CACHED_KV_CLASSES = 4, // likewise for attention
     FIRST_WINDOW = 8 << 20,
     MOST_WINDOW = 32 << 20,
     MAX_WINDOWS = 12,
-    WINDOW_ROUNDS = 3,
+    LEAST_PASSES = 3, // over a window that were no faster, to be sure that no more will be
+    MAX_PASSES = 16,
+    VISITS = 3,
     COMPARE_RUNS = 3,
 };
 
@@ -37,6 +40,8 @@ static const enum weight_type USEFUL[WEIGHT_COUNT] = {
     WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_F16,  WEIGHT_Q5_K,
     WEIGHT_F32,  WEIGHT_Q4_1, WEIGHT_Q5_0, WEIGHT_Q5_1, WEIGHT_BF16,
 };
+// Likewise of KV caches.
+static const int KV_ORDER[RATE_KV_TYPES] = {RATE_KV_F16, RATE_KV_Q8_0, RATE_KV_F32};
 // The ends first: what lies between can be told from them.
 static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
 
@@ -109,19 +114,49 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
 
 // Working sets and the time of one byte when they are read in turn; the last is the whole pool.
 struct windows {
-    double bytes[MAX_WINDOWS], us[MAX_WINDOWS][WINDOW_ROUNDS]; // us: sorted in the end
-    int32_t n, n_rounds;
+    double bytes[MAX_WINDOWS], us[MAX_WINDOWS]; // us: the least of all rounds
+    int32_t n, n_rounds;                        // n 0: too little memory, or too slow
 };
 
-// One round over all windows; of several the median counts.
+static void choose_windows(struct windows *w, double pool_bytes) {
+    *w = (struct windows){.n = 0};
+    for (int32_t i = 0; i < MAX_WINDOWS; i++) w->us[i] = INFINITY;
+    for (double bytes = FIRST_WINDOW; bytes <= pool_bytes / 2 && w->n < MAX_WINDOWS - 1; bytes *= 2)
+        w->bytes[w->n++] = bytes;
+    if (w->n > 0) w->bytes[w->n++] = pool_bytes;
+}
+
+// As the type that is read most sees it. Whole passes, since of a window that is too large for it a
+// cache keeps some parts and others not, and as many as make it faster: there are caches that take
+// ten to find out what to keep.
+static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
+                               double *us, struct err *e) {
+    const struct job job = rig_matmul(rig, USEFUL[0], 1, (uint64_t)bytes);
+    const double other_us = rig->pass_us + rig->op_us * (double)job.n_parts;
+    const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
+    double least_us = INFINITY, pass_us;
+    for (int32_t pass = 0, vain = 0; pass < MAX_PASSES && vain < in_vain; pass++) {
+        if (rig_pass(rig, &job, &pass_us, e)) return e->status;
+        vain = pass_us < 0.99 * least_us ? 0 : vain + 1;
+        least_us = fmin(least_us, pass_us);
+    }
+    *us = fmin(*us, fmax(least_us - other_us, least_us / 4) / all_bytes);
+    return stopwatch_step(&c->watch, e);
+}
+
+// One round over all windows, the small ones first. Of several the fastest counts: what disturbs
+// the computer hides the cache. If time ends in the first round, the cache is not known.
 static enum status read_windows(struct calibrator *c, struct rig *rig, struct windows *w,
                                 struct err *e) {
-    for (int32_t i = w->n - 1; i >= 0; i--) {
-        const struct job job =
-            rig_matmul(rig, USEFUL[0], 1, i < w->n - 1 ? (uint64_t)w->bytes[i] : 0);
-        double us;
-        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
-        w->us[i][w->n_rounds] = us / (double)job_weight_bytes(rig, &job);
+    stopwatch_phase(&c->watch, 0.25, w->n);
+    for (int32_t i = 0; i < w->n; i++) {
+        const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // nothing keeps the pool
+        const double bytes = w->bytes[i] * (in_vain + 1);
+        if (i > 0 && !stopwatch_fits(&c->watch, bytes * w->us[i - 1])) {
+            if (w->n_rounds == 0) w->n = 0;
+            break;
+        }
+        if (read_window(c, rig, w->bytes[i], in_vain, &w->us[i], e)) return e->status;
     }
     w->n_rounds++;
     return OK;
@@ -140,11 +175,11 @@ static double window_of(const struct windows *w, const double share[], double le
 // of which it keeps three quarters and one.
 static void fit_cache(struct windows *w, struct device_rates *rates) {
     const int32_t last = w->n - 1;
-    double share[MAX_WINDOWS] = {0}, us[MAX_WINDOWS] = {0}, least_us = INFINITY;
-    for (int32_t i = 0; i <= last; i++) {
-        us[i] = median_of(w->us[i], w->n_rounds);
-        least_us = fmin(least_us, us[i]);
-    }
+    rates->cache_bytes = rates->uncached_bytes = 0;
+    const double *us = w->us;
+    if (w->n == 0) return;
+    double share[MAX_WINDOWS] = {0}, least_us = INFINITY;
+    for (int32_t i = 0; i <= last; i++) least_us = fmin(least_us, us[i]);
     if (!(us[last] > LEAST_GAIN * least_us)) return;
     for (int32_t i = last - 1; i >= 0; i--) {
         share[i] = (us[last] - us[i]) / (us[last] - least_us);
@@ -155,35 +190,21 @@ static void fit_cache(struct windows *w, struct device_rates *rates) {
     rates->uncached_bytes = (uint64_t)(few * sqrt(few / most));
 }
 
-// The cache as the type that is read most sees it.
-static enum status find_cache(struct calibrator *c, struct rig *rig, struct device_rates *rates,
-                              struct err *e) {
-    struct windows w = {.n = 0};
-    const double pool_bytes = (double)rig->pool.size_bytes;
-    for (double bytes = FIRST_WINDOW; bytes <= pool_bytes / 2 && w.n < MAX_WINDOWS - 1; bytes *= 2)
-        w.bytes[w.n++] = bytes;
-    if (w.n == 0) return OK;
-    w.bytes[w.n++] = pool_bytes;
-    stopwatch_phase(&c->watch, 0.2, WINDOW_ROUNDS * w.n);
-    for (int32_t round = 0; round < WINDOW_ROUNDS; round++) {
-        // Half of the pool, a quarter, ... are read a few times each.
-        if (round > 0 && !stopwatch_fits(&c->watch, 8 * pool_bytes * w.us[w.n - 1][0])) break;
-        if (read_windows(c, rig, &w, e)) return e->status;
-    }
-    fit_cache(&w, rates);
-    return OK;
-}
-
 // ---- One device ---------------------------------------------------------------------------------
 
-// Both tables of each type.
+// What is read in turn to find out how fast the cache is: within it every size is as fast, and a
+// small one is soon there. 0: there is none.
+static uint64_t cached_window(const struct device_rates *rates) {
+    const uint64_t half = rates->cache_bytes / 2;
+    return half < MOST_WINDOW ? half : MOST_WINDOW;
+}
+
+// Both tables of each type, in a visit after which n_more follow.
 static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
-                                   struct err *e) {
-    // Within the cache every size is as fast, and a small one is soon there.
-    uint64_t window = rates->cache_bytes / 2;
-    if (window > MOST_WINDOW) window = MOST_WINDOW;
+                                   int n_more, struct err *e) {
+    const uint64_t window = cached_window(rates);
     const int32_t figures = RATE_CLASSES + (window ? CACHED_CLASSES : 0);
-    stopwatch_figures(&c->watch, WEIGHT_COUNT * figures);
+    stopwatch_phase(&c->watch, 0.98, WEIGHT_COUNT * figures * (1 + n_more));
     for (int i = 0; i < WEIGHT_COUNT; i++) {
         const enum weight_type type = USEFUL[i];
         struct classes plain = {0, rates->weight_gbps[type], true};
@@ -228,42 +249,54 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
     }
 }
 
-static enum status measure_attention(struct calibrator *c, struct rig *rig,
-                                     struct device_rates *rates, struct err *e) {
-    static const struct {
-        enum dtype type;
-        int row;
-    } kv[RATE_KV_TYPES] = {
-        {DTYPE_F16, RATE_KV_F16}, {DTYPE_Q8_0, RATE_KV_Q8_0}, {DTYPE_F32, RATE_KV_F32}};
+// All classes of one type of KV cache, from all of the pool and from that window of it (0: none).
+// The first figure is measured in any case.
+static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
+                                   struct device_rates *rates, int row, uint64_t window,
+                                   struct err *e) {
+    static const enum dtype types[RATE_KV_TYPES] = {
+        [RATE_KV_F16] = DTYPE_F16, [RATE_KV_Q8_0] = DTYPE_Q8_0, [RATE_KV_F32] = DTYPE_F32};
     int32_t n_keys = rig->n_keys;
+    double one_us = 0, us;
     while (n_keys > KV_PAGE &&
-           rig_attention(rig, DTYPE_F32, 1, n_keys).stride_bytes > rig->pool.size_bytes)
+           rig_attention(rig, DTYPE_F32, 1, n_keys, 0).stride_bytes > rig->pool.size_bytes)
         n_keys /= 2;
-    for (int k = 0; k < RATE_KV_TYPES; k++) {
-        double one_us = 0, *gflops = rates->attention_gflops[kv[k].row];
-        for (int i = 0; i < RATE_CLASSES; i++) {
-            const int class = CLASS_ORDER[i];
-            const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
-            const bool first = k == 0 && i == 0;
-            if (!first && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000)) continue;
-            const struct job job = rig_attention(rig, kv[k].type, n, n_keys);
-            double us;
+    for (int i = 0; i < RATE_CLASSES; i++) {
+        const int class = CLASS_ORDER[i];
+        const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
+        const bool first = row == RATE_KV_F16 && i == 0;
+        for (int cached = 0; cached <= (window && class < CACHED_KV_CLASSES); cached++) {
+            if (!(first && !cached) && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000))
+                continue;
+            const struct job job = rig_attention(rig, types[row], n, n_keys, cached ? window : 0);
             if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
-            if (i == 0) one_us = us + rig->op_us;
-            gflops[class] = job_attention_flops(&job) / us * 1e-3;
+            if (i == 0 && !cached) one_us = us + rig->op_us;
+            (cached ? rates->cached_attention_gflops : rates->attention_gflops)[row][class] =
+                job_attention_flops(&job) / us * 1e-3;
         }
     }
     return OK;
 }
 
-// Left out: the rate of the class before, or of the first type.
+static enum status measure_attention(struct calibrator *c, struct rig *rig,
+                                     struct device_rates *rates, struct err *e) {
+    for (int k = 0; k < RATE_KV_TYPES; k++)
+        if (measure_kv_type(c, rig, rates, KV_ORDER[k], cached_window(rates), e)) return e->status;
+    return OK;
+}
+
+// Left out: the rate of the class before, or of the first type; and as fast from the cache.
 static void scale_attention(struct calibrator *c, struct device_rates *rates) {
     for (int k = 0; k < RATE_KV_TYPES; k++) {
-        double *gflops = rates->attention_gflops[k];
+        double *gflops = rates->attention_gflops[KV_ORDER[k]];
+        double *cached = rates->cached_attention_gflops[KV_ORDER[k]];
         for (int class = 0; class < RATE_CLASSES; class ++) {
-            if (gflops[class] > 0) continue;
-            gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][class];
-            c->n_scaled++;
+            if (!(gflops[class] > 0)) {
+                gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][0];
+                c->n_scaled++;
+            }
+            if (rates->cache_bytes && !(cached[class] > gflops[class]))
+                cached[class] = gflops[class];
         }
     }
 }
@@ -293,25 +326,73 @@ static enum status measure_memory(struct calibrator *c, struct rig *rig, struct 
     return OK;
 }
 
-// Everything about one device. Attention gets a share of the time before the types do.
-static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
-    struct device_rates *rates = &c->machine.devices[d].rates;
+// The median of what each visit measured; 0 if none did.
+static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
+    static const struct {
+        size_t offset, n;
+    } tables[] = {
+        {offsetof(struct device_rates, op_us), 1},
+        {offsetof(struct device_rates, pass_us), 1},
+        {offsetof(struct device_rates, vector_gbps), 1},
+        {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+        {offsetof(struct device_rates, cached_attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+    };
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+        for (size_t i = 0; i < tables[t].n; i++) {
+            const size_t offset = tables[t].offset + i * sizeof(double);
+            double values[VISITS];
+            int32_t n = 0;
+            for (int v = 0; v < VISITS; v++) {
+                memcpy(&values[n], (const char *)&visits[v] + offset, sizeof(double));
+                n += values[n] > 0;
+            }
+            const double median = n ? median_of(values, n) : 0;
+            memcpy((char *)out + offset, &median, sizeof median);
+        }
+    }
+}
+
+// Everything once, if the time allows it. Attention may take a share of it before the types do.
+static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
+                                struct windows *w, int n_more, struct err *e) {
     struct rig *rig = &c->rigs[d];
-    *rates = (struct device_rates){0};
-    stopwatch_part(&c->watch, share);
     stopwatch_phase(&c->watch, 0.05, 2);
-    if (rig_overheads(rig, &c->watch, USEFUL[0], e)) return e->status;
+    if (rig_overheads(rig, &c->watch, USEFUL[0], e) || read_windows(c, rig, w, e)) return e->status;
+    fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
-    if (find_cache(c, rig, rates, e)) return e->status;
-    stopwatch_phase(&c->watch, 0.25, RATE_KV_TYPES * RATE_CLASSES + 2);
-    if (measure_vectors(c, rig, rates, e) || measure_attention(c, rig, rates, e)) return e->status;
-    stopwatch_phase(&c->watch, 0.98, 1);
-    if (measure_weights(c, d, rates, e)) return e->status;
+    stopwatch_phase(&c->watch, 0.25,
+                    (RATE_KV_TYPES * (RATE_CLASSES + CACHED_KV_CLASSES) + 2) * (1 + n_more));
+    if (measure_vectors(c, rig, rates, e)) return e->status;
+    c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;
+    if (measure_attention(c, rig, rates, e)) return e->status;
+    return measure_weights(c, d, rates, n_more, e);
+}
+
+// Everything about one device, in several visits, so that what disturbs the computer for a second
+// does not decide a figure. A visit may take all the time that is left: a slow device has each
+// figure once before it has any twice.
+static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[d].rates, visits[VISITS];
+    struct windows w;
+    memset(visits, 0, sizeof visits);
+    *rates = (struct device_rates){0};
+    choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
+    stopwatch_part(&c->watch, share);
+    for (int v = 0; v < VISITS && (v == 0 || stopwatch_fits(&c->watch, 20e3)); v++)
+        if (visit_device(c, d, &visits[v], &w, VISITS - 1 - v, e)) return e->status;
+    merge_visits(visits, rates);
+    fit_cache(&w, rates);
+    if (!rates->cache_bytes) {
+        memset(rates->cached_gbps, 0, sizeof rates->cached_gbps);
+        memset(rates->cached_attention_gflops, 0, sizeof rates->cached_attention_gflops);
+    }
     stopwatch_phase(&c->watch, 1, 1);
     scale_attention(c, rates);
     scale_types(c, rates);
-    return measure_memory(c, rig, rates, e);
+    return measure_memory(c, &c->rigs[d], rates, e);
 }
 
 // ---- Opening devices ----------------------------------------------------------------------------
@@ -499,7 +580,7 @@ enum status calibrate(struct machine *m, struct device *accelerator,
                                      .limit_ns = options->limit_ns,
                                      .progress = options->progress,
                                      .context = options->progress_context}};
-    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 12 : 6) * UINT64_C(1000000000);
+    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 13500 : 10000) * UINT64_C(1000000);
     *out = (struct calibration){0};
     enum status status = measure_all(&c, e);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);

@@ -1,9 +1,10 @@
 /* calibrate.h: measures how fast this computer is: the planner's rates.
  *
  * Opens CPU devices of its own, uses the accelerator it is given (which must not be sealed), and
- * frees all it took before it returns. Every figure is the median of repeated runs; when the time
- * is used up the rest is scaled from what was measured, and the machine's source text says so. One
- * thread, and nothing else should run on the computer. Tested by tests/test_calibrate.c.
+ * frees all it took before it returns. Every figure is the median of several visits, in each of
+ * which it is the median of repeated runs; when time is short there are fewer visits, what had none
+ * is scaled from what was measured, and the machine's source text says so. One thread, and nothing
+ * else should run on the computer. Tested by tests/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_CALIBRATE_H
 #define TANDEM_RUNTIME_CALIBRATE_H
@@ -22,7 +23,7 @@ struct link_block {
 
 struct calibration_options {
     struct cpu_options cpu; // as the engine's CPU will be opened
-    uint64_t limit_ns;      // 0: 6 seconds, 12 with an accelerator
+    uint64_t limit_ns;      // 0: 10 seconds, 13.5 with an accelerator
     uint64_t memory_bytes;  // most that may be taken for weights on each device; 0: as is useful
     engine_progress_fn progress; // what = "calibrate", in milliseconds; may be NULL
     void *progress_context;

@@ -52,7 +52,9 @@ static void print_device(const struct measuring *m, int d) {
     for (int k = 0; k < RATE_KV_TYPES; k++) {
         printf("  attention over %-4s", kv[k]);
         for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
-        puts(" GFLOP/s");
+        printf(" GFLOP/s");
+        if (r->cache_bytes) printf("   cached %.1f", r->cached_attention_gflops[k][0]);
+        putchar('\n');
     }
     printf("  vectors %.1f GB/s; an op costs %.2f us besides, a pass %.1f us", r->vector_gbps,
            r->op_us, r->pass_us);

@@ -89,7 +89,11 @@ static void assert_rates(const struct device_rates *r) {
             if (r->cache_bytes) assert_true(r->cached_gbps[t][c] >= r->weight_gbps[t][c]);
         }
     for (int k = 0; k < RATE_KV_TYPES; k++)
-        for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->attention_gflops[k][c]);
+        for (int c = 0; c < RATE_CLASSES; c++) {
+            assert_rate(r->attention_gflops[k][c]);
+            if (r->cache_bytes)
+                assert_true(r->cached_attention_gflops[k][c] >= r->attention_gflops[k][c]);
+        }
     if (r->cache_bytes) assert_true(r->uncached_bytes >= r->cache_bytes);
     assert_rate(r->vector_gbps);
     assert_rate(r->memory_gbps);
@@ -283,7 +287,10 @@ static void invent_rates(struct machine *m) {
                 r->cached_gbps[t][c] = 200.0 / (3 + t + 7 * c + d);
             }
         for (int k = 0; k < RATE_KV_TYPES; k++)
-            for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
+            for (int c = 0; c < RATE_CLASSES; c++) {
+                r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
+                r->cached_attention_gflops[k][c] = (1 + k) / 2.0 + c;
+            }
         r->cache_bytes = 1 << 20;
         r->uncached_bytes = 3 << 20;
         r->shares_cache = d > 0;
