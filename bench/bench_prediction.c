@@ -168,7 +168,8 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
 
 // ---- Predicting ---------------------------------------------------------------------------------
 
-// Of n tokens after n_past others; share[d] gets what part of it the device computes.
+// Of n tokens after n_past others, of which each micro-batch but the last is followed by one that
+// may start before it is done; share[d] gets what part of it the device computes.
 static double predict(const struct bench *b, int32_t n, int32_t n_past, double share[MAX_DEVICES]) {
     const struct plan *plan = engine_plan(b->engine);
     double us = 0, sum = 0;
@@ -178,7 +179,7 @@ static double predict(const struct bench *b, int32_t n, int32_t n_past, double s
         struct simulation sim;
         const struct pass pass = {now, done + now == n, n_past + done};
         plan_simulate(plan, engine_shape(b->engine), &pass, &sim);
-        us += sim.total_us;
+        us += done + now < n ? sim.period_us : sim.total_us;
         for (int d = 0; d < MAX_DEVICES; d++) share[d] += sim.compute_us[d];
         for (int d = 0; d < MAX_DEVICES; d++) sum += sim.compute_us[d];
         done += now;
