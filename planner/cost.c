@@ -207,8 +207,8 @@ static double us_per_flop(const double gflops[RATE_KV_TYPES][RATE_CLASSES],
 // Bytes of one element on average: blocks are shared by the heads' elements evenly.
 static double element_bytes(enum dtype type) { return bits(type) / 8; }
 
-// Queries of one KV head, as many as are as slow on the CPU when each four go together: three take
-// 7/8 of the time of four, two 3/4, one 5/8.
+// The CPU computes four queries of a KV head together. Those left over take more than their part:
+// three 7/8 of the time of four, two 3/4, one 5/8. Returns how many, in whole fours, take as long.
 static double host_queries(double queries) {
     const double fours = floor(queries / 4), rest = queries - 4 * fours;
     return 4 * fours + (rest > 0 ? 2 + rest / 2 : 0);
