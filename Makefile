@@ -35,7 +35,7 @@ $(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan or 
 endif
 SANITIZED := $(findstring -fsanitize,$(MODE_$(BUILD)))
 
-include libraries.mk
+include base/libraries.mk
 # Instrumented code confuses the flow analysis behind some warnings; plain builds check them all.
 # Cutting a message that is too long is what snprintf is there for (gcc would warn).
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror
@@ -57,29 +57,30 @@ endif
 
 # ---- Sources -------------------------------------------------------------------------------------
 
-HEAP := runtime/heap_$(if $(USE_JEMALLOC),jemalloc,none).c
+HEAP := runtime/cli/heap_$(if $(USE_JEMALLOC),jemalloc,none).c
 CORES := kernels/cpu/cores_$(if $(USE_HWLOC),hwloc,none).c
-LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c planner/*.c runtime/*.c)
-LIBRARY := $(filter-out runtime/main_%.c runtime/heap_%.c kernels/cpu/cores_%.c $(OTHER_ISA),$(LIBRARY))
+LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c planner/*/*.c runtime/*/*.c)
+LIBRARY := $(filter-out runtime/commands/main_%.c runtime/cli/heap_%.c kernels/cpu/cores_%.c $(OTHER_ISA),$(LIBRARY))
 # Fuzzers call parsers; the matmuls are left out because clang takes minutes to instrument them.
-LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/matmul_%),$(LIBRARY))
+LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/x86/matmul_%),$(LIBRARY))
 LIBRARY += $(HEAP) $(CORES)
-PROGRAMS := $(wildcard tests/test_*.c tests/check_ops.c)
-FUZZERS := $(wildcard tests/fuzz_*.c)
+PROGRAMS := $(wildcard tests/*/test_*.c tests/kernels/check_ops.c)
+FUZZERS := $(wildcard tests/fuzz/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
-HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES) tests/main_%.c,$(wildcard tests/*.c bench/*.c))
+HELPERS := $(filter-out tests/emulator/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
+HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
-MAINS := $(wildcard runtime/main_tandem.c tests/main_tandem_sim.c)
-SCRIPTS := $(wildcard tests/cli_*.sh)
+MAINS := $(wildcard runtime/commands/main_tandem.c tests/sim/main_tandem_sim.c)
+SCRIPTS := $(wildcard tests/cli/cli_*.sh)
 
 D := build/$(BUILD)
 TOP := $(if $(filter release,$(BUILD)),build,$D)
 KERNEL_LIB := $D/libkernels.a
 LIB := $D/libtandem.a $(KERNEL_LIB)
 TESTLIB := $D/libtest.a
-TANDEM := $(if $(wildcard runtime/main_tandem.c),$(TOP)/tandem)
-TANDEM_SIM := $(if $(wildcard tests/main_tandem_sim.c),$(TOP)/tandem-sim)
+TANDEM := $(if $(wildcard runtime/commands/main_tandem.c),$(TOP)/tandem)
+TANDEM_SIM := $(if $(wildcard tests/sim/main_tandem_sim.c),$(TOP)/tandem-sim)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
@@ -112,10 +113,10 @@ test: ## everything: programs, scripts, then the unit tests again under address 
 	@$(MAKE) build programs emulator model fixtures
 	@$(MAKE) BUILD=asan programs emulator
 	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
-	  $(patsubst %.c,build/asan/%,$(filter tests/test_%,$(PROGRAMS))) $(EMU_WATCHED)
+	  $(patsubst %.c,build/asan/%,$(filter-out %/check_ops.c,$(PROGRAMS))) $(EMU_WATCHED)
 
-check-ops: libraries $D/tests/check_ops ## every op on every backend present against its definition
-	@$D/tests/check_ops $(ARGS)
+check-ops: libraries $D/tests/kernels/check_ops ## every op on every backend present against its definition
+	@$D/tests/kernels/check_ops $(ARGS)
 
 bench: benches ## the benchmarks: ARGS="..." goes to each
 	@for program in $(BENCH_BINS); do echo "$$program"; $$program $(ARGS) || exit 1; done
@@ -130,7 +131,7 @@ asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
 fuzz: ## every parser for FUZZ_SECONDS=60 each (clang)
 	@sh tests/deps.sh extra
 	@$(MAKE) BUILD=fuzz fuzzers
-	@sh tests/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS:%.c=build/fuzz/%)
+	@sh tests/fuzz/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS:%.c=build/fuzz/%)
 
 tidy: ## the rules of the house: directions, lengths, words, formatting
 	@sh tests/deps.sh extra
@@ -172,17 +173,17 @@ $(LIB) $(TESTLIB):
 
 LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
 
-$(TOP)/tandem: $D/obj/runtime/main_tandem.o $(LIB)
-$(TOP)/tandem-sim: $D/obj/tests/main_tandem_sim.o $(TESTLIB) $(LIB)
+$(TOP)/tandem: $D/obj/runtime/commands/main_tandem.o $(LIB)
+$(TOP)/tandem-sim: $D/obj/tests/sim/main_tandem_sim.o $(TESTLIB) $(LIB)
 $(TANDEM) $(TANDEM_SIM):
 	$(LINK) $(LIBS)
 $(KERNEL_BINS): $D/%: $D/obj/%.o $(TESTLIB) $(KERNEL_LIB)
 	$(LINK) $(KERNEL_LIBS)
 $D/bench/%: $D/obj/bench/%.o $(TESTLIB) $(LIB)
 	$(LINK) $(LIBS)
-$D/tests/fuzz_%: $D/obj/tests/fuzz_%.o $(TESTLIB) $(LIB)
+$D/tests/fuzz/%: $D/obj/tests/fuzz/%.o $(TESTLIB) $(LIB)
 	$(LINK) -fsanitize=fuzzer $(LIBS)
-# The line "// link: wrap-alloc" in a test sends every allocation through tests/alloc_fail.c.
+# The line "// link: wrap-alloc" in a test sends every allocation through tests/lib/alloc_fail.c.
 $D/tests/%: $D/obj/tests/%.o $(TESTLIB) $(LIB)
 	$(LINK) $(if $(shell grep -s '^// link: wrap-alloc' tests/$*.c),-Wl$(comma)--wrap=mem_alloc \
 	  -Wl$(comma)--wrap=mem_resize) $(CMOCKA) $(LIBS)

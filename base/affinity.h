@@ -2,7 +2,7 @@
  *
  * Owns nothing and allocates nothing, so that it may be called between two tokens. Where the
  * operating system has no such thing every call says so and nothing is bound. Any thread; a thread
- * sees and changes only itself. Tested by tests/test_device.c.
+ * sees and changes only itself. Tested by tests/kernels/test_device.c.
  */
 #ifndef TANDEM_BASE_AFFINITY_H
 #define TANDEM_BASE_AFFINITY_H

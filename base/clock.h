@@ -1,5 +1,5 @@
 /* clock.h: one monotonic clock for every measurement. Owns nothing; any thread. Tested by
- * tests/test_base.c. */
+ * tests/base/test_base.c. */
 #ifndef TANDEM_BASE_CLOCK_H
 #define TANDEM_BASE_CLOCK_H
 

@@ -2,7 +2,7 @@
  *
  * Owns nothing; every struct err belongs to the caller, who reads it only after a status other than
  * OK. Must not print, allocate or exit. Any thread, one thread per struct err. Tested by
- * tests/test_base.c.
+ * tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_ERR_H
 #define TANDEM_BASE_ERR_H

@@ -2,7 +2,7 @@
  *
  * A struct file owns one descriptor and one mapping; views into the mapping are lent until
  * file_close. Must not write. One thread opens and closes; any thread may read. Tested by
- * tests/test_base.c.
+ * tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_FILE_H
 #define TANDEM_BASE_FILE_H

@@ -3,7 +3,7 @@
  *
  * Reads files below /sys; owns nothing and allocates nothing. Every fact may be missing: then it is
  * zero or false, which means unknown. Must not open devices. Any thread. Tested by
- * tests/test_hardware.c with invented trees and fuzzed by tests/fuzz_dmi.c.
+ * tests/base/test_hardware.c with invented trees and fuzzed by tests/fuzz/fuzz_dmi.c.
  */
 #ifndef TANDEM_BASE_HARDWARE_H
 #define TANDEM_BASE_HARDWARE_H

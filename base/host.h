@@ -3,7 +3,7 @@
  *
  * Reads /proc and the control groups (versions 1 and 2, every level up the path); owns nothing and
  * allocates nothing. Must not trust one source alone: in a container MemAvailable is the machine's.
- * Any thread. Tested by tests/test_host.c with invented trees.
+ * Any thread. Tested by tests/base/test_host.c with invented trees.
  */
 #ifndef TANDEM_BASE_HOST_H
 #define TANDEM_BASE_HOST_H

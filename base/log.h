@@ -1,7 +1,7 @@
 /* log.h: lines for people, on stderr or wherever the caller says.
  *
  * A struct log borrows its stream. There is no global log: it hangs from the engine. Any thread may
- * write; one call is one whole line. Tested by tests/test_base.c.
+ * write; one call is one whole line. Tested by tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_LOG_H
 #define TANDEM_BASE_LOG_H

@@ -4,7 +4,7 @@
  * come from device buffers instead. Owns nothing. Any thread. Tests make the nth call fail by
  * linking with --wrap=mem_alloc and
  * --wrap=mem_resize, so a constructor can be swept for every refused allocation. Tested by
- * tests/test_base.c.
+ * tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_MEM_H
 #define TANDEM_BASE_MEM_H

@@ -2,7 +2,7 @@
  *
  * Owns its slots; borrows every key (valid as long as the map is used). Open addressing, at most
  * half full, FNV-1a mixed at the end. Must not copy keys. Filled by one thread, then read by any.
- * Tested by tests/test_base.c.
+ * Tested by tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_STRMAP_H
 #define TANDEM_BASE_STRMAP_H

@@ -11,7 +11,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/read_rate.h"
+#include "bench/lib/read_rate.h"
 #include "runtime/tandem.h"
 
 #include <stdlib.h>

@@ -15,8 +15,8 @@
  */
 #include "base/mem.h"
 #include "runtime/tandem.h"
-#include "runtime/trace.h"
-#include "tests/sim_device.h"
+#include "runtime/engine/trace.h"
+#include "tests/sim/sim_device.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -21,13 +21,13 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/reference.h"
-#include "planner/plan_internal.h"
-#include "runtime/calibrate.h"
-#include "runtime/calibration_cache.h"
-#include "runtime/placement.h"
+#include "bench/lib/reference.h"
+#include "planner/plan/plan_internal.h"
+#include "runtime/host/calibrate.h"
+#include "runtime/host/calibration_cache.h"
+#include "runtime/host/placement.h"
 #include "runtime/tandem.h"
-#include "tests/sim_device.h"
+#include "tests/sim/sim_device.h"
 
 #include <math.h>
 #include <stdlib.h>

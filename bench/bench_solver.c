@@ -9,9 +9,9 @@
  * memory for any model on the host.
  */
 #include "base/mem.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "planner/planner.h"
-#include "tests/invent.h"
+#include "tests/lib/invent.h"
 
 #include <math.h>
 #include <stdlib.h>

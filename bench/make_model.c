@@ -9,8 +9,8 @@
  * one chunk.
  */
 #include "base/mem.h"
-#include "bench/random_weights.h"
-#include "tests/gguf_build.h"
+#include "bench/lib/random_weights.h"
+#include "tests/lib/gguf_build.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * the class.
  *
  * Owns nothing itself. The only file that names accelerators; which ones are built in is decided
- * here. One thread drives a device at a time. Tested by tests/test_device.c.
+ * here. One thread drives a device at a time. Tested by tests/kernels/test_device.c.
  */
 #include "kernels/device.h"
 

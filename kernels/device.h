@@ -3,7 +3,7 @@
  * A device owns its streams' and buffers' memory until they are freed, counts every byte by
  * purpose, and lends its op table. Ops and copies only encode; the first failure sticks to the
  * stream and stream_wait reports it. Nothing is allocated after device_seal. One thread drives a
- * device at a time. Must not know a model or a plan. Tested by tests/test_device.c (CPU and
+ * device at a time. Must not know a model or a plan. Tested by tests/kernels/test_device.c (CPU and
  * simulated).
  */
 #ifndef TANDEM_KERNELS_DEVICE_H

@@ -1,7 +1,7 @@
 /* dtypes.h: element types of tensors, with the numbers and block layouts of the GGUF format.
  *
  * Owns nothing; pure functions over constants; any thread. Must not know a backend. Tested by
- * tests/test_dtypes.c.
+ * tests/kernels/test_dtypes.c.
  */
 #ifndef TANDEM_KERNELS_DTYPES_H
 #define TANDEM_KERNELS_DTYPES_H

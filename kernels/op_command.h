@@ -4,7 +4,7 @@
  * Expands ops.def; owns nothing. A backend defines OP_ENCODE, the name of its function of type
  * op_encode_fn, and OP_TABLE, a name, and includes op_table.inc once; the table has every entry of
  * every weight type. The argument structs are copied whole, so what they point to is not looked at.
- * Any thread. Tested by tests/test_device.c.
+ * Any thread. Tested by tests/kernels/test_device.c.
  */
 #ifndef TANDEM_KERNELS_OP_COMMAND_H
 #define TANDEM_KERNELS_OP_COMMAND_H

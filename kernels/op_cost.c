@@ -1,5 +1,5 @@
 /* op_cost.c: see op_cost.h. Bytes are those of a perfect kernel: each input read once, each output
- * written once, caches ignored. Tested by tests/check_ops.c. */
+ * written once, caches ignored. Tested by tests/kernels/check_ops.c. */
 #include "kernels/op_cost.h"
 
 #include "base/mem.h"

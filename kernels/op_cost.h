@@ -2,7 +2,8 @@
  * alone.
  *
  * Pure functions; pointers in the argument structs are not followed. Any thread. The planner
- * predicts with these numbers and the benches print GB/s from them. Tested by tests/check_ops.c.
+ * predicts with these numbers and the benches print GB/s from them. Tested by
+ * tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_OP_COST_H
 #define TANDEM_KERNELS_OP_COST_H

@@ -4,7 +4,7 @@
  * the host never follows them. An op only encodes: it copies its arguments, returns at once, and
  * its outputs exist after stream_wait or on the same stream. Everything is F32 row-major and
  * contiguous unless said. Outputs must not overlap inputs unless said. kernels/cpu/ref.c is the
- * definition of each op. Any thread, one at a time per stream. Tested by tests/check_ops.c.
+ * definition of each op. Any thread, one at a time per stream. Tested by tests/kernels/check_ops.c.
  *
  * A batch is n_tokens tokens, each with a position and a sequence; sequences share one KV cache
  * through page tables.

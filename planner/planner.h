@@ -5,7 +5,7 @@
  * device, (c) the flat list of steps that one forward pass runs, per batch class. It is read by
  * simulate.c (adds it up), by the runtime's pipeline.c (runs it) and by plan.c (prints it); nobody
  * holds a second copy. All structs are plain values without pointers, filled by the caller or by
- * planner_solve; nothing is owned. Any thread. Tested by tests/test_planner.c.
+ * planner_solve; nothing is owned. Any thread. Tested by tests/planner/test_planner.c.
  */
 #ifndef TANDEM_PLANNER_PLANNER_H
 #define TANDEM_PLANNER_PLANNER_H
@@ -13,8 +13,8 @@
 #include "base/err.h"
 #include "kernels/dtypes.h"
 #include "kernels/op_cost.h"
-#include "planner/machine.h"
-#include "planner/shape.h"
+#include "planner/machine/machine.h"
+#include "planner/shape/shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>

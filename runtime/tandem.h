@@ -3,8 +3,8 @@
  * An engine owns the model, its devices, the plan and all memory; a session is one timeline of
  * tokens in the engine's KV cache. After engine_open nothing is allocated: what does not fit is
  * refused there, with numbers. One thread uses an engine at a time. Nothing here prints or exits:
- * errors come back in struct err, lines for people go to the log. Tested by tests/test_engine.c and
- * the cli_*.sh scripts.
+ * errors come back in struct err, lines for people go to the log. Tested by
+ * tests/runtime/test_engine.c and the cli_*.sh scripts.
  */
 #ifndef TANDEM_RUNTIME_TANDEM_H
 #define TANDEM_RUNTIME_TANDEM_H

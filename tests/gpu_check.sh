@@ -20,7 +20,7 @@ if [ -d build/gpu-pack ]; then
     bench_peak=$programs/bench_peak bench_engine=$programs/bench_engine
     make_model=$programs/make_model
 else
-    tandem=build/tandem check_ops=build/release/tests/check_ops
+    tandem=build/tandem check_ops=build/release/tests/kernels/check_ops
     bench_device=build/release/bench/bench_device bench_engine=build/release/bench/bench_engine
     make_model=build/release/bench/make_model bench_peak=build/release/bench/cuda/bench_peak
 fi

@@ -58,7 +58,7 @@ result every_kernel_was_watched
 # ---- Without a barrier ---------------------------------------------------------------------------
 # A copy of what the library is made of, its objects included, so that only one file is compiled.
 mkdir -p "$work/tree/build/tsan"
-cp -a Makefile libraries.mk base kernels planner runtime tests bench configs "$work/tree"
+cp -a Makefile base kernels planner runtime tests bench configs "$work/tree"
 cp -a build/tsan/emulator "$work/tree/build/tsan"
 grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* kernels/cuda/experts.cu |
     cut -d : -f 1,2 >"$work/barriers"

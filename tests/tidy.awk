@@ -84,8 +84,8 @@ function check_directive(line) {
     if (line ~ /^#[ ]*(el)?if/) {
         if (line ~ /HAVE_(CUDA|METAL)/ && FILENAME != "kernels/device.c")
             report(FNR, "backend", "this test belongs in kernels/device.c")
-        if (line ~ /__linux__|__APPLE__|_WIN32/ && FILENAME !~ /^(base\/|planner\/probe_|tests\/)/)
-            report(FNR, "system", "this test belongs in base/ or planner/probe_*.c")
+        if (line ~ /__linux__|__APPLE__|_WIN32/ && FILENAME !~ /^(base\/|planner\/machine\/probe_|tests\/)/)
+            report(FNR, "system", "this test belongs in base/ or planner/machine/probe_*.c")
         if (line ~ /__AVX|__SSE|__x86_64|__aarch64|__ARM|HAVE_X86/ &&
             FILENAME !~ /^(kernels\/cpu|bench|tests)\//)
             report(FNR, "isa", "this test belongs in kernels/cpu/")

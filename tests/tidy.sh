@@ -1,5 +1,5 @@
 #!/bin/sh
-# tidy.sh: checks the rules of the house that no compiler checks. Tested by tests/cli_tidy.sh.
+# tidy.sh: checks the rules of the house that no compiler checks. Tested by tests/cli/cli_tidy.sh.
 #
 #   sh tests/tidy.sh [ROOT]
 #
@@ -24,9 +24,9 @@ kernels/metal/   ^(base/|kernels/[^/]*$|kernels/metal/)
 kernels/device.c ^(base/|kernels/)
 kernels/         ^(base/|kernels/[^/]*$)
 planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z_]*[.]def$)
-runtime/main_    .
-runtime/cli      .
-runtime/server   .
+runtime/cli/     .
+runtime/measure/ .
+runtime/commands/ .
 runtime/         ^(base/|runtime/|kernels/(ops|device|dtypes)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
 bench/           .
 tests/           .

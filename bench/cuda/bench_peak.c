@@ -5,7 +5,7 @@
  * Device and image are chosen by the backend. A line per instruction: the best of five launches of
  * at least N ms (50) as operations per second, a multiply-add being two, and the weight types whose
  * matmuls of many tokens are made of it. --quick takes one round on two blocks, to see that it
- * works. The sums are checked: exit code 1 if one is wrong. Tested by tests/cli_kernels.sh.
+ * works. The sums are checked: exit code 1 if one is wrong. Tested by tests/cli/cli_kernels.sh.
  */
 #include "base/clock.h"
 #include "base/mem.h"

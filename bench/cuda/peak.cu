@@ -8,7 +8,7 @@
  * Sums of floats stay exact: the products are equal powers of two, less than 2^24 of them. Chains
  * start at different values, or a compiler could make them one. The mma instructions are those that
  * the GEMMs take in the same image; below 7.5 these two are empty and the host does not launch
- * them. Tested by tests/cli_kernels.sh.
+ * them. Tested by tests/cli/cli_kernels.sh.
  */
 #include "bench/cuda/peak.h"
 #include "kernels/cuda/device.cuh"

@@ -2,7 +2,7 @@
  *
  * Plain C, read by the host, by the device compilers and by the emulator. A thread makes n_rounds
  * times PEAK_STEPS steps of each of its PEAK_CHAINS chains; a step is one instruction. Owns
- * nothing. Tested by tests/cli_kernels.sh.
+ * nothing. Tested by tests/cli/cli_kernels.sh.
  */
 #ifndef TANDEM_BENCH_CUDA_PEAK_H
 #define TANDEM_BENCH_CUDA_PEAK_H

@@ -2,8 +2,8 @@
 # *.json needs no line here.
 
 MACHINES := $(sort $(wildcard configs/machines/*.json))
-$D/obj/planner/machine_builtin.o: build/machines.def $(MACHINES)
-$D/obj/planner/machine_builtin.o: ISA := -DMACHINE_FILES='"build/machines.def"'
+$D/obj/planner/machine/machine_builtin.o: build/machines.def $(MACHINES)
+$D/obj/planner/machine/machine_builtin.o: ISA := -DMACHINE_FILES='"build/machines.def"'
 
 # Written anew only when its text changes.
 build/machines.def: FORCE

@@ -2,8 +2,8 @@
 # *.json needs no line here.
 
 SHAPES := $(sort $(wildcard configs/models/*.json))
-$D/obj/planner/shape_builtin.o: build/models.def $(SHAPES)
-$D/obj/planner/shape_builtin.o: ISA := -DMODEL_FILES='"build/models.def"'
+$D/obj/planner/shape/shape_builtin.o: build/models.def $(SHAPES)
+$D/obj/planner/shape/shape_builtin.o: ISA := -DMODEL_FILES='"build/models.def"'
 
 # Written anew only when its text changes.
 build/models.def: FORCE

@@ -4,7 +4,7 @@
  * A kernel is called by every lane (thread) of a team at the same moment with the same arguments
  * and does its share. It may meet the others at lane_barrier; the team meets after every op.
  * Kernels allocate nothing and keep nothing. Used only inside kernels/cpu/, by tests and by
- * benches. Tested by tests/check_ops.c.
+ * benches. Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_CPU_H
 #define TANDEM_KERNELS_CPU_CPU_H

@@ -4,7 +4,7 @@
  * The device owns its team, its kernel table and its streams' lists; buffers are pages of the
  * process. One flush is one team run: every lane walks the whole list and meets the others after
  * each command, so that an op costs one barrier and no wake-up. Nothing is allocated after
- * stream_new. One thread at a time. Tested by tests/test_device.c.
+ * stream_new. One thread at a time. Tested by tests/kernels/test_device.c.
  */
 #include "kernels/cpu/cpu.h"
 

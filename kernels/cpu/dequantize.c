@@ -2,7 +2,7 @@
  *
  * This file defines what the bytes of a weight mean; every faster kernel is measured against it.
  * Owns nothing; pure functions; any thread. Rows may lie at any address and are little-endian.
- * Must not know an instruction set. Tested by tests/test_blocks.c.
+ * Must not know an instruction set. Tested by tests/kernels/test_blocks.c.
  *
  * Names in the formulas: d is the scale and m or dmin the offset of a block; n is the integer that
  * an element stores.

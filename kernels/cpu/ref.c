@@ -3,7 +3,7 @@
  * Every other kernel is tested against these. Sums run in double, in an order that depends on
  * nothing but the sizes of one row, so that a result is the same for every batch, row range and
  * number of lanes. Owns nothing; called by every lane of a team; meets the others within an op in
- * route alone. Must not use an instruction set. Tested by tests/check_ops.c.
+ * route alone. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
 

@@ -4,7 +4,7 @@
  * Each lane chooses for its tokens; then the lanes meet, and the first sorts the pairs. One token
  * is the first lane's alone. Scores and sums are in double. A NaN or an infinity among the logits
  * can make weights NaN, never an expert that does not exist. Owns nothing. Must not use an
- * instruction set. Tested by tests/check_ops.c.
+ * instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
 

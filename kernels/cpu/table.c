@@ -2,7 +2,7 @@
  *
  * The plain C table comes first; each instruction-set level that the CPU has overwrites entries,
  * weakest first. The only place that names the levels' tables. Owns nothing; any thread. Tested by
- * tests/check_ops.c, which runs every level.
+ * tests/kernels/check_ops.c, which runs every level.
  */
 #include "kernels/cpu/cpu.h"
 

@@ -4,7 +4,7 @@
  * barrier is our own, because lanes meet after every op and an OpenMP barrier cannot be called from
  * a function that is not inlined into the region. One OpenMP region of always the same size: a
  * change of size makes libgomp end and create threads, so lanes that are not in use only pass
- * through. Tested by tests/test_device.c.
+ * through. Tested by tests/kernels/test_device.c.
  */
 #include "kernels/cpu/cpu.h"
 

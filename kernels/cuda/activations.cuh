@@ -6,7 +6,7 @@
  * carries the offset of a weight group: sum((scale_w n + offset) x) = scale_w scale_x sum(n q) +
  * offset sum(x). n_cols is a multiple of 32, so the bytes of 16 columns and the two floats of a
  * group can each be loaded at once. 40 bytes per 32 columns. Owns nothing; device code only.
- * Tested by tests/check_ops.c on every matmul.
+ * Tested by tests/kernels/check_ops.c on every matmul.
  */
 #ifndef TANDEM_KERNELS_CUDA_ACTIVATIONS_CUH
 #define TANDEM_KERNELS_CUDA_ACTIVATIONS_CUH

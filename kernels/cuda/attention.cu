@@ -9,7 +9,7 @@
  * attention_merge: grid (n_tokens, n_heads). Joins what the splits of a head left in partial.
  * head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is a
  * multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
- * attention_shared_bytes of dynamic shared memory. Tested by tests/check_ops.c.
+ * attention_shared_bytes of dynamic shared memory. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"

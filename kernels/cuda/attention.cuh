@@ -1,6 +1,6 @@
 /* attention.cuh: what the attention kernels have in common.
  *
- * Owns nothing; device code only. Tested by tests/check_ops.c.
+ * Owns nothing; device code only. Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_CUH
 #define TANDEM_KERNELS_CUDA_ATTENTION_CUH

@@ -11,7 +11,7 @@
  * Tiles start at multiples of 32 keys, and one that a row does not see leaves its sums as they are,
  * so a result does not depend on the rest of the batch. K and V are read once per tile of tokens: 2
  * * 2 * head_dim bytes per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <=
- * ATTENTION_MMA_ROWS. Tested by tests/check_ops.c.
+ * ATTENTION_MMA_ROWS. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"

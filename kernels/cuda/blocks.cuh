@@ -4,7 +4,7 @@
  * Every quantised type is a struct weight_<type> of constants and static functions, so that a
  * kernel is a template over it; F32, F16 and BF16 have element and eight only. What the bytes mean
  * is defined by kernels/cpu/dequantize.c. Owns nothing; device code only. Reads no byte outside the
- * aligned 4-byte words that the row touches. Tested by tests/check_ops.c on every matmul and embed.
+ * aligned 4-byte words that the row touches. Tested by tests/kernels/check_ops.c on every matmul and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
  * 20, 22, 24 or 34 bytes or n_cols/256 blocks of 144, 176 or 210. So blocks of Q4_K and Q5_K are

@@ -62,7 +62,7 @@ programs: $(CUDA_PEAK)
 $D/obj/bench/cuda/bench_peak.o: build/cuda/peak_images.def $(call images_of,peak)
 $D/obj/bench/cuda/bench_peak.o: ISA := -DCUDA_IMAGES='"build/cuda/peak_images.def"'
 else
-PROGRAMS := $(filter-out tests/test_cuda.c,$(PROGRAMS))
+PROGRAMS := $(filter-out tests/kernels/test_cuda.c,$(PROGRAMS))
 ifeq ($(MAKELEVEL)$(filter 0,$(CUDA)),0)
 $(info tandem: neither clang nor nvcc is here: built for the CPU only (apt-get install clang))
 endif
@@ -106,8 +106,8 @@ cuda-images: $(CUDA_IMAGES)
 
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
-# What runs a model needs libraries that a bare machine lacks; see libraries.mk.
-GPU_KERNELS := $(addprefix build/release/,tests/check_ops bench/bench_device bench/cuda/bench_peak)
+# What runs a model needs libraries that a bare machine lacks; see base/libraries.mk.
+GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device bench/cuda/bench_peak)
 GPU_MODELS := build/tandem $(addprefix build/release/bench/,bench_engine make_model)
 .PHONY: gpu-check gpu-programs gpu-pack
 # What nvcc writes needs a driver of its generation; a dry run emulates one.

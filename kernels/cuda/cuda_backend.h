@@ -4,7 +4,7 @@
  * A device owns the driver, the device's primary context and the loaded kernels; a stream owns its
  * launches and the memory that attention cuts long contexts into. Nothing of a lost device is
  * given back, since the driver would wait. Included only inside kernels/cuda. One thread drives a
- * device at a time. Tested by tests/test_cuda.c.
+ * device at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
 #define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H

@@ -2,7 +2,7 @@
  *
  * Everything else about it goes through kernels/device.h. The caller owns the device and closes it.
  * Needs no driver and no GPU to build or start: without them opening fails with the reason. One
- * thread drives a device at a time. Tested by tests/test_cuda.c.
+ * thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_DEVICE_H
 #define TANDEM_KERNELS_CUDA_CUDA_DEVICE_H

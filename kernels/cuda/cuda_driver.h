@@ -3,7 +3,7 @@
  * Types and prototypes are our own, so that no toolkit is needed to build and no driver to start;
  * cuda_check.c compares them with the toolkit's where there is one. struct cuda_driver is the
  * caller's and owns the loaded library. Nothing here keeps state elsewhere. Any thread. Tested by
- * tests/test_cuda.c.
+ * tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_DRIVER_H
 #define TANDEM_KERNELS_CUDA_CUDA_DRIVER_H

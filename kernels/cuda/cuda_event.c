@@ -4,7 +4,7 @@
  * again; nothing else is to be done on the thread, and the first answers come without a pause. The
  * driver tells times as milliseconds between two events, in a float: they are measured from a base
  * whose time both sides know, and a base grows old before the float grows coarse. Owns the bases.
- * One thread drives a device at a time. Tested by tests/test_cuda.c.
+ * One thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
  */
 #include "base/clock.h"
 #include "base/mem.h"

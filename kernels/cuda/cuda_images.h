@@ -3,7 +3,8 @@
  * A target ("sm_86", "compute_75") is a set of images, one per .cu file: native code of nvcc for
  * one architecture, or PTX that the driver translates for any that is no older. The build writes
  * the table; nothing of it is kept elsewhere. A struct cuda_program is the caller's and owns the
- * loaded modules; the context must be current. One thread at a time. Tested by tests/test_cuda.c.
+ * loaded modules; the context must be current. One thread at a time. Tested by
+ * tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_IMAGES_H
 #define TANDEM_KERNELS_CUDA_CUDA_IMAGES_H

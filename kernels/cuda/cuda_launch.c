@@ -3,8 +3,8 @@
  * Here the kernel for a matmul is chosen, by the number of tokens and by what the device has, and
  * grids are sized; params.h has the shapes. Neither may depend on what lies in device memory, so
  * that a list of launches can be replayed. Only encodes: nothing is called of the driver unless
- * the stream's list is full. Owns nothing. One thread per device. Tested by tests/test_cuda.c and
- * tests/check_ops.c.
+ * the stream's list is full. Owns nothing. One thread per device. Tested by
+ * tests/kernels/test_cuda.c and tests/kernels/check_ops.c.
  */
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"

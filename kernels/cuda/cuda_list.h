@@ -3,7 +3,7 @@
  * A list owns room for its launches and their parameters, all of it from cuda_list_open on. A list
  * that equals one submitted before is replayed as a graph: one call instead of hundreds. Every
  * table that changes between two decode steps lies in device memory, so that their lists are equal.
- * The device's context must be current; one thread at a time. Tested by tests/test_cuda.c.
+ * The device's context must be current; one thread at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_LIST_H
 #define TANDEM_KERNELS_CUDA_CUDA_LIST_H

@@ -3,7 +3,7 @@
  * Grid (n_tokens, chunks of EMBED_COLS columns). A thread turns every EMBED_THREADS-th column of
  * the chunk, so a warp reads bytes side by side; the scales of a block come from cache. Reads a
  * row's weights and writes 4 bytes per column; any n_cols that the type allows. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/params.h"

@@ -1,7 +1,7 @@
 /* exp2.cuh: 2^x in double, where a float would not do: the angles of rope and the scores of route.
  *
  * Slow on most cards, so for tables and choices only. Owns nothing; device code only. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_EXP2_CUH
 #define TANDEM_KERNELS_CUDA_EXP2_CUH

@@ -14,7 +14,7 @@
  *
  * combine_experts: grid (n_tokens, chunks of COMBINE_COLS columns). Each thread adds up four
  * columns, in the order of the token's experts. Reads each row that is here once. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
 #include "kernels/cuda/params.h"

@@ -13,7 +13,7 @@
  * different banks. Rows and tokens past the end repeat the last one and are not written. Which
  * products a sum adds up, and in which order, depends on n_cols alone, so a result is the same for
  * every number of tokens and every row range. Owns nothing; device code only. Tested by
- * tests/check_ops.c on every matmul of more than MATVEC_TOKENS tokens.
+ * tests/kernels/check_ops.c on every matmul of more than MATVEC_TOKENS tokens.
  */
 #ifndef TANDEM_KERNELS_CUDA_GEMM_CUH
 #define TANDEM_KERNELS_CUDA_GEMM_CUH

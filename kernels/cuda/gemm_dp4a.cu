@@ -11,7 +11,7 @@
  * column for Q4_K, 1.06 for Q8_0) and 64 tokens (1.25), writes 64 x 64 floats: 70 (Q4_K) or 55
  * (Q8_0) operations per byte of L2; 20 KiB of shared memory. n_cols a multiple of 32 for quantised
  * types, any for others. Differs in rounding from matmul_vec_<type>, not from gemm_mma_<type> of a
- * quantised type. Tested by tests/check_ops.c.
+ * quantised type. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/gemm.cuh"
 

@@ -20,7 +20,7 @@
  * column) and 64 tokens (4): 21 operations per byte of L2.
  *
  * 20 KiB of shared memory. n_cols a multiple of 32 for quantised types, any for others. Differs in
- * rounding from matmul_vec_<type>. Tested by tests/check_ops.c.
+ * rounding from matmul_vec_<type>. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/gemm.cuh"
 

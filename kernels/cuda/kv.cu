@@ -3,7 +3,7 @@
  * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread converts every KV_STORE_THREADS-th
  * column of the chunk, in K and in V; a warp turns 32 neighbouring columns, which are a block of
  * Q8_0. Reads 8 bytes per column and writes what the types take; rounds to nearest even. A token
- * whose slot is negative writes nothing. Tested by tests/check_ops.c.
+ * whose slot is negative writes nothing. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"

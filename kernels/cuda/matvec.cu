@@ -14,7 +14,7 @@
  * n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs from order[y] on if such a run of their
  * expert begins there, else it leaves; so with one token every block works, and an expert that
  * several tokens share is read once for up to EXPERTS_VEC_PAIRS of them. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/blocks.cuh"

@@ -5,7 +5,7 @@
  * by-value parameter of at most 1 KiB without padding inside, so that two equal launches are equal
  * bytes. Owns nothing. Tokens lie along x of every grid, which alone may pass 65535. Whoever
  * changes a kernel's block or tile changes the number here and nowhere else. Tested by
- * tests/test_cuda.c.
+ * tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_PARAMS_H
 #define TANDEM_KERNELS_CUDA_PARAMS_H

@@ -3,7 +3,7 @@
  * Grid (n_tokens, chunks of QUANTIZE_GROUPS groups). Eight threads turn a group, four columns
  * each: 128 bytes read and 40 written per group. q = round to nearest even of x / scale, scale =
  * largest |x| / 127. n_cols is a multiple of 32, x 16-byte aligned. The caller launches it before
- * matmul_vec_<type> or a GEMM of a quantised type. Tested by tests/check_ops.c.
+ * matmul_vec_<type> or a GEMM of a quantised type. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/params.h"

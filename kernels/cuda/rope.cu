@@ -3,7 +3,7 @@
  *
  * Positions reach a million radians, where a float is a sixteenth of a radian coarse; so the angle
  * is found in double, in turns, and only its fraction of a turn goes on as a float. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
 #include "kernels/cuda/params.h"

@@ -5,7 +5,7 @@
  * rows of the block, weight is row 0 of its matrix. matmul takes tokens as they come; for experts
  * the pairs of one expert are read from route's lists, which lie in device memory, so grids are
  * sized for the worst case and blocks without pairs leave. Owns nothing; device code only. Tested
- * by tests/check_ops.c on every matmul.
+ * by tests/kernels/check_ops.c on every matmul.
  */
 #ifndef TANDEM_KERNELS_CUDA_ROWS_CUH
 #define TANDEM_KERNELS_CUDA_ROWS_CUH

@@ -2,7 +2,7 @@
  *
  * Grid (chunks of SWIGLU_ELEMENTS elements); a thread turns every SWIGLU_THREADS-th of them. Reads
  * 8 bytes and writes 4 per element; out may be gate or up, and any count is allowed. Tested by
- * tests/check_ops.c.
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"

@@ -3,7 +3,7 @@
  * Included before the first line of every .cu file, which is compiled as C++ once per instruction
  * set of the images, with CUDA_ARCH=610, 750, ... on the command line. Owns nothing; lane state
  * lives in the engine. Must not offer what kernels/cuda/device.cuh does not list. __shared__ arrays
- * are thread-local: a worker runs one block at a time. Tested by tests/test_simt.c.
+ * are thread-local: a worker runs one block at a time. Tested by tests/kernels/test_simt.c.
  */
 #ifndef TANDEM_TESTS_EMULATOR_CUDA_HOST_HPP
 #define TANDEM_TESTS_EMULATOR_CUDA_HOST_HPP

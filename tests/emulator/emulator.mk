@@ -14,7 +14,7 @@ HAVE_EMULATOR := $(and $(strip $(CUDA_IMAGES)),$(filter x86_64,$(shell uname -m)
 endif
 # The kernels under address checks, as a part of make test.
 EMU_WATCHED := $(if $(HAVE_EMULATOR),\
-  'build/asan/tests/check_ops --device cuda:driver=build/asan/emulator/libcuda.so.1')
+  'build/asan/tests/kernels/check_ops --device cuda:driver=build/asan/emulator/libcuda.so.1')
 
 # Warnings of the C compiler that C++ knows too. __shared__ arrays are thread-local variables, which
 # must not keep the library from being unloaded.
@@ -72,9 +72,9 @@ $(EMU_LIB): $(EMU_SOURCES:%=$D/emulator/%.o) $(EMU_SETS:%=$D/emulator/kernels_%.
 $D/emulator/toys.o: tests/emulator/toys.cu $D/emulator/flags
 	@echo '  CXX   $D/$<'
 	@$(EMU_CXX) -x c++ $(EMU_CPP) $(EMU_COMMON) -DCUDA_ARCH=800 -MMD -MP -c -o $@ $<
-$D/tests/test_simt: $D/emulator/toys.o $D/emulator/simt.o
+$D/tests/kernels/test_simt: $D/emulator/toys.o $D/emulator/simt.o
 ifeq ($(and $(HAVE_EMULATOR),$(filter-out tsan,$(BUILD))),)
-PROGRAMS := $(filter-out tests/test_simt.c tests/test_emulator.c,$(PROGRAMS))
+PROGRAMS := $(filter-out tests/kernels/test_simt.c tests/kernels/test_emulator.c,$(PROGRAMS))
 endif
 
 -include $(wildcard $D/emulator/*.d $D/emulator/*/*.d)
@@ -82,7 +82,7 @@ endif
 # ---- Races ---------------------------------------------------------------------------------------
 
 # Only the kernels are watched: check_ops is the release one with TSan's runtime.
-build/race/check_ops: build/release/obj/tests/check_ops.o build/release/libtest.a \
+build/race/check_ops: build/release/obj/tests/kernels/check_ops.o build/release/libtest.a \
   build/release/libkernels.a
 	@mkdir -p $(@D)
 	@echo '  LINK  $@'

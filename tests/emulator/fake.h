@@ -4,7 +4,7 @@
  * device memory, fake_stream.c streams, events and copies, fake_module.c images, launches and
  * graphs. One struct fake per process, made by cuInit. A driver's own rules are checked where a
  * real one would only misbehave: every complaint is a line "emulator: ..." on stderr. Any thread.
- * Tested by tests/test_emulator.c.
+ * Tested by tests/kernels/test_emulator.c.
  */
 #ifndef TANDEM_TESTS_EMULATOR_FAKE_H
 #define TANDEM_TESTS_EMULATOR_FAKE_H

@@ -5,7 +5,7 @@
  * and the end of its page is a guard: closed to ASan, a pattern elsewhere, looked at after every
  * kernel. New memory is all ones, a NaN in every float. As on a real device, large allocations are
  * counted in steps of 2 MiB (64 KiB where there is less than 1 GiB). Tested by
- * tests/test_emulator.c.
+ * tests/kernels/test_emulator.c.
  */
 #include "tests/emulator/fake.h"
 

@@ -2,7 +2,8 @@
  *
  * An image is read as far as a driver of the emulated version on the emulated device would: PTX
  * for its version and target, an ELF file for its architecture. One that passes stands for the
- * kernels it names, taken from the tables that are compiled in. Tested by tests/test_emulator.c.
+ * kernels it names, taken from the tables that are compiled in. Tested by
+ * tests/kernels/test_emulator.c.
  */
 #include "tests/emulator/fake.h"
 

@@ -3,7 +3,7 @@
  * A stream is a thread with a queue: a call only puts work there, so that work whose event nobody
  * waited for is seen to be missing. Events count their records; a wait is for the last record
  * before it. With a seed, streams idle at random moments. After a failure the context's streams
- * drop their work. Tested by tests/test_emulator.c.
+ * drop their work. Tested by tests/kernels/test_emulator.c.
  */
 #include "tests/emulator/fake.h"
 

@@ -3,7 +3,7 @@
  *
  * One table per set: kernel_table.c and all .cu files are compiled with its CUDA_ARCH and linked
  * into one object from which only the table is visible. Owns nothing. Tested by
- * tests/test_emulator.c.
+ * tests/kernels/test_emulator.c.
  */
 #ifndef TANDEM_TESTS_EMULATOR_KERNEL_TABLE_H
 #define TANDEM_TESTS_EMULATOR_KERNEL_TABLE_H

@@ -15,7 +15,7 @@
  *   EMU_CUDA_STATS=1       a line of totals at the end
  *
  * They are read by cuInit; while a context is held, only the faults are read and counted anew.
- * Owns the one struct fake of the process. Any thread. Tested by tests/test_emulator.c.
+ * Owns the one struct fake of the process. Any thread. Tested by tests/kernels/test_emulator.c.
  */
 #include "tests/emulator/fake.h"
 

@@ -4,7 +4,7 @@
  * waited hands its stack to the next, so that only threads that wait cost a switch. The switch is
  * eight instructions of x86-64. Built without -fsanitize=thread also where kernels are built with
  * it: a fiber is a TSan thread of its own, and only barriers and exchanges order them. Workers
- * share nothing but the launch. Tested by tests/test_simt.c.
+ * share nothing but the launch. Tested by tests/kernels/test_simt.c.
  */
 #include "tests/emulator/simt.h"
 

@@ -5,7 +5,7 @@
  * block at a time, a thread that never waits is a plain call. A fault (divergent barrier, deadlock,
  * early exit, copies not waited for, shared memory overrun) ends the launch with a text, never the
  * process. Must not know CUDA's names: cuda_host.hpp maps them. simt_run may be called by any
- * thread; calls queue. Tested by tests/test_simt.c.
+ * thread; calls queue. Tested by tests/kernels/test_simt.c.
  */
 #ifndef TANDEM_TESTS_EMULATOR_SIMT_H
 #define TANDEM_TESTS_EMULATOR_SIMT_H

@@ -1,4 +1,5 @@
-/* toys.h: small kernels, right and wrong ones, by which tests/test_simt.c tests the emulator.
+/* toys.h: small kernels, right and wrong ones, by which tests/kernels/test_simt.c tests the
+ * emulator.
  *
  * Plain C, read by toys.cu and by the test. Owns nothing.
  */

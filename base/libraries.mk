@@ -1,0 +1,61 @@
+# base/libraries.mk: which libraries are here, and what is built without them. Read by the Makefile.
+#
+# base/ and kernels/ need hwloc alone, and nothing with HWLOC=0: then the system itself is asked for
+# the threads of a core. All else needs the other libraries too, of which only jemalloc can be left
+# out: with JEMALLOC=0 nobody counts what is allocated. make test needs them all. "auto" leaves out
+# what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
+# on a bare machine. A library is found by pkg-config or, without it, by compiling and linking.
+
+HWLOC ?= 1
+JEMALLOC ?= 1
+
+LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc
+HEADER_hwloc := hwloc.h
+HEADER_libpcre2-8 := pcre2.h
+HEADER_libutf8proc := utf8proc.h
+HEADER_jansson := jansson.h
+HEADER_jemalloc := jemalloc/jemalloc.h
+DEBIAN = $(patsubst liblib%,lib%,$(patsubst %,lib%-dev,$(1:libpcre2-8=libpcre2)))
+
+PROBE := echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 -x c -
+# $1: library. Its name if it is here.
+found = $(shell { pkg-config --exists $1 2>/dev/null || \
+  $(PROBE) -include $(HEADER_$1) -l$(1:lib%=%) -o /dev/null 2>/dev/null; } && echo $1)
+AUTO := $(filter auto,$(HWLOC) $(JEMALLOC))
+FOUND := $(foreach l,$(LIBRARIES),$(call found,$l))
+LACKING := $(filter-out $(FOUND),$(LIBRARIES))
+# $1: HWLOC or JEMALLOC, $2: library.
+chosen = $(if $(filter auto,$($1)),$(filter $2,$(FOUND)),$(if $(filter-out 0,$($1)),$2))
+USE_HWLOC := $(call chosen,HWLOC,hwloc)
+USE_JEMALLOC := $(if $(SANITIZED),,$(call chosen,JEMALLOC,jemalloc))
+
+PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC)
+NEEDED := $(filter $(LACKING),$(PACKAGES))
+# Without these nothing of runtime/ can be built.
+MODELS_LACK := $(filter $(NEEDED),libpcre2-8 libutf8proc jansson)
+ifneq ($(AUTO),)
+PACKAGES := $(filter-out $(NEEDED),$(PACKAGES))
+NEEDED :=
+ifeq ($(USE_HWLOC),)
+$(info tandem: built without hwloc (libhwloc-dev): slow cores are taken for fast ones)
+endif
+ifeq ($(USE_JEMALLOC),)
+$(info tandem: built without jemalloc (libjemalloc-dev): nobody counts what is allocated)
+endif
+endif
+
+# $1: libraries.
+cflags_of = $(foreach l,$1,$(shell pkg-config --cflags $l 2>/dev/null))
+libs_of = $(foreach l,$1,$(shell pkg-config --libs $l 2>/dev/null || echo -l$(l:lib%=%)))
+SYSTEM_LIBS := -lm -ldl -lpthread
+LIBS := $(call libs_of,$(PACKAGES)) $(SYSTEM_LIBS)
+# What is linked with the archive of base/ and kernels/ alone, and needs no more than they do.
+KERNEL_LIBS := $(call libs_of,$(USE_HWLOC)) $(SYSTEM_LIBS)
+KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_ops bench/cuda/bench_peak)
+
+.PHONY: libraries
+libraries:
+ifneq ($(NEEDED),)
+	@echo 'tandem: libraries are missing: make deps, or: apt-get install $(call DEBIAN,$(NEEDED))'
+	@exit 1
+endif

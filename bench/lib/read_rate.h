@@ -1,0 +1,15 @@
+/* read_rate.h: how fast this machine reads memory, the limit that decode is measured against.
+ *
+ * Owns nothing after it returns. Uses OpenMP threads; call it before anything else is running.
+ */
+#ifndef TANDEM_BENCH_LIB_READ_RATE_H
+#define TANDEM_BENCH_LIB_READ_RATE_H
+
+#include <stdint.h>
+
+// Bytes per second that n_threads together read from a buffer of size bytes (take several times the
+// last-level cache where memory allows), each its own part front to back: the best of n_runs. 0 if
+// the memory is refused.
+double read_rate_measure(int32_t n_threads, uint64_t size_bytes, int32_t n_runs);
+
+#endif

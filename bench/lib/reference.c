@@ -1,0 +1,68 @@
+/* reference.c: see reference.h. */
+#include "bench/lib/reference.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <sys/mman.h>
+
+enum {
+    HOST_POOL = 768 << 20,
+    DEVICE_POOL = 256 << 20,
+    HOST_SIZE = 1024, // rows and columns, as calibrate.c takes them on machines like these
+    DEVICE_SIZE = 2048,
+    LIMIT_NS = 50000000, // of one timing
+    WARM_PASSES = 8,     // before it, if a cache keeps what is read: some take long to do so
+};
+
+enum status reference_open(struct reference *r, struct device *const devices[MAX_DEVICES],
+                           const struct machine *machine, struct err *e) {
+    *r = (struct reference){.machine = *machine};
+    for (int d = 0; d < MAX_DEVICES; d++) r->devices[d] = devices[d];
+    r->pool = mem_map_pages(HOST_POOL);
+    if (r->pool) madvise(r->pool, HOST_POOL, MADV_NOHUGEPAGE); // as calibrate.c
+    if (!r->pool || !mem_populate(r->pool, HOST_POOL)) {
+        reference_close(r);
+        return err_memory(e, HOST_POOL, "weights to compare with");
+    }
+    rig_fill(r->pool, HOST_POOL);
+    for (int d = 0; d < machine->n_devices; d++) {
+        const bool host = machine->devices[d].is_host;
+        if (rig_open(&r->rigs[d], r->devices[d], host ? r->pool : NULL,
+                     host ? HOST_POOL : DEVICE_POOL, host ? HOST_SIZE : DEVICE_SIZE, e)) {
+            reference_close(r);
+            return e->status;
+        }
+        r->rigs[d].op_us = machine->devices[d].rates.op_us;
+        r->rigs[d].pass_us = machine->devices[d].rates.pass_us;
+    }
+    return OK;
+}
+
+void reference_close(struct reference *r) {
+    for (int d = 0; d < MAX_DEVICES; d++) rig_close(&r->rigs[d]);
+    for (int d = MAX_DEVICES - 1; d >= 0; d--) device_close(r->devices[d]);
+    if (r->pool) mem_unmap_pages(r->pool, HOST_POOL);
+    *r = (struct reference){0};
+}
+
+enum status reference_time(struct reference *r, const struct reference_job *what, double *slower,
+                           struct err *e) {
+    const struct device_rates *rates = &r->machine.devices[what->d].rates;
+    struct rig *rig = &r->rigs[what->d];
+    const double plain = 1 / rates->weight_gbps[what->type][what->class];
+    const double cached = what->cached > 0 ? 1 / rates->cached_gbps[what->type][what->class] : 0;
+    const struct job job = rig_matmul(rig, what->type, RATE_TOKENS[what->class],
+                                      what->cached > 0 ? what->read_bytes : 0);
+    struct stopwatch watch = {.limit_ns = LIMIT_NS};
+    double us;
+    for (int pass = 0; pass < WARM_PASSES && what->cached > 0; pass++)
+        if (rig_pass(rig, &job, &us, e)) return e->status;
+    watch.start_ns = clock_ns();
+    stopwatch_part(&watch, 1);
+    if (rig_time(rig, &watch, &job, &us, e)) return e->status;
+    const double weights_us =
+        (double)job_weight_bytes(rig, &job) * 1e-3 * (plain + what->cached * (cached - plain));
+    *slower = us / (weights_us + job_activation_bytes(rig, &job) / rates->vector_gbps * 1e-3);
+    return OK;
+}

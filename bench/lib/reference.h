@@ -1,0 +1,40 @@
+/* reference.h: how fast the machine computes right now, against what its calibration says.
+ *
+ * A shared computer changes its speed within seconds. So one kernel that the calibration has timed
+ * is timed again beside whatever is measured: where both times agree, the calibration still holds.
+ * Owns the devices that it is given and memory to read. One thread. Used by bench_prediction.c.
+ */
+#ifndef TANDEM_BENCH_LIB_REFERENCE_H
+#define TANDEM_BENCH_LIB_REFERENCE_H
+
+#include "planner/planner.h"
+#include "runtime/host/rig.h"
+
+struct reference {
+    struct device *devices[MAX_DEVICES]; // owned; NULL: there is none
+    struct rig rigs[MAX_DEVICES];
+    struct machine machine; // calibrated
+    void *pool;             // what the CPU reads, owned
+};
+
+// Takes over the devices, which must not be sealed, also if it fails; machine holds their measured
+// rates. ERR_MEMORY, ERR_DEVICE. reference_close accepts a zeroed or half-open one.
+enum status reference_open(struct reference *r, struct device *const devices[MAX_DEVICES],
+                           const struct machine *machine, struct err *e);
+void reference_close(struct reference *r);
+
+// What is timed: a matmul of that type and class of tokens on device d, reading so many bytes of
+// weights in turn as a pass reads, of which the device's cache should keep that share.
+struct reference_job {
+    int d;
+    enum weight_type type;
+    int class; // index into RATE_TOKENS
+    uint64_t read_bytes;
+    double cached;
+};
+
+// Takes some 50 ms. *slower gets its time now by its time in the calibration: 1.2 is 20 % slower.
+enum status reference_time(struct reference *r, const struct reference_job *job, double *slower,
+                           struct err *e);
+
+#endif

@@ -1,0 +1,12 @@
+/* matmul_avxvnni.c: matmuls with AVX-VNNI, which adds four byte products to a 32-bit lane at once.
+ *
+ * Float types have nothing to gain here and stay with AVX2. The code is in the .inc file. Owns
+ * nothing; every lane calls. Tested by tests/kernels/check_ops.c.
+ */
+#define LEVEL "avxvnni"
+#define WIDE  0
+#define VNNI  1
+#define DOT4  _mm256_dpbusd_avx_epi32
+#include "kernels/cpu/x86/matmul_x86.inc"
+
+void cpu_matmul_avxvnni(struct cpu_table *table) { install_quantized(table); }

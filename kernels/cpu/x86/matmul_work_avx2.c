@@ -1,0 +1,153 @@
+/* matmul_work_avx2.c: which lane multiplies which tile with which tokens, for matmul and
+ * matmul_experts at every x86 level.
+ *
+ * The tiles are computed by the level's kernel (matmul_x86.h). A matmul is tiles by groups of
+ * tokens; each lane takes the same number. An expert is a matmul over its own tokens, wherever they
+ * lie, and the tiles of all experts stand in one row, weighted by the time that each takes, which
+ * is cut into equal shares: one token on 8 experts keeps many lanes as busy as 512 tokens that
+ * crowd at some of them. Owns nothing; every lane calls with the same arguments. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#include "kernels/cpu/x86/matmul_x86.h"
+
+#include "base/err.h"
+
+// The weights of a tile cost its reading and unpacking, as much as so many tokens.
+enum { TILE_COST = 8 };
+
+// What the kernel reads of x: floats or quantised activations, a row every stride bytes.
+struct x_rows {
+    const char *base;
+    int64_t stride;
+};
+
+static int64_t count_tiles(int32_t row_count, const struct matmul_kernel *k) {
+    return row_count < k->tile_rows ? row_count : (row_count + k->tile_rows - 1) / k->tile_rows;
+}
+
+static int64_t count_groups(int64_t n_tokens, const struct matmul_kernel *k) {
+    return (n_tokens + k->n_together - 1) / k->n_together;
+}
+
+// Blocks first..last-1 of all rows of x, counted through, into rows at equal distances.
+static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const int64_t blocks[2],
+                     char *base, int64_t stride) {
+    int64_t per_row = n_cols / ACT_COLS;
+    for (int64_t i = blocks[0]; i < blocks[1]; i++) {
+        struct act_block *row = (struct act_block *)(void *)(base + i / per_row * stride);
+        act_quantize(x + i * ACT_COLS, extra, row + i % per_row);
+    }
+}
+
+// One row: each lane quantises it for itself, which is cheaper than to meet. More: together. Rows
+// lie as matmul_scratch_bytes counts them.
+static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel *k, const float *x,
+                             int64_t n_rows, int32_t n_cols, void *scratch) {
+    if (!k->quantized)
+        return (struct x_rows){(const char *)x, (int64_t)n_cols * (int64_t)sizeof *x};
+    int64_t per_row = n_cols / ACT_COLS, blocks[2] = {0, per_row};
+    int64_t stride = (per_row * (int64_t)sizeof(struct act_block) + 64 + 63) / 64 * 64;
+    char *base = scratch;
+    if (n_rows == 1) {
+        base += lane->index * stride;
+        quantize(x, n_cols, k->extra, blocks, base, stride);
+    } else {
+        lane_share(lane, n_rows * per_row, 1, &blocks[0], &blocks[1]);
+        quantize(x, n_cols, k->extra, blocks, base, stride);
+        lane_barrier(lane);
+    }
+    return (struct x_rows){base, stride};
+}
+
+void matmul_work(const struct lane *lane, const struct matmul_args *a,
+                 const struct matmul_kernel *k) {
+    struct x_rows x = prepare(lane, k, a->x, a->n_tokens, a->n_cols, a->scratch);
+    int64_t n_groups = count_groups(a->n_tokens, k), first, last;
+    lane_share(lane, count_tiles(a->row_count, k) * n_groups, 1, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        struct matmul_tokens tokens;
+        int32_t token = (int32_t)(i % n_groups) * k->n_together, left = a->n_tokens - token;
+        tokens.n = left < k->n_together ? left : k->n_together;
+        for (int32_t t = 0; t < tokens.n; t++) {
+            tokens.places[t] = token + t;
+            tokens.x[t] = x.base + (token + t) * x.stride;
+        }
+        k->tile(a, i / n_groups, &tokens);
+    }
+}
+
+// Up to n_together pairs, whose results go to the rows of their numbers.
+static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, const int32_t *pairs,
+                       struct matmul_tokens *out) {
+    for (int32_t i = 0; i < out->n; i++) {
+        int32_t row = a->x_per_pair ? pairs[i] : pairs[i] / a->n_used;
+        out->places[i] = pairs[i];
+        out->x[i] = x.base + row * x.stride;
+    }
+}
+
+// Pairs of an expert that are computed here.
+static int32_t pairs_of(const struct matmul_experts_args *a, int32_t expert) {
+    return a->slots[expert] < 0 ? 0 : a->starts[expert + 1] - a->starts[expert];
+}
+
+// Tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
+static void expert_tiles(const struct matmul_experts_args *a, const struct matmul_kernel *k,
+                         struct x_rows x, int32_t expert, const int64_t tiles[2]) {
+    const struct matmul_args own = {
+        .out = a->out,
+        .weight = (const char *)a->weight + (uint64_t)a->slots[expert] * a->slot_bytes,
+        .bias = a->bias ? a->bias + (int64_t)expert * a->n_rows : NULL,
+        .n_cols = a->n_cols,
+        .row_first = a->row_first,
+        .row_count = a->row_count,
+        .out_stride = a->out_stride,
+    };
+    const int32_t *pairs = a->order + a->starts[expert];
+    int32_t n_pairs = pairs_of(a, expert);
+    struct matmul_tokens tokens = {.n = n_pairs};
+    if (n_pairs <= k->n_together) pick_pairs(a, x, pairs, &tokens);
+    for (int64_t tile = tiles[0]; tile < tiles[1]; tile++) {
+        if (n_pairs <= k->n_together) {
+            k->tile(&own, tile, &tokens);
+            continue;
+        }
+        for (int32_t i = 0; i < n_pairs; i += k->n_together) {
+            tokens.n = n_pairs - i < k->n_together ? n_pairs - i : k->n_together;
+            pick_pairs(a, x, pairs + i, &tokens);
+            k->tile(&own, tile, &tokens);
+        }
+    }
+}
+
+// What a tile of an expert costs; 0 if it has no pairs here.
+static int64_t tile_cost(const struct matmul_experts_args *a, const struct matmul_kernel *k,
+                         int32_t expert) {
+    int64_t n_pairs = pairs_of(a, expert);
+    return n_pairs + TILE_COST * count_groups(n_pairs, k);
+}
+
+// How many of an expert's n tiles lie before place, when the first begins at start.
+static int64_t tiles_before(int64_t place, int64_t start, int64_t cost, int64_t n) {
+    int64_t tiles = place <= start ? 0 : (place - start) / cost;
+    return tiles < n ? tiles : n;
+}
+
+void matmul_experts_work(const struct lane *lane, const struct matmul_experts_args *a,
+                         const struct matmul_kernel *k) {
+    ASSERT(a->row_first >= 0 && a->row_first + a->row_count <= a->n_rows);
+    int64_t n_x = a->x_per_pair ? (int64_t)a->n_tokens * a->n_used : a->n_tokens;
+    struct x_rows x = prepare(lane, k, a->x, n_x, a->n_cols, a->scratch);
+    int64_t n_tiles = count_tiles(a->row_count, k), total = 0, start = 0;
+    for (int32_t e = 0; e < a->n_experts; e++) total += tile_cost(a, k, e) * n_tiles;
+    int64_t first = total * lane->index / lane->count;
+    int64_t last = total * (lane->index + 1) / lane->count;
+    for (int32_t e = 0; e < a->n_experts && start < last; e++) {
+        int64_t cost = tile_cost(a, k, e);
+        if (cost == 0) continue;
+        const int64_t tiles[2] = {tiles_before(first, start, cost, n_tiles),
+                                  tiles_before(last, start, cost, n_tiles)};
+        if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles);
+        start += cost * n_tiles;
+    }
+}

@@ -1,0 +1,66 @@
+/* matmul_x86.h: the x86 matmuls of each instruction-set level: what a level brings, a kernel that
+ * multiplies a tile of rows with some tokens, and what it gets, the sharing of matmul and
+ * matmul_experts among lanes (matmul_work_avx2.c).
+ *
+ * Owns nothing; call only on a CPU that has the level's instructions. Weights of integer types give
+ * the same bits on every level. Used by the matmul and the table files. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_MATMUL_X86_H
+#define TANDEM_KERNELS_CPU_X86_MATMUL_X86_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/x86/quantize_x86.h"
+
+enum { MATMUL_TOKENS_MAX = 64 }; // tokens that share one reading of a tile's weights
+
+// Some tokens that meet the same matrix. They may come from anywhere in x and go anywhere in out:
+// those of an expert do.
+struct matmul_tokens {
+    int32_t n;
+    int32_t places[MATMUL_TOKENS_MAX]; // rows of out
+    const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols / ACT_COLS] struct act_block if the
+                                       // kernel wants them quantised, else [n_cols] floats
+};
+
+// A tile is tile_rows rows of the range in args, the last one perhaps fewer; of a range of fewer
+// rows than that, each row is a tile.
+struct matmul_kernel {
+    // Multiplies tile index with all the tokens. Reads no x, scratch or n_tokens of args. A result
+    // does not depend on the tile or the other tokens.
+    void (*tile)(const struct matmul_args *args, int64_t index, const struct matmul_tokens *tokens);
+    int32_t tile_rows;
+    int32_t n_together; // most tokens of a call, up to MATMUL_TOKENS_MAX
+    bool quantized;
+    enum act_extra extra; // of quantised activations
+};
+
+// The ops with a level's kernel: this lane's share. Lanes meet once if the kernel wants more than
+// one row of x quantised.
+void matmul_work(const struct lane *lane, const struct matmul_args *args,
+                 const struct matmul_kernel *kernel);
+void matmul_experts_work(const struct lane *lane, const struct matmul_experts_args *args,
+                         const struct matmul_kernel *kernel);
+
+// Defines matmul_name and matmul_experts_name with the kernel, a struct matmul_kernel in braces.
+#define MATMUL_OPS(name, ...)                                                            \
+    static void matmul_##name(const struct lane *lane, const struct matmul_args *args) { \
+        matmul_work(lane, args, &(const struct matmul_kernel)__VA_ARGS__);               \
+    }                                                                                    \
+    static void matmul_experts_##name(const struct lane *lane,                           \
+                                      const struct matmul_experts_args *args) {          \
+        matmul_experts_work(lane, args, &(const struct matmul_kernel)__VA_ARGS__);       \
+    }
+
+// Puts both into the table under the name of a level.
+#define MATMUL_INSTALL(table, NAME, name, level)                                                   \
+    (table)->matmul[WEIGHT_##NAME] = matmul_##name;                                                \
+    (table)->matmul_experts[WEIGHT_##NAME] = matmul_experts_##name;                                \
+    (void)snprintf((table)->matmul_path[WEIGHT_##NAME], sizeof(table)->matmul_path[WEIGHT_##NAME], \
+                   level);
+
+void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
+void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
+void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
+
+#endif

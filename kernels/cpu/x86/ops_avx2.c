@@ -1,0 +1,177 @@
+/* ops_avx2.c: rms_norm, rope, kv_store and swiglu with AVX2.
+ *
+ * Eight elements at a time, the rest of a row through masks or in plain C. These ops read and write
+ * a few kilobytes per token, so a lane takes part only where there is enough for it: SHARE
+ * elements. Owns nothing. Must not let an element's value depend on where a batch or a lane's share
+ * begins. Tested by tests/kernels/check_ops.c.
+ */
+#include "kernels/cpu/x86/ops_avx2.h"
+#include "kernels/cpu/x86/quantize_x86.h"
+#include "kernels/cpu/x86/vector_avx2.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SHARE = 1024 }; // elements that are worth waking a second lane for: about 100 ns
+
+// The sum of squares, in 16 running sums and a masked rest.
+static float sum_of_squares(const float *x, int32_t n) {
+    __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps();
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 u = _mm256_loadu_ps(x + i), v = _mm256_loadu_ps(x + i + 8);
+        a = _mm256_fmadd_ps(u, u, a);
+        b = _mm256_fmadd_ps(v, v, b);
+    }
+    for (; i < n; i += 8) {
+        __m256 u = _mm256_maskload_ps(x + i, first_lanes_avx2(n - i));
+        a = _mm256_fmadd_ps(u, u, a);
+    }
+    return sum_avx2(_mm256_add_ps(a, b));
+}
+
+static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_rows, 1, &first, &last);
+    for (int64_t row = first; row < last; row++) {
+        const float *x = a->x + row * a->n_cols;
+        float *out = a->out + row * a->n_cols;
+        float mean = sum_of_squares(x, a->n_cols) / (float)a->n_cols;
+        __m256 scale = _mm256_set1_ps(1 / sqrtf(mean + a->eps));
+        int32_t c = 0;
+        for (; c + 8 <= a->n_cols; c += 8) {
+            __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(x + c));
+            _mm256_storeu_ps(out + c, _mm256_mul_ps(scaled, _mm256_loadu_ps(a->weight + c)));
+        }
+        if (c == a->n_cols) continue;
+        __m256i rest = first_lanes_avx2(a->n_cols - c);
+        __m256 scaled = _mm256_mul_ps(scale, _mm256_maskload_ps(x + c, rest));
+        scaled = _mm256_mul_ps(scaled, _mm256_maskload_ps(a->weight + c, rest));
+        _mm256_maskstore_ps(out + c, rest, scaled);
+    }
+}
+
+// Pairs (2i, 2i+1): four pairs in a vector, turned by the cosines and sines beside each other.
+static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
+    int32_t i = 0;
+    for (; i + 8 <= n_rot; i += 8) {
+        __m256 x = _mm256_loadu_ps(head + i), turn = _mm256_loadu_ps(table + i);
+        __m256 crossed = _mm256_mul_ps(_mm256_permute_ps(x, 0xb1), _mm256_movehdup_ps(turn));
+        _mm256_storeu_ps(head + i, _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(turn), crossed));
+    }
+    for (; i < n_rot; i += 2) {
+        float x = head[i], y = head[i + 1];
+        head[i] = x * table[i] - y * table[i + 1];
+        head[i + 1] = x * table[i + 1] + y * table[i];
+    }
+}
+
+// Pairs (i, i + n_rot/2): eight pairs in two vectors.
+static void turn_halves(float *head, const float *table, int32_t n_rot) {
+    int32_t n_pairs = n_rot / 2, i = 0;
+    float *other = head + n_pairs;
+    for (; i + 8 <= n_pairs; i += 8) {
+        __m256 low = _mm256_loadu_ps(table + 2 * i), high = _mm256_loadu_ps(table + 2 * i + 8);
+        // Shuffling works within 128-bit halves; the permutation puts pairs in order again.
+        __m256d cosines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+        __m256d sines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
+        __m256 cosine = _mm256_castpd_ps(_mm256_permute4x64_pd(cosines, 0xd8));
+        __m256 sine = _mm256_castpd_ps(_mm256_permute4x64_pd(sines, 0xd8));
+        __m256 x = _mm256_loadu_ps(head + i), y = _mm256_loadu_ps(other + i);
+        _mm256_storeu_ps(head + i, _mm256_fmsub_ps(x, cosine, _mm256_mul_ps(y, sine)));
+        _mm256_storeu_ps(other + i, _mm256_fmadd_ps(x, sine, _mm256_mul_ps(y, cosine)));
+    }
+    for (; i < n_pairs; i++) {
+        float x = head[i], y = other[i];
+        head[i] = x * table[2 * i] - y * table[2 * i + 1];
+        other[i] = x * table[2 * i + 1] + y * table[2 * i];
+    }
+}
+
+static void rope(const struct lane *lane, const struct rope_args *a) {
+    int64_t n_heads = a->n_heads + a->n_kv_heads, first, last;
+    int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
+    lane_share(lane, a->n_tokens * n_heads, grain, &first, &last);
+    for (int64_t item = first; item < last; item++) {
+        int64_t t = item / n_heads, h = item % n_heads;
+        float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
+                                     : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
+        if (a->neox)
+            turn_halves(head, a->table + t * a->n_rot, a->n_rot);
+        else
+            turn_adjacent(head, a->table + t * a->n_rot, a->n_rot);
+    }
+}
+
+// Activations are quantised as ops.h wants it of the cache, but for infinities and NaNs.
+static void store_q8_0(uint8_t *block, const float *x) {
+    struct act_block act;
+    act_quantize(x, ACT_SUM, &act);
+    bool finite = isfinite(act.scale);
+    uint16_t d = finite ? float_to_half(act.scale) : 0x7e00;
+    memcpy(block, &d, sizeof d);
+    if (finite)
+        memcpy(block + sizeof d, act.q, sizeof act.q);
+    else
+        memset(block + sizeof d, 0, sizeof act.q);
+}
+
+static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
+    if (type == DTYPE_Q8_0) {
+        ASSERT(n % ACT_COLS == 0);
+        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+        for (int32_t i = 0; i < n; i += ACT_COLS, block += sizeof(uint16_t) + ACT_COLS)
+            store_q8_0(block, x + i);
+        return;
+    }
+    if (type == DTYPE_F32) {
+        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *target = (uint16_t *)cache + row * n;
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)(target + i), half);
+    }
+    for (; i < n; i++) target[i] = float_to_half(x[i]);
+}
+
+static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_tokens, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        if (a->slots[t] < 0) continue;
+        store_row(a->k_cache, a->k_type, a->slots[t], a->k + t * a->n_cols, a->n_cols);
+        store_row(a->v_cache, a->v_type, a->slots[t], a->v + t * a->n_cols, a->n_cols);
+    }
+}
+
+static inline __m256 gated(__m256 gate, __m256 up) {
+    __m256 inverse = exp_avx2(_mm256_sub_ps(_mm256_setzero_ps(), gate));
+    __m256 silu = _mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1), inverse));
+    return _mm256_mul_ps(silu, up);
+}
+
+static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
+    int64_t i, last;
+    lane_share(lane, a->count, SHARE, &i, &last);
+    for (; i + 8 <= last; i += 8)
+        _mm256_storeu_ps(a->out + i,
+                         gated(_mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i)));
+    if (i == last) return;
+    __m256i rest = first_lanes_avx2((int)(last - i));
+    __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(a->up + i, rest);
+    _mm256_maskstore_ps(a->out + i, rest, gated(gate, up));
+}
+
+void cpu_ops_avx2(struct cpu_table *table) {
+    table->rms_norm = rms_norm;
+    table->rope = rope;
+    table->kv_store = kv_store;
+    table->attention = attention_avx2;
+    table->swiglu = swiglu;
+}

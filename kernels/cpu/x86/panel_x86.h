@@ -1,0 +1,274 @@
+/* panel_x86.h: weights of ROWS rows turned so that each 32-bit lane of a vector belongs to one row.
+ *
+ * A panel block holds 32 columns of ROWS rows: vector c has columns 4c..4c+3 of row r as the four
+ * bytes of lane r. A dot product with 4 activation bytes, broadcast to all lanes, then needs no sum
+ * across lanes, and the same form serves one token and many. Pure inline functions; reads nothing
+ * beyond the given blocks; any thread. WIDE (16 rows in 512 bits, else 8 in 256) comes from
+ * the including file, as does SIGNED_BYTES (Q8_0 stays signed, else it gets an offset of 128).
+ * Tested by tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_PANEL_X86_H
+#define TANDEM_KERNELS_CPU_X86_PANEL_X86_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#if WIDE
+typedef __m512i veci; // integers
+typedef __m512 vecf;  // floats
+typedef unsigned shift_count;
+#define V(op)    _mm512_##op
+#define V_SI(op) _mm512_##op##_si512
+#define V_REPEAT _mm512_broadcast_i32x4
+enum { ROWS = 16 };
+#else
+typedef __m256i veci;
+typedef __m256 vecf;
+typedef int shift_count;
+#define V(op)    _mm256_##op
+#define V_SI(op) _mm256_##op##_si256
+#define V_REPEAT _mm256_broadcastsi128_si256
+enum { ROWS = 8 };
+#endif
+
+// 32 columns of ROWS rows. Element = scale[0] * byte + scale[1], or, for types with a scale per 16
+// columns (Q6_K), scale[column / 16] * (byte - 32), or (Q8_0) scale[0] * signed byte.
+struct panel {
+    veci bytes[8];
+    vecf scale[2];
+};
+
+// ROWS rows at equal distances: row r at group[r / 4] + r % 4 * stride. A register for every fourth
+// row and one for three strides address them all; from a single base, compilers keep ROWS offsets
+// on the stack and load them again for every block.
+struct rows {
+    const uint8_t *group[ROWS / 4];
+    int64_t stride;
+};
+
+INLINE struct rows rows_at(const uint8_t *base, int64_t stride) {
+    struct rows rows = {.stride = stride};
+    UNROLL for (int i = 0; i < ROWS / 4; i++) {
+        rows.group[i] = base + 4 * i * stride;
+        __asm__("" : "+r"(rows.group[i])); // hides that the groups have a common base
+    }
+    return rows;
+}
+
+INLINE __m128i load16(struct rows rows, int r, int64_t offset) {
+    return _mm_loadu_si128((const __m128i *)(rows.group[r / 4] + r % 4 * rows.stride + offset));
+}
+
+// 16 bytes at offset of every row, as four vectors of 4 bytes a row. A transposition of 4 x 4 words
+// in each 128-bit part; what the caller does not use costs nothing.
+INLINE void gather16(struct rows rows, int64_t offset, veci out[4]) {
+    veci v[4];
+    UNROLL for (int k = 0; k < 4; k++) {
+#if WIDE
+        v[k] = _mm512_castsi128_si512(load16(rows, k, offset));
+        v[k] = _mm512_inserti32x4(v[k], load16(rows, 4 + k, offset), 1);
+        v[k] = _mm512_inserti32x4(v[k], load16(rows, 8 + k, offset), 2);
+        v[k] = _mm512_inserti32x4(v[k], load16(rows, 12 + k, offset), 3);
+#else
+        v[k] = _mm256_castsi128_si256(load16(rows, k, offset));
+        v[k] = _mm256_inserti128_si256(v[k], load16(rows, 4 + k, offset), 1);
+#endif
+    }
+    veci a = V(unpacklo_epi32)(v[0], v[1]), b = V(unpackhi_epi32)(v[0], v[1]);
+    veci c = V(unpacklo_epi32)(v[2], v[3]), d = V(unpackhi_epi32)(v[2], v[3]);
+    out[0] = V(unpacklo_epi64)(a, c);
+    out[1] = V(unpackhi_epi64)(a, c);
+    out[2] = V(unpacklo_epi64)(b, d);
+    out[3] = V(unpackhi_epi64)(b, d);
+}
+
+INLINE void gather32(struct rows rows, int64_t offset, veci out[8]) {
+    gather16(rows, offset, out);
+    gather16(rows, offset + 16, out + 4);
+}
+
+INLINE veci and_bytes(veci v, char mask) { return V_SI(and)(v, V(set1_epi8)(mask)); }
+
+// The lower half of each lane as a float.
+INLINE vecf half_low(veci v) {
+#if WIDE
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+#else
+    const __m256i low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+                                         0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(v, low), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+#endif
+}
+
+INLINE vecf half_high(veci v) { return half_low(V(srli_epi32)(v, 16)); }
+
+INLINE vecf minus(vecf v) { return V(sub_ps)(V(setzero_ps)(), v); }
+
+// Low nibbles are columns 0..15, high ones 16..31.
+INLINE void put_nibbles(const veci q[4], struct panel *out) {
+    UNROLL for (int c = 0; c < 4; c++) {
+        out->bytes[c] = and_bytes(q[c], 15);
+        out->bytes[4 + c] = and_bytes(V(srli_epi32)(q[c], 4), 15);
+    }
+}
+
+// Adds 16 to column j where bit j of the row's word is set. Byte c/2 of a word, in all four bytes,
+// has the bits of vectors c and c+1 in its lower and upper half; the one that a byte is about is 16
+// or more there, and the minimum makes it 16.
+INLINE void put_fifth_bits(veci bits, struct panel *out) {
+    const veci own = V(set1_epi32)((int32_t)0x80402010), sixteen = V(set1_epi8)(16);
+    UNROLL for (int c = 0; c < 8; c += 2) {
+        __m128i words = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+        words = _mm_add_epi32(words, _mm_set1_epi32(0x01010101 * (c / 2)));
+        veci spread = V(shuffle_epi8)(bits, V_REPEAT(words));
+        veci even = V_SI(and)(V(slli_epi32)(spread, 4), own), odd = V_SI(and)(spread, own);
+        out->bytes[c] = V_SI(or)(out->bytes[c], V(min_epu8)(even, sixteen));
+        out->bytes[c + 1] = V_SI(or)(out->bytes[c + 1], V(min_epu8)(odd, sixteen));
+    }
+}
+
+// Each unpack_x turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels.
+INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], q[4];
+    gather16(rows, offset, head);
+    gather16(rows, offset + 2, q);
+    put_nibbles(q, out);
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-8));
+}
+
+INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], q[4];
+    gather16(rows, offset, head);
+    gather16(rows, offset + 4, q);
+    put_nibbles(q, out);
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = half_high(head[0]);
+}
+
+INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], q[4];
+    gather16(rows, offset, head);
+    gather16(rows, offset + 6, q);
+    put_nibbles(q, out);
+    put_fifth_bits(V_SI(or)(V(srli_epi32)(head[0], 16), V(slli_epi32)(head[1], 16)), out);
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-16));
+}
+
+INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], q[4];
+    gather16(rows, offset, head);
+    gather16(rows, offset + 8, q);
+    put_nibbles(q, out);
+    put_fifth_bits(head[1], out);
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = half_high(head[0]);
+}
+
+INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4];
+    gather16(rows, offset, head);
+    gather32(rows, offset + 2, out->bytes);
+#if !SIGNED_BYTES
+    UNROLL for (int c = 0; c < 8; c++) {
+        out->bytes[c] = V_SI(xor)(out->bytes[c], V(set1_epi8)((char)-128));
+    }
+#endif
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = V(setzero_ps)();
+}
+
+// Byte i of each lane as a float.
+INLINE vecf byte_to_float(veci v, int i) {
+    return V(cvtepi32_ps)(V_SI(and)(V(srli_epi32)(v, (shift_count)(8 * i)), V(set1_epi32)(255)));
+}
+
+// Scales and offsets of the 8 groups of a Q4_K or Q5_K block from its first 16 bytes. Six bits
+// each; groups 4..7 keep their upper two bits above the six of groups 0..3.
+INLINE void put_k_scales(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci head[4];
+    gather16(rows, offset, head);
+    vecf d = half_low(head[0]), low = minus(half_high(head[0]));
+    veci s[2] = {and_bytes(head[1], 63),
+                 V_SI(or)(and_bytes(head[3], 15), and_bytes(V(srli_epi32)(head[1], 2), 48))};
+    veci m[2] = {and_bytes(head[2], 63), V_SI(or)(and_bytes(V(srli_epi32)(head[3], 4), 15),
+                                                  and_bytes(V(srli_epi32)(head[2], 2), 48))};
+    UNROLL for (int i = 0; i < 8; i++) {
+        out[i].scale[0] = V(mul_ps)(d, byte_to_float(s[i / 4], i % 4));
+        out[i].scale[1] = V(mul_ps)(low, byte_to_float(m[i / 4], i % 4));
+    }
+}
+
+INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    put_k_scales(rows, offset, out);
+    for (int pair = 0; pair < 4; pair++) {
+        veci q[8];
+        gather32(rows, offset + 16 + 32 * pair, q);
+        UNROLL for (int c = 0; c < 8; c++) {
+            out[2 * pair].bytes[c] = and_bytes(q[c], 15);
+            out[2 * pair + 1].bytes[c] = and_bytes(V(srli_epi32)(q[c], 4), 15);
+        }
+    }
+}
+
+INLINE void unpack_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci fifth[8];
+    put_k_scales(rows, offset, out);
+    gather32(rows, offset + 16, fifth);
+    for (int pair = 0; pair < 4; pair++) {
+        veci q[8];
+        gather32(rows, offset + 48 + 32 * pair, q);
+        UNROLL for (int c = 0; c < 8; c++) {
+            // Bits 0 and 1 of what is left of fifth belong to the two groups.
+            veci low = and_bytes(V(slli_epi32)(fifth[c], 4), 16);
+            veci high = and_bytes(V(slli_epi32)(fifth[c], 3), 16);
+            fifth[c] = V(srli_epi32)(fifth[c], 2);
+            out[2 * pair].bytes[c] = V_SI(or)(and_bytes(q[c], 15), low);
+            out[2 * pair + 1].bytes[c] = V_SI(or)(and_bytes(V(srli_epi32)(q[c], 4), 15), high);
+        }
+    }
+}
+
+// Signed byte i of each lane as a float.
+INLINE vecf signed_byte_to_float(veci v, int i) {
+    return V(cvtepi32_ps)(V(srai_epi32)(V(slli_epi32)(v, (shift_count)(24 - 8 * i)), 24));
+}
+
+// 128 columns of a Q6_K block: 64 bytes of nibbles, 32 bytes of upper bit pairs.
+INLINE void put_sixths(struct rows rows, int64_t nibbles, int64_t upper, struct panel out[4]) {
+    veci q[8], pairs[8];
+    gather32(rows, upper, pairs);
+    for (int half = 0; half < 2; half++) {
+        gather32(rows, nibbles + 32 * half, q);
+        UNROLL for (int c = 0; c < 8; c++) {
+            veci low = and_bytes(V(slli_epi32)(pairs[c], 4), 48);
+            veci high = and_bytes(pairs[c], 48);
+            pairs[c] = V(srli_epi32)(pairs[c], 2);
+            out[half].bytes[c] = V_SI(or)(and_bytes(q[c], 15), low);
+            out[half + 2].bytes[c] = V_SI(or)(and_bytes(V(srli_epi32)(q[c], 4), 15), high);
+        }
+    }
+}
+
+INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci scales[4], tail[4];
+    put_sixths(rows, offset, offset + 128, out);
+    put_sixths(rows, offset + 64, offset + 160, out + 4);
+    gather16(rows, offset + 192, scales);
+    gather16(rows, offset + 194, tail);
+    vecf d = half_high(tail[3]);
+    UNROLL for (int i = 0; i < 16; i++) {
+        out[i / 2].scale[i % 2] = V(mul_ps)(d, signed_byte_to_float(scales[i / 4], i % 4));
+    }
+}
+
+#endif

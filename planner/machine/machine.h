@@ -1,0 +1,139 @@
+/* machine.h: what a computer has and how fast it is, as data.
+ *
+ * A struct machine is a plain value without pointers: probed (machine_probe for the CPU side, the
+ * runtime for devices), calibrated (runtime/host/calibrate.c), loaded from JSON, saved, or
+ * invented. Must not open devices. Included through planner/planner.h. Any thread. Tested by
+ * tests/planner/test_machine.c.
+ */
+#ifndef TANDEM_PLANNER_MACHINE_MACHINE_H
+#define TANDEM_PLANNER_MACHINE_MACHINE_H
+
+#include "base/err.h"
+#include "kernels/dtypes.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+    MAX_DEVICES = 2,  // the CPU and one accelerator
+    RATE_CLASSES = 6, // batch classes that are measured
+    RATE_KV_TYPES = 3,
+    MAX_TEAM_SIZES = 16,
+};
+
+// Tokens of each batch class: 1, 2, 4, 8, 32, 512. Between them time is interpolated, above the
+// last it grows in proportion.
+extern const int32_t RATE_TOKENS[RATE_CLASSES];
+
+// F32, F16, Q8_0: the row of rates for a type of the KV cache.
+enum { RATE_KV_F32, RATE_KV_F16, RATE_KV_Q8_0 };
+
+// How fast a device computes. GB/s are 1e9 bytes per second.
+struct device_rates {
+    // Weight bytes that a matmul with that many tokens gets through in a second when they come from
+    // the device's memory, besides what its activations take (cost.c).
+    double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
+    // The same when the weights come from a cache; 0: as weight_gbps. The cache keeps all that one
+    // pass reads up to cache_bytes and nothing from uncached_bytes on; between them its share falls
+    // with the logarithm (cost.c).
+    double cached_gbps[WEIGHT_COUNT][RATE_CLASSES];
+    uint64_t cache_bytes;    // 0: none
+    uint64_t uncached_bytes; // at most cache_bytes: it keeps all or nothing
+    bool shares_cache;       // of an accelerator: its cache is the host's, for the weights of both
+    // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
+    double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
+    // The same when keys and values come from the cache; 0: as attention_gflops.
+    double cached_attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
+    double vector_gbps; // bytes read and written by norms, rope, activations, many rows
+    double memory_gbps; // plain reads of the device's memory by the best team
+    double op_us;       // one op besides its bytes: a barrier of the team, a launch
+    double pass_us;     // one pass besides its ops: waking, submitting, waiting
+};
+
+// Between the host's memory and the device's. Zero for the CPU.
+struct link_rates {
+    double to_gbps, from_gbps;                   // large blocks, pinned host memory
+    double pageable_to_gbps, pageable_from_gbps; // likewise, memory that is not pinned
+    double staged_to_gbps; // from mapped memory through a few pinned blocks, 0: unknown
+    double latency_us; // of handing over a few bytes: copied, awaited by an event, computed with
+    double theoretical_gbps; // of the slot as it runs now, 0: unknown
+};
+
+struct machine_device {
+    char name[96], kind[16]; // kind: "cpu", "sim", ...: as in device_info
+    uint64_t capacity_bytes; // memory it has
+    uint64_t budget_bytes;   // memory that may be planned: what is free, less reserve_bytes
+    uint64_t reserve_bytes;  // left alone: the driver's context, other programs' growth
+    uint32_t align_bytes;
+    int32_t n_lanes;
+    bool is_host;        // the CPU: weights are used where the file is mapped
+    bool unified;        // its memory is the host's: both budgets together pass the host's never
+    char driver[32];     // version, empty: unknown
+    char capability[16]; // "6.1", empty: unknown
+    char pci_id[16];     // "0000:01:00.0", empty: none
+    struct device_rates rates;
+    struct link_rates link;
+};
+
+// Where the rates come from.
+enum rates_source { RATES_NONE, RATES_NEAREST, RATES_FILE, RATES_MEASURED };
+
+struct machine {
+    char name[96];
+    char source[240];    // where its figures come from, for people
+    char rates_name[96]; // with RATES_FILE and RATES_NEAREST: the machine whose rates they are
+    enum rates_source rates;
+    // The CPU side, from hwloc.
+    int32_t n_packages, n_cores, n_threads, n_performance_cores, n_efficiency_cores, n_numa;
+    uint64_t cache_bytes;     // last level, all of them
+    uint64_t ram_bytes;       // all of it
+    char ram_limited_by[160]; // what the host's budget comes from
+    uint64_t pinned_bytes;    // RLIMIT_MEMLOCK, UINT64_MAX: no limit. Drivers may pin past it
+    // The host's memory serves the CPU and the copies of accelerators at once.
+    double dram_gbps;          // both together, 0: unknown
+    int32_t n_memory_channels; // 0: unknown
+    // Rates of reading memory by team size, for the choice of the decode team.
+    int32_t n_team_sizes, team_size[MAX_TEAM_SIZES];
+    double team_gbps[MAX_TEAM_SIZES];
+    int32_t n_unused_accelerators; // more than one accelerator: the plan uses devices[1] alone
+    int32_t n_devices;             // devices[0] is the CPU
+    struct machine_device devices[MAX_DEVICES];
+};
+
+// Fills the CPU side (not devices, nor rates) from hwloc; xml_path NULL: this computer, else a
+// topology file. In a build without hwloc n_cores and n_threads come from the operating system and
+// the rest is 0. pci_id, if not NULL or empty, is looked up for *link_gbps (0 if unknown).
+// ERR_FILE, ERR_FORMAT.
+enum status machine_probe(struct machine *out, const char *xml_path, const char *pci_id,
+                          double *link_gbps, struct err *e);
+
+// ERR_FORMAT, naming the field, unless every number is in range: finite, not negative, rates that
+// are there positive, devices[0] the host. The planner relies on it.
+enum status machine_check(const struct machine *m, struct err *e);
+
+// JSON (configs/machines/README.md says the format). machine_load reads a topology file named in it
+// beside it. machine_save writes everything, so that loading it again gives an equal machine.
+enum status machine_parse(struct machine *out, const char *text, size_t length, struct err *e);
+enum status machine_load(struct machine *out, const char *path, struct err *e);
+enum status machine_save(const struct machine *m, FILE *out, struct err *e);
+
+// The machines of configs/machines, built into the program. i in 0..count-1.
+int32_t machine_builtin_count(void);
+const char *machine_builtin_name(int32_t i); // "gtx-1060-ddr4"
+enum status machine_builtin(struct machine *out, int32_t i, struct err *e);
+
+// Rates for a machine without calibration: each device takes those of the nearest built-in one:
+// same kind if there is one, then compute capability, memory and cores (configs/machines/README.md
+// says the distance). Sets rates and rates_name; dram_gbps and the teams where they are not known.
+enum status machine_take_nearest_rates(struct machine *m, struct err *e);
+
+// Threads at which reading memory saturates: the smallest team within 3 % of the best rate; 0 if
+// not measured.
+int32_t machine_decode_team(const struct machine *m);
+
+// For people.
+void machine_print(const struct machine *m, FILE *out);
+
+#endif

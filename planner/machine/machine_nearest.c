@@ -1,0 +1,105 @@
+/* machine_nearest.c: see machine.h. Rates for a machine that was never measured.
+ *
+ * Every device takes the rates of the nearest device of a built-in machine; where two are as near,
+ * that of the machine that is nearer as a whole, then the first by name. The distance is in
+ * doublings: half as much memory counts as one. Tested by tests/planner/test_machine.c.
+ */
+#include "planner/machine/machine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What differs in the kind of thing counts more than any number.
+#define FAR 100.0
+
+// Doublings between two figures; 0 if one is not known.
+static double doublings(double a, double b) { return a > 0 && b > 0 ? fabs(log2(a / b)) : 0; }
+
+// Names of processors are followed by more where the runtime made them.
+static double names_differ(const char *own, const char *known) {
+    return strncmp(own, known, strlen(known)) == 0 ? 0 : 0.5;
+}
+
+static bool is_unified(const struct machine *m) {
+    return m->n_devices > 1 && m->devices[1].unified;
+}
+
+static double fast_cores(const struct machine *m) {
+    return m->n_performance_cores > 0 ? m->n_performance_cores : m->n_cores;
+}
+
+// Cores, memory channels, then caches and memory.
+static double host_distance(const struct machine *m, const struct machine *known) {
+    return FAR * (is_unified(m) != is_unified(known)) +
+           doublings(fast_cores(m), fast_cores(known)) +
+           doublings(m->n_memory_channels, known->n_memory_channels) +
+           doublings((double)m->cache_bytes, (double)known->cache_bytes) / 4 +
+           doublings((double)m->ram_bytes, (double)known->ram_bytes) / 8 +
+           names_differ(m->devices[0].name, known->devices[0].name);
+}
+
+// Kind, compute capability (one whole number as four doublings), memory.
+static double accelerator_distance(const struct machine *m, const struct machine *known) {
+    if (known->n_devices < 2) return FAR * FAR;
+    const struct machine_device *a = &m->devices[1], *b = &known->devices[1];
+    double capability = strtod(a->capability, NULL) - strtod(b->capability, NULL);
+    return FAR * (strcmp(a->kind, b->kind) != 0) +
+           (a->capability[0] && b->capability[0] ? 4 * fabs(capability) : 0) +
+           doublings((double)a->capacity_bytes, (double)b->capacity_bytes) +
+           names_differ(a->name, b->name);
+}
+
+struct nearest {
+    int32_t machine; // -1: none yet
+    double own, whole;
+};
+
+static void offer(struct nearest *best, int32_t machine, double own, double whole) {
+    bool nearer = own < best->own || (own == best->own && whole < best->whole);
+    if (best->machine < 0 || nearer) *best = (struct nearest){machine, own, whole};
+}
+
+// Rates of reading memory belong to the host's; teams larger than this machine are left out.
+static void take_host(struct machine *m, const struct machine *known) {
+    if (!(m->dram_gbps > 0)) m->dram_gbps = known->dram_gbps;
+    if (m->n_team_sizes > 0) return;
+    for (int32_t i = 0; i < known->n_team_sizes; i++) {
+        if (known->team_size[i] > m->n_cores) continue;
+        m->team_size[m->n_team_sizes] = known->team_size[i];
+        m->team_gbps[m->n_team_sizes++] = known->team_gbps[i];
+    }
+}
+
+static void take_device(struct machine_device *device, const struct machine_device *known) {
+    double theoretical = device->link.theoretical_gbps;
+    device->rates = known->rates;
+    device->link = known->link;
+    if (theoretical > 0) device->link.theoretical_gbps = theoretical;
+}
+
+enum status machine_take_nearest_rates(struct machine *m, struct err *e) {
+    struct nearest best[MAX_DEVICES] = {{.machine = -1}, {.machine = -1}};
+    struct machine known;
+    for (int32_t i = 0; i < machine_builtin_count(); i++) {
+        if (machine_builtin(&known, i, e)) return e->status;
+        double own[MAX_DEVICES] = {host_distance(m, &known)};
+        double whole = own[0];
+        if (m->n_devices > 1) whole += own[1] = accelerator_distance(m, &known);
+        for (int32_t d = 0; d < m->n_devices; d++) offer(&best[d], i, own[d], whole);
+    }
+    for (int32_t d = 0; d < m->n_devices; d++) {
+        if (machine_builtin(&known, best[d].machine, e)) return e->status;
+        if (d == 0) take_host(m, &known);
+        take_device(&m->devices[d], &known.devices[d]);
+    }
+    const char *host = machine_builtin_name(best[0].machine);
+    memset(m->rates_name, 0, sizeof m->rates_name);
+    if (m->n_devices > 1 && best[1].machine != best[0].machine)
+        snprintf(m->rates_name, sizeof m->rates_name, "%s, the CPU's of %s",
+                 machine_builtin_name(best[1].machine), host);
+    else
+        snprintf(m->rates_name, sizeof m->rates_name, "%s", host);
+    m->rates = RATES_NEAREST;
+    return OK;
+}

@@ -1,0 +1,393 @@
+/* footprint.c: the exact bytes of every buffer, from shape, workload and device alone.
+ *
+ * Owns nothing; pure functions. The solver adds these numbers up and the runtime allocates these
+ * numbers: there is no second formula anywhere. Any thread. Tested by tests/planner/test_planner.c
+ * and tests/planner/test_schedule.c.
+ */
+#include "planner/plan/plan_internal.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum {
+    PART_ALIGN =
+        256, // every part of a block starts at a multiple: 64-byte vectors, 256-byte GPU rows
+    DEFAULT_CONTEXT =
+        4096, // longer ones must be asked for: the cache of a 128k context would surprise
+    DEFAULT_PROMPT = 512,
+    DEFAULT_GEN = 128,
+    MAX_CONTEXT = 1 << 24,
+    MAX_UBATCH = 1 << 14,
+    MAX_SESSIONS = 256,
+    ROW_STEP = 32, // rows of a split matrix are cut at multiples
+    BLOCKS = 4,
+    BLOCK_LIMIT = 8 << 20,
+    PAGE = 4096,
+};
+
+static enum status check_range(int32_t value, int32_t high, const char *option, struct err *e) {
+    if (value >= 1 && value <= high) return OK;
+    err_set(e, ERR_USAGE, "%s is out of range", option);
+    err_expected(e, "1 to %d", high);
+    return err_actual(e, "%d", value);
+}
+
+// Every head starts with a block of its own.
+enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
+                              struct err *e) {
+    if (type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_Q8_0) {
+        err_set(e, ERR_USAGE, "%s cannot be %s", option, dtype_name(type));
+        err_expected(e, "F32, F16 or Q8_0");
+        return err_actual(e, "%s", dtype_name(type));
+    }
+    const int32_t block = (int32_t)dtype_find((uint32_t)type)->block_elements;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        if (unit->kind != UNIT_ATTENTION || !unit->n_kv_heads) continue;
+        if (unit->head_dim_k % block == 0 && unit->head_dim_v % block == 0) continue;
+        err_set(e, ERR_USAGE, "%s cannot be %s with this model's size of a head", option,
+                dtype_name(type));
+        err_expected(e, "a multiple of %d", block);
+        err_actual(e, "%d", unit->head_dim_k % block ? unit->head_dim_k : unit->head_dim_v);
+        return err_fix(e, "take f16 or f32");
+    }
+    return OK;
+}
+
+static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+// All but the micro-batch, which the solver chooses if it is 0.
+static void fill_defaults(struct workload *w, const struct shape *shape) {
+    if (w->n_ctx == 0) w->n_ctx = min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
+    if (w->n_sessions == 0) w->n_sessions = 1;
+    if (w->max_logits == 0) w->max_logits = 1;
+    if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
+    if (w->n_prompt == 0) w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+}
+
+enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e) {
+    fill_defaults(w, shape);
+    const int32_t n_ubatch = w->n_ubatch ? w->n_ubatch : 1;
+    if (check_range(w->n_ctx, MAX_CONTEXT, "the context size (-c)", e) ||
+        check_range(n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e) ||
+        check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e) ||
+        check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
+        check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
+        check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||
+        workload_check_kv(w->kv_type_k, shape, "the type of cached keys (-ctk)", e) ||
+        workload_check_kv(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) {
+        return e->status;
+    }
+    w->n_ubatch = min_i32(w->n_ubatch, w->n_ctx * w->n_sessions);
+    return OK;
+}
+
+int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]) {
+    if (w->n_ubatch) return out[0] = w->n_ubatch, 1;
+    const int64_t most = (int64_t)w->n_ctx * w->n_sessions;
+    int32_t n = 0;
+    for (int32_t size = 64; size <= 2048; size *= 2) {
+        out[n++] = size < most ? size : (int32_t)most;
+        if (size >= most) break;
+    }
+    return n;
+}
+
+int32_t workload_pages_per_session(const struct workload *w) {
+    return (w->n_ctx + KV_PAGE - 1) / KV_PAGE;
+}
+
+int32_t workload_pages(const struct workload *w) {
+    return workload_pages_per_session(w) * w->n_sessions;
+}
+
+uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
+                                bool embed_is_here) {
+    uint64_t total = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        if (i == 0 && unit->shares_embed && embed_is_here) continue;
+        // The host reads weights where the file is mapped, so there is no padding between them.
+        total += device->is_host ? unit->tensors[i].size_bytes
+                                 : round_up(unit->tensors[i].size_bytes, device->align_bytes);
+    }
+    return total;
+}
+
+// ---- Parts of units -----------------------------------------------------------------------------
+
+int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts) {
+    ASSERT(cpu_parts >= 0 && cpu_parts < UNIT_PARTS);
+    if (cpu_parts == 0) return n_rows;
+    ASSERT(n_rows >= 2 * ROW_STEP);
+    const int32_t row = (int32_t)((int64_t)n_rows * (UNIT_PARTS - cpu_parts) / UNIT_PARTS);
+    const int32_t last = (n_rows - ROW_STEP) / ROW_STEP * ROW_STEP;
+    const int32_t whole = row / ROW_STEP * ROW_STEP;
+    return whole < ROW_STEP ? ROW_STEP : min_i32(whole, last);
+}
+
+static uint64_t row_bytes(const struct unit_tensor *t) {
+    return dtype_bytes(t->type, (uint64_t)t->n_cols);
+}
+
+// The last part of the tensor's name is this one: "blk.3.attn_q.weight" or "attn_q.weight".
+static bool is_named(const struct unit_tensor *t, const char *name) {
+    const size_t length = strlen(t->name), tail = strlen(name);
+    if (length < tail || strcmp(t->name + length - tail, name) != 0) return false;
+    return length == tail || t->name[length - tail - 1] == '.';
+}
+
+// The unit's only matrix of that name, NULL if there is none or there are several.
+static const struct unit_tensor *find_matrix(const struct unit *unit, const char *name) {
+    const struct unit_tensor *found = NULL;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use != USE_MATRIX || !is_named(t, name)) continue;
+        if (found) return NULL;
+        found = t;
+    }
+    return found;
+}
+
+static bool can_cut(const struct unit_tensor *t) {
+    return t->use == USE_MATRIX && t->n_rows >= 2 * ROW_STEP &&
+           row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
+}
+
+static const char QUERIES[] = "attn_q.weight", OUTPUT[] = "attn_output.weight";
+
+// Both may be square, so only their names tell which is which.
+static bool can_split_attention(const struct unit *unit) {
+    const struct unit_tensor *q = find_matrix(unit, QUERIES), *o = find_matrix(unit, OUTPUT);
+    const int64_t width = (int64_t)unit->n_heads * unit->head_dim_k;
+    return q && o && unit->n_kv_heads > 0 && unit->head_dim_k == unit->head_dim_v &&
+           q->n_rows == width && o->n_cols == width && q->n_cols == o->n_rows && can_cut(q) &&
+           can_cut(o);
+}
+
+static const struct unit_tensor *ffn_down(const struct unit *unit) {
+    for (int i = unit->n_tensors - 1; i >= 0; i--) {
+        const struct unit_tensor *down = &unit->tensors[i];
+        if (down->use != USE_MATRIX) continue;
+        for (int j = 0; j < unit->n_tensors; j++) {
+            const struct unit_tensor *up = &unit->tensors[j];
+            if (j != i && up->use == USE_MATRIX && up->n_rows == down->n_cols &&
+                up->n_cols == down->n_rows)
+                return down;
+        }
+    }
+    return NULL;
+}
+
+const struct unit_tensor *footprint_down(const struct unit *unit) {
+    if (unit->kind == UNIT_FFN) return ffn_down(unit);
+    if (unit->kind != UNIT_ATTENTION || !can_split_attention(unit)) return NULL;
+    return find_matrix(unit, OUTPUT);
+}
+
+bool unit_can_split(const struct unit *unit) {
+    if (unit->kind == UNIT_ATTENTION) return can_split_attention(unit);
+    if (unit->kind != UNIT_FFN || !ffn_down(unit)) return false;
+    for (int i = 0; i < unit->n_tensors; i++)
+        if (unit->tensors[i].use != USE_VECTOR && !can_cut(&unit->tensors[i])) return false;
+    return true;
+}
+
+bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor) {
+    if (tensor->use != USE_MATRIX || unit->kind == UNIT_FFN) return tensor->use == USE_MATRIX;
+    return is_named(tensor, QUERIES) || is_named(tensor, OUTPUT);
+}
+
+bool unit_can_stream(const struct unit *unit) {
+    if (unit->kind == UNIT_FFN) return true;
+    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->window == 0 &&
+           unit->state_bytes == 0;
+}
+
+// Of a tensor of a unit that is split by cpu_parts: all of a vector, the first or the last rows of
+// a matrix that is cut, all or nothing of another one.
+static uint64_t rows_bytes(const struct unit *unit, const struct unit_tensor *t, int32_t cpu_parts,
+                           bool first) {
+    if (t->use == USE_VECTOR) return t->size_bytes;
+    if (!unit_is_cut(unit, t)) return first ? t->size_bytes : 0;
+    const int32_t row = footprint_split_row(t->n_rows, cpu_parts);
+    return row_bytes(t) * (uint64_t)(first ? row : t->n_rows - row);
+}
+
+uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
+                                 int32_t cpu_parts) {
+    uint64_t total = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const uint64_t size_bytes =
+            rows_bytes(unit, &unit->tensors[i], cpu_parts, !device->is_host);
+        total += device->is_host ? size_bytes : round_up(size_bytes, device->align_bytes);
+    }
+    return total;
+}
+
+// What the CPU has of the unit, each tensor at a multiple of align.
+static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64_t align) {
+    uint64_t total = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (cpu_parts == 0)
+            total += round_up(t->size_bytes, align);
+        else if (t->use != USE_VECTOR)
+            total += round_up(rows_bytes(unit, t, cpu_parts, false), align);
+    }
+    return total;
+}
+
+uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w, const struct machine_device *accelerator,
+                        int32_t cpu_parts) {
+    const uint64_t weights = fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
+    return weights + (cpu_parts ? 0 : footprint_unit_kv(shape, unit, w, accelerator));
+}
+
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts) {
+    return fetched_bytes(unit, cpu_parts, 1);
+}
+
+void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
+                      uint64_t *block_bytes) {
+    const uint64_t whole = round_up(fetch_bytes, PAGE);
+    *n_blocks = feed == FEED_STAGED ? BLOCKS : 0;
+    *block_bytes = feed == FEED_STAGED ? min_u64(whole, BLOCK_LIMIT) : 0;
+}
+
+uint64_t plan_pinned_bytes(const struct plan *plan) {
+    const uint64_t *host = plan->devices[HOST].bytes;
+    uint64_t total = host[PLAN_STAGING] + host[PLAN_SCRATCH];
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const bool split = plan->unit_cpu_parts[u] > 0;
+        if (plan->feed == FEED_ARENA)
+            total += split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
+        if (plan->feed != FEED_PAGEABLE && !split) total += plan->unit_kv_bytes[u];
+    }
+    return total;
+}
+
+// ---- Caches and scratch -------------------------------------------------------------------------
+
+// Rows of the cache of one unit. A window forgets what lies behind it, but the runtime's pool of
+// pages has one length for every layer, so only models that are merely planned are cut.
+static uint64_t kv_rows(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w) {
+    struct workload kept = *w;
+    if (!shape->can_run && unit->window && unit->window < w->n_ctx - w->n_ubatch)
+        kept.n_ctx = unit->window + w->n_ubatch;
+    return (uint64_t)workload_pages(&kept) * KV_PAGE;
+}
+
+uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
+    if (unit->kind != UNIT_ATTENTION) return 0;
+    const uint64_t n_kv_heads = (uint64_t)unit->n_kv_heads;
+    return dtype_bytes(w->kv_type_k, n_kv_heads * (uint64_t)unit->head_dim_k) +
+           dtype_bytes(w->kv_type_v, n_kv_heads * (uint64_t)unit->head_dim_v);
+}
+
+uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
+                           const struct workload *w, const struct machine_device *device) {
+    if (unit->kind != UNIT_ATTENTION) return 0;
+    const uint64_t rows = kv_rows(shape, unit, w) * (uint64_t)unit->n_kv_heads;
+    const uint64_t align = device->align_bytes;
+    return round_up(dtype_bytes(w->kv_type_k, rows * (uint64_t)unit->head_dim_k), align) +
+           round_up(dtype_bytes(w->kv_type_v, rows * (uint64_t)unit->head_dim_v), align) +
+           round_up(unit->state_bytes * (uint64_t)w->n_sessions, align);
+}
+
+// Reserves count elements of 4 bytes at *at and returns where they start.
+static uint64_t part(uint64_t *at, int64_t count) {
+    uint64_t start = *at;
+    *at = round_up(start + (uint64_t)count * 4, PART_ALIGN);
+    return start;
+}
+
+void footprint_tables(const struct workload *w, struct tables_layout *out) {
+    uint64_t at = 0;
+    out->tokens = part(&at, w->n_ubatch);
+    out->positions = part(&at, w->n_ubatch);
+    out->sequences = part(&at, w->n_ubatch);
+    out->slots = part(&at, w->n_ubatch);
+    out->rows = part(&at, w->max_logits);
+    out->pages = part(&at, (int64_t)w->n_sessions * workload_pages_per_session(w));
+    out->size_bytes = at;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t matmul_bytes(const struct shape *s, const struct workload *w, int32_t n_lanes,
+                             const bool *has) {
+    uint64_t most = 0;
+    if (has[UNIT_ATTENTION]) {
+        most = max_u64(matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes),
+                       matmul_scratch_bytes(s->n_heads * s->head_dim, w->n_ubatch, n_lanes));
+    }
+    if (has[UNIT_FFN]) {
+        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
+        most = max_u64(most, matmul_scratch_bytes(s->n_ff, w->n_ubatch, n_lanes));
+    }
+    if (has[UNIT_EXPERTS]) {
+        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
+        most = max_u64(
+            most, matmul_scratch_bytes(s->n_ff_expert, w->n_ubatch * s->n_experts_used, n_lanes));
+    }
+    if (has[UNIT_HEAD])
+        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->max_logits, n_lanes));
+    return most;
+}
+
+// The parts of attention, from at on. Returns their end; likewise below.
+static uint64_t attention_parts(const struct shape *s, int64_t n, uint64_t at,
+                                struct scratch_layout *out) {
+    out->q = part(&at, n * s->n_heads * s->head_dim);
+    out->attended = part(&at, n * s->n_heads * s->head_dim);
+    out->k = part(&at, n * s->n_kv_heads * s->head_dim);
+    out->v = part(&at, n * s->n_kv_heads * s->head_dim);
+    return at;
+}
+
+// Routed experts work like an FFN whose rows are pairs of a token and an expert, and share its
+// parts.
+static uint64_t ffn_parts(const struct shape *s, int64_t n, const bool *has, uint64_t at,
+                          struct scratch_layout *out) {
+    const int64_t pairs = n * s->n_experts_used;
+    const int64_t dense = has[UNIT_FFN] ? n * s->n_ff : 0;
+    const int64_t routed = has[UNIT_EXPERTS] ? pairs * s->n_ff_expert : 0;
+    out->gate = part(&at, dense > routed ? dense : routed);
+    out->up = part(&at, dense > routed ? dense : routed);
+    if (!has[UNIT_EXPERTS]) return at;
+    out->expert_out = part(&at, pairs * s->n_embd);
+    out->routing = part(&at, n * s->n_experts + 3 * pairs + s->n_experts + 1);
+    return at;
+}
+
+void footprint_scratch(const struct shape *shape, const struct workload *w,
+                       const struct machine_device *device, const bool has[UNIT_KINDS],
+                       struct scratch_layout *out) {
+    const struct shape *s = shape;
+    const bool ffn = has[UNIT_FFN] || has[UNIT_EXPERTS];
+    const bool any = has[UNIT_EMBED] || has[UNIT_ATTENTION] || ffn || has[UNIT_HEAD];
+    const int64_t n = w->n_ubatch, hidden = any ? n * s->n_embd : 0;
+    struct tables_layout tables;
+    footprint_tables(w, &tables);
+    *out = (struct scratch_layout){0};
+    uint64_t at = 0;
+    out->tables = part(&at, any && !device->is_host ? (int64_t)tables.size_bytes / 4 : 0);
+    out->residual = part(&at, hidden);
+    out->normed = part(&at, has[UNIT_ATTENTION] || ffn ? hidden : 0);
+    out->freqs = part(&at, has[UNIT_ATTENTION] ? s->n_rot / 2 : 0);
+    out->angles = part(&at, has[UNIT_ATTENTION] ? n * s->n_rot : 0);
+    uint64_t end = at, head = at;
+    if (has[UNIT_ATTENTION]) end = max_u64(end, attention_parts(s, n, at, out));
+    if (ffn) end = max_u64(end, ffn_parts(s, n, has, at, out));
+    if (has[UNIT_HEAD]) out->gathered = part(&head, (int64_t)w->max_logits * s->n_embd);
+    at = max_u64(end, head);
+    out->matmul = part(&at, (int64_t)(matmul_bytes(s, w, device->n_lanes, has) + 3) / 4);
+    out->logits =
+        part(&at, has[UNIT_HEAD] || device->is_host ? (int64_t)w->max_logits * s->n_vocab : 0);
+    out->size_bytes = at;
+}

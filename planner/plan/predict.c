@@ -1,0 +1,134 @@
+/* predict.c: the passes that a workload is made of, and what they take together.
+ *
+ * A prompt runs in micro-batches, the last of which makes one row of logits; then each token is a
+ * pass of its own. Micro-batches but the last follow each other in their period, which is shorter
+ * than they take if the plan runs ahead. Owns nothing; any thread. Tested by
+ * tests/planner/test_planner.c.
+ */
+#include "planner/plan/plan_internal.h"
+
+enum { MAX_WINDOWS = 4 };
+
+const char *bound_name(enum bound bound) {
+    static const char *const names[BOUNDS] = {"reading the CPU's memory",
+                                              "computing on the CPU",
+                                              "reading the GPU's memory",
+                                              "computing on the GPU",
+                                              "the link",
+                                              "starting and waiting"};
+    return (unsigned)bound < BOUNDS ? names[bound] : "unknown";
+}
+
+// The different windows of the model's units; further ones are left out.
+static int find_windows(const struct shape *shape, int32_t out[MAX_WINDOWS]) {
+    int n = 0;
+    for (int u = 0; u < shape->n_units && n < MAX_WINDOWS; u++) {
+        const int32_t window = shape->units[u].window;
+        bool known = window <= 0;
+        for (int i = 0; i < n; i++) known = known || out[i] == window;
+        if (!known) out[n++] = window;
+    }
+    return n;
+}
+
+// count passes like first, each step positions further than the one before.
+struct run {
+    struct pass first;
+    int64_t count, step;
+    bool is_prompt;
+};
+
+// Appends one sample for each piece of the run in which the time is linear.
+static void add_run(const struct run *run, const struct shape *shape, struct sample *out,
+                    int32_t *n_samples) {
+    int32_t windows[MAX_WINDOWS];
+    const int n_windows = find_windows(shape, windows);
+    const int64_t half = (run->first.n_tokens + 1) / 2;
+    for (int64_t i = 0; i < run->count;) {
+        int64_t end = run->count;
+        for (int k = 0; k < n_windows; k++) {
+            // The first pass whose tokens see a full window on average.
+            const int64_t room = windows[k] - half - run->first.n_past;
+            const int64_t full = room > 0 ? (room + run->step - 1) / run->step : 0;
+            if (full > i && full < end) end = full;
+        }
+        struct sample *sample = &out[(*n_samples)++];
+        ASSERT(*n_samples <= MAX_SAMPLES);
+        *sample = (struct sample){run->first, (double)(end - i), run->is_prompt};
+        sample->pass.n_past += (int32_t)((i + end - 1) * run->step / 2);
+        i = end;
+    }
+}
+
+int32_t workload_samples(const struct workload *w, const struct shape *shape,
+                         struct sample out[MAX_SAMPLES]) {
+    ASSERT(w->n_ubatch >= 1 && w->n_prompt >= 1 && w->n_gen >= 1);
+    const int32_t n_full = (w->n_prompt - 1) / w->n_ubatch;
+    const int32_t n_last = w->n_prompt - n_full * w->n_ubatch;
+    int32_t n = 0;
+    add_run(&(struct run){{w->n_ubatch, 0, 0}, n_full, w->n_ubatch, true}, shape, out, &n);
+    add_run(&(struct run){{n_last, 1, w->n_prompt - n_last}, 1, 1, true}, shape, out, &n);
+    // The first token comes from the prompt's last pass.
+    const int32_t n_decode = w->n_gen > 1 ? w->n_gen - 1 : 1;
+    add_run(&(struct run){{1, 1, w->n_prompt}, n_decode, 1, false}, shape, out, &n);
+    return n;
+}
+
+// What one kind of pass adds up to.
+struct total {
+    double us, weight, compute_us[MAX_DEVICES], copy_us, bound_us[BOUNDS];
+};
+
+bool sample_waits(const struct sample *sample) {
+    return !sample->is_prompt || sample->pass.n_logits > 0;
+}
+
+static void add_sample(struct total *t, const struct plan *plan, const struct shape *shape,
+                       const struct sample *sample) {
+    static const enum bound memory[] = {BOUND_CPU_MEMORY, BOUND_GPU_MEMORY};
+    static const enum bound compute[] = {BOUND_CPU_COMPUTE, BOUND_GPU_COMPUTE};
+    const double weight = sample->weight;
+    struct simulation sim;
+    struct cost parts[MAX_DEVICES];
+    plan_walk(plan, shape, &sample->pass, NULL, &sim, parts);
+    const double us = sample_waits(sample) ? sim.total_us : sim.period_us;
+    double rest = us - sim.copy_us;
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        t->compute_us[d] += weight * sim.compute_us[d];
+        t->bound_us[memory[d]] += weight * parts[d].memory_us;
+        t->bound_us[compute[d]] += weight * parts[d].compute_us;
+        rest -= parts[d].memory_us + parts[d].compute_us;
+    }
+    t->us += weight * us;
+    t->weight += weight;
+    t->copy_us += weight * sim.copy_us;
+    t->bound_us[BOUND_LINK] += weight * sim.copy_us;
+    t->bound_us[BOUND_OVERHEAD] += weight * rest;
+}
+
+static enum bound greatest(const double us[BOUNDS]) {
+    int most = 0;
+    for (int i = 1; i < BOUNDS; i++)
+        if (us[i] > us[most]) most = i;
+    return (enum bound)most;
+}
+
+void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out) {
+    struct sample samples[MAX_SAMPLES];
+    const int32_t n = workload_samples(&plan->workload, shape, samples);
+    struct total prompt = {0}, decode = {0};
+    for (int i = 0; i < n; i++)
+        add_sample(samples[i].is_prompt ? &prompt : &decode, plan, shape, &samples[i]);
+    *out = (struct prediction){0};
+    out->prompt_us = prompt.us;
+    out->decode_us = decode.us / decode.weight;
+    out->total_us = prompt.us + (plan->workload.n_gen - 1) * out->decode_us;
+    out->prompt_bound = greatest(prompt.bound_us);
+    out->decode_bound = greatest(decode.bound_us);
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        if (prompt.us > 0) out->prompt_share[d] = prompt.compute_us[d] / prompt.us;
+        if (decode.us > 0) out->decode_share[d] = decode.compute_us[d] / decode.us;
+    }
+    if (prompt.us > 0) out->prompt_copy_share = prompt.copy_us / prompt.us;
+    if (decode.us > 0) out->decode_copy_share = decode.copy_us / decode.us;
+}

@@ -1,0 +1,505 @@
+/* solver.c: from what is asked to a plan that fits, or to a refusal that says what would.
+ *
+ * Constraints become a set of devices for each unit; search.c finds the fastest placement in it.
+ * Without rates the accelerator is filled by bytes from the end of the model backwards (head, then
+ * the last layer's units, ...), which keeps the number of crossings at two and is what --gpu-layers
+ * means elsewhere. Owns nothing; any thread. Tested by tests/planner/test_planner.c,
+ * tests/planner/test_solver.c.
+ */
+#include "planner/plan/plan_internal.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+// Weights and cache of one unit, which may be on both devices. has: as in footprint_scratch, of all
+// devices.
+static void count_unit(struct plan *plan, const struct shape *shape, int u,
+                       bool has[MAX_DEVICES][UNIT_KINDS]) {
+    const struct unit *unit = &shape->units[u];
+    const int d = plan->unit_device[u], parts = plan->unit_cpu_parts[u];
+    const struct machine_device *device = &plan->machine.devices[d];
+    ASSERT(!parts || (d == GPU && unit_can_split(unit)));
+    has[d][unit->kind] = true;
+    plan->unit_weight_bytes[u] =
+        parts ? footprint_split_weights(unit, device, parts)
+              : footprint_unit_weights(unit, device, plan->unit_device[0] == d);
+    plan->unit_cpu_bytes[u] =
+        parts ? footprint_split_weights(unit, &plan->machine.devices[HOST], parts) : 0;
+    if (parts) has[HOST][unit->kind] = true;
+    plan->unit_kv_bytes[u] = footprint_unit_kv(shape, unit, &plan->workload, device);
+    plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
+    plan->devices[d].bytes[PLAN_WEIGHTS] += plan->unit_weight_bytes[u];
+    plan->devices[d].bytes[PLAN_KV] += plan->unit_kv_bytes[u];
+    plan->devices[HOST].bytes[PLAN_WEIGHTS] += plan->unit_cpu_bytes[u];
+}
+
+// The ring of slots, and the blocks before it. Without streamed units there is neither.
+static void count_ring(struct plan *plan, const struct shape *shape,
+                       bool has[MAX_DEVICES][UNIT_KINDS]) {
+    uint64_t most = 0;
+    plan->slot_bytes = 0;
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const struct unit *unit = &shape->units[u];
+        const int32_t parts = plan->unit_cpu_parts[u];
+        ASSERT(unit_can_stream(unit) && (plan->unit_device[u] == HOST || parts > 0));
+        has[GPU][unit->kind] = true;
+        const uint64_t slot_bytes =
+            footprint_slot(shape, unit, &plan->workload, &plan->machine.devices[GPU], parts);
+        const uint64_t fetch_bytes = footprint_fetch(unit, parts);
+        if (slot_bytes > plan->slot_bytes) plan->slot_bytes = slot_bytes;
+        if (fetch_bytes > most) most = fetch_bytes;
+    }
+    if (!plan->slot_bytes) {
+        plan->feed = FEED_NONE;
+        plan->n_slots = 0;
+    }
+    ASSERT(!plan->slot_bytes || (plan->feed != FEED_NONE && plan->machine.n_devices > GPU));
+    ASSERT(!plan->slot_bytes || (plan->n_slots >= MIN_SLOTS && plan->n_slots <= MAX_SLOTS));
+    footprint_blocks(plan->feed, most, &plan->n_blocks, &plan->block_bytes);
+    plan->devices[GPU].bytes[PLAN_STAGING] = (uint64_t)plan->n_slots * plan->slot_bytes;
+    plan->devices[HOST].bytes[PLAN_STAGING] = (uint64_t)plan->n_blocks * plan->block_bytes;
+}
+
+void plan_count_bytes(struct plan *plan, const struct shape *shape) {
+    footprint_tables(&plan->workload, &plan->tables);
+    memset(plan->devices, 0, sizeof plan->devices);
+    bool has[MAX_DEVICES][UNIT_KINDS] = {{false}};
+    for (int u = 0; u < shape->n_units; u++) count_unit(plan, shape, u, has);
+    count_ring(plan, shape, has);
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        struct plan_device *out = &plan->devices[d];
+        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has[d], &out->scratch);
+        out->bytes[PLAN_SCRATCH] = out->scratch.size_bytes;
+    }
+    plan->devices[HOST].bytes[PLAN_STAGING] += plan->tables.size_bytes;
+}
+
+uint64_t plan_device_bytes(const struct plan *plan, int d) {
+    uint64_t total = 0;
+    for (int p = 0; p < PLAN_PURPOSES; p++) total += plan->devices[d].bytes[p];
+    return total;
+}
+
+int32_t plan_n_lanes(const struct plan *plan) {
+    return plan->machine.n_devices > GPU && plan_device_bytes(plan, GPU) > 0 ? GPU + 1 : HOST + 1;
+}
+
+// Unified memory is the host's: both fill it.
+static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
+    const bool shared = d == HOST && m->n_devices > 1 && m->devices[GPU].unified;
+    return bytes[d] + (shared ? bytes[GPU] : 0);
+}
+
+static bool device_holds(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
+    return needed_bytes(m, d, bytes) <= m->devices[d].budget_bytes;
+}
+
+bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
+    return device_holds(m, HOST, bytes) && (m->n_devices < 2 || device_holds(m, GPU, bytes));
+}
+
+static uint64_t plan_needs(const struct plan *plan, int d) {
+    const uint64_t bytes[MAX_DEVICES] = {plan_device_bytes(plan, HOST),
+                                         plan_device_bytes(plan, GPU)};
+    return needed_bytes(&plan->machine, d, bytes);
+}
+
+bool plan_holds(const struct plan *plan, int d) {
+    return plan_needs(plan, d) <= plan->machine.devices[d].budget_bytes;
+}
+
+// ---- Placements by number -----------------------------------------------------------------------
+
+// The last n units on the accelerator and all others on the CPU, where they may be.
+static void place_last(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                       int32_t n) {
+    for (int u = 0; u < shape->n_units; u++) {
+        const int d = u >= shape->n_units - n ? GPU : HOST;
+        plan->unit_device[u] = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
+        plan->unit_cpu_parts[u] = 0;
+        plan->unit_streamed[u] = false;
+    }
+    plan_count_bytes(plan, shape);
+}
+
+// Units of the last n layers, the head counted as one layer more; the embedding stays with the CPU.
+static int32_t units_of_layers(const struct shape *shape, int32_t n_layers) {
+    int32_t n = 0;
+    for (int u = 1; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const int32_t from_end = unit->kind == UNIT_HEAD ? 1 : shape->n_layers - unit->layer + 1;
+        n += from_end <= n_layers;
+    }
+    return n;
+}
+
+// Fills the accelerator: the largest number of last units that it holds. More units never need
+// fewer bytes there, so bisect.
+static void place_most(struct plan *plan, const struct shape *shape, const uint8_t *allowed) {
+    int32_t low = 0, high = plan->machine.n_devices > 1 ? shape->n_units : 0;
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+        place_last(plan, shape, allowed, middle);
+        if (plan_holds(plan, GPU))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    place_last(plan, shape, allowed, low);
+}
+
+// ---- Refusals -----------------------------------------------------------------------------------
+
+static void allow_all(uint8_t allowed[], int32_t n_units) {
+    memset(allowed, ON_HOST | ON_GPU, (size_t)n_units);
+}
+
+// The longest context of n_ctx / 2, / 4, ... that fits with everything else as it is, or 0.
+static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
+    const struct workload asked = plan->workload;
+    int32_t fits = 0;
+    for (int32_t n_ctx = asked.n_ctx / 2; n_ctx >= KV_PAGE && !fits; n_ctx /= 2) {
+        plan->workload.n_ctx = n_ctx;
+        const int64_t most = (int64_t)n_ctx * asked.n_sessions;
+        if (plan->workload.n_ubatch > most) plan->workload.n_ubatch = (int32_t)most;
+        plan_count_bytes(plan, shape);
+        if (plan_holds(plan, HOST)) fits = n_ctx;
+    }
+    plan->workload = asked;
+    plan_count_bytes(plan, shape);
+    return fits;
+}
+
+// Places the most layers, the head as one, that fit on the accelerator, and returns their number.
+static int32_t place_fitting_layers(struct plan *plan, const struct shape *shape,
+                                    const uint8_t *allowed) {
+    int32_t low = 0, high = shape->n_layers + 1;
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+        place_last(plan, shape, allowed, units_of_layers(shape, middle));
+        if (plan_holds(plan, GPU))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    place_last(plan, shape, allowed, units_of_layers(shape, low));
+    return low;
+}
+
+// What --ram would have to be for the plan, in MiB.
+static unsigned long long ram_mib(const struct plan *plan) {
+    const uint64_t needed = plan_needs(plan, HOST);
+    return (needed >> 20) + (needed % (1 << 20) > 0);
+}
+
+// Fewer layers on the accelerator are more on the CPU, which may be too small for them.
+static enum status fix_gpu(struct plan *plan, const struct shape *shape, struct err *e) {
+    static const char more[] =
+        "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
+    uint8_t allowed[MAX_UNITS];
+    allow_all(allowed, shape->n_units);
+    const int32_t n_layers = place_fitting_layers(plan, shape, allowed);
+    if (plan_holds(plan, HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
+    return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
+}
+
+static enum status fix_host(struct plan *plan, const struct shape *shape, struct err *e) {
+    const int32_t n_ctx = fitting_context(plan, shape);
+    char context[32] = "";
+    if (n_ctx) (void)snprintf(context, sizeof context, "-c %d fits; or ", n_ctx);
+    return err_fix(e,
+                   "%suse a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
+                   context, ram_mib(plan));
+}
+
+static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
+    const struct plan_device *need = &plan->devices[d];
+    const struct machine_device *device = &plan->machine.devices[d];
+    const uint64_t needed = plan_needs(plan, d);
+    err_set(e, ERR_MEMORY,
+            "the plan does not fit on %s: weights %llu, kv %llu, scratch %llu, staging %llu bytes",
+            device->name, (unsigned long long)need->bytes[PLAN_WEIGHTS],
+            (unsigned long long)need->bytes[PLAN_KV], (unsigned long long)need->bytes[PLAN_SCRATCH],
+            (unsigned long long)need->bytes[PLAN_STAGING]);
+    err_expected(e, "at most %llu bytes", (unsigned long long)device->budget_bytes);
+    const bool shared = needed != plan_device_bytes(plan, d);
+    err_actual(e, shared ? "%llu bytes, with those of the accelerator" : "%llu bytes",
+               (unsigned long long)needed);
+    return d == HOST ? fix_host(plan, shape, e) : fix_gpu(plan, shape, e);
+}
+
+enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
+    plan_count_bytes(plan, shape);
+    for (int d = plan->machine.n_devices - 1; d >= HOST; d--)
+        if (!plan_holds(plan, d)) return refuse(plan, shape, d, e);
+    plan_schedule(plan, shape);
+    return OK;
+}
+
+// ---- Constraints --------------------------------------------------------------------------------
+
+// Devices that each unit may be on: a named device, then --cpu-moe, then -ngl, else any.
+static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
+                                     const struct shape *shape, const struct constraints *c,
+                                     struct err *e) {
+    const int32_t n_devices = plan->machine.n_devices;
+    if (n_devices < 2 && c->gpu_layers > 0) {
+        err_set(e, ERR_USAGE, "-ngl asks for layers on an accelerator, and there is none");
+        return err_fix(e, "leave -ngl away, or name one with --device");
+    }
+    const bool is_auto = c->gpu_layers == GPU_LAYERS_AUTO;
+    const int32_t n_last = is_auto ? 0 : units_of_layers(shape, c->gpu_layers);
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const int8_t d = c->has_units ? c->unit_device[u] : DEVICE_ANY;
+        if (d >= n_devices) {
+            err_set(e, ERR_USAGE, "%s of layer %d is asked for device %d",
+                    unit_kind_name(unit->kind), unit->layer, d);
+            return err_expected(e, "a device below %d", n_devices);
+        }
+        allowed[u] = n_devices < 2 ? ON_HOST : ON_HOST | ON_GPU;
+        if (d != DEVICE_ANY)
+            allowed[u] = (uint8_t)(1 << d);
+        else if (c->cpu_experts && unit->kind == UNIT_EXPERTS)
+            allowed[u] = ON_HOST;
+        else if (!is_auto)
+            allowed[u] = u >= shape->n_units - n_last ? ON_GPU : ON_HOST;
+    }
+    return OK;
+}
+
+// What a strategy asks of the machine and of other constraints.
+static enum status check_strategy(const struct machine *m, const struct constraints *c,
+                                  struct err *e) {
+    const char *name = strategy_name(c->strategy);
+    ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->feed < FEEDS);
+    if (c->n_slots && (c->n_slots < MIN_SLOTS || c->n_slots > MAX_SLOTS)) {
+        err_set(e, ERR_USAGE, "the number of slots is out of range");
+        err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
+        return err_actual(e, "%d", c->n_slots);
+    }
+    if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
+    if (m->n_devices < 2) {
+        err_set(e, ERR_USAGE, "strategy %s needs an accelerator, and there is none", name);
+        return err_fix(e, "leave --strategy away, or name an accelerator with --device");
+    }
+    if (c->strategy == STRATEGY_LAYERS) return OK;
+    if (m->rates == RATES_NONE) {
+        err_set(e, ERR_USAGE, "strategy %s needs to know how fast the machine is", name);
+        return err_fix(e, "run tandem calibrate, or take --strategy layers");
+    }
+    if (c->strategy == STRATEGY_ATTENTION_FIRST || !m->devices[GPU].unified) return OK;
+    err_set(e, ERR_USAGE, "strategy %s makes no sense where both devices share their memory", name);
+    return err_fix(e, "leave --strategy away");
+}
+
+// The CPU alone, unless something is asked to be elsewhere.
+static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, struct err *e) {
+    for (int u = 0; u < shape->n_units; u++) {
+        if (!(allowed[u] & ON_HOST)) {
+            char name[64];
+            plan_unit_name(&shape->units[u], name, sizeof name);
+            err_set(e, ERR_USAGE, "strategy cpu, and %s is asked for the accelerator", name);
+            return err_fix(e, "leave away --strategy, or -ngl and -ot");
+        }
+        allowed[u] = ON_HOST;
+    }
+    return OK;
+}
+
+static void apply_limits(struct machine *m, const struct constraints *c) {
+    const uint64_t limits[MAX_DEVICES] = {c->ram_bytes, c->vram_bytes};
+    for (int d = 0; d < m->n_devices; d++) {
+        // The user may lift the limit on RAM (mapped weights can be paged), never that of the
+        // accelerator's memory.
+        if (limits[d] && (d == HOST || limits[d] < m->devices[d].budget_bytes))
+            m->devices[d].budget_bytes = limits[d];
+    }
+}
+
+// ---- Given ways ---------------------------------------------------------------------------------
+
+static enum status check_way(const struct constraints *c, const struct shape *shape, int u,
+                             struct err *e) {
+    const struct unit *unit = &shape->units[u];
+    const bool split = c->unit_cpu_parts[u] > 0, on_gpu = c->unit_device[u] == GPU;
+    char name[64];
+    plan_unit_name(unit, name, sizeof name);
+    if (split && !unit_can_split(unit)) {
+        err_set(e, ERR_USAGE, "%s cannot be split", name);
+        return err_expected(e, "%s",
+                            unit->kind == UNIT_ATTENTION
+                                ? "attention with a cache, and attn_q and attn_output of 64 rows"
+                                : "a dense FFN with at least 64 rows in each matrix, or attention");
+    }
+    if (split && !on_gpu) {
+        err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
+        return err_expected(e, "a split unit to be on the accelerator");
+    }
+    if (c->unit_cpu_parts[u] >= UNIT_PARTS) {
+        err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
+        err_expected(e, "at most %d", UNIT_PARTS - 1);
+        return err_actual(e, "%d", c->unit_cpu_parts[u]);
+    }
+    if (c->unit_streamed[u] && (!unit_can_stream(unit) || (on_gpu && !split))) {
+        err_set(e, ERR_USAGE, "%s cannot be streamed", name);
+        return err_expected(e, "%s of which the CPU has something",
+                            unit->kind == UNIT_ATTENTION
+                                ? "attention with a cache, without state and window,"
+                                : "a dense FFN or attention");
+    }
+    return OK;
+}
+
+// Copies the ways that are given, with the least ring that works if something is streamed.
+static enum status apply_ways(struct plan *plan, const struct shape *shape,
+                              const struct constraints *c, struct err *e) {
+    ASSERT(c->has_units);
+    bool streams = false;
+    for (int u = 0; u < shape->n_units; u++) {
+        ASSERT(c->unit_device[u] != DEVICE_ANY);
+        if (check_way(c, shape, u, e)) return e->status;
+        plan->unit_device[u] = c->unit_device[u];
+        plan->unit_cpu_parts[u] = c->unit_cpu_parts[u];
+        plan->unit_streamed[u] = c->unit_streamed[u];
+        streams = streams || c->unit_streamed[u];
+    }
+    plan->feed = c->feed != FEED_NONE ? c->feed : FEED_ARENA;
+    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+    if (!streams || plan->machine.n_devices > GPU) return OK;
+    return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
+}
+
+// The fastest micro-batch that fits for what is given, the smallest if none does; without rates the
+// largest of at most BLIND_UBATCH.
+static void choose_ubatch(struct plan *plan, const struct shape *shape) {
+    int32_t ubatches[MAX_CHOICES];
+    const int32_t n = workload_ubatches(&plan->workload, ubatches);
+    const bool blind = plan->machine.rates == RATES_NONE;
+    double least = (double)INFINITY;
+    int32_t best = ubatches[0];
+    for (int i = 0; i < n; i++) {
+        struct prediction prediction = {0};
+        plan->workload.n_ubatch = ubatches[i];
+        plan_count_bytes(plan, shape);
+        if (!plan_holds(plan, HOST) || (plan->machine.n_devices > 1 && !plan_holds(plan, GPU)))
+            continue;
+        if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
+        if (!blind) {
+            plan_schedule(plan, shape);
+            plan_predict(plan, shape, &prediction);
+        }
+        if (!blind && prediction.total_us >= least) continue;
+        least = prediction.total_us;
+        best = ubatches[i];
+    }
+    plan->workload.n_ubatch = best;
+}
+
+static enum status solve_given(struct plan *plan, const struct shape *shape,
+                               const struct constraints *c, struct err *e) {
+    if (apply_ways(plan, shape, c, e)) return e->status;
+    choose_ubatch(plan, shape);
+    return planner_complete(plan, shape, e);
+}
+
+// ---- Solving ------------------------------------------------------------------------------------
+
+// What a strategy needs at least on the accelerator: rings for all FFNs that can be streamed, or
+// the fewest rows of every FFN that must be split. Of the others, as much as the accelerator holds.
+static void place_least(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                        const struct constraints *c) {
+    const bool streams = c->strategy == STRATEGY_STREAMED;
+    if (!streams && c->strategy != STRATEGY_ROW_SPLIT) {
+        place_most(plan, shape, allowed);
+        return;
+    }
+    place_last(plan, shape, allowed, 0);
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const bool on_host = plan->unit_device[u] == HOST;
+        if (unit->kind != UNIT_FFN) continue;
+        if (streams) plan->unit_streamed[u] = on_host && unit_can_stream(unit);
+        if (streams || allowed[u] != (ON_HOST | ON_GPU) || !unit_can_split(unit)) continue;
+        plan->unit_device[u] = GPU;
+        plan->unit_cpu_parts[u] = UNIT_PARTS - 1;
+    }
+    plan->feed = c->feed ? c->feed : FEED_PAGEABLE;
+    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+}
+
+// The plan fits, but what its feed pins does not.
+static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
+    const uint64_t limit = plan->machine.pinned_bytes;
+    const bool by_lock = plan_pinned_bytes(plan) > limit;
+    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s", feed_name(plan->feed),
+            by_lock ? "the limit on locked memory (RLIMIT_MEMLOCK) allows" : "the CPU has free");
+    err_expected(e, "at most %llu bytes", (unsigned long long)(by_lock ? limit : own_bytes));
+    err_actual(e, "%llu bytes", (unsigned long long)plan_pinned_bytes(plan));
+    return err_fix(e, "take --feed pageable%s", by_lock ? ", or raise ulimit -l" : "");
+}
+
+// Nothing that is asked for fits: says what the least of it takes.
+static enum status refuse_all(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                              const struct constraints *c, uint64_t own_bytes, struct err *e) {
+    int32_t ubatches[MAX_CHOICES];
+    (void)workload_ubatches(&plan->workload, ubatches);
+    plan->workload.n_ubatch = ubatches[0];
+    place_least(plan, shape, allowed, c);
+    const bool gpu_lacks = plan->machine.n_devices > GPU && !plan_holds(plan, GPU);
+    if (planner_complete(plan, shape, e)) {
+        if (gpu_lacks && (c->strategy == STRATEGY_STREAMED || c->strategy == STRATEGY_ROW_SPLIT))
+            return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
+        return e->status;
+    }
+    if (plan->n_slots && plan->feed != FEED_PAGEABLE) return refuse_feed(plan, own_bytes, e);
+    return OK;
+}
+
+// Without rates: by bytes, from the end of the model.
+static enum status solve_blind(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
+                               const struct constraints *c, struct err *e) {
+    int32_t ubatches[MAX_CHOICES];
+    const int32_t n = workload_ubatches(&plan->workload, ubatches);
+    for (int i = 0; i < n && (i == 0 || ubatches[i] <= BLIND_UBATCH); i++)
+        plan->workload.n_ubatch = ubatches[i];
+    if (c->strategy == STRATEGY_LAYERS)
+        place_fitting_layers(plan, shape, allowed);
+    else
+        place_most(plan, shape, allowed);
+    return planner_complete(plan, shape, e);
+}
+
+enum status planner_solve(struct plan *plan, const struct shape *shape,
+                          const struct machine *machine, const struct workload *workload,
+                          const struct constraints *constraints, struct err *e) {
+    ASSERT(machine->n_devices >= 1 && machine->n_devices <= MAX_DEVICES);
+    ASSERT(machine->devices[HOST].is_host);
+    ASSERT(shape->n_units >= 2 && shape->n_units <= MAX_UNITS);
+    memset(plan, 0, sizeof *plan);
+    plan->machine = *machine;
+    plan->workload = *workload;
+    plan->n_units = shape->n_units;
+    uint8_t allowed[MAX_UNITS];
+    if (workload_defaults(&plan->workload, shape, e)) return e->status;
+    if (check_strategy(machine, constraints, e) ||
+        apply_constraints(allowed, plan, shape, constraints, e))
+        return e->status;
+    if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;
+    apply_limits(&plan->machine, constraints);
+    if (constraints->has_ways) return solve_given(plan, shape, constraints, e);
+    if (machine->rates == RATES_NONE) return solve_blind(plan, shape, allowed, constraints, e);
+    bool found;
+    const uint64_t own_bytes = machine->devices[HOST].budget_bytes;
+    const struct search_request request = {shape, allowed, constraints, own_bytes};
+    if (search_placement(plan, &request, &found, e)) return e->status;
+    if (!found) return refuse_all(plan, shape, allowed, constraints, own_bytes, e);
+    return planner_complete(plan, shape, e);
+}

@@ -1,0 +1,308 @@
+/* shape.c: checks a shape and does sums over it. See shape.h.
+ *
+ * Owns nothing; pure functions. shape_check is the one place where the ranges of a shape's numbers
+ * are written down. Any thread. Tested by tests/planner/test_shape.c and tests/fuzz/fuzz_shape.c.
+ */
+#include "planner/shape/shape.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { MAX_COLUMNS = 1 << 30 };
+static const uint64_t MAX_TENSOR_BYTES = UINT64_C(1) << 44;
+static const uint64_t MAX_STATE_BYTES = UINT64_C(1) << 36;
+
+void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length) {
+    ASSERT(size_bytes > 0);
+    const size_t count = length < size_bytes - 1 ? length : size_bytes - 1;
+    memset(out, 0, size_bytes);
+    for (size_t i = 0; i < count; i++) {
+        const unsigned char byte = (unsigned char)text[i];
+        out[i] = (char)(byte < 0x20 || byte == 0x7f ? '?' : byte);
+    }
+}
+
+uint64_t shape_weight_bytes(const struct shape *shape) {
+    uint64_t total = 0;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        for (int i = unit->shares_embed ? 1 : 0; i < unit->n_tensors; i++)
+            total += unit->tensors[i].size_bytes;
+    }
+    return total;
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+// Where a check is: the unit and the tensor, if any, for messages.
+struct place {
+    const struct shape *shape;
+    const struct unit *unit;
+    const struct unit_tensor *tensor;
+    struct err *e;
+};
+
+static enum status refuse(const struct place *at, const char *field) {
+    struct err *e = at->e;
+    err_set(e, ERR_FORMAT, "%s", field);
+    if (at->tensor) err_context(e, "tensor %.*s", TENSOR_NAME - 1, at->tensor->name);
+    if (at->unit && at->unit->layer >= 0)
+        err_context(e, "%s of layer %d", unit_kind_name(at->unit->kind), at->unit->layer);
+    else if (at->unit)
+        err_context(e, "%s", unit_kind_name(at->unit->kind));
+    return e->status;
+}
+
+static enum status check_range(const struct place *at, const char *field, int64_t value,
+                               int64_t low, int64_t high) {
+    if (value >= low && value <= high) return OK;
+    refuse(at, field);
+    err_expected(at->e, "%" PRId64 " to %" PRId64, low, high);
+    return err_actual(at->e, "%" PRId64, value);
+}
+
+// One field of a struct with its range, so that a struct's checks are a table.
+struct field {
+    const char *name;
+    int64_t value, low, high;
+};
+
+static enum status check_fields(const struct place *at, const struct field *fields, int count) {
+    for (int i = 0; i < count; i++) {
+        const struct field *f = &fields[i];
+        if (check_range(at, f->name, f->value, f->low, f->high)) return at->e->status;
+    }
+    return OK;
+}
+#define CHECK_FIELDS(at, fields) check_fields(at, fields, (int)(sizeof(fields) / sizeof *(fields)))
+
+static enum status check_text(const struct place *at, const char *field, const char *text,
+                              size_t size_bytes) {
+    const char *end = memchr(text, 0, size_bytes);
+    bool good = end && end != text;
+    for (const char *p = text; good && p < end; p++)
+        good = (unsigned char)*p >= 0x20 && (unsigned char)*p != 0x7f;
+    if (good) return OK;
+    refuse(at, field);
+    return err_expected(at->e, "1 to %zu printable characters", size_bytes - 1);
+}
+
+static enum status check_numbers(const struct place *at) {
+    const struct shape *s = at->shape;
+    const struct field fields[] = {
+        {"n_layers", s->n_layers, 1, MAX_LAYERS},
+        {"n_embd", s->n_embd, 1, SHAPE_WIDTH},
+        {"n_vocab", s->n_vocab, 1, SHAPE_VOCAB},
+        {"n_ctx_train", s->n_ctx_train, 1, SHAPE_CONTEXT},
+        {"n_heads", s->n_heads, 0, SHAPE_HEADS},
+        {"n_kv_heads", s->n_kv_heads, 0, s->n_heads},
+        {"head_dim", s->head_dim, 0, SHAPE_HEAD_DIM},
+        {"n_rot", s->n_rot, 0, s->head_dim},
+        {"n_ff", s->n_ff, 0, SHAPE_WIDTH},
+        {"n_experts", s->n_experts, 0, SHAPE_EXPERTS},
+        {"n_experts_used", s->n_experts_used, s->n_experts > 0, s->n_experts},
+        {"n_ff_expert", s->n_ff_expert, s->n_experts > 0, s->n_experts > 0 ? SHAPE_WIDTH : 0},
+        {"n_heads * head_dim", (int64_t)s->n_heads * s->head_dim, 0, SHAPE_WIDTH},
+        {"n_kv_heads * head_dim", (int64_t)s->n_kv_heads * s->head_dim, 0, SHAPE_KV_WIDTH},
+        {"n_units", s->n_units, 2 + 2 * (int64_t)s->n_layers, 2 + 3 * (int64_t)s->n_layers},
+    };
+    if (check_text(at, "name", s->name, sizeof s->name) ||
+        check_text(at, "architecture", s->architecture, sizeof s->architecture))
+        return at->e->status;
+    return CHECK_FIELDS(at, fields);
+}
+
+static enum status check_tensor_use(const struct place *at) {
+    const enum unit_kind kind = at->unit->kind;
+    switch (at->tensor->use) {
+    case USE_MATRIX:
+    case USE_VECTOR: return OK;
+    case USE_ROWS:
+        if (kind == UNIT_EMBED) return OK;
+        break;
+    case USE_EXPERTS:
+        if (kind == UNIT_EXPERTS) return OK;
+        break;
+    }
+    return refuse(at, "use: not one that such a unit has");
+}
+
+static enum status check_tensor(const struct place *at) {
+    const struct unit_tensor *t = at->tensor;
+    const int64_t n_matrices = t->use == USE_EXPERTS ? at->unit->n_experts : 1;
+    const struct field fields[] = {
+        {"n_cols", t->n_cols, 1, MAX_COLUMNS},
+        {"n_rows", t->n_rows, 1, t->use == USE_VECTOR ? 1 : MAX_COLUMNS},
+        {"n_matrices", t->n_matrices, n_matrices, n_matrices},
+    };
+    if (check_text(at, "name", t->name, sizeof t->name) || check_tensor_use(at) ||
+        CHECK_FIELDS(at, fields))
+        return at->e->status;
+    if (!dtype_find((uint32_t)t->type)) return refuse(at, "type: not one of the format");
+    const uint64_t row_bytes = dtype_bytes(t->type, (uint64_t)t->n_cols);
+    if (!row_bytes) {
+        refuse(at, "n_cols: no whole number of blocks");
+        err_expected(at->e, "a multiple of %u for %s",
+                     dtype_find((uint32_t)t->type)->block_elements, dtype_name(t->type));
+        return err_actual(at->e, "%d", t->n_cols);
+    }
+    uint64_t bytes = 0;
+    const uint64_t n_rows = (uint64_t)t->n_rows * (uint64_t)t->n_matrices;
+    if (!mul_size(row_bytes, n_rows, &bytes) || bytes > MAX_TENSOR_BYTES)
+        return refuse(at, "larger than 16 TiB");
+    if (bytes == t->size_bytes) return OK;
+    refuse(at, "size_bytes");
+    err_expected(at->e, "%" PRIu64, bytes);
+    return err_actual(at->e, "%" PRIu64, t->size_bytes);
+}
+
+static enum status check_attention(const struct place *at) {
+    const struct unit *u = at->unit;
+    const struct shape *s = at->shape;
+    const bool attention = u->kind == UNIT_ATTENTION, cached = u->n_kv_heads > 0;
+    const struct field fields[] = {
+        {"n_heads", u->n_heads, cached, attention ? s->n_heads : 0},
+        {"n_kv_heads", u->n_kv_heads, 0, attention ? s->n_kv_heads : 0},
+        {"head_dim_k", u->head_dim_k, cached, attention ? s->head_dim : 0},
+        {"head_dim_v", u->head_dim_v, 0, attention ? s->head_dim : 0},
+        {"window", u->window, 0, attention ? SHAPE_CONTEXT : 0},
+        {"state_bytes", u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX, 0,
+         attention ? (int64_t)MAX_STATE_BYTES : 0},
+    };
+    return CHECK_FIELDS(at, fields);
+}
+
+static enum status check_experts(const struct place *at) {
+    const struct unit *u = at->unit;
+    const struct shape *s = at->shape;
+    const bool experts = u->kind == UNIT_EXPERTS;
+    const struct field fields[] = {
+        {"n_experts", u->n_experts, experts, experts ? s->n_experts : 0},
+        {"n_experts_used", u->n_experts_used, experts,
+         experts && u->n_experts < s->n_experts_used ? u->n_experts
+         : experts                                   ? s->n_experts_used
+                                                     : 0},
+        {"n_ff_expert", u->n_ff_expert, experts, experts ? s->n_ff_expert : 0},
+    };
+    return CHECK_FIELDS(at, fields);
+}
+
+// The table that is multiplied with or read from comes first.
+static enum status check_table(const struct place *at, enum tensor_use use) {
+    struct place first = *at;
+    const struct unit_tensor *t = first.tensor = &at->unit->tensors[0];
+    const struct field fields[] = {
+        {"use", (int64_t)t->use, (int64_t)use, (int64_t)use},
+        {"n_cols", t->n_cols, at->shape->n_embd, at->shape->n_embd},
+        {"n_rows", t->n_rows, at->shape->n_vocab, at->shape->n_vocab},
+    };
+    return CHECK_FIELDS(&first, fields);
+}
+
+static enum status check_shared(const struct place *at) {
+    const struct unit_tensor *mine = &at->unit->tensors[0];
+    const struct unit_tensor *table = &at->shape->units[0].tensors[0];
+    if (!at->unit->shares_embed) return OK;
+    if (at->unit->kind == UNIT_HEAD && mine->type == table->type &&
+        mine->size_bytes == table->size_bytes)
+        return OK;
+    return refuse(at, "shares_embed: its first tensor is not the embedding");
+}
+
+static enum status check_unit(const struct place *at) {
+    const struct unit *u = at->unit;
+    if (check_range(at, "n_tensors", u->n_tensors, 1, MAX_UNIT_TENSORS) || check_attention(at) ||
+        check_experts(at))
+        return at->e->status;
+    bool has_experts = false;
+    for (int i = 0; i < u->n_tensors; i++) {
+        struct place inner = *at;
+        inner.tensor = &u->tensors[i];
+        if (check_tensor(&inner)) return at->e->status;
+        has_experts = has_experts || u->tensors[i].use == USE_EXPERTS;
+    }
+    if (u->kind == UNIT_EXPERTS && !has_experts) return refuse(at, "no tensor has experts");
+    if (u->kind == UNIT_EMBED && check_table(at, USE_ROWS)) return at->e->status;
+    if (u->kind == UNIT_HEAD && check_table(at, USE_MATRIX)) return at->e->status;
+    return check_shared(at);
+}
+
+// Whether a unit may follow another: embed, (attention, [ffn], [experts])..., head.
+static bool follows(const struct unit *last, const struct unit *unit, int32_t n_layers) {
+    const bool inside = last->kind == UNIT_FFN || last->kind == UNIT_EXPERTS;
+    switch (unit->kind) {
+    case UNIT_ATTENTION: return last->kind != UNIT_ATTENTION && unit->layer == last->layer + 1;
+    case UNIT_FFN: return last->kind == UNIT_ATTENTION && unit->layer == last->layer;
+    case UNIT_EXPERTS:
+        return (last->kind == UNIT_ATTENTION || last->kind == UNIT_FFN) &&
+               unit->layer == last->layer;
+    case UNIT_HEAD: return inside && unit->layer == -1 && last->layer == n_layers - 1;
+    default: return false;
+    }
+}
+
+static enum status check_order(const struct place *at) {
+    const struct shape *s = at->shape;
+    bool good = s->units[0].kind == UNIT_EMBED && s->units[0].layer == -1;
+    for (int u = 1; good && u < s->n_units; u++) {
+        good = follows(&s->units[u - 1], &s->units[u], s->n_layers);
+        if (good) continue;
+        err_set(at->e, ERR_FORMAT, "units[%d] (%s, layer %d) is out of order", u,
+                unit_kind_name(s->units[u].kind), s->units[u].layer);
+        return err_expected(
+            at->e, "embed, for each layer attention then ffn or experts or both, then head");
+    }
+    if (!good) return err_set(at->e, ERR_FORMAT, "units[0] is not the embedding");
+    if (s->units[s->n_units - 1].kind == UNIT_HEAD) return OK;
+    return err_set(at->e, ERR_FORMAT, "the last unit is not the head");
+}
+
+enum status shape_check(const struct shape *shape, struct err *e) {
+    struct place at = {.shape = shape, .e = e};
+    if (check_numbers(&at) || check_order(&at)) return e->status;
+    for (int u = 0; u < shape->n_units; u++) {
+        at.unit = &shape->units[u];
+        if (check_unit(&at)) return e->status;
+    }
+    return OK;
+}
+
+// ---- Smaller types ------------------------------------------------------------------------------
+
+// The next type down the ladder for rows of n_cols, or the same type.
+static enum dtype smaller_type(enum dtype type, int32_t n_cols) {
+    static const enum dtype by_256[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q4_K};
+    static const enum dtype by_32[] = {DTYPE_Q8_0, DTYPE_Q5_1, DTYPE_Q5_0, DTYPE_Q4_1, DTYPE_Q4_0};
+    enum { ELEMENTS = 256 }; // a multiple of every block that a type on a ladder can come from
+    const uint64_t now = dtype_bytes(type, ELEMENTS);
+    if (n_cols % 32) return type;
+    const bool wide = n_cols % ELEMENTS == 0;
+    const enum dtype *ladder = wide ? by_256 : by_32;
+    const size_t count = wide ? sizeof by_256 / sizeof *by_256 : sizeof by_32 / sizeof *by_32;
+    for (size_t i = 0; i < count; i++)
+        if (dtype_bytes(ladder[i], ELEMENTS) < now) return ladder[i];
+    return type;
+}
+
+bool shape_smaller_quant(const struct shape *shape, struct shape *out) {
+    bool any = false;
+    if (out != shape) *out = *shape;
+    for (int u = 0; u < out->n_units; u++) {
+        struct unit *unit = &out->units[u];
+        for (int i = 0; i < unit->n_tensors; i++) {
+            struct unit_tensor *t = &unit->tensors[i];
+            // Beside the experts themselves an experts unit has one matrix, the router.
+            const bool router = unit->kind == UNIT_EXPERTS && t->use == USE_MATRIX;
+            if (t->use == USE_VECTOR || t->n_rows == 1 || router) continue;
+            const enum dtype type = smaller_type(t->type, t->n_cols);
+            if (type == t->type) continue;
+            any = true;
+            t->type = type;
+            t->size_bytes = dtype_bytes(type, (uint64_t)t->n_cols) * (uint64_t)t->n_rows *
+                            (uint64_t)t->n_matrices;
+        }
+    }
+    return any;
+}

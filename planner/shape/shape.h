@@ -1,0 +1,110 @@
+/* shape.h: bytes and dimensions of a model: all that the planner knows of it.
+ *
+ * A struct shape is a plain value without pointers, filled from a GGUF header
+ * (runtime/model/model.c, runtime/model/gguf_shape.c) or from a JSON file (shape_file.c), so a
+ * model can be planned without its file. It is big: put it on the heap. Must not know devices. Any
+ * thread. Included through planner/planner.h. Tested by tests/planner/test_shape.c.
+ */
+#ifndef TANDEM_PLANNER_SHAPE_SHAPE_H
+#define TANDEM_PLANNER_SHAPE_SHAPE_H
+
+#include "base/err.h"
+#include "kernels/dtypes.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    MAX_LAYERS = 1024,
+    MAX_UNITS = 3 * MAX_LAYERS + 2,
+    MAX_UNIT_TENSORS = 16,
+    TENSOR_NAME = 48,
+};
+
+// What shape_check accepts at most.
+enum {
+    SHAPE_WIDTH = 1 << 20, // n_embd, n_ff, n_heads * head_dim
+    SHAPE_VOCAB = 1 << 24,
+    SHAPE_CONTEXT = 1 << 26,
+    SHAPE_HEADS = 1 << 12,
+    SHAPE_HEAD_DIM = 1 << 13,
+    SHAPE_KV_WIDTH = 1 << 17, // n_kv_heads * head_dim
+    SHAPE_EXPERTS = 1 << 16,
+};
+
+// Units of placement, in the order in which a forward pass meets them. A layer has attention (or
+// what stands for it: a recurrent or convolution block, with its state), and one or both of a dense
+// FFN (a shared expert is one) and routed experts with their router.
+enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_EXPERTS, UNIT_HEAD, UNIT_KINDS };
+const char *unit_kind_name(enum unit_kind kind); // "embed", "attention", "ffn", "experts", "head"
+
+// How a pass reads a tensor.
+enum tensor_use {
+    USE_MATRIX,  // whole, by a matmul with every token
+    USE_VECTOR,  // whole, element by element: norms, biases
+    USE_ROWS,    // one row for each token: the embedding
+    USE_EXPERTS, // the matrices of the chosen experts, or their biases (one row each)
+};
+
+struct unit_tensor {
+    char name[TENSOR_NAME]; // as in the file: "blk.3.ffn_up.weight", cut if longer
+    enum tensor_use use;
+    enum dtype type;
+    int32_t n_cols, n_rows; // of one matrix; a vector is one row
+    int32_t n_matrices;     // 1, or the number of experts
+    uint64_t size_bytes;    // all of it
+};
+
+struct unit {
+    enum unit_kind kind;
+    int32_t layer;     // of attention, ffn and experts; else -1
+    bool shares_embed; // the head multiplies with the embedding table (tensor 0): one copy if both
+                       // are on one device
+    int32_t n_tensors;
+    struct unit_tensor tensors[MAX_UNIT_TENSORS];
+    // Of attention units.
+    int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v; // n_kv_heads 0: no KV cache
+    int32_t window;                                      // positions that a token sees, 0: all
+    uint64_t state_bytes;                                // of a recurrent block, for each session
+    // Of experts units.
+    int32_t n_experts, n_experts_used, n_ff_expert;
+};
+
+struct shape {
+    char name[64], architecture[32];
+    int32_t n_layers, n_embd, n_vocab, n_ctx_train;
+    int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
+    int32_t n_experts, n_experts_used, n_ff_expert;     // likewise, 0 without experts
+    bool can_run; // false: a model that the runtime has no forward pass for; it can only be planned
+    int32_t n_units;
+    struct unit units[MAX_UNITS];
+};
+
+// Copies text into out, cut to size_bytes and terminated, with '?' for control bytes: names come
+// from files and go to terminals.
+void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length);
+
+// Weights of the whole model, the embedding counted once where it is shared.
+uint64_t shape_weight_bytes(const struct shape *shape);
+// ERR_FORMAT, naming the field, unless every number is in range and the units are in order: embed,
+// for each layer attention then ffn or experts or both, head. Everything in the planner relies on
+// it. The ranges are such that bytes of a whole model, its caches and states stay below 2^63.
+enum status shape_check(const struct shape *shape, struct err *e);
+
+// Reads a shape from JSON text (configs/models/README.md says the format). ERR_FORMAT with line or
+// field. shape_load reads the file and names it in errors.
+enum status shape_parse(struct shape *out, const char *text, size_t length, struct err *e);
+enum status shape_load(struct shape *out, const char *path, struct err *e);
+
+// The models of configs/models, built into the program. i in 0..count-1.
+int32_t shape_builtin_count(void);
+const char *shape_builtin_name(int32_t i); // "qwen3-8b"
+enum status shape_builtin(struct shape *out, int32_t i, struct err *e);
+
+// The same model with every matrix in the next smaller type that the runtime computes with (rows of
+// whole 256-blocks: Q8_0 Q6_K Q5_K Q4_K, else Q8_0 Q5_1 Q5_0 Q4_1 Q4_0); those that have none,
+// vectors and routers stay. false if all stay. out may be shape.
+bool shape_smaller_quant(const struct shape *shape, struct shape *out);
+
+#endif

@@ -1,0 +1,333 @@
+/* shape_expand.c: makes units and tensors of hyper-parameters and a quantisation rule. See
+ * shape_spec.h and configs/models/README.md.
+ *
+ * Owns nothing; pure functions. Knows how the tensors of a layer are named and which type a rule
+ * gives them, no architecture by name. Any thread. Tested by tests/planner/test_shape.c.
+ */
+#include "planner/shape/shape_spec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// ---- Quantisation rules -------------------------------------------------------------------------
+
+// What a tensor is to a rule. ROLE_F32 stays F32 under every rule.
+enum role {
+    ROLE_F32,
+    ROLE_OTHER,
+    ROLE_EMBED,
+    ROLE_OUTPUT,
+    ROLE_K,
+    ROLE_V,
+    ROLE_O,
+    ROLE_QKV,
+    ROLE_DOWN
+};
+
+// Which layers get the better type of a rule, of n.
+enum where { NOWHERE, FIRST_FOUR, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, SPREAD, EVERYWHERE };
+
+struct rule {
+    const char *name;
+    enum dtype base;
+    enum dtype v, v_more; // attn_v, and where it has more bits
+    enum where v_where;
+    enum dtype down, down_more; // ffn_down, routed experts' too
+    enum where down_where;
+    enum dtype o, qkv;
+};
+
+// The mixtures that quantised files are made with. Other names are those of types: that type for
+// every matrix.
+static const struct rule RULES[] = {
+    {"Q4_K_M", DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K, SPREAD, DTYPE_Q4_K, DTYPE_Q6_K, SPREAD,
+     DTYPE_Q4_K, DTYPE_Q5_K},
+    {"Q4_K_S", DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q5_K, FIRST_FOUR, DTYPE_Q4_K, DTYPE_Q5_K, FIRST_EIGHTH,
+     DTYPE_Q4_K, DTYPE_Q4_K},
+    {"Q5_K_M", DTYPE_Q5_K, DTYPE_Q5_K, DTYPE_Q6_K, SPREAD, DTYPE_Q5_K, DTYPE_Q6_K, SPREAD,
+     DTYPE_Q5_K, DTYPE_Q6_K},
+    {"Q3_K_M", DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, FIRST_TWO, DTYPE_Q4_K, DTYPE_Q5_K,
+     FIRST_SIXTEENTH, DTYPE_Q4_K, DTYPE_Q4_K},
+};
+
+static bool is_plain_float(enum dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+// A rule by its name, or made of a type's name. false if it is neither.
+static bool find_rule(const char *name, struct rule *out) {
+    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
+        if (strcmp(name, RULES[i].name) != 0) continue;
+        *out = RULES[i];
+        return true;
+    }
+    for (uint32_t number = 0; number < DTYPE_COUNT; number++) {
+        const struct dtype_info *info = dtype_find(number);
+        const enum dtype type = (enum dtype)number;
+        if (!info || strcmp(name, info->name) != 0) continue;
+        if (info->block_elements == 1 && !is_plain_float(type)) return false;
+        *out = (struct rule){
+            .name = info->name, .base = type, .v = type, .down = type, .o = type, .qkv = type};
+        return true;
+    }
+    return false;
+}
+
+static bool is_in(enum where where, int32_t i, int32_t n) {
+    switch (where) {
+    case FIRST_TWO: return i < 2;
+    case FIRST_FOUR: return i < 4;
+    case FIRST_EIGHTH: return i < n / 8;
+    case FIRST_SIXTEENTH: return i < n / 16;
+    case SPREAD: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+    case EVERYWHERE: return true;
+    default: return false;
+    }
+}
+
+// What is used instead where rows are no whole number of blocks.
+static enum dtype fallback(enum dtype type, int32_t n_cols) {
+    const uint64_t count = (uint64_t)n_cols;
+    if (dtype_bytes(type, count)) return type;
+    enum dtype smaller = DTYPE_IQ4_NL;
+    if (type == DTYPE_Q2_K || type == DTYPE_Q3_K) smaller = DTYPE_Q4_0;
+    if (type == DTYPE_Q4_K) smaller = DTYPE_Q5_0;
+    if (type == DTYPE_Q5_K) smaller = DTYPE_Q5_1;
+    if (type == DTYPE_Q6_K) smaller = DTYPE_Q8_0;
+    return dtype_bytes(smaller, count) ? smaller : DTYPE_F16;
+}
+
+// ---- Expansion ----------------------------------------------------------------------------------
+
+struct build {
+    const struct shape_spec *spec;
+    struct shape *out;
+    struct rule rule;
+    struct unit *unit;          // the one that grows
+    int32_t i_cached, n_cached; // layers with attention before this one, and in all
+};
+
+// One tensor to add. name is its whole name, or what follows "blk.N." in a layer.
+struct part {
+    const char *name;
+    enum role role;
+    enum tensor_use use;
+    int64_t n_cols, n_rows;
+    int32_t n_matrices; // 0 means 1
+};
+
+static enum dtype type_of(const struct build *b, const struct part *p) {
+    const struct shape_spec *s = b->spec;
+    const struct rule *r = &b->rule;
+    const bool mixture = r->v_where != NOWHERE, eight = s->experts.n_experts == 8;
+    const bool huge = s->n_layers == 80 && s->n_embd == 8192; // a 70B
+    const enum role role = p->role == ROLE_EMBED && s->tied ? ROLE_OUTPUT : p->role;
+    const int32_t n_cols = (int32_t)p->n_cols, layer = b->unit->layer;
+    if (role == ROLE_F32) return DTYPE_F32;
+    if (is_plain_float(r->base)) return r->base;
+    if (r->base == DTYPE_MXFP4)
+        return fallback(p->use == USE_EXPERTS ? DTYPE_MXFP4 : DTYPE_Q8_0, n_cols);
+    enum dtype type = r->base;
+    if (role == ROLE_OUTPUT) {
+        const bool fits = dtype_bytes(type, (uint64_t)n_cols) > 0;
+        type = fits && type != DTYPE_Q8_0 ? DTYPE_Q6_K : DTYPE_Q8_0;
+    } else if (role == ROLE_V) {
+        type = is_in(r->v_where, b->i_cached, b->n_cached) ? r->v_more : r->v;
+        if (huge && (type == DTYPE_Q3_K || type == DTYPE_Q4_K) && mixture) type = DTYPE_Q5_K;
+        if (eight && mixture) type = DTYPE_Q8_0;
+    } else if (role == ROLE_K && eight && mixture) {
+        type = DTYPE_Q8_0;
+    } else if (role == ROLE_O) {
+        type = eight && mixture && r->base != DTYPE_Q5_K ? DTYPE_Q5_K : r->o;
+    } else if (role == ROLE_QKV) {
+        type = r->qkv;
+    } else if (role == ROLE_DOWN) {
+        type = is_in(r->down_where, layer, s->n_layers) ? r->down_more : r->down;
+    }
+    return fallback(type, n_cols);
+}
+
+static void add(struct build *b, struct part p) {
+    struct unit *unit = b->unit;
+    ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
+    ASSERT(p.n_cols <= INT32_MAX && p.n_rows <= INT32_MAX); // products of fields with limits
+    struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
+    if (unit->layer >= 0)
+        snprintf(t->name, sizeof t->name, "blk.%d.%s", unit->layer, p.name);
+    else
+        snprintf(t->name, sizeof t->name, "%s", p.name);
+    t->use = p.use;
+    t->type = type_of(b, &p);
+    t->n_cols = (int32_t)p.n_cols;
+    t->n_rows = (int32_t)p.n_rows;
+    t->n_matrices = p.n_matrices ? p.n_matrices : 1;
+    t->size_bytes =
+        dtype_bytes(t->type, (uint64_t)t->n_cols) * (uint64_t)t->n_rows * (uint64_t)t->n_matrices;
+}
+
+static void add_matrix(struct build *b, const char *name, enum role role, int64_t n_cols,
+                       int64_t n_rows) {
+    add(b, (struct part){name, role, USE_MATRIX, n_cols, n_rows, 1});
+}
+
+static void add_vector(struct build *b, const char *name, int64_t count) {
+    add(b, (struct part){name, ROLE_F32, USE_VECTOR, count, 1, 1});
+}
+
+static void start(struct build *b, enum unit_kind kind, int32_t layer) {
+    b->unit = &b->out->units[b->out->n_units++];
+    *b->unit = (struct unit){.kind = kind, .layer = layer};
+}
+
+// The last layer of each period is the full one.
+static bool is_inside(int32_t period, int32_t layer) {
+    return period > 0 && layer % period < period - 1;
+}
+
+static void add_attention(struct build *b, int32_t layer) {
+    const struct shape_spec *s = b->spec;
+    const int64_t q = (int64_t)s->attention.n_heads * s->attention.head_dim,
+                  kv = (int64_t)s->attention.n_kv_heads * s->attention.head_dim;
+    const int64_t bias_sizes[BIASES] = {q, kv, kv, s->n_embd};
+    static const char *const biases[BIASES] = {"attn_q.bias", "attn_k.bias", "attn_v.bias",
+                                               "attn_output.bias"};
+    struct unit *unit = b->unit;
+    unit->n_heads = s->attention.n_heads;
+    unit->n_kv_heads = s->attention.n_kv_heads;
+    unit->head_dim_k = unit->head_dim_v = s->attention.head_dim;
+    unit->window = is_inside(s->window.period, layer) ? s->window.positions : 0;
+    add_vector(b, "attn_norm.weight", s->n_embd);
+    add_matrix(b, "attn_q.weight", ROLE_OTHER, s->n_embd, s->attention.gated ? 2 * q : q);
+    add_matrix(b, "attn_k.weight", ROLE_K, s->n_embd, kv);
+    add_matrix(b, "attn_v.weight", ROLE_V, s->n_embd, kv);
+    add_matrix(b, "attn_output.weight", ROLE_O, q, s->n_embd);
+    for (int i = 0; i < BIASES; i++)
+        if (s->attention.has_bias[i]) add_vector(b, biases[i], bias_sizes[i]);
+    if (s->attention.qk_norm) {
+        add_vector(b, "attn_q_norm.weight", s->attention.head_dim);
+        add_vector(b, "attn_k_norm.weight", s->attention.head_dim);
+    }
+    if (s->attention.sinks) add_vector(b, "attn_sinks.weight", s->attention.n_heads);
+    if (s->attention.post_norm) add_vector(b, "post_attention_norm.weight", s->n_embd);
+    b->i_cached++;
+}
+
+// A gated delta net: a state matrix for each head and the last inputs of a convolution.
+static void add_recurrent(struct build *b) {
+    const struct shape_spec *s = b->spec;
+    const int64_t inner = (int64_t)s->recurrent.n_heads * s->recurrent.state_size;
+    const int64_t groups = (int64_t)s->recurrent.n_groups * s->recurrent.state_size;
+    const int64_t channels = inner + 2 * groups, kernel = s->recurrent.conv_kernel;
+    b->unit->state_bytes =
+        4 * (uint64_t)(inner * s->recurrent.state_size + (kernel - 1) * channels);
+    add_vector(b, "attn_norm.weight", s->n_embd);
+    add_matrix(b, "attn_qkv.weight", ROLE_QKV, s->n_embd, channels);
+    add_matrix(b, "attn_gate.weight", ROLE_OTHER, s->n_embd, inner);
+    add_vector(b, "ssm_conv1d.weight", kernel * channels);
+    add_vector(b, "ssm_dt.bias", s->recurrent.n_heads);
+    add_vector(b, "ssm_a", s->recurrent.n_heads);
+    add_matrix(b, "ssm_alpha.weight", ROLE_OTHER, s->n_embd, s->recurrent.n_heads);
+    add_matrix(b, "ssm_beta.weight", ROLE_OTHER, s->n_embd, s->recurrent.n_heads);
+    add_vector(b, "ssm_norm.weight", s->recurrent.state_size);
+    add_matrix(b, "ssm_out.weight", ROLE_OTHER, inner, s->n_embd);
+}
+
+// suffix: "" for a dense layer, "_shexp" for a shared expert.
+static void add_ffn(struct build *b, int32_t n_ff, const char *suffix) {
+    const struct shape_spec *s = b->spec;
+    char name[TENSOR_NAME];
+    snprintf(name, sizeof name, "%s.weight", s->ffn_norm_name);
+    add_vector(b, name, s->n_embd);
+    snprintf(name, sizeof name, "ffn_gate%s.weight", suffix);
+    add_matrix(b, name, ROLE_OTHER, s->n_embd, n_ff);
+    snprintf(name, sizeof name, "ffn_up%s.weight", suffix);
+    add_matrix(b, name, ROLE_OTHER, s->n_embd, n_ff);
+    snprintf(name, sizeof name, "ffn_down%s.weight", suffix);
+    add_matrix(b, name, ROLE_DOWN, n_ff, s->n_embd);
+    if (suffix[0] && s->experts.shared_gate) add_vector(b, "ffn_gate_inp_shexp.weight", s->n_embd);
+    if (s->ffn.post_norm) add_vector(b, "post_ffw_norm.weight", s->n_embd);
+}
+
+// Routed experts. The norm before them is here unless a shared expert has it.
+static void add_experts(struct build *b) {
+    const struct shape_spec *s = b->spec;
+    const int32_t n = s->experts.n_experts, n_ff = s->experts.n_ff, n_embd = s->n_embd;
+    struct unit *unit = b->unit;
+    unit->n_experts = n;
+    unit->n_experts_used = s->experts.n_experts_used;
+    unit->n_ff_expert = n_ff;
+    char name[TENSOR_NAME];
+    snprintf(name, sizeof name, "%s.weight", s->ffn_norm_name);
+    if (s->experts.n_ff_shared == 0) add_vector(b, name, n_embd);
+    add_matrix(b, "ffn_gate_inp.weight", ROLE_F32, n_embd, n);
+    if (s->experts.biases) add_vector(b, "ffn_gate_inp.bias", n);
+    add(b, (struct part){"ffn_gate_exps.weight", ROLE_OTHER, USE_EXPERTS, n_embd, n_ff, n});
+    add(b, (struct part){"ffn_up_exps.weight", ROLE_OTHER, USE_EXPERTS, n_embd, n_ff, n});
+    add(b, (struct part){"ffn_down_exps.weight", ROLE_DOWN, USE_EXPERTS, n_ff, n_embd, n});
+    if (!s->experts.biases) return;
+    add(b, (struct part){"ffn_gate_exps.bias", ROLE_F32, USE_EXPERTS, n_ff, 1, n});
+    add(b, (struct part){"ffn_up_exps.bias", ROLE_F32, USE_EXPERTS, n_ff, 1, n});
+    add(b, (struct part){"ffn_down_exps.bias", ROLE_F32, USE_EXPERTS, n_embd, 1, n});
+}
+
+static void add_layer(struct build *b, int32_t layer) {
+    const struct shape_spec *s = b->spec;
+    start(b, UNIT_ATTENTION, layer);
+    if (is_inside(s->recurrent.period, layer))
+        add_recurrent(b);
+    else
+        add_attention(b, layer);
+    if (s->experts.n_experts == 0 || layer < s->experts.n_dense_layers) {
+        start(b, UNIT_FFN, layer);
+        add_ffn(b, s->ffn.n_ff, "");
+        return;
+    }
+    if (s->experts.n_ff_shared > 0) {
+        start(b, UNIT_FFN, layer);
+        add_ffn(b, s->experts.n_ff_shared, "_shexp");
+    }
+    start(b, UNIT_EXPERTS, layer);
+    add_experts(b);
+}
+
+static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
+
+static void set_numbers(const struct shape_spec *s, struct shape *out) {
+    memcpy(out->name, s->name, sizeof out->name);
+    memcpy(out->architecture, s->architecture, sizeof out->architecture);
+    out->n_layers = s->n_layers;
+    out->n_embd = s->n_embd;
+    out->n_vocab = s->n_vocab;
+    out->n_ctx_train = s->n_ctx_train;
+    out->n_heads = s->attention.n_heads;
+    out->n_kv_heads = s->attention.n_kv_heads;
+    out->head_dim = s->attention.head_dim;
+    out->n_rot = s->attention.n_rot;
+    out->n_ff = max_i32(s->ffn.n_ff, s->experts.n_ff_shared);
+    out->n_experts = s->experts.n_experts;
+    out->n_experts_used = s->experts.n_experts_used;
+    out->n_ff_expert = s->experts.n_ff;
+    out->can_run = s->can_run;
+}
+
+enum status shape_expand(struct shape *out, const struct shape_spec *spec, struct err *e) {
+    const struct shape_spec *s = spec;
+    struct build b = {.spec = spec, .out = out};
+    memset(out, 0, sizeof *out);
+    if (!find_rule(spec->quant, &b.rule)) {
+        err_set(e, ERR_FORMAT, "field quant");
+        err_expected(e, "Q4_K_M, Q4_K_S, Q5_K_M, Q3_K_M, MXFP4, or a type such as Q8_0 or F16");
+        return err_actual(e, "\"%s\"", spec->quant);
+    }
+    for (int32_t l = 0; l < s->n_layers; l++) b.n_cached += !is_inside(s->recurrent.period, l);
+    set_numbers(s, out);
+    start(&b, UNIT_EMBED, -1);
+    add(&b, (struct part){"token_embd.weight", ROLE_EMBED, USE_ROWS, s->n_embd, s->n_vocab, 1});
+    for (int32_t l = 0; l < s->n_layers; l++) add_layer(&b, l);
+    start(&b, UNIT_HEAD, -1);
+    b.unit->shares_embed = s->tied;
+    add_matrix(&b, s->tied ? "token_embd.weight" : "output.weight", ROLE_OUTPUT, s->n_embd,
+               s->n_vocab);
+    add_vector(&b, "output_norm.weight", s->n_embd);
+    return shape_check(out, e);
+}

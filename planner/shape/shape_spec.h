@@ -1,0 +1,43 @@
+/* shape_spec.h: a model's hyper-parameters and quantisation rule, and their expansion into a shape.
+ *
+ * What a JSON file says, as a plain value without pointers: shape_file.c fills it, shape_expand.c
+ * makes units and tensors of it. Only for the planner's own files. Any thread. Tested by
+ * tests/planner/test_shape.c.
+ */
+#ifndef TANDEM_PLANNER_SHAPE_SHAPE_SPEC_H
+#define TANDEM_PLANNER_SHAPE_SHAPE_SPEC_H
+
+#include "planner/shape/shape.h"
+
+enum { BIAS_Q, BIAS_K, BIAS_V, BIAS_OUTPUT, BIASES };
+
+// The model as one reads about it. Numbers are in the ranges of shape.h.
+struct shape_spec {
+    char name[64], architecture[32], quant[16], ffn_norm_name[24];
+    int32_t n_layers, n_embd, n_vocab, n_ctx_train;
+    bool tied, can_run;
+    struct {
+        int32_t n_heads, n_kv_heads, head_dim, n_rot;
+        bool has_bias[BIASES], qk_norm, sinks, gated, post_norm;
+    } attention;
+    struct {
+        int32_t positions, period; // period 0: no windows
+    } window;
+    struct {
+        int32_t period, n_heads, n_groups, state_size, conv_kernel; // period 0: none
+    } recurrent;
+    struct {
+        int32_t n_ff; // 0: no dense FFN
+        bool post_norm;
+    } ffn;
+    struct {
+        int32_t n_experts, n_experts_used, n_ff, n_ff_shared, n_dense_layers; // n_experts 0: none
+        bool shared_gate, biases;
+    } experts;
+};
+
+// Fills *out, which is zeroed before, and checks it. ERR_FORMAT if the quantisation rule is none or
+// the numbers together are out of range.
+enum status shape_expand(struct shape *out, const struct shape_spec *spec, struct err *e);
+
+#endif

@@ -1,0 +1,126 @@
+/* cli_command.c: see cli_command.h. */
+#include "runtime/cli/cli_command.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "runtime/cli/cli_signal.h"
+#include "runtime/engine/trace.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    TEXT_LIMIT_BYTES = 256 << 20,
+    // A pass of a large model has some hundred steps.
+    FILE_SPANS = 1 << 20, // --trace
+    USAGE_SPANS = 1 << 17 // -v alone: its figures are of the first passes of a long run
+};
+
+static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct cli *cli = context;
+    progress_show(&cli->progress, what, done, total);
+    return !signal_seen();
+}
+
+static bool computes(const struct cli_options *o) {
+    return o->command == COMMAND_RUN || o->command == COMMAND_CHAT ||
+           (o->command == COMMAND_BENCH && !o->bench.list_devices);
+}
+
+static int32_t trace_spans(const struct cli_options *o) {
+    if (o->trace_path) return FILE_SPANS;
+    // A benchmark measures without the events that a trace needs, unless it asks for them itself.
+    return o->verbose && o->command != COMMAND_BENCH ? USAGE_SPANS : 0;
+}
+
+void cli_engine_options(struct cli *cli, struct engine_options *out) {
+    const struct cli_options *o = &cli->options;
+    const bool kv_auto = o->kv_type_k == KV_TYPE_AUTO;
+    *out = (struct engine_options){
+        .model_path = o->model,
+        .device_spec = o->device,
+        .drivers = cli->drivers,
+        .n_drivers = cli->n_drivers,
+        .cpu = {o->isa, o->n_threads, o->n_threads_batch, o->no_bind},
+        .workload = {.n_ctx = o->n_ctx,
+                     .n_ubatch = o->n_ubatch,
+                     .kv_type_k = kv_auto ? DTYPE_F16 : o->kv_type_k,
+                     .kv_type_v = kv_auto ? DTYPE_F16 : o->kv_type_v,
+                     .n_prompt = o->n_prompt,
+                     .n_gen = o->n_gen},
+        .constraints = {.gpu_layers = o->gpu_layers,
+                        .vram_bytes = o->vram_bytes,
+                        .ram_bytes = o->ram_bytes,
+                        .cpu_experts = o->cpu_experts,
+                        .kv_auto = kv_auto,
+                        .strategy = o->strategy,
+                        .feed = o->feed,
+                        .n_slots = o->n_slots},
+        .tensor_overrides = o->tensor_overrides,
+        .plan_path = o->plan_path,
+        .cache_path = cli->cache_path,
+        // Only before tokens are computed: `tandem plan` and its like take what is known.
+        .calibrate = cli->may_calibrate && computes(o),
+        .strict = o->strict,
+        .trace_spans = trace_spans(o),
+        .wait_limit_s = (double)o->wait_limit_s,
+        .log = &cli->log,
+        .progress = on_progress,
+        .progress_context = cli,
+    };
+}
+
+enum status cli_check_trace(const struct cli *cli, struct err *e) {
+    const char *path = cli->options.trace_path;
+    if (!path) return OK;
+    FILE *out = fopen(path, "a"); // what is there stays until there is something better
+    if (!out || fclose(out) != 0) return err_errno(e, errno, "%s", path);
+    return OK;
+}
+
+enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,
+                            struct err *e) {
+    const char *path = cli->options.trace_path;
+    const struct trace *trace = engine ? engine_trace(engine) : NULL;
+    struct err failure = {0};
+    if (!path || !trace ||
+        trace_write(trace, engine_plan(engine), engine_shape(engine), path, &failure) == OK)
+        return status;
+    if (status != OK) {
+        log_line(&cli->log, LOG_WARN, "no trace: %s", failure.what);
+        return status;
+    }
+    *e = failure;
+    return e->status;
+}
+
+void cli_print_usage(const struct cli *cli, const struct engine *engine) {
+    const struct trace *trace = engine_trace(engine);
+    if (cli->options.verbose && trace) trace_print(trace, engine_plan(engine), stderr);
+}
+
+// Turns \n and its like into what they mean, in place; returns the new length. An unknown one stays
+// as it is.
+static size_t unescape(char *text, size_t length) {
+    static const char from[] = "nrt\\\"'", to[] = "\n\r\t\\\"'";
+    size_t used = 0;
+    for (size_t i = 0; i < length; i++) {
+        const char *known =
+            text[i] == '\\' && i + 1 < length && text[i + 1] ? strchr(from, text[i + 1]) : NULL;
+        text[used++] = known ? to[known - from] : text[i];
+        if (known) i++;
+    }
+    text[used] = 0;
+    return used;
+}
+
+enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    if (!o->prompt)
+        return file_read_text(text, length, o->from_stdin ? "-" : o->file, TEXT_LIMIT_BYTES, e);
+    *length = strlen(o->prompt);
+    *text = mem_text(o->prompt, *length);
+    if (!*text) return err_memory(e, *length, "the prompt");
+    if (o->escape) *length = unescape(*text, *length);
+    return OK;
+}

@@ -1,0 +1,53 @@
+/* cli_command.h: the commands of the command line, one file each, and what they share.
+ *
+ * A struct cli is made by cli_main and lent to the command that runs. One thread. Tested by
+ * tests/cli/cli_*.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_CLI_COMMAND_H
+#define TANDEM_RUNTIME_CLI_CLI_COMMAND_H
+
+#include "runtime/cli/cli_options.h"
+#include "runtime/cli/progress.h"
+#include "runtime/tandem.h"
+
+struct cli {
+    struct cli_options options;
+    const struct device_driver *drivers; // borrowed
+    int32_t n_drivers;
+    const char *cache_path; // folder for what is kept between runs; NULL: none
+    bool may_calibrate;     // without being asked to
+    struct log log;
+    struct progress progress;
+};
+
+enum status cli_run(struct cli *cli, struct err *e);
+enum status cli_chat(struct cli *cli, struct err *e);
+enum status cli_plan(struct cli *cli, struct err *e);
+enum status cli_bench(struct cli *cli, struct err *e);
+enum status cli_inspect(struct cli *cli, struct err *e);
+enum status cli_devices(struct cli *cli, struct err *e);
+enum status cli_calibrate(struct cli *cli, struct err *e);
+enum status cli_doctor(struct cli *cli, struct err *e);
+enum status cli_tokenize(struct cli *cli, struct err *e);
+enum status cli_perplexity(struct cli *cli, struct err *e);
+
+// What they share. Fills *out from the options; the progress call draws the bar and stops at
+// Ctrl-C.
+void cli_engine_options(struct cli *cli, struct engine_options *out);
+// Whether the file of --trace can be written, before anything else is done.
+enum status cli_check_trace(const struct cli *cli, struct err *e);
+// Writes it, if the engine (which may be NULL) traces. After a failure, status and *e, they come
+// back as they are, and a line says if the file could not be written.
+enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,
+                            struct err *e);
+// With -v: how busy everything was, on standard error.
+void cli_print_usage(const struct cli *cli, const struct engine *engine);
+// The shape of the model that -m or --shape names, from its header or description alone. ERR_USAGE
+// lists the names that are built in.
+enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
+// The machine that --machine names.
+enum status cli_read_machine(struct machine *out, const char *name, struct err *e);
+// The text of -p, -f or --stdin. The caller frees *text with mem_free.
+enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e);
+
+#endif

@@ -1,0 +1,561 @@
+/* cli_options.c: see cli_options.h. */
+#include "runtime/cli/cli_options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The words that cli_options.def uses for sets of commands.
+#define IN(command) (1u << COMMAND_##command)
+#define GENERATE    (IN(RUN) | IN(CHAT))
+#define PLANNED     (GENERATE | IN(PLAN))
+#define ENGINE      (PLANNED | IN(PERPLEXITY))
+#define OPENED      (ENGINE | IN(BENCH))
+#define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
+#define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
+#define ALL         (MODEL | MEASURED | IN(BENCH))
+
+#define AT(field) offsetof(struct cli_options, field)
+#define NAMES(...) \
+    { __VA_ARGS__ }
+
+// A row without names is the heading of those that follow.
+static const struct option_spec table[] = {
+#define GROUP(heading) {.help = (heading), .commands = ALL},
+#define OPTION(type, field, who, called, takes, text) \
+    {called, takes, text, OPTION_##type, who, AT(field), 0, 0},
+#define NUMBER(type, field, who, least, most, called, takes, text) \
+    {called, takes, text, OPTION_##type, who, AT(field), least, most},
+#include "runtime/cli/cli_options.def"
+#undef GROUP
+#undef OPTION
+#undef NUMBER
+};
+
+enum { TABLE_COUNT = sizeof table / sizeof *table };
+
+static const struct {
+    const char *name, *usage, *summary;
+    const char *more; // further lines of the command's own page
+} commands[COMMAND_COUNT] = {
+    [COMMAND_RUN] = {"run", "-m FILE -p TEXT", "goes on with a prompt",
+                     "Only new text goes to standard output (--echo: the prompt too), the rest to "
+                     "standard error.\nCtrl-C ends the text, a second one the program.\n"},
+    [COMMAND_CHAT] =
+        {"chat", "-m FILE", "talks with a person",
+         "Each line of standard input is a turn. /reset forgets the conversation; /exit "
+         "or the end of\nthe input leaves. Ctrl-C ends an answer, or the program where "
+         "it waits for a line.\n"},
+    [COMMAND_PLAN] =
+        {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
+         "Only the header of FILE is read. Predicts times from the machine's rates, and "
+         "says what binds\nand what would help.\n"},
+    [COMMAND_BENCH] =
+        {"bench", "-m FILE", "measures tokens per second, or compares strategies",
+         "Lists are numbers and ranges with commas: 1,2,4 or 1-8 or 1-8+2 or 1-64*2. Every "
+         "combination is\nmeasured; options may also be given several times.\n"},
+    [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", ""},
+    [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", ""},
+    [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
+                           "Takes at most 15 seconds. The result is kept for later runs; stop "
+                           "other programs first.\n"},
+    [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
+                        "says what holds this computer back, what it costs and how to mend it",
+                        "Costs are those of the model that is named, or of Llama 3.1 8B.\n"},
+    [COMMAND_TOKENIZE] = {"tokenize", "-m FILE -p TEXT", "shows the tokens of a text",
+                          "Reads only the vocabulary. One line per token: its number -> 'its "
+                          "text'.\n"},
+    [COMMAND_PERPLEXITY] = {"perplexity", "-m FILE -f FILE",
+                            "measures how well a model knows a text",
+                            "Cuts the tokens into windows of -c and scores every token of a window "
+                            "but its first, in\nnatural logarithms. A last window of one token is "
+                            "left out.\n"},
+    [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", ""},
+    [COMMAND_VERSION] = {"--version", "", "shows the version", ""},
+};
+
+const struct option_spec *cli_option_table(int32_t *count) {
+    *count = TABLE_COUNT;
+    return table;
+}
+
+const char *command_name(enum command command) {
+    ASSERT(command < COMMAND_COUNT);
+    return commands[command].name;
+}
+
+// ---- Suggestions --------------------------------------------------------------------------------
+
+enum { NAME_MAX_CHARS = 40 };
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+// Insertions, deletions and replacements between two names. Source: Levenshtein 1966.
+static int edit_distance(const char *a, const char *b) {
+    size_t n = strlen(b);
+    if (strlen(a) > NAME_MAX_CHARS || n > NAME_MAX_CHARS) return NAME_MAX_CHARS;
+    int row[NAME_MAX_CHARS + 1];
+    for (size_t j = 0; j <= n; j++) row[j] = (int)j;
+    for (size_t i = 0; a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i + 1;
+        for (size_t j = 0; j < n; j++) {
+            int replaced = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            row[j + 1] = smaller(replaced, smaller(row[j], diagonal) + 1);
+        }
+    }
+    return row[n];
+}
+
+// The name closest to given if it is close at all, else NULL.
+static const char *closest_option(const char *given, enum command command) {
+    const char *best = NULL;
+    int least = smaller(3, (int)strlen(given) / 2);
+    for (int i = 0; i < TABLE_COUNT; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+            if (!(table[i].commands & 1u << command)) continue;
+            int distance = edit_distance(given, table[i].names[k]);
+            if (distance < least || (distance == least && !best)) {
+                least = distance;
+                best = table[i].names[k];
+            }
+        }
+    return best;
+}
+
+static const char *closest_command(const char *given) {
+    for (int i = 0; i < COMMAND_VERSION; i++)
+        if (edit_distance(given, commands[i].name) <= smaller(2, (int)strlen(given) / 2))
+            return commands[i].name;
+    return NULL;
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+static enum status bad_value(struct err *e, const char *name, const char *expected,
+                             const char *text) {
+    err_set(e, ERR_USAGE, "option %s", name);
+    err_expected(e, "%s", expected);
+    return err_actual(e, "'%s'", text);
+}
+
+static bool parse_integer(const char *text, long long *out) {
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && text[0] != ' ';
+}
+
+static enum status set_integer(const struct option_spec *spec, const char *name, const char *text,
+                               void *target, struct err *e) {
+    long long value;
+    if (!parse_integer(text, &value) || (double)value < spec->low || (double)value > spec->high) {
+        char range[64];
+        snprintf(range, sizeof range, "a whole number from %.0f to %.0f", spec->low, spec->high);
+        return bad_value(e, name, range, text);
+    }
+    if (spec->kind == OPTION_SEED)
+        *(int64_t *)target = value;
+    else
+        *(int32_t *)target = (int32_t)value;
+    return OK;
+}
+
+static enum status set_real(const struct option_spec *spec, const char *name, const char *text,
+                            float *target, struct err *e) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= spec->low && value <= spec->high)) {
+        char range[64];
+        snprintf(range, sizeof range, "a number from %g to %g", spec->low, spec->high);
+        return bad_value(e, name, range, text);
+    }
+    *target = (float)value;
+    return OK;
+}
+
+// Bytes that a suffix stands for: K and KiB are 1024, KB is 1000; 0 if it is none.
+static double suffix_bytes(const char *suffix) {
+    static const char letters[] = "KMGT";
+    if (!*suffix || strcmp(suffix, "B") == 0) return 1;
+    const char *letter = strchr(letters, *suffix >= 'a' ? *suffix - 'a' + 'A' : *suffix);
+    if (!letter || !*letter) return 0;
+    double power = (double)(letter - letters + 1);
+    if (!suffix[1] || strcmp(suffix + 1, "iB") == 0) return pow(1024, power);
+    return strcmp(suffix + 1, "B") == 0 ? pow(1000, power) : 0;
+}
+
+enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e) {
+    char *end;
+    double value = strtod(text, &end);
+    double bytes = end == text ? 0 : value * suffix_bytes(end);
+    if (!(bytes >= 1 && bytes < 9e18) || text[0] == '-')
+        return bad_value(e, name, "a size above 0 such as 6G, 512M or 1.5GiB", text);
+    *out = (uint64_t)bytes;
+    return OK;
+}
+
+enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e) {
+    long long value;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "-1") == 0)
+        *out = GPU_LAYERS_AUTO;
+    else if (strcmp(text, "all") == 0)
+        *out = GPU_LAYERS_ALL;
+    else if (parse_integer(text, &value) && value >= 0 && value < GPU_LAYERS_ALL)
+        *out = (int32_t)value;
+    else
+        return bad_value(e, name, "a number of layers, auto or all", text);
+    return OK;
+}
+
+enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out,
+                                struct err *e) {
+    static const struct {
+        const char *text;
+        enum dtype type;
+    } known[] = {
+        {"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"auto", KV_TYPE_AUTO}};
+    static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].text) == 0) return *out = known[i].type, OK;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(text, later[i]) == 0) {
+            err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
+            return err_fix(e, "take f16, f32, q8_0 or auto");
+        }
+    return bad_value(e, name, "f16, f32, q8_0 or auto", text);
+}
+
+static enum status set_strategy(const char *name, const char *text, enum strategy *out,
+                                struct err *e) {
+    if (strategy_parse(text, out)) return OK;
+    char known[128] = "";
+    for (int s = 0, used = 0; s < STRATEGIES; s++)
+        used += snprintf(known + used, sizeof known - (size_t)used, "%s%s",
+                         s + 1 == STRATEGIES ? " or "
+                         : s                 ? ", "
+                                             : "",
+                         strategy_name((enum strategy)s));
+    return bad_value(e, name, known, text);
+}
+
+static enum status set_feed(const char *name, const char *text, enum feed *out, struct err *e) {
+    if (strcmp(text, "auto") == 0) return *out = FEED_NONE, OK;
+    if (feed_parse(text, out) && *out != FEED_NONE) return OK;
+    return bad_value(e, name, "arena, staged, pageable or auto", text);
+}
+
+static enum status add_text(const char *name, const char *text, struct text_list *out,
+                            struct err *e) {
+    if (out->n == TEXT_LIST)
+        return err_set(e, ERR_USAGE, "option %s is given more than %d times", name, TEXT_LIST);
+    out->texts[out->n++] = text;
+    return OK;
+}
+
+static enum status set_value(struct cli_options *o, const struct option_spec *spec,
+                             const char *name, const char *text, struct err *e) {
+    void *target = (char *)o + spec->offset;
+    switch (spec->kind) {
+    case OPTION_SWITCH: *(bool *)target = true; return OK;
+    case OPTION_TEXT: *(const char **)target = text; return OK;
+    case OPTION_LIST: return add_text(name, text, target, e);
+    case OPTION_INT:
+    case OPTION_SEED: return set_integer(spec, name, text, target, e);
+    case OPTION_REAL: return set_real(spec, name, text, target, e);
+    case OPTION_SIZE: return cli_options_size(name, text, target, e);
+    case OPTION_LAYERS: return cli_options_layers(name, text, target, e);
+    case OPTION_KV_TYPE: return cli_options_kv_type(name, text, target, e);
+    case OPTION_STRATEGY: return set_strategy(name, text, target, e);
+    case OPTION_FEED: return set_feed(name, text, target, e);
+    case OPTION_ISA:
+        if (cpu_isa_parse(text, target)) return OK;
+        return bad_value(e, name, "ref, avx2, avxvnni, avx512 or auto", text);
+    case OPTION_HELP:
+        o->topic = o->command;
+        o->command = COMMAND_HELP;
+        return OK;
+    }
+    return OK;
+}
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+// The option of that name: the command's own if it has one, else another command's or NULL.
+static const struct option_spec *find_option(const char *name, size_t length,
+                                             enum command command) {
+    const struct option_spec *found = NULL;
+    for (int i = 0; i < TABLE_COUNT; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+            if (strlen(table[i].names[k]) != length || memcmp(table[i].names[k], name, length))
+                continue;
+            found = &table[i];
+            if (found->commands & 1u << command) return found;
+        }
+    return found;
+}
+
+static enum status unknown_option(enum command command, const char *name, bool known,
+                                  struct err *e) {
+    const char *own = command_name(command);
+    if (known)
+        err_set(e, ERR_USAGE, "option %s does not belong to 'tandem %s'", name, own);
+    else
+        err_set(e, ERR_USAGE, "unknown option %s", name);
+    const char *close = known ? NULL : closest_option(name, command);
+    if (close) return err_fix(e, "did you mean %s? See 'tandem help %s'", close, own);
+    return err_fix(e, "see 'tandem help %s'", own);
+}
+
+// One option at argv[*i], with its value in the same argument ("--top-k=5") or the next one.
+static enum status parse_option(struct cli_options *o, int argc, char **argv, int *i,
+                                struct err *e) {
+    char *given = argv[*i];
+    const char *equals = strncmp(given, "--", 2) == 0 ? strchr(given, '=') : NULL;
+    size_t length = equals ? (size_t)(equals - given) : strlen(given);
+    char name[NAME_MAX_CHARS + 1];
+    snprintf(name, sizeof name, "%.*s", (int)smaller((int)length, NAME_MAX_CHARS), given);
+
+    const struct option_spec *spec = find_option(given, length, o->command);
+    if (!spec || !(spec->commands & 1u << o->command))
+        return unknown_option(o->command, name, spec, e);
+    if (!spec->value) {
+        if (equals) return err_set(e, ERR_USAGE, "option %s takes no value", name);
+        return set_value(o, spec, name, NULL, e);
+    }
+    if (equals) return set_value(o, spec, name, equals + 1, e);
+    if (*i + 1 >= argc) return err_set(e, ERR_USAGE, "option %s lacks its %s", name, spec->value);
+    return set_value(o, spec, name, argv[++*i], e);
+}
+
+static enum status parse_plain(struct cli_options *o, const char *text, struct err *e) {
+    if ((MODEL & 1u << o->command) && !o->model) {
+        o->model = text;
+        return OK;
+    }
+    if (o->command == COMMAND_BENCH) return add_text("-m", text, &o->bench.models, e);
+    err_set(e, ERR_USAGE, "argument '%s' belongs to no option", text);
+    return err_fix(e, "put a text with spaces in quotes");
+}
+
+static bool command_find(const char *text, enum command *out) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(text, commands[i].name) == 0) {
+            *out = (enum command)i;
+            return true;
+        }
+    return false;
+}
+
+static enum status parse_command(struct cli_options *o, const char *text, struct err *e) {
+    if (command_find(text, &o->command)) return OK;
+    if (strcmp(text, "-h") == 0 || strcmp(text, "--help") == 0) {
+        o->command = COMMAND_HELP;
+        return OK;
+    }
+    if (text[0] == '-') {
+        err_set(e, ERR_USAGE, "a command comes first, not the option %s", text);
+        return err_fix(e, "for example: tandem run %s ...", text);
+    }
+    err_set(e, ERR_USAGE, "unknown command '%s'", text);
+    const char *close = closest_command(text);
+    if (close) err_fix(e, "did you mean '%s'?", close);
+    return ERR_USAGE;
+}
+
+static enum status parse_topic(struct cli_options *o, int argc, char **argv, struct err *e) {
+    if (o->command == COMMAND_HELP && argc > 2 && !command_find(argv[2], &o->topic))
+        return err_set(e, ERR_USAGE, "there is no command '%s'", argv[2]);
+    int most = o->command == COMMAND_HELP ? 3 : 2;
+    if (argc > most) return err_set(e, ERR_USAGE, "argument '%s' is one too many", argv[most]);
+    return OK;
+}
+
+// The first option of the list that was given, or NULL.
+struct given {
+    bool is;
+    const char *name;
+};
+static const char *first_given(const struct given *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (list[i].is) return list[i].name;
+    return NULL;
+}
+
+// A plan file holds all that these would say, and a machine given as data has no devices to open.
+static enum status check_plan(const struct cli_options *o, struct err *e) {
+    const struct given planned[] = {
+        {o->n_ctx, "-c"},
+        {o->n_ubatch, "-ub"},
+        {o->kv_type_k != DTYPE_F16, "-ctk"},
+        {o->kv_type_v != DTYPE_F16, "-ctv"},
+        {o->n_prompt, "--prompt-tokens"},
+        {o->n_gen, "--gen-tokens"},
+        {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},
+        {o->tensor_overrides, "-ot"},
+        {o->cpu_experts, "--cpu-moe"},
+        {o->strategy != STRATEGY_AUTO, "--strategy"},
+        {o->feed != FEED_NONE, "--feed"},
+        {o->n_slots, "--slots"},
+        {o->logits_path, "--logits-out"},
+    };
+    const struct given opened[] = {
+        {o->device, "--device"},       {o->n_threads, "-t"},      {o->n_threads_batch, "-tb"},
+        {o->isa != ISA_AUTO, "--isa"}, {o->no_bind, "--no-bind"},
+    };
+    const char *both = first_given(planned, sizeof planned / sizeof *planned);
+    if (o->plan_path && both) {
+        err_set(e, ERR_USAGE, "--plan and %s exclude each other", both);
+        return err_fix(e, "make a new plan: tandem plan ... %s ... --save FILE", both);
+    }
+    both = first_given(opened, sizeof opened / sizeof *opened);
+    if (o->machine && both)
+        return err_set(e, ERR_USAGE, "--machine and %s exclude each other", both);
+    if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
+        return err_set(e, ERR_USAGE, "auto is for the whole cache: -ctk auto -ctv auto");
+    return OK;
+}
+
+// What the options need from each other.
+static enum status check_whole(const struct cli_options *o, struct err *e) {
+    const char *command = command_name(o->command);
+    int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
+    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape exclude each other");
+    if ((MODEL & 1u << o->command) && !o->model && !o->shape)
+        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s", command,
+                       o->command == COMMAND_PLAN ? " or --shape NAME" : "");
+    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->bench.list_devices)
+        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE");
+    if (o->command == COMMAND_PERPLEXITY && !texts)
+        return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
+    if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
+        err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "only one" : "a");
+        return err_fix(e, "give -p TEXT or -f FILE%s",
+                       o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
+    }
+    if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q exclude each other");
+    return check_plan(o, e);
+}
+
+enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e) {
+    *o = (struct cli_options){
+        .topic = COMMAND_HELP,
+        .n_predict = -1,
+        .n_batch = 2048,
+        .kv_type_k = DTYPE_F16,
+        .kv_type_v = DTYPE_F16,
+        .gpu_layers = GPU_LAYERS_AUTO,
+        .isa = ISA_AUTO,
+        .temp = 0.8f,
+        .top_k = 40,
+        .top_p = 0.95f,
+        .min_p = 0.05f,
+        .repeat_penalty = 1,
+        .repeat_last_n = 64,
+        .seed = -1,
+        .bench = {.n_repeats = 5},
+    };
+    if (argc < 2) {
+        err_set(e, ERR_USAGE, "no command given");
+        return err_fix(e, "for example: tandem run -m model.gguf -p \"Once upon a time\"");
+    }
+    enum status status = parse_command(o, argv[1], e);
+    if (status != OK) return status;
+    if (o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
+        return parse_topic(o, argc, argv, e);
+
+    for (int i = 2; i < argc; i++) {
+        bool option = argv[i][0] == '-' && argv[i][1];
+        status = option ? parse_option(o, argc, argv, &i, e) : parse_plain(o, argv[i], e);
+        if (status != OK || o->command == COMMAND_HELP) return status;
+    }
+    if (o->n_threads < 0) o->n_threads = 0;
+    if (o->n_threads_batch < 0) o->n_threads_batch = 0;
+    return check_whole(o, e);
+}
+
+// ---- Help ---------------------------------------------------------------------------------------
+
+enum { HELP_INDENT = 34, HELP_COLUMNS = 96 };
+
+// Prints text from column HELP_INDENT on, broken between words.
+static void print_wrapped(const char *text, FILE *out) {
+    int column = HELP_INDENT;
+    for (const char *word = text; *word;) {
+        int length = (int)strcspn(word, " ");
+        if (column > HELP_INDENT && column + 1 + length > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        } else if (column > HELP_INDENT)
+            column += fprintf(out, " ");
+        column += fprintf(out, "%.*s", length, word);
+        word += length;
+        word += strspn(word, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_option(const struct option_spec *spec, FILE *out) {
+    char left[96];
+    int length = 0;
+    for (int k = 0; k < OPTION_NAMES && spec->names[k]; k++)
+        length += snprintf(left + length, sizeof left - (size_t)length, "%s%s", k ? ", " : "",
+                           spec->names[k]);
+    if (spec->value) snprintf(left + length, sizeof left - (size_t)length, " %s", spec->value);
+    if (strlen(left) < HELP_INDENT - 3)
+        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
+    else
+        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
+    print_wrapped(spec->help, out);
+}
+
+static void print_devices(const struct device_driver *drivers, int32_t n_drivers, FILE *out) {
+    fprintf(out, "\nKinds of --device in this program:\n  %-*s", HELP_INDENT - 2, "none");
+    print_wrapped("only the CPU", out);
+    for (int32_t i = 0; i < n_drivers; i++) {
+        fprintf(out, "  %-*s", HELP_INDENT - 2, drivers[i].prefix);
+        print_wrapped(drivers[i].help, out);
+    }
+}
+
+static void help_all(FILE *out) {
+    fprintf(out, "usage: tandem COMMAND [options]\n\n"
+                 "Runs a language model (a GGUF file) on an accelerator and the CPU together.\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        char left[64];
+        snprintf(left, sizeof left, "tandem %s %s", commands[i].name, commands[i].usage);
+        fprintf(out, "  %-*s %s\n", HELP_INDENT, left, commands[i].summary);
+    }
+    fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
+                 "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000).\n"
+                 "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
+                 "3 --strict and the placement asked for does not fit or is refused its memory.\n");
+}
+
+void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
+                      FILE *out) {
+    ASSERT(topic < COMMAND_COUNT);
+    if (topic >= COMMAND_HELP) {
+        help_all(out);
+        return;
+    }
+    fprintf(out, "usage: tandem %s %s%s[options]\n\n'tandem %s' %s.\n%s", commands[topic].name,
+            commands[topic].usage, *commands[topic].usage ? " " : "", commands[topic].name,
+            commands[topic].summary, commands[topic].more);
+    const char *heading = NULL;
+    bool devices = false;
+    for (int i = 0; i < TABLE_COUNT; i++) {
+        if (!(table[i].commands & 1u << topic)) continue;
+        if (!table[i].names[0]) {
+            heading = table[i].help;
+            continue;
+        }
+        if (heading) fprintf(out, "\n%s:\n", heading);
+        heading = NULL;
+        devices |= table[i].offset == AT(device);
+        print_option(&table[i], out);
+    }
+    if (devices) print_devices(drivers, n_drivers, out);
+}

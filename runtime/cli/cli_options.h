@@ -1,0 +1,136 @@
+/* cli_options.h: the options of the command line: one table that parses, explains and limits them.
+ *
+ * A struct cli_options borrows its texts from argv and owns nothing. The table says for every
+ * option its names, what it takes, where the value goes and which commands know it, so that the
+ * parser, the help and the tests cannot disagree. Must not open files or devices. Any thread.
+ * Tested by tests/runtime/test_options.c and tests/cli/cli_usage.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_CLI_OPTIONS_H
+#define TANDEM_RUNTIME_CLI_CLI_OPTIONS_H
+
+#include "base/err.h"
+#include "kernels/device.h"
+#include "planner/planner.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum command {
+    COMMAND_RUN,
+    COMMAND_CHAT,
+    COMMAND_PLAN,
+    COMMAND_BENCH,
+    COMMAND_INSPECT,
+    COMMAND_DEVICES,
+    COMMAND_CALIBRATE,
+    COMMAND_DOCTOR,
+    COMMAND_TOKENIZE,
+    COMMAND_PERPLEXITY,
+    COMMAND_HELP,
+    COMMAND_VERSION,
+    COMMAND_COUNT,
+};
+
+// Values of an option that may be given several times, as typed.
+enum { TEXT_LIST = 16 };
+struct text_list {
+    const char *texts[TEXT_LIST];
+    int32_t n;
+};
+
+// What `tandem bench` measures; bench_matrix.h says what the lists hold.
+struct bench_options {
+    struct text_list models, n_prompt, n_gen, prompt_gen, n_depth; // empty: the defaults
+    struct text_list n_batch, n_ubatch, n_threads, gpu_layers, kv_type_k, kv_type_v, vram;
+    int32_t n_repeats, delay_s;
+    const char *output, *output_err, *plot_path; // NULL: not given
+    bool progress, no_warmup, strategies, list_devices;
+};
+
+struct cli_options {
+    enum command command;
+    enum command topic; // of COMMAND_HELP: the command to explain, or COMMAND_HELP for all of them
+
+    const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
+    bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
+    int32_t n_predict; // -1: until the model ends the text or the context is full
+
+    int32_t n_ctx, n_batch, n_ubatch;  // n_ctx and n_ubatch 0: the command's default
+    enum dtype kv_type_k, kv_type_v;   // both or neither KV_TYPE_AUTO
+    int32_t n_prompt, n_gen;           // that the plan is made for; 0: the planner's default
+    const char *shape, *machine;       // of plan: names or files; NULL: the model's, this machine
+    const char *plan_path, *save_path; // NULL: not given
+    const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
+    bool cpu_experts;
+    enum strategy strategy;
+    enum feed feed;  // FEED_NONE: the planner's choice
+    int32_t n_slots; // 0: the planner's choice
+
+    int32_t gpu_layers;                 // GPU_LAYERS_AUTO, GPU_LAYERS_ALL or a number
+    uint64_t vram_bytes, ram_bytes;     // 0: no limit given
+    const char *device;                 // "kind", "kind:spec", "none", or NULL
+    int32_t n_threads, n_threads_batch; // 0: automatic
+    enum cpu_isa isa;
+    bool no_bind, strict;
+    float wait_limit_s;                   // 0: the devices' own
+    const char *machine_out, *trace_path; // NULL: not given
+
+    float temp, top_p, min_p, repeat_penalty;
+    int32_t top_k, repeat_last_n;
+    int64_t seed; // -1: a random one
+
+    struct bench_options bench;
+
+    bool json, verbose, quiet, help;
+};
+
+enum option_kind {
+    OPTION_SWITCH, // takes no value, sets a bool
+    OPTION_TEXT,
+    OPTION_LIST,     // struct text_list: every use adds a text
+    OPTION_INT,      // int32_t in low..high
+    OPTION_SEED,     // int64_t in low..high
+    OPTION_REAL,     // float in low..high
+    OPTION_SIZE,     // uint64_t bytes, with a suffix
+    OPTION_LAYERS,   // int32_t: a number, "auto" or "all"
+    OPTION_KV_TYPE,  // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
+    OPTION_STRATEGY, // enum strategy
+    OPTION_FEED,     // enum feed; auto is FEED_NONE
+    OPTION_ISA,      // enum cpu_isa
+    OPTION_HELP,     // shows the help of the command
+};
+
+enum { OPTION_NAMES = 3 };
+#define KV_TYPE_AUTO DTYPE_COUNT // -ctk auto: the planner chooses
+
+struct option_spec {
+    const char *names[OPTION_NAMES]; // unused ones are NULL; without any, help is a heading
+    const char *value;               // what it takes, for the help; NULL for a switch
+    const char *help;
+    enum option_kind kind;
+    uint32_t commands; // bit 1 << COMMAND_x for each command that knows it
+    size_t offset;     // in struct cli_options
+    double low, high;  // of numbers
+};
+
+// The whole table and its length.
+const struct option_spec *cli_option_table(int32_t *count);
+
+// What the options of these kinds take, for lists of them. name is the option's, for errors.
+// ERR_USAGE.
+enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e);
+enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e);
+enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out, struct err *e);
+
+// Name of a command as typed.
+const char *command_name(enum command command);
+
+// Fills *o from the arguments. ERR_USAGE names the argument that is wrong and how to go on.
+enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e);
+
+// The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.
+void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
+                      FILE *out);
+
+#endif

@@ -1,0 +1,19 @@
+/* cli_signal.h: Ctrl-C as a question instead of an end.
+ *
+ * Keeps no variable: the system's own record says whether the signal came, because the handler does
+ * nothing and goes away on its first use. A second Ctrl-C therefore ends the process, whatever it
+ * is doing. One thread. Tested by tests/cli/cli_usage.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_CLI_SIGNAL_H
+#define TANDEM_RUNTIME_CLI_CLI_SIGNAL_H
+
+#include <stdbool.h>
+
+// From here on the first Ctrl-C only makes signal_seen true; reads that wait return with EINTR.
+// Call it again to be asked anew. A process that was started to ignore Ctrl-C goes on doing so.
+void signal_watch(void);
+
+// True if Ctrl-C came since signal_watch. Cheap enough for every token.
+bool signal_seen(void);
+
+#endif

@@ -1,0 +1,80 @@
+/* cli.c: see cli.h. */
+#include "runtime/commands/cli.h"
+
+#include "runtime/cli/cli_command.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+static enum status run_command(struct cli *cli, struct err *e) {
+    switch (cli->options.command) {
+    case COMMAND_RUN: return cli_run(cli, e);
+    case COMMAND_CHAT: return cli_chat(cli, e);
+    case COMMAND_PLAN: return cli_plan(cli, e);
+    case COMMAND_BENCH: return cli_bench(cli, e);
+    case COMMAND_INSPECT: return cli_inspect(cli, e);
+    case COMMAND_DEVICES: return cli_devices(cli, e);
+    case COMMAND_CALIBRATE: return cli_calibrate(cli, e);
+    case COMMAND_DOCTOR: return cli_doctor(cli, e);
+    case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
+    case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
+    case COMMAND_HELP:
+        cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
+        return OK;
+    case COMMAND_VERSION: puts("tandem " TANDEM_VERSION); return OK;
+    case COMMAND_COUNT: break;
+    }
+    return OK;
+}
+
+static int exit_code(const struct cli *cli, enum status status) {
+    if (status == OK) return 0;
+    if (status == ERR_USAGE) return 2;
+    return cli->options.strict && status == ERR_MEMORY ? 3 : 1;
+}
+
+static int fail(struct cli *cli, const struct err *e) {
+    char text[1024];
+    fflush(stdout);
+    progress_clear(&cli->progress);
+    err_text(e, text, sizeof text);
+    bool lost = e->status == ERR_USAGE && !strstr(text, "'tandem help");
+    fprintf(stderr, "tandem: error: %s%s\n", text, lost ? "; see 'tandem help'" : "");
+    return exit_code(cli, e->status);
+}
+
+// $XDG_CACHE_HOME/tandem, by its rules an absolute path, else ~/.cache/tandem; NULL without a home.
+static const char *cache_path(const struct cli_environment *environment, char *out, size_t size) {
+    const char *cache = environment->cache_home, *home = environment->home;
+    int length = 0;
+    if (cache && cache[0] == '/')
+        length = snprintf(out, size, "%s/tandem", cache);
+    else if (home && home[0] == '/')
+        length = snprintf(out, size, "%s/.cache/tandem", home);
+    return length > 0 && (size_t)length < size ? out : NULL;
+}
+
+int cli_main(int argc, char **argv, const struct cli_environment *environment) {
+    char cache[PATH_MAX];
+    const char *calibrate = environment->calibrate;
+    struct cli cli = {
+        .drivers = environment->drivers,
+        .n_drivers = environment->n_drivers,
+        .cache_path = cache_path(environment, cache, sizeof cache),
+        .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
+    };
+    struct err e = {0};
+    if (cli_options_parse(&cli.options, argc, argv, &e) != OK) return fail(&cli, &e);
+    const struct cli_options *o = &cli.options;
+    cli.log.out = stderr;
+    cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
+    progress_init(&cli.progress, stderr, !o->quiet);
+    if (run_command(&cli, &e) != OK) return fail(&cli, &e);
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        err_errno(&e, errno ? errno : EIO, "standard output");
+        return fail(&cli, &e);
+    }
+    return 0;
+}

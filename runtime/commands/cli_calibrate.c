@@ -1,0 +1,205 @@
+/* cli_calibrate.c: `tandem calibrate`: how fast this computer is, for planning. See cli_command.h.
+ */
+#include "base/mem.h"
+#include "runtime/host/calibrate.h"
+#include "runtime/host/calibration_cache.h"
+#include "runtime/cli/cli_command.h"
+#include "runtime/cli/cli_signal.h"
+#include "runtime/host/placement.h"
+#include "runtime/report/report.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct measuring { // too big for the stack
+    struct engine_options options;
+    struct device *devices[MAX_DEVICES];
+    int32_t n_devices;
+    struct machine machine;
+    struct calibration result;
+    struct calibration_key key;
+    char path[CALIBRATION_PATH]; // of the kept file; empty: nothing is kept
+};
+
+// ---- For people ---------------------------------------------------------------------------------
+
+static void print_types(const struct measuring *m, int d) {
+    const struct machine_device *device = &m->machine.devices[d];
+    const struct device_rates *r = &device->rates;
+    printf("  GB/s of weights by tokens at once, %% of what memory gives (%.1f GB/s)\n         ",
+           r->memory_gbps);
+    for (int c = 0; c < RATE_CLASSES; c++) printf("%8d     ", (int)RATE_TOKENS[c]);
+    putchar('\n');
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        const bool own = m->result.measured[d] >> t & 1;
+        printf("  %-5s%s ", dtype_name(weight_dtype((enum weight_type)t)), own ? " " : "*");
+        for (int c = 0; c < RATE_CLASSES; c++)
+            printf(" %7.2f %3.0f%%", r->weight_gbps[t][c],
+                   100 * r->weight_gbps[t][c] / r->memory_gbps);
+        if (r->cache_bytes) printf("   cached %.1f", r->cached_gbps[t][0]);
+        puts("");
+    }
+    if (m->result.measured[d] != (1u << WEIGHT_COUNT) - 1)
+        puts("  * some of them scaled from other rates: the time did not allow all");
+}
+
+static void print_device(const struct measuring *m, int d) {
+    static const char *const kv[RATE_KV_TYPES] = {"F32", "F16", "Q8_0"};
+    const struct machine_device *device = &m->machine.devices[d];
+    const struct device_rates *r = &device->rates;
+    printf("%s: %s\n", device->kind, device->name);
+    print_types(m, d);
+    for (int k = 0; k < RATE_KV_TYPES; k++) {
+        printf("  attention over %-4s", kv[k]);
+        for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
+        printf(" GFLOP/s");
+        if (r->cache_bytes) printf("   cached %.1f", r->cached_attention_gflops[k][0]);
+        putchar('\n');
+    }
+    printf("  vectors %.1f GB/s; an op costs %.2f us besides, a pass %.1f us", r->vector_gbps,
+           r->op_us, r->pass_us);
+    if (r->cache_bytes)
+        printf("; cache keeps all of %.0f MiB and nothing of %.0f MiB",
+               (double)r->cache_bytes / (1 << 20), (double)r->uncached_bytes / (1 << 20));
+    if (r->shares_cache) printf(", the CPU's");
+    putchar('\n');
+}
+
+static void print_teams(const struct measuring *m) {
+    const struct machine *machine = &m->machine;
+    for (int32_t i = 0; i < machine->n_team_sizes; i++)
+        printf("  %d thread%s: %.1f GB/s%s\n", machine->team_size[i],
+               machine->team_size[i] == 1 ? "" : "s", machine->team_gbps[i],
+               machine->team_size[i] == m->result.decode_team ? ", enough for one token" : "");
+}
+
+static void print_link(const struct measuring *m) {
+    const struct calibration *c = &m->result;
+    const struct link_rates *link = &m->machine.devices[1].link;
+    puts("copies, GB/s   to device  (not pinned)  from device  (not pinned)");
+    for (int i = 0; i < LINK_BLOCKS; i++) {
+        const struct link_block *b = &c->blocks[i];
+        if (!(b->to_gbps[1] > 0)) continue;
+        printf("  %6llu KiB %12.2f %13.2f %12.2f %13.2f\n", (unsigned long long)b->size_bytes >> 10,
+               b->to_gbps[1], b->to_gbps[0], b->from_gbps[1], b->from_gbps[0]);
+    }
+    printf("  handing over takes %.1f us besides", link->latency_us);
+    if (link->theoretical_gbps > 0) printf("; the slot could do %.1f GB/s", link->theoretical_gbps);
+    printf("\n  together: CPU %.1f (alone %.1f), copies %.1f (alone %.1f) GB/s\n",
+           c->cpu_beside_gbps, c->cpu_alone_gbps, c->copy_beside_gbps, c->copy_alone_gbps);
+}
+
+static void print_all(const struct measuring *m) {
+    print_device(m, 0);
+    print_teams(m);
+    if (m->n_devices > 1) {
+        print_device(m, 1);
+        print_link(m);
+    }
+    puts(m->machine.source);
+    if (m->path[0])
+        printf("kept in %s\n", m->path);
+    else
+        puts("not kept: there is no folder for it (HOME or XDG_CACHE_HOME)");
+}
+
+// ---- As JSON ------------------------------------------------------------------------------------
+
+static json_t *link_report(const struct calibration *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < LINK_BLOCKS; i++) {
+        const struct link_block *b = &c->blocks[i];
+        if (!b->size_bytes) continue;
+        json_array_append_new(
+            list, json_pack("{s:o, s:f, s:f, s:f, s:f}", "size_bytes", report_count(b->size_bytes),
+                            "to_gbps", b->to_gbps[1], "pageable_to_gbps", b->to_gbps[0],
+                            "from_gbps", b->from_gbps[1], "pageable_from_gbps", b->from_gbps[0]));
+    }
+    return list;
+}
+
+static json_t *measured_report(const struct measuring *m) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < m->n_devices; d++) {
+        json_t *types = json_array();
+        for (int t = 0; t < WEIGHT_COUNT; t++)
+            if (m->result.measured[d] >> t & 1)
+                json_array_append_new(types,
+                                      json_string(dtype_name(weight_dtype((enum weight_type)t))));
+        json_array_append_new(devices, types);
+    }
+    return devices;
+}
+
+// The machine as in a machine file.
+static json_t *machine_report(const struct machine *machine, struct err *e) {
+    FILE *file = tmpfile();
+    if (!file) return NULL;
+    json_t *value = NULL;
+    if (machine_save(machine, file, e) == OK && fflush(file) == 0) {
+        rewind(file);
+        value = json_loadf(file, 0, NULL);
+    }
+    fclose(file);
+    return value;
+}
+
+static enum status write_json(const struct measuring *m, struct err *e) {
+    const struct calibration *c = &m->result;
+    json_t *beside = json_pack("{s:f, s:f, s:f, s:f}", "cpu_alone_gbps", c->cpu_alone_gbps,
+                               "cpu_gbps", c->cpu_beside_gbps, "copy_alone_gbps",
+                               c->copy_alone_gbps, "copy_gbps", c->copy_beside_gbps);
+    json_t *root =
+        json_pack("{s:o, s:o, s:o, s:o, s:i, s:f, s:s}", "machine", machine_report(&m->machine, e),
+                  "measured", measured_report(m), "copies", link_report(c), "together", beside,
+                  "decode_team", c->decode_team, "seconds", c->seconds, "kept", m->path);
+    return report_write_json(root, stdout, e);
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+static enum status write_machine(const struct machine *machine, const char *path, struct err *e) {
+    FILE *out = fopen(path, "w");
+    if (!out) return err_errno(e, errno, "%s", path);
+    const enum status status = machine_save(machine, out, e);
+    errno = 0;
+    if (fclose(out) != 0 && !status) return err_errno(e, errno ? errno : EIO, "%s", path);
+    return status;
+}
+
+static enum status keep(struct measuring *m, const char *machine_out, struct err *e) {
+    const char *cache = m->options.cache_path;
+    if (machine_out && write_machine(&m->machine, machine_out, e)) return e->status;
+    if (!cache) return OK;
+    if (calibration_store(&m->machine, cache, &m->key, e)) return e->status;
+    return calibration_path(m->path, cache, &m->key) ? OK : e->status;
+}
+
+static enum status measure(struct measuring *m, struct cli *cli, struct err *e) {
+    const struct engine_options *o = &m->options;
+    const struct calibration_options options = {
+        .cpu = o->cpu, .progress = o->progress, .progress_context = o->progress_context};
+    struct device *accelerator = m->n_devices > 1 ? m->devices[1] : NULL;
+    calibration_key_of(&m->key, m->devices, m->n_devices, o);
+    if (placement_describe(&m->machine, m->devices, m->n_devices, e)) return e->status;
+    const enum status status = calibrate(&m->machine, accelerator, &options, &m->result, e);
+    progress_clear(&cli->progress);
+    return status;
+}
+
+enum status cli_calibrate(struct cli *cli, struct err *e) {
+    struct measuring *m = mem_alloc(1, sizeof *m);
+    if (!m) return err_memory(e, sizeof *m, "the calibration");
+    cli_engine_options(cli, &m->options);
+    signal_watch();
+    enum status status = placement_open_devices(m->devices, &m->n_devices, &m->options, e);
+    if (!status) status = measure(m, cli, e);
+    if (!status) status = keep(m, cli->options.machine_out, e);
+    if (!status && cli->options.json)
+        status = write_json(m, e);
+    else if (!status)
+        print_all(m);
+    placement_close_devices(m->devices);
+    mem_free(m);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* cli_devices.c: `tandem devices`: what can compute here. See cli_command.h. */
+#include "kernels/cpu/cpu.h"
+#include "runtime/cli/cli_command.h"
+#include "runtime/host/placement.h"
+#include "runtime/report/report.h"
+
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static json_t *cpu_report(enum cpu_isa isa) {
+    json_t *levels = json_array(), *paths = json_object();
+    struct cpu_table table;
+    cpu_table_init(&table, isa);
+    for (int i = 0; i < ISA_AUTO; i++)
+        if (cpu_has_isa((enum cpu_isa)i))
+            json_array_append_new(levels, json_string(cpu_isa_name((enum cpu_isa)i)));
+    for (int w = 0; w < WEIGHT_COUNT; w++)
+        json_object_set_new(paths, dtype_name(weight_dtype((enum weight_type)w)),
+                            json_string(table.matmul_path[w]));
+    return json_pack("{s:o, s:o}", "isa", levels, "matmul", paths);
+}
+
+static json_t *device_report(const struct device_info *info) {
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:s, s:o}", "name",
+                     report_text(info->name, strlen(info->name)), "kind", info->kind, "lanes",
+                     info->n_lanes, "capacity_bytes", report_count(info->capacity_bytes),
+                     "free_bytes", report_count(info->free_bytes), "pci", info->pci_id, "details",
+                     report_text(info->details, strlen(info->details)));
+}
+
+static enum status write_devices(struct device *const *devices, int32_t n, enum cpu_isa isa,
+                                 struct err *e) {
+    json_t *list = json_array();
+    for (int32_t d = 0; d < n; d++) json_array_append_new(list, device_report(&devices[d]->info));
+    return report_write_json(json_pack("{s:o, s:o}", "devices", list, "cpu", cpu_report(isa)),
+                             stdout, e);
+}
+
+static void print_cpu(enum cpu_isa isa) {
+    struct cpu_table table;
+    cpu_table_init(&table, isa);
+    printf("     instructions:");
+    for (int i = 0; i < ISA_AUTO; i++)
+        if (cpu_has_isa((enum cpu_isa)i)) printf(" %s", cpu_isa_name((enum cpu_isa)i));
+    printf("\n     matmul:");
+    for (int w = 0; w < WEIGHT_COUNT; w++)
+        printf("%s %s %s", w ? "," : "", dtype_name(weight_dtype((enum weight_type)w)),
+               table.matmul_path[w]);
+    putchar('\n');
+}
+
+// Its lines, each under the name.
+static void print_details(const char *line) {
+    while (*line) {
+        const int length = (int)strcspn(line, "\n");
+        printf("     %.*s\n", length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+// Why none of the accelerators that this program knows could be opened.
+static void print_none(const struct engine_options *o) {
+    if (o->n_drivers == 0) puts("no accelerator: this program was built for the CPU only");
+    for (int i = 0; i < o->n_drivers; i++) {
+        struct device *device = NULL;
+        struct err e;
+        char text[512];
+        if (o->drivers[i].open(&device, "", &o->cpu, o->log, &e) != OK)
+            printf("no %s device: %s\n", o->drivers[i].prefix, err_text(&e, text, sizeof text));
+        device_close(device);
+    }
+}
+
+static void print_devices(struct device *const *devices, int32_t n, enum cpu_isa isa) {
+    for (int32_t d = 0; d < n; d++) {
+        const struct device_info *info = &devices[d]->info;
+        printf("%-4s %s\n     memory: %.2f GiB, %.2f GiB to use\n", info->kind, info->name,
+               (double)info->capacity_bytes / GIB, (double)info->free_bytes / GIB);
+        print_details(info->details);
+        if (info->is_host) print_cpu(isa);
+    }
+}
+
+enum status cli_devices(struct cli *cli, struct err *e) {
+    struct engine_options options;
+    cli_engine_options(cli, &options);
+    struct device *devices[MAX_DEVICES] = {NULL};
+    int32_t n = 0;
+    if (placement_open_devices(devices, &n, &options, e)) return e->status;
+    enum status status = OK;
+    if (cli->options.json)
+        status = write_devices(devices, n, options.cpu.isa, e);
+    else
+        print_devices(devices, n, options.cpu.isa);
+    if (n == 1 && !cli->options.json) print_none(&options);
+    placement_close_devices(devices);
+    return status;
+}

@@ -1,0 +1,140 @@
+/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See cli_command.h.
+ *
+ * The tokens are cut into windows of -c tokens, each computed by itself from position 0. Every
+ * token of a window but its first is scored with -ln of the probability that the model gave it,
+ * added up in double precision. A last window of one token is left out.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/cli/cli_command.h"
+#include "runtime/cli/cli_signal.h"
+#include "runtime/report/report.h"
+#include "runtime/text/tokenizer.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum { WINDOW = 512, UBATCH = 128 };
+
+struct measurement {
+    struct engine *engine;
+    struct session *session;
+    struct token_list tokens;
+    struct batch_item *items; // [max_logits]
+    char *text;
+    size_t text_bytes;
+    int32_t n_window, n_batch;
+    int64_t n_scored;
+    double sum_nats;
+    uint64_t duration_ns;
+};
+
+// -ln of the probability of token: ln of the sum of all exp(logit), minus its own logit.
+static double nats(const float *logits, int32_t n_vocab, int32_t token) {
+    float most = logits[0];
+    for (int32_t i = 1; i < n_vocab; i++)
+        if (logits[i] > most) most = logits[i];
+    double sum = 0;
+    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - most);
+    return log(sum) + most - logits[token];
+}
+
+// ids[count] are the tokens of one window. The last one is only predicted.
+static enum status score_window(struct measurement *m, const int32_t *ids, int32_t count,
+                                struct err *e) {
+    int32_t n_vocab = engine_n_vocab(m->engine);
+    session_truncate(m->session, 0);
+    for (int32_t first = 0, n; first < count - 1; first += n) {
+        n = count - 1 - first < m->n_batch ? count - 1 - first : m->n_batch;
+        for (int32_t i = 0; i < n; i++)
+            m->items[i] = (struct batch_item){m->session, ids[first + i], true};
+        if (engine_eval(m->engine, m->items, n, e)) return e->status;
+        for (int32_t i = 0; i < n; i++) {
+            double score = nats(engine_logits(m->engine, i), n_vocab, ids[first + i + 1]);
+            if (!isfinite(score))
+                return err_set(e, ERR_DEVICE, "the logits after token %" PRId64 " are broken",
+                               m->n_scored + i);
+            m->sum_nats += score;
+        }
+        m->n_scored += n;
+    }
+    return OK;
+}
+
+static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
+    uint64_t start = clock_ns();
+    for (uint64_t first = 0; first + 1 < m->tokens.count; first += (uint64_t)m->n_window) {
+        uint64_t left = m->tokens.count - first;
+        int32_t count = left < (uint64_t)m->n_window ? (int32_t)left : m->n_window;
+        if (score_window(m, m->tokens.ids + first, count, e)) return e->status;
+        progress_show(&cli->progress, "measure", first + (uint64_t)count, m->tokens.count);
+        if (signal_seen()) return err_set(e, ERR_CANCELLED, "interrupted");
+    }
+    progress_clear(&cli->progress);
+    m->duration_ns = clock_ns() - start;
+    return OK;
+}
+
+static enum status open_engine(struct measurement *m, struct cli *cli, struct err *e) {
+    struct engine_options options;
+    cli_engine_options(cli, &options);
+    struct workload *w = &options.workload;
+    if (!w->n_ctx) w->n_ctx = WINDOW;
+    if (!w->n_ubatch) w->n_ubatch = w->n_ctx < UBATCH ? w->n_ctx : UBATCH;
+    w->max_logits = w->n_ubatch;
+    w->n_prompt = w->n_ctx; // nothing is generated
+    w->n_gen = 1;
+    if (engine_open(&m->engine, &options, e)) return e->status;
+    progress_clear(&cli->progress);
+    m->n_window = engine_workload(m->engine)->n_ctx;
+    m->n_batch = engine_workload(m->engine)->max_logits;
+    m->items = mem_alloc((size_t)m->n_batch, sizeof *m->items);
+    if (!m->items) return err_memory(e, (size_t)m->n_batch * sizeof *m->items, "a batch");
+    if (!cli->options.quiet)
+        report_print_plan(engine_plan(m->engine), engine_shape(m->engine), stderr);
+    return session_new(&m->session, m->engine, e);
+}
+
+static enum status read_tokens(struct measurement *m, struct err *e) {
+    const struct tokenizer *tokenizer = engine_tokenizer(m->engine);
+    struct tokenizer_flags flags = {.add_special = true, .parse_special = false};
+    if (tokenizer_encode(tokenizer, m->text, m->text_bytes, flags, &m->tokens, e)) return e->status;
+    if (m->tokens.count >= 2 && m->n_window >= 2) return OK;
+    err_set(e, ERR_USAGE, "there is nothing to score");
+    err_expected(e, "a text and a window (-c) of at least 2 tokens");
+    return err_actual(e, "%" PRIu64 " tokens, window %d", m->tokens.count, m->n_window);
+}
+
+static enum status write_result(const struct measurement *m, const struct cli *cli, struct err *e) {
+    double mean = m->sum_nats / (double)m->n_scored;
+    double speed = (double)m->n_scored * 1e9 / (double)m->duration_ns;
+    if (cli->options.json)
+        return report_write_json(
+            json_pack("{s:I, s:f, s:f, s:f, s:i, s:o}", "tokens", (json_int_t)m->n_scored,
+                      "mean_nats", mean, "perplexity", exp(mean), "tokens_per_second", speed,
+                      "window", m->n_window, "usage",
+                      report_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
+            stdout, e);
+    printf("%" PRId64 " tokens scored in windows of %d, %.6f nats each, perplexity %.4f\n",
+           m->n_scored, m->n_window, mean, exp(mean));
+    if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);
+    cli_print_usage(cli, m->engine);
+    return OK;
+}
+
+enum status cli_perplexity(struct cli *cli, struct err *e) {
+    struct measurement m = {0};
+    enum status status = OK;
+    signal_watch();
+    if (cli_check_trace(cli, e) || cli_read_text(cli, &m.text, &m.text_bytes, e) ||
+        open_engine(&m, cli, e) || read_tokens(&m, e) || score_all(&m, cli, e) ||
+        write_result(&m, cli, e))
+        status = e->status;
+    status = cli_write_trace(cli, m.engine, status, e);
+    session_free(m.session);
+    engine_close(m.engine);
+    token_list_close(&m.tokens);
+    mem_free(m.items);
+    mem_free(m.text);
+    return status;
+}

@@ -1,0 +1,100 @@
+/* cli_plan.c: `tandem plan`: where a model would go and how fast it would be, from its header or
+ * its shape alone, on this machine or on another. See cli_command.h. */
+#include "base/mem.h"
+#include "runtime/cli/cli_command.h"
+#include "runtime/host/placement.h"
+#include "runtime/host/plan_request.h"
+#include "runtime/report/report.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct planning { // too big for the stack
+    struct engine_options options;
+    struct shape shape;
+    struct machine machine; // with --machine
+    struct plan plan;
+    struct advice_result advice[ADVICES];
+    struct device *devices[MAX_DEVICES];
+    int32_t n_devices;
+};
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+static enum status solve(struct planning *p, const char *machine, struct err *e) {
+    if (!machine) {
+        if (placement_open_devices(p->devices, &p->n_devices, &p->options, e)) return e->status;
+        return placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
+    }
+    if (cli_read_machine(&p->machine, machine, e) ||
+        (p->machine.rates == RATES_NONE && machine_take_nearest_rates(&p->machine, e)))
+        return e->status;
+    return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
+}
+
+// What would help is not bound to the placement of a plan file, only to its limits and workload.
+static enum status advise(struct planning *p, struct err *e) {
+    struct constraints constraints = {.gpu_layers = GPU_LAYERS_AUTO,
+                                      .vram_bytes = p->options.constraints.vram_bytes,
+                                      .ram_bytes = p->options.constraints.ram_bytes};
+    if (p->plan.machine.rates == RATES_NONE) return OK;
+    if (!p->options.plan_path && plan_request_constraints(&constraints, &p->shape, &p->options, e))
+        return e->status;
+    return planner_advise(&p->plan, &p->shape, &constraints, p->advice, e);
+}
+
+// ---- What comes out -----------------------------------------------------------------------------
+
+static enum status write_plan(const struct planning *p, bool steps, struct err *e) {
+    const struct plan *plan = &p->plan;
+    const struct shape *shape = &p->shape;
+    json_t *root = report_plan(plan, shape);
+    json_object_set_new(root, "model", report_text(shape->name, strlen(shape->name)));
+    json_object_set_new(root, "architecture",
+                        report_text(shape->architecture, strlen(shape->architecture)));
+    json_object_set_new(root, "weights_bytes", report_count(shape_weight_bytes(shape)));
+    json_object_set_new(root, "can_run", json_boolean(shape->can_run));
+    json_object_set_new(root, "units", report_units(plan, shape));
+    json_object_set_new(root, "advice", report_advice(plan, p->advice));
+    if (steps) {
+        json_object_set_new(root, "steps_one", report_steps(plan, shape, BATCH_ONE));
+        json_object_set_new(root, "steps_prefill", report_steps(plan, shape, BATCH_PREFILL));
+    }
+    return report_write_json(root, stdout, e);
+}
+
+static enum status print_plan(const struct planning *p, const struct cli_options *o,
+                              struct err *e) {
+    if (o->json) return write_plan(p, o->verbose, e);
+    plan_print(&p->plan, &p->shape, stdout);
+    plan_print_advice(&p->plan, &p->shape, p->advice, stdout);
+    if (!o->verbose) return OK;
+    printf("steps for one token\n");
+    plan_print_steps(&p->plan, &p->shape, BATCH_ONE, stdout);
+    printf("steps for a prompt\n");
+    plan_print_steps(&p->plan, &p->shape, BATCH_PREFILL, stdout);
+    return OK;
+}
+
+static enum status save_plan(const struct planning *p, const char *path, struct err *e) {
+    if (!path) return OK;
+    FILE *out = fopen(path, "w");
+    if (!out) return err_errno(e, errno, "%s", path);
+    enum status status = plan_save(&p->plan, &p->shape, out, e);
+    if (fclose(out) != 0 && status == OK) status = err_errno(e, errno, "%s", path);
+    return status;
+}
+
+enum status cli_plan(struct cli *cli, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    struct planning *p = mem_alloc(1, sizeof *p);
+    if (!p) return err_memory(e, sizeof *p, "the plan");
+    cli_engine_options(cli, &p->options);
+    enum status status = OK;
+    if (cli_read_shape(&p->shape, o, e) || solve(p, o->machine, e) || advise(p, e) ||
+        save_plan(p, o->save_path, e) || print_plan(p, o, e))
+        status = e->status;
+    placement_close_devices(p->devices);
+    mem_free(p);
+    return status;
+}

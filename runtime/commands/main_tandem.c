@@ -1,0 +1,17 @@
+/* main_tandem.c: the program tandem: the command line with the accelerators of this build. */
+#include "runtime/commands/cli.h"
+
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    // Where /sys is missing, as in some containers, hwloc says so on standard error; the user
+    // cannot act on it.
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    struct cli_environment environment = {
+        .cache_home = getenv("XDG_CACHE_HOME"),
+        .home = getenv("HOME"),
+        .calibrate = getenv("TANDEM_CALIBRATE"),
+    };
+    environment.drivers = device_drivers(&environment.n_drivers);
+    return cli_main(argc, argv, &environment);
+}

@@ -1,0 +1,328 @@
+/* engine.c: see tandem.h. */
+#include "runtime/tandem.h"
+
+#include "base/mem.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/engine/kv.h"
+#include "runtime/model/model.h"
+#include "runtime/engine/pipeline.h"
+#include "runtime/host/placement.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/engine/trace.h"
+#include "runtime/engine/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct session {
+    struct engine *engine;
+    int32_t index;  // row of the page lists
+    int32_t length; // tokens stored
+    int32_t before; // length before the running engine_eval, to go back to
+};
+
+struct engine {
+    struct gguf gguf;
+    struct model model;
+    struct shape shape;
+    struct plan plan;
+    struct tokenizer *tokenizer;
+    struct device *devices[MAX_DEVICES];
+    int32_t n_devices;
+    struct weights weights;
+    struct trace *trace; // NULL: none is wanted
+    struct pipeline pipeline;
+    struct kv kv;
+    struct session *sessions; // [n_sessions]
+    int32_t n_open;           // sessions in use
+    int32_t n_demoted;        // units that the accelerator refused
+    int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
+    engine_progress_fn progress;
+    void *progress_context;
+};
+
+static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
+    if (gguf_open(&en->gguf, o->model_path, e) || model_read(&en->model, &en->gguf, e) ||
+        tokenizer_open(&en->tokenizer, &en->gguf, o->log, e)) {
+        return err_context(e, "%s", o->model_path);
+    }
+    model_shape(&en->model, &en->shape);
+    const uint32_t known = tokenizer_count(en->tokenizer);
+    if (known > (uint32_t)en->shape.n_vocab) {
+        err_set(e, ERR_FORMAT, "%s: the vocabulary is longer than token_embd.weight",
+                o->model_path);
+        err_expected(e, "at most %d tokens", en->shape.n_vocab);
+        return err_actual(e, "%u", known);
+    }
+    en->n_tokens_known = (int32_t)known;
+    return OK;
+}
+
+static uint32_t refusals(const struct engine *en) {
+    return en->n_devices > 1 ? en->devices[1]->n_refused : 0;
+}
+
+// The accelerator has refused, and it has nothing left or the CPU no room for more: says what the
+// CPU could hold alone.
+static enum status refuse_rest(struct engine *en, struct err *e) {
+    struct err alone = {0};
+    memset(en->plan.unit_device, 0, sizeof en->plan.unit_device);
+    memset(en->plan.unit_cpu_parts, 0, sizeof en->plan.unit_cpu_parts);
+    memset(en->plan.unit_streamed, 0, sizeof en->plan.unit_streamed);
+    if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
+        return err_fix(e, "close other programs that use the accelerator, or do without: "
+                          "--device none fits");
+    }
+    return err_fix(e, "the CPU has no room for it; without the accelerator: %s", alone.fix);
+}
+
+// Takes all memory of devices. What the accelerator refuses although the plan was told it is free
+// (another program took it) costs one unit its place there, and everything is tried again.
+static enum status reserve(struct engine *en, const struct placed_model *placed,
+                           const struct engine_options *o, struct err *e) {
+    for (;;) {
+        const uint32_t before = refusals(en);
+        if (weights_open(&en->weights, placed, e) == OK &&
+            pipeline_open(&en->pipeline, placed, &en->weights, en->trace, e) == OK)
+            return OK;
+        int32_t unit;
+        if (o->strict || refusals(en) == before) return e->status;
+        pipeline_close(&en->pipeline);
+        weights_close(&en->weights);
+        if (!planner_demote(&en->plan, &en->shape, &unit)) return refuse_rest(en, e);
+        en->n_demoted++;
+        if (unit == DEMOTED_RING) {
+            log_line(o->log, LOG_WARN, "nothing is streamed any more: %s, wanted %s", e->what,
+                     e->expected);
+            continue;
+        }
+        const struct unit *moved = &en->shape.units[unit];
+        char layer[24] = "";
+        if (moved->layer >= 0) (void)snprintf(layer, sizeof layer, " of layer %d", moved->layer);
+        log_line(o->log, LOG_WARN, "%s%s goes to the CPU: %s, wanted %s",
+                 unit_kind_name(moved->kind), layer, e->what, e->expected);
+    }
+}
+
+static enum status allocate(struct engine *en, const struct engine_options *o, struct err *e) {
+    const size_t n_sessions = (size_t)en->plan.workload.n_sessions;
+    en->sessions = mem_alloc(n_sessions, sizeof *en->sessions);
+    if (!en->sessions) return err_memory(e, n_sessions * sizeof *en->sessions, "the sessions");
+    const struct placed_model placed = {&en->model, &en->shape, &en->plan, en->devices};
+    if (o->trace_spans > 0 && trace_open(&en->trace, o->trace_spans, e)) return e->status;
+    for (int d = 0; d < en->n_devices && o->wait_limit_s > 0; d++)
+        device_limit_waits(en->devices[d], o->wait_limit_s);
+    if (reserve(en, &placed, o, e) || kv_open(&en->kv, &en->plan.workload, e) ||
+        weights_load(&en->weights, &placed, o, e)) {
+        return e->status;
+    }
+    for (int d = 0; d < en->n_devices; d++) {
+        // What the planner predicted, the allocator checks.
+        for (int p = 0; p < PURPOSE_COUNT; p++) {
+            ASSERT(en->devices[d]->used_bytes[p] == en->plan.devices[d].bytes[p]);
+        }
+        device_seal(en->devices[d]);
+    }
+    return OK;
+}
+
+enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e) {
+    *out = NULL;
+    struct engine *en = mem_alloc(1, sizeof *en);
+    if (!en) return err_memory(e, sizeof *en, "the engine");
+    en->progress = options->progress;
+    en->progress_context = options->progress_context;
+    if (open_model(en, options, e) ||
+        placement_open_devices(en->devices, &en->n_devices, options, e) ||
+        placement_solve(&en->plan, &en->shape, en->devices, en->n_devices, options, e) ||
+        allocate(en, options, e)) {
+        goto fail;
+    }
+    *out = en;
+    return OK;
+fail:
+    engine_close(en);
+    return e->status;
+}
+
+void engine_close(struct engine *engine) {
+    if (!engine) return;
+    ASSERT(engine->n_open == 0);
+    kv_close(&engine->kv);
+    pipeline_close(&engine->pipeline);
+    weights_close(&engine->weights);
+    bool lost = false; // its copies may still read the mapped file, which is then only forgotten
+    for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
+    placement_close_devices(engine->devices);
+    trace_close(engine->trace);
+    tokenizer_close(engine->tokenizer);
+    for (uint32_t i = 0; i < engine->gguf.n_parts && lost; i++) engine->gguf.parts[i].map = NULL;
+    gguf_close(&engine->gguf);
+    mem_free(engine->sessions);
+    mem_free(engine);
+}
+
+const struct tokenizer *engine_tokenizer(const struct engine *engine) { return engine->tokenizer; }
+const struct gguf *engine_gguf(const struct engine *engine) { return &engine->gguf; }
+const struct plan *engine_plan(const struct engine *engine) { return &engine->plan; }
+const struct shape *engine_shape(const struct engine *engine) { return &engine->shape; }
+const struct workload *engine_workload(const struct engine *engine) {
+    return &engine->plan.workload;
+}
+int32_t engine_n_vocab(const struct engine *engine) { return engine->shape.n_vocab; }
+
+enum status session_new(struct session **out, struct engine *engine, struct err *e) {
+    *out = NULL;
+    int32_t index;
+    if (kv_take(&engine->kv, &index, e)) return e->status;
+    engine->sessions[index] = (struct session){.engine = engine, .index = index};
+    engine->n_open++;
+    *out = &engine->sessions[index];
+    return OK;
+}
+
+void session_free(struct session *session) {
+    if (!session) return;
+    ASSERT(session->engine->n_open > 0);
+    session->engine->n_open--;
+    kv_give_back(&session->engine->kv, session->index);
+    *session = (struct session){0};
+}
+
+int32_t session_length(const struct session *session) { return session->length; }
+
+void session_truncate(struct session *session, int32_t length) {
+    ASSERT(length >= 0 && length <= session->length);
+    kv_truncate(&session->engine->kv, session->index, length);
+    session->length = length;
+}
+
+// Everything that can be wrong with the items, before anything runs.
+static enum status check_items(const struct engine *en, const struct batch_item *items,
+                               int32_t n_items, struct err *e) {
+    int32_t n_logits = 0;
+    for (int32_t i = 0; i < n_items; i++) {
+        ASSERT(items[i].session && items[i].session->engine == en);
+        n_logits += items[i].want_logits;
+        if (items[i].token >= 0 && items[i].token < en->shape.n_vocab) continue;
+        err_set(e, ERR_LIMIT, "token %d of the batch is not in the vocabulary", i);
+        err_expected(e, "0 to %d", en->shape.n_vocab - 1);
+        return err_actual(e, "%d", items[i].token);
+    }
+    if (n_logits > en->plan.workload.max_logits) {
+        err_set(e, ERR_LIMIT, "too many rows of logits are wanted in one call");
+        err_expected(e, "at most %d", en->plan.workload.max_logits);
+        return err_actual(e, "%d", n_logits);
+    }
+    return OK;
+}
+
+// Fills the tables with n items and gives each its position and cache row.
+static enum status fill_tables(struct engine *en, const struct batch_item *items, int32_t n,
+                               struct micro_batch *batch, struct err *e) {
+    struct batch_tables t = pipeline_tables(&en->pipeline);
+    for (int32_t i = 0; i < n; i++) {
+        struct session *s = items[i].session;
+        if (kv_reserve(&en->kv, s->index, s->length + 1, e)) return e->status;
+        t.tokens[i] = items[i].token;
+        t.positions[i] = s->length;
+        t.sequences[i] = s->index;
+        t.slots[i] = kv_slot(&en->kv, s->index, s->length);
+        if (items[i].want_logits) t.rows[batch->n_logits++] = i;
+        s->length++;
+    }
+    batch->n_tokens = n;
+    memcpy(t.pages, en->kv.pages, (size_t)workload_pages(&en->plan.workload) * sizeof *t.pages);
+    return OK;
+}
+
+static void mask_padding(struct engine *en, int32_t n_logits) {
+    const int32_t n_vocab = en->shape.n_vocab;
+    for (int32_t i = 0; i < n_logits; i++) {
+        float *row = pipeline_logits(&en->pipeline) + (size_t)i * (size_t)n_vocab;
+        for (int32_t v = en->n_tokens_known; v < n_vocab; v++) row[v] = -INFINITY;
+    }
+}
+
+// Starts every micro-batch; the last ones may still run at the end.
+static enum status start_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                             int32_t *n_logits, struct err *e) {
+    const int32_t n_ubatch = en->plan.workload.n_ubatch;
+    for (int32_t i = 0; i < n_items; i += n_ubatch) {
+        const int32_t n = n_items - i < n_ubatch ? n_items - i : n_ubatch;
+        struct micro_batch batch = {.first_logits = *n_logits};
+        if (pipeline_ready(&en->pipeline, e) || fill_tables(en, items + i, n, &batch, e) ||
+            pipeline_run(&en->pipeline, &batch, e))
+            return e->status;
+        *n_logits += batch.n_logits;
+        if (en->progress && n_items > 1 &&
+            !en->progress(en->progress_context, "prefill", (uint64_t)(i + n), (uint64_t)n_items)) {
+            return err_set(e, ERR_CANCELLED, "prefill was stopped after %d of %d tokens", i + n,
+                           n_items);
+        }
+    }
+    return OK;
+}
+
+// Nothing runs any more when this returns, also after a failure: sessions may change.
+static enum status eval_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                            struct err *e) {
+    int32_t n_logits = 0;
+    struct err later;
+    enum status status = start_all(en, items, n_items, &n_logits, e);
+    if (pipeline_finish(&en->pipeline, &later) && !status) {
+        *e = later;
+        status = later.status;
+    }
+    if (!status) mask_padding(en, n_logits);
+    return status;
+}
+
+enum status engine_eval(struct engine *engine, const struct batch_item *items, int32_t n_items,
+                        struct err *e) {
+    ASSERT(n_items >= 1);
+    if (check_items(engine, items, n_items, e)) return e->status;
+    for (int32_t i = 0; i < n_items; i++) items[i].session->before = items[i].session->length;
+    if (eval_all(engine, items, n_items, e) == OK) return OK;
+    for (int32_t i = 0; i < n_items; i++) {
+        struct session *s = items[i].session;
+        if (s->length > s->before) session_truncate(s, s->before);
+    }
+    return e->status;
+}
+
+const float *engine_logits(const struct engine *engine, int32_t i) {
+    ASSERT(i >= 0 && i < engine->plan.workload.max_logits);
+    return pipeline_logits(&engine->pipeline) + (size_t)i * (size_t)engine->shape.n_vocab;
+}
+
+const struct trace *engine_trace(const struct engine *engine) { return engine->trace; }
+
+bool engine_rounds_by_batch(const struct engine *engine) {
+    bool rounds = false;
+    for (int32_t d = 0; d < engine->n_devices; d++) {
+        rounds = rounds || engine->devices[d]->info.rounds_by_batch;
+    }
+    return rounds;
+}
+
+int32_t engine_n_demoted(const struct engine *engine) { return engine->n_demoted; }
+
+int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity) {
+    int32_t n = 0;
+    for (int d = 0; d < engine->n_devices; d++) {
+        const struct device *device = engine->devices[d];
+        for (int p = 0; p < PURPOSE_COUNT && n < capacity; p++) {
+            rows[n++] =
+                (struct memory_row){device->info.name, (enum purpose)p,
+                                    engine->plan.devices[d].bytes[p], device->used_bytes[p]};
+        }
+    }
+    return n;
+}
+
+uint64_t engine_peak_bytes(const struct engine *engine, int32_t device) {
+    ASSERT(device >= 0 && device < engine->n_devices);
+    return engine->devices[device]->peak_bytes;
+}

@@ -1,0 +1,317 @@
+/* feed.c: see feed.h. */
+#include "runtime/engine/feed.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { HOST = 0 };
+
+// A tensor of a streamed unit: from where, and to where in the slot.
+struct part {
+    enum weight_slot which;
+    const struct tensor *source; // as the CPU has it
+    uint64_t offset_bytes, size_bytes;
+};
+
+// With the padding of footprint_slot; *end_bytes gets where the parts end. A split unit's vectors
+// are on the accelerator already.
+static int parts_of(const struct feeder *f, int32_t u, struct part out[W_LAYER_COUNT],
+                    uint64_t *end_bytes) {
+    const struct unit *unit = &f->shape->units[u];
+    const bool split = f->plan->unit_cpu_parts[u] > 0, ffn = unit->kind == UNIT_FFN;
+    const struct tensor *table = weights_of_cpu(f->weights, unit, split);
+    const enum weight_slot first = ffn ? W_FFN_NORM : W_ATTN_NORM, last = ffn ? W_DOWN : W_O_BIAS;
+    uint64_t at = 0;
+    int n = 0;
+    for (enum weight_slot which = first; which <= last; which++) {
+        const struct tensor *t = &table[which];
+        if (!t->data || (split && t->ne[1] == 1)) continue;
+        const uint64_t size_bytes = dtype_bytes(t->type, t->ne[0] * t->ne[1]);
+        out[n++] = (struct part){which, t, at, size_bytes};
+        at += round_up(size_bytes, f->device->info.align_bytes);
+    }
+    ASSERT(at <= f->plan->slot_bytes);
+    *end_bytes = at;
+    return n;
+}
+
+static char *slot_at(const struct feeder *f, int32_t slot) {
+    return (char *)f->slots.base + (uint64_t)slot * f->plan->slot_bytes;
+}
+
+static enum status open_chunks(struct feeder *f, struct err *e) {
+    const struct plan *plan = f->plan;
+    size_t n_chunks = 0;
+    for (int u = 0; u < plan->n_units; u++) {
+        if (!plan->unit_streamed[u]) continue;
+        const struct unit *unit = &f->shape->units[u];
+        // Every tensor ends with a chunk that may not be full.
+        n_chunks += footprint_fetch(unit, plan->unit_cpu_parts[u]) / plan->block_bytes +
+                    (size_t)unit->n_tensors;
+    }
+    f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
+    f->first_chunk = mem_alloc((size_t)plan->n_units, sizeof *f->first_chunk);
+    if (f->chunks && f->first_chunk) return OK;
+    return err_memory(e, n_chunks * sizeof *f->chunks, "the table of streamed weights");
+}
+
+static enum status open_blocks(struct feeder *f, struct device *host, struct err *e) {
+    const struct plan *plan = f->plan;
+    const size_t n_blocks = (size_t)plan->n_blocks;
+    if (open_chunks(f, e)) return e->status;
+    f->staged = mem_alloc(n_blocks, sizeof *f->staged);
+    f->drained = mem_alloc(n_blocks, sizeof *f->drained);
+    if (!f->staged || !f->drained)
+        return err_memory(e, n_blocks * sizeof *f->staged, "the events of streamed weights");
+    for (size_t i = 0; i < n_blocks; i++) {
+        if (event_new(f->device, &f->staged[i], e) || event_new(f->device, &f->drained[i], e))
+            return e->status;
+    }
+    if (stream_new(f->device, STREAM_COPY_IN, &f->stage, e) ||
+        buffer_new(host, n_blocks * plan->block_bytes, PURPOSE_STAGING, &f->blocks, e))
+        return e->status;
+    device_host_register(f->device, f->blocks.base, f->blocks.size_bytes);
+    return OK;
+}
+
+static enum status open_rows(struct feed_rows *rows, const struct workload *w, struct err *e) {
+    const size_t n_pages = (size_t)workload_pages(w), n_sessions = (size_t)w->n_sessions;
+    rows->past = mem_alloc(n_pages, sizeof *rows->past);
+    rows->fresh = mem_alloc(n_pages, sizeof *rows->fresh);
+    rows->first = mem_alloc(n_sessions, sizeof *rows->first);
+    rows->end = mem_alloc(n_sessions, sizeof *rows->end);
+    if (rows->past && rows->fresh && rows->first && rows->end) return OK;
+    return err_memory(e, 2 * n_pages * sizeof *rows->past, "the rows of streamed caches");
+}
+
+static enum status open_caches(struct feeder *f, struct err *e) {
+    const struct plan *plan = f->plan;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        if (!feed_moves_cache(f, u)) continue;
+        if (!f->rows.past && open_rows(&f->rows, &plan->workload, e)) return e->status;
+        if (plan->feed != FEED_PAGEABLE)
+            device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
+    }
+    return OK;
+}
+
+enum status feed_open(struct feeder *f, const struct placed_model *placed,
+                      const struct weights *weights, const struct buffer *caches, struct err *e) {
+    const struct plan *plan = placed->plan;
+    *f = (struct feeder){0};
+    if (plan->n_slots == 0) return OK;
+    ASSERT(plan->machine.n_devices == 2 && plan->n_slots <= MAX_SLOTS);
+    f->plan = plan;
+    f->shape = placed->shape;
+    f->weights = weights;
+    f->caches = caches;
+    f->device = placed->devices[HOST + 1];
+    const uint64_t ring_bytes = (uint64_t)plan->n_slots * plan->slot_bytes;
+    if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
+        buffer_new(f->device, ring_bytes, PURPOSE_STAGING, &f->slots, e))
+        return e->status;
+    for (int32_t i = 0; i < plan->n_slots; i++) {
+        if (event_new(f->device, &f->fetched[i], e) || event_new(f->device, &f->used[i], e))
+            return e->status;
+    }
+    if (open_caches(f, e)) return e->status;
+    return plan->feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
+}
+
+static void close_caches(struct feeder *f) {
+    for (int32_t u = 0; f->plan && u < f->plan->n_units; u++)
+        if (feed_moves_cache(f, u)) device_host_unregister(f->device, f->caches[u].base);
+    mem_free(f->rows.past);
+    mem_free(f->rows.fresh);
+    mem_free(f->rows.first);
+    mem_free(f->rows.end);
+}
+
+void feed_close(struct feeder *f) {
+    stream_free(f->fetch);
+    stream_free(f->stage);
+    const bool lost = f->device && f->device->lost; // maybe only now
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        event_free(&f->fetched[i]);
+        event_free(&f->used[i]);
+    }
+    for (int i = 0; f->staged && f->drained && i < f->plan->n_blocks; i++) {
+        event_free(&f->staged[i]);
+        event_free(&f->drained[i]);
+    }
+    close_caches(f);
+    buffer_free(&f->slots);
+    if (f->blocks.base) device_host_unregister(f->device, f->blocks.base);
+    f->blocks.mapped |= lost; // only forgotten: a call or a copy may still run, as with the chunks
+    buffer_free(&f->blocks);
+    mem_free(f->staged);
+    mem_free(f->drained);
+    if (!lost) mem_free(f->chunks);
+    mem_free(f->first_chunk);
+    *f = (struct feeder){0};
+}
+
+// ---- Caches -------------------------------------------------------------------------------------
+
+bool feed_moves_cache(const struct feeder *f, int32_t unit) {
+    const struct plan *plan = f->plan;
+    return plan && plan->unit_streamed[unit] && !plan->unit_cpu_parts[unit] &&
+           f->shape->units[unit].kind == UNIT_ATTENTION;
+}
+
+bool feed_moves_caches(const struct feeder *f) { return f->rows.past != NULL; }
+
+void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens) {
+    const struct workload *w = &f->plan->workload;
+    struct feed_rows *rows = &f->rows;
+    int32_t n_found = 0;
+    rows->n_past = rows->n_fresh = rows->n_past_rows = 0;
+    for (int32_t s = 0; s < w->n_sessions; s++) rows->first[s] = INT32_MAX, rows->end[s] = 0;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        const int32_t s = t->sequences[i], at = t->positions[i];
+        if (at < rows->first[s]) rows->first[s] = at;
+        if (at >= rows->end[s]) rows->end[s] = at + 1;
+    }
+    for (int32_t s = 0; s < w->n_sessions; s++) {
+        if (rows->end[s] == 0) continue;
+        const int32_t *pages = t->pages + (size_t)s * (size_t)workload_pages_per_session(w);
+        rows->n_past = kv_add_rows(rows->past, rows->n_past, pages, 0, rows->first[s]);
+        rows->n_fresh =
+            kv_add_rows(rows->fresh, rows->n_fresh, pages, rows->first[s], rows->end[s]);
+        rows->n_past_rows += rows->first[s];
+        n_found += rows->end[s] - rows->first[s];
+    }
+    ASSERT(n_found == n_tokens);
+}
+
+void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot) {
+    struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
+    (void)parts_of(f, unit, parts, &end_bytes);
+    return slot_at(f, slot) + end_bytes;
+}
+
+// The batch's past to the slot, or what it has added from there.
+static void copy_cache(const struct feeder *f, int32_t u, int32_t slot, struct stream *s,
+                       enum copy_direction way) {
+    const bool there = way == COPY_TO_DEVICE;
+    const struct kv_rows *rows = there ? f->rows.past : f->rows.fresh;
+    const int32_t n = there ? f->rows.n_past : f->rows.n_fresh;
+    const struct workload *w = &f->plan->workload;
+    const struct unit *unit = &f->shape->units[u];
+    const struct buffer *cache = &f->caches[u];
+    const struct kv_layout on_host = kv_layout_of(w, unit, cache->device->info.align_bytes);
+    const struct kv_layout in_slot = kv_layout_of(w, unit, f->device->info.align_bytes);
+    for (int values = 0; values < 2; values++) {
+        const uint64_t row_bytes = values ? on_host.v_row_bytes : on_host.k_row_bytes;
+        char *host = (char *)cache->base + (values ? on_host.values : 0);
+        char *device = (char *)feed_cache(f, u, slot) + (values ? in_slot.values : 0);
+        for (int32_t i = 0; i < n; i++) {
+            const uint64_t at = (uint64_t)rows[i].first * row_bytes;
+            const uint64_t size_bytes = (uint64_t)rows[i].count * row_bytes;
+            if (there)
+                stream_copy(s, device + at, host + at, size_bytes, way);
+            else
+                stream_copy(s, host + at, device + at, size_bytes, way);
+        }
+    }
+}
+
+void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *copy_out) {
+    copy_cache(f, unit, slot, copy_out, COPY_FROM_DEVICE);
+}
+
+// ---- Through blocks -----------------------------------------------------------------------------
+
+// What goes through which block is the same in every pass, so the contexts of the calls never
+// change while one may run.
+static void cut_chunks(struct feeder *f) {
+    const uint64_t block_bytes = f->plan->block_bytes;
+    struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
+    int32_t n = 0;
+    for (int32_t u = 0; u < f->plan->n_units; u++) {
+        if (!f->plan->unit_streamed[u]) continue;
+        f->first_chunk[u] = n;
+        const int n_parts = parts_of(f, u, parts, &end_bytes);
+        for (int i = 0; i < n_parts; i++) {
+            const char *source = parts[i].source->data;
+            for (uint64_t at = 0; at < parts[i].size_bytes; at += block_bytes, n++) {
+                const uint64_t left = parts[i].size_bytes - at;
+                char *block =
+                    (char *)f->blocks.base + (uint64_t)(n % f->plan->n_blocks) * block_bytes;
+                f->chunks[n] = (struct feed_chunk){block, source + at,
+                                                   left < block_bytes ? left : block_bytes};
+            }
+        }
+    }
+    f->cut = true;
+}
+
+static void copy_chunk(void *context) {
+    const struct feed_chunk *chunk = context;
+    memcpy(chunk->block, chunk->source, chunk->size_bytes);
+}
+
+// Fills a block as soon as it has been copied on, and copies it on as soon as it is full.
+static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, char *target) {
+    for (uint64_t at = 0; at < part->size_bytes; at += f->plan->block_bytes, n++) {
+        struct feed_chunk *chunk = &f->chunks[n];
+        struct event *staged = &f->staged[n % f->plan->n_blocks];
+        struct event *drained = &f->drained[n % f->plan->n_blocks];
+        stream_wait_event(f->stage, drained);
+        stream_call(f->stage, copy_chunk, chunk);
+        stream_record(f->stage, staged);
+        stream_wait_event(f->fetch, staged);
+        stream_copy(f->fetch, target + at, chunk->block, chunk->size_bytes, COPY_TO_DEVICE);
+        stream_record(f->fetch, drained);
+    }
+}
+
+// ---- What the pipeline calls --------------------------------------------------------------------
+
+void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f->used[slot]); }
+
+void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
+    struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
+    const int n = parts_of(f, unit, parts, &end_bytes);
+    if (f->stage && !f->cut) cut_chunks(f);
+    int32_t chunk = f->stage ? f->first_chunk[unit] : 0;
+    for (int i = 0; i < n; i++) {
+        const struct part *part = &parts[i];
+        char *target = slot_at(f, slot) + part->offset_bytes;
+        if (!f->stage) {
+            stream_copy(f->fetch, target, part->source->data, part->size_bytes, COPY_TO_DEVICE);
+            continue;
+        }
+        fetch_staged(f, chunk, part, target);
+        const uint64_t block_bytes = f->plan->block_bytes;
+        chunk += (int32_t)((part->size_bytes + block_bytes - 1) / block_bytes);
+    }
+    if (feed_moves_cache(f, unit)) copy_cache(f, unit, slot, f->fetch, COPY_TO_DEVICE);
+    stream_record(f->fetch, &f->fetched[slot]);
+}
+
+void feed_use(struct feeder *f, int32_t slot, struct stream *compute) {
+    stream_wait_event(compute, &f->fetched[slot]);
+}
+
+void feed_release(struct feeder *f, int32_t slot, struct stream *s) {
+    stream_record(s, &f->used[slot]);
+}
+
+void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
+               struct tensor out[W_LAYER_COUNT]) {
+    struct part parts[W_LAYER_COUNT];
+    uint64_t end_bytes;
+    const int n = parts_of(f, unit, parts, &end_bytes);
+    memset(out, 0, W_LAYER_COUNT * sizeof *out);
+    for (int i = 0; i < n; i++) {
+        struct tensor *bound = &out[parts[i].which];
+        *bound = *parts[i].source;
+        bound->data = slot_at(f, slot) + parts[i].offset_bytes;
+        bound->buffer = &f->slots;
+    }
+}

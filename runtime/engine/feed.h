@@ -1,0 +1,83 @@
+/* feed.h: the ring of slots in the accelerator's memory that streamed weights pass through, and the
+ * caches of streamed attention with them.
+ *
+ * A struct feeder owns the slots, the streams that fill them, their events and, with FEED_STAGED, a
+ * few pinned blocks of host memory; it borrows plan, shape, weights and caches until feed_close.
+ * Everything is allocated in feed_open; calls only encode. Must not decide what goes into which
+ * slot when: that is the plan's. The thread that drives the pipeline. Tested by
+ * tests/runtime/test_pipeline.c.
+ */
+#ifndef TANDEM_RUNTIME_ENGINE_FEED_H
+#define TANDEM_RUNTIME_ENGINE_FEED_H
+
+#include "kernels/device.h"
+#include "runtime/engine/kv.h"
+#include "runtime/engine/weights.h"
+
+struct feed_chunk { // bytes on their way through a block: what a call on the stage stream copies
+    void *block;
+    const void *source;
+    uint64_t size_bytes;
+};
+
+// What a micro-batch sees and adds of every cache; all NULL if no attention is streamed whole.
+struct feed_rows {
+    struct kv_rows *past, *fresh; // owned, [pages]: before the batch, and of its tokens
+    int32_t *first, *end;         // owned, [n_sessions]: positions of each session's tokens
+    int32_t n_past, n_fresh;
+    int32_t n_past_rows; // in all
+};
+
+struct feeder {
+    const struct plan *plan; // borrowed, as the next four; NULL: nothing is streamed
+    const struct shape *shape;
+    const struct weights *weights;
+    const struct buffer *caches; // [n_units], of the host
+    struct device *device;       // the accelerator
+    struct stream *fetch;        // host memory -> slots
+    struct stream *stage;        // mapped file -> blocks, NULL but for FEED_STAGED
+    struct buffer slots;         // [n_slots] of slot_bytes
+    struct buffer blocks;        // [n_blocks] of block_bytes
+    struct event fetched[MAX_SLOTS], used[MAX_SLOTS]; // on fetch; on the stream that computes
+    struct event *staged, *drained;                   // owned, [n_blocks], on stage and on fetch
+    struct feed_rows rows;                            // of this micro-batch
+    struct feed_chunk *chunks;                        // owned, of all streamed units
+    int32_t *first_chunk;                             // owned, [n_units]
+    bool cut;                                         // the chunks are filled in
+};
+
+// Nothing if the plan streams nothing. caches: [n_units], of units on the host. ERR_MEMORY,
+// ERR_DEVICE. Call feed_close after a failure too.
+enum status feed_open(struct feeder *f, const struct placed_model *placed,
+                      const struct weights *weights, const struct buffer *caches, struct err *e);
+// Accepts a zeroed or half-open one. Host memory that a lost device may read or write stays until
+// the process ends; the caches are their owner's to leave there.
+void feed_close(struct feeder *f);
+
+// Whether caches pass through the ring too: that of this unit, or that of any.
+bool feed_moves_cache(const struct feeder *f, int32_t unit);
+bool feed_moves_caches(const struct feeder *f);
+// The micro-batch whose rows of the caches are fetched and stored from now on. The tokens of each
+// session have positions that follow each other.
+void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens);
+
+// What is fetched to the slot from now on waits until everything that uses it is done.
+void feed_begin(struct feeder *f, int32_t slot);
+// Fetches what the CPU has of the unit, after feed_begin; the weights are loaded. A unit has the
+// same slot in every pass, so what was stored of its cache before has arrived when the slot is
+// free.
+void feed_fetch(struct feeder *f, int32_t unit, int32_t slot);
+// What follows on compute waits until the slot's last fetch is done.
+void feed_use(struct feeder *f, int32_t slot, struct stream *compute);
+// What was encoded on s so far is all that uses the slot. A later call replaces an earlier one.
+void feed_release(struct feeder *f, int32_t slot, struct stream *s);
+// Copies what the batch has added to the unit's cache from the slot to the host's.
+void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *copy_out);
+
+// What the CPU has of the unit as tensors in the slot; the others' data is NULL.
+void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
+               struct tensor out[W_LAYER_COUNT]);
+// Where the unit's cache lies in the slot.
+void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot);
+
+#endif

@@ -1,0 +1,610 @@
+/* pipeline.c: see pipeline.h. */
+#include "runtime/engine/pipeline.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/model/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HOST = 0 };
+
+static enum status open_lane(struct pipeline_lane *lane, struct device *device,
+                             uint64_t scratch_bytes, struct err *e) {
+    lane->device = device;
+    if (buffer_new(device, scratch_bytes, PURPOSE_SCRATCH, &lane->scratch, e) ||
+        stream_new(device, STREAM_COMPUTE, &lane->compute, e)) {
+        return e->status;
+    }
+    if (device->info.is_host) return OK; // other devices copy to and from its memory
+    if (stream_new(device, STREAM_COPY_IN, &lane->copy_in, e) ||
+        stream_new(device, STREAM_COPY_OUT, &lane->copy_out, e) ||
+        event_new(device, &lane->computed, e) || event_new(device, &lane->arrived, e) ||
+        event_new(device, &lane->finished, e)) {
+        return e->status;
+    }
+    for (int data = 0; data < STEP_DATA; data++)
+        if (event_new(device, &lane->sent[data], e)) return e->status;
+    return OK;
+}
+
+// The divisors of the rope frequencies go to every device that computes attention.
+static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
+    const struct gguf_tensor *freqs = p->model->globals[W_ROPE_FREQS];
+    const struct scratch_layout *layout = &p->plan->devices[d].scratch;
+    if (!freqs || layout->angles == layout->freqs) return OK;
+    struct pipeline_lane *lane = &p->lanes[d];
+    char *target = (char *)lane->scratch.base + layout->freqs;
+    stream_copy(lane->compute, target, freqs->data, freqs->size_bytes, COPY_TO_DEVICE);
+    return stream_wait(lane->compute, e);
+}
+
+// Where the accelerators copy to and from while tokens are computed: the tables, and the residual
+// stream and the logits in the host's scratch.
+static void pin(struct pipeline *p) {
+    for (int d = HOST + 1; d < p->n_lanes; d++) {
+        struct device *device = p->lanes[d].device;
+        const struct buffer *scratch = &p->lanes[HOST].scratch;
+        device_host_register(device, p->staging.base, p->staging.size_bytes);
+        device_host_register(device, scratch->base, scratch->size_bytes);
+    }
+}
+
+static void unpin(struct pipeline *p, struct device *device) {
+    device_host_unregister(device, p->staging.base);
+    device_host_unregister(device, p->lanes[HOST].scratch.base);
+}
+
+// One buffer for each accelerator, and one for each unit on the host, since some are pinned.
+static enum status open_caches(struct pipeline *p, const struct placed_model *placed,
+                               struct err *e) {
+    const struct plan *plan = placed->plan;
+    const size_t n = (size_t)plan->n_units;
+    p->host_kv = mem_alloc(n, sizeof *p->host_kv);
+    p->caches = mem_alloc(n, sizeof *p->caches);
+    if (!p->host_kv || !p->caches)
+        return err_memory(e, n * sizeof *p->host_kv, "the table of caches");
+    for (int d = HOST + 1; d < plan->machine.n_devices; d++) {
+        const uint64_t size_bytes = plan->devices[d].bytes[PLAN_KV];
+        if (size_bytes && buffer_new(placed->devices[d], size_bytes, PURPOSE_KV, &p->kv[d], e))
+            return e->status;
+    }
+    uint64_t at[MAX_DEVICES] = {0};
+    for (size_t u = 0; u < n; u++) {
+        const int d = plan->unit_device[u];
+        const uint64_t size_bytes = plan->unit_kv_bytes[u];
+        if (d == HOST && size_bytes &&
+            buffer_new(placed->devices[HOST], size_bytes, PURPOSE_KV, &p->host_kv[u], e))
+            return e->status;
+        if (size_bytes)
+            p->caches[u] = d == HOST ? p->host_kv[u].base : (char *)p->kv[d].base + at[d];
+        at[d] += size_bytes;
+    }
+    return OK;
+}
+
+enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
+                          const struct weights *weights, struct trace *trace, struct err *e) {
+    const struct plan *plan = placed->plan;
+    struct device *const *devices = placed->devices;
+    *p = (struct pipeline){.plan = plan,
+                           .shape = placed->shape,
+                           .model = placed->model,
+                           .weights = weights,
+                           .n_lanes = plan_n_lanes(plan),
+                           .awaited = -1};
+    for (int d = 0; d < p->n_lanes; d++) {
+        if (open_lane(&p->lanes[d], devices[d], plan->devices[d].scratch.size_bytes, e))
+            return e->status;
+        if (load_freqs(p, d, e)) return e->status;
+    }
+    if (buffer_new(devices[HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
+        return e->status;
+    pin(p);
+    if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e))
+        return e->status;
+    return recorder_open(&p->recorder, placed, trace, e);
+}
+
+// The CPU's caches of streamed attention are copied to and from.
+static void close_caches(struct pipeline *p, bool lost) {
+    for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&p->kv[d]);
+    for (int u = 0; p->host_kv && u < p->plan->n_units; u++) {
+        p->host_kv[u].mapped |= lost && p->plan->unit_streamed[u];
+        buffer_free(&p->host_kv[u]);
+    }
+    mem_free(p->host_kv);
+    mem_free(p->caches);
+}
+
+void pipeline_close(struct pipeline *p) {
+    bool lost = false; // its copies may still read and write the host's memory
+    feed_close(&p->feed);
+    recorder_close(&p->recorder);
+    for (int d = MAX_DEVICES - 1; d >= 0; d--) {
+        struct pipeline_lane *lane = &p->lanes[d];
+        stream_free(lane->compute);
+        stream_free(lane->copy_in);
+        stream_free(lane->copy_out);
+        lost |= lane->device && lane->device->lost; // maybe only now
+        event_free(&lane->computed);
+        event_free(&lane->arrived);
+        event_free(&lane->finished);
+        for (int data = 0; data < STEP_DATA; data++) event_free(&lane->sent[data]);
+        if (d != HOST && lane->device) unpin(p, lane->device);
+        lane->scratch.mapped |= d == HOST && lost; // then only forgotten
+        buffer_free(&lane->scratch);
+    }
+    p->staging.mapped |= lost;
+    buffer_free(&p->staging);
+    close_caches(p, lost);
+    *p = (struct pipeline){0};
+}
+
+static struct batch_tables tables_at(const struct pipeline *p, char *base) {
+    const struct tables_layout *t = &p->plan->tables;
+    return (struct batch_tables){.tokens = (int32_t *)(base + t->tokens),
+                                 .positions = (int32_t *)(base + t->positions),
+                                 .sequences = (int32_t *)(base + t->sequences),
+                                 .slots = (int32_t *)(base + t->slots),
+                                 .rows = (int32_t *)(base + t->rows),
+                                 .pages = (int32_t *)(base + t->pages)};
+}
+
+struct batch_tables pipeline_tables(const struct pipeline *p) {
+    return tables_at(p, p->staging.base);
+}
+
+float *pipeline_logits(const struct pipeline *p) {
+    return (float *)((char *)p->lanes[HOST].scratch.base + p->plan->devices[HOST].scratch.logits);
+}
+
+// ---- Names of steps, for messages ---------------------------------------------------------------
+
+static const struct step *step_at(const struct pipeline *p, int32_t i) {
+    return &p->plan->steps[p->batch][i];
+}
+
+// The last step encoded on a stream, -1 if there is none.
+static int32_t last_step(const struct pipeline *p, struct step_place place) {
+    if (place.track == TRACK_STAGE) place.track = TRACK_FETCH;
+    for (int32_t i = p->n_encoded - 1; i >= 0; i--) {
+        const struct step_place other = step_place(step_at(p, i));
+        if (other.device == place.device && other.track == place.track) return i;
+    }
+    return -1;
+}
+
+// What a wait for step i waits for, without the unit.
+static const char *step_words(const struct step *step) {
+    static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
+                                                [DATA_HIDDEN] = "columns of ",
+                                                [DATA_QUERIES] = "the queries of ",
+                                                [DATA_ATTENDED] = "what was attended to in "};
+    switch (step->kind) {
+    case STEP_INPUTS: return "the tables of the batch";
+    case STEP_FETCH:
+        return step->bytes_per_past ? "the weights and the cache of " : "the weights of ";
+    case STEP_SEND:
+    case STEP_WAIT: return data[step->data];
+    case STEP_STORE: return "what is new in the cache of ";
+    case STEP_LOGITS: return "the logits";
+    case STEP_COMPUTE: break;
+    }
+    return "";
+}
+
+// Likewise with it: "the residual stream for blk.7.ffn". Returns out.
+static const char *step_text(const struct pipeline *p, int32_t i, char *out, size_t size_bytes) {
+    const struct step *step = step_at(p, i);
+    const char *word = step_words(step);
+    char name[64] = "";
+    if (step->kind == STEP_INPUTS || step->kind == STEP_LOGITS) {
+        (void)snprintf(out, size_bytes, "%s", word);
+        return out;
+    }
+    // Between units the one that comes next is meant.
+    for (int32_t k = i; k < p->plan->n_steps[p->batch] && !name[0]; k++)
+        if (step_at(p, k)->unit >= 0 && (k == i || step_at(p, k)->kind == STEP_COMPUTE))
+            plan_unit_name(&p->shape->units[step_at(p, k)->unit], name, sizeof name);
+    (void)snprintf(out, size_bytes, "%s%s", word, name);
+    return out;
+}
+
+// A wait for device, or with i >= 0 for step i there, failed: says so before what is in *e.
+static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, struct err *e) {
+    const char *name = p->lanes[device].device->info.name;
+    char text[128];
+    if (strncmp(e->what, name, strlen(name)) != 0) err_context(e, "%s", name);
+    if (i < 0) return e->status;
+    return err_context(e, "waiting for %s", step_text(p, i, text, sizeof text));
+}
+
+// ---- Units --------------------------------------------------------------------------------------
+
+// Everything that units on device d see of this micro-batch.
+static struct forward forward_on(const struct pipeline *p, int d, const struct micro_batch *batch) {
+    const struct pipeline_lane *lane = &p->lanes[d];
+    const struct scratch_layout *s = &p->plan->devices[d].scratch;
+    char *base = lane->scratch.base;
+    struct batch_tables t =
+        lane->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->tables);
+    const uint64_t logits_at =
+        s->logits + (uint64_t)batch->first_logits * (uint64_t)p->shape->n_vocab * sizeof(float);
+    return (struct forward){.stream = lane->compute,
+                            .ops = lane->device->ops,
+                            .hp = &p->model->hp,
+                            .tokens = t.tokens,
+                            .positions = t.positions,
+                            .sequences = t.sequences,
+                            .slots = t.slots,
+                            .rows = t.rows,
+                            .pages = t.pages,
+                            .n_tokens = batch->n_tokens,
+                            .n_logits = batch->n_logits,
+                            .max_pages = workload_pages_per_session(&p->plan->workload),
+                            .residual = (float *)(base + s->residual),
+                            .normed = (float *)(base + s->normed),
+                            .freqs =
+                                p->model->globals[W_ROPE_FREQS] ? (float *)(base + s->freqs) : NULL,
+                            .angles = (float *)(base + s->angles),
+                            .q = (float *)(base + s->q),
+                            .attended = (float *)(base + s->attended),
+                            .k = (float *)(base + s->k),
+                            .v = (float *)(base + s->v),
+                            .gate = (float *)(base + s->gate),
+                            .up = (float *)(base + s->up),
+                            .gathered = (float *)(base + s->gathered),
+                            .logits = (float *)(base + logits_at),
+                            .matmul = base + s->matmul,
+                            .k_type = p->plan->workload.kv_type_k,
+                            .v_type = p->plan->workload.kv_type_v};
+}
+
+// The weights that the step computes with: of its device, from the ring, or both.
+static void bind_pieces(const struct pipeline *p, const struct step *step, struct forward *f,
+                        struct tensor in_slot[W_LAYER_COUNT]) {
+    const struct unit *unit = &p->shape->units[step->unit];
+    const int32_t parts = p->plan->unit_cpu_parts[step->unit];
+    struct piece last = {0}; // rows of a split unit
+    if (parts) {
+        last.weights = weights_of_cpu(p->weights, unit, true);
+        last.first_ff = footprint_split_row(p->model->hp.n_ff, parts);
+        last.first_embd = footprint_split_row(p->model->hp.n_embd, parts);
+        last.first_query = footprint_split_row(p->model->hp.n_heads * p->model->hp.head_dim, parts);
+    }
+    if (step->slot >= 0) {
+        feed_bind(&p->feed, step->unit, step->slot, in_slot);
+        last.weights = in_slot;
+    }
+    const bool on_cpu = p->lanes[step->device].device->info.is_host;
+    if (!parts || !on_cpu) f->pieces[f->n_pieces++].weights = weights_of(p->weights, unit);
+    if (parts && (on_cpu || step->slot >= 0)) f->pieces[f->n_pieces++] = last;
+    if (!parts && step->slot >= 0) f->pieces[0] = last;
+    f->phase = step->phase;
+    f->shares_hidden = parts && on_cpu;
+}
+
+// The cache is where the attention itself is computed: on that device, or in the slot.
+static void compute_attention(struct pipeline *p, const struct step *step, struct forward *f) {
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    if (f->phase == PHASE_ALL || f->phase == PHASE_MID) {
+        const struct kv_layout layout = kv_layout_of(
+            &p->plan->workload, &p->shape->units[step->unit], lane->device->info.align_bytes);
+        const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
+        f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
+        f->v_cache = (char *)f->k_cache + layout.values;
+        if (!lane->has_angles) p->model->arch->encode_angles(f);
+        lane->has_angles = true;
+    }
+    p->model->arch->encode(f, UNIT_ATTENTION);
+}
+
+static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
+    const struct step *step = step_at(p, i);
+    const enum unit_kind kind = p->shape->units[step->unit].kind;
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    struct forward f = forward_on(p, step->device, batch);
+    struct tensor in_slot[W_LAYER_COUNT];
+    if (kind == UNIT_HEAD && !batch->n_logits) return;
+    bind_pieces(p, step, &f, in_slot);
+    if (step->slot >= 0) feed_use(&p->feed, step->slot, lane->compute);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, lane->compute, 0);
+    if (kind == UNIT_ATTENTION)
+        compute_attention(p, step, &f);
+    else
+        p->model->arch->encode(&f, kind);
+    recorder_last(mark, lane->compute);
+    if (step->slot >= 0) feed_release(&p->feed, step->slot, lane->compute);
+}
+
+static void copy_inputs(struct pipeline *p, int32_t i) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    char *target = (char *)lane->scratch.base + p->plan->devices[step->device].scratch.tables;
+    // The tables and the residual stream of the micro-batch that still runs are read until its end.
+    if (p->state != PIPELINE_IDLE) stream_wait_event(lane->copy_in, &lane->finished);
+    struct span_mark *mark =
+        recorder_first(&p->recorder, i, TRACK_COPY_IN, lane->copy_in, step->bytes_fixed);
+    stream_copy(lane->copy_in, target, p->staging.base, step->bytes_fixed, COPY_TO_DEVICE);
+    recorder_last(mark, lane->copy_in);
+    stream_record(lane->copy_in, &lane->arrived);
+    stream_wait_event(lane->compute, &lane->arrived);
+}
+
+static void fetch(struct pipeline *p, int32_t i) {
+    const struct step *step = step_at(p, i);
+    struct feeder *feed = &p->feed;
+    struct span_mark *staged = NULL;
+    const uint64_t past_bytes = step->bytes_per_past * (uint64_t)feed->rows.n_past_rows;
+    feed_begin(feed, step->slot);
+    struct span_mark *mark =
+        recorder_first(&p->recorder, i, TRACK_FETCH, feed->fetch, step->bytes_fixed + past_bytes);
+    if (feed->stage)
+        staged = recorder_first(&p->recorder, i, TRACK_STAGE, feed->stage, step->bytes_fixed);
+    feed_fetch(feed, step->unit, step->slot);
+    recorder_last(mark, feed->fetch);
+    if (feed->stage) recorder_last(staged, feed->stage);
+}
+
+// The slot is used until then, not only until the compute step before is done.
+static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    stream_record(lane->compute, &lane->computed);
+    stream_wait_event(lane->copy_out, &lane->computed);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, lane->copy_out,
+                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
+    feed_store(&p->feed, step->unit, step->slot, lane->copy_out);
+    recorder_last(mark, lane->copy_out);
+    feed_release(&p->feed, step->slot, lane->copy_out);
+}
+
+// ---- Between devices ----------------------------------------------------------------------------
+
+static void flush_accelerators(struct pipeline *p) {
+    if (p->feed.stage) stream_flush(p->feed.stage);
+    if (p->feed.fetch) stream_flush(p->feed.fetch);
+    for (int d = HOST + 1; d < p->n_lanes; d++) {
+        stream_flush(p->lanes[d].copy_in);
+        stream_flush(p->lanes[d].compute);
+        stream_flush(p->lanes[d].copy_out);
+    }
+}
+
+// Runs what is encoded for the CPU, in this thread. Accelerators get what is encoded for them
+// first, so that they work meanwhile.
+static enum status flush_host(struct pipeline *p, struct err *e) {
+    flush_accelerators(p);
+    if (p->awaited >= 0) {
+        const int32_t i = p->awaited;
+        const struct step *step = step_at(p, i);
+        const uint64_t first_ns = clock_ns();
+        p->awaited = -1;
+        // Owner of this wait: the calling thread, for the CPU, which has nothing else to do.
+        if (event_wait(&p->lanes[step->peer].sent[step->data], e))
+            return fail_at(p, step->peer, i, e);
+        recorder_add(&p->recorder, i, first_ns, clock_ns());
+    }
+    stream_flush(p->lanes[HOST].compute);
+    return OK;
+}
+
+// Where data lies on device d.
+static char *data_on(const struct pipeline *p, int d, enum step_data data) {
+    const struct scratch_layout *s = &p->plan->devices[d].scratch;
+    const uint64_t at[STEP_DATA] = {[DATA_RESIDUAL] = s->residual,
+                                    [DATA_HIDDEN] = s->gate,
+                                    [DATA_QUERIES] = s->q,
+                                    [DATA_ATTENDED] = s->attended};
+    return (char *)p->lanes[d].scratch.base + at[data];
+}
+
+// Its columns.
+static int32_t data_width(const struct hparams *hp, enum step_data data) {
+    const int32_t width[STEP_DATA] = {[DATA_RESIDUAL] = hp->n_embd,
+                                      [DATA_HIDDEN] = hp->n_ff,
+                                      [DATA_QUERIES] = hp->n_heads * hp->head_dim,
+                                      [DATA_ATTENDED] = hp->n_heads * hp->head_dim};
+    return width[data];
+}
+
+// Columns of all tokens, in one command.
+static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
+                         int32_t n_tokens) {
+    const int32_t width = data_width(&p->model->hp, step->data);
+    const uint64_t at = (uint64_t)step->first_col * sizeof(float);
+    char *target = data_on(p, step->peer, step->data) + at;
+    const char *source = data_on(p, step->device, step->data) + at;
+    const enum copy_direction way = step->device == HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
+    if (n_tokens == 1 || step->n_cols == width) {
+        stream_copy(s, target, source, step->bytes_per_row * (uint64_t)n_tokens, way);
+        return;
+    }
+    const uint64_t stride = (uint64_t)width * sizeof(float);
+    stream_copy_rows(
+        s, &(struct row_copy){target, source, stride, stride, step->bytes_per_row, n_tokens}, way);
+}
+
+static enum status send_from_host(struct pipeline *p, int32_t i, const struct micro_batch *batch,
+                                  struct err *e) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *to = &p->lanes[step->peer];
+    if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
+    if (step->data == DATA_HIDDEN) {
+        // Until then the accelerator's own swiglu may write these columns; matmuls keep to theirs.
+        stream_record(to->compute, &to->computed);
+        stream_wait_event(to->copy_in, &to->computed);
+    }
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, to->copy_in,
+                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
+    copy_columns(p, to->copy_in, step, batch->n_tokens);
+    recorder_last(mark, to->copy_in);
+    stream_record(to->copy_in, &to->arrived);
+    return OK;
+}
+
+static enum status send(struct pipeline *p, int32_t i, const struct micro_batch *batch,
+                        struct err *e) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *from = &p->lanes[step->device];
+    if (from->device->info.is_host) return send_from_host(p, i, batch, e);
+    ASSERT(p->lanes[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
+    stream_record(from->compute, &from->computed);
+    stream_wait_event(from->copy_out, &from->computed);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, from->copy_out,
+                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
+    copy_columns(p, from->copy_out, step, batch->n_tokens);
+    recorder_last(mark, from->copy_out);
+    stream_record(from->copy_out, &from->sent[step->data]);
+    return OK;
+}
+
+// An accelerator waits on its own; for the CPU the calling thread does, as late as it can.
+static enum status wait_for(struct pipeline *p, int32_t i, struct err *e) {
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *at = &p->lanes[step->device], *peer = &p->lanes[step->peer];
+    if (at->device->info.is_host) {
+        if (p->awaited >= 0 && flush_host(p, e)) return e->status;
+        p->awaited = i;
+        // The CPU may be flushed before flush_host is called, when its list is full.
+        stream_wait_event(at->compute, &peer->sent[step->data]);
+        return OK;
+    }
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, at->compute, 0);
+    stream_wait_event(at->compute, &at->arrived);
+    recorder_last(mark, at->compute);
+    return OK;
+}
+
+static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
+    if (!batch->n_logits) return;
+    const struct step *step = step_at(p, i);
+    struct pipeline_lane *lane = &p->lanes[step->device];
+    const uint64_t at = step->bytes_per_row * (uint64_t)batch->first_logits;
+    const uint64_t size_bytes = step->bytes_per_row * (uint64_t)batch->n_logits;
+    const char *source =
+        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.logits + at;
+    stream_record(lane->compute, &lane->computed);
+    stream_wait_event(lane->copy_out, &lane->computed);
+    struct span_mark *mark =
+        recorder_first(&p->recorder, i, TRACK_COPY_OUT, lane->copy_out, size_bytes);
+    stream_copy(lane->copy_out, (char *)pipeline_logits(p) + at, source, size_bytes,
+                COPY_FROM_DEVICE);
+    recorder_last(mark, lane->copy_out);
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// Waits for every stream, the CPU's first since it works in this thread. All are waited for even
+// after a failure, so that nothing touches the tables or the residual stream any more. Keeps the
+// first failure. Owner of these waits: the calling thread, at the end of a micro-batch.
+static enum status wait_all(struct pipeline *p, struct err *e) {
+    enum status status = OK;
+    for (int8_t d = 0; d < p->n_lanes; d++) {
+        struct pipeline_lane *lane = &p->lanes[d];
+        const bool feeds = p->feed.device == lane->device;
+        struct stream *streams[TRACKS] = {[TRACK_COMPUTE] = lane->compute,
+                                          [TRACK_COPY_IN] = lane->copy_in,
+                                          [TRACK_COPY_OUT] = lane->copy_out,
+                                          [TRACK_FETCH] = feeds ? p->feed.fetch : NULL,
+                                          [TRACK_STAGE] = feeds ? p->feed.stage : NULL};
+        for (enum trace_track track = 0; track < TRACKS; track++) {
+            struct err next;
+            if (!streams[track] || stream_wait(streams[track], &next) == OK) continue;
+            if (status != OK) continue;
+            *e = next;
+            status = next.status;
+            fail_at(p, d, last_step(p, (struct step_place){d, track}), e);
+        }
+    }
+    return status;
+}
+
+// What failed before is in *e.
+static enum status give_up(struct pipeline *p, struct err *e) {
+    struct err ignored;
+    p->awaited = -1; // the CPU's own wait fails too
+    p->failed = true;
+    (void)wait_all(p, &ignored);
+    p->state = PIPELINE_IDLE;
+    return e->status;
+}
+
+static enum status run_step(struct pipeline *p, int32_t i, const struct micro_batch *batch,
+                            struct err *e) {
+    switch (step_at(p, i)->kind) {
+    case STEP_INPUTS: copy_inputs(p, i); break;
+    case STEP_FETCH: fetch(p, i); break;
+    case STEP_COMPUTE: compute(p, i, batch); break;
+    case STEP_SEND: return send(p, i, batch, e);
+    case STEP_WAIT: return wait_for(p, i, e);
+    case STEP_STORE: store(p, i, batch); break;
+    case STEP_LOGITS: copy_logits(p, i, batch); break;
+    }
+    return OK;
+}
+
+static bool runs_ahead(const struct pipeline *p) {
+    return p->plan->runs_ahead && p->batch == BATCH_PREFILL;
+}
+
+static enum status run_steps(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
+    p->n_encoded = 0;
+    for (int32_t i = 0; i < p->plan->n_steps[p->batch]; i++) {
+        p->n_encoded++;
+        if (run_step(p, i, batch, e)) return e->status;
+    }
+    for (int d = HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
+        stream_record(p->lanes[d].compute, &p->lanes[d].finished);
+    return flush_host(p, e);
+}
+
+enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
+    ASSERT(batch->n_tokens >= 1 && batch->n_tokens <= p->plan->workload.n_ubatch);
+    ASSERT(batch->first_logits + batch->n_logits <= p->plan->workload.max_logits);
+    ASSERT(p->state != PIPELINE_RUNNING);
+    if (p->failed) {
+        err_set(e, ERR_DEVICE, "a device of this engine has failed before");
+        return err_fix(e, "start again");
+    }
+    const enum batch_class class = batch_class_of(batch->n_tokens);
+    const struct batch_tables tables = pipeline_tables(p);
+    // The CPU reads and writes caches that may still be stored.
+    const bool cpu_attends = feed_moves_caches(&p->feed) && class != BATCH_PREFILL;
+    if (cpu_attends && pipeline_finish(p, e)) return e->status;
+    if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
+    device_batch_hint(p->lanes[HOST].device, batch->n_tokens);
+    for (int d = 0; d < MAX_DEVICES; d++) p->lanes[d].has_angles = false;
+    p->batch = class;
+    recorder_begin(&p->recorder, class,
+                   &(struct pass){batch->n_tokens, batch->n_logits, tables.positions[0]});
+    if (run_steps(p, batch, e)) return give_up(p, e);
+    p->state = PIPELINE_RUNNING;
+    return runs_ahead(p) ? OK : pipeline_finish(p, e);
+}
+
+enum status pipeline_ready(struct pipeline *p, struct err *e) {
+    if (p->state != PIPELINE_RUNNING) return OK;
+    for (int8_t d = HOST + 1; d < p->n_lanes; d++) {
+        // Owner of this wait: the calling thread, which wants to fill the host's memory anew.
+        if (event_wait(&p->lanes[d].arrived, e)) {
+            fail_at(p, d, last_step(p, (struct step_place){d, TRACK_COPY_IN}), e);
+            return give_up(p, e);
+        }
+    }
+    // The copy of the tables has waited for the micro-batch before.
+    if (recorder_collect(&p->recorder, 1, e)) return give_up(p, e);
+    p->state = PIPELINE_READY;
+    return OK;
+}
+
+enum status pipeline_finish(struct pipeline *p, struct err *e) {
+    if (p->state == PIPELINE_IDLE) return OK;
+    if (wait_all(p, e) || recorder_collect(&p->recorder, 1, e) ||
+        recorder_collect(&p->recorder, 0, e))
+        return give_up(p, e);
+    p->state = PIPELINE_IDLE;
+    return OK;
+}

@@ -1,0 +1,73 @@
+/* trace.h: what a running plan did when, beside what was planned: for a file that Perfetto and
+ * Chrome's tracing page read, and for the figures of "-v".
+ *
+ * A struct trace owns a table of spans of fixed size, taken in trace_open; when it is full, further
+ * spans are counted and dropped. pipeline.c adds a span for every step of every micro-batch once
+ * the device's times are known; nothing is allocated then. Must not wait for devices. One thread.
+ * trace.c keeps and sums up, trace_write.c writes the file. Tested by tests/runtime/test_trace.c
+ * and tests/cli/cli_trace.sh.
+ */
+#ifndef TANDEM_RUNTIME_ENGINE_TRACE_H
+#define TANDEM_RUNTIME_ENGINE_TRACE_H
+
+#include "planner/planner.h"
+
+// Tracks of a device, one per stream.
+enum trace_track { TRACK_COMPUTE, TRACK_COPY_IN, TRACK_COPY_OUT, TRACK_FETCH, TRACK_STAGE, TRACKS };
+const char *trace_track_name(enum trace_track track); // "compute", "copy in", ...
+
+// A step on one stream, from when the stream began with it (what it waits for was done, but for
+// STEP_WAIT, which is that waiting) to when it was done. Spans of one track never overlap.
+struct trace_span {
+    enum step_kind kind;
+    enum trace_track track;
+    int8_t device;         // whose stream: a send of the CPU is on the accelerator's TRACK_COPY_IN
+    int16_t unit;          // or -1
+    enum step_phase phase; // of compute
+    int32_t pass, n_tokens, n_past;           // micro-batch number since trace_open
+    uint64_t bytes;                           // copied
+    uint64_t first_ns, last_ns;               // measured, by clock_ns
+    double planned_first_us, planned_last_us; // from the start of the pass; both 0: not planned
+    double planned_period_us; // of the pass, as of struct simulation: until the next one may start;
+                              // 0: until the pass ends
+};
+
+struct trace;
+// room for n_spans, at least 1. ERR_MEMORY.
+enum status trace_open(struct trace **out, int32_t n_spans, struct err *e);
+void trace_close(struct trace *t); // NULL is allowed
+// Pass by pass: span->pass is never less than that of the span before.
+void trace_add(struct trace *t, const struct trace_span *span);
+int32_t trace_count(const struct trace *t);
+const struct trace_span *trace_at(const struct trace *t, int32_t i); // i < trace_count
+int64_t trace_dropped(const struct trace *t);
+
+// Writes the trace event format (JSON): a process per device, a thread per track, and beside each a
+// thread with what was planned. Planned passes start with the measured ones, or when those before
+// them end, which may be later. ERR_FILE, naming the path.
+enum status trace_write(const struct trace *t, const struct plan *plan, const struct shape *shape,
+                        const char *path, struct err *e);
+
+// Unions of intervals: what happens at the same time counts once.
+struct trace_times {
+    double total_us;             // while any pass ran
+    double busy_us[MAX_DEVICES]; // while the device computed
+    double copy_us;              // while anything was copied between devices (not TRACK_STAGE)
+    double hidden_us;            // of that, while any device computed
+};
+// What the spans of one batch class add up to. Once spans were dropped, the last pass in the table
+// is not whole and is left out.
+struct trace_usage {
+    int32_t n_passes;
+    int64_t n_tokens;
+    struct trace_times measured, planned;
+    uint64_t to_bytes, from_bytes; // copied to and from the accelerator
+    uint64_t fetched_bytes;        // of to_bytes, weights and caches
+};
+void trace_usage(const struct trace *t, enum batch_class batch, struct trace_usage *out);
+// For people, after a run with -v: for each class that ran, utilisation of each device and of the
+// link with its GB/s, bytes copied per token, share of the copies' time that was hidden, each with
+// what was planned beside it.
+void trace_print(const struct trace *t, const struct plan *plan, FILE *out);
+
+#endif

@@ -1,0 +1,595 @@
+/* calibrate.c: see calibrate.h. */
+#include "runtime/host/calibrate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/host/calibrate_link.h"
+#include "runtime/host/rig.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    HOST = 0,
+    PROBE_SIZE = 512,
+    PROBE_POOL = 4 << 20,
+    CACHED_CLASSES = 5,    // from 32 tokens on all kinds of memory are fast enough
+    CACHED_KV_CLASSES = 4, // likewise for attention
+    FIRST_WINDOW = 8 << 20,
+    MOST_WINDOW = 32 << 20,
+    MAX_WINDOWS = 12,
+    LEAST_PASSES = 3, // over a window that were no faster, to be sure that no more will be
+    MAX_PASSES = 16,
+    VISITS = 3,
+    COMPARE_RUNS = 3,
+};
+
+static const double LEAST_RATE = 1e-5; // GB/s; machines know none below a tenth of it
+static const double LEAST_GAIN = 1.15; // a cache that makes reading less fast than that is none
+static const uint64_t POOL_LEAST = 256 << 20, POOL_MOST = 1 << 30;
+
+// Shares of the time that is left when a part begins, without and with an accelerator.
+static const double TEAMS_SHARE[] = {0.1, 0.05};
+static const double CPU_SHARE[] = {1, 0.45};
+static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
+
+// The order in which types are measured: those that files are made of most come first.
+static const enum weight_type USEFUL[WEIGHT_COUNT] = {
+    WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_F16,  WEIGHT_Q5_K,
+    WEIGHT_F32,  WEIGHT_Q4_1, WEIGHT_Q5_0, WEIGHT_Q5_1, WEIGHT_BF16,
+};
+// Likewise of KV caches.
+static const int KV_ORDER[RATE_KV_TYPES] = {RATE_KV_F16, RATE_KV_Q8_0, RATE_KV_F32};
+// The ends first: what lies between can be told from them.
+static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
+
+struct calibrator {
+    const struct calibration_options *options;
+    struct stopwatch watch;
+    struct machine machine; // in the making
+    struct calibration *out;
+    struct device *cpu;         // owned
+    struct device *accelerator; // borrowed, or NULL
+    void *pool;                 // of the CPU, owned
+    uint64_t pool_bytes;
+    struct rig rigs[MAX_DEVICES];
+    int32_t n_scaled; // figures that were not measured
+};
+
+static double gbps_of(double bytes, double us) { return bytes / us * 1e-3; }
+
+static double bits_of(enum weight_type type) {
+    const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
+    return 8.0 * info->block_bytes / info->block_elements;
+}
+
+// ---- One device's ops ---------------------------------------------------------------------------
+
+// What a class that was left out takes: as much time for each token as the next smaller one that
+// was measured.
+static void scale_classes(double gbps[RATE_CLASSES], int32_t *n_scaled) {
+    for (int c = 1; c < RATE_CLASSES; c++) {
+        if (gbps[c] > 0) continue;
+        gbps[c] = gbps[c - 1] * RATE_TOKENS[c - 1] / RATE_TOKENS[c];
+        if (gbps[c] < LEAST_RATE) gbps[c] = LEAST_RATE;
+        ++*n_scaled;
+    }
+}
+
+// All classes of one type.
+struct classes {
+    uint64_t window_bytes; // of weights that are read in turn, 0: all
+    double *gbps;          // [RATE_CLASSES]
+    bool whole;            // none was left out
+};
+static enum status measure_type(struct calibrator *c, int d, enum weight_type type,
+                                struct classes *out, struct err *e) {
+    struct rig *rig = &c->rigs[d];
+    double one_us = 0;
+    out->whole = true;
+    for (int i = 0; i < RATE_CLASSES; i++) {
+        const int class = CLASS_ORDER[i];
+        if (out->window_bytes && class >= CACHED_CLASSES) continue;
+        const int32_t n_tokens = RATE_TOKENS[class];
+        // 2 calls at least; many tokens cost less than so many times one.
+        if (one_us > 0 && !stopwatch_fits(&c->watch, one_us * n_tokens)) {
+            out->whole = false;
+            continue;
+        }
+        const struct job job = rig_matmul(rig, type, n_tokens, out->window_bytes);
+        double us;
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        if (n_tokens == 1) one_us = us + rig->op_us;
+        const double activations = job_activation_bytes(rig, &job), least_us = us / 2;
+        us -= activations / (c->machine.devices[d].rates.vector_gbps * 1e3);
+        out->gbps[class] =
+            gbps_of((double)job_weight_bytes(rig, &job), us > least_us ? us : least_us);
+    }
+    return OK;
+}
+
+// ---- What a cache keeps -------------------------------------------------------------------------
+
+// Working sets and the time of one byte when they are read in turn; the last is the whole pool.
+struct windows {
+    double bytes[MAX_WINDOWS], us[MAX_WINDOWS]; // us: the least of all rounds
+    int32_t n, n_rounds;                        // n 0: too little memory, or too slow
+};
+
+static void choose_windows(struct windows *w, double pool_bytes) {
+    *w = (struct windows){.n = 0};
+    for (int32_t i = 0; i < MAX_WINDOWS; i++) w->us[i] = INFINITY;
+    for (double bytes = FIRST_WINDOW; bytes <= pool_bytes / 2 && w->n < MAX_WINDOWS - 1; bytes *= 2)
+        w->bytes[w->n++] = bytes;
+    if (w->n > 0) w->bytes[w->n++] = pool_bytes;
+}
+
+// As the type that is read most sees it. Whole passes, since of a window that is too large for it a
+// cache keeps some parts and others not, and as many as make it faster: there are caches that take
+// ten to find out what to keep.
+static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
+                               double *us, struct err *e) {
+    const struct job job = rig_matmul(rig, USEFUL[0], 1, (uint64_t)bytes);
+    const double other_us = rig->pass_us + rig->op_us * (double)job.n_parts;
+    const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
+    double least_us = INFINITY, pass_us;
+    for (int32_t pass = 0, vain = 0; pass < MAX_PASSES && vain < in_vain; pass++) {
+        if (rig_pass(rig, &job, &pass_us, e)) return e->status;
+        vain = pass_us < 0.99 * least_us ? 0 : vain + 1;
+        least_us = fmin(least_us, pass_us);
+    }
+    *us = fmin(*us, fmax(least_us - other_us, least_us / 4) / all_bytes);
+    return stopwatch_step(&c->watch, e);
+}
+
+// One round over all windows, the small ones first. Of several the fastest counts: what disturbs
+// the computer hides the cache. If time ends in the first round, the cache is not known.
+static enum status read_windows(struct calibrator *c, struct rig *rig, struct windows *w,
+                                struct err *e) {
+    stopwatch_phase(&c->watch, 0.25, w->n);
+    for (int32_t i = 0; i < w->n; i++) {
+        const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // nothing keeps the pool
+        const double bytes = w->bytes[i] * (in_vain + 1);
+        if (i > 0 && !stopwatch_fits(&c->watch, bytes * w->us[i - 1])) {
+            if (w->n_rounds == 0) w->n = 0;
+            break;
+        }
+        if (read_window(c, rig, w->bytes[i], in_vain, &w->us[i], e)) return e->status;
+    }
+    w->n_rounds++;
+    return OK;
+}
+
+// The working set of which the cache keeps no more than that share, between two windows by the
+// logarithm.
+static double window_of(const struct windows *w, const double share[], double level) {
+    int32_t i = 1;
+    while (i < w->n - 1 && share[i] > level) i++;
+    const double part = (share[i - 1] - level) / (share[i - 1] - share[i]);
+    return w->bytes[i - 1] * pow(w->bytes[i] / w->bytes[i - 1], part);
+}
+
+// Where the cache begins to lose weights and where it keeps none: the line through the working sets
+// of which it keeps three quarters and one.
+static void fit_cache(struct windows *w, struct device_rates *rates) {
+    const int32_t last = w->n - 1;
+    rates->cache_bytes = rates->uncached_bytes = 0;
+    const double *us = w->us;
+    if (w->n == 0) return;
+    double share[MAX_WINDOWS] = {0}, least_us = INFINITY;
+    for (int32_t i = 0; i <= last; i++) least_us = fmin(least_us, us[i]);
+    if (!(us[last] > LEAST_GAIN * least_us)) return;
+    for (int32_t i = last - 1; i >= 0; i--) {
+        share[i] = (us[last] - us[i]) / (us[last] - least_us);
+        if (share[i] < share[i + 1]) share[i] = share[i + 1];
+    }
+    const double most = window_of(w, share, 0.75), few = window_of(w, share, 0.25);
+    rates->cache_bytes = (uint64_t)(most * sqrt(most / few));
+    rates->uncached_bytes = (uint64_t)(few * sqrt(few / most));
+}
+
+// ---- One device ---------------------------------------------------------------------------------
+
+// What is read in turn to find out how fast the cache is: within it every size is as fast, and a
+// small one is soon there. 0: there is none.
+static uint64_t cached_window(const struct device_rates *rates) {
+    const uint64_t half = rates->cache_bytes / 2;
+    return half < MOST_WINDOW ? half : MOST_WINDOW;
+}
+
+// Both tables of each type, in a visit after which n_more follow.
+static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
+                                   int n_more, struct err *e) {
+    const uint64_t window = cached_window(rates);
+    const int32_t figures = RATE_CLASSES + (window ? CACHED_CLASSES : 0);
+    stopwatch_phase(&c->watch, 0.98, WEIGHT_COUNT * figures * (1 + n_more));
+    for (int i = 0; i < WEIGHT_COUNT; i++) {
+        const enum weight_type type = USEFUL[i];
+        struct classes plain = {0, rates->weight_gbps[type], true};
+        struct classes cached = {window, rates->cached_gbps[type], true};
+        if (i > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
+        if (measure_type(c, d, type, &plain, e)) return e->status;
+        if (window && measure_type(c, d, type, &cached, e)) return e->status;
+        if (plain.whole && cached.whole) c->out->measured[d] |= 1u << type;
+    }
+    return OK;
+}
+
+// Types that were left out are like the measured one with the nearest number of bits: few tokens
+// wait for bytes, many for arithmetic, which is the same for each weight.
+static void scale_types(struct calibrator *c, struct device_rates *rates) {
+    bool known[WEIGHT_COUNT];
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        known[t] = rates->weight_gbps[t][0] > 0;
+        if (!known[t]) continue;
+        scale_classes(rates->weight_gbps[t], &c->n_scaled);
+        // A cache is never slower than the memory behind it; what was left out is as fast.
+        for (int k = 0; k < RATE_CLASSES && rates->cache_bytes; k++)
+            if (!(rates->cached_gbps[t][k] > rates->weight_gbps[t][k]))
+                rates->cached_gbps[t][k] = rates->weight_gbps[t][k];
+    }
+    for (int t = 0; t < WEIGHT_COUNT; t++) {
+        if (known[t]) continue;
+        int nearest = (int)USEFUL[0];
+        for (int k = 0; k < WEIGHT_COUNT; k++) {
+            const double bits = bits_of((enum weight_type)t);
+            const double best = bits_of((enum weight_type)nearest) - bits;
+            const double here = bits_of((enum weight_type)k) - bits;
+            if (known[k] && here * here < best * best) nearest = k;
+        }
+        const double ratio = bits_of((enum weight_type)t) / bits_of((enum weight_type)nearest);
+        for (int k = 0; k < RATE_CLASSES; k++) {
+            const double factor = RATE_TOKENS[k] >= 8 ? ratio : 1;
+            rates->weight_gbps[t][k] = factor * rates->weight_gbps[nearest][k];
+            rates->cached_gbps[t][k] = factor * rates->cached_gbps[nearest][k];
+            c->n_scaled++;
+        }
+    }
+}
+
+// All classes of one type of KV cache, from all of the pool and from that window of it (0: none).
+// The first figure is measured in any case.
+static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
+                                   struct device_rates *rates, int row, uint64_t window,
+                                   struct err *e) {
+    static const enum dtype types[RATE_KV_TYPES] = {
+        [RATE_KV_F16] = DTYPE_F16, [RATE_KV_Q8_0] = DTYPE_Q8_0, [RATE_KV_F32] = DTYPE_F32};
+    int32_t n_keys = rig->n_keys;
+    double one_us = 0, us;
+    while (n_keys > KV_PAGE &&
+           rig_attention(rig, DTYPE_F32, 1, n_keys, 0).stride_bytes > rig->pool.size_bytes)
+        n_keys /= 2;
+    for (int i = 0; i < RATE_CLASSES; i++) {
+        const int class = CLASS_ORDER[i];
+        const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
+        const bool first = row == RATE_KV_F16 && i == 0;
+        for (int cached = 0; cached <= (window && class < CACHED_KV_CLASSES); cached++) {
+            if (!(first && !cached) && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000))
+                continue;
+            const struct job job = rig_attention(rig, types[row], n, n_keys, cached ? window : 0);
+            if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+            if (i == 0 && !cached) one_us = us + rig->op_us;
+            (cached ? rates->cached_attention_gflops : rates->attention_gflops)[row][class] =
+                job_attention_flops(&job) / us * 1e-3;
+        }
+    }
+    return OK;
+}
+
+static enum status measure_attention(struct calibrator *c, struct rig *rig,
+                                     struct device_rates *rates, struct err *e) {
+    for (int k = 0; k < RATE_KV_TYPES; k++)
+        if (measure_kv_type(c, rig, rates, KV_ORDER[k], cached_window(rates), e)) return e->status;
+    return OK;
+}
+
+// Left out: the rate of the class before, or of the first type; and as fast from the cache.
+static void scale_attention(struct calibrator *c, struct device_rates *rates) {
+    for (int k = 0; k < RATE_KV_TYPES; k++) {
+        double *gflops = rates->attention_gflops[KV_ORDER[k]];
+        double *cached = rates->cached_attention_gflops[KV_ORDER[k]];
+        for (int class = 0; class < RATE_CLASSES; class ++) {
+            if (!(gflops[class] > 0)) {
+                gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][0];
+                c->n_scaled++;
+            }
+            if (rates->cache_bytes && !(cached[class] > gflops[class]))
+                cached[class] = gflops[class];
+        }
+    }
+}
+
+static enum status measure_vectors(struct calibrator *c, struct rig *rig,
+                                   struct device_rates *rates, struct err *e) {
+    uint64_t bytes;
+    double us = 0;
+    for (int32_t n = RIG_TOKENS / 16; n <= RIG_TOKENS; n *= 16) {
+        if (us > 0 && !stopwatch_fits(&c->watch, us * 48)) break;
+        const struct job job = rig_vectors(rig, n, &bytes);
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        rates->vector_gbps = gbps_of((double)bytes, us);
+    }
+    return OK;
+}
+
+static enum status measure_memory(struct calibrator *c, struct rig *rig, struct device_rates *rates,
+                                  struct err *e) {
+    const struct job job = rig_matmul(rig, WEIGHT_F32, 1, 0);
+    double us;
+    if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+    rates->memory_gbps = gbps_of((double)job_weight_bytes(rig, &job), us);
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        if (rates->weight_gbps[t][0] > rates->memory_gbps)
+            rates->memory_gbps = rates->weight_gbps[t][0];
+    return OK;
+}
+
+// The median of what each visit measured; 0 if none did.
+static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
+    static const struct {
+        size_t offset, n;
+    } tables[] = {
+        {offsetof(struct device_rates, op_us), 1},
+        {offsetof(struct device_rates, pass_us), 1},
+        {offsetof(struct device_rates, vector_gbps), 1},
+        {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT * RATE_CLASSES},
+        {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+        {offsetof(struct device_rates, cached_attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+    };
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+        for (size_t i = 0; i < tables[t].n; i++) {
+            const size_t offset = tables[t].offset + i * sizeof(double);
+            double values[VISITS];
+            int32_t n = 0;
+            for (int v = 0; v < VISITS; v++) {
+                memcpy(&values[n], (const char *)&visits[v] + offset, sizeof(double));
+                n += values[n] > 0;
+            }
+            const double median = n ? median_of(values, n) : 0;
+            memcpy((char *)out + offset, &median, sizeof median);
+        }
+    }
+}
+
+// Everything once, if the time allows it. Attention may take a share of it before the types do.
+static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
+                                struct windows *w, int n_more, struct err *e) {
+    struct rig *rig = &c->rigs[d];
+    stopwatch_phase(&c->watch, 0.05, 2);
+    if (rig_overheads(rig, &c->watch, USEFUL[0], e) || read_windows(c, rig, w, e)) return e->status;
+    fit_cache(w, rates);
+    rates->op_us = rig->op_us;
+    rates->pass_us = rig->pass_us;
+    stopwatch_phase(&c->watch, 0.25,
+                    (RATE_KV_TYPES * (RATE_CLASSES + CACHED_KV_CLASSES) + 2) * (1 + n_more));
+    if (measure_vectors(c, rig, rates, e)) return e->status;
+    c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;
+    if (measure_attention(c, rig, rates, e)) return e->status;
+    return measure_weights(c, d, rates, n_more, e);
+}
+
+// Everything about one device, in several visits, so that what disturbs the computer for a second
+// does not decide a figure. A visit may take all the time that is left: a slow device has each
+// figure once before it has any twice.
+static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[d].rates, visits[VISITS];
+    struct windows w;
+    memset(visits, 0, sizeof visits);
+    *rates = (struct device_rates){0};
+    choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
+    stopwatch_part(&c->watch, share);
+    for (int v = 0; v < VISITS && (v == 0 || stopwatch_fits(&c->watch, 20e3)); v++)
+        if (visit_device(c, d, &visits[v], &w, VISITS - 1 - v, e)) return e->status;
+    merge_visits(visits, rates);
+    fit_cache(&w, rates);
+    if (!rates->cache_bytes) {
+        memset(rates->cached_gbps, 0, sizeof rates->cached_gbps);
+        memset(rates->cached_attention_gflops, 0, sizeof rates->cached_attention_gflops);
+    }
+    stopwatch_phase(&c->watch, 1, 1);
+    scale_attention(c, rates);
+    scale_types(c, rates);
+    return measure_memory(c, &c->rigs[d], rates, e);
+}
+
+// ---- Opening devices ----------------------------------------------------------------------------
+
+// Rows and columns of the matrices: large enough to keep the device busy, small enough for the
+// time.
+static enum status choose_size(struct calibrator *c, struct device *device, void *pool,
+                               uint64_t pool_bytes, int32_t *size, struct err *e) {
+    struct rig rig = {0};
+    const uint64_t probe_bytes = pool_bytes < PROBE_POOL ? pool_bytes : (uint64_t)PROBE_POOL;
+    double us = 0;
+    stopwatch_part(&c->watch, 0.02);
+    enum status status = rig_open(&rig, device, pool, probe_bytes, PROBE_SIZE, e);
+    if (!status) {
+        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
+        status = rig_time(&rig, &c->watch, &job, &us, e);
+    }
+    rig_close(&rig);
+    *size = us > 10e3 ? PROBE_SIZE / 2 : PROBE_SIZE;
+    if (us < 300 && pool_bytes >= 64 << 20) *size = device->info.is_host ? 1024 : 2048;
+    if (us < 8 && pool_bytes >= POOL_LEAST && !device->info.is_host) *size = 8192;
+    return status;
+}
+
+static enum status open_rig(struct calibrator *c, int d, struct device *device, void *pool,
+                            uint64_t pool_bytes, struct err *e) {
+    int32_t size;
+    if (choose_size(c, device, pool, pool_bytes, &size, e)) return e->status;
+    return rig_open(&c->rigs[d], device, pool, pool_bytes, size, e);
+}
+
+static enum status open_pool(struct calibrator *c, struct err *e) {
+    const uint64_t asked = c->options->memory_bytes, room = c->machine.devices[HOST].budget_bytes;
+    uint64_t size = 3 * c->machine.cache_bytes;
+    size = size < POOL_LEAST ? POOL_LEAST : size > POOL_MOST ? POOL_MOST : size;
+    if (size > room / 4) size = room / 4;
+    if (asked && size > asked) size = asked;
+    c->pool_bytes = size = round_up(size, 1 << 20);
+    c->pool = mem_map_pages(size);
+    // Weights are read where a file is mapped, in small pages.
+    if (c->pool) madvise(c->pool, size, MADV_NOHUGEPAGE);
+    if (!c->pool || !mem_populate(c->pool, size))
+        return err_memory(e, size, "weights to measure with");
+    rig_fill(c->pool, size);
+    return OK;
+}
+
+static enum status open_cpu(struct calibrator *c, int32_t decode, int32_t prefill, struct err *e) {
+    struct cpu_options options = c->options->cpu;
+    options.n_threads = decode;
+    options.n_threads_batch = prefill;
+    return device_open_cpu(&c->cpu, &options, NULL, e);
+}
+
+// ---- Phases -------------------------------------------------------------------------------------
+
+// Weights per second of one token by that many threads.
+static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill, struct err *e) {
+    struct machine *m = &c->machine;
+    struct rig rig = {0};
+    double us;
+    if (open_cpu(c, n, prefill, e)) return e->status;
+    enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, PROBE_SIZE * 4, e);
+    if (!status) {
+        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
+        status = rig_time(&rig, &c->watch, &job, &us, e);
+        m->team_size[m->n_team_sizes] = n;
+        m->team_gbps[m->n_team_sizes++] = gbps_of((double)job_weight_bytes(&rig, &job), us);
+    }
+    rig_close(&rig);
+    device_close(c->cpu);
+    c->cpu = NULL;
+    return status;
+}
+
+// Teams of 1, 2, 4, ... and all threads, or the one that was asked for; then the CPU opens with the
+// one that is enough for one token.
+static enum status measure_teams(struct calibrator *c, struct err *e) {
+    const int32_t asked = c->options->cpu.n_threads;
+    if (open_cpu(c, asked, 0, e)) return e->status;
+    const int32_t most = c->cpu->info.n_lanes;
+    const int32_t prefill =
+        c->options->cpu.n_threads_batch ? c->options->cpu.n_threads_batch : most;
+    device_close(c->cpu);
+    c->cpu = NULL;
+    c->machine.n_team_sizes = 0;
+    for (int32_t n = asked ? asked : 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
+        stopwatch_part(&c->watch, TEAMS_SHARE[c->accelerator != NULL]);
+        if (measure_team(c, n, prefill, e)) return e->status;
+        if (c->machine.n_team_sizes == MAX_TEAM_SIZES) break;
+    }
+    const int32_t team = machine_decode_team(&c->machine);
+    c->out->decode_team = team > 0 ? team : most;
+    return open_cpu(c, c->out->decode_team, prefill, e);
+}
+
+// What the accelerator has in its cache is slow again after the CPU has read its pool: it is the
+// same cache.
+static enum status compare_caches(struct calibrator *c, struct err *e) {
+    struct device_rates *rates = &c->machine.devices[1].rates;
+    if (!rates->cache_bytes || !c->machine.devices[HOST].rates.cache_bytes) return OK;
+    const struct job own = rig_matmul(&c->rigs[1], WEIGHT_F32, 1, rates->cache_bytes / 2);
+    const struct job all = rig_matmul(&c->rigs[HOST], WEIGHT_F32, 1, 0);
+    double least_us[2] = {INFINITY, INFINITY}, us;
+    for (int i = 0; i < COMPARE_RUNS; i++) {
+        for (int after = 0; after < 2; after++) {
+            if (after && rig_pass(&c->rigs[HOST], &all, &us, e)) return e->status;
+            if (!after && rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
+            if (rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
+            least_us[after] = fmin(least_us[after], us);
+        }
+    }
+    rates->shares_cache = least_us[1] > LEAST_GAIN * least_us[0];
+    return OK;
+}
+
+static enum status measure_link(struct calibrator *c, struct err *e) {
+    struct link_bench bench = {0};
+    struct machine_device *device = &c->machine.devices[1];
+    stopwatch_part(&c->watch, LINK_SHARE);
+    stopwatch_phase(&c->watch, 1, 4 * LINK_BLOCKS + 2);
+    enum status status = link_open(&bench, &c->rigs[1], &c->watch, e);
+    if (!status) status = link_measure(&bench, &device->link, c->out->blocks, e);
+    if (!status) {
+        stopwatch_part(&c->watch, 1);
+        status =
+            link_measure_beside(&bench, &c->rigs[HOST], USEFUL[0], device->link.to_gbps, c->out, e);
+    }
+    link_close(&bench);
+    if (status) return status;
+    // Memory is no slower than what the CPU alone gets from it, even where copies take processor
+    // time from it too.
+    const double both = c->out->cpu_beside_gbps + c->out->copy_beside_gbps;
+    const double alone = c->machine.devices[HOST].rates.memory_gbps;
+    c->machine.dram_gbps = both > alone ? both : alone;
+    return OK;
+}
+
+static enum status measure_accelerator(struct calibrator *c, struct err *e) {
+    const struct machine_device *device = &c->machine.devices[1];
+    const uint64_t asked = c->options->memory_bytes, room = c->accelerator->info.free_bytes;
+    uint64_t size = room / 4 < POOL_MOST / 2 ? room / 4 : POOL_MOST / 2;
+    if (asked && size > asked) size = asked;
+    if (size < 1 << 20) {
+        err_set(e, ERR_MEMORY, "%s has too little memory to be measured", device->name);
+        err_expected(e, "at least 4 MiB");
+        return err_actual(e, "%llu bytes", (unsigned long long)room);
+    }
+    if (open_rig(c, 1, c->accelerator, NULL, size, e)) return e->status;
+    if (measure_device(c, 1, ACCELERATOR_SHARE, e) || compare_caches(c, e)) return e->status;
+    return measure_link(c, e);
+}
+
+static enum status measure_all(struct calibrator *c, struct err *e) {
+    c->machine.dram_gbps = 0;
+    if (open_pool(c, e) || measure_teams(c, e) ||
+        open_rig(c, HOST, c->cpu, c->pool, c->pool_bytes, e) ||
+        measure_device(c, HOST, CPU_SHARE[c->accelerator != NULL], e))
+        return e->status;
+    c->machine.devices[HOST].link = (struct link_rates){0};
+    return c->accelerator ? measure_accelerator(c, e) : OK;
+}
+
+static void describe(struct calibrator *c) {
+    struct machine *m = &c->machine;
+    m->rates = RATES_MEASURED;
+    m->rates_name[0] = 0;
+    int used = snprintf(m->source, sizeof m->source, "measured on this computer in %.1f s",
+                        c->out->seconds);
+    if (c->n_scaled > 0)
+        snprintf(m->source + used, sizeof m->source - (size_t)used,
+                 "; %d rates that the time did not allow are scaled from others", c->n_scaled);
+}
+
+enum status calibrate(struct machine *m, struct device *accelerator,
+                      const struct calibration_options *options, struct calibration *out,
+                      struct err *e) {
+    ASSERT(m->n_devices == (accelerator ? 2 : 1));
+    ASSERT(!accelerator || !accelerator->sealed);
+    struct calibrator c = {.options = options,
+                           .machine = *m,
+                           .out = out,
+                           .accelerator = accelerator,
+                           .watch = {.start_ns = clock_ns(),
+                                     .limit_ns = options->limit_ns,
+                                     .progress = options->progress,
+                                     .context = options->progress_context}};
+    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 13500 : 10000) * UINT64_C(1000000);
+    *out = (struct calibration){0};
+    enum status status = measure_all(&c, e);
+    for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);
+    device_close(c.cpu);
+    if (c.pool) mem_unmap_pages(c.pool, c.pool_bytes);
+    out->seconds = (double)(clock_ns() - c.watch.start_ns) * 1e-9;
+    if (status) return err_context(e, "calibration");
+    describe(&c);
+    status = machine_check(&c.machine, e);
+    if (!status) *m = c.machine;
+    return status;
+}

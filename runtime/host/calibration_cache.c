@@ -1,0 +1,171 @@
+/* calibration_cache.c: see calibration_cache.h. */
+#include "runtime/host/calibration_cache.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_LIMIT_BYTES = 1 << 20 };
+
+void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,
+                        const struct engine_options *options) {
+    const struct cpu_options *cpu = &options->cpu;
+    const size_t room = sizeof out->text;
+    int used = snprintf(out->text, room, "tandem %s; -t %d -tb %d%s", TANDEM_VERSION,
+                        cpu->n_threads, cpu->n_threads_batch, cpu->no_bind ? " --no-bind" : "");
+    for (int32_t d = 0; d < n && (size_t)used < room; d++) {
+        const struct device_info *info = &devices[d]->info;
+        used += snprintf(out->text + used, room - (size_t)used, "; %s %s, %llu bytes, %s, %s",
+                         info->kind, info->name, (unsigned long long)info->capacity_bytes,
+                         info->driver, info->capability);
+    }
+    if (n > 1 && options->device_spec && (size_t)used < room)
+        snprintf(out->text + used, room - (size_t)used, "; %s", options->device_spec);
+}
+
+// FNV-1a, 64 bits.
+static uint64_t hash_of(const char *text) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+bool calibration_path(char *out, const char *cache_path, const struct calibration_key *key) {
+    const int length = snprintf(out, CALIBRATION_PATH, "%s/calibration-%016llx.json", cache_path,
+                                (unsigned long long)hash_of(key->text));
+    return length > 0 && length < CALIBRATION_PATH;
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+// The machine inside the file, by its own text.
+static enum status parse_machine(struct machine *out, const json_t *machine, struct err *e) {
+    const size_t length = json_is_object(machine) ? json_dumpb(machine, NULL, 0, 0) : 0;
+    if (length == 0) return err_set(e, ERR_FORMAT, "it holds no machine");
+    char *text = mem_alloc(length, 1);
+    if (!text) return err_memory(e, length, "a calibration");
+    enum status status = OK;
+    if (json_dumpb(machine, text, length, 0) != length)
+        status = err_memory(e, length, "a calibration");
+    else
+        status = machine_parse(out, text, length, e);
+    mem_free(text);
+    return status;
+}
+
+static enum status parse(struct machine *out, const char *text, size_t length,
+                         const struct calibration_key *key, struct err *e) {
+    json_error_t where;
+    json_t *root = json_loadb(text, length, 0, &where);
+    const char *own = root ? json_string_value(json_object_get(root, "key")) : NULL;
+    enum status status = OK;
+    if (!root)
+        status = err_set(e, ERR_FORMAT, "line %d: %s", where.line, where.text);
+    else if (!own || strcmp(own, key->text) != 0)
+        status = err_set(e, ERR_FORMAT, "it is of another computer or version");
+    else
+        status = parse_machine(out, json_object_get(root, "machine"), e);
+    json_decref(root);
+    return status;
+}
+
+static enum status read_file(struct machine *out, const char *path,
+                             const struct calibration_key *key, struct err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    if (file_read_text(&text, &length, path, FILE_LIMIT_BYTES, e)) return e->status;
+    const enum status status = parse(out, text, length, key, e);
+    mem_free(text);
+    return status;
+}
+
+static enum status check_same(const struct machine *m, const struct machine *file, struct err *e) {
+    bool same = file->n_devices == m->n_devices && file->rates == RATES_MEASURED;
+    for (int32_t d = 0; d < m->n_devices && same; d++)
+        same = strcmp(m->devices[d].kind, file->devices[d].kind) == 0;
+    return same ? OK : err_set(e, ERR_FORMAT, "it is of other devices");
+}
+
+bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
+                      const struct log *log) {
+    char path[CALIBRATION_PATH], text[512];
+    struct err e = {0};
+    if (!cache_path || !calibration_path(path, cache_path, key) || access(path, F_OK) != 0)
+        return false;
+    struct machine *file = mem_alloc(1, sizeof *file);
+    if (!file) err_memory(&e, sizeof *file, "a calibration");
+    if (!file || read_file(file, path, key, &e) || check_same(m, file, &e)) {
+        mem_free(file);
+        log_line(log, LOG_WARN, "the calibration %s is not used: %s", path,
+                 err_text(&e, text, sizeof text));
+        return false;
+    }
+    m->rates = RATES_MEASURED;
+    m->rates_name[0] = 0;
+    memcpy(m->source, file->source, sizeof m->source);
+    m->dram_gbps = file->dram_gbps;
+    m->n_team_sizes = file->n_team_sizes;
+    memcpy(m->team_size, file->team_size, sizeof m->team_size);
+    memcpy(m->team_gbps, file->team_gbps, sizeof m->team_gbps);
+    for (int32_t d = 0; d < m->n_devices; d++) {
+        m->devices[d].rates = file->devices[d].rates;
+        m->devices[d].link = file->devices[d].link;
+    }
+    mem_free(file);
+    return true;
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+// Every folder of the path that is missing; only the user may look into new ones.
+static enum status make_folders(const char *path, struct err *e) {
+    char part[CALIBRATION_PATH];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *at = part + 1;; at++) {
+        if (*at && *at != '/') continue;
+        const char end = *at;
+        *at = 0;
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) return err_errno(e, errno, "%s", part);
+        if (!end) return OK;
+        *at = '/';
+    }
+}
+
+static enum status write_text(FILE *out, const struct machine *m, const struct calibration_key *key,
+                              struct err *e) {
+    json_t *name = json_string(key->text);
+    bool good = name && fputs("{\"key\": ", out) >= 0 &&
+                json_dumpf(name, out, JSON_ENCODE_ANY) == 0 && fputs(",\n\"machine\": ", out) >= 0;
+    json_decref(name);
+    if (!good) return err_set(e, ERR_FILE, "the calibration cannot be written");
+    if (machine_save(m, out, e)) return e->status;
+    return fputs("}\n", out) >= 0 ? OK : err_errno(e, EIO, "the calibration");
+}
+
+static enum status write_file(const char *path, const struct machine *m,
+                              const struct calibration_key *key, struct err *e) {
+    char beside[CALIBRATION_PATH + 32];
+    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    FILE *out = fopen(beside, "we");
+    if (!out) return err_errno(e, errno, "%s", beside);
+    enum status status = write_text(out, m, key, e);
+    errno = 0;
+    if (fclose(out) != 0 && !status) status = err_errno(e, errno ? errno : EIO, "%s", path);
+    if (!status && rename(beside, path) != 0) status = err_errno(e, errno, "%s", path);
+    if (status) unlink(beside);
+    return status;
+}
+
+enum status calibration_store(const struct machine *m, const char *cache_path,
+                              const struct calibration_key *key, struct err *e) {
+    char path[CALIBRATION_PATH];
+    if (!calibration_path(path, cache_path, key))
+        return err_set(e, ERR_FILE, "the name of the folder for calibrations is too long");
+    if (make_folders(cache_path, e)) return e->status;
+    return write_file(path, m, key, e);
+}

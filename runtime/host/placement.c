@@ -1,0 +1,185 @@
+/* placement.c: see placement.h. */
+#include "runtime/host/placement.h"
+
+#include "base/host.h"
+#include "base/mem.h"
+#include "runtime/host/calibrate.h"
+#include "runtime/host/calibration_cache.h"
+#include "runtime/host/plan_request.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert((int)PURPOSE_COUNT == (int)PLAN_PURPOSES && (int)PURPOSE_STAGING == (int)PLAN_STAGING,
+              "the planner and the devices name the same purposes");
+
+static enum status unknown_kind(const struct engine_options *options, struct err *e) {
+    char known[128] = "none";
+    for (int i = 0; i < options->n_drivers; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, ", %s", options->drivers[i].prefix);
+    }
+    err_set(e, ERR_USAGE, "--device names an unknown kind of device");
+    err_expected(e, "%s", known);
+    return err_actual(e, "%s", options->device_spec);
+}
+
+// The driver named by "prefix" or "prefix:spec", or NULL; *spec is what follows the colon.
+static const struct device_driver *find_driver(const struct engine_options *o, const char **spec) {
+    const size_t length = strcspn(o->device_spec, ":");
+    for (int i = 0; i < o->n_drivers; i++) {
+        const char *prefix = o->drivers[i].prefix;
+        if (strlen(prefix) != length || strncmp(prefix, o->device_spec, length) != 0) continue;
+        *spec = o->device_spec + length + (o->device_spec[length] == ':');
+        return &o->drivers[i];
+    }
+    return NULL;
+}
+
+static enum status open_accelerator(struct device **out, const struct engine_options *o,
+                                    struct err *e) {
+    if (!o->device_spec) {
+        for (int i = 0; i < o->n_drivers && !*out; i++) {
+            struct err ignored = {0};
+            if (o->drivers[i].open(out, "", &o->cpu, o->log, &ignored) == OK) return OK;
+            *out = NULL;
+            char text[512];
+            // A machine without one is no news; one that cannot be used is.
+            log_line(o->log, ignored.status == ERR_UNSUPPORTED ? LOG_INFO : LOG_WARN,
+                     "no %s device: %s", o->drivers[i].prefix,
+                     err_text(&ignored, text, sizeof text));
+        }
+        return OK;
+    }
+    if (strcmp(o->device_spec, "none") == 0) return OK;
+    const char *spec = NULL;
+    const struct device_driver *driver = find_driver(o, &spec);
+    if (!driver) return unknown_kind(o, e);
+    return driver->open(out, spec, &o->cpu, o->log, e);
+}
+
+// ---- The machine --------------------------------------------------------------------------------
+
+static void describe_device(struct machine_device *out, const struct device_info *info) {
+    *out = (struct machine_device){.capacity_bytes = info->capacity_bytes,
+                                   .budget_bytes = info->free_bytes,
+                                   .align_bytes = info->align_bytes,
+                                   .n_lanes = info->n_lanes,
+                                   .is_host = info->is_host};
+    memcpy(out->name, info->name, sizeof out->name);
+    memcpy(out->kind, info->kind, sizeof out->kind);
+    memcpy(out->driver, info->driver, sizeof out->driver);
+    memcpy(out->capability, info->capability, sizeof out->capability);
+    memcpy(out->pci_id, info->pci_id, sizeof out->pci_id);
+}
+
+enum status placement_describe(struct machine *out, struct device *const *devices, int32_t n,
+                               struct err *e) {
+    double link_gbps = 0;
+    *out = (struct machine){.n_devices = n};
+    const char *pci_id = n > 1 ? devices[1]->info.pci_id : NULL;
+    if (machine_probe(out, NULL, pci_id, &link_gbps, e)) return e->status;
+    host_cpu_name(&HOST_ROOTS, out->name, sizeof out->name);
+    for (int32_t d = 0; d < n; d++) describe_device(&out->devices[d], &devices[d]->info);
+    if (n > 1) out->devices[1].link.theoretical_gbps = link_gbps;
+    return OK;
+}
+
+enum status placement_machine(struct machine *out, struct device *const *devices, int32_t n,
+                              const struct engine_options *options, struct err *e) {
+    struct calibration_key key;
+    if (placement_describe(out, devices, n, e)) return e->status;
+    calibration_key_of(&key, devices, n, options);
+    if (calibration_load(out, options->cache_path, &key, options->log)) return OK;
+    return machine_take_nearest_rates(out, e);
+}
+
+// ---- Measuring unasked --------------------------------------------------------------------------
+
+// Measures and keeps the rates of m. What goes wrong is told, and the planner takes what is known
+// of other machines; only stopping stops.
+static enum status measure(struct machine *m, struct device *accelerator,
+                           const struct calibration_key *key, const struct engine_options *o,
+                           struct err *e) {
+    const struct calibration_options options = {
+        .cpu = o->cpu, .progress = o->progress, .progress_context = o->progress_context};
+    struct calibration calibration;
+    char text[512];
+    if (calibrate(m, accelerator, &options, &calibration, e) == OK &&
+        calibration_store(m, o->cache_path, key, e) == OK) {
+        log_line(o->log, LOG_NOTE,
+                 "measured this computer once, in %.1f s, to place models well ('tandem calibrate' "
+                 "does it anew)",
+                 calibration.seconds);
+        return OK;
+    }
+    if (e->status == ERR_CANCELLED) return e->status;
+    log_line(o->log, LOG_WARN, "this computer was not measured: %s",
+             err_text(e, text, sizeof text));
+    return OK;
+}
+
+// Opens the CPU again with the team that is enough for one token, if another one was measured.
+static enum status adopt_team(struct device **cpu, int32_t team, const struct engine_options *o,
+                              struct err *e) {
+    struct cpu_options options = o->cpu;
+    const int32_t n_lanes = (*cpu)->info.n_lanes;
+    if (team <= 0 || team >= n_lanes) return OK;
+    options.n_threads = team;
+    if (!options.n_threads_batch) options.n_threads_batch = n_lanes;
+    device_close(*cpu);
+    *cpu = NULL;
+    return device_open_cpu(cpu, &options, o->log, e);
+}
+
+static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t n,
+                                   const struct engine_options *o, struct err *e) {
+    const bool wanted = o->calibrate && n > 1 && !o->plan_path &&
+                        o->constraints.gpu_layers == GPU_LAYERS_AUTO && !o->constraints.has_units;
+    if (!o->cache_path || (!wanted && o->cpu.n_threads > 0)) return OK;
+    struct calibration_key key;
+    struct machine *m = mem_alloc(1, sizeof *m);
+    if (!m) return err_memory(e, sizeof *m, "the machine");
+    calibration_key_of(&key, devices, n, o);
+    enum status status = placement_describe(m, devices, n, e);
+    if (!status && !calibration_load(m, o->cache_path, &key, o->log) && wanted)
+        status = measure(m, devices[1], &key, o, e);
+    if (!status && o->cpu.n_threads == 0)
+        status = adopt_team(&devices[0], machine_decode_team(m), o, e);
+    mem_free(m);
+    return status;
+}
+
+// ---- What callers see ---------------------------------------------------------------------------
+
+enum status placement_open_devices(struct device *devices[MAX_DEVICES], int32_t *n,
+                                   const struct engine_options *options, struct err *e) {
+    *n = 0;
+    if (device_open_cpu(&devices[0], &options->cpu, options->log, e) ||
+        open_accelerator(&devices[1], options, e) ||
+        use_calibration(devices, devices[1] ? 2 : 1, options, e)) {
+        placement_close_devices(devices);
+        return e->status;
+    }
+    *n = devices[1] ? 2 : 1;
+    return OK;
+}
+
+void placement_close_devices(struct device *devices[MAX_DEVICES]) {
+    for (int d = MAX_DEVICES - 1; d >= 0; d--) {
+        device_close(devices[d]);
+        devices[d] = NULL;
+    }
+}
+
+enum status placement_solve(struct plan *plan, const struct shape *shape,
+                            struct device *const *devices, int32_t n_devices,
+                            const struct engine_options *options, struct err *e) {
+    struct machine *machine = mem_alloc(1, sizeof *machine);
+    if (!machine) return err_memory(e, sizeof *machine, "the machine");
+    enum status status = placement_machine(machine, devices, n_devices, options, e);
+    if (!status) status = plan_request_solve(plan, shape, machine, options, e);
+    mem_free(machine);
+    return status;
+}

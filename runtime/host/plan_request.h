@@ -1,0 +1,21 @@
+/* plan_request.h: from what the options ask to what the planner is asked, and its answer.
+ *
+ * Owns nothing. Used by placement.c for this machine and by `tandem plan` for any. Must not open
+ * devices. Any thread. Tested by tests/cli/cli_plan.sh.
+ */
+#ifndef TANDEM_RUNTIME_HOST_PLAN_REQUEST_H
+#define TANDEM_RUNTIME_HOST_PLAN_REQUEST_H
+
+#include "runtime/tandem.h"
+
+// The constraints of the options with the overrides of tensors (-ot) as units of that model.
+// ERR_USAGE for patterns that are wrong.
+enum status plan_request_constraints(struct constraints *out, const struct shape *shape,
+                                     const struct engine_options *options, struct err *e);
+
+// The plan that the options ask for: solved, or replayed from options->plan_path.
+enum status plan_request_solve(struct plan *plan, const struct shape *shape,
+                               const struct machine *machine, const struct engine_options *options,
+                               struct err *e);
+
+#endif

@@ -1,0 +1,416 @@
+/* rig.c: see rig.h. */
+#include "runtime/host/rig.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RUN_US = 1500,  // one run takes at least that long, if a call is shorter
+    LEAST_RUNS = 3, // also when one was disturbed
+    MIN_RUNS = 5,
+    MAX_RUNS = 15,
+    WARM_PASSES = 3,
+    MAX_CALLS = 512, // of one run
+    TINY_ROWS = 32,
+    TINY_COLS = 256, // a whole block of every type
+    TINY_OPS = 13,
+    CHUNK_BYTES = 1 << 20,
+};
+
+// ---- Time ---------------------------------------------------------------------------------------
+
+static double elapsed_us(uint64_t start_ns) { return (double)(clock_ns() - start_ns) * 1e-3; }
+
+static uint64_t share_until(uint64_t end_ns, double share) {
+    const uint64_t now_ns = clock_ns();
+    return now_ns < end_ns ? now_ns + (uint64_t)(share * (double)(end_ns - now_ns)) : end_ns;
+}
+
+void stopwatch_part(struct stopwatch *watch, double share) {
+    watch->part_end_ns = share_until(watch->start_ns + watch->limit_ns, share);
+    watch->phase_end_ns = watch->part_end_ns;
+    watch->figures_left = 1;
+}
+
+void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures) {
+    watch->phase_end_ns = share_until(watch->part_end_ns, share);
+    stopwatch_figures(watch, figures);
+}
+
+void stopwatch_figures(struct stopwatch *watch, int32_t figures) {
+    watch->figures_left = figures > 0 ? figures : 1;
+}
+
+static double phase_left_us(const struct stopwatch *watch) {
+    const uint64_t now_ns = clock_ns();
+    return now_ns < watch->phase_end_ns ? (double)(watch->phase_end_ns - now_ns) * 1e-3 : 0;
+}
+
+bool stopwatch_fits(const struct stopwatch *watch, double us) { return us < phase_left_us(watch); }
+
+enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
+    if (watch->figures_left > 1) watch->figures_left--;
+    const uint64_t done_ns = clock_ns() - watch->start_ns, total_ns = watch->limit_ns;
+    if (!watch->progress ||
+        watch->progress(watch->context, "calibrate",
+                        (done_ns < total_ns ? done_ns : total_ns) / 1000000, total_ns / 1000000))
+        return OK;
+    return err_set(e, ERR_CANCELLED, "calibration was stopped");
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median_of(double *values, int32_t n) {
+    ASSERT(n >= 1);
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return values[n / 2];
+}
+
+// ---- Opening and closing ------------------------------------------------------------------------
+
+// Random words with some bits given.
+static void fill(void *memory, uint64_t size_bytes, uint64_t random, uint64_t given) {
+    uint64_t state = 88172645463325252u, *words = memory;
+    for (uint64_t i = 0; i < size_bytes / 8; i++) {
+        if (i >= CHUNK_BYTES / 8) {
+            words[i] = words[i - CHUNK_BYTES / 8];
+            continue;
+        }
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        words[i] = (state & random) | given;
+    }
+}
+
+// The upper bits 0010 keep halves within 0.008 and 0.12 and floats within 1e-19 and 1e-9.
+void rig_fill(void *memory, uint64_t size_bytes) {
+    fill(memory, size_bytes, 0x0f0f0f0f0f0f0f0fu, 0x2020202020202020u);
+}
+
+static uint64_t take(uint64_t *at, uint64_t size_bytes) {
+    const uint64_t start = *at;
+    *at = round_up(start + size_bytes, 256);
+    return start;
+}
+
+// The tables as one block of host memory: positions and slots 0, 1, ..., pages 0, 1, ..., sequence
+// 0, rows 0, 1, ...
+static enum status copy_tables(struct rig *rig, struct err *e) {
+    const int32_t n = rig->n_keys + RIG_TOKENS;
+    int32_t *numbers = mem_alloc((size_t)n, 2 * sizeof *numbers);
+    if (!numbers) return err_memory(e, (size_t)n * 2 * sizeof *numbers, "tables to measure with");
+    for (int32_t i = 0; i < n; i++) numbers[i] = i;
+    const uint64_t size_bytes = (uint64_t)n * sizeof *numbers;
+    stream_copy(rig->stream, rig->positions, numbers, size_bytes, COPY_TO_DEVICE);
+    stream_copy(rig->stream, rig->sequences, numbers + n, size_bytes, COPY_TO_DEVICE);
+    rig->slots = rig->pages = rig->rows = rig->positions;
+    const enum status status = stream_wait(rig->stream, e);
+    mem_free(numbers);
+    return status;
+}
+
+// Fills device memory from one chunk of the host's: the rest is copied within the device.
+static enum status fill_device(struct rig *rig, const struct buffer *b, bool activations,
+                               struct err *e) {
+    const uint64_t chunk = b->size_bytes < CHUNK_BYTES ? b->size_bytes : CHUNK_BYTES;
+    void *host = mem_alloc(CHUNK_BYTES, 1);
+    if (!host) return err_memory(e, CHUNK_BYTES, "weights to measure with");
+    if (activations)
+        fill(host, CHUNK_BYTES, 0x007fffff007fffffu, 0x3f0000003f000000u); // floats in 0.5..1
+    else
+        rig_fill(host, CHUNK_BYTES);
+    stream_copy(rig->stream, b->base, host, chunk, COPY_TO_DEVICE);
+    char *base = b->base;
+    for (uint64_t done = chunk; done < b->size_bytes; done *= 2) {
+        const uint64_t left = b->size_bytes - done, n = done < left ? done : left;
+        stream_copy(rig->stream, base + done, base, n, COPY_WITHIN);
+    }
+    const enum status status = stream_wait(rig->stream, e);
+    mem_free(host);
+    return status;
+}
+
+static enum status open_work(struct rig *rig, struct err *e) {
+    const uint64_t n = (uint64_t)rig->n_tokens, cols = (uint64_t)rig->n_cols;
+    const uint64_t width = cols > RIG_HEADS * RIG_HEAD_DIM ? cols : RIG_HEADS * RIG_HEAD_DIM;
+    const uint64_t tables = (uint64_t)(rig->n_keys + RIG_TOKENS) * sizeof(int32_t);
+    uint64_t at = 0, x = take(&at, n * width * 4), out = take(&at, n * width * 4);
+    uint64_t more = take(&at, n * width * 4);
+    uint64_t scratch =
+        take(&at, matmul_scratch_bytes(rig->n_cols, rig->n_tokens, rig->device->info.n_lanes));
+    uint64_t positions = take(&at, tables), sequences = take(&at, tables);
+    if (buffer_new(rig->device, at, PURPOSE_SCRATCH, &rig->work, e)) return e->status;
+    if (fill_device(rig, &rig->work, true, e)) return e->status;
+    char *base = rig->work.base;
+    rig->x = (float *)(base + x);
+    rig->out = (float *)(base + out);
+    rig->more = (float *)(base + more);
+    rig->scratch = base + scratch;
+    rig->positions = (int32_t *)(base + positions);
+    rig->sequences = (int32_t *)(base + sequences);
+    return copy_tables(rig, e);
+}
+
+enum status rig_open(struct rig *rig, struct device *device, void *host_pool, uint64_t pool_bytes,
+                     int32_t size, struct err *e) {
+    ASSERT(size % TINY_COLS == 0 && size >= TINY_COLS);
+    *rig = (struct rig){.device = device,
+                        .n_cols = size,
+                        .n_rows = size,
+                        .n_tokens = RIG_TOKENS,
+                        .n_keys = RIG_KEYS};
+    if (stream_new(device, STREAM_COMPUTE, &rig->stream, e)) return e->status;
+    if (host_pool) {
+        buffer_map(device, host_pool, pool_bytes, PURPOSE_WEIGHTS, &rig->pool);
+    } else if (buffer_new(device, pool_bytes, PURPOSE_WEIGHTS, &rig->pool, e) ||
+               fill_device(rig, &rig->pool, false, e)) {
+        return e->status;
+    }
+    return open_work(rig, e);
+}
+
+void rig_close(struct rig *rig) {
+    stream_free(rig->stream);
+    buffer_free(&rig->work);
+    buffer_free(&rig->pool);
+    *rig = (struct rig){0};
+}
+
+// ---- What is timed ------------------------------------------------------------------------------
+
+static const char *part_of_pool(const struct rig *rig, const struct job *job, int64_t i) {
+    return (const char *)rig->pool.base + (uint64_t)(i % job->n_parts) * job->stride_bytes;
+}
+
+static void encode_matmul(struct rig *rig, const struct job *job, int64_t i) {
+    rig->device->ops->matmul[job->type](rig->stream,
+                                        &(struct matmul_args){.out = rig->out,
+                                                              .x = rig->x,
+                                                              .weight = part_of_pool(rig, job, i),
+                                                              .scratch = rig->scratch,
+                                                              .n_tokens = job->n_tokens,
+                                                              .n_cols = rig->n_cols,
+                                                              .row_count = job->n_rows,
+                                                              .out_stride = job->n_rows});
+}
+
+uint64_t job_weight_bytes(const struct rig *rig, const struct job *matmul) {
+    return dtype_bytes(weight_dtype(matmul->type),
+                       (uint64_t)matmul->n_rows * (uint64_t)rig->n_cols);
+}
+
+double job_activation_bytes(const struct rig *rig, const struct job *matmul) {
+    return 8.0 * matmul->n_tokens * ((double)rig->n_cols + matmul->n_rows);
+}
+
+// The job that reads so much of the pool in turn (0: all).
+static struct job in_window(const struct rig *rig, const struct job *job, uint64_t window_bytes) {
+    struct job out = *job;
+    out.warm = window_bytes > 0 && window_bytes < rig->pool.size_bytes;
+    out.n_parts = (int64_t)((out.warm ? window_bytes : rig->pool.size_bytes) / out.stride_bytes);
+    if (out.n_parts < 1) out.n_parts = 1;
+    return out;
+}
+
+struct job rig_matmul(const struct rig *rig, enum weight_type type, int32_t n_tokens,
+                      uint64_t window_bytes) {
+    struct job job = {encode_matmul, .type = type, .n_tokens = n_tokens, .n_rows = rig->n_rows};
+    if (window_bytes == 0 || window_bytes > rig->pool.size_bytes)
+        window_bytes = rig->pool.size_bytes;
+    // A small window is read by smaller matrices.
+    while (job.n_rows > TINY_ROWS && job_weight_bytes(rig, &job) > window_bytes / 2)
+        job.n_rows /= 2;
+    job.stride_bytes = round_up(job_weight_bytes(rig, &job), rig->device->info.align_bytes);
+    return in_window(rig, &job, window_bytes);
+}
+
+static void encode_attention(struct rig *rig, const struct job *job, int64_t i) {
+    const char *cache = part_of_pool(rig, job, i);
+    rig->device->ops->attention(
+        rig->stream,
+        &(struct attention_args){.out = rig->out,
+                                 .q = rig->x,
+                                 .k_cache = cache,
+                                 .v_cache = cache + job->stride_bytes / 2,
+                                 .pages = rig->pages,
+                                 .positions = rig->positions + job->n_keys - job->n_tokens,
+                                 .sequences = rig->sequences,
+                                 .n_tokens = job->n_tokens,
+                                 .n_heads = RIG_HEADS,
+                                 .n_kv_heads = RIG_KV_HEADS,
+                                 .head_dim = RIG_HEAD_DIM,
+                                 .max_pages = job->n_keys / KV_PAGE,
+                                 .k_type = job->kv_type,
+                                 .v_type = job->kv_type,
+                                 .scale = 0.125F});
+}
+
+struct job rig_attention(const struct rig *rig, enum dtype kv_type, int32_t n_tokens,
+                         int32_t n_keys, uint64_t window_bytes) {
+    ASSERT(n_keys <= rig->n_keys && n_keys % KV_PAGE == 0 && n_tokens <= n_keys);
+    const uint64_t cache = dtype_bytes(kv_type, (uint64_t)n_keys * RIG_KV_HEADS * RIG_HEAD_DIM);
+    struct job job = {encode_attention, .kv_type = kv_type, .n_tokens = n_tokens, .n_keys = n_keys};
+    job.stride_bytes = 2 * round_up(cache, rig->device->info.align_bytes);
+    return in_window(rig, &job, window_bytes);
+}
+
+double job_attention_flops(const struct job *attention) {
+    const double n = attention->n_tokens, keys = attention->n_keys;
+    return 4.0 * RIG_HEADS * RIG_HEAD_DIM * n * (keys - (n - 1) / 2);
+}
+
+// rms_norm reads x and writes more, swiglu and rope work in place, as in a layer.
+static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
+    const struct op_table *ops = rig->device->ops;
+    const int32_t n = job->n_tokens, heads = rig->n_cols / RIG_HEAD_DIM;
+    const float *weight = (const float *)rig->pool.base;
+    (void)i;
+    ops->rms_norm(rig->stream,
+                  &(struct rms_norm_args){rig->more, rig->x, weight, n, rig->n_cols, 1e-5F});
+    ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
+                                               RIG_HEAD_DIM, RIG_HEAD_DIM, false});
+    ops->swiglu(rig->stream,
+                &(struct swiglu_args){rig->out, rig->x, rig->more, (int64_t)n * rig->n_cols});
+}
+
+struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes) {
+    const int32_t n = n_tokens, heads = rig->n_cols / RIG_HEAD_DIM;
+    const struct rms_norm_args norm = {.n_rows = n, .n_cols = rig->n_cols};
+    const struct rope_args rope = {.n_tokens = n,
+                                   .n_heads = heads - 1,
+                                   .n_kv_heads = 1,
+                                   .head_dim = RIG_HEAD_DIM,
+                                   .n_rot = RIG_HEAD_DIM};
+    const struct swiglu_args swiglu = {.count = (int64_t)n * rig->n_cols};
+    const struct op_cost costs[] = {op_cost_rms_norm(&norm, 0), op_cost_rope(&rope, 0),
+                                    op_cost_swiglu(&swiglu, 0)};
+    *bytes = 0;
+    for (int i = 0; i < 3; i++) *bytes += costs[i].read_bytes + costs[i].written_bytes;
+    return (struct job){.encode = encode_vectors, .n_tokens = n, .n_parts = 1};
+}
+
+// The ops of a layer with one token and tiny matrices.
+static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i) {
+    const struct op_table *ops = rig->device->ops;
+    struct stream *s = rig->stream;
+    const struct matmul_args matmul = {.out = rig->out,
+                                       .x = rig->x,
+                                       .weight = rig->pool.base,
+                                       .scratch = rig->scratch,
+                                       .n_tokens = 1,
+                                       .n_cols = TINY_COLS,
+                                       .row_count = TINY_ROWS,
+                                       .out_stride = TINY_ROWS};
+    const float *norm = (const float *)rig->pool.base;
+    char *cache = (char *)rig->more; // activations are as good as a cache
+    (void)i;
+    for (int half = 0; half < 2; half++)
+        ops->rms_norm(s, &(struct rms_norm_args){rig->more, rig->x, norm, 1, TINY_COLS, 1e-5F});
+    for (int k = 0; k < 7; k++) ops->matmul[job->type](s, &matmul);
+    ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
+                                     RIG_HEAD_DIM, false});
+    ops->kv_store(s, &(struct kv_store_args){cache, cache + (1 << 12), rig->x, rig->x, rig->slots,
+                                             1, RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
+    ops->attention(s, &(struct attention_args){.out = rig->out,
+                                               .q = rig->x,
+                                               .k_cache = cache,
+                                               .v_cache = cache,
+                                               .pages = rig->pages,
+                                               .positions = rig->positions, // sees one key
+                                               .sequences = rig->sequences,
+                                               .n_tokens = 1,
+                                               .n_heads = 1,
+                                               .n_kv_heads = 1,
+                                               .head_dim = RIG_HEAD_DIM,
+                                               .max_pages = 1,
+                                               .k_type = DTYPE_F16,
+                                               .v_type = DTYPE_F16,
+                                               .scale = 0.125F});
+    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, TINY_COLS});
+}
+
+// ---- Timing -------------------------------------------------------------------------------------
+
+static enum status run(struct rig *rig, const struct job *job, int64_t n, double *out_us,
+                       struct err *e) {
+    const uint64_t start_ns = clock_ns();
+    for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
+    rig->n_calls += n;
+    const enum status status = stream_wait(rig->stream, e);
+    *out_us = elapsed_us(start_ns) + 1e-3;
+    return status;
+}
+
+enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e) {
+    device_batch_hint(rig->device, job->n_tokens);
+    return run(rig, job, job->n_parts, out_us, e);
+}
+
+// The middle half of the runs lies within 2 %.
+static bool stable(double *runs, int32_t n) {
+    if (n < MIN_RUNS) return false;
+    (void)median_of(runs, n); // sorts
+    return runs[n * 3 / 4] <= 1.02 * runs[n / 4];
+}
+
+// How many calls make a run, from two single ones, of which the first also warms up.
+static enum status calls_of_run(struct rig *rig, const struct job *job, double slice_us, int64_t *n,
+                                double *call_us, struct err *e) {
+    double again_us;
+    if (run(rig, job, 1, call_us, e)) return e->status;
+    if (*call_us < slice_us) {
+        if (run(rig, job, 1, &again_us, e)) return e->status;
+        if (again_us < *call_us) *call_us = again_us;
+    }
+    *n = *call_us < RUN_US ? (int64_t)(RUN_US / *call_us) + 1 : 1;
+    if (*n > MAX_CALLS) *n = MAX_CALLS;
+    return OK;
+}
+
+enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
+                     double *out_us, struct err *e) {
+    double runs[MAX_RUNS], us;
+    const uint64_t start_ns = clock_ns();
+    const double slice_us = phase_left_us(watch) / watch->figures_left;
+    int64_t n = 1;
+    int32_t count = 0;
+    device_batch_hint(rig->device, job->n_tokens);
+    // Caches keep what is read again, so once is not enough.
+    for (int pass = 0; pass < WARM_PASSES && job->warm; pass++)
+        if (run(rig, job, job->n_parts, &us, e)) return e->status;
+    if (calls_of_run(rig, job, slice_us, &n, &us, e)) return e->status;
+    us *= (double)n;
+    if (us >= slice_us && n == 1) runs[count++] = us;
+    while (count == 0 || (count < MAX_RUNS && !stable(runs, count) &&
+                          (elapsed_us(start_ns) + us < slice_us ||
+                           (count < LEAST_RUNS && stopwatch_fits(watch, 4 * us)))))
+        if (run(rig, job, n, &runs[count++], e)) return e->status;
+    const double all_us = median_of(runs, count) - rig->pass_us, each_us = all_us / (double)n;
+    *out_us = each_us - rig->op_us;
+    if (*out_us < each_us / 4) *out_us = each_us / 4;
+    if (*out_us < 1e-3) *out_us = 1e-3;
+    return stopwatch_step(watch, e);
+}
+
+enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
+                          struct err *e) {
+    const struct job layer = {encode_tiny_layer, .type = type, .n_tokens = 1, .n_parts = 1};
+    struct job one = {encode_matmul, .type = type, .n_tokens = 1, .n_rows = TINY_ROWS};
+    one.n_parts = 1;
+    double runs[MAX_RUNS], layer_us;
+    rig->op_us = rig->pass_us = 0;
+    if (rig_time(rig, watch, &layer, &layer_us, e)) return e->status;
+    rig->op_us = layer_us / TINY_OPS;
+    for (int i = 0; i < MAX_RUNS; i++)
+        if (run(rig, &one, 1, &runs[i], e)) return e->status;
+    rig->pass_us = median_of(runs, MAX_RUNS) - rig->op_us;
+    if (rig->pass_us < 0.1) rig->pass_us = 0.1;
+    return stopwatch_step(watch, e);
+}

@@ -1,0 +1,130 @@
+/* bench_estimate.c: see bench_estimate.h. */
+#include "runtime/measure/bench_estimate.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+
+enum { HOST = 0 };
+
+struct limit {
+    const struct plan *plan;
+    const struct shape *shape;
+    const struct pass *pass;
+    enum batch_class batch;
+    double gbps[MAX_DEVICES];                 // at which a device can read at best
+    bool cached[MAX_DEVICES];                 // weights stay in its cache
+    struct machine_device ideal[MAX_DEVICES]; // that start ops in no time
+    double device_us[MAX_DEVICES];            // what each must do
+    double chain_us;                          // one unit after the other
+};
+
+static void look_at_device(struct limit *l, int d) {
+    const struct plan *plan = l->plan;
+    struct device_rates *r = &l->ideal[d].rates;
+    uint64_t read_bytes = 0;
+    l->ideal[d] = plan->machine.devices[d];
+    r->op_us = 0;
+    for (int u = 0; u < plan->n_units; u++)
+        if (plan->unit_device[u] == d) read_bytes += plan->unit_read_bytes[u];
+    // Weights that stay in the cache from one pass to the next are not read from memory.
+    l->cached[d] = read_bytes <= r->cache_bytes;
+    l->gbps[d] = r->memory_gbps;
+    for (int t = 0; l->cached[d] && t < WEIGHT_COUNT; t++)
+        l->gbps[d] = fmax(l->gbps[d], r->cached_gbps[t][0]);
+}
+
+// Bytes of unit u that the pass reads: weights, and the rows of the cache that are filled.
+static double bytes_of(const struct limit *l, int32_t u) {
+    const struct plan *plan = l->plan;
+    const double positions = (double)workload_pages(&plan->workload) * KV_PAGE;
+    return (double)plan->unit_read_bytes[u] +
+           (double)plan->unit_kv_bytes[u] * (l->pass->n_past + l->pass->n_tokens) / positions;
+}
+
+static double read_us(const struct limit *l, int d, double size_bytes) {
+    return l->gbps[d] > 0 ? size_bytes / (l->gbps[d] * 1e3) : 0;
+}
+
+// What device d needs for the whole of unit u.
+static double unit_us(const struct limit *l, int32_t u, int d) {
+    const struct plan *plan = l->plan;
+    if (l->pass->n_tokens > 1)
+        return cost_unit_us(l->shape, &l->shape->units[u], &l->ideal[d], &plan->workload, l->pass,
+                            l->cached[d]);
+    return read_us(l, d, bytes_of(l, u));
+}
+
+// Of split attention the CPU has weights alone: it reads them at least.
+static void add_unit(struct limit *l, int32_t u) {
+    const struct plan *plan = l->plan;
+    const int d = plan_compute_device(plan, l->batch, u);
+    const bool streamed = l->batch == BATCH_PREFILL && plan->unit_streamed[u];
+    const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
+    const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;
+    const double us = unit_us(l, u, d) * (1 - cpu_share);
+    double cpu_us = read_us(l, HOST, cpu_bytes);
+    if (cpu_share > 0 && l->shape->units[u].kind != UNIT_ATTENTION)
+        cpu_us = unit_us(l, u, HOST) * cpu_share;
+    l->device_us[d] += us;
+    l->device_us[HOST] += cpu_us;
+    l->chain_us += fmax(us, cpu_us);
+}
+
+double bench_limit_us(const struct plan *plan, const struct shape *shape, const struct pass *pass) {
+    struct limit l = {plan, shape, pass, .batch = batch_class_of(pass->n_tokens)};
+    double fetched_bytes = 0, hand_overs_us = 0, busiest_us = 0, link_us = 0;
+    if (plan->machine.rates == RATES_NONE) return 0;
+    for (int d = 0; d < plan->machine.n_devices; d++) look_at_device(&l, d);
+    for (int32_t u = 0; u < plan->n_units; u++)
+        if (shape->units[u].kind != UNIT_HEAD || pass->n_logits) add_unit(&l, u);
+    for (int32_t i = 0; i < plan->n_steps[l.batch]; i++) {
+        const struct step *step = &plan->steps[l.batch][i];
+        const int accelerator = step->device == HOST ? step->peer : step->device;
+        if (step->kind == STEP_FETCH)
+            fetched_bytes +=
+                (double)step->bytes_fixed + (double)step->bytes_per_past * pass->n_past;
+        if (step->kind == STEP_SEND)
+            hand_overs_us += plan->machine.devices[accelerator].link.latency_us;
+    }
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        const double to_gbps = plan->machine.devices[d].link.to_gbps;
+        busiest_us = fmax(busiest_us, l.device_us[d]);
+        if (d != HOST && to_gbps > 0) link_us = fetched_bytes / (to_gbps * 1e3);
+    }
+    if (pass->n_tokens == 1) return fmax(l.chain_us + hand_overs_us, link_us);
+    const bool overlaps = plan->runs_ahead && l.batch == BATCH_PREFILL;
+    return fmax(overlaps ? busiest_us : l.chain_us, link_us);
+}
+
+// count passes like this one. The next pass may start before this one is done, but not after the
+// last of a call.
+static void add_passes(struct bench_estimate *out, const struct plan *plan,
+                       const struct shape *shape, const struct pass *pass, int32_t count,
+                       bool is_last) {
+    struct simulation sim;
+    plan_simulate(plan, shape, pass, &sim);
+    const double us = is_last || !(sim.period_us > 0) ? sim.total_us : sim.period_us;
+    out->planned_us += us * count;
+    out->limit_us += bench_limit_us(plan, shape, pass) * count;
+    for (int d = 0; d < plan->machine.n_devices; d++)
+        out->read_bytes += (double)sim.weight_bytes[d] * count;
+}
+
+void bench_estimate(const struct plan *plan, const struct shape *shape,
+                    const struct bench_test *test, int32_t n_batch, struct bench_estimate *out) {
+    const int32_t n_ubatch = plan->workload.n_ubatch;
+    *out = (struct bench_estimate){0};
+    for (int32_t done = 0, n; done < test->n_prompt; done += n) {
+        const int32_t in_call = done % n_batch, left = test->n_prompt - done;
+        const int32_t room = n_batch - in_call < n_ubatch ? n_batch - in_call : n_ubatch;
+        n = left < room ? left : room;
+        const bool is_last = n == left || in_call + n == n_batch;
+        const struct pass pass = {n, is_last, test->n_depth + done};
+        add_passes(out, plan, shape, &pass, 1, is_last);
+    }
+    if (!test->n_gen) return;
+    // Time is linear in the cached positions, so the middle token stands for all.
+    const struct pass pass = {1, 1, test->n_depth + test->n_prompt + (test->n_gen - 1) / 2};
+    add_passes(out, plan, shape, &pass, test->n_gen, true);
+}

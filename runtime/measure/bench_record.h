@@ -1,0 +1,50 @@
+/* bench_record.h: what every row of a benchmark says about machine and model, and its texts.
+ *
+ * A struct bench_row owns the list of its fields; their texts are borrowed from the engine, the
+ * configuration and the row itself, which must not move. One thread. Tested by
+ * tests/runtime/test_bench.c and tests/cli/cli_bench.sh.
+ */
+#ifndef TANDEM_RUNTIME_MEASURE_BENCH_RECORD_H
+#define TANDEM_RUNTIME_MEASURE_BENCH_RECORD_H
+
+#include "runtime/measure/bench_format.h"
+#include "runtime/measure/bench_matrix.h"
+#include "runtime/tandem.h"
+
+enum { BENCH_FIELDS = 64, BENCH_TEXT_BYTES = 96 };
+
+struct bench_model {
+    char
+        type[BENCH_TEXT_BYTES]; // "llama 135M Q4_1": architecture, parameters, type of most weights
+    uint64_t size_bytes, n_params;
+};
+void bench_model_of(const struct shape *shape, struct bench_model *out);
+
+struct bench_row {
+    struct bench_field fields[BENCH_FIELDS];
+    int32_t n_fields;
+    struct bench_model model;
+    char backend[BENCH_TEXT_BYTES];    // "CPU", "SIM": the kind of what computes beside the CPU
+    char kv_type_k[16], kv_type_v[16]; // "f16"
+    char time[32];                     // now, "2026-01-31T12:00:00Z"
+};
+void bench_row_add(struct bench_row *row, struct bench_field field);
+// Starts a row: machine and model. path is the model's file, device is --device or NULL. Fields are
+// named as llama-bench names them, where it has them.
+void bench_row_begin(struct bench_row *row, const struct machine *machine,
+                     const struct bench_model *model, const char *path, const char *device);
+// What was asked for, and what the plan made of it; without a plan (NULL) zeros.
+void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
+                        const struct bench_config *config);
+// The bytes that the engine has taken; without one (NULL) zeros.
+void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
+// The most that the accelerator had allocated; 0 without one. What is pinned likewise.
+uint64_t bench_peak_vram(const struct engine *engine);
+uint64_t bench_pinned_bytes(const struct engine *engine);
+
+// For cells: "98.22 MiB", "1.50 GiB"; "135.00 M", "8.03 B"; "-" for a real that is not finite.
+void bench_print_size(char *out, size_t size_bytes, uint64_t value);
+void bench_print_params(char *out, size_t size_bytes, uint64_t value);
+void bench_print_real(char *out, size_t size_bytes, double value, int digits);
+
+#endif

@@ -1,0 +1,88 @@
+/* arch.h: what a model family brings: how to read its numbers and tensors, and its forward pass as
+ * op calls.
+ *
+ * An arch is constant data. arch_*.c include this header; model.c lists them; pipeline.c calls
+ * encode for each unit of the plan. Must not know devices beyond the op table it is given. Any
+ * thread. Tested by tests/runtime/test_model.c.
+ */
+#ifndef TANDEM_RUNTIME_MODEL_ARCH_H
+#define TANDEM_RUNTIME_MODEL_ARCH_H
+
+#include "kernels/device.h"
+#include "runtime/model/model.h"
+
+enum { MAX_PIECES = 2 };
+
+// Weights of a unit, all of them or, of a split one, some rows of each matrix that is cut; of split
+// attention the matrices that are not cut are in the first piece on the accelerator.
+struct piece {
+    const struct tensor
+        *weights; // [W_GLOBAL_COUNT] for embed and head, [W_LAYER_COUNT] of the layer else
+    // The unit's row that is the piece's first: of gate and up, of down and of the output, of the
+    // queries. 0 if the unit is not split.
+    int32_t first_ff, first_embd, first_query;
+};
+
+// Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
+// that device.
+struct forward {
+    struct stream *stream;
+    const struct op_table *ops;
+    const struct hparams *hp;
+    struct piece pieces[MAX_PIECES]; // rows that follow each other; one unless the unit is split
+    int32_t n_pieces;
+    enum step_phase phase; // PHASE_ALL unless the unit is split between devices
+    bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
+    // The batch.
+    const int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
+    const int32_t *rows;  // [n_logits], tokens whose logits are wanted
+    const int32_t *pages; // [sequences, max_pages]
+    int32_t n_tokens, n_logits, max_pages;
+    // Activations, F32.
+    float *residual, *normed; // [n_tokens, n_embd]
+    float *freqs;             // [n_rot/2], or NULL if the model has none
+    float *angles;            // [n_tokens, n_rot/2, 2]
+    float *q, *attended;      // [n_tokens, n_heads * head_dim]
+    float *k, *v;             // [n_tokens, n_kv_heads * head_dim]
+    float *gate, *up;         // [n_tokens, n_ff]; what swiglu makes goes to gate
+    float *gathered;          // [n_logits, n_embd]
+    float *logits;            // [n_logits, n_vocab]
+    void *matmul;             // scratch of the matmuls
+    // The unit's cache: [pages * KV_PAGE, n_kv_heads * head_dim].
+    void *k_cache, *v_cache;
+    enum dtype k_type, v_type;
+};
+
+struct arch {
+    const char *name; // general.architecture
+    // Fills m->hp, m->globals and m->layers from m->gguf, checking everything.
+    enum status (*read)(struct model *m, struct err *e);
+    // Once per micro-batch on each device with attention units, before the first of them.
+    void (*encode_angles)(const struct forward *f);
+    // One unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows,
+    // and OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns
+    // of its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of
+    // q, k, v and the cache, OUT adds the rows of the output.
+    void (*encode)(const struct forward *f, enum unit_kind kind);
+};
+
+extern const struct arch arch_llama;
+
+// For arch_*.c. A tensor by name, with the only shape that is right for it.
+struct tensor_want {
+    const char *name;
+    uint64_t ne0, ne1; // ne1 is 1 for vectors
+    bool matrix;       // any weight type; else F32
+    bool optional;     // absent: *out is NULL
+};
+enum status model_find_tensor(struct model *m, const struct tensor_want *want,
+                              const struct gguf_tensor **out, struct err *e);
+
+// Key "<architecture>.<key>" in 1..high. *out holds the default before the call; 0 means that the
+// key is required.
+enum status model_read_int(const struct model *m, const char *key, int32_t high, int32_t *out,
+                           struct err *e);
+// Likewise; an absent key leaves *out.
+enum status model_read_float(const struct model *m, const char *key, float *out, struct err *e);
+
+#endif

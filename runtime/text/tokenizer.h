@@ -1,0 +1,96 @@
+/* tokenizer.h: text to token ids and back, from the vocabulary in a GGUF file.
+ *
+ * A struct tokenizer owns its tables and borrows piece texts from the GGUF mapping: the gguf must
+ * stay open. Read-only after tokenizer_open: any number of threads may encode at once. Must not
+ * know the model. Two families: byte-level BPE (tokenizer.ggml.model "gpt2") and SentencePiece BPE
+ * ("llama"). Tested by tests/runtime/test_tokenizer.c, tests/fuzz/fuzz_tokenizer.c and the goldens
+ * of the original tokenizers.
+ */
+#ifndef TANDEM_RUNTIME_TEXT_TOKENIZER_H
+#define TANDEM_RUNTIME_TEXT_TOKENIZER_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "runtime/gguf/gguf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tokenizer; // opaque
+
+enum token_kind { // tokenizer.ggml.token_type
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+};
+
+struct tokenizer_flags {
+    bool add_special; // BOS first and EOS last where the vocabulary asks for it
+    bool
+        parse_special; // control tokens in the text become their ids; otherwise they are plain text
+};
+
+struct token_list { // caller owns ids, frees with token_list_close
+    int32_t *ids;
+    uint64_t count, capacity;
+};
+
+// Builds the tables from g, which is borrowed until tokenizer_close. ERR_FORMAT or ERR_UNSUPPORTED
+// name the key and the fix. Warnings (missing or approximated pre-tokenizer, ignored ids) go to
+// log, which may be NULL.
+enum status tokenizer_open(struct tokenizer **t, const struct gguf *g, const struct log *log,
+                           struct err *e);
+void tokenizer_close(struct tokenizer *t); // NULL is allowed
+
+// Appends the ids of text[length] to *out; on failure *out is as it was. The text may hold any
+// bytes, also zeros and bytes that are not UTF-8: each of those is cut off from its neighbours as a
+// control character would be and keeps its value. Nothing of the text is lost but what the
+// vocabulary has no token for; the Qwen families see it in Unicode normal form C. Control tokens
+// come out only with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
+                             struct tokenizer_flags flags, struct token_list *out, struct err *e);
+
+uint32_t tokenizer_count(const struct tokenizer *t); // tokens in the vocabulary
+enum token_kind tokenizer_kind(const struct tokenizer *t, int32_t id);
+int32_t tokenizer_bos(const struct tokenizer *t); // -1: none
+int32_t tokenizer_eos(const struct tokenizer *t); // -1: none
+bool tokenizer_adds_bos(const struct tokenizer *t);
+bool tokenizer_is_end(const struct tokenizer *t, int32_t id); // ends a generation
+// As stored in the vocabulary, borrowed until tokenizer_close; spaces in user-defined tokens of
+// SentencePiece are U+2581. Empty if there is no such id.
+struct gguf_text tokenizer_piece(const struct tokenizer *t, int32_t id);
+int32_t tokenizer_find(const struct tokenizer *t, const char *piece,
+                       size_t length); // id of a stored piece, or -1
+
+// Bytes of one token as text, without buffering: at most capacity bytes are written, the full
+// length is returned. Control tokens give nothing unless special is set. first: the token starts
+// the text (SentencePiece drops a space).
+size_t tokenizer_decode(const struct tokenizer *t, int32_t id, bool first, bool special, char *out,
+                        size_t capacity);
+
+// A streaming detokenizer: holds back the tail of a UTF-8 character until it is whole. Caller owns
+// it, on the stack.
+struct token_stream {
+    const struct tokenizer *tokenizer; // borrowed
+    char held[8];                      // bytes of an unfinished character
+    uint32_t n_held;
+    bool started, special;
+};
+void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool special);
+// Feeds one token and appends whatever is whole to out[capacity]; returns its length. capacity must
+// be at least 8 + the longest piece (tokenizer_longest). Bytes that can never become UTF-8 are
+// given out as U+FFFD.
+size_t token_stream_push(struct token_stream *s, int32_t id, char *out, size_t capacity);
+// Gives out what is still held, as U+FFFD, at the end of a text.
+size_t token_stream_finish(struct token_stream *s, char *out, size_t capacity);
+// The most bytes that one token can give out, with U+FFFD for each that is not UTF-8.
+size_t tokenizer_longest(const struct tokenizer *t);
+
+void token_list_close(struct token_list *list);
+// Makes room for and appends one id. ERR_MEMORY if refused.
+enum status token_list_push(struct token_list *list, int32_t id, struct err *e);
+
+#endif

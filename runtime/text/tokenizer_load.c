@@ -1,0 +1,400 @@
+/* tokenizer_load.c: the tables of a tokenizer out of the tokenizer.ggml.* keys of a GGUF file.
+ *
+ * Fills a zeroed struct tokenizer; what it holds afterwards belongs to that struct. Nothing in the
+ * file is trusted: arrays are checked for type and length, ids for range. Called once, by
+ * tokenizer_open. Tested by tests/runtime/test_tokenizer.c and tests/fuzz/fuzz_tokenizer.c.
+ */
+#include "runtime/text/tokenizer_internal.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Finding pieces -----------------------------------------------------------------------------
+
+uint32_t piece_hash(const char *text, size_t length) {
+    uint64_t h = length * 0x9e3779b97f4a7c15u, word;
+    for (; length >= 8; text += 8, length -= 8) {
+        memcpy(&word, text, 8);
+        h = (h ^ word) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    word = 0;
+    memcpy(&word, text, length);
+    h = (h ^ word) * 0xff51afd7ed558ccdu;
+    h ^= h >> 32;
+    return (uint32_t)(h * 0xc4ceb9fe1a85ec53u >> 32);
+}
+
+// The slot of the piece, or the free slot where it would go.
+static struct piece_slot *find_slot(const struct tokenizer *t, const char *text, size_t length,
+                                    uint32_t hash) {
+    struct piece_slot key = {.id_size = length < 255 ? (uint32_t)length : 255};
+    memcpy(key.head, text, length < sizeof key.head ? length : sizeof key.head);
+    for (uint32_t i = hash & t->slot_mask;; i = (i + 1) & t->slot_mask) {
+        struct piece_slot *slot = &t->slots[i];
+        if (slot->id_size == 0) return slot;
+        if ((slot->id_size & 255) != key.id_size || memcmp(slot->head, key.head, sizeof key.head))
+            continue;
+        if (length <= sizeof key.head) return slot;
+        struct gguf_text piece = t->pieces[(slot->id_size >> 8) - 1];
+        if (piece.length == length && memcmp(piece.bytes, text, length) == 0) return slot;
+    }
+}
+
+int32_t piece_find(const struct tokenizer *t, const char *text, size_t length, uint32_t hash) {
+    return (int32_t)(find_slot(t, text, length, hash)->id_size >> 8) - 1;
+}
+
+int32_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t length) {
+    return length > 0 ? piece_find(t, piece, length, piece_hash(piece, length)) : -1;
+}
+
+enum status piece_map_build(struct tokenizer *t, struct err *e) {
+    uint64_t n_slots = 16;
+    while (n_slots < (uint64_t)t->count * 2) n_slots *= 2;
+    t->slots = mem_alloc(n_slots, sizeof *t->slots);
+    if (!t->slots) return err_memory(e, n_slots * sizeof *t->slots, "the vocabulary");
+    t->slot_mask = (uint32_t)(n_slots - 1);
+
+    uint32_t n_empty = 0, n_double = 0;
+    for (uint32_t id = 0; id < t->count; id++) {
+        struct gguf_text piece = t->pieces[id];
+        if (piece.length == 0) {
+            n_empty++;
+            continue;
+        }
+        size_t length = (size_t)piece.length;
+        struct piece_slot *slot =
+            find_slot(t, piece.bytes, length, piece_hash(piece.bytes, length));
+        if (slot->id_size) {
+            n_double++;
+            continue;
+        }
+        memcpy(slot->head, piece.bytes, length < sizeof slot->head ? length : sizeof slot->head);
+        slot->id_size = (id + 1) << 8 | (length < 255 ? (uint32_t)length : 255);
+    }
+    if (n_empty + n_double > 0)
+        log_line(t->log, LOG_WARN,
+                 "vocabulary: %" PRIu32 " empty and %" PRIu32
+                 " repeated tokens will never be produced from text",
+                 n_empty, n_double);
+    return OK;
+}
+
+// ---- Special tokens in text ---------------------------------------------------------------------
+
+static int compare_ids(const void *a, const void *b, void *context) {
+    const struct tokenizer *t = context;
+    struct gguf_text x = t->pieces[*(const int32_t *)a], y = t->pieces[*(const int32_t *)b];
+    int order = memcmp(x.bytes, y.bytes, x.length < y.length ? x.length : y.length);
+    return order ? order : (x.length > y.length) - (x.length < y.length);
+}
+
+enum status special_set_build(const struct tokenizer *t, struct special_set *set,
+                              bool (*wanted)(const struct tokenizer *t, int32_t id),
+                              struct err *e) {
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < t->count; id++) n += wanted(t, (int32_t)id);
+    set->ids = mem_alloc(n, sizeof *set->ids);
+    if (!set->ids) return err_memory(e, n * sizeof *set->ids, "special tokens");
+    n = 0;
+    for (int32_t id = 0; id < (int32_t)t->count; id++) {
+        struct gguf_text piece = t->pieces[id];
+        if (wanted(t, id) && tokenizer_find(t, piece.bytes, piece.length) == id) set->ids[n++] = id;
+    }
+    qsort_r(set->ids, n, sizeof *set->ids, compare_ids, (void *)(uintptr_t)t);
+    for (uint32_t i = 0; i < n; i++) set->starts[(uint8_t)t->pieces[set->ids[i]].bytes[0] + 1]++;
+    for (int b = 0; b < 256; b++) set->starts[b + 1] += set->starts[b];
+    return OK;
+}
+
+// The first entry in [first, last) whose byte at depth is not below byte. All are longer than depth
+// and equal before it.
+static uint32_t lower_bound(const struct tokenizer *t, const struct special_set *set,
+                            uint32_t first, uint32_t last, size_t depth, unsigned byte) {
+    while (first < last) {
+        uint32_t middle = first + (last - first) / 2;
+        if ((uint8_t)t->pieces[set->ids[middle]].bytes[depth] < byte)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return first;
+}
+
+int32_t special_set_match(const struct tokenizer *t, const struct special_set *set,
+                          const char *text, size_t length) {
+    uint8_t byte = (uint8_t)text[0];
+    uint32_t first = set->starts[byte], last = set->starts[byte + 1];
+    int32_t best = -1;
+    // All in [first, last) begin with text[0..depth).
+    for (size_t depth = 1; first < last; depth++) {
+        if (t->pieces[set->ids[first]].length == depth) best = set->ids[first++];
+        if (depth == length) break;
+        byte = (uint8_t)text[depth];
+        first = lower_bound(t, set, first, last, depth, byte);
+        last = lower_bound(t, set, first, last, depth, byte + 1u);
+    }
+    return best;
+}
+
+static bool is_user_defined(const struct tokenizer *t, int32_t id) {
+    return kind_of(t, id) == TOKEN_USER_DEFINED;
+}
+
+static bool is_control(const struct tokenizer *t, int32_t id) {
+    return kind_of(t, id) == TOKEN_CONTROL || kind_of(t, id) == TOKEN_UNKNOWN;
+}
+
+static bool is_special(const struct tokenizer *t, int32_t id) {
+    return is_control(t, id) || is_user_defined(t, id);
+}
+
+// SentencePiece finds its user-defined tokens after it has put U+2581 for spaces.
+static enum status build_sets(struct tokenizer *t, struct err *e) {
+    if (t->spm) {
+        if (special_set_build(t, &t->parsed, is_control, e) != OK) return e->status;
+        return special_set_build(t, &t->frozen, is_user_defined, e);
+    }
+    if (special_set_build(t, &t->parsed, is_special, e) != OK) return e->status;
+    return special_set_build(t, &t->always, is_user_defined, e);
+}
+
+// ---- Single keys --------------------------------------------------------------------------------
+
+void load_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t *id) {
+    const struct gguf_value *value = gguf_find(g, key);
+    if (!value) return;
+    if (value->type == GGUF_ARRAY || value->type == GGUF_STRING || value->type == GGUF_F32 ||
+        value->type == GGUF_F64) {
+        log_line(t->log, LOG_WARN, "%s is not a number and is ignored", key);
+        return;
+    }
+    int64_t number = gguf_array_int(value, 0);
+    if (number >= 0 && number < t->count)
+        *id = (int32_t)number;
+    else
+        log_line(t->log, LOG_WARN, "%s is %" PRId64 ", but there are %" PRIu32 " tokens; ignored",
+                 key, number, t->count);
+}
+
+// ---- Tokens that end a generation ---------------------------------------------------------------
+
+// Names that end a turn or a text in some family. sure: nobody uses the name for anything else, so
+// that a token typed as normal text is a slip of the converter.
+static const struct {
+    const char *text;
+    bool sure;
+} END_NAMES[] = {
+    {"<|eot_id|>", true},
+    {"<|im_end|>", true},
+    {"<|end|>", true},
+    {"<|return|>", true},
+    {"<|call|>", true},
+    {"<|flush|>", true},
+    {"<|calls|>", true},
+    {"<end_of_turn>", true},
+    {"<|endoftext|>", true},
+    {"<|eom_id|>", true},
+    {"<|end_of_text|>", true},
+    {"<end_of_utterance>", true},
+    {"<turn|>", true},
+    {"<|tool_response>", true},
+    {"<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+     true},
+    {"</s>", false},
+    {"<EOT>", false},
+    {"_<EOT>", false},
+    {"[EOT]", false},
+    {"[EOS]", false},
+    {"<eos>", false},
+    {"[e~[", false},
+    {"<|fim_pad|>", false},
+    {"<|repo_name|>", false},
+    {"<|fim_repo|>", false},
+    {"<|file_sep|>", false},
+};
+
+static int32_t find_name(const struct tokenizer *t, const char *text) {
+    return tokenizer_find(t, text, strlen(text));
+}
+
+static void set_kind(struct tokenizer *t, int32_t id, enum token_kind kind) {
+    t->flags[id] = (uint8_t)((t->flags[id] & ~(unsigned)TOKEN_KIND_MASK) | kind);
+}
+
+static void drop_end(struct tokenizer *t, const char *text) {
+    int32_t id = find_name(t, text);
+    if (id >= 0 && id != t->eos) t->flags[id] &= (uint8_t)~TOKEN_ENDS;
+}
+
+static void mark_ends(struct tokenizer *t, const struct gguf *g) {
+    static const char *const keys[] = {
+        "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id",
+        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+        "tokenizer.ggml.fim_sep_token_id",
+    };
+    if (t->eos >= 0) t->flags[t->eos] |= TOKEN_ENDS;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int32_t id = -1;
+        load_id(t, g, keys[i], &id);
+        if (id >= 0) t->flags[id] |= TOKEN_ENDS;
+    }
+    for (size_t i = 0; i < sizeof END_NAMES / sizeof *END_NAMES; i++) {
+        int32_t id = find_name(t, END_NAMES[i].text);
+        if (id < 0 || !(END_NAMES[i].sure || is_special(t, id))) continue;
+        t->flags[id] |= TOKEN_ENDS;
+        if (END_NAMES[i].sure && kind_of(t, id) != TOKEN_CONTROL) {
+            log_line(t->log, LOG_WARN, "token %s is typed as text; taken as a control token",
+                     END_NAMES[i].text);
+            set_kind(t, id, TOKEN_CONTROL);
+        }
+    }
+}
+
+// Families that use a common name for something else.
+static void mark_families(struct tokenizer *t, const struct gguf *g) {
+    static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
+                                          "<|constrain|>"};
+    if (find_name(t, "<|return|>") >= 0 && find_name(t, "<|call|>") >= 0) {
+        drop_end(t, "<|end|>");
+        for (size_t i = 0; i < sizeof harmony / sizeof *harmony; i++) {
+            int32_t id = find_name(t, harmony[i]);
+            if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
+        }
+    }
+    if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
+
+    struct gguf_text text = {0};
+    struct err ignored;
+    if (gguf_read_text(g, "general.name", &text, &ignored) != OK || !text.bytes) return;
+    if (!memmem(text.bytes, text.length, "phi-3", 5) && !memmem(text.bytes, text.length, "phi3", 4))
+        return;
+    for (uint32_t id = 0; id < t->count; id++)
+        if (is_special(t, (int32_t)id)) t->flags[id] |= TOKEN_EATS_SPACE;
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        int32_t id = find_name(t, plain[i]);
+        if (id >= 0) t->flags[id] &= (uint8_t)~TOKEN_EATS_SPACE;
+    }
+}
+
+// ---- The vocabulary -----------------------------------------------------------------------------
+
+static enum status load_model(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    struct gguf_text model = {0};
+    if (gguf_read_text(g, "tokenizer.ggml.model", &model, e) != OK) return e->status;
+    if (!model.bytes) {
+        err_set(e, ERR_FORMAT, "tokenizer.ggml.model: missing, the file holds no vocabulary");
+        return err_fix(e, "give the file of the language model itself");
+    }
+    if (model.length == 4 && memcmp(model.bytes, "gpt2", 4) == 0) return OK;
+    t->spm = model.length == 5 && memcmp(model.bytes, "llama", 5) == 0;
+    if (t->spm) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.model: unknown kind of tokenizer");
+    err_expected(e, "gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
+    return err_actual(e, "%.*s", model.length < 64 ? (int)model.length : 64, model.bytes);
+}
+
+static enum status load_pieces(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    const char *key = "tokenizer.ggml.tokens";
+    const struct gguf_value *tokens = gguf_find(g, key);
+    if (!tokens) return err_set(e, ERR_FORMAT, "%s: missing", key);
+    if (tokens->type != GGUF_ARRAY || tokens->element != GGUF_STRING) {
+        char text[64];
+        err_set(e, ERR_FORMAT, "%s: wrong type", key);
+        err_expected(e, "array of string");
+        return err_actual(e, "%s", gguf_type_text(tokens, text, sizeof text));
+    }
+    if (tokens->count == 0 || tokens->count > MAX_TOKENS) {
+        err_set(e, ERR_FORMAT, "%s: wrong number of tokens", key);
+        err_expected(e, "1 to %d", MAX_TOKENS);
+        return err_actual(e, "%" PRIu64, tokens->count);
+    }
+    t->count = (uint32_t)tokens->count;
+    t->pieces = mem_alloc(t->count, sizeof *t->pieces);
+    t->flags = mem_alloc(t->count, sizeof *t->flags);
+    if (!t->pieces || !t->flags)
+        return err_memory(e, t->count * (sizeof *t->pieces + 1), "the vocabulary");
+    const uint8_t *cursor = NULL;
+    for (uint32_t id = 0; id < t->count; id++) {
+        if (!gguf_next_text(tokens, &cursor, &t->pieces[id])) break;
+        if (t->pieces[id].length > t->longest_piece) t->longest_piece = t->pieces[id].length;
+    }
+    if (t->longest_piece > MAX_PIECE_BYTES) {
+        err_set(e, ERR_FORMAT, "%s: a token is too long", key);
+        err_expected(e, "at most %d bytes", MAX_PIECE_BYTES);
+        return err_actual(e, "%" PRIu64, t->longest_piece);
+    }
+    return OK;
+}
+
+static enum status load_kinds(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    const char *key = "tokenizer.ggml.token_type";
+    const struct gguf_value *kinds = gguf_find(g, key);
+    if (!kinds) {
+        log_line(t->log, LOG_WARN, "%s is missing; no token is taken as special by its type", key);
+        memset(t->flags, TOKEN_NORMAL, t->count);
+        return OK;
+    }
+    if (kinds->type != GGUF_ARRAY || kinds->element == GGUF_STRING || kinds->element == GGUF_F32 ||
+        kinds->element == GGUF_F64 || kinds->count < t->count) {
+        char text[64];
+        err_set(e, ERR_FORMAT, "%s: does not fit the tokens", key);
+        err_expected(e, "array of i32, %" PRIu32 " elements", t->count);
+        return err_actual(e, "%s, %" PRIu64, gguf_type_text(kinds, text, sizeof text),
+                          kinds->count);
+    }
+    uint32_t n_odd = 0;
+    for (uint32_t id = 0; id < t->count; id++) {
+        int64_t kind = gguf_array_int(kinds, id);
+        bool known = kind >= TOKEN_NORMAL && kind <= TOKEN_BYTE;
+        n_odd += !known;
+        t->flags[id] = (uint8_t)(known ? kind : TOKEN_NORMAL);
+    }
+    if (n_odd > 0)
+        log_line(t->log, LOG_WARN, "%s: %" PRIu32 " tokens of unknown type are taken as text", key,
+                 n_odd);
+    return OK;
+}
+
+// Characters without a token become the unknown token, so that it may be nothing that acts.
+static void settle_unknown(struct tokenizer *t) {
+    if (t->unknown < 0) return;
+    if (t->unknown == t->bos || (t->flags[t->unknown] & TOKEN_ENDS)) {
+        log_line(t->log, LOG_WARN,
+                 "the unknown token begins or ends a text; characters without a "
+                 "token are left out instead");
+        t->unknown = -1;
+    } else {
+        set_kind(t, t->unknown, TOKEN_UNKNOWN);
+    }
+}
+
+enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    t->bos = t->eos = t->unknown = -1;
+    if (load_model(t, g, e) != OK || load_pieces(t, g, e) != OK || load_kinds(t, g, e) != OK)
+        return e->status;
+    if (t->spm && spm_prepare(t, e) != OK) return e->status;
+    if (piece_map_build(t, e) != OK) return e->status;
+    load_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos);
+    load_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos);
+    load_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown);
+    if (t->eos < 0)
+        log_line(t->log, LOG_WARN,
+                 "tokenizer.ggml.eos_token_id is missing; only tokens known by "
+                 "name end a text");
+    mark_ends(t, g);
+    mark_families(t, g);
+    if (t->spm) settle_unknown(t);
+    // The family knows whether BOS comes first; the keys override it.
+    if ((t->spm ? spm_load : bpe_load)(t, g, e) != OK) return e->status;
+    if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
+        gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
+        return e->status;
+    return build_sets(t, e);
+}

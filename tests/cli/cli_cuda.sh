@@ -1,0 +1,192 @@
+#!/bin/sh
+# cli_cuda.sh: a model split over the CPU and the emulated NVIDIA GPU, by the whole program: every
+# split writes the CPU's tokens, memory is what was planned and never more than there is, and what
+# is wrong with the driver or the device ends in a message.
+#
+# GPU and CPU round differently, so the prompts are ones whose next tokens are far ahead of all others:
+# counting. Eight tokens take the kernels for few, fourteen those for many.
+set -u
+: "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+emulator=$(dirname "$TANDEM")/emulator
+if ! [ -f "$emulator/libcuda.so.1" ]; then
+    echo 'ok 1 # SKIP there is no emulator (it needs x86-64 and a C++ compiler)'
+    exit 0
+fi
+export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"
+# Sanitizers are slow: fewer splits and tokens.
+case $TANDEM in
+*/asan/* | */ubsan/* | */tsan/*) splits='0 1 2' n=4 long=1 ;;
+*) splits='0 1 2 7 15 31' n=16 long=31 ;;
+esac
+prompt='1, 2, 3,'
+
+# call ARGUMENT...: runs the program; sets code, $work/out and $work/err.
+call() {
+    timeout 200 "$TANDEM" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+}
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; head -n 3 "$work/err"
+    fi
+}
+# generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json. replay: likewise with a plan's context.
+generate() {
+    name=$1
+    shift
+    replay "$name" -c 256 "$@"
+}
+replay() {
+    name=$1
+    shift
+    call run -m "$MODEL" --temp 0 --json -q --ignore-eos "$@"
+    cp "$work/out" "$work/$name.json"
+    [ $code -eq 0 ] && ! [ -s "$work/err" ]
+    result "cuda_$name"
+}
+
+# ---- The CPU's tokens at every split -------------------------------------------------------------
+generate few_none -p "$prompt" -n $n --device none
+for k in $splits; do generate "few_$k" -p "$prompt" -n $n --device cuda -ngl "$k"; done
+# Without saying so: the GPU is found and filled.
+generate few_default -p "$prompt" -n 2
+EMU_CUDA_CC=6.1 generate few_pascal -p "$prompt" -n 4 -ngl 2
+EMU_CUDA_CC=7.5 EMU_CUDA_SEED=3 generate few_turing -p "$prompt" -n 4 -ngl 2
+many='1, 2, 3, 4, 5,'
+generate many_none -p "$many" -n 4 --device none
+generate many_tensor -p "$many" -n 4 --device cuda -ngl $long
+EMU_CUDA_CC=6.1 generate many_pascal -p "$many" -n 4 --device cuda -ngl $((long / 4))
+EMU_CUDA_CC=7.5 generate many_turing -p "$many" -n 4 --device cuda -ngl $((long / 4))
+generate many_batches -p "$many" -n 4 --device cuda -ngl 2 -ub 5
+# Weights that pass through, which only prompts of more than 32 tokens do, and rows of one matrix on
+# both.
+prompt_40='1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,'
+generate long_none -p "$prompt_40" -n 3 --device none
+generate long_streamed -p "$prompt_40" -n 3 --device cuda --strategy streamed --vram 50M
+generate long_staged -p "$prompt_40" -n 3 --device cuda --strategy streamed --feed staged --vram 50M
+call plan -m "$MODEL" -c 256 -ub 40 --device cuda --save "$work/plan"
+for way in streamed split both; do
+    python3 tests/cli/change_plan.py "$TANDEM" "$MODEL" cuda $way 8 "$work/plan"
+    replay long_attention_$way -p "$prompt_40" -n 3 --plan "$work/plan" --device cuda
+done
+generate few_row_split -p "$prompt" -n 4 --device cuda --strategy row-split --vram 60M
+
+# ---- Memory --------------------------------------------------------------------------------------
+for vram in 64M 96M 128M 192M 512M 2G; do
+    EMU_CUDA_VRAM=$vram generate "vram_$vram" -p Hello -n 1 -c 128 --device cuda
+done
+EMU_CUDA_VRAM=2G generate vram_lowered -p Hello -n 1 -c 128 --device cuda --vram 30M
+
+python3 - "$work" <<'X'
+import glob, json, os, sys
+
+work = sys.argv[1]
+
+
+def check(name, good):
+    print(("ok " if good else "not ok ") + "cuda_" + name)
+
+
+runs = {os.path.basename(p)[:-5]: json.load(open(p)) for p in sorted(glob.glob(f"{work}/*.json"))}
+for name, run in runs.items():
+    kind = name.split("_")[0]
+    if kind in ("few", "many", "long"):
+        expected = runs[f"{kind}_none"]["tokens"]
+        check(f"{name}_same_tokens", run["tokens"] and run["tokens"] == expected[: len(run["tokens"])])
+    check(f"{name}_planned_is_allocated",
+          run["memory"] and all(r["planned_bytes"] == r["allocated_bytes"] for r in run["memory"]))
+    if name[4:].isdigit(): check(f"{name}_honoured", run["plan"]["gpu_layers"] == int(name[4:]))
+    if not name.endswith("none"):
+        check(f"{name}_names_the_device", "NVIDIA" in run["peak"][1]["device"])
+    if kind == "vram":
+        size = name[5:]
+        limit = 30 << 20 if size == "lowered" else int(size[:-1]) << (30 if size[-1] == "G" else 20)
+        check(f"{name}_never_exceeded", 0 < run["peak"][1]["peak_bytes"] <= limit)
+X
+
+# ---- Nothing to use: the CPU computes, and says nothing ------------------------------------------
+quiet() { # name, variable
+    env "$2" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 2 --temp 0 -c 128 \
+        >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 0 ] && ! grep -q warning "$work/err" && grep -q 'on cpu\|cpu' "$work/err"
+    result "cuda_quiet_$1"
+}
+quiet no_driver LD_LIBRARY_PATH=/nowhere
+quiet no_device EMU_CUDA_INIT=100
+quiet stub EMU_CUDA_INIT=34
+
+# ---- Something that cannot be used: a warning, or an error if it was asked for -------------------
+refused() { # name, variable, words
+    env "$2" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 2 -c 128 --device cuda -q \
+        >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 1 ] && ! [ -s "$work/out" ] && [ "$(wc -l <"$work/err")" -eq 1 ] &&
+        grep -q "^tandem: error: .*$3" "$work/err"
+    result "cuda_refused_$1"
+}
+refused no_driver LD_LIBRARY_PATH=/nowhere 'no NVIDIA driver'
+refused no_device EMU_CUDA_INIT=100 'finds no GPU'
+refused stub EMU_CUDA_INIT=34 'stub'
+refused old_driver EMU_CUDA_DRIVER=8000 'too old.*9.0.*8.0'
+refused old_device EMU_CUDA_CC=5.2 'too old.*6.1.*5.2'
+refused modules EMU_CUDA_FAIL_MODULE=all 'no kernels for this GPU.*CUDA_ERROR_INVALID_IMAGE'
+refused context EMU_CUDA_FAIL_CONTEXT=1 'CUDA_ERROR_OUT_OF_MEMORY'
+env EMU_CUDA_DRIVER=8000 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 2 -c 128 >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q 'warning: no cuda device: .*too old' "$work/err"
+result cuda_warns_of_old_driver
+env EMU_CUDA_FAIL_MODULE=1 "$TANDEM" devices >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q 'kernels: compute_75 (.*compute_80: .*CUDA_ERROR_INVALID_IMAGE' "$work/out"
+result cuda_next_image
+env EMU_CUDA_INIT=100 "$TANDEM" devices >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q 'no cuda device: .*finds no GPU' "$work/out"
+result cuda_devices_says_why
+
+# ---- A device that fails on the way: a clear message, no hang, no text after it ------------------
+for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
+    STREAM=1 EVENT=2; do
+    env "EMU_CUDA_FAIL_$fault" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
+        -c 128 -q --ignore-eos -ngl 2 --device cuda >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 1 ] &&
+        grep -q '^tandem: error: .*CUDA_ERROR_' "$work/err"
+    result "cuda_fault_$(echo $fault | tr = _)"
+done
+
+# ---- Memory that the driver refuses after all: a unit goes to the CPU, or exit code 3 -------------
+for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do
+    for strict in '' --strict; do
+        # shellcheck disable=SC2086
+        env "EMU_CUDA_FAIL_$fault" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
+            -c 128 --ignore-eos -ngl 2 --device cuda $strict >"$work/out" 2>"$work/err"
+        code=$?
+        if [ "$strict" ]; then
+            [ $code -eq 3 ] && grep -q '^tandem: error: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err"
+        else
+            [ $code -eq 0 ] && [ -s "$work/out" ] &&
+                grep -q 'warning: .* goes to the CPU: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err" &&
+                grep -q ' of 31 layers on .*(emulated), weights' "$work/err"
+        fi
+        result "cuda_refused_memory$(echo "_$fault$strict" | tr '=-' __)"
+    done
+done
+# Every allocation: at last all is on the CPU. A plan with nothing on the accelerator asks for none.
+for arguments in '-ngl 2' '-ngl 0 --vram 1M --strict'; do
+    # shellcheck disable=SC2086
+    env EMU_CUDA_FAIL_ALLOC=all timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 4 --temp 0 \
+        -c 128 --ignore-eos --device cuda $arguments >"$work/refused" 2>"$work/err"
+    refused_code=$?
+    call run -m "$MODEL" -p "$prompt" -n 4 --temp 0 -c 128 --ignore-eos --device none
+    [ $refused_code -eq 0 ] && [ $code -eq 0 ] && cmp -s "$work/refused" "$work/out"
+    result "cuda_refuses_all$(echo "_$arguments" | tr -c 'a-z0-9\n' _)"
+done

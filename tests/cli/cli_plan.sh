@@ -1,0 +1,225 @@
+#!/bin/sh
+# cli_plan.sh: tandem plan by the whole program: models and machines by name and by file, what is
+# refused and how, constraints that are kept, plans that are saved and replayed to the byte, huge
+# files whose weights are not touched, and runs held against their prediction. The plans themselves
+# are compared by cli_plans.sh.
+set -u
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}" "${TOOLS:=build/release/tests}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out err=$work/err
+# Nothing measured here may change a plan.
+export XDG_CACHE_HOME="$work/cache" TANDEM_CALIBRATE=never
+
+call() { # PROGRAM ARGUMENT...: sets code, $out and $err
+    "$@" >"$out" 2>"$err"
+    code=$?
+}
+plan() { call "$TANDEM" plan "$@"; }
+sim() { call "$TANDEM_SIM" "$@"; }
+result() { # NAME: prints whether the test before it succeeded
+    if [ $? -eq 0 ]; then
+        echo "ok plan_$1"
+    else
+        echo "not ok plan_$1"
+        echo "  code $code"; head -n 4 "$out" "$err"
+    fi
+}
+# refused NAME CODE TEXT ARGUMENT...: that exit code, one line that holds TEXT, no plan.
+refused() {
+    name=$1 expected=$2 text=$3
+    shift 3
+    plan "$@"
+    [ "$code" -eq "$expected" ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
+        grep -qF -- "$text" "$err"
+    result "$name"
+}
+# holds EXPRESSION: whether it is true of the JSON in $out, as p; units is {name: device}.
+holds() {
+    [ "$code" -eq 0 ] && python3 - "$out" "$1" <<'X'
+import json, sys
+p = json.load(open(sys.argv[1]))
+units = {u["name"]: u["device"] for u in p.get("units", [])}
+sys.exit(not eval("(" + sys.argv[2] + ")"))
+X
+}
+
+# ---- Models and machines by name and by file -----------------------------------------------------
+machine=gtx-1060-6g-ddr4
+plan --shape llama-3.1-8b --machine $machine
+[ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^decode: .* tokens/s predicted' "$out" &&
+    grep -q '^prompt: first token of 512 after' "$out" && grep -q "^rates: .*$machine" "$out" &&
+    grep -q '^ *0 [gCaferbsRSptBqum]*$' "$out"
+result by_name
+cp "$out" "$work/by_name"
+plan --shape configs/models/llama-3.1-8b.json --machine configs/machines/$machine.json
+cmp -s "$out" "$work/by_name"
+result by_file
+(cd "$work" && "$TANDEM" plan --shape llama-3.1-8b --machine $machine) >"$out" 2>"$err"
+case $TANDEM in /*) cmp -s "$out" "$work/by_name" ;; *) true ;; esac
+result from_any_folder
+for model in llama-3.3-70b mixtral-8x7b; do
+    plan --shape $model --machine rtx-3060-12g --ram 64G
+    [ $code -eq 0 ] && [ "$(wc -l <"$out")" -le 25 ] && [ "$(wc -L <"$out")" -le 132 ]
+    result "${model}_fits_a_screen"
+done
+plan --shape llama-3.1-8b --machine $machine -v
+[ $code -eq 0 ] && grep -qE '^ +[0-9]+ +[0-9.]+ +[0-9.]+ compute +c(pu|uda) +blk\.31\.ffn' "$out"
+result steps_with_times
+plan --shape llama-3.1-8b --machine $machine --vram 2G --strategy streamed -v --json
+holds 'any(s["kind"] == "store" and s["bytes_per_row"] == 4096 for s in p["steps_prefill"]) and
+    any(s.get("bytes_per_past") == 4096 for s in p["steps_prefill"] if s["kind"] == "fetch") and
+    not any(s["kind"] in ("store", "fetch") for s in p["steps_one"])'
+result steps_of_streamed_attention
+plan --shape llama-3.1-8b --machine $machine --vram 4G --strategy row-split -v --json
+holds '{s["phase"] for s in p["steps_one"] if s["kind"] == "compute"} == {"all", "in", "mid", "out"}
+    and {s["data"] for s in p["steps_one"] if s["kind"] == "send"} ==
+    {"residual", "hidden", "queries", "attended"}'
+result steps_of_split_attention
+plan --shape llama-3.1-8b --machine two-gpus
+grep -q '^note: 1 more accelerator is here' "$out"
+result unused_accelerators_are_told
+plan --shape llama-3.1-8b --machine $machine -c 8192 --prompt-tokens 4000 --gen-tokens 10 --json
+holds 'p["n_ctx"] == 8192 and p["prompt_tokens"] == 4000 and p["gen_tokens"] == 10'
+result workload
+
+# ---- What is refused -----------------------------------------------------------------------------
+refused unknown_machine 2 'gtx-1060-6g-ddr4, ' --shape qwen3-8b --machine gtx1060
+refused unknown_shape 2 'llama-3.1-8b, ' --shape llama --machine $machine
+refused no_machine_file 1 'No such file' --shape qwen3-8b --machine "$work/none.json"
+refused no_shape_file 1 'No such file' --shape "$work/none.json" --machine $machine
+echo '{"name": "x", "devices": 3}' >"$work/bad.json"
+refused bad_machine_file 1 "$work/bad.json" --shape qwen3-8b --machine "$work/bad.json"
+refused bad_shape_file 1 "$work/bad.json" --shape "$work/bad.json" --machine $machine
+echo 'no JSON' >"$work/text.json"
+refused machine_is_no_json 1 "$work/text.json" --shape qwen3-8b --machine "$work/text.json"
+refused model_and_shape 2 'exclude each other' -m "$MODEL" --shape qwen3-8b
+refused no_model 2 '--shape NAME' --machine $machine
+refused device_of_other_machine 2 '--device' --shape qwen3-8b --machine $machine --device none
+refused threads_of_other_machine 2 '-t exclude' --shape qwen3-8b --machine $machine -t 4
+refused half_automatic_cache 2 '-ctk auto -ctv auto' --shape qwen3-8b --machine $machine -ctk auto
+refused long_prompt 2 'prompt' --shape qwen3-8b --machine $machine -c 512 --prompt-tokens 4000
+refused too_big 1 'expected at most' --shape llama-3.3-70b --machine $machine
+refused too_big_strict 3 'expected at most' --shape llama-3.3-70b --machine $machine --strict
+refused too_many_layers 1 '-ngl' --shape qwen3-14b --machine $machine -ngl all
+refused no_accelerator 2 '-ngl' --shape qwen3-14b --machine cpu-only -ngl 3
+refused unwritable 1 'No such file' --shape qwen3-8b --machine $machine --save "$work/none/plan"
+
+# ---- Constraints ---------------------------------------------------------------------------------
+moe='--shape gpt-oss-20b --machine rtx-3060-12g --json'
+plan $moe --cpu-moe
+holds 'all(d == 0 for n, d in units.items() if n.endswith("experts")) and sum(units.values()) > 0'
+result cpu_moe
+plan $moe -ot 'blk\.[0-9]\.ffn_.*_exps=CPU,blk\.1[0-9]\.attn=CPU'
+holds 'all(units[f"blk.{i}.experts"] == 0 for i in range(10)) and
+       all(units[f"blk.{i}.attention"] == 0 for i in range(10, 20)) and
+       units["blk.15.experts"] == 1'
+result patterns
+plan $moe --override-tensor '^output=CPU'
+holds 'units["head"] == 0'
+result pattern_of_the_head
+refused pattern_without_device 2 -ot $moe -ot 'ffn'
+refused pattern_of_no_device 2 toaster $moe -ot 'ffn=toaster'
+refused pattern_that_is_broken 2 '(ffn' $moe -ot '(ffn=CPU'
+refused pattern_of_nothing 2 'nosuch' $moe -ot 'nosuch=CPU'
+refused pattern_that_does_not_fit 1 'at most' $moe -ot 'exps=GPU' --vram 4G
+plan $moe --vram 3G
+holds 'p["devices"][1]["total_bytes"] <= 3 << 30 and p["devices"][1]["budget_bytes"] == 3 << 30'
+result vram
+plan $moe -ngl 7
+holds 'p["gpu_layers"] == 7'
+result layers
+plan --shape llama-3.1-8b --machine gtx-1650-4g -c 32768 -ctk auto -ctv auto --json
+holds 'p["cache_type_k"] in ("F16", "Q8_0") and p["cache_type_k"] == p["cache_type_v"]'
+result automatic_cache
+call "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
+[ $code -eq 0 ] && grep -q 'has no experts' "$err"
+result cpu_moe_without_experts_is_told
+
+# ---- Saved and replayed --------------------------------------------------------------------------
+same='p["units"], p["devices"], p["n_ctx"], p["n_ubatch"], p["prediction"]'
+for pair in "llama-3.1-8b $machine" 'qwen3-30b-a3b rtx-3060-12g' 'qwen3.5-9b gtx-1650-4g'; do
+    set -- $pair
+    plan --shape "$1" --machine "$2" -c 2048 --json --save "$work/saved"
+    cp "$out" "$work/first"
+    plan --shape "$1" --machine "$2" --plan "$work/saved" --json
+    [ $code -eq 0 ] && python3 - "$work/first" "$out" <<X
+import json, sys
+first, again = ((lambda p: ($same))(json.load(open(path))) for path in sys.argv[1:])
+sys.exit(first != again)
+X
+    result "replayed_$1"
+done
+set -- --shape qwen3.5-9b --plan "$work/saved"
+refused replay_without_room 1 'at most' "$@" --machine gtx-1650-4g --vram 1G
+refused replay_without_device 2 'a device of kind cuda' "$@" --machine cpu-only
+refused replay_of_another_model 2 'another model' --shape qwen3-8b --plan "$work/saved" \
+    --machine gtx-1650-4g
+refused replay_and_more 2 'exclude each other' "$@" --machine gtx-1650-4g -c 4096
+refused replay_of_nothing 1 'No such file' --shape qwen3.5-9b --plan "$work/none"
+refused replay_of_no_plan 1 'tandem_plan' "$@" --machine gtx-1650-4g --plan "$work/bad.json"
+
+# ---- On this machine -----------------------------------------------------------------------------
+run="run -m $MODEL -p Once -n 8 --temp 0 --ignore-eos --json -q"
+device='--device sim:vram=60M'
+sim plan -m "$MODEL" $device -c 256 --save "$work/split" --json
+holds '0 < sum(units.values()) and p["rates"]["source"] == "nearest" and p["can_run"]'
+result on_the_simulated_device
+cp "$out" "$work/planned"
+sim $run $device --plan "$work/split"
+[ $code -eq 0 ] && python3 - "$work/planned" "$out" <<'X'
+import json, sys
+planned, run = (json.load(open(path)) for path in sys.argv[1:])
+bytes_of = lambda p: [d["total_bytes"] for d in p["devices"]]
+sys.exit(not (bytes_of(planned) == bytes_of(run["plan"])
+              and planned["unit_device"] == run["plan"]["unit_device"]
+              and all(r["planned_bytes"] == r["allocated_bytes"] for r in run["memory"])))
+X
+result a_saved_plan_runs
+sim $run --device none --plan "$work/split"
+[ $code -eq 2 ] && grep -q 'a device of kind sim' "$err"
+result a_saved_plan_wants_its_device
+sim $run $device -c 256 -ot 'blk\.2[0-9]\..*=GPU,blk\.[0-9]\.=CPU'
+[ $code -eq 0 ] && python3 - "$out" <<'X'
+import json, sys
+where = json.load(open(sys.argv[1]))["plan"]["unit_device"]
+sys.exit(not (all(where[41:61]) and not any(where[1:21])))
+X
+result patterns_run
+sim $run $device -c 256
+holds 'p["predicted"]["decode_per_token_ms"] > 0 and p["predicted"]["prompt_passes"] == 1 and
+       p["predicted"]["prompt_ms"] > 0 and p["predicted"]["rates"]["source"] == "nearest"'
+result run_is_held_against_its_prediction
+sim run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos $device -c 256
+[ $code -eq 0 ] && grep -qE 'decode [0-9.]+ ms/token \(predicted [0-9.]+, [+-][0-9]+ %\)' "$err" &&
+    grep -q 'not measured here' "$err" &&
+    awk '/^tandem: memory/ { exit $3 != $6 }' "$err"
+result run_tells_its_prediction
+
+# ---- A huge file whose weights are not there -----------------------------------------------------
+header=$("$TOOLS/lib/write_shape" mixtral-8x7b "$work/huge.gguf")
+[ "$(stat -c %s "$work/huge.gguf")" -gt 20000000000 ] &&
+    [ "$(du -B1 "$work/huge.gguf" | cut -f 1)" -lt 10000000 ]
+result huge_file_is_sparse
+# Pages of the file that are touched count as memory of the process: 20 GB if all of them were.
+cat >"$work/touched" <<'X'
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+sys.exit(code or resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 1 << 20)
+X
+python3 "$work/touched" "$TANDEM" plan -m "$work/huge.gguf" --machine rtx-3060-12g --ram 64G --json \
+    >"$out" 2>"$err"
+code=$?
+holds 'p["weights_bytes"] > 2e10 and not p["can_run"] and p["devices"][1]["total_bytes"] > 5e9'
+result huge_file_without_touching_weights
+cp "$out" "$work/of_file"
+plan --shape mixtral-8x7b --machine rtx-3060-12g --ram 64G --json
+[ $code -eq 0 ] && python3 - "$work/of_file" "$out" <<'X'
+import json, sys
+of_file, of_shape = (json.load(open(path)) for path in sys.argv[1:])
+sys.exit(of_file["devices"] != of_shape["devices"] or of_file["units"] != of_shape["units"])
+X
+result huge_file_is_planned_like_its_shape
+truncate -s "$header" "$work/huge.gguf"
+refused huge_file_that_was_cut 1 "$work/huge.gguf" -m "$work/huge.gguf" --machine $machine

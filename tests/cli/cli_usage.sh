@@ -1,0 +1,163 @@
+#!/bin/sh
+# cli_usage.sh: what the command line says and returns: help, wrong options and values, missing
+# files, standard output that is full, Ctrl-C.
+set -u
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out err=$work/err
+
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; head -n 3 "$out" "$err"
+    fi
+}
+
+# call ARGUMENT...: runs tandem; sets code, $out and $err.
+call() {
+    "$TANDEM" "$@" >"$out" 2>"$err"
+    code=$?
+}
+
+# wrong NAME TEXT ARGUMENT...: code 2, nothing on standard output, one line that holds TEXT and
+# says where help is.
+wrong() {
+    name=$1 text=$2
+    shift 2
+    call "$@"
+    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
+        grep -qF -- "$text" "$err" && grep -qF "'tandem help" "$err"
+    result "usage_$name"
+}
+
+# fails NAME TEXT ARGUMENT...: code 1 and a message that holds TEXT.
+fails() {
+    name=$1 text=$2
+    shift 2
+    call "$@"
+    [ "$code" -eq 1 ] && ! [ -s "$out" ] && grep -qF -- "$text" "$err"
+    result "usage_$name"
+}
+
+# ---- Help ----------------------------------------------------------------------------------------
+call help
+[ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^usage: tandem COMMAND' "$out"
+result usage_help
+sed -n 's/^  tandem \([a-z]*\) .*/\1/p' "$out" >"$work/commands"
+[ "$(wc -l <"$work/commands")" -eq 11 ]
+result usage_help_lists_the_commands
+while read -r command; do
+    [ "$command" = help ] && continue
+    call "$command" --help
+    cp "$out" "$work/page"
+    call help "$command"
+    [ $code -eq 0 ] && cmp -s "$out" "$work/page" && grep -q "^usage: tandem $command" "$out"
+    result "usage_help_$command"
+done <"$work/commands"
+call --version
+[ $code -eq 0 ] && grep -qE '^tandem [0-9]+\.[0-9]+\.[0-9]+$' "$out"
+result usage_version
+"$TANDEM_SIM" help run >"$out" 2>"$err"
+grep -q '^  sim ' "$out"
+result usage_help_lists_the_devices
+
+# ---- Wrong usage ---------------------------------------------------------------------------------
+wrong nothing 'no command'
+wrong unknown_command "did you mean 'run'" runn -m x
+wrong option_first 'a command comes first' -m x -p y
+wrong unknown_option 'did you mean --top-k' run -m x -p y --topk 3
+wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
+wrong missing_value 'option -n lacks its N' run -m x -p y -n
+wrong bad_number "got 'many'" run -m x -p y -n many
+wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
+wrong bad_size 'such as 6G' run -m x -p y --vram huge
+wrong bad_isa 'avx512 or auto' run -m x -p y --isa mmx
+wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
+wrong bad_feed 'arena, staged, pageable or auto' run -m x -p y --feed pinned
+wrong bad_slots 'from 2 to 4' run -m x -p y --slots 5
+wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0
+wrong foreign_trace "does not belong to 'tandem plan'" plan -m x --trace y
+wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0
+wrong no_model 'needs a model' run -p y
+wrong no_text 'needs a text' run -m x
+wrong two_texts 'only one text' run -m x -p y -f z
+wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
+wrong no_accelerator 'ccelerator' run -m "$MODEL" -p y -q --device none -ngl 3
+wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
+wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1
+
+# ---- The world fails -----------------------------------------------------------------------------
+fails no_model_file 'No such file' run -m "$work/none.gguf" -p y
+fails folder_as_model "$work" inspect "$work"
+fails no_prompt_file 'No such file' run -m "$MODEL" -f "$work/none.txt"
+fails no_trace_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y \
+    --trace "$work/none/x"
+fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
+fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
+echo 'this is no model' >"$work/text.gguf"
+fails no_gguf 'text.gguf' run -m "$work/text.gguf" -p y
+if [ -c /dev/full ]; then
+    "$TANDEM" help >/dev/full 2>"$err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'standard output' "$err"
+    result usage_full_output
+fi
+
+# ---- What goes where -----------------------------------------------------------------------------
+call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0
+[ $code -eq 0 ] && [ -s "$out" ] && grep -q 'tokens/s' "$err" && ! grep -q "$(printf '\r')" "$err"
+result usage_text_and_statistics_are_apart
+call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 -q
+[ $code -eq 0 ] && [ -s "$out" ] && ! [ -s "$err" ]
+result usage_quiet
+cp "$out" "$work/plain"
+call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 -q --echo
+[ "$(cat "$out")" = "Once upon a time$(cat "$work/plain")" ]
+result usage_echo
+printf 'Once upon a time' | "$TANDEM" run -m "$MODEL" -f - -n 4 --temp 0 -q >"$out" 2>"$err"
+[ -s "$out" ] && cmp -s "$out" "$work/plain"
+result usage_prompt_from_standard_input
+call run -m "$MODEL" -p 'Once upon a time' -n 0
+[ $code -eq 0 ] && ! [ -s "$out" ] && grep -q 'prompt .* 4 tokens' "$err"
+result usage_no_new_tokens
+call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos
+[ $code -eq 0 ] && grep -q 'context of 16 positions is full' "$err"
+result usage_context_full
+call tokenize -m "$MODEL" -p 'Hello world<|im_end|>' --show-count
+printf "%s\n" " 19556 -> 'Hello'" "   905 -> ' world'" "     2 -> '<|im_end|>'" \
+    'Total number of tokens: 3' | cmp -s - "$out"
+result usage_tokenize
+call tokenize -m "$MODEL" -p 'Hello\nworld' -e --ids
+[ "$(cat "$out")" = '[19556, 198, 6693]' ]
+result usage_tokenize_escape
+call inspect "$MODEL"
+[ $code -eq 0 ] && grep -q "general.architecture = string: 'llama'" "$out" &&
+    grep -q 'Q4_1 .*66355200  in 210' "$out"
+result usage_inspect
+call devices --device none
+[ $code -eq 0 ] && grep -q '^cpu ' "$out" && grep -q 'matmul:.*Q4_1' "$out"
+result usage_devices
+call plan -m "$MODEL" --device none
+[ $code -eq 0 ] && grep -q 'placement' "$out"
+result usage_plan
+
+# ---- Ctrl-C --------------------------------------------------------------------------------------
+cat >"$work/interrupt" <<'X'
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+text = run.stdout.read(1)
+run.send_signal(signal.SIGINT)
+sys.stdout.buffer.write(text + run.communicate(timeout=100)[0])
+sys.exit(run.returncode)
+X
+python3 "$work/interrupt" "$TANDEM" run -m "$MODEL" -p 'Once upon a time' --ignore-eos \
+    -t 1 -c 8192 --temp 0 >"$out" 2>"$err"
+code=$?
+[ $code -eq 0 ] && [ -s "$out" ] && grep -q 'interrupted' "$err" && grep -q 'tokens/s' "$err"
+result usage_interrupt_ends_the_text

@@ -1,0 +1,812 @@
+/* check_ops.c: every op of ops.def on every backend at hand against its definition,
+ * kernels/cpu/ref.c.
+ *
+ *   check_ops [--seed N] [--isa NAME] [--op NAME] [--device cpu|PREFIX:SPEC] [--quick] [--tokens N]
+ *
+ * Random inputs of odd shapes; the CPU at every instruction-set level that it has, with 1, 2 and 3
+ * lanes. Cases have up to 128 tokens, quick ones up to 7, or as --tokens says. A line per op, type
+ * and level: "ok matmul q4_1 avx2 nmse 3.1e-05" or "not ok ... : why". Exit code 1 if anything
+ * failed. An op that is listed without a check, here or (the ops of experts) in check_experts.c,
+ * does not compile.
+ */
+#include "tests/kernels/check_experts.h"
+#include "tests/kernels/op_check.h"
+#include "tests/sim/sim_device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
+#define WEIGHT(NAME, name) #name,
+#include "kernels/weights.def"
+#undef WEIGHT
+};
+
+// ---- embed --------------------------------------------------------------------------------------
+
+struct embed_shape {
+    uint64_t out, table, tokens;
+    int32_t first, n_tokens, n_cols, n_rows;
+};
+
+static void place_embed(union op_args *args, const void *shape, char *base) {
+    const struct embed_shape *s = shape;
+    args->embed = (struct embed_args){
+        .out = (float *)(base + s->out) + (int64_t)s->first * s->n_cols,
+        .table = base + s->table,
+        .tokens = (const int32_t *)(base + s->tokens) + s->first,
+        .n_tokens = s->n_tokens,
+        .n_cols = s->n_cols,
+        .n_rows = s->n_rows,
+        .scale = 1.25F,
+    };
+}
+
+static void mark_embed(uint8_t *roles, const void *shape) {
+    const struct embed_shape *s = shape;
+    op_mark(roles, s->out + (uint64_t)s->first * (uint64_t)s->n_cols * 4,
+            (uint64_t)s->n_tokens * (uint64_t)s->n_cols * 4, ROLE_F32);
+}
+
+static void check_embed(struct op_check *c, enum weight_type type) {
+    struct op_case k = {
+        .op = OP_embed, .type = type, .limit = 1e-6, .place = place_embed, .mark = mark_embed};
+    bool plain = dtype_find((uint32_t)weight_dtype(type))->block_elements == 1;
+    for (int i = 0; i < op_n_batches(c); i++) {
+        struct embed_shape s = {.n_tokens = OP_BATCHES[i], .n_rows = 19};
+        s.n_cols = plain ? 67 + i : 256 * (i + 1);
+        op_describe(c, "%d tokens, %d columns", s.n_tokens, s.n_cols);
+        op_scene_clear(c);
+        s.table = op_scene_weights(c, type, (int64_t)s.n_rows * s.n_cols);
+        s.tokens = op_scene_add(c, (uint64_t)s.n_tokens * 4);
+        s.out = op_scene_add(c, (uint64_t)s.n_tokens * (uint64_t)s.n_cols * 4);
+        int32_t *tokens = op_scene_at(c, s.tokens);
+        for (int t = 0; t < s.n_tokens; t++) tokens[t] = (int32_t)op_random(c, 19);
+        tokens[0] = s.n_rows - 1;
+        op_run_whole(c, &k, &s);
+        s.first = s.n_tokens / 2, s.n_tokens = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- rms_norm -----------------------------------------------------------------------------------
+
+struct rms_norm_shape {
+    uint64_t out, x, weight;
+    int32_t first, n_rows, n_cols;
+};
+
+static void place_rms_norm(union op_args *args, const void *shape, char *base) {
+    const struct rms_norm_shape *s = shape;
+    int64_t skip = (int64_t)s->first * s->n_cols;
+    args->rms_norm = (struct rms_norm_args){
+        .out = (float *)(base + s->out) + skip,
+        .x = floats_at(base, s->x) + skip,
+        .weight = floats_at(base, s->weight),
+        .n_rows = s->n_rows,
+        .n_cols = s->n_cols,
+        .eps = 1e-5F,
+    };
+}
+
+static void mark_rms_norm(uint8_t *roles, const void *shape) {
+    const struct rms_norm_shape *s = shape;
+    op_mark(roles, s->out + (uint64_t)s->first * (uint64_t)s->n_cols * 4,
+            (uint64_t)s->n_rows * (uint64_t)s->n_cols * 4, ROLE_F32);
+}
+
+static void check_rms_norm(struct op_check *c) {
+    static const int32_t COLS[] = {1, 7, 576, 2051};
+    struct op_case k = {
+        .op = OP_rms_norm, .limit = 1e-6, .place = place_rms_norm, .mark = mark_rms_norm};
+    for (int i = 0; i < op_n_batches(c) * 4; i++) {
+        struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 4], .n_cols = COLS[i % 4]};
+        bool in_place = i & 1;
+        op_describe(c, "%d rows, %d columns%s", s.n_rows, s.n_cols, in_place ? ", in place" : "");
+        op_scene_clear(c);
+        s.x = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, i % 3 ? 1 : 50);
+        s.weight = op_scene_normal(c, s.n_cols, 1);
+        s.out = in_place ? s.x : op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
+        if (s.n_rows > 1) memset(op_scene_at(c, s.x), 0, (size_t)s.n_cols * 4); // a row of zeros
+        op_run_whole(c, &k, &s);
+        s.first = s.n_rows / 2, s.n_rows = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- matmul -------------------------------------------------------------------------------------
+
+struct matmul_shape {
+    uint64_t out, x, weight, bias, residual, scratch, scratch_bytes;
+    bool has_bias, has_residual;
+    int32_t first, n_tokens, n_cols, n_rows, row_first, row_count, out_stride;
+    const double *squares; // [n_rows], see op_row_squares
+};
+
+static void place_matmul(union op_args *args, const void *shape, char *base) {
+    const struct matmul_shape *s = shape;
+    int64_t skip = (int64_t)s->first * s->out_stride;
+    args->matmul = (struct matmul_args){
+        .out = (float *)(base + s->out) + skip,
+        .x = floats_at(base, s->x) + (int64_t)s->first * s->n_cols,
+        .weight = base + s->weight,
+        .bias = s->has_bias ? floats_at(base, s->bias) : NULL,
+        .residual = s->has_residual ? floats_at(base, s->residual) + skip : NULL,
+        .scratch = base + s->scratch,
+        .n_tokens = s->n_tokens,
+        .n_cols = s->n_cols,
+        .row_first = s->row_first,
+        .row_count = s->row_count,
+        .out_stride = s->out_stride,
+    };
+}
+
+static void mark_matmul(uint8_t *roles, const void *shape) {
+    const struct matmul_shape *s = shape;
+    for (int32_t t = s->first; t < s->first + s->n_tokens; t++)
+        op_mark(roles,
+                s->out + ((uint64_t)t * (uint64_t)s->out_stride + (uint64_t)s->row_first) * 4,
+                (uint64_t)s->row_count * 4, ROLE_F32);
+    op_mark(roles, s->scratch, s->scratch_bytes, ROLE_SCRATCH);
+}
+
+static double expect_matmul(const void *shape) {
+    const struct matmul_shape *s = shape;
+    double sum = 0;
+    for (int32_t r = s->row_first; r < s->row_first + s->row_count; r++) sum += s->squares[r];
+    return sum * s->n_tokens;
+}
+
+// Variant bits: 1 bias, 2 residual, 4 residual in place, 8 not all rows.
+static struct matmul_shape lay_matmul(struct op_check *c, enum weight_type type,
+                                      struct matmul_shape s, int variant) {
+    int64_t n_out = (int64_t)s.n_tokens * (s.n_rows + 5);
+    op_scene_clear(c);
+    s.out_stride = s.n_rows + 5;
+    s.row_first = variant & 8 ? s.n_rows / 3 : 0;
+    s.row_count = variant & 8 ? s.n_rows / 2 + 1 : s.n_rows;
+    s.has_bias = variant & 1;
+    s.has_residual = variant & 2;
+    s.x = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 1);
+    s.weight = op_scene_weights(c, type, (int64_t)s.n_rows * s.n_cols);
+    s.bias = op_scene_normal(c, s.n_rows, 1);
+    s.residual = op_scene_normal(c, n_out, 1);
+    bool in_place = s.has_residual && variant & 4;
+    s.out = in_place ? s.residual : op_scene_add(c, (uint64_t)n_out * 4);
+    s.scratch_bytes = op_scratch_bytes(c, s.n_cols, s.n_tokens);
+    s.scratch = op_scene_add(c, s.scratch_bytes);
+    if (s.n_tokens > 1) // a token of zeros, and one with a large value among small ones
+        memset(op_scene_at(c, s.x), 0, (size_t)s.n_cols * 4);
+    if (s.n_tokens > 2) ((float *)op_scene_at(c, s.x))[2 * s.n_cols] = 6;
+    return s;
+}
+
+// The same numbers must come out for fewer tokens and fewer rows.
+static void check_matmul_parts(struct op_check *c, const struct op_case *k, struct matmul_shape s) {
+    struct matmul_shape part = s;
+    part.first = s.n_tokens - 1, part.n_tokens = 1;
+    op_run_part(c, k, &part);
+    part.first = s.n_tokens / 2, part.n_tokens = s.n_tokens - s.n_tokens / 2;
+    part.row_count = 1;
+    op_run_part(c, k, &part);
+    part = s;
+    part.row_first = s.row_first + s.row_count / 3, part.row_count = s.row_count - s.row_count / 3;
+    op_run_part(c, k, &part);
+    part.first = s.n_tokens / 3, part.n_tokens = (s.n_tokens + 2) / 3;
+    part.row_count = (part.row_count + 1) / 2;
+    op_run_part(c, k, &part);
+}
+
+static void check_matmul(struct op_check *c, enum weight_type type) {
+    enum { ROWS_MAX = 203 };
+    static const int32_t ROWS[] = {3, 37, ROWS_MAX};
+    static const int32_t COLS[3][3] = {{1, 67, 1031}, {32, 608, 1536}, {256, 768, 2048}};
+    uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
+    const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
+    struct op_case k = {.op = OP_matmul,
+                        .type = type,
+                        .limit = block == 1 ? 1e-6 : 5e-4,
+                        .expect = expect_matmul,
+                        .place = place_matmul,
+                        .mark = mark_matmul};
+    double squares[ROWS_MAX];
+    int n_sizes = c->quick ? 2 : 3;
+    for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
+        int size = i % n_sizes;
+        struct matmul_shape s = {
+            .n_tokens = OP_BATCHES[i / n_sizes], .n_rows = ROWS[size], .n_cols = cols[size]};
+        int variant = (int)op_random(c, 16);
+        op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
+        s = lay_matmul(c, type, s, variant);
+        op_row_squares(c, type, s.weight, s.n_rows, s.n_cols, squares);
+        s.squares = squares;
+        op_run_whole(c, &k, &s);
+        check_matmul_parts(c, &k, s);
+    }
+}
+
+// ---- rope_table and rope ------------------------------------------------------------------------
+
+struct rope_table_shape {
+    uint64_t out, positions, factors;
+    int32_t first;
+    struct rope_table_args args; // without its pointers
+};
+
+static void place_rope_table(union op_args *args, const void *shape, char *base) {
+    const struct rope_table_shape *s = shape;
+    args->rope_table = s->args;
+    args->rope_table.out = (float *)(base + s->out) + (int64_t)s->first * s->args.n_rot;
+    args->rope_table.positions = (const int32_t *)(base + s->positions) + s->first;
+    args->rope_table.freq_factors = s->factors ? floats_at(base, s->factors) : NULL;
+}
+
+static void mark_rope_table(uint8_t *roles, const void *shape) {
+    const struct rope_table_shape *s = shape;
+    uint64_t row_bytes = (uint64_t)s->args.n_rot * 4;
+    op_mark(roles, s->out + (uint64_t)s->first * row_bytes, (uint64_t)s->args.n_tokens * row_bytes,
+            ROLE_F32);
+}
+
+static void check_rope_table(struct op_check *c) {
+    static const int32_t POSITIONS[] = {1000000, 0, 1, 4095, 131071, 37};
+    static const int32_t N_ROTS[] = {64, 128, 2, 80, 50};
+    struct op_case k = {
+        .op = OP_rope_table, .limit = 1e-12, .place = place_rope_table, .mark = mark_rope_table};
+    for (int i = 0; i < op_n_batches(c) * 3; i++) {
+        struct rope_table_shape s = {.args = {.n_tokens = OP_BATCHES[i / 3],
+                                              .n_rot = N_ROTS[i % 5],
+                                              .base = i % 2 ? 1e4F : 5e5F,
+                                              .scale = 1,
+                                              .magnitude = 1}};
+        if (i % 3 == 2) // YaRN by a factor of 4
+            s.args.scale = 0.25F, s.args.magnitude = 1.1386F, s.args.ext_factor = 1,
+            s.args.corr_low = 5.5F, s.args.corr_high = 20;
+        op_describe(c, "%d tokens, n_rot %d, variant %d", s.args.n_tokens, s.args.n_rot, i % 3);
+        op_scene_clear(c);
+        s.positions = op_scene_add(c, (uint64_t)s.args.n_tokens * 4);
+        int32_t *positions = op_scene_at(c, s.positions);
+        for (int t = 0; t < s.args.n_tokens; t++)
+            positions[t] = t < 6 ? POSITIONS[t] : (int32_t)op_random(c, 1000000);
+        if (i % 3 == 1) {
+            s.factors = op_scene_add(c, (uint64_t)s.args.n_rot * 2);
+            float *factors = op_scene_at(c, s.factors);
+            for (int p = 0; p < s.args.n_rot / 2; p++) factors[p] = 1 + (float)op_random(c, 8);
+        }
+        s.out = op_scene_add(c, (uint64_t)s.args.n_tokens * (uint64_t)s.args.n_rot * 4);
+        op_run_whole(c, &k, &s);
+        s.first = s.args.n_tokens / 2, s.args.n_tokens = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+struct rope_shape {
+    uint64_t q, k, table;
+    int32_t first, n_tokens, n_heads, n_kv_heads, head_dim, n_rot;
+    bool neox;
+};
+
+static void place_rope(union op_args *args, const void *shape, char *base) {
+    const struct rope_shape *s = shape;
+    args->rope = (struct rope_args){
+        .q = (float *)(base + s->q) + (int64_t)s->first * s->n_heads * s->head_dim,
+        .k = (float *)(base + s->k) + (int64_t)s->first * s->n_kv_heads * s->head_dim,
+        .table = floats_at(base, s->table) + (int64_t)s->first * s->n_rot,
+        .n_tokens = s->n_tokens,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .n_rot = s->n_rot,
+        .neox = s->neox,
+    };
+}
+
+static void mark_heads(uint8_t *roles, uint64_t start, const struct rope_shape *s,
+                       int32_t n_heads) {
+    for (int32_t i = s->first * n_heads; i < (s->first + s->n_tokens) * n_heads; i++)
+        op_mark(roles, start + (uint64_t)i * (uint64_t)s->head_dim * 4, (uint64_t)s->n_rot * 4,
+                ROLE_F32);
+}
+
+static void mark_rope(uint8_t *roles, const void *shape) {
+    const struct rope_shape *s = shape;
+    mark_heads(roles, s->q, s, s->n_heads);
+    mark_heads(roles, s->k, s, s->n_kv_heads);
+}
+
+static void check_rope(struct op_check *c) {
+    static const struct rope_shape SHAPES[] = {
+        {.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .n_rot = 64},
+        {.n_heads = 4, .n_kv_heads = 4, .head_dim = 128, .n_rot = 32},
+        {.n_heads = 8, .n_kv_heads = 1, .head_dim = 80, .n_rot = 20},
+        {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .n_rot = 256},
+        {.n_heads = 4, .n_kv_heads = 2, .head_dim = 2, .n_rot = 2},
+    };
+    struct op_case k = {.op = OP_rope, .limit = 1e-6, .place = place_rope, .mark = mark_rope};
+    for (int i = 0; i < op_n_batches(c) * 10; i++) {
+        struct rope_shape s = SHAPES[i % 5];
+        s.n_tokens = OP_BATCHES[i / 10], s.neox = i / 5 % 2;
+        op_describe(c, "%d tokens, head_dim %d, n_rot %d, neox %d", s.n_tokens, s.head_dim, s.n_rot,
+                    s.neox);
+        op_scene_clear(c);
+        s.q = op_scene_normal(c, (int64_t)s.n_tokens * s.n_heads * s.head_dim, 1);
+        s.k = op_scene_normal(c, (int64_t)s.n_tokens * s.n_kv_heads * s.head_dim, 1);
+        s.table = op_scene_normal(c, (int64_t)s.n_tokens * s.n_rot, 1);
+        op_run_whole(c, &k, &s);
+        s.first = s.n_tokens / 2, s.n_tokens = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- kv_store -----------------------------------------------------------------------------------
+
+struct kv_store_shape {
+    uint64_t k_cache, v_cache, k, v, slots;
+    const int32_t *slots_in_host;
+    int32_t first, n_tokens, n_cols;
+    enum dtype k_type, v_type;
+};
+
+static void place_kv_store(union op_args *args, const void *shape, char *base) {
+    const struct kv_store_shape *s = shape;
+    int64_t skip = (int64_t)s->first * s->n_cols;
+    args->kv_store = (struct kv_store_args){
+        .k_cache = base + s->k_cache,
+        .v_cache = base + s->v_cache,
+        .k = floats_at(base, s->k) + skip,
+        .v = floats_at(base, s->v) + skip,
+        .slots = (const int32_t *)(base + s->slots) + s->first,
+        .n_tokens = s->n_tokens,
+        .n_cols = s->n_cols,
+        .k_type = s->k_type,
+        .v_type = s->v_type,
+    };
+}
+
+// The types of a cache, and a pair of them for keys and values.
+static const enum dtype CACHE_TYPES[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
+static const char *const CACHE_NAMES[] = {"f32", "f16", "q8_0"};
+enum { N_CACHE_TYPES = sizeof CACHE_TYPES / sizeof *CACHE_TYPES };
+
+static bool has_blocks(enum dtype k_type, enum dtype v_type) {
+    return k_type == DTYPE_Q8_0 || v_type == DTYPE_Q8_0;
+}
+
+static enum op_role cache_role(enum dtype type) {
+    return type == DTYPE_F32 ? ROLE_F32 : type == DTYPE_F16 ? ROLE_F16 : ROLE_BITS;
+}
+
+static void mark_kv_store(uint8_t *roles, const void *shape) {
+    const struct kv_store_shape *s = shape;
+    uint64_t n_cols = (uint64_t)s->n_cols;
+    for (int32_t t = s->first; t < s->first + s->n_tokens; t++) {
+        if (s->slots_in_host[t] < 0) continue;
+        uint64_t start = (uint64_t)s->slots_in_host[t] * n_cols;
+        op_mark(roles, s->k_cache + dtype_bytes(s->k_type, start), dtype_bytes(s->k_type, n_cols),
+                cache_role(s->k_type));
+        op_mark(roles, s->v_cache + dtype_bytes(s->v_type, start), dtype_bytes(s->v_type, n_cols),
+                cache_role(s->v_type));
+    }
+}
+
+// Values that are hard to round: ties, subnormal halves, too large ones, zeros. In blocks of 32:
+// one whose scale is infinite as a half, ties, a scale that is subnormal, too small ones, one with
+// an infinity, one with a NaN.
+static void spice(float *x, int32_t n) {
+    static const float HARD[] = {65519.9F, 65520, -1e9F,      6e-8F,
+                                 2.98e-8F, -0.0F, 0x1.002p0F, 6.1e-5F};
+    for (int32_t i = 0; i < n && i < 8; i++) x[i] = HARD[i];
+    if (n < 192) return;
+    for (int32_t i = 32; i < 64; i++) x[i] = (float)(i - 48) + 0.5F;
+    x[40] = -127;
+    for (int32_t i = 64; i < 96; i++) x[i] *= 1e-5F;
+    for (int32_t i = 96; i < 128; i++) x[i] *= 1e-31F;
+    x[130] = -INFINITY, x[180] = NAN;
+}
+
+static void check_kv_store(struct op_check *c) {
+    static const int32_t COLS[] = {192, 2, 1027}, BLOCK_COLS[] = {192, 32, 1056};
+    enum { N_ROWS = 3 * KV_PAGE };
+    struct op_case k = {
+        .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
+    enum { PAIRS = N_CACHE_TYPES * N_CACHE_TYPES };
+    for (int i = 0; i < op_n_batches(c) * PAIRS; i++) {
+        struct kv_store_shape s = {.n_tokens = OP_BATCHES[i / PAIRS]};
+        s.k_type = CACHE_TYPES[i % N_CACHE_TYPES];
+        s.v_type = CACHE_TYPES[i / N_CACHE_TYPES % N_CACHE_TYPES];
+        int size = (i + i / N_CACHE_TYPES) % 3;
+        s.n_cols = has_blocks(s.k_type, s.v_type) ? BLOCK_COLS[size] : COLS[size];
+        op_describe(c, "%d tokens, %d columns, %s and %s", s.n_tokens, s.n_cols,
+                    dtype_name(s.k_type), dtype_name(s.v_type));
+        op_scene_clear(c);
+        uint64_t n_cached = N_ROWS * (uint64_t)s.n_cols;
+        s.k = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
+        s.v = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
+        spice(op_scene_at(c, s.k), s.n_cols);
+        spice(op_scene_at(c, s.v), s.n_cols);
+        s.slots = op_scene_add(c, (uint64_t)s.n_tokens * 4);
+        s.k_cache = op_scene_add(c, dtype_bytes(s.k_type, n_cached));
+        s.v_cache = op_scene_add(c, dtype_bytes(s.v_type, n_cached));
+        int32_t *slots = op_scene_at(c, s.slots), start = (int32_t)op_random(c, N_ROWS);
+        for (int t = 0; t < s.n_tokens; t++) // 67 and 192 have no common factor: no row twice
+            slots[t] = t % 5 == 4 ? -1 - (int32_t)op_random(c, 9) : (start + 67 * t) % N_ROWS;
+        s.slots_in_host = slots;
+        op_run_whole(c, &k, &s);
+        s.first = s.n_tokens / 2, s.n_tokens = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+
+enum { N_SEQUENCES = 3, MAX_PAGES = 5, N_KEYS = 300 };
+
+struct attention_shape {
+    uint64_t out, q, k_cache, v_cache, pages, positions, sequences;
+    int32_t first;
+    struct attention_args args; // without its pointers
+};
+
+static void place_attention(union op_args *args, const void *shape, char *base) {
+    const struct attention_shape *s = shape;
+    struct attention_args *a = &args->attention;
+    *a = s->args;
+    int64_t skip = (int64_t)s->first * a->n_heads * a->head_dim;
+    a->out = (float *)(base + s->out) + skip;
+    a->q = floats_at(base, s->q) + skip;
+    a->k_cache = base + s->k_cache;
+    a->v_cache = base + s->v_cache;
+    a->pages = (const int32_t *)(base + s->pages);
+    a->positions = (const int32_t *)(base + s->positions) + s->first;
+    a->sequences = (const int32_t *)(base + s->sequences) + s->first;
+}
+
+static void mark_attention(uint8_t *roles, const void *shape) {
+    const struct attention_shape *s = shape;
+    uint64_t row_bytes = (uint64_t)s->args.n_heads * (uint64_t)s->args.head_dim * 4;
+    op_mark(roles, s->out + (uint64_t)s->first * row_bytes, (uint64_t)s->args.n_tokens * row_bytes,
+            ROLE_F32);
+}
+
+// A cache in which only the rows that some token sees hold numbers; all others stay NaN.
+static uint64_t lay_cache(struct op_check *c, const struct attention_shape *s, enum dtype type) {
+    uint64_t row = (uint64_t)s->args.n_kv_heads * (uint64_t)s->args.head_dim;
+    uint64_t cache = op_scene_add(c, dtype_bytes(type, N_SEQUENCES * MAX_PAGES * KV_PAGE * row));
+    const int32_t *pages = op_scene_at(c, s->pages);
+    const int32_t *positions = op_scene_at(c, s->positions);
+    const int32_t *sequences = op_scene_at(c, s->sequences);
+    float *values = op_scene_at(c, op_scene_add(c, row * 4));
+    for (int32_t t = 0; t < s->args.n_tokens; t++) {
+        int32_t window = s->args.window > 0 ? s->args.window : INT32_MAX / 2;
+        int32_t key = positions[t] - window + 1 > 0 ? positions[t] - window + 1 : 0;
+        for (; key <= positions[t]; key++) {
+            int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
+            uint8_t *target = (uint8_t *)op_scene_at(c, cache) +
+                              dtype_bytes(type, (uint64_t)(page * KV_PAGE + key % KV_PAGE) * row);
+            uint16_t probe;
+            memcpy(&probe, target, sizeof probe);
+            if (probe != 0xffff) continue; // filled for another token
+            op_fill_normal(c, values, (int64_t)row, 1);
+            const int32_t slot = 0;
+            const struct kv_store_args store = {target, target,       values, values, &slot,
+                                                1,      (int32_t)row, type,   type};
+            c->definition.kv_store(&(struct lane){.count = 1}, &store);
+        }
+    }
+    return cache;
+}
+
+static struct attention_shape lay_attention(struct op_check *c, struct attention_args args) {
+    struct attention_shape s = {.args = args};
+    int64_t n_out = (int64_t)args.n_tokens * args.n_heads * args.head_dim;
+    op_scene_clear(c);
+    s.q = op_scene_normal(c, n_out, 1.5F);
+    s.pages = op_scene_add(c, N_SEQUENCES * MAX_PAGES * 4);
+    s.positions = op_scene_add(c, (uint64_t)args.n_tokens * 4);
+    s.sequences = op_scene_add(c, (uint64_t)args.n_tokens * 4);
+    int32_t *pages = op_scene_at(c, s.pages), *positions = op_scene_at(c, s.positions);
+    int32_t *sequences = op_scene_at(c, s.sequences);
+    for (int i = 0; i < N_SEQUENCES * MAX_PAGES; i++) pages[i] = i * 7 % 15; // shuffled
+    for (int t = 0; t < args.n_tokens; t++) {
+        positions[t] = (int32_t)op_random(c, N_KEYS);
+        sequences[t] = (int32_t)op_random(c, N_SEQUENCES);
+    }
+    if (args.n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
+    s.k_cache = lay_cache(c, &s, args.k_type);
+    s.v_cache = lay_cache(c, &s, args.v_type);
+    s.out = op_scene_add(c, (uint64_t)n_out * 4);
+    return s;
+}
+
+static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type) {
+    static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128}, {8, 1, 80},
+                                       {2, 1, 256}, {4, 2, 2},   {3, 3, 50}};
+    static const int32_t WINDOWS[] = {0, 100, 0, 1};
+    bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32, blocks = has_blocks(k_type, v_type);
+    struct op_case k = {.op = OP_attention,
+                        .limit = exact ? 1e-6 : 5e-4,
+                        .place = place_attention,
+                        .mark = mark_attention};
+    for (int i = 0; i < op_n_batches(c) * 6; i++) {
+        const int32_t *heads = HEADS[i % 6], head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
+        struct attention_args args = {.n_tokens = OP_BATCHES[i / 6],
+                                      .n_heads = heads[0],
+                                      .n_kv_heads = heads[1],
+                                      .head_dim = head_dim,
+                                      .max_pages = MAX_PAGES,
+                                      .window = WINDOWS[op_random(c, 4)],
+                                      .k_type = k_type,
+                                      .v_type = v_type,
+                                      .scale = 1 / sqrtf((float)head_dim),
+                                      .softcap = op_random(c, 3) ? 0 : 2.5F};
+        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g", args.n_tokens,
+                    args.n_heads, args.n_kv_heads, args.head_dim, args.window, args.softcap);
+        struct attention_shape s = lay_attention(c, args);
+        op_run_whole(c, &k, &s);
+        s.first = args.n_tokens / 3, s.args.n_tokens = 1;
+        op_run_part(c, &k, &s);
+        s.first = args.n_tokens / 2, s.args.n_tokens = (args.n_tokens + 3) / 4;
+        op_run_part(c, &k, &s);
+    }
+}
+
+static void check_attention(struct op_check *c) {
+    for (int i = 0; i < N_CACHE_TYPES * N_CACHE_TYPES; i++) { // a line each
+        const int k = i / N_CACHE_TYPES, v = i % N_CACHE_TYPES;
+        char label[24];
+        (void)snprintf(label, sizeof label, k == v ? "%s" : "%s/%s", CACHE_NAMES[k],
+                       CACHE_NAMES[v]);
+        if (i > 0) op_line_end(c);
+        op_line_start(c, OP_attention, label);
+        check_attention_types(c, CACHE_TYPES[k], CACHE_TYPES[v]);
+    }
+}
+
+// ---- swiglu -------------------------------------------------------------------------------------
+
+struct swiglu_shape {
+    uint64_t out, gate, up;
+    int64_t first, count;
+};
+
+static void place_swiglu(union op_args *args, const void *shape, char *base) {
+    const struct swiglu_shape *s = shape;
+    args->swiglu = (struct swiglu_args){
+        .out = (float *)(base + s->out) + s->first,
+        .gate = floats_at(base, s->gate) + s->first,
+        .up = floats_at(base, s->up) + s->first,
+        .count = s->count,
+    };
+}
+
+static void mark_swiglu(uint8_t *roles, const void *shape) {
+    const struct swiglu_shape *s = shape;
+    op_mark(roles, s->out + (uint64_t)s->first * 4, (uint64_t)s->count * 4, ROLE_F32);
+}
+
+// Below it there is nothing that a sum could see.
+static double expect_little(const void *shape) {
+    return 1e-12 * (double)((const struct swiglu_shape *)shape)->count;
+}
+
+static void check_swiglu(struct op_check *c) {
+    static const int64_t COUNTS[] = {1, 7, 63, 576, 1536, 4099, 100000};
+    static const float HARD[] = {-200, 200, -88, -104, 3e38F, -3e38F, 0, -0.0F};
+    struct op_case k = {.op = OP_swiglu, .limit = 1e-6, .place = place_swiglu, .mark = mark_swiglu};
+    for (int i = 0; i < 21; i++) {
+        struct swiglu_shape s = {.count = COUNTS[i / 3]};
+        op_describe(c, "%d elements, alias %d", (int)s.count, i % 3);
+        op_scene_clear(c);
+        s.gate = op_scene_normal(c, s.count, 4);
+        s.up = op_scene_normal(c, s.count, 1);
+        s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)s.count * 4) : i % 3 == 1 ? s.gate : s.up;
+        op_run_whole(c, &k, &s);
+        if (s.count < 64) continue;
+        s.first = 13, s.count = 32;
+        op_run_part(c, &k, &s);
+    }
+    k.expect = expect_little;
+    for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
+        struct swiglu_shape s = {.count = 1};
+        op_describe(c, "gate %g", HARD[i]);
+        op_scene_clear(c);
+        s.gate = op_scene_normal(c, 1, 1);
+        s.up = op_scene_normal(c, 1, 1);
+        s.out = op_scene_add(c, 4);
+        *(float *)op_scene_at(c, s.gate) = HARD[i];
+        *(float *)op_scene_at(c, s.up) = 0.5F;
+        op_run_whole(c, &k, &s);
+    }
+}
+
+// ---- gather_rows --------------------------------------------------------------------------------
+
+struct gather_rows_shape {
+    uint64_t out, x, rows;
+    int32_t first, n_rows, n_cols, n_x_rows;
+};
+
+static void place_gather_rows(union op_args *args, const void *shape, char *base) {
+    const struct gather_rows_shape *s = shape;
+    args->gather_rows = (struct gather_rows_args){
+        .out = (float *)(base + s->out) + (int64_t)s->first * s->n_cols,
+        .x = floats_at(base, s->x),
+        .rows = (const int32_t *)(base + s->rows) + s->first,
+        .n_rows = s->n_rows,
+        .n_cols = s->n_cols,
+        .n_x_rows = s->n_x_rows,
+    };
+}
+
+static void mark_gather_rows(uint8_t *roles, const void *shape) {
+    const struct gather_rows_shape *s = shape;
+    op_mark(roles, s->out + (uint64_t)s->first * (uint64_t)s->n_cols * 4,
+            (uint64_t)s->n_rows * (uint64_t)s->n_cols * 4, ROLE_F32);
+}
+
+static void check_gather_rows(struct op_check *c) {
+    static const int32_t COLS[] = {1, 67, 576};
+    struct op_case k = {.op = OP_gather_rows, .place = place_gather_rows, .mark = mark_gather_rows};
+    for (int i = 0; i < op_n_batches(c) * 3; i++) {
+        struct gather_rows_shape s = {
+            .n_rows = OP_BATCHES[i / 3], .n_cols = COLS[i % 3], .n_x_rows = 41};
+        op_describe(c, "%d rows, %d columns", s.n_rows, s.n_cols);
+        op_scene_clear(c);
+        s.x = op_scene_normal(c, (int64_t)s.n_x_rows * s.n_cols, 1);
+        s.rows = op_scene_add(c, (uint64_t)s.n_rows * 4);
+        s.out = op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
+        int32_t *rows = op_scene_at(c, s.rows);
+        for (int r = 0; r < s.n_rows; r++) rows[r] = (int32_t)op_random(c, 41);
+        op_run_whole(c, &k, &s);
+        s.first = s.n_rows / 2, s.n_rows = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- The program --------------------------------------------------------------------------------
+
+struct options {
+    uint64_t seed;
+    enum cpu_isa isa; // ISA_AUTO: every level
+    const char *op;   // NULL: all
+    const char *device;
+    bool quick;
+    int32_t max_tokens; // of a case; 0: as quick says
+};
+
+static bool wanted(const struct options *o, const char *name) {
+    return !o->op || !strcmp(o->op, name);
+}
+
+static void check_all(struct op_check *c, const struct options *o) {
+#define OP(name)                          \
+    if (wanted(o, #name)) {               \
+        op_line_start(c, OP_##name, "-"); \
+        check_##name(c);                  \
+        op_line_end(c);                   \
+    }
+#define OP_W(name)                                               \
+    for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) { \
+        op_line_start(c, OP_##name, TYPE_NAMES[w]);              \
+        check_##name(c, (enum weight_type)w);                    \
+        op_line_end(c);                                          \
+    }
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+}
+
+static bool open_failed(const struct err *e) {
+    char text[512];
+    fprintf(stderr, "check_ops: %s\n", err_text(e, text, sizeof text));
+    return false;
+}
+
+// The CPU at one level, with as many lanes as there are rigs to fill.
+static bool check_level(struct op_check *c, const struct options *o, enum cpu_isa isa) {
+    struct err e;
+    c->backend = cpu_isa_name(isa);
+    for (int32_t lanes = 1; lanes <= (o->quick ? 2 : OP_RIGS_MAX); lanes++) {
+        const struct cpu_options cpu = {isa, lanes, lanes, true};
+        struct device *device;
+        if (device_open_cpu(&device, &cpu, NULL, &e) != OK) return open_failed(&e);
+        if (!op_check_add(c, device)) return false;
+    }
+    check_all(c, o);
+    op_check_close_rigs(c);
+    return true;
+}
+
+static bool check_cpu(struct op_check *c, const struct options *o) {
+    for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
+        bool asked = o->isa == ISA_AUTO ? cpu_has_isa((enum cpu_isa)isa) : (int)o->isa == isa;
+        if (asked && !check_level(c, o, (enum cpu_isa)isa)) return false;
+    }
+    return true;
+}
+
+// The simulated accelerator and those built into this program, by prefix. NULL: no such one.
+static const struct device_driver *find_driver(const char *prefix, size_t length) {
+    int n_drivers;
+    const struct device_driver *drivers = device_drivers(&n_drivers);
+    for (int i = -1; i < n_drivers; i++) {
+        const struct device_driver *driver = i < 0 ? &sim_driver : &drivers[i];
+        if (strlen(driver->prefix) == length && !strncmp(driver->prefix, prefix, length))
+            return driver;
+    }
+    return NULL;
+}
+
+// An accelerator: PREFIX or PREFIX:SPEC.
+static bool check_driver(struct op_check *c, const struct options *o) {
+    const struct cpu_options cpu = {o->isa, 1, 1, true};
+    const char *colon = strchr(o->device, ':');
+    const struct device_driver *driver =
+        find_driver(o->device, colon ? (size_t)(colon - o->device) : strlen(o->device));
+    struct device *device;
+    struct err e;
+    if (!driver) {
+        fprintf(stderr, "check_ops: no device %s is built into this program\n", o->device);
+        return false;
+    }
+    c->backend = driver->prefix;
+    if (driver->open(&device, colon ? colon + 1 : "", &cpu, NULL, &e) != OK) return open_failed(&e);
+    if (!op_check_add(c, device)) return false;
+    check_all(c, o);
+    return true;
+}
+
+static bool parse_option(struct options *o, const char *name, const char *value) {
+    if (!strcmp(name, "--op")) return o->op = value, true;
+    if (!strcmp(name, "--device")) return o->device = value, true;
+    if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa);
+    char *end;
+    uint64_t number = strtoull(value, &end, 10);
+    if (!*value || *end) return false;
+    if (!strcmp(name, "--seed")) return o->seed = number, true;
+    o->max_tokens = (int32_t)(number < INT32_MAX ? number : INT32_MAX);
+    return !strcmp(name, "--tokens") && number > 0;
+}
+
+// Code that is watched at every step is slow: sanitizers make every run a quick one.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHED true
+#elif defined(__has_feature)
+#define WATCHED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define WATCHED false
+#endif
+
+static bool parse_options(struct options *o, int argc, char **argv) {
+    *o = (struct options){.seed = 1, .isa = ISA_AUTO, .device = "cpu", .quick = WATCHED};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            o->quick = true;
+        else if (i + 1 >= argc || !parse_option(o, argv[i], argv[i + 1]))
+            return false;
+        else
+            i++;
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    struct options o;
+    struct op_check c;
+    if (!parse_options(&o, argc, argv)) {
+        fprintf(stderr, "check_ops [--seed N] [--isa ref|avx2|avxvnni|avx512] [--op NAME] "
+                        "[--device cpu|PREFIX:SPEC] [--quick] [--tokens N]\n");
+        return 2;
+    }
+    if (!op_check_open(&c, o.seed)) return 1;
+    c.quick = o.quick;
+    c.max_tokens = o.max_tokens ? o.max_tokens : o.quick ? 7 : 128;
+    printf("# seed %llu\n", (unsigned long long)o.seed);
+    bool done = strcmp(o.device, "cpu") ? check_driver(&c, &o) : check_cpu(&c, &o);
+    int n_passed = c.n_passed, n_failed = c.n_failed;
+    op_check_close(&c);
+    printf("1..%d\n# %d passed, %d failed\n", n_passed + n_failed, n_passed, n_failed);
+    return done && n_failed == 0 && n_passed > 0 ? 0 : 1;
+}

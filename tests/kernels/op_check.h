@@ -1,0 +1,138 @@
+/* op_check.h: runs one op on every device at hand and compares with its definition.
+ *
+ * A struct op_check owns the rigs (the same backend with 1, 2 and 3 lanes) and the scene: the
+ * memory of one case, laid out once and then copied to each device and to the definition. Every
+ * byte of the scene that the op has no business with must come back as it was. Failures are
+ * printed, never fatal. One thread. Used by tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_TESTS_KERNELS_OP_CHECK_H
+#define TANDEM_TESTS_KERNELS_OP_CHECK_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/op_command.h"
+#include "kernels/op_cost.h"
+
+// What an op does with a byte of the scene.
+enum op_role {
+    ROLE_KEPT,
+    ROLE_F32,
+    ROLE_F16,
+    ROLE_BITS, // must be the definition's, bit for bit, whatever the limit
+    ROLE_SCRATCH
+};
+
+// How a shape (a struct of the check's own, holding sizes and offsets into the scene) becomes
+// arguments whose pointers start at base, and which bytes such a call writes.
+struct op_case {
+    enum op_id op;
+    enum weight_type type; // of ops with weight types
+    double limit;          // largest normalised mean square error; 0: bit for bit
+    bool may_skip;         // writes fewer bytes than op_cost says
+    bool may_be_nan;       // where the definition says NaN, NaN is right
+    bool is_other;         // of another op than the whole: only the CPU need give the same bits
+    // The energy (sum of squares) to expect of a shape's outputs; NULL: what they have. For sums of
+    // few terms, which may cancel by chance.
+    double (*expect)(const void *shape);
+    void (*place)(union op_args *args, const void *shape, char *base);
+    void (*mark)(uint8_t *roles, const void *shape);
+};
+
+enum { OP_RIGS_MAX = 3, OP_SCENE_BYTES = 16 << 20 };
+
+struct op_rig { // owns all three
+    struct device *device;
+    struct stream *stream;
+    struct buffer memory;
+};
+
+// The cases of a line that have too few outputs to be judged alone.
+struct op_few {
+    double error; // sum of squares, each in units of the energy to expect of the output
+    double limit; // of the mean
+    int64_t count;
+};
+
+struct op_check {
+    struct op_rig rigs[OP_RIGS_MAX];
+    int n_rigs;
+    struct cpu_table definition;
+    const char *backend; // the third word of a line: "avx2", "sim"
+    bool quick;          // fewer and smaller cases
+    int32_t max_tokens;  // of a case
+    uint64_t random;     // state of the generator
+    int n_passed, n_failed;
+
+    // The scene. Offsets into it are what shapes hold.
+    uint8_t *before;   // what every run starts from
+    uint8_t *expected; // after the definition
+    uint8_t *actual;   // after the device
+    uint8_t *whole;    // after the first device, for the same shape
+    uint8_t *roles;    // enum op_role of every byte
+    uint64_t used_bytes, align_bytes;
+
+    // The line that is being measured.
+    enum op_id op;
+    char label[24], what[120], why[400];
+    double worst;
+    struct op_few few;
+    bool failed;
+};
+
+// Takes over an open device as the next rig. False after a message if its memory is refused.
+bool op_check_add(struct op_check *c, struct device *device);
+// False after a message if host memory is refused.
+bool op_check_open(struct op_check *c, uint64_t seed);
+void op_check_close(struct op_check *c); // accepts a zeroed one; closes the devices
+void op_check_close_rigs(struct op_check *c);
+
+// Starts and ends one line of output: "ok matmul q4_1 avx2 nmse 3.1e-05".
+void op_line_start(struct op_check *c, enum op_id op, const char *label);
+void op_line_end(struct op_check *c);
+
+// Names the case in hand, for a message about its failure.
+void op_describe(struct op_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Says why the line in hand fails; the first of them is shown.
+void op_fail(struct op_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Runs the case on the definition and on every rig. The first rig is held against the definition,
+// the others must equal the first bit for bit.
+void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape);
+// Runs a part (fewer tokens, fewer rows) of what op_run_whole ran last, on the rig with most lanes.
+// What it writes must equal the whole bit for bit, but for what a device may round.
+void op_run_part(struct op_check *c, const struct op_case *k, const void *part);
+
+// The scene: forget all; add a region between guard bands and get its offset; find it in before.
+void op_scene_clear(struct op_check *c);
+uint64_t op_scene_add(struct op_check *c, uint64_t size_bytes); // filled with NaN
+void *op_scene_at(struct op_check *c, uint64_t offset);
+void op_mark(uint8_t *roles, uint64_t offset, uint64_t size_bytes, enum op_role role);
+
+// Adds a region with random numbers of a normal distribution, or random blocks of a weight type.
+uint64_t op_scene_normal(struct op_check *c, int64_t count, float deviation);
+uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t count);
+void op_fill_weights(struct op_check *c, enum weight_type type, void *out, int64_t count);
+void op_fill_normal(struct op_check *c, float *out, int64_t count, float deviation);
+uint32_t op_random(struct op_check *c, uint32_t limit); // 0..limit-1
+
+// The sum of squares of each row of a matrix (n_cols up to 2048): the energy to expect of its
+// product with activations of deviation 1.
+void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, int32_t n_rows,
+                    int32_t n_cols, double *squares);
+// Scratch of a matmul with n_rows rows of x, on any rig.
+uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
+
+// How many tokens the ops are tried with: the first op_n_batches of them.
+enum { OP_BATCHES_MAX = 5 };
+static const int32_t OP_BATCHES[OP_BATCHES_MAX] = {1, 2, 7, 33, 128};
+static inline int op_n_batches(const struct op_check *c) {
+    int n = 0;
+    while (n < OP_BATCHES_MAX && OP_BATCHES[n] <= c->max_tokens) n++;
+    return n;
+}
+
+static inline const float *floats_at(const char *base, uint64_t offset) {
+    return (const float *)(base + offset);
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* shape_gguf.c: see shape_gguf.h. */
+#include "tests/lib/shape_gguf.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void number(struct gguf_build *b, const struct shape *s, const char *name, int32_t value) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", s->architecture, name);
+    gguf_build_int(b, key, GGUF_U32, (uint64_t)value);
+}
+
+static void list(struct gguf_build *b, const struct shape *s, const char *name,
+                 const int32_t *values) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", s->architecture, name);
+    gguf_build_ints(b, key, values, (uint64_t)s->n_layers);
+}
+
+static void attention_keys(struct gguf_build *b, const struct shape *s) {
+    int32_t heads[MAX_LAYERS] = {0}, slides[MAX_LAYERS] = {0}, window = 0;
+    for (int u = 0; u < s->n_units; u++) {
+        const struct unit *unit = &s->units[u];
+        if (unit->kind != UNIT_ATTENTION) continue;
+        heads[unit->layer] = unit->n_kv_heads;
+        slides[unit->layer] = unit->window > 0;
+        if (unit->window) window = unit->window;
+    }
+    number(b, s, "attention.head_count", s->n_heads);
+    list(b, s, "attention.head_count_kv", heads);
+    number(b, s, "attention.key_length", s->head_dim);
+    number(b, s, "attention.value_length", s->head_dim);
+    number(b, s, "rope.dimension_count", s->n_rot);
+    if (!window) return;
+    number(b, s, "attention.sliding_window", window);
+    list(b, s, "attention.sliding_window_pattern", slides);
+}
+
+static void keys(struct gguf_build *b, const struct shape *s, const struct shape_gguf *more) {
+    gguf_build_text(b, "general.architecture", s->architecture);
+    gguf_build_text(b, "general.name", s->name);
+    number(b, s, "block_count", s->n_layers);
+    number(b, s, "embedding_length", s->n_embd);
+    number(b, s, "context_length", s->n_ctx_train);
+    number(b, s, "feed_forward_length", s->n_ff);
+    attention_keys(b, s);
+    if (s->n_experts) {
+        number(b, s, "expert_count", s->n_experts);
+        number(b, s, "expert_used_count", s->n_experts_used);
+    }
+    if (!more->inner_size) return;
+    number(b, s, "ssm.inner_size", more->inner_size);
+    number(b, s, "ssm.state_size", more->state_size);
+    number(b, s, "ssm.group_count", more->n_groups);
+    number(b, s, "ssm.conv_kernel", more->kernel);
+}
+
+// Dimensions as files have them: convolutions are matrices, biases of experts too.
+static int dimensions(const struct unit_tensor *t, const struct shape_gguf *more, uint64_t ne[4]) {
+    ne[0] = (uint64_t)t->n_cols;
+    ne[1] = (uint64_t)t->n_rows;
+    ne[2] = (uint64_t)t->n_matrices;
+    ne[3] = 1;
+    if (t->use == USE_EXPERTS && t->n_rows == 1) {
+        ne[1] = ne[2];
+        return 2;
+    }
+    if (t->use == USE_EXPERTS) return 3;
+    if (strstr(t->name, "conv1d")) {
+        ne[1] = ne[0] / (uint64_t)more->kernel;
+        ne[0] = (uint64_t)more->kernel;
+        return 2;
+    }
+    return t->use == USE_VECTOR ? 1 : 2;
+}
+
+void shape_gguf_build(struct gguf_build *b, const struct shape *shape,
+                      const struct shape_gguf *more, uint64_t *size_bytes) {
+    gguf_build_init(b);
+    keys(b, shape, more);
+    uint64_t offset = 0, ne[4];
+    // From the last to the first: the reader brings tensors of a unit into order.
+    for (int u = shape->n_units - 1; u >= 0; u--) {
+        const struct unit *unit = &shape->units[u];
+        for (int i = unit->n_tensors - 1; i >= (unit->shares_embed ? 1 : 0); i--) {
+            const struct unit_tensor *t = &unit->tensors[i];
+            const int n_dims = dimensions(t, more, ne);
+            gguf_build_record(b, t->name, (uint32_t)n_dims, ne, (uint32_t)t->type, offset);
+            offset += round_up(t->size_bytes, b->alignment);
+        }
+    }
+    *size_bytes = offset;
+}
+
+void shape_gguf_write(const char *path, const struct shape *shape, const struct shape_gguf *more,
+                      uint64_t *header_bytes) {
+    struct gguf_build b;
+    uint64_t size_bytes;
+    shape_gguf_build(&b, shape, more, &size_bytes);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    *header_bytes = round_up(b.file.size, b.alignment);
+    ASSERT(truncate(path, (off_t)(*header_bytes + size_bytes)) == 0);
+    gguf_build_close(&b);
+}

@@ -1,0 +1,137 @@
+/* tiny_model.c: see tiny_model.h. */
+#include "tests/lib/tiny_model.h"
+
+#include "base/mem.h"
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// xorshift64*, Vigna 2016; -1..1.
+static float noise(uint64_t *state) {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return (float)(int32_t)(*state * 0x2545f4914f6cdd1du >> 32) / 2147483648.0f;
+}
+
+struct builder {
+    struct gguf_build *b;
+    const char *skip;
+    uint64_t state;
+};
+
+static bool skipped(const struct builder *t, const char *name) {
+    return t->skip && strcmp(t->skip, name) == 0;
+}
+
+static void matrix(struct builder *t, const char *name, uint64_t cols, uint64_t rows, float scale) {
+    uint16_t *data = mem_alloc(cols * rows, sizeof *data);
+    for (uint64_t i = 0; data && i < cols * rows; i++)
+        data[i] = float_to_half(scale * noise(&t->state));
+    if (!skipped(t, name))
+        gguf_build_tensor(t->b, name, 2, (uint64_t[]){cols, rows}, DTYPE_F16, data);
+    mem_free(data);
+}
+
+static void vector(struct builder *t, const char *name, uint64_t count, float middle, float scale) {
+    float data[TINY_VOCAB];
+    for (uint64_t i = 0; i < count; i++) data[i] = middle + scale * noise(&t->state);
+    if (!skipped(t, name)) gguf_build_tensor(t->b, name, 1, &count, DTYPE_F32, data);
+}
+
+static void number(struct builder *t, const char *key, uint32_t value) {
+    if (!skipped(t, key)) gguf_build_int(t->b, key, GGUF_U32, value);
+}
+
+// One token per byte, as byte-level BPE spells them, then 16 words.
+static void vocabulary(struct builder *t) {
+    static char texts[TINY_VOCAB][8];
+    const char *tokens[TINY_VOCAB];
+    int32_t types[TINY_VOCAB];
+    int next = 256;
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        bool plain = (i >= 33 && i <= 126) || (i >= 161 && i <= 172) || i >= 174;
+        int code = plain ? i : next++;
+        if (i >= 256)
+            snprintf(texts[i], sizeof texts[i], "<s%d>", i);
+        else if (code < 0x80)
+            snprintf(texts[i], sizeof texts[i], "%c", code);
+        else
+            snprintf(texts[i], sizeof texts[i], "%c%c", 0xc0 | code >> 6, 0x80 | (code & 63));
+        tokens[i] = texts[i];
+        types[i] = i >= 256 ? 3 : 1;
+    }
+    gguf_build_text(t->b, "tokenizer.ggml.model", "gpt2");
+    gguf_build_text(t->b, "tokenizer.ggml.pre", "gpt-2");
+    gguf_build_texts(t->b, "tokenizer.ggml.tokens", tokens, TINY_VOCAB);
+    gguf_build_ints(t->b, "tokenizer.ggml.token_type", types, TINY_VOCAB);
+    gguf_build_texts(t->b, "tokenizer.ggml.merges", (const char *const[]){"a b"}, 0);
+    gguf_build_int(t->b, "tokenizer.ggml.eos_token_id", GGUF_U32, 256);
+}
+
+static void keys(struct builder *t, const struct tiny_model *m) {
+    gguf_build_text(t->b, "general.architecture", "llama");
+    gguf_build_text(t->b, "general.name", "tiny");
+    number(t, "llama.block_count", (uint32_t)m->n_layers);
+    number(t, "llama.context_length", 512);
+    number(t, "llama.embedding_length", TINY_EMBD);
+    number(t, "llama.feed_forward_length", TINY_FF);
+    number(t, "llama.attention.head_count", TINY_HEADS);
+    number(t, "llama.attention.head_count_kv", TINY_KV_HEADS);
+    if (m->head_dim) {
+        number(t, "llama.attention.key_length", (uint32_t)m->head_dim);
+        number(t, "llama.attention.value_length", (uint32_t)m->head_dim);
+    }
+    gguf_build_f32(t->b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+}
+
+static int head_dim(const struct tiny_model *m) {
+    return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
+}
+
+static void layer(struct builder *t, const struct tiny_model *m, int l) {
+    const uint64_t q = (uint64_t)(TINY_HEADS * head_dim(m));
+    const uint64_t kv = (uint64_t)(TINY_KV_HEADS * head_dim(m));
+    const struct {
+        const char *name;
+        uint64_t cols, rows;
+    } matrices[] = {
+        {"attn_q", TINY_EMBD, q},         {"attn_k", TINY_EMBD, kv},
+        {"attn_v", TINY_EMBD, kv},        {"attn_output", q, TINY_EMBD},
+        {"ffn_gate", TINY_EMBD, TINY_FF}, {"ffn_up", TINY_EMBD, TINY_FF},
+        {"ffn_down", TINY_FF, TINY_EMBD},
+    };
+    char name[64];
+    for (int i = 0; i < 7; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, matrices[i].name);
+        matrix(t, name, matrices[i].cols, matrices[i].rows, 0.25f);
+        if (!m->biased || i > 3) continue;
+        snprintf(name, sizeof name, "blk.%d.%s.bias", l, matrices[i].name);
+        vector(t, name, matrices[i].rows, 0, 0.2f);
+    }
+    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", l);
+    vector(t, name, TINY_EMBD, 1, 0.2f);
+    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", l);
+    vector(t, name, TINY_EMBD, 1, 0.2f);
+}
+
+void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip) {
+    struct builder t = {b, skip, m->seed * 2 + 88172645463325252u};
+    gguf_build_init(b);
+    keys(&t, m);
+    vocabulary(&t);
+    matrix(&t, "token_embd.weight", TINY_EMBD, TINY_VOCAB, 1);
+    vector(&t, "output_norm.weight", TINY_EMBD, 1, 0.2f);
+    if (!m->tied) matrix(&t, "output.weight", TINY_EMBD, TINY_VOCAB, 1);
+    if (m->freqs) vector(&t, "rope_freqs.weight", (uint64_t)head_dim(m) / 2, 4, 3);
+    for (int l = 0; l < m->n_layers; l++) layer(&t, m, l);
+}
+
+void tiny_model_write(const struct tiny_model *m, const char *path) {
+    struct gguf_build b;
+    tiny_model_build(&b, m, NULL);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}

@@ -1,0 +1,35 @@
+/* tiny_model.h: a llama model of a few kilobytes with random weights, written by the tests that
+ * need one.
+ *
+ * Owns nothing: writes a file. One thread.
+ */
+#ifndef TANDEM_TESTS_LIB_TINY_MODEL_H
+#define TANDEM_TESTS_LIB_TINY_MODEL_H
+
+#include "tests/lib/gguf_build.h"
+
+enum {
+    TINY_VOCAB = 272,
+    TINY_EMBD = 64,
+    TINY_FF = 96,
+    TINY_HEADS = 4,
+    TINY_KV_HEADS = 2,
+    TINY_HEAD_DIM = 16
+};
+
+struct tiny_model {
+    int n_layers;
+    bool tied;   // no output.weight
+    bool biased; // q, k, v and o have biases
+    bool freqs;  // rope_freqs.weight
+    uint64_t seed;
+    int head_dim; // 0: TINY_HEAD_DIM
+};
+
+// All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test
+// may add to it or leave one out. skip names a tensor or key that is left out, or is NULL.
+void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip);
+// Builds, finishes, writes and closes.
+void tiny_model_write(const struct tiny_model *m, const char *path);
+
+#endif

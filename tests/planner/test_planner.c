@@ -1,0 +1,644 @@
+/* test_planner.c: footprint, placement, step lists and their simulation, on invented machines and
+ * shapes. */
+#include "planner/plan/plan_internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t MIB = 1 << 20;
+
+static void assert_near(double actual, double expected) {
+    if (fabs(actual - expected) > 1e-9 * fabs(expected))
+        fail_msg("%.12g is not %.12g", actual, expected);
+}
+
+static void invent_shape(struct shape *s, int32_t n_layers, bool tied) {
+    memset(s, 0, sizeof *s);
+    strcpy(s->name, "invented");
+    strcpy(s->architecture, "llama");
+    s->n_layers = n_layers;
+    s->n_embd = 512;
+    s->n_heads = 8;
+    s->n_kv_heads = 2;
+    s->head_dim = s->n_rot = 64;
+    s->n_ff = 1536;
+    s->n_vocab = 1000;
+    s->n_ctx_train = 2048;
+    s->n_units = 2 * n_layers + 2;
+    for (int u = 0; u < s->n_units; u++) {
+        struct unit *unit = &s->units[u];
+        unit->n_heads = 8;
+        unit->n_kv_heads = 2;
+        unit->head_dim_k = unit->head_dim_v = 64;
+        unit->kind = u == 0                ? UNIT_EMBED
+                     : u + 1 == s->n_units ? UNIT_HEAD
+                     : u % 2               ? UNIT_ATTENTION
+                                           : UNIT_FFN;
+        unit->layer = u == 0 || u + 1 == s->n_units ? -1 : (u - 1) / 2;
+        unit->n_tensors = unit->kind == UNIT_EMBED ? 1 : unit->kind == UNIT_FFN ? 4 : 2;
+        unit->shares_embed = unit->kind == UNIT_HEAD && tied;
+        for (int i = 0; i < unit->n_tensors; i++)
+            unit->tensors[i].size_bytes = 1000001 + 1000u * (unsigned)u;
+        if (unit->shares_embed) unit->tensors[0].size_bytes = s->units[0].tensors[0].size_bytes;
+    }
+}
+
+static struct machine invent_machine(uint64_t ram, uint64_t vram) {
+    struct machine m = {.rates = RATES_NONE, .n_devices = vram ? 2 : 1};
+    m.devices[0] = (struct machine_device){.name = "a cpu",
+                                           .kind = "cpu",
+                                           .capacity_bytes = ram,
+                                           .budget_bytes = ram,
+                                           .align_bytes = 64,
+                                           .n_lanes = 4,
+                                           .is_host = true};
+    m.devices[1] = (struct machine_device){.name = "a gpu",
+                                           .kind = "sim",
+                                           .capacity_bytes = vram,
+                                           .budget_bytes = vram,
+                                           .align_bytes = 256,
+                                           .n_lanes = 1};
+    return m;
+}
+
+struct fixture {
+    struct shape shape;
+    struct plan plan;
+};
+
+static int setup(void **state) {
+    *state = mem_alloc(1, sizeof(struct fixture));
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    mem_free(*state);
+    return 0;
+}
+
+static enum status solve(struct fixture *f, const struct machine *m, int32_t gpu_layers,
+                         struct err *e) {
+    struct workload w = {
+        .kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 512, .n_ubatch = 64};
+    struct constraints c = {.gpu_layers = gpu_layers};
+    return planner_solve(&f->plan, &f->shape, m, &w, &c, e);
+}
+
+static uint64_t total(const struct plan *p, int d) {
+    uint64_t sum = 0;
+    for (int i = 0; i < PLAN_PURPOSES; i++) sum += p->devices[d].bytes[i];
+    return sum;
+}
+
+static void test_cpu_only(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 4, true);
+    struct machine m = invent_machine(1000 * MIB, 0);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
+    uint64_t weights = 0;
+    for (int u = 0; u < f->shape.n_units; u++) {
+        for (int i = 0; i < f->shape.units[u].n_tensors; i++)
+            weights += f->shape.units[u].tensors[i].size_bytes;
+    }
+    weights -= f->shape.units[0].tensors[0].size_bytes; // the head shares the embedding
+    assert_int_equal(f->plan.devices[0].bytes[PLAN_WEIGHTS], weights);
+    // 512 positions are 8 pages of 64; K and V of 2 heads of 64 halves; 4 layers.
+    assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 2 * 512 * 128 * 2);
+    assert_int_equal(f->plan.n_steps[BATCH_ONE], f->shape.n_units);
+    assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), 0);
+    assert_int_equal(solve(f, &m, 2, &e), ERR_USAGE);
+    assert_non_null(strstr(e.fix, "--device"));
+}
+
+// Every number of layers: the steps cross twice at most, the bytes are those of the units, the head
+// counts as one.
+static void test_gpu_layers(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 5, false);
+    struct machine m = invent_machine(1000 * MIB, 1000 * MIB);
+    for (int32_t n = 0; n <= 7; n++) {
+        assert_int_equal(solve(f, &m, n, &e), OK);
+        int32_t expected = n < 6 ? n : 6;
+        assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), expected);
+        assert_int_equal(f->plan.unit_device[0], 0);
+        int sends = 0, waits = 0, computes = 0, logits = 0, inputs = 0;
+        for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
+            const struct step *s = &f->plan.steps[BATCH_PREFILL][i];
+            sends += s->kind == STEP_SEND;
+            waits += s->kind == STEP_WAIT;
+            computes += s->kind == STEP_COMPUTE;
+            logits += s->kind == STEP_LOGITS;
+            inputs += s->kind == STEP_INPUTS;
+        }
+        assert_int_equal(computes, f->shape.n_units);
+        assert_int_equal(sends, n > 0);
+        assert_int_equal(waits, n > 0);
+        assert_int_equal(logits, n > 0);
+        assert_int_equal(inputs, n > 0);
+        struct simulation sim;
+        const struct pass pass = {3, 1, 0};
+        plan_simulate(&f->plan, &f->shape, &pass, &sim);
+        assert_int_equal(sim.copied_bytes,
+                         n ? f->plan.tables.size_bytes + 3 * 512 * 4 + 1000 * 4 : 0);
+        assert_int_equal(sim.peak_bytes[1], total(&f->plan, 1));
+        assert_int_equal(n == 0, sim.peak_bytes[1] == 0);
+    }
+}
+
+// The automatic plan takes as many units as fit, and one byte less of memory takes one unit less at
+// most.
+static void test_auto_fills(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 6, true);
+    int32_t last = -1;
+    for (uint64_t vram = 0x10000; vram < 64 * MIB; vram += 777777) {
+        struct machine m = invent_machine(1000 * MIB, vram);
+        assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
+        assert_true(total(&f->plan, 1) <= vram);
+        int32_t units = 0;
+        for (int u = 0; u < f->plan.n_units; u++) units += f->plan.unit_device[u];
+        assert_true(units >= last);
+        last = units;
+        if (!units || units == f->plan.n_units) continue;
+        const uint64_t need = total(&f->plan, 1);
+        m.devices[1].budget_bytes = need;
+        assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
+        assert_int_equal(total(&f->plan, 1), need);
+        m.devices[1].budget_bytes = need - 1;
+        assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
+        assert_true(total(&f->plan, 1) < need);
+    }
+    assert_int_equal(last, f->shape.n_units);
+}
+
+static void test_refusals(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 6, false);
+    struct machine m = invent_machine(1000 * MIB, 12 * MIB);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), ERR_MEMORY);
+    assert_non_null(strstr(e.what, "a gpu"));
+    int fitting = -1;
+    assert_int_equal(sscanf(e.fix, "-ngl %d fits", &fitting), 1);
+    assert_int_equal(solve(f, &m, fitting, &e), OK);
+    assert_int_equal(solve(f, &m, fitting + 1, &e), ERR_MEMORY);
+    m = invent_machine(4 * MIB, 0);
+    assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
+    assert_non_null(strstr(e.what, "a cpu"));
+    unsigned long long ram_mib = 0;
+    const char *raise = strstr(e.fix, "--ram to ");
+    assert_non_null(raise);
+    assert_int_equal(sscanf(raise, "--ram to %lluM", &ram_mib), 1);
+    m = invent_machine((ram_mib - 1) * MIB, 0);
+    assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
+    m = invent_machine(ram_mib * MIB, 0);
+    assert_int_equal(solve(f, &m, 0, &e), OK);
+    // Layers that leave an accelerator which is too small find no room on the CPU either.
+    m = invent_machine(4 * MIB, 2 * MIB);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), ERR_MEMORY);
+    assert_int_equal(sscanf(e.fix, "-ngl %d fits with --ram %lluM", &fitting, &ram_mib), 2);
+    assert_int_equal(solve(f, &m, fitting, &e), ERR_MEMORY);
+    m = invent_machine(ram_mib * MIB, 2 * MIB);
+    assert_int_equal(solve(f, &m, fitting, &e), OK);
+}
+
+static void test_workload_ranges(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 1, false);
+    struct machine m = invent_machine(1000 * MIB, 0);
+    struct constraints c = {0};
+    const struct workload bad[] = {{.n_ctx = -1},
+                                   {.n_ctx = 1 << 25},
+                                   {.n_ubatch = -5},
+                                   {.n_sessions = 1000},
+                                   {.max_logits = -1}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &bad[i], &c, &e), ERR_USAGE);
+        assert_true(e.what[0] && e.expected[0] && e.actual[0]);
+    }
+}
+
+// Blocks of a cache are 34 bytes for 32 elements, and no head may share one with the next.
+static void test_quantised_cache(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 4, true);
+    struct machine m = invent_machine(1000 * MIB, 0);
+    struct constraints c = {0};
+    struct workload w = {.kv_type_k = DTYPE_Q8_0, .kv_type_v = DTYPE_F16, .n_ctx = 512};
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 512 * (128 / 32 * 34 + 128 * 2));
+    for (int u = 0; u < f->shape.n_units; u++) f->shape.units[u].head_dim_v = 80;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctk"));
+    assert_string_equal(e.expected, "a multiple of 32");
+    w.kv_type_k = DTYPE_F16, w.kv_type_v = DTYPE_Q8_0;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctv"));
+    w.kv_type_v = DTYPE_Q4_0;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+    assert_string_equal(e.actual, "Q4_0");
+}
+
+// Parts of scratch never overlap when both live, and all lie inside.
+static void test_scratch_layout(void **state) {
+    struct fixture *f = *state;
+    invent_shape(&f->shape, 2, false);
+    struct workload w = {.n_ctx = 256, .n_ubatch = 33, .n_sessions = 2, .max_logits = 3};
+    const struct machine m = invent_machine(1, 1);
+    for (int mask = 0; mask < 16; mask++) {
+        const bool has[UNIT_KINDS] = {mask & 1, mask & 2, mask & 4, mask & 8};
+        struct scratch_layout s;
+        footprint_scratch(&f->shape, &w, &m.devices[1], has, &s);
+        if (!mask) assert_int_equal(s.size_bytes, 0);
+        const uint64_t n = 33 * 4;
+        if (has[UNIT_ATTENTION]) {
+            assert_true(s.residual + n * 512 <= s.normed && s.normed + n * 512 <= s.freqs);
+            assert_true(s.angles + n * 64 <= s.q && s.q + n * 512 <= s.attended);
+            assert_true(s.attended + n * 512 <= s.k && s.k + n * 128 <= s.v &&
+                        s.v + n * 128 <= s.matmul);
+        }
+        if (has[UNIT_FFN]) assert_true(s.gate + n * 1536 <= s.up && s.up + n * 1536 <= s.matmul);
+        if (has[UNIT_HEAD]) {
+            assert_true(s.gathered + 3 * 512 * 4 <= s.matmul);
+            assert_true(s.logits + 3 * 1000 * 4 <= s.size_bytes);
+        }
+    }
+}
+
+// ---- Time ---------------------------------------------------------------------------------------
+
+// A machine whose rates are round numbers: the CPU reads 10 GB/s and the accelerator 100 GB/s, with
+// one token; 32 and 512 tokens take 2 and 16 times as long. The link carries 1 GB/s.
+static struct machine round_machine(uint64_t ram, uint64_t vram) {
+    struct machine m = invent_machine(ram, vram);
+    m.rates = RATES_FILE;
+    m.pinned_bytes = UINT64_MAX;
+    m.dram_gbps = 10;
+    for (int d = 0; d < 2; d++) {
+        struct device_rates *r = &m.devices[d].rates;
+        const double gbps = d ? 100 : 10;
+        for (int t = 0; t < WEIGHT_COUNT; t++) {
+            for (int c = 0; c < RATE_CLASSES; c++)
+                r->weight_gbps[t][c] = c < 4 ? gbps : c == 4 ? gbps / 2 : gbps / 16;
+        }
+        for (int t = 0; t < RATE_KV_TYPES; t++)
+            for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[t][c] = gbps;
+        r->vector_gbps = r->memory_gbps = gbps;
+        r->op_us = 1;
+        r->pass_us = 5;
+    }
+    m.devices[1].link = (struct link_rates){.to_gbps = 1,
+                                            .from_gbps = 2,
+                                            .pageable_to_gbps = 0.5,
+                                            .pageable_from_gbps = 1,
+                                            .latency_us = 10};
+    return m;
+}
+
+static void set_tensor(struct unit *unit, int i, enum tensor_use use, int32_t n_cols,
+                       int32_t n_rows) {
+    struct unit_tensor *t = &unit->tensors[i];
+    *t = (struct unit_tensor){.use = use, .n_cols = n_cols, .n_rows = n_rows, .n_matrices = 1};
+    t->type = use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0;
+    if (use == USE_EXPERTS) t->n_matrices = unit->n_experts;
+    t->size_bytes =
+        dtype_bytes(t->type, (uint64_t)n_cols * (uint64_t)n_rows) * (uint64_t)t->n_matrices;
+    if (unit->n_tensors <= i) unit->n_tensors = i + 1;
+}
+
+// The invented shape with real tensors.
+static void fill_shape(struct shape *s, int32_t n_layers, bool tied) {
+    invent_shape(s, n_layers, tied);
+    for (int u = 0; u < s->n_units; u++) {
+        struct unit *unit = &s->units[u];
+        unit->n_tensors = 0;
+        if (unit->kind == UNIT_EMBED) set_tensor(unit, 0, USE_ROWS, 512, 1000);
+        if (unit->kind == UNIT_HEAD) set_tensor(unit, 0, USE_MATRIX, 512, 1000);
+        if (unit->kind == UNIT_FFN || unit->kind == UNIT_ATTENTION)
+            set_tensor(unit, 0, USE_VECTOR, 512, 1);
+        if (unit->kind == UNIT_ATTENTION) {
+            set_tensor(unit, 1, USE_MATRIX, 512, 512);
+            set_tensor(unit, 2, USE_MATRIX, 512, 128);
+            set_tensor(unit, 3, USE_MATRIX, 512, 128);
+            set_tensor(unit, 4, USE_MATRIX, 512, 512);
+        }
+        if (unit->kind != UNIT_FFN) continue;
+        set_tensor(unit, 1, USE_MATRIX, 512, 1536);
+        set_tensor(unit, 2, USE_MATRIX, 512, 1536);
+        set_tensor(unit, 3, USE_MATRIX, 1536, 512);
+    }
+}
+
+// Two matrices of 34 bytes for 32 elements, by hand.
+static void test_cost_by_hand(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    const struct machine m = round_machine(1000 * MIB, 0);
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    const struct unit *attention = &f->shape.units[1], *ffn = &f->shape.units[2];
+    // Three matrices of 512 * 1536 / 32 * 34 = 835,584 bytes at 10,000 bytes per us; 8 bytes for
+    // each of 3 * (512 + 1536) columns and rows; norm 8 * 512, swiglu 12 * 1536; 5 ops of 1 us.
+    struct pass pass = {1, 1, 0};
+    const double weights = 3 * 835584 / 1e4, ends = 8 * 3 * 2048 / 1e4,
+                 others = (8 * 512 + 12 * 1536) / 1e4;
+    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
+                weights + ends + others + 5);
+    // 20 tokens lie in the middle of 8 and 32: 1.5 times the time per byte. 1024 take twice 512.
+    pass.n_tokens = 20;
+    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
+                1.5 * weights + 20 * (ends + others) + 5);
+    pass.n_tokens = 1024;
+    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
+                32 * weights + 1024 * (ends + others) + 5);
+    // One token after 99 sees 100 keys: 2 * 100 * 8 * 128 flops at 10,000 per us, more than the
+    // cache's 100 rows of 2 * 128 halves.
+    pass = (struct pass){1, 1, 99};
+    const double bytes = (512 * 512 * 2 + 512 * 128 * 2) / 32 * 34,
+                 edges = 8 * (2 * (512 + 512) + 2 * (512 + 128)),
+                 rest = 8 * 512 + 8 * (512 + 128) + 2 * 128 * 6;
+    assert_near(cost_unit_us(&f->shape, attention, &m.devices[0], &w, &pass, false),
+                (bytes + edges + rest + 2 * 100 * 8 * 128) / 1e4 + 8);
+    f->shape.units[1].window = 50; // and 50 keys take half of that
+    assert_near(cost_unit_us(&f->shape, attention, &m.devices[0], &w, &pass, false),
+                (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
+}
+
+static double attention_us(const struct fixture *f, const struct machine *m, double cached) {
+    static const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    const struct pass pass = {1, 1, 99};
+    const struct cost_place at = {&f->shape, &m->devices[0], &w, cached};
+    return cost_sum(cost_of_unit(&at, &f->shape.units[1], &pass));
+}
+
+// The CPU computes four queries of a KV head together; fewer take more than their part.
+static void test_cost_of_queries(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    const struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct unit *attention = &f->shape.units[1];
+    attention->n_heads = 0; // then 100 rows of the cache are read all the same
+    const double none_us = attention_us(f, &m, 0) - 100 * 512 / 1e4;
+    static const double like[] = {0, 2.5, 3, 3.5, 4, 6.5, 7, 7.5, 8, 10.5};
+    for (int32_t n = 1; n < 10; n++) {
+        attention->n_heads = n * attention->n_kv_heads;
+        const double rope = 8.0 * attention->n_heads * attention->head_dim_k;
+        assert_near(attention_us(f, &m, 0),
+                    none_us + (rope + 2 * 100 * 128 * attention->n_kv_heads * like[n]) / 1e4);
+    }
+}
+
+// Less time if keys and values come from the cache, but not if those of all layers do not fit.
+static void test_cost_of_cached_attention(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct device_rates *r = &m.devices[0].rates;
+    const double eight_us = 2 * 100 * 8 * 128 / 1e4, eight = attention_us(f, &m, 0);
+    const double none_us = eight - eight_us;
+    r->cache_bytes = r->uncached_bytes = 1 * MIB;
+    assert_near(attention_us(f, &m, 1), eight);
+    for (int c = 0; c < RATE_CLASSES; c++)
+        r->cached_attention_gflops[RATE_KV_F16][c] = 4 * r->attention_gflops[RATE_KV_F16][c];
+    assert_near(attention_us(f, &m, 1), none_us + eight_us / 4);
+    assert_near(attention_us(f, &m, 0.5), none_us + eight_us * 5 / 8);
+    r->cache_bytes = r->uncached_bytes = 10 << 10; // 100 rows of 512 bytes do not fit
+    assert_near(attention_us(f, &m, 1), eight);
+}
+
+// Between all and nothing the share falls with the logarithm, and so does the time.
+static void test_cost_of_cached_weights(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    struct machine m = round_machine(1000 * MIB, 100 * MIB);
+    struct device_rates *r = &m.devices[0].rates;
+    double share[MAX_DEVICES];
+    r->cache_bytes = 16 * MIB;
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 0}, share); // all or nothing
+    assert_near(share[0], 1);
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB + 1, 0}, share);
+    assert_near(share[0], 0);
+    r->uncached_bytes = 256 * MIB;
+    const struct {
+        uint64_t bytes;
+        double share;
+    } points[] = {{1, 1}, {16 * MIB, 1}, {32 * MIB, 0.75}, {64 * MIB, 0.5}, {256 * MIB, 0}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        cost_cached_shares(&m, (uint64_t[]){points[i].bytes, 1}, share);
+        assert_near(share[0], points[i].share);
+    }
+    assert_near(share[1], 0); // has no cache
+    m.devices[1].rates.cache_bytes = 64 * MIB;
+    m.devices[1].rates.shares_cache = true;
+    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 48 * MIB}, share);
+    assert_near(share[0], 0.5);
+    assert_near(share[1], 1);
+
+    for (int c = 0; c < RATE_CLASSES; c++)
+        r->cached_gbps[WEIGHT_Q8_0][c] = 4 * r->weight_gbps[WEIGHT_Q8_0][c];
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    const struct pass pass = {1, 1, 0};
+    struct cost_place at = {&f->shape, &m.devices[0], &w, 0};
+    const double plain_us = cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass));
+    at.cached = 0.5; // of bytes that take 3 * 835584 / 1e4 us, half takes a quarter
+    assert_near(cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass)),
+                plain_us - 0.5 * 0.75 * 3 * 835584 / 1e4);
+}
+
+// Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them.
+static void test_cost_of_experts(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    const struct machine m = round_machine(1000 * MIB, 0);
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    struct unit unit = {
+        .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
+    set_tensor(&unit, 0, USE_EXPERTS, 512, 256);
+    const struct pass pass = {2, 1, 0};
+    const double matrix = 512 * 256 / 32 * 34, pairs = 4;
+    const double us = (3 * matrix + 8 * pairs * (512 + 256) + 2 * 2 * 2048 + 4 * 2 * 4 +
+                       12 * pairs * 256 + (pairs + 4) * 2048) /
+                      1e4;
+    assert_near(cost_unit_us(&f->shape, &unit, &m.devices[0], &w, &pass, false), us + 5);
+}
+
+// Steps follow each other as the streams do; a slower link or less pinned memory takes longer.
+static void test_walk(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    fill_shape(&f->shape, 4, false);
+    struct machine m = round_machine(1000 * MIB, 1000 * MIB);
+    assert_int_equal(solve(f, &m, 2, &e), OK);
+    const struct pass pass = {3, 1, 0};
+    struct simulation sim;
+    plan_simulate(&f->plan, &f->shape, &pass, &sim);
+    struct step_times times[64];
+    plan_step_times(&f->plan, &f->shape, &pass, times);
+    double last_us = 0, in_us = 0;
+    for (int i = 0; i < sim.n_steps; i++) {
+        const struct step *step = &f->plan.steps[BATCH_SMALL][i];
+        assert_true(times[i].last_us >= times[i].first_us);
+        if (step->kind == STEP_INPUTS)
+            in_us = times[i].last_us;
+        else if (step->kind != STEP_WAIT) // waits begin when there is nothing else to do
+            assert_true(times[i].first_us >= last_us - 1e-9);
+        if (step->kind == STEP_SEND)
+            assert_near(times[i].last_us - times[i].first_us, 10 + 3 * 2048 / 1e3);
+        if (step->kind == STEP_LOGITS)
+            assert_near(times[i].last_us - times[i].first_us, 10 + 4000 / 2e3);
+        if (step->kind != STEP_INPUTS) last_us = times[i].last_us;
+    }
+    // Two devices start; the tables are copied meanwhile.
+    assert_near(times[0].first_us, 10);
+    assert_near(in_us, 20 + (double)f->plan.tables.size_bytes / 1e3);
+    assert_near(sim.total_us, last_us);
+    f->plan.machine.pinned_bytes = 0;
+    struct simulation pageable;
+    plan_simulate(&f->plan, &f->shape, &pass, &pageable);
+    assert_true(pageable.total_us > sim.total_us);
+    struct prediction p;
+    plan_predict(&f->plan, &f->shape, &p);
+    assert_true(p.prompt_us > 0 && p.decode_us > 0);
+    assert_near(p.total_us, p.prompt_us + (f->plan.workload.n_gen - 1) * p.decode_us);
+    assert_true(p.decode_share[0] > 0 && p.decode_share[1] > 0 && p.decode_copy_share > 0);
+    assert_true(p.decode_share[0] + p.decode_share[1] < 1);
+}
+
+// Demotion takes units to the CPU one by one until none is left, and every plan on the way is
+// whole.
+static void test_demote(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    for (int with_rates = 0; with_rates < 2; with_rates++) {
+        fill_shape(&f->shape, 4, true);
+        struct machine m = with_rates ? round_machine(1000 * MIB, 1000 * MIB)
+                                      : invent_machine(1000 * MIB, 1000 * MIB);
+        assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), OK);
+        int32_t n = 0, unit;
+        for (uint64_t bytes = total(&f->plan, 1); planner_demote(&f->plan, &f->shape, &unit); n++) {
+            assert_int_equal(f->plan.unit_device[unit], 0);
+            assert_true(total(&f->plan, 1) < bytes);
+            bytes = total(&f->plan, 1);
+            assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
+        }
+        assert_int_equal(n, f->shape.n_units - 1); // the embedding was there already
+        assert_int_equal(total(&f->plan, 1), 0);
+    }
+    struct machine m = invent_machine(1000 * MIB, 1000 * MIB);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), OK);
+    f->plan.machine.devices[0].budget_bytes = total(&f->plan, 0);
+    int32_t unit;
+    assert_false(planner_demote(&f->plan, &f->shape, &unit));
+}
+
+// What is fixed stays, what is free is chosen.
+static void test_constraints(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    fill_shape(&f->shape, 4, false);
+    f->shape.can_run = false;
+    for (int u = 2; u < 9; u += 2) {
+        struct unit *unit = &f->shape.units[u];
+        *unit = (struct unit){.kind = UNIT_EXPERTS,
+                              .layer = unit->layer,
+                              .n_experts = 8,
+                              .n_experts_used = 2,
+                              .n_ff_expert = 256};
+        for (int i = 0; i < 3; i++) set_tensor(unit, i, USE_EXPERTS, i < 2 ? 512 : 256, 512);
+    }
+    f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 256;
+    const struct machine m = round_machine(1000 * MIB, 1000 * MIB);
+    struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 512};
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .cpu_experts = true, .kv_auto = true};
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    for (int u = 2; u < 9; u += 2) assert_int_equal(f->plan.unit_device[u], 0);
+    assert_int_equal(f->plan.unit_device[9], 1);
+    assert_true(f->plan.workload.n_ubatch >= 64 && f->plan.workload.n_ubatch <= 512);
+    c.has_units = true;
+    for (int u = 0; u < f->shape.n_units; u++)
+        c.unit_device[u] = (int8_t)(u % 3 ? DEVICE_ANY : u / 3 % 2);
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    for (int u = 0; u < f->shape.n_units; u += 3)
+        assert_int_equal(f->plan.unit_device[u], u / 3 % 2);
+    c.unit_device[0] = 2;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
+}
+
+// Rows of a window and a micro-batch, and the state of a recurrent block, of models that are only
+// planned.
+static void test_windows(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 1, false);
+    const struct machine m = invent_machine(1, 1);
+    const struct workload w = {.kv_type_k = DTYPE_F16,
+                               .kv_type_v = DTYPE_F16,
+                               .n_ctx = 4096,
+                               .n_ubatch = 64,
+                               .n_sessions = 2};
+    struct unit *unit = &f->shape.units[1];
+    unit->window = 128;
+    f->shape.can_run = true;
+    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]), 2 * 8192 * 256);
+    f->shape.can_run = false;
+    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]), 2 * 2 * 192 * 256);
+    unit->n_kv_heads = 0;
+    unit->state_bytes = 1000;
+    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]), 2048);
+    assert_int_equal(footprint_unit_kv(&f->shape, &f->shape.units[0], &w, &m.devices[0]), 0);
+}
+
+static void test_advice(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    fill_shape(&f->shape, 4, false);
+    const struct machine m = round_machine(1000 * MIB, 6 * MIB);
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 2048};
+    const struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO};
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    struct prediction now;
+    plan_predict(&f->plan, &f->shape, &now);
+    struct advice_result advice[ADVICES];
+    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, advice, &e), OK);
+    for (int i = 0; i < ADVICES; i++) {
+        assert_true(advice[i].exists && advice[i].text[0]);
+        assert_true(advice[i].prediction.total_us <= now.total_us);
+    }
+    assert_int_equal(advice[ADVICE_VRAM].units_on_gpu, f->shape.n_units);
+    assert_true(advice[ADVICE_VRAM].prediction.total_us < now.total_us);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu_only),
+        cmocka_unit_test(test_gpu_layers),
+        cmocka_unit_test(test_auto_fills),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_workload_ranges),
+        cmocka_unit_test(test_scratch_layout),
+        cmocka_unit_test(test_quantised_cache),
+        cmocka_unit_test(test_cost_by_hand),
+        cmocka_unit_test(test_cost_of_queries),
+        cmocka_unit_test(test_cost_of_cached_attention),
+        cmocka_unit_test(test_cost_of_experts),
+        cmocka_unit_test(test_cost_of_cached_weights),
+        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_demote),
+        cmocka_unit_test(test_constraints),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_advice),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,719 @@
+/* test_schedule.c: split and streamed units: their bytes, their steps, and how they are shown, by
+ * hand on a small model and at random.
+ */
+#include "planner/plan/plan_internal.h"
+
+#include "tests/lib/small_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TEXT = 4096 };
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+static void test_rows(void **state) {
+    (void)state;
+    assert_int_equal(footprint_split_row(256, 0), 256);
+    assert_int_equal(footprint_split_row(256, 8), 192);
+    assert_int_equal(footprint_split_row(256, 1), 224); // 248, cut to whole blocks
+    assert_int_equal(footprint_split_row(256, 31), 32);
+    assert_int_equal(footprint_split_row(64, 1), 32);
+    assert_int_equal(footprint_split_row(100, 1), 64); // 32 rows at least are left
+    for (int32_t n_rows = 64; n_rows < 3000; n_rows += 7) {
+        int32_t last = n_rows;
+        for (int32_t parts = 1; parts < UNIT_PARTS; parts++) {
+            const int32_t row = footprint_split_row(n_rows, parts);
+            assert_true(row % 32 == 0 && row >= 32 && row <= n_rows - 32 && row <= last);
+            last = row;
+        }
+    }
+}
+
+static void test_what_can_be_split(void **state) {
+    struct small_plan *f = *state;
+    small_model(f, 1);
+    struct unit *ffn = &f->shape.units[2];
+    assert_true(unit_can_split(ffn) && unit_can_stream(ffn));
+    for (int u = 0; u < 4; u++) {
+        if (u == 1 || u == 2) continue;
+        assert_false(unit_can_split(&f->shape.units[u]));
+        assert_false(unit_can_stream(&f->shape.units[u]));
+        assert_null(footprint_down(&f->shape.units[u]));
+    }
+    assert_ptr_equal(footprint_down(ffn), &ffn->tensors[3]);
+    ffn->tensors[1].n_rows = ffn->tensors[2].n_rows = ffn->tensors[3].n_cols = 32;
+    assert_false(unit_can_split(ffn));
+    small_model(f, 1);
+    ffn->tensors[1].size_bytes -= 34; // rows of unequal length
+    assert_false(unit_can_split(ffn));
+    small_model(f, 1);
+    ffn->n_tensors = 3; // nothing reads what swiglu makes
+    assert_false(unit_can_split(ffn));
+}
+
+static bool can_split_with(struct small_plan *f, int tensor, const char *name) {
+    small_model(f, 1);
+    snprintf(f->shape.units[1].tensors[tensor].name, TENSOR_NAME, "%s", name);
+    return unit_can_split(&f->shape.units[1]);
+}
+
+// Every matrix is square, so names tell which are cut.
+static void test_what_attention_can_be_split(void **state) {
+    struct small_plan *f = *state;
+    small_model(f, 1);
+    struct unit *unit = &f->shape.units[1];
+    struct unit_tensor *t = unit->tensors;
+    assert_true(unit_can_split(unit));
+    assert_ptr_equal(footprint_down(unit), &t[4]);
+    for (int i = 0; i < 5; i++) assert_int_equal(unit_is_cut(unit, &t[i]), i == 1 || i == 4);
+    assert_true(can_split_with(f, 1, "attn_q.weight"));
+    assert_true(can_split_with(f, 4, "a.b.attn_output.weight"));
+    assert_false(can_split_with(f, 1, ""));
+    assert_false(can_split_with(f, 1, "blk.0.cross_attn_q.weight"));
+    assert_false(can_split_with(f, 1, "blk.0.attn_q.bias"));
+    assert_false(can_split_with(f, 4, "blk.0.attn_out.weight"));
+    assert_false(can_split_with(f, 2, "blk.0.attn_q.weight")); // twice
+    assert_null(footprint_down(unit));
+    // Queries of two kinds in one matrix, other widths, too few rows, rows of unequal length.
+    for (int i = 0; i < 5; i++) {
+        small_model(f, 1);
+        if (i == 0) t[1].n_rows *= 2;
+        if (i == 1) t[4].n_cols = 64;
+        if (i == 2) t[1].n_cols = 64;
+        if (i == 3) unit->n_heads = 1, t[1].n_rows = t[4].n_cols = t[4].n_rows = t[1].n_cols = 32;
+        if (i == 4) t[4].size_bytes -= 34;
+        assert_false(unit_can_split(unit));
+        assert_true(unit_can_stream(unit));
+    }
+    small_model(f, 1);
+    unit->head_dim_v = 32; // what is attended to is narrower than the queries
+    assert_false(unit_can_split(unit));
+    small_model(f, 1);
+    unit->window = 64;
+    assert_true(unit_can_split(unit) && !unit_can_stream(unit));
+    unit->window = 0;
+    unit->state_bytes = 64;
+    assert_true(unit_can_split(unit) && !unit_can_stream(unit));
+    unit->state_bytes = 0;
+    unit->n_kv_heads = 0;
+    assert_true(!unit_can_split(unit) && !unit_can_stream(unit));
+    assert_int_equal(footprint_kv_row(unit, &f->workload), 0);
+}
+
+// 8 of 32 parts: the accelerator has 192 of 256 rows of gate and up, and 96 of 128 of down, 26112
+// bytes of each, 26624 with padding; the CPU has 64 and 32 rows, 8704 bytes of each. The norm has
+// 512 bytes.
+static void test_bytes_of_a_split_unit(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 1, 8, false);
+    const struct plan *p = &f->plan;
+    assert_int_equal(p->unit_weight_bytes[2], 1024 + 3 * 26624);
+    assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
+    assert_int_equal(p->unit_cpu_bytes[1], 0);
+    assert_int_equal(p->devices[HOST].bytes[PLAN_WEIGHTS], VOCAB * 136 + 512 + 3 * 8704);
+    assert_int_equal(p->n_slots, 0);
+    assert_int_equal(p->feed, FEED_NONE);
+    assert_int_equal(p->slot_bytes, 0);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 0);
+    assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
+    // Both have room for what swiglu makes.
+    assert_true(p->devices[HOST].scratch.gate + UBATCH * FF * 4 <= p->devices[HOST].scratch.up);
+    assert_true(p->devices[GPU].scratch.gate + UBATCH * FF * 4 <= p->devices[GPU].scratch.up);
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        struct simulation sim;
+        plan_simulate(p, &f->shape, &(struct pass){1, 1, 0}, &sim);
+        assert_int_equal(sim.peak_bytes[d], plan_device_bytes(p, d));
+    }
+}
+
+static void test_bytes_of_a_streamed_unit(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 3, 0, true);
+    const struct plan *p = &f->plan;
+    assert_int_equal(p->slot_bytes, 1024 + 3 * 34816); // 34 whole KiB
+    assert_int_equal(p->unit_weight_bytes[2], 512 + 3 * 34816);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
+    assert_int_equal(p->n_blocks, 0);
+    assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
+    assert_true(p->devices[GPU].scratch.gate + UBATCH * FF * 4 <= p->devices[GPU].scratch.up);
+    assert_int_equal(plan_pinned_bytes(p), p->devices[HOST].bytes[PLAN_STAGING] +
+                                               p->devices[HOST].bytes[PLAN_SCRATCH] +
+                                               3 * (512 + 3 * 34816));
+    f->c.feed = FEED_STAGED;
+    f->c.n_slots = 4;
+    solve_given(f);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 4 * p->slot_bytes);
+    assert_int_equal(p->n_blocks, 4);
+    assert_int_equal(p->block_bytes, 106496); // 104960, rounded up to pages of 4096
+    assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes + 4 * 106496);
+    int32_t n;
+    uint64_t size;
+    footprint_blocks(FEED_STAGED, 100 << 20, &n, &size);
+    assert_int_equal(n, 4);
+    assert_int_equal(size, 8 << 20);
+    // Of a split unit only the CPU's rows pass through the ring, and no norm.
+    ffns_apart(f, 3, 8, true);
+    assert_int_equal(p->slot_bytes, 3 * 9216);
+    assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
+    assert_int_equal(footprint_fetch(&f->shape.units[2], 8), 3 * 8704);
+}
+
+// 8 of 32 parts: the accelerator has 96 of 128 rows of queries and output, 13056 bytes, 13312 with
+// padding, and all of keys and values; the CPU has 32 rows of two, 4352 bytes each. Both have the
+// norm.
+static void test_bytes_of_split_attention(void **state) {
+    struct small_plan *f = *state;
+    const struct plan *p = &f->plan;
+    attention_apart(f, 1, 8, false);
+    assert_int_equal(p->unit_weight_bytes[1], 1024 + 2 * 13312 + 2 * 17408);
+    assert_int_equal(p->unit_cpu_bytes[1], 512 + 2 * 4352);
+    assert_int_equal(p->unit_kv_bytes[1], 1024 * 512);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_KV], 1024 * 512);
+    assert_int_equal(p->devices[HOST].bytes[PLAN_KV], 0);
+    // Both have room for queries and for what they attend to.
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        const struct scratch_layout *s = &p->devices[d].scratch;
+        assert_true(s->q + UBATCH * EMBD * 4 <= s->attended);
+        assert_true(s->attended + UBATCH * EMBD * 4 <= s->k);
+    }
+    // Of what is streamed only the CPU's rows pass through the ring; the cache stays.
+    attention_apart(f, 1, 8, true);
+    assert_int_equal(p->slot_bytes, 2 * 5120);
+    assert_int_equal(footprint_fetch(&f->shape.units[1], 8), 2 * 4352);
+    assert_int_equal(plan_pinned_bytes(p), p->devices[HOST].bytes[PLAN_STAGING] +
+                                               p->devices[HOST].bytes[PLAN_SCRATCH] + 512 +
+                                               2 * 4352);
+}
+
+// The slot holds norm and matrices, each padded to whole KiB, and the cache.
+static void test_bytes_of_streamed_attention(void **state) {
+    struct small_plan *f = *state;
+    const struct plan *p = &f->plan;
+    attention_apart(f, 3, 0, true);
+    assert_int_equal(footprint_kv_row(&f->shape.units[1], &p->workload), 512);
+    assert_int_equal(p->slot_bytes, 1024 + 4 * 17408 + 1024 * 512);
+    assert_int_equal(footprint_fetch(&f->shape.units[1], 0), 512 + 4 * 17408);
+    assert_int_equal(p->devices[HOST].bytes[PLAN_KV], 3 * 1024 * 512);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_KV], 0);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
+    for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
+        f->c.feed = (enum feed)feed;
+        solve_given(f);
+        uint64_t pinned_bytes =
+            p->devices[HOST].bytes[PLAN_STAGING] + p->devices[HOST].bytes[PLAN_SCRATCH];
+        if (feed == FEED_ARENA) pinned_bytes += 3 * (512 + 4 * 17408);
+        if (feed != FEED_PAGEABLE) pinned_bytes += 3 * 1024 * 512;
+        assert_int_equal(plan_pinned_bytes(p), pinned_bytes);
+    }
+    // Blocks carry weights alone.
+    f->c.feed = FEED_STAGED;
+    solve_given(f);
+    assert_int_equal(p->block_bytes, 73728); // 70144, rounded up to pages of 4096
+    // Keys and values of different types.
+    f->workload.kv_type_k = DTYPE_Q8_0;
+    solve_given(f);
+    assert_int_equal(footprint_kv_row(&f->shape.units[1], &p->workload), 136 + 256);
+    assert_int_equal(p->slot_bytes, 1024 + 4 * 17408 + 1024 * (136 + 256));
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// I: inputs; F2>0: unit 2 to slot 0; C1/2<0: device 1, unit 2, from slot 0; C1/2in, C1/2out: its
+// phases, and C1/1mid; S0r0+128: residual columns 0..127 from device 0; S1h0+192@2: hidden, of unit
+// 2; W0h@2: device 0 waits for it; q, a: queries and what they attended to; B1<0: the cache of unit
+// 1 is stored from slot 0; L: logits.
+static void describe(const struct step *s, char *out, size_t size) {
+    static const char *const phases[] = {"", "in", "mid", "out"};
+    const char data = "rhqa"[s->data];
+    char unit[16] = "", slot[16] = "";
+    if (s->unit >= 0) snprintf(unit, sizeof unit, "@%d", s->unit);
+    if (s->slot >= 0) snprintf(slot, sizeof slot, "<%d", s->slot);
+    switch (s->kind) {
+    case STEP_INPUTS: snprintf(out, size, "I "); break;
+    case STEP_FETCH: snprintf(out, size, "F%d>%d ", s->unit, s->slot); break;
+    case STEP_COMPUTE:
+        snprintf(out, size, "C%d/%d%s%s ", s->device, s->unit, phases[s->phase], slot);
+        break;
+    case STEP_SEND:
+        snprintf(out, size, "S%d%c%d+%d%s ", s->device, data, s->first_col, s->n_cols, unit);
+        break;
+    case STEP_WAIT: snprintf(out, size, "W%d%c%s ", s->device, data, unit); break;
+    case STEP_STORE: snprintf(out, size, "B%d<%d ", s->unit, s->slot); break;
+    case STEP_LOGITS: snprintf(out, size, "L "); break;
+    }
+}
+
+static void assert_steps(const struct plan *p, enum batch_class batch, const char *expected) {
+    char text[TEXT] = "";
+    size_t length = 0;
+    for (int i = 0; i < p->n_steps[batch]; i++) {
+        const struct step *s = &p->steps[batch][i];
+        describe(s, text + length, sizeof text - length);
+        length += strlen(text + length);
+        const bool sends = s->kind == STEP_SEND;
+        if (sends) assert_int_equal(s->bytes_per_row, 4 * s->n_cols);
+        if (sends || s->kind == STEP_WAIT) assert_int_equal(s->peer, 1 - s->device);
+        assert_int_equal(s->unit < 0, s->kind == STEP_INPUTS || s->kind == STEP_LOGITS ||
+                                          ((sends || s->kind == STEP_WAIT) && s->unit < 0));
+    }
+    assert_string_equal(text, expected);
+}
+
+static void test_steps_of_streamed_units(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 3, 0, true);
+    assert_steps(&f->plan, BATCH_PREFILL,
+                 "I F2>0 F4>1 C0/0 S0r0+128 W1r C1/1 C1/2<0 F6>0 C1/3 C1/4<1 C1/5 C1/6<0 C1/7 L ");
+    for (int batch = 0; batch < BATCH_PREFILL; batch++)
+        assert_steps(&f->plan, (enum batch_class)batch,
+                     "I C0/0 S0r0+128 W1r C1/1 S1r0+128 W0r C0/2 S0r0+128 W1r C1/3 S1r0+128 W0r "
+                     "C0/4 S0r0+128 W1r C1/5 S1r0+128 W0r C0/6 S0r0+128 W1r C1/7 L ");
+    assert_true(f->plan.runs_ahead);
+    assert_int_equal(f->plan.steps[BATCH_PREFILL][1].bytes_fixed, 512 + 3 * 34816);
+    assert_int_equal(plan_compute_device(&f->plan, BATCH_PREFILL, 2), GPU);
+    assert_int_equal(plan_compute_device(&f->plan, BATCH_ONE, 2), HOST);
+    // Attention on the CPU: the residual stream comes back, and the accelerator has no more to do
+    // than the FFN; with one token, nothing.
+    small_model(f, 1);
+    f->c.unit_device[1] = f->c.unit_device[3] = HOST;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL,
+                 "I F2>0 C0/0 C0/1 S0r0+128 W1r C1/2<0 S1r0+128 W0r C0/3 ");
+    assert_steps(&f->plan, BATCH_ONE, "C0/0 C0/1 C0/2 C0/3 ");
+    assert_false(f->plan.runs_ahead);
+}
+
+#define JOINS(c1in)                                                               \
+    c1in " S1h0+192@2 C0/2in S0h192+64@2 W0h@2 W1h@2 C1/2out C0/2out S0r96+32@2 " \
+         "W1r@2 "
+
+static void test_steps_of_split_units(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 1, 8, false);
+    for (int batch = 0; batch < BATCH_CLASSES; batch++)
+        assert_steps(&f->plan, (enum batch_class)batch,
+                     "I C0/0 S0r0+128 W1r C1/1 S1r0+128@2 W0r@2 " JOINS("C1/2in") "C1/3 L ");
+    assert_false(f->plan.runs_ahead);
+    // The CPU has the residual stream before it and needs it behind it.
+    f->c.unit_device[1] = f->c.unit_device[3] = HOST;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL,
+                 "I C0/0 C0/1 S0r0+128@2 W1r@2 " JOINS("C1/2in") "S1r0+128 W0r C0/3 ");
+}
+
+static void test_steps_of_both(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 1, 8, true);
+    assert_steps(&f->plan, BATCH_PREFILL, "I F2>0 C0/0 S0r0+128 W1r C1/1 C1/2<0 C1/3 L ");
+    assert_steps(&f->plan, BATCH_ONE,
+                 "I C0/0 S0r0+128 W1r C1/1 S1r0+128@2 W0r@2 " JOINS("C1/2in") "C1/3 L ");
+    assert_true(f->plan.runs_ahead);
+    assert_int_equal(f->plan.steps[BATCH_PREFILL][1].bytes_fixed, 3 * 8704);
+}
+
+static void test_steps_of_streamed_attention(void **state) {
+    struct small_plan *f = *state;
+    attention_apart(f, 3, 0, true);
+    assert_steps(&f->plan, BATCH_PREFILL,
+                 "I F1>0 F3>1 C0/0 S0r0+128 W1r C1/1<0 B1<0 F5>0 C1/2 C1/3<1 B3<1 C1/4 C1/5<0 B5<0 "
+                 "C1/6 C1/7 L ");
+    assert_true(f->plan.runs_ahead);
+    const struct step *steps = f->plan.steps[BATCH_PREFILL];
+    assert_int_equal(steps[1].bytes_fixed, 512 + 4 * 17408);
+    assert_int_equal(steps[1].bytes_per_past, 512);
+    assert_int_equal(steps[1].bytes_per_row, 0);
+    assert_int_equal(steps[7].bytes_per_row, 512);
+    assert_int_equal(steps[7].bytes_per_past + steps[7].bytes_fixed, 0);
+    attention_apart(f, 1, 0, true);
+    for (int batch = 0; batch < BATCH_PREFILL; batch++)
+        assert_steps(&f->plan, (enum batch_class)batch, "I C0/0 C0/1 S0r0+128 W1r C1/2 C1/3 L ");
+    // Everything of the CPU streamed: one ring for both kinds.
+    f->c.unit_device[2] = HOST;
+    f->c.unit_streamed[2] = true;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL,
+                 "I F1>0 F2>1 C0/0 S0r0+128 W1r C1/1<0 B1<0 C1/2<1 C1/3 L ");
+    assert_int_equal(f->plan.slot_bytes, 1024 + 4 * 17408 + 1024 * 512);
+}
+
+#define ATTENDS                                                                           \
+    "C1/1in C0/1in S0q96+32@1 W1q@1 C1/1mid S1a0+128@1 W0a@1 C1/1out C0/1out S0r96+32@1 " \
+    "W1r@1 "
+
+static void test_steps_of_split_attention(void **state) {
+    struct small_plan *f = *state;
+    attention_apart(f, 1, 8, false);
+    for (int batch = 0; batch < BATCH_CLASSES; batch++)
+        assert_steps(&f->plan, (enum batch_class)batch,
+                     "I C0/0 S0r0+128@1 W1r@1 " ATTENDS "C1/2 C1/3 L ");
+    assert_false(f->plan.runs_ahead);
+    // The accelerator has the residual stream before it, and an FFN that is split follows.
+    f->c.unit_device[0] = GPU;
+    f->c.unit_cpu_parts[2] = 8;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_ONE,
+                 "I C1/0 S1r0+128@1 W0r@1 " ATTENDS "S1r0+128@2 W0r@2 " JOINS("C1/2in") "C1/3 L ");
+    // Streamed: in prefill it is whole, and what is cached never moves.
+    attention_apart(f, 1, 8, true);
+    assert_steps(&f->plan, BATCH_PREFILL, "I F1>0 C0/0 S0r0+128 W1r C1/1<0 C1/2 C1/3 L ");
+    assert_steps(&f->plan, BATCH_ONE, "I C0/0 S0r0+128@1 W1r@1 " ATTENDS "C1/2 C1/3 L ");
+    assert_int_equal(f->plan.steps[BATCH_PREFILL][1].bytes_fixed, 2 * 4352);
+    assert_int_equal(f->plan.steps[BATCH_PREFILL][1].bytes_per_past, 0);
+    assert_true(f->plan.runs_ahead);
+}
+
+// The most steps that a layer of two units has, and as many layers as there may be.
+static void test_longest_list(void **state) {
+    struct small_plan *f = *state;
+    small_model(f, MAX_LAYERS);
+    given_ways(f);
+    for (int u = 1; u < f->shape.n_units; u++) f->c.unit_device[u] = GPU;
+    for (int u = 1; u + 1 < f->shape.n_units; u++) f->c.unit_cpu_parts[u] = 16;
+    for (int d = 0; d < MAX_DEVICES; d++) f->machine.devices[d].budget_bytes = UINT64_C(1) << 40;
+    solve_given(f);
+    for (int batch = 0; batch < BATCH_CLASSES; batch++)
+        assert_int_equal(f->plan.n_steps[batch], 4 + 25 * MAX_LAYERS);
+}
+
+// Everything on one device, or handed over once: as ever, and what runs ahead.
+static void test_steps_of_whole_units(void **state) {
+    struct small_plan *f = *state;
+    small_model(f, 1);
+    given_ways(f);
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL, "C0/0 C0/1 C0/2 C0/3 ");
+    assert_false(f->plan.runs_ahead);
+    f->c.unit_device[2] = f->c.unit_device[3] = GPU;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL, "I C0/0 C0/1 S0r0+128 W1r C1/2 C1/3 L ");
+    assert_true(f->plan.runs_ahead);
+    f->c.unit_device[0] = f->c.unit_device[1] = GPU;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_PREFILL, "I C1/0 C1/1 C1/2 C1/3 L ");
+    assert_true(f->plan.runs_ahead);
+}
+
+// The k-th streamed unit goes to slot k % n, as soon as unit k - n was computed, and the first n at
+// the start.
+static void test_rings(void **state) {
+    struct small_plan *f = *state;
+    for (int n = MIN_SLOTS; n <= MAX_SLOTS; n++) {
+        ffns_apart(f, 9, 0, true);
+        f->c.n_slots = n;
+        solve_given(f);
+        int fetched = 0, computed = 0;
+        const struct step *steps = f->plan.steps[BATCH_PREFILL];
+        for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
+            const struct step *s = &steps[i];
+            if (s->kind == STEP_FETCH) {
+                assert_int_equal(s->slot, fetched % n);
+                assert_int_equal(s->unit, 2 * fetched + 2);
+                assert_int_equal(fetched - computed, computed ? n - 1 : fetched);
+                if (fetched >= n) assert_int_equal(steps[i - 1].unit, 2 * (fetched - n) + 2);
+                fetched++;
+            } else if (s->kind == STEP_COMPUTE && s->slot >= 0) {
+                assert_int_equal(s->slot, computed % n);
+                assert_int_equal(s->unit, 2 * computed + 2);
+                computed++;
+            }
+        }
+        assert_int_equal(fetched, 9);
+        assert_int_equal(computed, 9);
+    }
+}
+
+// ---- Steps of any plan --------------------------------------------------------------------------
+
+// What a device has of the unit that is being computed.
+struct state {
+    bool residual[MAX_DEVICES];         // has all columns of the residual stream
+    int n_cols[STEP_DATA][MAX_DEVICES]; // of the others; 0: not computed
+    int next_unit;
+    int16_t in_slot[MAX_SLOTS];
+    const struct step *before;
+    const struct step *sent[MAX_DEVICES]; // last, to that device
+};
+
+static bool keeps_cache_on_host(const struct small_plan *f, int unit) {
+    return f->shape.units[unit].kind == UNIT_ATTENTION && !f->plan.unit_cpu_parts[unit];
+}
+
+// A phase of a split unit: what it reads is there, all columns of it.
+static void follow_phase(struct small_plan *f, struct state *st, const struct step *s) {
+    const struct unit *unit = &f->shape.units[s->unit];
+    const bool attention = unit->kind == UNIT_ATTENTION;
+    const enum step_data made = attention ? DATA_QUERIES : DATA_HIDDEN,
+                         read = attention ? DATA_ATTENDED : DATA_HIDDEN;
+    const int32_t width = footprint_down(unit)->n_cols;
+    const int32_t row = footprint_split_row(width, f->plan.unit_cpu_parts[s->unit]);
+    const int d = s->device;
+    assert_int_equal(s->slot, -1);
+    if (s->phase == PHASE_IN) {
+        st->n_cols[made][d] = d == HOST ? width - row : row;
+    } else if (s->phase == PHASE_MID) {
+        assert_true(attention && d == GPU && st->n_cols[made][d] == width);
+        st->n_cols[read][d] = width;
+    } else {
+        assert_int_equal(st->n_cols[read][d], width);
+        st->n_cols[made][d] = st->n_cols[read][d] = 0;
+        st->next_unit += st->n_cols[read][1 - d] == 0;
+        st->residual[HOST] = st->residual[HOST] && d != HOST;
+    }
+}
+
+static void follow_compute(struct small_plan *f, struct state *st, const struct step *s) {
+    assert_int_equal(s->unit, st->next_unit);
+    if (s->unit > 0) assert_true(st->residual[s->device]);
+    if (s->phase != PHASE_ALL) {
+        follow_phase(f, st, s);
+        return;
+    }
+    assert_true(!f->plan.unit_cpu_parts[s->unit] || s->slot >= 0);
+    if (s->slot >= 0) {
+        assert_int_equal(st->in_slot[s->slot], s->unit);
+        assert_true(f->plan.unit_streamed[s->unit]);
+        if (!keeps_cache_on_host(f, s->unit)) st->in_slot[s->slot] = -1;
+    }
+    st->residual[s->device] = true;
+    st->residual[1 - s->device] = false;
+    st->next_unit++;
+}
+
+// What was computed last has added to a cache that a fetch has brought.
+static void follow_store(struct small_plan *f, struct state *st, const struct step *s) {
+    assert_true(keeps_cache_on_host(f, s->unit) && s->device == GPU);
+    assert_true(st->before->kind == STEP_COMPUTE && st->before->unit == s->unit &&
+                st->before->slot == s->slot);
+    assert_int_equal(st->in_slot[s->slot], s->unit);
+    assert_int_equal(s->bytes_per_row,
+                     footprint_kv_row(&f->shape.units[s->unit], &f->plan.workload));
+    st->in_slot[s->slot] = -1;
+}
+
+static void follow_fetch(struct small_plan *f, struct state *st, const struct step *s) {
+    const struct unit *unit = &f->shape.units[s->unit];
+    const int parts = f->plan.unit_cpu_parts[s->unit];
+    assert_int_equal(st->in_slot[s->slot], -1);
+    assert_int_equal(s->bytes_fixed, footprint_fetch(unit, parts));
+    assert_int_equal(s->bytes_per_past, keeps_cache_on_host(f, s->unit)
+                                            ? footprint_kv_row(unit, &f->plan.workload)
+                                            : 0);
+    assert_true(footprint_slot(&f->shape, unit, &f->plan.workload, &f->machine.devices[GPU],
+                               parts) <= f->plan.slot_bytes);
+    st->in_slot[s->slot] = s->unit;
+}
+
+static void follow_wait(struct state *st, const struct step *s) {
+    const struct step *sent = st->sent[s->device];
+    assert_non_null(sent);
+    assert_true(sent->data == s->data && sent->unit == s->unit);
+    if (s->data == DATA_RESIDUAL)
+        st->residual[s->device] = true;
+    else
+        st->n_cols[s->data][s->device] += sent->n_cols;
+}
+
+// Walks the steps of a class and checks that nothing is read before it is there.
+static void follow(struct small_plan *f, enum batch_class batch) {
+    struct state st = {.in_slot = {-1, -1, -1, -1}};
+    st.residual[f->plan.unit_device[0]] = true;
+    int n_logits = 0;
+    for (int i = 0; i < f->plan.n_steps[batch]; i++) {
+        const struct step *s = &f->plan.steps[batch][i];
+        switch (s->kind) {
+        case STEP_INPUTS: assert_int_equal(i, 0); break;
+        case STEP_FETCH: follow_fetch(f, &st, s); break;
+        case STEP_COMPUTE: follow_compute(f, &st, s); break;
+        case STEP_SEND: st.sent[s->peer] = s; break;
+        case STEP_WAIT: follow_wait(&st, s); break;
+        case STEP_STORE: follow_store(f, &st, s); break;
+        case STEP_LOGITS: n_logits++; break;
+        }
+        st.before = s;
+    }
+    assert_int_equal(st.next_unit, f->plan.n_units);
+    const int8_t last = f->plan.unit_device[f->plan.n_units - 1];
+    assert_int_equal(n_logits, last == GPU);
+    for (int i = 0; i < MAX_SLOTS; i++) assert_int_equal(st.in_slot[i], -1);
+}
+
+static void test_steps_of_random_plans(void **state) {
+    struct small_plan *f = *state;
+    int n_split[UNIT_KINDS] = {0}, n_streamed[UNIT_KINDS] = {0}, n_ahead = 0;
+    for (uint64_t seed = 0; seed < N_RANDOM; seed++) {
+        if (!invent_given(f, seed, 40)) continue;
+        for (int batch = 0; batch < BATCH_CLASSES; batch++) follow(f, (enum batch_class)batch);
+        n_ahead += f->plan.runs_ahead;
+        for (int u = 0; u < f->plan.n_units; u++) {
+            n_split[f->shape.units[u].kind] += f->plan.unit_cpu_parts[u] > 0;
+            n_streamed[f->shape.units[u].kind] += f->plan.unit_streamed[u];
+        }
+    }
+    for (int kind = UNIT_ATTENTION; kind <= UNIT_FFN; kind++)
+        assert_true(n_split[kind] > N_RANDOM / 4 && n_streamed[kind] > N_RANDOM / 4);
+    assert_true(n_ahead > 0);
+}
+
+// ---- What people see ----------------------------------------------------------------------------
+
+static void assert_prints(const struct small_plan *f, const char *const expected[], size_t n) {
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    assert_non_null(out);
+    plan_print(&f->plan, &f->shape, out);
+    plan_print_steps(&f->plan, &f->shape, BATCH_PREFILL, out);
+    plan_print_steps(&f->plan, &f->shape, BATCH_ONE, out);
+    fclose(out);
+    for (size_t i = 0; i < n; i++)
+        if (!strstr(text, expected[i])) fail_msg("no '%s' in\n%s", expected[i], text);
+    free(text);
+}
+
+static void test_printed(void **state) {
+    struct small_plan *f = *state;
+    ffns_apart(f, 6, 8, true);
+    f->c.unit_streamed[4] = false; // 1: split only
+    f->c.unit_cpu_parts[6] = 0;    // 2: streamed from the CPU
+    f->c.unit_device[6] = HOST;
+    f->c.unit_device[7] = HOST; // 3: its attention on the CPU
+    f->c.unit_device[9] = HOST; // 4: likewise, and split only
+    f->c.unit_streamed[10] = false;
+    f->c.unit_cpu_parts[12] = 0; // 5: whole
+    f->c.unit_streamed[12] = false;
+    f->c.unit_cpu_parts[10] = 16;
+    solve_given(f);
+    static const char *const expected[] = {
+        "\n    0 brsSRg\n",
+        "r: the FFN's rows split between both",
+        "s: the FFN on the CPU, in prefill streamed",
+        "split by rows: 4 units, 8 to 16 of 32 parts on the CPU\n",
+        "streamed in prefill: 3 units from pinned memory, through 2 slots of 0.10 MiB\n",
+        " of their time hidden\n",
+        " fetch    sim   blk.0.ffn to slot 0, 26112 bytes\n",
+        " compute  sim   blk.2.ffn, 104960 bytes of weights, from slot 1\n",
+        " compute  cpu   blk.1.ffn, first phase, 17920 bytes of weights\n",
+        " compute  sim   blk.1.ffn, last phase, 26112 bytes of weights\n",
+        " send     cpu   to sim blk.1.ffn hidden columns 192 to 255, 256 bytes per row\n",
+        " wait     sim   for cpu blk.1.ffn residual\n",
+        " send     cpu   to sim 512 bytes per row\n",
+    };
+    assert_prints(f, expected, sizeof expected / sizeof *expected);
+    assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), 2); // the last, and the head
+    // A micro-batch that is too small to be streamed prints what it does.
+    f->workload.n_ubatch = 8;
+    solve_given(f);
+    static const char *const small[] = {" compute  cpu   blk.2.ffn, 104960 bytes of weights\n"};
+    assert_prints(f, small, 1);
+}
+
+static void test_attention_printed(void **state) {
+    struct small_plan *f = *state;
+    static const struct {
+        int device[2], parts[2];
+        bool streamed[2];
+    } layers[] = {
+        {{GPU, GPU}, {8, 8}, {false, false}},  {{HOST, HOST}, {0, 0}, {true, true}},
+        {{GPU, GPU}, {8, 8}, {true, true}},    {{GPU, GPU}, {8, 0}, {false, false}},
+        {{HOST, GPU}, {0, 0}, {true, false}},  {{HOST, HOST}, {0, 0}, {true, false}},
+        {{HOST, GPU}, {0, 8}, {false, false}}, {{GPU, HOST}, {0, 0}, {false, false}},
+    };
+    enum { N = sizeof layers / sizeof *layers };
+    small_model(f, N);
+    given_ways(f);
+    for (int i = 0; i < 2 * N; i++) {
+        f->c.unit_device[1 + i] = (int8_t)layers[i / 2].device[i % 2];
+        f->c.unit_cpu_parts[1 + i] = (uint8_t)layers[i / 2].parts[i % 2];
+        f->c.unit_streamed[1 + i] = layers[i / 2].streamed[i % 2];
+    }
+    solve_given(f);
+    static const char *const expected[] = {
+        "\n    0 ptBqumRa\n",
+        "p: attention's and the FFN's rows split between both",
+        "t: attention and the FFN on the CPU, in prefill streamed",
+        "B: attention's and the FFN's rows split, the CPU's streamed in prefill",
+        "q: attention's rows split between both, the rest there",
+        "u: attention on the CPU, in prefill streamed, the rest there",
+        "split by rows: 6 units, 8 of 32 parts on the CPU\n",
+        "streamed in prefill: 6 units from pinned memory, through 2 slots of 0.57 MiB\n",
+        " fetch    sim   blk.1.attention to slot 0, 70144 bytes, 512 bytes per cached position\n",
+        " compute  sim   blk.1.attention, 70144 bytes of weights, from slot 0\n",
+        " store    sim   blk.1.attention from slot 0, 512 bytes per row\n",
+        " compute  sim   blk.0.attention, first phase, 48384 bytes of weights\n",
+        " compute  cpu   blk.0.attention, first phase, 4864 bytes of weights\n",
+        " send     cpu   to sim blk.0.attention queries columns 96 to 127, 128 bytes per row\n",
+        " wait     sim   for cpu blk.0.attention queries\n",
+        " compute  sim   blk.0.attention, middle phase\n",
+        " send     sim   to cpu blk.0.attention attended columns 0 to 127, 512 bytes per row\n",
+        " compute  cpu   blk.0.attention, last phase, 4352 bytes of weights\n",
+    };
+    assert_prints(f, expected, sizeof expected / sizeof *expected);
+}
+
+// ---- Giving up what is on the accelerator -------------------------------------------------------
+
+// Every step frees bytes there, and at last nothing is left; at no time is anything half done.
+static void test_demotion(void **state) {
+    struct small_plan *f = *state;
+    int n_rings = 0, n_splits = 0;
+    for (uint64_t seed = 0; seed < N_RANDOM / 4; seed++) {
+        if (!invent_given(f, seed, 14)) continue;
+        for (;;) {
+            const uint64_t before = plan_device_bytes(&f->plan, GPU);
+            int32_t unit;
+            f->other = f->plan;
+            if (!planner_demote(&f->plan, &f->shape, &unit)) break;
+            assert_true(plan_device_bytes(&f->plan, GPU) < before);
+            if (unit == DEMOTED_RING) {
+                for (int u = 0; u < f->plan.n_units; u++) assert_false(f->plan.unit_streamed[u]);
+                assert_int_equal(f->plan.n_slots, 0);
+                n_rings++;
+            } else {
+                assert_int_equal(f->other.unit_device[unit], GPU);
+                assert_int_equal(f->plan.unit_device[unit], HOST);
+                assert_int_equal(f->plan.unit_cpu_parts[unit], 0);
+                n_splits += f->other.unit_cpu_parts[unit] > 0;
+            }
+            struct err e;
+            f->other = f->plan;
+            assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
+            assert_memory_equal(&f->plan, &f->other, offsetof(struct plan, n_steps));
+        }
+        for (int u = 0; u < f->plan.n_units; u++) assert_int_equal(f->plan.unit_device[u], HOST);
+    }
+    assert_true(n_rings > N_RANDOM / 40);
+    assert_true(n_splits > N_RANDOM / 40);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_what_can_be_split),
+        cmocka_unit_test(test_what_attention_can_be_split),
+        cmocka_unit_test(test_bytes_of_a_split_unit),
+        cmocka_unit_test(test_bytes_of_a_streamed_unit),
+        cmocka_unit_test(test_bytes_of_split_attention),
+        cmocka_unit_test(test_bytes_of_streamed_attention),
+        cmocka_unit_test(test_steps_of_streamed_units),
+        cmocka_unit_test(test_steps_of_split_units),
+        cmocka_unit_test(test_steps_of_both),
+        cmocka_unit_test(test_steps_of_streamed_attention),
+        cmocka_unit_test(test_steps_of_split_attention),
+        cmocka_unit_test(test_longest_list),
+        cmocka_unit_test(test_steps_of_whole_units),
+        cmocka_unit_test(test_rings),
+        cmocka_unit_test(test_steps_of_random_plans),
+        cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_attention_printed),
+        cmocka_unit_test(test_demotion),
+    };
+    return cmocka_run_group_tests(tests, open_small_plan, close_small_plan);
+}

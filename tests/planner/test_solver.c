@@ -1,0 +1,529 @@
+/* test_solver.c: the solver on invented machines and models: against every placement there is,
+ * never over a limit, never slower than the splits that people know, never slower with more.
+ */
+#include "planner/plan/plan_internal.h"
+
+#include "base/mem.h"
+#include "tests/lib/invent.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// Sanitizers are slow: fewer rounds.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWER = 50 };
+#else
+enum { SLOWER = 1 };
+#endif
+enum {
+    SMALL = 14, // units of models that all placements are tried for
+    N_PRICED = 300 / SLOWER,
+    N_EXHAUSTIVE = 300 / SLOWER,
+    N_ALL_WAYS = 100 / SLOWER,
+    N_STRATEGIES = 50 / SLOWER,
+    N_LADDERS = 100 / SLOWER,
+    N_LIMITS = 1000 / SLOWER,
+    N_PAIRS = 10000 / SLOWER,
+};
+
+struct fixture {
+    struct shape shape;
+    struct plan plan, other;
+    struct machine machine;
+    struct workload workload;
+    struct constraints constraints;
+    struct dice dice;
+};
+
+static void invent(struct fixture *f, uint64_t seed, int32_t max_units) {
+    f->dice = (struct dice){seed};
+    memset(&f->constraints, 0, sizeof f->constraints);
+    f->constraints.gpu_layers = GPU_LAYERS_AUTO;
+    invent_small_shape(&f->shape, &f->dice, max_units);
+    invent_machine(&f->machine, &f->dice, &f->shape);
+    invent_workload(&f->workload, &f->dice, &f->shape);
+    struct link_rates *link = &f->machine.devices[GPU].link;
+    if (dice_chance(&f->dice, 0.7))
+        link->staged_to_gbps = dice_real(&f->dice, link->pageable_to_gbps, link->to_gbps);
+}
+
+// INFINITY: nothing fits; NAN: another error. In any thread.
+static double solved_us(struct fixture *f, struct plan *plan) {
+    struct err e;
+    struct prediction prediction;
+    const enum status status =
+        planner_solve(plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e);
+    if (status) return status == ERR_MEMORY ? (double)INFINITY : (double)NAN;
+    plan_predict(plan, &f->shape, &prediction);
+    return prediction.total_us;
+}
+
+// OK or ERR_MEMORY.
+static enum status solve(struct fixture *f, struct plan *plan, double *total_us) {
+    *total_us = solved_us(f, plan);
+    assert_true(*total_us == *total_us); // not NAN
+    return *total_us < (double)INFINITY ? OK : ERR_MEMORY;
+}
+
+static bool close_to(double a, double b, double tolerance) {
+    return fabs(a - b) <= tolerance * fmax(fabs(a), fabs(b));
+}
+
+// ---- Prices are what the walk over the steps says -----------------------------------------------
+
+// The plan of one placement and micro-batch of the pricing.
+static void check_price(struct fixture *f, const struct pricing *p, const struct ways *ways) {
+    const size_t n = (size_t)f->shape.n_units;
+    struct price price;
+    pricing_of(p, ways, (double)INFINITY, &price);
+    for (int i = 0; i < p->n_choices; i++) {
+        f->plan.workload = p->choices[i].w;
+        memcpy(f->plan.unit_device, ways->device, n);
+        memcpy(f->plan.unit_cpu_parts, ways->cpu_parts, n);
+        memcpy(f->plan.unit_streamed, ways->streamed, n * sizeof *ways->streamed);
+        f->plan.feed = ways->feed;
+        f->plan.n_slots = ways->n_slots;
+        plan_count_bytes(&f->plan, &f->shape);
+        plan_schedule(&f->plan, &f->shape);
+        struct prediction prediction;
+        plan_predict(&f->plan, &f->shape, &prediction);
+        assert_true(close_to(prediction.total_us, price.us[i], 1e-9));
+        assert_true(price.bound_us[i] <= price.us[i] * (1 + 1e-9));
+        for (int d = 0; d < MAX_DEVICES; d++)
+            assert_int_equal(plan_device_bytes(&f->plan, d), price.bytes[i][d]);
+    }
+}
+
+// No placement is faster than what is said of it with nothing streamed, or with another feed.
+static void check_bounds(const struct pricing *p, const struct ways *ways) {
+    struct price price, bounds;
+    struct ways other = *ways;
+    pricing_of(p, ways, (double)INFINITY, &price);
+    other.feed = FEED_ARENA;
+    pricing_of(p, &other, (double)INFINITY, &bounds);
+    for (int i = 0; i < p->n_choices; i++)
+        assert_true(bounds.bound_us[i] <= price.us[i] * (1 + 1e-9));
+    memset(other.streamed, 0, sizeof other.streamed);
+    pricing_of(p, &other, (double)INFINITY, &bounds);
+    for (int i = 0; i < p->n_choices; i++)
+        assert_true(bounds.streamed_us[i] <= price.us[i] * (1 + 1e-9));
+}
+
+// Any placement, with any ways if ways_share > 0.
+static void any_ways(struct fixture *f, double ways_share, struct ways *out) {
+    const double share = dice_real(&f->dice, -0.2, 1.2);
+    const double streamed = dice_real(&f->dice, -0.2, 1.2);
+    *out = (struct ways){.feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
+                         .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
+    for (int u = 0; u < f->shape.n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        out->device[u] = dice_chance(&f->dice, share) ? GPU : HOST;
+        if (out->device[u] == GPU && unit_can_split(unit) && dice_chance(&f->dice, ways_share))
+            out->cpu_parts[u] = (uint8_t)dice_int(&f->dice, 1, UNIT_PARTS - 1);
+        const bool on_cpu = out->device[u] == HOST || out->cpu_parts[u];
+        out->streamed[u] =
+            on_cpu && ways_share > 0 && unit_can_stream(unit) && dice_chance(&f->dice, streamed);
+    }
+}
+
+// Units of attention that are streamed whole, split, or both.
+struct attention_ways {
+    int n_streamed, n_split, n_both;
+};
+static void count_attention(const struct fixture *f, const struct ways *ways,
+                            struct attention_ways *n) {
+    for (int u = 0; u < f->shape.n_units; u++) {
+        if (f->shape.units[u].kind != UNIT_ATTENTION) continue;
+        n->n_streamed += ways->streamed[u] && !ways->cpu_parts[u];
+        n->n_split += !ways->streamed[u] && ways->cpu_parts[u];
+        n->n_both += ways->streamed[u] && ways->cpu_parts[u];
+    }
+}
+
+static void test_prices(void **state) {
+    struct fixture *f = *state;
+    struct ways ways;
+    struct attention_ways n = {0};
+    for (uint64_t seed = 0; seed < N_PRICED; seed++) {
+        invent(f, seed, 32);
+        struct err e;
+        struct pricing p;
+        assert_int_equal(workload_defaults(&f->workload, &f->shape, &e), OK);
+        assert_int_equal(pricing_open(&p, &f->shape, &f->machine, UINT64_MAX, &f->workload, &e),
+                         OK);
+        memset(&f->plan, 0, sizeof f->plan);
+        f->plan.machine = f->machine;
+        f->plan.n_units = f->shape.n_units;
+        for (int round = 0; round < 20; round++) {
+            any_ways(f, round % 4 * 0.3, &ways);
+            check_price(f, &p, &ways);
+            check_bounds(&p, &ways);
+            count_attention(f, &ways, &n);
+        }
+        pricing_close(&p);
+    }
+    print_message("attention: %d units streamed, %d split, %d both\n", n.n_streamed, n.n_split,
+                  n.n_both);
+    if (SLOWER == 1) assert_true(n.n_streamed > 0 && n.n_split > 0 && n.n_both > 0);
+}
+
+// ---- Against every placement --------------------------------------------------------------------
+
+static enum status open_prices(struct fixture *f, struct pricing *p) {
+    struct err e;
+    struct workload w = f->workload;
+    assert_int_equal(workload_defaults(&w, &f->shape, &e), OK);
+    return pricing_open(p, &f->shape, &f->machine, f->machine.devices[HOST].budget_bytes, &w, &e);
+}
+
+static void take_better(const struct pricing *p, const struct ways *ways, double *best) {
+    struct price price;
+    pricing_of(p, ways, *best, &price);
+    for (int i = 0; i < p->n_choices; i++)
+        if (price.fits[i]) *best = fmin(*best, price.us[i]);
+}
+
+static double best_of_all(struct fixture *f) {
+    struct pricing p;
+    struct ways ways = {0};
+    assert_int_equal(open_prices(f, &p), OK);
+    double best = (double)INFINITY;
+    for (uint32_t subset = 0; subset < UINT32_C(1) << f->shape.n_units; subset++) {
+        for (int u = 0; u < f->shape.n_units; u++) ways.device[u] = subset >> u & 1 ? GPU : HOST;
+        take_better(&p, &ways, &best);
+    }
+    pricing_close(&p);
+    return best;
+}
+
+// Ways of one unit: on the CPU, on the accelerator, streamed, split, and that streamed.
+enum way { WAY_CPU, WAY_GPU, WAY_STREAMED, WAY_SPLIT, WAY_SPLIT_STREAMED, WAYS };
+
+static bool set_way(struct ways *ways, const struct unit *unit, int u, enum way way, int parts) {
+    const bool split = way == WAY_SPLIT || way == WAY_SPLIT_STREAMED;
+    ways->device[u] = way == WAY_GPU || split ? GPU : HOST;
+    ways->cpu_parts[u] = split ? (uint8_t)parts : 0;
+    ways->streamed[u] = way == WAY_STREAMED || way == WAY_SPLIT_STREAMED;
+    return (!split || unit_can_split(unit)) && (!ways->streamed[u] || unit_can_stream(unit));
+}
+
+// Counts way on to the next combination; false after the last.
+static bool next_ways(const struct fixture *f, struct ways *ways, int way[], int parts) {
+    for (int u = 0; u < f->shape.n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        while (++way[u] < WAYS)
+            if (set_way(ways, unit, u, (enum way)way[u], parts)) return true;
+        way[u] = WAY_CPU;
+        set_way(ways, unit, u, WAY_CPU, parts);
+    }
+    return false;
+}
+
+static void take_better_rings(const struct fixture *f, const struct pricing *p, struct ways *ways,
+                              double *best) {
+    bool streams = false;
+    for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->streamed[u];
+    for (int feed = FEED_ARENA; feed < (streams ? FEEDS : FEED_ARENA + 1); feed++) {
+        for (int n = MIN_SLOTS; n <= (streams ? MAX_SLOTS : MIN_SLOTS); n++) {
+            ways->feed = (enum feed)feed;
+            ways->n_slots = n;
+            take_better(p, ways, best);
+        }
+    }
+}
+
+// Whatever is streamed and split, all that is split in the same parts.
+static double best_of_all_ways(struct fixture *f, double known) {
+    static const int parts[] = {2, 5, 10, 16, 24};
+    struct pricing p;
+    assert_int_equal(open_prices(f, &p), OK);
+    double best = known;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct ways ways = {0};
+        int way[SMALL] = {0};
+        do take_better_rings(f, &p, &ways, &best);
+        while (next_ways(f, &ways, way, parts[i]));
+    }
+    pricing_close(&p);
+    return best;
+}
+
+struct ratios {
+    double worst, sum;
+    int n;
+};
+static void add_ratio(struct ratios *r, double us, double best) {
+    assert_true((us == (double)INFINITY) == (best == (double)INFINITY));
+    if (best == (double)INFINITY) return;
+    r->worst = fmax(r->worst, us / best);
+    r->sum += us / best;
+    r->n++;
+}
+
+static void test_exhaustive(void **state) {
+    struct fixture *f = *state;
+    struct ratios r = {.worst = 1};
+    for (uint64_t seed = 0; seed < N_EXHAUSTIVE; seed++) {
+        invent(f, 1000 + seed, SMALL);
+        double us;
+        solve(f, &f->plan, &us);
+        add_ratio(&r, us, fmin(us, best_of_all(f)));
+    }
+    print_message("%d models: at worst %.6f of the best placement, on average %.6f\n", r.n, r.worst,
+                  r.sum / r.n);
+    assert_true(r.n > N_EXHAUSTIVE / 2);
+    assert_true(r.worst <= 1.01);
+}
+
+static void test_all_ways(void **state) {
+    struct fixture *f = *state;
+    struct ratios r = {.worst = 1};
+    int n_streamed = 0, n_split = 0;
+    for (uint64_t seed = 0; seed < N_ALL_WAYS; seed++) {
+        invent(f, 300000 + seed, 8);
+        double us;
+        if (f->machine.devices[GPU].unified || solve(f, &f->plan, &us)) continue;
+        for (int u = 0; u < f->shape.n_units; u++) {
+            n_streamed += f->plan.unit_streamed[u];
+            n_split += f->plan.unit_cpu_parts[u] > 0;
+        }
+        add_ratio(&r, us, best_of_all_ways(f, us));
+    }
+    print_message("%d models: at worst %.6f of the best ways, on average %.6f; %d units streamed, "
+                  "%d split\n",
+                  r.n, r.worst, r.sum / r.n, n_streamed, n_split);
+    assert_true(SLOWER > 1 || r.n > N_ALL_WAYS / 2);
+    assert_true(r.worst <= 1.01);
+    if (SLOWER == 1) assert_true(n_streamed > 0 && n_split > 0);
+}
+
+// ---- Larger models: against the splits that people know -----------------------------------------
+
+// The best of CPU only, the last n layers, and those with the experts on the CPU.
+static double best_of_ladder(struct fixture *f) {
+    double best = (double)INFINITY, us;
+    for (int cpu_experts = 0; cpu_experts < 2; cpu_experts++) {
+        for (int32_t n = 0; n <= f->shape.n_layers + 1; n++) {
+            f->constraints.gpu_layers = n;
+            f->constraints.cpu_experts = cpu_experts;
+            if (solve(f, &f->other, &us) == OK) best = fmin(best, us);
+        }
+    }
+    f->constraints.gpu_layers = GPU_LAYERS_AUTO;
+    f->constraints.cpu_experts = false;
+    return best;
+}
+
+static void test_ladder(void **state) {
+    struct fixture *f = *state;
+    double gain = 0;
+    int n = 0;
+    for (uint64_t seed = 0; seed < N_LADDERS; seed++) {
+        invent(f, 5000 + seed, 40);
+        double us;
+        solve(f, &f->plan, &us);
+        const double ladder = best_of_ladder(f);
+        assert_true(us <= ladder * (1 + 1e-12));
+        if (ladder == (double)INFINITY) continue;
+        gain += ladder / us;
+        n++;
+    }
+    print_message("%d models: %.3f times as fast as the best whole-layer split\n", n, gain / n);
+}
+
+// Limits hold, bytes are the footprint's, and solving again gives the same to the last bit.
+static void test_limits(void **state) {
+    struct fixture *f = *state;
+    int n_refused = 0;
+    for (uint64_t seed = 0; seed < N_LIMITS; seed++) {
+        invent(f, 20000 + seed, 16);
+        if (dice_chance(&f->dice, 0.3))
+            f->constraints.vram_bytes = f->machine.devices[GPU].budget_bytes / 2 + 1;
+        if (dice_chance(&f->dice, 0.3))
+            f->constraints.ram_bytes = f->machine.devices[HOST].budget_bytes / 2 + 1;
+        f->constraints.cpu_experts = dice_chance(&f->dice, 0.3);
+        f->constraints.kv_auto = dice_chance(&f->dice, 0.3);
+        struct err e;
+        const enum status status =
+            planner_solve(&f->plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e);
+        if (status) {
+            assert_int_equal(status, ERR_MEMORY);
+            assert_true(e.what[0] && e.expected[0] && e.actual[0] && e.fix[0]);
+            n_refused++;
+            continue;
+        }
+        const struct plan *p = &f->plan;
+        uint64_t bytes[MAX_DEVICES], units[MAX_DEVICES] = {0};
+        for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = plan_device_bytes(p, d);
+        assert_true(machine_holds(&p->machine, bytes));
+        const uint64_t vram = f->constraints.vram_bytes, ram = f->constraints.ram_bytes;
+        assert_true(bytes[GPU] <= f->machine.devices[GPU].budget_bytes);
+        assert_true(!vram || bytes[GPU] <= vram);
+        assert_true(bytes[HOST] <= (ram ? ram : f->machine.devices[HOST].budget_bytes));
+        for (int u = 0; u < p->n_units; u++) {
+            units[p->unit_device[u]] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
+            units[HOST] += p->unit_cpu_bytes[u];
+            assert_false(f->constraints.cpu_experts && p->unit_device[u] == GPU &&
+                         f->shape.units[u].kind == UNIT_EXPERTS);
+        }
+        units[HOST] += p->tables.size_bytes + (uint64_t)p->n_blocks * p->block_bytes;
+        units[GPU] += (uint64_t)p->n_slots * p->slot_bytes;
+        for (int d = 0; d < MAX_DEVICES; d++)
+            assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
+        if (p->feed == FEED_ARENA || p->feed == FEED_STAGED)
+            assert_true(plan_pinned_bytes(p) <= p->machine.pinned_bytes);
+        assert_int_equal(
+            planner_solve(&f->other, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
+            OK);
+        assert_memory_equal(&f->plan, &f->other, sizeof f->plan);
+    }
+    print_message("%d of %d refused\n", n_refused, N_LIMITS);
+    assert_true(n_refused < N_LIMITS / 2);
+}
+
+// ---- Strategies ---------------------------------------------------------------------------------
+
+// What each strategy promises of a unit.
+static void check_strategy(const struct fixture *f, enum strategy strategy) {
+    const struct plan *p = &f->other;
+    bool left_host = false;
+    int n_idle = 0, n_streamed = 0; // of attention that can be streamed
+    for (int u = 0; u < p->n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        const bool on_host = p->unit_device[u] == HOST, split = p->unit_cpu_parts[u] > 0;
+        const bool streams = unit_can_stream(unit) && (on_host || split);
+        assert_true(strategy == STRATEGY_AUTO || strategy == STRATEGY_ROW_SPLIT || !split);
+        if (strategy == STRATEGY_STREAMED && unit->kind == UNIT_FFN)
+            assert_int_equal(p->unit_streamed[u], streams);
+        assert_true(strategy == STRATEGY_AUTO || strategy == STRATEGY_STREAMED ||
+                    !p->unit_streamed[u]);
+        n_idle += unit->kind == UNIT_ATTENTION && streams && !p->unit_streamed[u];
+        n_streamed += unit->kind == UNIT_ATTENTION && p->unit_streamed[u];
+        assert_true(strategy != STRATEGY_CPU || on_host);
+        assert_true(strategy != STRATEGY_LAYERS || !on_host || !left_host);
+        assert_true(strategy != STRATEGY_ROW_SPLIT || !on_host || unit->kind != UNIT_FFN ||
+                    !unit_can_split(unit));
+        left_host = left_host || !on_host;
+    }
+    assert_true(strategy != STRATEGY_STREAMED || n_idle == 0 || n_streamed == 0);
+}
+
+static void test_strategies(void **state) {
+    struct fixture *f = *state;
+    int n[STRATEGIES] = {0};
+    for (uint64_t seed = 0; seed < N_STRATEGIES; seed++) {
+        invent(f, 400000 + seed, 20);
+        f->machine.devices[GPU].unified = false;
+        double us, us_auto;
+        solve(f, &f->plan, &us_auto);
+        for (int s = 0; s < STRATEGIES; s++) {
+            f->constraints.strategy = (enum strategy)s;
+            if (solve(f, &f->other, &us)) continue;
+            check_strategy(f, f->constraints.strategy);
+            assert_true(us_auto <= us * 1.05);
+            n[s]++;
+        }
+    }
+    for (int s = 0; s < STRATEGIES; s++) {
+        enum strategy parsed;
+        assert_true(strategy_parse(strategy_name((enum strategy)s), &parsed));
+        assert_int_equal(parsed, s);
+        assert_true(SLOWER > 1 || n[s] > 0);
+    }
+    struct err e;
+    f->machine.n_devices = 1;
+    f->constraints.strategy = STRATEGY_STREAMED;
+    assert_int_equal(
+        planner_solve(&f->plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
+        ERR_USAGE);
+}
+
+// ---- More is never slower -----------------------------------------------------------------------
+
+// Makes one part of the machine larger or faster.
+static void improve(struct fixture *f) {
+    struct machine_device *cpu = &f->machine.devices[HOST], *gpu = &f->machine.devices[GPU];
+    const double factor = dice_scale(&f->dice, 1.0001, 4);
+    switch (dice_int(&f->dice, 0, 6)) {
+    case 0: gpu->budget_bytes = (uint64_t)((double)gpu->budget_bytes * factor); break;
+    case 1: gpu->budget_bytes += (uint64_t)dice_int(&f->dice, 1, 1 << 22); break;
+    case 2: cpu->budget_bytes = (uint64_t)((double)cpu->budget_bytes * factor); break;
+    case 3: gpu->link.to_gbps *= factor; break;
+    case 4: gpu->link.from_gbps *= factor; break;
+    case 5:
+        gpu->link.to_gbps *= factor;
+        gpu->link.staged_to_gbps *= factor;
+        gpu->link.pageable_to_gbps *= factor;
+        gpu->link.latency_us /= factor;
+        break;
+    case 6: f->machine.pinned_bytes = UINT64_MAX; break;
+    }
+}
+
+struct pair {
+    double before_us, after_us; // see solved_us
+};
+
+// Mostly tiny models, so that there is time for many; every twentieth has some layers.
+static struct pair plan_pair(struct fixture *f, uint64_t seed) {
+    struct pair pair;
+    invent(f, 100000 + seed, seed % 20 ? 8 : 20);
+    f->constraints.kv_auto = seed % 16 == 0;
+    pair.before_us = solved_us(f, &f->plan);
+    improve(f);
+    pair.after_us = solved_us(f, &f->plan);
+    return pair;
+}
+
+// As many at once as there are CPUs: any thread may plan.
+static void test_monotone(void **state) {
+    (void)state;
+    static struct pair pairs[N_PAIRS];
+    int n_faster = 0, n_equal = 0, n_fits_now = 0;
+#pragma omp parallel
+    {
+        struct fixture *f = mem_alloc(1, sizeof *f);
+#pragma omp for schedule(dynamic, 16)
+        for (int i = 0; i < N_PAIRS; i++)
+            pairs[i] = f ? plan_pair(f, (uint64_t)i) : (struct pair){(double)NAN, (double)NAN};
+        mem_free(f);
+    }
+    for (int i = 0; i < N_PAIRS; i++) {
+        const double before = pairs[i].before_us, after = pairs[i].after_us;
+        assert_true(after == before || after <= before * (1 + 1e-9));
+        n_faster += after < before * (1 - 1e-9) && before < (double)INFINITY;
+        n_equal += after == before;
+        n_fits_now += after < (double)INFINITY && before == (double)INFINITY;
+    }
+    print_message("%d pairs: %d faster, %d equal, %d fit at last, none slower\n", N_PAIRS, n_faster,
+                  n_equal, n_fits_now);
+    assert_true(n_faster > N_PAIRS / 20);
+}
+
+static int setup(void **state) {
+    *state = mem_alloc(1, sizeof(struct fixture));
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    mem_free(*state);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]); // one test alone: test_solver test_prices
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prices),   cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_all_ways), cmocka_unit_test(test_ladder),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_strategies),
+        cmocka_unit_test(test_monotone),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,514 @@
+/* test_calibrate.c: what calibration measures, that it leaves nothing behind, and the file that
+ * keeps it.
+ *
+ * Nothing here depends on how fast the machine is: rates must be there, finite and positive, and a
+ * throttled link no faster than its throttle. */
+// link: wrap-alloc
+#include "runtime/host/calibrate.h"
+
+#include "base/mem.h"
+#include "runtime/host/calibration_cache.h"
+#include "runtime/host/placement.h"
+#include "tests/lib/alloc_fail.h"
+#include "tests/sim/sim_device.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SHORT_NS  UINT64_C(400000000)
+#define SMALL     (UINT64_C(8) << 20)
+#define THROTTLED "sim:vram=64M,h2d=200M,d2h=100M"
+
+struct fixture {
+    char folder[64];
+    struct engine_options engine;
+    struct device *devices[MAX_DEVICES];
+    int32_t n_devices;
+    struct machine machine;
+    struct calibration_options options;
+    int32_t n_calls, stop_at; // of progress
+    struct calibration result;
+};
+
+static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct fixture *f = context;
+    assert_string_equal(what, "calibrate");
+    assert_true(done <= total);
+    return ++f->n_calls != f->stop_at;
+}
+
+// NULL for the CPU alone.
+static void open_on(struct fixture *f, const char *spec) {
+    struct err e;
+    f->engine.device_spec = spec ? spec : "none";
+    if (placement_open_devices(f->devices, &f->n_devices, &f->engine, &e) ||
+        placement_describe(&f->machine, f->devices, f->n_devices, &e))
+        fail_msg("%s", e.what);
+    f->options.cpu = f->engine.cpu;
+}
+
+static enum status measure(struct fixture *f, struct err *e) {
+    return calibrate(&f->machine, f->devices[1], &f->options, &f->result, e);
+}
+
+static void measure_ok(struct fixture *f) {
+    struct err e;
+    char text[512];
+    if (measure(f, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
+}
+
+// Nothing is left on the accelerator, and it may still be used.
+static void assert_left_alone(const struct fixture *f) {
+    struct err e;
+    struct buffer buffer;
+    for (int32_t d = 0; d < f->n_devices; d++) {
+        assert_int_equal(device_used_bytes(f->devices[d]), 0);
+        assert_false(f->devices[d]->sealed);
+        assert_int_equal(buffer_new(f->devices[d], 4096, PURPOSE_SCRATCH, &buffer, &e), OK);
+        buffer_free(&buffer);
+    }
+}
+
+static void assert_rate(double rate) {
+    assert_true(isfinite(rate));
+    assert_true(rate > 0);
+}
+
+static void assert_rates(const struct device_rates *r) {
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        for (int c = 0; c < RATE_CLASSES; c++) {
+            assert_rate(r->weight_gbps[t][c]);
+            if (r->cache_bytes) assert_true(r->cached_gbps[t][c] >= r->weight_gbps[t][c]);
+        }
+    for (int k = 0; k < RATE_KV_TYPES; k++)
+        for (int c = 0; c < RATE_CLASSES; c++) {
+            assert_rate(r->attention_gflops[k][c]);
+            if (r->cache_bytes)
+                assert_true(r->cached_attention_gflops[k][c] >= r->attention_gflops[k][c]);
+        }
+    if (r->cache_bytes) assert_true(r->uncached_bytes >= r->cache_bytes);
+    assert_rate(r->vector_gbps);
+    assert_rate(r->memory_gbps);
+    assert_rate(r->op_us);
+    assert_rate(r->pass_us);
+}
+
+static void assert_measured(const struct machine *m) {
+    struct err e;
+    assert_int_equal(machine_check(m, &e), OK);
+    assert_int_equal(m->rates, RATES_MEASURED);
+    assert_non_null(strstr(m->source, "measured on this computer"));
+    assert_true(m->n_team_sizes >= 1);
+    for (int32_t i = 0; i < m->n_team_sizes; i++) assert_rate(m->team_gbps[i]);
+    for (int32_t d = 0; d < m->n_devices; d++) assert_rates(&m->devices[d].rates);
+}
+
+static int setup(void **state) {
+    struct fixture *f = mem_alloc(1, sizeof *f);
+    if (!f) return -1;
+    *state = f;
+    snprintf(f->folder, sizeof f->folder, "/tmp/tandem_test_calibrate.XXXXXX");
+    if (!mkdtemp(f->folder)) return -1;
+    f->engine = (struct engine_options){.drivers = &sim_driver,
+                                        .n_drivers = 1,
+                                        .cpu = {.isa = ISA_AUTO, .n_threads = 2},
+                                        .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
+                                        .progress = on_progress,
+                                        .progress_context = f};
+    f->options = (struct calibration_options){.limit_ns = SHORT_NS,
+                                              .memory_bytes = SMALL,
+                                              .progress = on_progress,
+                                              .progress_context = f};
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    char command[128];
+    alloc_fail_at(0);
+    placement_close_devices(f->devices);
+    snprintf(command, sizeof command, "rm -r %s", f->folder);
+    const int code = system(command);
+    mem_free(f);
+    return code;
+}
+
+// ---- Measuring ----------------------------------------------------------------------------------
+
+static void test_cpu(void **state) {
+    struct fixture *f = *state;
+    open_on(f, NULL);
+    measure_ok(f);
+    assert_measured(&f->machine);
+    assert_int_equal(f->machine.n_team_sizes, 1);
+    assert_int_equal(f->machine.team_size[0], 2);
+    assert_int_equal(f->result.decode_team, 2);
+    assert_true(f->machine.dram_gbps == 0); // nothing shares the memory
+    assert_true(f->n_calls > 0);
+    assert_left_alone(f);
+}
+
+static void test_teams(void **state) {
+    struct fixture *f = *state;
+    f->engine.cpu.n_threads = 0;
+    open_on(f, NULL);
+    measure_ok(f);
+    const struct machine *m = &f->machine;
+    assert_int_equal(m->team_size[0], 1);
+    assert_int_equal(m->team_size[m->n_team_sizes - 1], f->devices[0]->info.n_lanes);
+    assert_int_equal(f->result.decode_team, machine_decode_team(m));
+}
+
+static void test_throttled_link(void **state) {
+    struct fixture *f = *state;
+    f->options.limit_ns = 3 * SHORT_NS;
+    open_on(f, THROTTLED);
+    measure_ok(f);
+    assert_measured(&f->machine);
+    const struct link_rates *link = &f->machine.devices[1].link;
+    const double to = 200 * 1048576e-9, from = 100 * 1048576e-9;
+    assert_rate(link->latency_us);
+    assert_rate(link->to_gbps);
+    assert_rate(link->from_gbps);
+    assert_rate(link->pageable_to_gbps);
+    assert_rate(link->pageable_from_gbps);
+    assert_rate(link->staged_to_gbps);
+    // What runs beside this may slow copies down, never speed them up.
+    assert_true(link->to_gbps <= 1.1 * to && link->pageable_to_gbps <= 1.1 * to);
+    assert_true(link->staged_to_gbps <= link->to_gbps);
+    assert_true(link->from_gbps <= 1.1 * from && link->pageable_from_gbps <= 1.1 * from);
+    assert_rate(f->machine.dram_gbps);
+    assert_int_equal(f->result.blocks[0].size_bytes, 4096);
+    assert_rate(f->result.blocks[0].to_gbps[1]);
+    assert_left_alone(f);
+}
+
+// Without any time every kind of figure is measured once and the rest is scaled, which is said.
+static void test_no_time(void **state) {
+    struct fixture *f = *state;
+    f->options.limit_ns = 1;
+    open_on(f, THROTTLED);
+    measure_ok(f);
+    assert_measured(&f->machine);
+    assert_non_null(strstr(f->machine.source, "scaled"));
+    assert_int_equal(f->result.measured[0], 0);
+    assert_int_equal(f->result.measured[1], 0);
+}
+
+static void test_too_small(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    open_on(f, "sim:vram=1M");
+    assert_int_equal(measure(f, &e), ERR_MEMORY);
+    assert_left_alone(f);
+}
+
+// Stopped at any point: nothing stays allocated, and the machine is as it was.
+static void test_cancel(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    open_on(f, THROTTLED);
+    const struct machine before = f->machine;
+    f->options.limit_ns = 1;
+    measure_ok(f);
+    const int32_t n_steps = f->n_calls;
+    f->machine = before;
+    for (int32_t i = 1; i <= n_steps; i += i < 8 ? 1 : 5) {
+        f->n_calls = 0;
+        f->stop_at = i;
+        assert_int_equal(measure(f, &e), ERR_CANCELLED);
+        assert_memory_equal(&f->machine, &before, sizeof before);
+        assert_left_alone(f);
+    }
+}
+
+static void test_faults(void **state) {
+    static const char *const specs[] = {"sim:vram=64M,fail=copy:1", "sim:vram=64M,fail=copy:12",
+                                        "sim:vram=64M,fail=op:1", "sim:vram=64M,fail=op:30",
+                                        "sim:vram=64M,fail=lost:20"};
+    struct fixture *f = *state;
+    struct err e;
+    f->options.limit_ns = 1;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        open_on(f, specs[i]);
+        const struct machine before = f->machine;
+        const enum status status = measure(f, &e);
+        if (status != ERR_DEVICE) fail_msg("%s: status %d", specs[i], (int)status);
+        assert_memory_equal(&f->machine, &before, sizeof before);
+        assert_int_equal(device_used_bytes(f->devices[1]), 0);
+        placement_close_devices(f->devices);
+    }
+}
+
+static void test_refused_allocations(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    open_on(f, THROTTLED);
+    const struct machine before = f->machine;
+    f->options.limit_ns = 1;
+    alloc_fail_at(0);
+    measure_ok(f);
+    const int64_t n = alloc_fail_count();
+    assert_true(n > 10);
+    f->machine = before;
+    for (int64_t i = 1; i <= n; i++) {
+        alloc_fail_at(i);
+        const enum status status = measure(f, &e);
+        if (!alloc_fail_happened()) break;
+        assert_int_equal(status, ERR_MEMORY);
+        alloc_fail_at(0);
+        assert_memory_equal(&f->machine, &before, sizeof before);
+        assert_left_alone(f);
+    }
+}
+
+// ---- The file -----------------------------------------------------------------------------------
+
+// Rates of every size, as a calibration leaves them.
+static void invent_rates(struct machine *m) {
+    m->rates = RATES_MEASURED;
+    snprintf(m->source, sizeof m->source, "measured on this computer in 1.0 s");
+    m->dram_gbps = 1.0 / 3;
+    m->n_team_sizes = 2;
+    for (int i = 0; i < 2; i++) m->team_size[i] = i + 1, m->team_gbps[i] = 10.1 * (i + 1);
+    for (int32_t d = 0; d < m->n_devices; d++) {
+        struct device_rates *r = &m->devices[d].rates;
+        for (int t = 0; t < WEIGHT_COUNT; t++)
+            for (int c = 0; c < RATE_CLASSES; c++) {
+                r->weight_gbps[t][c] = 100.0 / (3 + t + 7 * c + d);
+                r->cached_gbps[t][c] = 200.0 / (3 + t + 7 * c + d);
+            }
+        for (int k = 0; k < RATE_KV_TYPES; k++)
+            for (int c = 0; c < RATE_CLASSES; c++) {
+                r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
+                r->cached_attention_gflops[k][c] = (1 + k) / 2.0 + c;
+            }
+        r->cache_bytes = 1 << 20;
+        r->uncached_bytes = 3 << 20;
+        r->shares_cache = d > 0;
+        r->vector_gbps = 1.1;
+        r->memory_gbps = 2.2;
+        r->op_us = 0.3;
+        r->pass_us = 4.4;
+        if (d > 0) m->devices[d].link = (struct link_rates){1.1, 2.2, 0.3, 0.4, 0.7, 5.5, 0};
+    }
+}
+
+static void read_log(FILE *log, char *out, size_t size) {
+    rewind(log);
+    const size_t length = fread(out, 1, size - 1, log);
+    out[length] = 0;
+}
+
+static void test_round_trip(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration_key key;
+    char path[CALIBRATION_PATH], deep[96];
+    open_on(f, THROTTLED);
+    struct machine read = f->machine;
+    invent_rates(&f->machine);
+    calibration_key_of(&key, f->devices, f->n_devices, &f->engine);
+    snprintf(deep, sizeof deep, "%s/a/b", f->folder);
+    assert_false(calibration_load(&read, deep, &key, NULL));
+    assert_int_equal(calibration_store(&f->machine, deep, &key, &e), OK);
+    assert_int_equal(calibration_store(&f->machine, deep, &key, &e), OK); // once more
+    assert_true(calibration_path(path, deep, &key));
+    assert_int_equal(access(path, R_OK), 0);
+    assert_true(calibration_load(&read, deep, &key, NULL));
+    for (int32_t d = 0; d < 2; d++) {
+        assert_memory_equal(&read.devices[d].rates, &f->machine.devices[d].rates,
+                            sizeof read.devices[d].rates);
+        assert_memory_equal(&read.devices[d].link, &f->machine.devices[d].link,
+                            sizeof read.devices[d].link);
+    }
+    assert_true(read.dram_gbps == f->machine.dram_gbps);
+    assert_int_equal(machine_decode_team(&read), 2);
+    assert_string_equal(read.source, f->machine.source);
+    assert_int_equal(read.rates, RATES_MEASURED);
+    assert_false(calibration_load(&read, NULL, &key, NULL));
+}
+
+// Whatever the rates depend on makes another file.
+static void test_keys(void **state) {
+    struct fixture *f = *state;
+    struct calibration_key keys[5];
+    open_on(f, THROTTLED);
+    calibration_key_of(&keys[0], f->devices, 2, &f->engine);
+    calibration_key_of(&keys[1], f->devices, 1, &f->engine);
+    f->engine.cpu.n_threads_batch = 1;
+    calibration_key_of(&keys[2], f->devices, 2, &f->engine);
+    snprintf(f->devices[1]->info.driver, sizeof f->devices[1]->info.driver, "12.4");
+    calibration_key_of(&keys[3], f->devices, 2, &f->engine);
+    f->devices[1]->info.capacity_bytes++;
+    calibration_key_of(&keys[4], f->devices, 2, &f->engine);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < i; k++) {
+            char a[CALIBRATION_PATH], b[CALIBRATION_PATH];
+            assert_true(calibration_path(a, f->folder, &keys[i]));
+            assert_true(calibration_path(b, f->folder, &keys[k]));
+            assert_string_not_equal(a, b);
+        }
+    assert_non_null(strstr(keys[0].text, TANDEM_VERSION));
+    char long_path[CALIBRATION_PATH + 1], out[CALIBRATION_PATH];
+    memset(long_path, 'a', CALIBRATION_PATH);
+    long_path[CALIBRATION_PATH] = 0;
+    assert_false(calibration_path(out, long_path, &keys[0]));
+}
+
+static void write_text(const char *path, const char *text, size_t length) {
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    assert_int_equal(fwrite(text, 1, length, out), length);
+    assert_int_equal(fclose(out), 0);
+}
+
+// The file is there but cannot be used: told with its name, and nothing is taken from it.
+static void assert_ignored(struct fixture *f, const struct calibration_key *key, const char *path) {
+    char text[2048];
+    FILE *out = tmpfile();
+    assert_non_null(out);
+    const struct log log = {out, LOG_WARN};
+    const struct machine before = f->machine;
+    assert_false(calibration_load(&f->machine, f->folder, key, &log));
+    assert_memory_equal(&f->machine, &before, sizeof before);
+    read_log(out, text, sizeof text);
+    assert_non_null(strstr(text, path));
+    assert_non_null(strstr(text, "not used"));
+    fclose(out);
+}
+
+static void test_damaged(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration_key key, other;
+    char path[CALIBRATION_PATH], text[1 << 16];
+    open_on(f, THROTTLED);
+    const struct machine plain = f->machine;
+    invent_rates(&f->machine);
+    calibration_key_of(&key, f->devices, 2, &f->engine);
+    assert_int_equal(calibration_store(&f->machine, f->folder, &key, &e), OK);
+    f->machine = plain;
+    assert_true(calibration_path(path, f->folder, &key));
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    const size_t length = fread(text, 1, sizeof text - 1, in);
+    fclose(in);
+    text[length] = 0;
+    for (size_t cut = 0; cut + 2 < length; cut += 1 + length / 40) {
+        write_text(path, text, cut);
+        assert_ignored(f, &key, path);
+    }
+    write_text(path, "{\"key\": 5}", 10);
+    assert_ignored(f, &key, path);
+    char *number = strstr(text, "\"memory_gbps\"");
+    assert_non_null(number);
+    memcpy(strchr(number, ':') + 1, "-9", 2); // a negative rate
+    write_text(path, text, length);
+    assert_ignored(f, &key, path);
+    // Of another computer, under this one's name.
+    char other_path[CALIBRATION_PATH];
+    calibration_key_of(&other, f->devices, 1, &f->engine);
+    invent_rates(&f->machine);
+    assert_int_equal(calibration_store(&f->machine, f->folder, &other, &e), OK);
+    f->machine = plain;
+    assert_true(calibration_path(other_path, f->folder, &other));
+    assert_int_equal(rename(other_path, path), 0);
+    assert_ignored(f, &key, path);
+}
+
+static void test_no_folder(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration_key key;
+    char path[128];
+    open_on(f, NULL);
+    invent_rates(&f->machine);
+    calibration_key_of(&key, f->devices, 1, &f->engine);
+    snprintf(path, sizeof path, "%s/file", f->folder);
+    write_text(path, "", 0);
+    snprintf(path, sizeof path, "%s/file/below", f->folder);
+    assert_int_equal(calibration_store(&f->machine, path, &key, &e), ERR_FILE);
+}
+
+// ---- Who uses it --------------------------------------------------------------------------------
+
+static void test_placement_takes_it(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration_key key;
+    struct machine m;
+    f->engine.cpu.n_threads = 0;
+    open_on(f, THROTTLED);
+    const int32_t n_lanes = f->devices[0]->info.n_lanes;
+    assert_int_equal(placement_machine(&m, f->devices, 2, &f->engine, &e), OK);
+    assert_int_equal(m.rates, RATES_NEAREST);
+    assert_true(m.rates_name[0] != 0);
+    invent_rates(&f->machine);
+    f->machine.team_gbps[1] = f->machine.team_gbps[0]; // one thread is enough for one token
+    calibration_key_of(&key, f->devices, 2, &f->engine);
+    assert_int_equal(calibration_store(&f->machine, f->folder, &key, &e), OK);
+    f->engine.cache_path = f->folder;
+    f->engine.calibrate = true; // not needed any more
+    placement_close_devices(f->devices);
+    open_on(f, THROTTLED);
+    assert_int_equal(f->n_calls, 0);
+    assert_int_equal(f->devices[0]->info.n_lanes, n_lanes); // of the larger team, for prompts
+    assert_int_equal(placement_machine(&m, f->devices, 2, &f->engine, &e), OK);
+    assert_int_equal(m.rates, RATES_MEASURED);
+    assert_true(m.devices[1].rates.vector_gbps == 1.1);
+}
+
+// Measuring begins unasked where it is allowed and of use, and the user can stop it.
+static void test_placement_measures(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    f->stop_at = 1;
+    f->engine.cache_path = f->folder;
+    f->engine.device_spec = THROTTLED;
+    f->engine.calibrate = true;
+    assert_int_equal(placement_open_devices(f->devices, &f->n_devices, &f->engine, &e),
+                     ERR_CANCELLED);
+    assert_null(f->devices[0]);
+    assert_int_equal(f->n_calls, 1);
+    f->n_calls = 0;
+    f->engine.constraints.gpu_layers = 3; // nothing to choose
+    open_on(f, THROTTLED);
+    placement_close_devices(f->devices);
+    f->engine.constraints.gpu_layers = GPU_LAYERS_AUTO;
+    open_on(f, NULL); // no accelerator
+    placement_close_devices(f->devices);
+    f->engine.calibrate = false;
+    open_on(f, THROTTLED);
+    assert_int_equal(f->n_calls, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_cpu),
+        TEST(test_teams),
+        TEST(test_throttled_link),
+        TEST(test_no_time),
+        TEST(test_too_small),
+        TEST(test_cancel),
+        TEST(test_faults),
+        TEST(test_refused_allocations),
+        TEST(test_round_trip),
+        TEST(test_keys),
+        TEST(test_damaged),
+        TEST(test_no_folder),
+        TEST(test_placement_takes_it),
+        TEST(test_placement_measures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* test_engine.c: the engine on tiny models: batches, sessions, splits, faults, refused allocations.
+ *
+ * The rule behind most of it: logits do not depend on how the work is cut, bit for bit, whether by
+ * micro-batch, by session or by device (the simulated device computes with the CPU's kernels).
+ */
+// link: wrap-alloc
+#include "runtime/tandem.h"
+
+#include "base/mem.h"
+#include "tests/lib/alloc_fail.h"
+#include "tests/sim/sim_device.h"
+#include "tests/lib/tiny_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_PROMPT = 90, N_LAYERS = 3, N_UNITS = 2 * N_LAYERS + 2, MAX_ROWS = 4 };
+
+struct fixture {
+    char path[64];
+    int32_t prompt[N_PROMPT];
+    float expected[TINY_VOCAB]; // after the whole prompt, alone on the CPU
+    struct engine_options options;
+};
+
+static int setup(void **state) {
+    struct fixture *f = mem_alloc(1, sizeof *f);
+    if (!f) return -1;
+    *state = f;
+    snprintf(f->path, sizeof f->path, "/tmp/tandem_test_engine.%d.gguf", (int)getpid());
+    tiny_model_write(&(struct tiny_model){N_LAYERS, true, true, true, 3, 0}, f->path);
+    for (int i = 0; i < N_PROMPT; i++) f->prompt[i] = (i * 37 + i * i * 11) % 256;
+    f->options = (struct engine_options){
+        .model_path = f->path,
+        .device_spec = "none",
+        .drivers = &sim_driver,
+        .n_drivers = 1,
+        .cpu = {.isa = ISA_AUTO, .n_threads = 2},
+        .workload = {.n_ctx = 128,
+                     .n_ubatch = 128,
+                     .max_logits = MAX_ROWS,
+                     .n_sessions = 3,
+                     .kv_type_k = DTYPE_F16,
+                     .kv_type_v = DTYPE_F16},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
+    };
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    unlink(f->path);
+    mem_free(f);
+    return 0;
+}
+
+static struct engine *open_ok(const struct engine_options *o) {
+    struct engine *en;
+    struct err e;
+    char text[1024];
+    if (engine_open(&en, o, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
+    return en;
+}
+
+// Feeds n tokens in one call; logits of the last are wanted.
+static enum status feed(struct engine *en, struct session *s, const int32_t *tokens, int32_t n,
+                        struct err *e) {
+    struct batch_item items[N_PROMPT];
+    for (int32_t i = 0; i < n; i++) items[i] = (struct batch_item){s, tokens[i], i == n - 1};
+    return engine_eval(en, items, n, e);
+}
+
+// Logits after the prompt, fed in calls of at most `step` tokens to a fresh engine.
+static void prompt_logits(struct fixture *f, const struct engine_options *o, int32_t step,
+                          float *out) {
+    struct engine *en = open_ok(o);
+    struct session *s;
+    struct err e;
+    assert_int_equal(session_new(&s, en, &e), OK);
+    for (int32_t i = 0; i < N_PROMPT; i += step) {
+        int32_t n = N_PROMPT - i < step ? N_PROMPT - i : step;
+        assert_int_equal(feed(en, s, f->prompt + i, n, &e), OK);
+    }
+    assert_int_equal(session_length(s), N_PROMPT);
+    memcpy(out, engine_logits(en, 0), TINY_VOCAB * sizeof *out);
+    session_free(s);
+    engine_close(en);
+}
+
+static void expect_same(struct fixture *f, const float *logits, const char *what) {
+    if (memcmp(f->expected, logits, sizeof f->expected) != 0) fail_msg("%s: other logits", what);
+}
+
+static void test_micro_batches(void **state) {
+    struct fixture *f = *state;
+    float logits[TINY_VOCAB];
+    prompt_logits(f, &f->options, N_PROMPT, f->expected);
+    double sum = 0;
+    for (int i = 0; i < TINY_VOCAB; i++) sum += (double)f->expected[i] * (double)f->expected[i];
+    assert_true(sum > 1); // the model does something
+    for (int32_t step = 1; step < N_PROMPT; step += 13) {
+        prompt_logits(f, &f->options, step, logits);
+        expect_same(f, logits, "calls of fewer tokens");
+    }
+    struct engine_options o = f->options;
+    for (o.workload.n_ubatch = 1; o.workload.n_ubatch < N_PROMPT; o.workload.n_ubatch += 6) {
+        prompt_logits(f, &o, N_PROMPT, logits);
+        expect_same(f, logits, "micro-batches");
+    }
+}
+
+// Two timelines mixed in one batch, and a third that begins later, each give what each gives alone.
+static void test_sessions(void **state) {
+    struct fixture *f = *state;
+    struct engine *en = open_ok(&f->options);
+    struct session *a, *b, *c, *none;
+    struct err e;
+    assert_int_equal(session_new(&a, en, &e), OK);
+    assert_int_equal(session_new(&b, en, &e), OK);
+    assert_int_equal(session_new(&c, en, &e), OK);
+    assert_int_equal(session_new(&none, en, &e), ERR_LIMIT);
+    for (int32_t i = 0; i < N_PROMPT; i++) {
+        bool last = i == N_PROMPT - 1;
+        struct batch_item items[3] = {
+            {b, f->prompt[N_PROMPT - 1 - i], last}, {a, f->prompt[i], last}, {c, 7, false}};
+        assert_int_equal(engine_eval(en, items, i % 3 ? 3 : 2, &e), OK);
+    }
+    expect_same(f, engine_logits(en, 1), "a session beside others");
+    float reversed[TINY_VOCAB];
+    memcpy(reversed, engine_logits(en, 0), sizeof reversed);
+    // Undo and redo the end of a; its logits come back.
+    session_truncate(a, 60);
+    assert_int_equal(feed(en, a, f->prompt + 60, N_PROMPT - 60, &e), OK);
+    expect_same(f, engine_logits(en, 0), "undone and redone");
+    session_free(b);
+    assert_int_equal(session_new(&b, en, &e), OK);
+    int32_t backwards[N_PROMPT];
+    for (int i = 0; i < N_PROMPT; i++) backwards[i] = f->prompt[N_PROMPT - 1 - i];
+    assert_int_equal(feed(en, b, backwards, N_PROMPT, &e), OK);
+    assert_memory_equal(engine_logits(en, 0), reversed, sizeof reversed);
+    session_free(a);
+    session_free(b);
+    session_free(c);
+    engine_close(en);
+}
+
+static void check_books(const struct engine *en) {
+    struct memory_row rows[16];
+    int32_t n = engine_memory(en, rows, 16);
+    assert_int_equal(n, 2 * PURPOSE_COUNT);
+    for (int i = 0; i < n; i++) assert_int_equal(rows[i].planned_bytes, rows[i].allocated_bytes);
+}
+
+// Every number of layers, and 40 random placements of single units.
+static void test_splits(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    float logits[TINY_VOCAB];
+    o.device_spec = "sim:vram=16M";
+    for (int32_t n = 0; n <= N_LAYERS + 1; n++) {
+        o.constraints.gpu_layers = n;
+        prompt_logits(f, &o, 31, logits);
+        expect_same(f, logits, "layers on the device");
+    }
+    o.constraints.has_units = true;
+    srand(11);
+    for (int i = 0; i < 40; i++) {
+        for (int u = 0; u < N_UNITS; u++) o.constraints.unit_device[u] = (int8_t)(rand() % 2);
+        o.workload.n_ubatch = 1 + rand() % 100;
+        prompt_logits(f, &o, 1 + rand() % N_PROMPT, logits);
+        expect_same(f, logits, "units anywhere");
+    }
+    struct engine *en = open_ok(&o);
+    check_books(en);
+    engine_close(en);
+}
+
+static void test_limits(void **state) {
+    struct fixture *f = *state;
+    struct engine *en = open_ok(&f->options);
+    struct session *s;
+    struct err e;
+    assert_int_equal(session_new(&s, en, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, N_PROMPT, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, 50, &e), ERR_LIMIT); // 140 > 128
+    assert_int_equal(session_length(s), N_PROMPT);
+    assert_int_equal(feed(en, s, (int32_t[]){TINY_VOCAB}, 1, &e), ERR_LIMIT);
+    assert_int_equal(feed(en, s, (int32_t[]){-1}, 1, &e), ERR_LIMIT);
+    struct batch_item items[MAX_ROWS + 1];
+    for (int i = 0; i <= MAX_ROWS; i++) items[i] = (struct batch_item){s, 1, true};
+    assert_int_equal(engine_eval(en, items, MAX_ROWS + 1, &e), ERR_LIMIT);
+    assert_int_equal(engine_eval(en, items, MAX_ROWS, &e), OK);
+    assert_int_equal(session_length(s), N_PROMPT + MAX_ROWS);
+    session_free(s);
+    engine_close(en);
+}
+
+// The heads of the tiny model are half a block of Q8_0.
+static void test_refused_cache_type(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    assert_true(TINY_HEAD_DIM % 32 != 0);
+    o.workload.kv_type_k = DTYPE_Q8_0;
+    assert_int_equal(engine_open(&en, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "-ctk"));
+}
+
+static bool stop_at_60(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)context;
+    (void)total;
+    return strcmp(what, "prefill") != 0 || done < 60;
+}
+
+static void test_cancel(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    o.workload.n_ubatch = 10;
+    o.progress = stop_at_60;
+    struct engine *en = open_ok(&o);
+    struct session *s;
+    struct err e;
+    assert_int_equal(session_new(&s, en, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, 20, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, N_PROMPT, &e), ERR_CANCELLED);
+    assert_int_equal(session_length(s), 20);
+    assert_int_equal(feed(en, s, f->prompt + 20, 1, &e), OK);
+    session_free(s);
+    engine_close(en);
+}
+
+// A fault at the nth allocation, copy or op, and a lost device: a clear error, and everything can
+// be closed.
+static void test_device_faults(void **state) {
+    struct fixture *f = *state;
+    static const char *const kinds[] = {"alloc", "copy", "op", "lost"};
+    int failures[4] = {0};
+    for (int kind = 0; kind < 4; kind++) {
+        for (int n = 1; n < 60; n += kind ? 5 : 1) {
+            char spec[64];
+            snprintf(spec, sizeof spec, "sim:vram=16M,fail=%s:%d", kinds[kind], n);
+            struct engine_options o = f->options;
+            o.device_spec = spec;
+            o.constraints.gpu_layers = 2;
+            o.strict = true;
+            struct engine *en;
+            struct session *s;
+            struct err e = {0};
+            enum status status = engine_open(&en, &o, &e);
+            if (!status) {
+                assert_int_equal(session_new(&s, en, &e), OK);
+                for (int i = 0; i < 6 && !status; i++) status = feed(en, s, f->prompt + i, 1, &e);
+                if (status) assert_int_equal(feed(en, s, f->prompt, 1, &e), ERR_DEVICE);
+                session_free(s);
+                engine_close(en);
+            }
+            if (status) assert_int_equal(status, kind ? ERR_DEVICE : ERR_MEMORY);
+            if (status) assert_true(e.what[0] != 0);
+            failures[kind] += status != OK;
+        }
+    }
+    for (int kind = 0; kind < 4; kind++) assert_true(failures[kind] >= 3);
+}
+
+// Units that go to the CPU on a device with that fault; the logits and the books stay right.
+static int demoted(struct fixture *f, const char *fault) {
+    char spec[64];
+    float logits[TINY_VOCAB];
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    snprintf(spec, sizeof spec, "sim:vram=16M%s", fault);
+    o.device_spec = spec;
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    prompt_logits(f, &o, 31, logits);
+    expect_same(f, logits, spec);
+    en = open_ok(&o);
+    check_books(en);
+    const int n = engine_n_demoted(en);
+    engine_close(en);
+    o.strict = true;
+    if (n > 0) assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+    return n;
+}
+
+// What the device refuses goes to the CPU, unit by unit.
+static void test_demotion(void **state) {
+    struct fixture *f = *state;
+    assert_int_equal(demoted(f, ""), 0);
+    assert_int_equal(demoted(f, ",fail=alloc:1"), 1);
+    assert_int_equal(demoted(f, ",fail=alloc:2"), 1);
+    assert_int_equal(demoted(f, ",fail=alloc:3"), 1);
+    struct engine_options o = f->options;
+    o.device_spec = "sim:vram=16M";
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    struct engine *en = open_ok(&o);
+    const unsigned long long used = engine_peak_bytes(en, 1);
+    engine_close(en);
+    int before = 0;
+    // That much of what it needs is taken by others.
+    for (unsigned percent = 20; percent <= 100; percent += 40) {
+        char fault[48];
+        const unsigned long long left = used * (100 - percent) / 100;
+        snprintf(fault, sizeof fault, ",taken=%lluK", (16 << 10) - (left >> 10));
+        const int n = demoted(f, fault);
+        assert_true(n > before);
+        before = n;
+    }
+    assert_int_equal(before, N_UNITS - 1); // nothing is left there; the embedding never was
+}
+
+// What neither the device nor the CPU has room for is refused with what would fit.
+static void test_demotion_refused(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    o.device_spec = "sim:vram=16M";
+    en = open_ok(&o);
+    o.constraints.ram_bytes = engine_peak_bytes(en, 0); // enough only while the device has room
+    engine_close(en);
+    en = open_ok(&o);
+    engine_close(en);
+    o.device_spec = "sim:vram=16M,taken=16M";
+    assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+    assert_non_null(strstr(e.what, "simulated"));
+    assert_non_null(strstr(e.fix, "without the accelerator"));
+    unsigned long long ram_mib = 0;
+    const char *raise = strstr(e.fix, "--ram to ");
+    assert_non_null(raise);
+    assert_int_equal(sscanf(raise, "--ram to %lluM", &ram_mib), 1);
+    o.constraints.ram_bytes = ram_mib << 20;
+    en = open_ok(&o);
+    assert_true(engine_n_demoted(en) > 0);
+    engine_close(en);
+}
+
+// Every host allocation of engine_open refused in turn: ERR_MEMORY, or a unit that goes to the CPU;
+// nothing is left behind.
+static void test_refused_allocations(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    o.device_spec = "sim:vram=16M";
+    o.constraints.gpu_layers = 2;
+    int refused = 0;
+    for (int n = 1;; n++) {
+        struct engine *en;
+        struct err e = {0};
+        alloc_fail_at(n);
+        enum status status = engine_open(&en, &o, &e);
+        bool happened = alloc_fail_happened();
+        alloc_fail_at(0);
+        const bool demoted = status == OK && engine_n_demoted(en) > 0;
+        if (status == OK) engine_close(en);
+        if (!happened) break;
+        refused++;
+        // Memory of the simulated device comes from the host too.
+        if (status != ERR_MEMORY && !demoted)
+            fail_msg("allocation %d: status %s, %s", n, status_name(status), e.what);
+    }
+    assert_true(refused > 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_refused_cache_type),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_device_faults),
+        cmocka_unit_test(test_demotion),
+        cmocka_unit_test(test_demotion_refused),
+        cmocka_unit_test(test_refused_allocations),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

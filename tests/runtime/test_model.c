@@ -1,0 +1,155 @@
+/* test_model.c: what model_read accepts and refuses, each refusal naming the key or tensor. */
+#include "runtime/model/model.h"
+
+#include "base/mem.h"
+#include "tests/lib/tiny_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char PATH[] = "/tmp/tandem_test_model.gguf";
+
+// Reads the model that edit makes of a tiny one; *e and *m are filled.
+static enum status read_edited(void (*edit)(struct gguf_build *), const char *skip, struct model *m,
+                               struct err *e) {
+    struct gguf_build b;
+    tiny_model_build(&b, &(struct tiny_model){.n_layers = 2, .biased = true, .seed = 1}, skip);
+    if (edit) edit(&b);
+    gguf_build_finish(&b);
+    char path[64];
+    snprintf(path, sizeof path, "%s.%d", PATH, (int)getpid());
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+    struct gguf g;
+    enum status status = gguf_open(&g, path, e);
+    if (!status) status = model_read(m, &g, e);
+    gguf_close(&g);
+    unlink(path);
+    return status;
+}
+
+static void test_reads_dimensions(void **state) {
+    struct model *m = *state;
+    struct err e;
+    assert_int_equal(read_edited(NULL, NULL, m, &e), OK);
+    assert_int_equal(m->hp.n_layers, 2);
+    assert_int_equal(m->hp.head_dim, TINY_HEAD_DIM);
+    assert_int_equal(m->hp.n_rot, TINY_HEAD_DIM);
+    assert_int_equal(m->hp.n_vocab, TINY_VOCAB);
+    assert_false(m->hp.tied);
+    assert_int_equal(read_edited(NULL, "output.weight", m, &e), OK);
+    assert_true(m->hp.tied);
+}
+
+static void yarn(struct gguf_build *b) {
+    gguf_build_text(b, "llama.rope.scaling.type", "yarn");
+    gguf_build_f32(b, "llama.rope.scaling.factor", 4);
+    gguf_build_int(b, "llama.rope.scaling.original_context_length", GGUF_U32, 128);
+}
+static void linear(struct gguf_build *b) { gguf_build_f32(b, "llama.rope.scaling.factor", 4); }
+static void experts(struct gguf_build *b) { gguf_build_int(b, "llama.expert_count", GGUF_U32, 8); }
+static void other_value(struct gguf_build *b) {
+    gguf_build_int(b, "llama.attention.value_length", GGUF_U32, 8);
+}
+static void bad_base(struct gguf_build *b) { gguf_build_f32(b, "llama.rope.freq_base", -1); }
+static void bad_rot(struct gguf_build *b) {
+    gguf_build_int(b, "llama.rope.dimension_count", GGUF_U32, 18);
+}
+static void odd_rot(struct gguf_build *b) {
+    gguf_build_int(b, "llama.rope.dimension_count", GGUF_U32, 7);
+}
+static void bad_scaling(struct gguf_build *b) {
+    gguf_build_text(b, "llama.rope.scaling.type", "spiral");
+}
+static void text_base(struct gguf_build *b) { gguf_build_text(b, "llama.rope.freq_base", "ten"); }
+static void bad_bias(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.0.attn_q.bias", 1, (uint64_t[]){3}, DTYPE_F32, NULL);
+}
+static void bad_type(struct gguf_build *b) {
+    gguf_build_tensor(b, "output_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F16, NULL);
+}
+static void no_kernel(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.1.ffn_up.weight", 2, (uint64_t[]){TINY_EMBD, TINY_FF}, DTYPE_IQ4_NL,
+                      NULL);
+}
+static void kv_heads(struct gguf_build *b) {
+    gguf_build_int(b, "llama.attention.head_count_kv", GGUF_U32, 3);
+}
+
+static void test_scaling(void **state) {
+    struct model *m = *state;
+    struct err e;
+    assert_int_equal(read_edited(linear, NULL, m, &e), OK);
+    assert_float_equal(m->hp.rope_scale, 0.25f, 0);
+    assert_float_equal(m->hp.rope_ext, 0, 0);
+    assert_int_equal(read_edited(yarn, NULL, m, &e), OK);
+    assert_float_equal(m->hp.rope_ext, 1, 0);
+    // 16 / (2 ln 10000) * ln(128 / (2 pi 32)) is below 0; for beta 1: 0.8686 * 3.0142 = 2.62,
+    // rounded up.
+    assert_float_equal(m->hp.rope_corr_low, 0, 0);
+    assert_float_equal(m->hp.rope_corr_high, 3, 0);
+    assert_float_equal(m->hp.rope_magnitude, 1.1386294f, 1e-6f);
+}
+
+static void test_refusals(void **state) {
+    static const struct {
+        void (*edit)(struct gguf_build *);
+        const char *skip;
+        enum status status;
+        const char *names;
+    } cases[] = {
+        {experts, NULL, ERR_UNSUPPORTED, "mixture of experts"},
+        {other_value, NULL, ERR_UNSUPPORTED, "value heads"},
+        {bad_base, NULL, ERR_FORMAT, "rope.freq_base"},
+        {text_base, NULL, ERR_FORMAT, "rope.freq_base"},
+        {bad_rot, NULL, ERR_FORMAT, "rope.dimension_count"},
+        {odd_rot, NULL, ERR_UNSUPPORTED, "rope.dimension_count"},
+        {bad_scaling, NULL, ERR_UNSUPPORTED, "rope.scaling.type"},
+        {bad_bias, "blk.0.attn_q.bias", ERR_FORMAT, "blk.0.attn_q.bias"},
+        {bad_type, "output_norm.weight", ERR_UNSUPPORTED, "output_norm.weight"},
+        {no_kernel, "blk.1.ffn_up.weight", ERR_UNSUPPORTED, "blk.1.ffn_up.weight"},
+        {kv_heads, "llama.attention.head_count_kv", ERR_FORMAT, "head_count"},
+        {NULL, "token_embd.weight", ERR_FORMAT, "token_embd.weight"},
+        {NULL, "output_norm.weight", ERR_FORMAT, "output_norm.weight"},
+        {NULL, "blk.1.attn_k.weight", ERR_FORMAT, "blk.1.attn_k.weight"},
+        {NULL, "blk.0.ffn_down.weight", ERR_FORMAT, "blk.0.ffn_down.weight"},
+        {NULL, "llama.block_count", ERR_FORMAT, "llama.block_count"},
+        {NULL, "llama.embedding_length", ERR_FORMAT, "llama.embedding_length"},
+        {NULL, "llama.context_length", ERR_FORMAT, "llama.context_length"},
+        {NULL, "llama.attention.head_count", ERR_FORMAT, "llama.attention.head_count"},
+        {NULL, "llama.feed_forward_length", ERR_FORMAT, "llama.feed_forward_length"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        enum status status = read_edited(cases[i].edit, cases[i].skip, *state, &e);
+        if (status != cases[i].status || !strstr(e.what, cases[i].names)) {
+            fail_msg("case %zu (%s): got %s: %s", i, cases[i].names, status_name(status), e.what);
+        }
+    }
+}
+
+static int setup(void **state) {
+    *state = mem_alloc(1, sizeof(struct model));
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    mem_free(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_dimensions),
+        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,473 @@
+/* test_options.c: tests of runtime/cli/cli_options.h: every option of the table, its values and the
+ * messages. */
+#include "planner/planner.h"
+#include "runtime/cli/cli_options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { ARGUMENTS_MAX = 16 };
+
+// Parses a command line given as words; NULL ends it.
+static enum status parse(struct cli_options *o, struct err *e, const char *const *words) {
+    char *argv[ARGUMENTS_MAX] = {(char *)(uintptr_t) "tandem"};
+    int argc = 1;
+    for (; words[argc - 1]; argc++) {
+        assert_true(argc < ARGUMENTS_MAX);
+        argv[argc] = (char *)(uintptr_t)words[argc - 1];
+    }
+    *e = (struct err){0};
+    return cli_options_parse(o, argc, argv, e);
+}
+
+#define PARSE(...) parse(&o, &e, (const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...)   PARSE("run", "-m", "x", "-p", "y", __VA_ARGS__)
+
+// The message must hold text.
+static void assert_says(const struct err *e, const char *text) {
+    char line[1024];
+    err_text(e, line, sizeof line);
+    if (!strstr(line, text)) fail_msg("'%s' does not say '%s'", line, text);
+}
+
+static void defaults_are_the_known_ones(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("run", "-m", "model.gguf", "-p", "text"), OK);
+    assert_int_equal(o.command, COMMAND_RUN);
+    assert_string_equal(o.model, "model.gguf");
+    assert_string_equal(o.prompt, "text");
+    assert_int_equal(o.n_predict, -1);
+    assert_int_equal(o.n_ctx, 0);
+    assert_int_equal(o.n_batch, 2048);
+    assert_int_equal(o.n_ubatch, 0);
+    assert_int_equal(o.kv_type_k, DTYPE_F16);
+    assert_int_equal(o.gpu_layers, GPU_LAYERS_AUTO);
+    assert_int_equal(o.n_threads, 0);
+    assert_int_equal(o.isa, ISA_AUTO);
+    assert_true(o.temp == 0.8f && o.top_p == 0.95f && o.min_p == 0.05f && o.repeat_penalty == 1);
+    assert_int_equal(o.top_k, 40);
+    assert_int_equal(o.repeat_last_n, 64);
+    assert_int_equal(o.seed, -1);
+    assert_false(o.json || o.strict || o.ignore_end || o.no_bind);
+    assert_int_equal(o.strategy, STRATEGY_AUTO);
+    assert_int_equal(o.feed, FEED_NONE);
+    assert_int_equal(o.n_slots, 0);
+    assert_true(o.wait_limit_s == 0 && !o.trace_path);
+}
+
+// Something that each kind of option takes, and something that it does not.
+static const char *good_value(const struct option_spec *spec) {
+    switch (spec->kind) {
+    case OPTION_TEXT:
+    case OPTION_LIST: return "text";
+    case OPTION_SIZE: return "3M";
+    case OPTION_KV_TYPE: return "f32";
+    case OPTION_STRATEGY: return "row-split";
+    case OPTION_FEED: return "staged";
+    case OPTION_ISA: return "ref";
+    default: return spec->low > 1 ? "2" : "1";
+    }
+}
+static const char *bad_value(enum option_kind kind) {
+    return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
+}
+
+static const char *any_command(const struct option_spec *spec) {
+    for (int c = 0; c < COMMAND_COUNT; c++)
+        if (spec->commands & 1u << c) return command_name((enum command)c);
+    fail_msg("%s belongs to no command", spec->names[0]);
+    return NULL;
+}
+
+static void every_name_of_every_option_is_parsed(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    int32_t count;
+    const struct option_spec *table = cli_option_table(&count);
+    assert_true(count > 30);
+    for (int32_t i = 0; i < count; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+            const struct option_spec *spec = &table[i];
+            const char *name = spec->names[k], *command = any_command(spec);
+            if (!spec->value) {
+                PARSE(command, name);
+                assert_null(strstr(e.what, "unknown"));
+                if (spec->kind == OPTION_SWITCH) assert_true(*(bool *)((char *)&o + spec->offset));
+                continue;
+            }
+            PARSE(command, name);
+            assert_says(&e, "lacks its");
+            PARSE(command, name, good_value(spec));
+            assert_null(strstr(e.what, name));
+            const char *bad = bad_value(spec->kind);
+            if (!bad) continue;
+            assert_int_equal(PARSE(command, name, bad), ERR_USAGE);
+            assert_says(&e, name);
+            assert_says(&e, bad);
+        }
+}
+
+static void numbers_keep_their_range(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-n", "-1"), OK);
+    assert_int_equal(RUN("-n", "2147483647"), OK);
+    assert_int_equal(o.n_predict, INT32_MAX);
+    const char *const bad[] = {"-2", "2147483648", "99999999999999999999", "", " 3", "3 ", "0x3"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(RUN("-n", bad[i]), ERR_USAGE);
+    assert_says(&e, "from -1 to 2147483647");
+    assert_int_equal(RUN("-ub", "0"), ERR_USAGE);
+    assert_int_equal(RUN("--top-p", "1.01"), ERR_USAGE);
+    assert_int_equal(RUN("--top-p", "nan"), ERR_USAGE);
+    assert_int_equal(RUN("--repeat-penalty", "0"), ERR_USAGE);
+    assert_int_equal(RUN("-s", "4294967295"), OK);
+    assert_int_equal(o.seed, 4294967295);
+    assert_int_equal(RUN("-s", "4294967296"), ERR_USAGE);
+    assert_int_equal(RUN("-t", "-1", "-tb", "-1"), OK);
+    assert_int_equal(o.n_threads, 0);
+    assert_int_equal(o.n_threads_batch, 0);
+}
+
+static void sizes_take_suffixes(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {
+        {"1", 1},
+        {"4096B", 4096},
+        {"3K", 3 << 10},
+        {"3k", 3 << 10},
+        {"512M", 512u << 20},
+        {"6G", (uint64_t)6 << 30},
+        {"1.5GiB", (uint64_t)3 << 29},
+        {"2TiB", (uint64_t)2 << 40},
+        {"2KB", 2000},
+        {"1GB", 1000000000},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(RUN("--vram", good[i].text, "--ram", good[i].text), OK);
+        assert_int_equal(o.vram_bytes, good[i].bytes);
+        assert_int_equal(o.ram_bytes, good[i].bytes);
+    }
+    const char *const bad[] = {"0",  "-1G", "G",   "",     "6X",  "6GG",
+                               "6i", "inf", "nan", "1e30", "1 G", "6GiBs"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(RUN("--vram", bad[i]), ERR_USAGE);
+        assert_says(&e, "512M");
+    }
+}
+
+static void layers_take_words(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-ngl", "all"), OK);
+    assert_int_equal(o.gpu_layers, GPU_LAYERS_ALL);
+    assert_int_equal(RUN("--gpu-layers", "auto"), OK);
+    assert_int_equal(o.gpu_layers, GPU_LAYERS_AUTO);
+    assert_int_equal(RUN("--n-gpu-layers", "999"), OK);
+    assert_int_equal(o.gpu_layers, 999);
+    assert_int_equal(RUN("-ngl=5"), ERR_USAGE);
+    assert_int_equal(RUN("--gpu-layers=0"), OK);
+    assert_int_equal(o.gpu_layers, 0);
+    assert_int_equal(RUN("-ngl", "-2"), ERR_USAGE);
+    assert_int_equal(RUN("-ngl", "most"), ERR_USAGE);
+}
+
+static void cache_types(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-ctk", "f32", "-ctv", "f16"), OK);
+    assert_int_equal(o.kv_type_k, DTYPE_F32);
+    assert_int_equal(o.kv_type_v, DTYPE_F16);
+    assert_int_equal(RUN("-ctk", "q8_0", "-ctv", "q8_0"), OK);
+    assert_int_equal(o.kv_type_k, DTYPE_Q8_0);
+    assert_int_equal(o.kv_type_v, DTYPE_Q8_0);
+    assert_int_equal(RUN("-ctk", "q4_0"), ERR_USAGE);
+    assert_says(&e, "not supported yet");
+    assert_int_equal(RUN("-ctv", "f64"), ERR_USAGE);
+    assert_says(&e, "f16, f32, q8_0 or auto");
+    assert_int_equal(RUN("-ctk", "auto", "-ctv", "auto"), OK);
+    assert_int_equal(o.kv_type_k, KV_TYPE_AUTO);
+    assert_int_equal(RUN("-ctk", "auto"), ERR_USAGE);
+    assert_int_equal(RUN("-ctk", "q8_0", "-ctv", "auto"), ERR_USAGE);
+    assert_says(&e, "-ctk auto -ctv auto");
+}
+
+static void strategies_and_feeds_have_names(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const strategies[] = {"auto",     "cpu",      "layers", "attention-first",
+                                             "streamed", "row-split"};
+    for (int s = 0; s < STRATEGIES; s++) {
+        assert_int_equal(RUN("--strategy", strategies[s]), OK);
+        assert_int_equal(o.strategy, s);
+    }
+    assert_int_equal(RUN("--strategy", "fastest"), ERR_USAGE);
+    assert_says(&e, "auto, cpu, layers, attention-first, streamed or row-split");
+    static const char *const feeds[] = {"auto", "arena", "staged", "pageable"};
+    for (int f = 0; f < FEEDS; f++) {
+        assert_int_equal(RUN("--feed", feeds[f]), OK);
+        assert_int_equal(o.feed, f);
+    }
+    assert_int_equal(RUN("--feed", "none"), ERR_USAGE);
+    assert_says(&e, "arena, staged, pageable or auto");
+    assert_int_equal(RUN("--slots", "4"), OK);
+    assert_int_equal(o.n_slots, 4);
+    assert_int_equal(RUN("--slots", "1"), ERR_USAGE);
+    assert_int_equal(RUN("--slots", "5"), ERR_USAGE);
+    assert_says(&e, "from 2 to 4");
+    assert_int_equal(RUN("--wait-limit", "0.5", "--trace", "t.json"), OK);
+    assert_true(o.wait_limit_s == 0.5f);
+    assert_string_equal(o.trace_path, "t.json");
+    assert_int_equal(RUN("--wait-limit", "0"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--trace", "t.json"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--strategy", "streamed", "--slots", "3"), OK);
+}
+
+static void a_plan_file_excludes_what_it_holds(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const held[][2] = {
+        {"-c", "512"},         {"-ub", "64"},         {"-ctk", "q8_0"},    {"-ctv", "f32"},
+        {"--n-prompt", "9"},   {"--n-gen", "9"},      {"-ngl", "3"},       {"-ot", "x=CPU"},
+        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"}, {"--slots", "2"},
+    };
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        assert_int_equal(RUN(held[i][0], held[i][1]), OK);
+        assert_int_equal(RUN("--plan", "x", held[i][0], held[i][1]), ERR_USAGE);
+        assert_says(&e, "exclude each other");
+    }
+    assert_int_equal(RUN("--plan", "x", "--cpu-moe"), ERR_USAGE);
+    assert_int_equal(RUN("--plan", "x", "--vram", "2G", "--ram", "9G", "-t", "3"), OK);
+    assert_string_equal(o.plan_path, "x");
+}
+
+static void a_machine_as_data_has_no_devices_to_open(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const opened[][2] = {
+        {"--device", "none"}, {"-t", "3"}, {"-tb", "3"}, {"--isa", "ref"}};
+    for (size_t i = 0; i < sizeof opened / sizeof *opened; i++) {
+        assert_int_equal(PARSE("plan", "-m", "x", opened[i][0], opened[i][1]), OK);
+        assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y", opened[i][0], opened[i][1]),
+                         ERR_USAGE);
+        assert_says(&e, "exclude each other");
+    }
+    assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y", "--no-bind"), ERR_USAGE);
+    assert_int_equal(PARSE("plan", "-m", "x", "--machine", "y"), OK);
+    assert_int_equal(RUN("--machine", "y"), ERR_USAGE);
+}
+
+static void a_shape_stands_for_the_model(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("plan", "--shape", "s"), OK);
+    assert_string_equal(o.shape, "s");
+    assert_null(o.model);
+    assert_int_equal(PARSE("plan"), ERR_USAGE);
+    assert_says(&e, "--shape NAME");
+    assert_int_equal(PARSE("plan", "-m", "x", "--shape", "s"), ERR_USAGE);
+    assert_int_equal(PARSE("run", "--shape", "s", "-p", "y"), ERR_USAGE);
+}
+
+static void wrong_lines_say_what_to_do(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(cli_options_parse(&o, 1, (char *[]){(char *)(uintptr_t) "tandem"}, &e),
+                     ERR_USAGE);
+    assert_int_equal(PARSE("rum"), ERR_USAGE);
+    assert_says(&e, "did you mean 'run'");
+    assert_int_equal(PARSE("-m", "x"), ERR_USAGE);
+    assert_says(&e, "a command comes first");
+    assert_int_equal(RUN("--tmep", "1"), ERR_USAGE);
+    assert_says(&e, "unknown option --tmep");
+    assert_says(&e, "did you mean --temp");
+    assert_int_equal(RUN("--something-else"), ERR_USAGE);
+    assert_null(strstr(e.fix, "did you mean"));
+    assert_int_equal(RUN("--show-count"), ERR_USAGE);
+    assert_says(&e, "does not belong to 'tandem run'");
+    assert_int_equal(RUN("--json=1"), ERR_USAGE);
+    assert_says(&e, "takes no value");
+    assert_int_equal(RUN("stray"), ERR_USAGE);
+    assert_says(&e, "'stray'");
+    assert_int_equal(PARSE("run", "-p", "x"), ERR_USAGE);
+    assert_says(&e, "needs a model");
+    assert_int_equal(PARSE("run", "-m", "x"), ERR_USAGE);
+    assert_says(&e, "needs a text");
+    assert_int_equal(RUN("-f", "x"), ERR_USAGE);
+    assert_says(&e, "only one");
+    assert_int_equal(PARSE("perplexity", "-m", "x"), ERR_USAGE);
+    assert_says(&e, "-f FILE");
+    assert_int_equal(RUN("-v", "-q"), ERR_USAGE);
+    assert_int_equal(PARSE("help", "nothing"), ERR_USAGE);
+    assert_int_equal(PARSE("--version", "x"), ERR_USAGE);
+    // Longer than any name.
+    char name[500];
+    memset(name, '-', sizeof name);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(RUN(name), ERR_USAGE);
+    assert_says(&e, "unknown option");
+}
+
+static void values_may_begin_with_a_dash(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("run", "-m", "x", "-p", "-n"), OK);
+    assert_string_equal(o.prompt, "-n");
+    assert_int_equal(PARSE("run", "-m", "x", "--prompt=-n=3"), OK);
+    assert_string_equal(o.prompt, "-n=3");
+    assert_int_equal(PARSE("run", "-m", "x", "-f", "-"), OK);
+    assert_string_equal(o.file, "-");
+}
+
+static void a_plain_argument_is_the_model(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("inspect", "model.gguf", "--json"), OK);
+    assert_string_equal(o.model, "model.gguf");
+    assert_true(o.json);
+    assert_int_equal(PARSE("devices", "model.gguf"), ERR_USAGE);
+}
+
+static void lists_gather_every_use(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("bench", "-m", "a", "b", "-p", "1,2", "-p", "64-128*2", "-n=3"),
+                     ERR_USAGE);
+    assert_int_equal(PARSE("bench", "-m", "a", "b", "-p", "1,2", "-p", "64-128*2"), OK);
+    assert_int_equal(o.bench.models.n, 2);
+    assert_string_equal(o.bench.models.texts[1], "b");
+    assert_int_equal(o.bench.n_prompt.n, 2);
+    assert_string_equal(o.bench.n_prompt.texts[1], "64-128*2");
+    assert_int_equal(o.bench.n_gen.n, 0);
+    assert_int_equal(o.bench.n_repeats, 5);
+    assert_null(o.prompt);
+    assert_int_equal(PARSE("bench", "-p", "1"), ERR_USAGE);
+    assert_says(&e, "needs a model");
+    assert_int_equal(PARSE("bench", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a"), OK);
+    assert_int_equal(o.bench.models.n, 10);
+}
+
+static void help_is_asked_for_in_many_ways(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const words[] = {"help", "--help", "-h"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(PARSE(words[i]), OK);
+        assert_int_equal(o.command, COMMAND_HELP);
+        assert_int_equal(o.topic, COMMAND_HELP);
+    }
+    assert_int_equal(PARSE("help", "plan"), OK);
+    assert_int_equal(o.topic, COMMAND_PLAN);
+    assert_int_equal(PARSE("chat", "--help"), OK);
+    assert_int_equal(o.command, COMMAND_HELP);
+    assert_int_equal(o.topic, COMMAND_CHAT);
+    assert_int_equal(PARSE("--version"), OK);
+    assert_int_equal(o.command, COMMAND_VERSION);
+}
+
+static char *help_page(enum command topic) {
+    static const struct device_driver driver = {.prefix = "toy", .help = "a device for tests"};
+    char *page;
+    size_t size;
+    FILE *out = open_memstream(&page, &size);
+    assert_non_null(out);
+    cli_options_help(topic, &driver, 1, out);
+    fclose(out);
+    return page;
+}
+
+// Is name on the page as a whole word?
+static bool lists(const char *page, const char *name) {
+    for (const char *p = page; (p = strstr(p, name)); p++)
+        if (p[-1] == ' ' && strchr(" ,\n", p[strlen(name)])) return true;
+    return false;
+}
+
+// Commands that know an option by that name, as bits: some names mean something else in another.
+static uint32_t commands_that_know(const char *name) {
+    int32_t count;
+    const struct option_spec *table = cli_option_table(&count);
+    uint32_t commands = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++)
+            if (strcmp(table[i].names[k], name) == 0) {
+                assert_int_equal(commands & table[i].commands, 0);
+                commands |= table[i].commands;
+            }
+    return commands;
+}
+
+static void help_lists_what_a_command_knows_and_nothing_else(void **state) {
+    (void)state;
+    int32_t count;
+    const struct option_spec *table = cli_option_table(&count);
+    for (int c = 0; c < COMMAND_HELP; c++) {
+        char *page = help_page((enum command)c);
+        for (int32_t i = 0; i < count; i++)
+            for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+                bool known = commands_that_know(table[i].names[k]) & 1u << c;
+                if (lists(page, table[i].names[k]) != known)
+                    fail_msg("help of %s is wrong about %s", command_name((enum command)c),
+                             table[i].names[k]);
+            }
+        assert_int_equal(strstr(page, "a device for tests") != NULL, lists(page, "--device"));
+        for (char *line = strtok(page, "\n"); line; line = strtok(NULL, "\n"))
+            assert_true(strlen(line) <= 100);
+        free(page);
+    }
+}
+
+static void help_of_all_names_every_command(void **state) {
+    (void)state;
+    char *page = help_page(COMMAND_HELP);
+    for (int c = 0; c < COMMAND_COUNT; c++) assert_true(lists(page, command_name((enum command)c)));
+    assert_non_null(strstr(page, "3 --strict"));
+    free(page);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_known_ones),
+        cmocka_unit_test(every_name_of_every_option_is_parsed),
+        cmocka_unit_test(numbers_keep_their_range),
+        cmocka_unit_test(sizes_take_suffixes),
+        cmocka_unit_test(layers_take_words),
+        cmocka_unit_test(cache_types),
+        cmocka_unit_test(strategies_and_feeds_have_names),
+        cmocka_unit_test(a_plan_file_excludes_what_it_holds),
+        cmocka_unit_test(a_machine_as_data_has_no_devices_to_open),
+        cmocka_unit_test(a_shape_stands_for_the_model),
+        cmocka_unit_test(wrong_lines_say_what_to_do),
+        cmocka_unit_test(values_may_begin_with_a_dash),
+        cmocka_unit_test(a_plain_argument_is_the_model),
+        cmocka_unit_test(lists_gather_every_use),
+        cmocka_unit_test(help_is_asked_for_in_many_ways),
+        cmocka_unit_test(help_lists_what_a_command_knows_and_nothing_else),
+        cmocka_unit_test(help_of_all_names_every_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* test_sampler.c: tests of runtime/generate/sampler.h: the chain step by step, the drawn
+ * frequencies, bad logits. */
+#include "base/mem.h"
+#include "runtime/generate/sampler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const struct sampler_options plain = {.temp = 1, .top_p = 1, .repeat_penalty = 1, .seed = 7};
+
+// Draws count times and counts what came out.
+static void count_draws(const struct sampler_options *options, const float *logits, int32_t n_vocab,
+                        int count, int *counts) {
+    struct sampler s;
+    struct err e;
+    int32_t token;
+    assert_int_equal(sampler_init(&s, options, n_vocab, 16, &e), OK);
+    memset(counts, 0, (size_t)n_vocab * sizeof *counts);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+        assert_in_range(token, 0, n_vocab - 1);
+        counts[token]++;
+    }
+    sampler_close(&s);
+}
+
+// Five standard deviations of a binomial around the expected number of draws.
+static void assert_frequency(int count, int total, double probability) {
+    double expected = total * probability;
+    double allowed = 5 * sqrt(expected * (1 - probability)) + 1e-9;
+    if (fabs(count - expected) > allowed)
+        fail_msg("drawn %d times, expected %.0f +- %.0f", count, expected, allowed);
+}
+
+static void log_of(const double *probabilities, int n, float *logits) {
+    for (int i = 0; i < n; i++) logits[i] = (float)(log(probabilities[i]) + 3);
+}
+
+// The first outputs of splitmix64 from seed 0 are published; xoshiro256** was computed from them.
+static void generator_is_the_published_one(void **state) {
+    (void)state;
+    static const uint64_t seeded[4] = {0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f,
+                                       0xf88bb8a8724c81ec};
+    struct sampler s;
+    struct err e;
+    struct sampler_options options = plain;
+    options.seed = 0;
+    assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+    assert_memory_equal(s.state, seeded, sizeof seeded);
+    static const uint64_t small[4] = {1, 2, 3, 4};
+    memcpy(s.state, small, sizeof small);
+    static const uint64_t published[] = {11520, 0, 1509978240, 1215971899390074240};
+    for (int i = 0; i < 4; i++)
+        assert_true(sampler_uniform(&s) == (double)(published[i] >> 11) * 0x1p-53);
+    sampler_close(&s);
+}
+
+static void greedy_takes_the_first_of_the_likeliest(void **state) {
+    (void)state;
+    const float logits[] = {-INFINITY, 2, 5, 5, -1};
+    for (int temp = 0; temp >= -1; temp--) {
+        struct sampler_options options = plain;
+        options.temp = (float)temp;
+        int counts[5];
+        count_draws(&options, logits, 5, 10, counts);
+        assert_int_equal(counts[2], 10);
+    }
+}
+
+static void frequencies_follow_the_softmax(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.15, 0.1};
+    float logits[5];
+    int counts[5];
+    log_of(p, 4, logits);
+    logits[4] = -INFINITY;
+    count_draws(&plain, logits, 5, 100000, counts);
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 100000, p[i]);
+    assert_int_equal(counts[4], 0);
+}
+
+static void temperature_sharpens(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.15, 0.1};
+    float logits[4];
+    int counts[4];
+    log_of(p, 4, logits);
+    struct sampler_options options = plain;
+    options.temp = 0.5f; // squares the probabilities
+    count_draws(&options, logits, 4, 100000, counts);
+    double sum = 0.25 + 0.0625 + 0.0225 + 0.01;
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 100000, p[i] * p[i] / sum);
+}
+
+static void top_k_keeps_the_k_likeliest(void **state) {
+    (void)state;
+    const double p[] = {0.1, 0.3, 0.05, 0.25, 0.2, 0.1};
+    float logits[6];
+    int counts[6];
+    log_of(p, 6, logits);
+    struct sampler_options options = plain;
+    options.top_k = 3;
+    count_draws(&options, logits, 6, 50000, counts);
+    const double expected[] = {0, 0.4, 0, 0.25 / 0.75, 0.2 / 0.75, 0};
+    for (int i = 0; i < 6; i++) assert_frequency(counts[i], 50000, expected[i]);
+
+    options.top_k = 5; // of the two with 0.1, none is dropped, but 0.05 is
+    count_draws(&options, logits, 6, 50000, counts);
+    assert_int_equal(counts[2], 0);
+    assert_true(counts[0] > 0 && counts[5] > 0);
+
+    options.top_k = 1;
+    count_draws(&options, logits, 6, 100, counts);
+    assert_int_equal(counts[1], 100);
+    options.top_k = 1000; // more than there are: off
+    count_draws(&options, logits, 6, 50000, counts);
+    for (int i = 0; i < 6; i++) assert_frequency(counts[i], 50000, p[i]);
+}
+
+static void equal_logits_are_cut_by_number(void **state) {
+    (void)state;
+    float logits[64];
+    int counts[64];
+    for (int i = 0; i < 64; i++) logits[i] = 1;
+    struct sampler_options options = plain;
+    options.top_k = 4;
+    count_draws(&options, logits, 64, 4000, counts);
+    for (int i = 0; i < 64; i++) assert_frequency(counts[i], 4000, i < 4 ? 0.25 : 0);
+}
+
+static void top_p_keeps_the_smallest_set_that_reaches_p(void **state) {
+    (void)state;
+    const double p[] = {0.1, 0.5, 0.15, 0.25};
+    float logits[4];
+    int counts[4];
+    log_of(p, 4, logits);
+    struct sampler_options options = plain;
+    options.top_p = 0.74f;
+    count_draws(&options, logits, 4, 50000, counts);
+    const double two[] = {0, 2.0 / 3, 0, 1.0 / 3};
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 50000, two[i]);
+    options.top_p = 0.76f;
+    count_draws(&options, logits, 4, 50000, counts);
+    const double three[] = {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9};
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 50000, three[i]);
+    options.top_p = 0; // always at least one
+    count_draws(&options, logits, 4, 100, counts);
+    assert_int_equal(counts[1], 100);
+}
+
+static void min_p_is_relative_to_the_likeliest(void **state) {
+    (void)state;
+    const double p[] = {0.1, 0.5, 0.15, 0.25};
+    float logits[4];
+    int counts[4];
+    log_of(p, 4, logits);
+    struct sampler_options options = plain;
+    options.min_p = 0.4f; // 0.2 and more
+    count_draws(&options, logits, 4, 50000, counts);
+    const double expected[] = {0, 2.0 / 3, 0, 1.0 / 3};
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 50000, expected[i]);
+    options.min_p = 1;
+    count_draws(&options, logits, 4, 100, counts);
+    assert_int_equal(counts[1], 100);
+}
+
+// After top-k 3 the probabilities are 5/9, 3/9, 1/9; top-p 0.7 counts them, not those before.
+static void each_step_sees_what_the_last_one_left(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.3, 0.1, 0.06, 0.04};
+    float logits[5];
+    int counts[5];
+    log_of(p, 5, logits);
+    struct sampler_options options = plain;
+    options.top_k = 3;
+    options.top_p = 0.85f;
+    options.temp = 100; // comes last: does not change what is cut
+    count_draws(&options, logits, 5, 1000, counts);
+    assert_true(counts[0] > 0 && counts[1] > 0);
+    assert_int_equal(counts[2] + counts[3] + counts[4], 0);
+}
+
+static void penalty_counts_a_token_once_and_forgets(void **state) {
+    (void)state;
+    const float logits[] = {4, 3, -1, -2};
+    struct sampler_options options = plain;
+    options.temp = 0;
+    options.repeat_penalty = 1.5f;
+    options.repeat_last_n = 3;
+    struct sampler s;
+    struct err e;
+    int32_t token;
+    assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+    sampler_accept(&s, 0);
+    sampler_accept(&s, 0); // twice would be 4 / 2.25; once is 2.67, below 3 both ways
+    assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+    assert_int_equal(token, 1);
+    assert_true(s.logits[0] == 4 / 1.5f);
+    sampler_accept(&s, 2);
+    assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+    assert_true(s.logits[2] == -1.5f);
+    sampler_accept(&s, 1);
+    sampler_accept(&s, 1); // 0 has left the window of three
+    assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+    assert_int_equal(token, 0);
+    sampler_forget(&s);
+    assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+    assert_int_equal(token, 0);
+    sampler_close(&s);
+}
+
+static void window_of_the_whole_context(void **state) {
+    (void)state;
+    struct sampler_options options = plain;
+    options.repeat_penalty = 2;
+    options.repeat_last_n = -1;
+    struct sampler s;
+    struct err e;
+    assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+    assert_int_equal(s.n_window, 16);
+    for (int i = 0; i < 40; i++) sampler_accept(&s, i % 4);
+    assert_int_equal(s.n_recent, 16);
+    sampler_close(&s);
+    options.repeat_last_n = 0;
+    assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+    sampler_accept(&s, 1);
+    assert_int_equal(s.n_recent, 0);
+    sampler_close(&s);
+}
+
+static void same_seed_same_tokens(void **state) {
+    (void)state;
+    float logits[1000];
+    for (int i = 0; i < 1000; i++) logits[i] = (float)((i * 37) % 1000) / 200;
+    int32_t first[50], token;
+    struct err e;
+    bool random_differs = false;
+    for (int round = 0; round < 3; round++) {
+        struct sampler_options options = {0.8f, 40, 0.95f, 0.05f, 1.1f, 64, round < 2 ? 42 : -1};
+        struct sampler s;
+        assert_int_equal(sampler_init(&s, &options, 1000, 64, &e), OK);
+        assert_true(s.options.seed >= 0);
+        for (int i = 0; i < 50; i++) {
+            assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+            sampler_accept(&s, token);
+            if (round == 0) first[i] = token;
+            if (round == 1) assert_int_equal(token, first[i]);
+            random_differs |= round == 2 && token != first[i];
+        }
+        sampler_close(&s);
+    }
+    assert_true(random_differs);
+}
+
+static void broken_logits_are_a_device_error(void **state) {
+    (void)state;
+    const float nan_logits[] = {0, 1, NAN, 2}, inf_logits[] = {0, INFINITY, 1, 2};
+    const float none[] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    for (int greedy = 0; greedy < 2; greedy++) {
+        struct sampler_options options = plain;
+        options.temp = greedy ? 0 : 1;
+        struct sampler s;
+        struct err e;
+        int32_t token;
+        assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+        assert_int_equal(sampler_draw(&s, nan_logits, &token, &e), ERR_DEVICE);
+        assert_non_null(strstr(e.what, "token 2"));
+        assert_int_equal(sampler_draw(&s, inf_logits, &token, &e), ERR_DEVICE);
+        assert_int_equal(sampler_draw(&s, none, &token, &e), ERR_DEVICE);
+        sampler_close(&s);
+    }
+}
+
+static void close_accepts_a_zeroed_one(void **state) {
+    (void)state;
+    struct sampler s = {0};
+    sampler_close(&s);
+    assert_null(s.candidates);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generator_is_the_published_one),
+        cmocka_unit_test(greedy_takes_the_first_of_the_likeliest),
+        cmocka_unit_test(frequencies_follow_the_softmax),
+        cmocka_unit_test(temperature_sharpens),
+        cmocka_unit_test(top_k_keeps_the_k_likeliest),
+        cmocka_unit_test(equal_logits_are_cut_by_number),
+        cmocka_unit_test(top_p_keeps_the_smallest_set_that_reaches_p),
+        cmocka_unit_test(min_p_is_relative_to_the_likeliest),
+        cmocka_unit_test(each_step_sees_what_the_last_one_left),
+        cmocka_unit_test(penalty_counts_a_token_once_and_forgets),
+        cmocka_unit_test(window_of_the_whole_context),
+        cmocka_unit_test(same_seed_same_tokens),
+        cmocka_unit_test(broken_logits_are_a_device_error),
+        cmocka_unit_test(close_accepts_a_zeroed_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* test_tokenizer_golden.c: the ids of 2,900 texts against those of the original tokenizers, for one
+ * vocabulary of each family we read. The texts and the hashes of the ids are made by
+ * tests/golden/make_tokenizer_golden.py; the vocabularies come from make model and
+ * tests/fetch_fixtures.sh.
+ */
+#include "base/mem.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/text/tokenizer.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct vocabulary {
+    const char *file, *golden, *get;
+    bool parse_special; // sentencepiece never takes control tokens from text
+};
+
+static const struct vocabulary SMOLLM2 = {"models/SmolLM2-135M-Instruct.Q4_1.gguf",
+                                          "tests/golden/tokenizer/smollm2.txt", "make model", true};
+static const struct vocabulary LLAMA = {"models/fixtures/ggml-vocab-llama-bpe.gguf",
+                                        "tests/golden/tokenizer/llama-bpe.txt",
+                                        "sh tests/fetch_fixtures.sh", true};
+static const struct vocabulary QWEN2 = {"models/fixtures/ggml-vocab-qwen2.gguf",
+                                        "tests/golden/tokenizer/qwen2.txt",
+                                        "sh tests/fetch_fixtures.sh", true};
+static const struct vocabulary GEMMA = {"models/fixtures/gemma-3-270m-vocab.gguf",
+                                        "tests/golden/tokenizer/gemma3.txt",
+                                        "sh tests/fetch_fixtures.sh", false};
+
+// 64-bit FNV-1a over the ids as little-endian 32-bit integers.
+static uint64_t hash_ids(const struct token_list *list) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (uint64_t i = 0; i < list->count; i++)
+        for (int shift = 0; shift < 32; shift += 8)
+            h = (h ^ ((uint32_t)list->ids[i] >> shift & 255)) * 0x100000001b3u;
+    return h;
+}
+
+// The text of one line: "..." or {"text": "...", "times": n}. The caller frees it.
+static char *read_text(const char *line, size_t *length) {
+    json_error_t error;
+    json_t *json = json_loads(line, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (!json) fail_msg("%s: %s", line, error.text);
+    json_t *unit = json_is_object(json) ? json_object_get(json, "text") : json;
+    size_t times =
+        json_is_object(json) ? (size_t)json_integer_value(json_object_get(json, "times")) : 1;
+    size_t unit_length = json_string_length(unit);
+    *length = unit_length * times;
+    char *text = malloc(*length + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < times; i++)
+        memcpy(text + i * unit_length, json_string_value(unit), unit_length);
+    json_decref(json);
+    return text;
+}
+
+static FILE *open_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    if (!file) fail_msg("%s is missing", path);
+    return file;
+}
+
+static int check_texts(const struct tokenizer *t, const struct vocabulary *v) {
+    FILE *strings = open_text("tests/golden/tokenizer/strings.jsonl");
+    FILE *golden = open_text(v->golden);
+    char *line = NULL;
+    size_t line_size = 0;
+    int n = 0, n_wrong = 0;
+    for (; getline(&line, &line_size, strings) > 0; n++) {
+        struct token_list ids = {0};
+        struct err e;
+        size_t length;
+        char *text = read_text(line, &length);
+        struct tokenizer_flags flags = {.parse_special = v->parse_special};
+        assert_int_equal(tokenizer_encode(t, text, length, flags, &ids, &e), OK);
+        uint64_t count, hash;
+        assert_int_equal(fscanf(golden, "%" SCNu64 " %" SCNx64, &count, &hash), 2);
+        if (ids.count != count || hash_ids(&ids) != hash) {
+            n_wrong++;
+            print_message("%s: line %d, %" PRIu64 " ids instead of %" PRIu64 ": %.200s\n", v->file,
+                          n + 1, ids.count, count, line);
+        }
+        token_list_close(&ids);
+        free(text);
+    }
+    assert_true(n > 2200);
+    free(line);
+    fclose(strings);
+    fclose(golden);
+    return n_wrong;
+}
+
+static void check_vocabulary(void **state) {
+    const struct vocabulary *v = *state;
+    struct gguf g;
+    struct tokenizer *t;
+    struct err e;
+    char text[1024];
+    if (gguf_open(&g, v->file, &e) != OK)
+        fail_msg("%s (to get it: %s)", err_text(&e, text, sizeof text), v->get);
+    struct log log = {stderr, LOG_WARN};
+    if (tokenizer_open(&t, &g, &log, &e) != OK) fail_msg("%s", err_text(&e, text, sizeof text));
+    assert_int_equal(check_texts(t, v), 0);
+    tokenizer_close(t);
+    gguf_close(&g);
+}
+
+#define VOCABULARY(name, v) \
+    { name, check_vocabulary, NULL, NULL, (void *)(uintptr_t) & (v) }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        VOCABULARY("smollm2 agrees with Hugging Face tokenizers", SMOLLM2),
+        VOCABULARY("llama-bpe agrees with Hugging Face tokenizers", LLAMA),
+        VOCABULARY("qwen2 agrees with Hugging Face tokenizers", QWEN2),
+        VOCABULARY("gemma3 agrees with sentencepiece", GEMMA),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

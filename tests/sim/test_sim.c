@@ -1,0 +1,475 @@
+/* test_sim.c: what is special to the simulated accelerator: an address space, throttled links,
+ * faults on demand, and waits that end although it does not answer. */
+#include "base/clock.h"
+#include "tests/lib/open_device.h"
+#include "tests/sim/sim_device.h"
+#include "tests/sim/sim_spec.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+// ---- The host and the device's memory -----------------------------------------------------------
+
+static void test_spec(void **state) {
+    (void)state;
+    struct sim_spec spec;
+    struct err e;
+    assert_int_equal(sim_spec_parse(&spec, "", ISA_AUTO, &e), OK);
+    assert_int_equal(spec.vram_bytes, 1024 * MIB);
+    assert_int_equal(spec.isa, ISA_AUTO);
+    assert_int_equal(sim_spec_parse(&spec,
+                                    "vram=96M,h2d=2G,d2h=512K,isa=ref,fail=copy:3,fail=lost:12",
+                                    ISA_AUTO, &e),
+                     OK);
+    assert_int_equal(spec.vram_bytes, 96 * MIB);
+    assert_int_equal(spec.rate[COPY_TO_DEVICE], 2048 * MIB);
+    assert_int_equal(spec.rate[COPY_FROM_DEVICE], MIB / 2);
+    assert_int_equal(spec.isa, ISA_REF);
+    assert_int_equal(spec.fail_at[SIM_FAULT_COPY], 3);
+    assert_int_equal(spec.fail_at[SIM_FAULT_LOST], 12);
+    assert_int_equal(spec.fail_at[SIM_FAULT_OP], 0);
+    assert_int_equal(spec.stall_at, 0);
+    assert_int_equal(sim_spec_parse(&spec, "stall=7:0.25,vram=1M", ISA_AUTO, &e), OK);
+    assert_int_equal(spec.stall_at, 7);
+    assert_true(spec.stall_s == 0.25);
+    static const char *const wrong[] = {
+        "vram",          "vram=",           "vram=0",
+        "vram=-1",       "vram=1T",         "vram=1.5G",
+        "h2d=x",         "ram=1M",          "isa=sse",
+        "fail=copy",     "fail=copy:0",     "fail=x:1",
+        "fail=alloc:1K", "vram=1M,,h2d=1G", ",",
+        "fail=opx:1",    "fail=o:1",        "vram=99999999999999999999G",
+        "stall=1",       "stall=0:1",       "stall=1:",
+        "stall=1:-1",    "stall=1:1s",      "stall=1:nan",
+        "stall=1:1.2.3", "stall=:1",        "stall=1:99999999",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (sim_spec_parse(&spec, wrong[i], ISA_AUTO, &e) != ERR_USAGE)
+            fail_msg("\"%s\" is accepted", wrong[i]);
+    struct device *d;
+    struct cpu_options options = {.isa = ISA_REF};
+    assert_int_equal(sim_driver.open(&d, "vram=no", &options, NULL, &e), ERR_USAGE);
+    assert_null(d);
+}
+
+// Follows an address in a process of its own; false if that process ends well.
+static bool kills(const volatile char *address) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); // cmocka's handler would go on with the tests
+        close(STDERR_FILENO);
+        _exit(*address == 'x');
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return !WIFEXITED(status) || WEXITSTATUS(status) > 1;
+}
+
+static void test_host_cannot_follow_addresses(void **state) {
+    (void)state;
+    struct device *d = open_sim("vram=1M");
+    struct buffer b = new_buffer(d, 100, PURPOSE_KV);
+    char on_host = 0;
+    assert_true(kills(b.base));
+    assert_false(kills(&on_host));
+    buffer_free(&b);
+    device_close(d);
+}
+
+// A stream that runs one bad command reports it; returns after closing all but the device.
+static void expect_bad(struct device *d, void (*encode)(struct stream *, struct buffer *),
+                       const char *what) {
+    struct stream *s = new_stream(d, STREAM_COMPUTE);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
+    encode(s, &b);
+    wait_fails(s, what);
+    swiglu(s, b.base, b.base, b.base, 1);
+    wait_fails(s, what); // the first failure stays
+    stream_free(s);
+    buffer_free(&b);
+}
+
+static void use_freed(struct stream *s, struct buffer *b) {
+    void *old = b->base;
+    buffer_free(b);
+    *b = new_buffer(s->device, 4096, PURPOSE_SCRATCH);
+    swiglu(s, old, b->base, b->base, 1);
+}
+
+static void use_past_end(struct stream *s, struct buffer *b) {
+    swiglu(s, (char *)b->base + b->size_bytes, b->base, b->base, 1);
+}
+
+static void use_host_memory(struct stream *s, struct buffer *b) {
+    static float host[4];
+    swiglu(s, b->base, host, b->base, 1);
+}
+
+static void copy_past_end(struct stream *s, struct buffer *b) {
+    static char host[4096];
+    stream_copy(s, (char *)b->base + 1, host, sizeof host, COPY_TO_DEVICE);
+}
+
+// All but the last row lie inside.
+static void rows_past_end(struct stream *s, struct buffer *b) {
+    static char host[4000];
+    const struct row_copy rows = {b->base, host, 1100, 1000, 1000, 4};
+    stream_copy_rows(s, &rows, COPY_TO_DEVICE);
+}
+
+static void rows_beyond_numbers(struct stream *s, struct buffer *b) {
+    static char host[64];
+    const struct row_copy rows = {host, b->base, 16, UINT64_MAX / 2, 16, 4};
+    stream_copy_rows(s, &rows, COPY_FROM_DEVICE);
+}
+
+static void copy_wrong_way(struct stream *s, struct buffer *b) {
+    stream_copy(s, b->base, b->base, 16, COPY_TO_DEVICE);
+}
+
+static void test_bad_addresses(void **state) {
+    (void)state;
+    struct device *d = open_sim("vram=1M");
+    expect_bad(d, use_freed, "op swiglu touches freed memory");
+    expect_bad(d, use_past_end, "op swiglu touches freed memory or none");
+    expect_bad(d, use_host_memory, "op swiglu is given the host's memory");
+    expect_bad(d, copy_past_end, "a copy touches freed memory or none");
+    expect_bad(d, rows_past_end, "a copy touches freed memory or none");
+    expect_bad(d, rows_beyond_numbers, "a copy touches freed memory or none");
+    expect_bad(d, copy_wrong_way, "for the host's memory");
+    device_close(d);
+}
+
+// A copy of 1 MiB takes at least as long as the link says, and two of them twice that, on two
+// streams and in rows too. There is no upper bound: the machine may be busy.
+static void test_throttle(void **state) {
+    (void)state;
+    static char host[MIB];
+    struct device *d = open_sim("vram=4M,h2d=100M,d2h=50M");
+    struct stream *in = new_stream(d, STREAM_COPY_IN), *out = new_stream(d, STREAM_COPY_OUT);
+    struct buffer b = new_buffer(d, MIB, PURPOSE_STAGING);
+    uint64_t start_ns = clock_ns();
+    const struct row_copy half = {b.base, host, MIB / 8, MIB / 8, MIB / 16, 8};
+    struct event begun = new_event(d), ended = new_event(d);
+    struct err e;
+    uint64_t begun_ns, ended_ns;
+    stream_copy(in, b.base, host, MIB, COPY_TO_DEVICE);
+    stream_record(out, &begun);
+    stream_copy_rows(out, &half, COPY_TO_DEVICE);
+    stream_copy_rows(out, &half, COPY_TO_DEVICE);
+    stream_record(out, &ended);
+    wait_ok(in);
+    wait_ok(out);
+    assert_true(clock_ns() - start_ns >= 20 * UINT64_C(1000000));
+    assert_int_equal(event_time(&begun, &begun_ns, &e), OK);
+    assert_int_equal(event_time(&ended, &ended_ns, &e), OK);
+    assert_true(ended_ns - begun_ns >= 10 * UINT64_C(1000000));
+    event_free(&begun);
+    event_free(&ended);
+    start_ns = clock_ns();
+    stream_copy(out, host, b.base, MIB, COPY_FROM_DEVICE);
+    wait_ok(out);
+    assert_true(clock_ns() - start_ns >= 20 * UINT64_C(1000000));
+    stream_free(in);
+    stream_free(out);
+    buffer_free(&b);
+    device_close(d);
+}
+
+static void test_refused_buffers(void **state) {
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        char spec[64];
+        snprintf(spec, sizeof spec, "vram=1M,fail=alloc:%d", n);
+        struct device *d = open_sim(spec);
+        struct buffer b[4];
+        struct err e;
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(buffer_new(d, 1000, PURPOSE_KV, &b[i], &e),
+                             i + 1 == n ? ERR_MEMORY : OK);
+        assert_int_equal(device_used_bytes(d), 3000);
+        for (int i = 0; i < 4; i++) buffer_free(&b[i]);
+        device_close(d);
+    }
+}
+
+// Six copies and six ops in turn, two events between them; the fault comes at the nth.
+static void check_fault(const char *kind, int n, int first_bad, const char *what) {
+    char spec[64];
+    snprintf(spec, sizeof spec, "vram=1M,fail=%s:%d", kind, n);
+    struct device *d = open_sim(spec), *cpu = open_cpu(2, 2);
+    struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_OUT);
+    struct stream *host = new_stream(cpu, STREAM_COMPUTE);
+    struct buffer b = new_buffer(d, 64, PURPOSE_KV);
+    struct event before = new_event(d), after = new_event(d), last = new_event(cpu);
+    float zeros[4] = {0}, untouched = 5;
+    struct host_work work = {0};
+    struct err e;
+    if (first_bad == 0) stream_record(s, &before);
+    for (int i = 0; i < 6; i++) {
+        stream_copy(s, b.base, zeros, sizeof zeros, COPY_TO_DEVICE);
+        if (2 * i + 1 == first_bad) stream_record(s, &before);
+        swiglu(s, b.base, b.base, b.base, 4);
+        if (2 * i + 2 == first_bad) stream_record(s, &before);
+    }
+    stream_record(s, &after);
+    stream_call(s, add_one, &work); // skipped
+    uint64_t time_ns = 0;
+    assert_int_equal(event_wait(&before, &e), OK);
+    assert_int_equal(event_time(&before, &time_ns, &e), OK);
+    assert_true(time_ns > 0);
+    assert_int_equal(event_wait(&after, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.what, what));
+    assert_int_equal(event_time(&after, &time_ns, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.what, what));
+    // The failure goes on to whoever waits: a stream of the device, the CPU, and back.
+    stream_wait_event(other, &after);
+    stream_copy(other, &untouched, b.base, 4, COPY_FROM_DEVICE);
+    stream_wait_event(host, &after);
+    stream_copy(host, &untouched, zeros, 4, COPY_WITHIN);
+    stream_call(host, add_one, &work);
+    stream_record(host, &last);
+    stream_flush(host);
+    stream_wait_event(other, &last);
+    wait_fails(other, what);
+    wait_fails(host, what);
+    wait_fails(s, what);
+    assert_true(untouched == 5);
+    assert_int_equal(work.n_calls, 0);
+    stream_free(s);
+    stream_free(other);
+    stream_free(host);
+    event_free(&before);
+    event_free(&after);
+    event_free(&last);
+    buffer_free(&b);
+    device_close(cpu);
+    device_close(d);
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    for (int n = 1; n <= 6; n++) check_fault("copy", n, 2 * n - 2, "a copy failed");
+    for (int n = 1; n <= 6; n++) check_fault("op", n, 2 * n - 1, "op swiglu failed");
+    for (int n = 1; n <= 12; n++) check_fault("lost", n, n - 1, "the device is lost");
+}
+
+// A CPU event whose stream failed stops a stream that waits for it.
+static void test_failure_from_the_cpu(void **state) {
+    (void)state;
+    struct device *broken = open_sim("vram=1M,fail=copy:1"), *cpu = open_cpu(2, 2);
+    struct device *whole = open_sim("vram=1M");
+    struct stream *streams[3] = {new_stream(broken, STREAM_COPY_IN),
+                                 new_stream(cpu, STREAM_COMPUTE),
+                                 new_stream(whole, STREAM_COMPUTE)};
+    struct event events[2] = {new_event(broken), new_event(cpu)};
+    struct buffer b = new_buffer(broken, 64, PURPOSE_KV);
+    char host[64] = {0};
+    stream_copy(streams[0], b.base, host, sizeof host, COPY_TO_DEVICE);
+    stream_record(streams[0], &events[0]);
+    stream_wait_event(streams[1], &events[0]);
+    stream_record(streams[1], &events[1]);
+    stream_flush(streams[1]);
+    stream_wait_event(streams[2], &events[1]);
+    for (int i = 0; i < 3; i++) {
+        wait_fails(streams[i], "a copy failed");
+        stream_free(streams[i]);
+    }
+    event_free(&events[0]);
+    event_free(&events[1]);
+    buffer_free(&b);
+    device_close(whole);
+    device_close(cpu);
+    device_close(broken);
+}
+
+// After the loss nothing is given out any more, and every stream says so, even an idle one.
+static void test_lost_device(void **state) {
+    (void)state;
+    struct device *d = open_sim("vram=1M,fail=lost:1");
+    struct stream *s = new_stream(d, STREAM_COMPUTE), *idle = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, 64, PURPOSE_KV), more;
+    struct err e;
+    swiglu(s, b.base, b.base, b.base, 1);
+    wait_fails(s, "lost");
+    wait_fails(idle, "lost");
+    assert_int_equal(buffer_new(d, 64, PURPOSE_KV, &more, &e), ERR_DEVICE);
+    assert_int_equal(device_used_bytes(d), 64);
+    stream_free(s);
+    stream_free(idle);
+    buffer_free(&b);
+    device_close(d);
+}
+
+// A failed stream is freed with its list full of work that will not be done.
+static void test_free_while_failed(void **state) {
+    (void)state;
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct device *d = open_sim("vram=1M,fail=op:1");
+        struct device *worker = cpu ? open_cpu(2, 2) : d;
+        struct stream *s = new_stream(d, STREAM_COMPUTE),
+                      *tail = new_stream(worker, STREAM_COMPUTE);
+        struct buffer b = new_buffer(d, 64, PURPOSE_KV);
+        struct event event = new_event(d);
+        char host[2] = {0};
+        swiglu(s, b.base, b.base, b.base, 1);
+        stream_record(s, &event);
+        stream_wait_event(tail, &event);
+        for (int i = 0; i < 5000; i++)
+            stream_copy(tail, cpu ? host : b.base, host + 1, 1, cpu ? COPY_WITHIN : COPY_TO_DEVICE);
+        stream_free(tail);
+        stream_free(s);
+        event_free(&event);
+        buffer_free(&b);
+        if (cpu) device_close(worker);
+        device_close(d);
+    }
+}
+
+// ---- Waits that end ----------------------------------------------------------------------------
+
+// What is done on a device that does not answer; it says so every time.
+static void lost(struct device *d, enum status status, const struct err *e) {
+    assert_int_equal(status, ERR_DEVICE);
+    if (!strstr(e->what, d->info.name) || !strstr(e->what, "limit of 0.05 s"))
+        fail_msg("%s", e->what);
+    assert_non_null(strstr(e->fix, "--wait-limit"));
+    assert_true(d->lost);
+}
+
+enum way_to_wait { WAIT_STREAM, WAIT_EVENT, WAIT_ON_CPU, WAIT_FOR_ROOM, WAIT_FREE, N_WAYS };
+
+static void wait_in_vain(enum way_to_wait way, struct stream *s, struct event *event,
+                         struct stream *on_cpu, const struct buffer *b) {
+    static char host[64]; // what a lost device may still touch stays
+    struct err e = {0};
+    switch (way) {
+    case WAIT_STREAM: lost(s->device, stream_wait(s, &e), &e); break;
+    case WAIT_EVENT: lost(s->device, event_wait(event, &e), &e); break;
+    case WAIT_ON_CPU:
+        stream_wait_event(on_cpu, event);
+        stream_copy(on_cpu, host, host + 32, 1, COPY_WITHIN);
+        stream_flush(on_cpu);
+        lost(s->device, stream_wait(on_cpu, &e), &e);
+        break;
+    case WAIT_FOR_ROOM:
+        for (int i = 0; i < 5000; i++) stream_copy(s, b->base, host, 1, COPY_TO_DEVICE);
+        break;
+    case WAIT_FREE:
+    case N_WAYS: break;
+    }
+}
+
+// The second command stalls for longer than any test; everything ends all the same.
+static void test_waits_end(void **state) {
+    (void)state;
+    static char host[64];
+    for (enum way_to_wait way = WAIT_STREAM; way < N_WAYS; way++) {
+        struct device *d = open_sim("vram=1M,stall=2:100000"), *cpu = open_cpu(2, 2);
+        struct stream *s = new_stream(d, STREAM_COPY_IN), *second = new_stream(d, STREAM_COMPUTE),
+                      *on_cpu = new_stream(cpu, STREAM_COMPUTE);
+        struct buffer b = new_buffer(d, 64, PURPOSE_STAGING);
+        struct event first = new_event(d), event = new_event(d);
+        struct err e = {0};
+        uint64_t time_ns;
+        assert_true(d->wait_limit_s == DEVICE_WAIT_LIMIT_S);
+        device_limit_waits(d, 0.05);
+        stream_copy(s, b.base, host, 64, COPY_TO_DEVICE);
+        stream_record(s, &first);
+        stream_copy(s, b.base, host, 64, COPY_TO_DEVICE);
+        stream_record(s, &event);
+        stream_wait_event(second, &event);
+        wait_in_vain(way, s, &event, on_cpu, &b);
+        if (way == WAIT_FREE) stream_free(s);
+        if (way != WAIT_FREE) lost(d, stream_wait(s, &e), &e);
+        device_limit_waits(d, 0.05);
+        lost(d, event_wait(&event, &e), &e);
+        lost(d, event_wait(&first, &e), &e); // though it is done
+        lost(d, event_time(&first, &time_ns, &e), &e);
+        for (int i = 0; i < 2000; i++) stream_copy(second, b.base, host, 1, COPY_TO_DEVICE);
+        stream_record(second, &event);
+        lost(d, stream_wait(second, &e), &e);
+        if (way != WAIT_FREE) stream_free(s);
+        stream_free(second);
+        stream_free(on_cpu);
+        event_free(&first);
+        event_free(&event);
+        buffer_free(&b);
+        device_close(cpu);
+        device_close(d);
+    }
+}
+
+// What runs on a device that was given up runs on when everything of it has been closed.
+static void test_lost_streams_run_on(void **state) {
+    (void)state;
+    static struct host_work work; // what it may touch stays
+    static char host[64];
+    struct device *d = open_sim("vram=1M,stall=2:2");
+    struct stream *s = new_stream(d, STREAM_COPY_IN), *second = new_stream(d, STREAM_COMPUTE);
+    struct buffer b = new_buffer(d, 64, PURPOSE_STAGING);
+    struct event event = new_event(d);
+    struct err e = {0};
+    device_limit_waits(d, 0.05);
+    stream_copy(s, b.base, host, 64, COPY_TO_DEVICE);
+    stream_call(s, add_one, &work);
+    stream_record(s, &event);
+    stream_wait_event(second, &event);
+    stream_call(second, add_one, &work);
+    lost(d, event_wait(&event, &e), &e);
+    stream_free(s);
+    stream_free(second);
+    event_free(&event);
+    buffer_free(&b);
+    device_close(d);
+    for (int i = 0; i < 6000 && atomic_load(&work.n_calls) < 2; i++) clock_sleep_ns(10000000);
+    assert_int_equal(work.n_calls, 2);
+}
+
+// A stall that is shorter than the limit only delays.
+static void test_stall(void **state) {
+    (void)state;
+    char host[64] = {1}, back[64] = {0};
+    struct device *d = open_sim("vram=1M,stall=2:0.03");
+    struct stream *s = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, 64, PURPOSE_STAGING);
+    const uint64_t start_ns = clock_ns();
+    stream_copy(s, b.base, host, 64, COPY_TO_DEVICE);
+    stream_copy(s, back, b.base, 64, COPY_FROM_DEVICE);
+    wait_ok(s);
+    assert_true(clock_ns() - start_ns >= 30 * UINT64_C(1000000));
+    assert_memory_equal(host, back, 64);
+    assert_false(d->lost);
+    stream_free(s);
+    buffer_free(&b);
+    device_close(d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_cannot_follow_addresses), // forks: before there are threads
+        cmocka_unit_test(test_spec),
+        cmocka_unit_test(test_bad_addresses),
+        cmocka_unit_test(test_throttle),
+        cmocka_unit_test(test_refused_buffers),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_failure_from_the_cpu),
+        cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_free_while_failed),
+        cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_lost_streams_run_on),
+        cmocka_unit_test(test_stall),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
