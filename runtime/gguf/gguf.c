@@ -1,14 +1,14 @@
-/* gguf.c: see gguf.h. The parser is gguf_part.c, split models are gguf_split.c. */
+/* gguf.c: see gguf.h. gguf_open is in gguf_open.c, the parser of one file is gguf_part.c. */
 #include "runtime/gguf/gguf.h"
 
 #include "base/mem.h"
-#include "runtime/gguf/gguf_part.h"
-#include "runtime/gguf/gguf_split.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { SHOWN_PATH = 120 }; // of a path, in messages
 
 static const struct {
     const char *name;
@@ -25,18 +25,6 @@ static const struct {
 };
 _Static_assert(sizeof TYPES / sizeof *TYPES == GGUF_TYPE_COUNT, "one row for each type");
 
-enum status gguf_open(struct gguf *g, const char *path, struct err *e) {
-    ASSERT(g);
-    ASSERT(path);
-    ASSERT(e);
-    if (gguf_part_open(g, path, e) != OK) goto fail;
-    if (gguf_split_join(g, e) != OK) goto fail;
-    return OK;
-fail:
-    gguf_close(g);
-    return e->status;
-}
-
 void gguf_close(struct gguf *g) {
     strmap_close(&g->value_index);
     strmap_close(&g->tensor_index);
@@ -45,6 +33,11 @@ void gguf_close(struct gguf *g) {
     for (uint32_t i = 0; i < g->n_parts; i++) file_close(&g->parts[i]);
     mem_free(g->parts);
     *g = (struct gguf){0};
+}
+
+const char *gguf_part_name(const struct file *file) {
+    size_t length = strlen(file->path);
+    return length > SHOWN_PATH ? file->path + length - SHOWN_PATH : file->path;
 }
 
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key) {

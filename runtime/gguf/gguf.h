@@ -81,6 +81,9 @@ enum status gguf_open(struct gguf *g, const char *path, struct err *e);
 // Accepts a zeroed or half-open struct; leaves it zeroed.
 void gguf_close(struct gguf *g);
 
+// The last 120 bytes of a part's path, so that a message has room for what is wrong. Borrowed.
+const char *gguf_part_name(const struct file *file);
+
 // NULL if there is no such key or tensor. The result is borrowed until gguf_close.
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);

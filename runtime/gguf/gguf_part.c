@@ -22,8 +22,7 @@ enum {
     ELEMENT_LIMIT = 1 << 30,
     DEFAULT_ALIGNMENT = 32,
     ALIGNMENT_LIMIT = 1 << 16,
-    SHOWN_PATH = 120, // of a path, in messages
-    SHOWN_NAME = 80,  // of a key, in messages
+    SHOWN_NAME = 80, // of a key, in messages
 };
 
 static const char FETCH_AGAIN[] = "fetch the file again, the download is incomplete or damaged";
@@ -37,11 +36,6 @@ struct reader {
     struct gguf_text name; // its name, once it is known
     struct err *e;
 };
-
-const char *gguf_part_name(const struct file *file) {
-    size_t length = strlen(file->path);
-    return length > SHOWN_PATH ? file->path + length - SHOWN_PATH : file->path;
-}
 
 // Starts every error of this file: "path: key general.name: what", or "path: key 3: what" before
 // the name is known.

@@ -1,4 +1,4 @@
-/* gguf_part.h: parses one GGUF file; gguf.c and gguf_split.c make a model file of one or more.
+/* gguf_part.h: parses one GGUF file; gguf_open.c makes a model of one or more.
  *
  * Fills a struct gguf that owns the one mapping and its tables. Every check that needs no other
  * file is made here; the order is header, keys, tensor records, placement of the tensors. Reads the
@@ -13,8 +13,5 @@
 // Opens and checks path alone, even if it is one part of several. The caller closes *g, also on
 // failure.
 enum status gguf_part_open(struct gguf *g, const char *path, struct err *e);
-
-// The last 120 bytes of a file's path, so that a message has room for what is wrong. Borrowed.
-const char *gguf_part_name(const struct file *file);
 
 #endif

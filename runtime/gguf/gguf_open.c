@@ -1,5 +1,12 @@
-/* gguf_split.c: see gguf_split.h. */
-#include "runtime/gguf/gguf_split.h"
+/* gguf_open.c: gguf_open of gguf.h: opens a model file, and finds and joins the parts of a model
+ * that was split over several GGUF files.
+ *
+ * Moves the mappings and tensors of the other parts into the struct gguf of part 1, which then owns
+ * them. Parts are named PREFIX-00001-of-00003.gguf and carry split.no (from 0), split.count and
+ * split.tensors.count. Must not change the keys: those of part 1 count. Any thread. Tested by
+ * tests/runtime/test_gguf.c.
+ */
+#include "runtime/gguf/gguf.h"
 
 #include "base/mem.h"
 #include "runtime/gguf/gguf_part.h"
@@ -152,7 +159,8 @@ static enum status index_all(struct gguf *g, const struct split *first, struct e
     return OK;
 }
 
-enum status gguf_split_join(struct gguf *g, struct err *e) {
+// Does nothing unless g, one open file, says that it is split. The caller closes *g on failure.
+static enum status join_parts(struct gguf *g, struct err *e) {
     ASSERT(g->n_parts == 1);
     struct split first;
     if (read_split(g, &first, e) != OK) return e->status;
@@ -164,4 +172,16 @@ enum status gguf_split_join(struct gguf *g, struct err *e) {
     for (uint64_t number = 1; number < first.count; number++)
         if (open_part(g, &first, number, e) != OK) return e->status;
     return index_all(g, &first, e);
+}
+
+enum status gguf_open(struct gguf *g, const char *path, struct err *e) {
+    ASSERT(g);
+    ASSERT(path);
+    ASSERT(e);
+    if (gguf_part_open(g, path, e) != OK) goto fail;
+    if (join_parts(g, e) != OK) goto fail;
+    return OK;
+fail:
+    gguf_close(g);
+    return e->status;
 }
