@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/text/token_list.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,11 +32,6 @@ struct tokenizer_flags {
     bool add_special; // BOS first and EOS last where the vocabulary asks for it
     bool
         parse_special; // control tokens in the text become their ids; otherwise they are plain text
-};
-
-struct token_list { // caller owns ids, frees with token_list_close
-    int32_t *ids;
-    uint64_t count, capacity;
 };
 
 // Builds the tables from g, which is borrowed until tokenizer_close. ERR_FORMAT or ERR_UNSUPPORTED
@@ -88,9 +84,5 @@ size_t token_stream_push(struct token_stream *s, int32_t id, char *out, size_t c
 size_t token_stream_finish(struct token_stream *s, char *out, size_t capacity);
 // The most bytes that one token can give out, with U+FFFD for each that is not UTF-8.
 size_t tokenizer_longest(const struct tokenizer *t);
-
-void token_list_close(struct token_list *list);
-// Makes room for and appends one id. ERR_MEMORY if refused.
-enum status token_list_push(struct token_list *list, int32_t id, struct err *e);
 
 #endif

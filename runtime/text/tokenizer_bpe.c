@@ -248,7 +248,8 @@ static enum status find_whole(const struct tokenizer *t, struct encode_scratch *
                               struct gguf_text word, int32_t *id, struct err *e) {
     *id = -1;
     if (word.length > t->longest_piece) return OK;
-    if (buffer_reserve(&scratch->codes, (size_t)word.length * 2, 1, e) != OK) return e->status;
+    if (token_buffer_reserve(&scratch->codes, (size_t)word.length * 2, 1, e) != OK)
+        return e->status;
     char *mapped = scratch->codes.memory;
     size_t n = 0;
     for (size_t i = 0; i < word.length; i++) {
@@ -272,8 +273,8 @@ static enum status encode_word(const struct tokenizer *t, struct encode_scratch 
     }
     // Every merge removes a symbol and adds at most two candidates.
     size_t n_bytes = (size_t)text.length;
-    if (buffer_reserve(&scratch->symbols, n_bytes, sizeof(struct bpe_symbol), e) != OK ||
-        buffer_reserve(&scratch->heap, n_bytes, 3 * sizeof(struct bpe_candidate), e) != OK)
+    if (token_buffer_reserve(&scratch->symbols, n_bytes, sizeof(struct bpe_symbol), e) != OK ||
+        token_buffer_reserve(&scratch->heap, n_bytes, 3 * sizeof(struct bpe_candidate), e) != OK)
         return e->status;
     struct word w = {t, scratch->symbols.memory, scratch->heap.memory, 0};
     uint32_t n = fill_symbols(t, text, w.symbols);
@@ -300,12 +301,13 @@ static size_t normal_front(struct gguf_text text) {
 
 // Normal form C of text, which is valid UTF-8, to *out, which is moved behind it. The form is never
 // longer than three times the text.
-static enum status compose(struct gguf_text text, struct buffer *codes, char **out, struct err *e) {
+static enum status compose(struct gguf_text text, struct token_buffer *codes, char **out,
+                           struct err *e) {
     utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     utf8proc_ssize_t n = utf8proc_decompose((const utf8proc_uint8_t *)text.bytes,
                                             (utf8proc_ssize_t)text.length, NULL, 0, options);
     if (n < 0) return err_set(e, ERR_LIMIT, "text cannot be normalised: %s", utf8proc_errmsg(n));
-    if (buffer_reserve(codes, (size_t)n, sizeof(utf8proc_int32_t), e) != OK) return e->status;
+    if (token_buffer_reserve(codes, (size_t)n, sizeof(utf8proc_int32_t), e) != OK) return e->status;
     utf8proc_int32_t *list = codes->memory;
     n = utf8proc_decompose((const utf8proc_uint8_t *)text.bytes, (utf8proc_ssize_t)text.length,
                            list, n, options);
@@ -320,7 +322,7 @@ static enum status normalise(struct encode_scratch *scratch, struct gguf_text *t
                              struct err *e) {
     size_t done = normal_front(*text);
     if (done == text->length) return OK;
-    if (buffer_reserve(&scratch->text, (size_t)text->length, 3, e) != OK) return e->status;
+    if (token_buffer_reserve(&scratch->text, (size_t)text->length, 3, e) != OK) return e->status;
     char *out = scratch->text.memory;
     memcpy(out, text->bytes, done);
     out += done;

@@ -181,9 +181,9 @@ static int32_t find_mergeable(const struct tokenizer *t, const char *text, size_
 // splits are lengths of the left side, by id, 0 where there was none.
 static enum status remember_split(struct merging *m, int32_t id, uint32_t left_length,
                                   struct err *e) {
-    struct buffer *splits = &m->scratch->splits;
+    struct token_buffer *splits = &m->scratch->splits;
     if (!splits->memory) {
-        if (buffer_reserve(splits, m->t->count, sizeof(uint32_t), e) != OK) return e->status;
+        if (token_buffer_reserve(splits, m->t->count, sizeof(uint32_t), e) != OK) return e->status;
         memset(splits->memory, 0, splits->size_bytes);
     }
     ((uint32_t *)splits->memory)[id] = left_length;
@@ -247,7 +247,7 @@ static enum status emit_bytes(struct merging *m, struct gguf_text text, struct t
 static enum status emit(struct merging *m, struct gguf_text text, struct token_list *out,
                         struct err *e) {
     const uint32_t *splits = m->scratch->splits.memory;
-    if (buffer_reserve(&m->scratch->stack, (size_t)text.length, sizeof(uint32_t), e) != OK)
+    if (token_buffer_reserve(&m->scratch->stack, (size_t)text.length, sizeof(uint32_t), e) != OK)
         return e->status;
     uint32_t *stack = m->scratch->stack.memory, n_stack = 0;
     stack[n_stack++] = (uint32_t)text.length;
@@ -297,7 +297,7 @@ static enum status normalise(struct encode_scratch *scratch, struct gguf_text *t
         err_expected(e, "at most %d bytes", INT32_MAX);
         return err_actual(e, "%zu", size);
     }
-    if (buffer_reserve(&scratch->text, size, 1, e) != OK) return e->status;
+    if (token_buffer_reserve(&scratch->text, size, 1, e) != OK) return e->status;
     char *out = scratch->text.memory;
     if (prefix) memcpy(out, SPACE_MARK, 3);
     size_t length = prefix ? 3 : 0;
@@ -310,10 +310,10 @@ enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch
                        struct gguf_text text, bool prefix, struct token_list *out, struct err *e) {
     if (normalise(scratch, &text, prefix, e) != OK) return e->status;
     // Every merge removes a symbol and adds at most two candidates.
-    if (buffer_reserve(&scratch->symbols, (size_t)text.length, sizeof(struct spm_symbol), e) !=
-            OK ||
-        buffer_reserve(&scratch->heap, (size_t)text.length, 3 * sizeof(struct spm_candidate), e) !=
-            OK)
+    if (token_buffer_reserve(&scratch->symbols, (size_t)text.length, sizeof(struct spm_symbol),
+                             e) != OK ||
+        token_buffer_reserve(&scratch->heap, (size_t)text.length, 3 * sizeof(struct spm_candidate),
+                             e) != OK)
         return e->status;
     struct merging m = {t, scratch, text, scratch->symbols.memory, scratch->heap.memory, 0, false};
     uint32_t n = fill_symbols(t, text, m.symbols);
