@@ -7,6 +7,7 @@
  * tests/cli/cli_golden.sh.
  */
 #include "runtime/model/arch.h"
+#include "runtime/model/model_read.h"
 
 #include <math.h>
 #include <stdio.h>
