@@ -12,15 +12,12 @@ static const char *const ROLES[] = {"system", "user", "assistant"};
 
 // The literal parts of a turn. Those with specials are control tokens.
 static const struct family {
-    const char *name, *open_special, *head_special, *head, *end_special, *end;
+    const char *open_special, *head_special, *head, *end_special, *end;
     bool trims; // contents lose white space at both ends
 } FAMILIES[] = {
-    [CHAT_CHATML] = {"chatml", "<|im_start|>", "", "\n", "<|im_end|>", "\n", false},
-    [CHAT_LLAMA3] = {"llama3", "<|start_header_id|>", "<|end_header_id|>", "\n\n", "<|eot_id|>", "",
-                     true},
+    [CHAT_CHATML] = {"<|im_start|>", "", "\n", "<|im_end|>", "\n", false},
+    [CHAT_LLAMA3] = {"<|start_header_id|>", "<|end_header_id|>", "\n\n", "<|eot_id|>", "", true},
 };
-
-const char *chat_family_name(enum chat_family family) { return FAMILIES[family].name; }
 
 // ---- Finding the family -------------------------------------------------------------------------
 

@@ -54,7 +54,6 @@ struct chat_segments { // a zeroed one is empty; the caller owns the list
 enum status chat_detect(struct chat_format *f, const struct gguf *g, const struct log *log,
                         struct err *e);
 void chat_format_close(struct chat_format *f); // accepts a zeroed one; leaves it zeroed
-const char *chat_family_name(enum chat_family family);
 
 // A whole conversation. with_reply: ends with the head of an assistant message, for the model to go
 // on. Replaces *out.
