@@ -32,7 +32,11 @@
  * nearest in bits. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
  * tests/planner/test_simulate.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/cost.h"
+
+#include "kernels/op_cost.h"
+#include "planner/plan/footprint.h"
+#include "planner/plan/pair.h"
 
 #include <math.h>
 

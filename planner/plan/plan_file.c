@@ -4,9 +4,11 @@
  * every field by name, type and range; sizes are only compared, never allocated. Must not open
  * devices. Any thread. Tested by tests/planner/test_plan_file.c and tests/fuzz/fuzz_plan.c.
  */
+#include "planner/plan/plan_file.h"
+
 #include "base/file.h"
 #include "base/mem.h"
-#include "planner/planner.h"
+#include "planner/plan/predict.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -14,28 +16,6 @@
 #include <jansson.h>
 
 enum { FILE_LIMIT_BYTES = 4 << 20, UNIT_NAME = 48, VERSION = 1 };
-
-static const char *const PURPOSES[PLAN_PURPOSES] = {"weights_bytes", "kv_bytes", "scratch_bytes",
-                                                    "staging_bytes"};
-
-static const char *const FEED_NAMES[FEEDS] = {"none", "arena", "staged", "pageable"};
-
-const char *feed_name(enum feed feed) {
-    return (unsigned)feed < FEEDS ? FEED_NAMES[feed] : "unknown";
-}
-
-bool feed_parse(const char *name, enum feed *out) {
-    for (int i = 0; i < FEEDS; i++)
-        if (strcmp(name, FEED_NAMES[i]) == 0) return *out = (enum feed)i, true;
-    return false;
-}
-
-void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes) {
-    if (unit->layer >= 0)
-        snprintf(out, size_bytes, "blk.%d.%s", unit->layer, unit_kind_name(unit->kind));
-    else
-        snprintf(out, size_bytes, "%s", unit_kind_name(unit->kind));
-}
 
 // ---- Writing ------------------------------------------------------------------------------------
 
@@ -70,7 +50,8 @@ static json_t *devices_value(const struct plan *plan) {
         json_t *row =
             json_pack("{s:s, s:o}", "kind", device->kind, "name", name_value(device->name));
         for (int p = 0; p < PLAN_PURPOSES; p++)
-            json_object_set_new(row, PURPOSES[p], count_value(plan->devices[d].bytes[p]));
+            json_object_set_new(row, plan_purpose_name((enum plan_purpose)p),
+                                count_value(plan->devices[d].bytes[p]));
         json_array_append_new(list, row);
     }
     return list;
@@ -241,7 +222,8 @@ static enum status parse_device(struct plan_file *out, int32_t d, const json_t *
     }
     strcpy(out->kinds[d], kind);
     for (int p = 0; p < PLAN_PURPOSES; p++)
-        if (read_count(row, PURPOSES[p], INT64_MAX, &out->bytes[d][p], e))
+        if (read_count(row, plan_purpose_name((enum plan_purpose)p), INT64_MAX, &out->bytes[d][p],
+                       e))
             return err_context(e, "device %d", d);
     return OK;
 }
@@ -400,41 +382,3 @@ enum status plan_load(struct plan_file *out, const struct shape *shape, const ch
 }
 
 // ---- Replaying ----------------------------------------------------------------------------------
-
-static enum status check_devices(const struct plan_file *file, const struct machine *machine,
-                                 struct err *e) {
-    bool used = false;
-    for (int32_t u = 0; u < MAX_UNITS; u++) used |= file->constraints.unit_device[u] == 1;
-    const char *here = machine->n_devices > 1 ? machine->devices[1].kind : "none";
-    if (!used || strcmp(here, file->kinds[1]) == 0) return OK;
-    err_set(e, ERR_USAGE, "the plan has units on an accelerator that is not here");
-    err_expected(e, "a device of kind %s", file->kinds[1]);
-    err_actual(e, "%s", here);
-    return err_fix(e, "name the device with --device, or make a plan for this machine");
-}
-
-static enum status check_bytes(const struct plan *plan, const struct plan_file *file,
-                               struct err *e) {
-    for (int32_t d = 0; d < plan->machine.n_devices; d++)
-        for (int p = 0; p < PLAN_PURPOSES; p++) {
-            if (plan->devices[d].bytes[p] == file->bytes[d][p]) continue;
-            err_set(e, ERR_USAGE, "the plan no longer holds: %s on %s", PURPOSES[p],
-                    plan->machine.devices[d].kind);
-            err_expected(e, "%" PRIu64 ", as the file says", file->bytes[d][p]);
-            err_actual(e, "%" PRIu64, plan->devices[d].bytes[p]);
-            return err_fix(e, "make the plan again: tandem plan ... --save FILE");
-        }
-    return OK;
-}
-
-enum status plan_replay(struct plan *plan, const struct shape *shape, const struct machine *machine,
-                        const struct plan_file *file, const struct constraints *limits,
-                        struct err *e) {
-    struct constraints constraints = file->constraints;
-    constraints.vram_bytes = limits->vram_bytes;
-    constraints.ram_bytes = limits->ram_bytes;
-    if (check_devices(file, machine, e) ||
-        planner_solve(plan, shape, machine, &file->workload, &constraints, e))
-        return e->status;
-    return check_bytes(plan, file, e);
-}

@@ -5,7 +5,10 @@
  * than they take if the plan runs ahead. Owns nothing; any thread. Tested by
  * tests/planner/test_planner.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/predict.h"
+
+#include "planner/plan/pair.h"
+#include "planner/plan/simulate.h"
 
 enum { MAX_WINDOWS = 4 };
 

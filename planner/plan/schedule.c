@@ -6,7 +6,10 @@
  * soon as its slot is free. Owns nothing: fills the step lists inside a struct plan. Any thread.
  * Tested by tests/planner/test_schedule.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/schedule.h"
+
+#include "planner/plan/footprint.h"
+#include "planner/plan/pair.h"
 
 struct scheduler {
     struct plan *plan;
@@ -20,10 +23,6 @@ struct scheduler {
 
 static bool is_streamed(const struct scheduler *s, int32_t unit) {
     return s->batch == BATCH_PREFILL && s->plan->unit_streamed[unit];
-}
-
-int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit) {
-    return batch == BATCH_PREFILL && plan->unit_streamed[unit] ? GPU : plan->unit_device[unit];
 }
 
 static void add(struct scheduler *s, struct step step) {
@@ -207,8 +206,4 @@ void plan_schedule(struct plan *plan, const struct shape *shape) {
     for (int batch = 0; batch < BATCH_CLASSES; batch++)
         schedule_class(plan, shape, (enum batch_class)batch);
     plan->runs_ahead = runs_ahead(plan);
-}
-
-enum batch_class batch_class_of(int32_t n_tokens) {
-    return n_tokens <= 1 ? BATCH_ONE : n_tokens <= 32 ? BATCH_SMALL : BATCH_PREFILL;
 }

@@ -22,7 +22,10 @@
  * Owns nothing; any thread. Tested by tests/planner/test_planner.c and
  * tests/planner/test_simulate.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/simulate.h"
+
+#include "planner/plan/accounts.h"
+#include "planner/plan/pair.h"
 
 struct walk {
     const struct plan *plan;

@@ -5,7 +5,12 @@
  * thread. Tested by tests/planner/test_schedule.c and, by the whole
  * program, tests/runtime/test_engine.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/search/demote.h"
+
+#include "planner/plan/accounts.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/predict.h"
+#include "planner/plan/schedule.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * search.c). n_units * 4 * n_cells steps (6 with splits). Owns nothing; any thread. Tested by
  * tests/planner/test_solver.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/search/knapsack.h"
 
 #include <math.h>
 

@@ -4,9 +4,10 @@
  * knows which tensors stand for a unit. Any thread. Tested by tests/planner/test_shape.c and
  * tests/fuzz/fuzz_patterns.c.
  */
-#include "planner/planner.h"
+#include "planner/search/patterns.h"
 
 #include "base/mem.h"
+#include "planner/machine/machine.h"
 
 #include <ctype.h>
 #include <regex.h>

@@ -9,7 +9,10 @@
  * what is known of them says that they could be fast enough. The price is what simulate.c says
  * (tests/planner/test_solver.c compares). Owns nothing; any thread.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/accounts.h"
+#include "planner/plan/cost.h"
+#include "planner/plan/footprint.h"
+#include "planner/search/pricing.h"
 
 #include <math.h>
 #include <string.h>

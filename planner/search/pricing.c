@@ -4,9 +4,12 @@
  * the number of rows, split. Units that are alike are worked out once. Owns its tables; any thread.
  * Tested by tests/planner/test_solver.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/search/pricing.h"
 
 #include "base/mem.h"
+#include "planner/plan/accounts.h"
+#include "planner/plan/cost.h"
+#include "planner/plan/footprint.h"
 
 // ---- Tables -------------------------------------------------------------------------------------
 

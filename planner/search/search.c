@@ -10,9 +10,12 @@
  * numbers is not greater. It is never slower than the ladder either. Owns its tables while it runs;
  * any thread. Tested by tests/planner/test_solver.c.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/search/search.h"
 
 #include "base/mem.h"
+#include "planner/plan/cost.h"
+#include "planner/search/knapsack.h"
+#include "planner/search/pricing.h"
 
 #include <float.h>
 #include <math.h>

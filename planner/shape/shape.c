@@ -8,11 +8,24 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_COLUMNS = 1 << 30 };
 static const uint64_t MAX_TENSOR_BYTES = UINT64_C(1) << 44;
 static const uint64_t MAX_STATE_BYTES = UINT64_C(1) << 36;
+
+const char *unit_kind_name(enum unit_kind kind) {
+    static const char *const names[UNIT_KINDS] = {"embed", "attention", "ffn", "experts", "head"};
+    return (unsigned)kind < UNIT_KINDS ? names[kind] : "unknown";
+}
+
+void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes) {
+    if (unit->layer >= 0)
+        snprintf(out, size_bytes, "blk.%d.%s", unit->layer, unit_kind_name(unit->kind));
+    else
+        snprintf(out, size_bytes, "%s", unit_kind_name(unit->kind));
+}
 
 void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length) {
     ASSERT(size_bytes > 0);

@@ -81,6 +81,9 @@ struct shape {
     struct unit units[MAX_UNITS];
 };
 
+// "embed", "blk.7.attention", "blk.7.ffn", "blk.7.experts", "head": a unit in files and errors.
+void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes);
+
 // Copies text into out, cut to size_bytes and terminated, with '?' for control bytes: names come
 // from files and go to terminals.
 void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length);

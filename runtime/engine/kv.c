@@ -2,6 +2,7 @@
 #include "runtime/engine/kv.h"
 
 #include "base/mem.h"
+#include "kernels/ops.h"
 
 enum status kv_open(struct kv *kv, const struct workload *w, struct err *e) {
     *kv = (struct kv){.n_sessions = w->n_sessions,

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/op_cost.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,9 @@
 #include "tests/lib/small_plan.h"
 
 #include "base/mem.h"
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/schedule.h"
+#include "planner/planner.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,8 @@
 /* test_planner.c: footprint, placement, step lists and their simulation, on invented machines and
  * shapes. */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/schedule.h"
+#include "planner/planner.h"
 
 #include "base/mem.h"
 

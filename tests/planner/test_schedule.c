@@ -1,7 +1,9 @@
 /* test_schedule.c: split and streamed units: their bytes, their steps, and how they are shown, by
  * hand on a small model and at random.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/schedule.h"
+#include "planner/planner.h"
 
 #include "tests/lib/small_plan.h"
 

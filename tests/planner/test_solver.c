@@ -1,7 +1,12 @@
 /* test_solver.c: the solver on invented machines and models: against every placement there is,
  * never over a limit, never slower than the splits that people know, never slower with more.
  */
-#include "planner/plan/plan_internal.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/schedule.h"
+#include "planner/planner.h"
+#include "planner/search/knapsack.h"
+#include "planner/search/pricing.h"
+#include "planner/search/search.h"
 
 #include "base/mem.h"
 #include "tests/lib/invent.h"

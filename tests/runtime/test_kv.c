@@ -2,6 +2,7 @@
 #include "runtime/engine/kv.h"
 
 #include "base/mem.h"
+#include "kernels/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,65 @@
+/* cost.h: what a unit and a copy take on a device, by the device's rates.
+ *
+ * Pure functions; nothing is owned. Any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_planner.c and tests/planner/test_simulate.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_COST_H
+#define TANDEM_PLANNER_PLAN_COST_H
+
+#include "planner/plan/plan.h"
+
+// The time of a unit by what it is spent on. Reading weights and caches counts as memory up to the
+// device's rate of plain reads; what it takes beyond that is computing.
+struct cost {
+    double memory_us, compute_us, overhead_us;
+};
+struct cost_place {
+    const struct shape *shape;
+    const struct machine_device *device;
+    const struct workload *w;
+    double cached; // share of the weights that come from the device's cache
+};
+// What of a unit a device computes in one step: a phase of the rows of a split unit that the
+// accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
+// cpu_parts 0: all rows, whatever first and last say.
+struct unit_part {
+    enum step_phase phase;
+    int32_t cpu_parts;
+    bool first, last;
+};
+#define WHOLE_UNIT ((struct unit_part){PHASE_ALL, 0, true, false})
+struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
+                         struct unit_part part, const struct pass *pass);
+struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
+                         const struct pass *pass);
+static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
+enum { CACHE_STEPS = 16 };
+// The share of a pass's weights that each device finds in its cache when it reads so many, in whole
+// CACHE_STEPS.
+void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
+                        double out[MAX_DEVICES]);
+// Weights that the pass is expected to read: of routed experts, those that its tokens choose.
+double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
+// All weights that passes read again and again: all but the table of the embedding.
+uint64_t cost_all_read_bytes(const struct unit *unit);
+// One copy between the host and device d.
+double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device,
+                    bool pinned);
+// One fetch of streamed weights. pinned: what the feed wants to pin may be.
+double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
+                    bool pinned);
+// One copy of cached keys and values, in two parts, between the host and a slot; 0 for no bytes.
+double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device,
+                     bool pinned);
+// How often a fetched byte passes through the host's memory: into a pinned block and out again,
+// unless it is copied from where it lies.
+double cost_feed_passes(enum feed feed);
+
+// Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.
+// cached: the weights of a whole pass stay in the device's cache, and its keys and values if they
+// fit there too.
+double cost_unit_us(const struct shape *shape, const struct unit *unit,
+                    const struct machine_device *device, const struct workload *w,
+                    const struct pass *pass, bool cached);
+
+#endif

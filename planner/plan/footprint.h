@@ -1,0 +1,61 @@
+/* footprint.h: the exact bytes of every buffer, used by the solver and by the runtime when it
+ * allocates.
+ *
+ * Pure functions of shape, workload and device; nothing is owned. Any thread. Included through
+ * planner/planner.h. Tested by tests/planner/test_planner.c and tests/planner/test_schedule.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_FOOTPRINT_H
+#define TANDEM_PLANNER_PLAN_FOOTPRINT_H
+
+#include "planner/plan/plan.h"
+
+uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
+                                bool embed_is_here);
+// The cache of an attention unit, with its state if it is a recurrent block; 0 for other kinds. Of
+// a model that can only be planned, a unit with a window keeps that many positions and a
+// micro-batch; else every unit has room for all, as the runtime's cache has.
+uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
+                           const struct workload *w, const struct machine_device *device);
+// Rows 0..result-1 of a matrix with n_rows rows are on the accelerator, the rest on the CPU: a
+// multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows if
+// cpu_parts is 0.
+int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
+// A unit that can be split: a dense FFN with matrices up and down that all have at least 64 rows,
+// or attention with a cache that has a matrix of queries and one of outputs, likewise, and equally
+// large heads of keys and values.
+bool unit_can_split(const struct unit *unit);
+// Whether a tensor of such a unit is cut when it is split: every matrix of an FFN; of attention
+// those of queries and outputs, while the others are on the accelerator alone.
+bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor);
+// A unit that can be streamed: a dense FFN, or attention with a cache, no state and no window.
+bool unit_can_stream(const struct unit *unit);
+// Weights on the two devices of a split unit. Some matrices are cut, vectors are on both. On the
+// accelerator every tensor starts at a multiple of align_bytes; on the CPU they are not padded.
+uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
+                                 int32_t cpu_parts);
+// What a slot must hold for this unit: what the CPU has of it, each tensor at a multiple of
+// align_bytes of the accelerator; vectors only if the unit is not split. Then the whole cache of
+// attention on the CPU, as on the accelerator.
+uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
+                        const struct workload *w, const struct machine_device *accelerator,
+                        int32_t cpu_parts);
+// The weights among it without padding: what a fetch copies besides the cache.
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
+// Keys and values of one position in the cache of an attention unit; 0 for other kinds.
+uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
+// The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at
+// most 8 MiB with FEED_STAGED, else none.
+void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
+                      uint64_t *block_bytes);
+// has[kind]: the device computes at least one unit of that kind.
+void footprint_scratch(const struct shape *shape, const struct workload *w,
+                       const struct machine_device *device, const bool has[UNIT_KINDS],
+                       struct scratch_layout *out);
+void footprint_tables(const struct workload *w, struct tables_layout *out);
+
+// The matrix that makes what is added to the residual stream, in the last phase of a split unit: of
+// a dense FFN the one that reads what swiglu made, which the others but vectors make; of attention
+// that can be split the one of the output. NULL if there is none.
+const struct unit_tensor *footprint_down(const struct unit *unit);
+
+#endif

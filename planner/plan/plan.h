@@ -1,0 +1,169 @@
+/* plan.h: the plan: where every unit lives, the bytes of every buffer, the steps of a pass.
+ *
+ * A struct plan is a plain value without pointers, filled by planner_solve. Nothing is owned. Must
+ * not decide anything. Any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_planner.c and tests/planner/test_schedule.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_PLAN_H
+#define TANDEM_PLANNER_PLAN_PLAN_H
+
+#include "planner/machine/machine.h"
+#include "planner/plan/request.h"
+#include "planner/shape/shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 25
+
+enum step_kind {
+    STEP_INPUTS,  // device gets the batch's tables (positions, sequences, slots, pages, rows,
+                  // tokens)
+    STEP_FETCH,   // weights of unit that the CPU has, and of attention that is streamed whole what
+                  // the batch sees of its cache, go to a slot of device, as soon as what was
+                  // computed with the slot before is done
+    STEP_COMPUTE, // device computes unit, or its part of a split unit
+    STEP_SEND,    // columns of data go from device to peer
+    STEP_WAIT,    // device waits until what peer sent last has arrived
+    STEP_STORE,   // what streamed attention has added to its cache goes from the slot of device to
+                  // the host's cache; only then is the slot free
+    STEP_LOGITS,  // logits come from device to the host
+};
+const char *step_kind_name(enum step_kind kind); // "inputs", "fetch", ...
+// What a send carries.
+enum step_data {
+    DATA_RESIDUAL, // the residual stream, [n_tokens, n_embd]
+    DATA_HIDDEN,   // what swiglu made of a split FFN, [n_tokens, n_ff]
+    DATA_QUERIES,  // of split attention, before rope, [n_tokens, n_heads * head_dim]
+    DATA_ATTENDED, // what split attention has attended to, likewise
+    STEP_DATA
+};
+const char *step_data_name(enum step_data data); // "residual", "hidden", ...
+// What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
+// norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
+// added to its residual stream. Split attention has three: IN is norm and the device's rows of the
+// queries, on the accelerator also keys and values; when the CPU's queries have come, MID is rope,
+// cache and attention itself, on the accelerator alone; when what was attended to has gone to the
+// CPU, OUT is the device's rows of the output, added to its residual stream.
+//
+// Which routed experts a pass needs is known when their router has run, so no step names one: a
+// list holds for every choice. An experts unit is PHASE_ALL on one device, and costs what its
+// expected number of different experts does (op_cost_distinct_experts). Where each expert's weights
+// are is the executor's, which gives matmul_experts a slot table (kernels/ops.h): all in place now.
+// A cache of experts would be another table, and fetches whose bytes_fixed are the expected ones.
+enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
+struct step {
+    enum step_kind kind;
+    int8_t device, peer;       // peer: of send and wait
+    int8_t slot;               // of fetch and store, and of a compute that reads weights there;
+                               // else -1
+    enum step_phase phase;     // of compute
+    enum step_data data;       // of send and wait
+    int32_t first_col, n_cols; // of send: of data, in elements
+    int16_t unit;              // of compute, fetch and store; else -1, or of send and wait within
+                               // a split unit: that unit
+    uint64_t bytes_per_row;  // copied for each token (send, store) or each row of logits (logits);
+                             // else 0
+    uint64_t bytes_fixed;    // copied once per micro-batch: inputs and fetch; else 0
+    uint64_t bytes_per_past; // of fetch: copied for each position cached before; else 0
+};
+
+enum batch_class { BATCH_ONE, BATCH_SMALL, BATCH_PREFILL, BATCH_CLASSES }; // 1 token, 2-32, more
+enum batch_class batch_class_of(int32_t n_tokens);
+
+enum plan_purpose {
+    PLAN_WEIGHTS,
+    PLAN_KV,
+    PLAN_SCRATCH,
+    PLAN_STAGING,
+    PLAN_PURPOSES
+}; // as enum purpose of device.h
+
+// The field of a plan file that holds its bytes: "weights_bytes", ...
+const char *plan_purpose_name(enum plan_purpose purpose);
+
+// The batch as the ops read it, one block: built on the host in staging memory, copied whole to
+// other devices.
+struct tables_layout {
+    uint64_t tokens, positions, sequences, slots; // int32 [n_ubatch] each
+    uint64_t rows;                                // int32 [max_logits]
+    uint64_t pages;                               // int32 [n_sessions, pages per session]
+    uint64_t size_bytes;
+};
+
+// Where the parts of a device's scratch buffer start. Parts that no unit on the device needs are
+// empty. Attention, FFN and head never live at the same time, so their parts lie over each other.
+struct scratch_layout {
+    uint64_t tables;           // copy of the tables; on the host they are read in staging
+    uint64_t residual, normed; // F32 [n_ubatch, n_embd]
+    uint64_t freqs, angles;    // F32 [n_rot/2], [n_ubatch, n_rot/2, 2]
+    uint64_t q, attended;      // F32 [n_ubatch, n_heads * head_dim]
+    uint64_t k, v;             // F32 [n_ubatch, n_kv_heads * head_dim]
+    uint64_t gate, up;         // F32 [n_ubatch, n_ff], or [n_ubatch * n_experts_used, n_ff_expert]
+    uint64_t expert_out;       // F32 [n_ubatch * n_experts_used, n_embd]
+    uint64_t routing;          // logits F32 [n_ubatch, n_experts], chosen, weights, order
+                               // [n_ubatch * n_experts_used], starts [n_experts + 1]
+    uint64_t gathered;         // F32 [max_logits, n_embd]
+    uint64_t matmul;           // quantised activations
+    uint64_t logits;           // F32 [max_logits, n_vocab]; the host always has it
+    uint64_t size_bytes;
+};
+
+struct plan_device {
+    uint64_t bytes[PLAN_PURPOSES];
+    struct scratch_layout scratch;
+};
+
+struct plan {
+    struct machine machine;
+    struct workload workload;
+    int32_t n_units;
+    // Where a unit's weights and cache are, and where it is computed but for the two cases below.
+    int8_t unit_device[MAX_UNITS];
+    // Split units, dense FFNs and attention on the accelerator: parts out of UNIT_PARTS of the rows
+    // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
+    // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
+    uint8_t unit_cpu_parts[MAX_UNITS];
+    // In prefill, the accelerator computes what the CPU has of this unit (a dense FFN or attention
+    // on the CPU, or the CPU's rows of a split one), with weights that a fetch has brought into a
+    // slot. Of attention on the CPU the fetch brings the cache too, and a store takes back what is
+    // new in it.
+    bool unit_streamed[MAX_UNITS];
+    enum feed feed;
+    int32_t n_slots;      // of the ring in the accelerator's memory, 0: nothing is streamed
+    uint64_t slot_bytes;  // of one slot
+    int32_t n_blocks;     // with FEED_STAGED: pinned blocks in the host's memory
+    uint64_t block_bytes; // of one block
+    // The next micro-batch of a prompt may start before this one is done: in prefill the residual
+    // stream goes to the accelerator at most once, and never back.
+    bool runs_ahead;
+    uint64_t unit_weight_bytes[MAX_UNITS]; // buffer of the unit's weights on its device, 0 if
+                                           // shared with another unit
+    uint64_t unit_cpu_bytes[MAX_UNITS];    // buffer of a split unit's weights on the CPU, else 0
+    uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
+    uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
+    struct plan_device devices[MAX_DEVICES];
+    struct tables_layout tables;
+    int32_t n_steps[BATCH_CLASSES];
+    struct step steps[BATCH_CLASSES][MAX_STEPS];
+};
+
+// One pass, in numbers: n_tokens in one micro-batch, n_logits rows for the head, n_past positions
+// cached before.
+struct pass {
+    int32_t n_tokens, n_logits, n_past;
+};
+
+// The device that computes the unit (the first phase of a split one: both) in that class.
+int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit);
+
+// All of the unit is on the accelerator.
+bool plan_unit_is_whole(const struct plan *plan, int32_t unit);
+
+// An example of a pass of that class: one token after the prompt, some, or a whole micro-batch.
+struct pass plan_pass(const struct plan *plan, enum batch_class batch);
+int32_t plan_layers_on_gpu(
+    const struct plan *plan,
+    const struct shape *shape); // whole layers on the accelerator, the head as one more
+
+#endif

@@ -1,0 +1,344 @@
+/* plan_print.c: shows a plan to a person: where everything is, what is predicted, what would help.
+ *
+ * Owns nothing; writes only to the stream it is given. Figures have three digits, so that the same
+ * plan reads the same whatever compiled the program. Must not decide anything. Any thread. Tested
+ * by tests/planner/test_planner.c and tests/cli/cli_plan.sh.
+ */
+#include "planner/plan/plan_print.h"
+
+#include "base/mem.h"
+#include "planner/plan/accounts.h"
+#include "planner/plan/pair.h"
+#include "planner/plan/predict.h"
+#include "planner/plan/simulate.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { STRIP_COLUMNS = 80 };
+
+static const double MIB = 1024.0 * 1024.0;
+
+// ---- Figures ------------------------------------------------------------------------------------
+
+const char *plan_figure(double value, char out[PLAN_NUMBER_CHARS]) {
+    int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    snprintf(out, PLAN_NUMBER_CHARS, "%.*f", decimals, value);
+    return out;
+}
+
+const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]) {
+    char number[PLAN_NUMBER_CHARS];
+    bool seconds = us >= 1e6;
+    snprintf(out, PLAN_NUMBER_CHARS, "%.18s %s", plan_figure(us / (seconds ? 1e6 : 1e3), number),
+             seconds ? "s" : "ms");
+    return out;
+}
+
+// Of a quotient; 0 without a time.
+static double per_second(double count, double us) { return us > 0 ? count * 1e6 / us : 0; }
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static void print_model(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct workload *w = &plan->workload;
+    const struct machine *m = &plan->machine;
+    fprintf(out, "%s (%s): %d layers, %.1f MiB of weights", shape->name, shape->architecture,
+            shape->n_layers, (double)shape_weight_bytes(shape) / MIB);
+    if (m->name[0]) fprintf(out, ", on %s", m->name);
+    fprintf(out, "\ncontext %d, micro-batch %d, cache %s", w->n_ctx, w->n_ubatch,
+            dtype_name(w->kv_type_k));
+    if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
+    if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
+    fprintf(out, ", %d threads", m->devices[HOST].n_lanes);
+    const int32_t team = machine_decode_team(m);
+    if (team > 0 && team < m->devices[HOST].n_lanes)
+        fprintf(out, " (memory saturates at %d)", team);
+    fputc('\n', out);
+}
+
+static void print_table(const struct plan *plan, FILE *out) {
+    fprintf(out, "%-36s %9s %9s %9s %9s %9s %9s\n", "MiB", "weights", "kv", "scratch", "staging",
+            "total", "budget");
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        const struct machine_device *device = &plan->machine.devices[d];
+        const uint64_t *b = plan->devices[d].bytes;
+        const uint64_t total = b[PLAN_WEIGHTS] + b[PLAN_KV] + b[PLAN_SCRATCH] + b[PLAN_STAGING];
+        fprintf(out, "%-4.8s %-31.31s", device->kind, device->name);
+        for (int p = 0; p < PLAN_PURPOSES; p++) fprintf(out, " %9.2f", (double)b[p] / MIB);
+        fprintf(out, " %9.2f %9.2f\n", (double)total / MIB, (double)device->budget_bytes / MIB);
+    }
+}
+
+// ---- The strip ----------------------------------------------------------------------------------
+
+static const struct {
+    char letter;
+    const char *meaning;
+} LETTERS[] = {
+    {'g', "accelerator"},
+    {'e', "all but the routed experts there"},
+    {'a', "only attention there"},
+    {'f', "all but attention there"},
+    {'r', "the FFN's rows split between both, the rest there"},
+    {'b', "the FFN's rows split, the CPU's streamed in prefill, the rest there"},
+    {'s', "the FFN on the CPU, in prefill streamed, the rest there"},
+    {'R', "the FFN's rows split, others on the CPU"},
+    {'S', "the FFN streamed in prefill, others on the CPU"},
+    {'p', "attention's and the FFN's rows split between both"},
+    {'B', "attention's and the FFN's rows split, the CPU's streamed in prefill"},
+    {'t', "attention and the FFN on the CPU, in prefill streamed"},
+    {'q', "attention's rows split between both, the rest there"},
+    {'u', "attention on the CPU, in prefill streamed, the rest there"},
+    {'m', "mixed"},
+    {'C', "CPU"},
+};
+
+// What there is to know of a layer for its letter.
+enum { SPLIT = 1, STREAMED = 2 };
+struct layer {
+    int32_t n, there; // units; without those that are split or streamed
+    bool attention, experts, any_experts;
+    int attention_ways, ffn_ways; // sets of SPLIT and STREAMED
+};
+
+static void look_at_unit(struct layer *l, const struct plan *plan, const struct shape *shape,
+                         int32_t u) {
+    const enum unit_kind kind = shape->units[u].kind;
+    const bool on_gpu = plan_unit_is_whole(plan, u);
+    const int ways =
+        (plan->unit_cpu_parts[u] ? SPLIT : 0) | (plan->unit_streamed[u] ? STREAMED : 0);
+    l->n += !ways;
+    l->there += on_gpu;
+    if (kind == UNIT_ATTENTION) l->attention = on_gpu, l->attention_ways = ways;
+    if (kind == UNIT_FFN) l->ffn_ways = ways;
+    if (kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
+}
+
+// Of a layer with something split or streamed: one for each set.
+static char ways_letter(const struct layer *l) {
+    static const char both[] = "mptB", attention[] = "mqum", ffn[] = "mrsb", ffn_alone[] = "mRSS";
+    const bool all = l->there == l->n;
+    if (!l->attention_ways) return (all ? ffn : ffn_alone)[l->ffn_ways];
+    if (!l->ffn_ways) return all ? attention[l->attention_ways] : 'm';
+    return l->attention_ways == l->ffn_ways ? both[l->ffn_ways] : 'm';
+}
+
+// The letter of the layer whose first unit is *u; *u becomes the first unit behind it.
+static char layer_letter(const struct plan *plan, const struct shape *shape, int32_t *u) {
+    const int32_t layer = shape->units[*u].layer;
+    struct layer l = {0};
+    for (; shape->units[*u].layer == layer; (*u)++) look_at_unit(&l, plan, shape, *u);
+    if (l.attention_ways || l.ffn_ways) return ways_letter(&l);
+    if (l.there == l.n) return 'g';
+    if (l.there == 0) return 'C';
+    if (l.any_experts && !l.experts && l.there == l.n - 1) return 'e';
+    if (l.attention && l.there == 1) return 'a';
+    if (!l.attention && l.there == l.n - 1) return 'f';
+    return 'm';
+}
+
+// Of the letters in the strip, behind "layers" and on as many lines as they take.
+static void print_meanings(const char *strip, int32_t n, FILE *out) {
+    enum { FIRST_COLUMN = 33, COLUMNS = 120 };
+    size_t column = FIRST_COLUMN;
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++) {
+        if (!memchr(strip, LETTERS[i].letter, (size_t)n)) continue;
+        const size_t width = strlen(", x: ") + strlen(LETTERS[i].meaning);
+        const bool breaks = column + width > COLUMNS;
+        column = (breaks ? 3 : column) + width;
+        fprintf(out, "%s%s %c: %s", separator, breaks ? "\n   " : "", LETTERS[i].letter,
+                LETTERS[i].meaning);
+        separator = ",";
+    }
+    fputc('\n', out);
+}
+
+static void print_strip(const struct plan *plan, const struct shape *shape, FILE *out) {
+    char strip[MAX_LAYERS + 1] = "";
+    int32_t n = 0;
+    for (int32_t u = 1; u + 1 < plan->n_units && n < MAX_LAYERS;)
+        strip[n++] = layer_letter(plan, shape, &u);
+    fprintf(out, "placement: embed %c, head %c, layers", plan->unit_device[0] == GPU ? 'g' : 'C',
+            plan->unit_device[plan->n_units - 1] == GPU ? 'g' : 'C');
+    print_meanings(strip, n, out);
+    for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
+        fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
+}
+
+// What is split, and through which ring what is streamed goes.
+static void print_ways(const struct plan *plan, FILE *out) {
+    static const char *const from[FEEDS] = {"nowhere", "pinned memory",
+                                            "the file through pinned blocks", "the mapped file"};
+    int32_t n_split = 0, n_streamed = 0, least = UNIT_PARTS, most = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        const int32_t parts = plan->unit_cpu_parts[u];
+        n_streamed += plan->unit_streamed[u];
+        if (!parts) continue;
+        n_split++;
+        least = parts < least ? parts : least;
+        most = parts > most ? parts : most;
+    }
+    if (n_split) {
+        fprintf(out, "split by rows: %d unit%s, ", n_split, n_split > 1 ? "s" : "");
+        if (least < most) fprintf(out, "%d to ", least);
+        fprintf(out, "%d of %d parts on the CPU\n", most, UNIT_PARTS);
+    }
+    if (n_streamed)
+        fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
+                n_streamed, n_streamed > 1 ? "s" : "", from[plan->feed], plan->n_slots,
+                (double)plan->slot_bytes / MIB);
+}
+
+// ---- Times --------------------------------------------------------------------------------------
+
+static double bound_share(enum bound bound, const double share[MAX_DEVICES], double copies) {
+    double rest = 1 - share[HOST] - share[GPU] - copies;
+    switch (bound) {
+    case BOUND_CPU_MEMORY:
+    case BOUND_CPU_COMPUTE: return share[HOST];
+    case BOUND_GPU_MEMORY:
+    case BOUND_GPU_COMPUTE: return share[GPU];
+    case BOUND_LINK: return copies;
+    case BOUND_OVERHEAD:
+    case BOUNDS: break;
+    }
+    return rest > 0 ? rest : 0;
+}
+
+static void print_prediction(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct workload *w = &plan->workload;
+    struct prediction p;
+    char speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS];
+    plan_predict(plan, shape, &p);
+    fprintf(out, "decode: %s tokens/s predicted, %s each; %.0f %% of the time %s\n",
+            plan_figure(per_second(1, p.decode_us), speed), plan_duration(p.decode_us, time),
+            100 * bound_share(p.decode_bound, p.decode_share, p.decode_copy_share),
+            bound_name(p.decode_bound));
+    fprintf(out,
+            "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
+            w->n_prompt, plan_duration(p.prompt_us, time),
+            plan_figure(per_second(w->n_prompt, p.prompt_us), speed),
+            100 * bound_share(p.prompt_bound, p.prompt_share, p.prompt_copy_share),
+            bound_name(p.prompt_bound));
+}
+
+static void print_pass(const struct plan *plan, const struct shape *shape, FILE *out) {
+    struct simulation one;
+    const struct pass pass = {1, 1, 0};
+    plan_simulate(plan, shape, &pass, &one);
+    fprintf(out, "one token: %d steps, %d copies of %.1f KiB, weights read:", one.n_steps,
+            one.n_copies, (double)one.copied_bytes / 1024.0);
+    for (int d = 0; d < plan->machine.n_devices; d++)
+        fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
+                (double)one.weight_bytes[d] / MIB);
+    fputc('\n', out);
+    if (!plan->n_slots) return;
+    const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
+    struct simulation many;
+    plan_simulate(plan, shape, &prefill, &many);
+    fprintf(out, "%d tokens: %d steps, %d copies of %.1f MiB", prefill.n_tokens, many.n_steps,
+            many.n_copies, (double)many.copied_bytes / MIB);
+    if (many.copy_us > 0)
+        fprintf(out, ", %.0f %% of their time hidden", 100 * many.hidden_copy_us / many.copy_us);
+    fputc('\n', out);
+}
+
+static void print_rates(const struct machine *m, FILE *out) {
+    switch (m->rates) {
+    case RATES_NONE:
+        fputs("rates: none, so the accelerator is filled by bytes and no time is predicted\n", out);
+        break;
+    case RATES_NEAREST:
+        fprintf(out, "rates: those of %s, the nearest machine; 'tandem calibrate' measures here\n",
+                m->rates_name);
+        break;
+    case RATES_FILE: fprintf(out, "rates: as the file of %s says\n", m->rates_name); break;
+    case RATES_MEASURED: fputs("rates: measured on this machine\n", out); break;
+    }
+}
+
+static void print_notes(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct machine *m = &plan->machine;
+    if (!shape->can_run)
+        fprintf(out, "note: models of architecture %s can be planned but not run yet\n",
+                shape->architecture);
+    if (m->n_unused_accelerators > 0)
+        fprintf(out, "note: %d more accelerator%s here; a plan uses one\n",
+                m->n_unused_accelerators, m->n_unused_accelerators > 1 ? "s are" : " is");
+    if (m->n_devices > 1 && strcmp(m->devices[GPU].kind, "sim") == 0)
+        fputs("note: the accelerator is simulated; its times are no card's\n", out);
+}
+
+void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
+    print_model(plan, shape, out);
+    print_table(plan, out);
+    print_strip(plan, shape, out);
+    print_ways(plan, out);
+    print_pass(plan, shape, out);
+    if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
+    print_rates(&plan->machine, out);
+    print_notes(plan, shape, out);
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+static void print_compute(const struct plan *plan, const struct shape *shape,
+                          const struct step *step, const struct pass *pass, FILE *out) {
+    static const char *const phases[] = {"", ", first phase", ", middle phase", ", last phase"};
+    const struct unit *unit = &shape->units[step->unit];
+    uint64_t read_bytes = plan->unit_read_bytes[step->unit];
+    if (step->phase != PHASE_ALL)
+        read_bytes = (uint64_t)cost_read_bytes(unit, plan_part(plan, step), pass);
+    fputs(phases[step->phase], out);
+    if (step->phase != PHASE_MID) fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);
+    if (step->slot >= 0) fprintf(out, ", from slot %d", step->slot);
+}
+
+static void print_step(const struct plan *plan, const struct shape *shape, const struct step *step,
+                       const struct pass *pass, FILE *out) {
+    fprintf(out, " %-8s %-5s", step_kind_name(step->kind),
+            plan->machine.devices[step->device].kind);
+    const bool copies = step->kind == STEP_SEND || step->kind == STEP_WAIT;
+    if (copies)
+        fprintf(out, " %s %s", step->kind == STEP_SEND ? "to" : "for",
+                plan->machine.devices[step->peer].kind);
+    if (step->unit >= 0) {
+        char name[64];
+        plan_unit_name(&shape->units[step->unit], name, sizeof name);
+        fprintf(out, " %s", name);
+    }
+    if (copies && step->unit >= 0) fprintf(out, " %s", step_data_name(step->data));
+    if (step->kind == STEP_SEND && step->unit >= 0)
+        fprintf(out, " columns %d to %d,", step->first_col, step->first_col + step->n_cols - 1);
+    if (step->kind == STEP_COMPUTE) print_compute(plan, shape, step, pass, out);
+    if (step->kind == STEP_FETCH) fprintf(out, " to slot %d,", step->slot);
+    if (step->kind == STEP_STORE) fprintf(out, " from slot %d,", step->slot);
+    if (step->bytes_per_row) fprintf(out, " %" PRIu64 " bytes per row", step->bytes_per_row);
+    if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
+    if (step->bytes_per_past)
+        fprintf(out, ", %" PRIu64 " bytes per cached position", step->bytes_per_past);
+    fputc('\n', out);
+}
+
+void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
+                      FILE *out) {
+    const struct pass pass = plan_pass(plan, batch);
+    batch = batch_class_of(pass.n_tokens); // a small micro-batch is not of the class it stands for
+    const size_t n_steps = (size_t)plan->n_steps[batch];
+    struct step_times *times = NULL;
+    if (plan->machine.rates != RATES_NONE) times = mem_alloc(n_steps, sizeof *times);
+    if (times) {
+        plan_step_times(plan, shape, &pass, times);
+        fputs("step  from ms    for ms\n", out);
+    }
+    for (size_t i = 0; i < n_steps; i++) {
+        fprintf(out, "%4zu", i);
+        if (times)
+            fprintf(out, " %8.3f %9.4f", times[i].first_us / 1e3,
+                    (times[i].last_us - times[i].first_us) / 1e3);
+        print_step(plan, shape, &plan->steps[batch][i], &pass, out);
+    }
+    mem_free(times);
+}

@@ -1,0 +1,50 @@
+/* predict.h: the passes that stand for a workload, and the time they take together.
+ *
+ * Owns nothing; any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_planner.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_PREDICT_H
+#define TANDEM_PLANNER_PLAN_PREDICT_H
+
+#include "planner/plan/plan.h"
+
+// What binds: the part of the machine that most of the time goes to.
+enum bound {
+    BOUND_CPU_MEMORY,
+    BOUND_CPU_COMPUTE,
+    BOUND_GPU_MEMORY,
+    BOUND_GPU_COMPUTE,
+    BOUND_LINK,
+    BOUND_OVERHEAD,
+    BOUNDS
+};
+const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
+
+struct prediction {
+    double prompt_us; // until the first token of n_prompt tokens is there
+    double decode_us; // one token, mean over n_gen tokens after the prompt
+    double total_us;  // prompt_us + (n_gen - 1) * decode_us: what the solver makes small
+    double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
+    double prompt_copy_share, decode_copy_share;
+    enum bound prompt_bound, decode_bound;
+};
+void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out);
+
+enum { MAX_SAMPLES = 16 };
+// weight passes that take as long as this one on average.
+struct sample {
+    struct pass pass;
+    double weight;
+    bool is_prompt;
+};
+// The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
+// in the middle of each piece stands for all of it exactly; nearly, where keys and values begin to
+// outgrow a device's cache.
+int32_t workload_samples(const struct workload *w, const struct shape *shape,
+                         struct sample out[MAX_SAMPLES]);
+
+// Whether nothing follows the pass before its logits are there: it takes total_us, others take
+// period_us.
+bool sample_waits(const struct sample *sample);
+
+#endif

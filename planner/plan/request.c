@@ -1,0 +1,117 @@
+/* request.c: see request.h. */
+#include "planner/plan/request.h"
+
+#include "kernels/ops.h"
+
+#include <string.h>
+
+enum {
+    DEFAULT_CONTEXT =
+        4096, // longer ones must be asked for: the cache of a 128k context would surprise
+    DEFAULT_PROMPT = 512,
+    DEFAULT_GEN = 128,
+    MAX_CONTEXT = 1 << 24,
+    MAX_UBATCH = 1 << 14,
+    MAX_SESSIONS = 256,
+};
+
+static const char *const STRATEGY_NAMES[STRATEGIES] = {
+    "auto", "cpu", "layers", "attention-first", "streamed", "row-split"};
+
+const char *strategy_name(enum strategy strategy) {
+    return (unsigned)strategy < STRATEGIES ? STRATEGY_NAMES[strategy] : "unknown";
+}
+
+bool strategy_parse(const char *name, enum strategy *out) {
+    for (int i = 0; i < STRATEGIES; i++)
+        if (strcmp(name, STRATEGY_NAMES[i]) == 0) return *out = (enum strategy)i, true;
+    return false;
+}
+
+static const char *const FEED_NAMES[FEEDS] = {"none", "arena", "staged", "pageable"};
+
+const char *feed_name(enum feed feed) {
+    return (unsigned)feed < FEEDS ? FEED_NAMES[feed] : "unknown";
+}
+
+bool feed_parse(const char *name, enum feed *out) {
+    for (int i = 0; i < FEEDS; i++)
+        if (strcmp(name, FEED_NAMES[i]) == 0) return *out = (enum feed)i, true;
+    return false;
+}
+
+static enum status check_range(int32_t value, int32_t high, const char *option, struct err *e) {
+    if (value >= 1 && value <= high) return OK;
+    err_set(e, ERR_USAGE, "%s is out of range", option);
+    err_expected(e, "1 to %d", high);
+    return err_actual(e, "%d", value);
+}
+
+// Every head starts with a block of its own.
+enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
+                              struct err *e) {
+    if (type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_Q8_0) {
+        err_set(e, ERR_USAGE, "%s cannot be %s", option, dtype_name(type));
+        err_expected(e, "F32, F16 or Q8_0");
+        return err_actual(e, "%s", dtype_name(type));
+    }
+    const int32_t block = (int32_t)dtype_find((uint32_t)type)->block_elements;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        if (unit->kind != UNIT_ATTENTION || !unit->n_kv_heads) continue;
+        if (unit->head_dim_k % block == 0 && unit->head_dim_v % block == 0) continue;
+        err_set(e, ERR_USAGE, "%s cannot be %s with this model's size of a head", option,
+                dtype_name(type));
+        err_expected(e, "a multiple of %d", block);
+        err_actual(e, "%d", unit->head_dim_k % block ? unit->head_dim_k : unit->head_dim_v);
+        return err_fix(e, "take f16 or f32");
+    }
+    return OK;
+}
+
+static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
+
+// All but the micro-batch, which the solver chooses if it is 0.
+static void fill_defaults(struct workload *w, const struct shape *shape) {
+    if (w->n_ctx == 0) w->n_ctx = min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
+    if (w->n_sessions == 0) w->n_sessions = 1;
+    if (w->max_logits == 0) w->max_logits = 1;
+    if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
+    if (w->n_prompt == 0) w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+}
+
+enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e) {
+    fill_defaults(w, shape);
+    const int32_t n_ubatch = w->n_ubatch ? w->n_ubatch : 1;
+    if (check_range(w->n_ctx, MAX_CONTEXT, "the context size (-c)", e) ||
+        check_range(n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e) ||
+        check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e) ||
+        check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
+        check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
+        check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||
+        workload_check_kv(w->kv_type_k, shape, "the type of cached keys (-ctk)", e) ||
+        workload_check_kv(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) {
+        return e->status;
+    }
+    w->n_ubatch = min_i32(w->n_ubatch, w->n_ctx * w->n_sessions);
+    return OK;
+}
+
+int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]) {
+    if (w->n_ubatch) return out[0] = w->n_ubatch, 1;
+    const int64_t most = (int64_t)w->n_ctx * w->n_sessions;
+    int32_t n = 0;
+    for (int32_t size = 64; size <= 2048; size *= 2) {
+        out[n++] = size < most ? size : (int32_t)most;
+        if (size >= most) break;
+    }
+    return n;
+}
+
+int32_t workload_pages_per_session(const struct workload *w) {
+    return (w->n_ctx + KV_PAGE - 1) / KV_PAGE;
+}
+
+int32_t workload_pages(const struct workload *w) {
+    return workload_pages_per_session(w) * w->n_sessions;
+}

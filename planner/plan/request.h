@@ -1,0 +1,94 @@
+/* request.h: what is asked of a plan: the workload, the strategy, limits and named devices.
+ *
+ * Plain values without pointers, filled by the caller. Must not know devices beyond their number.
+ * Any thread. Included through planner/planner.h. Tested by tests/planner/test_planner.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_REQUEST_H
+#define TANDEM_PLANNER_PLAN_REQUEST_H
+
+#include "base/err.h"
+#include "kernels/dtypes.h"
+#include "planner/shape/shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    UNIT_PARTS = 32, // what a split unit's rows are counted in
+    MIN_SLOTS = 2,   // of the ring that streamed weights pass through
+    MAX_SLOTS = 4,
+    MAX_CHOICES = 6, // micro-batches that the planner chooses from
+};
+
+// What is asked of the model. 0 means the default in brackets, filled in by workload_defaults.
+struct workload {
+    int32_t n_ctx;                   // positions of one session [the model's, at most 4096]
+    int32_t n_ubatch;                // tokens of one micro-batch [the planner's choice]
+    int32_t n_sessions;              // timelines at once [1]
+    int32_t max_logits;              // rows of logits one call may ask for [1]
+    enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
+    int32_t n_prompt, n_gen;         // what the time is predicted for [512, 128; at most n_ctx]
+};
+// n_ubatch stays 0 if it is. ERR_USAGE if a value is out of range, naming its option, or if a head
+// is no whole number of blocks of a kv type.
+enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e);
+
+// ERR_USAGE if the cache of any unit cannot be of that type.
+enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
+                              struct err *e);
+// The micro-batches that the planner may choose from for this workload: its own if it has one.
+int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
+
+int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
+int32_t workload_pages_per_session(const struct workload *w);
+
+enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, DEVICE_ANY = -1 };
+
+// Families of plans that a user or a benchmark may ask for. All but AUTO keep to one idea, and are
+// the fastest of it that fits.
+enum strategy {
+    STRATEGY_AUTO,            // the fastest of all
+    STRATEGY_CPU,             // everything on the CPU
+    STRATEGY_LAYERS,          // the last layers whole on the accelerator, the rest on the CPU
+    STRATEGY_ATTENTION_FIRST, // attention on the accelerator, then what else fits of the last
+                              // layers
+    STRATEGY_STREAMED,        // in prefill, what can be streamed of what the CPU has is
+    STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split, and
+                              // attention where it pays
+    STRATEGIES
+};
+const char *
+strategy_name(enum strategy strategy); // "auto", "cpu", "layers", "attention-first", ...
+bool strategy_parse(const char *name, enum strategy *out);
+
+// How streamed weights leave the host's memory.
+enum feed {
+    FEED_NONE,     // of a plan: nothing is streamed; of constraints: the planner's choice
+    FEED_ARENA,    // they live in pinned memory, from which copies read straight
+    FEED_STAGED,   // copied block by block from the mapped file into a few pinned blocks
+    FEED_PAGEABLE, // copied straight from the mapped file, by the driver's own staging
+    FEEDS
+};
+const char *feed_name(enum feed feed); // "none", "arena", "staged", "pageable"
+bool feed_parse(const char *name, enum feed *out);
+
+struct constraints {
+    int32_t gpu_layers;  // N layers, counted from the last, the head as one more; GPU_LAYERS_AUTO:
+                         // the fastest placement that fits
+    uint64_t vram_bytes; // upper limit for the accelerator, 0: its budget
+    uint64_t ram_bytes;  // limit for the CPU, 0: its budget
+    bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
+    bool kv_auto;        // the planner may choose Q8_0 for the cache
+    bool has_units;      // unit_device is set
+    int8_t unit_device[MAX_UNITS]; // a device that the unit must be on: overrides all above; or
+                                   // DEVICE_ANY: as if there were no constraint on it
+    bool has_ways; // with has_units and a device for every unit: these are given too, and nothing
+                   // but the micro-batch is chosen
+    uint8_t unit_cpu_parts[MAX_UNITS];
+    bool unit_streamed[MAX_UNITS];
+    enum strategy strategy;
+    enum feed feed;  // FEED_NONE: the planner's choice; FEED_ARENA if the ways are given
+    int32_t n_slots; // MIN_SLOTS..MAX_SLOTS, 0: MIN_SLOTS
+};
+
+#endif

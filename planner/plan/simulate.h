@@ -1,0 +1,40 @@
+/* simulate.h: what the steps of a pass add up to on paper.
+ *
+ * Owns nothing; any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_simulate.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_SIMULATE_H
+#define TANDEM_PLANNER_PLAN_SIMULATE_H
+
+#include "planner/plan/cost.h"
+#include "planner/plan/plan.h"
+
+// What a walk over the steps adds up to. Times are 0 with RATES_NONE.
+struct simulation {
+    uint64_t peak_bytes[MAX_DEVICES];   // by device
+    uint64_t weight_bytes[MAX_DEVICES]; // weights read by one pass
+    uint64_t copied_bytes;              // between devices
+    int32_t n_copies, n_steps;
+    double total_us;  // from the first step to the last
+    double period_us; // between passes like this one in a row: total_us unless plan->runs_ahead
+    double compute_us[MAX_DEVICES]; // of which the device computes
+    double copy_us;                 // of which copies run
+    double hidden_copy_us;          // of copy_us, while a device computed
+};
+void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+                   struct simulation *out);
+// Start and end of every step of that pass, [n_steps of its class], in us from its start.
+struct step_times {
+    double first_us, last_us;
+};
+void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+                     struct step_times *out);
+
+// What a compute step computes.
+struct unit_part plan_part(const struct plan *plan, const struct step *step);
+
+// Walks the steps of one pass (simulate.c). times may be NULL. parts: what compute_us is spent on.
+void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+               struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]);
+
+#endif

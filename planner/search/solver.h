@@ -1,0 +1,27 @@
+/* solver.h: from what is asked to a plan that fits, or to a refusal that says what would.
+ *
+ * Owns nothing that outlives a call. Any thread. Tested by
+ * tests/planner/test_planner.c and tests/planner/test_solver.c.
+ */
+#ifndef TANDEM_PLANNER_SEARCH_SOLVER_H
+#define TANDEM_PLANNER_SEARCH_SOLVER_H
+
+#include "planner/plan/plan.h"
+
+// Fills *plan: the placement and micro-batch with the least predicted time for the workload's
+// prompt and generation that fit every limit (AUTO), or the asked ones. Deterministic. ERR_MEMORY
+// if the asked or every placement passes a limit: names device, purpose, needed and available bytes
+// and what would fit. ERR_USAGE if layers are asked for a GPU and there is none. With RATES_NONE
+// the accelerator is filled by bytes from the end of the model. struct plan is big: put it on the
+// heap.
+enum status planner_solve(struct plan *plan, const struct shape *shape,
+                          const struct machine *machine, const struct workload *workload,
+                          const struct constraints *constraints, struct err *e);
+
+// Everything of a plan but where the units are: bytes and steps for plan->machine, workload,
+// unit_device, unit_cpu_parts, unit_streamed, feed and n_slots, as planner_solve leaves them. Feed
+// and n_slots must be given if anything is streamed, and become none if nothing is. For replaying
+// and demoting. ERR_MEMORY as above.
+enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
+
+#endif
