@@ -2,6 +2,7 @@
 #include "base/err.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,9 @@ enum status err_context(struct err *e, const char *prefix, ...) {
     va_start(args, prefix);
     vfill(before, sizeof before, prefix, args);
     va_end(args);
+    const size_t named = strlen(before);
+    const bool begins = strncmp(e->what, before, named) == 0;
+    if (begins && (e->what[named] == ':' || !e->what[named])) return e->status;
     memcpy(old, e->what, sizeof old);
     int length = snprintf(e->what, sizeof e->what, "%s: ", before);
     if (length >= 0 && (size_t)length < sizeof e->what)

@@ -40,7 +40,8 @@ enum status err_actual(struct err *e, const char *actual, ...)
     __attribute__((format(printf, 2, 3)));
 enum status err_fix(struct err *e, const char *fix, ...) __attribute__((format(printf, 2, 3)));
 
-// Puts "prefix: " before what, for a caller that knows the file or the step. Returns e->status.
+// Puts "prefix: " before what, for a caller that knows the file or the step; does nothing if what
+// begins with the prefix already, so that an error names its file once. Returns e->status.
 enum status err_context(struct err *e, const char *prefix, ...)
     __attribute__((format(printf, 2, 3)));
 

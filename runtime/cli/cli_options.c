@@ -418,16 +418,26 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
     return OK;
 }
 
-// What the options need from each other.
-static enum status check_whole(const struct cli_options *o, struct err *e) {
-    const char *command = command_name(o->command);
-    int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
+// Every command that opens a model is told which.
+static enum status check_model(const struct cli_options *o, struct err *e) {
+    bool empty = o->model && !*o->model;
+    for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];
+    if (empty) return bad_value(e, "-m", "a file", "");
     if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape exclude each other");
     if ((MODEL & 1u << o->command) && !o->model && !o->shape)
-        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s", command,
+        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s",
+                       command_name(o->command),
                        o->command == COMMAND_PLAN ? " or --shape NAME" : "");
     if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->bench.list_devices)
         return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE");
+    return OK;
+}
+
+// Checks what the options need from each other.
+static enum status check_whole(const struct cli_options *o, struct err *e) {
+    const char *command = command_name(o->command);
+    int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
+    if (check_model(o, e)) return e->status;
     if (o->command == COMMAND_PERPLEXITY && !texts)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {

@@ -43,7 +43,8 @@ struct engine {
 };
 
 static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
-    if (gguf_open(&en->gguf, o->model_path, e) || model_read(&en->model, &en->gguf, e) ||
+    if (gguf_open(&en->gguf, o->model_path, e)) return e->status; // names the part that is wrong
+    if (model_read(&en->model, &en->gguf, e) ||
         tokenizer_open(&en->tokenizer, &en->gguf, o->log, e)) {
         return err_context(e, "%s", o->model_path);
     }

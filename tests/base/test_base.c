@@ -43,6 +43,22 @@ static void err_reads_as_one_line(void **state) {
                         "model.gguf: tensor blk.0.q: expected 8, got 7. Fix: fetch it again");
 }
 
+// The caller and the callee may both name the file.
+static void err_context_names_a_thing_once(void **state) {
+    (void)state;
+    struct err e;
+    err_set(&e, ERR_FILE, "model.gguf: No such file");
+    assert_int_equal(err_context(&e, "%s", "model.gguf"), ERR_FILE);
+    assert_string_equal(e.what, "model.gguf: No such file");
+    err_context(&e, "%s", "model");
+    assert_string_equal(e.what, "model: model.gguf: No such file");
+    err_set(&e, ERR_FILE, "model.gguf");
+    err_context(&e, "model.gguf");
+    assert_string_equal(e.what, "model.gguf");
+    err_context(&e, "model.gguf.part");
+    assert_string_equal(e.what, "model.gguf.part: model.gguf");
+}
+
 // A second error in the same struct keeps nothing of the first.
 static void err_set_forgets_what_was_there(void **state) {
     (void)state;
@@ -525,6 +541,7 @@ static void log_writes_what_its_level_lets_through(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(err_reads_as_one_line),
+        cmocka_unit_test(err_context_names_a_thing_once),
         cmocka_unit_test(err_set_forgets_what_was_there),
         cmocka_unit_test(err_shows_no_control_bytes),
         cmocka_unit_test(err_cuts_what_is_too_long),

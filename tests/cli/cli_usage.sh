@@ -84,6 +84,8 @@ wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0
 wrong foreign_trace "does not belong to 'tandem plan'" plan -m x --trace y
 wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0
 wrong no_model 'needs a model' run -p y
+wrong empty_model 'option -m: expected a file, got' run -m '' -p y
+wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
 wrong no_text 'needs a text' run -m x
 wrong two_texts 'only one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
@@ -101,6 +103,17 @@ fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/n
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
 fails no_gguf 'text.gguf' run -m "$work/text.gguf" -p y
+mkdir "$work/folder.gguf"
+head -c 200000 "$MODEL" >"$work/cut.gguf"
+head -c 3000000 "$MODEL" >"$work/short.gguf"
+for kind in none folder text cut short; do
+    for command in 'run -p y' 'plan' 'inspect' 'tokenize -p y'; do
+        # shellcheck disable=SC2086
+        call $command -m "$work/$kind.gguf"
+        [ $code -eq 1 ] && [ "$(grep -o "$kind[.]gguf" "$err" | wc -l)" -eq 1 ]
+        result "usage_names_the_file_once_${kind}_${command%% *}"
+    done
+done
 if [ -c /dev/full ]; then
     "$TANDEM" help >/dev/full 2>"$err"
     code=$?
