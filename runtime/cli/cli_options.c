@@ -187,12 +187,19 @@ static double suffix_bytes(const char *suffix) {
     return strcmp(suffix + 1, "B") == 0 ? pow(1000, power) : 0;
 }
 
+// No machine has so little memory: a number below it without a unit means something else.
+static const double PLAIN_BYTES = 16 << 20;
+
 enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e) {
     char *end;
     double value = strtod(text, &end);
     double bytes = end == text ? 0 : value * suffix_bytes(end);
     if (!(bytes >= 1 && bytes < 9e18) || text[0] == '-')
         return bad_value(e, name, "a size above 0 such as 6G, 512M or 1.5GiB", text);
+    if (!*end && bytes < PLAIN_BYTES) {
+        err_set(e, ERR_USAGE, "option %s: %s without a unit means bytes", name, text);
+        return err_fix(e, "did you mean %s%c? %sB are bytes", text, bytes < 1024 ? 'G' : 'M', text);
+    }
     *out = (uint64_t)bytes;
     return OK;
 }
@@ -539,7 +546,7 @@ static void help_all(FILE *out) {
         fprintf(out, "  %-*s %s\n", HELP_INDENT, left, commands[i].summary);
     }
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
-                 "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000).\n"
+                 "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
                  "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
                  "3 --strict and the placement asked for does not fit or is refused its memory.\n");
 }

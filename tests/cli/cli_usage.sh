@@ -76,6 +76,9 @@ wrong missing_value 'option -n lacks its N' run -m x -p y -n
 wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
 wrong bad_size 'such as 6G' run -m x -p y --vram huge
+wrong tiny_vram 'did you mean 6G?' run -m x -p y --vram 6
+wrong tiny_ram 'did you mean 6G?' plan -m x --ram 6
+wrong tiny_vram_of_bench 'did you mean 6G?' bench -m "$MODEL" --vram 6
 wrong bad_isa 'avx512 or auto' run -m x -p y --isa mmx
 wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
 wrong bad_feed 'arena, staged, pageable or auto' run -m x -p y --feed pinned

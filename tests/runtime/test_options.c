@@ -145,7 +145,8 @@ static void sizes_take_suffixes(void **state) {
         const char *text;
         uint64_t bytes;
     } good[] = {
-        {"1", 1},
+        {"1B", 1},
+        {"16777216", 1 << 24},
         {"4096B", 4096},
         {"3K", 3 << 10},
         {"3k", 3 << 10},
@@ -167,6 +168,27 @@ static void sizes_take_suffixes(void **state) {
         assert_int_equal(RUN("--vram", bad[i]), ERR_USAGE);
         assert_says(&e, "512M");
     }
+}
+
+// 6 means gigabytes to whoever types it.
+static void small_sizes_need_a_unit(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const struct {
+        const char *text, *meant;
+    } tiny[] = {{"6", "6G?"},       {"5.5", "5.5G?"},   {"1023", "1023G?"},
+                {"1024", "1024M?"}, {"6144", "6144M?"}, {"16777215", "16777215M?"}};
+    for (size_t i = 0; i < sizeof tiny / sizeof *tiny; i++)
+        for (int ram = 0; ram < 2; ram++) {
+            const char *name = ram ? "--ram" : "--vram";
+            assert_int_equal(RUN(name, tiny[i].text), ERR_USAGE);
+            assert_says(&e, name);
+            assert_says(&e, tiny[i].meant);
+        }
+    assert_int_equal(PARSE("plan", "-m", "x", "--vram", "6"), ERR_USAGE);
+    assert_int_equal(RUN("--vram", "6B"), OK);
+    assert_int_equal(o.vram_bytes, 6);
 }
 
 static void layers_take_words(void **state) {
@@ -455,6 +477,7 @@ int main(void) {
         cmocka_unit_test(every_name_of_every_option_is_parsed),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
+        cmocka_unit_test(small_sizes_need_a_unit),
         cmocka_unit_test(layers_take_words),
         cmocka_unit_test(cache_types),
         cmocka_unit_test(strategies_and_feeds_have_names),
