@@ -29,9 +29,11 @@ static double fast_cores(const struct machine *m) {
     return m->n_performance_cores > 0 ? m->n_performance_cores : m->n_cores;
 }
 
-// Cores, memory channels, then caches and memory.
+// Cores, memory channels, then caches and memory. The CPU of a machine without an accelerator is
+// compared with CPUs of such machines: a laptop with a GPU says little about a server.
 static double host_distance(const struct machine *m, const struct machine *known) {
     return FAR * (is_unified(m) != is_unified(known)) +
+           FAR * (m->n_devices < 2 && known->n_devices > 1) +
            doublings(fast_cores(m), fast_cores(known)) +
            doublings(m->n_memory_channels, known->n_memory_channels) +
            doublings((double)m->cache_bytes, (double)known->cache_bytes) / 4 +

@@ -196,6 +196,9 @@ sim run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos $device -c 256
     grep -q 'not measured here' "$err" &&
     awk '/^tandem: memory/ { exit $3 != $6 }' "$err"
 result run_tells_its_prediction
+call "$TANDEM" run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos --device none -c 256
+[ $code -eq 0 ] && grep -q 'by the rates of cpu-only.*, which are not measured here' "$err"
+result run_on_the_cpu_takes_the_rates_of_a_cpu
 
 # ---- A huge file whose weights are not there -----------------------------------------------------
 header=$("$TOOLS/lib/write_shape" mixtral-8x7b "$work/huge.gguf")

@@ -620,6 +620,33 @@ static void test_nearest_without_accelerator(void **state) {
     assert_null(strstr(m.rates_name, "mac"));
 }
 
+static int32_t devices_of(const char *name) {
+    struct machine m;
+    struct err e = {0};
+    for (int32_t i = 0; i < machine_builtin_count(); i++) {
+        if (strcmp(machine_builtin_name(i), name) != 0) continue;
+        assert_int_equal(machine_builtin(&m, i, &e), OK);
+        return m.n_devices;
+    }
+    fail_msg("no machine has the name %s", name);
+    return 0;
+}
+
+// Whichever machine loses its accelerator, its rates come from a machine that has none.
+static void test_nearest_without_accelerator_has_none(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < machine_builtin_count(); i++) {
+        struct machine m;
+        struct err e = {0};
+        assert_int_equal(machine_builtin(&m, i, &e), OK);
+        strip_rates(&m);
+        m.n_devices = 1;
+        assert_int_equal(machine_take_nearest_rates(&m, &e), OK);
+        if (devices_of(m.rates_name) != 1)
+            fail_msg("%s takes the rates of %s", machine_builtin_name(i), m.rates_name);
+    }
+}
+
 static void test_print(void **state) {
     (void)state;
     for (int32_t i = 0; i < machine_builtin_count(); i++) {
@@ -658,6 +685,7 @@ int main(void) {
         cmocka_unit_test(test_a_known_machine_takes_its_own_rates),
         cmocka_unit_test(test_nearest_accelerators),
         cmocka_unit_test(test_nearest_without_accelerator),
+        cmocka_unit_test(test_nearest_without_accelerator_has_none),
         cmocka_unit_test(test_print),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
