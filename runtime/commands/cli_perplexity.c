@@ -117,6 +117,7 @@ static enum status write_result(const struct measurement *m, const struct cli *c
             stdout, e);
     printf("%" PRId64 " tokens scored in windows of %d, %.6f nats each, perplexity %.4f\n",
            m->n_scored, m->n_window, mean, exp(mean));
+    fflush(stdout);
     if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);
     cli_print_usage(cli, m->engine);
     return OK;

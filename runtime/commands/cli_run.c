@@ -93,6 +93,7 @@ static enum status generate(struct run *run, struct err *e) {
     if (o->echo && !o->json) fwrite(run->text, 1, run->text_bytes, stdout);
     if (generator_write(g, o->n_predict, o->json, &run->reason, e)) return e->status;
     if (!o->json && (o->n_predict != 0 || o->echo)) fputc('\n', stdout);
+    fflush(stdout); // on a terminal the text stands before what is said about it
     if (!o->quiet) print_end(run);
     return o->json ? write_result(run, e) : OK;
 }

@@ -128,6 +128,10 @@ fi
 call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0
 [ $code -eq 0 ] && [ -s "$out" ] && grep -q 'tokens/s' "$err" && ! grep -q "$(printf '\r')" "$err"
 result usage_text_and_statistics_are_apart
+"$TANDEM" run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 >"$work/both" 2>&1
+[ "$(sed '1d; 2q' "$work/both")" = "$(cat "$out")" ] && grep -q '^tandem: load ' "$work/both" &&
+    ! grep -q '^$' "$work/both"
+result usage_text_ends_before_the_statistics
 call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 -q
 [ $code -eq 0 ] && [ -s "$out" ] && ! [ -s "$err" ]
 result usage_quiet
