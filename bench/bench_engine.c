@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/read_rate.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>

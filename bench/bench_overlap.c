@@ -14,7 +14,7 @@
  * the share of the copies' time that was hidden.
  */
 #include "base/mem.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/trace.h"
 #include "tests/sim/sim_device.h"
 

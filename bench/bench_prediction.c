@@ -27,7 +27,7 @@
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/host/placement.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 #include "tests/sim/sim_device.h"
 
 #include <math.h>

@@ -13,7 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 
 #include "runtime/cli/cli_options.h"
 #include "runtime/cli/progress.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 struct cli {
     struct cli_options options;

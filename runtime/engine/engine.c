@@ -1,5 +1,5 @@
-/* engine.c: see tandem.h. */
-#include "runtime/tandem.h"
+/* engine.c: see engine.h. */
+#include "runtime/engine/engine.h"
 
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"

@@ -12,7 +12,7 @@
 
 #include "kernels/device.h"
 #include "runtime/model/model.h"
-#include "runtime/tandem.h"
+#include "runtime/options.h"
 
 // A model with a plan for it on open devices; all borrowed.
 struct placed_model {

@@ -11,7 +11,7 @@
 
 #include "kernels/device.h"
 #include "planner/planner.h"
-#include "runtime/tandem.h"
+#include "runtime/options.h"
 
 enum { LINK_BLOCKS = 7 }; // 4 KiB, 16 KiB, ... 16 MiB
 

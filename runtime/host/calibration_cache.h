@@ -8,7 +8,7 @@
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATION_CACHE_H
 #define TANDEM_RUNTIME_HOST_CALIBRATION_CACHE_H
 
-#include "runtime/tandem.h"
+#include "runtime/options.h"
 
 enum { CALIBRATION_PATH = 4096 };
 

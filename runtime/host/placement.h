@@ -8,8 +8,7 @@
 #ifndef TANDEM_RUNTIME_HOST_PLACEMENT_H
 #define TANDEM_RUNTIME_HOST_PLACEMENT_H
 
-#include "runtime/model/model.h"
-#include "runtime/tandem.h"
+#include "runtime/options.h"
 
 // Opens the CPU (devices[0]) and, if one is asked for or found, an accelerator (devices[1]).
 // devices must be all NULL. ERR_USAGE for an unknown kind in device_spec ("none" is the CPU alone);

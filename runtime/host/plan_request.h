@@ -6,7 +6,7 @@
 #ifndef TANDEM_RUNTIME_HOST_PLAN_REQUEST_H
 #define TANDEM_RUNTIME_HOST_PLAN_REQUEST_H
 
-#include "runtime/tandem.h"
+#include "runtime/options.h"
 
 // The constraints of the options with the overrides of tensors (-ot) as units of that model.
 // ERR_USAGE for patterns that are wrong.

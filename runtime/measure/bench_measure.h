@@ -9,7 +9,7 @@
 #define TANDEM_RUNTIME_MEASURE_BENCH_MEASURE_H
 
 #include "runtime/measure/bench_matrix.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 struct bench_engine {
     struct engine *engine;

@@ -9,7 +9,7 @@
 
 #include "runtime/measure/bench_format.h"
 #include "runtime/measure/bench_matrix.h"
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 enum { BENCH_FIELDS = 64, BENCH_TEXT_BYTES = 96 };
 

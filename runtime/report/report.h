@@ -6,7 +6,7 @@
 #ifndef TANDEM_RUNTIME_REPORT_REPORT_H
 #define TANDEM_RUNTIME_REPORT_REPORT_H
 
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include <jansson.h>
 

@@ -8,7 +8,7 @@
  * real or emulated one nearly. One test per line, a summary at the end. Run by
  * tests/cli/cli_budget.sh.
  */
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include "base/mem.h"
 #include "runtime/cli/heap.h"

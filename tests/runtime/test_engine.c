@@ -4,7 +4,7 @@
  * micro-batch, by session or by device (the simulated device computes with the CPU's kernels).
  */
 // link: wrap-alloc
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include "base/mem.h"
 #include "tests/lib/alloc_fail.h"

@@ -6,7 +6,7 @@
  * links. Faults and stalls come at every command in turn.
  */
 // link: wrap-alloc
-#include "runtime/tandem.h"
+#include "runtime/engine/engine.h"
 
 #include "base/mem.h"
 #include "runtime/engine/feed.h"

@@ -1,4 +1,4 @@
-/* tandem.h: the public interface: open a model, feed timelines of tokens, read logits.
+/* engine.h: opens a model, feeds timelines of tokens, lends logits.
  *
  * An engine owns the model, its devices, the plan and all memory; a session is one timeline of
  * tokens in the engine's KV cache. After engine_open nothing is allocated: what does not fit is
@@ -6,51 +6,21 @@
  * errors come back in struct err, lines for people go to the log. Tested by
  * tests/runtime/test_engine.c and the cli_*.sh scripts.
  */
-#ifndef TANDEM_RUNTIME_TANDEM_H
-#define TANDEM_RUNTIME_TANDEM_H
+#ifndef TANDEM_RUNTIME_ENGINE_ENGINE_H
+#define TANDEM_RUNTIME_ENGINE_ENGINE_H
 
 #include "base/err.h"
-#include "base/log.h"
 #include "kernels/device.h"
 #include "planner/planner.h"
+#include "runtime/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define TANDEM_VERSION "0.1.0"
 
 struct engine;
 struct session;
 struct tokenizer;
 struct trace; // trace.h
-
-// Called while loading (what = "load") and between micro-batches (what = "prefill") with done of
-// total: bytes or tokens. Returning false stops the work with ERR_CANCELLED.
-typedef bool (*engine_progress_fn)(void *context, const char *what, uint64_t done, uint64_t total);
-
-struct engine_options {
-    const char *model_path;
-    const char
-        *device_spec; // "kind:spec" of the accelerator to use, or NULL: the first driver that opens
-    const struct device_driver *drivers; // borrowed during engine_open; NULL if there are none
-    int32_t n_drivers;
-    struct cpu_options cpu;
-    struct workload
-        workload; // context, micro-batch, sessions, logits rows, KV types; 0s mean defaults
-    struct constraints constraints; // layers on the GPU, memory limits
-    const char *tensor_overrides;   // "PATTERN=DEVICE,...", added to constraints; may be NULL
-    const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
-                            // but the memory limits; may be NULL
-    const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
-    bool calibrate;         // measure first if the planner is to choose for an accelerator
-                            // (GPU_LAYERS_AUTO) and no calibration is kept
-    bool strict;            // what an accelerator refuses is an error, not a new plan
-    int32_t trace_spans;    // steps whose times are kept (trace.h), 0: none
-    double wait_limit_s;    // longest wait for an accelerator, 0: the devices' default
-    const struct log *log;  // borrowed until engine_close; may be NULL
-    engine_progress_fn progress; // may be NULL
-    void *progress_context;
-};
 
 // Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
 // ERR_MEMORY means that no plan fits and says what would. Where an accelerator refuses memory that
