@@ -66,7 +66,7 @@ static void read_trace(const struct trace *t, const struct plan *plan, struct fi
         for (end = first; end < trace_count(t); end++)
             if (trace_at(t, end)->pass != trace_at(t, first)->pass) break;
         for (int32_t u = 0; u < plan->n_units; u++)
-            if (plan->unit_cpu_parts[u]) add_split(t, first, end, (int16_t)u, out);
+            if (plan->place.units[u].cpu_parts) add_split(t, first, end, (int16_t)u, out);
     }
 }
 
@@ -135,8 +135,9 @@ static bool is_ffn(const struct bench *b, int32_t u) {
 // All on the accelerator but the embedding, one micro-batch.
 static void start_ways(struct bench *b, const char *spec) {
     struct constraints *c = &b->options.constraints;
-    *c = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true};
-    for (int32_t u = 0; u < b->n_units; u++) c->unit_device[u] = u > 0 ? GPU : HOST;
+    *c = (struct constraints){
+        .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
+    for (int32_t u = 0; u < b->n_units; u++) c->place.units[u].device = u > 0 ? GPU : HOST;
     b->options.device_spec = spec;
     b->options.workload.n_ctx = b->options.workload.n_ubatch = b->n_prompt;
 }
@@ -153,11 +154,11 @@ static enum status bench_stream(struct bench *b, struct err *e) {
     char spec[64];
     start_ways(b, "sim:vram=1G");
     for (int32_t u = 0; u < b->n_units; u++) {
-        c->unit_streamed[u] = is_ffn(b, u);
-        if (is_ffn(b, u)) c->unit_device[u] = HOST;
+        c->place.units[u].streamed = is_ffn(b, u);
+        if (is_ffn(b, u)) c->place.units[u].device = HOST;
     }
-    c->feed = FEED_ARENA;
-    c->n_slots = 3;
+    c->place.feed = FEED_ARENA;
+    c->place.n_slots = 3;
     if (run_prompt(b, &f, e)) return e->status;
     const double rate =
         1.1 * (double)f.usage.fetched_bytes / (f.usage.measured.busy_us[GPU] * 1e-6);
@@ -170,7 +171,7 @@ static double split_figure(const struct figures *f) { return f->split_us / f->sl
 
 static void split_all(struct bench *b, int32_t cpu_parts) {
     for (int32_t u = 0; u < b->n_units; u++)
-        b->options.constraints.unit_cpu_parts[u] = is_ffn(b, u) ? (uint8_t)cpu_parts : 0;
+        b->options.constraints.place.units[u].cpu_parts = is_ffn(b, u) ? (uint8_t)cpu_parts : 0;
 }
 
 static enum status bench_split(struct bench *b, struct err *e) {
@@ -194,7 +195,8 @@ static double ahead_figure(const struct figures *f) {
 
 static enum status bench_ahead(struct bench *b, struct err *e) {
     start_ways(b, "sim:vram=1G,h2d=4G,d2h=4G");
-    for (int32_t u = 0; u < b->n_units / 2; u++) b->options.constraints.unit_device[u] = HOST;
+    for (int32_t u = 0; u < b->n_units / 2; u++)
+        b->options.constraints.place.units[u].device = HOST;
     b->options.workload.n_ctx = N_AHEAD * b->n_prompt;
     return measure(b, "ahead", ahead_figure, e);
 }

@@ -199,7 +199,7 @@ static enum weight_type main_type(const struct bench *b, int d) {
     int most = 0;
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
-        for (int i = 0; i < unit->n_tensors && plan->unit_device[u] == d; i++) {
+        for (int i = 0; i < unit->n_tensors && plan->place.units[u].device == d; i++) {
             enum weight_type type;
             if (is_multiplied(&unit->tensors[i], &type)) bytes[type] += unit->tensors[i].size_bytes;
         }
@@ -215,7 +215,8 @@ static void find_working_sets(const struct bench *b, uint64_t bytes[MAX_DEVICES]
                               double cached[MAX_DEVICES]) {
     const struct plan *plan = engine_plan(b->engine);
     for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = 0, cached[d] = 0;
-    for (int u = 0; u < plan->n_units; u++) bytes[plan->unit_device[u]] += plan->unit_read_bytes[u];
+    for (int u = 0; u < plan->n_units; u++)
+        bytes[plan->place.units[u].device] += plan->unit_read_bytes[u];
     cost_cached_shares(&plan->machine, bytes, cached);
     if (plan->machine.devices[GPU].rates.shares_cache) bytes[HOST] = bytes[GPU] += bytes[HOST];
 }

@@ -12,13 +12,13 @@
 static void count_unit(struct plan *plan, const struct shape *shape, int u,
                        bool has[MAX_DEVICES][UNIT_KINDS]) {
     const struct unit *unit = &shape->units[u];
-    const int d = plan->unit_device[u], parts = plan->unit_cpu_parts[u];
+    const int d = plan->place.units[u].device, parts = plan->place.units[u].cpu_parts;
     const struct machine_device *device = &plan->machine.devices[d];
     ASSERT(!parts || (d == GPU && unit_can_split(unit)));
     has[d][unit->kind] = true;
     plan->unit_weight_bytes[u] =
         parts ? footprint_split_weights(unit, device, parts)
-              : footprint_unit_weights(unit, device, plan->unit_device[0] == d);
+              : footprint_unit_weights(unit, device, plan->place.units[0].device == d);
     plan->unit_cpu_bytes[u] =
         parts ? footprint_split_weights(unit, &plan->machine.devices[HOST], parts) : 0;
     if (parts) has[HOST][unit->kind] = true;
@@ -35,10 +35,10 @@ static void count_ring(struct plan *plan, const struct shape *shape,
     uint64_t most = 0;
     plan->slot_bytes = 0;
     for (int u = 0; u < plan->n_units; u++) {
-        if (!plan->unit_streamed[u]) continue;
+        if (!plan->place.units[u].streamed) continue;
         const struct unit *unit = &shape->units[u];
-        const int32_t parts = plan->unit_cpu_parts[u];
-        ASSERT(unit_can_stream(unit) && (plan->unit_device[u] == HOST || parts > 0));
+        const int32_t parts = plan->place.units[u].cpu_parts;
+        ASSERT(unit_can_stream(unit) && (plan->place.units[u].device == HOST || parts > 0));
         has[GPU][unit->kind] = true;
         const uint64_t slot_bytes =
             footprint_slot(shape, unit, &plan->workload, &plan->machine.devices[GPU], parts);
@@ -47,13 +47,14 @@ static void count_ring(struct plan *plan, const struct shape *shape,
         if (fetch_bytes > most) most = fetch_bytes;
     }
     if (!plan->slot_bytes) {
-        plan->feed = FEED_NONE;
-        plan->n_slots = 0;
+        plan->place.feed = FEED_NONE;
+        plan->place.n_slots = 0;
     }
-    ASSERT(!plan->slot_bytes || (plan->feed != FEED_NONE && plan->machine.n_devices > GPU));
-    ASSERT(!plan->slot_bytes || (plan->n_slots >= MIN_SLOTS && plan->n_slots <= MAX_SLOTS));
-    footprint_blocks(plan->feed, most, &plan->n_blocks, &plan->block_bytes);
-    plan->devices[GPU].bytes[PLAN_STAGING] = (uint64_t)plan->n_slots * plan->slot_bytes;
+    ASSERT(!plan->slot_bytes || (plan->place.feed != FEED_NONE && plan->machine.n_devices > GPU));
+    ASSERT(!plan->slot_bytes ||
+           (plan->place.n_slots >= MIN_SLOTS && plan->place.n_slots <= MAX_SLOTS));
+    footprint_blocks(plan->place.feed, most, &plan->n_blocks, &plan->block_bytes);
+    plan->devices[GPU].bytes[PLAN_STAGING] = (uint64_t)plan->place.n_slots * plan->slot_bytes;
     plan->devices[HOST].bytes[PLAN_STAGING] = (uint64_t)plan->n_blocks * plan->block_bytes;
 }
 
@@ -109,11 +110,11 @@ uint64_t plan_pinned_bytes(const struct plan *plan) {
     const uint64_t *host = plan->devices[HOST].bytes;
     uint64_t total = host[PLAN_STAGING] + host[PLAN_SCRATCH];
     for (int u = 0; u < plan->n_units; u++) {
-        if (!plan->unit_streamed[u]) continue;
-        const bool split = plan->unit_cpu_parts[u] > 0;
-        if (plan->feed == FEED_ARENA)
+        if (!plan->place.units[u].streamed) continue;
+        const bool split = plan->place.units[u].cpu_parts > 0;
+        if (plan->place.feed == FEED_ARENA)
             total += split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
-        if (plan->feed != FEED_PAGEABLE && !split) total += plan->unit_kv_bytes[u];
+        if (plan->place.feed != FEED_PAGEABLE && !split) total += plan->unit_kv_bytes[u];
     }
     return total;
 }

@@ -8,7 +8,7 @@
 
 #include "planner/plan/plan.h"
 
-// Fills every byte count of the plan for plan->unit_device and plan->workload.
+// Fills every byte count of the plan for plan->place and plan->workload.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
 // The limits of a machine, unified memory included, for bytes by device.

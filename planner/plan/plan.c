@@ -19,15 +19,17 @@ enum batch_class batch_class_of(int32_t n_tokens) {
 }
 
 int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit) {
-    return batch == BATCH_PREFILL && plan->unit_streamed[unit] ? GPU : plan->unit_device[unit];
+    return batch == BATCH_PREFILL && plan->place.units[unit].streamed
+               ? GPU
+               : plan->place.units[unit].device;
 }
 
 bool plan_unit_is_whole(const struct plan *plan, int32_t unit) {
-    return plan->unit_device[unit] == GPU && !plan->unit_cpu_parts[unit];
+    return plan->place.units[unit].device == GPU && !plan->place.units[unit].cpu_parts;
 }
 
 int32_t plan_layers_on_gpu(const struct plan *plan, const struct shape *shape) {
-    int32_t layers = plan->unit_device[plan->n_units - 1] == GPU;
+    int32_t layers = plan->place.units[plan->n_units - 1].device == GPU;
     for (int u = 1; u + 1 < plan->n_units;) {
         const int32_t layer = shape->units[u].layer;
         bool whole = true;

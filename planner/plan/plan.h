@@ -8,6 +8,7 @@
 #define TANDEM_PLANNER_PLAN_PLAN_H
 
 #include "planner/machine/machine.h"
+#include "planner/plan/placement.h"
 #include "planner/plan/request.h"
 #include "planner/shape/shape.h"
 
@@ -118,19 +119,7 @@ struct plan {
     struct machine machine;
     struct workload workload;
     int32_t n_units;
-    // Where a unit's weights and cache are, and where it is computed but for the two cases below.
-    int8_t unit_device[MAX_UNITS];
-    // Split units, dense FFNs and attention on the accelerator: parts out of UNIT_PARTS of the rows
-    // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
-    // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
-    uint8_t unit_cpu_parts[MAX_UNITS];
-    // In prefill, the accelerator computes what the CPU has of this unit (a dense FFN or attention
-    // on the CPU, or the CPU's rows of a split one), with weights that a fetch has brought into a
-    // slot. Of attention on the CPU the fetch brings the cache too, and a store takes back what is
-    // new in it.
-    bool unit_streamed[MAX_UNITS];
-    enum feed feed;
-    int32_t n_slots;      // of the ring in the accelerator's memory, 0: nothing is streamed
+    struct placement place;
     uint64_t slot_bytes;  // of one slot
     int32_t n_blocks;     // with FEED_STAGED: pinned blocks in the host's memory
     uint64_t block_bytes; // of one block

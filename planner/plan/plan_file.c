@@ -63,7 +63,7 @@ static json_t *placement_value(const struct plan *plan, const struct shape *shap
         char name[UNIT_NAME];
         plan_unit_name(&shape->units[u], name, sizeof name);
         json_object_set_new(places, name,
-                            json_string(plan->machine.devices[plan->unit_device[u]].kind));
+                            json_string(plan->machine.devices[plan->place.units[u].device].kind));
     }
     return places;
 }
@@ -74,15 +74,15 @@ static void add_ways(json_t *root, const struct plan *plan, const struct shape *
     for (int32_t u = 0; u < plan->n_units; u++) {
         char name[UNIT_NAME];
         plan_unit_name(&shape->units[u], name, sizeof name);
-        if (plan->unit_cpu_parts[u])
-            json_object_set_new(parts, name, json_integer(plan->unit_cpu_parts[u]));
-        if (plan->unit_streamed[u]) json_array_append_new(streamed, json_string(name));
+        if (plan->place.units[u].cpu_parts)
+            json_object_set_new(parts, name, json_integer(plan->place.units[u].cpu_parts));
+        if (plan->place.units[u].streamed) json_array_append_new(streamed, json_string(name));
     }
     if (json_object_size(parts)) json_object_set(root, "cpu_parts", parts);
     if (json_array_size(streamed)) {
         json_object_set(root, "streamed", streamed);
-        json_object_set_new(root, "feed", json_string(feed_name(plan->feed)));
-        json_object_set_new(root, "slots", json_integer(plan->n_slots));
+        json_object_set_new(root, "feed", json_string(feed_name(plan->place.feed)));
+        json_object_set_new(root, "slots", json_integer(plan->place.n_slots));
     }
     json_decref(parts);
     json_decref(streamed);
@@ -260,7 +260,7 @@ static enum status parse_placement(struct plan_file *out, const json_t *root,
             err_expected(e, "%s%s%s", out->kinds[0], *out->kinds[1] ? " or " : "", out->kinds[1]);
             return err_actual(e, "'%.40s'", kind);
         }
-        out->constraints.unit_device[u] = device;
+        out->constraints.place.units[u].device = device;
     }
     if (json_object_size(places) == (size_t)shape->n_units) return OK;
     err_set(e, ERR_FORMAT, "placement: names that are no units of this model");
@@ -286,7 +286,7 @@ static enum status parse_parts(struct constraints *c, const json_t *root, const 
         plan_unit_name(&shape->units[u], name, sizeof name);
         if (!json_object_get(parts, name)) continue;
         if (read_count(parts, name, UNIT_PARTS - 1, &count, e)) return err_context(e, "cpu_parts");
-        c->unit_cpu_parts[u] = (uint8_t)count;
+        c->place.units[u].cpu_parts = (uint8_t)count;
         n_known++;
     }
     if (json_object_size(parts) == n_known) return OK;
@@ -315,8 +315,8 @@ static enum status parse_streamed(struct constraints *c, const json_t *root,
     for (int32_t u = 0; u < shape->n_units; u++) {
         char name[UNIT_NAME];
         plan_unit_name(&shape->units[u], name, sizeof name);
-        c->unit_streamed[u] = json_object_get(set, name) != NULL;
-        n_known += c->unit_streamed[u];
+        c->place.units[u].streamed = json_object_get(set, name) != NULL;
+        n_known += c->place.units[u].streamed;
     }
     json_decref(set);
     if (json_array_size(list) == n_known) return OK;
@@ -326,15 +326,15 @@ static enum status parse_streamed(struct constraints *c, const json_t *root,
 // Plans of which nothing is split or streamed have none of these fields.
 static enum status parse_ways(struct constraints *c, const json_t *root, const struct shape *shape,
                               struct err *e) {
-    c->has_ways = true;
+    c->has_placement = true;
     if (parse_parts(c, root, shape, e) || parse_streamed(c, root, shape, e)) return e->status;
     if (!json_object_get(root, "streamed")) return OK;
     const char *feed = "";
     uint64_t n_slots = 0;
     if (read_text(root, "feed", &feed, e) || read_count(root, "slots", MAX_SLOTS, &n_slots, e))
         return e->status;
-    c->n_slots = (int32_t)n_slots;
-    if (feed_parse(feed, &c->feed) && c->feed != FEED_NONE) return OK;
+    c->place.n_slots = (int32_t)n_slots;
+    if (feed_parse(feed, &c->place.feed) && c->place.feed != FEED_NONE) return OK;
     err_set(e, ERR_FORMAT, "field feed");
     err_expected(e, "arena, staged or pageable");
     return err_actual(e, "'%.40s'", feed);

@@ -106,8 +106,8 @@ static void look_at_unit(struct layer *l, const struct plan *plan, const struct 
                          int32_t u) {
     const enum unit_kind kind = shape->units[u].kind;
     const bool on_gpu = plan_unit_is_whole(plan, u);
-    const int ways =
-        (plan->unit_cpu_parts[u] ? SPLIT : 0) | (plan->unit_streamed[u] ? STREAMED : 0);
+    const int ways = (plan->place.units[u].cpu_parts ? SPLIT : 0) |
+                     (plan->place.units[u].streamed ? STREAMED : 0);
     l->n += !ways;
     l->there += on_gpu;
     if (kind == UNIT_ATTENTION) l->attention = on_gpu, l->attention_ways = ways;
@@ -160,8 +160,9 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
     int32_t n = 0;
     for (int32_t u = 1; u + 1 < plan->n_units && n < MAX_LAYERS;)
         strip[n++] = layer_letter(plan, shape, &u);
-    fprintf(out, "placement: embed %c, head %c, layers", plan->unit_device[0] == GPU ? 'g' : 'C',
-            plan->unit_device[plan->n_units - 1] == GPU ? 'g' : 'C');
+    fprintf(out, "placement: embed %c, head %c, layers",
+            plan->place.units[0].device == GPU ? 'g' : 'C',
+            plan->place.units[plan->n_units - 1].device == GPU ? 'g' : 'C');
     print_meanings(strip, n, out);
     for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
@@ -173,8 +174,8 @@ static void print_ways(const struct plan *plan, FILE *out) {
                                             "the file through pinned blocks", "the mapped file"};
     int32_t n_split = 0, n_streamed = 0, least = UNIT_PARTS, most = 0;
     for (int32_t u = 0; u < plan->n_units; u++) {
-        const int32_t parts = plan->unit_cpu_parts[u];
-        n_streamed += plan->unit_streamed[u];
+        const int32_t parts = plan->place.units[u].cpu_parts;
+        n_streamed += plan->place.units[u].streamed;
         if (!parts) continue;
         n_split++;
         least = parts < least ? parts : least;
@@ -187,7 +188,7 @@ static void print_ways(const struct plan *plan, FILE *out) {
     }
     if (n_streamed)
         fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
-                n_streamed, n_streamed > 1 ? "s" : "", from[plan->feed], plan->n_slots,
+                n_streamed, n_streamed > 1 ? "s" : "", from[plan->place.feed], plan->place.n_slots,
                 (double)plan->slot_bytes / MIB);
 }
 
@@ -234,7 +235,7 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
         fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
                 (double)one.weight_bytes[d] / MIB);
     fputc('\n', out);
-    if (!plan->n_slots) return;
+    if (!plan->place.n_slots) return;
     const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
     struct simulation many;
     plan_simulate(plan, shape, &prefill, &many);

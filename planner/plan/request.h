@@ -8,17 +8,13 @@
 
 #include "base/err.h"
 #include "kernels/dtypes.h"
+#include "planner/plan/placement.h"
 #include "planner/shape/shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    UNIT_PARTS = 32, // what a split unit's rows are counted in
-    MIN_SLOTS = 2,   // of the ring that streamed weights pass through
-    MAX_SLOTS = 4,
-    MAX_CHOICES = 6, // micro-batches that the planner chooses from
-};
+enum { MAX_CHOICES = 6 }; // micro-batches that the planner chooses from
 
 // What is asked of the model. 0 means the default in brackets, filled in by workload_defaults.
 struct workload {
@@ -42,7 +38,7 @@ int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
 
-enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, DEVICE_ANY = -1 };
+enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX };
 
 // Families of plans that a user or a benchmark may ask for. All but AUTO keep to one idea, and are
 // the fastest of it that fits.
@@ -61,17 +57,6 @@ const char *
 strategy_name(enum strategy strategy); // "auto", "cpu", "layers", "attention-first", ...
 bool strategy_parse(const char *name, enum strategy *out);
 
-// How streamed weights leave the host's memory.
-enum feed {
-    FEED_NONE,     // of a plan: nothing is streamed; of constraints: the planner's choice
-    FEED_ARENA,    // they live in pinned memory, from which copies read straight
-    FEED_STAGED,   // copied block by block from the mapped file into a few pinned blocks
-    FEED_PAGEABLE, // copied straight from the mapped file, by the driver's own staging
-    FEEDS
-};
-const char *feed_name(enum feed feed); // "none", "arena", "staged", "pageable"
-bool feed_parse(const char *name, enum feed *out);
-
 struct constraints {
     int32_t gpu_layers;  // N layers, counted from the last, the head as one more; GPU_LAYERS_AUTO:
                          // the fastest placement that fits
@@ -79,16 +64,13 @@ struct constraints {
     uint64_t ram_bytes;  // limit for the CPU, 0: its budget
     bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
     bool kv_auto;        // the planner may choose Q8_0 for the cache
-    bool has_units;      // unit_device is set
-    int8_t unit_device[MAX_UNITS]; // a device that the unit must be on: overrides all above; or
-                                   // DEVICE_ANY: as if there were no constraint on it
-    bool has_ways; // with has_units and a device for every unit: these are given too, and nothing
-                   // but the micro-batch is chosen
-    uint8_t unit_cpu_parts[MAX_UNITS];
-    bool unit_streamed[MAX_UNITS];
+    // Where units must be: with has_units the devices of place.units, DEVICE_ANY where there is no
+    // constraint, override all above; with has_placement all of place is given, with a device for
+    // every unit, and nothing but the micro-batch is chosen. place.feed and place.n_slots are
+    // limits of streaming in any case: FEED_NONE and 0 leave them to the planner.
+    bool has_units, has_placement;
+    struct placement place;
     enum strategy strategy;
-    enum feed feed;  // FEED_NONE: the planner's choice; FEED_ARENA if the ways are given
-    int32_t n_slots; // MIN_SLOTS..MAX_SLOTS, 0: MIN_SLOTS
 };
 
 #endif

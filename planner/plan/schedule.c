@@ -22,7 +22,7 @@ struct scheduler {
 };
 
 static bool is_streamed(const struct scheduler *s, int32_t unit) {
-    return s->batch == BATCH_PREFILL && s->plan->unit_streamed[unit];
+    return s->batch == BATCH_PREFILL && s->plan->place.units[unit].streamed;
 }
 
 static void add(struct scheduler *s, struct step step) {
@@ -70,7 +70,7 @@ static void start(struct scheduler *s) {
     bool used[MAX_DEVICES] = {false};
     for (int u = 0; u < s->plan->n_units; u++) {
         used[plan_compute_device(s->plan, s->batch, u)] = true;
-        if (s->plan->unit_cpu_parts[u]) used[GPU] = true;
+        if (s->plan->place.units[u].cpu_parts) used[GPU] = true;
     }
     for (int8_t d = 0; d < s->plan->machine.n_devices; d++) {
         if (!used[d] || s->plan->machine.devices[d].is_host) continue;
@@ -85,7 +85,7 @@ static void start(struct scheduler *s) {
 // What one position takes in the cache of a streamed unit, if that is on the CPU.
 static uint64_t fetched_row_bytes(const struct scheduler *s, int32_t u) {
     const struct unit *unit = &s->shape->units[u];
-    return s->plan->unit_cpu_parts[u] ? 0 : footprint_kv_row(unit, &s->plan->workload);
+    return s->plan->place.units[u].cpu_parts ? 0 : footprint_kv_row(unit, &s->plan->workload);
 }
 
 // The next streamed unit goes to the slot that follows in the ring, if there is one left.
@@ -94,13 +94,13 @@ static void fetch_next(struct scheduler *s) {
     while (s->fetched < plan->n_units && !is_streamed(s, s->fetched)) s->fetched++;
     if (s->fetched == plan->n_units) return;
     const int16_t u = (int16_t)s->fetched++;
-    add(s,
-        (struct step){.kind = STEP_FETCH,
-                      .device = GPU,
-                      .slot = (int8_t)(s->n_fetched++ % plan->n_slots),
-                      .unit = u,
-                      .bytes_fixed = footprint_fetch(&s->shape->units[u], plan->unit_cpu_parts[u]),
-                      .bytes_per_past = fetched_row_bytes(s, u)});
+    add(s, (struct step){.kind = STEP_FETCH,
+                         .device = GPU,
+                         .slot = (int8_t)(s->n_fetched++ % plan->place.n_slots),
+                         .unit = u,
+                         .bytes_fixed =
+                             footprint_fetch(&s->shape->units[u], plan->place.units[u].cpu_parts),
+                         .bytes_per_past = fetched_row_bytes(s, u)});
 }
 
 // What was added to a cache that had been fetched goes back.
@@ -121,7 +121,7 @@ static void compute_whole(struct scheduler *s, int16_t u) {
         compute(s, d, u, PHASE_ALL, -1);
         return;
     }
-    const int8_t slot = (int8_t)(s->n_streamed++ % s->plan->n_slots);
+    const int8_t slot = (int8_t)(s->n_streamed++ % s->plan->place.n_slots);
     compute(s, d, u, PHASE_ALL, slot);
     store(s, u, slot);
     fetch_next(s);
@@ -130,7 +130,7 @@ static void compute_whole(struct scheduler *s, int16_t u) {
 // The last phase of a split unit: the CPU's columns of the residual stream go to the accelerator.
 static void end_split(struct scheduler *s, int16_t u) {
     const int32_t n_embd = s->shape->n_embd;
-    const int32_t first = footprint_split_row(n_embd, s->plan->unit_cpu_parts[u]);
+    const int32_t first = footprint_split_row(n_embd, s->plan->place.units[u].cpu_parts);
     compute(s, GPU, u, PHASE_OUT, -1);
     compute(s, HOST, u, PHASE_OUT, -1);
     send(s, HOST, u, DATA_RESIDUAL, first, n_embd - first);
@@ -141,7 +141,7 @@ static void end_split(struct scheduler *s, int16_t u) {
 // Each device computes its rows of gate and up, gets the other's, and computes its rows of down.
 static void compute_split_ffn(struct scheduler *s, int16_t u) {
     const int32_t n_ff = footprint_down(&s->shape->units[u])->n_cols;
-    const int32_t first = footprint_split_row(n_ff, s->plan->unit_cpu_parts[u]);
+    const int32_t first = footprint_split_row(n_ff, s->plan->place.units[u].cpu_parts);
     send_residual(s, s->at, u);
     compute(s, GPU, u, PHASE_IN, -1);
     send(s, GPU, u, DATA_HIDDEN, 0, first);
@@ -156,7 +156,7 @@ static void compute_split_ffn(struct scheduler *s, int16_t u) {
 // them, gives the CPU what they have attended to, and each computes its rows of the output.
 static void compute_split_attention(struct scheduler *s, int16_t u) {
     const int32_t width = footprint_down(&s->shape->units[u])->n_cols;
-    const int32_t first = footprint_split_row(width, s->plan->unit_cpu_parts[u]);
+    const int32_t first = footprint_split_row(width, s->plan->place.units[u].cpu_parts);
     send_residual(s, s->at, u);
     compute(s, GPU, u, PHASE_IN, -1);
     compute(s, HOST, u, PHASE_IN, -1);
@@ -169,12 +169,13 @@ static void compute_split_attention(struct scheduler *s, int16_t u) {
 }
 
 static void schedule_class(struct plan *plan, const struct shape *shape, enum batch_class batch) {
-    struct scheduler s = {.plan = plan, .shape = shape, .batch = batch, .at = plan->unit_device[0]};
+    struct scheduler s = {
+        .plan = plan, .shape = shape, .batch = batch, .at = plan->place.units[0].device};
     plan->n_steps[batch] = 0;
     start(&s);
-    for (int32_t i = 0; i < plan->n_slots; i++) fetch_next(&s);
+    for (int32_t i = 0; i < plan->place.n_slots; i++) fetch_next(&s);
     for (int16_t u = 0; u < plan->n_units; u++) {
-        if (!plan->unit_cpu_parts[u] || is_streamed(&s, u))
+        if (!plan->place.units[u].cpu_parts || is_streamed(&s, u))
             compute_whole(&s, u);
         else if (shape->units[u].kind == UNIT_ATTENTION)
             compute_split_attention(&s, u);

@@ -8,7 +8,7 @@
 
 #include "planner/plan/plan.h"
 
-// Fills plan->steps from plan->unit_device and plan->tables.
+// Fills plan->steps from plan->place and plan->tables.
 void plan_schedule(struct plan *plan, const struct shape *shape);
 
 #endif

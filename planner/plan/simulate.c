@@ -53,7 +53,8 @@ static void start(struct walk *w, enum batch_class batch) {
     uint64_t read_bytes[MAX_DEVICES] = {0};
     bool used[MAX_DEVICES] = {false};
     for (int u = 0; u < plan->n_units; u++) {
-        read_bytes[plan->unit_device[u]] += plan->unit_read_bytes[u] - plan->unit_cpu_bytes[u];
+        read_bytes[plan->place.units[u].device] +=
+            plan->unit_read_bytes[u] - plan->unit_cpu_bytes[u];
         read_bytes[HOST] += plan->unit_cpu_bytes[u];
     }
     for (int i = 0; i < plan->n_steps[batch]; i++) used[plan->steps[batch][i].device] = true;
@@ -63,7 +64,8 @@ static void start(struct walk *w, enum batch_class batch) {
         w->start_us += w->pass_us[d];
     }
     const uint64_t *host = plan->devices[HOST].bytes;
-    w->host_sent = plan->unit_device[0] != HOST; // then the tables arrive before the CPU starts
+    w->host_sent =
+        plan->place.units[0].device != HOST; // then the tables arrive before the CPU starts
     w->pinned = host[PLAN_STAGING] + host[PLAN_SCRATCH] <= m->pinned_bytes;
     w->feed_pinned = plan_pinned_bytes(plan) <= m->pinned_bytes;
     for (int d = 0; d < m->n_devices; d++)
@@ -74,7 +76,7 @@ static void start(struct walk *w, enum batch_class batch) {
 // ---- Steps --------------------------------------------------------------------------------------
 
 struct unit_part plan_part(const struct plan *plan, const struct step *step) {
-    const int32_t cpu_parts = plan->unit_cpu_parts[step->unit];
+    const int32_t cpu_parts = plan->place.units[step->unit].cpu_parts;
     const bool both = step->phase == PHASE_ALL; // streamed
     return (struct unit_part){.phase = step->phase,
                               .cpu_parts = cpu_parts,
@@ -118,7 +120,7 @@ static double cache_us(struct walk *w, int d, uint64_t size_bytes, bool to_devic
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
     if (!w->timed) return 0;
-    const bool pinned = w->feed_pinned && w->plan->feed != FEED_PAGEABLE;
+    const bool pinned = w->feed_pinned && w->plan->place.feed != FEED_PAGEABLE;
     const double us =
         cost_cache_us(&w->plan->machine.devices[d], (double)size_bytes, to_device, pinned);
     w->out->copy_us += us;
@@ -136,11 +138,11 @@ static double fetch(struct walk *w, const struct step *step, double *first_us) {
     w->out->n_copies++;
     const double past_us = cache_us(w, step->device, past_bytes, true);
     if (!w->timed) return *first_us;
-    const double us = cost_feed_us(&w->plan->machine.devices[step->device], w->plan->feed,
+    const double us = cost_feed_us(&w->plan->machine.devices[step->device], w->plan->place.feed,
                                    size_bytes, w->feed_pinned);
     w->out->copy_us += us;
     w->fetch_us += us + past_us;
-    w->fetch_bytes += size_bytes * cost_feed_passes(w->plan->feed);
+    w->fetch_bytes += size_bytes * cost_feed_passes(w->plan->place.feed);
     return w->fetch = w->slot_full[step->slot] = *first_us + us + past_us;
 }
 

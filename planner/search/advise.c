@@ -82,7 +82,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
         if (status == OK) {
             plan_predict(solved, v->shape, &out[i].prediction);
             for (int u = 0; u < solved->n_units; u++)
-                out[i].units_on_gpu += solved->unit_device[u] == GPU;
+                out[i].units_on_gpu += solved->place.units[u].device == GPU;
         } else if (status == ERR_MEMORY) {
             status = OK; // it would not fit
         } else {

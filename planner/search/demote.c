@@ -13,38 +13,11 @@
 #include "planner/plan/schedule.h"
 
 #include <math.h>
-#include <string.h>
 
-// What is given up, and what it was before.
-struct step_down {
-    int32_t unit; // or DEMOTED_RING
-    uint8_t cpu_parts;
-    bool streamed[MAX_UNITS];
-    enum feed feed;
-    int32_t n_slots;
-};
-
-static void step_down(struct plan *plan, struct step_down *s) {
-    memcpy(s->streamed, plan->unit_streamed, sizeof s->streamed);
-    s->feed = plan->feed;
-    s->n_slots = plan->n_slots;
-    if (s->unit == DEMOTED_RING) {
-        memset(plan->unit_streamed, 0, sizeof plan->unit_streamed);
-        return;
-    }
-    s->cpu_parts = plan->unit_cpu_parts[s->unit];
-    plan->unit_device[s->unit] = HOST;
-    plan->unit_cpu_parts[s->unit] = 0;
-    plan->unit_streamed[s->unit] = false;
-}
-
-static void step_up(struct plan *plan, const struct step_down *s) {
-    memcpy(plan->unit_streamed, s->streamed, sizeof s->streamed);
-    plan->feed = s->feed;
-    plan->n_slots = s->n_slots;
-    if (s->unit == DEMOTED_RING) return;
-    plan->unit_device[s->unit] = GPU;
-    plan->unit_cpu_parts[s->unit] = s->cpu_parts;
+// Gives up a unit, or with DEMOTED_RING everything that is streamed.
+static void step_down(struct placement *place, int32_t n_units, int32_t unit) {
+    for (int32_t u = 0; u < n_units && unit == DEMOTED_RING; u++) place->units[u].streamed = false;
+    if (unit != DEMOTED_RING) place->units[unit] = (struct unit_place){.device = HOST};
 }
 
 // Bytes that the plan has on the accelerator, and the time it takes, after the step.
@@ -61,36 +34,33 @@ static double after(struct plan *plan, const struct shape *shape, uint64_t *byte
 }
 
 static bool can_step(const struct plan *plan, int32_t unit) {
-    return unit == DEMOTED_RING ? plan->n_slots > 0 : plan->unit_device[unit] == GPU;
+    return unit == DEMOTED_RING ? plan->place.n_slots > 0 : plan->place.units[unit].device == GPU;
 }
 
 bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit) {
     if (plan->machine.n_devices < 2) return false;
-    struct step_down s;
     struct prediction now;
     plan_predict(plan, shape, &now);
     plan_count_bytes(plan, shape);
     const uint64_t now_bytes = plan_device_bytes(plan, GPU);
     double least = (double)INFINITY;
-    int32_t best = 0;
-    for (s.unit = DEMOTED_RING; s.unit < plan->n_units; s.unit++) {
-        if (!can_step(plan, s.unit)) continue;
+    const struct placement before = plan->place;
+    for (int32_t u = DEMOTED_RING; u < plan->n_units; u++) {
+        if (!can_step(plan, u)) continue;
         uint64_t bytes;
         bool fits;
-        step_down(plan, &s);
+        step_down(&plan->place, plan->n_units, u);
         const double us = after(plan, shape, &bytes, &fits);
-        step_up(plan, &s);
+        plan->place = before;
         if (!fits || bytes >= now_bytes) continue;
         const double loss = (us - now.total_us) / (double)(now_bytes - bytes);
         if (loss >= least) continue;
         least = loss;
-        best = s.unit;
+        *unit = u;
     }
     const bool found = least < (double)INFINITY;
-    s.unit = best;
-    if (found) step_down(plan, &s);
+    if (found) step_down(&plan->place, plan->n_units, *unit);
     plan_count_bytes(plan, shape);
     plan_schedule(plan, shape);
-    if (found) *unit = best;
     return found;
 }

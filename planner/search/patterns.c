@@ -318,7 +318,7 @@ static enum status match_all(struct constraints *c, const struct shape *shape, s
     for (int u = 0; u < shape->n_units; u++) {
         int8_t device;
         if (match_unit(p, &shape->units[u], &device, e)) return e->status;
-        if (device != DEVICE_ANY) c->unit_device[u] = device;
+        if (device != DEVICE_ANY) c->place.units[u].device = device;
     }
     return check_matched(p, e);
 }
@@ -331,7 +331,8 @@ enum status constraints_add_patterns(struct constraints *c, const struct shape *
     *e = (struct err){.status = OK};
     struct patterns *p = mem_alloc(1, sizeof *p);
     if (!p) return err_memory(e, sizeof *p, "the -ot patterns");
-    if (!c->has_units) memset(c->unit_device, DEVICE_ANY, sizeof c->unit_device);
+    for (int32_t u = 0; u < shape->n_units && !c->has_units; u++)
+        c->place.units[u].device = DEVICE_ANY;
     c->has_units = true;
     if (!read_patterns(p, patterns, e)) match_all(c, shape, p, e);
     patterns_close(p);

@@ -8,7 +8,7 @@
 
 #include "planner/plan/request.h"
 
-// Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into unit_device. Patterns are POSIX extended
+// Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into place.units. Patterns are POSIX extended
 // ones (and \d and (?:...) of others) that match anywhere in a tensor's name; the first that
 // matches decides. DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big
 // matrices go: those of the experts in an experts unit, else all of them; vectors and routers

@@ -23,7 +23,7 @@ static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 // What a placement has, besides sums over its units.
 struct outline {
-    const struct ways *ways;
+    const struct placement *ways;
     int kinds[MAX_DEVICES];              // masks
     bool used[PASS_GROUPS][MAX_DEVICES]; // computes anything
     double cached[MAX_DEVICES];          // share of the weights that each finds in its cache
@@ -141,7 +141,7 @@ static void price_joins(const struct pricing *p, const struct outline *o, int32_
 // Remembers: neighbours are alike, and many proposals have them.
 static const struct split_price *split_price(const struct pricing *p, const struct outline *o,
                                              int u) {
-    const uint32_t twin = (uint32_t)p->units[u].twin, parts = o->ways->cpu_parts[u];
+    const uint32_t twin = (uint32_t)p->units[u].twin, parts = o->ways->units[u].cpu_parts;
     uint32_t key = twin * UNIT_PARTS + parts;
     for (int d = 0; d < MAX_DEVICES; d++)
         key = key * (CACHE_STEPS + 1) + (uint32_t)(o->cached[d] * CACHE_STEPS);
@@ -158,21 +158,21 @@ static const struct split_price *split_price(const struct pricing *p, const stru
 
 // The next streamed unit from u on, or n_units.
 static int32_t next_streamed(const struct walk *w, int32_t u) {
-    while (u < w->p->n_units && !w->o->ways->streamed[u]) u++;
+    while (u < w->p->n_units && !w->o->ways->units[u].streamed) u++;
     return u;
 }
 
 // Cached keys and values of that many positions, between the host and a slot.
 static double cache_us(const struct walk *w, int32_t u, int32_t n_positions, bool to_device) {
-    const struct ways *ways = w->o->ways;
-    if (ways->cpu_parts[u]) return 0;
+    const struct placement *ways = w->o->ways;
+    if (ways->units[u].cpu_parts) return 0;
     return cost_cache_us(&w->p->machine->devices[GPU],
                          (double)w->p->units[u].kv_row_bytes * n_positions, to_device,
                          w->o->feed_pinned[w->i] && ways->feed != FEED_PAGEABLE);
 }
 
 static void fetch(struct walk *w, int32_t u, int32_t slot) {
-    const uint8_t parts = w->o->ways->cpu_parts[u];
+    const uint8_t parts = w->o->ways->units[u].cpu_parts;
     const uint64_t size_bytes =
         parts ? pricing_split_bytes(w->p, u, SPLIT_FETCH, parts) : w->p->units[u].fetch_bytes;
     const double us = cost_feed_us(&w->p->machine->devices[GPU], w->o->ways->feed,
@@ -187,7 +187,7 @@ static void start(struct walk *w, enum pass_group group) {
     for (int d = 0; d < w->p->machine->n_devices; d++)
         if (w->o->used[group][d]) c->start_us += w->p->machine->devices[d].rates.pass_us;
     c->compute[HOST] = c->compute[GPU] = c->copy_in = c->copy_out = c->fetch = c->start_us;
-    c->host_sent = w->o->ways->device[0] != HOST;
+    c->host_sent = w->o->ways->units[0].device != HOST;
     if (!w->o->used[group][GPU]) return;
     c->inputs_us = w->choice->inputs_us[w->o->pinned[w->i]];
     c->to_us += c->inputs_us;
@@ -206,7 +206,7 @@ static void compute_whole(struct walk *w, int32_t u, int d) {
 static void compute_streamed(struct walk *w, int32_t u, int32_t slot) {
     const size_t at = (size_t)w->s * (size_t)(w->p->n_units + 1) + (size_t)u;
     wait(&w->c.compute[GPU], w->c.full[slot]);
-    compute(w, GPU, w->choice->streamed_us[w->o->ways->cpu_parts[u] > 0][at]);
+    compute(w, GPU, w->choice->streamed_us[w->o->ways->units[u].cpu_parts > 0][at]);
     w->c.free[slot] = w->c.compute[GPU];
     const double us = cache_us(w, u, w->choice->samples[w->s].pass.n_tokens, false);
     if (!(us > 0)) return;
@@ -216,29 +216,30 @@ static void compute_streamed(struct walk *w, int32_t u, int32_t slot) {
 
 static void compute_split(struct walk *w, int32_t u, int at) {
     struct split_us us;
-    pricing_split(w->p, u, w->o->ways->cpu_parts[u], w->o->cached, w->choice->first_line + w->s,
-                  &us);
+    pricing_split(w->p, u, w->o->ways->units[u].cpu_parts, w->o->cached,
+                  w->choice->first_line + w->s, &us);
     join(w, at, &us);
-    w->c.host_bytes += (1 - w->o->cached[HOST]) *
-                       (double)pricing_split_bytes(w->p, u, SPLIT_HOST, w->o->ways->cpu_parts[u]);
+    w->c.host_bytes +=
+        (1 - w->o->cached[HOST]) *
+        (double)pricing_split_bytes(w->p, u, SPLIT_HOST, w->o->ways->units[u].cpu_parts);
 }
 
 static void walk_units(struct walk *w, enum pass_group group) {
-    const struct ways *ways = w->o->ways;
+    const struct placement *ways = w->o->ways;
     const bool streams = group == PASSES_PREFILL && w->o->n_streamed > 0;
-    int32_t next = 0, slot = 0, at = ways->device[0];
+    int32_t next = 0, slot = 0, at = ways->units[0].device;
     for (int32_t i = 0; streams && i < ways->n_slots; i++) {
         next = next_streamed(w, next);
         if (next < w->p->n_units) fetch(w, next++, i);
     }
     for (int32_t u = 0; u < w->p->n_units; u++) {
-        const bool streamed = streams && ways->streamed[u];
-        if (ways->cpu_parts[u] && !streamed) {
+        const bool streamed = streams && ways->units[u].streamed;
+        if (ways->units[u].cpu_parts && !streamed) {
             compute_split(w, u, at);
             at = GPU;
             continue;
         }
-        const int d = streamed ? GPU : ways->device[u];
+        const int d = streamed ? GPU : ways->units[u].device;
         if (d != at) send_residual(w, at);
         at = d;
         if (!streamed) {
@@ -290,11 +291,11 @@ static double walk_sample(const struct pricing *p, const struct outline *o, int3
 
 static void outline_unit(const struct pricing *p, int32_t u, struct outline *o,
                          uint64_t read_bytes[MAX_DEVICES]) {
-    const struct ways *ways = o->ways;
-    const int d = ways->device[u], kind = 1 << p->shape->units[u].kind;
-    const bool streamed = ways->streamed[u], split = ways->cpu_parts[u] > 0;
+    const struct placement *ways = o->ways;
+    const int d = ways->units[u].device, kind = 1 << p->shape->units[u].kind;
+    const bool streamed = ways->units[u].streamed, split = ways->units[u].cpu_parts > 0;
     const uint64_t cpu_bytes =
-        split ? pricing_split_bytes(p, u, SPLIT_HOST, ways->cpu_parts[u]) : 0;
+        split ? pricing_split_bytes(p, u, SPLIT_HOST, ways->units[u].cpu_parts) : 0;
     read_bytes[d] += p->read_bytes[u] - cpu_bytes;
     read_bytes[HOST] += cpu_bytes;
     o->kinds[d] |= kind;
@@ -309,13 +310,13 @@ static void outline_unit(const struct pricing *p, int32_t u, struct outline *o,
 
 // Crossings of the residual stream in the passes that stream nothing, and in those of prefill.
 static void outline_crossings(const struct pricing *p, struct outline *o) {
-    const struct ways *ways = o->ways;
-    int at = ways->device[0], at_prefill = at;
+    const struct placement *ways = o->ways;
+    int at = ways->units[0].device, at_prefill = at;
     int32_t n_gpu = 0;
     o->n_first = p->n_units;
     for (int32_t u = 0; u < p->n_units; u++) {
-        const bool split = ways->cpu_parts[u] > 0;
-        const int d = ways->device[u], d_prefill = ways->streamed[u] ? GPU : d;
+        const bool split = ways->units[u].cpu_parts > 0;
+        const int d = ways->units[u].device, d_prefill = ways->units[u].streamed ? GPU : d;
         if ((d != at || split) && o->n_first == p->n_units) {
             o->n_first = u;
             o->joins_first = split && at == HOST;
@@ -323,7 +324,7 @@ static void outline_crossings(const struct pricing *p, struct outline *o) {
         o->n_to += !split && d > at;
         o->n_from += !split && d < at;
         o->n_to_prefill += d_prefill > at_prefill;
-        o->n_from_prefill += d_prefill < at_prefill || (split && !ways->streamed[u]);
+        o->n_from_prefill += d_prefill < at_prefill || (split && !ways->units[u].streamed);
         o->returns = o->returns || (d == HOST && n_gpu > 0 && !p->units[u].can_stream);
         n_gpu += d == GPU;
         at = d;
@@ -331,7 +332,7 @@ static void outline_crossings(const struct pricing *p, struct outline *o) {
     }
 }
 
-static void outline_of(const struct pricing *p, const struct ways *ways, struct outline *o) {
+static void outline_of(const struct pricing *p, const struct placement *ways, struct outline *o) {
     uint64_t read_bytes[MAX_DEVICES] = {0};
     *o = (struct outline){.ways = ways};
     for (int32_t u = 0; u < p->n_units; u++) outline_unit(p, u, o, read_bytes);
@@ -349,7 +350,7 @@ struct sums {
 
 static void count_streamed(const struct pricing *p, struct outline *o, int32_t u) {
     const struct unit_price *unit = &p->units[u];
-    const int parts = o->ways->cpu_parts[u];
+    const int parts = o->ways->units[u].cpu_parts;
     uint64_t slot_bytes = unit->slot_bytes, fetch_bytes = unit->fetch_bytes;
     if (parts) {
         slot_bytes = pricing_split_bytes(p, u, SPLIT_SLOT, parts);
@@ -365,20 +366,20 @@ static void count_streamed(const struct pricing *p, struct outline *o, int32_t u
 }
 
 static void count_bytes(const struct pricing *p, struct outline *o, struct price *out) {
-    const struct ways *ways = o->ways;
+    const struct placement *ways = o->ways;
     uint64_t bytes[MAX_DEVICES][MAX_CHOICES] = {{0}};
     for (int32_t u = 0; u < p->n_units; u++) {
         const struct unit_price *unit = &p->units[u];
-        const int parts = ways->cpu_parts[u], d = ways->device[u];
+        const int parts = ways->units[u].cpu_parts, d = ways->units[u].device;
         for (int i = 0; i < MAX_CHOICES && !parts; i++) bytes[d][i] += unit->bytes[d][i];
         for (int i = 0; i < MAX_CHOICES && parts; i++) {
             bytes[HOST][i] += pricing_split_bytes(p, u, SPLIT_HOST, parts);
             bytes[GPU][i] += pricing_split_bytes(p, u, SPLIT_GPU, parts) + unit->kv_bytes[GPU][i];
         }
-        if (ways->streamed[u]) count_streamed(p, o, u);
+        if (ways->units[u].streamed) count_streamed(p, o, u);
     }
-    const int d_head = ways->device[p->n_units - 1];
-    const uint64_t shared = ways->device[0] == d_head ? p->shared_bytes[d_head] : 0;
+    const int d_head = ways->units[p->n_units - 1].device;
+    const uint64_t shared = ways->units[0].device == d_head ? p->shared_bytes[d_head] : 0;
     int32_t n_blocks;
     uint64_t block_bytes;
     footprint_blocks(o->n_streamed ? ways->feed : FEED_NONE, o->most_fetch_bytes, &n_blocks,
@@ -428,17 +429,17 @@ static void add_least(const double us[], const double other_us[], const double *
 }
 
 static void sum_units(const struct pricing *p, const struct outline *o, struct sums *out) {
-    const struct ways *ways = o->ways;
-    int at = ways->device[0], at_prefill = at;
+    const struct placement *ways = o->ways;
+    int at = ways->units[0].device, at_prefill = at;
     *out = (struct sums){0};
     for (int32_t u = 0; u < p->n_units; u++) {
         const struct unit_price *unit = &p->units[u];
-        const int d = ways->device[u];
-        if (ways->cpu_parts[u]) {
+        const int d = ways->units[u].device;
+        if (ways->units[u].cpu_parts) {
             const struct split_price *split = split_price(p, o, u);
             for (int i = 0; i < MAX_CHOICES; i++)
                 out->other_us[i] += split->us[at][PASSES_OTHER][i];
-            if (!ways->streamed[u]) {
+            if (!ways->units[u].streamed) {
                 for (int i = 0; i < MAX_CHOICES; i++)
                     out->joins_us[i] += split->us[at_prefill][PASSES_PREFILL][i];
             }
@@ -448,17 +449,17 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
             double room[PASS_GROUPS][MAX_CHOICES];
             const double(*us)[MAX_CHOICES] = unit_us(unit, d, o->cached[d], room);
             for (int i = 0; i < MAX_CHOICES; i++) out->other_us[i] += us[PASSES_OTHER][i];
-            for (int i = 0; i < MAX_CHOICES && !ways->streamed[u]; i++)
+            for (int i = 0; i < MAX_CHOICES && !ways->units[u].streamed; i++)
                 out->prefill_us[d][i] += us[PASSES_PREFILL][i];
             for (int i = 0; i < MAX_CHOICES && d == GPU; i++)
                 out->whole_us[i] += us[PASSES_PREFILL][i];
             add_least(us[PASSES_PREFILL], us[PASSES_PREFILL],
                       unit->can_stream && d == HOST ? unit->streamed_us[0] : NULL, out->least_us);
         }
-        for (int i = 0; i < MAX_CHOICES && ways->streamed[u]; i++)
-            out->prefill_us[GPU][i] += unit->streamed_us[ways->cpu_parts[u] > 0][i];
+        for (int i = 0; i < MAX_CHOICES && ways->units[u].streamed; i++)
+            out->prefill_us[GPU][i] += unit->streamed_us[ways->units[u].cpu_parts > 0][i];
         at = d;
-        at_prefill = ways->streamed[u] ? GPU : d;
+        at_prefill = ways->units[u].streamed ? GPU : d;
     }
 }
 
@@ -470,7 +471,7 @@ static double start_us(const struct pricing *p, const struct choice *choice,
     const int32_t end = prefill ? choice->n_prefill : choice->n_samples;
     for (int32_t s = prefill ? 0 : choice->n_prefill; s < end; s++) {
         double us = choice->inputs_us[pinned];
-        if (o->ways->device[0] == HOST) {
+        if (o->ways->units[0].device == HOST) {
             const size_t at = (size_t)s * (size_t)(p->n_units + 1) + (size_t)o->n_first;
             const double before_us = pricing_blend(choice->before_us[HOST][0][at],
                                                    choice->before_us[HOST][1][at], o->cached[HOST]);
@@ -490,7 +491,7 @@ static double chain_us(const struct pricing *p, const struct outline *o, int32_t
     const struct choice *choice = &p->choices[i];
     const bool pinned = o->pinned[i];
     double us = o->n_to * choice->to_us[group][pinned] + o->n_from * choice->from_us[group][pinned];
-    if (o->ways->device[p->n_units - 1] == GPU) us += choice->logits_us[group][pinned];
+    if (o->ways->units[p->n_units - 1].device == GPU) us += choice->logits_us[group][pinned];
     for (int d = 0; d < p->machine->n_devices; d++) {
         if (o->used[group][d]) us += choice->n_passes[group] * p->machine->devices[d].rates.pass_us;
     }
@@ -550,7 +551,7 @@ static void price_choice(const struct pricing *p, const struct outline *o, const
     out->us[i] = other + prefill;
 }
 
-void pricing_of(const struct pricing *p, const struct ways *ways, double limit_us,
+void pricing_of(const struct pricing *p, const struct placement *ways, double limit_us,
                 struct price *out) {
     struct outline o;
     struct sums sums;

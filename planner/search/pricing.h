@@ -11,15 +11,6 @@
 
 enum { KIND_MASKS = 1 << UNIT_KINDS, MEMOS = 4096 };
 
-// A placement, the ways of its units and the ring that feeds it: fields as in struct plan.
-struct ways {
-    int8_t device[MAX_UNITS];
-    uint8_t cpu_parts[MAX_UNITS];
-    bool streamed[MAX_UNITS];
-    enum feed feed;
-    int32_t n_slots;
-};
-
 // Passes of class prefill, in which units are streamed and micro-batches run ahead, are added up
 // apart from the others.
 enum pass_group { PASSES_PREFILL, PASSES_OTHER, PASS_GROUPS };
@@ -108,7 +99,7 @@ enum status pricing_open(struct pricing *p, const struct shape *shape,
 void pricing_close(struct pricing *p);
 // The time is that of plan_predict, to the rounding of sums. limit_us: INFINITY, or choices that do
 // not fit or cannot be faster get INFINITY without being added up.
-void pricing_of(const struct pricing *p, const struct ways *ways, double limit_us,
+void pricing_of(const struct pricing *p, const struct placement *ways, double limit_us,
                 struct price *out);
 
 // The phases of a split unit in one pass, by device.

@@ -9,7 +9,7 @@
 static enum status check_devices(const struct plan_file *file, const struct machine *machine,
                                  struct err *e) {
     bool used = false;
-    for (int32_t u = 0; u < MAX_UNITS; u++) used |= file->constraints.unit_device[u] == 1;
+    for (int32_t u = 0; u < MAX_UNITS; u++) used |= file->constraints.place.units[u].device == 1;
     const char *here = machine->n_devices > 1 ? machine->devices[1].kind : "none";
     if (!used || strcmp(here, file->kinds[1]) == 0) return OK;
     err_set(e, ERR_USAGE, "the plan has units on an accelerator that is not here");

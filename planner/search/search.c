@@ -106,15 +106,15 @@ struct search {
     // Bounds: k.least_us is without caches, cached_part the part of it that is left with those of
     // some devices, a bit each; least_part is the least of these.
     double *least_us, cached_part[4], least_part;
-    int caches;               // devices that have any
-    bool *returns;            // k.returns
-    double prefill_share;     // of what a unit takes, at most
-    double unread_bytes;      // of what is on the accelerator, at most
-    double all_bytes;         // of all units on the accelerator
-    uint64_t all_read_bytes;  // of all units
-    int32_t n_caches;         // ways in which weights may come from caches, that share the work
-    uint8_t stream_groups;    // what proposals stream: k.us are as if that took no time
-    struct ways *ways, *best; // the proposal; the best so far
+    int caches;              // devices that have any
+    bool *returns;           // k.returns
+    double prefill_share;    // of what a unit takes, at most
+    double unread_bytes;     // of what is on the accelerator, at most
+    double all_bytes;        // of all units on the accelerator
+    uint64_t all_read_bytes; // of all units
+    int32_t n_caches;        // ways in which weights may come from caches, that share the work
+    uint8_t stream_groups;   // what proposals stream: k.us are as if that took no time
+    struct placement *ways, *best; // the proposal; the best so far
     double best_us;
     struct workload best_workload;
 };
@@ -224,7 +224,7 @@ static bool can_win(const struct search *s, const double bound_us[]) {
 // spare some waiting, but weights kept in its memory spare more. Whether a slower feed may be
 // better, for it fits where this one does not.
 static bool consider_feed(struct search *s, enum feed feed) {
-    const int32_t asked = s->request->constraints->n_slots;
+    const int32_t asked = s->request->constraints->place.n_slots;
     struct price price;
     bool open = false;
     s->ways->feed = feed;
@@ -238,7 +238,7 @@ static bool consider_feed(struct search *s, enum feed feed) {
 
 // The feeds from the best on, as far as the better ones cannot be.
 static void consider_feeds(struct search *s) {
-    const enum feed asked = s->request->constraints->feed;
+    const enum feed asked = s->request->constraints->place.feed;
     const struct machine_device *gpu = &s->machine->devices[GPU];
     double fastest_us = (double)INFINITY;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
@@ -253,15 +253,15 @@ static void consider_feeds(struct search *s) {
 static void consider_streams(struct search *s, int32_t n, int32_t count) {
     for (int32_t i = 0; i < n; i++) {
         const int64_t before = (int64_t)i * count / n, after = (int64_t)(i + 1) * count / n;
-        s->ways->streamed[s->streamable[i]] = after > before;
+        s->ways->units[s->streamable[i]].streamed = after > before;
     }
     consider_feeds(s);
 }
 
 // What of the proposal can be streamed.
 static uint8_t group_of(const struct search *s, int u) {
-    const bool split = s->ways->cpu_parts[u] > 0;
-    if (!s->pricing.units[u].can_stream || (s->ways->device[u] != HOST && !split)) return 0;
+    const bool split = s->ways->units[u].cpu_parts > 0;
+    if (!s->pricing.units[u].can_stream || (s->ways->units[u].device != HOST && !split)) return 0;
     if (!is_attention(s, u)) return STREAM_FFNS;
     return split ? STREAM_SPLIT_ATTENTION : STREAM_ATTENTION;
 }
@@ -272,10 +272,14 @@ static uint8_t find_groups(const struct search *s) {
     return groups;
 }
 
+static void stream_nothing(struct search *s) {
+    for (int u = 0; u < s->shape->n_units; u++) s->ways->units[u].streamed = false;
+}
+
 // All units of some groups are streamed, and if there are few or if partly, some of them.
 static void consider_groups(struct search *s, uint8_t groups, bool partly) {
     int32_t n = 0;
-    memset(s->ways->streamed, 0, (size_t)s->shape->n_units * sizeof *s->ways->streamed);
+    stream_nothing(s);
     for (int u = 0; u < s->shape->n_units; u++)
         if (group_of(s, u) & groups) s->streamable[n++] = u;
     consider_streams(s, n, n);
@@ -288,7 +292,7 @@ static void consider_groups(struct search *s, uint8_t groups, bool partly) {
 // partly: some of many FFNs too, but attention not without FFNs.
 static void consider(struct search *s, uint8_t groups, bool partly) {
     struct price price;
-    memset(s->ways->streamed, 0, (size_t)s->shape->n_units * sizeof *s->ways->streamed);
+    stream_nothing(s);
     s->ways->feed = FEED_NONE;
     s->ways->n_slots = 0;
     const uint8_t found = s->rules.streamed ? find_groups(s) & groups : 0;
@@ -321,8 +325,8 @@ static void consider_last(struct search *s, int32_t n, enum rung first, enum run
         const enum rung rung = u >= n_units - n ? last : first;
         int d = on_rung(rung, s->shape->units[u].kind) ? GPU : HOST;
         if (!may_be_on(s, u, d)) d = 1 - d;
-        s->ways->device[u] = (int8_t)d;
-        s->ways->cpu_parts[u] = 0;
+        s->ways->units[u].device = (int8_t)d;
+        s->ways->units[u].cpu_parts = 0;
         if (d == HOST && must_split(s, u)) return;
     }
     consider(s, STREAM_ALL, true);
@@ -351,8 +355,8 @@ static void take_placement(struct search *s, int32_t cell, int last) {
     knapsack_placement(&s->k, cell, last, s->option);
     for (int u = 0; u < s->shape->n_units; u++) {
         const bool split = s->option[u] == OPTION_SPLIT;
-        s->ways->device[u] = s->option[u] == OPTION_HOST ? HOST : GPU;
-        s->ways->cpu_parts[u] = split ? s->parts[u] : 0;
+        s->ways->units[u].device = s->option[u] == OPTION_HOST ? HOST : GPU;
+        s->ways->units[u].cpu_parts = split ? s->parts[u] : 0;
     }
 }
 
@@ -726,13 +730,8 @@ static enum status search_with(struct search *s, const struct workload *w, struc
 }
 
 static void keep_best(const struct search *s, struct plan *plan) {
-    const size_t n = (size_t)s->shape->n_units;
     plan->workload = s->best_workload;
-    memcpy(plan->unit_device, s->best->device, n);
-    memcpy(plan->unit_cpu_parts, s->best->cpu_parts, n);
-    memcpy(plan->unit_streamed, s->best->streamed, n * sizeof *plan->unit_streamed);
-    plan->feed = s->best->feed;
-    plan->n_slots = s->best->n_slots;
+    plan->place = *s->best;
 }
 
 enum status search_placement(struct plan *plan, const struct search_request *request, bool *found,

@@ -30,9 +30,9 @@ static void place_last(struct plan *plan, const struct shape *shape, const uint8
                        int32_t n) {
     for (int u = 0; u < shape->n_units; u++) {
         const int d = u >= shape->n_units - n ? GPU : HOST;
-        plan->unit_device[u] = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
-        plan->unit_cpu_parts[u] = 0;
-        plan->unit_streamed[u] = false;
+        plan->place.units[u].device = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
+        plan->place.units[u].cpu_parts = 0;
+        plan->place.units[u].streamed = false;
     }
     plan_count_bytes(plan, shape);
 }
@@ -166,7 +166,7 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
     const int32_t n_last = is_auto ? 0 : units_of_layers(shape, c->gpu_layers);
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
-        const int8_t d = c->has_units ? c->unit_device[u] : DEVICE_ANY;
+        const int8_t d = c->has_units ? c->place.units[u].device : DEVICE_ANY;
         if (d >= n_devices) {
             err_set(e, ERR_USAGE, "%s of layer %d is asked for device %d",
                     unit_kind_name(unit->kind), unit->layer, d);
@@ -187,11 +187,11 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
 static enum status check_strategy(const struct machine *m, const struct constraints *c,
                                   struct err *e) {
     const char *name = strategy_name(c->strategy);
-    ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->feed < FEEDS);
-    if (c->n_slots && (c->n_slots < MIN_SLOTS || c->n_slots > MAX_SLOTS)) {
+    ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->place.feed < FEEDS);
+    if (c->place.n_slots && (c->place.n_slots < MIN_SLOTS || c->place.n_slots > MAX_SLOTS)) {
         err_set(e, ERR_USAGE, "the number of slots is out of range");
         err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
-        return err_actual(e, "%d", c->n_slots);
+        return err_actual(e, "%d", c->place.n_slots);
     }
     if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
     if (m->n_devices < 2) {
@@ -237,7 +237,7 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
 static enum status check_way(const struct constraints *c, const struct shape *shape, int u,
                              struct err *e) {
     const struct unit *unit = &shape->units[u];
-    const bool split = c->unit_cpu_parts[u] > 0, on_gpu = c->unit_device[u] == GPU;
+    const bool split = c->place.units[u].cpu_parts > 0, on_gpu = c->place.units[u].device == GPU;
     char name[64];
     plan_unit_name(unit, name, sizeof name);
     if (split && !unit_can_split(unit)) {
@@ -251,12 +251,12 @@ static enum status check_way(const struct constraints *c, const struct shape *sh
         err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
         return err_expected(e, "a split unit to be on the accelerator");
     }
-    if (c->unit_cpu_parts[u] >= UNIT_PARTS) {
+    if (c->place.units[u].cpu_parts >= UNIT_PARTS) {
         err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
         err_expected(e, "at most %d", UNIT_PARTS - 1);
-        return err_actual(e, "%d", c->unit_cpu_parts[u]);
+        return err_actual(e, "%d", c->place.units[u].cpu_parts);
     }
-    if (c->unit_streamed[u] && (!unit_can_stream(unit) || (on_gpu && !split))) {
+    if (c->place.units[u].streamed && (!unit_can_stream(unit) || (on_gpu && !split))) {
         err_set(e, ERR_USAGE, "%s cannot be streamed", name);
         return err_expected(e, "%s of which the CPU has something",
                             unit->kind == UNIT_ATTENTION
@@ -272,15 +272,13 @@ static enum status apply_ways(struct plan *plan, const struct shape *shape,
     ASSERT(c->has_units);
     bool streams = false;
     for (int u = 0; u < shape->n_units; u++) {
-        ASSERT(c->unit_device[u] != DEVICE_ANY);
+        ASSERT(c->place.units[u].device != DEVICE_ANY);
         if (check_way(c, shape, u, e)) return e->status;
-        plan->unit_device[u] = c->unit_device[u];
-        plan->unit_cpu_parts[u] = c->unit_cpu_parts[u];
-        plan->unit_streamed[u] = c->unit_streamed[u];
-        streams = streams || c->unit_streamed[u];
+        streams = streams || c->place.units[u].streamed;
     }
-    plan->feed = c->feed != FEED_NONE ? c->feed : FEED_ARENA;
-    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+    plan->place = c->place;
+    if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
+    if (!plan->place.n_slots) plan->place.n_slots = MIN_SLOTS;
     if (!streams || plan->machine.n_devices > GPU) return OK;
     return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
 }
@@ -332,22 +330,23 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
     place_last(plan, shape, allowed, 0);
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
-        const bool on_host = plan->unit_device[u] == HOST;
+        const bool on_host = plan->place.units[u].device == HOST;
         if (unit->kind != UNIT_FFN) continue;
-        if (streams) plan->unit_streamed[u] = on_host && unit_can_stream(unit);
+        if (streams) plan->place.units[u].streamed = on_host && unit_can_stream(unit);
         if (streams || allowed[u] != (ON_HOST | ON_GPU) || !unit_can_split(unit)) continue;
-        plan->unit_device[u] = GPU;
-        plan->unit_cpu_parts[u] = UNIT_PARTS - 1;
+        plan->place.units[u].device = GPU;
+        plan->place.units[u].cpu_parts = UNIT_PARTS - 1;
     }
-    plan->feed = c->feed ? c->feed : FEED_PAGEABLE;
-    plan->n_slots = c->n_slots ? c->n_slots : MIN_SLOTS;
+    plan->place.feed = c->place.feed ? c->place.feed : FEED_PAGEABLE;
+    plan->place.n_slots = c->place.n_slots ? c->place.n_slots : MIN_SLOTS;
 }
 
 // The plan fits, but what its feed pins does not.
 static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
     const uint64_t limit = plan->machine.pinned_bytes;
     const bool by_lock = plan_pinned_bytes(plan) > limit;
-    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s", feed_name(plan->feed),
+    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s",
+            feed_name(plan->place.feed),
             by_lock ? "the limit on locked memory (RLIMIT_MEMLOCK) allows" : "the CPU has free");
     err_expected(e, "at most %llu bytes", (unsigned long long)(by_lock ? limit : own_bytes));
     err_actual(e, "%llu bytes", (unsigned long long)plan_pinned_bytes(plan));
@@ -367,7 +366,8 @@ static enum status refuse_all(struct plan *plan, const struct shape *shape, cons
             return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
         return e->status;
     }
-    if (plan->n_slots && plan->feed != FEED_PAGEABLE) return refuse_feed(plan, own_bytes, e);
+    if (plan->place.n_slots && plan->place.feed != FEED_PAGEABLE)
+        return refuse_feed(plan, own_bytes, e);
     return OK;
 }
 
@@ -402,7 +402,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
         return e->status;
     if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;
     apply_limits(&plan->machine, constraints);
-    if (constraints->has_ways) return solve_given(plan, shape, constraints, e);
+    if (constraints->has_placement) return solve_given(plan, shape, constraints, e);
     if (machine->rates == RATES_NONE) return solve_blind(plan, shape, allowed, constraints, e);
     bool found;
     const uint64_t own_bytes = machine->devices[HOST].budget_bytes;

@@ -68,9 +68,7 @@ static uint32_t refusals(const struct engine *en) {
 // CPU could hold alone.
 static enum status refuse_rest(struct engine *en, struct err *e) {
     struct err alone = {0};
-    memset(en->plan.unit_device, 0, sizeof en->plan.unit_device);
-    memset(en->plan.unit_cpu_parts, 0, sizeof en->plan.unit_cpu_parts);
-    memset(en->plan.unit_streamed, 0, sizeof en->plan.unit_streamed);
+    en->plan.place = (struct placement){0};
     if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
         return err_fix(e, "close other programs that use the accelerator, or do without: "
                           "--device none fits");

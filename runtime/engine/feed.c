@@ -19,7 +19,7 @@ struct part {
 static int parts_of(const struct feeder *f, int32_t u, struct part out[W_LAYER_COUNT],
                     uint64_t *end_bytes) {
     const struct unit *unit = &f->shape->units[u];
-    const bool split = f->plan->unit_cpu_parts[u] > 0, ffn = unit->kind == UNIT_FFN;
+    const bool split = f->plan->place.units[u].cpu_parts > 0, ffn = unit->kind == UNIT_FFN;
     const struct tensor *table = weights_of_cpu(f->weights, unit, split);
     const enum weight_slot first = ffn ? W_FFN_NORM : W_ATTN_NORM, last = ffn ? W_DOWN : W_O_BIAS;
     uint64_t at = 0;
@@ -44,10 +44,10 @@ static enum status open_chunks(struct feeder *f, struct err *e) {
     const struct plan *plan = f->plan;
     size_t n_chunks = 0;
     for (int u = 0; u < plan->n_units; u++) {
-        if (!plan->unit_streamed[u]) continue;
+        if (!plan->place.units[u].streamed) continue;
         const struct unit *unit = &f->shape->units[u];
         // Every tensor ends with a chunk that may not be full.
-        n_chunks += footprint_fetch(unit, plan->unit_cpu_parts[u]) / plan->block_bytes +
+        n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts) / plan->block_bytes +
                     (size_t)unit->n_tensors;
     }
     f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
@@ -90,7 +90,7 @@ static enum status open_caches(struct feeder *f, struct err *e) {
     for (int32_t u = 0; u < plan->n_units; u++) {
         if (!feed_moves_cache(f, u)) continue;
         if (!f->rows.past && open_rows(&f->rows, &plan->workload, e)) return e->status;
-        if (plan->feed != FEED_PAGEABLE)
+        if (plan->place.feed != FEED_PAGEABLE)
             device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
     }
     return OK;
@@ -100,23 +100,23 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
                       const struct weights *weights, const struct buffer *caches, struct err *e) {
     const struct plan *plan = placed->plan;
     *f = (struct feeder){0};
-    if (plan->n_slots == 0) return OK;
-    ASSERT(plan->machine.n_devices == 2 && plan->n_slots <= MAX_SLOTS);
+    if (plan->place.n_slots == 0) return OK;
+    ASSERT(plan->machine.n_devices == 2 && plan->place.n_slots <= MAX_SLOTS);
     f->plan = plan;
     f->shape = placed->shape;
     f->weights = weights;
     f->caches = caches;
     f->device = placed->devices[HOST + 1];
-    const uint64_t ring_bytes = (uint64_t)plan->n_slots * plan->slot_bytes;
+    const uint64_t ring_bytes = (uint64_t)plan->place.n_slots * plan->slot_bytes;
     if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
         buffer_new(f->device, ring_bytes, PURPOSE_STAGING, &f->slots, e))
         return e->status;
-    for (int32_t i = 0; i < plan->n_slots; i++) {
+    for (int32_t i = 0; i < plan->place.n_slots; i++) {
         if (event_new(f->device, &f->fetched[i], e) || event_new(f->device, &f->used[i], e))
             return e->status;
     }
     if (open_caches(f, e)) return e->status;
-    return plan->feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
+    return plan->place.feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
 }
 
 static void close_caches(struct feeder *f) {
@@ -156,7 +156,7 @@ void feed_close(struct feeder *f) {
 
 bool feed_moves_cache(const struct feeder *f, int32_t unit) {
     const struct plan *plan = f->plan;
-    return plan && plan->unit_streamed[unit] && !plan->unit_cpu_parts[unit] &&
+    return plan && plan->place.units[unit].streamed && !plan->place.units[unit].cpu_parts &&
            f->shape->units[unit].kind == UNIT_ATTENTION;
 }
 
@@ -232,7 +232,7 @@ static void cut_chunks(struct feeder *f) {
     uint64_t end_bytes;
     int32_t n = 0;
     for (int32_t u = 0; u < f->plan->n_units; u++) {
-        if (!f->plan->unit_streamed[u]) continue;
+        if (!f->plan->place.units[u].streamed) continue;
         f->first_chunk[u] = n;
         const int n_parts = parts_of(f, u, parts, &end_bytes);
         for (int i = 0; i < n_parts; i++) {

@@ -72,7 +72,7 @@ static enum status open_caches(struct pipeline *p, const struct placed_model *pl
     }
     uint64_t at[MAX_DEVICES] = {0};
     for (size_t u = 0; u < n; u++) {
-        const int d = plan->unit_device[u];
+        const int d = plan->place.units[u].device;
         const uint64_t size_bytes = plan->unit_kv_bytes[u];
         if (d == HOST && size_bytes &&
             buffer_new(placed->devices[HOST], size_bytes, PURPOSE_KV, &p->host_kv[u], e))
@@ -111,7 +111,7 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
 static void close_caches(struct pipeline *p, bool lost) {
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&p->kv[d]);
     for (int u = 0; p->host_kv && u < p->plan->n_units; u++) {
-        p->host_kv[u].mapped |= lost && p->plan->unit_streamed[u];
+        p->host_kv[u].mapped |= lost && p->plan->place.units[u].streamed;
         buffer_free(&p->host_kv[u]);
     }
     mem_free(p->host_kv);
@@ -266,7 +266,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
 static void bind_pieces(const struct pipeline *p, const struct step *step, struct forward *f,
                         struct tensor in_slot[W_LAYER_COUNT]) {
     const struct unit *unit = &p->shape->units[step->unit];
-    const int32_t parts = p->plan->unit_cpu_parts[step->unit];
+    const int32_t parts = p->plan->place.units[step->unit].cpu_parts;
     struct piece last = {0}; // rows of a split unit
     if (parts) {
         last.weights = weights_of_cpu(p->weights, unit, true);

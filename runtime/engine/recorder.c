@@ -26,7 +26,7 @@ static int32_t count_spans(const struct plan *plan, enum batch_class batch, int3
     for (int32_t i = 0; i < plan->n_steps[batch]; i++) {
         const struct step *step = &plan->steps[batch][i];
         if (step_place(step).device != device) continue;
-        n += step->kind == STEP_FETCH && plan->feed == FEED_STAGED ? 2 : 1;
+        n += step->kind == STEP_FETCH && plan->place.feed == FEED_STAGED ? 2 : 1;
     }
     return n;
 }

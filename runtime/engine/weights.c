@@ -40,7 +40,7 @@ struct share {
 
 static struct share share_of(const struct placed_model *placed, int32_t u, bool on_cpu) {
     const struct unit *unit = &placed->shape->units[u];
-    struct share share = {u, placed->plan->unit_cpu_parts[u], on_cpu, unit, 0, {0}, {{0}}};
+    struct share share = {u, placed->plan->place.units[u].cpu_parts, on_cpu, unit, 0, {0}, {{0}}};
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     const int32_t n = model_unit_tensors(placed->model, unit, tensors);
     for (int i = 0; i < n; i++) {
@@ -157,7 +157,7 @@ static enum status copy_share(struct load *load, const struct share *share, int 
 
 // What the CPU has of the unit is in the arena.
 static bool in_arena(const struct plan *plan, int32_t u) {
-    return plan->unit_streamed[u] && plan->feed == FEED_ARENA;
+    return plan->place.units[u].streamed && plan->place.feed == FEED_ARENA;
 }
 
 // The CPU's share of a unit: all of it, or the last rows of a split one.
@@ -169,12 +169,12 @@ static enum status load_on_cpu(struct load *load, int32_t u, struct err *e) {
 
 static enum status load_unit(struct load *load, int32_t u, struct err *e) {
     const struct plan *plan = load->placed->plan;
-    const int d = plan->unit_device[u];
+    const int d = plan->place.units[u].device;
     if (d != HOST) {
         const struct share share = share_of(load->placed, u, false);
         if (copy_share(load, &share, d, e)) return e->status;
     }
-    if ((d == HOST || plan->unit_cpu_parts[u]) && load_on_cpu(load, u, e)) return e->status;
+    if ((d == HOST || plan->place.units[u].cpu_parts) && load_on_cpu(load, u, e)) return e->status;
     return report(load, plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u], e);
 }
 
@@ -195,7 +195,7 @@ static enum status load_units(struct load *load, struct err *e) {
 static void count_bytes(const struct plan *plan, uint64_t bytes[MAX_DEVICES],
                         uint64_t *arena_bytes) {
     for (int32_t u = 0; u < plan->n_units; u++) {
-        const int d = plan->unit_device[u];
+        const int d = plan->place.units[u].device;
         if (d != HOST) bytes[d] += plan->unit_weight_bytes[u];
         const uint64_t cpu_bytes = d == HOST ? plan->unit_weight_bytes[u] : plan->unit_cpu_bytes[u];
         *(in_arena(plan, u) ? arena_bytes : &bytes[HOST]) += cpu_bytes;

@@ -26,7 +26,7 @@ static void look_at_device(struct limit *l, int d) {
     l->ideal[d] = plan->machine.devices[d];
     r->op_us = 0;
     for (int u = 0; u < plan->n_units; u++)
-        if (plan->unit_device[u] == d) read_bytes += plan->unit_read_bytes[u];
+        if (plan->place.units[u].device == d) read_bytes += plan->unit_read_bytes[u];
     // Weights that stay in the cache from one pass to the next are not read from memory.
     l->cached[d] = read_bytes <= r->cache_bytes;
     l->gbps[d] = r->memory_gbps;
@@ -59,7 +59,7 @@ static double unit_us(const struct limit *l, int32_t u, int d) {
 static void add_unit(struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
     const int d = plan_compute_device(plan, l->batch, u);
-    const bool streamed = l->batch == BATCH_PREFILL && plan->unit_streamed[u];
+    const bool streamed = l->batch == BATCH_PREFILL && plan->place.units[u].streamed;
     const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
     const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;
     const double us = unit_us(l, u, d) * (1 - cpu_share);

@@ -83,8 +83,8 @@ static struct summary summary_of(const struct plan *plan, const struct shape *sh
     struct summary s = {plan->workload.n_ubatch, plan->machine.devices[0].n_lanes,
                         plan_layers_on_gpu(plan, shape), 0, 0};
     for (int32_t u = 0; u < plan->n_units; u++) {
-        s.n_split += plan->unit_cpu_parts[u] > 0;
-        s.n_streamed += plan->unit_streamed[u];
+        s.n_split += plan->place.units[u].cpu_parts > 0;
+        s.n_streamed += plan->place.units[u].streamed;
     }
     return s;
 }
@@ -110,8 +110,8 @@ void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const st
         bench_count("layers_on_gpu", s.n_layers),
         bench_count("units_split", s.n_split),
         bench_count("units_streamed", s.n_streamed),
-        bench_text("feed", feed_name(plan ? plan->feed : FEED_NONE)),
-        bench_count("n_slots", plan ? plan->n_slots : 0),
+        bench_text("feed", feed_name(plan ? plan->place.feed : FEED_NONE)),
+        bench_count("n_slots", plan ? plan->place.n_slots : 0),
         bench_flag("runs_ahead", plan && plan->runs_ahead),
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) bench_row_add(row, fields[i]);

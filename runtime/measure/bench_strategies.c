@@ -115,12 +115,10 @@ static uint64_t hash(uint64_t h, const void *bytes, size_t n) {
 
 uint64_t bench_plan_id(const struct plan *plan) {
     const size_t n = (size_t)plan->n_units;
-    const int32_t rest[] = {plan->workload.n_ubatch, (int32_t)plan->feed, plan->n_slots,
+    const int32_t rest[] = {plan->workload.n_ubatch, (int32_t)plan->place.feed, plan->place.n_slots,
                             (int32_t)plan->workload.kv_type_k, (int32_t)plan->workload.kv_type_v};
     uint64_t h = 0xcbf29ce484222325u;
-    h = hash(h, plan->unit_device, n * sizeof *plan->unit_device);
-    h = hash(h, plan->unit_cpu_parts, n * sizeof *plan->unit_cpu_parts);
-    h = hash(h, plan->unit_streamed, n * sizeof *plan->unit_streamed);
+    h = hash(h, plan->place.units, n * sizeof *plan->place.units);
     return hash(h, rest, sizeof rest);
 }
 

@@ -97,13 +97,13 @@ void report_print_memory(const struct engine *engine, FILE *out) {
 static void print_ways(const struct plan *plan, FILE *out) {
     int32_t n_split = 0, n_streamed = 0;
     for (int32_t u = 0; u < plan->n_units; u++) {
-        n_split += plan->unit_cpu_parts[u] > 0;
-        n_streamed += plan->unit_streamed[u];
+        n_split += plan->place.units[u].cpu_parts > 0;
+        n_streamed += plan->place.units[u].streamed;
     }
     if (n_split) fprintf(out, ", %d units split by rows", n_split);
     if (n_streamed)
-        fprintf(out, ", %d streamed in prompts (%s, %d slots)", n_streamed, feed_name(plan->feed),
-                plan->n_slots);
+        fprintf(out, ", %d streamed in prompts (%s, %d slots)", n_streamed,
+                feed_name(plan->place.feed), plan->place.n_slots);
 }
 
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out) {
@@ -253,12 +253,12 @@ json_t *report_plan(const struct plan *plan, const struct shape *shape) {
     for (int32_t d = 0; d < plan->machine.n_devices; d++)
         json_array_append_new(devices, plan_device(plan, d));
     for (int32_t u = 0; u < plan->n_units; u++)
-        json_array_append_new(units, json_integer(plan->unit_device[u]));
+        json_array_append_new(units, json_integer(plan->place.units[u].device));
     const struct workload *w = &plan->workload;
-    json_t *ring = json_pack("{s:s, s:i, s:o, s:i, s:o, s:b}", "feed", feed_name(plan->feed),
-                             "slots", plan->n_slots, "slot_bytes", report_count(plan->slot_bytes),
-                             "blocks", plan->n_blocks, "block_bytes",
-                             report_count(plan->block_bytes), "runs_ahead", plan->runs_ahead);
+    json_t *ring = json_pack(
+        "{s:s, s:i, s:o, s:i, s:o, s:b}", "feed", feed_name(plan->place.feed), "slots",
+        plan->place.n_slots, "slot_bytes", report_count(plan->slot_bytes), "blocks", plan->n_blocks,
+        "block_bytes", report_count(plan->block_bytes), "runs_ahead", plan->runs_ahead);
     return json_pack(
         "{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "machine",
         machine_report(&plan->machine), "n_ctx", w->n_ctx, "n_ubatch", w->n_ubatch, "prompt_tokens",
@@ -275,9 +275,10 @@ json_t *report_units(const struct plan *plan, const struct shape *shape) {
         plan_unit_name(&shape->units[u], name, sizeof name);
         json_array_append_new(list,
                               json_pack("{s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o}", "name", name,
-                                        "device", plan->unit_device[u], "cpu_parts",
-                                        plan->unit_cpu_parts[u], "streamed", plan->unit_streamed[u],
-                                        "weights_bytes", report_count(plan->unit_weight_bytes[u]),
+                                        "device", plan->place.units[u].device, "cpu_parts",
+                                        plan->place.units[u].cpu_parts, "streamed",
+                                        plan->place.units[u].streamed, "weights_bytes",
+                                        report_count(plan->unit_weight_bytes[u]),
                                         "cpu_weights_bytes", report_count(plan->unit_cpu_bytes[u]),
                                         "kv_bytes", report_count(plan->unit_kv_bytes[u]),
                                         "read_bytes", report_count(plan->unit_read_bytes[u])));

@@ -29,8 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
     }
     int n_set = 0;
     for (int u = 0; u < shape.n_units; u++) {
-        ASSERT(c.unit_device[u] >= DEVICE_ANY && c.unit_device[u] < MAX_DEVICES);
-        n_set += c.unit_device[u] != DEVICE_ANY;
+        ASSERT(c.place.units[u].device >= DEVICE_ANY && c.place.units[u].device < MAX_DEVICES);
+        n_set += c.place.units[u].device != DEVICE_ANY;
     }
     ASSERT(n_set > 0);
     return 0;

@@ -454,7 +454,7 @@ static bool try_draw(struct check *c, const struct draw *d) {
         problem(c, d, "the CPU alone: %s", err_text(&e, text, sizeof text));
     } else if (open_draw(&en, c, d, &e) == OK) {
         const struct plan *plan = engine_plan(en);
-        for (int32_t u = 0; u < plan->n_units; u++) n_units += plan->unit_device[u];
+        for (int32_t u = 0; u < plan->n_units; u++) n_units += plan->place.units[u].device;
         n_demoted = engine_n_demoted(en);
         judge_run(c, d, en);
         c->n_split += n_units > 0 && n_units < plan->n_units;

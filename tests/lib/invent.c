@@ -247,19 +247,21 @@ void invent_workload(struct workload *out, struct dice *dice, const struct shape
 void invent_ways(struct constraints *out, struct dice *dice, const struct shape *shape) {
     const double stays = dice_real(dice, 0.3, 1), splits = dice_real(dice, -0.3, 1),
                  streams = dice_real(dice, -0.3, 1);
-    *out = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true};
-    out->feed = (enum feed)dice_int(dice, FEED_ARENA, FEED_PAGEABLE);
-    out->n_slots = dice_int(dice, MIN_SLOTS, MAX_SLOTS);
+    *out = (struct constraints){
+        .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
+    out->place.feed = (enum feed)dice_int(dice, FEED_ARENA, FEED_PAGEABLE);
+    out->place.n_slots = dice_int(dice, MIN_SLOTS, MAX_SLOTS);
     int8_t device = (int8_t)dice_int(dice, 0, 1);
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
         if (!dice_chance(dice, stays)) device = (int8_t)(1 - device);
-        out->unit_device[u] = device;
+        out->place.units[u].device = device;
         if (unit_can_split(unit) && dice_chance(dice, splits)) {
-            out->unit_device[u] = 1;
-            out->unit_cpu_parts[u] = (uint8_t)dice_int(dice, 1, UNIT_PARTS - 1);
+            out->place.units[u].device = 1;
+            out->place.units[u].cpu_parts = (uint8_t)dice_int(dice, 1, UNIT_PARTS - 1);
         }
-        const bool on_cpu = out->unit_device[u] == 0 || out->unit_cpu_parts[u];
-        out->unit_streamed[u] = unit_can_stream(unit) && on_cpu && dice_chance(dice, streams);
+        const bool on_cpu = out->place.units[u].device == 0 || out->place.units[u].cpu_parts;
+        out->place.units[u].streamed =
+            unit_can_stream(unit) && on_cpu && dice_chance(dice, streams);
     }
 }

@@ -114,9 +114,8 @@ void given_ways(struct small_plan *f) {
     round_machine(f);
     f->c = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO,
                                 .has_units = true,
-                                .has_ways = true,
-                                .feed = FEED_ARENA,
-                                .n_slots = 2};
+                                .has_placement = true,
+                                .place = {.feed = FEED_ARENA, .n_slots = 2}};
 }
 
 void solve_given(struct small_plan *f) {
@@ -132,9 +131,9 @@ static void apart(struct small_plan *f, enum unit_kind kind, int32_t n_layers, i
     given_ways(f);
     for (int u = 1; u < f->shape.n_units; u++) {
         const bool is = f->shape.units[u].kind == kind;
-        f->c.unit_device[u] = !is || cpu_parts ? GPU : HOST;
-        f->c.unit_cpu_parts[u] = (uint8_t)(is ? cpu_parts : 0);
-        f->c.unit_streamed[u] = is && streamed;
+        f->c.place.units[u].device = !is || cpu_parts ? GPU : HOST;
+        f->c.place.units[u].cpu_parts = (uint8_t)(is ? cpu_parts : 0);
+        f->c.place.units[u].streamed = is && streamed;
     }
     solve_given(f);
 }

@@ -49,7 +49,7 @@ static int setup(void **state) {
                                .n_prompt = 100,
                                .n_gen = 20};
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true};
-    for (int32_t u = 0; u < f->shape.n_units; u++) c.unit_device[u] = u % 3 == 1;
+    for (int32_t u = 0; u < f->shape.n_units; u++) c.place.units[u].device = u % 3 == 1;
     if (shape_check(&f->shape, &e) || planner_solve(&f->plan, &f->shape, &f->machine, &w, &c, &e)) {
         char text[512];
         fprintf(stderr, "%s\n", err_text(&e, text, sizeof text));
@@ -100,7 +100,8 @@ static void what_is_saved_is_read(void **state) {
     assert_int_equal(parse(f, f->text, &e), OK);
     assert_memory_equal(&f->file.workload, &f->plan.workload, sizeof f->file.workload);
     assert_true(f->file.constraints.has_units);
-    assert_memory_equal(f->file.constraints.unit_device, f->plan.unit_device, MAX_UNITS);
+    for (int u = 0; u < f->shape.n_units; u++)
+        assert_int_equal(f->file.constraints.place.units[u].device, f->plan.place.units[u].device);
     assert_string_equal(f->file.kinds[0], "cpu");
     assert_string_equal(f->file.kinds[1], "sim");
     for (int d = 0; d < MAX_DEVICES; d++)
@@ -130,16 +131,15 @@ static enum status replay(struct fixture *f, const struct machine *machine,
 static void solve_ways(struct fixture *f, struct constraints *c) {
     struct err e;
     *c = (struct constraints){.has_units = true,
-                              .has_ways = true,
+                              .has_placement = true,
                               .gpu_layers = GPU_LAYERS_AUTO,
-                              .feed = FEED_STAGED,
-                              .n_slots = 3};
+                              .place = {.feed = FEED_STAGED, .n_slots = 3}};
     for (int32_t u = 0; u < f->shape.n_units; u++) {
-        c->unit_device[u] = u % 3 == 1 || u == 2 || u == 3;
-        c->unit_streamed[u] = u == 1 || u == 2 || u == 5 || u == 6;
+        c->place.units[u].device = u % 3 == 1 || u == 2 || u == 3;
+        c->place.units[u].streamed = u == 1 || u == 2 || u == 5 || u == 6;
     }
-    c->unit_cpu_parts[1] = 4;
-    c->unit_cpu_parts[2] = 8;
+    c->place.units[1].cpu_parts = 4;
+    c->place.units[2].cpu_parts = 8;
     assert_int_equal(planner_solve(&f->again, &f->shape, &f->machine, &f->plan.workload, c, &e),
                      OK);
 }
@@ -150,8 +150,8 @@ static void ways_are_saved_and_replayed(void **state) {
     struct constraints c;
     size_t length;
     solve_ways(f, &c);
-    assert_int_equal(f->again.unit_cpu_parts[1], 4);
-    assert_int_equal(f->again.unit_cpu_parts[2], 8);
+    assert_int_equal(f->again.place.units[1].cpu_parts, 4);
+    assert_int_equal(f->again.place.units[2].cpu_parts, 8);
     char *text = save(&f->again, &f->shape, &length);
     assert_non_null(
         strstr(text, "\"cpu_parts\": {\n  \"blk.0.attention\": 4,\n  \"blk.0.ffn\": 8\n }"));
@@ -161,14 +161,13 @@ static void ways_are_saved_and_replayed(void **state) {
     assert_null(strstr(f->text, "cpu_parts"));
     assert_null(strstr(f->text, "streamed"));
     assert_int_equal(parse(f, text, &e), OK);
-    assert_memory_equal(f->file.constraints.unit_cpu_parts, c.unit_cpu_parts, MAX_UNITS);
-    assert_memory_equal(f->file.constraints.unit_streamed, c.unit_streamed, MAX_UNITS);
+    assert_memory_equal(&f->file.constraints.place, &c.place, sizeof c.place);
     assert_int_equal(
         plan_replay(&f->again, &f->shape, &f->machine, &f->file, &(struct constraints){0}, &e), OK);
     char *again = save(&f->again, &f->shape, &length);
     assert_string_equal(again, text);
-    assert_int_equal(f->again.n_slots, 3);
-    assert_int_equal(f->again.feed, FEED_STAGED);
+    assert_int_equal(f->again.place.n_slots, 3);
+    assert_int_equal(f->again.place.feed, FEED_STAGED);
     free(again);
     free(text);
 }

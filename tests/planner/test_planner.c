@@ -133,7 +133,7 @@ static void test_gpu_layers(void **state) {
         assert_int_equal(solve(f, &m, n, &e), OK);
         int32_t expected = n < 6 ? n : 6;
         assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), expected);
-        assert_int_equal(f->plan.unit_device[0], 0);
+        assert_int_equal(f->plan.place.units[0].device, 0);
         int sends = 0, waits = 0, computes = 0, logits = 0, inputs = 0;
         for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
             const struct step *s = &f->plan.steps[BATCH_PREFILL][i];
@@ -170,7 +170,7 @@ static void test_auto_fills(void **state) {
         assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
         assert_true(total(&f->plan, 1) <= vram);
         int32_t units = 0;
-        for (int u = 0; u < f->plan.n_units; u++) units += f->plan.unit_device[u];
+        for (int u = 0; u < f->plan.n_units; u++) units += f->plan.place.units[u].device;
         assert_true(units >= last);
         last = units;
         if (!units || units == f->plan.n_units) continue;
@@ -531,7 +531,7 @@ static void test_demote(void **state) {
         assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), OK);
         int32_t n = 0, unit;
         for (uint64_t bytes = total(&f->plan, 1); planner_demote(&f->plan, &f->shape, &unit); n++) {
-            assert_int_equal(f->plan.unit_device[unit], 0);
+            assert_int_equal(f->plan.place.units[unit].device, 0);
             assert_true(total(&f->plan, 1) < bytes);
             bytes = total(&f->plan, 1);
             assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
@@ -566,16 +566,16 @@ static void test_constraints(void **state) {
     struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 512};
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .cpu_experts = true, .kv_auto = true};
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
-    for (int u = 2; u < 9; u += 2) assert_int_equal(f->plan.unit_device[u], 0);
-    assert_int_equal(f->plan.unit_device[9], 1);
+    for (int u = 2; u < 9; u += 2) assert_int_equal(f->plan.place.units[u].device, 0);
+    assert_int_equal(f->plan.place.units[9].device, 1);
     assert_true(f->plan.workload.n_ubatch >= 64 && f->plan.workload.n_ubatch <= 512);
     c.has_units = true;
     for (int u = 0; u < f->shape.n_units; u++)
-        c.unit_device[u] = (int8_t)(u % 3 ? DEVICE_ANY : u / 3 % 2);
+        c.place.units[u].device = (int8_t)(u % 3 ? DEVICE_ANY : u / 3 % 2);
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
     for (int u = 0; u < f->shape.n_units; u += 3)
-        assert_int_equal(f->plan.unit_device[u], u / 3 % 2);
-    c.unit_device[0] = 2;
+        assert_int_equal(f->plan.place.units[u].device, u / 3 % 2);
+    c.place.units[0].device = 2;
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
 }
 

@@ -121,8 +121,8 @@ static void test_bytes_of_a_split_unit(void **state) {
     assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
     assert_int_equal(p->unit_cpu_bytes[1], 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_WEIGHTS], VOCAB * 136 + 512 + 3 * 8704);
-    assert_int_equal(p->n_slots, 0);
-    assert_int_equal(p->feed, FEED_NONE);
+    assert_int_equal(p->place.n_slots, 0);
+    assert_int_equal(p->place.feed, FEED_NONE);
     assert_int_equal(p->slot_bytes, 0);
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
@@ -149,8 +149,8 @@ static void test_bytes_of_a_streamed_unit(void **state) {
     assert_int_equal(plan_pinned_bytes(p), p->devices[HOST].bytes[PLAN_STAGING] +
                                                p->devices[HOST].bytes[PLAN_SCRATCH] +
                                                3 * (512 + 3 * 34816));
-    f->c.feed = FEED_STAGED;
-    f->c.n_slots = 4;
+    f->c.place.feed = FEED_STAGED;
+    f->c.place.n_slots = 4;
     solve_given(f);
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 4 * p->slot_bytes);
     assert_int_equal(p->n_blocks, 4);
@@ -207,7 +207,7 @@ static void test_bytes_of_streamed_attention(void **state) {
     assert_int_equal(p->devices[GPU].bytes[PLAN_KV], 0);
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
-        f->c.feed = (enum feed)feed;
+        f->c.place.feed = (enum feed)feed;
         solve_given(f);
         uint64_t pinned_bytes =
             p->devices[HOST].bytes[PLAN_STAGING] + p->devices[HOST].bytes[PLAN_SCRATCH];
@@ -216,7 +216,7 @@ static void test_bytes_of_streamed_attention(void **state) {
         assert_int_equal(plan_pinned_bytes(p), pinned_bytes);
     }
     // Blocks carry weights alone.
-    f->c.feed = FEED_STAGED;
+    f->c.place.feed = FEED_STAGED;
     solve_given(f);
     assert_int_equal(p->block_bytes, 73728); // 70144, rounded up to pages of 4096
     // Keys and values of different types.
@@ -285,7 +285,7 @@ static void test_steps_of_streamed_units(void **state) {
     // Attention on the CPU: the residual stream comes back, and the accelerator has no more to do
     // than the FFN; with one token, nothing.
     small_model(f, 1);
-    f->c.unit_device[1] = f->c.unit_device[3] = HOST;
+    f->c.place.units[1].device = f->c.place.units[3].device = HOST;
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL,
                  "I F2>0 C0/0 C0/1 S0r0+128 W1r C1/2<0 S1r0+128 W0r C0/3 ");
@@ -305,7 +305,7 @@ static void test_steps_of_split_units(void **state) {
                      "I C0/0 S0r0+128 W1r C1/1 S1r0+128@2 W0r@2 " JOINS("C1/2in") "C1/3 L ");
     assert_false(f->plan.runs_ahead);
     // The CPU has the residual stream before it and needs it behind it.
-    f->c.unit_device[1] = f->c.unit_device[3] = HOST;
+    f->c.place.units[1].device = f->c.place.units[3].device = HOST;
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL,
                  "I C0/0 C0/1 S0r0+128@2 W1r@2 " JOINS("C1/2in") "S1r0+128 W0r C0/3 ");
@@ -338,8 +338,8 @@ static void test_steps_of_streamed_attention(void **state) {
     for (int batch = 0; batch < BATCH_PREFILL; batch++)
         assert_steps(&f->plan, (enum batch_class)batch, "I C0/0 C0/1 S0r0+128 W1r C1/2 C1/3 L ");
     // Everything of the CPU streamed: one ring for both kinds.
-    f->c.unit_device[2] = HOST;
-    f->c.unit_streamed[2] = true;
+    f->c.place.units[2].device = HOST;
+    f->c.place.units[2].streamed = true;
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL,
                  "I F1>0 F2>1 C0/0 S0r0+128 W1r C1/1<0 B1<0 C1/2<1 C1/3 L ");
@@ -358,8 +358,8 @@ static void test_steps_of_split_attention(void **state) {
                      "I C0/0 S0r0+128@1 W1r@1 " ATTENDS "C1/2 C1/3 L ");
     assert_false(f->plan.runs_ahead);
     // The accelerator has the residual stream before it, and an FFN that is split follows.
-    f->c.unit_device[0] = GPU;
-    f->c.unit_cpu_parts[2] = 8;
+    f->c.place.units[0].device = GPU;
+    f->c.place.units[2].cpu_parts = 8;
     solve_given(f);
     assert_steps(&f->plan, BATCH_ONE,
                  "I C1/0 S1r0+128@1 W0r@1 " ATTENDS "S1r0+128@2 W0r@2 " JOINS("C1/2in") "C1/3 L ");
@@ -377,8 +377,8 @@ static void test_longest_list(void **state) {
     struct small_plan *f = *state;
     small_model(f, MAX_LAYERS);
     given_ways(f);
-    for (int u = 1; u < f->shape.n_units; u++) f->c.unit_device[u] = GPU;
-    for (int u = 1; u + 1 < f->shape.n_units; u++) f->c.unit_cpu_parts[u] = 16;
+    for (int u = 1; u < f->shape.n_units; u++) f->c.place.units[u].device = GPU;
+    for (int u = 1; u + 1 < f->shape.n_units; u++) f->c.place.units[u].cpu_parts = 16;
     for (int d = 0; d < MAX_DEVICES; d++) f->machine.devices[d].budget_bytes = UINT64_C(1) << 40;
     solve_given(f);
     for (int batch = 0; batch < BATCH_CLASSES; batch++)
@@ -393,11 +393,11 @@ static void test_steps_of_whole_units(void **state) {
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL, "C0/0 C0/1 C0/2 C0/3 ");
     assert_false(f->plan.runs_ahead);
-    f->c.unit_device[2] = f->c.unit_device[3] = GPU;
+    f->c.place.units[2].device = f->c.place.units[3].device = GPU;
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL, "I C0/0 C0/1 S0r0+128 W1r C1/2 C1/3 L ");
     assert_true(f->plan.runs_ahead);
-    f->c.unit_device[0] = f->c.unit_device[1] = GPU;
+    f->c.place.units[0].device = f->c.place.units[1].device = GPU;
     solve_given(f);
     assert_steps(&f->plan, BATCH_PREFILL, "I C1/0 C1/1 C1/2 C1/3 L ");
     assert_true(f->plan.runs_ahead);
@@ -409,7 +409,7 @@ static void test_rings(void **state) {
     struct small_plan *f = *state;
     for (int n = MIN_SLOTS; n <= MAX_SLOTS; n++) {
         ffns_apart(f, 9, 0, true);
-        f->c.n_slots = n;
+        f->c.place.n_slots = n;
         solve_given(f);
         int fetched = 0, computed = 0;
         const struct step *steps = f->plan.steps[BATCH_PREFILL];
@@ -445,7 +445,7 @@ struct state {
 };
 
 static bool keeps_cache_on_host(const struct small_plan *f, int unit) {
-    return f->shape.units[unit].kind == UNIT_ATTENTION && !f->plan.unit_cpu_parts[unit];
+    return f->shape.units[unit].kind == UNIT_ATTENTION && !f->plan.place.units[unit].cpu_parts;
 }
 
 // A phase of a split unit: what it reads is there, all columns of it.
@@ -455,7 +455,7 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     const enum step_data made = attention ? DATA_QUERIES : DATA_HIDDEN,
                          read = attention ? DATA_ATTENDED : DATA_HIDDEN;
     const int32_t width = footprint_down(unit)->n_cols;
-    const int32_t row = footprint_split_row(width, f->plan.unit_cpu_parts[s->unit]);
+    const int32_t row = footprint_split_row(width, f->plan.place.units[s->unit].cpu_parts);
     const int d = s->device;
     assert_int_equal(s->slot, -1);
     if (s->phase == PHASE_IN) {
@@ -478,10 +478,10 @@ static void follow_compute(struct small_plan *f, struct state *st, const struct 
         follow_phase(f, st, s);
         return;
     }
-    assert_true(!f->plan.unit_cpu_parts[s->unit] || s->slot >= 0);
+    assert_true(!f->plan.place.units[s->unit].cpu_parts || s->slot >= 0);
     if (s->slot >= 0) {
         assert_int_equal(st->in_slot[s->slot], s->unit);
-        assert_true(f->plan.unit_streamed[s->unit]);
+        assert_true(f->plan.place.units[s->unit].streamed);
         if (!keeps_cache_on_host(f, s->unit)) st->in_slot[s->slot] = -1;
     }
     st->residual[s->device] = true;
@@ -502,7 +502,7 @@ static void follow_store(struct small_plan *f, struct state *st, const struct st
 
 static void follow_fetch(struct small_plan *f, struct state *st, const struct step *s) {
     const struct unit *unit = &f->shape.units[s->unit];
-    const int parts = f->plan.unit_cpu_parts[s->unit];
+    const int parts = f->plan.place.units[s->unit].cpu_parts;
     assert_int_equal(st->in_slot[s->slot], -1);
     assert_int_equal(s->bytes_fixed, footprint_fetch(unit, parts));
     assert_int_equal(s->bytes_per_past, keeps_cache_on_host(f, s->unit)
@@ -526,7 +526,7 @@ static void follow_wait(struct state *st, const struct step *s) {
 // Walks the steps of a class and checks that nothing is read before it is there.
 static void follow(struct small_plan *f, enum batch_class batch) {
     struct state st = {.in_slot = {-1, -1, -1, -1}};
-    st.residual[f->plan.unit_device[0]] = true;
+    st.residual[f->plan.place.units[0].device] = true;
     int n_logits = 0;
     for (int i = 0; i < f->plan.n_steps[batch]; i++) {
         const struct step *s = &f->plan.steps[batch][i];
@@ -542,7 +542,7 @@ static void follow(struct small_plan *f, enum batch_class batch) {
         st.before = s;
     }
     assert_int_equal(st.next_unit, f->plan.n_units);
-    const int8_t last = f->plan.unit_device[f->plan.n_units - 1];
+    const int8_t last = f->plan.place.units[f->plan.n_units - 1].device;
     assert_int_equal(n_logits, last == GPU);
     for (int i = 0; i < MAX_SLOTS; i++) assert_int_equal(st.in_slot[i], -1);
 }
@@ -555,8 +555,8 @@ static void test_steps_of_random_plans(void **state) {
         for (int batch = 0; batch < BATCH_CLASSES; batch++) follow(f, (enum batch_class)batch);
         n_ahead += f->plan.runs_ahead;
         for (int u = 0; u < f->plan.n_units; u++) {
-            n_split[f->shape.units[u].kind] += f->plan.unit_cpu_parts[u] > 0;
-            n_streamed[f->shape.units[u].kind] += f->plan.unit_streamed[u];
+            n_split[f->shape.units[u].kind] += f->plan.place.units[u].cpu_parts > 0;
+            n_streamed[f->shape.units[u].kind] += f->plan.place.units[u].streamed;
         }
     }
     for (int kind = UNIT_ATTENTION; kind <= UNIT_FFN; kind++)
@@ -583,15 +583,15 @@ static void assert_prints(const struct small_plan *f, const char *const expected
 static void test_printed(void **state) {
     struct small_plan *f = *state;
     ffns_apart(f, 6, 8, true);
-    f->c.unit_streamed[4] = false; // 1: split only
-    f->c.unit_cpu_parts[6] = 0;    // 2: streamed from the CPU
-    f->c.unit_device[6] = HOST;
-    f->c.unit_device[7] = HOST; // 3: its attention on the CPU
-    f->c.unit_device[9] = HOST; // 4: likewise, and split only
-    f->c.unit_streamed[10] = false;
-    f->c.unit_cpu_parts[12] = 0; // 5: whole
-    f->c.unit_streamed[12] = false;
-    f->c.unit_cpu_parts[10] = 16;
+    f->c.place.units[4].streamed = false; // 1: split only
+    f->c.place.units[6].cpu_parts = 0;    // 2: streamed from the CPU
+    f->c.place.units[6].device = HOST;
+    f->c.place.units[7].device = HOST; // 3: its attention on the CPU
+    f->c.place.units[9].device = HOST; // 4: likewise, and split only
+    f->c.place.units[10].streamed = false;
+    f->c.place.units[12].cpu_parts = 0; // 5: whole
+    f->c.place.units[12].streamed = false;
+    f->c.place.units[10].cpu_parts = 16;
     solve_given(f);
     static const char *const expected[] = {
         "\n    0 brsSRg\n",
@@ -632,9 +632,9 @@ static void test_attention_printed(void **state) {
     small_model(f, N);
     given_ways(f);
     for (int i = 0; i < 2 * N; i++) {
-        f->c.unit_device[1 + i] = (int8_t)layers[i / 2].device[i % 2];
-        f->c.unit_cpu_parts[1 + i] = (uint8_t)layers[i / 2].parts[i % 2];
-        f->c.unit_streamed[1 + i] = layers[i / 2].streamed[i % 2];
+        f->c.place.units[1 + i].device = (int8_t)layers[i / 2].device[i % 2];
+        f->c.place.units[1 + i].cpu_parts = (uint8_t)layers[i / 2].parts[i % 2];
+        f->c.place.units[1 + i].streamed = layers[i / 2].streamed[i % 2];
     }
     solve_given(f);
     static const char *const expected[] = {
@@ -675,21 +675,23 @@ static void test_demotion(void **state) {
             if (!planner_demote(&f->plan, &f->shape, &unit)) break;
             assert_true(plan_device_bytes(&f->plan, GPU) < before);
             if (unit == DEMOTED_RING) {
-                for (int u = 0; u < f->plan.n_units; u++) assert_false(f->plan.unit_streamed[u]);
-                assert_int_equal(f->plan.n_slots, 0);
+                for (int u = 0; u < f->plan.n_units; u++)
+                    assert_false(f->plan.place.units[u].streamed);
+                assert_int_equal(f->plan.place.n_slots, 0);
                 n_rings++;
             } else {
-                assert_int_equal(f->other.unit_device[unit], GPU);
-                assert_int_equal(f->plan.unit_device[unit], HOST);
-                assert_int_equal(f->plan.unit_cpu_parts[unit], 0);
-                n_splits += f->other.unit_cpu_parts[unit] > 0;
+                assert_int_equal(f->other.place.units[unit].device, GPU);
+                assert_int_equal(f->plan.place.units[unit].device, HOST);
+                assert_int_equal(f->plan.place.units[unit].cpu_parts, 0);
+                n_splits += f->other.place.units[unit].cpu_parts > 0;
             }
             struct err e;
             f->other = f->plan;
             assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
             assert_memory_equal(&f->plan, &f->other, offsetof(struct plan, n_steps));
         }
-        for (int u = 0; u < f->plan.n_units; u++) assert_int_equal(f->plan.unit_device[u], HOST);
+        for (int u = 0; u < f->plan.n_units; u++)
+            assert_int_equal(f->plan.place.units[u].device, HOST);
     }
     assert_true(n_rings > N_RANDOM / 40);
     assert_true(n_splits > N_RANDOM / 40);

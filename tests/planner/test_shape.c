@@ -463,7 +463,7 @@ static int count_at(const struct constraints *c, const struct shape *shape, enum
                     int8_t device) {
     int count = 0;
     for (int u = 0; u < shape->n_units; u++)
-        count += shape->units[u].kind == kind && c->unit_device[u] == device;
+        count += shape->units[u].kind == kind && c->place.units[u].device == device;
     return count;
 }
 

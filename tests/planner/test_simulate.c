@@ -103,7 +103,7 @@ static void test_streaming_is_bound_by_the_link(void **state) {
     const struct pass pass = {UBATCH, 1, 0};
     for (int n_slots = MIN_SLOTS; n_slots <= MAX_SLOTS; n_slots++) {
         ffns_apart(f, 24, 0, true);
-        f->c.n_slots = n_slots;
+        f->c.place.n_slots = n_slots;
         f->machine.devices[GPU].link.to_gbps = 0.1;
         solve_given(f);
         struct simulation sim;
@@ -153,7 +153,7 @@ static void test_feeds(void **state) {
     ffns_apart(f, 4, 0, true);
     const double gbps[FEEDS] = {0, 1, 0.8, 0.5};
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
-        f->c.feed = (enum feed)feed;
+        f->c.place.feed = (enum feed)feed;
         solve_given(f);
         struct step_times times[MAX_STEPS];
         plan_step_times(&f->plan, &f->shape, &pass, times);
@@ -165,7 +165,7 @@ static void test_feeds(void **state) {
     // Memory that is slower than the rest: its bytes decide, three times those that are staged.
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         f->machine.dram_gbps = 0.01;
-        f->c.feed = (enum feed)feed;
+        f->c.place.feed = (enum feed)feed;
         solve_given(f);
         struct simulation sim;
         plan_simulate(&f->plan, &f->shape, &pass, &sim);
@@ -185,7 +185,7 @@ static void test_caches_move(void **state) {
     struct step_times times[MAX_STEPS];
     struct simulation sim;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
-        f->c.feed = (enum feed)feed;
+        f->c.place.feed = (enum feed)feed;
         solve_given(f);
         for (int pinned = 1; pinned >= 0; pinned--) {
             const bool slow = !pinned || feed == FEED_PAGEABLE;

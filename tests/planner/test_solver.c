@@ -84,17 +84,12 @@ static bool close_to(double a, double b, double tolerance) {
 // ---- Prices are what the walk over the steps says -----------------------------------------------
 
 // The plan of one placement and micro-batch of the pricing.
-static void check_price(struct fixture *f, const struct pricing *p, const struct ways *ways) {
-    const size_t n = (size_t)f->shape.n_units;
+static void check_price(struct fixture *f, const struct pricing *p, const struct placement *ways) {
     struct price price;
     pricing_of(p, ways, (double)INFINITY, &price);
     for (int i = 0; i < p->n_choices; i++) {
         f->plan.workload = p->choices[i].w;
-        memcpy(f->plan.unit_device, ways->device, n);
-        memcpy(f->plan.unit_cpu_parts, ways->cpu_parts, n);
-        memcpy(f->plan.unit_streamed, ways->streamed, n * sizeof *ways->streamed);
-        f->plan.feed = ways->feed;
-        f->plan.n_slots = ways->n_slots;
+        f->plan.place = *ways;
         plan_count_bytes(&f->plan, &f->shape);
         plan_schedule(&f->plan, &f->shape);
         struct prediction prediction;
@@ -107,33 +102,34 @@ static void check_price(struct fixture *f, const struct pricing *p, const struct
 }
 
 // No placement is faster than what is said of it with nothing streamed, or with another feed.
-static void check_bounds(const struct pricing *p, const struct ways *ways) {
+static void check_bounds(const struct pricing *p, const struct placement *ways) {
     struct price price, bounds;
-    struct ways other = *ways;
+    struct placement other = *ways;
     pricing_of(p, ways, (double)INFINITY, &price);
     other.feed = FEED_ARENA;
     pricing_of(p, &other, (double)INFINITY, &bounds);
     for (int i = 0; i < p->n_choices; i++)
         assert_true(bounds.bound_us[i] <= price.us[i] * (1 + 1e-9));
-    memset(other.streamed, 0, sizeof other.streamed);
+    for (int u = 0; u < p->n_units; u++) other.units[u].streamed = false;
     pricing_of(p, &other, (double)INFINITY, &bounds);
     for (int i = 0; i < p->n_choices; i++)
         assert_true(bounds.streamed_us[i] <= price.us[i] * (1 + 1e-9));
 }
 
 // Any placement, with any ways if ways_share > 0.
-static void any_ways(struct fixture *f, double ways_share, struct ways *out) {
+static void any_ways(struct fixture *f, double ways_share, struct placement *out) {
     const double share = dice_real(&f->dice, -0.2, 1.2);
     const double streamed = dice_real(&f->dice, -0.2, 1.2);
-    *out = (struct ways){.feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
-                         .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
+    *out = (struct placement){.feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
+                              .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
     for (int u = 0; u < f->shape.n_units; u++) {
         const struct unit *unit = &f->shape.units[u];
-        out->device[u] = dice_chance(&f->dice, share) ? GPU : HOST;
-        if (out->device[u] == GPU && unit_can_split(unit) && dice_chance(&f->dice, ways_share))
-            out->cpu_parts[u] = (uint8_t)dice_int(&f->dice, 1, UNIT_PARTS - 1);
-        const bool on_cpu = out->device[u] == HOST || out->cpu_parts[u];
-        out->streamed[u] =
+        out->units[u].device = dice_chance(&f->dice, share) ? GPU : HOST;
+        if (out->units[u].device == GPU && unit_can_split(unit) &&
+            dice_chance(&f->dice, ways_share))
+            out->units[u].cpu_parts = (uint8_t)dice_int(&f->dice, 1, UNIT_PARTS - 1);
+        const bool on_cpu = out->units[u].device == HOST || out->units[u].cpu_parts;
+        out->units[u].streamed =
             on_cpu && ways_share > 0 && unit_can_stream(unit) && dice_chance(&f->dice, streamed);
     }
 }
@@ -142,19 +138,19 @@ static void any_ways(struct fixture *f, double ways_share, struct ways *out) {
 struct attention_ways {
     int n_streamed, n_split, n_both;
 };
-static void count_attention(const struct fixture *f, const struct ways *ways,
+static void count_attention(const struct fixture *f, const struct placement *ways,
                             struct attention_ways *n) {
     for (int u = 0; u < f->shape.n_units; u++) {
         if (f->shape.units[u].kind != UNIT_ATTENTION) continue;
-        n->n_streamed += ways->streamed[u] && !ways->cpu_parts[u];
-        n->n_split += !ways->streamed[u] && ways->cpu_parts[u];
-        n->n_both += ways->streamed[u] && ways->cpu_parts[u];
+        n->n_streamed += ways->units[u].streamed && !ways->units[u].cpu_parts;
+        n->n_split += !ways->units[u].streamed && ways->units[u].cpu_parts;
+        n->n_both += ways->units[u].streamed && ways->units[u].cpu_parts;
     }
 }
 
 static void test_prices(void **state) {
     struct fixture *f = *state;
-    struct ways ways;
+    struct placement ways;
     struct attention_ways n = {0};
     for (uint64_t seed = 0; seed < N_PRICED; seed++) {
         invent(f, seed, 32);
@@ -188,7 +184,7 @@ static enum status open_prices(struct fixture *f, struct pricing *p) {
     return pricing_open(p, &f->shape, &f->machine, f->machine.devices[HOST].budget_bytes, &w, &e);
 }
 
-static void take_better(const struct pricing *p, const struct ways *ways, double *best) {
+static void take_better(const struct pricing *p, const struct placement *ways, double *best) {
     struct price price;
     pricing_of(p, ways, *best, &price);
     for (int i = 0; i < p->n_choices; i++)
@@ -197,11 +193,12 @@ static void take_better(const struct pricing *p, const struct ways *ways, double
 
 static double best_of_all(struct fixture *f) {
     struct pricing p;
-    struct ways ways = {0};
+    struct placement ways = {0};
     assert_int_equal(open_prices(f, &p), OK);
     double best = (double)INFINITY;
     for (uint32_t subset = 0; subset < UINT32_C(1) << f->shape.n_units; subset++) {
-        for (int u = 0; u < f->shape.n_units; u++) ways.device[u] = subset >> u & 1 ? GPU : HOST;
+        for (int u = 0; u < f->shape.n_units; u++)
+            ways.units[u].device = subset >> u & 1 ? GPU : HOST;
         take_better(&p, &ways, &best);
     }
     pricing_close(&p);
@@ -211,16 +208,17 @@ static double best_of_all(struct fixture *f) {
 // Ways of one unit: on the CPU, on the accelerator, streamed, split, and that streamed.
 enum way { WAY_CPU, WAY_GPU, WAY_STREAMED, WAY_SPLIT, WAY_SPLIT_STREAMED, WAYS };
 
-static bool set_way(struct ways *ways, const struct unit *unit, int u, enum way way, int parts) {
+static bool set_way(struct placement *ways, const struct unit *unit, int u, enum way way,
+                    int parts) {
     const bool split = way == WAY_SPLIT || way == WAY_SPLIT_STREAMED;
-    ways->device[u] = way == WAY_GPU || split ? GPU : HOST;
-    ways->cpu_parts[u] = split ? (uint8_t)parts : 0;
-    ways->streamed[u] = way == WAY_STREAMED || way == WAY_SPLIT_STREAMED;
-    return (!split || unit_can_split(unit)) && (!ways->streamed[u] || unit_can_stream(unit));
+    ways->units[u].device = way == WAY_GPU || split ? GPU : HOST;
+    ways->units[u].cpu_parts = split ? (uint8_t)parts : 0;
+    ways->units[u].streamed = way == WAY_STREAMED || way == WAY_SPLIT_STREAMED;
+    return (!split || unit_can_split(unit)) && (!ways->units[u].streamed || unit_can_stream(unit));
 }
 
 // Counts way on to the next combination; false after the last.
-static bool next_ways(const struct fixture *f, struct ways *ways, int way[], int parts) {
+static bool next_ways(const struct fixture *f, struct placement *ways, int way[], int parts) {
     for (int u = 0; u < f->shape.n_units; u++) {
         const struct unit *unit = &f->shape.units[u];
         while (++way[u] < WAYS)
@@ -231,10 +229,10 @@ static bool next_ways(const struct fixture *f, struct ways *ways, int way[], int
     return false;
 }
 
-static void take_better_rings(const struct fixture *f, const struct pricing *p, struct ways *ways,
-                              double *best) {
+static void take_better_rings(const struct fixture *f, const struct pricing *p,
+                              struct placement *ways, double *best) {
     bool streams = false;
-    for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->streamed[u];
+    for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->units[u].streamed;
     for (int feed = FEED_ARENA; feed < (streams ? FEEDS : FEED_ARENA + 1); feed++) {
         for (int n = MIN_SLOTS; n <= (streams ? MAX_SLOTS : MIN_SLOTS); n++) {
             ways->feed = (enum feed)feed;
@@ -251,7 +249,7 @@ static double best_of_all_ways(struct fixture *f, double known) {
     assert_int_equal(open_prices(f, &p), OK);
     double best = known;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        struct ways ways = {0};
+        struct placement ways = {0};
         int way[SMALL] = {0};
         do take_better_rings(f, &p, &ways, &best);
         while (next_ways(f, &ways, way, parts[i]));
@@ -296,8 +294,8 @@ static void test_all_ways(void **state) {
         double us;
         if (f->machine.devices[GPU].unified || solve(f, &f->plan, &us)) continue;
         for (int u = 0; u < f->shape.n_units; u++) {
-            n_streamed += f->plan.unit_streamed[u];
-            n_split += f->plan.unit_cpu_parts[u] > 0;
+            n_streamed += f->plan.place.units[u].streamed;
+            n_split += f->plan.place.units[u].cpu_parts > 0;
         }
         add_ratio(&r, us, best_of_all_ways(f, us));
     }
@@ -373,16 +371,16 @@ static void test_limits(void **state) {
         assert_true(!vram || bytes[GPU] <= vram);
         assert_true(bytes[HOST] <= (ram ? ram : f->machine.devices[HOST].budget_bytes));
         for (int u = 0; u < p->n_units; u++) {
-            units[p->unit_device[u]] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
+            units[p->place.units[u].device] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
             units[HOST] += p->unit_cpu_bytes[u];
-            assert_false(f->constraints.cpu_experts && p->unit_device[u] == GPU &&
+            assert_false(f->constraints.cpu_experts && p->place.units[u].device == GPU &&
                          f->shape.units[u].kind == UNIT_EXPERTS);
         }
         units[HOST] += p->tables.size_bytes + (uint64_t)p->n_blocks * p->block_bytes;
-        units[GPU] += (uint64_t)p->n_slots * p->slot_bytes;
+        units[GPU] += (uint64_t)p->place.n_slots * p->slot_bytes;
         for (int d = 0; d < MAX_DEVICES; d++)
             assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
-        if (p->feed == FEED_ARENA || p->feed == FEED_STAGED)
+        if (p->place.feed == FEED_ARENA || p->place.feed == FEED_STAGED)
             assert_true(plan_pinned_bytes(p) <= p->machine.pinned_bytes);
         assert_int_equal(
             planner_solve(&f->other, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
@@ -402,15 +400,16 @@ static void check_strategy(const struct fixture *f, enum strategy strategy) {
     int n_idle = 0, n_streamed = 0; // of attention that can be streamed
     for (int u = 0; u < p->n_units; u++) {
         const struct unit *unit = &f->shape.units[u];
-        const bool on_host = p->unit_device[u] == HOST, split = p->unit_cpu_parts[u] > 0;
+        const bool on_host = p->place.units[u].device == HOST,
+                   split = p->place.units[u].cpu_parts > 0;
         const bool streams = unit_can_stream(unit) && (on_host || split);
         assert_true(strategy == STRATEGY_AUTO || strategy == STRATEGY_ROW_SPLIT || !split);
         if (strategy == STRATEGY_STREAMED && unit->kind == UNIT_FFN)
-            assert_int_equal(p->unit_streamed[u], streams);
+            assert_int_equal(p->place.units[u].streamed, streams);
         assert_true(strategy == STRATEGY_AUTO || strategy == STRATEGY_STREAMED ||
-                    !p->unit_streamed[u]);
-        n_idle += unit->kind == UNIT_ATTENTION && streams && !p->unit_streamed[u];
-        n_streamed += unit->kind == UNIT_ATTENTION && p->unit_streamed[u];
+                    !p->place.units[u].streamed);
+        n_idle += unit->kind == UNIT_ATTENTION && streams && !p->place.units[u].streamed;
+        n_streamed += unit->kind == UNIT_ATTENTION && p->place.units[u].streamed;
         assert_true(strategy != STRATEGY_CPU || on_host);
         assert_true(strategy != STRATEGY_LAYERS || !on_host || !left_host);
         assert_true(strategy != STRATEGY_ROW_SPLIT || !on_host || unit->kind != UNIT_FFN ||

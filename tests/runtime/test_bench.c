@@ -510,21 +510,22 @@ static void attention_takes_at_least_its_bytes(void **state) {
                                .kv_type_v = DTYPE_F16,
                                .n_prompt = 64,
                                .n_gen = 8};
-    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true};
+    struct constraints c = {
+        .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
     struct err e = {0};
     fill_shape(shape);
     strcpy(shape->units[1].tensors[0].name, "blk.0.attn_q.weight");
     strcpy(shape->units[1].tensors[3].name, "blk.0.attn_output.weight");
-    for (int u = 0; u < shape->n_units; u++) c.unit_device[u] = 1;
-    c.unit_cpu_parts[1] = 16;
+    for (int u = 0; u < shape->n_units; u++) c.place.units[u].device = 1;
+    c.place.units[1].cpu_parts = 16;
     assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
     const double attention = 2.0 * (2 * 64 * 64 + 2 * 64 * 32), cache = 128 * 101;
     const double rest = 2.0 * (64 * 320 + 2 * 3 * 64 * 128) + attention + cache;
     const double split = fmax(2 * 32 * 128 / 10e3, (attention + cache) * (1 - 1 / 3.0) / 100e3);
     assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}), rest / 100e3 + split + 4);
-    c.unit_device[1] = 0;
-    c.unit_cpu_parts[1] = 0;
-    c.unit_streamed[1] = true;
+    c.place.units[1].device = 0;
+    c.place.units[1].cpu_parts = 0;
+    c.place.units[1].streamed = true;
     assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
     plan->machine.devices[1].link.to_gbps = 0.001;
     assert_close(bench_limit_us(plan, shape, &(struct pass){64, 0, 50}), attention + 128 * 50);
@@ -663,14 +664,14 @@ static void plans_are_told_apart(void **state) {
     plan->n_units = 5;
     const uint64_t before = bench_plan_id(plan);
     assert_true(bench_plan_id(plan) == before);
-    plan->unit_device[6] = 1; // behind the last unit
+    plan->place.units[6].device = 1; // behind the last unit
     assert_true(bench_plan_id(plan) == before);
-    plan->unit_cpu_parts[2] = 3;
+    plan->place.units[2].cpu_parts = 3;
     const uint64_t split = bench_plan_id(plan);
-    plan->unit_cpu_parts[2] = 0;
-    plan->unit_streamed[2] = true;
+    plan->place.units[2].cpu_parts = 0;
+    plan->place.units[2].streamed = true;
     const uint64_t streamed = bench_plan_id(plan);
-    plan->n_slots = 2;
+    plan->place.n_slots = 2;
     assert_true(split != before && streamed != before && streamed != split &&
                 bench_plan_id(plan) != streamed);
     mem_free(plan);

@@ -172,7 +172,8 @@ static void test_splits(void **state) {
     o.constraints.has_units = true;
     srand(11);
     for (int i = 0; i < 40; i++) {
-        for (int u = 0; u < N_UNITS; u++) o.constraints.unit_device[u] = (int8_t)(rand() % 2);
+        for (int u = 0; u < N_UNITS; u++)
+            o.constraints.place.units[u].device = (int8_t)(rand() % 2);
         o.workload.n_ubatch = 1 + rand() % 100;
         prompt_logits(f, &o, 1 + rand() % N_PROMPT, logits);
         expect_same(f, logits, "units anywhere");

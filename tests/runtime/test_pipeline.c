@@ -114,7 +114,7 @@ static int setup(void **state) {
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = 1},
         .workload = {.n_ctx = N_CTX, .max_logits = MAX_ROWS, .n_sessions = N_SESSIONS},
-        .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_ways = true},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true},
     };
     // Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants
     // them.
@@ -154,12 +154,12 @@ static bool is_layer(int u) { return u > 0 && u < N_UNITS - 1; }
 
 // What the CPU has of an FFN or attention is all of it, or some parts.
 static void random_unit(struct fixture *f, struct constraints *c, int u, bool never_on_cpu) {
-    c->unit_cpu_parts[u] = 0;
-    c->unit_device[u] = (int8_t)below(f, 2);
-    if (c->unit_device[u] == GPU && below(f, 2))
-        c->unit_cpu_parts[u] = (uint8_t)(1 + below(f, UNIT_PARTS - 1));
-    const bool cpu_has = c->unit_device[u] == HOST || c->unit_cpu_parts[u] > 0;
-    c->unit_streamed[u] = cpu_has && (never_on_cpu || below(f, 2));
+    c->place.units[u].cpu_parts = 0;
+    c->place.units[u].device = (int8_t)below(f, 2);
+    if (c->place.units[u].device == GPU && below(f, 2))
+        c->place.units[u].cpu_parts = (uint8_t)(1 + below(f, UNIT_PARTS - 1));
+    const bool cpu_has = c->place.units[u].device == HOST || c->place.units[u].cpu_parts > 0;
+    c->place.units[u].streamed = cpu_has && (never_on_cpu || below(f, 2));
 }
 
 // ahead: a plan with which micro-batches run ahead of the accelerator.
@@ -170,12 +170,12 @@ static void random_ways(struct fixture *f, struct engine_options *o, bool ahead)
             random_unit(f, c, u, ahead);
             continue;
         }
-        c->unit_cpu_parts[u] = 0;
-        c->unit_streamed[u] = false;
-        c->unit_device[u] = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
+        c->place.units[u].cpu_parts = 0;
+        c->place.units[u].streamed = false;
+        c->place.units[u].device = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
     }
-    c->feed = (enum feed)(FEED_ARENA + below(f, 3));
-    c->n_slots = MIN_SLOTS + below(f, MAX_SLOTS - MIN_SLOTS + 1);
+    c->place.feed = (enum feed)(FEED_ARENA + below(f, 3));
+    c->place.n_slots = MIN_SLOTS + below(f, MAX_SLOTS - MIN_SLOTS + 1);
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
     o->workload.n_ubatch = sizes[below(f, 3)];
     static const char *const links[] = {"", ",d2h=8M", ",h2d=60M", ",d2h=30M,h2d=90M"};
@@ -187,24 +187,23 @@ static void random_ways(struct fixture *f, struct engine_options *o, bool ahead)
 // One of everything: units on both devices, FFNs and attention split, streamed, and both.
 static void all_ways(struct constraints *c, enum feed feed) {
     const int8_t devices[N_UNITS] = {HOST, GPU, GPU, HOST, HOST, GPU, GPU, HOST};
-    memcpy(c->unit_device, devices, sizeof devices);
-    memset(c->unit_cpu_parts, 0, sizeof c->unit_cpu_parts);
-    memset(c->unit_streamed, 0, sizeof c->unit_streamed);
-    c->unit_cpu_parts[2] = c->unit_cpu_parts[6] = 12;
-    c->unit_cpu_parts[1] = c->unit_cpu_parts[5] = 16;
-    c->unit_streamed[3] = c->unit_streamed[5] = true;
-    c->unit_streamed[4] = c->unit_streamed[6] = true;
-    c->feed = feed;
-    c->n_slots = 2;
+    c->place = (struct placement){0};
+    for (int u = 0; u < N_UNITS; u++) c->place.units[u].device = devices[u];
+    c->place.units[2].cpu_parts = c->place.units[6].cpu_parts = 12;
+    c->place.units[1].cpu_parts = c->place.units[5].cpu_parts = 16;
+    c->place.units[3].streamed = c->place.units[5].streamed = true;
+    c->place.units[4].streamed = c->place.units[6].streamed = true;
+    c->place.feed = feed;
+    c->place.n_slots = 2;
 }
 
 // Everything but the embedding is computed on the accelerator, in slots.
 static void ahead_ways(struct constraints *c, enum feed feed) {
     all_ways(c, feed);
-    c->unit_device[1] = HOST;
-    c->unit_cpu_parts[1] = 0;
-    c->unit_device[N_UNITS - 1] = GPU;
-    for (int u = 0; u < N_UNITS; u++) c->unit_streamed[u] = is_layer(u);
+    c->place.units[1].device = HOST;
+    c->place.units[1].cpu_parts = 0;
+    c->place.units[N_UNITS - 1].device = GPU;
+    for (int u = 0; u < N_UNITS; u++) c->place.units[u].streamed = is_layer(u);
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -247,10 +246,10 @@ static void expect_rows(const struct model_file *m, const struct engine *en,
 static void describe(const struct engine_options *o, int number, char *out, size_t size_bytes) {
     const struct constraints *c = &o->constraints;
     int n = snprintf(out, size_bytes, "plan %d, feed %s, %d slots, -ub %d:", number,
-                     feed_name(c->feed), c->n_slots, o->workload.n_ubatch);
+                     feed_name(c->place.feed), c->place.n_slots, o->workload.n_ubatch);
     for (int u = 0; u < N_UNITS; u++)
-        n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->unit_device[u],
-                      c->unit_cpu_parts[u], c->unit_streamed[u] ? "s" : "");
+        n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->place.units[u].device,
+                      c->place.units[u].cpu_parts, c->place.units[u].streamed ? "s" : "");
 }
 
 static void check_books(const struct engine *en) {
@@ -329,7 +328,7 @@ static void test_random_plans(void **state) {
         n_ahead += run_plan(f, m, &o, what);
         for (int u = 1; u < N_UNITS - 1; u++) {
             const struct constraints *c = &o.constraints;
-            n[is_attention(u)][c->unit_cpu_parts[u] > 0][c->unit_streamed[u]]++;
+            n[is_attention(u)][c->place.units[u].cpu_parts > 0][c->place.units[u].streamed]++;
         }
     }
     check_ways(n);
@@ -344,8 +343,8 @@ static void test_split_points(void **state) {
     all_ways(&o.constraints, FEED_ARENA);
     for (int parts = 1; parts < UNIT_PARTS; parts += SLOW ? 10 : 3) {
         char what[256];
-        uint8_t *cpu_parts = o.constraints.unit_cpu_parts;
-        cpu_parts[1] = cpu_parts[2] = cpu_parts[5] = cpu_parts[6] = (uint8_t)parts;
+        static const int split[] = {1, 2, 5, 6};
+        for (int i = 0; i < 4; i++) o.constraints.place.units[split[i]].cpu_parts = (uint8_t)parts;
         o.workload.n_ubatch = 1 + below(f, 100);
         o.cpu.n_threads = 1 + parts % 2;
         describe(&o, parts, what, sizeof what);
@@ -509,8 +508,8 @@ static void open_feed(struct feed_rig *r, const struct engine_options *o, uint64
     if (block_bytes) r->plan->block_bytes = block_bytes;
     const struct placed_model placed = {r->model, r->shape, r->plan, r->devices};
     for (int u = 0; u < N_UNITS; u++)
-        assert_int_equal(buffer_new(r->devices[r->plan->unit_device[u]], r->plan->unit_kv_bytes[u],
-                                    PURPOSE_KV, &r->caches[u], &e),
+        assert_int_equal(buffer_new(r->devices[r->plan->place.units[u].device],
+                                    r->plan->unit_kv_bytes[u], PURPOSE_KV, &r->caches[u], &e),
                          OK);
     assert_int_equal(weights_open(&r->weights, &placed, &e), OK);
     assert_int_equal(feed_open(&r->feeder, &placed, &r->weights, r->caches, &e), OK);
@@ -547,8 +546,8 @@ static void test_small_blocks(void **state) {
     struct feed_rig r;
     open_feed(&r, &o, 1000);
     for (int i = 0; i < 7; i++) {
-        const int32_t u = units[i], slot = i % r.plan->n_slots;
-        const bool split = r.plan->unit_cpu_parts[u] > 0;
+        const int32_t u = units[i], slot = i % r.plan->place.n_slots;
+        const bool split = r.plan->place.units[u].cpu_parts > 0;
         struct tensor bound[W_LAYER_COUNT];
         feed_begin(&r.feeder, slot);
         feed_fetch(&r.feeder, u, slot);

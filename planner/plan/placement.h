@@ -1,0 +1,54 @@
+/* placement.h: where each unit of a model is, and what is split or streamed.
+ *
+ * A plain value without pointers: what a user may ask for, the search proposes, the plan holds and
+ * the executor reads. Any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_planner.c and tests/planner/test_solver.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_PLACEMENT_H
+#define TANDEM_PLANNER_PLAN_PLACEMENT_H
+
+#include "planner/shape/shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DEVICE_ANY = -1, // in constraints: the planner chooses the device
+    UNIT_PARTS = 32, // a split unit's rows are counted in so many parts
+    MIN_SLOTS = 2,   // limits of placement.n_slots where anything is streamed
+    MAX_SLOTS = 4,
+};
+
+// How streamed weights leave the host's memory.
+enum feed {
+    FEED_NONE,     // of a plan: nothing is streamed; of constraints: the planner's choice
+    FEED_ARENA,    // they live in pinned memory, from which copies read straight
+    FEED_STAGED,   // copied block by block from the mapped file into a few pinned blocks
+    FEED_PAGEABLE, // copied straight from the mapped file, by the driver's own staging
+    FEEDS
+};
+const char *feed_name(enum feed feed); // "none", "arena", "staged", "pageable"
+bool feed_parse(const char *name, enum feed *out);
+
+struct unit_place {
+    // The device that has the unit's weights and cache, and computes it but for the two cases
+    // below.
+    int8_t device;
+    // Split units, dense FFNs and attention on the accelerator: parts out of UNIT_PARTS of the rows
+    // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
+    // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
+    uint8_t cpu_parts;
+    // In prefill the accelerator computes what the CPU has of this unit (a dense FFN or attention
+    // on the CPU, or the CPU's rows of a split one), with weights that a fetch has brought into a
+    // slot. For attention on the CPU the fetch brings the cache too, and a store takes back what is
+    // new in it.
+    bool streamed;
+};
+
+struct placement {
+    struct unit_place units[MAX_UNITS];
+    enum feed feed;  // FEED_NONE if nothing is streamed
+    int32_t n_slots; // of the ring in the accelerator's memory, 0 if nothing is streamed
+};
+
+#endif
