@@ -8,6 +8,7 @@
 #define TANDEM_RUNTIME_OPTIONS_H
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "kernels/device.h"
 #include "planner/planner.h"
 
@@ -15,10 +16,6 @@
 #include <stdint.h>
 
 #define TANDEM_VERSION "0.1.0"
-
-// Called while loading (what = "load") and between micro-batches (what = "prefill") with done of
-// total: bytes or tokens. Returning false stops the work with ERR_CANCELLED.
-typedef bool (*engine_progress_fn)(void *context, const char *what, uint64_t done, uint64_t total);
 
 struct engine_options {
     const char *model_path;
@@ -40,8 +37,9 @@ struct engine_options {
     int32_t trace_spans;    // steps whose times are kept (trace.h), 0: none
     double wait_limit_s;    // longest wait for an accelerator, 0: the devices' default
     const struct log *log;  // borrowed until engine_close; may be NULL
-    engine_progress_fn progress; // may be NULL
-    void *progress_context;
+    // Told while measuring ("calibrate", in milliseconds), loading ("load", in bytes) and between
+    // micro-batches ("prefill", in tokens).
+    struct progress progress;
 };
 
 #endif

@@ -18,8 +18,12 @@ enum {
 
 static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
     struct cli *cli = context;
-    progress_show(&cli->progress, what, done, total);
+    progress_bar_show(&cli->bar, what, done, total);
     return !signal_seen();
+}
+
+struct progress cli_progress(struct cli *cli) {
+    return (struct progress){on_progress, cli};
 }
 
 static bool computes(const struct cli_options *o) {
@@ -64,8 +68,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .trace_spans = trace_spans(o),
         .wait_limit_s = (double)o->wait_limit_s,
         .log = &cli->log,
-        .progress = on_progress,
-        .progress_context = cli,
+        .progress = cli_progress(cli),
     };
 }
 

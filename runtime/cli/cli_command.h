@@ -7,7 +7,7 @@
 #define TANDEM_RUNTIME_CLI_CLI_COMMAND_H
 
 #include "runtime/cli/cli_options.h"
-#include "runtime/cli/progress.h"
+#include "runtime/cli/progress_bar.h"
 #include "runtime/engine/engine.h"
 
 struct cli {
@@ -17,7 +17,7 @@ struct cli {
     const char *cache_path; // folder for what is kept between runs; NULL: none
     bool may_calibrate;     // without being asked to
     struct log log;
-    struct progress progress;
+    struct progress_bar bar;
 };
 
 enum status cli_run(struct cli *cli, struct err *e);
@@ -31,8 +31,9 @@ enum status cli_doctor(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
 
-// What they share. Fills *out from the options; the progress call draws the bar and stops at
-// Ctrl-C.
+// What they share. A listener that draws the bar of cli and stops the work at Ctrl-C.
+struct progress cli_progress(struct cli *cli);
+// Fills *out from the options, with that listener.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
 // Whether the file of --trace can be written, before anything else is done.
 enum status cli_check_trace(const struct cli *cli, struct err *e);

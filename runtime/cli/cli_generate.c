@@ -26,7 +26,7 @@ static enum status open_engine(struct generator *g, bool all_logits, struct err 
     }
     uint64_t start = clock_ns();
     enum status status = engine_open(&g->engine, &options, e);
-    progress_clear(&g->cli->progress);
+    progress_bar_clear(&g->cli->bar);
     g->timings.load_ns = clock_ns() - start;
     if (status != OK) return status;
     return session_new(&g->session, g->engine, e);
@@ -162,7 +162,7 @@ enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, F
         }
         g->prompt_row = logits ? count - 1 : 0;
     }
-    progress_clear(&g->cli->progress);
+    progress_bar_clear(&g->cli->bar);
     g->timings.prompt_ns += clock_ns() - start;
     g->timings.prompt_tokens += n;
     for (int32_t i = 0; i < n; i++) sampler_accept(&g->sampler, ids[i]);

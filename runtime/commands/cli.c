@@ -37,7 +37,7 @@ static int exit_code(const struct cli *cli, enum status status) {
 static int fail(struct cli *cli, const struct err *e) {
     char text[1024];
     fflush(stdout);
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     err_text(e, text, sizeof text);
     bool lost = e->status == ERR_USAGE && !strstr(text, "'tandem help");
     fprintf(stderr, "tandem: error: %s%s\n", text, lost ? "; see 'tandem help'" : "");
@@ -69,7 +69,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     const struct cli_options *o = &cli.options;
     cli.log.out = stderr;
     cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
-    progress_init(&cli.progress, stderr, !o->quiet);
+    progress_bar_init(&cli.bar, stderr, !o->quiet);
     if (run_command(&cli, &e) != OK) return fail(&cli, &e);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {

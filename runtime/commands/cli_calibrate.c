@@ -177,13 +177,12 @@ static enum status keep(struct measuring *m, const char *machine_out, struct err
 
 static enum status measure(struct measuring *m, struct cli *cli, struct err *e) {
     const struct engine_options *o = &m->options;
-    const struct calibration_options options = {
-        .cpu = o->cpu, .progress = o->progress, .progress_context = o->progress_context};
+    const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
     struct device *accelerator = m->n_devices > 1 ? m->devices[1] : NULL;
     calibration_key_of(&m->key, m->devices, m->n_devices, o);
     if (placement_describe(&m->machine, m->devices, m->n_devices, e)) return e->status;
     const enum status status = calibrate(&m->machine, accelerator, &options, &m->result, e);
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     return status;
 }
 

@@ -125,7 +125,7 @@ static enum status take_turn(struct chat *chat, struct err *e) {
     }
     enum status status = generator_read(g, chat->tokens.ids, (int32_t)chat->tokens.count, NULL, e);
     if (status == ERR_CANCELLED) {
-        progress_clear(&g->cli->progress);
+        progress_bar_clear(&g->cli->bar);
         fputs("tandem: interrupted; the line is forgotten\n", stderr);
         return OK;
     }

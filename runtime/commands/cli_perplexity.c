@@ -62,15 +62,16 @@ static enum status score_window(struct measurement *m, const int32_t *ids, int32
 }
 
 static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
+    const struct progress progress = cli_progress(cli);
     uint64_t start = clock_ns();
     for (uint64_t first = 0; first + 1 < m->tokens.count; first += (uint64_t)m->n_window) {
         uint64_t left = m->tokens.count - first;
         int32_t count = left < (uint64_t)m->n_window ? (int32_t)left : m->n_window;
         if (score_window(m, m->tokens.ids + first, count, e)) return e->status;
-        progress_show(&cli->progress, "measure", first + (uint64_t)count, m->tokens.count);
-        if (signal_seen()) return err_set(e, ERR_CANCELLED, "interrupted");
+        if (!progress_tell(&progress, "measure", first + (uint64_t)count, m->tokens.count))
+            return err_set(e, ERR_CANCELLED, "interrupted");
     }
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     m->duration_ns = clock_ns() - start;
     return OK;
 }
@@ -85,7 +86,7 @@ static enum status open_engine(struct measurement *m, struct cli *cli, struct er
     w->n_prompt = w->n_ctx; // nothing is generated
     w->n_gen = 1;
     if (engine_open(&m->engine, &options, e)) return e->status;
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     m->n_window = engine_workload(m->engine)->n_ctx;
     m->n_batch = engine_workload(m->engine)->max_logits;
     m->items = mem_alloc((size_t)m->n_batch, sizeof *m->items);

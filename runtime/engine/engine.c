@@ -38,8 +38,7 @@ struct engine {
     int32_t n_open;           // sessions in use
     int32_t n_demoted;        // units that the accelerator refused
     int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
-    engine_progress_fn progress;
-    void *progress_context;
+    struct progress progress;
 };
 
 static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
@@ -131,7 +130,6 @@ enum status engine_open(struct engine **out, const struct engine_options *option
     struct engine *en = mem_alloc(1, sizeof *en);
     if (!en) return err_memory(e, sizeof *en, "the engine");
     en->progress = options->progress;
-    en->progress_context = options->progress_context;
     if (open_model(en, options, e) ||
         placement_open_devices(en->devices, &en->n_devices, options, e) ||
         placement_solve(&en->plan, &en->shape, en->devices, en->n_devices, options, e) ||
@@ -255,8 +253,8 @@ static enum status start_all(struct engine *en, const struct batch_item *items, 
             pipeline_run(&en->pipeline, &batch, e))
             return e->status;
         *n_logits += batch.n_logits;
-        if (en->progress && n_items > 1 &&
-            !en->progress(en->progress_context, "prefill", (uint64_t)(i + n), (uint64_t)n_items)) {
+        if (n_items > 1 &&
+            !progress_tell(&en->progress, "prefill", (uint64_t)(i + n), (uint64_t)n_items)) {
             return err_set(e, ERR_CANCELLED, "prefill was stopped after %d of %d tokens", i + n,
                            n_items);
         }

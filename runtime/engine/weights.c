@@ -81,10 +81,8 @@ static struct tensor view(const struct share *share, int i, void *data,
 }
 
 static enum status report(struct load *load, uint64_t size_bytes, struct err *e) {
-    const struct engine_options *o = load->options;
     load->done_bytes += size_bytes;
-    if (!o->progress ||
-        o->progress(o->progress_context, "load", load->done_bytes, load->total_bytes)) {
+    if (progress_tell(&load->options->progress, "load", load->done_bytes, load->total_bytes)) {
         return OK;
     }
     return err_set(e, ERR_CANCELLED, "loading was stopped");

@@ -578,8 +578,7 @@ enum status calibrate(struct machine *m, struct device *accelerator,
                            .accelerator = accelerator,
                            .watch = {.start_ns = clock_ns(),
                                      .limit_ns = options->limit_ns,
-                                     .progress = options->progress,
-                                     .context = options->progress_context}};
+                                     .progress = options->progress}};
     if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 13500 : 10000) * UINT64_C(1000000);
     *out = (struct calibration){0};
     enum status status = measure_all(&c, e);

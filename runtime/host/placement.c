@@ -102,8 +102,7 @@ enum status placement_machine(struct machine *out, struct device *const *devices
 static enum status measure(struct machine *m, struct device *accelerator,
                            const struct calibration_key *key, const struct engine_options *o,
                            struct err *e) {
-    const struct calibration_options options = {
-        .cpu = o->cpu, .progress = o->progress, .progress_context = o->progress_context};
+    const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
     struct calibration calibration;
     char text[512];
     if (calibrate(m, accelerator, &options, &calibration, e) == OK &&

@@ -55,9 +55,8 @@ bool stopwatch_fits(const struct stopwatch *watch, double us) { return us < phas
 enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
     if (watch->figures_left > 1) watch->figures_left--;
     const uint64_t done_ns = clock_ns() - watch->start_ns, total_ns = watch->limit_ns;
-    if (!watch->progress ||
-        watch->progress(watch->context, "calibrate",
-                        (done_ns < total_ns ? done_ns : total_ns) / 1000000, total_ns / 1000000))
+    const uint64_t shown_ns = done_ns < total_ns ? done_ns : total_ns;
+    if (progress_tell(&watch->progress, "calibrate", shown_ns / 1000000, total_ns / 1000000))
         return OK;
     return err_set(e, ERR_CANCELLED, "calibration was stopped");
 }

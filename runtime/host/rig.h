@@ -8,6 +8,7 @@
 #ifndef TANDEM_RUNTIME_HOST_RIG_H
 #define TANDEM_RUNTIME_HOST_RIG_H
 
+#include "base/progress.h"
 #include "kernels/device.h"
 #include "planner/planner.h"
 
@@ -25,8 +26,7 @@ struct stopwatch {
     uint64_t part_end_ns;        // of the part that phases take shares of
     uint64_t phase_end_ns;       // what is measured now ends by then if it can
     int32_t figures_left;        // that share the time until then, this one included
-    bool (*progress)(void *context, const char *what, uint64_t done, uint64_t total); // or NULL
-    void *context;
+    struct progress progress;    // told of "calibrate", in milliseconds
 };
 // A part takes a share of the time that is left of everything; a phase one of what is left of the
 // part, for that many figures.

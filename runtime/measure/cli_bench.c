@@ -206,7 +206,7 @@ static enum status run_config(struct measuring *m, struct err *e) {
     if (cli_bench_options(m->cli, &m->matrix, m->config, &options, e) ||
         bench_engine_open(&m->engine, &options, m->config->n_batch, e))
         return e->status;
-    progress_clear(&m->cli->progress);
+    progress_bar_clear(&m->cli->bar);
     bench_model_of(engine_shape(m->engine.engine), &m->model);
     if (m->n_done == 0) cli_bench_say_rates(m->cli, &engine_plan(m->engine.engine)->machine);
     for (int32_t i = 0; i < m->matrix.n_tests; i++) {
@@ -235,7 +235,7 @@ static enum status bench_lists(struct cli *cli, struct err *e) {
     enum status status = bench_matrix_open(&m->matrix, &cli->options.bench, e);
     if (!status) status = bench_writers_init(&m->writers, &cli->options, "tandem_bench", e);
     if (!status) status = bench_writers_end(&m->writers, run_all(m, e), e);
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     bench_engine_close(&m->engine);
     bench_matrix_close(&m->matrix);
     bench_result_close(&m->result);

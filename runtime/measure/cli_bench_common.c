@@ -58,7 +58,7 @@ enum status bench_writers_end(struct bench_writers *w, enum status status, struc
 // Loading draws a bar; nothing is drawn while the clock runs.
 static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
     struct cli *cli = context;
-    if (strcmp(what, "load") == 0) progress_show(&cli->progress, what, done, total);
+    if (strcmp(what, "load") == 0) progress_bar_show(&cli->bar, what, done, total);
     return !signal_seen();
 }
 
@@ -80,7 +80,7 @@ enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix
     out->constraints.vram_bytes = config->vram_bytes;
     out->constraints.strategy = config->strategy;
     out->constraints.kv_auto = kv_auto;
-    out->progress = on_progress;
+    out->progress.tell = on_progress;
     *w = (struct workload){.n_ctx = given ? given : needed, .n_ubatch = config->n_ubatch};
     w->kv_type_k = kv_auto ? DTYPE_F16 : config->kv_type_k;
     w->kv_type_v = kv_auto ? DTYPE_F16 : config->kv_type_v;

@@ -265,7 +265,7 @@ static enum status run_case(struct comparing *x, const struct bench_config *conf
     if (cli_bench_options(x->cli, &x->matrix, &x->now->config, &options, e)) return e->status;
     clock_sleep_ns((uint64_t)x->cli->options.bench.delay_s * 1000000000u);
     enum status status = bench_case_run(x->now, &x->engine, &x->setup, &options, round, e);
-    progress_clear(&x->cli->progress);
+    progress_bar_clear(&x->cli->bar);
     if (!status && round == x->setup.n_repeats - 1) status = write_row(x, e);
     bench_engine_close(&x->engine);
     return status;
@@ -399,7 +399,7 @@ enum status cli_bench_strategies(struct cli *cli, struct err *e) {
     x->cli = cli;
     signal_watch();
     const enum status status = compare(x, e);
-    progress_clear(&cli->progress);
+    progress_bar_clear(&cli->bar);
     bench_engine_close(&x->engine);
     for (int32_t i = 0; x->cases && i < x->matrix.n_configs * STRATEGIES; i++)
         bench_case_close(&x->cases[i]);

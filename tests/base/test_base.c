@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/strmap.h"
 
 #include <setjmp.h>
@@ -538,6 +539,24 @@ static void log_writes_what_its_level_lets_through(void **state) {
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
 
+static bool until_five(void *context, const char *what, uint64_t done, uint64_t total) {
+    assert_string_equal(what, "load");
+    assert_int_equal(total, 10);
+    *(uint64_t *)context = done;
+    return done < 5;
+}
+
+static void progress_without_a_listener_goes_on(void **state) {
+    (void)state;
+    uint64_t seen = 0;
+    const struct progress none = {0}, listened = {until_five, &seen};
+    assert_true(progress_tell(&none, "load", 10, 10));
+    assert_true(progress_tell(&listened, "load", 4, 10));
+    assert_int_equal(seen, 4);
+    assert_false(progress_tell(&listened, "load", 5, 10));
+    assert_int_equal(seen, 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(err_reads_as_one_line),
@@ -565,6 +584,7 @@ int main(void) {
         cmocka_unit_test(strmap_compares_bytes_and_lengths),
         cmocka_unit_test(strmap_of_no_keys_holds_nothing),
         cmocka_unit_test(strmap_refuses_more_than_it_can_index),
+        cmocka_unit_test(progress_without_a_listener_goes_on),
         cmocka_unit_test(clock_never_goes_back),
         cmocka_unit_test(log_writes_what_its_level_lets_through),
     };

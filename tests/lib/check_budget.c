@@ -192,8 +192,7 @@ static enum status open_draw(struct engine **out, struct check *c, const struct 
                                .cpu = {.isa = ISA_AUTO, .n_threads = 2},
                                .workload = d->workload,
                                .constraints = d->constraints,
-                               .progress = note_loading,
-                               .progress_context = c};
+                               .progress = {note_loading, c}};
     snprintf(vram, sizeof vram, "%" PRIu64 "K", d->vram_bytes >> 10);
     if (d->cpu_alone) {
         snprintf(spec, sizeof spec, "none");

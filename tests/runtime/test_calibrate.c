@@ -121,12 +121,9 @@ static int setup(void **state) {
                                         .n_drivers = 1,
                                         .cpu = {.isa = ISA_AUTO, .n_threads = 2},
                                         .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
-                                        .progress = on_progress,
-                                        .progress_context = f};
-    f->options = (struct calibration_options){.limit_ns = SHORT_NS,
-                                              .memory_bytes = SMALL,
-                                              .progress = on_progress,
-                                              .progress_context = f};
+                                        .progress = {on_progress, f}};
+    f->options = (struct calibration_options){
+        .limit_ns = SHORT_NS, .memory_bytes = SMALL, .progress = {on_progress, f}};
     return 0;
 }
 

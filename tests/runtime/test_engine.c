@@ -225,7 +225,7 @@ static void test_cancel(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;
     o.workload.n_ubatch = 10;
-    o.progress = stop_at_60;
+    o.progress.tell = stop_at_60;
     struct engine *en = open_ok(&o);
     struct session *s;
     struct err e;

@@ -1,29 +1,29 @@
-/* progress.h: a progress bar on one line of a terminal.
+/* progress_bar.h: a progress bar on one line of a terminal.
  *
  * Borrows its stream and owns nothing. Draws nothing if the stream is no terminal. At most ten
  * times a second, so it may be called for every micro-batch. One thread. Tested by
  * tests/cli/cli_usage.sh, which sees none of it, since pipes are no terminals.
  */
-#ifndef TANDEM_RUNTIME_CLI_PROGRESS_H
-#define TANDEM_RUNTIME_CLI_PROGRESS_H
+#ifndef TANDEM_RUNTIME_CLI_PROGRESS_BAR_H
+#define TANDEM_RUNTIME_CLI_PROGRESS_BAR_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-struct progress {
+struct progress_bar {
     FILE *out;         // NULL: nothing is drawn
     const char *drawn; // what stands on the line, or NULL
     uint64_t last_ns;  // when
 };
 
 // Draws on out if it is a terminal and wanted is set.
-void progress_init(struct progress *p, FILE *out, bool wanted);
+void progress_bar_init(struct progress_bar *bar, FILE *out, bool wanted);
 
 // what: one word, kept by the caller. done of total; a finished bar disappears.
-void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total);
+void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done, uint64_t total);
 
 // Makes room for other output: erases the bar if one is drawn.
-void progress_clear(struct progress *p);
+void progress_bar_clear(struct progress_bar *bar);
 
 #endif
