@@ -460,7 +460,7 @@ static void close_bench(struct bench *b) {
 
 static enum status open_device(struct device **out, const char *name, struct err *e) {
     const struct cpu_options cpu = {.isa = ISA_AUTO};
-    static const struct log log = {NULL, LOG_QUIET};
+    static const struct log log = {.level = LOG_QUIET};
     int n_drivers;
     const struct device_driver *drivers = device_drivers(&n_drivers);
     const size_t length = strcspn(name, ":");

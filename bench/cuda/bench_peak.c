@@ -179,7 +179,7 @@ static enum status load(struct bench *b, struct err *e) {
 }
 
 static enum status open_bench(struct bench *b, const char *spec, struct err *e) {
-    static const struct log log = {NULL, LOG_QUIET};
+    static const struct log log = {.level = LOG_QUIET};
     struct cuda_options options;
     struct device *device = NULL;
     if (cuda_options_parse(&options, spec, e) || cuda_device_open(&device, &options, &log, e))

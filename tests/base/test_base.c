@@ -537,6 +537,21 @@ static void log_writes_what_its_level_lets_through(void **state) {
     free(text);
 }
 
+static void keep_line(void *context, enum log_level level, const char *text) {
+    char *kept = context;
+    snprintf(kept, 64, "%d %s", (int)level, text);
+}
+
+static void log_tells_its_listener(void **state) {
+    (void)state;
+    char kept[64] = "";
+    const struct log log = {.level = LOG_WARN, .tell = keep_line, .context = kept};
+    log_line(&log, LOG_INFO, "unheard");
+    assert_string_equal(kept, "");
+    log_line(&log, LOG_WARN, "%d left", 3);
+    assert_string_equal(kept, "2 3 left");
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
 
 static bool until_five(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -587,6 +602,7 @@ int main(void) {
         cmocka_unit_test(progress_without_a_listener_goes_on),
         cmocka_unit_test(clock_never_goes_back),
         cmocka_unit_test(log_writes_what_its_level_lets_through),
+        cmocka_unit_test(log_tells_its_listener),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

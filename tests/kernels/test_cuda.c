@@ -730,7 +730,7 @@ static void test_refused_registration(void **state) {
     emulate("FAIL_REGISTER", "1");
     char text[512] = "";
     FILE *out = fmemopen(text, sizeof text, "w");
-    const struct log log = {out, LOG_WARN};
+    const struct log log = {.out = out, .level = LOG_WARN};
     const struct cuda_options o = emulated();
     struct device *d;
     struct err e = {0};

@@ -373,7 +373,7 @@ static void assert_ignored(struct fixture *f, const struct calibration_key *key,
     char text[2048];
     FILE *out = tmpfile();
     assert_non_null(out);
-    const struct log log = {out, LOG_WARN};
+    const struct log log = {.out = out, .level = LOG_WARN};
     const struct machine before = f->machine;
     assert_false(calibration_load(&f->machine, f->folder, key, &log));
     assert_memory_equal(&f->machine, &before, sizeof before);

@@ -33,7 +33,7 @@ static enum status try_open(struct subject *s, const struct vocab_build *v) {
     *s = (struct subject){0};
     FILE *out = open_memstream(&s->warnings, &size);
     assert_non_null(out);
-    struct log log = {out, LOG_INFO};
+    struct log log = {.out = out, .level = LOG_INFO};
     enum status status = vocab_open(v, &s->g, &s->t, &log, &s->e);
     fclose(out);
     return status;

@@ -107,7 +107,7 @@ static void check_vocabulary(void **state) {
     char text[1024];
     if (gguf_open(&g, v->file, &e) != OK)
         fail_msg("%s (to get it: %s)", err_text(&e, text, sizeof text), v->get);
-    struct log log = {stderr, LOG_WARN};
+    struct log log = {.out = stderr, .level = LOG_WARN};
     if (tokenizer_open(&t, &g, &log, &e) != OK) fail_msg("%s", err_text(&e, text, sizeof text));
     assert_int_equal(check_texts(t, v), 0);
     tokenizer_close(t);
