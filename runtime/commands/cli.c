@@ -12,7 +12,8 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_RUN: return cli_run(cli, e);
     case COMMAND_CHAT: return cli_chat(cli, e);
     case COMMAND_PLAN: return cli_plan(cli, e);
-    case COMMAND_BENCH: return cli_bench(cli, e);
+    case COMMAND_BENCH:
+        return cli->options.bench.list_devices ? cli_devices(cli, e) : cli_bench(cli, e);
     case COMMAND_INSPECT: return cli_inspect(cli, e);
     case COMMAND_DEVICES: return cli_devices(cli, e);
     case COMMAND_CALIBRATE: return cli_calibrate(cli, e);

@@ -244,7 +244,6 @@ static enum status bench_lists(struct cli *cli, struct err *e) {
 }
 
 enum status cli_bench(struct cli *cli, struct err *e) {
-    if (cli->options.bench.list_devices) return cli_devices(cli, e);
     if (cli->options.bench.strategies) return cli_bench_strategies(cli, e);
     if (cli->options.bench.plot_path)
         return err_set(e, ERR_USAGE, "--plot draws strategies: add --strategies");
