@@ -1,4 +1,4 @@
-/* cli_command.h: the commands of the command line, one file each, and what they share.
+/* cli_command.h: what the commands of the command line share.
  *
  * A struct cli is made by cli_main and lent to the command that runs. One thread. Tested by
  * tests/cli/cli_*.sh.
@@ -20,18 +20,7 @@ struct cli {
     struct progress_bar bar;
 };
 
-enum status cli_run(struct cli *cli, struct err *e);
-enum status cli_chat(struct cli *cli, struct err *e);
-enum status cli_plan(struct cli *cli, struct err *e);
-enum status cli_bench(struct cli *cli, struct err *e);
-enum status cli_inspect(struct cli *cli, struct err *e);
-enum status cli_devices(struct cli *cli, struct err *e);
-enum status cli_calibrate(struct cli *cli, struct err *e);
-enum status cli_doctor(struct cli *cli, struct err *e);
-enum status cli_tokenize(struct cli *cli, struct err *e);
-enum status cli_perplexity(struct cli *cli, struct err *e);
-
-// What they share. A listener that draws the bar of cli and stops the work at Ctrl-C.
+// A listener that draws the bar of cli and stops the work at Ctrl-C.
 struct progress cli_progress(struct cli *cli);
 // Fills *out from the options, with that listener.
 void cli_engine_options(struct cli *cli, struct engine_options *out);

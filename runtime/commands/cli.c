@@ -1,7 +1,8 @@
 /* cli.c: see cli.h. */
 #include "runtime/commands/cli.h"
 
-#include "runtime/cli/cli_command.h"
+#include "runtime/commands/commands.h"
+#include "runtime/measure/cli_bench.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,10 @@
-/* cli_calibrate.c: `tandem calibrate`: how fast this computer is, for planning. See cli_command.h.
+/* cli_calibrate.c: `tandem calibrate`: how fast this computer is, for planning. See commands.h.
  */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/host/placement.h"
 #include "runtime/report/report.h"

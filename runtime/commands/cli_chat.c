@@ -1,11 +1,12 @@
-/* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See cli_command.h.
+/* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See commands.h.
  *
  * The session keeps everything that was said, so a turn costs only its own tokens. What comes from
  * the person never becomes a control token.
  */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
 #include "runtime/text/chat.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/cli/cli_generate.h"
 #include "runtime/cli/cli_signal.h"
 

@@ -1,6 +1,7 @@
-/* cli_devices.c: `tandem devices`: what can compute here. See cli_command.h. */
+/* cli_devices.c: `tandem devices`: what can compute here. See commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "kernels/cpu/cpu.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/host/placement.h"
 #include "runtime/report/report.h"
 

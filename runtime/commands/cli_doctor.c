@@ -1,8 +1,9 @@
 /* cli_doctor.c: `tandem doctor`: gathers facts about this computer, has them examined, and prints
- * what holds it back. See cli_command.h. */
+ * what holds it back. See commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/host/doctor.h"
 #include "runtime/host/placement.h"
 #include "runtime/report/report.h"

@@ -1,5 +1,6 @@
-/* cli_inspect.c: `tandem inspect`: what a GGUF file holds, supported or not. See cli_command.h. */
-#include "runtime/cli/cli_command.h"
+/* cli_inspect.c: `tandem inspect`: what a GGUF file holds, supported or not. See commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "runtime/gguf/gguf.h"
 #include "runtime/report/report.h"
 

@@ -1,12 +1,13 @@
-/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See cli_command.h.
+/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See commands.h.
  *
  * The tokens are cut into windows of -c tokens, each computed by itself from position 0. Every
  * token of a window but its first is scored with -ln of the probability that the model gave it,
  * added up in double precision. A last window of one token is left out.
  */
+#include "runtime/commands/commands.h"
+
 #include "base/clock.h"
 #include "base/mem.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/report/report.h"
 #include "runtime/text/tokenizer.h"

@@ -1,7 +1,8 @@
 /* cli_plan.c: `tandem plan`: where a model would go and how fast it would be, from its header or
- * its shape alone, on this machine or on another. See cli_command.h. */
+ * its shape alone, on this machine or on another. See commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/host/placement.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/report/report.h"

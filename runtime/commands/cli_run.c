@@ -1,6 +1,7 @@
-/* cli_run.c: `tandem run`: goes on with a prompt. See cli_command.h. */
+/* cli_run.c: `tandem run`: goes on with a prompt. See commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/cli/cli_generate.h"
 
 #include <errno.h>

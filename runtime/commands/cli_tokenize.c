@@ -1,7 +1,8 @@
 /* cli_tokenize.c: `tandem tokenize`: shows the tokens of a text, as llama-tokenize prints them. See
- * cli.h. */
+ * commands.h. */
+#include "runtime/commands/commands.h"
+
 #include "base/mem.h"
-#include "runtime/cli/cli_command.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/report/report.h"
 #include "runtime/text/tokenizer.h"

@@ -1,16 +1,17 @@
 /* cli_bench.c: `tandem bench`: tokens per second of every combination of the lists that are given,
- * in the formats and with the names of llama-bench. See cli_command.h.
+ * in the formats and with the names of llama-bench. See cli_bench.h.
  *
  * A configuration is an engine; its tests run one after the other, each a few times after a run
  * that does not count. Beside what was measured stand what the plan predicts and the machine's
  * limit.
  */
-#include "runtime/measure/cli_bench_common.h"
+#include "runtime/measure/cli_bench.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/measure/bench_estimate.h"
 #include "runtime/measure/bench_measure.h"
+#include "runtime/measure/cli_bench_common.h"
 #include "runtime/measure/cli_bench_strategies.h"
 #include "runtime/cli/cli_signal.h"
 
