@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
-#include "runtime/engine/trace.h"
+#include "runtime/report/trace_write.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * A struct trace owns a table of spans of fixed size, taken in trace_open; when it is full, further
  * spans are counted and dropped. pipeline.c adds a span for every step of every micro-batch once
  * the device's times are known; nothing is allocated then. Must not wait for devices. One thread.
- * trace.c keeps and sums up, trace_write.c writes the file. Tested by tests/runtime/test_trace.c
- * and tests/cli/cli_trace.sh.
+ * runtime/report/trace_write.c writes the file. Tested by tests/runtime/test_trace.c and
+ * tests/cli/cli_trace.sh.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_TRACE_H
 #define TANDEM_RUNTIME_ENGINE_TRACE_H
@@ -41,12 +41,6 @@ void trace_add(struct trace *t, const struct trace_span *span);
 int32_t trace_count(const struct trace *t);
 const struct trace_span *trace_at(const struct trace *t, int32_t i); // i < trace_count
 int64_t trace_dropped(const struct trace *t);
-
-// Writes the trace event format (JSON): a process per device, a thread per track, and beside each a
-// thread with what was planned. Planned passes start with the measured ones, or when those before
-// them end, which may be later. ERR_FILE, naming the path.
-enum status trace_write(const struct trace *t, const struct plan *plan, const struct shape *shape,
-                        const char *path, struct err *e);
 
 // Unions of intervals: what happens at the same time counts once.
 struct trace_times {

@@ -1,10 +1,10 @@
-/* trace_write.c: the file of a trace. See trace.h.
+/* trace_write.c: the file of a trace. See trace_write.h.
  *
  * One event after the other, so that a long run needs no second copy of itself in memory. Threads
  * have even numbers for what was measured and the odd one after for what was planned, and no two
  * devices share one, since readers take them for numbers of the whole system.
  */
-#include "runtime/engine/trace.h"
+#include "runtime/report/trace_write.h"
 
 #include "runtime/report/report.h"
 

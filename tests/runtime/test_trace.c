@@ -4,6 +4,7 @@
 #include "runtime/engine/trace.h"
 
 #include "base/mem.h"
+#include "runtime/report/trace_write.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/invent.h"
 
