@@ -11,31 +11,14 @@
 
 #include "kernels/device.h"
 #include "planner/planner.h"
+#include "runtime/host/calibration.h"
 #include "runtime/options.h"
-
-enum { LINK_BLOCKS = 7 }; // 4 KiB, 16 KiB, ... 16 MiB
-
-// Copies of one size: GB/s by [pinned]; 0: not measured.
-struct link_block {
-    uint64_t size_bytes;
-    double to_gbps[2], from_gbps[2];
-};
 
 struct calibration_options {
     struct cpu_options cpu;   // as the engine's CPU will be opened
     uint64_t limit_ns;        // 0: 10 seconds, 13.5 with an accelerator
     uint64_t memory_bytes;    // most that may be taken for weights on each device; 0: as is useful
     struct progress progress; // told of "calibrate", in milliseconds
-};
-
-// What is not kept in the machine.
-struct calibration {
-    uint32_t measured[MAX_DEVICES]; // bit 1 << WEIGHT_x: by itself in all classes; others scaled
-    struct link_block blocks[LINK_BLOCKS];
-    double cpu_alone_gbps, cpu_beside_gbps;   // reading weights, without and beside copies
-    double copy_alone_gbps, copy_beside_gbps; // copies to the device, likewise
-    int32_t decode_team;                      // threads that the rates of one token are of
-    double seconds;
 };
 
 // Fills the rates of m (teams, both devices', the link's, the shared memory's) and sets its source.

@@ -7,7 +7,7 @@
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATE_LINK_H
 #define TANDEM_RUNTIME_HOST_CALIBRATE_LINK_H
 
-#include "runtime/host/calibrate.h"
+#include "runtime/host/calibration.h"
 #include "runtime/host/rig.h"
 
 enum { LINK_STAGES = 4 };

@@ -1,0 +1,28 @@
+/* calibration.h: what calibrate measures beside the rates that a struct machine holds.
+ *
+ * A plain value without pointers, filled by calibrate.c and calibrate_link.c. Any thread. Tested by
+ * tests/runtime/test_calibrate.c.
+ */
+#ifndef TANDEM_RUNTIME_HOST_CALIBRATION_H
+#define TANDEM_RUNTIME_HOST_CALIBRATION_H
+
+#include "planner/planner.h"
+
+enum { LINK_BLOCKS = 7 }; // 4 KiB, 16 KiB, ... 16 MiB
+
+// Copies of one size: GB/s by [pinned]; 0: not measured.
+struct link_block {
+    uint64_t size_bytes;
+    double to_gbps[2], from_gbps[2];
+};
+
+struct calibration {
+    uint32_t measured[MAX_DEVICES]; // bit 1 << WEIGHT_x: by itself in all classes; others scaled
+    struct link_block blocks[LINK_BLOCKS];
+    double cpu_alone_gbps, cpu_beside_gbps;   // reading weights, without and beside copies
+    double copy_alone_gbps, copy_beside_gbps; // copies to the device, likewise
+    int32_t decode_team;                      // threads that the rates of one token are of
+    double seconds;
+};
+
+#endif
