@@ -54,12 +54,11 @@ struct cuda_stream {
     struct cuda_quantized quantized;
 };
 
-// The op table: every entry appends its launches to the stream's queue.
-extern const struct op_table *const cuda_op_table;
-
 static inline struct cuda_device *cuda_of(const struct device *d) {
     return (struct cuda_device *)d;
 }
+
+// ---- cuda_backend.c
 
 // Makes the device's context that of the thread.
 void cuda_enter(const struct cuda_device *cuda);
@@ -68,6 +67,11 @@ void cuda_enter(const struct cuda_device *cuda);
 void cuda_submit(struct cuda_stream *s);
 // Keeps a failure of the driver, if it is the stream's first.
 void cuda_keep(struct cuda_stream *s, unsigned code, const char *what);
+
+// ---- cuda_launch.c
+
+// The op table: every entry appends its launches to the stream's queue.
+extern const struct op_table *const cuda_op_table;
 
 // ---- cuda_event.c: entries of the device's class, and what they stand on
 

@@ -26,10 +26,6 @@ static const uint64_t RESERVE_BYTES = UINT64_C(96) << 20;
 
 static unsigned long long address_of(const void *p) { return (unsigned long long)(uintptr_t)p; }
 
-void cuda_enter(const struct cuda_device *cuda) {
-    (void)cuda->driver.context_set(cuda->context); // what is wrong shows in the call that follows
-}
-
 // ---- Memory ------------------------------------------------------------------------------------
 
 static enum status refuse_memory(struct cuda_device *cuda, uint64_t size_bytes,
@@ -136,27 +132,6 @@ static enum status cuda_stream_new(struct device *d, enum stream_kind kind, stru
 fail:
     cuda_stream_free(&s->base);
     return e->status;
-}
-
-void cuda_submit(struct cuda_stream *s) {
-    struct err failure;
-    if (s->base.device->lost) {
-        if (s->failure.status == OK) (void)device_lose(s->base.device, &s->failure);
-        return;
-    }
-    cuda_enter(cuda_of(s->base.device));
-    if (cuda_queue_submit(&s->queue, &failure) == OK || s->failure.status != OK) return;
-    s->failure = failure;
-    err_context(&s->failure, "%s", s->base.device->info.name);
-}
-
-void cuda_keep(struct cuda_stream *s, unsigned code, const char *what) {
-    struct cuda_device *cuda = cuda_of(s->base.device);
-    struct err failure;
-    if (s->failure.status != OK ||
-        cuda_check(&cuda->driver, code, &failure, "%s: %s", s->base.device->info.name, what) == OK)
-        return;
-    s->failure = failure;
 }
 
 static const char *const COPIES[] = {

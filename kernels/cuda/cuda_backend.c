@@ -1,0 +1,32 @@
+/* cuda_backend.c: the calls of cuda_backend.h with which entries of a CUDA device's class begin and
+ * end.
+ *
+ * Owns nothing. cuda_device.c, cuda_event.c and cuda_launch.c call it; it calls none of them.
+ * One thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
+ */
+#include "kernels/cuda/cuda_backend.h"
+
+void cuda_enter(const struct cuda_device *cuda) {
+    (void)cuda->driver.context_set(cuda->context); // what is wrong shows in the call that follows
+}
+
+void cuda_submit(struct cuda_stream *s) {
+    struct err failure;
+    if (s->base.device->lost) {
+        if (s->failure.status == OK) (void)device_lose(s->base.device, &s->failure);
+        return;
+    }
+    cuda_enter(cuda_of(s->base.device));
+    if (cuda_queue_submit(&s->queue, &failure) == OK || s->failure.status != OK) return;
+    s->failure = failure;
+    err_context(&s->failure, "%s", s->base.device->info.name);
+}
+
+void cuda_keep(struct cuda_stream *s, unsigned code, const char *what) {
+    struct cuda_device *cuda = cuda_of(s->base.device);
+    struct err failure;
+    if (s->failure.status != OK ||
+        cuda_check(&cuda->driver, code, &failure, "%s: %s", s->base.device->info.name, what) == OK)
+        return;
+    s->failure = failure;
+}
