@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/read_rate.h"
+#include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
 
 #include <stdlib.h>

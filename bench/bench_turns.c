@@ -13,6 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
 
 #include <fcntl.h>

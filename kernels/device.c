@@ -1,16 +1,12 @@
 /* device.c: the public calls of device.h: they check preconditions, keep the books and go through
  * the class.
  *
- * Owns nothing itself. The only file that names accelerators; which ones are built in is decided
- * here. One thread drives a device at a time. Tested by tests/kernels/test_device.c.
+ * Owns nothing itself. Must not name a backend. One thread drives a device at a time. Tested by
+ * tests/kernels/test_device.c.
  */
 #include "kernels/device.h"
 
 #include "base/clock.h"
-
-#if HAVE_CUDA
-#include "kernels/cuda/cuda_device.h"
-#endif
 
 #include <string.h>
 
@@ -221,15 +217,3 @@ void device_close(struct device *d) {
     ASSERT(device_used_bytes(d) == 0);
     d->class->close(d);
 }
-
-#if HAVE_CUDA
-const struct device_driver *device_drivers(int *n) {
-    *n = 1;
-    return &cuda_device_driver;
-}
-#else
-const struct device_driver *device_drivers(int *n) {
-    *n = 0;
-    return NULL;
-}
-#endif

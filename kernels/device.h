@@ -216,10 +216,6 @@ struct device_driver {
                         const struct log *log, struct err *e);
 };
 
-// The accelerators built into this program, in order of preference; *n gets their number (0 without
-// any).
-const struct device_driver *device_drivers(int *n);
-
 // Helpers for views.
 static inline struct tensor tensor_of(enum dtype type, const struct buffer *b,
                                       uint64_t offset_bytes, uint64_t ne0, uint64_t ne1) {

@@ -82,8 +82,8 @@ function check_directive(line) {
     if (line ~ /^#[ ]*include[ ]*["<]/) check_include(line)
     if (line ~ /^#[ ]*if[ ]+0/) report(FNR, "dead", "#if 0: git remembers it")
     if (line ~ /^#[ ]*(el)?if/) {
-        if (line ~ /HAVE_(CUDA|METAL)/ && FILENAME != "kernels/device.c")
-            report(FNR, "backend", "this test belongs in kernels/device.c")
+        if (line ~ /HAVE_(CUDA|METAL)/ && FILENAME != "kernels/drivers.c")
+            report(FNR, "backend", "this test belongs in kernels/drivers.c")
         if (line ~ /__linux__|__APPLE__|_WIN32/ && FILENAME !~ /^(base\/|planner\/machine\/probe_|tests\/)/)
             report(FNR, "system", "this test belongs in base/ or planner/machine/probe_*.c")
         if (line ~ /__AVX|__SSE|__x86_64|__aarch64|__ARM|HAVE_X86/ &&
@@ -100,8 +100,8 @@ function check_text(    columns, low) {
     if (length(columns) > 100) report(FNR, "columns", length(columns) " columns, limit 100")
     if ($0 ~ /\t/) report(FNR, "tab", "a tab; four spaces indent")
     low = tolower($0)
-    if (low ~ /cuda|metal/ && FILENAME !~ /^(kernels\/device[.]c|kernels\/cuda\/|kernels\/metal\/|bench\/cuda\/|tests\/)/)
-        report(FNR, "backend", "a backend is named outside kernels/device.c")
+    if (low ~ /cuda|metal/ && FILENAME !~ /^(kernels\/drivers[.]c|kernels\/cuda\/|kernels\/metal\/|bench\/cuda\/|tests\/)/)
+        report(FNR, "backend", "a backend is named outside kernels/drivers.c")
     if (has_word($0, "FIXME|XXX|HACK|KLUDGE|WIP") || has_word(low, "for now|legacy|quick fix"))
         report(FNR, "word", "a banned word: " trim($0))
     if (has_word($0, "TODO") && $0 !~ /TODO[ (]*#[0-9]/)

@@ -21,7 +21,7 @@ base/            ^base/
 kernels/cpu/     ^(base/|kernels/[^/]*$|kernels/cpu/)
 kernels/cuda/    ^(base/|kernels/[^/]*$|kernels/cuda/)
 kernels/metal/   ^(base/|kernels/[^/]*$|kernels/metal/)
-kernels/device.c ^(base/|kernels/)
+kernels/drivers.c ^(base/|kernels/)
 kernels/         ^(base/|kernels/[^/]*$)
 planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z_]*[.]def$)
 runtime/cli/     .

@@ -1,4 +1,5 @@
 /* main_tandem.c: the program tandem: the command line with the accelerators of this build. */
+#include "kernels/drivers.h"
 #include "runtime/commands/cli.h"
 
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 #include "runtime/engine/engine.h"
 
 #include "base/mem.h"
+#include "kernels/drivers.h"
 #include "runtime/cli/heap.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/lib/invent.h"

@@ -1,4 +1,5 @@
 /* main_tandem_sim.c: the program tandem-sim: tandem with the simulated accelerator for tests. */
+#include "kernels/drivers.h"
 #include "runtime/commands/cli.h"
 #include "tests/sim/sim_device.h"
 
