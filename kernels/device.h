@@ -190,22 +190,7 @@ void device_seal(struct device *d);
 uint64_t device_used_bytes(const struct device *d); // sum over purposes
 void device_close(struct device *d); // NULL is allowed; streams and buffers must be freed before
 
-enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
-// By the names "ref", "avx2", "avxvnni", "avx512", "auto". False if there is no such name.
-bool cpu_isa_parse(const char *name, enum cpu_isa *out);
-const char *cpu_isa_name(enum cpu_isa isa);
-
-struct cpu_options {
-    enum cpu_isa isa;  // the strongest level to use; ISA_AUTO: what the CPU has. More than it has:
-                       // ERR_UNSUPPORTED
-    int32_t n_threads; // decode team; 0: one per core, performance cores first
-    int32_t n_threads_batch; // prefill team; 0: as n_threads
-    bool no_bind;            // leave threads to the operating system
-};
-
-// Opens the CPU as a device. The caller owns *out and closes it. log may be NULL.
-enum status device_open_cpu(struct device **out, const struct cpu_options *options,
-                            const struct log *log, struct err *e);
+struct cpu_options; // kernels/cpu/cpu_device.h
 
 // A kind of accelerator that a program knows: --device prefix:spec opens it. ERR_UNSUPPORTED means
 // that this machine has none. The log must outlive the device.

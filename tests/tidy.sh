@@ -27,7 +27,7 @@ planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z
 runtime/cli/     .
 runtime/measure/ .
 runtime/commands/ .
-runtime/         ^(base/|runtime/|kernels/(ops|op_cost|device|dtypes)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
+runtime/         ^(base/|runtime/|kernels/(ops|op_cost|device|dtypes|cpu/cpu_device)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
 bench/           .
 tests/           .
 '

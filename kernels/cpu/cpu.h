@@ -9,7 +9,7 @@
 #ifndef TANDEM_KERNELS_CPU_CPU_H
 #define TANDEM_KERNELS_CPU_CPU_H
 
-#include "kernels/device.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/ops.h"
 
 struct op_command; // kernels/op_command.h

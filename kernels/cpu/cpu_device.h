@@ -1,0 +1,28 @@
+/* cpu_device.h: opens the CPU as a device, and the levels of instructions that it may use.
+ *
+ * Everything else about it goes through kernels/device.h. The caller owns the device and closes it.
+ * One thread drives a device at a time. Tested by tests/kernels/test_device.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_CPU_DEVICE_H
+#define TANDEM_KERNELS_CPU_CPU_DEVICE_H
+
+#include "kernels/device.h"
+
+enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
+// By the names "ref", "avx2", "avxvnni", "avx512", "auto". False if there is no such name.
+bool cpu_isa_parse(const char *name, enum cpu_isa *out);
+const char *cpu_isa_name(enum cpu_isa isa);
+
+struct cpu_options {
+    enum cpu_isa isa;  // the strongest level to use; ISA_AUTO: what the CPU has. More than it has:
+                       // ERR_UNSUPPORTED
+    int32_t n_threads; // decode team; 0: one per core, performance cores first
+    int32_t n_threads_batch; // prefill team; 0: as n_threads
+    bool no_bind;            // leave threads to the operating system
+};
+
+// Opens the CPU as a device. The caller owns *out and closes it. log may be NULL.
+enum status device_open_cpu(struct device **out, const struct cpu_options *options,
+                            const struct log *log, struct err *e);
+
+#endif
