@@ -46,11 +46,12 @@ struct cpu_table {
 
 // Fills every entry with the plain C definitions of ref.c and ref_route.c.
 void cpu_table_ref(struct cpu_table *table);
-// Overwrite what they have a better kernel for; called weakest first. Only on CPUs that have the
-// instructions.
-void cpu_table_avx2(struct cpu_table *table);
-void cpu_table_avxvnni(struct cpu_table *table);
-void cpu_table_avx512(struct cpu_table *table);
+// Overwrite what they have a better kernel for; called weakest level first. Only on CPUs that have
+// the instructions of their level. matmul stands for matmul_experts too.
+void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
+void cpu_ops_avx2(struct cpu_table *table);       // rms_norm, rope, kv_store, attention, swiglu
+void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
+void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
 // The table for a level: ref, then every level up to isa that is built in. ISA_AUTO: all that this
 // CPU has.
 void cpu_table_init(struct cpu_table *table, enum cpu_isa isa);

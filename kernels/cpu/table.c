@@ -1,8 +1,8 @@
 /* table.c: which kernels the CPU backend runs, by what this CPU can do.
  *
  * The plain C table comes first; each instruction-set level that the CPU has overwrites entries,
- * weakest first. The only place that names the levels' tables. Owns nothing; any thread. Tested by
- * tests/kernels/check_ops.c, which runs every level.
+ * weakest first. The only place that names the levels' functions. Owns nothing; any thread. Tested
+ * by tests/kernels/check_ops.c, which runs every level.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -67,9 +67,12 @@ bool cpu_has_isa(enum cpu_isa isa) {
 
 // A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is asked for.
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
-    if (isa >= ISA_AVX2 && has_avx2()) cpu_table_avx2(table);
-    if (isa >= ISA_AVXVNNI && has_avxvnni()) cpu_table_avxvnni(table);
-    if (isa >= ISA_AVX512 && has_avx512()) cpu_table_avx512(table);
+    if (isa >= ISA_AVX2 && has_avx2()) {
+        cpu_matmul_avx2(table);
+        cpu_ops_avx2(table);
+    }
+    if (isa >= ISA_AVXVNNI && has_avxvnni()) cpu_matmul_avxvnni(table);
+    if (isa >= ISA_AVX512 && has_avx512()) cpu_matmul_avx512(table);
 }
 #else
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }

@@ -8,7 +8,7 @@
  * others; writes out. Any even head_dim up to HEAD_DIM_MAX; multiples of 32 for Q8_0. Owns nothing;
  * lanes do not meet. Tested by tests/kernels/check_ops.c.
  */
-#include "kernels/cpu/x86/ops_avx2.h"
+#include "kernels/cpu/x86/attention_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 
 #include "base/err.h"

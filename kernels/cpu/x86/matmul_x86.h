@@ -3,7 +3,7 @@
  * matmul_experts among lanes (matmul_work_avx2.c).
  *
  * Owns nothing; call only on a CPU that has the level's instructions. Weights of integer types give
- * the same bits on every level. Used by the matmul and the table files. Tested by
+ * the same bits on every level. Used by the matmul files. Tested by
  * tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_MATMUL_X86_H
@@ -58,9 +58,5 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
     (table)->matmul_experts[WEIGHT_##NAME] = matmul_experts_##name;                                \
     (void)snprintf((table)->matmul_path[WEIGHT_##NAME], sizeof(table)->matmul_path[WEIGHT_##NAME], \
                    level);
-
-void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
-void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
-void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
 
 #endif

@@ -5,7 +5,7 @@
  * elements. Owns nothing. Must not let an element's value depend on where a batch or a lane's share
  * begins. Tested by tests/kernels/check_ops.c.
  */
-#include "kernels/cpu/x86/ops_avx2.h"
+#include "kernels/cpu/x86/attention_avx2.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 
