@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 bool find_emulator(char *path, size_t size_bytes) {
-    static const char *const places[] = {"../emulator", "../../emulator"};
+    static const char *const places[] = {"../../emulator", "../../../emulator"};
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Writes its path: beside the folder of the running test, or one further up for release. False if
-// there is none.
+// Writes its path: beside tests/ of the running test's build, or one folder further up for release.
+// False if there is none.
 bool find_emulator(char *path, size_t size_bytes);
 
 #endif
