@@ -1,7 +1,8 @@
-/* token_list.h: lists of token ids, and memory that one call of the tokenizer works in.
+/* token_list.h: kinds of tokens, lists of token ids, and memory that one call of the tokenizer
+ * works in.
  *
- * The caller owns both, zeroed at first. Must not know the vocabulary. One thread uses one of them
- * at a time. Tested by tests/runtime/test_tokenizer.c.
+ * The caller owns lists and memory, zeroed at first. Must not know the vocabulary. One thread uses
+ * one of them at a time. Tested by tests/runtime/test_tokenizer.c.
  */
 #ifndef TANDEM_RUNTIME_TEXT_TOKEN_LIST_H
 #define TANDEM_RUNTIME_TEXT_TOKEN_LIST_H
@@ -10,6 +11,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+enum token_kind { // tokenizer.ggml.token_type
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+};
 
 struct token_list { // caller owns ids, frees with token_list_close
     int32_t *ids;

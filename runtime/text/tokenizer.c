@@ -135,6 +135,10 @@ struct gguf_text tokenizer_piece(const struct tokenizer *t, int32_t id) {
     return in_range(t, id) ? t->pieces[id] : (struct gguf_text){"", 0};
 }
 
+int32_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t length) {
+    return vocabulary_find(t, piece, length);
+}
+
 size_t tokenizer_longest(const struct tokenizer *t) {
     size_t longest = t->longest_piece < sizeof UNKNOWN ? sizeof UNKNOWN : t->longest_piece;
     return longest * (sizeof REPLACEMENT - 1);

@@ -19,15 +19,6 @@
 
 struct tokenizer; // opaque
 
-enum token_kind { // tokenizer.ggml.token_type
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN,
-    TOKEN_CONTROL,
-    TOKEN_USER_DEFINED,
-    TOKEN_UNUSED,
-    TOKEN_BYTE,
-};
-
 struct tokenizer_flags {
     bool add_special; // BOS first and EOS last where the vocabulary asks for it
     bool

@@ -27,7 +27,7 @@ static void map_bytes(struct tokenizer *t) {
         uint32_t code = printable ? byte : next++;
         char text[4];
         t->code_bytes[code] = (int16_t)byte;
-        t->byte_ids[byte] = tokenizer_find(t, text, utf8_write(code, text));
+        t->byte_ids[byte] = vocabulary_find(t, text, utf8_write(code, text));
         n_missing += t->byte_ids[byte] < 0;
     }
     if (n_missing > 0)
@@ -259,7 +259,7 @@ static enum status find_whole(const struct tokenizer *t, struct encode_scratch *
         memcpy(mapped + n, piece.bytes, (size_t)piece.length);
         n += (size_t)piece.length;
     }
-    *id = tokenizer_find(t, mapped, n);
+    *id = vocabulary_find(t, mapped, n);
     if (*id >= 0 && kind_of(t, *id) != TOKEN_NORMAL) *id = -1;
     return OK;
 }

@@ -9,7 +9,6 @@
 #define TANDEM_RUNTIME_TEXT_TOKENIZER_INTERNAL_H
 
 #include "runtime/text/pretokenize.h"
-#include "runtime/text/tokenizer.h"
 #include "runtime/text/vocabulary.h"
 
 struct bpe_symbol {

@@ -93,7 +93,7 @@ static const struct {
 };
 
 static int32_t find_name(const struct tokenizer *t, const char *text) {
-    return tokenizer_find(t, text, strlen(text));
+    return vocabulary_find(t, text, strlen(text));
 }
 
 static void set_kind(struct tokenizer *t, int32_t id, enum token_kind kind) {

@@ -88,7 +88,7 @@ static void find_bytes(struct tokenizer *t) {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8];
         snprintf(text, sizeof text, "<0x%02X>", byte);
-        int32_t id = tokenizer_find(t, text, 6);
+        int32_t id = vocabulary_find(t, text, 6);
         t->byte_ids[byte] = id >= 0 && kind_of(t, id) == TOKEN_BYTE ? id : -1;
         n_missing += t->byte_ids[byte] < 0;
     }
@@ -171,7 +171,7 @@ static struct spm_candidate heap_pop(struct merging *m) {
 
 // The token that text may merge into, or -1.
 static int32_t find_mergeable(const struct tokenizer *t, const char *text, size_t length) {
-    int32_t id = length <= t->longest_piece ? tokenizer_find(t, text, length) : -1;
+    int32_t id = length <= t->longest_piece ? vocabulary_find(t, text, length) : -1;
     if (id < 0) return -1;
     enum token_kind kind = kind_of(t, id);
     return kind == TOKEN_NORMAL || kind == TOKEN_USER_DEFINED || kind == TOKEN_UNUSED ? id : -1;
@@ -253,7 +253,7 @@ static enum status emit(struct merging *m, struct gguf_text text, struct token_l
     stack[n_stack++] = (uint32_t)text.length;
     while (n_stack > 0) {
         uint32_t length = stack[--n_stack];
-        int32_t id = tokenizer_find(m->t, text.bytes, length);
+        int32_t id = vocabulary_find(m->t, text.bytes, length);
         if (id >= 0 && kind_of(m->t, id) == TOKEN_UNUSED && splits && splits[id] > 0) {
             stack[n_stack++] = length - splits[id];
             stack[n_stack++] = splits[id];

@@ -43,7 +43,7 @@ int32_t piece_find(const struct tokenizer *t, const char *text, size_t length, u
     return (int32_t)(find_slot(t, text, length, hash)->id_size >> 8) - 1;
 }
 
-int32_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t length) {
+int32_t vocabulary_find(const struct tokenizer *t, const char *piece, size_t length) {
     return length > 0 ? piece_find(t, piece, length, piece_hash(piece, length)) : -1;
 }
 
@@ -98,7 +98,8 @@ enum status special_set_build(const struct tokenizer *t, struct special_set *set
     n = 0;
     for (int32_t id = 0; id < (int32_t)t->count; id++) {
         struct gguf_text piece = t->pieces[id];
-        if (wanted(t, id) && tokenizer_find(t, piece.bytes, piece.length) == id) set->ids[n++] = id;
+        if (wanted(t, id) && vocabulary_find(t, piece.bytes, piece.length) == id)
+            set->ids[n++] = id;
     }
     qsort_r(set->ids, n, sizeof *set->ids, compare_ids, (void *)(uintptr_t)t);
     for (uint32_t i = 0; i < n; i++) set->starts[(uint8_t)t->pieces[set->ids[i]].bytes[0] + 1]++;

@@ -2,14 +2,16 @@
  *
  * struct tokenizer owns what is marked so; tokenizer_load.c fills it, tokenizer_close frees it.
  * Must not encode or decode. Included by the tokenizer's own files only. Everything here is
- * read-only after tokenizer_open: any thread. vocabulary.c also has tokenizer_find of tokenizer.h.
- * Tested by tests/runtime/test_tokenizer.c through tokenizer.h.
+ * read-only after tokenizer_open: any thread. Tested by tests/runtime/test_tokenizer.c through
+ * tokenizer.h.
  */
 #ifndef TANDEM_RUNTIME_TEXT_VOCABULARY_H
 #define TANDEM_RUNTIME_TEXT_VOCABULARY_H
 
+#include "base/log.h"
+#include "runtime/gguf/gguf.h"
 #include "runtime/text/pretokenize.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/text/token_list.h"
 
 enum token_flags { // bits of tokenizer.flags above the kind
     TOKEN_KIND_MASK = 7,
@@ -79,9 +81,11 @@ int32_t special_set_match(const struct tokenizer *t, const struct special_set *s
 enum status special_set_build(const struct tokenizer *t, struct special_set *set,
                               bool (*wanted)(const struct tokenizer *t, int32_t id), struct err *e);
 
-// Enters the pieces into the table behind tokenizer_find. Needs pieces and flags.
+// Enters the pieces into the table behind vocabulary_find. Needs pieces and flags.
 enum status piece_map_build(struct tokenizer *t, struct err *e);
-// tokenizer_find in two steps, so that the slot can be fetched in between. length is at least 1.
+// The id of a stored piece, or -1.
+int32_t vocabulary_find(const struct tokenizer *t, const char *piece, size_t length);
+// vocabulary_find in two steps, so that the slot can be fetched in between. length is at least 1.
 uint32_t piece_hash(const char *text, size_t length);
 static inline void piece_prefetch(const struct tokenizer *t, uint32_t hash) {
     __builtin_prefetch(&t->slots[hash & t->slot_mask]);
