@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/strmap.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,17 +236,27 @@ static void mem_text_copies_any_bytes(void **state) {
     assert_null(mem_text("", SIZE_MAX));
 }
 
-static void mapped_pages_are_aligned_and_zeroed(void **state) {
+static bool is_mapped(unsigned char *page) {
+    unsigned char in_memory;
+    const bool mapped = mincore(page, 1, &in_memory) == 0;
+    assert_true(mapped || errno == ENOMEM);
+    return mapped;
+}
+
+static void mapped_pages_are_aligned_zeroed_and_given_back(void **state) {
     (void)state;
-    const size_t sizes[] = {1, 4096, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 9u << 20};
+    const size_t huge = 2u << 20, sizes[] = {1, 4096, huge - 1, huge, huge + 1, 9u << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *pages = mem_map_pages(sizes[i]);
         assert_non_null(pages);
         assert_true(mem_populate(pages, sizes[i]));
-        assert_int_equal((uintptr_t)pages % (2u << 20), 0);
+        assert_int_equal((uintptr_t)pages % huge, 0);
         assert_int_equal(pages[0] | pages[sizes[i] / 2] | pages[sizes[i] - 1], 0);
         pages[0] = pages[sizes[i] - 1] = 1;
+        unsigned char *last_page = pages + round_up(sizes[i], huge) - 4096;
+        assert_true(is_mapped(pages) && is_mapped(last_page));
         mem_unmap_pages(pages, sizes[i]);
+        assert_false(is_mapped(pages) || is_mapped(last_page));
     }
     assert_null(mem_map_pages(SIZE_MAX));
     assert_null(mem_map_pages(SIZE_MAX - (4u << 20)));
@@ -587,7 +599,7 @@ int main(void) {
         cmocka_unit_test(mem_alloc_gives_zeroed_bytes_or_refuses),
         cmocka_unit_test(mem_resize_keeps_the_content),
         cmocka_unit_test(mem_text_copies_any_bytes),
-        cmocka_unit_test(mapped_pages_are_aligned_and_zeroed),
+        cmocka_unit_test(mapped_pages_are_aligned_zeroed_and_given_back),
         IN_FOLDER(file_maps_and_reads_the_same_bytes),
         IN_FOLDER(file_says_how_much_is_missing),
         IN_FOLDER(file_takes_an_empty_one),
