@@ -185,9 +185,8 @@ $D/tests/fuzz/%: $D/obj/tests/fuzz/%.o $(TESTLIB) $(LIB)
 	$(LINK) -fsanitize=fuzzer $(LIBS)
 # The line "// link: wrap-alloc" in a test sends every allocation through tests/lib/alloc_fail.c.
 $D/tests/%: $D/obj/tests/%.o $(TESTLIB) $(LIB)
-	$(LINK) $(if $(shell grep -s '^// link: wrap-alloc' tests/$*.c),-Wl$(comma)--wrap=mem_alloc \
-	  -Wl$(comma)--wrap=mem_resize) $(CMOCKA) $(LIBS)
-comma := ,
+	$(LINK) $(if $(shell grep -s '^// link: wrap-alloc' tests/$*.c),$(WRAP_ALLOC)) $(CMOCKA) $(LIBS)
+WRAP_ALLOC := -Wl,--wrap=mem_alloc,--wrap=mem_resize,--wrap=mem_map_pages,--wrap=mem_unmap_pages
 
 # Both files change only when their text does.
 $D/flags: FORCE

@@ -2,9 +2,8 @@
  *
  * Everything here is host memory for metadata (tables, names, states); weights, KV and activations
  * come from device buffers instead. Owns nothing. Any thread. Tests make the nth call fail by
- * linking with --wrap=mem_alloc and
- * --wrap=mem_resize, so a constructor can be swept for every refused allocation. Tested by
- * tests/base/test_base.c.
+ * linking with --wrap (tests/lib/alloc_fail.h), so a constructor can be swept for every refused
+ * allocation. Tested by tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_MEM_H
 #define TANDEM_BASE_MEM_H

@@ -405,12 +405,14 @@ static bool open_all(bool cpu) {
 static void test_every_refused_allocation(void **state) {
     (void)state;
     for (int cpu = 0; cpu < 2; cpu++) {
+        const int64_t mapped_bytes = alloc_fail_mapped_bytes();
         int64_t n = 0;
         bool whole = false;
         while (!whole && n < 50) {
             alloc_fail_at(++n);
             whole = open_all(cpu);
             alloc_fail_at(0);
+            assert_int_equal(alloc_fail_mapped_bytes(), mapped_bytes);
         }
         assert_true(whole);
         assert_true(n > 5);

@@ -65,10 +65,11 @@ static void measure_ok(struct fixture *f) {
     if (measure(f, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
 }
 
-// Nothing is left on the accelerator, and it may still be used.
+// Nothing is left on a device or mapped, and the devices may still be used.
 static void assert_left_alone(const struct fixture *f) {
     struct err e;
     struct buffer buffer;
+    assert_int_equal(alloc_fail_mapped_bytes(), 0);
     for (int32_t d = 0; d < f->n_devices; d++) {
         assert_int_equal(device_used_bytes(f->devices[d]), 0);
         assert_false(f->devices[d]->sealed);

@@ -352,6 +352,7 @@ static void test_refused_allocations(void **state) {
     struct engine_options o = f->options;
     o.device_spec = "sim:vram=16M";
     o.constraints.gpu_layers = 2;
+    const int64_t mapped_bytes = alloc_fail_mapped_bytes();
     int refused = 0;
     for (int n = 1;; n++) {
         struct engine *en;
@@ -362,6 +363,7 @@ static void test_refused_allocations(void **state) {
         alloc_fail_at(0);
         const bool demoted = status == OK && engine_n_demoted(en) > 0;
         if (status == OK) engine_close(en);
+        assert_int_equal(alloc_fail_mapped_bytes(), mapped_bytes);
         if (!happened) break;
         refused++;
         // Memory of the simulated device comes from the host too.

@@ -462,6 +462,7 @@ static void test_refused_allocations(void **state) {
     struct fixture *f = *state;
     struct engine_options o = short_options(f, false, FEED_STAGED);
     o.trace_spans = 100;
+    const int64_t mapped_bytes = alloc_fail_mapped_bytes(); // left to lost devices
     int n = 1;
     for (;; n++) {
         struct engine *en;
@@ -471,6 +472,7 @@ static void test_refused_allocations(void **state) {
         const bool happened = alloc_fail_happened();
         alloc_fail_at(0);
         if (status == OK) engine_close(en);
+        assert_int_equal(alloc_fail_mapped_bytes(), mapped_bytes);
         if (!happened) break;
         assert_int_equal(status, ERR_MEMORY);
     }
