@@ -1,4 +1,5 @@
-/* test_engine.c: the engine on tiny models: batches, sessions, splits, faults, refused allocations.
+/* test_engine.c: the engine on tiny models: batches, sessions, splits, calls that fail, faults,
+ * refused allocations.
  *
  * The rule behind most of it: logits do not depend on how the work is cut, bit for bit, whether by
  * micro-batch, by session or by device (the simulated device computes with the CPU's kernels).
@@ -183,23 +184,36 @@ static void test_splits(void **state) {
     engine_close(en);
 }
 
+// Calls that are refused leave no trace, and rows of logits come in the order of their items.
 static void test_limits(void **state) {
     struct fixture *f = *state;
     struct engine *en = open_ok(&f->options);
-    struct session *s;
+    struct session *s, *alone;
     struct err e;
+    const int32_t first = N_PROMPT - MAX_ROWS;
     assert_int_equal(session_new(&s, en, &e), OK);
-    assert_int_equal(feed(en, s, f->prompt, N_PROMPT, &e), OK);
-    assert_int_equal(feed(en, s, f->prompt, 50, &e), ERR_LIMIT); // 140 > 128
-    assert_int_equal(session_length(s), N_PROMPT);
+    assert_int_equal(session_new(&alone, en, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, first, &e), OK);
+    assert_int_equal(feed(en, s, f->prompt, 50, &e), ERR_LIMIT); // 136 > 128
+    assert_int_equal(session_length(s), first);
     assert_int_equal(feed(en, s, (int32_t[]){TINY_VOCAB}, 1, &e), ERR_LIMIT);
     assert_int_equal(feed(en, s, (int32_t[]){-1}, 1, &e), ERR_LIMIT);
     struct batch_item items[MAX_ROWS + 1];
-    for (int i = 0; i <= MAX_ROWS; i++) items[i] = (struct batch_item){s, 1, true};
+    for (int i = 0; i <= MAX_ROWS; i++)
+        items[i] = (struct batch_item){s, f->prompt[(first + i) % N_PROMPT], true};
     assert_int_equal(engine_eval(en, items, MAX_ROWS + 1, &e), ERR_LIMIT);
     assert_int_equal(engine_eval(en, items, MAX_ROWS, &e), OK);
-    assert_int_equal(session_length(s), N_PROMPT + MAX_ROWS);
+    assert_int_equal(session_length(s), N_PROMPT);
+    float rows[MAX_ROWS][TINY_VOCAB];
+    for (int i = 0; i < MAX_ROWS; i++) memcpy(rows[i], engine_logits(en, i), sizeof rows[i]);
+    expect_same(f, rows[MAX_ROWS - 1], "after refused calls");
+    assert_int_equal(feed(en, alone, f->prompt, first, &e), OK);
+    for (int i = 0; i < MAX_ROWS; i++) {
+        assert_int_equal(feed(en, alone, f->prompt + first + i, 1, &e), OK);
+        assert_memory_equal(engine_logits(en, 0), rows[i], sizeof rows[i]);
+    }
     session_free(s);
+    session_free(alone);
     engine_close(en);
 }
 
@@ -215,6 +229,48 @@ static void test_refused_cache_type(void **state) {
     assert_non_null(strstr(e.what, "-ctk"));
 }
 
+// ---- Calls that fail ----------------------------------------------------------------------------
+
+enum { N_MIXED = 3 };
+
+// The next counts[i] tokens of the prompt for each session in one call, which take turns.
+static enum status feed_mixed(struct fixture *f, struct engine *en, struct session **sessions,
+                              const int32_t counts[N_MIXED], struct err *e) {
+    struct batch_item items[N_MIXED * N_PROMPT];
+    int32_t n = 0, n_fed[N_MIXED] = {0};
+    for (int32_t turn = 0; turn < N_PROMPT; turn++) {
+        for (int i = 0; i < N_MIXED; i++) {
+            if (n_fed[i] == counts[i]) continue;
+            const int32_t at = session_length(sessions[i]) + n_fed[i]++;
+            items[n++] = (struct batch_item){sessions[i], f->prompt[at % N_PROMPT], false};
+        }
+    }
+    return engine_eval(en, items, n, e);
+}
+
+// A call for three sessions of different lengths fails with that status after some micro-batches:
+// all are as they were, and the rest of the prompt gives each the logits it gives alone.
+static void fails_for_all(struct fixture *f, const struct engine_options *o,
+                          const int32_t counts[N_MIXED], enum status expected) {
+    static const int32_t lengths[N_MIXED] = {20, 10, 5};
+    struct engine *en = open_ok(o);
+    struct session *sessions[N_MIXED];
+    struct err e;
+    for (int i = 0; i < N_MIXED; i++) assert_int_equal(session_new(&sessions[i], en, &e), OK);
+    assert_int_equal(feed_mixed(f, en, sessions, lengths, &e), OK);
+    assert_int_equal(feed_mixed(f, en, sessions, counts, &e), expected);
+    for (int i = 0; i < N_MIXED; i++) assert_int_equal(session_length(sessions[i]), lengths[i]);
+    for (int i = 0; i < N_MIXED; i++) {
+        for (int32_t at = lengths[i], n; at < N_PROMPT; at += n) {
+            n = N_PROMPT - at < 50 ? N_PROMPT - at : 50;
+            assert_int_equal(feed(en, sessions[i], f->prompt + at, n, &e), OK);
+        }
+        expect_same(f, engine_logits(en, 0), "a session that a failed call had");
+        session_free(sessions[i]);
+    }
+    engine_close(en);
+}
+
 static bool stop_at_60(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
     (void)total;
@@ -226,16 +282,58 @@ static void test_cancel(void **state) {
     struct engine_options o = f->options;
     o.workload.n_ubatch = 10;
     o.progress.tell = stop_at_60;
-    struct engine *en = open_ok(&o);
-    struct session *s;
-    struct err e;
-    assert_int_equal(session_new(&s, en, &e), OK);
-    assert_int_equal(feed(en, s, f->prompt, 20, &e), OK);
-    assert_int_equal(feed(en, s, f->prompt, N_PROMPT, &e), ERR_CANCELLED);
-    assert_int_equal(session_length(s), 20);
-    assert_int_equal(feed(en, s, f->prompt + 20, 1, &e), OK);
-    session_free(s);
-    engine_close(en);
+    fails_for_all(f, &o, (int32_t[]){30, 20, 70}, ERR_CANCELLED);
+}
+
+// The context of the second session alone is too short.
+static void test_one_session_is_full(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    o.workload.n_ubatch = 10;
+    o.workload.n_ctx = 90;
+    fails_for_all(f, &o, (int32_t[]){40, 81, 60}, ERR_LIMIT);
+}
+
+struct reports { // of one kind of work
+    const char *what;
+    uint64_t done, total;
+    int n;
+};
+
+static bool add_report(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct reports *r = context;
+    if (strcmp(what, r->what) != 0) return true;
+    assert_true(done >= r->done && done <= total);
+    assert_true(r->n == 0 || total == r->total);
+    *r = (struct reports){r->what, done, total, r->n + 1};
+    return true;
+}
+
+// What is reported adds up: it never goes back, and its end is the total that was told from the
+// beginning.
+static void test_progress(void **state) {
+    static const char *const devices[] = {"none", "sim:vram=16M"};
+    struct fixture *f = *state;
+    float logits[TINY_VOCAB];
+    for (int d = 0; d < 2; d++) {
+        struct engine_options o = f->options;
+        struct reports load = {.what = "load"}, prefill = {.what = "prefill"};
+        o.device_spec = devices[d];
+        o.constraints.gpu_layers = d ? 2 : GPU_LAYERS_AUTO;
+        o.workload.n_ubatch = 25;
+        o.progress.tell = add_report;
+        o.progress.context = &load;
+        struct engine *en = open_ok(&o);
+        assert_int_equal(load.n, N_UNITS);
+        assert_true(load.total > 0);
+        assert_int_equal(load.done, load.total);
+        engine_close(en);
+        o.progress.context = &prefill;
+        prompt_logits(f, &o, N_PROMPT, logits);
+        assert_int_equal(prefill.n, 4);
+        assert_int_equal(prefill.total, N_PROMPT);
+        assert_int_equal(prefill.done, N_PROMPT);
+    }
 }
 
 // A fault at the nth allocation, copy or op, and a lost device: a clear error, and everything can
@@ -381,6 +479,8 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_one_session_is_full),
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_demotion),
         cmocka_unit_test(test_demotion_refused),
