@@ -8,7 +8,7 @@
 
 enum split_fault {
     FAULT_MISSING,   // no such part
-    FAULT_NUMBER,    // wrong split.no
+    FAULT_NUMBER,    // wrong split.no, numbers[2]
     FAULT_COUNT,     // wrong split.count
     FAULT_TOTAL,     // wrong split.tensors.count
     FAULT_NO_KEYS,   // no split keys
@@ -129,6 +129,18 @@ static bool tensor(struct gguf_build *b, uint32_t part, const struct gguf_broken
     return true;
 }
 
+// Two tensors of 8 bytes in a file without padding, the second from byte numbers[0] on.
+static bool neighbours(struct gguf_build *b, uint32_t part, const struct gguf_broken *row) {
+    (void)part;
+    gguf_build_init(b);
+    gguf_build_int(b, "general.alignment", GGUF_U32, b->alignment = 1);
+    gguf_build_record(b, "first", 1, (const uint64_t[]){8}, DTYPE_I8, 0);
+    gguf_build_record(b, "second", 1, (const uint64_t[]){8}, DTYPE_I8, row->numbers[0]);
+    for (uint64_t i = 0; i < row->numbers[0] + 8; i++) gguf_bytes_int(&b->data, i, 1);
+    gguf_build_finish(b);
+    return true;
+}
+
 // One tensor record, the numbers[0] bytes of text.
 static bool tensor_record(struct gguf_build *b, uint32_t part, const struct gguf_broken *row) {
     (void)part;
@@ -150,7 +162,7 @@ static bool split(struct gguf_build *b, uint32_t part, const struct gguf_broken 
     if (fault == FAULT_TYPE) {
         gguf_build_text(b, "split.no", "one");
     } else if (fault != FAULT_NO_KEYS) {
-        gguf_build_int(b, "split.no", GGUF_U16, fault == FAULT_NUMBER ? 7 : part);
+        gguf_build_int(b, "split.no", GGUF_U16, fault == FAULT_NUMBER ? row->numbers[2] : part);
         gguf_build_int(b, "split.count", GGUF_U16, fault == FAULT_COUNT ? 9 : n_parts);
     }
     if (fault != FAULT_NO_KEYS && fault != FAULT_NO_TOTAL)
@@ -318,6 +330,8 @@ static const struct gguf_broken ROWS[] = {
      .numbers = {1, DTYPE_F32, 64, 8}},
     {"overlap-inside", tensor, "tensor bad: overlaps tensor b", ERR_FORMAT, .text = "bad",
      .numbers = {1, DTYPE_F32, 96, 2}},
+    {"overlap-last-byte", neighbours, "tensor second: overlaps tensor first", ERR_FORMAT,
+     .numbers = {7}},
     {"download-last-byte", cut, "tensor c: 1 bytes are missing", ERR_FORMAT, .numbers = {0, 1}},
     {"download-middle", cut, "tensor b: 40 bytes are missing", ERR_FORMAT, .numbers = {0, 40}},
     {"download-header-only", cut, "tensor a: 162 bytes are missing", ERR_FORMAT,
@@ -326,7 +340,9 @@ static const struct gguf_broken ROWS[] = {
     // Split sets.
     {"split-missing", split, "part 2 of 3", ERR_FILE, .n_parts = 3, .numbers = {FAULT_MISSING, 1}},
     {"split-number", split, "key split.no is not that of its name: expected 2, got 7", ERR_FORMAT,
-     .n_parts = 3, .numbers = {FAULT_NUMBER, 2}},
+     .n_parts = 3, .numbers = {FAULT_NUMBER, 2, 7}},
+    {"split-number-again", split, "key split.no is not that of its name: expected 1, got 0",
+     ERR_FORMAT, .n_parts = 3, .numbers = {FAULT_NUMBER, 1, 0}},
     {"split-count", split, "key split.count differs from part 1: expected 3, got 9", ERR_FORMAT,
      .n_parts = 3, .numbers = {FAULT_COUNT, 1}},
     {"split-few-tensors", split, "expected 5 tensors in 3 parts, got 3", ERR_FORMAT, .n_parts = 3,
