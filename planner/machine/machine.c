@@ -5,6 +5,8 @@ const int32_t RATE_TOKENS[RATE_CLASSES] = {1, 2, 4, 8, 32, 512};
 
 // ---- Questions ----------------------------------------------------------------------------------
 
+int8_t machine_accelerator(const struct machine *m) { return m->n_devices > 1 ? 1 : DEVICE_HOST; }
+
 int32_t machine_decode_team(const struct machine *m) {
     double best = 0;
     for (int32_t i = 0; i < m->n_team_sizes; i++)

@@ -18,6 +18,7 @@
 
 enum {
     MAX_DEVICES = 2,  // the CPU and one accelerator
+    DEVICE_HOST = 0,  // the CPU, in every machine
     RATE_CLASSES = 6, // batch classes that are measured
     RATE_KV_TYPES = 3,
     MAX_TEAM_SIZES = 16,
@@ -132,6 +133,10 @@ enum status machine_take_nearest_rates(struct machine *m, struct err *e);
 // Threads at which reading memory saturates: the smallest team within 3 % of the best rate; 0 if
 // not measured.
 int32_t machine_decode_team(const struct machine *m);
+
+// The accelerator that plans use: the first device that is not the host; DEVICE_HOST if there is
+// none.
+int8_t machine_accelerator(const struct machine *m);
 
 // For people.
 void machine_print(const struct machine *m, FILE *out);

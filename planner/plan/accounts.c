@@ -3,118 +3,157 @@
 
 #include "planner/plan/cost.h"
 #include "planner/plan/footprint.h"
-#include "planner/plan/pair.h"
 
 #include <string.h>
 
-// Weights and cache of one unit, which may be on both devices. has: as in footprint_scratch, of all
-// devices.
-static void count_unit(struct plan *plan, const struct shape *shape, int u,
-                       bool has[MAX_DEVICES][UNIT_KINDS]) {
-    const struct unit *unit = &shape->units[u];
-    const int d = plan->place.units[u].device, parts = plan->place.units[u].cpu_parts;
-    const struct machine_device *device = &plan->machine.devices[d];
-    ASSERT(!parts || (d == GPU && unit_can_split(unit)));
-    has[d][unit->kind] = true;
-    plan->unit_weight_bytes[u] =
-        parts ? footprint_split_weights(unit, device, parts)
-              : footprint_unit_weights(unit, device, plan->place.units[0].device == d);
-    plan->unit_cpu_bytes[u] =
-        parts ? footprint_split_weights(unit, &plan->machine.devices[HOST], parts) : 0;
-    if (parts) has[HOST][unit->kind] = true;
-    plan->unit_kv_bytes[u] = footprint_unit_kv(shape, unit, &plan->workload, device);
-    plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
-    plan->devices[d].bytes[PLAN_WEIGHTS] += plan->unit_weight_bytes[u];
-    plan->devices[d].bytes[PLAN_KV] += plan->unit_kv_bytes[u];
-    plan->devices[HOST].bytes[PLAN_WEIGHTS] += plan->unit_cpu_bytes[u];
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+// ---- Units --------------------------------------------------------------------------------------
+
+void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
+                   const struct unit_place *place, bool embed_is_here, struct unit_bytes *out) {
+    const struct shape *shape = context->shape;
+    const struct workload *w = context->w;
+    const struct machine_device *devices = context->machine->devices;
+    const struct machine_device *device = &devices[place->device];
+    const int32_t parts = place->cpu_parts;
+    *out = (struct unit_bytes){.kv = footprint_unit_kv(shape, unit, w, device)};
+    out->weights = parts ? footprint_split_weights(unit, device, parts)
+                         : footprint_unit_weights(unit, device, embed_is_here);
+    if (parts) {
+        ASSERT(place->device != DEVICE_HOST);
+        ASSERT(unit_can_split(unit));
+        out->cpu_weights = footprint_split_weights(unit, &devices[DEVICE_HOST], parts);
+    }
+    if (!place->streamed) return;
+    ASSERT(unit_can_stream(unit));
+    ASSERT(place->device == DEVICE_HOST || parts > 0);
+    out->slot = footprint_slot(shape, unit, w, &devices[context->ring], parts);
+    out->fetch = footprint_fetch(unit, parts);
 }
 
-// The ring of slots, and the blocks before it. Without streamed units there is neither.
-static void count_ring(struct plan *plan, const struct shape *shape,
-                       bool has[MAX_DEVICES][UNIT_KINDS]) {
-    uint64_t most = 0;
-    plan->slot_bytes = 0;
-    for (int u = 0; u < plan->n_units; u++) {
-        if (!plan->place.units[u].streamed) continue;
-        const struct unit *unit = &shape->units[u];
-        const int32_t parts = plan->place.units[u].cpu_parts;
-        ASSERT(unit_can_stream(unit) && (plan->place.units[u].device == HOST || parts > 0));
-        has[GPU][unit->kind] = true;
-        const uint64_t slot_bytes =
-            footprint_slot(shape, unit, &plan->workload, &plan->machine.devices[GPU], parts);
-        const uint64_t fetch_bytes = footprint_fetch(unit, parts);
-        if (slot_bytes > plan->slot_bytes) plan->slot_bytes = slot_bytes;
-        if (fetch_bytes > most) most = fetch_bytes;
-    }
-    if (!plan->slot_bytes) {
-        plan->place.feed = FEED_NONE;
-        plan->place.n_slots = 0;
-    }
-    ASSERT(!plan->slot_bytes || (plan->place.feed != FEED_NONE && plan->machine.n_devices > GPU));
-    ASSERT(!plan->slot_bytes ||
-           (plan->place.n_slots >= MIN_SLOTS && plan->place.n_slots <= MAX_SLOTS));
-    footprint_blocks(plan->place.feed, most, &plan->n_blocks, &plan->block_bytes);
-    plan->devices[GPU].bytes[PLAN_STAGING] = (uint64_t)plan->place.n_slots * plan->slot_bytes;
-    plan->devices[HOST].bytes[PLAN_STAGING] = (uint64_t)plan->n_blocks * plan->block_bytes;
+void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
+                  int8_t ring, const struct unit_bytes *bytes) {
+    const uint32_t kind = UINT32_C(1) << unit->kind;
+    a->bytes[place->device][PLAN_WEIGHTS] += bytes->weights;
+    a->bytes[place->device][PLAN_KV] += bytes->kv;
+    a->bytes[DEVICE_HOST][PLAN_WEIGHTS] += bytes->cpu_weights;
+    a->kinds[place->device] |= kind;
+    if (place->cpu_parts) a->kinds[DEVICE_HOST] |= kind;
+    if (!place->streamed) return;
+    a->kinds[ring] |= kind;
+    a->slot_bytes = max_u64(a->slot_bytes, bytes->slot);
+    a->fetch_bytes = max_u64(a->fetch_bytes, bytes->fetch);
+    a->arena_bytes += place->cpu_parts ? bytes->cpu_weights : bytes->weights;
+    if (!place->cpu_parts) a->streamed_kv_bytes += bytes->kv;
 }
 
-void plan_count_bytes(struct plan *plan, const struct shape *shape) {
-    footprint_tables(&plan->workload, &plan->tables);
-    memset(plan->devices, 0, sizeof plan->devices);
-    bool has[MAX_DEVICES][UNIT_KINDS] = {{false}};
-    for (int u = 0; u < shape->n_units; u++) count_unit(plan, shape, u, has);
-    count_ring(plan, shape, has);
-    for (int d = 0; d < plan->machine.n_devices; d++) {
-        struct plan_device *out = &plan->devices[d];
-        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has[d], &out->scratch);
-        out->bytes[PLAN_SCRATCH] = out->scratch.size_bytes;
-    }
-    plan->devices[HOST].bytes[PLAN_STAGING] += plan->tables.size_bytes;
+void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
+                     const uint64_t scratch_bytes[MAX_DEVICES]) {
+    const bool streams = a->slot_bytes > 0;
+    footprint_blocks(streams ? place->feed : FEED_NONE, a->fetch_bytes, &a->n_blocks,
+                     &a->block_bytes);
+    if (streams) a->bytes[place->ring][PLAN_STAGING] += (uint64_t)place->n_slots * a->slot_bytes;
+    a->bytes[DEVICE_HOST][PLAN_STAGING] += (uint64_t)a->n_blocks * a->block_bytes + tables_bytes;
+    for (int d = 0; d < MAX_DEVICES; d++) a->bytes[d][PLAN_SCRATCH] += scratch_bytes[d];
 }
 
-uint64_t plan_device_bytes(const struct plan *plan, int d) {
+uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed) {
+    const uint64_t *host = a->bytes[DEVICE_HOST];
+    return host[PLAN_STAGING] + host[PLAN_SCRATCH] + (feed == FEED_ARENA ? a->arena_bytes : 0) +
+           (feed == FEED_PAGEABLE ? 0 : a->streamed_kv_bytes);
+}
+
+// ---- Limits -------------------------------------------------------------------------------------
+
+static uint64_t device_bytes(const uint64_t bytes[PLAN_PURPOSES]) {
     uint64_t total = 0;
-    for (int p = 0; p < PLAN_PURPOSES; p++) total += plan->devices[d].bytes[p];
+    for (int p = 0; p < PLAN_PURPOSES; p++) total += bytes[p];
     return total;
-}
-
-int32_t plan_n_lanes(const struct plan *plan) {
-    return plan->machine.n_devices > GPU && plan_device_bytes(plan, GPU) > 0 ? GPU + 1 : HOST + 1;
 }
 
 // Unified memory is the host's: both fill it.
 static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
-    const bool shared = d == HOST && m->n_devices > 1 && m->devices[GPU].unified;
-    return bytes[d] + (shared ? bytes[GPU] : 0);
-}
-
-static bool device_holds(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
-    return needed_bytes(m, d, bytes) <= m->devices[d].budget_bytes;
+    uint64_t total = bytes[d];
+    for (int other = 0; other < m->n_devices && d == DEVICE_HOST; other++)
+        if (other != d && m->devices[other].unified) total += bytes[other];
+    return total;
 }
 
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
-    return device_holds(m, HOST, bytes) && (m->n_devices < 2 || device_holds(m, GPU, bytes));
+    for (int d = 0; d < m->n_devices; d++)
+        if (needed_bytes(m, d, bytes) > m->devices[d].budget_bytes) return false;
+    return true;
+}
+
+bool accounts_fit(const struct accounts *a, const struct machine *m) {
+    uint64_t bytes[MAX_DEVICES];
+    for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = device_bytes(a->bytes[d]);
+    return machine_holds(m, bytes);
+}
+
+// ---- Plans --------------------------------------------------------------------------------------
+
+static void count_scratch(struct plan *plan, const struct shape *shape, const struct accounts *a,
+                          uint64_t scratch_bytes[MAX_DEVICES]) {
+    for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = 0;
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        bool has[UNIT_KINDS];
+        for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = a->kinds[d] >> kind & 1;
+        struct scratch_layout *out = &plan->devices[d].scratch;
+        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has, out);
+        scratch_bytes[d] = out->size_bytes;
+    }
+}
+
+void plan_count_bytes(struct plan *plan, const struct shape *shape) {
+    struct accounts a = {0};
+    struct placement *place = &plan->place;
+    const struct unit_context context = {shape, &plan->workload, &plan->machine, place->ring};
+    uint64_t scratch_bytes[MAX_DEVICES];
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        const bool embed_is_here = place->units[0].device == place->units[u].device;
+        struct unit_bytes bytes;
+        unit_bytes_of(&context, unit, &place->units[u], embed_is_here, &bytes);
+        accounts_add(&a, unit, &place->units[u], place->ring, &bytes);
+        plan->unit_weight_bytes[u] = bytes.weights;
+        plan->unit_cpu_bytes[u] = bytes.cpu_weights;
+        plan->unit_kv_bytes[u] = bytes.kv;
+        plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
+    }
+    if (!a.slot_bytes) place->feed = FEED_NONE, place->n_slots = 0;
+    ASSERT(!a.slot_bytes || place->feed != FEED_NONE);
+    ASSERT(!a.slot_bytes || (place->n_slots >= MIN_SLOTS && place->n_slots <= MAX_SLOTS));
+    memset(plan->devices, 0, sizeof plan->devices);
+    footprint_tables(&plan->workload, &plan->tables);
+    count_scratch(plan, shape, &a, scratch_bytes);
+    accounts_finish(&a, place, plan->tables.size_bytes, scratch_bytes);
+    for (int d = 0; d < MAX_DEVICES; d++)
+        memcpy(plan->devices[d].bytes, a.bytes[d], sizeof a.bytes[d]);
+    plan->slot_bytes = a.slot_bytes;
+    plan->n_blocks = a.n_blocks;
+    plan->block_bytes = a.block_bytes;
+    plan->pinned_bytes = accounts_pinned_bytes(&a, place->feed);
+}
+
+uint64_t plan_device_bytes(const struct plan *plan, int d) {
+    return device_bytes(plan->devices[d].bytes);
+}
+
+int32_t plan_n_lanes(const struct plan *plan) {
+    int32_t n = DEVICE_HOST + 1;
+    for (int32_t d = 0; d < plan->machine.n_devices; d++)
+        if (plan_device_bytes(plan, d) > 0 && d >= n) n = d + 1;
+    return n;
 }
 
 uint64_t plan_needs(const struct plan *plan, int d) {
-    const uint64_t bytes[MAX_DEVICES] = {plan_device_bytes(plan, HOST),
-                                         plan_device_bytes(plan, GPU)};
+    uint64_t bytes[MAX_DEVICES];
+    for (int i = 0; i < MAX_DEVICES; i++) bytes[i] = plan_device_bytes(plan, i);
     return needed_bytes(&plan->machine, d, bytes);
 }
 
 bool plan_holds(const struct plan *plan, int d) {
     return plan_needs(plan, d) <= plan->machine.devices[d].budget_bytes;
-}
-
-uint64_t plan_pinned_bytes(const struct plan *plan) {
-    const uint64_t *host = plan->devices[HOST].bytes;
-    uint64_t total = host[PLAN_STAGING] + host[PLAN_SCRATCH];
-    for (int u = 0; u < plan->n_units; u++) {
-        if (!plan->place.units[u].streamed) continue;
-        const bool split = plan->place.units[u].cpu_parts > 0;
-        if (plan->place.feed == FEED_ARENA)
-            total += split ? plan->unit_cpu_bytes[u] : plan->unit_weight_bytes[u];
-        if (plan->place.feed != FEED_PAGEABLE && !split) total += plan->unit_kv_bytes[u];
-    }
-    return total;
 }

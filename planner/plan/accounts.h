@@ -1,28 +1,68 @@
-/* accounts.h: the bytes of a whole plan by device and purpose, and whether a machine holds them.
+/* accounts.h: the bytes of a whole placement by device and purpose, and whether a machine holds
+ * them.
  *
- * Adds up what footprint.c says. Owns nothing; any thread. Included through planner/planner.h.
- * Tested by tests/planner/test_planner.c and tests/planner/test_schedule.c.
+ * Adds up what footprint.c says of each unit: for a plan, and for the proposals of the search. Owns
+ * nothing; any thread. Included through planner/planner.h. Tested by tests/planner/test_planner.c,
+ * tests/planner/test_schedule.c and tests/planner/test_solver.c.
  */
 #ifndef TANDEM_PLANNER_PLAN_ACCOUNTS_H
 #define TANDEM_PLANNER_PLAN_ACCOUNTS_H
 
 #include "planner/plan/plan.h"
 
-// Fills every byte count of the plan for plan->place and plan->workload.
+// One unit as it is placed.
+struct unit_bytes {
+    uint64_t weights;     // on its device
+    uint64_t cpu_weights; // of a split unit on the CPU, else 0
+    uint64_t kv;          // its KV cache
+    uint64_t slot, fetch; // of a streamed unit: room in a slot, weights of one fetch; else 0
+};
+// What the bytes of a unit depend on besides its place; all borrowed.
+struct unit_context {
+    const struct shape *shape;
+    const struct workload *w;
+    const struct machine *machine;
+    int8_t ring; // device of the ring
+};
+// embed_is_here: the embedding is on the unit's device.
+void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
+                   const struct unit_place *place, bool embed_is_here, struct unit_bytes *out);
+
+// All units together.
+struct accounts {
+    uint64_t bytes[MAX_DEVICES][PLAN_PURPOSES];
+    uint32_t kinds[MAX_DEVICES];      // bit k: the device computes a unit of kind k
+    uint64_t slot_bytes, fetch_bytes; // the largest of each
+    uint64_t arena_bytes;             // weights that streamed units have on the CPU
+    uint64_t streamed_kv_bytes;       // caches that fetches and stores move
+    uint64_t block_bytes;             // of one pinned block
+    int32_t n_blocks;
+};
+// Adds a unit. a: zeroed before the first one.
+void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
+                  int8_t ring, const struct unit_bytes *bytes);
+// After all units: adds the ring, its blocks, the tables, and the scratch memory of each device.
+void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
+                     const uint64_t scratch_bytes[MAX_DEVICES]);
+// What the feed and the copies of a pass want pinned: staging, the host's scratch, with FEED_ARENA
+// the CPU's weights of streamed units, and unless the feed is FEED_PAGEABLE the CPU's caches of
+// streamed attention.
+uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed);
+// Whether the machine's budgets hold so many bytes, unified memory counted with the host's.
+bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
+bool accounts_fit(const struct accounts *a, const struct machine *m);
+
+// Fills every byte count of the plan for plan->place and plan->workload. If nothing is streamed,
+// feed and slots become none.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
-// The limits of a machine, unified memory included, for bytes by device.
-bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
-bool plan_holds(const struct plan *plan, int d); // of its machine
-// Bytes that device d must hold: with unified memory the host's and the accelerator's.
+// Whether device d of the plan's machine holds the plan's bytes there.
+bool plan_holds(const struct plan *plan, int d);
+// Bytes that device d must hold: for the host with those of accelerators with unified memory.
 uint64_t plan_needs(const struct plan *plan, int d);
 
-// Devices that work in the plan: 1, the CPU alone, where the accelerator has not a byte.
+// Devices that the runtime opens streams on: all up to the last one with a byte, 1 for the CPU
+// alone.
 int32_t plan_n_lanes(const struct plan *plan);
-
-// What the feed of streamed weights and the copies of the pass want pinned: staging, the host's
-// scratch, with FEED_ARENA what the CPU has of streamed units, and unless the feed is FEED_PAGEABLE
-// the CPU's caches of streamed attention.
-uint64_t plan_pinned_bytes(const struct plan *plan);
 
 #endif

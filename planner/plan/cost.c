@@ -36,7 +36,6 @@
 
 #include "kernels/op_cost.h"
 #include "planner/plan/footprint.h"
-#include "planner/plan/pair.h"
 
 #include <math.h>
 
@@ -106,10 +105,16 @@ static double cached_share(const struct device_rates *r, uint64_t read_bytes) {
 
 void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
                         double out[MAX_DEVICES]) {
-    const bool shared = m->n_devices > 1 && m->devices[GPU].rates.shares_cache;
-    for (int d = 0; d < m->n_devices; d++)
-        out[d] = cached_share(&m->devices[d].rates,
-                              shared ? read_bytes[HOST] + read_bytes[GPU] : read_bytes[d]);
+    for (int d = 0; d < m->n_devices; d++) {
+        uint64_t bytes = read_bytes[d];
+        for (int other = 0; other < m->n_devices; other++) {
+            const int gpu = d == DEVICE_HOST ? other : d;
+            const bool shares = other != d && (d == DEVICE_HOST || other == DEVICE_HOST) &&
+                                m->devices[gpu].rates.shares_cache;
+            if (shares) bytes += read_bytes[other];
+        }
+        out[d] = cached_share(&m->devices[d].rates, bytes);
+    }
 }
 
 // What a matmul reads and how often.

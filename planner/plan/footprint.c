@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "kernels/op_cost.h"
-#include "planner/plan/pair.h"
 
 #include <string.h>
 
@@ -115,6 +114,10 @@ bool unit_can_split(const struct unit *unit) {
     return true;
 }
 
+int32_t footprint_split_width(const struct unit *unit) {
+    return unit_can_split(unit) ? footprint_down(unit)->n_cols : 0;
+}
+
 bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor) {
     if (tensor->use != USE_MATRIX || unit->kind == UNIT_FFN) return tensor->use == USE_MATRIX;
     return is_named(tensor, QUERIES) || is_named(tensor, OUTPUT);
@@ -195,6 +198,11 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
     const uint64_t n_kv_heads = (uint64_t)unit->n_kv_heads;
     return dtype_bytes(w->kv_type_k, n_kv_heads * (uint64_t)unit->head_dim_k) +
            dtype_bytes(w->kv_type_v, n_kv_heads * (uint64_t)unit->head_dim_v);
+}
+
+bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *place) {
+    return place->streamed && !place->cpu_parts && unit->kind == UNIT_ATTENTION &&
+           unit->n_kv_heads > 0;
 }
 
 uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,

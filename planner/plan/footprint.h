@@ -41,6 +41,11 @@ uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
                         int32_t cpu_parts);
 // The weights among it without padding: what a fetch copies besides the cache.
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
+// Columns of what the devices of a split unit exchange: what swiglu makes, or the queries; 0 if the
+// unit cannot be split.
+int32_t footprint_split_width(const struct unit *unit);
+// A fetch of this unit brings its cache too, and a store takes back what is new in it.
+bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *place);
 // Keys and values of one position in the cache of an attention unit; 0 for other kinds.
 uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 // The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at

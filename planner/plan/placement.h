@@ -48,7 +48,8 @@ struct unit_place {
 struct placement {
     struct unit_place units[MAX_UNITS];
     enum feed feed;  // FEED_NONE if nothing is streamed
-    int32_t n_slots; // of the ring in the accelerator's memory, 0 if nothing is streamed
+    int8_t ring;     // the accelerator that has the ring, if anything is streamed
+    int32_t n_slots; // of the ring, 0 if nothing is streamed
 };
 
 #endif

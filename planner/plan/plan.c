@@ -1,8 +1,6 @@
 /* plan.c: see plan.h. */
 #include "planner/plan/plan.h"
 
-#include "planner/plan/pair.h"
-
 const char *step_kind_name(enum step_kind kind) {
     static const char *const names[] = {"inputs", "fetch", "compute", "send",
                                         "wait",   "store", "logits"};
@@ -20,16 +18,16 @@ enum batch_class batch_class_of(int32_t n_tokens) {
 
 int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit) {
     return batch == BATCH_PREFILL && plan->place.units[unit].streamed
-               ? GPU
+               ? plan->place.ring
                : plan->place.units[unit].device;
 }
 
 bool plan_unit_is_whole(const struct plan *plan, int32_t unit) {
-    return plan->place.units[unit].device == GPU && !plan->place.units[unit].cpu_parts;
+    return plan->place.units[unit].device != DEVICE_HOST && !plan->place.units[unit].cpu_parts;
 }
 
 int32_t plan_layers_on_gpu(const struct plan *plan, const struct shape *shape) {
-    int32_t layers = plan->place.units[plan->n_units - 1].device == GPU;
+    int32_t layers = plan->place.units[plan->n_units - 1].device != DEVICE_HOST;
     for (int u = 1; u + 1 < plan->n_units;) {
         const int32_t layer = shape->units[u].layer;
         bool whole = true;

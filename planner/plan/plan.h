@@ -120,9 +120,10 @@ struct plan {
     struct workload workload;
     int32_t n_units;
     struct placement place;
-    uint64_t slot_bytes;  // of one slot
-    int32_t n_blocks;     // with FEED_STAGED: pinned blocks in the host's memory
-    uint64_t block_bytes; // of one block
+    uint64_t slot_bytes;   // of one slot
+    int32_t n_blocks;      // with FEED_STAGED: pinned blocks in the host's memory
+    uint64_t block_bytes;  // of one block
+    uint64_t pinned_bytes; // of the host's memory that copies and the feed want pinned
     // The next micro-batch of a prompt may start before this one is done: in prefill the residual
     // stream goes to the accelerator at most once, and never back.
     bool runs_ahead;

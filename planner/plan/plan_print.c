@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "planner/plan/accounts.h"
-#include "planner/plan/pair.h"
 #include "planner/plan/predict.h"
 #include "planner/plan/simulate.h"
 
@@ -50,9 +49,9 @@ static void print_model(const struct plan *plan, const struct shape *shape, FILE
             dtype_name(w->kv_type_k));
     if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
     if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
-    fprintf(out, ", %d threads", m->devices[HOST].n_lanes);
+    fprintf(out, ", %d threads", m->devices[DEVICE_HOST].n_lanes);
     const int32_t team = machine_decode_team(m);
-    if (team > 0 && team < m->devices[HOST].n_lanes)
+    if (team > 0 && team < m->devices[DEVICE_HOST].n_lanes)
         fprintf(out, " (memory saturates at %d)", team);
     fputc('\n', out);
 }
@@ -161,8 +160,8 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
     for (int32_t u = 1; u + 1 < plan->n_units && n < MAX_LAYERS;)
         strip[n++] = layer_letter(plan, shape, &u);
     fprintf(out, "placement: embed %c, head %c, layers",
-            plan->place.units[0].device == GPU ? 'g' : 'C',
-            plan->place.units[plan->n_units - 1].device == GPU ? 'g' : 'C');
+            plan->place.units[0].device != DEVICE_HOST ? 'g' : 'C',
+            plan->place.units[plan->n_units - 1].device != DEVICE_HOST ? 'g' : 'C');
     print_meanings(strip, n, out);
     for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
@@ -195,12 +194,16 @@ static void print_ways(const struct plan *plan, FILE *out) {
 // ---- Times --------------------------------------------------------------------------------------
 
 static double bound_share(enum bound bound, const double share[MAX_DEVICES], double copies) {
-    double rest = 1 - share[HOST] - share[GPU] - copies;
+    double rest = 1 - copies, accelerators = 0;
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        rest -= share[d];
+        if (d != DEVICE_HOST) accelerators += share[d];
+    }
     switch (bound) {
     case BOUND_CPU_MEMORY:
-    case BOUND_CPU_COMPUTE: return share[HOST];
+    case BOUND_CPU_COMPUTE: return share[DEVICE_HOST];
     case BOUND_GPU_MEMORY:
-    case BOUND_GPU_COMPUTE: return share[GPU];
+    case BOUND_GPU_COMPUTE: return accelerators;
     case BOUND_LINK: return copies;
     case BOUND_OVERHEAD:
     case BOUNDS: break;
@@ -268,7 +271,8 @@ static void print_notes(const struct plan *plan, const struct shape *shape, FILE
     if (m->n_unused_accelerators > 0)
         fprintf(out, "note: %d more accelerator%s here; a plan uses one\n",
                 m->n_unused_accelerators, m->n_unused_accelerators > 1 ? "s are" : " is");
-    if (m->n_devices > 1 && strcmp(m->devices[GPU].kind, "sim") == 0)
+    const int8_t accelerator = machine_accelerator(m);
+    if (accelerator != DEVICE_HOST && strcmp(m->devices[accelerator].kind, "sim") == 0)
         fputs("note: the accelerator is simulated; its times are no card's\n", out);
 }
 

@@ -7,7 +7,6 @@
  */
 #include "planner/plan/predict.h"
 
-#include "planner/plan/pair.h"
 #include "planner/plan/simulate.h"
 
 enum { MAX_WINDOWS = 4 };
@@ -88,8 +87,6 @@ bool sample_waits(const struct sample *sample) {
 
 static void add_sample(struct total *t, const struct plan *plan, const struct shape *shape,
                        const struct sample *sample) {
-    static const enum bound memory[] = {BOUND_CPU_MEMORY, BOUND_GPU_MEMORY};
-    static const enum bound compute[] = {BOUND_CPU_COMPUTE, BOUND_GPU_COMPUTE};
     const double weight = sample->weight;
     struct simulation sim;
     struct cost parts[MAX_DEVICES];
@@ -98,8 +95,10 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
     double rest = us - sim.copy_us;
     for (int d = 0; d < plan->machine.n_devices; d++) {
         t->compute_us[d] += weight * sim.compute_us[d];
-        t->bound_us[memory[d]] += weight * parts[d].memory_us;
-        t->bound_us[compute[d]] += weight * parts[d].compute_us;
+        const bool on_host = d == DEVICE_HOST;
+        t->bound_us[on_host ? BOUND_CPU_MEMORY : BOUND_GPU_MEMORY] += weight * parts[d].memory_us;
+        t->bound_us[on_host ? BOUND_CPU_COMPUTE : BOUND_GPU_COMPUTE] +=
+            weight * parts[d].compute_us;
         rest -= parts[d].memory_us + parts[d].compute_us;
     }
     t->us += weight * us;

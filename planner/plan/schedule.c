@@ -1,210 +1,248 @@
-/* schedule.c: from a placement to the flat list of steps of one forward pass.
+/* schedule.c: see schedule.h.
  *
  * The residual stream starts where the embedding lives and is sent on whenever the next unit is
  * computed elsewhere. A split unit is computed on both devices, with a join after each of its
- * phases; a streamed one on the accelerator, in prefill, and what the CPU has of it is fetched as
- * soon as its slot is free. Owns nothing: fills the step lists inside a struct plan. Any thread.
- * Tested by tests/planner/test_schedule.c.
+ * phases; a streamed one on the accelerator of the ring, in prefill, and the CPU's part of it is
+ * fetched as soon as its slot is free.
  */
 #include "planner/plan/schedule.h"
 
 #include "planner/plan/footprint.h"
-#include "planner/plan/pair.h"
 
-struct scheduler {
-    struct plan *plan;
-    const struct shape *shape;
-    enum batch_class batch;
+// A walk under way.
+struct walker {
+    const struct schedule *s;
     int8_t at;          // device that has the residual stream
     int32_t n_streamed; // computed so far
     int32_t fetched;    // first unit that no fetch has been scheduled for
     int32_t n_fetched;
+    int32_t n_to, n_from, n_inputs; // sends of the host, of others; devices that get tables
 };
 
-static bool is_streamed(const struct scheduler *s, int32_t unit) {
-    return s->batch == BATCH_PREFILL && s->plan->place.units[unit].streamed;
+static const struct unit_place *place_of(const struct walker *w, int32_t unit) {
+    return &w->s->place->units[unit];
 }
 
-static void add(struct scheduler *s, struct step step) {
-    int32_t *n = &s->plan->n_steps[s->batch];
-    ASSERT(*n < MAX_STEPS);
-    s->plan->steps[s->batch][(*n)++] = step;
+static bool is_streamed(const struct walker *w, int32_t unit) {
+    return w->s->batch == BATCH_PREFILL && place_of(w, unit)->streamed;
 }
 
-// Columns of data go from one device to the other, within a split unit or (-1) between units.
-static void send(struct scheduler *s, int8_t from, int16_t unit, enum step_data data,
-                 int32_t first_col, int32_t n_cols) {
-    add(s, (struct step){.kind = STEP_SEND,
-                         .device = from,
-                         .peer = (int8_t)(1 - from),
-                         .slot = -1,
-                         .data = data,
-                         .first_col = first_col,
-                         .n_cols = n_cols,
-                         .unit = unit,
-                         .bytes_per_row = (uint64_t)n_cols * sizeof(float)});
+static void emit(struct walker *w, const struct step *step) {
+    w->n_to += step->kind == STEP_SEND && step->device == DEVICE_HOST;
+    w->n_from += step->kind == STEP_SEND && step->device != DEVICE_HOST;
+    w->n_inputs += step->kind == STEP_INPUTS;
+    w->s->take(w->s->context, step);
 }
 
-static void wait_for_peer(struct scheduler *s, int8_t device, int16_t unit, enum step_data data) {
-    add(s, (struct step){.kind = STEP_WAIT,
-                         .device = device,
-                         .peer = (int8_t)(1 - device),
-                         .slot = -1,
-                         .data = data,
-                         .unit = unit});
+// Columns that go from one device to another.
+struct columns {
+    enum step_data data;
+    int32_t first, count;
+};
+
+// Columns go from one device to another, within a split unit or (-1) between units, and the other
+// waits for them.
+static void send(struct walker *w, int8_t from, int8_t to, int16_t unit, struct columns columns) {
+    emit(w, &(struct step){.kind = STEP_SEND,
+                           .device = from,
+                           .peer = to,
+                           .slot = -1,
+                           .data = columns.data,
+                           .first_col = columns.first,
+                           .n_cols = columns.count,
+                           .unit = unit});
 }
 
-static void compute(struct scheduler *s, int8_t device, int16_t unit, enum step_phase phase,
+static void wait_for(struct walker *w, int8_t device, int8_t peer, int16_t unit,
+                     enum step_data data) {
+    emit(w, &(struct step){.kind = STEP_WAIT,
+                           .device = device,
+                           .peer = peer,
+                           .slot = -1,
+                           .data = data,
+                           .unit = unit});
+}
+
+static void compute(struct walker *w, int8_t device, int16_t unit, enum step_phase phase,
                     int8_t slot) {
-    add(s, (struct step){
-               .kind = STEP_COMPUTE, .device = device, .slot = slot, .phase = phase, .unit = unit});
+    emit(w,
+         &(struct step){
+             .kind = STEP_COMPUTE, .device = device, .slot = slot, .phase = phase, .unit = unit});
 }
 
-// The residual stream of all tokens, whole.
-static void send_residual(struct scheduler *s, int8_t from, int16_t unit) {
-    send(s, from, unit, DATA_RESIDUAL, 0, s->shape->n_embd);
-    wait_for_peer(s, (int8_t)(1 - from), unit, DATA_RESIDUAL);
-}
-
-static void start(struct scheduler *s) {
-    bool used[MAX_DEVICES] = {false};
-    for (int u = 0; u < s->plan->n_units; u++) {
-        used[plan_compute_device(s->plan, s->batch, u)] = true;
-        if (s->plan->place.units[u].cpu_parts) used[GPU] = true;
-    }
-    for (int8_t d = 0; d < s->plan->machine.n_devices; d++) {
-        if (!used[d] || s->plan->machine.devices[d].is_host) continue;
-        add(s, (struct step){.kind = STEP_INPUTS,
-                             .device = d,
-                             .slot = -1,
-                             .unit = -1,
-                             .bytes_fixed = s->plan->tables.size_bytes});
+// The residual stream of all tokens goes to device to. One end of every copy is the host.
+static void move_residual(struct walker *w, int8_t to, int16_t unit) {
+    const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
+    while (w->at != to) {
+        const int8_t next = w->at == DEVICE_HOST ? to : DEVICE_HOST;
+        send(w, w->at, next, unit, all);
+        wait_for(w, next, w->at, unit, DATA_RESIDUAL);
+        w->at = next;
     }
 }
 
-// What one position takes in the cache of a streamed unit, if that is on the CPU.
-static uint64_t fetched_row_bytes(const struct scheduler *s, int32_t u) {
-    const struct unit *unit = &s->shape->units[u];
-    return s->plan->place.units[u].cpu_parts ? 0 : footprint_kv_row(unit, &s->plan->workload);
+void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,
+                   bool used[MAX_DEVICES]) {
+    for (int d = 0; d < MAX_DEVICES; d++) used[d] = false;
+    for (int32_t u = 0; u < shape->n_units; u++) {
+        const struct unit_place *unit = &place->units[u];
+        const bool streamed = batch == BATCH_PREFILL && unit->streamed;
+        used[streamed ? place->ring : unit->device] = true;
+        if (unit->cpu_parts && !streamed) used[DEVICE_HOST] = true;
+    }
+}
+
+static void start(struct walker *w) {
+    bool used[MAX_DEVICES];
+    schedule_used(w->s->place, w->s->shape, w->s->batch, used);
+    for (int8_t d = 0; d < w->s->machine->n_devices; d++) {
+        if (!used[d] || d == DEVICE_HOST) continue;
+        emit(w, &(struct step){.kind = STEP_INPUTS, .device = d, .slot = -1, .unit = -1});
+    }
 }
 
 // The next streamed unit goes to the slot that follows in the ring, if there is one left.
-static void fetch_next(struct scheduler *s) {
-    const struct plan *plan = s->plan;
-    while (s->fetched < plan->n_units && !is_streamed(s, s->fetched)) s->fetched++;
-    if (s->fetched == plan->n_units) return;
-    const int16_t u = (int16_t)s->fetched++;
-    add(s, (struct step){.kind = STEP_FETCH,
-                         .device = GPU,
-                         .slot = (int8_t)(s->n_fetched++ % plan->place.n_slots),
-                         .unit = u,
-                         .bytes_fixed =
-                             footprint_fetch(&s->shape->units[u], plan->place.units[u].cpu_parts),
-                         .bytes_per_past = fetched_row_bytes(s, u)});
+static void fetch_next(struct walker *w) {
+    const int32_t n_units = w->s->shape->n_units;
+    while (w->fetched < n_units && !is_streamed(w, w->fetched)) w->fetched++;
+    if (w->fetched == n_units) return;
+    emit(w, &(struct step){.kind = STEP_FETCH,
+                           .device = w->s->place->ring,
+                           .slot = (int8_t)(w->n_fetched++ % w->s->place->n_slots),
+                           .unit = (int16_t)w->fetched++});
 }
 
-// What was added to a cache that had been fetched goes back.
-static void store(struct scheduler *s, int16_t u, int8_t slot) {
-    if (!fetched_row_bytes(s, u)) return;
-    add(s, (struct step){.kind = STEP_STORE,
-                         .device = GPU,
-                         .slot = slot,
-                         .unit = u,
-                         .bytes_per_row = fetched_row_bytes(s, u)});
+static void compute_streamed(struct walker *w, int16_t u) {
+    const int8_t slot = (int8_t)(w->n_streamed++ % w->s->place->n_slots);
+    move_residual(w, w->s->place->ring, -1);
+    compute(w, w->s->place->ring, u, PHASE_ALL, slot);
+    if (footprint_fetches_kv(&w->s->shape->units[u], place_of(w, u)))
+        emit(w, &(struct step){
+                    .kind = STEP_STORE, .device = w->s->place->ring, .slot = slot, .unit = u});
+    fetch_next(w);
 }
 
-static void compute_whole(struct scheduler *s, int16_t u) {
-    const int8_t d = plan_compute_device(s->plan, s->batch, u);
-    if (d != s->at) send_residual(s, s->at, -1);
-    s->at = d;
-    if (!is_streamed(s, u)) {
-        compute(s, d, u, PHASE_ALL, -1);
-        return;
-    }
-    const int8_t slot = (int8_t)(s->n_streamed++ % s->plan->place.n_slots);
-    compute(s, d, u, PHASE_ALL, slot);
-    store(s, u, slot);
-    fetch_next(s);
+static void compute_whole(struct walker *w, int16_t u) {
+    move_residual(w, place_of(w, u)->device, -1);
+    compute(w, w->at, u, PHASE_ALL, -1);
+}
+
+// Both devices of a split unit get the residual stream: the other sends it.
+static void begin_split(struct walker *w, int16_t u) {
+    const int8_t gpu = place_of(w, u)->device;
+    const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
+    if (w->at != DEVICE_HOST && w->at != gpu) move_residual(w, DEVICE_HOST, u);
+    const int8_t to = w->at == DEVICE_HOST ? gpu : DEVICE_HOST;
+    send(w, w->at, to, u, all);
+    wait_for(w, to, w->at, u, DATA_RESIDUAL);
 }
 
 // The last phase of a split unit: the CPU's columns of the residual stream go to the accelerator.
-static void end_split(struct scheduler *s, int16_t u) {
-    const int32_t n_embd = s->shape->n_embd;
-    const int32_t first = footprint_split_row(n_embd, s->plan->place.units[u].cpu_parts);
-    compute(s, GPU, u, PHASE_OUT, -1);
-    compute(s, HOST, u, PHASE_OUT, -1);
-    send(s, HOST, u, DATA_RESIDUAL, first, n_embd - first);
-    wait_for_peer(s, GPU, u, DATA_RESIDUAL);
-    s->at = GPU;
+static void end_split(struct walker *w, int16_t u) {
+    const struct unit_place *place = place_of(w, u);
+    const int32_t n_embd = w->s->shape->n_embd;
+    const int32_t first = footprint_split_row(n_embd, place->cpu_parts);
+    compute(w, place->device, u, PHASE_OUT, -1);
+    compute(w, DEVICE_HOST, u, PHASE_OUT, -1);
+    send(w, DEVICE_HOST, place->device, u, (struct columns){DATA_RESIDUAL, first, n_embd - first});
+    wait_for(w, place->device, DEVICE_HOST, u, DATA_RESIDUAL);
+    w->at = place->device;
 }
 
 // Each device computes its rows of gate and up, gets the other's, and computes its rows of down.
-static void compute_split_ffn(struct scheduler *s, int16_t u) {
-    const int32_t n_ff = footprint_down(&s->shape->units[u])->n_cols;
-    const int32_t first = footprint_split_row(n_ff, s->plan->place.units[u].cpu_parts);
-    send_residual(s, s->at, u);
-    compute(s, GPU, u, PHASE_IN, -1);
-    send(s, GPU, u, DATA_HIDDEN, 0, first);
-    compute(s, HOST, u, PHASE_IN, -1);
-    send(s, HOST, u, DATA_HIDDEN, first, n_ff - first);
-    wait_for_peer(s, HOST, u, DATA_HIDDEN);
-    wait_for_peer(s, GPU, u, DATA_HIDDEN);
-    end_split(s, u);
+static void compute_split_ffn(struct walker *w, int16_t u) {
+    const struct unit_place *place = place_of(w, u);
+    const int32_t n_ff = w->s->widths[u], first = footprint_split_row(n_ff, place->cpu_parts);
+    begin_split(w, u);
+    compute(w, place->device, u, PHASE_IN, -1);
+    send(w, place->device, DEVICE_HOST, u, (struct columns){DATA_HIDDEN, 0, first});
+    compute(w, DEVICE_HOST, u, PHASE_IN, -1);
+    send(w, DEVICE_HOST, place->device, u, (struct columns){DATA_HIDDEN, first, n_ff - first});
+    wait_for(w, DEVICE_HOST, place->device, u, DATA_HIDDEN);
+    wait_for(w, place->device, DEVICE_HOST, u, DATA_HIDDEN);
+    end_split(w, u);
 }
 
 // Each device computes its rows of the queries. The accelerator gets the CPU's, attends with all of
 // them, gives the CPU what they have attended to, and each computes its rows of the output.
-static void compute_split_attention(struct scheduler *s, int16_t u) {
-    const int32_t width = footprint_down(&s->shape->units[u])->n_cols;
-    const int32_t first = footprint_split_row(width, s->plan->place.units[u].cpu_parts);
-    send_residual(s, s->at, u);
-    compute(s, GPU, u, PHASE_IN, -1);
-    compute(s, HOST, u, PHASE_IN, -1);
-    send(s, HOST, u, DATA_QUERIES, first, width - first);
-    wait_for_peer(s, GPU, u, DATA_QUERIES);
-    compute(s, GPU, u, PHASE_MID, -1);
-    send(s, GPU, u, DATA_ATTENDED, 0, width);
-    wait_for_peer(s, HOST, u, DATA_ATTENDED);
-    end_split(s, u);
+static void compute_split_attention(struct walker *w, int16_t u) {
+    const struct unit_place *place = place_of(w, u);
+    const int32_t width = w->s->widths[u], first = footprint_split_row(width, place->cpu_parts);
+    begin_split(w, u);
+    compute(w, place->device, u, PHASE_IN, -1);
+    compute(w, DEVICE_HOST, u, PHASE_IN, -1);
+    send(w, DEVICE_HOST, place->device, u, (struct columns){DATA_QUERIES, first, width - first});
+    wait_for(w, place->device, DEVICE_HOST, u, DATA_QUERIES);
+    compute(w, place->device, u, PHASE_MID, -1);
+    send(w, place->device, DEVICE_HOST, u, (struct columns){DATA_ATTENDED, 0, width});
+    wait_for(w, DEVICE_HOST, place->device, u, DATA_ATTENDED);
+    end_split(w, u);
 }
 
-static void schedule_class(struct plan *plan, const struct shape *shape, enum batch_class batch) {
-    struct scheduler s = {
-        .plan = plan, .shape = shape, .batch = batch, .at = plan->place.units[0].device};
-    plan->n_steps[batch] = 0;
-    start(&s);
-    for (int32_t i = 0; i < plan->place.n_slots; i++) fetch_next(&s);
-    for (int16_t u = 0; u < plan->n_units; u++) {
-        if (!plan->place.units[u].cpu_parts || is_streamed(&s, u))
-            compute_whole(&s, u);
-        else if (shape->units[u].kind == UNIT_ATTENTION)
-            compute_split_attention(&s, u);
+bool schedule_walk(const struct schedule *schedule) {
+    struct walker w = {.s = schedule, .at = schedule->place->units[0].device};
+    start(&w);
+    for (int32_t i = 0; i < schedule->place->n_slots; i++) fetch_next(&w);
+    for (int16_t u = 0; u < schedule->shape->n_units; u++) {
+        if (is_streamed(&w, u))
+            compute_streamed(&w, u);
+        else if (!place_of(&w, u)->cpu_parts)
+            compute_whole(&w, u);
+        else if (schedule->shape->units[u].kind == UNIT_ATTENTION)
+            compute_split_attention(&w, u);
         else
-            compute_split_ffn(&s, u);
+            compute_split_ffn(&w, u);
     }
-    if (!plan->machine.devices[s.at].is_host) {
-        add(&s, (struct step){.kind = STEP_LOGITS,
-                              .device = s.at,
-                              .slot = -1,
-                              .unit = -1,
-                              .bytes_per_row = (uint64_t)shape->n_vocab * sizeof(float)});
+    if (w.at != DEVICE_HOST)
+        emit(&w, &(struct step){.kind = STEP_LOGITS, .device = w.at, .slot = -1, .unit = -1});
+    return w.n_inputs > 0 && w.n_to <= 1 && w.n_from == 0;
+}
+
+// ---- The steps of a plan ------------------------------------------------------------------------
+
+struct writer {
+    struct plan *plan;
+    const struct shape *shape;
+    enum batch_class batch;
+};
+
+// Bytes that the step copies.
+static void count_step(const struct writer *w, struct step *step) {
+    const struct unit *unit = step->unit >= 0 ? &w->shape->units[step->unit] : NULL;
+    const struct unit_place *place = unit ? &w->plan->place.units[step->unit] : NULL;
+    switch (step->kind) {
+    case STEP_INPUTS: step->bytes_fixed = w->plan->tables.size_bytes; break;
+    case STEP_FETCH:
+        step->bytes_fixed = footprint_fetch(unit, place->cpu_parts);
+        if (footprint_fetches_kv(unit, place))
+            step->bytes_per_past = footprint_kv_row(unit, &w->plan->workload);
+        break;
+    case STEP_STORE: step->bytes_per_row = footprint_kv_row(unit, &w->plan->workload); break;
+    case STEP_SEND: step->bytes_per_row = (uint64_t)step->n_cols * sizeof(float); break;
+    case STEP_LOGITS: step->bytes_per_row = (uint64_t)w->shape->n_vocab * sizeof(float); break;
+    case STEP_COMPUTE:
+    case STEP_WAIT: break;
     }
 }
 
-// The accelerator works on its own once it has the residual stream, if it never gives it back.
-static bool runs_ahead(const struct plan *plan) {
-    int n_to = 0, n_from = 0, n_inputs = 0;
-    for (int i = 0; i < plan->n_steps[BATCH_PREFILL]; i++) {
-        const struct step *step = &plan->steps[BATCH_PREFILL][i];
-        n_inputs += step->kind == STEP_INPUTS;
-        n_to += step->kind == STEP_SEND && step->device == HOST;
-        n_from += step->kind == STEP_SEND && step->device != HOST;
-    }
-    return n_inputs > 0 && n_to <= 1 && n_from == 0;
+static void write_step(void *context, const struct step *step) {
+    struct writer *w = context;
+    int32_t *n = &w->plan->n_steps[w->batch];
+    ASSERT(*n < MAX_STEPS);
+    struct step *out = &w->plan->steps[w->batch][(*n)++];
+    *out = *step;
+    count_step(w, out);
 }
 
 void plan_schedule(struct plan *plan, const struct shape *shape) {
-    for (int batch = 0; batch < BATCH_CLASSES; batch++)
-        schedule_class(plan, shape, (enum batch_class)batch);
-    plan->runs_ahead = runs_ahead(plan);
+    int32_t widths[MAX_UNITS];
+    for (int32_t u = 0; u < shape->n_units; u++)
+        widths[u] = footprint_split_width(&shape->units[u]);
+    for (int batch = 0; batch < BATCH_CLASSES; batch++) {
+        struct writer w = {plan, shape, (enum batch_class)batch};
+        const struct schedule schedule = {
+            shape, &plan->machine, &plan->place, widths, w.batch, write_step, &w};
+        plan->n_steps[batch] = 0;
+        plan->runs_ahead = schedule_walk(&schedule);
+    }
 }

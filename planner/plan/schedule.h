@@ -1,14 +1,36 @@
-/* schedule.h: from a placement to the steps of one forward pass.
+/* schedule.h: from a placement to the steps of one forward pass: the one order of steps.
  *
- * Fills the step lists inside a struct plan; owns nothing. Any thread. Tested by
- * tests/planner/test_schedule.c.
+ * schedule_walk hands the steps to a function: plan_schedule writes them into a plan, the search
+ * runs them on clocks. Owns nothing. Any thread. Tested by tests/planner/test_schedule.c.
  */
 #ifndef TANDEM_PLANNER_PLAN_SCHEDULE_H
 #define TANDEM_PLANNER_PLAN_SCHEDULE_H
 
 #include "planner/plan/plan.h"
 
-// Fills plan->steps from plan->place and plan->tables.
+// Gets each step in order, without its byte counts. step: valid during the call.
+typedef void (*schedule_fn)(void *context, const struct step *step);
+
+// What the walk reads; all borrowed during the call.
+struct schedule {
+    const struct shape *shape;
+    const struct machine *machine;
+    const struct placement *place;
+    const int32_t *widths; // [n_units], footprint_split_width of each unit
+    enum batch_class batch;
+    schedule_fn take;
+    void *context;
+};
+
+// Hands every step of the pass to take. Returns whether passes may run ahead: the residual stream
+// goes to an accelerator at most once, and never back.
+bool schedule_walk(const struct schedule *schedule);
+
+// The devices that work in a pass of that class.
+void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,
+                   bool used[MAX_DEVICES]);
+
+// Fills plan->steps with their bytes, and plan->runs_ahead, from plan->place and plan->tables.
 void plan_schedule(struct plan *plan, const struct shape *shape);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef TANDEM_PLANNER_PLAN_SIMULATE_H
 #define TANDEM_PLANNER_PLAN_SIMULATE_H
 
+#include "planner/plan/clocks.h"
 #include "planner/plan/cost.h"
 #include "planner/plan/plan.h"
 
@@ -24,9 +25,6 @@ struct simulation {
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out);
 // Start and end of every step of that pass, [n_steps of its class], in us from its start.
-struct step_times {
-    double first_us, last_us;
-};
 void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                      struct step_times *out);
 

@@ -294,6 +294,7 @@ static void consider(struct search *s, uint8_t groups, bool partly) {
     struct price price;
     stream_nothing(s);
     s->ways->feed = FEED_NONE;
+    s->ways->ring = machine_accelerator(s->machine);
     s->ways->n_slots = 0;
     const uint8_t found = s->rules.streamed ? find_groups(s) & groups : 0;
     if (s->rules.unstreamed || !(found & STREAM_FFNS)) {

@@ -277,6 +277,7 @@ static enum status apply_ways(struct plan *plan, const struct shape *shape,
         streams = streams || c->place.units[u].streamed;
     }
     plan->place = c->place;
+    plan->place.ring = machine_accelerator(&plan->machine);
     if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
     if (!plan->place.n_slots) plan->place.n_slots = MIN_SLOTS;
     if (!streams || plan->machine.n_devices > GPU) return OK;
@@ -337,6 +338,7 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
         plan->place.units[u].device = GPU;
         plan->place.units[u].cpu_parts = UNIT_PARTS - 1;
     }
+    plan->place.ring = GPU;
     plan->place.feed = c->place.feed ? c->place.feed : FEED_PAGEABLE;
     plan->place.n_slots = c->place.n_slots ? c->place.n_slots : MIN_SLOTS;
 }
@@ -344,12 +346,12 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
 // The plan fits, but what its feed pins does not.
 static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
     const uint64_t limit = plan->machine.pinned_bytes;
-    const bool by_lock = plan_pinned_bytes(plan) > limit;
+    const bool by_lock = plan->pinned_bytes > limit;
     err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s",
             feed_name(plan->place.feed),
             by_lock ? "the limit on locked memory (RLIMIT_MEMLOCK) allows" : "the CPU has free");
     err_expected(e, "at most %llu bytes", (unsigned long long)(by_lock ? limit : own_bytes));
-    err_actual(e, "%llu bytes", (unsigned long long)plan_pinned_bytes(plan));
+    err_actual(e, "%llu bytes", (unsigned long long)plan->pinned_bytes);
     return err_fix(e, "take --feed pageable%s", by_lock ? ", or raise ulimit -l" : "");
 }
 

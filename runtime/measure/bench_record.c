@@ -123,7 +123,7 @@ uint64_t bench_peak_vram(const struct engine *engine) {
 
 uint64_t bench_pinned_bytes(const struct engine *engine) {
     const struct plan *plan = engine_plan(engine);
-    return plan->machine.n_devices > 1 ? plan_pinned_bytes(plan) : 0;
+    return plan->machine.n_devices > 1 ? plan->pinned_bytes : 0;
 }
 
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine) {

@@ -146,9 +146,9 @@ static void test_bytes_of_a_streamed_unit(void **state) {
     assert_int_equal(p->n_blocks, 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
     assert_true(p->devices[GPU].scratch.gate + UBATCH * FF * 4 <= p->devices[GPU].scratch.up);
-    assert_int_equal(plan_pinned_bytes(p), p->devices[HOST].bytes[PLAN_STAGING] +
-                                               p->devices[HOST].bytes[PLAN_SCRATCH] +
-                                               3 * (512 + 3 * 34816));
+    assert_int_equal(p->pinned_bytes, p->devices[HOST].bytes[PLAN_STAGING] +
+                                          p->devices[HOST].bytes[PLAN_SCRATCH] +
+                                          3 * (512 + 3 * 34816));
     f->c.place.feed = FEED_STAGED;
     f->c.place.n_slots = 4;
     solve_given(f);
@@ -190,9 +190,8 @@ static void test_bytes_of_split_attention(void **state) {
     attention_apart(f, 1, 8, true);
     assert_int_equal(p->slot_bytes, 2 * 5120);
     assert_int_equal(footprint_fetch(&f->shape.units[1], 8), 2 * 4352);
-    assert_int_equal(plan_pinned_bytes(p), p->devices[HOST].bytes[PLAN_STAGING] +
-                                               p->devices[HOST].bytes[PLAN_SCRATCH] + 512 +
-                                               2 * 4352);
+    assert_int_equal(p->pinned_bytes, p->devices[HOST].bytes[PLAN_STAGING] +
+                                          p->devices[HOST].bytes[PLAN_SCRATCH] + 512 + 2 * 4352);
 }
 
 // The slot holds norm and matrices, each padded to whole KiB, and the cache.
@@ -213,7 +212,7 @@ static void test_bytes_of_streamed_attention(void **state) {
             p->devices[HOST].bytes[PLAN_STAGING] + p->devices[HOST].bytes[PLAN_SCRATCH];
         if (feed == FEED_ARENA) pinned_bytes += 3 * (512 + 4 * 17408);
         if (feed != FEED_PAGEABLE) pinned_bytes += 3 * 1024 * 512;
-        assert_int_equal(plan_pinned_bytes(p), pinned_bytes);
+        assert_int_equal(p->pinned_bytes, pinned_bytes);
     }
     // Blocks carry weights alone.
     f->c.place.feed = FEED_STAGED;

@@ -158,7 +158,7 @@ static void test_feeds(void **state) {
         struct step_times times[MAX_STEPS];
         plan_step_times(&f->plan, &f->shape, &pass, times);
         assert_near(times[1].last_us - times[1].first_us, 10 + 104960 / gbps[feed] / 1e3);
-        f->plan.machine.pinned_bytes = plan_pinned_bytes(&f->plan) - 1;
+        f->plan.machine.pinned_bytes = f->plan.pinned_bytes - 1;
         plan_step_times(&f->plan, &f->shape, &pass, times);
         assert_near(times[1].last_us - times[1].first_us, 10 + 104960 / 0.5 / 1e3);
     }
@@ -191,7 +191,7 @@ static void test_caches_move(void **state) {
             const bool slow = !pinned || feed == FEED_PAGEABLE;
             const double to = slow ? 0.5e3 : 1e3, from = slow ? 1e3 : 2e3;
             const double weights_us = 10 + weights / (pinned ? gbps[feed] * 1e3 : to);
-            f->plan.machine.pinned_bytes = plan_pinned_bytes(&f->plan) - !pinned;
+            f->plan.machine.pinned_bytes = f->plan.pinned_bytes - !pinned;
             plan_step_times(&f->plan, &f->shape, &pass, times);
             assert_near(times[1].last_us - times[1].first_us, weights_us + 20 + past / to);
             assert_near(times[7].last_us - times[7].first_us, 20 + added / from);

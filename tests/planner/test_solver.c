@@ -120,7 +120,8 @@ static void check_bounds(const struct pricing *p, const struct placement *ways) 
 static void any_ways(struct fixture *f, double ways_share, struct placement *out) {
     const double share = dice_real(&f->dice, -0.2, 1.2);
     const double streamed = dice_real(&f->dice, -0.2, 1.2);
-    *out = (struct placement){.feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
+    *out = (struct placement){.ring = GPU,
+                              .feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_PAGEABLE),
                               .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
     for (int u = 0; u < f->shape.n_units; u++) {
         const struct unit *unit = &f->shape.units[u];
@@ -235,6 +236,7 @@ static void take_better_rings(const struct fixture *f, const struct pricing *p,
     for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->units[u].streamed;
     for (int feed = FEED_ARENA; feed < (streams ? FEEDS : FEED_ARENA + 1); feed++) {
         for (int n = MIN_SLOTS; n <= (streams ? MAX_SLOTS : MIN_SLOTS); n++) {
+            ways->ring = GPU;
             ways->feed = (enum feed)feed;
             ways->n_slots = n;
             take_better(p, ways, best);
@@ -381,7 +383,7 @@ static void test_limits(void **state) {
         for (int d = 0; d < MAX_DEVICES; d++)
             assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
         if (p->place.feed == FEED_ARENA || p->place.feed == FEED_STAGED)
-            assert_true(plan_pinned_bytes(p) <= p->machine.pinned_bytes);
+            assert_true(p->pinned_bytes <= p->machine.pinned_bytes);
         assert_int_equal(
             planner_solve(&f->other, &f->shape, &f->machine, &f->workload, &f->constraints, &e),
             OK);

@@ -1,0 +1,62 @@
+/* clocks.h: when the steps of a pass begin and end: the one model of time.
+ *
+ * There is a clock for the calling thread, in which the CPU computes, and for each accelerator's
+ * compute, copy-in, copy-out and fetch streams, as in runtime/engine/pipeline.c. A step starts when
+ * its stream and what it waits for are done: a fetch when its slot is free, a compute that reads a
+ * slot when it is full. A slot is free when the compute that read it is done, or when the new rows
+ * of a cache have been stored from it. simulate.c drives the clocks with the steps of a plan,
+ * search/evaluate.c with those of a proposal. A struct clocks is a plain value. Must not know
+ * costs: the caller says what each step takes. Any thread. Tested by tests/planner/test_simulate.c.
+ */
+#ifndef TANDEM_PLANNER_PLAN_CLOCKS_H
+#define TANDEM_PLANNER_PLAN_CLOCKS_H
+
+#include "planner/plan/plan.h"
+
+// A step's duration, and the bytes that it moves through the host's memory.
+struct step_work {
+    double us, dram_bytes;
+};
+
+// Start and end of a step, in us from the start of its pass.
+struct step_times {
+    double first_us, last_us;
+};
+
+struct clocks {
+    const struct machine *machine; // borrowed
+    double start_us;               // what waking all devices that work takes
+    double pass_us[MAX_DEVICES];
+    double compute[MAX_DEVICES], copy_in[MAX_DEVICES], copy_out[MAX_DEVICES], fetch[MAX_DEVICES];
+    double slot_full[MAX_SLOTS], slot_free[MAX_SLOTS];
+    double last_us; // end of the last step
+    // Sums of durations: computing, copies to a device (tables among them), fetches, stores.
+    double busy_us[MAX_DEVICES], to_us[MAX_DEVICES], inputs_us[MAX_DEVICES];
+    double fetch_us[MAX_DEVICES], store_us[MAX_DEVICES], copy_us;
+    // Bytes through the host's memory: read by the CPU, tables, fetched or stored.
+    double host_bytes, table_bytes, fetch_bytes;
+    double covered_us, covered_until_us; // time in which a device computes
+    bool host_sent;                      // the CPU has sent something, or does not begin
+};
+
+// used: devices that work in the pass. first_device has the residual stream at first.
+void clocks_start(struct clocks *c, const struct machine *machine, const bool used[MAX_DEVICES],
+                  int first_device);
+struct step_times clocks_run(struct clocks *c, const struct step *step,
+                             const struct step_work *work);
+
+// The host's memory serves the CPU, the tables' copies and the fetches at once, so two stretches
+// take at least as long as the memory needs for the bytes of all: the start up to the CPU's first
+// send, with the tables; and, if anything is fetched, the whole pass, with fetches and stores.
+double clocks_total_us(const struct clocks *c);
+
+// Time between passes like this one in a row if each begins before the one before is done: the
+// greatest of what the CPU, an accelerator, one way of a link or the host's memory is busy, and
+// never more than the total. Nothing here depends on which step happens to be faster, only on the
+// order of steps, so a faster part never makes a slower pass.
+double clocks_period_us(const struct clocks *c);
+
+// The part of copy_us in which a device computed.
+double clocks_hidden_us(const struct clocks *c);
+
+#endif
