@@ -154,10 +154,9 @@ static double tensor_read_bytes(const struct unit *unit, const struct unit_tenso
 
 // Rows of a matrix that the part computes with its first or its last matmul. What is not cut
 // belongs to the first.
-static int32_t part_rows(const struct unit *unit, const struct unit_tensor *t,
-                         struct unit_part part, bool last) {
+static int32_t part_rows(const struct unit_tensor *t, struct unit_part part, bool last) {
     if (last ? !part.last : part.cpu_parts && !part.first) return 0;
-    const bool cut = part.cpu_parts && unit_is_cut(unit, t);
+    const bool cut = part.cpu_parts && unit_is_cut(t);
     const int32_t row = footprint_split_row(t->n_rows, cut ? part.cpu_parts : 0);
     return last ? t->n_rows - row : row;
 }
@@ -186,8 +185,7 @@ double cost_read_bytes(const struct unit *unit, struct unit_part part, const str
         if (!is_of_phase(t, down, part.phase)) continue;
         double share = 1;
         if (part.cpu_parts && t->use == USE_MATRIX)
-            share = (part_rows(unit, t, part, false) + part_rows(unit, t, part, true)) /
-                    (double)t->n_rows;
+            share = (part_rows(t, part, false) + part_rows(t, part, true)) / (double)t->n_rows;
         sum += tensor_read_bytes(unit, t, chosen) * share;
     }
     return sum;
@@ -317,10 +315,10 @@ static void add_other_ops(struct cost *c, const struct cost_place *at, const str
 }
 
 // The matmuls of one tensor: two if the rows lie apart.
-static void add_tensor(struct cost *c, const struct cost_place *at, const struct unit *unit,
-                       const struct unit_tensor *t, struct unit_part part, int32_t tokens) {
+static void add_tensor(struct cost *c, const struct cost_place *at, const struct unit_tensor *t,
+                       struct unit_part part, int32_t tokens) {
     for (int last = 0; last < 2; last++) {
-        const int32_t n_rows = part_rows(unit, t, part, last);
+        const int32_t n_rows = part_rows(t, part, last);
         if (n_rows) add_matmul(c, at, t, (struct reads){n_rows, 1, tokens});
     }
 }
@@ -336,7 +334,7 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
         if (!is_of_phase(t, down, part.phase)) continue;
-        if (t->use == USE_MATRIX) add_tensor(&c, at, unit, t, part, tokens);
+        if (t->use == USE_MATRIX) add_tensor(&c, at, t, part, tokens);
         if (t->use == USE_EXPERTS)
             add_matmul(&c, at, t, (struct reads){t->n_rows, chosen, per_expert});
     }

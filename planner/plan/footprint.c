@@ -9,8 +9,6 @@
 #include "base/mem.h"
 #include "kernels/op_cost.h"
 
-#include <string.h>
-
 enum {
     PART_ALIGN =
         256,       // every part of a block starts at a multiple: 64-byte vectors, 256-byte GPU rows
@@ -51,76 +49,51 @@ static uint64_t row_bytes(const struct unit_tensor *t) {
     return dtype_bytes(t->type, (uint64_t)t->n_cols);
 }
 
-// The last part of the tensor's name is this one: "blk.3.attn_q.weight" or "attn_q.weight".
-static bool is_named(const struct unit_tensor *t, const char *name) {
-    const size_t length = strlen(t->name), tail = strlen(name);
-    if (length < tail || strcmp(t->name + length - tail, name) != 0) return false;
-    return length == tail || t->name[length - tail - 1] == '.';
-}
-
-// The unit's only matrix of that name, NULL if there is none or there are several.
-static const struct unit_tensor *find_matrix(const struct unit *unit, const char *name) {
-    const struct unit_tensor *found = NULL;
-    for (int i = 0; i < unit->n_tensors; i++) {
-        const struct unit_tensor *t = &unit->tensors[i];
-        if (t->use != USE_MATRIX || !is_named(t, name)) continue;
-        if (found) return NULL;
-        found = t;
-    }
-    return found;
-}
-
 static bool can_cut(const struct unit_tensor *t) {
-    return t->use == USE_MATRIX && t->n_rows >= 2 * ROW_STEP &&
-           row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
+    return t->n_rows >= 2 * ROW_STEP && row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
 }
 
-static const char QUERIES[] = "attn_q.weight", OUTPUT[] = "attn_output.weight";
-
-// Both may be square, so only their names tell which is which.
+// Both may be square, so their sizes alone do not tell that they are what they should be.
 static bool can_split_attention(const struct unit *unit) {
-    const struct unit_tensor *q = find_matrix(unit, QUERIES), *o = find_matrix(unit, OUTPUT);
+    const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
+    const struct unit_tensor *o = unit_find(unit, ROLE_ATTN_OUTPUT);
     const int64_t width = (int64_t)unit->n_heads * unit->head_dim_k;
     return q && o && unit->n_kv_heads > 0 && unit->head_dim_k == unit->head_dim_v &&
            q->n_rows == width && o->n_cols == width && q->n_cols == o->n_rows && can_cut(q) &&
            can_cut(o);
 }
 
-static const struct unit_tensor *ffn_down(const struct unit *unit) {
-    for (int i = unit->n_tensors - 1; i >= 0; i--) {
-        const struct unit_tensor *down = &unit->tensors[i];
-        if (down->use != USE_MATRIX) continue;
-        for (int j = 0; j < unit->n_tensors; j++) {
-            const struct unit_tensor *up = &unit->tensors[j];
-            if (j != i && up->use == USE_MATRIX && up->n_rows == down->n_cols &&
-                up->n_cols == down->n_rows)
-                return down;
-        }
+// Every matrix is cut, and each of the first phase makes the columns that the last one reads.
+static bool can_split_ffn(const struct unit *unit) {
+    const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
+    int n_first = 0;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (t->use == USE_VECTOR || t == down) continue;
+        if (!down || !unit_is_cut(t) || !can_cut(t)) return false;
+        if (t->n_rows != down->n_cols || t->n_cols != down->n_rows) return false;
+        n_first++;
     }
-    return NULL;
-}
-
-const struct unit_tensor *footprint_down(const struct unit *unit) {
-    if (unit->kind == UNIT_FFN) return ffn_down(unit);
-    if (unit->kind != UNIT_ATTENTION || !can_split_attention(unit)) return NULL;
-    return find_matrix(unit, OUTPUT);
+    return n_first > 0 && can_cut(down);
 }
 
 bool unit_can_split(const struct unit *unit) {
-    if (unit->kind == UNIT_ATTENTION) return can_split_attention(unit);
-    if (unit->kind != UNIT_FFN || !ffn_down(unit)) return false;
-    for (int i = 0; i < unit->n_tensors; i++)
-        if (unit->tensors[i].use != USE_VECTOR && !can_cut(&unit->tensors[i])) return false;
-    return true;
+    if (unit->kind == UNIT_FFN) return can_split_ffn(unit);
+    return unit->kind == UNIT_ATTENTION && can_split_attention(unit);
+}
+
+const struct unit_tensor *footprint_down(const struct unit *unit) {
+    if (!unit_can_split(unit)) return NULL;
+    return unit_find(unit, unit->kind == UNIT_FFN ? ROLE_FFN_DOWN : ROLE_ATTN_OUTPUT);
 }
 
 int32_t footprint_split_width(const struct unit *unit) {
-    return unit_can_split(unit) ? footprint_down(unit)->n_cols : 0;
+    const struct unit_tensor *down = footprint_down(unit);
+    return down ? down->n_cols : 0;
 }
 
-bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor) {
-    if (tensor->use != USE_MATRIX || unit->kind == UNIT_FFN) return tensor->use == USE_MATRIX;
-    return is_named(tensor, QUERIES) || is_named(tensor, OUTPUT);
+bool unit_is_cut(const struct unit_tensor *tensor) {
+    return tensor_role_info(tensor->role)->cut != CUT_NONE;
 }
 
 bool unit_can_stream(const struct unit *unit) {
@@ -129,12 +102,11 @@ bool unit_can_stream(const struct unit *unit) {
            unit->state_bytes == 0;
 }
 
-// Of a tensor of a unit that is split by cpu_parts: all of a vector, the first or the last rows of
-// a matrix that is cut, all or nothing of another one.
-static uint64_t rows_bytes(const struct unit *unit, const struct unit_tensor *t, int32_t cpu_parts,
-                           bool first) {
+// Bytes of a tensor of a split unit on one device: all of a vector, the first or the last rows of a
+// matrix that is cut, all or nothing of another matrix.
+static uint64_t rows_bytes(const struct unit_tensor *t, int32_t cpu_parts, bool first) {
     if (t->use == USE_VECTOR) return t->size_bytes;
-    if (!unit_is_cut(unit, t)) return first ? t->size_bytes : 0;
+    if (!unit_is_cut(t)) return first ? t->size_bytes : 0;
     const int32_t row = footprint_split_row(t->n_rows, cpu_parts);
     return row_bytes(t) * (uint64_t)(first ? row : t->n_rows - row);
 }
@@ -143,8 +115,7 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
                                  int32_t cpu_parts) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
-        const uint64_t size_bytes =
-            rows_bytes(unit, &unit->tensors[i], cpu_parts, !device->is_host);
+        const uint64_t size_bytes = rows_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
         total += device->is_host ? size_bytes : round_up(size_bytes, device->align_bytes);
     }
     return total;
@@ -158,7 +129,7 @@ static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64
         if (cpu_parts == 0)
             total += round_up(t->size_bytes, align);
         else if (t->use != USE_VECTOR)
-            total += round_up(rows_bytes(unit, t, cpu_parts, false), align);
+            total += round_up(rows_bytes(t, cpu_parts, false), align);
     }
     return total;
 }

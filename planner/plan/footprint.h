@@ -20,13 +20,13 @@ uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
 // multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows if
 // cpu_parts is 0.
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
-// A unit that can be split: a dense FFN with matrices up and down that all have at least 64 rows,
-// or attention with a cache that has a matrix of queries and one of outputs, likewise, and equally
-// large heads of keys and values.
+// A unit that can be split: a dense FFN all of whose matrices are cut, each with at least 64 rows;
+// or attention with a cache whose queries and outputs are such matrices, and equally large heads of
+// keys and values.
 bool unit_can_split(const struct unit *unit);
-// Whether a tensor of such a unit is cut when it is split: every matrix of an FFN; of attention
-// those of queries and outputs, while the others are on the accelerator alone.
-bool unit_is_cut(const struct unit *unit, const struct unit_tensor *tensor);
+// Whether a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
+// alone.
+bool unit_is_cut(const struct unit_tensor *tensor);
 // A unit that can be streamed: a dense FFN, or attention with a cache, no state and no window.
 bool unit_can_stream(const struct unit *unit);
 // Weights on the two devices of a split unit. Some matrices are cut, vectors are on both. On the
@@ -58,9 +58,8 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
                        struct scratch_layout *out);
 void footprint_tables(const struct workload *w, struct tables_layout *out);
 
-// The matrix that makes what is added to the residual stream, in the last phase of a split unit: of
-// a dense FFN the one that reads what swiglu made, which the others but vectors make; of attention
-// that can be split the one of the output. NULL if there is none.
+// The matrix whose products are added to the residual stream in the last phase of a unit that can
+// be split; NULL if it cannot.
 const struct unit_tensor *footprint_down(const struct unit *unit);
 
 #endif

@@ -226,9 +226,8 @@ static enum status read_patterns(struct patterns *p, const char *text, struct er
 // ---- Matching -----------------------------------------------------------------------------------
 
 // The tensors that stand for a unit: its big matrices. The rest follows them.
-static bool decides(const struct unit *unit, const struct unit_tensor *t) {
-    if (t->use == USE_VECTOR || t->n_rows == 1) return false;
-    return t->use == USE_EXPERTS || unit->kind != UNIT_EXPERTS;
+static bool decides(const struct unit_tensor *t) {
+    return t->use != USE_VECTOR && t->n_rows > 1 && !tensor_role_is_f32(t->role);
 }
 
 // A tied head has no tensor of its own; it goes by the name that it has in other models.
@@ -262,7 +261,7 @@ static enum status taken_apart(struct patterns *p, const struct unit *unit, stru
     const struct pattern *first = NULL;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
-        if (!decides(unit, t)) continue;
+        if (!decides(t)) continue;
         const char *name = name_of(unit, t);
         const struct pattern *found = find_pattern(p, name);
         if (!first) first = found;
@@ -288,7 +287,7 @@ static enum status match_unit(struct patterns *p, const struct unit *unit, int8_
                               struct err *e) {
     int n_deciding = 0, n_at[MAX_DEVICES] = {0};
     for (int i = 0; i < unit->n_tensors; i++) {
-        if (!decides(unit, &unit->tensors[i])) continue;
+        if (!decides(&unit->tensors[i])) continue;
         struct pattern *found = find_pattern(p, name_of(unit, &unit->tensors[i]));
         n_deciding++;
         if (!found) continue;

@@ -14,7 +14,7 @@
 // ---- Tables -------------------------------------------------------------------------------------
 
 static bool same_tensor(const struct unit_tensor *a, const struct unit_tensor *b) {
-    return a->use == b->use && a->type == b->type && a->n_cols == b->n_cols &&
+    return a->role == b->role && a->use == b->use && a->type == b->type && a->n_cols == b->n_cols &&
            a->n_rows == b->n_rows && a->n_matrices == b->n_matrices &&
            a->size_bytes == b->size_bytes;
 }
@@ -31,20 +31,10 @@ static bool same_unit(const struct unit *a, const struct unit *b) {
     return true;
 }
 
-// Alike, and cut alike when they are split, which the names of their tensors decide.
-static bool are_twins(const struct pricing *p, int32_t a, int32_t b) {
-    const struct unit *one = &p->shape->units[a], *other = &p->shape->units[b];
-    if (p->units[a].can_split != p->units[b].can_split || !same_unit(one, other)) return false;
-    for (int i = 0; i < one->n_tensors && p->units[a].can_split; i++)
-        if (unit_is_cut(one, &one->tensors[i]) != unit_is_cut(other, &other->tensors[i]))
-            return false;
-    return true;
-}
-
 // Layers come in few kinds: what is known of one is known of its twins.
 static int32_t find_twin(const struct pricing *p, int32_t u) {
     for (int32_t i = u - 1; i >= 0; i--) {
-        if (p->units[i].twin == i && are_twins(p, i, u)) return i;
+        if (p->units[i].twin == i && same_unit(&p->shape->units[i], &p->shape->units[u])) return i;
     }
     return u;
 }

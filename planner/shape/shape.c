@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,27 @@ enum { MAX_COLUMNS = 1 << 30 };
 static const uint64_t MAX_TENSOR_BYTES = UINT64_C(1) << 44;
 static const uint64_t MAX_STATE_BYTES = UINT64_C(1) << 36;
 
+static_assert((int)OWNER_EMBED == UNIT_EMBED && (int)OWNER_HEAD == UNIT_HEAD,
+              "the units that have tensors are the kinds of units");
+
 const char *unit_kind_name(enum unit_kind kind) {
     static const char *const names[UNIT_KINDS] = {"embed", "attention", "ffn", "experts", "head"};
     return (unsigned)kind < UNIT_KINDS ? names[kind] : "unknown";
+}
+
+const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role role) {
+    ASSERT(role != ROLE_OTHER);
+    for (int i = 0; i < unit->n_tensors; i++)
+        if (unit->tensors[i].role == role) return &unit->tensors[i];
+    return NULL;
+}
+
+enum tensor_use tensor_use_of(enum tensor_role role) {
+    static const enum tensor_use uses[] = {
+        [KIND_MATRIX] = USE_MATRIX,   [KIND_VECTOR] = USE_VECTOR,  [KIND_ROWS] = USE_ROWS,
+        [KIND_EXPERTS] = USE_EXPERTS, [KIND_BIASES] = USE_EXPERTS, [KIND_ROUTER] = USE_MATRIX,
+    };
+    return uses[tensor_role_info(role)->kind];
 }
 
 void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes) {
@@ -142,6 +161,26 @@ static enum status check_tensor_use(const struct place *at) {
     return refuse(at, "use: not one that such a unit has");
 }
 
+// Whether such a unit can have a tensor of that owner.
+static bool owns(enum unit_kind kind, enum tensor_owner owner) {
+    switch (owner) {
+    case OWNER_AFTER: return kind == UNIT_FFN || kind == UNIT_EXPERTS;
+    case OWNER_POST: return kind == UNIT_ATTENTION;
+    case OWNER_NOWHERE: return false;
+    default: return (int)owner == (int)kind;
+    }
+}
+
+static enum status check_role(const struct place *at) {
+    const struct unit_tensor *t = at->tensor;
+    if ((unsigned)t->role >= ROLES) return refuse(at, "role: none that is known");
+    if (t->role == ROLE_OTHER) return OK;
+    if (!owns(at->unit->kind, tensor_role_info(t->role)->owner))
+        return refuse(at, "role: not one that such a unit has");
+    if (unit_find(at->unit, t->role) != t) return refuse(at, "role: twice in the unit");
+    return t->use == tensor_use_of(t->role) ? OK : refuse(at, "use: not what its role says");
+}
+
 static enum status check_tensor(const struct place *at) {
     const struct unit_tensor *t = at->tensor;
     const int64_t n_matrices = t->use == USE_EXPERTS ? at->unit->n_experts : 1;
@@ -150,7 +189,7 @@ static enum status check_tensor(const struct place *at) {
         {"n_rows", t->n_rows, 1, t->use == USE_VECTOR ? 1 : MAX_COLUMNS},
         {"n_matrices", t->n_matrices, n_matrices, n_matrices},
     };
-    if (check_text(at, "name", t->name, sizeof t->name) || check_tensor_use(at) ||
+    if (check_text(at, "name", t->name, sizeof t->name) || check_tensor_use(at) || check_role(at) ||
         CHECK_FIELDS(at, fields))
         return at->e->status;
     if (!dtype_find((uint32_t)t->type)) return refuse(at, "type: not one of the format");
@@ -306,9 +345,7 @@ bool shape_smaller_quant(const struct shape *shape, struct shape *out) {
         struct unit *unit = &out->units[u];
         for (int i = 0; i < unit->n_tensors; i++) {
             struct unit_tensor *t = &unit->tensors[i];
-            // Beside the experts themselves an experts unit has one matrix, the router.
-            const bool router = unit->kind == UNIT_EXPERTS && t->use == USE_MATRIX;
-            if (t->use == USE_VECTOR || t->n_rows == 1 || router) continue;
+            if (t->use == USE_VECTOR || t->n_rows == 1 || tensor_role_is_f32(t->role)) continue;
             const enum dtype type = smaller_type(t->type, t->n_cols);
             if (type == t->type) continue;
             any = true;

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "kernels/dtypes.h"
+#include "planner/shape/tensor_roles.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +50,8 @@ enum tensor_use {
 
 struct unit_tensor {
     char name[TENSOR_NAME]; // as in the file: "blk.3.ffn_up.weight", cut if longer
-    enum tensor_use use;
+    enum tensor_role role;  // decides how it is computed with; the name is for people
+    enum tensor_use use;    // of a role in the list what its kind says
     enum dtype type;
     int32_t n_cols, n_rows; // of one matrix; a vector is one row
     int32_t n_matrices;     // 1, or the number of experts
@@ -80,6 +82,10 @@ struct shape {
     int32_t n_units;
     struct unit units[MAX_UNITS];
 };
+
+// The tensor of that role (not ROLE_OTHER), of which a unit has at most one; NULL if it has none.
+const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role role);
+enum tensor_use tensor_use_of(enum tensor_role role);
 
 // "embed", "blk.7.attention", "blk.7.ffn", "blk.7.experts", "head": a unit in files and errors.
 void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes);

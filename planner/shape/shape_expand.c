@@ -1,8 +1,8 @@
 /* shape_expand.c: makes units and tensors of hyper-parameters and a quantisation rule. See
  * shape_spec.h and configs/models/README.md.
  *
- * Owns nothing; pure functions. Knows how the tensors of a layer are named and which type a rule
- * gives them, no architecture by name. Any thread. Tested by tests/planner/test_shape.c.
+ * Owns nothing; pure functions. Knows which tensors a layer has and which type a rule gives them,
+ * no architecture by name. Any thread. Tested by tests/planner/test_shape.c.
  */
 #include "planner/shape/shape_spec.h"
 
@@ -10,19 +10,6 @@
 #include <string.h>
 
 // ---- Quantisation rules -------------------------------------------------------------------------
-
-// What a tensor is to a rule. ROLE_F32 stays F32 under every rule.
-enum role {
-    ROLE_F32,
-    ROLE_OTHER,
-    ROLE_EMBED,
-    ROLE_OUTPUT,
-    ROLE_K,
-    ROLE_V,
-    ROLE_O,
-    ROLE_QKV,
-    ROLE_DOWN
-};
 
 // Which layers get the better type of a rule, of n.
 enum where { NOWHERE, FIRST_FOUR, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, SPREAD, EVERYWHERE };
@@ -107,44 +94,52 @@ struct build {
     int32_t i_cached, n_cached; // layers with attention before this one, and in all
 };
 
-// One tensor to add. name is its whole name, or what follows "blk.N." in a layer.
+// One tensor to add.
 struct part {
-    const char *name;
-    enum role role;
-    enum tensor_use use;
+    enum tensor_role role;
     int64_t n_cols, n_rows;
-    int32_t n_matrices; // 0 means 1
+    int32_t n_matrices;
+    const char *name; // in files, behind "blk.N." in a layer; NULL: as the list of roles says
 };
 
-static enum dtype type_of(const struct build *b, const struct part *p) {
-    const struct shape_spec *s = b->spec;
+// The better type where the rule has one for that layer.
+static enum dtype type_of_values(const struct build *b) {
     const struct rule *r = &b->rule;
-    const bool mixture = r->v_where != NOWHERE, eight = s->experts.n_experts == 8;
-    const bool huge = s->n_layers == 80 && s->n_embd == 8192; // a 70B
-    const enum role role = p->role == ROLE_EMBED && s->tied ? ROLE_OUTPUT : p->role;
-    const int32_t n_cols = (int32_t)p->n_cols, layer = b->unit->layer;
-    if (role == ROLE_F32) return DTYPE_F32;
-    if (is_plain_float(r->base)) return r->base;
-    if (r->base == DTYPE_MXFP4)
-        return fallback(p->use == USE_EXPERTS ? DTYPE_MXFP4 : DTYPE_Q8_0, n_cols);
-    enum dtype type = r->base;
-    if (role == ROLE_OUTPUT) {
-        const bool fits = dtype_bytes(type, (uint64_t)n_cols) > 0;
-        type = fits && type != DTYPE_Q8_0 ? DTYPE_Q6_K : DTYPE_Q8_0;
-    } else if (role == ROLE_V) {
-        type = is_in(r->v_where, b->i_cached, b->n_cached) ? r->v_more : r->v;
-        if (huge && (type == DTYPE_Q3_K || type == DTYPE_Q4_K) && mixture) type = DTYPE_Q5_K;
-        if (eight && mixture) type = DTYPE_Q8_0;
-    } else if (role == ROLE_K && eight && mixture) {
-        type = DTYPE_Q8_0;
-    } else if (role == ROLE_O) {
-        type = eight && mixture && r->base != DTYPE_Q5_K ? DTYPE_Q5_K : r->o;
-    } else if (role == ROLE_QKV) {
-        type = r->qkv;
-    } else if (role == ROLE_DOWN) {
-        type = is_in(r->down_where, layer, s->n_layers) ? r->down_more : r->down;
+    const bool huge = b->spec->n_layers == 80 && b->spec->n_embd == 8192; // a 70B
+    const enum dtype type = is_in(r->v_where, b->i_cached, b->n_cached) ? r->v_more : r->v;
+    if (r->v_where == NOWHERE) return type;
+    if (b->spec->experts.n_experts == 8) return DTYPE_Q8_0;
+    return huge && (type == DTYPE_Q3_K || type == DTYPE_Q4_K) ? DTYPE_Q5_K : type;
+}
+
+// The type of a quantised matrix, if its rows are whole numbers of blocks.
+static enum dtype quantised_type(const struct build *b, const struct part *p) {
+    const struct rule *r = &b->rule;
+    const bool eight = r->v_where != NOWHERE && b->spec->experts.n_experts == 8;
+    const int32_t n_layers = b->spec->n_layers;
+    const bool fits = dtype_bytes(r->base, (uint64_t)p->n_cols) > 0;
+    const enum dtype of_output = fits && r->base != DTYPE_Q8_0 ? DTYPE_Q6_K : DTYPE_Q8_0;
+    switch (p->role) {
+    case ROLE_TOKEN_EMBED: return b->spec->tied ? of_output : r->base;
+    case ROLE_OUTPUT: return of_output;
+    case ROLE_ATTN_V: return type_of_values(b);
+    case ROLE_ATTN_K: return eight ? DTYPE_Q8_0 : r->base;
+    case ROLE_ATTN_OUTPUT: return eight && r->base != DTYPE_Q5_K ? DTYPE_Q5_K : r->o;
+    case ROLE_ATTN_QKV: return r->qkv;
+    case ROLE_FFN_DOWN:
+    case ROLE_EXPERT_DOWN:
+        return is_in(r->down_where, b->unit->layer, n_layers) ? r->down_more : r->down;
+    default: return r->base;
     }
-    return fallback(type, n_cols);
+}
+
+static enum dtype type_of(const struct build *b, const struct part *p) {
+    const enum dtype base = b->rule.base;
+    const int32_t n_cols = (int32_t)p->n_cols;
+    if (tensor_role_is_f32(p->role)) return DTYPE_F32;
+    if (is_plain_float(base)) return base;
+    if (base != DTYPE_MXFP4) return fallback(quantised_type(b, p), n_cols);
+    return fallback(tensor_use_of(p->role) == USE_EXPERTS ? DTYPE_MXFP4 : DTYPE_Q8_0, n_cols);
 }
 
 static void add(struct build *b, struct part p) {
@@ -152,26 +147,27 @@ static void add(struct build *b, struct part p) {
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
     ASSERT(p.n_cols <= INT32_MAX && p.n_rows <= INT32_MAX); // products of fields with limits
     struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
+    const char *name = p.name ? p.name : tensor_role_info(p.role)->name;
     if (unit->layer >= 0)
-        snprintf(t->name, sizeof t->name, "blk.%d.%s", unit->layer, p.name);
+        snprintf(t->name, sizeof t->name, "blk.%d.%s", unit->layer, name);
     else
-        snprintf(t->name, sizeof t->name, "%s", p.name);
-    t->use = p.use;
+        snprintf(t->name, sizeof t->name, "%s", name);
+    t->role = p.role;
+    t->use = tensor_use_of(p.role);
     t->type = type_of(b, &p);
     t->n_cols = (int32_t)p.n_cols;
     t->n_rows = (int32_t)p.n_rows;
-    t->n_matrices = p.n_matrices ? p.n_matrices : 1;
+    t->n_matrices = p.n_matrices;
     t->size_bytes =
         dtype_bytes(t->type, (uint64_t)t->n_cols) * (uint64_t)t->n_rows * (uint64_t)t->n_matrices;
 }
 
-static void add_matrix(struct build *b, const char *name, enum role role, int64_t n_cols,
-                       int64_t n_rows) {
-    add(b, (struct part){name, role, USE_MATRIX, n_cols, n_rows, 1});
+static void add_matrix(struct build *b, enum tensor_role role, int64_t n_cols, int64_t n_rows) {
+    add(b, (struct part){role, n_cols, n_rows, 1, NULL});
 }
 
-static void add_vector(struct build *b, const char *name, int64_t count) {
-    add(b, (struct part){name, ROLE_F32, USE_VECTOR, count, 1, 1});
+static void add_vector(struct build *b, enum tensor_role role, int64_t count) {
+    add(b, (struct part){role, count, 1, 1, NULL});
 }
 
 static void start(struct build *b, enum unit_kind kind, int32_t layer) {
@@ -189,26 +185,26 @@ static void add_attention(struct build *b, int32_t layer) {
     const int64_t q = (int64_t)s->attention.n_heads * s->attention.head_dim,
                   kv = (int64_t)s->attention.n_kv_heads * s->attention.head_dim;
     const int64_t bias_sizes[BIASES] = {q, kv, kv, s->n_embd};
-    static const char *const biases[BIASES] = {"attn_q.bias", "attn_k.bias", "attn_v.bias",
-                                               "attn_output.bias"};
+    static const enum tensor_role biases[BIASES] = {ROLE_ATTN_Q_BIAS, ROLE_ATTN_K_BIAS,
+                                                    ROLE_ATTN_V_BIAS, ROLE_ATTN_OUTPUT_BIAS};
     struct unit *unit = b->unit;
     unit->n_heads = s->attention.n_heads;
     unit->n_kv_heads = s->attention.n_kv_heads;
     unit->head_dim_k = unit->head_dim_v = s->attention.head_dim;
     unit->window = is_inside(s->window.period, layer) ? s->window.positions : 0;
-    add_vector(b, "attn_norm.weight", s->n_embd);
-    add_matrix(b, "attn_q.weight", ROLE_OTHER, s->n_embd, s->attention.gated ? 2 * q : q);
-    add_matrix(b, "attn_k.weight", ROLE_K, s->n_embd, kv);
-    add_matrix(b, "attn_v.weight", ROLE_V, s->n_embd, kv);
-    add_matrix(b, "attn_output.weight", ROLE_O, q, s->n_embd);
+    add_vector(b, ROLE_ATTN_NORM, s->n_embd);
+    add_matrix(b, ROLE_ATTN_Q, s->n_embd, s->attention.gated ? 2 * q : q);
+    add_matrix(b, ROLE_ATTN_K, s->n_embd, kv);
+    add_matrix(b, ROLE_ATTN_V, s->n_embd, kv);
+    add_matrix(b, ROLE_ATTN_OUTPUT, q, s->n_embd);
     for (int i = 0; i < BIASES; i++)
         if (s->attention.has_bias[i]) add_vector(b, biases[i], bias_sizes[i]);
     if (s->attention.qk_norm) {
-        add_vector(b, "attn_q_norm.weight", s->attention.head_dim);
-        add_vector(b, "attn_k_norm.weight", s->attention.head_dim);
+        add_vector(b, ROLE_ATTN_Q_NORM, s->attention.head_dim);
+        add_vector(b, ROLE_ATTN_K_NORM, s->attention.head_dim);
     }
-    if (s->attention.sinks) add_vector(b, "attn_sinks.weight", s->attention.n_heads);
-    if (s->attention.post_norm) add_vector(b, "post_attention_norm.weight", s->n_embd);
+    if (s->attention.sinks) add_vector(b, ROLE_ATTN_SINKS, s->attention.n_heads);
+    if (s->attention.post_norm) add_vector(b, ROLE_ATTN_POST_NORM, s->n_embd);
     b->i_cached++;
 }
 
@@ -220,32 +216,43 @@ static void add_recurrent(struct build *b) {
     const int64_t channels = inner + 2 * groups, kernel = s->recurrent.conv_kernel;
     b->unit->state_bytes =
         4 * (uint64_t)(inner * s->recurrent.state_size + (kernel - 1) * channels);
-    add_vector(b, "attn_norm.weight", s->n_embd);
-    add_matrix(b, "attn_qkv.weight", ROLE_QKV, s->n_embd, channels);
-    add_matrix(b, "attn_gate.weight", ROLE_OTHER, s->n_embd, inner);
-    add_vector(b, "ssm_conv1d.weight", kernel * channels);
-    add_vector(b, "ssm_dt.bias", s->recurrent.n_heads);
-    add_vector(b, "ssm_a", s->recurrent.n_heads);
-    add_matrix(b, "ssm_alpha.weight", ROLE_OTHER, s->n_embd, s->recurrent.n_heads);
-    add_matrix(b, "ssm_beta.weight", ROLE_OTHER, s->n_embd, s->recurrent.n_heads);
-    add_vector(b, "ssm_norm.weight", s->recurrent.state_size);
-    add_matrix(b, "ssm_out.weight", ROLE_OTHER, inner, s->n_embd);
+    add_vector(b, ROLE_ATTN_NORM, s->n_embd);
+    add_matrix(b, ROLE_ATTN_QKV, s->n_embd, channels);
+    add_matrix(b, ROLE_ATTN_GATE, s->n_embd, inner);
+    add_vector(b, ROLE_SSM_CONV, kernel * channels);
+    add_vector(b, ROLE_SSM_DT_BIAS, s->recurrent.n_heads);
+    add_vector(b, ROLE_SSM_A, s->recurrent.n_heads);
+    add_matrix(b, ROLE_SSM_ALPHA, s->n_embd, s->recurrent.n_heads);
+    add_matrix(b, ROLE_SSM_BETA, s->n_embd, s->recurrent.n_heads);
+    add_vector(b, ROLE_SSM_NORM, s->recurrent.state_size);
+    add_matrix(b, ROLE_SSM_OUT, inner, s->n_embd);
 }
 
-// suffix: "" for a dense layer, "_shexp" for a shared expert.
-static void add_ffn(struct build *b, int32_t n_ff, const char *suffix) {
-    const struct shape_spec *s = b->spec;
+// The norm before an FFN or experts, which some files call by another name.
+static void add_ffn_norm(struct build *b) {
     char name[TENSOR_NAME];
-    snprintf(name, sizeof name, "%s.weight", s->ffn_norm_name);
-    add_vector(b, name, s->n_embd);
-    snprintf(name, sizeof name, "ffn_gate%s.weight", suffix);
-    add_matrix(b, name, ROLE_OTHER, s->n_embd, n_ff);
-    snprintf(name, sizeof name, "ffn_up%s.weight", suffix);
-    add_matrix(b, name, ROLE_OTHER, s->n_embd, n_ff);
-    snprintf(name, sizeof name, "ffn_down%s.weight", suffix);
-    add_matrix(b, name, ROLE_DOWN, n_ff, s->n_embd);
-    if (suffix[0] && s->experts.shared_gate) add_vector(b, "ffn_gate_inp_shexp.weight", s->n_embd);
-    if (s->ffn.post_norm) add_vector(b, "post_ffw_norm.weight", s->n_embd);
+    snprintf(name, sizeof name, "%s.weight", b->spec->ffn_norm_name);
+    add(b, (struct part){ROLE_FFN_NORM, b->spec->n_embd, 1, 1, name});
+}
+
+static void add_dense_ffn(struct build *b) {
+    const int32_t n_embd = b->spec->n_embd, n_ff = b->spec->ffn.n_ff;
+    add_ffn_norm(b);
+    add_matrix(b, ROLE_FFN_GATE, n_embd, n_ff);
+    add_matrix(b, ROLE_FFN_UP, n_embd, n_ff);
+    add_matrix(b, ROLE_FFN_DOWN, n_ff, n_embd);
+    if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
+}
+
+// A shared expert is a dense FFN under other names.
+static void add_shared_expert(struct build *b) {
+    const int32_t n_embd = b->spec->n_embd, n_ff = b->spec->experts.n_ff_shared;
+    add_ffn_norm(b);
+    add(b, (struct part){ROLE_FFN_GATE, n_embd, n_ff, 1, "ffn_gate_shexp.weight"});
+    add(b, (struct part){ROLE_FFN_UP, n_embd, n_ff, 1, "ffn_up_shexp.weight"});
+    add(b, (struct part){ROLE_FFN_DOWN, n_ff, n_embd, 1, "ffn_down_shexp.weight"});
+    if (b->spec->experts.shared_gate) add_vector(b, ROLE_SHARED_GATE, n_embd);
+    if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
 }
 
 // Routed experts. The norm before them is here unless a shared expert has it.
@@ -256,18 +263,16 @@ static void add_experts(struct build *b) {
     unit->n_experts = n;
     unit->n_experts_used = s->experts.n_experts_used;
     unit->n_ff_expert = n_ff;
-    char name[TENSOR_NAME];
-    snprintf(name, sizeof name, "%s.weight", s->ffn_norm_name);
-    if (s->experts.n_ff_shared == 0) add_vector(b, name, n_embd);
-    add_matrix(b, "ffn_gate_inp.weight", ROLE_F32, n_embd, n);
-    if (s->experts.biases) add_vector(b, "ffn_gate_inp.bias", n);
-    add(b, (struct part){"ffn_gate_exps.weight", ROLE_OTHER, USE_EXPERTS, n_embd, n_ff, n});
-    add(b, (struct part){"ffn_up_exps.weight", ROLE_OTHER, USE_EXPERTS, n_embd, n_ff, n});
-    add(b, (struct part){"ffn_down_exps.weight", ROLE_DOWN, USE_EXPERTS, n_ff, n_embd, n});
+    if (s->experts.n_ff_shared == 0) add_ffn_norm(b);
+    add_matrix(b, ROLE_ROUTER, n_embd, n);
+    if (s->experts.biases) add_vector(b, ROLE_ROUTER_BIAS, n);
+    add(b, (struct part){ROLE_EXPERT_GATE, n_embd, n_ff, n, NULL});
+    add(b, (struct part){ROLE_EXPERT_UP, n_embd, n_ff, n, NULL});
+    add(b, (struct part){ROLE_EXPERT_DOWN, n_ff, n_embd, n, NULL});
     if (!s->experts.biases) return;
-    add(b, (struct part){"ffn_gate_exps.bias", ROLE_F32, USE_EXPERTS, n_ff, 1, n});
-    add(b, (struct part){"ffn_up_exps.bias", ROLE_F32, USE_EXPERTS, n_ff, 1, n});
-    add(b, (struct part){"ffn_down_exps.bias", ROLE_F32, USE_EXPERTS, n_embd, 1, n});
+    add(b, (struct part){ROLE_EXPERT_GATE_BIAS, n_ff, 1, n, NULL});
+    add(b, (struct part){ROLE_EXPERT_UP_BIAS, n_ff, 1, n, NULL});
+    add(b, (struct part){ROLE_EXPERT_DOWN_BIAS, n_embd, 1, n, NULL});
 }
 
 static void add_layer(struct build *b, int32_t layer) {
@@ -279,12 +284,12 @@ static void add_layer(struct build *b, int32_t layer) {
         add_attention(b, layer);
     if (s->experts.n_experts == 0 || layer < s->experts.n_dense_layers) {
         start(b, UNIT_FFN, layer);
-        add_ffn(b, s->ffn.n_ff, "");
+        add_dense_ffn(b);
         return;
     }
     if (s->experts.n_ff_shared > 0) {
         start(b, UNIT_FFN, layer);
-        add_ffn(b, s->experts.n_ff_shared, "_shexp");
+        add_shared_expert(b);
     }
     start(b, UNIT_EXPERTS, layer);
     add_experts(b);
@@ -322,12 +327,12 @@ enum status shape_expand(struct shape *out, const struct shape_spec *spec, struc
     for (int32_t l = 0; l < s->n_layers; l++) b.n_cached += !is_inside(s->recurrent.period, l);
     set_numbers(s, out);
     start(&b, UNIT_EMBED, -1);
-    add(&b, (struct part){"token_embd.weight", ROLE_EMBED, USE_ROWS, s->n_embd, s->n_vocab, 1});
+    add_matrix(&b, ROLE_TOKEN_EMBED, s->n_embd, s->n_vocab);
     for (int32_t l = 0; l < s->n_layers; l++) add_layer(&b, l);
     start(&b, UNIT_HEAD, -1);
     b.unit->shares_embed = s->tied;
-    add_matrix(&b, s->tied ? "token_embd.weight" : "output.weight", ROLE_OUTPUT, s->n_embd,
-               s->n_vocab);
-    add_vector(&b, "output_norm.weight", s->n_embd);
+    add(&b, (struct part){ROLE_OUTPUT, s->n_embd, s->n_vocab, 1,
+                          s->tied ? tensor_role_info(ROLE_TOKEN_EMBED)->name : NULL});
+    add_vector(&b, ROLE_OUTPUT_NORM, s->n_embd);
     return shape_check(out, e);
 }

@@ -46,7 +46,7 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
     for (int i = 0; i < n; i++) {
         const struct gguf_tensor *t = tensors[i];
         const struct unit_tensor *info = &unit->tensors[i];
-        const bool cut = share.cpu_parts && unit_is_cut(unit, info);
+        const bool cut = share.cpu_parts && unit_is_cut(info);
         // A matrix that is not cut is the accelerator's alone; vectors are on both.
         if (share.cpu_parts && on_cpu && !cut && info->use == USE_MATRIX) continue;
         share.tensors[share.n] = t;

@@ -9,22 +9,9 @@
 
 enum { MAX_INNER = 1 << 20, MAX_STATE = 1 << 14, MAX_GROUPS = 1 << 10, MAX_KERNEL = 64 };
 
-// Where a tensor belongs. The first are the units; the rest depends on what else the layer has.
-enum place {
-    PLACE_ATTENTION = UNIT_ATTENTION,
-    PLACE_FFN = UNIT_FFN,
-    PLACE_EXPERTS = UNIT_EXPERTS,
-    PLACE_AFTER = UNIT_KINDS, // with the dense FFN, or with the experts if there is none
-    PLACE_POST,               // with attention if another norm is before the FFN, else PLACE_AFTER
-    PLACE_SKIP,               // not counted
-    PLACE_NOWHERE,
-};
-
 struct layer {
     int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v, window;
-    bool has_place[UNIT_KINDS];
-    bool has_ffn_norm; // or one behind the FFN: then post_attention_norm belongs to attention
-    bool has_keys, has_latent, has_fused, has_state, has_conv; // attn_k, attn_kv_a, attn_qkv, ...
+    bool has_unit[UNIT_KINDS], has_role[ROLES];
     int16_t unit_of[UNIT_KINDS];
 };
 
@@ -39,7 +26,6 @@ struct reader {
     uint64_t state_bytes, conv_bytes; // of a layer
     int32_t values[MAX_LAYERS];       // of the key that was read last
     struct layer layers[MAX_LAYERS];
-    uint8_t ranks[MAX_UNITS][MAX_UNIT_TENSORS];
 };
 
 // ---- Keys ---------------------------------------------------------------------------------------
@@ -203,8 +189,8 @@ static enum status read_windows(struct reader *r) {
 static enum status read_states(struct reader *r) {
     bool any_state = false, any_conv = false;
     for (int32_t l = 0; l < r->n_layers; l++) {
-        any_state = any_state || r->layers[l].has_state;
-        any_conv = any_conv || r->layers[l].has_conv;
+        any_state = any_state || r->layers[l].has_role[ROLE_SSM_A];
+        any_conv = any_conv || r->layers[l].has_role[ROLE_SHORTCONV_IN];
     }
     int32_t inner = 0, state = 0, groups = 0, kernel = 0;
     if (any_state) {
@@ -224,75 +210,26 @@ static enum status read_states(struct reader *r) {
 
 // ---- Names --------------------------------------------------------------------------------------
 
-struct known {
+// The unit that has a tensor which the list of roles lacks, by how its name begins: the first that
+// fits.
+struct beginning {
     const char *name;
-    enum place place;
+    enum tensor_owner owner;
 };
-
-// Tensors of a layer in the order that units list them. Others come behind them, in file order.
-static const struct known KNOWN[] = {
-    {"attn_norm.weight", PLACE_ATTENTION},
-    {"attn_q.weight", PLACE_ATTENTION},
-    {"attn_k.weight", PLACE_ATTENTION},
-    {"attn_v.weight", PLACE_ATTENTION},
-    {"attn_output.weight", PLACE_ATTENTION},
-    {"attn_q.bias", PLACE_ATTENTION},
-    {"attn_k.bias", PLACE_ATTENTION},
-    {"attn_v.bias", PLACE_ATTENTION},
-    {"attn_output.bias", PLACE_ATTENTION},
-    {"attn_q_norm.weight", PLACE_ATTENTION},
-    {"attn_k_norm.weight", PLACE_ATTENTION},
-    {"attn_sinks.weight", PLACE_ATTENTION},
-    {"attn_qkv.weight", PLACE_ATTENTION},
-    {"attn_gate.weight", PLACE_ATTENTION},
-    {"ssm_conv1d.weight", PLACE_ATTENTION},
-    {"ssm_dt.bias", PLACE_ATTENTION},
-    {"ssm_a", PLACE_ATTENTION},
-    {"ssm_alpha.weight", PLACE_ATTENTION},
-    {"ssm_beta.weight", PLACE_ATTENTION},
-    {"ssm_norm.weight", PLACE_ATTENTION},
-    {"ssm_out.weight", PLACE_ATTENTION},
-    {"post_attention_norm.weight", PLACE_POST},
-    {"ffn_norm.weight", PLACE_AFTER},
-    {"ffn_gate_inp.weight", PLACE_EXPERTS},
-    {"ffn_gate_inp.bias", PLACE_EXPERTS},
-    {"ffn_gate.weight", PLACE_FFN},
-    {"ffn_up.weight", PLACE_FFN},
-    {"ffn_down.weight", PLACE_FFN},
-    {"ffn_gate_shexp.weight", PLACE_FFN},
-    {"ffn_up_shexp.weight", PLACE_FFN},
-    {"ffn_down_shexp.weight", PLACE_FFN},
-    {"ffn_gate_inp_shexp.weight", PLACE_FFN},
-    {"ffn_gate_exps.weight", PLACE_EXPERTS},
-    {"ffn_up_exps.weight", PLACE_EXPERTS},
-    {"ffn_gate_up_exps.weight", PLACE_EXPERTS},
-    {"ffn_down_exps.weight", PLACE_EXPERTS},
-    {"ffn_gate_exps.bias", PLACE_EXPERTS},
-    {"ffn_up_exps.bias", PLACE_EXPERTS},
-    {"ffn_down_exps.bias", PLACE_EXPERTS},
-    {"post_ffw_norm.weight", PLACE_AFTER},
+static const struct beginning IN_LAYERS[] = {
+    {"attn_", OWNER_ATTENTION},      {"ssm_", OWNER_ATTENTION},
+    {"shortconv.", OWNER_ATTENTION}, {"post_attention_norm", OWNER_POST},
+    {"exp_probs_b", OWNER_EXPERTS},  {"ffn_gate_inp_shexp", OWNER_FFN},
+    {"ffn_gate_inp", OWNER_EXPERTS}, {"ffn_norm", OWNER_AFTER},
+    {"ffn_post_norm", OWNER_AFTER},  {"ffn_", OWNER_FFN},
+    {"post_ffw_norm", OWNER_AFTER},  {"pre_ffw_norm", OWNER_AFTER},
+    {"post_norm", OWNER_AFTER},      {"inp_gate", OWNER_AFTER},
+    {"proj.", OWNER_AFTER},          {"layer_out", OWNER_AFTER},
 };
-enum { N_KNOWN = sizeof KNOWN / sizeof *KNOWN };
-
-// What a name that is not known begins with: the first that fits.
-static const struct known BEGINNINGS[] = {
-    {"attn_", PLACE_ATTENTION},      {"ssm_", PLACE_ATTENTION},
-    {"shortconv.", PLACE_ATTENTION}, {"post_attention_norm", PLACE_POST},
-    {"exp_probs_b", PLACE_EXPERTS},  {"ffn_gate_inp_shexp", PLACE_FFN},
-    {"ffn_gate_inp", PLACE_EXPERTS}, {"ffn_norm", PLACE_AFTER},
-    {"ffn_post_norm", PLACE_AFTER},  {"ffn_", PLACE_FFN},
-    {"post_ffw_norm", PLACE_AFTER},  {"pre_ffw_norm", PLACE_AFTER},
-    {"post_norm", PLACE_AFTER},      {"inp_gate", PLACE_AFTER},
-    {"proj.", PLACE_AFTER},          {"layer_out", PLACE_AFTER},
+static const struct beginning OUTSIDE[] = {
+    {"token_embd", OWNER_EMBED},    {"per_layer_", OWNER_EMBED}, {"token_types", OWNER_EMBED},
+    {"position_embd", OWNER_EMBED}, {"output", OWNER_HEAD},      {"rope_f", OWNER_NOWHERE},
 };
-static const struct {
-    const char *name;
-    enum unit_kind kind;
-    bool skip;
-} GLOBALS[] = {{"token_embd", UNIT_EMBED, false},  {"per_layer_", UNIT_EMBED, false},
-               {"token_types", UNIT_EMBED, false}, {"position_embd", UNIT_EMBED, false},
-               {"output", UNIT_HEAD, false},       {"rope_freqs", UNIT_EMBED, true},
-               {"rope_factors_", UNIT_EMBED, true}};
 
 static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
@@ -304,8 +241,9 @@ struct named {
     char text[64];    // its name, without control bytes
     int32_t layer;    // -1: of no layer
     const char *rest; // of the name, behind "blk.N."
-    int rank;         // its place in KNOWN, or behind it
-    enum place place; // of a layer's tensor
+    enum tensor_role role;
+    enum tensor_owner owner;
+    bool drafts; // in a block for drafting tokens: not counted
 };
 
 static enum status wrong_tensor(const struct reader *r, const struct named *n, enum status status,
@@ -323,14 +261,25 @@ static bool is_single_expert(const char *rest) {
     return false;
 }
 
-static enum place place_of(const char *rest, int *rank) {
-    for (int i = 0; i < N_KNOWN; i++)
-        if (strcmp(KNOWN[i].name, rest) == 0) return *rank = i, KNOWN[i].place;
-    *rank = N_KNOWN;
-    if (begins(rest, "ffn_") && strstr(rest, "_exps")) return PLACE_EXPERTS;
-    for (size_t i = 0; i < sizeof BEGINNINGS / sizeof *BEGINNINGS; i++)
-        if (begins(rest, BEGINNINGS[i].name)) return BEGINNINGS[i].place;
-    return PLACE_NOWHERE;
+static bool is_of_layer(enum tensor_owner owner) {
+    return owner != OWNER_EMBED && owner != OWNER_HEAD && owner != OWNER_NOWHERE;
+}
+
+// Sets the role and the owner of a tensor; false if its name belongs to nothing.
+static bool find_role(struct named *n) {
+    const struct beginning *list = n->layer < 0 ? OUTSIDE : IN_LAYERS;
+    const size_t size_bytes = n->layer < 0 ? sizeof OUTSIDE : sizeof IN_LAYERS;
+    n->role = tensor_role_find(n->rest);
+    n->owner = tensor_role_info(n->role)->owner;
+    if (n->role != ROLE_OTHER && is_of_layer(n->owner) == (n->layer >= 0)) return true;
+    n->role = ROLE_OTHER;
+    n->owner = OWNER_EXPERTS;
+    if (n->layer >= 0 && begins(n->rest, "ffn_") && strstr(n->rest, "_exps")) return true;
+    for (size_t i = 0; i < size_bytes / sizeof *list; i++) {
+        n->owner = list[i].owner;
+        if (begins(n->rest, list[i].name)) return true;
+    }
+    return false;
 }
 
 static enum status refuse_name(const struct reader *r, const struct named *n) {
@@ -344,7 +293,7 @@ static enum status split_name(const struct reader *r, const struct gguf_tensor *
     *n = (struct named){.tensor = tensor, .layer = -1};
     shape_set_text(n->text, sizeof n->text, tensor->name.bytes, tensor->name.length);
     n->rest = n->text;
-    if (!begins(n->text, "blk.")) return OK;
+    if (!begins(n->text, "blk.")) return find_role(n) ? OK : refuse_name(r, n);
     const char *digit = n->text + 4;
     int32_t layer = 0;
     for (; *digit >= '0' && *digit <= '9' && layer <= MAX_LAYERS; digit++)
@@ -356,25 +305,21 @@ static enum status split_name(const struct reader *r, const struct gguf_tensor *
     }
     n->layer = layer;
     n->rest = digit + 1;
-    n->place = layer < r->n_layers ? place_of(n->rest, &n->rank) : PLACE_SKIP;
-    if (is_single_expert(n->rest) && n->place != PLACE_SKIP) {
+    n->drafts = layer >= r->n_layers;
+    if (n->drafts) return OK;
+    if (is_single_expert(n->rest)) {
         wrong_tensor(r, n, ERR_UNSUPPORTED, "holds a single expert");
         return err_fix(r->e, "fetch a conversion that is newer than 2024-04, with ffn_up_exps");
     }
-    return n->place == PLACE_NOWHERE ? refuse_name(r, n) : OK;
+    return find_role(n) ? OK : refuse_name(r, n);
 }
 
 // Notes what a layer has.
 static void note(struct reader *r, const struct named *n) {
-    if (n->layer < 0 || n->place == PLACE_SKIP) return;
+    if (n->layer < 0 || n->drafts) return;
     struct layer *layer = &r->layers[n->layer];
-    if (n->place < PLACE_AFTER) layer->has_place[n->place] = true;
-    if (begins(n->rest, "ffn_norm") || begins(n->rest, "post_ffw_norm")) layer->has_ffn_norm = true;
-    if (begins(n->rest, "attn_k.weight")) layer->has_keys = true;
-    if (begins(n->rest, "attn_kv")) layer->has_latent = true;
-    if (begins(n->rest, "attn_qkv.weight")) layer->has_fused = true;
-    if (begins(n->rest, "ssm_")) layer->has_state = true;
-    if (begins(n->rest, "shortconv.")) layer->has_conv = true;
+    if (n->owner < OWNER_AFTER) layer->has_unit[n->owner] = true;
+    layer->has_role[n->role] = true;
 }
 
 // ---- Units --------------------------------------------------------------------------------------
@@ -386,16 +331,17 @@ static struct unit *start(struct reader *r, enum unit_kind kind, int32_t layer) 
 }
 
 static void set_attention(const struct reader *r, const struct layer *from, struct unit *unit) {
-    if (from->has_state) unit->state_bytes += r->state_bytes;
-    if (from->has_conv) unit->state_bytes += r->conv_bytes;
-    const bool recurrent = from->has_state || from->has_conv;
-    if (!from->has_keys && !from->has_latent && (recurrent || !from->has_fused)) return;
+    const bool *has = from->has_role;
+    if (has[ROLE_SSM_A]) unit->state_bytes += r->state_bytes;
+    if (has[ROLE_SHORTCONV_IN]) unit->state_bytes += r->conv_bytes;
+    const bool recurrent = has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN];
+    if (!has[ROLE_ATTN_K] && !has[ROLE_ATTN_KV_A] && (recurrent || !has[ROLE_ATTN_QKV])) return;
     unit->n_heads = from->n_heads;
     unit->n_kv_heads = from->n_kv_heads;
     unit->head_dim_k = from->head_dim_k;
     unit->head_dim_v = from->head_dim_v;
     unit->window = from->window;
-    if (!from->has_latent || !r->kv_rank) return;
+    if (!has[ROLE_ATTN_KV_A] || !r->kv_rank) return;
     // One row of latent values and rotated keys serves all heads; values are a part of it.
     unit->n_kv_heads = unit->n_heads > 0;
     unit->head_dim_k = r->kv_rank + r->out->n_rot;
@@ -407,13 +353,12 @@ static enum status start_layer(struct reader *r, int32_t l) {
     static const char *const names[UNIT_KINDS] = {
         [UNIT_ATTENTION] = "attention", [UNIT_FFN] = "feed-forward"};
     for (int kind = UNIT_ATTENTION; kind <= UNIT_FFN; kind++) {
-        if (layer->has_place[kind] || (kind == UNIT_FFN && layer->has_place[UNIT_EXPERTS]))
-            continue;
+        if (layer->has_unit[kind] || (kind == UNIT_FFN && layer->has_unit[UNIT_EXPERTS])) continue;
         err_set(r->e, ERR_UNSUPPORTED, "layer %d has no %s tensors", l, names[kind]);
         return err_expected(r->e, "attention or a recurrent block, then an FFN, in every layer");
     }
     for (int kind = UNIT_ATTENTION; kind <= UNIT_EXPERTS; kind++) {
-        if (!layer->has_place[kind]) continue;
+        if (!layer->has_unit[kind]) continue;
         layer->unit_of[kind] = (int16_t)r->out->n_units;
         struct unit *unit = start(r, (enum unit_kind)kind, l);
         if (kind == UNIT_ATTENTION) set_attention(r, layer, unit);
@@ -424,57 +369,49 @@ static enum status start_layer(struct reader *r, int32_t l) {
     return OK;
 }
 
-// The unit that a tensor goes to; NULL: none. Units must have been started.
-static enum status find_unit(const struct reader *r, const struct named *n, struct unit **out) {
+// The unit that a tensor goes to; NULL: none. Units must have been started. Where a layer has no
+// other norm before its FFN, the one after attention is it.
+static struct unit *find_unit(const struct reader *r, struct named *n) {
     struct unit *units = r->out->units;
-    *out = NULL;
-    if (n->layer >= 0) {
-        const struct layer *layer = &r->layers[n->layer];
-        enum place place = n->place;
-        if (place == PLACE_SKIP) return OK;
-        if (place == PLACE_POST) place = layer->has_ffn_norm ? PLACE_ATTENTION : PLACE_AFTER;
-        if (place == PLACE_AFTER) place = layer->has_place[UNIT_FFN] ? PLACE_FFN : PLACE_EXPERTS;
-        *out = &units[layer->unit_of[place]];
-        return OK;
+    if (n->drafts || n->owner == OWNER_NOWHERE) return NULL;
+    if (n->owner == OWNER_EMBED) return &units[0];
+    if (n->owner == OWNER_HEAD) return &units[r->out->n_units - 1];
+    const struct layer *layer = &r->layers[n->layer];
+    if (n->owner == OWNER_POST) {
+        const bool other = layer->has_role[ROLE_FFN_NORM] || layer->has_role[ROLE_FFN_POST_NORM];
+        n->owner = other ? OWNER_ATTENTION : OWNER_AFTER;
+        if (!other && n->role == ROLE_ATTN_POST_NORM) n->role = ROLE_FFN_NORM;
     }
-    for (size_t i = 0; i < sizeof GLOBALS / sizeof *GLOBALS; i++) {
-        if (!begins(n->text, GLOBALS[i].name)) continue;
-        if (GLOBALS[i].skip) return OK;
-        *out = GLOBALS[i].kind == UNIT_EMBED ? &units[0] : &units[r->out->n_units - 1];
-        return OK;
-    }
-    return refuse_name(r, n);
+    if (n->owner == OWNER_AFTER) n->owner = layer->has_unit[UNIT_FFN] ? OWNER_FFN : OWNER_EXPERTS;
+    return &units[layer->unit_of[n->owner]];
 }
 
-// Read element by element: norms, convolutions and the like, also those of two dimensions.
-static bool is_vector(const struct named *n) {
-    static const char *const parts[] = {"norm", "conv", "ssm_a", "ssm_d.", "sinks", "scale"};
-    if (n->tensor->n_dims < 2) return true;
-    if (strcmp(n->rest, "ssm_alpha.weight") == 0) return false;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (n->tensor->type == DTYPE_F32 && strstr(n->rest, parts[i])) return true;
-    return false;
+// How a tensor is read that the list of roles lacks. Norms, convolutions and the like may have two
+// dimensions.
+static enum tensor_use guess_use(const struct named *n) {
+    static const char *const vectors[] = {"norm", "conv", "scale"};
+    const struct gguf_tensor *t = n->tensor;
+    if (n->owner == OWNER_EXPERTS && strstr(n->rest, "_exps") && t->n_dims > 1) return USE_EXPERTS;
+    if (t->n_dims < 2) return USE_VECTOR;
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        if (t->type == DTYPE_F32 && strstr(n->rest, vectors[i])) return USE_VECTOR;
+    return n->owner == OWNER_EMBED ? USE_ROWS : USE_MATRIX;
 }
 
-static enum status convert(struct reader *r, const struct named *n, const struct unit *unit,
-                           struct unit_tensor *out) {
+static enum status convert(const struct reader *r, const struct named *n, struct unit_tensor *out) {
     const struct gguf_tensor *t = n->tensor;
     const uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     uint64_t n_cols = t->ne[0], n_rows = t->ne[1] * t->ne[2] * t->ne[3], n_matrices = 1;
-    *out = (struct unit_tensor){.use = USE_MATRIX, .type = t->type, .size_bytes = t->size_bytes};
+    *out = (struct unit_tensor){.role = n->role, .type = t->type, .size_bytes = t->size_bytes};
+    out->use = n->role == ROLE_OTHER ? guess_use(n) : tensor_use_of(n->role);
     memcpy(out->name, n->text, sizeof out->name);
     out->name[sizeof out->name - 1] = 0;
-    const bool experts = unit->kind == UNIT_EXPERTS && strstr(n->rest, "_exps") && t->n_dims > 1;
-    if (experts) {
-        out->use = USE_EXPERTS;
+    if (out->use == USE_EXPERTS) {
         n_rows = t->n_dims > 2 ? t->ne[1] : 1;
         n_matrices = elements / n_cols / n_rows;
-    } else if (is_vector(n)) {
-        out->use = USE_VECTOR;
+    } else if (out->use == USE_VECTOR) {
         n_cols = elements;
         n_rows = 1;
-    } else if (unit->kind == UNIT_EMBED && !begins(n->text, "per_layer_model")) {
-        out->use = USE_ROWS;
     }
     if (n_cols > INT32_MAX || n_rows > INT32_MAX || n_matrices > INT32_MAX)
         return wrong_tensor(r, n, ERR_FORMAT, "is larger than any of a model");
@@ -484,28 +421,23 @@ static enum status convert(struct reader *r, const struct named *n, const struct
     return OK;
 }
 
-// Puts a tensor into its unit, in the order of KNOWN.
-static enum status add_tensor(struct reader *r, const struct named *n) {
-    struct unit *unit;
+// Those that the list of roles lacks come last, in the order of the file.
+static int rank_of(enum tensor_role role) { return role == ROLE_OTHER ? ROLES : (int)role; }
+
+// Puts a tensor into its unit, in the order of the roles.
+static enum status add_tensor(struct reader *r, struct named *n) {
     struct unit_tensor tensor;
-    if (find_unit(r, n, &unit)) return r->e->status;
+    struct unit *unit = find_unit(r, n);
     if (!unit) return OK;
-    if (convert(r, n, unit, &tensor)) return r->e->status;
+    if (convert(r, n, &tensor)) return r->e->status;
     if (unit->n_tensors == MAX_UNIT_TENSORS) {
         wrong_tensor(r, n, ERR_UNSUPPORTED, "is one too many in its part of the layer");
         return err_expected(r->e, "at most %d", MAX_UNIT_TENSORS);
     }
-    uint8_t *ranks = r->ranks[unit - r->out->units];
-    uint8_t rank = (uint8_t)n->rank;
-    if (n->layer < 0) // the table before what else there is
-        rank = strcmp(n->text, "token_embd.weight") && strcmp(n->text, "output.weight");
     int at = unit->n_tensors++;
-    for (; at > 0 && ranks[at - 1] > rank; at--) {
+    for (; at > 0 && rank_of(unit->tensors[at - 1].role) > rank_of(n->role); at--)
         unit->tensors[at] = unit->tensors[at - 1];
-        ranks[at] = ranks[at - 1];
-    }
     unit->tensors[at] = tensor;
-    ranks[at] = rank;
     return OK;
 }
 
@@ -525,6 +457,7 @@ static enum status tie(struct reader *r) {
     memmove(&head->tensors[1], &head->tensors[0], (size_t)head->n_tensors * sizeof *head->tensors);
     head->n_tensors++;
     head->tensors[0] = embed->tensors[0];
+    head->tensors[0].role = ROLE_OUTPUT;
     head->tensors[0].use = USE_MATRIX;
     head->shares_embed = true;
     return OK;
@@ -532,17 +465,9 @@ static enum status tie(struct reader *r) {
 
 // ---- Numbers that keys and tensors both tell ----------------------------------------------------
 
-static const struct unit_tensor *find(const struct unit *unit, const char *rest) {
-    for (int i = 0; i < unit->n_tensors; i++) {
-        const char *name = strchr(unit->tensors[i].name + 4, '.');
-        if (name && strcmp(name + 1, rest) == 0) return &unit->tensors[i];
-    }
-    return NULL;
-}
-
-static enum status check_rows(const struct reader *r, const struct unit *unit, const char *rest,
-                              int64_t n_rows) {
-    const struct unit_tensor *t = find(unit, rest);
+static enum status check_rows(const struct reader *r, const struct unit *unit,
+                              enum tensor_role role, int64_t n_rows) {
+    const struct unit_tensor *t = unit_find(unit, role);
     if (!t || t->n_rows == n_rows) return OK;
     err_set(r->e, ERR_FORMAT, "tensor %s has rows that its keys do not tell of", t->name);
     err_expected(r->e, "%lld", (long long)n_rows);
@@ -552,15 +477,13 @@ static enum status check_rows(const struct reader *r, const struct unit *unit, c
 static enum status check_attention(const struct reader *r, const struct unit *unit) {
     const int64_t k = (int64_t)unit->n_kv_heads * unit->head_dim_k,
                   v = (int64_t)unit->n_kv_heads * unit->head_dim_v;
-    const struct layer *layer = &r->layers[unit->layer];
-    if (layer->has_latent) return OK;
-    if (layer->has_keys) {
-        return check_rows(r, unit, "attn_k.weight", k) ? r->e->status
-                                                       : check_rows(r, unit, "attn_v.weight", v);
+    if (unit_find(unit, ROLE_ATTN_KV_A)) return OK;
+    if (unit_find(unit, ROLE_ATTN_K)) {
+        return check_rows(r, unit, ROLE_ATTN_K, k) ? r->e->status
+                                                   : check_rows(r, unit, ROLE_ATTN_V, v);
     }
     if (unit->n_heads == 0) return OK;
-    return check_rows(r, unit, "attn_qkv.weight",
-                      (int64_t)unit->n_heads * unit->head_dim_k + k + v);
+    return check_rows(r, unit, ROLE_ATTN_QKV, (int64_t)unit->n_heads * unit->head_dim_k + k + v);
 }
 
 static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
@@ -573,11 +496,8 @@ static void widen(struct shape *s, const struct unit *unit) {
     s->n_experts = max_i32(s->n_experts, unit->n_experts);
     s->n_experts_used = max_i32(s->n_experts_used, unit->n_experts_used);
     s->n_ff_expert = max_i32(s->n_ff_expert, unit->n_ff_expert);
-    static const char *const downs[] = {"ffn_down.weight", "ffn_down_shexp.weight"};
-    for (int i = 0; i < 2 && unit->kind == UNIT_FFN; i++) {
-        const struct unit_tensor *t = find(unit, downs[i]);
-        if (t) s->n_ff = max_i32(s->n_ff, t->n_cols);
-    }
+    const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
+    if (down) s->n_ff = max_i32(s->n_ff, down->n_cols);
 }
 
 static enum status finish(struct reader *r) {
@@ -589,7 +509,7 @@ static enum status finish(struct reader *r) {
         if (unit->kind == UNIT_ATTENTION && check_attention(r, unit)) return r->e->status;
         // The last layers read the cache of an earlier one.
         if (unit->layer >= r->n_layers - n_shared) unit->n_kv_heads = 0;
-        const struct unit_tensor *down = find(unit, "ffn_down_exps.weight");
+        const struct unit_tensor *down = unit_find(unit, ROLE_EXPERT_DOWN);
         if (unit->kind == UNIT_EXPERTS && down) unit->n_ff_expert = down->n_cols;
         widen(s, unit);
     }

@@ -57,6 +57,11 @@ int32_t model_unit_tensors(const struct model *m, const struct unit *unit,
     return n;
 }
 
+static enum tensor_role role_of(const struct unit *unit, const char *name) {
+    if (unit->kind == UNIT_HEAD && strcmp(name, "token_embd.weight") == 0) return ROLE_OUTPUT;
+    return tensor_role_find(unit->layer < 0 ? name : strchr(name + 4, '.') + 1);
+}
+
 static void add_unit(struct shape *out, const struct model *m, enum unit_kind kind, int32_t layer) {
     struct unit *unit = &out->units[out->n_units++];
     *unit = (struct unit){.kind = kind, .layer = layer};
@@ -66,14 +71,14 @@ static void add_unit(struct shape *out, const struct model *m, enum unit_kind ki
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct gguf_tensor *t = tensors[i];
         struct unit_tensor *to = &unit->tensors[i];
-        const enum tensor_use matrix = kind == UNIT_EMBED ? USE_ROWS : USE_MATRIX;
-        *to = (struct unit_tensor){.use = t->n_dims > 1 ? matrix : USE_VECTOR,
-                                   .type = t->type,
+        *to = (struct unit_tensor){.type = t->type,
                                    .n_cols = (int32_t)t->ne[0],
                                    .n_rows = (int32_t)t->ne[1],
                                    .n_matrices = 1,
                                    .size_bytes = t->size_bytes};
         shape_set_text(to->name, sizeof to->name, t->name.bytes, t->name.length);
+        to->role = role_of(unit, to->name);
+        to->use = tensor_use_of(to->role);
     }
     if (kind != UNIT_ATTENTION) return;
     unit->n_heads = m->hp.n_heads;

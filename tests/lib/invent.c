@@ -39,17 +39,22 @@ static enum dtype any_type(struct dice *dice) {
     return types[dice_int(dice, 0, sizeof types / sizeof *types - 1)];
 }
 
-static struct unit_tensor *add_tensor(struct unit *unit, enum tensor_use use, enum dtype type,
-                                      int32_t n_cols, int32_t n_rows) {
+static void add_tensor(struct unit *unit, enum tensor_role role, enum dtype type, int32_t n_cols,
+                       int32_t n_rows) {
     struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
-    t->use = use;
+    const char *name = tensor_role_info(role)->name;
+    t->role = role;
+    t->use = tensor_use_of(role);
     t->type = type;
     t->n_cols = n_cols;
     t->n_rows = n_rows;
-    t->n_matrices = use == USE_EXPERTS ? unit->n_experts : 1;
+    t->n_matrices = t->use == USE_EXPERTS ? unit->n_experts : 1;
     t->size_bytes =
         dtype_bytes(type, (uint64_t)n_cols * (uint64_t)n_rows) * (uint64_t)t->n_matrices;
-    return t;
+    if (unit->layer >= 0)
+        snprintf(t->name, sizeof t->name, "blk.%d.%s", unit->layer, name);
+    else
+        snprintf(t->name, sizeof t->name, "%s", name);
 }
 
 static struct unit *add_unit(struct shape *s, enum unit_kind kind, int32_t layer) {
@@ -69,20 +74,20 @@ static void add_attention(struct shape *s, struct dice *dice, int32_t layer) {
         unit->state_bytes = (uint64_t)dice_int(dice, 1, 100) * 4096;
     }
     const int32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    add_tensor(unit, USE_VECTOR, DTYPE_F32, s->n_embd, 1);
-    add_tensor(unit, USE_MATRIX, any_type(dice), s->n_embd, q);
-    add_tensor(unit, USE_MATRIX, any_type(dice), s->n_embd, kv);
-    add_tensor(unit, USE_MATRIX, any_type(dice), s->n_embd, kv);
-    add_tensor(unit, USE_MATRIX, any_type(dice), q, s->n_embd);
+    add_tensor(unit, ROLE_ATTN_NORM, DTYPE_F32, s->n_embd, 1);
+    add_tensor(unit, ROLE_ATTN_Q, any_type(dice), s->n_embd, q);
+    add_tensor(unit, ROLE_ATTN_K, any_type(dice), s->n_embd, kv);
+    add_tensor(unit, ROLE_ATTN_V, any_type(dice), s->n_embd, kv);
+    add_tensor(unit, ROLE_ATTN_OUTPUT, any_type(dice), q, s->n_embd);
 }
 
 static void add_ffn(struct shape *s, struct dice *dice, int32_t layer, int32_t n_ff) {
     struct unit *unit = add_unit(s, UNIT_FFN, layer);
     const enum dtype type = any_type(dice);
-    add_tensor(unit, USE_VECTOR, DTYPE_F32, s->n_embd, 1);
-    add_tensor(unit, USE_MATRIX, type, s->n_embd, n_ff);
-    add_tensor(unit, USE_MATRIX, type, s->n_embd, n_ff);
-    add_tensor(unit, USE_MATRIX, any_type(dice), n_ff, s->n_embd);
+    add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
+    add_tensor(unit, ROLE_FFN_GATE, type, s->n_embd, n_ff);
+    add_tensor(unit, ROLE_FFN_UP, type, s->n_embd, n_ff);
+    add_tensor(unit, ROLE_FFN_DOWN, any_type(dice), n_ff, s->n_embd);
 }
 
 static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
@@ -91,23 +96,11 @@ static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
     unit->n_experts_used = s->n_experts_used;
     unit->n_ff_expert = s->n_ff_expert;
     const enum dtype type = any_type(dice);
-    add_tensor(unit, USE_VECTOR, DTYPE_F32, s->n_embd, 1);
-    add_tensor(unit, USE_MATRIX, DTYPE_F32, s->n_embd, s->n_experts);
-    add_tensor(unit, USE_EXPERTS, type, s->n_embd, s->n_ff_expert);
-    add_tensor(unit, USE_EXPERTS, type, s->n_embd, s->n_ff_expert);
-    add_tensor(unit, USE_EXPERTS, any_type(dice), s->n_ff_expert, s->n_embd);
-}
-
-// Those of attention by what they are, for what can be split of it goes by name.
-static void name_tensors(struct unit *unit, int u) {
-    static const char *const attention[] = {"norm", "q", "k", "v", "output"};
-    for (int i = 0; i < unit->n_tensors; i++) {
-        struct unit_tensor *t = &unit->tensors[i];
-        if (unit->kind == UNIT_ATTENTION)
-            snprintf(t->name, sizeof t->name, "blk.%d.attn_%s.weight", unit->layer, attention[i]);
-        else
-            snprintf(t->name, sizeof t->name, "unit.%d.tensor.%d", u, i);
-    }
+    add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
+    add_tensor(unit, ROLE_ROUTER, DTYPE_F32, s->n_embd, s->n_experts);
+    add_tensor(unit, ROLE_EXPERT_GATE, type, s->n_embd, s->n_ff_expert);
+    add_tensor(unit, ROLE_EXPERT_UP, type, s->n_embd, s->n_ff_expert);
+    add_tensor(unit, ROLE_EXPERT_DOWN, any_type(dice), s->n_ff_expert, s->n_embd);
 }
 
 static void invent_widths(struct shape *s, struct dice *dice, enum invent_family family) {
@@ -135,7 +128,7 @@ void invent_shape(struct shape *out, struct dice *dice, enum invent_family famil
     invent_widths(s, dice, family);
     struct unit *embed = add_unit(s, UNIT_EMBED, -1);
     const enum dtype type = any_type(dice);
-    add_tensor(embed, USE_ROWS, type, s->n_embd, s->n_vocab);
+    add_tensor(embed, ROLE_TOKEN_EMBED, type, s->n_embd, s->n_vocab);
     for (int32_t layer = 0; layer < n_layers; layer++) {
         add_attention(s, dice, layer);
         if (family != INVENT_EXPERTS) add_ffn(s, dice, layer, s->n_ff);
@@ -143,9 +136,9 @@ void invent_shape(struct shape *out, struct dice *dice, enum invent_family famil
     }
     struct unit *head = add_unit(s, UNIT_HEAD, -1);
     head->shares_embed = dice_chance(dice, 0.4);
-    add_tensor(head, USE_MATRIX, head->shares_embed ? type : any_type(dice), s->n_embd, s->n_vocab);
-    add_tensor(head, USE_VECTOR, DTYPE_F32, s->n_embd, 1);
-    for (int u = 0; u < s->n_units; u++) name_tensors(&s->units[u], u);
+    add_tensor(head, ROLE_OUTPUT, head->shares_embed ? type : any_type(dice), s->n_embd,
+               s->n_vocab);
+    add_tensor(head, ROLE_OUTPUT_NORM, DTYPE_F32, s->n_embd, 1);
 }
 
 void invent_small_shape(struct shape *out, struct dice *dice, int32_t max_units) {

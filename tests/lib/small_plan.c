@@ -36,10 +36,11 @@ static struct unit *add_unit(struct shape *s, enum unit_kind kind, int32_t layer
     return unit;
 }
 
-static void add_tensor(struct unit *unit, enum tensor_use use, int32_t n_cols, int32_t n_rows) {
+static void add_tensor(struct unit *unit, enum tensor_role role, int32_t n_cols, int32_t n_rows) {
     struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
-    *t = (struct unit_tensor){.use = use, .n_cols = n_cols, .n_rows = n_rows, .n_matrices = 1};
-    t->type = use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0;
+    *t = (struct unit_tensor){.role = role, .n_cols = n_cols, .n_rows = n_rows, .n_matrices = 1};
+    t->use = tensor_use_of(role);
+    t->type = t->use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0;
     t->size_bytes = dtype_bytes(t->type, (uint64_t)n_cols * (uint64_t)n_rows);
 }
 
@@ -53,25 +54,23 @@ void small_model(struct small_plan *f, int32_t n_layers) {
     s->n_ff = FF;
     s->n_vocab = VOCAB;
     s->n_ctx_train = 2048;
-    add_tensor(add_unit(s, UNIT_EMBED, -1), USE_ROWS, EMBD, VOCAB);
+    add_tensor(add_unit(s, UNIT_EMBED, -1), ROLE_TOKEN_EMBED, EMBD, VOCAB);
     for (int32_t layer = 0; layer < n_layers; layer++) {
         struct unit *attention = add_unit(s, UNIT_ATTENTION, layer);
         attention->n_heads = attention->n_kv_heads = 2;
         attention->head_dim_k = attention->head_dim_v = 64;
-        add_tensor(attention, USE_VECTOR, EMBD, 1);
-        for (int i = 0; i < 4; i++) {
-            static const char *const names[] = {"q", "k", "v", "output"};
-            add_tensor(attention, USE_MATRIX, EMBD, EMBD);
-            snprintf(attention->tensors[i + 1].name, TENSOR_NAME, "blk.%d.attn_%s.weight", layer,
-                     names[i]);
-        }
+        add_tensor(attention, ROLE_ATTN_NORM, EMBD, 1);
+        add_tensor(attention, ROLE_ATTN_Q, EMBD, EMBD);
+        add_tensor(attention, ROLE_ATTN_K, EMBD, EMBD);
+        add_tensor(attention, ROLE_ATTN_V, EMBD, EMBD);
+        add_tensor(attention, ROLE_ATTN_OUTPUT, EMBD, EMBD);
         struct unit *ffn = add_unit(s, UNIT_FFN, layer);
-        add_tensor(ffn, USE_VECTOR, EMBD, 1);
-        add_tensor(ffn, USE_MATRIX, EMBD, FF);
-        add_tensor(ffn, USE_MATRIX, EMBD, FF);
-        add_tensor(ffn, USE_MATRIX, FF, EMBD);
+        add_tensor(ffn, ROLE_FFN_NORM, EMBD, 1);
+        add_tensor(ffn, ROLE_FFN_GATE, EMBD, FF);
+        add_tensor(ffn, ROLE_FFN_UP, EMBD, FF);
+        add_tensor(ffn, ROLE_FFN_DOWN, FF, EMBD);
     }
-    add_tensor(add_unit(s, UNIT_HEAD, -1), USE_MATRIX, EMBD, VOCAB);
+    add_tensor(add_unit(s, UNIT_HEAD, -1), ROLE_OUTPUT, EMBD, VOCAB);
     f->workload = (struct workload){.n_ctx = 1024,
                                     .n_ubatch = UBATCH,
                                     .kv_type_k = DTYPE_F16,

@@ -13,44 +13,46 @@ static struct unit *add_unit(struct shape *s, enum unit_kind kind, int32_t layer
     return unit;
 }
 
-static void add_tensor(struct unit *unit, const char *name, enum tensor_use use, int32_t n_cols,
-                       int32_t n_rows, int32_t n_matrices) {
+static void add_tensor(struct unit *unit, enum tensor_role role, int32_t n_cols, int32_t n_rows) {
     struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
-    *t = (struct unit_tensor){.use = use,
+    const char *name = tensor_role_info(role)->name;
+    const enum tensor_use use = tensor_use_of(role);
+    *t = (struct unit_tensor){.role = role,
+                              .use = use,
                               .type = use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0,
                               .n_cols = n_cols,
                               .n_rows = n_rows,
-                              .n_matrices = n_matrices};
+                              .n_matrices = use == USE_EXPERTS ? unit->n_experts : 1};
     if (unit->layer >= 0)
-        snprintf(t->name, sizeof t->name, "blk.%d.%s.weight", unit->layer, name);
+        snprintf(t->name, sizeof t->name, "blk.%d.%s", unit->layer, name);
     else
-        snprintf(t->name, sizeof t->name, "%s.weight", name);
+        snprintf(t->name, sizeof t->name, "%s", name);
     t->size_bytes =
-        (uint64_t)n_matrices * dtype_bytes(t->type, (uint64_t)n_cols * (uint64_t)n_rows);
+        (uint64_t)t->n_matrices * dtype_bytes(t->type, (uint64_t)n_cols * (uint64_t)n_rows);
 }
 
 static void add_layer(struct shape *s, int32_t layer, bool dense, bool experts) {
     struct unit *unit = add_unit(s, UNIT_ATTENTION, layer);
     unit->n_heads = unit->n_kv_heads = HEADS;
     unit->head_dim_k = unit->head_dim_v = HEAD_DIM;
-    add_tensor(unit, "attn_norm", USE_VECTOR, EMBD, 1, 1);
-    add_tensor(unit, "attn_q", USE_MATRIX, EMBD, HEADS * HEAD_DIM, 1);
+    add_tensor(unit, ROLE_ATTN_NORM, EMBD, 1);
+    add_tensor(unit, ROLE_ATTN_Q, EMBD, HEADS * HEAD_DIM);
     if (!dense) unit->window = 512;
     if (dense) {
-        add_tensor(unit, "attn_k", USE_MATRIX, EMBD, HEADS * HEAD_DIM, 1);
-        add_tensor(unit, "attn_output", USE_MATRIX, HEADS * HEAD_DIM, EMBD, 1);
+        add_tensor(unit, ROLE_ATTN_K, EMBD, HEADS * HEAD_DIM);
+        add_tensor(unit, ROLE_ATTN_OUTPUT, HEADS * HEAD_DIM, EMBD);
         unit = add_unit(s, UNIT_FFN, layer);
-        add_tensor(unit, "ffn_norm", USE_VECTOR, EMBD, 1, 1);
-        add_tensor(unit, "ffn_up", USE_MATRIX, EMBD, FF, 1);
-        add_tensor(unit, "ffn_down", USE_MATRIX, FF, EMBD, 1);
+        add_tensor(unit, ROLE_FFN_NORM, EMBD, 1);
+        add_tensor(unit, ROLE_FFN_UP, EMBD, FF);
+        add_tensor(unit, ROLE_FFN_DOWN, FF, EMBD);
     }
     if (!experts) return;
     unit = add_unit(s, UNIT_EXPERTS, layer);
     unit->n_experts = EXPERTS;
     unit->n_experts_used = 2;
     unit->n_ff_expert = FF;
-    add_tensor(unit, "ffn_gate_inp", USE_MATRIX, EMBD, EXPERTS, 1);
-    add_tensor(unit, "ffn_up_exps", USE_EXPERTS, EMBD, FF, EXPERTS);
+    add_tensor(unit, ROLE_ROUTER, EMBD, EXPERTS);
+    add_tensor(unit, ROLE_EXPERT_UP, EMBD, FF);
 }
 
 void small_shape(struct shape *out) {
@@ -66,13 +68,13 @@ void small_shape(struct shape *out) {
     out->n_ctx_train = 2048;
     out->n_experts = EXPERTS;
     out->n_experts_used = 2;
-    add_tensor(add_unit(out, UNIT_EMBED, -1), "token_embd", USE_ROWS, EMBD, VOCAB, 1);
+    add_tensor(add_unit(out, UNIT_EMBED, -1), ROLE_TOKEN_EMBED, EMBD, VOCAB);
     add_layer(out, 0, true, false);
     add_layer(out, 1, false, true);
     add_layer(out, 2, true, true);
     struct unit *head = add_unit(out, UNIT_HEAD, -1);
-    add_tensor(head, "output", USE_MATRIX, EMBD, VOCAB, 1);
-    add_tensor(head, "output_norm", USE_VECTOR, EMBD, 1, 1);
+    add_tensor(head, ROLE_OUTPUT, EMBD, VOCAB);
+    add_tensor(head, ROLE_OUTPUT_NORM, EMBD, 1);
 }
 
 struct machine small_machine(uint64_t vram_bytes) {

@@ -311,12 +311,13 @@ static struct machine round_machine(uint64_t ram, uint64_t vram) {
     return m;
 }
 
-static void set_tensor(struct unit *unit, int i, enum tensor_use use, int32_t n_cols,
+static void set_tensor(struct unit *unit, int i, enum tensor_role role, int32_t n_cols,
                        int32_t n_rows) {
     struct unit_tensor *t = &unit->tensors[i];
-    *t = (struct unit_tensor){.use = use, .n_cols = n_cols, .n_rows = n_rows, .n_matrices = 1};
-    t->type = use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0;
-    if (use == USE_EXPERTS) t->n_matrices = unit->n_experts;
+    *t = (struct unit_tensor){.role = role, .n_cols = n_cols, .n_rows = n_rows, .n_matrices = 1};
+    t->use = tensor_use_of(role);
+    t->type = t->use == USE_VECTOR ? DTYPE_F32 : DTYPE_Q8_0;
+    if (t->use == USE_EXPERTS) t->n_matrices = unit->n_experts;
     t->size_bytes =
         dtype_bytes(t->type, (uint64_t)n_cols * (uint64_t)n_rows) * (uint64_t)t->n_matrices;
     if (unit->n_tensors <= i) unit->n_tensors = i + 1;
@@ -328,20 +329,20 @@ static void fill_shape(struct shape *s, int32_t n_layers, bool tied) {
     for (int u = 0; u < s->n_units; u++) {
         struct unit *unit = &s->units[u];
         unit->n_tensors = 0;
-        if (unit->kind == UNIT_EMBED) set_tensor(unit, 0, USE_ROWS, 512, 1000);
-        if (unit->kind == UNIT_HEAD) set_tensor(unit, 0, USE_MATRIX, 512, 1000);
-        if (unit->kind == UNIT_FFN || unit->kind == UNIT_ATTENTION)
-            set_tensor(unit, 0, USE_VECTOR, 512, 1);
+        if (unit->kind == UNIT_EMBED) set_tensor(unit, 0, ROLE_TOKEN_EMBED, 512, 1000);
+        if (unit->kind == UNIT_HEAD) set_tensor(unit, 0, ROLE_OUTPUT, 512, 1000);
         if (unit->kind == UNIT_ATTENTION) {
-            set_tensor(unit, 1, USE_MATRIX, 512, 512);
-            set_tensor(unit, 2, USE_MATRIX, 512, 128);
-            set_tensor(unit, 3, USE_MATRIX, 512, 128);
-            set_tensor(unit, 4, USE_MATRIX, 512, 512);
+            set_tensor(unit, 0, ROLE_ATTN_NORM, 512, 1);
+            set_tensor(unit, 1, ROLE_ATTN_Q, 512, 512);
+            set_tensor(unit, 2, ROLE_ATTN_K, 512, 128);
+            set_tensor(unit, 3, ROLE_ATTN_V, 512, 128);
+            set_tensor(unit, 4, ROLE_ATTN_OUTPUT, 512, 512);
         }
         if (unit->kind != UNIT_FFN) continue;
-        set_tensor(unit, 1, USE_MATRIX, 512, 1536);
-        set_tensor(unit, 2, USE_MATRIX, 512, 1536);
-        set_tensor(unit, 3, USE_MATRIX, 1536, 512);
+        set_tensor(unit, 0, ROLE_FFN_NORM, 512, 1);
+        set_tensor(unit, 1, ROLE_FFN_GATE, 512, 1536);
+        set_tensor(unit, 2, ROLE_FFN_UP, 512, 1536);
+        set_tensor(unit, 3, ROLE_FFN_DOWN, 1536, 512);
     }
 }
 
@@ -468,7 +469,7 @@ static void test_cost_of_experts(void **state) {
     const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     struct unit unit = {
         .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
-    set_tensor(&unit, 0, USE_EXPERTS, 512, 256);
+    set_tensor(&unit, 0, ROLE_EXPERT_GATE, 512, 256);
     const struct pass pass = {2, 1, 0};
     const double matrix = 512 * 256 / 32 * 34, pairs = 4;
     const double us = (3 * matrix + 8 * pairs * (512 + 256) + 2 * 2 * 2048 + 4 * 2 * 4 +
@@ -559,7 +560,9 @@ static void test_constraints(void **state) {
                               .n_experts = 8,
                               .n_experts_used = 2,
                               .n_ff_expert = 256};
-        for (int i = 0; i < 3; i++) set_tensor(unit, i, USE_EXPERTS, i < 2 ? 512 : 256, 512);
+        set_tensor(unit, 0, ROLE_EXPERT_GATE, 512, 512);
+        set_tensor(unit, 1, ROLE_EXPERT_UP, 512, 512);
+        set_tensor(unit, 2, ROLE_EXPERT_DOWN, 256, 512);
     }
     f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 256;
     const struct machine m = round_machine(1000 * MIB, 1000 * MIB);

@@ -148,6 +148,48 @@ static void test_kinds_of_layers(void **state) {
     }
 }
 
+// ---- Roles --------------------------------------------------------------------------------------
+
+// Names lead back to their roles, and each names one role.
+static void test_roles_have_names(void **state) {
+    (void)state;
+    for (int role = ROLE_OTHER + 1; role < ROLES; role++) {
+        const struct tensor_role_info *info = tensor_role_info((enum tensor_role)role);
+        assert_true(strlen(info->name) < TENSOR_NAME);
+        assert_int_equal(tensor_role_find(info->name), role);
+        if (info->cut != CUT_NONE) assert_int_equal(info->kind, KIND_MATRIX);
+    }
+    assert_int_equal(tensor_role_find("ffn_down_shexp.weight"), ROLE_FFN_DOWN);
+    assert_int_equal(tensor_role_find("exp_probs_b"), ROLE_SELECTION_BIAS);
+    assert_int_equal(tensor_role_find("attn_q"), ROLE_OTHER);
+    assert_int_equal(tensor_role_find(""), ROLE_OTHER);
+}
+
+static enum tensor_role role_in(const struct shape *shape, const char *name) {
+    for (int u = 0; u < shape->n_units; u++)
+        for (int i = 0; i < shape->units[u].n_tensors; i++)
+            if (strcmp(shape->units[u].tensors[i].name, name) == 0)
+                return shape->units[u].tensors[i].role;
+    fail_msg("no %s", name);
+    return ROLE_OTHER;
+}
+
+// Shared experts are dense FFNs, and the norm before an FFN may have another name.
+static void test_models_have_roles(void **state) {
+    struct shape *shape = *state;
+    load(shape, "qwen3.5-35b-a3b.json");
+    assert_int_equal(role_in(shape, "blk.3.attn_q.weight"), ROLE_ATTN_Q);
+    assert_int_equal(role_in(shape, "blk.0.ssm_out.weight"), ROLE_SSM_OUT);
+    assert_int_equal(role_in(shape, "blk.0.post_attention_norm.weight"), ROLE_FFN_NORM);
+    assert_int_equal(role_in(shape, "blk.0.ffn_gate_shexp.weight"), ROLE_FFN_GATE);
+    assert_int_equal(role_in(shape, "blk.0.ffn_down_exps.weight"), ROLE_EXPERT_DOWN);
+    load(shape, "gemma-3-12b.json");
+    assert_int_equal(role_in(shape, "blk.0.post_attention_norm.weight"), ROLE_ATTN_POST_NORM);
+    const struct unit *head = &shape->units[shape->n_units - 1];
+    assert_string_equal(head->tensors[0].name, "token_embd.weight");
+    assert_int_equal(head->tensors[0].role, ROLE_OUTPUT);
+}
+
 // ---- JSON ---------------------------------------------------------------------------------------
 
 #define HEAD      "{\"name\":\"n\",\"architecture\":\"a\",\"quant\":\"F16\",\"n_layers\":2,"
@@ -300,6 +342,11 @@ static void tensor_type(struct shape *s) { s->units[1].tensors[1].type = (enum d
 static void tensor_use(struct shape *s) { s->units[1].tensors[1].use = (enum tensor_use)9; }
 static void tensor_rows(struct shape *s) { s->units[1].tensors[1].use = USE_ROWS; }
 static void tensor_experts(struct shape *s) { s->units[2].tensors[1].use = USE_EXPERTS; }
+static void role_of_ffn(struct shape *s) { s->units[1].tensors[1].role = ROLE_FFN_UP; }
+static void role_outside(struct shape *s) { s->units[1].tensors[0].role = ROLE_ROPE_FREQS; }
+static void role_twice(struct shape *s) { s->units[1].tensors[2].role = ROLE_ATTN_Q; }
+static void role_unknown(struct shape *s) { s->units[1].tensors[1].role = ROLES; }
+static void role_of_vector(struct shape *s) { s->units[1].tensors[1].role = ROLE_ATTN_Q_NORM; }
 static void tensor_blocks(struct shape *s) { s->units[1].tensors[1].type = DTYPE_Q6_K; }
 static void tensor_bytes(struct shape *s) { s->units[1].tensors[1].size_bytes++; }
 static void tensor_huge(struct shape *s) { s->units[1].tensors[1].n_rows = 1 << 30; }
@@ -343,6 +390,11 @@ static void test_checks(void **state) {
         {tensor_use, "use"},
         {tensor_rows, "use"},
         {tensor_experts, "ffn of layer 0: tensor blk.0.ffn_gate.weight: use"},
+        {role_of_ffn, "tensor blk.0.attn_q.weight: role: not one that such a unit has"},
+        {role_outside, "tensor blk.0.attn_norm.weight: role"},
+        {role_twice, "tensor blk.0.attn_k.weight: role: twice"},
+        {role_unknown, "tensor blk.0.attn_q.weight: role: none"},
+        {role_of_vector, "tensor blk.0.attn_q.weight: use: not what its role says"},
         {tensor_blocks, "n_cols: no whole number of blocks"},
         {tensor_bytes, "size_bytes"},
         {tensor_huge, "size_bytes"},
@@ -626,6 +678,8 @@ int main(void) {
         cmocka_unit_test(test_models_have_published_mixtures),
         cmocka_unit_test(test_models_are_in_the_program),
         cmocka_unit_test(test_kinds_of_layers),
+        cmocka_unit_test(test_roles_have_names),
+        cmocka_unit_test(test_models_have_roles),
         cmocka_unit_test(test_parses_small),
         cmocka_unit_test(test_refuses_json),
         cmocka_unit_test(test_refuses_quants_and_files),

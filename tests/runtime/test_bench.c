@@ -381,9 +381,10 @@ static void formats_have_names(void **state) {
 
 enum { N_LAYERS = 2, N_EMBD = 64, N_FF = 128, N_VOCAB = 320 };
 
-static struct unit_tensor matrix(enum tensor_use use, int32_t n_cols, int32_t n_rows) {
-    return (struct unit_tensor){
-        "matrix", use, DTYPE_F16, n_cols, n_rows, 1, 2 * (uint64_t)n_cols * (uint64_t)n_rows};
+static struct unit_tensor matrix(enum tensor_role role, int32_t n_cols, int32_t n_rows) {
+    const uint64_t size_bytes = 2 * (uint64_t)n_cols * (uint64_t)n_rows;
+    return (struct unit_tensor){"matrix", role, tensor_use_of(role), DTYPE_F16, n_cols,
+                                n_rows,   1,    size_bytes};
 }
 
 static void fill_shape(struct shape *shape) {
@@ -401,22 +402,25 @@ static void fill_shape(struct shape *shape) {
                             .can_run = true,
                             .n_units = 2 + 2 * N_LAYERS};
     shape->units[0] = (struct unit){.kind = UNIT_EMBED, .layer = -1, .n_tensors = 1};
-    shape->units[0].tensors[0] = matrix(USE_ROWS, N_EMBD, N_VOCAB);
+    shape->units[0].tensors[0] = matrix(ROLE_TOKEN_EMBED, N_EMBD, N_VOCAB);
     for (int32_t l = 0; l < N_LAYERS; l++) {
         struct unit *attention = &shape->units[1 + 2 * l], *ffn = attention + 1;
         *attention = (struct unit){.kind = UNIT_ATTENTION, .layer = l, .n_tensors = 4};
         attention->n_heads = 2;
         attention->n_kv_heads = 1;
         attention->head_dim_k = attention->head_dim_v = 32;
-        attention->tensors[0] = attention->tensors[3] = matrix(USE_MATRIX, N_EMBD, N_EMBD);
-        attention->tensors[1] = attention->tensors[2] = matrix(USE_MATRIX, N_EMBD, 32);
+        attention->tensors[0] = matrix(ROLE_ATTN_Q, N_EMBD, N_EMBD);
+        attention->tensors[1] = matrix(ROLE_ATTN_K, N_EMBD, 32);
+        attention->tensors[2] = matrix(ROLE_ATTN_V, N_EMBD, 32);
+        attention->tensors[3] = matrix(ROLE_ATTN_OUTPUT, N_EMBD, N_EMBD);
         *ffn = (struct unit){.kind = UNIT_FFN, .layer = l, .n_tensors = 3};
-        ffn->tensors[0] = ffn->tensors[1] = matrix(USE_MATRIX, N_EMBD, N_FF);
-        ffn->tensors[2] = matrix(USE_MATRIX, N_FF, N_EMBD);
+        ffn->tensors[0] = matrix(ROLE_FFN_GATE, N_EMBD, N_FF);
+        ffn->tensors[1] = matrix(ROLE_FFN_UP, N_EMBD, N_FF);
+        ffn->tensors[2] = matrix(ROLE_FFN_DOWN, N_FF, N_EMBD);
     }
     struct unit *head = &shape->units[shape->n_units - 1];
     *head = (struct unit){.kind = UNIT_HEAD, .layer = -1, .shares_embed = true, .n_tensors = 1};
-    head->tensors[0] = matrix(USE_MATRIX, N_EMBD, N_VOCAB);
+    head->tensors[0] = matrix(ROLE_OUTPUT, N_EMBD, N_VOCAB);
 }
 
 static void the_model_is_summed_up(void **state) {
@@ -514,8 +518,6 @@ static void attention_takes_at_least_its_bytes(void **state) {
         .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
     struct err e = {0};
     fill_shape(shape);
-    strcpy(shape->units[1].tensors[0].name, "blk.0.attn_q.weight");
-    strcpy(shape->units[1].tensors[3].name, "blk.0.attn_output.weight");
     for (int u = 0; u < shape->n_units; u++) c.place.units[u].device = 1;
     c.place.units[1].cpu_parts = 16;
     assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);

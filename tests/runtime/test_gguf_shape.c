@@ -45,6 +45,7 @@ static int close_fixture(void **state) {
 
 static void same_tensor(const struct unit_tensor *a, const struct unit_tensor *b) {
     assert_string_equal(a->name, b->name);
+    assert_int_equal(a->role, b->role);
     assert_int_equal(a->use, b->use);
     assert_int_equal(a->type, b->type);
     assert_int_equal(a->n_cols, b->n_cols);
