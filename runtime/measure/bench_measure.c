@@ -8,9 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+static uint64_t clock_of_machine(void *context) {
+    (void)context;
+    return clock_ns();
+}
+
 enum status bench_engine_open(struct bench_engine *b, const struct engine_options *options,
                               int32_t n_batch, struct err *e) {
-    *b = (struct bench_engine){0};
+    *b = (struct bench_engine){.now_ns = clock_of_machine};
     if (engine_open(&b->engine, options, e)) return e->status;
     const int32_t n_ctx = engine_workload(b->engine)->n_ctx;
     b->n_batch = n_batch < n_ctx ? n_batch : n_ctx;
@@ -80,10 +85,10 @@ enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e) 
 enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
                              uint64_t *duration_ns, struct err *e) {
     if (bench_engine_fill(b, test->n_depth, e)) return e->status;
-    const uint64_t start_ns = clock_ns();
+    const uint64_t start_ns = b->now_ns(b->clock_context);
     if (bench_engine_prompt(b, test->n_prompt, e) || bench_engine_generate(b, test->n_gen, e))
         return e->status;
-    *duration_ns = clock_ns() - start_ns;
+    *duration_ns = b->now_ns(b->clock_context) - start_ns;
     return OK;
 }
 

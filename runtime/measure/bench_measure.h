@@ -14,8 +14,10 @@
 struct bench_engine {
     struct engine *engine;
     struct session *session;
-    struct batch_item *items; // [n_batch]
-    int32_t n_batch;          // tokens of a prompt handed over in one go
+    struct batch_item *items;          // [n_batch]
+    int32_t n_batch;                   // tokens of a prompt handed over in one go
+    uint64_t (*now_ns)(void *context); // the clock that runs are timed by; a test may bring its own
+    void *clock_context;               // borrowed
 };
 
 // On failure *b is closed.

@@ -1,5 +1,5 @@
 /* test_bench.c: tests of runtime/measure/bench_*.h: lists and ranges, their combinations,
- * statistics, formats, limits. */
+ * what is timed, statistics, formats, limits. */
 #include "base/mem.h"
 #include "runtime/measure/bench_estimate.h"
 #include "runtime/measure/bench_format.h"
@@ -7,6 +7,7 @@
 #include "runtime/measure/bench_plot.h"
 #include "runtime/measure/bench_record.h"
 #include "runtime/measure/bench_strategies.h"
+#include "tests/lib/tiny_model.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -15,6 +16,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 static void assert_says(const struct err *e, const char *text) {
@@ -245,6 +248,42 @@ static void tokens_are_known_ones(void **state) {
     }
     assert_true(different > 950);
     assert_int_equal(bench_token(5, 1), 0);
+}
+
+// A clock that ticks with every token.
+static uint64_t tokens_so_far(void *context) {
+    return (uint64_t)session_length(*(struct session **)context);
+}
+
+// The cache is filled to a test's depth, or emptied down to it, before the clock starts.
+static void only_the_test_is_timed(void **state) {
+    static const struct bench_test tests[] = {
+        {0, 1, 64}, {0, 1, 64}, {16, 0, 40}, {5, 3, 0}, {30, 2, 20}};
+    (void)state;
+    char path[64];
+    struct bench_engine b;
+    struct err e;
+    uint64_t ticks;
+    snprintf(path, sizeof path, "/tmp/tandem_test_bench.%d.gguf", (int)getpid());
+    tiny_model_write(&(struct tiny_model){1, true, false, false, 3, 0}, path);
+    const struct engine_options options = {
+        .model_path = path,
+        .device_spec = "none",
+        .cpu = {.isa = ISA_AUTO, .n_threads = 1},
+        .workload = {.n_ctx = 128, .n_ubatch = 32},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
+    };
+    assert_int_equal(bench_engine_open(&b, &options, 32, &e), OK);
+    unlink(path);
+    b.now_ns = tokens_so_far;
+    b.clock_context = &b.session;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        const struct bench_test *test = &tests[i];
+        assert_int_equal(bench_engine_run(&b, test, &ticks, &e), OK);
+        assert_int_equal(ticks, test->n_prompt + test->n_gen);
+        assert_int_equal(session_length(b.session), test->n_depth + test->n_prompt + test->n_gen);
+    }
+    bench_engine_close(&b);
 }
 
 // ---- Formats ------------------------------------------------------------------------------------
@@ -725,6 +764,7 @@ int main(void) {
         cmocka_unit_test(bad_combinations_are_refused),
         cmocka_unit_test(statistics_of_few_values),
         cmocka_unit_test(tokens_are_known_ones),
+        cmocka_unit_test(only_the_test_is_timed),
         cmocka_unit_test(markdown_columns_line_up),
         cmocka_unit_test(csv_quotes_and_leaves_lists_out),
         cmocka_unit_test(sql_makes_a_table),
