@@ -205,7 +205,8 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     cpu->is_host = true;
     cpu->align_bytes = 64;
     cpu->n_lanes = m->n_cores;
-    cpu->budget_bytes = cpu->capacity_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.3, 2.5));
+    cpu->budget_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.3, 2.5));
+    cpu->capacity_bytes = 2 * cpu->budget_bytes;
     invent_rates(&cpu->rates, dice, cpu_gbps, dice_scale(dice, 50, 3000));
     m->dram_gbps = cpu_gbps * dice_real(dice, 0.9, 1.3);
     snprintf(gpu->name, sizeof gpu->name, "a gpu");
@@ -213,7 +214,8 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     gpu->align_bytes = 256;
     gpu->n_lanes = 1;
     gpu->unified = dice_chance(dice, 0.1);
-    gpu->budget_bytes = gpu->capacity_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.02, 1.4));
+    gpu->budget_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.02, 1.4));
+    gpu->capacity_bytes = 2 * gpu->budget_bytes;
     invent_rates(&gpu->rates, dice, dice_scale(dice, 20, 1000), dice_scale(dice, 200, 50000));
     gpu->link.to_gbps = dice_scale(dice, 0.5, 50);
     gpu->link.from_gbps = gpu->link.to_gbps * dice_real(dice, 0.8, 1.2);

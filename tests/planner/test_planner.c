@@ -54,18 +54,19 @@ static void invent_shape(struct shape *s, int32_t n_layers, bool tied) {
     }
 }
 
+// Half of each memory is taken by others.
 static struct machine invent_machine(uint64_t ram, uint64_t vram) {
     struct machine m = {.rates = RATES_NONE, .n_devices = vram ? 2 : 1};
     m.devices[0] = (struct machine_device){.name = "a cpu",
                                            .kind = "cpu",
-                                           .capacity_bytes = ram,
+                                           .capacity_bytes = 2 * ram,
                                            .budget_bytes = ram,
                                            .align_bytes = 64,
                                            .n_lanes = 4,
                                            .is_host = true};
     m.devices[1] = (struct machine_device){.name = "a gpu",
                                            .kind = "sim",
-                                           .capacity_bytes = vram,
+                                           .capacity_bytes = 2 * vram,
                                            .budget_bytes = vram,
                                            .align_bytes = 256,
                                            .n_lanes = 1};
@@ -183,6 +184,35 @@ static void test_auto_fills(void **state) {
         assert_true(total(&f->plan, 1) < need);
     }
     assert_int_equal(last, f->shape.n_units);
+}
+
+// --vram lowers what the accelerator says is free and cannot raise it, --ram does both.
+static void test_given_limits(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 6, true);
+    const struct workload w = {.n_ctx = 512, .n_ubatch = 64};
+    const uint64_t free_bytes = 12 * MIB;
+    const uint64_t vram[] = {
+        0,         free_bytes / 2, free_bytes, free_bytes + 1, 3 * free_bytes / 2, 2 * free_bytes,
+        1000 * MIB};
+    struct machine m = invent_machine(1000 * MIB, free_bytes);
+    uint64_t used[7];
+    for (int i = 0; i < 7; i++) {
+        const struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .vram_bytes = vram[i]};
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+        used[i] = total(&f->plan, 1);
+    }
+    assert_true(used[0] > free_bytes / 2 && used[0] <= free_bytes);
+    assert_true(used[1] > 0 && used[1] <= free_bytes / 2);
+    for (int i = 2; i < 7; i++) assert_int_equal(used[i], used[0]);
+    m = invent_machine(4 * MIB, 0);
+    const uint64_t ram[] = {0, 6 * MIB, 1000 * MIB};
+    for (int i = 0; i < 3; i++) {
+        const struct constraints c = {.ram_bytes = ram[i]};
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e),
+                         i < 2 ? ERR_MEMORY : OK);
+    }
 }
 
 static void test_refusals(void **state) {
@@ -630,6 +660,7 @@ int main(void) {
         cmocka_unit_test(test_cpu_only),
         cmocka_unit_test(test_gpu_layers),
         cmocka_unit_test(test_auto_fills),
+        cmocka_unit_test(test_given_limits),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_workload_ranges),
         cmocka_unit_test(test_scratch_layout),
