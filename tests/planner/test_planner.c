@@ -135,6 +135,18 @@ static void test_gpu_layers(void **state) {
         int32_t expected = n < 6 ? n : 6;
         assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), expected);
         assert_int_equal(f->plan.place.units[0].device, 0);
+        // Nothing of a unit is a multiple of the accelerator's 256 bytes; the host needs no
+        // padding.
+        uint64_t weights[2] = {0};
+        for (int u = 0; u < f->shape.n_units; u++) {
+            const struct unit *unit = &f->shape.units[u];
+            const int d = f->plan.place.units[u].device;
+            for (int i = 0; i < unit->n_tensors; i++)
+                weights[d] += d ? (unit->tensors[i].size_bytes + 255) / 256 * 256
+                                : unit->tensors[i].size_bytes;
+        }
+        for (int d = 0; d < 2; d++)
+            assert_int_equal(f->plan.devices[d].bytes[PLAN_WEIGHTS], weights[d]);
         int sends = 0, waits = 0, computes = 0, logits = 0, inputs = 0;
         for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
             const struct step *s = &f->plan.steps[BATCH_PREFILL][i];

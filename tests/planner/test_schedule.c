@@ -700,8 +700,20 @@ static void test_demotion(void **state) {
     assert_true(n_splits > N_RANDOM / 40);
 }
 
+// ---- Classes ------------------------------------------------------------------------------------
+
+static void test_classes(void **state) {
+    (void)state;
+    assert_int_equal(batch_class_of(1), BATCH_ONE);
+    assert_int_equal(batch_class_of(2), BATCH_SMALL);
+    assert_int_equal(batch_class_of(32), BATCH_SMALL);
+    assert_int_equal(batch_class_of(33), BATCH_PREFILL);
+    assert_int_equal(batch_class_of(4096), BATCH_PREFILL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_what_can_be_split),
         cmocka_unit_test(test_what_attention_can_be_split),
