@@ -44,8 +44,8 @@ static void number(struct builder *t, const char *key, uint32_t value) {
     if (!skipped(t, key)) gguf_build_int(t->b, key, GGUF_U32, value);
 }
 
-// One token per byte, as byte-level BPE spells them, then 16 words.
-static void vocabulary(struct builder *t) {
+// One token per byte, as byte-level BPE spells them, then 16 words, less those without a token.
+static void vocabulary(struct builder *t, int padding) {
     static char texts[TINY_VOCAB][8];
     const char *tokens[TINY_VOCAB];
     int32_t types[TINY_VOCAB];
@@ -64,8 +64,9 @@ static void vocabulary(struct builder *t) {
     }
     gguf_build_text(t->b, "tokenizer.ggml.model", "gpt2");
     gguf_build_text(t->b, "tokenizer.ggml.pre", "gpt-2");
-    gguf_build_texts(t->b, "tokenizer.ggml.tokens", tokens, TINY_VOCAB);
-    gguf_build_ints(t->b, "tokenizer.ggml.token_type", types, TINY_VOCAB);
+    const uint64_t n_tokens = (uint64_t)(TINY_VOCAB - padding);
+    gguf_build_texts(t->b, "tokenizer.ggml.tokens", tokens, n_tokens);
+    gguf_build_ints(t->b, "tokenizer.ggml.token_type", types, n_tokens);
     gguf_build_texts(t->b, "tokenizer.ggml.merges", (const char *const[]){"a b"}, 0);
     gguf_build_int(t->b, "tokenizer.ggml.eos_token_id", GGUF_U32, 256);
 }
@@ -120,7 +121,7 @@ void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const ch
     struct builder t = {b, skip, m->seed * 2 + 88172645463325252u};
     gguf_build_init(b);
     keys(&t, m);
-    vocabulary(&t);
+    vocabulary(&t, m->padding);
     matrix(&t, "token_embd.weight", TINY_EMBD, TINY_VOCAB, 1);
     vector(&t, "output_norm.weight", TINY_EMBD, 1, 0.2f);
     if (!m->tied) matrix(&t, "output.weight", TINY_EMBD, TINY_VOCAB, 1);

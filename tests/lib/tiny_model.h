@@ -24,6 +24,7 @@ struct tiny_model {
     bool freqs;  // rope_freqs.weight
     uint64_t seed;
     int head_dim; // 0: TINY_HEAD_DIM
+    int padding;  // rows of the matrices that have no token, at the end of TINY_VOCAB
 };
 
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test

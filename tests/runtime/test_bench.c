@@ -265,7 +265,7 @@ static void only_the_test_is_timed(void **state) {
     struct err e;
     uint64_t ticks;
     snprintf(path, sizeof path, "/tmp/tandem_test_bench.%d.gguf", (int)getpid());
-    tiny_model_write(&(struct tiny_model){1, true, false, false, 3, 0}, path);
+    tiny_model_write(&(struct tiny_model){.n_layers = 1, .tied = true, .seed = 3}, path);
     const struct engine_options options = {
         .model_path = path,
         .device_spec = "none",

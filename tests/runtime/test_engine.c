@@ -12,6 +12,7 @@
 #include "tests/sim/sim_device.h"
 #include "tests/lib/tiny_model.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,10 @@ static int setup(void **state) {
     if (!f) return -1;
     *state = f;
     snprintf(f->path, sizeof f->path, "/tmp/tandem_test_engine.%d.gguf", (int)getpid());
-    tiny_model_write(&(struct tiny_model){N_LAYERS, true, true, true, 3, 0}, f->path);
+    tiny_model_write(
+        &(struct tiny_model){
+            .n_layers = N_LAYERS, .tied = true, .biased = true, .freqs = true, .seed = 3},
+        f->path);
     for (int i = 0; i < N_PROMPT; i++) f->prompt[i] = (i * 37 + i * i * 11) % 256;
     f->options = (struct engine_options){
         .model_path = f->path,
@@ -214,6 +218,41 @@ static void test_limits(void **state) {
     }
     session_free(s);
     session_free(alone);
+    engine_close(en);
+}
+
+// What has no token can never be drawn; all other logits are those of the model without padding.
+static void test_padding(void **state) {
+    enum { PADDING = 5, KNOWN = TINY_VOCAB - PADDING };
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    char path[64];
+    struct session *s;
+    struct err e;
+    snprintf(path, sizeof path, "/tmp/tandem_test_engine.%d.padded.gguf", (int)getpid());
+    tiny_model_write(&(struct tiny_model){.n_layers = N_LAYERS,
+                                          .tied = true,
+                                          .biased = true,
+                                          .freqs = true,
+                                          .seed = 3,
+                                          .padding = PADDING},
+                     path);
+    o.model_path = path;
+    o.workload.n_ubatch = 40; // two of the rows of logits are of earlier micro-batches
+    struct engine *en = open_ok(&o);
+    unlink(path);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    struct batch_item items[N_PROMPT];
+    for (int i = 0; i < N_PROMPT; i++)
+        items[i] = (struct batch_item){s, f->prompt[i], i % 30 == 29};
+    assert_int_equal(engine_eval(en, items, N_PROMPT, &e), OK);
+    for (int row = 0; row < 3; row++) {
+        const float *logits = engine_logits(en, row);
+        for (int i = 0; i < TINY_VOCAB; i++) assert_int_equal(isfinite(logits[i]), i < KNOWN);
+        for (int i = KNOWN; i < TINY_VOCAB; i++) assert_true(logits[i] < 0);
+    }
+    assert_memory_equal(engine_logits(en, 2), f->expected, KNOWN * sizeof(float));
+    session_free(s);
     engine_close(en);
 }
 
@@ -477,6 +516,7 @@ int main(void) {
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_padding),
         cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_one_session_is_full),

@@ -128,7 +128,12 @@ static int setup(void **state) {
         m->k_type = types[i][0];
         m->v_type = types[i][1];
         const bool even = i % 2 == 0;
-        tiny_model_write(&(struct tiny_model){N_LAYERS, i == 0, even, even, 3, i < 2 ? 0 : 32},
+        tiny_model_write(&(struct tiny_model){.n_layers = N_LAYERS,
+                                              .tied = i == 0,
+                                              .biased = even,
+                                              .freqs = even,
+                                              .seed = 3,
+                                              .head_dim = i < 2 ? 0 : 32},
                          m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
         if (!m->expected) return -1;
