@@ -131,7 +131,14 @@ static enum status round_trip_us(struct link_bench *bench, double *out_us, struc
     return OK;
 }
 
-// Half of a round trip, less its bytes.
+double link_latency_us(double *round_trips_us, int32_t n, uint64_t block_bytes,
+                       const struct link_rates *rates) {
+    const double bytes_us =
+        (double)block_bytes * (1 / rates->to_gbps + 1 / rates->from_gbps) * 1e-3;
+    const double us = (median_of(round_trips_us, n) - bytes_us) / 2;
+    return us > 0.1 ? us : 0.1;
+}
+
 static enum status measure_latency(struct link_bench *bench, struct link_rates *rates,
                                    struct err *e) {
     double runs[LATENCY_RUNS];
@@ -140,9 +147,7 @@ static enum status measure_latency(struct link_bench *bench, struct link_rates *
         if (round_trip_us(bench, &runs[count++], e)) return e->status;
         if (i >= 2 && !stopwatch_fits(bench->watch, runs[i] + IDLE_US)) break;
     }
-    const double bytes_us = FIRST_BLOCK * (1 / rates->to_gbps + 1 / rates->from_gbps) * 1e-3;
-    const double us = (median_of(runs, count) - bytes_us) / 2;
-    rates->latency_us = us > 0.1 ? us : 0.1;
+    rates->latency_us = link_latency_us(runs, count, FIRST_BLOCK, rates);
     return stopwatch_step(bench->watch, e);
 }
 

@@ -32,6 +32,11 @@ void link_close(struct link_bench *bench);
 enum status link_measure(struct link_bench *bench, struct link_rates *rates,
                          struct link_block blocks[LINK_BLOCKS], struct err *e);
 
+// What one way takes besides its bytes, at least 0.1: half of the median of n >= 1 round trips with
+// a block each way, less the blocks at these rates. Sorts the round trips.
+double link_latency_us(double *round_trips_us, int32_t n, uint64_t block_bytes,
+                       const struct link_rates *rates);
+
 // Copies to the accelerator while the CPU multiplies with weights from memory: fills the four rates
 // of *out.
 enum status link_measure_beside(struct link_bench *bench, struct rig *cpu, enum weight_type type,

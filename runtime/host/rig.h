@@ -97,6 +97,6 @@ enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, str
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e);
 
-double median_of(double *values, int32_t n); // of n >= 1; sorts them
+double median_of(double *values, int32_t n); // of n >= 1, the upper of two middle ones; sorts them
 
 #endif

@@ -7,6 +7,7 @@
 #include "runtime/host/calibrate.h"
 
 #include "base/mem.h"
+#include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/host/placement.h"
 #include "tests/lib/alloc_fail.h"
@@ -137,6 +138,25 @@ static int teardown(void **state) {
     const int code = system(command);
     mem_free(f);
     return code;
+}
+
+// ---- What is made of times ----------------------------------------------------------------------
+
+static void test_median(void **state) {
+    (void)state;
+    double one[] = {7}, odd[] = {9, 1, 300, 2, 8}, even[] = {4, 1, 3, 2};
+    assert_true(median_of(one, 1) == 7);
+    assert_true(median_of(odd, 5) == 8);
+    assert_true(median_of(even, 4) == 3);
+}
+
+// 4 GB/s there and 2 GB/s back are 1.024 and 2.048 us for 4096 bytes.
+static void test_latency(void **state) {
+    (void)state;
+    const struct link_rates rates = {.to_gbps = 4, .from_gbps = 2};
+    double trips[] = {900, 23.072, 13.072, 33.072, 1};
+    assert_true(fabs(link_latency_us(trips, 5, 4096, &rates) - 10) < 1e-9);
+    assert_true(link_latency_us(trips, 1, 4096, &rates) == 0.1); // a trip shorter than its bytes
 }
 
 // ---- Measuring ----------------------------------------------------------------------------------
@@ -493,6 +513,8 @@ static void test_placement_measures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_median),
+        cmocka_unit_test(test_latency),
         TEST(test_cpu),
         TEST(test_teams),
         TEST(test_throttled_link),
