@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "kernels/op_cost.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -374,6 +375,11 @@ static enum status calls_of_run(struct rig *rig, const struct job *job, double s
     return OK;
 }
 
+double rig_net_us(const struct rig *rig, double run_us, int64_t n) {
+    const double all_us = fmax(run_us - rig->pass_us, run_us / 4), each_us = all_us / (double)n;
+    return fmax(fmax(each_us - rig->op_us, each_us / 4), 1e-3);
+}
+
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e) {
     double runs[MAX_RUNS], us;
@@ -392,10 +398,7 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
                           (elapsed_us(start_ns) + us < slice_us ||
                            (count < LEAST_RUNS && stopwatch_fits(watch, 4 * us)))))
         if (run(rig, job, n, &runs[count++], e)) return e->status;
-    const double all_us = median_of(runs, count) - rig->pass_us, each_us = all_us / (double)n;
-    *out_us = each_us - rig->op_us;
-    if (*out_us < each_us / 4) *out_us = each_us / 4;
-    if (*out_us < 1e-3) *out_us = 1e-3;
+    *out_us = rig_net_us(rig, median_of(runs, count), n);
     return stopwatch_step(watch, e);
 }
 

@@ -91,6 +91,9 @@ double job_attention_flops(const struct job *attention); // likewise
 // or the figure's share of the time is used up; at least one run. Less op_us if it is known.
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
+// One of the n calls of a run, less what is known of overheads: at most three quarters of the run,
+// and of the call, since noise can make them longer than either.
+double rig_net_us(const struct rig *rig, double run_us, int64_t n);
 // Microseconds of one call for each part of the pool, as things are: nothing is warmed up.
 enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e);
 // Measures op_us (the mean op of a layer with tiny sizes) and pass_us.

@@ -159,6 +159,15 @@ static void test_latency(void **state) {
     assert_true(link_latency_us(trips, 1, 4096, &rates) == 0.1); // a trip shorter than its bytes
 }
 
+// However long noise has made the overheads, something is left.
+static void test_overheads(void **state) {
+    (void)state;
+    const struct rig rig = {.pass_us = 20, .op_us = 2}, noisy = {.pass_us = 500, .op_us = 100};
+    assert_true(rig_net_us(&rig, 120, 10) == 8);
+    assert_true(rig_net_us(&rig, 24, 1) == 4);
+    assert_true(rig_net_us(&noisy, 160, 10) == 1);
+}
+
 // ---- Measuring ----------------------------------------------------------------------------------
 
 static void test_cpu(void **state) {
@@ -515,6 +524,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_median),
         cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_overheads),
         TEST(test_cpu),
         TEST(test_teams),
         TEST(test_throttled_link),
