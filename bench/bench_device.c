@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/random_weights.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/drivers.h"
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"

@@ -190,7 +190,7 @@ void device_seal(struct device *d);
 uint64_t device_used_bytes(const struct device *d); // sum over purposes
 void device_close(struct device *d); // NULL is allowed; streams and buffers must be freed before
 
-struct cpu_options; // kernels/cpu/cpu_device.h
+struct cpu_options; // kernels/cpu/device/cpu_device.h
 
 // A kind of accelerator that a program knows: --device prefix:spec opens it. ERR_UNSUPPORTED means
 // that this machine has none. The log must outlive the device.

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
 
 #include <stdbool.h>

@@ -18,7 +18,9 @@ tests/emulator/fake_module.c parameters cuLaunchKernel
 # regular expression of allowed paths.
 directions='
 base/            ^base/
-kernels/cpu/     ^(base/|kernels/[^/]*$|kernels/cpu/)
+kernels/cpu/device/ ^(base/|kernels/[^/]*$|kernels/cpu/)
+kernels/cpu/x86/ ^(base/|kernels/[^/]*$|kernels/cpu/([^/]*$|x86/))
+kernels/cpu/     ^(base/|kernels/[^/]*$|kernels/cpu/[^/]*$)
 kernels/cuda/    ^(base/|kernels/[^/]*$|kernels/cuda/)
 kernels/metal/   ^(base/|kernels/[^/]*$|kernels/metal/)
 kernels/drivers.c ^(base/|kernels/)
@@ -27,7 +29,7 @@ planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z
 runtime/cli/     .
 runtime/measure/ .
 runtime/commands/ .
-runtime/         ^(base/|runtime/|kernels/(ops|op_cost|device|dtypes|cpu/cpu_device)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
+runtime/         ^(base/|runtime/|kernels/(ops|op_cost|device|dtypes|cpu/device/cpu_device)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
 bench/           .
 tests/           .
 '

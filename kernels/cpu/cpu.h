@@ -1,5 +1,5 @@
-/* cpu.h: inside of the CPU backend: lanes, and the table of kernels that its instruction-set files
- * overwrite.
+/* cpu.h: inside of the CPU backend: lanes, and the table of kernels that the files of an
+ * instruction set overwrite.
  *
  * A kernel is called by every lane (thread) of a team at the same moment with the same arguments
  * and does its share. It may meet the others at lane_barrier; the team meets after every op.
@@ -9,11 +9,10 @@
 #ifndef TANDEM_KERNELS_CPU_CPU_H
 #define TANDEM_KERNELS_CPU_CPU_H
 
-#include "kernels/cpu/cpu_device.h"
+#include "base/err.h"
 #include "kernels/ops.h"
 
-struct op_command; // kernels/op_command.h
-struct team;       // team.c
+struct team; // team.c
 
 struct lane {
     int32_t index, count; // this thread among the team
@@ -46,26 +45,6 @@ struct cpu_table {
 
 // Fills every entry with the plain C definitions of ref.c and ref_route.c.
 void cpu_table_ref(struct cpu_table *table);
-// Overwrite what they have a better kernel for; called weakest level first. Only on CPUs that have
-// the instructions of their level. matmul stands for matmul_experts too.
-void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
-void cpu_ops_avx2(struct cpu_table *table);       // rms_norm, rope, kv_store, attention, swiglu
-void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
-void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
-// The table for a level: ref, then every level up to isa that is built in. ISA_AUTO: all that this
-// CPU has.
-void cpu_table_init(struct cpu_table *table, enum cpu_isa isa);
-// True if this CPU (and this build) can run that level.
-bool cpu_has_isa(enum cpu_isa isa);
-// cpu_table_init for a level that a user asked for: ERR_UNSUPPORTED, naming what the CPU has, if it
-// cannot run it.
-enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e);
-// The strongest level that cpu_has_isa.
-enum cpu_isa cpu_best_isa(void);
-// Calls the kernel that a command names: one lane's share of it.
-void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
-                const struct op_command *command);
-
 // The definition of route (ref_route.c). Lanes meet once if there is more than one token.
 void cpu_route(const struct lane *lane, const struct route_args *args);
 

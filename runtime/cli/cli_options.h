@@ -9,7 +9,7 @@
 #define TANDEM_RUNTIME_CLI_CLI_OPTIONS_H
 
 #include "base/err.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* cli_devices.c: `tandem devices`: what can compute here. See commands.h. */
 #include "runtime/commands/commands.h"
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/table.h"
 #include "runtime/host/placement.h"
 #include "runtime/report/report.h"
 

@@ -3,7 +3,7 @@
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/isa.h"
 #include "runtime/host/doctor.h"
 #include "runtime/host/placement.h"
 #include "runtime/report/report.h"

@@ -9,7 +9,7 @@
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATE_H
 #define TANDEM_RUNTIME_HOST_CALIBRATE_H
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
 #include "runtime/host/calibration.h"
 #include "runtime/options.h"

@@ -9,7 +9,7 @@
  * failed. An op that is listed without a check, here or (the ops of experts) in check_experts.c,
  * does not compile.
  */
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/drivers.h"
 #include "tests/kernels/check_experts.h"
 #include "tests/kernels/op_check.h"

@@ -9,6 +9,7 @@
 #define TANDEM_TESTS_KERNELS_OP_CHECK_H
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"
 

@@ -4,7 +4,7 @@
 // link: wrap-alloc
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/lib/alloc_fail.h"

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "kernels/cpu/cores_hwloc.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cpu/device/table.h"
 #include "kernels/device.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/open_device.h"

@@ -1,7 +1,7 @@
 /* open_device.c: see open_device.h. */
 #include "tests/lib/open_device.h"
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 #include "tests/sim/sim_device.h"
 
 #include <setjmp.h>

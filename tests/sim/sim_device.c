@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/table.h"
 #include "kernels/op_command.h"
 #include "tests/sim/sim_spec.h"
 

@@ -7,7 +7,7 @@
 #define TANDEM_TESTS_SIM_SIM_SPEC_H
 
 #include "base/err.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device/cpu_device.h"
 
 #include <stdint.h>
 

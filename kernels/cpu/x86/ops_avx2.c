@@ -5,11 +5,12 @@
  * elements. Owns nothing. Must not let an element's value depend on where a batch or a lane's share
  * begins. Tested by tests/kernels/check_ops.c.
  */
+#include "kernels/cpu/x86/x86.h"
+
+#include "base/err.h"
 #include "kernels/cpu/x86/attention_avx2.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/vector_avx2.h"
-
-#include "base/err.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,22 +1,9 @@
-/* table.c: which kernels the CPU backend runs, by what this CPU can do.
- *
- * The plain C table comes first; each instruction-set level that the CPU has overwrites entries,
- * weakest first. The only place that names the levels' functions. Owns nothing; any thread. Tested
- * by tests/kernels/check_ops.c, which runs every level.
- */
-#include "kernels/cpu/cpu.h"
+/* isa.c: see isa.h. */
+#include "kernels/cpu/device/isa.h"
 
 #include "base/err.h"
 
 #include <string.h>
-
-#ifndef HAVE_X86 // 0 leaves the x86 files out of a build for an x86 machine
-#ifdef __x86_64__
-#define HAVE_X86 1
-#else
-#define HAVE_X86 0
-#endif
-#endif
 
 static const char *const NAMES[ISA_COUNT] = {"ref", "avx2", "avxvnni", "avx512", "auto"};
 
@@ -64,24 +51,12 @@ bool cpu_has_isa(enum cpu_isa isa) {
     }
     return false;
 }
-
-// A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is asked for.
-static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
-    if (isa >= ISA_AVX2 && has_avx2()) {
-        cpu_matmul_avx2(table);
-        cpu_ops_avx2(table);
-    }
-    if (isa >= ISA_AVXVNNI && has_avxvnni()) cpu_matmul_avxvnni(table);
-    if (isa >= ISA_AVX512 && has_avx512()) cpu_matmul_avx512(table);
-}
 #else
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }
-
-static void add_levels(struct cpu_table *table, enum cpu_isa isa) { (void)table, (void)isa; }
 #endif
 
-void cpu_table_init(struct cpu_table *table, enum cpu_isa isa) {
-    ASSERT(cpu_has_isa(isa));
-    cpu_table_ref(table);
-    add_levels(table, isa);
+enum cpu_isa cpu_best_isa(void) {
+    for (enum cpu_isa isa = ISA_AUTO; isa-- > ISA_REF;)
+        if (cpu_has_isa(isa)) return isa;
+    return ISA_REF;
 }

@@ -1,17 +1,13 @@
-/* cpu_device.h: opens the CPU as a device, and the levels of instructions that it may use.
+/* cpu_device.h: opens the CPU as a device.
  *
  * Everything else about it goes through kernels/device.h. The caller owns the device and closes it.
  * One thread drives a device at a time. Tested by tests/kernels/test_device.c.
  */
-#ifndef TANDEM_KERNELS_CPU_CPU_DEVICE_H
-#define TANDEM_KERNELS_CPU_CPU_DEVICE_H
+#ifndef TANDEM_KERNELS_CPU_DEVICE_CPU_DEVICE_H
+#define TANDEM_KERNELS_CPU_DEVICE_CPU_DEVICE_H
 
+#include "kernels/cpu/device/isa.h"
 #include "kernels/device.h"
-
-enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
-// By the names "ref", "avx2", "avxvnni", "avx512", "auto". False if there is no such name.
-bool cpu_isa_parse(const char *name, enum cpu_isa *out);
-const char *cpu_isa_name(enum cpu_isa isa);
 
 struct cpu_options {
     enum cpu_isa isa;  // the strongest level to use; ISA_AUTO: what the CPU has. More than it has:

@@ -6,11 +6,13 @@
  * each command, so that an op costs one barrier and no wake-up. Nothing is allocated after
  * stream_new. One thread at a time. Tested by tests/kernels/test_device.c.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/cpu_device.h"
 
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/table.h"
 #include "kernels/op_command.h"
 
 #include <stdatomic.h>
@@ -120,24 +122,6 @@ static enum status cpu_event_new(struct device *d, struct event *out, struct err
 }
 
 static void cpu_event_free(struct event *event) { mem_free(event->handle); }
-
-void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
-                const struct op_command *command) {
-    switch (command->op) {
-#define OP(name)                                \
-    case OP_##name:                             \
-        table->name(lane, &command->args.name); \
-        break;
-#define OP_W(name)                                               \
-    case OP_##name:                                              \
-        table->name[command->weight](lane, &command->args.name); \
-        break;
-#include "kernels/ops.def"
-#undef OP
-#undef OP_W
-    case OP_COUNT: break;
-    }
-}
 
 // The bytes of all rows, one after the other, are what the lanes share.
 static void run_copy(const struct lane *lane, const struct row_copy *c) {
@@ -318,24 +302,6 @@ static const struct device_class CPU_CLASS = {
     .batch_hint = cpu_batch_hint,
     .close = cpu_close,
 };
-
-enum cpu_isa cpu_best_isa(void) {
-    for (enum cpu_isa isa = ISA_AUTO; isa-- > ISA_REF;)
-        if (cpu_has_isa(isa)) return isa;
-    return ISA_REF;
-}
-
-enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e) {
-    ASSERT(isa < ISA_COUNT);
-    if (!cpu_has_isa(isa)) {
-        err_set(e, ERR_UNSUPPORTED, "this CPU cannot run the instructions that were asked for");
-        err_expected(e, "at most %s", cpu_isa_name(cpu_best_isa()));
-        err_actual(e, "%s", cpu_isa_name(isa));
-        return err_fix(e, "use --isa %s or leave it out", cpu_isa_name(cpu_best_isa()));
-    }
-    cpu_table_init(table, isa);
-    return OK;
-}
 
 static enum status open_team(struct cpu_device *cpu, const struct cpu_options *options,
                              struct err *e) {

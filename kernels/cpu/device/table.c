@@ -1,0 +1,60 @@
+/* table.c: which kernels the CPU backend runs, by what this CPU can do.
+ *
+ * The plain C table comes first; each instruction-set level that the CPU has overwrites entries,
+ * weakest first. The only place that names the levels' functions. Owns nothing; any thread. Tested
+ * by tests/kernels/check_ops.c, which runs every level.
+ */
+#include "kernels/cpu/device/table.h"
+
+#include "kernels/cpu/x86/x86.h"
+#include "kernels/op_command.h"
+
+#if HAVE_X86
+// A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is asked for.
+static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
+    if (isa >= ISA_AVX2 && cpu_has_isa(ISA_AVX2)) {
+        cpu_matmul_avx2(table);
+        cpu_ops_avx2(table);
+    }
+    if (isa >= ISA_AVXVNNI && cpu_has_isa(ISA_AVXVNNI)) cpu_matmul_avxvnni(table);
+    if (isa >= ISA_AVX512 && cpu_has_isa(ISA_AVX512)) cpu_matmul_avx512(table);
+}
+#else
+static void add_levels(struct cpu_table *table, enum cpu_isa isa) { (void)table, (void)isa; }
+#endif
+
+void cpu_table_init(struct cpu_table *table, enum cpu_isa isa) {
+    ASSERT(cpu_has_isa(isa));
+    cpu_table_ref(table);
+    add_levels(table, isa);
+}
+
+enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e) {
+    ASSERT(isa < ISA_COUNT);
+    if (!cpu_has_isa(isa)) {
+        err_set(e, ERR_UNSUPPORTED, "this CPU cannot run the instructions that were asked for");
+        err_expected(e, "at most %s", cpu_isa_name(cpu_best_isa()));
+        err_actual(e, "%s", cpu_isa_name(isa));
+        return err_fix(e, "use --isa %s or leave it out", cpu_isa_name(cpu_best_isa()));
+    }
+    cpu_table_init(table, isa);
+    return OK;
+}
+
+void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
+                const struct op_command *command) {
+    switch (command->op) {
+#define OP(name)                                \
+    case OP_##name:                             \
+        table->name(lane, &command->args.name); \
+        break;
+#define OP_W(name)                                               \
+    case OP_##name:                                              \
+        table->name[command->weight](lane, &command->args.name); \
+        break;
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+    case OP_COUNT: break;
+    }
+}

@@ -1,0 +1,18 @@
+/* x86.h: puts the kernels of each x86 level of instructions into the CPU's table.
+ *
+ * Owns nothing; any thread. device/table.c knows what the CPU has and calls these. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_X86_H
+#define TANDEM_KERNELS_CPU_X86_X86_H
+
+#include "kernels/cpu/cpu.h"
+
+// Overwrite what they have a better kernel for; called weakest level first. Only on CPUs that have
+// the instructions of their level. matmul stands for matmul_experts too.
+void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
+void cpu_ops_avx2(struct cpu_table *table);       // rms_norm, rope, kv_store, attention, swiglu
+void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
+void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
+
+#endif
