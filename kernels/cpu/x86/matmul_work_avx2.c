@@ -1,14 +1,14 @@
 /* matmul_work_avx2.c: which lane multiplies which tile with which tokens, for matmul and
  * matmul_experts at every x86 level.
  *
- * The tiles are computed by the level's kernel (matmul_x86.h). A matmul is tiles by groups of
+ * The tiles are computed by the level's kernel (matmul_work_avx2.h). A matmul is tiles by groups of
  * tokens; each lane takes the same number. An expert is a matmul over its own tokens, wherever they
  * lie, and the tiles of all experts stand in one row, weighted by the time that each takes, which
  * is cut into equal shares: one token on 8 experts keeps many lanes as busy as 512 tokens that
  * crowd at some of them. Owns nothing; every lane calls with the same arguments. Tested by
  * tests/kernels/check_ops.c.
  */
-#include "kernels/cpu/x86/matmul_x86.h"
+#include "kernels/cpu/x86/matmul_work_avx2.h"
 
 #include "base/err.h"
 

@@ -1,13 +1,12 @@
-/* matmul_x86.h: the x86 matmuls of each instruction-set level: what a level brings, a kernel that
- * multiplies a tile of rows with some tokens, and what it gets, the sharing of matmul and
- * matmul_experts among lanes (matmul_work_avx2.c).
+/* matmul_work_avx2.h: the x86 matmuls of each instruction-set level: what a level brings, a kernel
+ * that multiplies a tile of rows with some tokens, and what it gets, the sharing of matmul and
+ * matmul_experts among lanes.
  *
  * Owns nothing; call only on a CPU that has the level's instructions. Weights of integer types give
- * the same bits on every level. Used by the matmul files. Tested by
- * tests/kernels/check_ops.c.
+ * the same bits on every level. Used by the matmul files. Tested by tests/kernels/check_ops.c.
  */
-#ifndef TANDEM_KERNELS_CPU_X86_MATMUL_X86_H
-#define TANDEM_KERNELS_CPU_X86_MATMUL_X86_H
+#ifndef TANDEM_KERNELS_CPU_X86_MATMUL_WORK_AVX2_H
+#define TANDEM_KERNELS_CPU_X86_MATMUL_WORK_AVX2_H
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/x86/quantize_x86.h"
