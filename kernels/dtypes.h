@@ -9,45 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// The numbers are those stored in GGUF files (ggml_type). Gaps are types that were removed from the
-// format.
+// The numbers are those stored in GGUF files (ggml_type).
 enum dtype {
-    DTYPE_F32 = 0,
-    DTYPE_F16 = 1,
-    DTYPE_Q4_0 = 2,
-    DTYPE_Q4_1 = 3,
-    DTYPE_Q5_0 = 6,
-    DTYPE_Q5_1 = 7,
-    DTYPE_Q8_0 = 8,
-    DTYPE_Q8_1 = 9,
-    DTYPE_Q2_K = 10,
-    DTYPE_Q3_K = 11,
-    DTYPE_Q4_K = 12,
-    DTYPE_Q5_K = 13,
-    DTYPE_Q6_K = 14,
-    DTYPE_Q8_K = 15,
-    DTYPE_IQ2_XXS = 16,
-    DTYPE_IQ2_XS = 17,
-    DTYPE_IQ3_XXS = 18,
-    DTYPE_IQ1_S = 19,
-    DTYPE_IQ4_NL = 20,
-    DTYPE_IQ3_S = 21,
-    DTYPE_IQ2_S = 22,
-    DTYPE_IQ4_XS = 23,
-    DTYPE_I8 = 24,
-    DTYPE_I16 = 25,
-    DTYPE_I32 = 26,
-    DTYPE_I64 = 27,
-    DTYPE_F64 = 28,
-    DTYPE_IQ1_M = 29,
-    DTYPE_BF16 = 30,
-    DTYPE_TQ1_0 = 34,
-    DTYPE_TQ2_0 = 35,
-    DTYPE_MXFP4 = 39,
-    DTYPE_NVFP4 = 40,
-    DTYPE_Q1_0 = 41,
-    DTYPE_Q2_0 = 42,
-    DTYPE_COUNT = 43,
+#define DTYPE(NAME, number, elements, bytes) DTYPE_##NAME = (number),
+#include "kernels/dtypes.def"
+#undef DTYPE
+    DTYPE_COUNT // rows of the list ascend by number
 };
 
 // The types that matmul and embed have kernels for, densely numbered: the index into a table's
