@@ -65,7 +65,7 @@ static void encode(struct bench *b, const struct job *job) {
         break;
 #define OP_W(name)                                          \
     case OP_##name:                                         \
-        ops->name[job->weight](b->stream, &job->args.name); \
+        ops->name(b->stream, job->weight, &job->args.name); \
         break;
 #include "kernels/ops.def"
 #undef OP

@@ -2,9 +2,9 @@
  * table that writes such calls down.
  *
  * Expands ops.def; owns nothing. A backend defines OP_ENCODE, the name of its function of type
- * op_encode_fn, and OP_TABLE, a name, and includes op_table.inc once; the table has every entry of
- * every weight type. The argument structs are copied whole, so what they point to is not looked at.
- * Any thread. Tested by tests/kernels/test_device.c.
+ * op_encode_fn, and OP_TABLE, a name, and includes op_table.inc once; the table has every entry.
+ * The argument structs are copied whole, so what they point to is not looked at. Any thread. Tested
+ * by tests/kernels/test_device.c.
  */
 #ifndef TANDEM_KERNELS_OP_COMMAND_H
 #define TANDEM_KERNELS_OP_COMMAND_H
@@ -50,31 +50,5 @@ static inline const char *op_name(enum op_id op) {
     };
     return names[op];
 }
-
-// A weight type has no name that the preprocessor can carry from one list into the other, so the
-// functions are numbered; the assertion tells when a number is missing.
-#define OP_EACH_WEIGHT(X, name) \
-    X(name, 0)                  \
-    X(name, 1)                  \
-    X(name, 2)                  \
-    X(name, 3)                  \
-    X(name, 4)                  \
-    X(name, 5)                  \
-    X(name, 6)                  \
-    X(name, 7)                  \
-    X(name, 8)                  \
-    X(name, 9)                  \
-    X(name, 10)
-static_assert(WEIGHT_COUNT == 11, "OP_EACH_WEIGHT lists every weight type");
-
-#define OP_ENCODER(name)                                                          \
-    static void encode_##name(struct stream *s, const struct name##_args *args) { \
-        OP_ENCODE(s, OP_##name, (enum weight_type)0, args, sizeof *args);         \
-    }
-#define OP_ENCODER_OF_WEIGHT(name, weight)                                                   \
-    static void encode_##name##_##weight(struct stream *s, const struct name##_args *args) { \
-        OP_ENCODE(s, OP_##name, (enum weight_type)(weight), args, sizeof *args);             \
-    }
-#define OP_ENCODER_ENTRY(name, weight) encode_##name##_##weight,
 
 #endif

@@ -191,10 +191,11 @@ struct combine_experts_args {
     int32_t n_tokens, n_cols, n_used, n_experts;
 };
 
-// One per backend, filled by expanding ops.def in order; no entry may be NULL.
+// One per backend, filled by expanding ops.def in order; no entry may be NULL, and those of OP_W
+// take every weight type.
 struct op_table {
 #define OP(name)   void (*name)(struct stream *, const struct name##_args *);
-#define OP_W(name) void (*name[WEIGHT_COUNT])(struct stream *, const struct name##_args *);
+#define OP_W(name) void (*name)(struct stream *, enum weight_type, const struct name##_args *);
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -191,15 +191,15 @@ static const char *part_of_pool(const struct rig *rig, const struct job *job, in
 }
 
 static void encode_matmul(struct rig *rig, const struct job *job, int64_t i) {
-    rig->device->ops->matmul[job->type](rig->stream,
-                                        &(struct matmul_args){.out = rig->out,
-                                                              .x = rig->x,
-                                                              .weight = part_of_pool(rig, job, i),
-                                                              .scratch = rig->scratch,
-                                                              .n_tokens = job->n_tokens,
-                                                              .n_cols = rig->n_cols,
-                                                              .row_count = job->n_rows,
-                                                              .out_stride = job->n_rows});
+    rig->device->ops->matmul(rig->stream, job->type,
+                             &(struct matmul_args){.out = rig->out,
+                                                   .x = rig->x,
+                                                   .weight = part_of_pool(rig, job, i),
+                                                   .scratch = rig->scratch,
+                                                   .n_tokens = job->n_tokens,
+                                                   .n_cols = rig->n_cols,
+                                                   .row_count = job->n_rows,
+                                                   .out_stride = job->n_rows});
 }
 
 uint64_t job_weight_bytes(const struct rig *rig, const struct job *matmul) {
@@ -314,7 +314,7 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     (void)i;
     for (int half = 0; half < 2; half++)
         ops->rms_norm(s, &(struct rms_norm_args){rig->more, rig->x, norm, 1, TINY_COLS, 1e-5F});
-    for (int k = 0; k < 7; k++) ops->matmul[job->type](s, &matmul);
+    for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
     ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
                                      RIG_HEAD_DIM, false});
     ops->kv_store(s, &(struct kv_store_args){cache, cache + (1 << 12), rig->x, rig->x, rig->slots,

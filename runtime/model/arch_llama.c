@@ -205,7 +205,7 @@ static void matmul_into(const struct forward *f, float *out, const float *x, con
     args.n_tokens = f->n_tokens;
     args.n_cols = (int32_t)w->ne[0];
     args.row_count = (int32_t)w->ne[1];
-    f->ops->matmul[type](f->stream, &args);
+    f->ops->matmul(f->stream, type, &args);
 }
 
 // Likewise where w is whole. A bias may be NULL or have no data.
@@ -227,9 +227,9 @@ static void encode_embed(const struct forward *f) {
     enum weight_type type;
     bool known = dtype_weight(w->type, &type);
     ASSERT(known);
-    f->ops->embed[type](f->stream,
-                        &(struct embed_args){f->residual, w->data, f->tokens, f->n_tokens,
-                                             f->hp->n_embd, f->hp->n_vocab, 1.0f});
+    f->ops->embed(f->stream, type,
+                  &(struct embed_args){f->residual, w->data, f->tokens, f->n_tokens, f->hp->n_embd,
+                                       f->hp->n_vocab, 1.0f});
 }
 
 static void encode_angles(const struct forward *f) {

@@ -36,7 +36,7 @@ struct op_entry {
     }
 #define OP_W(name)                                                                               \
     static void encode_##name(struct stream *s, enum weight_type type, const union op_args *a) { \
-        s->device->ops->name[type](s, &a->name);                                                 \
+        s->device->ops->name(s, type, &a->name);                                                 \
     }                                                                                            \
     static void define_##name(const struct cpu_table *t, const struct lane *lane,                \
                               enum weight_type type, const union op_args *a) {                   \

@@ -600,24 +600,24 @@ static void test_quantized_once(void **state) {
                             .n_cols = 256,
                             .row_count = 8,
                             .out_stride = 8};
-    c.device->ops->matmul[WEIGHT_Q8_0](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 2);
     a.out += 8;
-    c.device->ops->matmul[WEIGHT_Q4_K](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_Q4_K, &a);
     assert_int_equal(queue->list.n_launches, 3); // the same x
     a.out = (float *)(base + 4096);
-    c.device->ops->matmul[WEIGHT_Q8_0](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 4); // writes x
-    c.device->ops->matmul[WEIGHT_Q8_0](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 6);
     a.out = (float *)base;
     c.device->ops->swiglu(c.stream, &(struct swiglu_args){c.x.base, c.x.base, c.x.base, 1});
-    c.device->ops->matmul[WEIGHT_Q8_0](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 9); // another op came between
-    c.device->ops->matmul[WEIGHT_F16](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_F16, &a);
     assert_int_equal(queue->list.n_launches, 10); // takes floats
     a.n_tokens = 0;
-    c.device->ops->matmul[WEIGHT_F16](c.stream, &a);
+    c.device->ops->matmul(c.stream, WEIGHT_F16, &a);
     assert_int_equal(queue->list.n_launches, 10); // nothing to do
     finish(c.stream);
     buffer_free(&memory);
