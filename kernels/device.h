@@ -56,13 +56,6 @@ struct buffer { // caller provides the struct; buffer_new and buffer_map fill it
     bool mapped; // lent by somebody else: buffer_free only forgets it
 };
 
-struct tensor { // a view, owns nothing
-    enum dtype type;
-    uint64_t ne[4]; // ne[0] contiguous
-    void *data;     // device address inside the buffer
-    const struct buffer *buffer;
-};
-
 #define DEVICE_WAIT_LIMIT_S 600.0 // of a device when it is opened
 
 enum stream_kind { STREAM_COMPUTE, STREAM_COPY_IN, STREAM_COPY_OUT };
@@ -200,11 +193,5 @@ struct device_driver {
     enum status (*open)(struct device **out, const char *spec, const struct cpu_options *options,
                         const struct log *log, struct err *e);
 };
-
-// Helpers for views.
-static inline struct tensor tensor_of(enum dtype type, const struct buffer *b,
-                                      uint64_t offset_bytes, uint64_t ne0, uint64_t ne1) {
-    return (struct tensor){type, {ne0, ne1, 1, 1}, (char *)b->base + offset_bytes, b};
-}
 
 #endif

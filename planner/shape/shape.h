@@ -83,7 +83,8 @@ struct shape {
     struct unit units[MAX_UNITS];
 };
 
-// The tensor of that role (not ROLE_OTHER), of which a unit has at most one; NULL if it has none.
+// The tensor of that role, of which a unit has at most one; NULL if it has none, and for
+// ROLE_OTHER.
 const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role role);
 enum tensor_use tensor_use_of(enum tensor_role role);
 

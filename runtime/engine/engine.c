@@ -43,11 +43,10 @@ struct engine {
 
 static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
     if (gguf_open(&en->gguf, o->model_path, e)) return e->status; // names the part that is wrong
-    if (model_read(&en->model, &en->gguf, e) ||
+    if (model_read(&en->model, &en->shape, &en->gguf, e) ||
         tokenizer_open(&en->tokenizer, &en->gguf, o->log, e)) {
         return err_context(e, "%s", o->model_path);
     }
-    model_shape(&en->model, &en->shape);
     const uint32_t known = tokenizer_count(en->tokenizer);
     if (known > (uint32_t)en->shape.n_vocab) {
         err_set(e, ERR_FORMAT, "%s: the vocabulary is longer than token_embd.weight",

@@ -9,26 +9,25 @@ enum { HOST = 0 };
 
 // A tensor of a streamed unit: from where, and to where in the slot.
 struct part {
-    enum weight_slot which;
-    const struct tensor *source; // as the CPU has it
+    int index;                   // of the unit's tensors
+    const struct weight *source; // as the CPU has it
     uint64_t offset_bytes, size_bytes;
 };
 
 // With the padding of footprint_slot; *end_bytes gets where the parts end. A split unit's vectors
 // are on the accelerator already.
-static int parts_of(const struct feeder *f, int32_t u, struct part out[W_LAYER_COUNT],
+static int parts_of(const struct feeder *f, int32_t u, struct part out[MAX_UNIT_TENSORS],
                     uint64_t *end_bytes) {
     const struct unit *unit = &f->shape->units[u];
-    const bool split = f->plan->place.units[u].cpu_parts > 0, ffn = unit->kind == UNIT_FFN;
-    const struct tensor *table = weights_of_cpu(f->weights, unit, split);
-    const enum weight_slot first = ffn ? W_FFN_NORM : W_ATTN_NORM, last = ffn ? W_DOWN : W_O_BIAS;
+    const bool split = f->plan->place.units[u].cpu_parts > 0;
+    const struct weight *table = weights_of_cpu(f->weights, u, split);
     uint64_t at = 0;
     int n = 0;
-    for (enum weight_slot which = first; which <= last; which++) {
-        const struct tensor *t = &table[which];
-        if (!t->data || (split && t->ne[1] == 1)) continue;
-        const uint64_t size_bytes = dtype_bytes(t->type, t->ne[0] * t->ne[1]);
-        out[n++] = (struct part){which, t, at, size_bytes};
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct weight *w = &table[i];
+        if (w->n_rows == 0 || (split && unit->tensors[i].use == USE_VECTOR)) continue;
+        const uint64_t size_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows;
+        out[n++] = (struct part){i, w, at, size_bytes};
         at += round_up(size_bytes, f->device->info.align_bytes);
     }
     ASSERT(at <= f->plan->slot_bytes);
@@ -186,7 +185,7 @@ void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens
 }
 
 void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot) {
-    struct part parts[W_LAYER_COUNT];
+    struct part parts[MAX_UNIT_TENSORS];
     uint64_t end_bytes;
     (void)parts_of(f, unit, parts, &end_bytes);
     return slot_at(f, slot) + end_bytes;
@@ -228,7 +227,7 @@ void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *cop
 // change while one may run.
 static void cut_chunks(struct feeder *f) {
     const uint64_t block_bytes = f->plan->block_bytes;
-    struct part parts[W_LAYER_COUNT];
+    struct part parts[MAX_UNIT_TENSORS];
     uint64_t end_bytes;
     int32_t n = 0;
     for (int32_t u = 0; u < f->plan->n_units; u++) {
@@ -274,7 +273,7 @@ static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, c
 void feed_begin(struct feeder *f, int32_t slot) { stream_wait_event(f->fetch, &f->used[slot]); }
 
 void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
-    struct part parts[W_LAYER_COUNT];
+    struct part parts[MAX_UNIT_TENSORS];
     uint64_t end_bytes;
     const int n = parts_of(f, unit, parts, &end_bytes);
     if (f->stage && !f->cut) cut_chunks(f);
@@ -303,15 +302,14 @@ void feed_release(struct feeder *f, int32_t slot, struct stream *s) {
 }
 
 void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
-               struct tensor out[W_LAYER_COUNT]) {
-    struct part parts[W_LAYER_COUNT];
+               struct weight out[MAX_UNIT_TENSORS]) {
+    struct part parts[MAX_UNIT_TENSORS];
     uint64_t end_bytes;
     const int n = parts_of(f, unit, parts, &end_bytes);
-    memset(out, 0, W_LAYER_COUNT * sizeof *out);
+    memset(out, 0, MAX_UNIT_TENSORS * sizeof *out);
     for (int i = 0; i < n; i++) {
-        struct tensor *bound = &out[parts[i].which];
+        struct weight *bound = &out[parts[i].index];
         *bound = *parts[i].source;
         bound->data = slot_at(f, slot) + parts[i].offset_bytes;
-        bound->buffer = &f->slots;
     }
 }

@@ -74,9 +74,9 @@ void feed_release(struct feeder *f, int32_t slot, struct stream *s);
 // Copies what the batch has added to the unit's cache from the slot to the host's.
 void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *copy_out);
 
-// What the CPU has of the unit as tensors in the slot; the others' data is NULL.
+// Where in the slot the weights are that the CPU has of the unit; others have no rows.
 void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
-               struct tensor out[W_LAYER_COUNT]);
+               struct weight out[MAX_UNIT_TENSORS]);
 // Where the unit's cache lies in the slot.
 void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot);
 

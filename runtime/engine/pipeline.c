@@ -31,7 +31,7 @@ static enum status open_lane(struct pipeline_lane *lane, struct device *device,
 
 // The divisors of the rope frequencies go to every device that computes attention.
 static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
-    const struct gguf_tensor *freqs = p->model->globals[W_ROPE_FREQS];
+    const struct gguf_tensor *freqs = p->model->rope_freqs;
     const struct scratch_layout *layout = &p->plan->devices[d].scratch;
     if (!freqs || layout->angles == layout->freqs) return OK;
     struct pipeline_lane *lane = &p->lanes[d];
@@ -235,6 +235,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
     return (struct forward){.stream = lane->compute,
                             .ops = lane->device->ops,
                             .hp = &p->model->hp,
+                            .shape = p->shape,
                             .tokens = t.tokens,
                             .positions = t.positions,
                             .sequences = t.sequences,
@@ -246,8 +247,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
                             .max_pages = workload_pages_per_session(&p->plan->workload),
                             .residual = (float *)(base + s->residual),
                             .normed = (float *)(base + s->normed),
-                            .freqs =
-                                p->model->globals[W_ROPE_FREQS] ? (float *)(base + s->freqs) : NULL,
+                            .freqs = p->model->rope_freqs ? (float *)(base + s->freqs) : NULL,
                             .angles = (float *)(base + s->angles),
                             .q = (float *)(base + s->q),
                             .attended = (float *)(base + s->attended),
@@ -264,26 +264,20 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
 
 // The weights that the step computes with: of its device, from the ring, or both.
 static void bind_pieces(const struct pipeline *p, const struct step *step, struct forward *f,
-                        struct tensor in_slot[W_LAYER_COUNT]) {
-    const struct unit *unit = &p->shape->units[step->unit];
-    const int32_t parts = p->plan->place.units[step->unit].cpu_parts;
-    struct piece last = {0}; // rows of a split unit
-    if (parts) {
-        last.weights = weights_of_cpu(p->weights, unit, true);
-        last.first_ff = footprint_split_row(p->model->hp.n_ff, parts);
-        last.first_embd = footprint_split_row(p->model->hp.n_embd, parts);
-        last.first_query = footprint_split_row(p->model->hp.n_heads * p->model->hp.head_dim, parts);
-    }
+                        struct weight in_slot[MAX_UNIT_TENSORS]) {
+    const bool split = p->plan->place.units[step->unit].cpu_parts > 0;
+    const bool on_cpu = p->lanes[step->device].device->info.is_host;
+    const struct weight *last = split ? weights_of_cpu(p->weights, step->unit, true) : NULL;
     if (step->slot >= 0) {
         feed_bind(&p->feed, step->unit, step->slot, in_slot);
-        last.weights = in_slot;
+        last = in_slot;
     }
-    const bool on_cpu = p->lanes[step->device].device->info.is_host;
-    if (!parts || !on_cpu) f->pieces[f->n_pieces++].weights = weights_of(p->weights, unit);
-    if (parts && (on_cpu || step->slot >= 0)) f->pieces[f->n_pieces++] = last;
-    if (!parts && step->slot >= 0) f->pieces[0] = last;
+    if (!split || !on_cpu) f->pieces[f->n_pieces++] = weights_of(p->weights, step->unit);
+    if (split && (on_cpu || step->slot >= 0)) f->pieces[f->n_pieces++] = last;
+    if (!split && step->slot >= 0) f->pieces[0] = last;
+    f->unit = &p->shape->units[step->unit];
     f->phase = step->phase;
-    f->shares_hidden = parts && on_cpu;
+    f->shares_hidden = split && on_cpu;
 }
 
 // The cache is where the attention itself is computed: on that device, or in the slot.
@@ -298,7 +292,7 @@ static void compute_attention(struct pipeline *p, const struct step *step, struc
         if (!lane->has_angles) p->model->arch->encode_angles(f);
         lane->has_angles = true;
     }
-    p->model->arch->encode(f, UNIT_ATTENTION);
+    p->model->arch->encode(f);
 }
 
 static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
@@ -306,7 +300,7 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     const enum unit_kind kind = p->shape->units[step->unit].kind;
     struct pipeline_lane *lane = &p->lanes[step->device];
     struct forward f = forward_on(p, step->device, batch);
-    struct tensor in_slot[W_LAYER_COUNT];
+    struct weight in_slot[MAX_UNIT_TENSORS];
     if (kind == UNIT_HEAD && !batch->n_logits) return;
     bind_pieces(p, step, &f, in_slot);
     if (step->slot >= 0) feed_use(&p->feed, step->slot, lane->compute);
@@ -314,7 +308,7 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     if (kind == UNIT_ATTENTION)
         compute_attention(p, step, &f);
     else
-        p->model->arch->encode(&f, kind);
+        p->model->arch->encode(&f);
     recorder_last(mark, lane->compute);
     if (step->slot >= 0) feed_release(&p->feed, step->slot, lane->compute);
 }
@@ -402,18 +396,18 @@ static char *data_on(const struct pipeline *p, int d, enum step_data data) {
 }
 
 // Its columns.
-static int32_t data_width(const struct hparams *hp, enum step_data data) {
-    const int32_t width[STEP_DATA] = {[DATA_RESIDUAL] = hp->n_embd,
-                                      [DATA_HIDDEN] = hp->n_ff,
-                                      [DATA_QUERIES] = hp->n_heads * hp->head_dim,
-                                      [DATA_ATTENDED] = hp->n_heads * hp->head_dim};
+static int32_t data_width(const struct shape *shape, enum step_data data) {
+    const int32_t width[STEP_DATA] = {[DATA_RESIDUAL] = shape->n_embd,
+                                      [DATA_HIDDEN] = shape->n_ff,
+                                      [DATA_QUERIES] = shape->n_heads * shape->head_dim,
+                                      [DATA_ATTENDED] = shape->n_heads * shape->head_dim};
     return width[data];
 }
 
 // Columns of all tokens, in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
                          int32_t n_tokens) {
-    const int32_t width = data_width(&p->model->hp, step->data);
+    const int32_t width = data_width(p->shape, step->data);
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;

@@ -16,16 +16,16 @@ struct load {
 
 // What one device has of a tensor.
 struct rows {
-    uint64_t n_rows, offset_bytes, size_bytes; // of the tensor in the file
+    int32_t first, count;
+    uint64_t offset_bytes, size_bytes; // of the tensor in the file
 };
 
 // The accelerator has the first rows of a matrix that is cut, the CPU the others.
-static struct rows rows_of(const struct gguf_tensor *t, const struct unit_tensor *info,
-                           int32_t cpu_parts, bool on_cpu) {
-    const uint64_t row_bytes = dtype_bytes(t->type, t->ne[0]);
-    const uint64_t cut = (uint64_t)footprint_split_row(info->n_rows, cpu_parts);
-    if (!on_cpu) return (struct rows){cut, 0, cut * row_bytes};
-    return (struct rows){t->ne[1] - cut, cut * row_bytes, (t->ne[1] - cut) * row_bytes};
+static struct rows rows_of(const struct unit_tensor *t, int32_t cpu_parts, bool on_cpu) {
+    const uint64_t row_bytes = dtype_bytes(t->type, (uint64_t)t->n_cols);
+    const int32_t cut = footprint_split_row(t->n_rows, cpu_parts);
+    const int32_t first = on_cpu ? cut : 0, count = on_cpu ? t->n_rows - cut : cut;
+    return (struct rows){first, count, (uint64_t)first * row_bytes, (uint64_t)count * row_bytes};
 }
 
 // One device's share of a unit: all of it or, of a split one, the accelerator's or the CPU's.
@@ -33,51 +33,38 @@ struct share {
     int32_t u, cpu_parts; // 0 parts: all of it
     bool on_cpu;
     const struct unit *unit;
-    int32_t n; // tensors of which the device has something
+    int32_t n;                       // tensors of which the device has something
+    int32_t index[MAX_UNIT_TENSORS]; // which of the unit's they are
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     struct rows rows[MAX_UNIT_TENSORS];
 };
 
 static struct share share_of(const struct placed_model *placed, int32_t u, bool on_cpu) {
     const struct unit *unit = &placed->shape->units[u];
-    struct share share = {u, placed->plan->place.units[u].cpu_parts, on_cpu, unit, 0, {0}, {{0}}};
-    const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
-    const int32_t n = model_unit_tensors(placed->model, unit, tensors);
-    for (int i = 0; i < n; i++) {
-        const struct gguf_tensor *t = tensors[i];
-        const struct unit_tensor *info = &unit->tensors[i];
-        const bool cut = share.cpu_parts && unit_is_cut(info);
+    struct share share = {.u = u,
+                          .cpu_parts = placed->plan->place.units[u].cpu_parts,
+                          .on_cpu = on_cpu,
+                          .unit = unit};
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        const bool cut = share.cpu_parts && unit_is_cut(t);
         // A matrix that is not cut is the accelerator's alone; vectors are on both.
-        if (share.cpu_parts && on_cpu && !cut && info->use == USE_MATRIX) continue;
-        share.tensors[share.n] = t;
-        share.rows[share.n++] = cut ? rows_of(t, info, share.cpu_parts, on_cpu)
-                                    : (struct rows){t->ne[1], 0, t->size_bytes};
+        if (share.cpu_parts && on_cpu && !cut && t->use == USE_MATRIX) continue;
+        share.index[share.n] = i;
+        share.tensors[share.n] = placed->model->tensors[u][i];
+        share.rows[share.n++] = cut ? rows_of(t, share.cpu_parts, on_cpu)
+                                    : (struct rows){0, t->n_rows, 0, t->size_bytes};
     }
     return share;
 }
 
-// Where tensor i of the share is bound.
-static struct tensor *binding(struct weights *w, const struct model *m, const struct share *share,
-                              int i) {
-    const struct gguf_tensor *t = share->tensors[i];
-    const int32_t layer = share->unit->layer;
-    if (share->unit->kind == UNIT_EMBED) return &w->embed[W_EMBED];
-    if (share->unit->kind == UNIT_HEAD)
-        return &w->head[t == m->globals[W_OUT_NORM] ? W_OUT_NORM : W_OUTPUT];
-    struct tensor *table =
-        share->on_cpu && share->cpu_parts ? w->cpu_layers[layer] : w->layers[layer];
-    for (int slot = 0; slot < W_LAYER_COUNT; slot++) {
-        if (m->layers[layer][slot] == t) return &table[slot];
-    }
-    ASSERT(!t); // every tensor of a unit has a slot
-    return NULL;
-}
-
-static struct tensor view(const struct share *share, int i, void *data,
-                          const struct buffer *buffer) {
-    const struct gguf_tensor *t = share->tensors[i];
-    return (struct tensor){
-        t->type, {t->ne[0], share->rows[i].n_rows, t->ne[2], t->ne[3]}, data, buffer};
+// Tensor i of the share is at data from now on.
+static void bind(struct weights *w, const struct share *share, int i, const void *data) {
+    const struct unit_tensor *t = &share->unit->tensors[share->index[i]];
+    struct weight *table = share->on_cpu && share->cpu_parts ? w->cpu[share->u] : w->home[share->u];
+    const struct rows *rows = &share->rows[i];
+    table[share->index[i]] =
+        (struct weight){t->type, t->n_cols, rows->count, rows->first, (void *)(uintptr_t)data};
 }
 
 static enum status report(struct load *load, uint64_t size_bytes, struct err *e) {
@@ -91,15 +78,13 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
 // The host computes with the mapped file: nothing is copied, only brought into memory.
 static enum status map_share(struct load *load, const struct share *share, struct err *e) {
     const struct model *m = load->placed->model;
-    const struct buffer *buffer = &load->w->buffers[HOST];
     for (int i = 0; i < share->n; i++) {
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
         if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
                           rows->size_bytes, e))
             return e->status;
-        char *data = (char *)(uintptr_t)t->data + rows->offset_bytes;
-        *binding(load->w, m, share, i) = view(share, i, data, buffer);
+        bind(load->w, share, i, t->data + rows->offset_bytes);
     }
     return OK;
 }
@@ -125,7 +110,7 @@ static enum status read_share(struct load *load, const struct share *share, stru
         if (read_rows(&m->gguf->parts[t->part], data, t->file_offset + rows->offset_bytes,
                       rows->size_bytes, e))
             return e->status;
-        *binding(w, m, share, i) = view(share, i, data, &w->arena);
+        bind(w, share, i, data);
         load->arena_at += rows->size_bytes;
     }
     return OK;
@@ -134,20 +119,19 @@ static enum status read_share(struct load *load, const struct share *share, stru
 static enum status copy_share(struct load *load, const struct share *share, int device,
                               struct err *e) {
     const struct device *d = load->placed->devices[device];
-    const struct buffer *buffer = &load->w->buffers[device];
+    const struct placement *place = &load->placed->plan->place;
     struct stream *stream = load->streams[device];
     for (int i = 0; i < share->n; i++) {
-        struct tensor *bound = binding(load->w, load->placed->model, share, i);
         const struct rows *rows = &share->rows[i];
         // The embedding table is there already: its unit comes first and lies on the same device.
-        const struct tensor *embed = &load->w->embed[W_EMBED];
-        if (i == 0 && share->unit->shares_embed && embed->buffer->device == d) {
-            *bound = *embed;
+        if (i == 0 && share->unit->shares_embed && place->units[0].device == device) {
+            load->w->home[share->u][0] = load->w->home[0][0];
             continue;
         }
-        *bound = view(share, i, (char *)buffer->base + load->at[device], buffer);
-        stream_copy(stream, bound->data, share->tensors[i]->data + rows->offset_bytes,
-                    rows->size_bytes, COPY_TO_DEVICE);
+        char *data = (char *)load->w->buffers[device].base + load->at[device];
+        bind(load->w, share, i, data);
+        stream_copy(stream, data, share->tensors[i]->data + rows->offset_bytes, rows->size_bytes,
+                    COPY_TO_DEVICE);
         load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
     return stream_wait(stream, e);
@@ -223,12 +207,12 @@ static enum status open_buffers(struct weights *w, const struct placed_model *pl
 }
 
 enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e) {
-    const size_t n_layers = (size_t)placed->shape->n_layers;
+    const size_t n_units = (size_t)placed->shape->n_units;
     *w = (struct weights){0};
-    w->layers = mem_alloc(n_layers, sizeof *w->layers);
-    w->cpu_layers = mem_alloc(n_layers, sizeof *w->cpu_layers);
-    if (!w->layers || !w->cpu_layers)
-        return err_memory(e, 2 * n_layers * sizeof *w->layers, "the table of weights");
+    w->home = mem_alloc(n_units, sizeof *w->home);
+    w->cpu = mem_alloc(n_units, sizeof *w->cpu);
+    if (!w->home || !w->cpu)
+        return err_memory(e, 2 * n_units * sizeof *w->home, "the table of weights");
     return open_buffers(w, placed, e);
 }
 
@@ -253,17 +237,13 @@ void weights_close(struct weights *w) {
     }
     buffer_free(&w->arena);
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&w->buffers[d]);
-    mem_free(w->layers);
-    mem_free(w->cpu_layers);
+    mem_free(w->home);
+    mem_free(w->cpu);
     *w = (struct weights){0};
 }
 
-const struct tensor *weights_of(const struct weights *w, const struct unit *unit) {
-    if (unit->kind == UNIT_EMBED) return w->embed;
-    if (unit->kind == UNIT_HEAD) return w->head;
-    return w->layers[unit->layer];
-}
+const struct weight *weights_of(const struct weights *w, int32_t unit) { return w->home[unit]; }
 
-const struct tensor *weights_of_cpu(const struct weights *w, const struct unit *unit, bool split) {
-    return split ? w->cpu_layers[unit->layer] : w->layers[unit->layer];
+const struct weight *weights_of_cpu(const struct weights *w, int32_t unit, bool split) {
+    return split ? w->cpu[unit] : w->home[unit];
 }

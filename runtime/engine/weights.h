@@ -1,5 +1,4 @@
-/* weights.h: puts the weights of every unit where the plan says and binds them as tensors of that
- * device.
+/* weights.h: puts the weights of every unit where the plan says and tells where each tensor is.
  *
  * Owns one buffer per device (on the host it is the mapped file itself, elsewhere a copy): drivers
  * round every allocation up, so that many of them would take more than was planned. And the arena:
@@ -11,7 +10,7 @@
 #define TANDEM_RUNTIME_ENGINE_WEIGHTS_H
 
 #include "kernels/device.h"
-#include "runtime/model/model.h"
+#include "runtime/model/arch.h"
 #include "runtime/options.h"
 
 // A model with a plan for it on open devices; all borrowed.
@@ -26,13 +25,10 @@ struct weights {
     struct buffer buffers[MAX_DEVICES]; // unit after unit; of the host only counted
     struct buffer arena; // what the CPU has of streamed units, one after the other without padding
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
-    // Tensors by slot; data is NULL where the model has none. Globals are bound once per unit that
-    // uses them.
-    struct tensor embed[W_GLOBAL_COUNT];    // as the embedding unit sees them
-    struct tensor head[W_GLOBAL_COUNT];     // as the head unit sees them
-    struct tensor (*layers)[W_LAYER_COUNT]; // owned, [n_layers], on the unit's home: of split units
-                                            // the first rows
-    struct tensor (*cpu_layers)[W_LAYER_COUNT]; // owned, [n_layers], the CPU's rows of split units
+    // Owned, [n_units], by the tensors of each unit. home: on the unit's device, of a split unit
+    // the first rows; cpu: the CPU's rows of a split unit, and its vectors.
+    struct weight (*home)[MAX_UNIT_TENSORS];
+    struct weight (*cpu)[MAX_UNIT_TENSORS];
 };
 
 // Makes the buffers: a mapping on the host, memory elsewhere and for the arena. ERR_MEMORY or
@@ -46,10 +42,10 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
 // Accepts a zeroed or half-loaded one. The arena of a lost device stays until the process ends.
 void weights_close(struct weights *w);
 
-// The table that encodes the unit on its home: [W_GLOBAL_COUNT] or [W_LAYER_COUNT].
-const struct tensor *weights_of(const struct weights *w, const struct unit *unit);
-// What the CPU has of an FFN or attention, [W_LAYER_COUNT]: all of it if split is false, else the
-// last rows of what is cut, and the vectors.
-const struct tensor *weights_of_cpu(const struct weights *w, const struct unit *unit, bool split);
+// [MAX_UNIT_TENSORS]: what the unit's device has of it.
+const struct weight *weights_of(const struct weights *w, int32_t unit);
+// What the CPU has of an FFN or attention: all of it if split is false, else the last rows of what
+// is cut, and the vectors.
+const struct weight *weights_of_cpu(const struct weights *w, int32_t unit, bool split);
 
 #endif

@@ -13,14 +13,12 @@
 
 enum { MAX_PIECES = 2 };
 
-// Weights of a unit, all of them or, of a split one, some rows of each matrix that is cut; of split
-// attention the matrices that are not cut are in the first piece on the accelerator.
-struct piece {
-    const struct tensor
-        *weights; // [W_GLOBAL_COUNT] for embed and head, [W_LAYER_COUNT] of the layer else
-    // The unit's row that is the piece's first: of gate and up, of down and of the output, of the
-    // queries. 0 if the unit is not split.
-    int32_t first_ff, first_embd, first_query;
+// A tensor of a unit as a device has it: all of it, or some rows of each of its matrices.
+struct weight {
+    enum dtype type;
+    int32_t n_cols, n_rows; // n_rows 0: the device has nothing of it
+    int32_t first_row;      // of the tensor's rows, that lies first here
+    void *data;             // on the device
 };
 
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
@@ -29,7 +27,11 @@ struct forward {
     struct stream *stream;
     const struct op_table *ops;
     const struct hparams *hp;
-    struct piece pieces[MAX_PIECES]; // rows that follow each other; one unless the unit is split
+    const struct shape *shape;
+    const struct unit *unit;
+    // Weights by the unit's tensors. Two pieces are rows that follow each other, of a unit that is
+    // split; matrices that are not cut are then in the first piece on the accelerator.
+    const struct weight *pieces[MAX_PIECES];
     int32_t n_pieces;
     enum step_phase phase; // PHASE_ALL unless the unit is split between devices
     bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
@@ -53,17 +55,20 @@ struct forward {
     enum dtype k_type, v_type;
 };
 
+// The weight of that role in a piece; NULL if the unit has none or the piece nothing of it.
+const struct weight *forward_weight(const struct forward *f, int piece, enum tensor_role role);
+
 struct arch {
     const char *name; // general.architecture
-    // Fills m->hp, m->globals and m->layers from m->gguf, checking everything.
+    // Fills m->hp, m->tensors and m->shape from m->gguf, checking everything.
     enum status (*read)(struct model *m, struct err *e);
     // Once per micro-batch on each device with attention units, before the first of them.
     void (*encode_angles)(const struct forward *f);
-    // One unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows,
+    // f->unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows,
     // and OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns
     // of its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of
     // q, k, v and the cache, OUT adds the rows of the output.
-    void (*encode)(const struct forward *f, enum unit_kind kind);
+    void (*encode)(const struct forward *f);
 };
 
 extern const struct arch arch_llama;

@@ -568,11 +568,8 @@ enum status gguf_shape(struct shape *out, const struct gguf *g, struct err *e) {
     ASSERT(g);
     struct model *model = mem_alloc(1, sizeof *model);
     if (!model) return err_memory(e, sizeof *model, "reading the model");
-    enum status status = model_read(model, g, e);
-    if (status == OK) {
-        model_shape(model, out);
-        status = shape_check(out, e);
-    }
+    enum status status = model_read(model, out, g, e);
+    if (status == OK) status = shape_check(out, e);
     mem_free(model);
     return status == ERR_UNSUPPORTED ? gguf_shape_by_names(out, g, e) : status;
 }

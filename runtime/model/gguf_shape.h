@@ -1,6 +1,6 @@
 /* gguf_shape.h: the planner's view of any GGUF file, also of models that the runtime cannot run.
  *
- * Where the runtime knows the model (model.h), the shape is model_shape's. Else it is made of keys
+ * Where the runtime knows the model (model.h), the shape is model_read's. Else it is made of keys
  * and tensor names alone: which unit a tensor belongs to, caches, windows, states, experts. Reads
  * headers, never weights. Owns nothing. Any thread. Tested by
  * tests/runtime/test_gguf_shape.c and tests/fuzz/fuzz_gguf.c.

@@ -1,4 +1,5 @@
-/* model_read.h: reads one tensor or one number of a model from its GGUF, checked.
+/* model_read.h: reads one tensor or one number of a model from its GGUF, checked, into the model
+ * and its shape.
  *
  * For arch_*.c, which say what they want. Owns nothing: tensors are borrowed from the gguf. Must
  * not know a model family. Any thread. Tested by tests/runtime/test_model.c.
@@ -8,14 +9,20 @@
 
 #include "runtime/model/model.h"
 
-// A tensor by name, with the only shape that is right for it.
+// Starts the next unit of m->shape.
+struct unit *model_add_unit(struct model *m, enum unit_kind kind, int32_t layer);
+
+// A tensor of the last unit, with the only dimensions that are right for it: matrices may have any
+// weight type, others are F32.
 struct tensor_want {
-    const char *name;
-    uint64_t ne0, ne1; // ne1 is 1 for vectors
-    bool matrix;       // any weight type; else F32
-    bool optional;     // absent: *out is NULL
+    enum tensor_role role;
+    int64_t n_cols, n_rows; // n_rows is 1 for vectors
+    bool optional;
 };
-enum status model_find_tensor(struct model *m, const struct tensor_want *want,
+// Adds the tensor to the last unit. ERR_FORMAT if it is missing unless it is optional.
+enum status model_add_tensor(struct model *m, const struct tensor_want *want, struct err *e);
+// The same for a tensor that belongs to no unit; *out is NULL if it is not there.
+enum status model_find_tensor(const struct model *m, const struct tensor_want *want,
                               const struct gguf_tensor **out, struct err *e);
 
 // Key "<architecture>.<key>" in 1..high. *out holds the default before the call; 0 means that the

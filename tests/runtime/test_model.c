@@ -16,9 +16,14 @@
 
 static const char PATH[] = "/tmp/tandem_test_model.gguf";
 
-// Reads the model that edit makes of a tiny one; *e and *m are filled.
-static enum status read_edited(void (*edit)(struct gguf_build *), const char *skip, struct model *m,
-                               struct err *e) {
+struct fixture { // big: on the heap
+    struct model model;
+    struct shape shape;
+};
+
+// Reads the model that edit makes of a tiny one; *e and *f are filled.
+static enum status read_edited(void (*edit)(struct gguf_build *), const char *skip,
+                               struct fixture *f, struct err *e) {
     struct gguf_build b;
     tiny_model_build(&b, &(struct tiny_model){.n_layers = 2, .biased = true, .seed = 1}, skip);
     if (edit) edit(&b);
@@ -29,23 +34,27 @@ static enum status read_edited(void (*edit)(struct gguf_build *), const char *sk
     gguf_build_close(&b);
     struct gguf g;
     enum status status = gguf_open(&g, path, e);
-    if (!status) status = model_read(m, &g, e);
+    if (!status) status = model_read(&f->model, &f->shape, &g, e);
     gguf_close(&g);
     unlink(path);
     return status;
 }
 
 static void test_reads_dimensions(void **state) {
-    struct model *m = *state;
+    struct fixture *f = *state;
+    const struct shape *s = &f->shape;
     struct err e;
-    assert_int_equal(read_edited(NULL, NULL, m, &e), OK);
-    assert_int_equal(m->hp.n_layers, 2);
-    assert_int_equal(m->hp.head_dim, TINY_HEAD_DIM);
-    assert_int_equal(m->hp.n_rot, TINY_HEAD_DIM);
-    assert_int_equal(m->hp.n_vocab, TINY_VOCAB);
-    assert_false(m->hp.tied);
-    assert_int_equal(read_edited(NULL, "output.weight", m, &e), OK);
-    assert_true(m->hp.tied);
+    assert_int_equal(read_edited(NULL, NULL, f, &e), OK);
+    assert_int_equal(s->n_layers, 2);
+    assert_int_equal(s->head_dim, TINY_HEAD_DIM);
+    assert_int_equal(s->n_rot, TINY_HEAD_DIM);
+    assert_int_equal(s->n_vocab, TINY_VOCAB);
+    assert_int_equal(s->n_units, 6);
+    assert_false(s->units[5].shares_embed);
+    assert_int_equal(read_edited(NULL, "output.weight", f, &e), OK);
+    assert_true(s->units[5].shares_embed);
+    assert_int_equal(s->units[5].tensors[0].role, ROLE_OUTPUT);
+    assert_string_equal(s->units[5].tensors[0].name, "token_embd.weight");
 }
 
 static void yarn(struct gguf_build *b) {
@@ -84,18 +93,19 @@ static void kv_heads(struct gguf_build *b) {
 }
 
 static void test_scaling(void **state) {
-    struct model *m = *state;
+    struct fixture *f = *state;
+    const struct hparams *hp = &f->model.hp;
     struct err e;
-    assert_int_equal(read_edited(linear, NULL, m, &e), OK);
-    assert_float_equal(m->hp.rope_scale, 0.25f, 0);
-    assert_float_equal(m->hp.rope_ext, 0, 0);
-    assert_int_equal(read_edited(yarn, NULL, m, &e), OK);
-    assert_float_equal(m->hp.rope_ext, 1, 0);
+    assert_int_equal(read_edited(linear, NULL, f, &e), OK);
+    assert_float_equal(hp->rope_scale, 0.25f, 0);
+    assert_float_equal(hp->rope_ext, 0, 0);
+    assert_int_equal(read_edited(yarn, NULL, f, &e), OK);
+    assert_float_equal(hp->rope_ext, 1, 0);
     // 16 / (2 ln 10000) * ln(128 / (2 pi 32)) is below 0; for beta 1: 0.8686 * 3.0142 = 2.62,
     // rounded up.
-    assert_float_equal(m->hp.rope_corr_low, 0, 0);
-    assert_float_equal(m->hp.rope_corr_high, 3, 0);
-    assert_float_equal(m->hp.rope_magnitude, 1.1386294f, 1e-6f);
+    assert_float_equal(hp->rope_corr_low, 0, 0);
+    assert_float_equal(hp->rope_corr_high, 3, 0);
+    assert_float_equal(hp->rope_magnitude, 1.1386294f, 1e-6f);
 }
 
 static void test_refusals(void **state) {
@@ -136,7 +146,7 @@ static void test_refusals(void **state) {
 }
 
 static int setup(void **state) {
-    *state = mem_alloc(1, sizeof(struct model));
+    *state = mem_alloc(1, sizeof(struct fixture));
     return *state ? 0 : -1;
 }
 

@@ -507,8 +507,7 @@ static void open_feed(struct feed_rig *r, const struct engine_options *o, uint64
                            .plan = mem_alloc(1, sizeof *r->plan)};
     assert_true(r->model && r->shape && r->plan);
     assert_int_equal(gguf_open(&r->gguf, o->model_path, &e), OK);
-    assert_int_equal(model_read(r->model, &r->gguf, &e), OK);
-    model_shape(r->model, r->shape);
+    assert_int_equal(model_read(r->model, r->shape, &r->gguf, &e), OK);
     assert_int_equal(placement_open_devices(r->devices, &n_devices, o, &e), OK);
     assert_int_equal(placement_solve(r->plan, r->shape, r->devices, n_devices, o, &e), OK);
     if (block_bytes) r->plan->n_blocks = 3;
@@ -555,18 +554,20 @@ static void test_small_blocks(void **state) {
     for (int i = 0; i < 7; i++) {
         const int32_t u = units[i], slot = i % r.plan->place.n_slots;
         const bool split = r.plan->place.units[u].cpu_parts > 0;
-        struct tensor bound[W_LAYER_COUNT];
+        struct weight bound[MAX_UNIT_TENSORS];
         feed_begin(&r.feeder, slot);
         feed_fetch(&r.feeder, u, slot);
         feed_bind(&r.feeder, u, slot, bound);
-        const struct tensor *source = weights_of_cpu(&r.weights, &r.shape->units[u], split);
-        for (int w = 0; w < W_LAYER_COUNT; w++) {
-            const bool here = is_attention(u) ? w <= W_O_BIAS : w >= W_FFN_NORM;
-            const bool cut = w == W_Q || w == W_O || w >= W_GATE;
-            assert_int_equal(bound[w].data != NULL, here && (cut || !split));
-            if (bound[w].data)
-                expect_in_slot(&r, bound[w].data, source[w].data,
-                               dtype_bytes(source[w].type, source[w].ne[0] * source[w].ne[1]));
+        const struct unit *unit = &r.shape->units[u];
+        const struct weight *source = weights_of_cpu(&r.weights, u, split);
+        for (int w = 0; w < MAX_UNIT_TENSORS; w++) {
+            const bool here = w < unit->n_tensors && (!split || unit_is_cut(&unit->tensors[w]));
+            assert_int_equal(bound[w].n_rows > 0, here);
+            if (!here) continue;
+            assert_int_equal(bound[w].first_row, source[w].first_row);
+            expect_in_slot(
+                &r, bound[w].data, source[w].data,
+                dtype_bytes(source[w].type, (uint64_t)(source[w].n_cols * source[w].n_rows)));
         }
     }
     close_feed(&r);
