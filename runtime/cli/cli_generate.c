@@ -114,34 +114,6 @@ static enum status check_room(const struct generator *g, int32_t n, struct err *
     return err_fix(e, "use a longer context: -c %d", session_length(g->session) + n + 1);
 }
 
-static struct simulation simulate(const struct generator *g, const struct pass *pass) {
-    struct simulation simulation;
-    plan_simulate(engine_plan(g->engine), engine_shape(g->engine), pass, &simulation);
-    return simulation;
-}
-
-// What the plan predicts for count tokens behind what the session holds, n_logits of them wanted
-// (the last ones), in micro-batches. Each but the last may overlap with the next.
-static void predict_prompt(struct generator *g, int32_t count, int32_t n_logits) {
-    const int32_t most = engine_workload(g->engine)->n_ubatch;
-    const int32_t past = session_length(g->session);
-    for (int32_t first = 0, n; first < count; first += n) {
-        n = count - first < most ? count - first : most;
-        const int32_t wanted = first + n - (count - n_logits);
-        const struct pass pass = {n, wanted < 0 ? 0 : wanted < n ? wanted : n, past + first};
-        const struct simulation s = simulate(g, &pass);
-        g->timings.predicted_prompt_us += first + n < count ? s.period_us : s.total_us;
-        g->timings.prompt_passes++;
-    }
-}
-
-// Likewise for the steps that the session has just gone, one token each: as the middle one.
-static void predict_decode(struct generator *g, int64_t steps) {
-    if (steps == 0) return;
-    const struct pass pass = {1, 1, session_length(g->session) - (int32_t)(steps + 1) / 2};
-    g->timings.predicted_decode_us += simulate(g, &pass).total_us * (double)steps;
-}
-
 enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, FILE *logits,
                            struct err *e) {
     ASSERT(n > 0);
@@ -150,7 +122,9 @@ enum status generator_read(struct generator *g, const int32_t *ids, int32_t n, F
     uint64_t start = clock_ns();
     for (int32_t first = 0, count; first < n; first += count) {
         count = n - first < g->n_batch ? n - first : g->n_batch;
-        predict_prompt(g, count, logits ? count : first + count == n);
+        timings_predict_prompt(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
+                               session_length(g->session), count,
+                               logits ? count : first + count == n);
         for (int32_t i = 0; i < count; i++) {
             bool wanted = logits || first + i == n - 1;
             g->items[i] = (struct batch_item){g->session, ids[first + i], wanted};
@@ -225,7 +199,8 @@ static enum status decode(struct generator *g, int32_t limit, struct token_strea
         g->heap_allocations += end.allocations - start.allocations;
     }
     g->timings.decode_steps += steps;
-    predict_decode(g, steps);
+    timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
+                           session_length(g->session), steps);
     return OK;
 }
 

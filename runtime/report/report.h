@@ -7,23 +7,11 @@
 #define TANDEM_RUNTIME_REPORT_REPORT_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/generate/timings.h"
 
 #include <jansson.h>
 
 struct trace;
-
-struct timings {
-    uint64_t load_ns;
-    int64_t prompt_tokens;
-    uint64_t prompt_ns;
-    int64_t new_tokens;   // drawn
-    int64_t decode_steps; // passes through the model for them: one less than new_tokens, since the
-                          // prompt's pass gives the first
-    uint64_t decode_ns;
-    int64_t prompt_passes; // micro-batches of the prompts
-    // What the plan predicts for these very passes, 0 without rates.
-    double predicted_prompt_us, predicted_decode_us;
-};
 
 // Prints "label: 12 tokens in 34.5 ms, 347.8 tokens/s" lines. The rate of new tokens counts passes.
 void report_print_timings(const struct timings *t, FILE *out);

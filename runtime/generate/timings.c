@@ -1,0 +1,34 @@
+/* timings.c: see timings.h. */
+#include "runtime/generate/timings.h"
+
+#include "base/err.h"
+
+static struct simulation simulate(const struct plan *plan, const struct shape *shape,
+                                  const struct pass *pass) {
+    struct simulation simulation;
+    plan_simulate(plan, shape, pass, &simulation);
+    return simulation;
+}
+
+void timings_predict_prompt(struct timings *t, const struct plan *plan, const struct shape *shape,
+                            int32_t past, int32_t count, int32_t n_logits) {
+    ASSERT(n_logits >= 0);
+    ASSERT(n_logits <= count);
+    const int32_t most = plan->workload.n_ubatch;
+    for (int32_t first = 0, n; first < count; first += n) {
+        n = count - first < most ? count - first : most;
+        const int32_t wanted = first + n - (count - n_logits);
+        const struct pass pass = {n, wanted < 0 ? 0 : wanted < n ? wanted : n, past + first};
+        const struct simulation s = simulate(plan, shape, &pass);
+        t->predicted_prompt_us += first + n < count ? s.period_us : s.total_us;
+        t->prompt_passes++;
+    }
+}
+
+void timings_predict_decode(struct timings *t, const struct plan *plan, const struct shape *shape,
+                            int32_t length, int64_t steps) {
+    ASSERT(steps <= length);
+    if (steps == 0) return;
+    const struct pass pass = {1, 1, length - (int32_t)(steps + 1) / 2};
+    t->predicted_decode_us += simulate(plan, shape, &pass).total_us * (double)steps;
+}

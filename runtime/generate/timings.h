@@ -1,0 +1,37 @@
+/* timings.h: what reading prompts and drawing tokens took, beside what the plan predicts for it.
+ *
+ * Plain numbers that own nothing. The times are measured by generate.c; here the plan's predictions
+ * for the very passes that ran are added up. One thread. Tested by tests/runtime/test_generate.c.
+ */
+#ifndef TANDEM_RUNTIME_GENERATE_TIMINGS_H
+#define TANDEM_RUNTIME_GENERATE_TIMINGS_H
+
+#include "planner/planner.h"
+
+#include <stdint.h>
+
+struct timings {
+    uint64_t load_ns; // set by whoever opens the engine
+    int64_t prompt_tokens;
+    uint64_t prompt_ns;
+    int64_t new_tokens;   // drawn
+    int64_t decode_steps; // passes of one token; the first token drawn after a prompt needs none,
+                          // since the prompt's last pass gives its logits
+    uint64_t decode_ns;
+    int64_t prompt_passes; // micro-batches of the prompts
+    // What the plan predicts for these very passes, 0 without rates.
+    double predicted_prompt_us, predicted_decode_us;
+};
+
+// Adds the passes of a prompt of count tokens behind the past ones of a session, with the logits of
+// its last n_logits tokens. Every micro-batch but the last counts with its period, since the next
+// one may start before it is done.
+void timings_predict_prompt(struct timings *t, const struct plan *plan, const struct shape *shape,
+                            int32_t past, int32_t count, int32_t n_logits);
+
+// Adds the steps passes of one token that have led to a session of length tokens: each as the
+// middle one of them.
+void timings_predict_decode(struct timings *t, const struct plan *plan, const struct shape *shape,
+                            int32_t length, int64_t steps);
+
+#endif
