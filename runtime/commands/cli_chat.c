@@ -26,12 +26,11 @@ struct line {   // of standard input, without its end
 };
 
 struct chat {
-    struct generator generator;
+    struct cli_generator writer;
     struct chat_format format;
     struct chat_segments segments;
     struct token_list tokens; // of one turn
     struct line line;
-    int32_t unread; // the last token of the reply, if the session lacks it; else -1
 };
 
 // ---- The person's turn --------------------------------------------------------------------------
@@ -90,12 +89,11 @@ static enum status ask(struct chat *chat, struct err *e) {
 
 // The tokens that the session needs for the person's line and the head of the reply.
 static enum status encode_turn(struct chat *chat, struct err *e) {
-    struct generator *g = &chat->generator;
-    const char *system = g->cli->options.system_prompt;
+    const struct generator *g = &chat->writer.generator;
+    const char *system = chat->writer.cli->options.system_prompt;
     struct chat_message messages[2] = {{CHAT_SYSTEM, system, system ? strlen(system) : 0},
                                        {CHAT_USER, chat->line.text, chat->line.length}};
     chat->tokens.count = 0;
-    if (chat->unread >= 0 && token_list_push(&chat->tokens, chat->unread, e)) return e->status;
     enum status status;
     if (session_length(g->session) > 0)
         status = chat_render_next(&chat->format, messages + 1, 1, &chat->segments, e);
@@ -117,33 +115,24 @@ static void say_full(const struct generator *g) {
 
 // One line and its answer. A full context or Ctrl-C ends the turn, not the conversation.
 static enum status take_turn(struct chat *chat, struct err *e) {
-    struct generator *g = &chat->generator;
+    struct cli_generator *w = &chat->writer;
     enum stop_reason reason;
     if (encode_turn(chat, e)) return e->status;
-    if (chat->tokens.count > (uint64_t)(g->n_ctx - session_length(g->session))) {
-        say_full(g);
+    if (chat->tokens.count > (uint64_t)generate_room(&w->generator)) {
+        say_full(&w->generator);
         return OK;
     }
-    enum status status = generator_read(g, chat->tokens.ids, (int32_t)chat->tokens.count, NULL, e);
+    enum status status = cli_generate_read(w, &chat->tokens, NULL, e);
     if (status == ERR_CANCELLED) {
-        progress_bar_clear(&g->cli->bar);
         fputs("tandem: interrupted; the line is forgotten\n", stderr);
         return OK;
     }
     if (status != OK) return status;
-    if (generator_write(g, g->cli->options.n_predict, false, &reason, e)) return e->status;
+    if (cli_generate_write(w, w->cli->options.n_predict, false, &reason, e)) return e->status;
     putchar('\n');
     fflush(stdout);
-    bool whole = reason == STOP_END || g->n_tokens == 0;
-    chat->unread = whole ? -1 : g->tokens[g->n_tokens - 1];
-    if (reason == STOP_CONTEXT) say_full(g);
+    if (reason == STOP_CONTEXT) say_full(&w->generator);
     return OK;
-}
-
-static void forget(struct chat *chat) {
-    session_truncate(chat->generator.session, 0);
-    sampler_forget(&chat->generator.sampler);
-    chat->unread = -1;
 }
 
 static enum status converse(struct chat *chat, struct err *e) {
@@ -151,7 +140,7 @@ static enum status converse(struct chat *chat, struct err *e) {
         if (ask(chat, e)) return e->status;
         if (chat->line.ended || strcmp(chat->line.text, "/exit") == 0) return OK;
         if (strcmp(chat->line.text, "/reset") == 0)
-            forget(chat);
+            generate_forget(&chat->writer.generator);
         else if (chat->line.length > 0 && take_turn(chat, e))
             return e->status;
         signal_watch(); // a Ctrl-C during the turn ended only that
@@ -164,23 +153,20 @@ static void close_chat(struct chat *chat) {
     token_list_close(&chat->tokens);
     chat_segments_close(&chat->segments);
     chat_format_close(&chat->format);
-    generator_close(&chat->generator);
+    cli_generate_close(&chat->writer);
     mem_free(chat->line.text);
 }
 
 enum status cli_chat(struct cli *cli, struct err *e) {
-    struct chat chat = {.unread = -1};
-    struct generator *g = &chat.generator;
+    struct chat chat = {0};
+    struct cli_generator *w = &chat.writer;
     enum status status = OK;
-    if (cli_check_trace(cli, e) || generator_open(g, cli, false, e) ||
-        chat_detect(&chat.format, engine_gguf(g->engine), &cli->log, e) || converse(&chat, e))
+    if (cli_check_trace(cli, e) || cli_generate_open(w, cli, false, e) ||
+        chat_detect(&chat.format, engine_gguf(w->engine), &cli->log, e) || converse(&chat, e))
         status = e->status;
-    else if (!cli->options.quiet) {
-        report_print_timings(&g->timings, stderr);
-        report_print_predicted(&g->timings, g->engine, stderr);
-        cli_print_usage(cli, g->engine);
-    }
-    status = cli_write_trace(cli, g->engine, status, e);
+    else
+        cli_generate_report(w);
+    status = cli_write_trace(cli, w->engine, status, e);
     close_chat(&chat);
     return status;
 }

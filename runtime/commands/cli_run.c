@@ -3,13 +3,14 @@
 
 #include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
+#include "runtime/report/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct run {
-    struct generator generator;
+    struct cli_generator writer;
     struct token_list prompt;
     char *text; // of the prompt
     size_t text_bytes;
@@ -17,23 +18,30 @@ struct run {
     enum stop_reason reason;
 };
 
-static enum status read_prompt(struct run *run, struct err *e) {
-    const struct cli *cli = run->generator.cli;
+static enum status encode_prompt(struct run *run, struct err *e) {
+    const struct cli *cli = run->writer.cli;
     struct tokenizer_flags flags = {.add_special = true,
                                     .parse_special = !cli->options.no_parse_special};
-    if (tokenizer_encode(run->generator.tokenizer, run->text, run->text_bytes, flags, &run->prompt,
-                         e) != OK)
+    if (tokenizer_encode(engine_tokenizer(run->writer.engine), run->text, run->text_bytes, flags,
+                         &run->prompt, e))
         return e->status;
-    if (run->prompt.count == 0) return err_set(e, ERR_USAGE, "the prompt is empty");
-    if (run->prompt.count <= (uint64_t)run->generator.n_ctx) return OK;
-    err_set(e, ERR_LIMIT, "the prompt is longer than the context");
-    err_expected(e, "at most %d tokens", run->generator.n_ctx);
-    err_actual(e, "%llu", (unsigned long long)run->prompt.count);
-    return err_fix(e, "use a longer context (-c) or a shorter prompt");
+    return run->prompt.count ? OK : err_set(e, ERR_USAGE, "the prompt is empty");
+}
+
+static enum status write_logits(void *context, int32_t first, int32_t n, struct err *e) {
+    struct run *run = context;
+    const struct engine *engine = run->writer.engine;
+    const size_t n_vocab = (size_t)engine_n_vocab(engine);
+    (void)first;
+    for (int32_t i = 0; i < n; i++)
+        if (fwrite(engine_logits(engine, i), sizeof(float), n_vocab, run->logits) != n_vocab)
+            return err_errno(e, errno, "%s", run->writer.cli->options.logits_path);
+    return OK;
 }
 
 // The text of the tokens that were drawn, as it was or would have been printed.
-static json_t *text_of_tokens(struct generator *g) {
+static json_t *text_of_tokens(const struct run *run) {
+    const struct generator *g = &run->writer.generator;
     size_t room = ((size_t)g->n_tokens + 1) * g->piece_bytes, used = 0;
     char *text = mem_alloc(room, 1);
     if (!text) return NULL;
@@ -47,55 +55,57 @@ static json_t *text_of_tokens(struct generator *g) {
     return value;
 }
 
-static json_t *heap_report(const struct generator *g) {
+static json_t *heap_report(const struct heap_mark *grown) {
     struct heap_totals totals;
     if (!heap_totals(&totals)) return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "bytes_after_first_token", report_count(g->heap_bytes),
-                     "allocations_after_first_token", report_count(g->heap_allocations),
-                     "allocated_bytes", report_count(totals.allocated_bytes), "resident_bytes",
+    return json_pack("{s:o, s:o, s:o, s:o}", "bytes_after_first_token",
+                     report_count(grown->thread_bytes), "allocations_after_first_token",
+                     report_count(grown->allocations), "allocated_bytes",
+                     report_count(totals.allocated_bytes), "resident_bytes",
                      report_count(totals.resident_bytes));
 }
 
 static enum status write_result(struct run *run, struct err *e) {
-    struct generator *g = &run->generator;
+    const struct generator *g = &run->writer.generator;
+    const struct engine *engine = run->writer.engine;
     json_t *ids = json_array();
     for (int32_t i = 0; i < g->n_tokens; i++)
         json_array_append_new(ids, json_integer(g->tokens[i]));
     json_t *root = json_pack(
         "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "text",
-        text_of_tokens(g), "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
+        text_of_tokens(run), "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
         stop_reason_name(run->reason), "seed", (json_int_t)g->sampler.options.seed, "load_ms",
         (double)g->timings.load_ns / 1e6, "timings", report_timings(&g->timings), "predicted",
-        report_predicted(&g->timings, g->engine), "memory", report_memory(g->engine), "peak",
-        report_peaks(g->engine), "heap", heap_report(g), "usage",
-        report_usage(engine_trace(g->engine), &engine_plan(g->engine)->machine), "plan",
-        report_plan(engine_plan(g->engine), engine_shape(g->engine)));
+        report_predicted(&g->timings, engine), "memory", report_memory(engine), "peak",
+        report_peaks(engine), "heap", heap_report(&run->writer.grown), "usage",
+        report_usage(engine_trace(engine), &engine_plan(engine)->machine), "plan",
+        report_plan(engine_plan(engine), engine_shape(engine)));
     return report_write_json(root, stdout, e);
 }
 
 static void print_end(const struct run *run) {
-    const struct generator *g = &run->generator;
+    const struct generator *g = &run->writer.generator;
+    const struct cli_options *o = &run->writer.cli->options;
+    fflush(stdout); // on a terminal the text stands before what is said about it
+    if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
         fprintf(stderr, "tandem: the context of %d positions is full; -c makes it longer\n",
                 g->n_ctx);
-    if (run->reason == STOP_INTERRUPT) fprintf(stderr, "tandem: interrupted\n");
-    if (g->cli->options.verbose && g->sampler.options.temp > 0)
+    if (run->reason == STOP_CANCEL) fprintf(stderr, "tandem: interrupted\n");
+    if (o->verbose && g->sampler.options.temp > 0)
         fprintf(stderr, "tandem: seed %lld\n", (long long)g->sampler.options.seed);
-    report_print_timings(&g->timings, stderr);
-    report_print_predicted(&g->timings, g->engine, stderr);
-    cli_print_usage(g->cli, g->engine);
+    cli_generate_report(&run->writer);
 }
 
 static enum status generate(struct run *run, struct err *e) {
-    struct generator *g = &run->generator;
-    const struct cli_options *o = &g->cli->options;
-    if (generator_read(g, run->prompt.ids, (int32_t)run->prompt.count, run->logits, e))
+    const struct cli_options *o = &run->writer.cli->options;
+    const struct logits_sink logits = {write_logits, run};
+    if (cli_generate_read(&run->writer, &run->prompt, run->logits ? &logits : NULL, e))
         return e->status;
     if (o->echo && !o->json) fwrite(run->text, 1, run->text_bytes, stdout);
-    if (generator_write(g, o->n_predict, o->json, &run->reason, e)) return e->status;
+    if (cli_generate_write(&run->writer, o->n_predict, o->json, &run->reason, e)) return e->status;
     if (!o->json && (o->n_predict != 0 || o->echo)) fputc('\n', stdout);
-    fflush(stdout); // on a terminal the text stands before what is said about it
-    if (!o->quiet) print_end(run);
+    print_end(run);
     return o->json ? write_result(run, e) : OK;
 }
 
@@ -118,12 +128,12 @@ enum status cli_run(struct cli *cli, struct err *e) {
     struct err ignored;
     enum status status = OK;
     if (cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
-        open_logits(&run, logits, e) || generator_open(&run.generator, cli, logits != NULL, e) ||
-        read_prompt(&run, e) || generate(&run, e) || close_logits(&run, logits, e))
+        open_logits(&run, logits, e) || cli_generate_open(&run.writer, cli, logits != NULL, e) ||
+        encode_prompt(&run, e) || generate(&run, e) || close_logits(&run, logits, e))
         status = e->status;
     close_logits(&run, logits, &ignored);
-    status = cli_write_trace(cli, run.generator.engine, status, e);
-    generator_close(&run.generator);
+    status = cli_write_trace(cli, run.writer.engine, status, e);
+    cli_generate_close(&run.writer);
     token_list_close(&run.prompt);
     mem_free(run.text);
     return status;

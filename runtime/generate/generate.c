@@ -1,0 +1,181 @@
+/* generate.c: see generate.h. */
+#include "runtime/generate/generate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+const char *stop_reason_name(enum stop_reason reason) {
+    static const char *const names[] = {"eos", "limit", "context", "interrupt"};
+    return names[reason];
+}
+
+// ---- Opening and closing ------------------------------------------------------------------------
+
+static enum status make_buffers(struct generator *g, int32_t n_batch, struct err *e) {
+    g->n_batch = n_batch > 0 && n_batch < g->n_ctx ? n_batch : g->n_ctx;
+    // The longest text of one token: what the stream holds back, and one piece.
+    g->piece_bytes = sizeof(struct token_stream) + tokenizer_longest(g->tokenizer) + 16;
+    g->items = mem_alloc((size_t)g->n_batch, sizeof *g->items);
+    g->tokens = mem_alloc((size_t)g->n_ctx + 1, sizeof *g->tokens);
+    g->piece = mem_alloc(g->piece_bytes, 1);
+    if (g->items && g->tokens && g->piece) return OK;
+    return err_memory(e, (size_t)g->n_ctx * sizeof *g->tokens, "the text to come");
+}
+
+enum status generate_open(struct generator *g, struct engine *engine,
+                          const struct generate_options *options, struct err *e) {
+    *g = (struct generator){.engine = engine, .pending = -1, .ignore_end = options->ignore_end};
+    g->tokenizer = engine_tokenizer(engine);
+    g->n_ctx = engine_workload(engine)->n_ctx;
+    if (session_new(&g->session, engine, e) || make_buffers(g, options->n_batch, e) ||
+        sampler_init(&g->sampler, &options->sampler, engine_n_vocab(engine), g->n_ctx, e))
+        goto fail;
+    return OK;
+fail:
+    generate_close(g);
+    return e->status;
+}
+
+void generate_close(struct generator *g) {
+    session_free(g->session);
+    sampler_close(&g->sampler);
+    mem_free(g->items);
+    mem_free(g->tokens);
+    mem_free(g->piece);
+    *g = (struct generator){0};
+}
+
+void generate_forget(struct generator *g) {
+    session_truncate(g->session, 0);
+    sampler_forget(&g->sampler);
+    g->pending = -1;
+}
+
+// ---- The prompt ---------------------------------------------------------------------------------
+
+int32_t generate_room(const struct generator *g) {
+    const int32_t room = g->n_ctx - session_length(g->session) - (g->pending >= 0);
+    return room > 0 ? room : 0;
+}
+
+static enum status check_room(const struct generator *g, int32_t n, struct err *e) {
+    const int32_t room = generate_room(g);
+    if (n <= room) return OK;
+    err_set(e, ERR_LIMIT, "the prompt does not fit into the context of %d positions", g->n_ctx);
+    err_expected(e, "at most %d tokens", room);
+    err_actual(e, "%d", n);
+    return err_fix(e, "use a longer context: -c %d", g->n_ctx - room + n + 1);
+}
+
+// A prompt while it is read: the pending token, if there is one, and ids.
+struct prompt {
+    const int32_t *ids;
+    int32_t skipped; // 1 if the pending token stands before ids, else 0
+    int32_t count;   // of all
+    const struct logits_sink *logits;
+};
+
+// Computes count tokens of the prompt from first on.
+static enum status read_part(struct generator *g, const struct prompt *p, int32_t first,
+                             int32_t count, struct err *e) {
+    const bool last = first + count == p->count;
+    timings_predict_prompt(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
+                           session_length(g->session), count, p->logits ? count : last);
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t at = first + i - p->skipped;
+        const bool wanted = p->logits || (last && i == count - 1);
+        g->items[i] = (struct batch_item){g->session, at < 0 ? g->pending : p->ids[at], wanted};
+    }
+    if (engine_eval(g->engine, g->items, count, e)) return e->status;
+    g->prompt_row = p->logits ? count - 1 : 0;
+    return p->logits ? p->logits->take(p->logits->context, first, count, e) : OK;
+}
+
+static enum status read_all(struct generator *g, const struct prompt *p, struct err *e) {
+    const int32_t max_logits = engine_workload(g->engine)->max_logits;
+    const int32_t most = p->logits && max_logits < g->n_batch ? max_logits : g->n_batch;
+    for (int32_t first = 0, n; first < p->count; first += n) {
+        n = p->count - first < most ? p->count - first : most;
+        if (read_part(g, p, first, n, e)) return e->status;
+    }
+    return OK;
+}
+
+enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
+                          const struct logits_sink *logits, struct err *e) {
+    ASSERT(n > 0);
+    ASSERT(!logits || g->pending < 0);
+    if (check_room(g, n, e)) return e->status;
+    const int32_t before = session_length(g->session), skipped = g->pending >= 0;
+    const struct timings timings = g->timings;
+    const struct prompt prompt = {ids, skipped, n + skipped, logits};
+    const uint64_t start = clock_ns();
+    if (read_all(g, &prompt, e)) {
+        session_truncate(g->session, before);
+        g->timings = timings;
+        return e->status;
+    }
+    g->timings.prompt_ns += clock_ns() - start;
+    g->timings.prompt_tokens += prompt.count;
+    g->pending = -1;
+    for (int32_t i = 0; i < n; i++) sampler_accept(&g->sampler, ids[i]);
+    return OK;
+}
+
+// ---- The answer ---------------------------------------------------------------------------------
+
+// Hands over length bytes of the piece. False if the sink wants no more.
+static bool hand_over(const struct generator *g, const struct text_sink *sink, size_t length) {
+    return !sink->write || sink->write(sink->context, g->piece, length);
+}
+
+// Whether no further token is drawn, and why.
+static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
+                       enum stop_reason *reason) {
+    if (limit >= 0 && g->n_tokens >= limit)
+        *reason = STOP_LIMIT;
+    else if (session_length(g->session) >= g->n_ctx)
+        *reason = STOP_CONTEXT;
+    else if (!wanted)
+        *reason = STOP_CANCEL;
+    else
+        return false;
+    return true;
+}
+
+static enum status decode(struct generator *g, int32_t limit, const struct text_sink *sink,
+                          enum stop_reason *reason, struct err *e) {
+    for (int32_t row = g->prompt_row, token;; row = 0) {
+        if (sampler_draw(&g->sampler, engine_logits(g->engine, row), &token, e)) return e->status;
+        sampler_accept(&g->sampler, token);
+        g->timings.new_tokens++;
+        if (!g->ignore_end && tokenizer_is_end(g->tokenizer, token)) {
+            *reason = STOP_END;
+            return OK;
+        }
+        g->tokens[g->n_tokens++] = g->pending = token;
+        const size_t length = token_stream_push(&g->stream, token, g->piece, g->piece_bytes);
+        if (stops_here(g, limit, hand_over(g, sink, length), reason)) return OK;
+        const struct batch_item item = {g->session, token, true};
+        if (engine_eval(g->engine, &item, 1, e)) return e->status;
+        g->pending = -1;
+        g->timings.decode_steps++;
+    }
+}
+
+enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
+                           enum stop_reason *reason, struct err *e) {
+    g->n_tokens = 0;
+    *reason = STOP_LIMIT;
+    if (limit == 0) return OK;
+    const int64_t steps_before = g->timings.decode_steps;
+    const uint64_t start = clock_ns();
+    token_stream_init(&g->stream, g->tokenizer, false);
+    const enum status status = decode(g, limit, sink, reason, e);
+    const size_t left = token_stream_finish(&g->stream, g->piece, g->piece_bytes);
+    if (left > 0 && *reason != STOP_CANCEL) hand_over(g, sink, left);
+    g->timings.decode_ns += clock_ns() - start;
+    timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
+                           session_length(g->session), g->timings.decode_steps - steps_before);
+    return status;
+}

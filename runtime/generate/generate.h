@@ -1,0 +1,88 @@
+/* generate.h: the loop that reads prompts and writes text: a session, a sampler and a stream of
+ * whole characters.
+ *
+ * A struct generator owns a session, a sampler and its buffers; it borrows the engine and that
+ * one's tokenizer. Nothing is allocated after generate_open. Must not print, wait for a person or
+ * know signals: text goes to a sink, which also says when to stop. Several generators may share an
+ * engine, one thread at a time. Tested by tests/runtime/test_generate.c.
+ */
+#ifndef TANDEM_RUNTIME_GENERATE_GENERATE_H
+#define TANDEM_RUNTIME_GENERATE_GENERATE_H
+
+#include "runtime/engine/engine.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/generate/timings.h"
+#include "runtime/text/tokenizer.h"
+
+enum stop_reason {
+    STOP_END,     // the model has ended its text
+    STOP_LIMIT,   // as many tokens as were wanted
+    STOP_CONTEXT, // the context is full
+    STOP_CANCEL,  // the sink wants no more
+};
+const char *stop_reason_name(enum stop_reason reason); // "eos", "limit", "context", "interrupt"
+
+struct generate_options {
+    struct sampler_options sampler;
+    int32_t n_batch; // most tokens of a prompt handed to the engine at once; 0: all
+    bool ignore_end; // go on after the model has ended its text
+};
+
+// Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
+// long as a character is unfinished, with none; once more at the end if anything is left. Bytes
+// that are no UTF-8 come as U+FFFD. text is lent during the call. Returning false stops the
+// generation.
+struct text_sink {
+    bool (*write)(void *context, const char *text, size_t length); // NULL: the text is not wanted
+    void *context;                                                 // borrowed
+};
+
+// Takes the logits of a prompt: rows 0 to n - 1 of engine_logits are those of its tokens first to
+// first + n - 1, until the call returns. An error ends the reading.
+struct logits_sink {
+    enum status (*take)(void *context, int32_t first, int32_t n, struct err *e);
+    void *context; // borrowed
+};
+
+struct generator {
+    struct engine *engine; // borrowed
+    struct session *session;
+    const struct tokenizer *tokenizer; // borrowed from the engine
+    struct sampler sampler;
+    bool ignore_end;
+    int32_t n_ctx, n_batch;
+    struct batch_item *items; // [n_batch]
+    int32_t *tokens; // [n_ctx + 1]: what the last generate_write drew, without an end token
+    int32_t n_tokens;
+    int32_t pending; // drawn, but not in the session yet: the next prompt begins with it; -1: none
+    int32_t prompt_row; // of the logits that the first token after a prompt is drawn from
+    struct token_stream stream;
+    char *piece; // [piece_bytes]: the text of one token
+    size_t piece_bytes;
+    struct timings timings; // of everything since generate_open
+};
+
+// Takes a session of the engine. ERR_LIMIT if none is free, ERR_MEMORY. On failure *g is closed.
+enum status generate_open(struct generator *g, struct engine *engine,
+                          const struct generate_options *options, struct err *e);
+void generate_close(struct generator *g); // accepts a zeroed one; leaves it zeroed
+
+// Tokens that the context still has room for.
+int32_t generate_room(const struct generator *g);
+
+// Puts n tokens behind what was read and written so far; what is drawn next goes on from there.
+// With logits, which may be NULL, all of their logits are handed over, workload.max_logits rows at
+// most at a time; nothing may be pending then. ERR_LIMIT if the context is too short, ERR_CANCELLED
+// from the engine's progress call. On failure the generator is as it was.
+enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
+                          const struct logits_sink *logits, struct err *e);
+
+// Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
+// generate_read. On failure what was drawn before stays.
+enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
+                           enum stop_reason *reason, struct err *e);
+
+// Forgets what was read and written: the session is empty, the penalty knows no token.
+void generate_forget(struct generator *g);
+
+#endif

@@ -1,0 +1,519 @@
+/* test_generate.c: tests of runtime/generate/generate.h and timings.h on tiny models: what is drawn
+ * is what the engine's logits give, whatever came before, and every way a text can end.
+ */
+// link: wrap-alloc
+#include "runtime/generate/generate.h"
+
+#include "base/mem.h"
+#include "runtime/text/utf8.h"
+#include "tests/lib/alloc_fail.h"
+#include "tests/lib/tiny_model.h"
+#include "tests/sim/sim_device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_PROMPT = 90, N_CTX = 128, TEXT_BYTES = 4096, END_TOKEN = 256 };
+
+// What a sink was given, and when it has had enough.
+struct taken {
+    char text[TEXT_BYTES];
+    size_t length;
+    int n_calls, n_empty, stop_at; // stop_at 0: never
+};
+
+// When loading or reading is cancelled.
+struct listener {
+    const char *what; // NULL: never
+    int left;         // calls of that kind until then
+};
+
+struct fixture {
+    char path[64];
+    int32_t prompt[N_PROMPT];
+    struct engine_options options;
+    struct generate_options greedy;
+    struct listener listener;
+    struct taken taken;
+};
+
+static bool listen(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct listener *l = context;
+    (void)done;
+    (void)total;
+    return !l->what || strcmp(l->what, what) != 0 || l->left-- > 0;
+}
+
+static int setup(void **state) {
+    struct fixture *f = mem_alloc(1, sizeof *f);
+    if (!f) return -1;
+    *state = f;
+    snprintf(f->path, sizeof f->path, "/tmp/tandem_test_generate.%d.gguf", (int)getpid());
+    tiny_model_write(&(struct tiny_model){.n_layers = 3, .biased = true, .freqs = true, .seed = 5},
+                     f->path);
+    for (int i = 0; i < N_PROMPT; i++) f->prompt[i] = (i * 37 + i * i * 11) % 256;
+    f->greedy = (struct generate_options){.sampler = {.repeat_penalty = 1}, .ignore_end = true};
+    f->options = (struct engine_options){
+        .model_path = f->path,
+        .device_spec = "none",
+        .drivers = &sim_driver,
+        .n_drivers = 1,
+        .cpu = {.isa = ISA_AUTO, .n_threads = 2},
+        .workload = {.n_ctx = N_CTX,
+                     .n_ubatch = 16,
+                     .max_logits = 16,
+                     .n_sessions = 2,
+                     .kv_type_k = DTYPE_F16,
+                     .kv_type_v = DTYPE_F16},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
+        .progress = {listen, &f->listener},
+    };
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    unlink(f->path);
+    mem_free(f);
+    return 0;
+}
+
+static void open_ok(struct fixture *f, struct engine **en, struct generator *g) {
+    struct err e;
+    char text[1024];
+    if (engine_open(en, &f->options, &e) || generate_open(g, *en, &f->greedy, &e))
+        fail_msg("%s", err_text(&e, text, sizeof text));
+}
+
+static void close_both(struct engine *en, struct generator *g) {
+    generate_close(g);
+    engine_close(en);
+}
+
+static bool take(void *context, const char *text, size_t length) {
+    struct taken *t = context;
+    assert_true(t->length + length < TEXT_BYTES);
+    assert_true(utf8_valid(text, length));
+    memcpy(t->text + t->length, text, length);
+    t->length += length;
+    t->n_empty += length == 0;
+    return ++t->n_calls != t->stop_at;
+}
+
+// Draws at most limit tokens into f->taken.
+static enum stop_reason write_ok(struct fixture *f, struct generator *g, int32_t limit,
+                                 int stop_at) {
+    const struct text_sink sink = {take, &f->taken};
+    enum stop_reason reason;
+    struct err e;
+    f->taken = (struct taken){.stop_at = stop_at};
+    assert_int_equal(generate_write(g, limit, &sink, &reason, &e), OK);
+    return reason;
+}
+
+static void read_ok(struct generator *g, const int32_t *ids, int32_t n) {
+    struct err e;
+    char text[1024];
+    if (generate_read(g, ids, n, NULL, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
+}
+
+static int32_t likeliest(const float *logits) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < TINY_VOCAB; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+// The likeliest n tokens behind a text, by the engine alone.
+static void expect_tokens(struct fixture *f, const int32_t *text, int32_t count, int32_t *out,
+                          int32_t n) {
+    struct engine *en;
+    struct session *s;
+    struct err e;
+    struct batch_item items[N_CTX];
+    assert_int_equal(engine_open(&en, &f->options, &e), OK);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    for (int32_t i = 0; i < count; i++) items[i] = (struct batch_item){s, text[i], i == count - 1};
+    assert_int_equal(engine_eval(en, items, count, &e), OK);
+    for (int32_t i = 0; i < n; i++) {
+        out[i] = likeliest(engine_logits(en, 0));
+        items[0] = (struct batch_item){s, out[i], true};
+        if (i < n - 1) assert_int_equal(engine_eval(en, items, 1, &e), OK);
+    }
+    session_free(s);
+    engine_close(en);
+}
+
+static void the_likeliest_tokens_are_drawn(void **state) {
+    struct fixture *f = *state;
+    int32_t expected[20];
+    expect_tokens(f, f->prompt, N_PROMPT, expected, 20);
+    for (int i = 1; i < 20; i++) assert_int_not_equal(expected[i], expected[i - 1]);
+    static const int32_t batches[] = {0, 1, 7, N_PROMPT, 1000};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        struct engine *en;
+        struct generator g;
+        f->greedy.n_batch = batches[i];
+        open_ok(f, &en, &g);
+        read_ok(&g, f->prompt, N_PROMPT);
+        assert_int_equal(write_ok(f, &g, 20, 0), STOP_LIMIT);
+        assert_int_equal(g.n_tokens, 20);
+        assert_memory_equal(g.tokens, expected, sizeof expected);
+        assert_int_equal(g.timings.prompt_tokens, N_PROMPT);
+        assert_int_equal(g.timings.new_tokens, 20);
+        assert_int_equal(g.timings.decode_steps, 19);
+        close_both(en, &g);
+    }
+    f->greedy.n_batch = 0;
+}
+
+// ---- How a text ends ----------------------------------------------------------------------------
+
+// The last token is drawn from the logits of the last position, and has none itself.
+static void a_full_context_gives_every_token(void **state) {
+    struct fixture *f = *state;
+    for (int32_t n = N_CTX - 3; n <= N_CTX; n++) {
+        struct engine *en;
+        struct generator g;
+        int32_t ids[N_CTX];
+        struct err e;
+        for (int32_t i = 0; i < n; i++) ids[i] = f->prompt[i % N_PROMPT];
+        open_ok(f, &en, &g);
+        assert_int_equal(generate_room(&g), N_CTX);
+        read_ok(&g, ids, n);
+        assert_int_equal(generate_room(&g), N_CTX - n);
+        assert_int_equal(write_ok(f, &g, -1, 0), STOP_CONTEXT);
+        assert_int_equal(n + g.n_tokens, N_CTX + 1);
+        assert_int_equal(f->taken.n_calls - (f->taken.n_calls > g.n_tokens), g.n_tokens);
+        assert_int_equal(generate_room(&g), 0);
+        assert_int_equal(generate_read(&g, ids, 1, NULL, &e), ERR_LIMIT);
+        close_both(en, &g);
+    }
+}
+
+static void a_prompt_that_is_too_long_changes_nothing(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    struct err e;
+    char text[1024];
+    open_ok(f, &en, &g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    const struct timings before = g.timings;
+    assert_int_equal(generate_read(&g, f->prompt, N_CTX - N_PROMPT + 1, NULL, &e), ERR_LIMIT);
+    assert_string_equal(err_text(&e, text, sizeof text),
+                        "the prompt does not fit into the context of 128 positions: expected at "
+                        "most 38 tokens, got 39. Fix: use a longer context: -c 130");
+    assert_int_equal(session_length(g.session), N_PROMPT);
+    assert_memory_equal(&g.timings, &before, sizeof before);
+    read_ok(&g, f->prompt, N_CTX - N_PROMPT);
+    close_both(en, &g);
+}
+
+static void limits_and_sinks_end_a_text(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    enum stop_reason reason;
+    struct err e;
+    open_ok(f, &en, &g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    assert_int_equal(write_ok(f, &g, 0, 0), STOP_LIMIT);
+    assert_true(g.n_tokens == 0 && f->taken.n_calls == 0 && g.timings.new_tokens == 0);
+    assert_int_equal(write_ok(f, &g, -1, 5), STOP_CANCEL);
+    assert_true(g.n_tokens == 5 && f->taken.n_calls == 5);
+    assert_int_equal(session_length(g.session), N_PROMPT + 4);
+    read_ok(&g, f->prompt, 1);
+    assert_int_equal(generate_write(&g, 3, &(struct text_sink){0}, &reason, &e), OK);
+    assert_int_equal(reason, STOP_LIMIT);
+    assert_int_equal(g.n_tokens, 3);
+    close_both(en, &g);
+    for (int i = STOP_END; i < STOP_CANCEL; i++)
+        assert_string_not_equal(stop_reason_name(i), stop_reason_name(i + 1));
+}
+
+// Nearly every token is as likely as the others, so that one of some seeds is the end.
+static void the_end_token_ends_a_text(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    int ends = 0;
+    f->greedy.sampler = (struct sampler_options){.temp = 100, .top_p = 1, .repeat_penalty = 1};
+    for (int ignore = 0; ignore < 2; ignore++)
+        for (int64_t seed = 0; seed < 20; seed++) {
+            f->greedy.sampler.seed = seed;
+            f->greedy.ignore_end = ignore;
+            open_ok(f, &en, &g);
+            read_ok(&g, f->prompt, 1);
+            const enum stop_reason reason = write_ok(f, &g, -1, 0);
+            bool has_end = false;
+            for (int32_t i = 0; i < g.n_tokens; i++) has_end |= g.tokens[i] == END_TOKEN;
+            assert_true(!has_end || ignore);
+            assert_int_equal(reason == STOP_END, !ignore && g.n_tokens < N_CTX);
+            assert_int_equal(g.timings.new_tokens, g.n_tokens + (reason == STOP_END));
+            assert_int_equal(session_length(g.session), 1 + g.timings.decode_steps);
+            if (reason == STOP_END) assert_int_equal(g.pending, -1);
+            ends += has_end || reason == STOP_END;
+            close_both(en, &g);
+        }
+    assert_true(ends >= 4 && ends % 2 == 0); // the same seeds twice
+    f->greedy = (struct generate_options){.sampler = {.repeat_penalty = 1}, .ignore_end = true};
+}
+
+// ---- Text ---------------------------------------------------------------------------------------
+
+// Tokens of this model are bytes, of which some happen to make up characters: take() checks that no
+// call cuts one, and nothing is lost.
+static void characters_come_whole(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    int n_empty = 0;
+    f->greedy.sampler = (struct sampler_options){.temp = 100, .top_p = 1, .repeat_penalty = 1};
+    for (f->greedy.sampler.seed = 0; f->greedy.sampler.seed < 20; f->greedy.sampler.seed++) {
+        char text[TEXT_BYTES];
+        size_t length = 0;
+        struct token_stream stream;
+        open_ok(f, &en, &g);
+        read_ok(&g, f->prompt, 1);
+        write_ok(f, &g, -1, 0);
+        token_stream_init(&stream, engine_tokenizer(en), false);
+        for (int32_t i = 0; i < g.n_tokens; i++)
+            length += token_stream_push(&stream, g.tokens[i], text + length, sizeof text - length);
+        length += token_stream_finish(&stream, text + length, sizeof text - length);
+        assert_int_equal(length, f->taken.length);
+        assert_memory_equal(text, f->taken.text, length);
+        n_empty += f->taken.n_empty;
+        close_both(en, &g);
+    }
+    assert_true(n_empty > 20); // unfinished characters, or control tokens
+    f->greedy.sampler = (struct sampler_options){.repeat_penalty = 1};
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+// What is drawn in a second turn is what a fresh generator draws that reads all of it.
+static void expect_fresh(struct fixture *f, struct generator *g, const int32_t *text,
+                         int32_t count) {
+    int32_t expected[10];
+    expect_tokens(f, text, count, expected, 10);
+    assert_int_equal(write_ok(f, g, 10, 0), STOP_LIMIT);
+    assert_memory_equal(g->tokens, expected, sizeof expected);
+}
+
+static void a_second_turn_knows_the_first(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    int32_t text[N_CTX], count = 40;
+    memcpy(text, f->prompt, 40 * sizeof *text);
+    open_ok(f, &en, &g);
+    read_ok(&g, text, count);
+    assert_int_equal(write_ok(f, &g, 9, 0), STOP_LIMIT);
+    memcpy(text + count, g.tokens, 9 * sizeof *text); // the last of them is pending
+    count += 9;
+    assert_int_equal(generate_room(&g), N_CTX - count);
+    memcpy(text + count, f->prompt + 50, 30 * sizeof *text);
+    read_ok(&g, f->prompt + 50, 12);
+    read_ok(&g, f->prompt + 62, 18);
+    count += 30;
+    assert_int_equal(session_length(g.session), count);
+    expect_fresh(f, &g, text, count);
+    generate_forget(&g);
+    assert_int_equal(generate_room(&g), N_CTX);
+    read_ok(&g, text, 40);
+    expect_fresh(f, &g, text, 40);
+    close_both(en, &g);
+}
+
+// A prompt that is cancelled between two calls of the engine, or within one, was never there.
+static void a_cancelled_prompt_was_never_there(void **state) {
+    struct fixture *f = *state;
+    for (int left = 0; left < 4; left++) {
+        struct engine *en;
+        struct generator g;
+        struct err e;
+        int32_t text[N_CTX], count = 20;
+        f->greedy.n_batch = 20; // with n_ubatch 16: "prefill" is told twice in each call
+        open_ok(f, &en, &g);
+        read_ok(&g, f->prompt, 20);
+        write_ok(f, &g, 5, 0);
+        memcpy(text, f->prompt, 20 * sizeof *text);
+        memcpy(text + count, g.tokens, 5 * sizeof *text);
+        count += 5;
+        const struct timings before = g.timings;
+        f->listener = (struct listener){"prefill", left};
+        assert_int_equal(generate_read(&g, f->prompt + 20, 60, NULL, &e), ERR_CANCELLED);
+        f->listener = (struct listener){0};
+        assert_int_equal(session_length(g.session), 24);
+        assert_memory_equal(&g.timings, &before, sizeof before);
+        read_ok(&g, f->prompt + 7, 30);
+        memcpy(text + count, f->prompt + 7, 30 * sizeof *text);
+        expect_fresh(f, &g, text, count + 30);
+        close_both(en, &g);
+    }
+    f->greedy.n_batch = 0;
+}
+
+// Two generators on one engine do not disturb each other.
+static void generators_share_an_engine(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator a, b, c;
+    struct err e;
+    open_ok(f, &en, &a);
+    assert_int_equal(generate_open(&b, en, &f->greedy, &e), OK);
+    assert_int_equal(generate_open(&c, en, &f->greedy, &e), ERR_LIMIT);
+    assert_null(c.engine);
+    generate_close(&c);
+    read_ok(&b, f->prompt + 30, 30);
+    read_ok(&a, f->prompt, 50);
+    expect_fresh(f, &a, f->prompt, 50);
+    read_ok(&b, f->prompt + 60, 20);
+    expect_fresh(f, &b, f->prompt + 30, 50);
+    generate_close(&b);
+    close_both(en, &a);
+}
+
+// ---- Logits -------------------------------------------------------------------------------------
+
+struct rows {
+    const struct engine *engine;
+    float *logits; // [N_PROMPT, TINY_VOCAB]
+    int32_t count, fail_at;
+};
+
+static enum status take_rows(void *context, int32_t first, int32_t n, struct err *e) {
+    struct rows *r = context;
+    assert_int_equal(first, r->count);
+    for (int32_t i = 0; i < n; i++, r->count++) {
+        if (r->count == r->fail_at) return err_set(e, ERR_FILE, "full");
+        memcpy(r->logits + (size_t)r->count * TINY_VOCAB, engine_logits(r->engine, i),
+               TINY_VOCAB * sizeof(float));
+    }
+    return OK;
+}
+
+static void all_logits_of_a_prompt(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    struct err e;
+    float *logits = mem_alloc((size_t)2 * N_PROMPT * TINY_VOCAB, sizeof *logits);
+    float *again = logits + (size_t)N_PROMPT * TINY_VOCAB;
+    f->greedy.n_batch = 11;
+    open_ok(f, &en, &g);
+    struct rows rows = {en, logits, 0, -1};
+    assert_int_equal(
+        generate_read(&g, f->prompt, N_PROMPT, &(struct logits_sink){take_rows, &rows}, &e), OK);
+    assert_int_equal(rows.count, N_PROMPT);
+    expect_fresh(f, &g, f->prompt, N_PROMPT);
+    generate_forget(&g);
+    for (int32_t i = 0; i < N_PROMPT; i++) {
+        read_ok(&g, f->prompt + i, 1);
+        memcpy(again + (size_t)i * TINY_VOCAB, engine_logits(en, 0), TINY_VOCAB * sizeof(float));
+    }
+    assert_memory_equal(logits, again, (size_t)N_PROMPT * TINY_VOCAB * sizeof *logits);
+    generate_forget(&g);
+    rows = (struct rows){en, logits, 0, 30};
+    assert_int_equal(
+        generate_read(&g, f->prompt, N_PROMPT, &(struct logits_sink){take_rows, &rows}, &e),
+        ERR_FILE);
+    assert_int_equal(session_length(g.session), 0);
+    close_both(en, &g);
+    f->greedy.n_batch = 0;
+    mem_free(logits);
+}
+
+// ---- Predictions --------------------------------------------------------------------------------
+
+static double simulated(const struct engine *en, struct pass pass, bool last) {
+    struct simulation s;
+    plan_simulate(engine_plan(en), engine_shape(en), &pass, &s);
+    if (!last) assert_true(s.period_us < s.total_us);
+    return last ? s.total_us : s.period_us;
+}
+
+// On a plan that runs ahead a prompt takes a period for each micro-batch that another one follows.
+static void predictions_are_those_of_the_passes(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    f->options.device_spec = "sim:vram=16M";
+    f->options.constraints.gpu_layers = GPU_LAYERS_ALL;
+    f->options.workload.n_ubatch = 33;
+    open_ok(f, &en, &g);
+    assert_true(engine_plan(en)->runs_ahead);
+    read_ok(&g, f->prompt, 8);
+    assert_int_equal(g.timings.prompt_passes, 1);
+    g.timings = (struct timings){0};
+    read_ok(&g, f->prompt, 76); // 33, 33 and 10 behind 8
+    const double prompt = simulated(en, (struct pass){33, 0, 8}, false) +
+                          simulated(en, (struct pass){33, 0, 41}, false) +
+                          simulated(en, (struct pass){10, 1, 74}, true);
+    assert_int_equal(g.timings.prompt_passes, 3);
+    assert_true(prompt > 0 && g.timings.predicted_prompt_us == prompt);
+    write_ok(f, &g, 6, 0); // five steps, from 84 to 89: the middle one has 86 before it
+    assert_true(g.timings.predicted_decode_us == 5 * simulated(en, (struct pass){1, 1, 86}, true));
+    close_both(en, &g);
+    f->options.device_spec = "none";
+    f->options.constraints.gpu_layers = GPU_LAYERS_AUTO;
+    f->options.workload.n_ubatch = 16;
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+static void refused_allocations_leave_nothing(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    struct err e;
+    int refused = 0;
+    f->greedy.sampler.repeat_penalty = 1.5f;
+    f->greedy.sampler.repeat_last_n = 8;
+    assert_int_equal(engine_open(&en, &f->options, &e), OK);
+    for (bool happened = true; happened; refused += happened) {
+        alloc_fail_at(refused + 1);
+        const enum status status = generate_open(&g, en, &f->greedy, &e);
+        happened = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_int_equal(status, happened ? ERR_MEMORY : OK);
+    }
+    assert_true(refused >= 6);
+    // Nothing is allocated any more.
+    alloc_fail_at(1);
+    read_ok(&g, f->prompt, N_PROMPT);
+    write_ok(f, &g, -1, 0);
+    generate_forget(&g);
+    assert_int_equal(alloc_fail_count(), 0);
+    alloc_fail_at(0);
+    generate_close(&g);
+    generate_close(&g);
+    engine_close(en);
+    f->greedy.sampler = (struct sampler_options){.repeat_penalty = 1};
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_likeliest_tokens_are_drawn),
+        cmocka_unit_test(a_full_context_gives_every_token),
+        cmocka_unit_test(a_prompt_that_is_too_long_changes_nothing),
+        cmocka_unit_test(limits_and_sinks_end_a_text),
+        cmocka_unit_test(the_end_token_ends_a_text),
+        cmocka_unit_test(characters_come_whole),
+        cmocka_unit_test(a_second_turn_knows_the_first),
+        cmocka_unit_test(a_cancelled_prompt_was_never_there),
+        cmocka_unit_test(generators_share_an_engine),
+        cmocka_unit_test(all_logits_of_a_prompt),
+        cmocka_unit_test(predictions_are_those_of_the_passes),
+        cmocka_unit_test(refused_allocations_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
