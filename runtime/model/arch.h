@@ -1,7 +1,7 @@
 /* arch.h: what a model family brings: how to read its numbers and tensors, and its forward pass as
  * op calls.
  *
- * An arch is constant data. arch_*.c include this header; model.c lists them; pipeline.c calls
+ * An arch is constant data. arch_*.c include this header; families.c lists them; pipeline.c calls
  * encode for each unit of the plan. Must not know devices beyond the op table it is given. Any
  * thread. Tested by tests/runtime/test_model.c.
  */

@@ -1,9 +1,9 @@
 /* gguf_shape.h: the planner's view of any GGUF file, also of models that the runtime cannot run.
  *
- * Where the runtime knows the model (model.h), the shape is model_read's. Else it is made of keys
- * and tensor names alone: which unit a tensor belongs to, caches, windows, states, experts. Reads
- * headers, never weights. Owns nothing. Any thread. Tested by
- * tests/runtime/test_gguf_shape.c and tests/fuzz/fuzz_gguf.c.
+ * Where the runtime knows the family (families.h), the shape is model_read's. Else it is made of
+ * keys and tensor names alone: which unit a tensor belongs to, caches, windows, states, experts.
+ * Reads headers, never weights. Owns nothing. Any thread. Tested by tests/runtime/test_gguf_shape.c
+ * and tests/fuzz/fuzz_gguf.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_GGUF_SHAPE_H
 #define TANDEM_RUNTIME_MODEL_GGUF_SHAPE_H

@@ -1,9 +1,8 @@
 /* model.h: a model's numbers and tensors, read from a GGUF and checked before any kernel sees them.
  *
  * A struct model borrows the gguf (and so the mapped weights) and the shape that it fills, and owns
- * nothing else. model_read takes every value by name with a range, every tensor by role, type and
- * exact shape. It knows architectures only through their names in arch_*.c. Read-only after
- * model_read; any thread. Tested by tests/runtime/test_model.c.
+ * nothing else. Filled by model_read (families.h), read-only after it; any thread. Tested by
+ * tests/runtime/test_model.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_MODEL_H
 #define TANDEM_RUNTIME_MODEL_MODEL_H
@@ -26,10 +25,5 @@ struct model {
     const struct gguf_tensor *rope_freqs;                           // NULL: the model has none
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS]; // of shape->units[..].tensors
 };
-
-// Reads and checks everything; fills *shape with the units in forward order. ERR_UNSUPPORTED
-// (architecture, tensor type), ERR_FORMAT (key or tensor, expected, got). Both structs are big: put
-// them on the heap.
-enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e);
 
 #endif

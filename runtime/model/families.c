@@ -1,5 +1,5 @@
-/* model.c: see model.h. */
-#include "runtime/model/model.h"
+/* families.c: see families.h. */
+#include "runtime/model/families.h"
 
 #include "runtime/model/arch.h"
 
