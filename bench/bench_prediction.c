@@ -209,16 +209,13 @@ static enum weight_type main_type(const struct bench *b, int d) {
     return (enum weight_type)most;
 }
 
-// The weights that a pass reads on each device, of a shared cache those of both, and the share of
-// them that is planned to come from its cache.
-static void find_working_sets(const struct bench *b, uint64_t bytes[MAX_DEVICES],
-                              double cached[MAX_DEVICES]) {
+// The weights that a pass reads on a device.
+static uint64_t working_set(const struct bench *b, int d) {
     const struct plan *plan = engine_plan(b->engine);
-    for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = 0, cached[d] = 0;
+    uint64_t bytes = 0;
     for (int u = 0; u < plan->n_units; u++)
-        bytes[plan->place.units[u].device] += plan->unit_read_bytes[u];
-    cost_cached_shares(&plan->machine, bytes, cached);
-    if (plan->machine.devices[GPU].rates.shares_cache) bytes[HOST] = bytes[GPU] += bytes[HOST];
+        if (plan->place.units[u].device == d) bytes += plan->unit_read_bytes[u];
+    return bytes;
 }
 
 // How much slower passes of n tokens should be now than they are predicted, by the kernel that most
@@ -228,13 +225,12 @@ static enum status look_again(struct bench *b, int32_t n, const double share[MAX
     int low = 0;
     while (low + 1 < RATE_CLASSES && RATE_TOKENS[low + 1] <= n) low++;
     const int high = low + 1 < RATE_CLASSES && RATE_TOKENS[low] < n ? low + 1 : low;
-    uint64_t bytes[MAX_DEVICES];
-    double cached[MAX_DEVICES];
-    find_working_sets(b, bytes, cached);
     *slower = 0;
     for (int d = 0; d < MAX_DEVICES; d++) {
+        const uint64_t bytes = working_set(b, d);
+        const bool cached = d == HOST && cost_is_cached(&engine_plan(b->engine)->machine, bytes);
         for (int class = low; class <= high && share[d] > 0; class ++) {
-            const struct reference_job job = {d, main_type(b, d), class, bytes[d], cached[d]};
+            const struct reference_job job = {d, main_type(b, d), class, bytes, cached};
             double own;
             if (reference_time(&b->reference, &job, &own, e)) return e->status;
             *slower += share[d] * own / (high - low + 1);

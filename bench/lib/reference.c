@@ -50,19 +50,19 @@ enum status reference_time(struct reference *r, const struct reference_job *what
                            struct err *e) {
     const struct device_rates *rates = &r->machine.devices[what->d].rates;
     struct rig *rig = &r->rigs[what->d];
-    const double plain = 1 / rates->weight_gbps[what->type][what->class];
-    const double cached = what->cached > 0 ? 1 / rates->cached_gbps[what->type][what->class] : 0;
-    const struct job job = rig_matmul(rig, what->type, RATE_TOKENS[what->class],
-                                      what->cached > 0 ? what->read_bytes : 0);
+    const struct job job =
+        rig_matmul(rig, what->type, RATE_TOKENS[what->class], what->cached ? what->read_bytes : 0);
     struct stopwatch watch = {.limit_ns = LIMIT_NS};
     double us;
-    for (int pass = 0; pass < WARM_PASSES && what->cached > 0; pass++)
+    for (int pass = 0; pass < WARM_PASSES && what->cached; pass++)
         if (rig_pass(rig, &job, &us, e)) return e->status;
     watch.start_ns = clock_ns();
     stopwatch_part(&watch, 1);
     if (rig_time(rig, &watch, &job, &us, e)) return e->status;
-    const double weights_us =
-        (double)job_weight_bytes(rig, &job) * 1e-3 * (plain + what->cached * (cached - plain));
+    const double size_bytes = (double)job_weight_bytes(rig, &job);
+    double weights_us = size_bytes / rates->weight_gbps[what->type][what->class] * 1e-3;
+    if (what->cached)
+        weights_us = cost_cached_us(rates, size_bytes / rates->memory_gbps * 1e-3, weights_us);
     *slower = us / (weights_us + job_activation_bytes(rig, &job) / rates->vector_gbps * 1e-3);
     return OK;
 }

@@ -24,13 +24,13 @@ enum status reference_open(struct reference *r, struct device *const devices[MAX
 void reference_close(struct reference *r);
 
 // What is timed: a matmul of that type and class of tokens on device d, reading so many bytes of
-// weights in turn as a pass reads, of which the device's cache should keep that share.
+// weights in turn as a pass reads; cached: the device's cache should keep them.
 struct reference_job {
     int d;
     enum weight_type type;
     int class; // index into RATE_TOKENS
     uint64_t read_bytes;
-    double cached;
+    bool cached;
 };
 
 // Takes some 50 ms. *slower gets its time now by its time in the calibration: 1.2 is 20 % slower.

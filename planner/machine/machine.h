@@ -36,21 +36,16 @@ struct device_rates {
     // Weight bytes that a matmul with that many tokens gets through in a second when they come from
     // the device's memory, besides what its activations take (cost.c).
     double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
-    // The same when the weights come from a cache; 0: as weight_gbps. The cache keeps all that one
-    // pass reads up to cache_bytes and nothing from uncached_bytes on; between them its share falls
-    // with the logarithm (cost.c).
-    double cached_gbps[WEIGHT_COUNT][RATE_CLASSES];
-    uint64_t cache_bytes;    // 0: none
-    uint64_t uncached_bytes; // at most cache_bytes: it keeps all or nothing
-    bool shares_cache;       // of an accelerator: its cache is the host's, for the weights of both
     // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
     double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
-    // The same when keys and values come from the cache; 0: as attention_gflops.
-    double cached_attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
     double vector_gbps; // bytes read and written by norms, rope, activations, many rows
     double memory_gbps; // plain reads of the device's memory by the best team
     double op_us;       // one op besides its bytes: a barrier of the team, a launch
     double pass_us;     // one pass besides its ops: waking, submitting, waiting
+    // Of the CPU: weights that a pass reads stay in its cache up to so many, 0: it keeps none. Then
+    // they come cache_factor times as fast as from memory; up to 1: no faster.
+    uint64_t cache_bytes;
+    double cache_factor;
 };
 
 // Between the host's memory and the device's. Zero for the CPU.

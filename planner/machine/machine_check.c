@@ -74,15 +74,13 @@ static enum status check_matrix(const struct machine_matrix *matrix,
                                 const struct device_rates *rates, bool needed, const char *where,
                                 struct err *e) {
     const double *at = (const double *)((const char *)rates + matrix->offset);
-    double min = needed && !matrix->optional ? MACHINE_RATE_MIN : 0;
+    const double min = needed ? MACHINE_RATE_MIN : 0;
     for (int32_t row = 0; row < matrix->n_rows; row++)
         for (int32_t c = 0; c < RATE_CLASSES; c++) {
             char name[64];
             snprintf(name, sizeof name, "%s.%s[%d]", matrix->name, machine_row_name(matrix, row),
                      (int)c);
-            double value = at[row * RATE_CLASSES + c];
-            bool absent = matrix->optional && value == 0;
-            if (check_real(value, absent ? 0 : min, 1e9, where, name, e)) return e->status;
+            if (check_real(at[row * RATE_CLASSES + c], min, 1e9, where, name, e)) return e->status;
         }
     return OK;
 }

@@ -1,9 +1,10 @@
 /* machine_fields.c: see machine_fields.h. */
 #include "planner/machine/machine_fields.h"
 
-#define BYTES_MAX 1152921504606846976.0 // 2^60: sums of a few stay in 64 bits
-#define GBPS_MAX  1e6
-#define US_MAX    1e6
+#define BYTES_MAX  1152921504606846976.0 // 2^60: sums of a few stay in 64 bits
+#define GBPS_MAX   1e6
+#define US_MAX     1e6
+#define FACTOR_MAX 1e6
 
 #define FIELD(kind, type, member, name, required, max) \
     { name, kind, required, offsetof(struct type, member), sizeof((struct type *)0)->member, max }
@@ -57,8 +58,7 @@ static const struct machine_field DEVICE[] = {
 
 static const struct machine_field RATES[] = {
     BYTES(device_rates, cache_bytes, "cache_bytes", false),
-    BYTES(device_rates, uncached_bytes, "uncached_bytes", false),
-    FIELD(FIELD_FLAG, device_rates, shares_cache, "shares_cache", false, 1),
+    FIELD(FIELD_REAL, device_rates, cache_factor, "cache_factor", false, FACTOR_MAX),
     RATE(device_rates, vector_gbps, "vector_gbps"),
     RATE(device_rates, memory_gbps, "memory_gbps"),
     TIME(device_rates, op_us, "op_us"),
@@ -89,12 +89,8 @@ const struct machine_field *machine_fields(enum machine_section section, size_t 
 }
 
 const struct machine_matrix MACHINE_MATRIX[MACHINE_MATRICES] = {
-    {"weight_gbps", offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT, true, false},
-    {"cached_gbps", offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT, true, true},
-    {"attention_gflops", offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES, false,
-     false},
-    {"cached_attention_gflops", offsetof(struct device_rates, cached_attention_gflops),
-     RATE_KV_TYPES, false, true},
+    {"weight_gbps", offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT, true},
+    {"attention_gflops", offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES, false},
 };
 
 const char *machine_row_name(const struct machine_matrix *matrix, int32_t row) {

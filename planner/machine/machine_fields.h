@@ -47,9 +47,8 @@ struct machine_matrix {
     size_t offset; // of double[n_rows][RATE_CLASSES]
     int32_t n_rows;
     bool by_weight; // rows are weight types, else types of the KV cache
-    bool optional;  // 0 in all of it where there are rates
 };
-enum { MACHINE_MATRICES = 4 };
+enum { MACHINE_MATRICES = 2 };
 extern const struct machine_matrix MACHINE_MATRIX[MACHINE_MATRICES];
 const char *machine_row_name(const struct machine_matrix *matrix, int32_t row); // "Q4_K"
 

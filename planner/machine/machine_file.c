@@ -211,7 +211,6 @@ static enum status read_matrix(struct device_rates *rates, const struct machine_
                                const json_t *object, const char *where, struct err *e) {
     const json_t *table = json_object_get(object, matrix->name);
     const json_t *compute = json_object_get(object, "compute_gflops");
-    if (!table && matrix->optional) return OK;
     if (!table) return bad(e, where, matrix->name, "a value", NULL);
     if (check_rows(matrix, table, where, matrix->name, e)) return e->status;
     if (matrix->by_weight && check_rows(matrix, compute, where, "compute_gflops", e))
@@ -232,9 +231,7 @@ static enum status read_matrix(struct device_rates *rates, const struct machine_
 
 static enum status read_rates(struct device_rates *out, const json_t *object, const char *where,
                               struct err *e) {
-    static const char *const others[] = {"weight_gbps",      "cached_gbps",
-                                         "attention_gflops", "cached_attention_gflops",
-                                         "compute_gflops",   NULL};
+    static const char *const others[] = {"weight_gbps", "attention_gflops", "compute_gflops", NULL};
     if (read_section(SECTION_RATES, out, object, others, where, e)) return e->status;
     for (int i = 0; i < MACHINE_MATRICES; i++)
         if (read_matrix(out, &MACHINE_MATRIX[i], object, where, e)) return e->status;

@@ -3,10 +3,9 @@
  * A page to check by hand. For a pass of n tokens with n_past positions cached:
  *
  * - matmul: bytes of the matrix * time per byte(type, n). RATE_TOKENS has the measured n; between
- *   them the time is interpolated, above the last it grows in proportion. Of a pass whose weights
- *   the device's cache keeps a share of, that share of the bytes takes the time of cached ones. And
- *   8 bytes for each token and column or row by the rate of vector ops: activations are read,
- *   written in 8 bits and read again, results are written.
+ *   them the time is interpolated, above the last it grows in proportion. And 8 bytes for each
+ * token and column or row by the rate of vector ops: activations are read, written in 8 bits and
+ * read again, results are written.
  * - experts: the same with the bytes of the experts that are expected to be chosen when each token
  *   takes n_experts_used of n_experts by chance, and with tokens per such expert:
  *   distinct = n_experts * (1 - (1 - used / n_experts)^n), n * used / distinct tokens.
@@ -14,10 +13,11 @@
  *   of attention, and keys cached rows by the rate of plain reads; keys = n_past + (n + 1) / 2,
  *   what a token sees on average, at most the window. The CPU takes a KV head's queries four at a
  *   time and rates are measured with whole fours, so of n tokens of n_heads / n_kv_heads queries
- *   one that is left over counts as 2.5, two as 3, three as 3.5. A pass with cached weights finds
- *   that share of keys and values in the cache too, times the share that it would keep of those of
- *   all layers alone.
+ *   one that is left over counts as 2.5, two as 3, three as 3.5.
  * - others: bytes read and written by the rate of vector ops.
+ *
+ * Of matmuls and attention, what plain reads of their bytes would take is spent waiting for memory.
+ * Where the device's cache keeps the pass's weights, that part passes cache_factor times as fast.
  *
  * Of a split unit, a device takes its rows of every matrix that is cut, by the phase that the
  * matrix belongs to, and the accelerator takes those that are not; norm and swiglu are of the first
@@ -95,26 +95,14 @@ static void add_vector(struct cost *c, const struct device_rates *r, double size
     add_op(c, r, us, us);
 }
 
-static double cached_share(const struct device_rates *r, uint64_t read_bytes) {
-    if (read_bytes <= r->cache_bytes) return 1;
-    if (!r->cache_bytes || read_bytes >= r->uncached_bytes) return 0;
-    const double end = (double)r->uncached_bytes;
-    const double share = log(end / (double)read_bytes) / log(end / (double)r->cache_bytes);
-    return round(share * CACHE_STEPS) / CACHE_STEPS;
+bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes) {
+    const uint64_t cache_bytes = m->devices[DEVICE_HOST].rates.cache_bytes;
+    return cache_bytes > 0 && host_read_bytes <= cache_bytes;
 }
 
-void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
-                        double out[MAX_DEVICES]) {
-    for (int d = 0; d < m->n_devices; d++) {
-        uint64_t bytes = read_bytes[d];
-        for (int other = 0; other < m->n_devices; other++) {
-            const int gpu = d == DEVICE_HOST ? other : d;
-            const bool shares = other != d && (d == DEVICE_HOST || other == DEVICE_HOST) &&
-                                m->devices[gpu].rates.shares_cache;
-            if (shares) bytes += read_bytes[other];
-        }
-        out[d] = cached_share(&m->devices[d].rates, bytes);
-    }
+double cost_cached_us(const struct device_rates *rates, double memory_us, double us) {
+    const double factor = rates->cache_factor;
+    return factor > 1 ? us - fmin(memory_us, us) * (1 - 1 / factor) : us;
 }
 
 // What a matmul reads and how often.
@@ -131,10 +119,9 @@ static void add_matmul(struct cost *c, const struct cost_place *at, const struct
     const struct device_rates *r = &at->device->rates;
     const double memory_us = divide(size_bytes, r->memory_gbps * PER_US);
     const double *rates = rates_of(r->weight_gbps, t->type);
-    const double *fast = at->cached > 0 ? rates_of(r->cached_gbps, t->type) : NULL;
     double us = rates ? size_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
-    if (fast) us += at->cached * (size_bytes * inverse_rate(fast, tokens) / PER_US - us);
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
+    if (at->cached) us = cost_cached_us(r, memory_us, us);
     us += divide(8 * reads.count * tokens * ((double)t->n_cols + reads.n_rows),
                  r->vector_gbps * PER_US);
     add_op(c, r, memory_us, us);
@@ -221,8 +208,6 @@ static double host_queries(double queries) {
     return 4 * fours + (rest > 0 ? 2 + rest / 2 : 0);
 }
 
-// Attention with keys and values from memory and, if those that all layers see fit beside the
-// weights, from the cache.
 static void add_attention(struct cost *c, const struct cost_place *at, const struct unit *unit,
                           const struct pass *pass) {
     const struct device_rates *r = &at->device->rates;
@@ -237,12 +222,8 @@ static void add_attention(struct cost *c, const struct cost_place *at, const str
                             unit->head_dim_v * element_bytes(at->w->kv_type_v));
     const double memory_us = divide(keys * row_bytes, r->memory_gbps * PER_US);
     const double flops_us = flops * us_per_flop(r->attention_gflops, at->w, n);
-    const double fast_us = flops * us_per_flop(r->cached_attention_gflops, at->w, n);
-    double us = flops_us > memory_us ? flops_us : memory_us;
-    if (at->cached > 0 && fast_us > 0 && fast_us < us)
-        us += at->cached * cached_share(r, (uint64_t)(at->shape->n_layers * keys * row_bytes)) *
-              (fast_us - us);
-    add_op(c, r, memory_us, us);
+    const double us = fmax(flops_us, memory_us);
+    add_op(c, r, memory_us, at->cached ? cost_cached_us(r, memory_us, us) : us);
 }
 
 // Norm, rope, kv_store and attention; the state of a recurrent block is read and written once. All

@@ -17,7 +17,7 @@ struct cost_place {
     const struct shape *shape;
     const struct machine_device *device;
     const struct workload *w;
-    double cached; // share of the weights that come from the device's cache
+    bool cached; // the device's cache keeps the weights from pass to pass (cost_is_cached)
 };
 // What of a unit a device computes in one step: a phase of the rows of a split unit that the
 // accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
@@ -33,11 +33,11 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
 struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
                          const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
-enum { CACHE_STEPS = 16 };
-// The share of a pass's weights that each device finds in its cache when it reads so many, in whole
-// CACHE_STEPS.
-void cost_cached_shares(const struct machine *m, const uint64_t read_bytes[MAX_DEVICES],
-                        double out[MAX_DEVICES]);
+// Whether the CPU's cache keeps the weights of passes that read so many on the CPU.
+bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes);
+// What an op takes then that takes us with weights from memory, and whose bytes plain reads take
+// memory_us for.
+double cost_cached_us(const struct device_rates *rates, double memory_us, double us);
 // Weights that the pass is expected to read: of routed experts, those that its tokens choose.
 double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
 // All weights that passes read again and again: all but the table of the embedding.
@@ -56,8 +56,7 @@ double cost_cache_us(const struct machine_device *device, double size_bytes, boo
 double cost_feed_passes(enum feed feed);
 
 // Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.
-// cached: the weights of a whole pass stay in the device's cache, and its keys and values if they
-// fit there too.
+// cached: as in cost_place.
 double cost_unit_us(const struct shape *shape, const struct unit *unit,
                     const struct machine_device *device, const struct workload *w,
                     const struct pass *pass, bool cached);

@@ -13,19 +13,17 @@ struct walk {
     const struct pass *pass;
     struct simulation *out;
     struct cost *parts;
-    double cached[MAX_DEVICES]; // share of the weights that comes from the device's cache
+    bool host_cached; // the CPU's cache keeps the weights that it reads
     bool pinned, feed_pinned, timed;
 };
 
 static void start(struct walk *w) {
     const struct plan *plan = w->plan;
-    uint64_t read_bytes[MAX_DEVICES] = {0};
-    for (int u = 0; u < plan->n_units; u++) {
-        read_bytes[plan->place.units[u].device] +=
-            plan->unit_read_bytes[u] - plan->unit_cpu_bytes[u];
-        read_bytes[DEVICE_HOST] += plan->unit_cpu_bytes[u];
-    }
-    cost_cached_shares(&plan->machine, read_bytes, w->cached);
+    uint64_t read_bytes = 0;
+    for (int u = 0; u < plan->n_units; u++)
+        read_bytes += plan->place.units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u]
+                                                                 : plan->unit_cpu_bytes[u];
+    w->host_cached = cost_is_cached(&plan->machine, read_bytes);
     const uint64_t *host = plan->devices[DEVICE_HOST].bytes;
     w->pinned = host[PLAN_STAGING] + host[PLAN_SCRATCH] <= plan->machine.pinned_bytes;
     w->feed_pinned = plan->pinned_bytes <= plan->machine.pinned_bytes;
@@ -49,7 +47,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const double read_bytes = cost_read_bytes(unit, part, w->pass);
     w->out->weight_bytes[d] += (uint64_t)read_bytes;
     if (!w->timed) return (struct step_work){0};
-    const double cached = step->slot < 0 ? w->cached[d] : 0;
+    const bool cached = d == DEVICE_HOST && w->host_cached;
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
@@ -57,7 +55,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     w->parts[d].compute_us += cost.compute_us;
     w->parts[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
-    return (struct step_work){cost_sum(cost), (1 - cached) * read_bytes};
+    return (struct step_work){cost_sum(cost), cached ? 0 : read_bytes};
 }
 
 // The accelerator at the other end of a copy.

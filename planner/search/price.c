@@ -26,7 +26,7 @@ struct outline {
     const struct placement *ways;
     int kinds[MAX_DEVICES];              // masks
     bool used[PASS_GROUPS][MAX_DEVICES]; // computes anything
-    double cached[MAX_DEVICES];          // share of the weights that each finds in its cache
+    double cached[MAX_DEVICES];          // 1: the device's cache keeps its weights, else 0
     bool pinned[MAX_CHOICES], feed_pinned[MAX_CHOICES];
     int32_t n_to, n_from, n_first; // crossings each way, units before the first one
     int32_t n_streamed;
@@ -143,8 +143,7 @@ static const struct split_price *split_price(const struct pricing *p, const stru
                                              int u) {
     const uint32_t twin = (uint32_t)p->units[u].twin, parts = o->ways->units[u].cpu_parts;
     uint32_t key = twin * UNIT_PARTS + parts;
-    for (int d = 0; d < MAX_DEVICES; d++)
-        key = key * (CACHE_STEPS + 1) + (uint32_t)(o->cached[d] * CACHE_STEPS);
+    for (int d = 0; d < MAX_DEVICES; d++) key = key * 2 + (uint32_t)o->cached[d];
     for (int i = 0; i < MAX_CHOICES; i++) key = key * 2 + o->pinned[i];
     struct memo *memo = &p->memos[(key * UINT32_C(2654435761) >> 16) % MEMOS];
     if (memo->key != key) {
@@ -336,7 +335,7 @@ static void outline_of(const struct pricing *p, const struct placement *ways, st
     uint64_t read_bytes[MAX_DEVICES] = {0};
     *o = (struct outline){.ways = ways};
     for (int32_t u = 0; u < p->n_units; u++) outline_unit(p, u, o, read_bytes);
-    cost_cached_shares(p->machine, read_bytes, o->cached);
+    o->cached[HOST] = cost_is_cached(p->machine, read_bytes[HOST]);
     outline_crossings(p, o);
 }
 

@@ -109,7 +109,6 @@ struct search {
     int caches;              // devices that have any
     bool *returns;           // k.returns
     double prefill_share;    // of what a unit takes, at most
-    double unread_bytes;     // of what is on the accelerator, at most
     double all_bytes;        // of all units on the accelerator
     uint64_t all_read_bytes; // of all units
     int32_t n_caches;        // ways in which weights may come from caches, that share the work
@@ -158,8 +157,7 @@ static enum status search_open(struct search *s, const struct plan *plan,
     const size_t n = (size_t)shape->n_units, n_cells = (size_t)cells_of(shape);
     *s = (struct search){.request = request, .shape = shape, .machine = &plan->machine};
     set_rules(s);
-    for (int d = 0; d < s->machine->n_devices; d++)
-        s->caches |= (s->machine->devices[d].rates.cache_bytes > 0) << d;
+    s->caches = s->machine->devices[HOST].rates.cache_bytes > 0;
     s->best_us = (double)INFINITY;
     s->k.n_units = shape->n_units;
     s->k.labels = mem_alloc(knapsack_labels((int32_t)n_cells), sizeof *s->k.labels);
@@ -366,12 +364,8 @@ static void take_placement(struct search *s, int32_t cell, int last) {
 static double cached_part(const struct search *s, int32_t cell) {
     const double cell_bytes = s->k.cell_bytes, all = (double)s->all_read_bytes;
     const double most = (cell + 2) * cell_bytes + (double)s->pricing.shared_bytes[GPU];
-    const double least = (cell - 1) * cell_bytes - s->unread_bytes;
-    const uint64_t read_bytes[MAX_DEVICES] = {(uint64_t)fmax(all - most, 0),
-                                              (uint64_t)fmax(least, 0)};
-    double cached[MAX_DEVICES] = {0};
-    cost_cached_shares(s->machine, read_bytes, cached);
-    return s->cached_part[((cached[HOST] > 0) | (cached[GPU] > 0) << 1) & s->caches];
+    const bool cached = cost_is_cached(s->machine, (uint64_t)fmax(all - most, 0));
+    return s->cached_part[cached & s->caches];
 }
 
 // Whether the placement of a cell may be faster than the best, with some micro-batch and link.
@@ -575,20 +569,10 @@ static uint8_t parts_of(const struct search *s, const struct knapsack_kind *kind
     return (uint8_t)(best > shift ? best - shift : 1);
 }
 
-// Of a unit on the accelerator, whole or split: its cache, a table, what lies there twice.
-static double unread_bytes(const struct search *s, int u) {
-    const size_t n = (size_t)s->shape->n_units, i = (size_t)u;
-    const double read = (double)s->pricing.read_bytes[u];
-    const double whole = s->bytes[OPTION_GPU * n + i] - read;
-    if (!s->parts[u]) return fmax(whole, 0);
-    const double cpu = (double)pricing_split_bytes(&s->pricing, u, SPLIT_HOST, s->parts[u]);
-    return fmax(fmax(whole, s->bytes[OPTION_SPLIT * n + i] + cpu - read), 0);
-}
-
 static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
     const int32_t n = s->shape->n_units;
     double sum = 1;
-    s->unread_bytes = s->prefill_share = 0;
+    s->prefill_share = 0;
     for (int caches = 0; caches < 4; caches++) s->cached_part[caches] = 1;
     for (int u = 0; u < n; u++) {
         const struct unit_price *unit = &s->pricing.units[u];
@@ -608,7 +592,6 @@ static void fill_knapsack(struct search *s, const struct knapsack_kind *kind) {
                 (double)(pricing_split_bytes(&s->pricing, u, SPLIT_GPU, s->parts[u]) +
                          unit->kv_bytes[GPU][kind->choice]);
         sum += s->bytes[OPTION_GPU * n + u];
-        s->unread_bytes += unread_bytes(s, u);
     }
     for (int o = 0; o < OPTIONS; o++) {
         s->k.us[o] = s->us + o * n;

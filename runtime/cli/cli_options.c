@@ -58,7 +58,7 @@ static const struct {
     [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", ""},
     [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", ""},
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
-                           "Takes at most 15 seconds. The result is kept for later runs; stop "
+                           "Takes at most 10 seconds. The result is kept for later runs; stop "
                            "other programs first.\n"},
     [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
                         "says what holds this computer back, what it costs and how to mend it",

@@ -37,7 +37,6 @@ static void print_types(const struct measuring *m, int d) {
         for (int c = 0; c < RATE_CLASSES; c++)
             printf(" %7.2f %3.0f%%", r->weight_gbps[t][c],
                    100 * r->weight_gbps[t][c] / r->memory_gbps);
-        if (r->cache_bytes) printf("   cached %.1f", r->cached_gbps[t][0]);
         puts("");
     }
     if (m->result.measured[d] != (1u << WEIGHT_COUNT) - 1)
@@ -53,16 +52,13 @@ static void print_device(const struct measuring *m, int d) {
     for (int k = 0; k < RATE_KV_TYPES; k++) {
         printf("  attention over %-4s", kv[k]);
         for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
-        printf(" GFLOP/s");
-        if (r->cache_bytes) printf("   cached %.1f", r->cached_attention_gflops[k][0]);
-        putchar('\n');
+        puts(" GFLOP/s");
     }
     printf("  vectors %.1f GB/s; an op costs %.2f us besides, a pass %.1f us", r->vector_gbps,
            r->op_us, r->pass_us);
     if (r->cache_bytes)
-        printf("; cache keeps all of %.0f MiB and nothing of %.0f MiB",
-               (double)r->cache_bytes / (1 << 20), (double)r->uncached_bytes / (1 << 20));
-    if (r->shares_cache) printf(", the CPU's");
+        printf("; the cache keeps %.0f MiB, %.1f times as fast as memory",
+               (double)r->cache_bytes / (1 << 20), r->cache_factor);
     putchar('\n');
 }
 

@@ -15,15 +15,12 @@ enum {
     HOST = 0,
     PROBE_SIZE = 512,
     PROBE_POOL = 4 << 20,
-    CACHED_CLASSES = 5,    // from 32 tokens on all kinds of memory are fast enough
-    CACHED_KV_CLASSES = 4, // likewise for attention
     FIRST_WINDOW = 8 << 20,
     MOST_WINDOW = 32 << 20,
     MAX_WINDOWS = 12,
     LEAST_PASSES = 3, // over a window that were no faster, to be sure that no more will be
     MAX_PASSES = 16,
     VISITS = 3,
-    COMPARE_RUNS = 3,
 };
 
 static const double LEAST_RATE = 1e-5; // GB/s; machines know none below a tenth of it
@@ -78,34 +75,34 @@ static void scale_classes(double gbps[RATE_CLASSES], int32_t *n_scaled) {
     }
 }
 
-// All classes of one type.
-struct classes {
-    uint64_t window_bytes; // of weights that are read in turn, 0: all
-    double *gbps;          // [RATE_CLASSES]
-    bool whole;            // none was left out
-};
-static enum status measure_type(struct calibrator *c, int d, enum weight_type type,
-                                struct classes *out, struct err *e) {
+// *gbps gets what a matmul reads of weights besides what its activations take, *us all its time.
+static enum status measure_matmul(struct calibrator *c, int d, const struct job *job, double *gbps,
+                                  double *us, struct err *e) {
     struct rig *rig = &c->rigs[d];
-    double one_us = 0;
-    out->whole = true;
+    if (rig_time(rig, &c->watch, job, us, e)) return e->status;
+    const double vector_gbps = c->machine.devices[d].rates.vector_gbps;
+    const double weights_us = *us - job_activation_bytes(rig, job) / (vector_gbps * 1e3);
+    *gbps = gbps_of((double)job_weight_bytes(rig, job), fmax(weights_us, *us / 2));
+    return OK;
+}
+
+// All classes of one type; *whole: none was left out.
+static enum status measure_type(struct calibrator *c, int d, enum weight_type type,
+                                double gbps[RATE_CLASSES], bool *whole, struct err *e) {
+    struct rig *rig = &c->rigs[d];
+    double one_us = 0, us;
+    *whole = true;
     for (int i = 0; i < RATE_CLASSES; i++) {
         const int class = CLASS_ORDER[i];
-        if (out->window_bytes && class >= CACHED_CLASSES) continue;
         const int32_t n_tokens = RATE_TOKENS[class];
         // 2 calls at least; many tokens cost less than so many times one.
         if (one_us > 0 && !stopwatch_fits(&c->watch, one_us * n_tokens)) {
-            out->whole = false;
+            *whole = false;
             continue;
         }
-        const struct job job = rig_matmul(rig, type, n_tokens, out->window_bytes);
-        double us;
-        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        const struct job job = rig_matmul(rig, type, n_tokens, 0);
+        if (measure_matmul(c, d, &job, &gbps[class], &us, e)) return e->status;
         if (n_tokens == 1) one_us = us + rig->op_us;
-        const double activations = job_activation_bytes(rig, &job), least_us = us / 2;
-        us -= activations / (c->machine.devices[d].rates.vector_gbps * 1e3);
-        out->gbps[class] =
-            gbps_of((double)job_weight_bytes(rig, &job), us > least_us ? us : least_us);
     }
     return OK;
 }
@@ -171,12 +168,11 @@ static double window_of(const struct windows *w, const double share[], double le
     return w->bytes[i - 1] * pow(w->bytes[i] / w->bytes[i - 1], part);
 }
 
-// Where the cache begins to lose weights and where it keeps none: the line through the working sets
-// of which it keeps three quarters and one.
-static void fit_cache(struct windows *w, struct device_rates *rates) {
+// Where the cache begins to lose weights: of the largest working set it keeps three quarters.
+static void fit_cache(const struct windows *w, struct device_rates *rates) {
     const int32_t last = w->n - 1;
-    rates->cache_bytes = rates->uncached_bytes = 0;
     const double *us = w->us;
+    rates->cache_bytes = 0;
     if (w->n == 0) return;
     double share[MAX_WINDOWS] = {0}, least_us = INFINITY;
     for (int32_t i = 0; i <= last; i++) least_us = fmin(least_us, us[i]);
@@ -185,9 +181,7 @@ static void fit_cache(struct windows *w, struct device_rates *rates) {
         share[i] = (us[last] - us[i]) / (us[last] - least_us);
         if (share[i] < share[i + 1]) share[i] = share[i + 1];
     }
-    const double most = window_of(w, share, 0.75), few = window_of(w, share, 0.25);
-    rates->cache_bytes = (uint64_t)(most * sqrt(most / few));
-    rates->uncached_bytes = (uint64_t)(few * sqrt(few / most));
+    rates->cache_bytes = (uint64_t)window_of(w, share, 0.75);
 }
 
 // ---- One device ---------------------------------------------------------------------------------
@@ -199,21 +193,27 @@ static uint64_t cached_window(const struct device_rates *rates) {
     return half < MOST_WINDOW ? half : MOST_WINDOW;
 }
 
-// Both tables of each type, in a visit after which n_more follow.
+// Every type, in a visit after which n_more follow; where there is a cache, with one token from
+// there too.
 static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
                                    int n_more, struct err *e) {
     const uint64_t window = cached_window(rates);
-    const int32_t figures = RATE_CLASSES + (window ? CACHED_CLASSES : 0);
-    stopwatch_phase(&c->watch, 0.98, WEIGHT_COUNT * figures * (1 + n_more));
+    double factors[WEIGHT_COUNT];
+    int32_t n_factors = 0;
+    stopwatch_phase(&c->watch, 0.98, WEIGHT_COUNT * (RATE_CLASSES + (window > 0)) * (1 + n_more));
     for (int i = 0; i < WEIGHT_COUNT; i++) {
         const enum weight_type type = USEFUL[i];
-        struct classes plain = {0, rates->weight_gbps[type], true};
-        struct classes cached = {window, rates->cached_gbps[type], true};
+        double *gbps = rates->weight_gbps[type], cached_gbps = 0, us;
+        bool whole;
         if (i > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
-        if (measure_type(c, d, type, &plain, e)) return e->status;
-        if (window && measure_type(c, d, type, &cached, e)) return e->status;
-        if (plain.whole && cached.whole) c->out->measured[d] |= 1u << type;
+        if (measure_type(c, d, type, gbps, &whole, e)) return e->status;
+        if (whole) c->out->measured[d] |= 1u << type;
+        if (!window) continue;
+        const struct job job = rig_matmul(&c->rigs[d], type, 1, window);
+        if (measure_matmul(c, d, &job, &cached_gbps, &us, e)) return e->status;
+        factors[n_factors++] = cached_gbps / gbps[0];
     }
+    if (n_factors) rates->cache_factor = median_of(factors, n_factors);
     return OK;
 }
 
@@ -225,10 +225,6 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
         known[t] = rates->weight_gbps[t][0] > 0;
         if (!known[t]) continue;
         scale_classes(rates->weight_gbps[t], &c->n_scaled);
-        // A cache is never slower than the memory behind it; what was left out is as fast.
-        for (int k = 0; k < RATE_CLASSES && rates->cache_bytes; k++)
-            if (!(rates->cached_gbps[t][k] > rates->weight_gbps[t][k]))
-                rates->cached_gbps[t][k] = rates->weight_gbps[t][k];
     }
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         if (known[t]) continue;
@@ -243,37 +239,30 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
         for (int k = 0; k < RATE_CLASSES; k++) {
             const double factor = RATE_TOKENS[k] >= 8 ? ratio : 1;
             rates->weight_gbps[t][k] = factor * rates->weight_gbps[nearest][k];
-            rates->cached_gbps[t][k] = factor * rates->cached_gbps[nearest][k];
             c->n_scaled++;
         }
     }
 }
 
-// All classes of one type of KV cache, from all of the pool and from that window of it (0: none).
-// The first figure is measured in any case.
+// All classes of one type of KV cache. The first figure is measured in any case.
 static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
-                                   struct device_rates *rates, int row, uint64_t window,
-                                   struct err *e) {
+                                   struct device_rates *rates, int row, struct err *e) {
     static const enum dtype types[RATE_KV_TYPES] = {
         [RATE_KV_F16] = DTYPE_F16, [RATE_KV_Q8_0] = DTYPE_Q8_0, [RATE_KV_F32] = DTYPE_F32};
     int32_t n_keys = rig->n_keys;
     double one_us = 0, us;
     while (n_keys > KV_PAGE &&
-           rig_attention(rig, DTYPE_F32, 1, n_keys, 0).stride_bytes > rig->pool.size_bytes)
+           rig_attention(rig, DTYPE_F32, 1, n_keys).stride_bytes > rig->pool.size_bytes)
         n_keys /= 2;
     for (int i = 0; i < RATE_CLASSES; i++) {
         const int class = CLASS_ORDER[i];
         const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
         const bool first = row == RATE_KV_F16 && i == 0;
-        for (int cached = 0; cached <= (window && class < CACHED_KV_CLASSES); cached++) {
-            if (!(first && !cached) && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000))
-                continue;
-            const struct job job = rig_attention(rig, types[row], n, n_keys, cached ? window : 0);
-            if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
-            if (i == 0 && !cached) one_us = us + rig->op_us;
-            (cached ? rates->cached_attention_gflops : rates->attention_gflops)[row][class] =
-                job_attention_flops(&job) / us * 1e-3;
-        }
+        if (!first && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000)) continue;
+        const struct job job = rig_attention(rig, types[row], n, n_keys);
+        if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
+        if (i == 0) one_us = us + rig->op_us;
+        rates->attention_gflops[row][class] = job_attention_flops(&job) / us * 1e-3;
     }
     return OK;
 }
@@ -281,22 +270,18 @@ static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
 static enum status measure_attention(struct calibrator *c, struct rig *rig,
                                      struct device_rates *rates, struct err *e) {
     for (int k = 0; k < RATE_KV_TYPES; k++)
-        if (measure_kv_type(c, rig, rates, KV_ORDER[k], cached_window(rates), e)) return e->status;
+        if (measure_kv_type(c, rig, rates, KV_ORDER[k], e)) return e->status;
     return OK;
 }
 
-// Left out: the rate of the class before, or of the first type; and as fast from the cache.
+// Left out: the rate of the class before, or of the first type.
 static void scale_attention(struct calibrator *c, struct device_rates *rates) {
     for (int k = 0; k < RATE_KV_TYPES; k++) {
         double *gflops = rates->attention_gflops[KV_ORDER[k]];
-        double *cached = rates->cached_attention_gflops[KV_ORDER[k]];
         for (int class = 0; class < RATE_CLASSES; class ++) {
-            if (!(gflops[class] > 0)) {
-                gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][0];
-                c->n_scaled++;
-            }
-            if (rates->cache_bytes && !(cached[class] > gflops[class]))
-                cached[class] = gflops[class];
+            if (gflops[class] > 0) continue;
+            gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][0];
+            c->n_scaled++;
         }
     }
 }
@@ -335,9 +320,8 @@ static void merge_visits(const struct device_rates visits[VISITS], struct device
         {offsetof(struct device_rates, pass_us), 1},
         {offsetof(struct device_rates, vector_gbps), 1},
         {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
-        {offsetof(struct device_rates, cached_gbps), WEIGHT_COUNT * RATE_CLASSES},
         {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
-        {offsetof(struct device_rates, cached_attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+        {offsetof(struct device_rates, cache_factor), 1},
     };
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         for (size_t i = 0; i < tables[t].n; i++) {
@@ -363,8 +347,7 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
     fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
-    stopwatch_phase(&c->watch, 0.25,
-                    (RATE_KV_TYPES * (RATE_CLASSES + CACHED_KV_CLASSES) + 2) * (1 + n_more));
+    stopwatch_phase(&c->watch, 0.25, (RATE_KV_TYPES * RATE_CLASSES + 2) * (1 + n_more));
     if (measure_vectors(c, rig, rates, e)) return e->status;
     c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;
     if (measure_attention(c, rig, rates, e)) return e->status;
@@ -376,19 +359,17 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
 // figure once before it has any twice.
 static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
     struct device_rates *rates = &c->machine.devices[d].rates, visits[VISITS];
-    struct windows w;
+    struct windows w = {.n = 0}; // of the CPU alone: what accelerators keep is not known
     memset(visits, 0, sizeof visits);
     *rates = (struct device_rates){0};
-    choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
+    if (d == HOST) choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
     stopwatch_part(&c->watch, share);
     for (int v = 0; v < VISITS && (v == 0 || stopwatch_fits(&c->watch, 20e3)); v++)
         if (visit_device(c, d, &visits[v], &w, VISITS - 1 - v, e)) return e->status;
     merge_visits(visits, rates);
     fit_cache(&w, rates);
-    if (!rates->cache_bytes) {
-        memset(rates->cached_gbps, 0, sizeof rates->cached_gbps);
-        memset(rates->cached_attention_gflops, 0, sizeof rates->cached_attention_gflops);
-    }
+    if (!(rates->cache_factor > 1)) rates->cache_bytes = 0;
+    if (!rates->cache_bytes) rates->cache_factor = 0;
     stopwatch_phase(&c->watch, 1, 1);
     scale_attention(c, rates);
     scale_types(c, rates);
@@ -489,26 +470,6 @@ static enum status measure_teams(struct calibrator *c, struct err *e) {
     return open_cpu(c, c->out->decode_team, prefill, e);
 }
 
-// What the accelerator has in its cache is slow again after the CPU has read its pool: it is the
-// same cache.
-static enum status compare_caches(struct calibrator *c, struct err *e) {
-    struct device_rates *rates = &c->machine.devices[1].rates;
-    if (!rates->cache_bytes || !c->machine.devices[HOST].rates.cache_bytes) return OK;
-    const struct job own = rig_matmul(&c->rigs[1], WEIGHT_F32, 1, rates->cache_bytes / 2);
-    const struct job all = rig_matmul(&c->rigs[HOST], WEIGHT_F32, 1, 0);
-    double least_us[2] = {INFINITY, INFINITY}, us;
-    for (int i = 0; i < COMPARE_RUNS; i++) {
-        for (int after = 0; after < 2; after++) {
-            if (after && rig_pass(&c->rigs[HOST], &all, &us, e)) return e->status;
-            if (!after && rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
-            if (rig_pass(&c->rigs[1], &own, &us, e)) return e->status;
-            least_us[after] = fmin(least_us[after], us);
-        }
-    }
-    rates->shares_cache = least_us[1] > LEAST_GAIN * least_us[0];
-    return OK;
-}
-
 static enum status measure_link(struct calibrator *c, struct err *e) {
     struct link_bench bench = {0};
     struct machine_device *device = &c->machine.devices[1];
@@ -542,7 +503,7 @@ static enum status measure_accelerator(struct calibrator *c, struct err *e) {
         return err_actual(e, "%llu bytes", (unsigned long long)room);
     }
     if (open_rig(c, 1, c->accelerator, NULL, size, e)) return e->status;
-    if (measure_device(c, 1, ACCELERATOR_SHARE, e) || compare_caches(c, e)) return e->status;
+    if (measure_device(c, 1, ACCELERATOR_SHARE, e)) return e->status;
     return measure_link(c, e);
 }
 
@@ -579,7 +540,7 @@ enum status calibrate(struct machine *m, struct device *accelerator,
                            .watch = {.start_ns = clock_ns(),
                                      .limit_ns = options->limit_ns,
                                      .progress = options->progress}};
-    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 13500 : 10000) * UINT64_C(1000000);
+    if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 9000 : 7000) * UINT64_C(1000000);
     *out = (struct calibration){0};
     enum status status = measure_all(&c, e);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);

@@ -16,7 +16,7 @@
 
 struct calibration_options {
     struct cpu_options cpu;   // as the engine's CPU will be opened
-    uint64_t limit_ns;        // 0: 10 seconds, 13.5 with an accelerator
+    uint64_t limit_ns;        // 0: 7 seconds, 9 with an accelerator
     uint64_t memory_bytes;    // most that may be taken for weights on each device; 0: as is useful
     struct progress progress; // told of "calibrate", in milliseconds
 };

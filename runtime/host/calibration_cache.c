@@ -10,14 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_LIMIT_BYTES = 1 << 20 };
+enum {
+    FILE_LIMIT_BYTES = 1 << 20,
+    RATES_FORMAT = 2, // one more whenever other rates are measured: what is kept is measured anew
+};
 
 void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,
                         const struct engine_options *options) {
     const struct cpu_options *cpu = &options->cpu;
     const size_t room = sizeof out->text;
-    int used = snprintf(out->text, room, "tandem %s; -t %d -tb %d%s", TANDEM_VERSION,
-                        cpu->n_threads, cpu->n_threads_batch, cpu->no_bind ? " --no-bind" : "");
+    int used = snprintf(out->text, room, "tandem %s, rates %d; -t %d -tb %d%s", TANDEM_VERSION,
+                        RATES_FORMAT, cpu->n_threads, cpu->n_threads_batch,
+                        cpu->no_bind ? " --no-bind" : "");
     for (int32_t d = 0; d < n && (size_t)used < room; d++) {
         const struct device_info *info = &devices[d]->info;
         used += snprintf(out->text + used, room - (size_t)used, "; %s %s, %llu bytes, %s, %s",

@@ -13,7 +13,7 @@
 enum { CALIBRATION_PATH = 4096 };
 
 // What rates depend on, as one line: processor, instruction set, threads, memory, accelerator,
-// driver, this program's version.
+// driver, this program's version and what it measures.
 struct calibration_key {
     char text[768];
 };

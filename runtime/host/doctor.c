@@ -205,7 +205,7 @@ static void look_at_rates(struct examination *x) {
     WRITE(found->what, "this machine was not measured: plans use %s%s",
           m->rates == RATES_NONE ? "no rates" : "the rates of ", m->rates_name);
     WRITE(found->cost, "the plan may not be the fastest, and predictions are rough");
-    WRITE(found->fix, "run `tandem calibrate` once (15 s)");
+    WRITE(found->fix, "run `tandem calibrate` once (10 s)");
 }
 
 static void look_at_unused(struct examination *x) {

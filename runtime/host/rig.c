@@ -211,10 +211,10 @@ double job_activation_bytes(const struct rig *rig, const struct job *matmul) {
     return 8.0 * matmul->n_tokens * ((double)rig->n_cols + matmul->n_rows);
 }
 
-// The job that reads so much of the pool in turn (0: all).
+// The job that reads so much of the pool in turn.
 static struct job in_window(const struct rig *rig, const struct job *job, uint64_t window_bytes) {
     struct job out = *job;
-    out.warm = window_bytes > 0 && window_bytes < rig->pool.size_bytes;
+    out.warm = window_bytes < rig->pool.size_bytes;
     out.n_parts = (int64_t)((out.warm ? window_bytes : rig->pool.size_bytes) / out.stride_bytes);
     if (out.n_parts < 1) out.n_parts = 1;
     return out;
@@ -254,12 +254,12 @@ static void encode_attention(struct rig *rig, const struct job *job, int64_t i) 
 }
 
 struct job rig_attention(const struct rig *rig, enum dtype kv_type, int32_t n_tokens,
-                         int32_t n_keys, uint64_t window_bytes) {
+                         int32_t n_keys) {
     ASSERT(n_keys <= rig->n_keys && n_keys % KV_PAGE == 0 && n_tokens <= n_keys);
     const uint64_t cache = dtype_bytes(kv_type, (uint64_t)n_keys * RIG_KV_HEADS * RIG_HEAD_DIM);
     struct job job = {encode_attention, .kv_type = kv_type, .n_tokens = n_tokens, .n_keys = n_keys};
     job.stride_bytes = 2 * round_up(cache, rig->device->info.align_bytes);
-    return in_window(rig, &job, window_bytes);
+    return in_window(rig, &job, rig->pool.size_bytes);
 }
 
 double job_attention_flops(const struct job *attention) {

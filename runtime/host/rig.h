@@ -76,9 +76,9 @@ struct job {
 // A matmul of the rig's size that reads window_bytes of the pool in turn (0: all).
 struct job rig_matmul(const struct rig *rig, enum weight_type type, int32_t n_tokens,
                       uint64_t window_bytes);
-// Attention of n_tokens tokens at the end of n_keys, with KV caches from window_bytes likewise.
+// Attention of n_tokens tokens at the end of n_keys, with KV caches all over the pool.
 struct job rig_attention(const struct rig *rig, enum dtype kv_type, int32_t n_tokens,
-                         int32_t n_keys, uint64_t window_bytes);
+                         int32_t n_keys);
 // The vector ops of a layer with n_tokens tokens; *bytes gets what they read and write.
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes);
 

@@ -13,7 +13,7 @@ struct limit {
     const struct pass *pass;
     enum batch_class batch;
     double gbps[MAX_DEVICES];                 // at which a device can read at best
-    bool cached[MAX_DEVICES];                 // weights stay in its cache
+    bool cached[MAX_DEVICES];                 // its cache keeps the weights
     struct machine_device ideal[MAX_DEVICES]; // that start ops in no time
     double device_us[MAX_DEVICES];            // what each must do
     double chain_us;                          // one unit after the other
@@ -28,10 +28,8 @@ static void look_at_device(struct limit *l, int d) {
     for (int u = 0; u < plan->n_units; u++)
         if (plan->place.units[u].device == d) read_bytes += plan->unit_read_bytes[u];
     // Weights that stay in the cache from one pass to the next are not read from memory.
-    l->cached[d] = read_bytes <= r->cache_bytes;
-    l->gbps[d] = r->memory_gbps;
-    for (int t = 0; l->cached[d] && t < WEIGHT_COUNT; t++)
-        l->gbps[d] = fmax(l->gbps[d], r->cached_gbps[t][0]);
+    l->cached[d] = d == HOST && cost_is_cached(&plan->machine, read_bytes);
+    l->gbps[d] = r->memory_gbps * (l->cached[d] ? fmax(r->cache_factor, 1) : 1);
 }
 
 // Bytes of unit u that the pass reads: weights, and the rows of the cache that are filled.

@@ -156,11 +156,6 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
     r->vector_gbps = memory_gbps * dice_real(dice, 0.3, 0.9);
     r->op_us = dice_scale(dice, 0.5, 10);
     r->pass_us = dice_scale(dice, 1, 100);
-    const bool has_cache = dice_chance(dice, 0.25);
-    if (has_cache) r->cache_bytes = (uint64_t)dice_scale(dice, 1e6, 4e9);
-    if (has_cache && dice_chance(dice, 0.5))
-        r->uncached_bytes = (uint64_t)((double)r->cache_bytes * dice_scale(dice, 1, 16));
-    r->shares_cache = has_cache && dice_chance(dice, 0.25);
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         const struct dtype_info *info = dtype_find((uint32_t)weight_dtype((enum weight_type)t));
         const double per_byte = (double)info->block_elements / info->block_bytes;
@@ -169,14 +164,11 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
         for (int c = 0; c < RATE_CLASSES; c++) {
             const double compute_gbps = type_gflops / (2 * RATE_TOKENS[c] * per_byte);
             r->weight_gbps[t][c] = 1 / (1 / read_gbps + 1 / compute_gbps);
-            if (has_cache) r->cached_gbps[t][c] = 1 / (0.3 / read_gbps + 1 / compute_gbps);
         }
     }
     for (int t = 0; t < RATE_KV_TYPES; t++) {
-        for (int c = 0; c < RATE_CLASSES; c++) {
+        for (int c = 0; c < RATE_CLASSES; c++)
             r->attention_gflops[t][c] = gflops * dice_real(dice, 0.02, 0.3);
-            if (has_cache) r->cached_attention_gflops[t][c] = 1.5 * r->attention_gflops[t][c];
-        }
     }
 }
 
@@ -208,6 +200,8 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     cpu->budget_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.3, 2.5));
     cpu->capacity_bytes = 2 * cpu->budget_bytes;
     invent_rates(&cpu->rates, dice, cpu_gbps, dice_scale(dice, 50, 3000));
+    if (dice_chance(dice, 0.4)) cpu->rates.cache_bytes = (uint64_t)dice_scale(dice, 1e6, 4e9);
+    cpu->rates.cache_factor = dice_scale(dice, 1, 5);
     m->dram_gbps = cpu_gbps * dice_real(dice, 0.9, 1.3);
     snprintf(gpu->name, sizeof gpu->name, "a gpu");
     snprintf(gpu->kind, sizeof gpu->kind, "sim");

@@ -29,7 +29,7 @@ static const char SMALL[] =
     "   \"reserve_bytes\": 1073741824,\n"
     "   \"rates\": {\"weight_gbps\": 20, \"compute_gflops\": {\"default\": 400, \"F32\": 100},\n"
     "    \"attention_gflops\": 50, \"vector_gbps\": 15, \"memory_gbps\": 25, \"op_us\": 1.5,\n"
-    "    \"pass_us\": 8}},\n"
+    "    \"pass_us\": 8, \"cache_bytes\": 1048576, \"cache_factor\": 2.5}},\n"
     "  {\"name\": \"a gpu\", \"kind\": \"cuda\", \"capacity_bytes\": 4294967296,\n"
     "   \"capability\": \"7.5\", \"pci_id\": \"0000:01:00.0\",\n"
     "   \"rates\": {\"weight_gbps\": {\"default\": 100, \"Q4_K\": [90, 80, 70, 60, 50, 40]},\n"
@@ -214,8 +214,9 @@ static void test_short_forms(void **state) {
     assert_true(gpu->rates.weight_gbps[WEIGHT_Q4_K][5] == 40);
     assert_true(gpu->rates.attention_gflops[RATE_KV_F32][5] == 150);
     assert_true(gpu->rates.attention_gflops[RATE_KV_Q8_0][0] == 300);
-    assert_true(gpu->rates.cached_gbps[WEIGHT_Q4_K][0] == 0);
-    assert_true(gpu->rates.cached_attention_gflops[RATE_KV_F16][0] == 0);
+    assert_int_equal(cpu->rates.cache_bytes, 1048576);
+    assert_true(cpu->rates.cache_factor == 2.5);
+    assert_int_equal(gpu->rates.cache_bytes, 0);
     assert_round_trip(&m);
 }
 
@@ -226,11 +227,10 @@ static void test_every_number_survives_a_file(void **state) {
     m.team_gbps[0] = 1.0 / 3;
     m.devices[1].rates.op_us = 5e-324;
     m.devices[1].rates.vector_gbps = 1e6;
-    m.devices[1].rates.cached_gbps[WEIGHT_F16][2] = 123456.78901234567;
-    m.devices[1].rates.cached_attention_gflops[RATE_KV_Q8_0][3] = 1.0 / 7;
-    m.devices[1].rates.cache_bytes = 12345678;
-    m.devices[1].rates.uncached_bytes = 234567890123;
-    m.devices[1].rates.shares_cache = true;
+    m.devices[1].rates.weight_gbps[WEIGHT_F16][2] = 123456.78901234567;
+    m.devices[1].rates.attention_gflops[RATE_KV_Q8_0][3] = 1.0 / 7;
+    m.devices[0].rates.cache_bytes = 234567890123;
+    m.devices[0].rates.cache_factor = 1.0 / 3;
     m.devices[0].capacity_bytes = UINT64_C(1) << 60;
     m.pinned_bytes = UINT64_MAX;
     snprintf(m.source, sizeof m.source, "%s", "\"quoted\" \\ \xc3\xa4");
@@ -486,8 +486,8 @@ static void test_structs_that_no_file_could_give(void **state) {
     m.devices[1].rates.attention_gflops[RATE_KV_Q8_0][0] = -1;
     assert_refused(&m, "devices[1].rates.attention_gflops.Q8_0[0]");
     m = good;
-    m.devices[1].rates.cached_gbps[WEIGHT_F32][0] = NAN;
-    assert_refused(&m, "devices[1].rates.cached_gbps.F32[0]");
+    m.devices[0].rates.cache_factor = NAN;
+    assert_refused(&m, "devices[0].rates.cache_factor");
     m = good;
     memset(m.devices[1].driver, 'x', sizeof m.devices[1].driver);
     assert_refused(&m, "devices[1].driver");

@@ -422,7 +422,7 @@ static void test_cost_by_hand(void **state) {
                 (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
 }
 
-static double attention_us(const struct fixture *f, const struct machine *m, double cached) {
+static double attention_us(const struct fixture *f, const struct machine *m, bool cached) {
     static const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     const struct pass pass = {1, 1, 99};
     const struct cost_place at = {&f->shape, &m->devices[0], &w, cached};
@@ -436,71 +436,70 @@ static void test_cost_of_queries(void **state) {
     const struct machine m = round_machine(1000 * MIB, 100 * MIB);
     struct unit *attention = &f->shape.units[1];
     attention->n_heads = 0; // then 100 rows of the cache are read all the same
-    const double none_us = attention_us(f, &m, 0) - 100 * 512 / 1e4;
+    const double none_us = attention_us(f, &m, false) - 100 * 512 / 1e4;
     static const double like[] = {0, 2.5, 3, 3.5, 4, 6.5, 7, 7.5, 8, 10.5};
     for (int32_t n = 1; n < 10; n++) {
         attention->n_heads = n * attention->n_kv_heads;
         const double rope = 8.0 * attention->n_heads * attention->head_dim_k;
-        assert_near(attention_us(f, &m, 0),
+        assert_near(attention_us(f, &m, false),
                     none_us + (rope + 2 * 100 * 128 * attention->n_kv_heads * like[n]) / 1e4);
     }
 }
 
-// Less time if keys and values come from the cache, but not if those of all layers do not fit.
-static void test_cost_of_cached_attention(void **state) {
+// From the cache, what waits for memory passes in a fourth of its time: weights, keys and values.
+static void test_cost_of_cached(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
     struct machine m = round_machine(1000 * MIB, 100 * MIB);
     struct device_rates *r = &m.devices[0].rates;
-    const double eight_us = 2 * 100 * 8 * 128 / 1e4, eight = attention_us(f, &m, 0);
-    const double none_us = eight - eight_us;
-    r->cache_bytes = r->uncached_bytes = 1 * MIB;
-    assert_near(attention_us(f, &m, 1), eight);
-    for (int c = 0; c < RATE_CLASSES; c++)
-        r->cached_attention_gflops[RATE_KV_F16][c] = 4 * r->attention_gflops[RATE_KV_F16][c];
-    assert_near(attention_us(f, &m, 1), none_us + eight_us / 4);
-    assert_near(attention_us(f, &m, 0.5), none_us + eight_us * 5 / 8);
-    r->cache_bytes = r->uncached_bytes = 10 << 10; // 100 rows of 512 bytes do not fit
-    assert_near(attention_us(f, &m, 1), eight);
+    r->memory_gbps = 20; // reads of weights wait for it half of their time
+    const double plain_us = attention_us(f, &m, false);
+    const double factors[] = {0, 0.5, 1};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        r->cache_factor = factors[i];
+        assert_near(attention_us(f, &m, true), plain_us);
+    }
+    r->cache_factor = 4;
+    double bytes = 100 * 512; // of the cache, less than its flops take
+    for (int i = 0; i < f->shape.units[1].n_tensors; i++) {
+        const struct unit_tensor *t = &f->shape.units[1].tensors[i];
+        if (t->use == USE_MATRIX) bytes += (double)t->size_bytes;
+    }
+    assert_near(attention_us(f, &m, false), plain_us);
+    assert_near(attention_us(f, &m, true), plain_us - 0.75 * bytes / 2e4);
+    r->memory_gbps = 1; // then the cache's rows take all the time
+    const double slow_us = attention_us(f, &m, false);
+    assert_near(slow_us - attention_us(f, &m, true),
+                0.75 * ((bytes - 100 * 512) / 1e4 + 100 * 512 / 1e3));
 }
 
-// Between all and nothing the share falls with the logarithm, and so does the time.
-static void test_cost_of_cached_weights(void **state) {
+// Passes read from the cache what they read on the CPU, if all of that fits.
+static void test_cached_passes(void **state) {
     struct fixture *f = *state;
-    fill_shape(&f->shape, 1, false);
+    struct err e;
+    fill_shape(&f->shape, 2, false);
     struct machine m = round_machine(1000 * MIB, 100 * MIB);
-    struct device_rates *r = &m.devices[0].rates;
-    double share[MAX_DEVICES];
-    r->cache_bytes = 16 * MIB;
-    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 0}, share); // all or nothing
-    assert_near(share[0], 1);
-    cost_cached_shares(&m, (uint64_t[]){16 * MIB + 1, 0}, share);
-    assert_near(share[0], 0);
-    r->uncached_bytes = 256 * MIB;
-    const struct {
-        uint64_t bytes;
-        double share;
-    } points[] = {{1, 1}, {16 * MIB, 1}, {32 * MIB, 0.75}, {64 * MIB, 0.5}, {256 * MIB, 0}};
-    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
-        cost_cached_shares(&m, (uint64_t[]){points[i].bytes, 1}, share);
-        assert_near(share[0], points[i].share);
-    }
-    assert_near(share[1], 0); // has no cache
-    m.devices[1].rates.cache_bytes = 64 * MIB;
-    m.devices[1].rates.shares_cache = true;
-    cost_cached_shares(&m, (uint64_t[]){16 * MIB, 48 * MIB}, share);
-    assert_near(share[0], 0.5);
-    assert_near(share[1], 1);
-
-    for (int c = 0; c < RATE_CLASSES; c++)
-        r->cached_gbps[WEIGHT_Q8_0][c] = 4 * r->weight_gbps[WEIGHT_Q8_0][c];
-    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+    m.devices[0].rates.cache_factor = 2;
+    m.devices[1].rates.cache_bytes = 100 * MIB; // counts for nothing
+    m.devices[1].rates.cache_factor = 2;
+    assert_false(cost_is_cached(&m, 0));
+    assert_int_equal(solve(f, &m, 2, &e), OK);
     const struct pass pass = {1, 1, 0};
-    struct cost_place at = {&f->shape, &m.devices[0], &w, 0};
-    const double plain_us = cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass));
-    at.cached = 0.5; // of bytes that take 3 * 835584 / 1e4 us, half takes a quarter
-    assert_near(cost_sum(cost_of_unit(&at, &f->shape.units[2], &pass)),
-                plain_us - 0.5 * 0.75 * 3 * 835584 / 1e4);
+    struct simulation plain, cached;
+    plan_simulate(&f->plan, &f->shape, &pass, &plain);
+    uint64_t read_bytes = 0;
+    for (int u = 0; u < f->shape.n_units; u++)
+        if (f->plan.place.units[u].device == 0) read_bytes += f->plan.unit_read_bytes[u];
+    assert_in_range(read_bytes, 1, plain.weight_bytes[0] + plain.weight_bytes[1] - 1);
+    struct device_rates *r = &f->plan.machine.devices[0].rates;
+    for (int more = 0; more < 2; more++) {
+        r->cache_bytes = read_bytes - 1 + (uint64_t)more;
+        assert_int_equal(cost_is_cached(&f->plan.machine, read_bytes), more);
+        plan_simulate(&f->plan, &f->shape, &pass, &cached);
+        assert_true(more ? cached.compute_us[0] < plain.compute_us[0]
+                         : cached.compute_us[0] == plain.compute_us[0]);
+        assert_true(cached.compute_us[1] == plain.compute_us[1]);
+    }
 }
 
 // Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them.
@@ -669,24 +668,15 @@ static void test_advice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu_only),
-        cmocka_unit_test(test_gpu_layers),
-        cmocka_unit_test(test_auto_fills),
-        cmocka_unit_test(test_given_limits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_workload_ranges),
-        cmocka_unit_test(test_scratch_layout),
-        cmocka_unit_test(test_quantised_cache),
-        cmocka_unit_test(test_cost_by_hand),
-        cmocka_unit_test(test_cost_of_queries),
-        cmocka_unit_test(test_cost_of_cached_attention),
-        cmocka_unit_test(test_cost_of_experts),
-        cmocka_unit_test(test_cost_of_cached_weights),
-        cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_demote),
-        cmocka_unit_test(test_constraints),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_cpu_only),        cmocka_unit_test(test_gpu_layers),
+        cmocka_unit_test(test_auto_fills),      cmocka_unit_test(test_given_limits),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_workload_ranges),
+        cmocka_unit_test(test_scratch_layout),  cmocka_unit_test(test_quantised_cache),
+        cmocka_unit_test(test_cost_by_hand),    cmocka_unit_test(test_cost_of_queries),
+        cmocka_unit_test(test_cost_of_cached),  cmocka_unit_test(test_cached_passes),
+        cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_demote),          cmocka_unit_test(test_constraints),
+        cmocka_unit_test(test_windows),         cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -86,17 +86,10 @@ static void assert_rate(double rate) {
 
 static void assert_rates(const struct device_rates *r) {
     for (int t = 0; t < WEIGHT_COUNT; t++)
-        for (int c = 0; c < RATE_CLASSES; c++) {
-            assert_rate(r->weight_gbps[t][c]);
-            if (r->cache_bytes) assert_true(r->cached_gbps[t][c] >= r->weight_gbps[t][c]);
-        }
+        for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->weight_gbps[t][c]);
     for (int k = 0; k < RATE_KV_TYPES; k++)
-        for (int c = 0; c < RATE_CLASSES; c++) {
-            assert_rate(r->attention_gflops[k][c]);
-            if (r->cache_bytes)
-                assert_true(r->cached_attention_gflops[k][c] >= r->attention_gflops[k][c]);
-        }
-    if (r->cache_bytes) assert_true(r->uncached_bytes >= r->cache_bytes);
+        for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->attention_gflops[k][c]);
+    assert_true(r->cache_bytes ? r->cache_factor > 1 : r->cache_factor == 0);
     assert_rate(r->vector_gbps);
     assert_rate(r->memory_gbps);
     assert_rate(r->op_us);
@@ -309,18 +302,12 @@ static void invent_rates(struct machine *m) {
     for (int32_t d = 0; d < m->n_devices; d++) {
         struct device_rates *r = &m->devices[d].rates;
         for (int t = 0; t < WEIGHT_COUNT; t++)
-            for (int c = 0; c < RATE_CLASSES; c++) {
+            for (int c = 0; c < RATE_CLASSES; c++)
                 r->weight_gbps[t][c] = 100.0 / (3 + t + 7 * c + d);
-                r->cached_gbps[t][c] = 200.0 / (3 + t + 7 * c + d);
-            }
         for (int k = 0; k < RATE_KV_TYPES; k++)
-            for (int c = 0; c < RATE_CLASSES; c++) {
-                r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
-                r->cached_attention_gflops[k][c] = (1 + k) / 2.0 + c;
-            }
+            for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
         r->cache_bytes = 1 << 20;
-        r->uncached_bytes = 3 << 20;
-        r->shares_cache = d > 0;
+        r->cache_factor = 7.0 / 3;
         r->vector_gbps = 1.1;
         r->memory_gbps = 2.2;
         r->op_us = 0.3;
