@@ -41,7 +41,7 @@ include base/libraries.mk
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror
 WARNINGS += $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
-FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -I.
+FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -fPIC -fvisibility=hidden -I.
 FLAGS += $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
 
@@ -77,7 +77,7 @@ SCRIPTS := $(wildcard tests/cli/cli_*.sh)
 D := build/$(BUILD)
 TOP := $(if $(filter release,$(BUILD)),build,$D)
 KERNEL_LIB := $D/libkernels.a
-LIB := $D/libtandem.a $(KERNEL_LIB)
+LIB := $D/libtandem_all.a $(KERNEL_LIB)
 TESTLIB := $D/libtest.a
 TANDEM := $(if $(wildcard runtime/commands/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/sim/main_tandem_sim.c),$(TOP)/tandem-sim)
@@ -164,7 +164,7 @@ $D/obj/%.o: %.c $D/flags | libraries
 	@$(CC) $(FLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # An archive is made anew when its list of members changes, so that a deleted file leaves it.
-$D/libtandem.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/%,$(LIBRARY))) $D/members
+$D/libtandem_all.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/%,$(LIBRARY))) $D/members
 $(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/%,$(LIBRARY))) $D/members
 $(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
 $(LIB) $(TESTLIB):
