@@ -4,7 +4,8 @@
 #   sh tests/tidy.sh [ROOT]
 #
 # Prints "path:line: rule: what is wrong" per finding; exit code 1 if there is any. The C rules are
-# in tests/tidy.awk; here are the tables they read, and the rules about whole files.
+# in tests/tidy.awk, circles and calls in tests/graph.py; here are the tables they read, and the
+# rules about whole files.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-.}" || exit 1
@@ -14,25 +15,41 @@ exceptions='
 tests/emulator/fake_module.c parameters cuLaunchKernel
 '
 
-# Who may include what of ours: the first path prefix that fits decides, the rest of the line is a
-# regular expression of allowed paths.
-directions='
-base/            ^base/
-kernels/cpu/device/ ^(base/|kernels/[^/]*$|kernels/cpu/)
-kernels/cpu/x86/ ^(base/|kernels/[^/]*$|kernels/cpu/([^/]*$|x86/))
-kernels/cpu/     ^(base/|kernels/[^/]*$|kernels/cpu/[^/]*$)
-kernels/cuda/    ^(base/|kernels/[^/]*$|kernels/cuda/)
-kernels/metal/   ^(base/|kernels/[^/]*$|kernels/metal/)
-kernels/drivers.c ^(base/|kernels/)
-kernels/         ^(base/|kernels/[^/]*$)
-planner/         ^(base/|planner/|kernels/(ops|op_cost|dtypes)[.]h$|kernels/[a-z_]*[.]def$)
-runtime/cli/     .
-runtime/measure/ .
-runtime/commands/ .
-runtime/         ^(base/|runtime/|kernels/(ops|op_cost|device|dtypes|cpu/device/cpu_device)[.]h$|kernels/[a-z_]*[.]def$|planner/planner[.]h$)
-bench/           .
-tests/           .
-'
+# Who may use what of ours, a row for each room, lowest first: the first path prefix that fits
+# decides, the rest of the line is a regular expression of the headers that it may include and of
+# the .c files that it may call. Rows share what many rooms may use.
+shared="base/|kernels/[^/]*\$"
+lists="kernels/(ops|op_cost|dtypes)[.]|kernels/[a-z_]*[.]def\$"
+devices="$lists|kernels/device[.]|kernels/cpu/device/(cpu_device|isa)[.]"
+below="base/|$devices|planner/(planner[.]h|.*[.]c)\$|runtime/(options[.]h|gguf/)"
+directions="
+base/               ^base/
+kernels/cpu/x86/    ^($shared|kernels/cpu/([^/]*\$|x86/))
+kernels/cpu/device/ ^($shared|kernels/cpu/)
+kernels/cpu/        ^($shared|kernels/cpu/[^/]*\$)
+kernels/cuda/       ^($shared|kernels/cuda/)
+kernels/metal/      ^($shared|kernels/metal/)
+kernels/drivers.c   ^(base/|kernels/)
+kernels/            ^($shared)
+planner/machine/    ^(base/|$lists|planner/machine/)
+planner/shape/      ^(base/|$lists|planner/shape/)
+planner/plan/       ^(base/|$lists|planner/(machine|shape|plan)/)
+planner/search/     ^(base/|$lists|planner/(machine|shape|plan|search)/)
+planner/            ^planner/
+runtime/gguf/       ^(base/|$lists|runtime/gguf/)
+runtime/text/       ^(base/|runtime/(gguf|text)/)
+runtime/model/      ^($below|runtime/model/)
+runtime/host/       ^($below|runtime/(model|host)/)
+runtime/engine/     ^($below|runtime/(text|model|host|engine)/)
+runtime/generate/   ^($below|runtime/(text|model|host|engine|generate)/)
+runtime/report/     ^($below|runtime/(text|model|host|engine|generate|report)/)
+runtime/cli/        ^($below|runtime/(text|model|host|engine|generate|report|cli)/)
+runtime/measure/    ^($below|runtime/(text|model|host|engine|generate|report|cli|measure)/)
+runtime/commands/   .
+runtime/            ^($below)
+bench/              .
+tests/              .
+"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -61,6 +78,9 @@ grep -E '(\.([ch]|def|inc|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
     xargs grep -nE '[[:space:]]+$' /dev/null |
     sed 's/^\([^:]*:[0-9]*\):.*/\1: space: white space at the end of the line/' >>"$found"
 [ ! -f Makefile ] || [ "$(wc -l <Makefile)" -lt 200 ] || echo 'Makefile:200: length: 200 lines' >>"$found"
+
+# ---- Circles of files and rooms, calls against the directions ------------------------------------
+python3 "$here/graph.py" "$work/directions" <"$work/all" >>"$found" || exit 1
 
 # ---- Headers: each compiles alone ----------------------------------------------------------------
 isa=''
