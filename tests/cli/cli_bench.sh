@@ -2,6 +2,7 @@
 # cli_bench.sh: `tandem bench` by the whole program: every combination of the lists, once and in
 # order, in every format; figures that add up; refusals. Nothing here depends on how fast the
 # machine is.
+# run: alone
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # cli_chat.sh: conversations with the whole program: a turn that goes on in the session says what
 # the same conversation says when it is read anew, and every way out works.
+# run: alone
 set -u
 : "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 work=$(mktemp -d)

@@ -3,6 +3,7 @@
 # prompts within the error of 8-bit activations with the fastest kernels, and those of two prompts
 # exact to rounding with the definition of the ops, which is slow. tests/golden/README.md says where
 # the limits come from.
+# run: alone
 set -u
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"

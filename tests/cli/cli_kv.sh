@@ -3,6 +3,7 @@
 # fed and a model is split, takes the memory that it should, and its logits are close to those with
 # a cache of F16. These are compared with the definition of the ops: 8-bit activations turn even the
 # rounding of F16 into an error of 5e-3.
+# run: alone
 set -u
 : "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 work=$(mktemp -d)

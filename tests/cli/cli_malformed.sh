@@ -2,6 +2,7 @@
 # cli_malformed.sh: what the whole program does with broken model files: every file that the reader
 # must refuse, and random mutants of small models. It may succeed or fail with a message; it may not
 # crash, hang or fail silently.
+# run: alone
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
 work=$(mktemp -d)

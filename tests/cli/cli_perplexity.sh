@@ -1,6 +1,7 @@
 #!/bin/sh
 # cli_perplexity.sh: the perplexity of the default model on tests/golden/english.txt lies within 1 %
 # of the value computed in double precision from the same weights.
+# run: alone
 set -u
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}" "${TANDEM:=build/tandem}"
 text=tests/golden/english

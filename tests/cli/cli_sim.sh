@@ -2,6 +2,7 @@
 # cli_sim.sh: a model split over the CPU and the simulated accelerator, by the whole program: every
 # split and every way to feed a prompt writes the same tokens, planned bytes are allocated bytes,
 # decoding allocates nothing, and a device that fails ends the run with a message.
+# run: alone
 set -u
 : "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 work=$(mktemp -d)

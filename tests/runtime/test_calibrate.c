@@ -4,6 +4,7 @@
  * Nothing here depends on how fast the machine is: rates must be there, finite and positive, and a
  * throttled link no faster than its throttle. */
 // link: wrap-alloc
+// run: alone
 #include "runtime/host/calibrate.h"
 
 #include "base/mem.h"

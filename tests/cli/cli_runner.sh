@@ -1,6 +1,7 @@
 #!/bin/sh
-# cli_run.sh: shows that the test runner counts right, and that nothing bad passes for good: failed
-# tests, crashes, hangs, tests that were announced and never ran, and programs that ran none.
+# cli_runner.sh: shows that the test runner counts right, that nothing bad passes for good (failed
+# tests, crashes, hangs, tests that were announced and never ran, programs that ran none), what runs
+# at once and what alone.
 set -u
 runner=$(pwd)/tests/run.sh
 work=$(mktemp -d)
@@ -56,3 +57,40 @@ else
 fi
 grep -q '| not ok 2 - b' counts_failures.out && echo 'ok runner_shows_the_output_of_failures' ||
     echo 'not ok runner_shows_the_output_of_failures'
+
+# Each waits for the other, the first one longer; the third was given first and runs by itself.
+cat >alone.sh <<'Y'
+# run: alone
+[ -f a ] && [ -f b ] && ! [ -f running ] && echo 'ok c'
+Y
+cat >first.sh <<'Y'
+touch running a
+until [ -f b ]; do sleep 0.1; done
+sleep 0.3
+rm running
+echo 'ok a'
+Y
+cat >second.sh <<'Y'
+touch b
+until [ -f a ]; do sleep 0.1; done
+echo 'ok b'
+Y
+TEST_TIMEOUT=20 TEST_JOBS=2 sh "$runner" alone.sh first.sh second.sh >order.out 2>&1
+if [ $? -eq 0 ] && [ "$(tail -n 1 order.out)" = '3 passed, 0 failed' ]; then
+    echo 'ok runner_runs_at_once_what_may'
+else
+    echo 'not ok runner_runs_at_once_what_may'
+    cat order.out
+fi
+if [ "$(awk '{ printf "%s ", $2 }' order.out)" = 'first second alone passed, ' ]; then
+    echo 'ok runner_keeps_the_order'
+else
+    echo 'not ok runner_keeps_the_order'
+fi
+rm -f a b
+TEST_TIMEOUT=3 TEST_JOBS=1 sh "$runner" first.sh second.sh >one.out 2>&1
+if [ "$(tail -n 1 one.out)" = '1 passed, 1 failed' ]; then
+    echo 'ok runner_runs_one_after_the_other'
+else
+    echo 'not ok runner_runs_one_after_the_other'
+fi
