@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
+#include "runtime/generate/generate.h"
 #include "runtime/report/report.h"
-#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,12 +19,12 @@ enum { WINDOW = 512, UBATCH = 128 };
 
 struct measurement {
     struct engine *engine;
-    struct session *session;
+    struct generator generator; // only reads
     struct token_list tokens;
-    struct batch_item *items; // [max_logits]
+    const int32_t *window; // the tokens of the window that is read
     char *text;
     size_t text_bytes;
-    int32_t n_window, n_batch;
+    int32_t n_window;
     int64_t n_scored;
     double sum_nats;
     uint64_t duration_ns;
@@ -40,26 +40,28 @@ static double nats(const float *logits, int32_t n_vocab, int32_t token) {
     return log(sum) + most - logits[token];
 }
 
-// ids[count] are the tokens of one window. The last one is only predicted.
+// Scores what the logits of n tokens of the window say of those that follow them.
+static enum status score(void *context, int32_t first, int32_t n, struct err *e) {
+    struct measurement *m = context;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t next = m->window[first + i + 1];
+        const double scored = nats(engine_logits(m->engine, i), engine_n_vocab(m->engine), next);
+        if (!isfinite(scored))
+            return err_set(e, ERR_DEVICE, "the logits after token %" PRId64 " are broken",
+                           m->n_scored + i);
+        m->sum_nats += scored;
+    }
+    m->n_scored += n;
+    return OK;
+}
+
+// The last token of a window is only predicted.
 static enum status score_window(struct measurement *m, const int32_t *ids, int32_t count,
                                 struct err *e) {
-    int32_t n_vocab = engine_n_vocab(m->engine);
-    session_truncate(m->session, 0);
-    for (int32_t first = 0, n; first < count - 1; first += n) {
-        n = count - 1 - first < m->n_batch ? count - 1 - first : m->n_batch;
-        for (int32_t i = 0; i < n; i++)
-            m->items[i] = (struct batch_item){m->session, ids[first + i], true};
-        if (engine_eval(m->engine, m->items, n, e)) return e->status;
-        for (int32_t i = 0; i < n; i++) {
-            double score = nats(engine_logits(m->engine, i), n_vocab, ids[first + i + 1]);
-            if (!isfinite(score))
-                return err_set(e, ERR_DEVICE, "the logits after token %" PRId64 " are broken",
-                               m->n_scored + i);
-            m->sum_nats += score;
-        }
-        m->n_scored += n;
-    }
-    return OK;
+    const struct logits_sink logits = {score, m};
+    m->window = ids;
+    generate_forget(&m->generator);
+    return generate_read(&m->generator, ids, count - 1, &logits, e);
 }
 
 static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
@@ -89,12 +91,10 @@ static enum status open_engine(struct measurement *m, struct cli *cli, struct er
     if (engine_open(&m->engine, &options, e)) return e->status;
     progress_bar_clear(&cli->bar);
     m->n_window = engine_workload(m->engine)->n_ctx;
-    m->n_batch = engine_workload(m->engine)->max_logits;
-    m->items = mem_alloc((size_t)m->n_batch, sizeof *m->items);
-    if (!m->items) return err_memory(e, (size_t)m->n_batch * sizeof *m->items, "a batch");
     if (!cli->options.quiet)
         report_print_plan(engine_plan(m->engine), engine_shape(m->engine), stderr);
-    return session_new(&m->session, m->engine, e);
+    const struct generate_options reading = {.sampler = {.repeat_penalty = 1}};
+    return generate_open(&m->generator, m->engine, &reading, e);
 }
 
 static enum status read_tokens(struct measurement *m, struct err *e) {
@@ -134,10 +134,9 @@ enum status cli_perplexity(struct cli *cli, struct err *e) {
         write_result(&m, cli, e))
         status = e->status;
     status = cli_write_trace(cli, m.engine, status, e);
-    session_free(m.session);
+    generate_close(&m.generator);
     engine_close(m.engine);
     token_list_close(&m.tokens);
-    mem_free(m.items);
     mem_free(m.text);
     return status;
 }
