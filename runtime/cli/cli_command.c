@@ -101,9 +101,7 @@ void cli_print_usage(const struct cli *cli, const struct engine *engine) {
     if (cli->options.verbose && trace) trace_print(trace, engine_plan(engine), stderr);
 }
 
-// Turns \n and its like into what they mean, in place; returns the new length. An unknown one stays
-// as it is.
-static size_t unescape(char *text, size_t length) {
+size_t cli_unescape(char *text, size_t length) {
     static const char from[] = "nrt\\\"'", to[] = "\n\r\t\\\"'";
     size_t used = 0;
     for (size_t i = 0; i < length; i++) {
@@ -123,6 +121,6 @@ enum status cli_read_text(const struct cli *cli, char **text, size_t *length, st
     *length = strlen(o->prompt);
     *text = mem_text(o->prompt, *length);
     if (!*text) return err_memory(e, *length, "the prompt");
-    if (o->escape) *length = unescape(*text, *length);
+    if (o->escape) *length = cli_unescape(*text, *length);
     return OK;
 }

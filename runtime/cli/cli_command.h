@@ -37,6 +37,9 @@ void cli_print_usage(const struct cli *cli, const struct engine *engine);
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
 // The machine that --machine names.
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e);
+// Turns \n and its like into what they mean, in place; returns the new length. An unknown one stays
+// as it is.
+size_t cli_unescape(char *text, size_t length);
 // The text of -p, -f or --stdin. The caller frees *text with mem_free.
 enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e);
 

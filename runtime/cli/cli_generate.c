@@ -6,6 +6,8 @@
 #include "runtime/cli/cli_signal.h"
 #include "runtime/report/report.h"
 
+#include <string.h>
+
 enum {
     ALL_LOGITS_UBATCH = 128, // keeps the rows of logits, which are long, few
     OUTPUT_BYTES = 1 << 16
@@ -28,8 +30,25 @@ static enum status open_engine(struct cli_generator *g, bool all_logits, uint64_
     return status;
 }
 
+// With -e the texts of --stop are copied into copies, for the caller to free.
+static enum status read_stops(const struct cli_options *o, struct text_list *out,
+                              char *copies[TEXT_LIST], struct err *e) {
+    *out = o->stops;
+    for (int32_t i = 0; i < o->stops.n && o->escape; i++) {
+        const size_t length = strlen(o->stops.texts[i]);
+        copies[i] = mem_text(o->stops.texts[i], length);
+        if (!copies[i]) return err_memory(e, length, "a stop text");
+        cli_unescape(copies[i], length);
+        out->texts[i] = copies[i];
+    }
+    return OK;
+}
+
 static enum status open_generator(struct cli_generator *g, struct err *e) {
     const struct cli_options *o = &g->cli->options;
+    char *copies[TEXT_LIST] = {0};
+    struct text_list stops;
+    enum status status = read_stops(o, &stops, copies, e);
     const struct generate_options options = {
         .sampler = {.temp = o->temp,
                     .top_k = o->top_k,
@@ -40,8 +59,12 @@ static enum status open_generator(struct cli_generator *g, struct err *e) {
                     .seed = o->seed},
         .n_batch = o->n_batch,
         .ignore_end = o->ignore_end,
+        .stops = stops.texts,
+        .n_stops = stops.n,
     };
-    return generate_open(&g->generator, g->engine, &options, e);
+    if (!status) status = generate_open(&g->generator, g->engine, &options, e);
+    for (int32_t i = 0; i < TEXT_LIST; i++) mem_free(copies[i]);
+    return status;
 }
 
 static enum status buffer_output(struct cli_generator *g, struct err *e) {

@@ -55,6 +55,7 @@ struct cli_options {
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
+    struct text_list stops;
 
     int32_t n_ctx, n_batch, n_ubatch;  // n_ctx and n_ubatch 0: the command's default
     enum dtype kv_type_k, kv_type_v;   // both or neither KV_TYPE_AUTO

@@ -39,7 +39,8 @@ static enum status write_logits(void *context, int32_t first, int32_t n, struct 
     return OK;
 }
 
-// The text of the tokens that were drawn, as it was or would have been printed.
+// The text of the tokens that were drawn, as it was or would have been printed: without a stop
+// text.
 static json_t *text_of_tokens(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     size_t room = ((size_t)g->n_tokens + 1) * g->piece_bytes, used = 0;
@@ -50,7 +51,8 @@ static json_t *text_of_tokens(const struct run *run) {
     for (int32_t i = 0; i < g->n_tokens; i++)
         used += token_stream_push(&stream, g->tokens[i], text + used, room - used);
     used += token_stream_finish(&stream, text + used, room - used);
-    json_t *value = report_text(text, used);
+    ASSERT(run->writer.text_bytes <= used);
+    json_t *value = report_text(text, run->writer.text_bytes);
     mem_free(text);
     return value;
 }

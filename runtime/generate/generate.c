@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 const char *stop_reason_name(enum stop_reason reason) {
-    static const char *const names[] = {"eos", "limit", "context", "interrupt"};
+    static const char *const names[] = {"eos", "word", "limit", "context", "interrupt"};
     return names[reason];
 }
 
@@ -22,12 +24,28 @@ static enum status make_buffers(struct generator *g, int32_t n_batch, struct err
     return err_memory(e, (size_t)g->n_ctx * sizeof *g->tokens, "the text to come");
 }
 
+// A control token has no text that could be compared, so that its name stands for the token.
+static enum status open_stops(struct generator *g, const struct generate_options *o,
+                              struct err *e) {
+    const struct tokenizer *t = g->tokenizer;
+    g->stop_tokens = mem_alloc((size_t)o->n_stops, sizeof *g->stop_tokens);
+    if (!g->stop_tokens)
+        return err_memory(e, (size_t)o->n_stops * sizeof *g->stop_tokens, "the stop texts");
+    for (int32_t i = 0; i < o->n_stops; i++) {
+        const int32_t id = tokenizer_find(t, o->stops[i], strlen(o->stops[i]));
+        if (id >= 0 && tokenizer_kind(t, id) == TOKEN_CONTROL)
+            g->stop_tokens[g->n_stop_tokens++] = id;
+    }
+    return stop_filter_open(&g->filter, o->stops, o->n_stops, g->piece_bytes, e);
+}
+
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e) {
     *g = (struct generator){.engine = engine, .pending = -1, .ignore_end = options->ignore_end};
     g->tokenizer = engine_tokenizer(engine);
     g->n_ctx = engine_workload(engine)->n_ctx;
     if (session_new(&g->session, engine, e) || make_buffers(g, options->n_batch, e) ||
+        open_stops(g, options, e) ||
         sampler_init(&g->sampler, &options->sampler, engine_n_vocab(engine), g->n_ctx, e))
         goto fail;
     return OK;
@@ -39,6 +57,8 @@ fail:
 void generate_close(struct generator *g) {
     session_free(g->session);
     sampler_close(&g->sampler);
+    stop_filter_close(&g->filter);
+    mem_free(g->stop_tokens);
     mem_free(g->items);
     mem_free(g->tokens);
     mem_free(g->piece);
@@ -124,15 +144,26 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
 
 // ---- The answer ---------------------------------------------------------------------------------
 
-// Hands over length bytes of the piece. False if the sink wants no more.
-static bool hand_over(const struct generator *g, const struct text_sink *sink, size_t length) {
-    return !sink->write || sink->write(sink->context, g->piece, length);
+// Hands over what is ready. False if the sink wants no more.
+static bool hand_over(const struct generator *g, const struct text_sink *sink) {
+    return !sink->write || sink->write(sink->context, g->filter.text, g->filter.n_ready);
+}
+
+// Whether the token ends the text without being a part of it, and why.
+static bool ends_text(const struct generator *g, int32_t token, enum stop_reason *reason) {
+    for (int32_t i = 0; i < g->n_stop_tokens; i++)
+        if (token == g->stop_tokens[i]) return *reason = STOP_WORD, true;
+    if (g->ignore_end || !tokenizer_is_end(g->tokenizer, token)) return false;
+    *reason = STOP_END;
+    return true;
 }
 
 // Whether no further token is drawn, and why.
 static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
                        enum stop_reason *reason) {
-    if (limit >= 0 && g->n_tokens >= limit)
+    if (g->filter.met)
+        *reason = STOP_WORD;
+    else if (limit >= 0 && g->n_tokens >= limit)
         *reason = STOP_LIMIT;
     else if (session_length(g->session) >= g->n_ctx)
         *reason = STOP_CONTEXT;
@@ -149,18 +180,24 @@ static enum status decode(struct generator *g, int32_t limit, const struct text_
         if (sampler_draw(&g->sampler, engine_logits(g->engine, row), &token, e)) return e->status;
         sampler_accept(&g->sampler, token);
         g->timings.new_tokens++;
-        if (!g->ignore_end && tokenizer_is_end(g->tokenizer, token)) {
-            *reason = STOP_END;
-            return OK;
-        }
+        if (ends_text(g, token, reason)) return OK;
         g->tokens[g->n_tokens++] = g->pending = token;
         const size_t length = token_stream_push(&g->stream, token, g->piece, g->piece_bytes);
-        if (stops_here(g, limit, hand_over(g, sink, length), reason)) return OK;
+        stop_filter_push(&g->filter, g->piece, length);
+        if (stops_here(g, limit, hand_over(g, sink), reason)) return OK;
         const struct batch_item item = {g->session, token, true};
         if (engine_eval(g->engine, &item, 1, e)) return e->status;
         g->pending = -1;
         g->timings.decode_steps++;
     }
+}
+
+// Gives out what was held back: the text is at its end.
+static void finish(struct generator *g, const struct text_sink *sink) {
+    const size_t length = token_stream_finish(&g->stream, g->piece, g->piece_bytes);
+    stop_filter_push(&g->filter, g->piece, length);
+    stop_filter_finish(&g->filter);
+    if (g->filter.n_ready > 0) hand_over(g, sink);
 }
 
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
@@ -171,9 +208,9 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     const int64_t steps_before = g->timings.decode_steps;
     const uint64_t start = clock_ns();
     token_stream_init(&g->stream, g->tokenizer, false);
+    stop_filter_reset(&g->filter);
     const enum status status = decode(g, limit, sink, reason, e);
-    const size_t left = token_stream_finish(&g->stream, g->piece, g->piece_bytes);
-    if (left > 0 && *reason != STOP_CANCEL) hand_over(g, sink, left);
+    if (status || *reason != STOP_CANCEL) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
                            session_length(g->session), g->timings.decode_steps - steps_before);

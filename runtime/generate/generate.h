@@ -11,27 +11,33 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/generate/sampler.h"
+#include "runtime/generate/stop_filter.h"
 #include "runtime/generate/timings.h"
 #include "runtime/text/tokenizer.h"
 
 enum stop_reason {
     STOP_END,     // the model has ended its text
+    STOP_WORD,    // a stop text has come
     STOP_LIMIT,   // as many tokens as were wanted
     STOP_CONTEXT, // the context is full
     STOP_CANCEL,  // the sink wants no more
 };
-const char *stop_reason_name(enum stop_reason reason); // "eos", "limit", "context", "interrupt"
+const char *
+stop_reason_name(enum stop_reason reason); // "eos", "word", "limit", "context", "interrupt"
 
 struct generate_options {
     struct sampler_options sampler;
     int32_t n_batch; // most tokens of a prompt handed to the engine at once; 0: all
     bool ignore_end; // go on after the model has ended its text
+    // Texts that end the text before them, or control tokens by their names; copied.
+    const char *const *stops;
+    int32_t n_stops;
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
-// long as a character is unfinished, with none; once more at the end if anything is left. Bytes
-// that are no UTF-8 come as U+FFFD. text is lent during the call. Returning false stops the
-// generation.
+// long as a character is unfinished or could belong to a stop text, with none; once more at the end
+// if anything is left. Bytes that are no UTF-8 come as U+FFFD. text is lent during the call.
+// Returning false stops the generation.
 struct text_sink {
     bool (*write)(void *context, const char *text, size_t length); // NULL: the text is not wanted
     void *context;                                                 // borrowed
@@ -57,12 +63,16 @@ struct generator {
     int32_t pending; // drawn, but not in the session yet: the next prompt begins with it; -1: none
     int32_t prompt_row; // of the logits that the first token after a prompt is drawn from
     struct token_stream stream;
+    struct stop_filter filter;
+    int32_t *stop_tokens; // [n_stop_tokens]
+    int32_t n_stop_tokens;
     char *piece; // [piece_bytes]: the text of one token
     size_t piece_bytes;
     struct timings timings; // of everything since generate_open
 };
 
-// Takes a session of the engine. ERR_LIMIT if none is free, ERR_MEMORY. On failure *g is closed.
+// Takes a session of the engine. ERR_LIMIT if none is free, ERR_USAGE for a stop text that is empty
+// or no UTF-8, ERR_MEMORY. On failure *g is closed.
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e);
 void generate_close(struct generator *g); // accepts a zeroed one; leaves it zeroed
@@ -78,7 +88,7 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e);
 
 // Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
-// generate_read. On failure what was drawn before stays.
+// generate_read. What was drawn stays in the session, also of a stop text and after a failure.
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
 

@@ -51,6 +51,14 @@ second="$first$reply$end${asks}And of France?$answers"
 [ $code -eq 0 ] && tail -n 1 "$work/out" | cmp -s - "$work/expected"
 result chat_cut_reply_is_kept_whole
 
+# A stop text ends an answer before it; the next turn knows all that was drawn.
+reply=$(answer "$first")
+stop=$(printf '%s' "$reply" | cut -c 5-9)
+chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q --stop "$stop"
+[ $code -eq 0 ] && [ ${#stop} -eq 5 ] && [ "$(head -n 1 "$work/out")" = "${reply%%"$stop"*}" ] &&
+    [ "$(wc -l <"$work/out")" -eq 2 ]
+result chat_stop_text
+
 # ---- Commands and ends ---------------------------------------------------------------------------
 chat 'Hello\n/reset\nHello\n\n/exit\nHello\n' -n 6
 [ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(uniq "$work/out" | wc -l)" -eq 1 ]

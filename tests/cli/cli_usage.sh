@@ -93,6 +93,7 @@ wrong no_text 'needs a text' run -m x
 wrong two_texts 'only one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
 wrong no_accelerator 'ccelerator' run -m "$MODEL" -p y -q --device none -ngl 3
+wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
 wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
 wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1
 
@@ -148,6 +149,32 @@ result usage_no_new_tokens
 call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos
 [ $code -eq 0 ] && grep -q 'context of 16 positions is full' "$err"
 result usage_context_full
+# stops NAME TEXT ARGUMENT...: a run whose text is TEXT, and says that a stop text has come.
+stops() {
+    name=$1 text=$2
+    shift 2
+    call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 --json -q "$@"
+    [ $code -eq 0 ] && python3 - "$out" "$text" <<'X'
+import json, sys
+run = json.load(open(sys.argv[1]))
+sys.exit(not (run["text"] == sys.argv[2] and run["stop"] == "word"))
+X
+    result "usage_stop_$name"
+}
+call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q
+whole=$(cat "$out")
+stops of_two_tokens "${whole%%w H*}" --stop 'w H'
+stops by_its_other_names "${whole%%thriv*}" -r nowhere --reverse-prompt thriv --stop=bustling
+call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q --stop 'w H'
+[ $code -eq 0 ] && [ "$(cat "$out")" = "${whole%%w H*}" ]
+result usage_stop_shows_the_text_before_it
+turn='<|im_start|>user\nList two colours.<|im_end|>\n<|im_start|>assistant\n'
+call run -m "$MODEL" -p "$turn" -e -n 60 --temp 0 -q -e --stop '\n'
+[ $code -eq 0 ] && [ -s "$out" ] && [ "$(wc -l <"$out")" -eq 1 ]
+result usage_stop_takes_escapes
+call run -m "$MODEL" -p "$turn" -e -n 200 --temp 0 -q --json --ignore-eos --stop '<|im_end|>'
+[ $code -eq 0 ] && grep -q '"stop": "word"' "$out" && grep -q '"text": "[^"]' "$out"
+result usage_stop_at_a_control_token
 call tokenize -m "$MODEL" -p 'Hello world<|im_end|>' --show-count
 printf "%s\n" " 19556 -> 'Hello'" "   905 -> ' world'" "     2 -> '<|im_end|>'" \
     'Total number of tokens: 3' | cmp -s - "$out"

@@ -297,6 +297,155 @@ static void characters_come_whole(void **state) {
     f->greedy.sampler = (struct sampler_options){.repeat_penalty = 1};
 }
 
+// ---- Stop texts ---------------------------------------------------------------------------------
+
+// Pushes the pieces (NULL ends them) through a filter and returns all that it lets through.
+static const char *filtered(char *out, const char *const *stops, const char *const *pieces,
+                            bool *met) {
+    struct stop_filter f;
+    struct err e;
+    int32_t n = 0;
+    while (stops[n]) n++;
+    out[0] = 0;
+    assert_int_equal(stop_filter_open(&f, stops, n, 16, &e), OK);
+    for (; *pieces; pieces++) {
+        stop_filter_push(&f, *pieces, strlen(*pieces));
+        strncat(out, f.text, f.n_ready);
+    }
+    *met = f.met;
+    stop_filter_push(&f, "", 0);
+    stop_filter_finish(&f);
+    strncat(out, f.text, f.n_ready);
+    stop_filter_close(&f);
+    return out;
+}
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void stop_texts_never_show(void **state) {
+    (void)state;
+    static const struct {
+        const char *stops[4], *pieces[8], *shown;
+        bool met;
+    } cases[] = {
+        {{NULL}, {"a", "bc", NULL}, "abc", false},
+        {{"bc", NULL}, {"abcd", NULL}, "a", true},
+        {{"bc", NULL}, {"ab", "cd", "bc", NULL}, "a", true},
+        {{"bcd", NULL}, {"ab", "c", NULL}, "abc", false}, // held back, given out at the end
+        {{"bcd", NULL}, {"ab", "c", "e", "bcd", NULL}, "abce", true},
+        {{"aab", NULL}, {"a", "a", "a", "b", NULL}, "a", true}, // begins within what is held
+        {{"abcde", "cd", NULL}, {"x", "abc", "d", "e", NULL}, "xab", true},
+        {{"cd", "bcd", NULL}, {"ab", "cd", NULL}, "a", true}, // the one that begins first
+        {{"\n\nUser:", NULL}, {"hi\n", "\n", "\nUser", ": no", NULL}, "hi\n", true},
+        {{"ü", NULL}, {"m", "ü", "ll", NULL}, "m", true},
+        {{"abc", NULL}, {"abc", NULL}, "", true},
+        {{"abc", "b", "c", NULL}, {"", "a", "", NULL}, "a", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[64];
+        bool met;
+        filtered(out, cases[i].stops, cases[i].pieces, &met);
+        if (strcmp(out, cases[i].shown) != 0 || met != cases[i].met)
+            fail_msg("case %zu shows '%s'%s", i, out, met ? " and stops" : "");
+    }
+}
+
+// What is not a prefix of a stop text is not held back.
+static void text_is_held_back_no_longer_than_needed(void **state) {
+    (void)state;
+    struct stop_filter f;
+    struct err e;
+    assert_int_equal(stop_filter_open(&f, LIST("User:", "er"), 2, 8, &e), OK);
+    static const struct {
+        const char *piece, *ready;
+    } steps[] = {{"hello", "hello"}, {" Us", " "}, {"Us", "Us"}, {"ual", "Usual"},
+                 {"e", ""},          {"e", "e"},   {"x", "ex"},  {"User", "Us"}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        stop_filter_push(&f, steps[i].piece, strlen(steps[i].piece));
+        assert_int_equal(f.n_ready, strlen(steps[i].ready));
+        assert_memory_equal(f.text, steps[i].ready, f.n_ready);
+    }
+    assert_true(f.met);
+    stop_filter_reset(&f);
+    stop_filter_push(&f, "ab", 2);
+    assert_true(!f.met && f.n_ready == 2);
+    stop_filter_close(&f);
+    static const char *const bad[] = {"", "\xff", "a\xc3"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(stop_filter_open(&f, LIST("fine", bad[i]), 2, 8, &e), ERR_USAGE);
+        assert_null(f.stops);
+    }
+}
+
+// Every two characters of a text end it where they first stand, though tokens here are single
+// bytes; the tokens of the stop text itself are in the session.
+static void a_stop_text_ends_the_text_before_it(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    char whole[TEXT_BYTES];
+    open_ok(f, &en, &g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    write_ok(f, &g, 30, 0);
+    memcpy(whole, f->taken.text, sizeof whole);
+    const size_t length = f->taken.length;
+    close_both(en, &g);
+    int n_stops = 0;
+    for (size_t at = 0, step, next; at < length; at += step) {
+        char stop[16] = "";
+        step = utf8_step(whole + at, length - at);
+        next = at + step < length ? utf8_step(whole + at + step, length - at - step) : 0;
+        memcpy(stop, whole + at, step + next);
+        const size_t first = (size_t)(strstr(whole, stop) - whole);
+        f->greedy.stops = LIST("<s999>", stop);
+        f->greedy.n_stops = 2;
+        open_ok(f, &en, &g);
+        read_ok(&g, f->prompt, N_PROMPT);
+        assert_int_equal(write_ok(f, &g, 30, 0), STOP_WORD);
+        assert_int_equal(f->taken.length, first);
+        assert_memory_equal(f->taken.text, whole, first);
+        assert_int_equal(session_length(g.session), N_PROMPT + g.n_tokens - 1);
+        n_stops += first > 0;
+        close_both(en, &g);
+    }
+    assert_true(n_stops >= 10);
+    f->greedy.stops = NULL;
+    f->greedy.n_stops = 0;
+}
+
+// A control token shows no text, but has a name; what was held back before it is text.
+static void the_name_of_a_control_token_is_the_token(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    int stops = 0;
+    f->greedy.stops = LIST("<s260>", "<s261>", "<s262>", "<s263>", "\xef\xbf\xbd<s264>");
+    f->greedy.n_stops = 5;
+    f->greedy.sampler = (struct sampler_options){.temp = 100, .top_p = 1, .repeat_penalty = 1};
+    for (f->greedy.sampler.seed = 0; f->greedy.sampler.seed < 10; f->greedy.sampler.seed++) {
+        open_ok(f, &en, &g);
+        read_ok(&g, f->prompt, 1);
+        const enum stop_reason reason = write_ok(f, &g, -1, 0);
+        stops += reason == STOP_WORD;
+        for (int32_t i = 0; i < g.n_tokens; i++)
+            assert_true(g.tokens[i] < 260 || g.tokens[i] > 263);
+        if (reason == STOP_WORD) assert_int_equal(g.pending, -1);
+        char text[TEXT_BYTES];
+        size_t length = 0;
+        struct token_stream stream;
+        token_stream_init(&stream, engine_tokenizer(en), false);
+        for (int32_t i = 0; i < g.n_tokens; i++)
+            length += token_stream_push(&stream, g.tokens[i], text + length, sizeof text - length);
+        length += token_stream_finish(&stream, text + length, sizeof text - length);
+        assert_int_equal(length, f->taken.length);
+        close_both(en, &g);
+    }
+    assert_true(stops >= 5);
+    f->greedy.sampler = (struct sampler_options){.repeat_penalty = 1};
+    f->greedy.stops = NULL;
+    f->greedy.n_stops = 0;
+}
+
 // ---- Turns --------------------------------------------------------------------------------------
 
 // What is drawn in a second turn is what a fresh generator draws that reads all of it.
@@ -478,6 +627,8 @@ static void refused_allocations_leave_nothing(void **state) {
     int refused = 0;
     f->greedy.sampler.repeat_penalty = 1.5f;
     f->greedy.sampler.repeat_last_n = 8;
+    f->greedy.stops = LIST("one", "two");
+    f->greedy.n_stops = 2;
     assert_int_equal(engine_open(&en, &f->options, &e), OK);
     for (bool happened = true; happened; refused += happened) {
         alloc_fail_at(refused + 1);
@@ -486,7 +637,7 @@ static void refused_allocations_leave_nothing(void **state) {
         alloc_fail_at(0);
         assert_int_equal(status, happened ? ERR_MEMORY : OK);
     }
-    assert_true(refused >= 6);
+    assert_true(refused >= 11);
     // Nothing is allocated any more.
     alloc_fail_at(1);
     read_ok(&g, f->prompt, N_PROMPT);
@@ -498,6 +649,8 @@ static void refused_allocations_leave_nothing(void **state) {
     generate_close(&g);
     engine_close(en);
     f->greedy.sampler = (struct sampler_options){.repeat_penalty = 1};
+    f->greedy.stops = NULL;
+    f->greedy.n_stops = 0;
 }
 
 int main(void) {
@@ -508,6 +661,10 @@ int main(void) {
         cmocka_unit_test(limits_and_sinks_end_a_text),
         cmocka_unit_test(the_end_token_ends_a_text),
         cmocka_unit_test(characters_come_whole),
+        cmocka_unit_test(stop_texts_never_show),
+        cmocka_unit_test(text_is_held_back_no_longer_than_needed),
+        cmocka_unit_test(a_stop_text_ends_the_text_before_it),
+        cmocka_unit_test(the_name_of_a_control_token_is_the_token),
         cmocka_unit_test(a_second_turn_knows_the_first),
         cmocka_unit_test(a_cancelled_prompt_was_never_there),
         cmocka_unit_test(generators_share_an_engine),
