@@ -1,11 +1,13 @@
 /* planner.h: all that the runtime knows of the planner: machine, shape, workload in; a plan out.
  *
  * Includes the headers of planner/'s rooms that callers need. machine/ and shape/ stand on nothing
- * of the planner's, plan/ stands on both, search/ on all three. Owns nothing; any thread.
+ * of the planner's, blocks/ on shape/, plan/ on these three, search/ on all. Owns nothing; any
+ * thread.
  */
 #ifndef TANDEM_PLANNER_PLANNER_H
 #define TANDEM_PLANNER_PLANNER_H
 
+#include "planner/blocks/blocks.h"
 #include "planner/machine/machine.h"
 #include "planner/plan/accounts.h"
 #include "planner/plan/cost.h"

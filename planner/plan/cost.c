@@ -25,7 +25,7 @@
  * rows on the accelerator, in two matmuls for each matrix that is cut. Weights in a slot come from
  * no cache.
  *
- * Add op_us for each op that the encoders (runtime/model/arch_*.c) encode for the unit: one per
+ * Add op_us for each op that the encoders (planner/blocks/) encode for the unit: one per
  * matmul, and embed 1; attention 4 (norm, rope, kv_store, attention); FFN 2 (norm, swiglu); experts
  * 4 (norm, route, swiglu, combine); head 2 (gather, norm). What happens once per pass, such as the
  * table of angles, is in pass_us. Weight types without kernels take the rates of the type that is

@@ -7,6 +7,7 @@
 #ifndef TANDEM_PLANNER_PLAN_PLAN_H
 #define TANDEM_PLANNER_PLAN_PLAN_H
 
+#include "planner/blocks/block.h"
 #include "planner/machine/machine.h"
 #include "planner/plan/placement.h"
 #include "planner/plan/request.h"
@@ -40,19 +41,11 @@ enum step_data {
     STEP_DATA
 };
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...
-// What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
-// norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
-// added to its residual stream. Split attention has three: IN is norm and the device's rows of the
-// queries, on the accelerator also keys and values; when the CPU's queries have come, MID is rope,
-// cache and attention itself, on the accelerator alone; when what was attended to has gone to the
-// CPU, OUT is the device's rows of the output, added to its residual stream.
-//
 // Which routed experts a pass needs is known when their router has run, so no step names one: a
 // list holds for every choice. An experts unit is PHASE_ALL on one device, and costs what its
 // expected number of different experts does (op_cost_distinct_experts). Where each expert's weights
 // are is the executor's, which gives matmul_experts a slot table (kernels/ops.h): all in place now.
 // A cache of experts would be another table, and fetches whose bytes_fixed are the expected ones.
-enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 struct step {
     enum step_kind kind;
     int8_t device, peer;       // peer: of send and wait

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "runtime/model/arch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -281,18 +280,25 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
 }
 
 // The cache is where the attention itself is computed: on that device, or in the slot.
-static void compute_attention(struct pipeline *p, const struct step *step, struct forward *f) {
-    struct pipeline_lane *lane = &p->lanes[step->device];
-    if (f->phase == PHASE_ALL || f->phase == PHASE_MID) {
-        const struct kv_layout layout = kv_layout_of(
-            &p->plan->workload, &p->shape->units[step->unit], lane->device->info.align_bytes);
-        const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
-        f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
-        f->v_cache = (char *)f->k_cache + layout.values;
-        if (!lane->has_angles) p->model->arch->encode_angles(f);
-        lane->has_angles = true;
+static void bind_cache(const struct pipeline *p, const struct step *step, struct forward *f) {
+    const struct device *device = p->lanes[step->device].device;
+    if (f->unit->kind != UNIT_ATTENTION) return;
+    const struct kv_layout layout =
+        kv_layout_of(&p->plan->workload, f->unit, device->info.align_bytes);
+    const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
+    f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
+    f->v_cache = (char *)f->k_cache + layout.values;
+}
+
+static void encode(struct pipeline_lane *lane, const struct forward *f) {
+    const struct block *block = blocks_find(f->unit);
+    bool *has_shared = &lane->has_shared[f->unit->kind];
+    const bool reads_shared = f->phase == PHASE_ALL || f->phase == PHASE_MID;
+    if (reads_shared && block->encode_shared && !*has_shared) {
+        block->encode_shared(f);
+        *has_shared = true;
     }
-    p->model->arch->encode(f);
+    block->encode(f);
 }
 
 static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
@@ -303,12 +309,10 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     struct weight in_slot[MAX_UNIT_TENSORS];
     if (kind == UNIT_HEAD && !batch->n_logits) return;
     bind_pieces(p, step, &f, in_slot);
+    bind_cache(p, step, &f);
     if (step->slot >= 0) feed_use(&p->feed, step->slot, lane->compute);
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, lane->compute, 0);
-    if (kind == UNIT_ATTENTION)
-        compute_attention(p, step, &f);
-    else
-        p->model->arch->encode(&f);
+    encode(lane, &f);
     recorder_last(mark, lane->compute);
     if (step->slot >= 0) feed_release(&p->feed, step->slot, lane->compute);
 }
@@ -570,7 +574,8 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
     if (cpu_attends && pipeline_finish(p, e)) return e->status;
     if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
     device_batch_hint(p->lanes[HOST].device, batch->n_tokens);
-    for (int d = 0; d < MAX_DEVICES; d++) p->lanes[d].has_angles = false;
+    for (int d = 0; d < MAX_DEVICES; d++)
+        memset(p->lanes[d].has_shared, 0, sizeof p->lanes[d].has_shared);
     p->batch = class;
     recorder_begin(&p->recorder, class,
                    &(struct pass){batch->n_tokens, batch->n_logits, tables.positions[0]});

@@ -25,7 +25,8 @@ struct pipeline_lane {     // one device of a running plan
     struct event arrived;         // on copy_in: what compute may read
     struct event sent[STEP_DATA]; // on copy_out: what others may read
     struct event finished; // on compute: a micro-batch, so that the next one's inputs may come
-    bool has_angles;       // of the micro-batch that runs now
+    bool has_shared[UNIT_KINDS]; // what units of the kind read together has been encoded for the
+                                 // micro-batch that runs now
 };
 
 // What the accelerator may still be at.

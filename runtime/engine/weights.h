@@ -10,7 +10,7 @@
 #define TANDEM_RUNTIME_ENGINE_WEIGHTS_H
 
 #include "kernels/device.h"
-#include "runtime/model/arch.h"
+#include "runtime/model/model.h"
 #include "runtime/options.h"
 
 // A model with a plan for it on open devices; all borrowed.

@@ -10,11 +10,6 @@
 #include "planner/planner.h"
 #include "runtime/gguf/gguf.h"
 
-// What the ops of a model take besides what its shape tells.
-struct hparams {
-    float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
-};
-
 struct arch; // arch.h
 
 struct model {

@@ -1,0 +1,83 @@
+/* attention.c: attention with a cache of keys and values, and the table of angles for its rotary
+ * positions. Tested by tests/runtime/test_pipeline.c. Sources: Vaswani et al. 2017; Su et al. 2021.
+ */
+#include "planner/blocks/encode.h"
+
+#include <math.h>
+
+static void encode_angles(const struct forward *f) {
+    const struct hparams *hp = f->hp;
+    f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->angles,
+                                                            .positions = f->positions,
+                                                            .freq_factors = f->freqs,
+                                                            .n_tokens = f->n_tokens,
+                                                            .n_rot = f->shape->n_rot,
+                                                            .base = hp->rope_base,
+                                                            .scale = hp->rope_scale,
+                                                            .magnitude = hp->rope_magnitude,
+                                                            .ext_factor = hp->rope_ext,
+                                                            .corr_low = hp->rope_corr_low,
+                                                            .corr_high = hp->rope_corr_high});
+}
+
+// All keys or values of the tokens, where their matrix is.
+static void encode_keys(const struct forward *f, float *out, enum tensor_role matrix,
+                        enum tensor_role bias) {
+    const struct weight *w = encode_weight(f, 0, matrix);
+    if (!w) return;
+    encode_matmul(
+        f, out, f->normed, w,
+        &(struct matmul_args){.bias = encode_vector(f, bias, 0), .out_stride = w->n_rows});
+}
+
+// q = Q x, k = K x, v = V x, x = norm(residual): of q the columns of the pieces' rows; k and v
+// where their matrices are.
+static void encode_attention_in(const struct forward *f) {
+    encode_norm(f, f->normed, f->residual, ROLE_ATTN_NORM, f->n_tokens);
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct weight *w = encode_weight(f, i, ROLE_ATTN_Q);
+        const float *bias = encode_vector(f, ROLE_ATTN_Q_BIAS, w->first_row);
+        encode_matmul(f, f->q + w->first_row, f->normed, w,
+                      &(struct matmul_args){.bias = bias,
+                                            .out_stride = f->unit->n_heads * f->unit->head_dim_k});
+    }
+    encode_keys(f, f->k, ROLE_ATTN_K, ROLE_ATTN_K_BIAS);
+    encode_keys(f, f->v, ROLE_ATTN_V, ROLE_ATTN_V_BIAS);
+}
+
+// attended = attention(rope(q), rope(k), v), with what the cache has of earlier keys and values.
+static void encode_attention_mid(const struct forward *f) {
+    const struct unit *u = f->unit;
+    f->ops->rope(f->stream,
+                 &(struct rope_args){f->q, f->k, f->angles, f->n_tokens, u->n_heads, u->n_kv_heads,
+                                     u->head_dim_k, f->shape->n_rot, false});
+    f->ops->kv_store(f->stream, &(struct kv_store_args){
+                                    f->k_cache, f->v_cache, f->k, f->v, f->slots, f->n_tokens,
+                                    u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
+    f->ops->attention(f->stream,
+                      &(struct attention_args){.out = f->attended,
+                                               .q = f->q,
+                                               .k_cache = f->k_cache,
+                                               .v_cache = f->v_cache,
+                                               .pages = f->pages,
+                                               .positions = f->positions,
+                                               .sequences = f->sequences,
+                                               .n_tokens = f->n_tokens,
+                                               .n_heads = u->n_heads,
+                                               .n_kv_heads = u->n_kv_heads,
+                                               .head_dim = u->head_dim_k,
+                                               .max_pages = f->max_pages,
+                                               .k_type = f->k_type,
+                                               .v_type = f->v_type,
+                                               .scale = 1.0f / sqrtf((float)u->head_dim_k)});
+}
+
+static void encode_attention(const struct forward *f) {
+    const bool all = f->phase == PHASE_ALL;
+    if (all || f->phase == PHASE_IN) encode_attention_in(f);
+    if (all || f->phase == PHASE_MID) encode_attention_mid(f);
+    if (all || f->phase == PHASE_OUT)
+        encode_add(f, f->attended, ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS);
+}
+
+const struct block block_attention = {encode_attention, encode_angles};

@@ -1,0 +1,83 @@
+/* block.h: what computes a unit: attention, a dense FFN, the embedding or the head, as op calls.
+ *
+ * A block is constant data. It stands between the shape, which it reads, and two callers: the
+ * pipeline lets it encode with a device's op table, and the planner counts what it encodes. Blocks
+ * know no model family: a unit's tensors and the numbers of struct hparams say what there is to
+ * compute. They never follow an address. Owns nothing; any thread. Included through
+ * planner/planner.h. Tested by tests/runtime/test_pipeline.c and tests/cli/cli_tiny.sh.
+ */
+#ifndef TANDEM_PLANNER_BLOCKS_BLOCK_H
+#define TANDEM_PLANNER_BLOCKS_BLOCK_H
+
+#include "kernels/ops.h"
+#include "planner/shape/shape.h"
+
+enum { MAX_PIECES = 2 };
+
+// What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
+// norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
+// added to its residual stream. Split attention has three: IN is norm and the device's rows of the
+// queries, on the accelerator also keys and values; when the CPU's queries have come, MID is rope,
+// cache and attention itself, on the accelerator alone; when what was attended to has gone to the
+// CPU, OUT is the device's rows of the output, added to its residual stream.
+enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
+
+// What ops take besides what the shape tells: the numbers of a model.
+struct hparams {
+    float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
+};
+
+// A tensor of a unit as a device has it: all of it, or some rows of each of its matrices.
+struct weight {
+    enum dtype type;
+    int32_t n_cols, n_rows; // n_rows 0: the device has nothing of it
+    int32_t first_row;      // of the tensor's rows, that lies first here
+    void *data;             // on the device
+};
+
+// Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
+// that device.
+struct forward {
+    struct stream *stream;
+    const struct op_table *ops;
+    const struct hparams *hp;
+    const struct shape *shape;
+    const struct unit *unit;
+    // Weights by the unit's tensors. Two pieces are rows that follow each other, of a unit that is
+    // split; matrices that are not cut are then in the first piece on the accelerator.
+    const struct weight *pieces[MAX_PIECES];
+    int32_t n_pieces;
+    enum step_phase phase; // PHASE_ALL unless the unit is split between devices
+    bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
+    // The batch.
+    const int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
+    const int32_t *rows;  // [n_logits], tokens whose logits are wanted
+    const int32_t *pages; // [sequences, max_pages]
+    int32_t n_tokens, n_logits, max_pages;
+    // Activations, F32.
+    float *residual, *normed; // [n_tokens, n_embd]
+    float *freqs;             // [n_rot/2], or NULL if the model has none
+    float *angles;            // [n_tokens, n_rot/2, 2]
+    float *q, *attended;      // [n_tokens, n_heads * head_dim]
+    float *k, *v;             // [n_tokens, n_kv_heads * head_dim]
+    float *gate, *up;         // [n_tokens, n_ff]; what swiglu makes goes to gate
+    float *gathered;          // [n_logits, n_embd]
+    float *logits;            // [n_logits, n_vocab]
+    void *matmul;             // scratch of the matmuls
+    // The unit's cache: [pages * KV_PAGE, n_kv_heads * head_dim].
+    void *k_cache, *v_cache;
+    enum dtype k_type, v_type;
+};
+
+struct block {
+    // f->unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows, and
+    // OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns of
+    // its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of q,
+    // k, v and the cache, OUT adds the rows of the output.
+    void (*encode)(const struct forward *f);
+    // Once per micro-batch on each device, before the first of the block's units there that is
+    // computed whole or in its phase MID: what all of them read. NULL: there is nothing.
+    void (*encode_shared)(const struct forward *f);
+};
+
+#endif

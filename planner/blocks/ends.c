@@ -1,0 +1,26 @@
+/* ends.c: the two ends of a model: the embedding and the head. Tested by
+ * tests/runtime/test_pipeline.c. */
+#include "planner/blocks/encode.h"
+
+static void encode_embed(const struct forward *f) {
+    const struct weight *w = encode_weight(f, 0, ROLE_TOKEN_EMBED);
+    f->ops->embed(f->stream, encode_type(w),
+                  &(struct embed_args){f->residual, w->data, f->tokens, f->n_tokens, w->n_cols,
+                                       w->n_rows, 1.0f});
+}
+
+// logits = output * norm(residual), for the rows that are wanted
+static void encode_head(const struct forward *f) {
+    const struct weight *output = encode_weight(f, 0, ROLE_OUTPUT);
+    f->ops->gather_rows(f->stream,
+                        &(struct gather_rows_args){f->gathered, f->residual, f->rows, f->n_logits,
+                                                   f->shape->n_embd, f->n_tokens});
+    encode_norm(f, f->gathered, f->gathered, ROLE_OUTPUT_NORM, f->n_logits);
+    struct forward rows = *f;
+    rows.n_tokens = f->n_logits;
+    encode_matmul(&rows, f->logits, f->gathered, output,
+                  &(struct matmul_args){.out_stride = output->n_rows});
+}
+
+const struct block block_embed = {encode_embed, NULL};
+const struct block block_head = {encode_head, NULL};
