@@ -80,4 +80,17 @@ static void encode_attention(const struct forward *f) {
         encode_add(f, f->attended, ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS);
 }
 
-const struct block block_attention = {encode_attention, encode_angles};
+static const struct block_tensor TENSORS[] = {
+    {ROLE_ATTN_NORM, DIM_EMBD, DIM_ONE, false},
+    {ROLE_ATTN_Q, DIM_EMBD, DIM_QUERIES, false},
+    {ROLE_ATTN_K, DIM_EMBD, DIM_KEYS, false},
+    {ROLE_ATTN_V, DIM_EMBD, DIM_VALUES, false},
+    {ROLE_ATTN_OUTPUT, DIM_ATTENDED, DIM_EMBD, false},
+    {ROLE_ATTN_Q_BIAS, DIM_QUERIES, DIM_ONE, true},
+    {ROLE_ATTN_K_BIAS, DIM_KEYS, DIM_ONE, true},
+    {ROLE_ATTN_V_BIAS, DIM_VALUES, DIM_ONE, true},
+    {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
+};
+
+const struct block block_attention = {BLOCK_TENSORS(TENSORS), .encode = encode_attention,
+                                      .encode_shared = encode_angles};

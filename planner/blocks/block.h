@@ -10,7 +10,7 @@
 #define TANDEM_PLANNER_BLOCKS_BLOCK_H
 
 #include "kernels/ops.h"
-#include "planner/shape/shape.h"
+#include "planner/blocks/dims.h"
 
 enum { MAX_PIECES = 2 };
 
@@ -69,7 +69,16 @@ struct forward {
     enum dtype k_type, v_type;
 };
 
+// A tensor that a block computes with.
+struct block_tensor {
+    enum tensor_role role;
+    enum dim n_cols, n_rows; // DIM_ONE rows: a vector
+    bool optional;           // the block leaves out what the unit does not have
+};
+
 struct block {
+    const struct block_tensor *tensors; // in the order in which units list them
+    int32_t n_tensors;
     // f->unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows, and
     // OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns of
     // its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of q,

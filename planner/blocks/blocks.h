@@ -8,7 +8,8 @@
 
 #include "planner/blocks/block.h"
 
-// NULL if no block computes such a unit.
+// NULL if no block computes such a unit. Asks for the unit's kind and numbers only, not for its
+// tensors.
 const struct block *blocks_find(const struct unit *unit);
 
 #endif

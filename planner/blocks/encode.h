@@ -7,6 +7,9 @@
 
 #include "planner/blocks/block.h"
 
+// The members of struct block that say what tensors there are.
+#define BLOCK_TENSORS(list) .tensors = (list), .n_tensors = sizeof(list) / sizeof *(list)
+
 // What is defined in attention.c, ffn.c and ends.c, for blocks.c.
 extern const struct block block_embed, block_attention, block_ffn, block_head;
 

@@ -22,5 +22,13 @@ static void encode_head(const struct forward *f) {
                   &(struct matmul_args){.out_stride = output->n_rows});
 }
 
-const struct block block_embed = {encode_embed, NULL};
-const struct block block_head = {encode_head, NULL};
+static const struct block_tensor EMBED_TENSORS[] = {
+    {ROLE_TOKEN_EMBED, DIM_EMBD, DIM_VOCAB, false},
+};
+static const struct block_tensor HEAD_TENSORS[] = {
+    {ROLE_OUTPUT, DIM_EMBD, DIM_VOCAB, false},
+    {ROLE_OUTPUT_NORM, DIM_EMBD, DIM_ONE, false},
+};
+
+const struct block block_embed = {BLOCK_TENSORS(EMBED_TENSORS), .encode = encode_embed};
+const struct block block_head = {BLOCK_TENSORS(HEAD_TENSORS), .encode = encode_head};

@@ -19,7 +19,7 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff, int32_t first, 
 
 // gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.
 static void encode_ffn_in(const struct forward *f) {
-    const int32_t n_ff = unit_find(f->unit, ROLE_FFN_GATE)->n_rows;
+    const int32_t n_ff = unit_find(f->unit, ROLE_FFN_DOWN)->n_cols;
     const struct matmul_args columns = {.out_stride = n_ff};
     int32_t n_own = 0;
     encode_norm(f, f->normed, f->residual, ROLE_FFN_NORM, f->n_tokens);
@@ -38,4 +38,11 @@ static void encode_ffn(const struct forward *f) {
     if (f->phase != PHASE_IN) encode_add(f, f->gate, ROLE_FFN_DOWN, ROLE_OTHER);
 }
 
-const struct block block_ffn = {encode_ffn, NULL};
+static const struct block_tensor TENSORS[] = {
+    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
+    {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
+    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},
+    {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+};
+
+const struct block block_ffn = {BLOCK_TENSORS(TENSORS), .encode = encode_ffn};

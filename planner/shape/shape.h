@@ -1,7 +1,7 @@
 /* shape.h: bytes and dimensions of a model: all that the planner knows of it.
  *
  * A struct shape is a plain value without pointers, filled from a GGUF header
- * (runtime/model/families.c, runtime/model/gguf_shape.c) or from a JSON file (shape_file.c), so a
+ * (runtime/model/model_read.c, runtime/model/gguf_shape.c) or from a JSON file (shape_file.c), so a
  * model can be planned without its file. It is big: put it on the heap. Must not know devices. Any
  * thread. Included through planner/planner.h. Tested by tests/planner/test_shape.c.
  */

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/engine/kv.h"
-#include "runtime/model/families.h"
+#include "runtime/model/model_read.h"
 #include "runtime/engine/pipeline.h"
 #include "runtime/host/placement.h"
 #include "runtime/text/tokenizer.h"

@@ -1,17 +1,23 @@
-/* families.h: reads a model with the family that its GGUF names.
+/* families.h: the model families that the runtime has a forward pass for, as data.
  *
- * Takes every value by name with a range, every tensor by role, type and exact shape. Knows the
- * families only through their names in arch_*.c. Owns nothing. Any thread. Tested by
+ * A family is what its files do not say themselves. Numbers come from keys (model_numbers.h),
+ * tensors are those that blocks ask for (planner/blocks/). Constants; any thread. Tested by
  * tests/runtime/test_model.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_FAMILIES_H
 #define TANDEM_RUNTIME_MODEL_FAMILIES_H
 
-#include "runtime/model/model.h"
+#include <stddef.h>
 
-// Reads and checks everything; fills *shape with the units in forward order. ERR_UNSUPPORTED
-// (architecture, tensor type), ERR_FORMAT (key or tensor, expected, got). Both structs are big: put
-// them on the heap.
-enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e);
+struct family {
+    const char *architecture; // general.architecture of its files
+    const char *models;       // for people: which models are of it
+};
+
+// NULL if there is no family of that name.
+const struct family *family_find(const char *architecture);
+
+// Writes "llama (Llama, Mistral)" of every family, with commas between. Returns out.
+const char *family_list(char *out, size_t size_bytes);
 
 #endif

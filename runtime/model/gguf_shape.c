@@ -2,7 +2,7 @@
 #include "runtime/model/gguf_shape.h"
 
 #include "base/mem.h"
-#include "runtime/model/families.h"
+#include "runtime/model/model_read.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,102 +1,84 @@
 /* model_read.c: see model_read.h. */
 #include "runtime/model/model_read.h"
 
-#include <stdio.h>
+#include "runtime/model/families.h"
+#include "runtime/model/model_numbers.h"
+#include "runtime/model/model_take.h"
 
-struct unit *model_add_unit(struct model *m, enum unit_kind kind, int32_t layer) {
-    ASSERT(m->shape->n_units < MAX_UNITS);
-    struct unit *unit = &m->shape->units[m->shape->n_units++];
-    *unit = (struct unit){.kind = kind, .layer = layer};
-    return unit;
-}
+#include <string.h>
 
-static enum status refuse_type(const struct gguf_tensor *t, const char *name, bool any,
-                               struct err *e) {
-    err_set(e, ERR_UNSUPPORTED, "tensor %s has a type that has no kernel", name);
-    err_expected(e, any ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K" : "F32");
-    err_actual(e, "%s", dtype_name(t->type));
-    return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
-}
-
-static enum status check_tensor(const struct gguf_tensor *t, const char *name,
-                                const struct tensor_want *want, struct err *e) {
-    enum weight_type type;
-    const bool any = !tensor_role_is_f32(want->role);
-    if (any ? !dtype_weight(t->type, &type) : t->type != DTYPE_F32)
-        return refuse_type(t, name, any, e);
-    if (t->ne[0] != (uint64_t)want->n_cols || t->ne[1] != (uint64_t)want->n_rows || t->ne[2] != 1 ||
-        t->ne[3] != 1) {
-        err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
-        err_expected(e, "[%lld, %lld]", (long long)want->n_cols, (long long)want->n_rows);
-        return err_actual(e, "[%llu, %llu, %llu, %llu]", (unsigned long long)t->ne[0],
-                          (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
-                          (unsigned long long)t->ne[3]);
+static enum status refuse(const struct model *m, struct err *e) {
+    char families[256];
+    if (!m->shape->architecture[0]) {
+        err_set(e, ERR_FORMAT, "key general.architecture is missing");
+        return err_fix(e, "this file holds no model; `tandem inspect` shows what it holds");
     }
-    if ((uintptr_t)t->data % 4) {
-        err_set(e, ERR_UNSUPPORTED, "tensor %s does not start at a multiple of 4 bytes", name);
-        return err_fix(e, "convert the model with general.alignment 32");
+    err_set(e, ERR_UNSUPPORTED, "general.architecture is not one that this version runs");
+    err_actual(e, "%s", m->shape->architecture);
+    return err_fix(e, "use a model of these families: %s", family_list(families, sizeof families));
+}
+
+static enum status read_names(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    struct gguf_text architecture = {0}, name = {0};
+    if (gguf_read_text(m->gguf, "general.architecture", &architecture, e) ||
+        gguf_read_text(m->gguf, "general.name", &name, e))
+        return e->status;
+    if (!name.length) name = (struct gguf_text){"unnamed", 7};
+    shape_set_text(s->architecture, sizeof s->architecture, architecture.bytes,
+                   architecture.length);
+    shape_set_text(s->name, sizeof s->name, name.bytes, name.length);
+    m->family = family_find(s->architecture);
+    return m->family ? OK : refuse(m, e);
+}
+
+// The vocabulary is as long as the table of the embedding, whatever else the file says.
+static enum status read_outside(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    const struct gguf_tensor *table =
+        gguf_find_tensor(m->gguf, tensor_role_info(ROLE_TOKEN_EMBED)->name);
+    if (table && table->ne[1] <= SHAPE_VOCAB) s->n_vocab = (int32_t)table->ne[1];
+    const struct tensor_want freqs = {ROLE_ROPE_FREQS, s->n_rot / 2, 1, true};
+    return model_take_global(m, &freqs, &m->rope_freqs, e);
+}
+
+static void set_numbers(const struct model *m, struct unit *unit) {
+    const struct shape *s = m->shape;
+    const char *output = tensor_role_info(ROLE_OUTPUT)->name;
+    if (unit->kind == UNIT_HEAD) unit->shares_embed = !gguf_find_tensor(m->gguf, output);
+    if (unit->kind != UNIT_ATTENTION) return;
+    unit->n_heads = s->n_heads;
+    unit->n_kv_heads = s->n_kv_heads;
+    unit->head_dim_k = unit->head_dim_v = s->head_dim;
+}
+
+static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
+    struct unit *unit = model_take_unit(m, kind, layer);
+    set_numbers(m, unit);
+    const struct block *block = blocks_find(unit);
+    for (int32_t i = 0; i < block->n_tensors; i++) {
+        const struct block_tensor *t = &block->tensors[i];
+        const struct tensor_want want = {t->role, dims_of(m->shape, unit, t->n_cols),
+                                         dims_of(m->shape, unit, t->n_rows), t->optional};
+        if (model_take_tensor(m, &want, e)) return e->status;
     }
     return OK;
 }
 
-static enum status find_named(const struct model *m, const char *name,
-                              const struct tensor_want *want, const struct gguf_tensor **out,
-                              struct err *e) {
-    *out = gguf_find_tensor(m->gguf, name);
-    if (*out) return check_tensor(*out, name, want, e);
-    if (want->optional) return OK;
-    err_set(e, ERR_FORMAT, "tensor %s is missing", name);
-    return err_fix(e, "fetch the file again, or a complete conversion of the model");
+static enum status read_units(struct model *m, struct err *e) {
+    if (read_unit(m, UNIT_EMBED, -1, e)) return e->status;
+    for (int32_t l = 0; l < m->shape->n_layers; l++)
+        if (read_unit(m, UNIT_ATTENTION, l, e) || read_unit(m, UNIT_FFN, l, e)) return e->status;
+    return read_unit(m, UNIT_HEAD, -1, e);
 }
 
-enum status model_find_tensor(const struct model *m, const struct tensor_want *want,
-                              const struct gguf_tensor **out, struct err *e) {
-    return find_named(m, tensor_role_info(want->role)->name, want, out, e);
-}
-
-enum status model_add_tensor(struct model *m, const struct tensor_want *want, struct err *e) {
-    const int32_t u = m->shape->n_units - 1;
-    struct unit *unit = &m->shape->units[u];
-    const enum tensor_role listed =
-        unit->shares_embed && want->role == ROLE_OUTPUT ? ROLE_TOKEN_EMBED : want->role;
-    const struct gguf_tensor *t;
-    char name[TENSOR_NAME + 16];
-    if (unit->layer >= 0)
-        snprintf(name, sizeof name, "blk.%d.%s", unit->layer, tensor_role_info(listed)->name);
-    else
-        snprintf(name, sizeof name, "%s", tensor_role_info(listed)->name);
-    if (find_named(m, name, want, &t, e)) return e->status;
-    if (!t) return OK;
-    ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
-    m->tensors[u][unit->n_tensors] = t;
-    struct unit_tensor *out = &unit->tensors[unit->n_tensors++];
-    *out = (struct unit_tensor){.role = want->role,
-                                .use = tensor_use_of(want->role),
-                                .type = t->type,
-                                .n_cols = (int32_t)t->ne[0],
-                                .n_rows = (int32_t)t->ne[1],
-                                .n_matrices = 1,
-                                .size_bytes = t->size_bytes};
-    shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
+enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e) {
+    memset(m, 0, sizeof *m);
+    memset(shape, 0, sizeof *shape);
+    m->gguf = g;
+    m->shape = shape;
+    if (read_names(m, e) || model_numbers(m, e) || read_outside(m, e) || read_units(m, e))
+        return e->status;
+    shape->can_run = true;
     return OK;
-}
-
-enum status model_read_int(const struct model *m, const char *key, int32_t high, int32_t *out,
-                           struct err *e) {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", m->shape->architecture, key);
-    uint64_t value = (uint64_t)*out;
-    if (gguf_read_u64(m->gguf, name, 1, (uint64_t)high, &value, e)) return e->status;
-    if (*out == 0 && value == 0) {
-        err_set(e, ERR_FORMAT, "key %s is missing", name);
-        return err_fix(e, "fetch a complete conversion of the model");
-    }
-    *out = (int32_t)value;
-    return OK;
-}
-
-enum status model_read_float(const struct model *m, const char *key, float *out, struct err *e) {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", m->shape->architecture, key);
-    return gguf_read_f32(m->gguf, name, out, e);
 }

@@ -1,35 +1,16 @@
-/* model_read.h: reads one tensor or one number of a model from its GGUF, checked, into the model
- * and its shape.
+/* model_read.h: reads a model from a GGUF, with the family that the file names.
  *
- * For arch_*.c, which say what they want. Owns nothing: tensors are borrowed from the gguf. Must
- * not know a model family. Any thread. Tested by tests/runtime/test_model.c.
+ * Takes every number by its key with a range, and every tensor that the blocks of its units ask
+ * for, with type and exact shape. Owns nothing. Any thread. Tested by tests/runtime/test_model.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_MODEL_READ_H
 #define TANDEM_RUNTIME_MODEL_MODEL_READ_H
 
 #include "runtime/model/model.h"
 
-// Starts the next unit of m->shape.
-struct unit *model_add_unit(struct model *m, enum unit_kind kind, int32_t layer);
-
-// A tensor of the last unit, with the only dimensions that are right for it: matrices may have any
-// weight type, others are F32.
-struct tensor_want {
-    enum tensor_role role;
-    int64_t n_cols, n_rows; // n_rows is 1 for vectors
-    bool optional;
-};
-// Adds the tensor to the last unit. ERR_FORMAT if it is missing unless it is optional.
-enum status model_add_tensor(struct model *m, const struct tensor_want *want, struct err *e);
-// The same for a tensor that belongs to no unit; *out is NULL if it is not there.
-enum status model_find_tensor(const struct model *m, const struct tensor_want *want,
-                              const struct gguf_tensor **out, struct err *e);
-
-// Key "<architecture>.<key>" in 1..high. *out holds the default before the call; 0 means that the
-// key is required.
-enum status model_read_int(const struct model *m, const char *key, int32_t high, int32_t *out,
-                           struct err *e);
-// The same key as a float; an absent one leaves *out.
-enum status model_read_float(const struct model *m, const char *key, float *out, struct err *e);
+// Reads and checks everything; fills *shape with the units in forward order. ERR_UNSUPPORTED
+// (architecture, tensor type), ERR_FORMAT (key or tensor, expected, got). Both structs are big: put
+// them on the heap.
+enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e);
 
 #endif

@@ -6,7 +6,7 @@
 #include "runtime/model/gguf_shape.h"
 
 #include "base/mem.h"
-#include "runtime/model/families.h"
+#include "runtime/model/model_read.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/shape_gguf.h"
 #include "tests/lib/tiny_model.h"

@@ -1,5 +1,5 @@
 /* test_model.c: what model_read accepts and refuses, each refusal naming the key or tensor. */
-#include "runtime/model/families.h"
+#include "runtime/model/model_read.h"
 
 #include "base/mem.h"
 #include "tests/lib/tiny_model.h"

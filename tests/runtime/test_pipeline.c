@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "runtime/engine/feed.h"
 #include "runtime/host/placement.h"
-#include "runtime/model/families.h"
+#include "runtime/model/model_read.h"
 #include "runtime/engine/trace.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/sim/sim_device.h"

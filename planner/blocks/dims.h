@@ -1,0 +1,24 @@
+/* dims.h: the widths that a unit's tensors and scratch are made of.
+ *
+ * Pure functions over a shape. Any thread. Included through planner/planner.h. Tested by
+ * tests/runtime/test_model.c.
+ */
+#ifndef TANDEM_PLANNER_BLOCKS_DIMS_H
+#define TANDEM_PLANNER_BLOCKS_DIMS_H
+
+#include "planner/shape/shape.h"
+
+enum dim {
+    DIM_ONE,
+    DIM_EMBD,
+    DIM_VOCAB,
+    DIM_QUERIES,  // n_heads * head_dim_k
+    DIM_KEYS,     // n_kv_heads * head_dim_k
+    DIM_VALUES,   // n_kv_heads * head_dim_v
+    DIM_ATTENDED, // n_heads * head_dim_v
+    DIM_FF,
+    DIMS
+};
+int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim);
+
+#endif

@@ -1,0 +1,142 @@
+/* model_numbers.c: see model_numbers.h. Sources: the keys of the GGUF format of ggml; Su et al.
+ * 2021 for rotary positions. */
+#include "runtime/model/model_numbers.h"
+
+#include "runtime/model/model_take.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_WIDTH = 1 << 20, MAX_HEADS = 1 << 12, MAX_TRAIN_CONTEXT = 1 << 26 };
+
+static enum status unsupported(struct err *e, const char *what, int expected, int actual) {
+    err_set(e, ERR_UNSUPPORTED, "%s", what);
+    err_expected(e, "%d", expected);
+    err_actual(e, "%d", actual);
+    return err_fix(e, "this version runs dense models with equal key and value heads");
+}
+
+static enum status refuse_experts(const struct model *m, struct err *e) {
+    int32_t n_experts = 0;
+    if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &n_experts, e)) return e->status;
+    if (n_experts <= 1) return OK;
+    return unsupported(e, "the model is a mixture of experts", 0, n_experts);
+}
+
+static enum status read_heads(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    s->n_kv_heads = s->n_heads;
+    if (model_take_int(m, "attention.head_count_kv", MAX_HEADS, &s->n_kv_heads, e))
+        return e->status;
+    if (s->n_heads % s->n_kv_heads) {
+        err_set(e, ERR_FORMAT, "%s.attention.head_count is no multiple of head_count_kv",
+                s->architecture);
+        err_expected(e, "a multiple of %d", s->n_kv_heads);
+        return err_actual(e, "%d", s->n_heads);
+    }
+    s->head_dim = s->n_embd / s->n_heads;
+    if (model_take_int(m, "attention.key_length", MAX_WIDTH, &s->head_dim, e)) return e->status;
+    int32_t value_length = s->head_dim;
+    if (model_take_int(m, "attention.value_length", MAX_WIDTH, &value_length, e)) return e->status;
+    if (value_length != s->head_dim) {
+        return unsupported(e, "value heads differ from key heads", s->head_dim, value_length);
+    }
+    if (s->head_dim > HEAD_DIM_MAX || s->head_dim % 2) {
+        err_set(e, ERR_UNSUPPORTED, "%s: the size of an attention head", s->architecture);
+        err_expected(e, "an even number up to %d", HEAD_DIM_MAX);
+        return err_actual(e, "%d", s->head_dim);
+    }
+    return OK;
+}
+
+static enum status read_dimensions(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    if (refuse_experts(m, e) || model_take_int(m, "block_count", MAX_LAYERS, &s->n_layers, e) ||
+        model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
+        model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
+        model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
+        model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
+        return e->status;
+    return read_heads(m, e);
+}
+
+static enum status check_positive(const struct model *m, const char *key, float value,
+                                  struct err *e) {
+    if (isfinite(value) && value > 0) return OK;
+    err_set(e, ERR_FORMAT, "key %s.%s", m->shape->architecture, key);
+    err_expected(e, "a positive number");
+    return err_actual(e, "%g", (double)value);
+}
+
+// YaRN (Peng et al. 2023): pairs that turn more often than beta_fast times in the original context
+// keep their frequency, those below beta_slow are interpolated.
+static enum status read_yarn(struct model *m, float factor, struct err *e) {
+    struct hparams *hp = &m->hp;
+    int32_t original = m->shape->n_ctx_train;
+    float beta_fast = 32, beta_slow = 1;
+    if (model_take_int(m, "rope.scaling.original_context_length", MAX_TRAIN_CONTEXT, &original,
+                       e) ||
+        model_take_float(m, "rope.scaling.yarn_beta_fast", &beta_fast, e) ||
+        model_take_float(m, "rope.scaling.yarn_beta_slow", &beta_slow, e) ||
+        check_positive(m, "rope.scaling.yarn_beta_fast", beta_fast, e) ||
+        check_positive(m, "rope.scaling.yarn_beta_slow", beta_slow, e)) {
+        return e->status;
+    }
+    const double per_turn = m->shape->n_rot / (2 * log((double)hp->rope_base));
+    const double low = floor(per_turn * log(original / (2 * M_PI * (double)beta_fast)));
+    const double high = ceil(per_turn * log(original / (2 * M_PI * (double)beta_slow)));
+    hp->rope_ext = 1;
+    hp->rope_corr_low = (float)fmax(0, low);
+    hp->rope_corr_high = (float)fmin(m->shape->n_rot - 1, high);
+    if (factor > 1) hp->rope_magnitude = 1 + 0.1f * logf(factor);
+    return OK;
+}
+
+// How positions beyond the context of the training are brought into it.
+enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALINGS };
+
+static enum status read_scaling(const struct model *m, enum scaling *out, struct err *e) {
+    static const char *const names[SCALINGS] = {"none", "linear", "yarn"};
+    struct gguf_text type = {"linear", 6};
+    if (model_take_text(m, "rope.scaling.type", &type, e)) return e->status;
+    for (*out = 0; *out < SCALINGS; ++*out)
+        if (type.length == strlen(names[*out]) && !memcmp(type.bytes, names[*out], type.length))
+            return OK;
+    err_set(e, ERR_UNSUPPORTED, "key %s.rope.scaling.type", m->shape->architecture);
+    err_expected(e, "none, linear or yarn");
+    return err_actual(e, "%.*s", (int)(type.length < 64 ? type.length : 64), type.bytes);
+}
+
+static enum status read_rope(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    struct hparams *hp = &m->hp;
+    float factor = 0, attn_factor = 1;
+    enum scaling scaling;
+    s->n_rot = s->head_dim;
+    hp->rope_base = 10000;
+    hp->rope_magnitude = 1;
+    if (model_take_int(m, "rope.dimension_count", s->head_dim, &s->n_rot, e) ||
+        model_take_float(m, "rope.freq_base", &hp->rope_base, e) ||
+        check_positive(m, "rope.freq_base", hp->rope_base, e) ||
+        model_take_float(m, "rope.scale_linear", &factor, e) ||
+        model_take_float(m, "rope.scaling.factor", &factor, e) ||
+        model_take_float(m, "rope.scaling.attn_factor", &attn_factor, e) ||
+        read_scaling(m, &scaling, e))
+        return e->status;
+    if (s->n_rot % 2) return unsupported(e, "rope.dimension_count is odd", s->n_rot - 1, s->n_rot);
+    if (factor == 0 || scaling == SCALING_NONE) factor = 1; // old files store 0 for "no scaling"
+    if (check_positive(m, "rope.scaling.factor", factor, e)) return e->status;
+    hp->rope_scale = 1 / factor;
+    if (scaling == SCALING_YARN && read_yarn(m, factor, e)) return e->status;
+    hp->rope_magnitude *= attn_factor;
+    return OK;
+}
+
+enum status model_numbers(struct model *m, struct err *e) {
+    m->hp.norm_eps = 1e-5f;
+    if (read_dimensions(m, e) ||
+        model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
+        check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e))
+        return e->status;
+    return read_rope(m, e);
+}

@@ -1,0 +1,123 @@
+/* model_take.c: see model_take.h. */
+#include "runtime/model/model_take.h"
+
+#include <stdio.h>
+
+struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer) {
+    ASSERT(m->shape->n_units < MAX_UNITS);
+    struct unit *unit = &m->shape->units[m->shape->n_units++];
+    *unit = (struct unit){.kind = kind, .layer = layer};
+    return unit;
+}
+
+static enum status refuse_type(const struct gguf_tensor *t, const char *name, bool any,
+                               struct err *e) {
+    err_set(e, ERR_UNSUPPORTED, "tensor %s has a type that has no kernel", name);
+    err_expected(e, any ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K" : "F32");
+    err_actual(e, "%s", dtype_name(t->type));
+    return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
+}
+
+static enum status check_tensor(const struct gguf_tensor *t, const char *name,
+                                const struct tensor_want *want, struct err *e) {
+    enum weight_type type;
+    const bool any = !tensor_role_is_f32(want->role);
+    if (any ? !dtype_weight(t->type, &type) : t->type != DTYPE_F32)
+        return refuse_type(t, name, any, e);
+    if (t->ne[0] != (uint64_t)want->n_cols || t->ne[1] != (uint64_t)want->n_rows || t->ne[2] != 1 ||
+        t->ne[3] != 1) {
+        err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
+        err_expected(e, "[%lld, %lld]", (long long)want->n_cols, (long long)want->n_rows);
+        return err_actual(e, "[%llu, %llu, %llu, %llu]", (unsigned long long)t->ne[0],
+                          (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
+                          (unsigned long long)t->ne[3]);
+    }
+    if ((uintptr_t)t->data % 4) {
+        err_set(e, ERR_UNSUPPORTED, "tensor %s does not start at a multiple of 4 bytes", name);
+        return err_fix(e, "convert the model with general.alignment 32");
+    }
+    return OK;
+}
+
+static enum status find_named(const struct model *m, const char *name,
+                              const struct tensor_want *want, const struct gguf_tensor **out,
+                              struct err *e) {
+    *out = gguf_find_tensor(m->gguf, name);
+    if (*out) return check_tensor(*out, name, want, e);
+    if (want->optional) return OK;
+    err_set(e, ERR_FORMAT, "tensor %s is missing", name);
+    return err_fix(e, "fetch the file again, or a complete conversion of the model");
+}
+
+enum status model_take_global(const struct model *m, const struct tensor_want *want,
+                              const struct gguf_tensor **out, struct err *e) {
+    return find_named(m, tensor_role_info(want->role)->name, want, out, e);
+}
+
+enum status model_take_tensor(struct model *m, const struct tensor_want *want, struct err *e) {
+    const int32_t u = m->shape->n_units - 1;
+    struct unit *unit = &m->shape->units[u];
+    const enum tensor_role listed =
+        unit->shares_embed && want->role == ROLE_OUTPUT ? ROLE_TOKEN_EMBED : want->role;
+    const struct gguf_tensor *t;
+    char name[TENSOR_NAME + 16];
+    if (unit->layer >= 0)
+        snprintf(name, sizeof name, "blk.%d.%s", unit->layer, tensor_role_info(listed)->name);
+    else
+        snprintf(name, sizeof name, "%s", tensor_role_info(listed)->name);
+    if (find_named(m, name, want, &t, e)) return e->status;
+    if (!t) return OK;
+    ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
+    m->tensors[u][unit->n_tensors] = t;
+    struct unit_tensor *out = &unit->tensors[unit->n_tensors++];
+    *out = (struct unit_tensor){.role = want->role,
+                                .use = tensor_use_of(want->role),
+                                .type = t->type,
+                                .n_cols = (int32_t)t->ne[0],
+                                .n_rows = (int32_t)t->ne[1],
+                                .n_matrices = 1,
+                                .size_bytes = t->size_bytes};
+    shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
+    return OK;
+}
+
+struct key {
+    char text[128];
+};
+
+static struct key key_of(const struct model *m, const char *name) {
+    struct key key;
+    snprintf(key.text, sizeof key.text, "%s.%s", m->shape->architecture, name);
+    return key;
+}
+
+static enum status read_range(const struct model *m, const char *key, int32_t low, int32_t high,
+                              int32_t *out, struct err *e) {
+    uint64_t value = (uint64_t)*out;
+    if (gguf_read_u64(m->gguf, key_of(m, key).text, (uint64_t)low, (uint64_t)high, &value, e))
+        return e->status;
+    *out = (int32_t)value;
+    return OK;
+}
+
+enum status model_take_count(const struct model *m, const char *key, int32_t high, int32_t *out,
+                             struct err *e) {
+    return read_range(m, key, 0, high, out, e);
+}
+
+enum status model_take_int(const struct model *m, const char *key, int32_t high, int32_t *out,
+                           struct err *e) {
+    if (read_range(m, key, 1, high, out, e)) return e->status;
+    if (*out) return OK;
+    err_set(e, ERR_FORMAT, "key %s is missing", key_of(m, key).text);
+    return err_fix(e, "fetch a complete conversion of the model");
+}
+
+enum status model_take_float(const struct model *m, const char *key, float *out, struct err *e) {
+    return gguf_read_f32(m->gguf, key_of(m, key).text, out, e);
+}
+
+enum status model_take_text(const struct model *m, const char *key, struct gguf_text *out,
+                            struct err *e) {
+    return gguf_read_text(m->gguf, key_of(m, key).text, out, e);
+}
