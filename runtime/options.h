@@ -15,8 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TANDEM_VERSION "0.1.0"
-
 struct engine_options {
     const char *model_path;
     const char

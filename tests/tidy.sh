@@ -21,7 +21,7 @@ tests/emulator/fake_module.c parameters cuLaunchKernel
 shared="base/|kernels/[^/]*\$"
 lists="kernels/(ops|op_cost|dtypes)[.]|kernels/[a-z_]*[.]def\$"
 devices="$lists|kernels/device[.]|kernels/cpu/device/(cpu_device|isa)[.]"
-below="base/|$devices|planner/(planner[.]h|.*[.]c)\$|runtime/(options[.]h|gguf/)"
+below="base/|$devices|planner/(planner[.]h|.*[.]c)\$|runtime/((options|tandem)[.]h|gguf/)"
 directions="
 base/               ^base/
 kernels/cpu/x86/    ^($shared|kernels/cpu/([^/]*\$|x86/))
@@ -43,10 +43,12 @@ runtime/model/      ^($below|runtime/model/)
 runtime/host/       ^($below|runtime/(model|host)/)
 runtime/engine/     ^($below|runtime/(text|model|host|engine)/)
 runtime/generate/   ^($below|runtime/(text|model|host|engine|generate)/)
+runtime/library/    ^($below|kernels/drivers[.]|runtime/(text|model|host|engine|generate|library)/)
 runtime/report/     ^($below|runtime/(text|model|host|engine|generate|report)/)
 runtime/cli/        ^($below|runtime/(text|model|host|engine|generate|report|cli)/)
 runtime/measure/    ^($below|runtime/(text|model|host|engine|generate|report|cli|measure)/)
 runtime/commands/   .
+runtime/tandem.h    ^\$
 runtime/            ^($below)
 bench/              .
 tests/              .

@@ -3,6 +3,7 @@
 
 #include "runtime/commands/commands.h"
 #include "runtime/measure/cli_bench.h"
+#include "runtime/tandem.h"
 
 #include <errno.h>
 #include <limits.h>

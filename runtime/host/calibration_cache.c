@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "runtime/tandem.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,8 @@
 /* bench_record.c: see bench_record.h. */
 #include "runtime/measure/bench_record.h"
 
+#include "runtime/tandem.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <string.h>

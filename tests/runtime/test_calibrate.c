@@ -11,6 +11,7 @@
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/host/placement.h"
+#include "runtime/tandem.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/sim/sim_device.h"
 

@@ -1,0 +1,22 @@
+/* tandem_error.h: errors and structs on their way between tandem.h and the rooms behind it.
+ *
+ * Owns nothing: everything is copied. Must not know an engine. Any thread. Tested by
+ * tests/runtime/test_library.c.
+ */
+#ifndef TANDEM_RUNTIME_LIBRARY_TANDEM_ERROR_H
+#define TANDEM_RUNTIME_LIBRARY_TANDEM_ERROR_H
+
+#include "base/err.h"
+#include "runtime/tandem.h"
+
+// Copies a caller's struct, which begins with its struct_size, to out[known_bytes] as this version
+// knows it; first_bytes is what its first version had. NULL leaves *out as it is. ERR_USAGE if it
+// is too short, ERR_UNSUPPORTED if it has fields of a later version that are set.
+enum status tandem_struct_read(void *out, size_t known_bytes, size_t first_bytes, const void *in,
+                               struct err *e);
+
+// Gives the status and, if it is none but OK and out is not NULL, *e to the caller.
+enum tandem_status tandem_error_give(enum status status, const struct err *e,
+                                     struct tandem_error *out);
+
+#endif
