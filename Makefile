@@ -67,7 +67,7 @@ LIBRARY += $(HEAP) $(CORES)
 PROGRAMS := $(wildcard tests/*/test_*.c tests/kernels/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
-HELPERS := $(filter-out tests/emulator/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
+HELPERS := $(filter-out tests/emulator/% tests/examples/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
 HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
@@ -86,6 +86,7 @@ BENCH_BINS := $(BENCHES:%.c=$D/%)
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
 include kernels/cuda/cuda.mk tests/emulator/emulator.mk configs/machines/machines.mk configs/models/models.mk
+include runtime/library/library.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------
@@ -96,7 +97,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
-	  kernels/cuda/cuda.mk tests/emulator/emulator.mk
+	  kernels/cuda/cuda.mk tests/emulator/emulator.mk runtime/library/library.mk
 
 build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
 

@@ -1,0 +1,46 @@
+# library.mk: libtandem.a and libtandem.so, which export what runtime/tandem.h declares and nothing
+# else, and how they are installed. Read by the Makefile.
+#
+# Both hold everything but the command line. All code is compiled with hidden symbols; the archive is
+# one object in which the hidden ones are local, so that no name of ours can meet a program's. Neither
+# brings jemalloc: the allocator is the program's choice. Sanitizers test the same code through
+# tests/runtime/test_library.c.
+#
+#   make install PREFIX=/usr DESTDIR=/tmp/package
+
+PREFIX ?= /usr/local
+API_VERSION := $(shell sed -n 's/^.define TANDEM_VERSION  *"\(.*\)"/\1/p' runtime/tandem.h)
+SONAME := libtandem.so.$(firstword $(subst ., ,$(API_VERSION)))
+API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/measure/% runtime/report/%,$(LIBRARY))
+API_OBJECTS := $(API_PARTS:%.c=$D/obj/%.o)
+API_LIBS := $(call libs_of,$(filter-out jemalloc,$(PACKAGES))) $(SYSTEM_LIBS)
+
+.PHONY: install
+ifeq ($(SANITIZED),)
+build: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
+
+$(TOP)/libtandem.a: $(API_OBJECTS) $D/members
+	@echo '  AR    $@'
+	@ld -r -o $D/tandem.o $(API_OBJECTS)
+	@objcopy --localize-hidden $D/tandem.o
+	@rm -f $@ && ar rcs $@ $D/tandem.o && rm $D/tandem.o
+
+$(TOP)/libtandem.so: $(API_OBJECTS) $D/members
+	@echo '  LINK  $@'
+	@$(CC) $(FLAGS) -shared -Wl,-z,defs -Wl,-soname,$(SONAME) -o $(TOP)/$(SONAME) $(API_OBJECTS) $(API_LIBS)
+	@ln -sf $(SONAME) $@
+
+$(TOP)/tandem.pc: runtime/tandem.h $D/flags
+	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$${prefix}/lib' '' \
+	  'Name: tandem' 'Description: runs language models across GPU and CPU' \
+	  'Version: $(API_VERSION)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -ltandem' \
+	  'Libs.private: -fopenmp $(API_LIBS)' >$@
+endif
+
+install: ## after make build: the program, libraries and tandem.h to PREFIX=/usr/local
+	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@install $(TOP)/tandem $(DESTDIR)$(PREFIX)/bin
+	@install -m 644 runtime/tandem.h $(DESTDIR)$(PREFIX)/include
+	@install -m 644 $(TOP)/libtandem.a $(TOP)/$(SONAME) $(DESTDIR)$(PREFIX)/lib
+	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libtandem.so
+	@sed 's,^prefix=.*,prefix=$(PREFIX),' $(TOP)/tandem.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/tandem.pc
