@@ -42,8 +42,6 @@ static void print_cpu(const struct machine *m, FILE *out) {
         fprintf(out, ", %d channel%s", (int)m->n_memory_channels,
                 m->n_memory_channels > 1 ? "s" : "");
     if (m->dram_gbps > 0) fprintf(out, ", %.1f GB/s", m->dram_gbps);
-    if (m->pinned_bytes != UINT64_MAX)
-        fprintf(out, ", %.1f MiB may be pinned", (double)m->pinned_bytes / (1 << 20));
     fputc('\n', out);
 }
 
@@ -58,12 +56,8 @@ static void print_device(const struct machine *m, int32_t d, FILE *out) {
             device->rates.weight_gbps[WEIGHT_Q4_K][0], (int)RATE_TOKENS[RATE_CLASSES - 1],
             gflops(&device->rates, WEIGHT_Q4_K), device->rates.op_us);
     if (d == 0) return;
-    char staged[32] = "";
-    if (link->staged_to_gbps > 0)
-        snprintf(staged, sizeof staged, "; staged to %.1f", link->staged_to_gbps);
-    fprintf(out, "           copies to %.1f, from %.1f GB/s (not pinned %.1f, %.1f%s), %.0f us\n",
-            link->to_gbps, link->from_gbps, link->pageable_to_gbps, link->pageable_from_gbps,
-            staged, link->latency_us);
+    fprintf(out, "           copies to %.1f (staged %.1f), from %.1f GB/s, %.0f us\n",
+            link->to_gbps, link->staged_to_gbps, link->from_gbps, link->latency_us);
 }
 
 void machine_print(const struct machine *m, FILE *out) {

@@ -50,9 +50,8 @@ struct device_rates {
 
 // Between the host's memory and the device's. Zero for the CPU.
 struct link_rates {
-    double to_gbps, from_gbps;                   // large blocks, pinned host memory
-    double pageable_to_gbps, pageable_from_gbps; // likewise, memory that is not pinned
-    double staged_to_gbps; // from mapped memory through a few pinned blocks, 0: unknown
+    double to_gbps, from_gbps; // large blocks, pinned host memory
+    double staged_to_gbps;     // from mapped memory through a few pinned blocks
     double latency_us; // of handing over a few bytes: copied, awaited by an event, computed with
     double theoretical_gbps; // of the slot as it runs now, 0: unknown
 };
@@ -86,7 +85,6 @@ struct machine {
     uint64_t cache_bytes;     // last level, all of them
     uint64_t ram_bytes;       // all of it
     char ram_limited_by[160]; // what the host's budget comes from
-    uint64_t pinned_bytes;    // RLIMIT_MEMLOCK, UINT64_MAX: no limit. Drivers may pin past it
     // The host's memory serves the CPU and the copies of accelerators at once.
     double dram_gbps;          // both together, 0: unknown
     int32_t n_memory_channels; // 0: unknown

@@ -42,7 +42,6 @@ static enum status check_bytes(const struct machine_field *field, const void *at
                                struct err *e) {
     uint64_t value =
         field->size == sizeof(uint32_t) ? *(const uint32_t *)at : *(const uint64_t *)at;
-    if (field->kind == FIELD_LIMIT && value == UINT64_MAX) return OK;
     return check_whole(value > INT64_MAX ? INT64_MAX : (int64_t)value, field->max, where,
                        field->name, e);
 }
@@ -59,7 +58,7 @@ static enum status check_section(enum machine_section section, const void *base,
             status = check_text(at, field->size, where, field->name, e);
         else if (field->kind == FIELD_COUNT)
             status = check_whole(*(const int32_t *)at, field->max, where, field->name, e);
-        else if (field->kind == FIELD_BYTES || field->kind == FIELD_LIMIT)
+        else if (field->kind == FIELD_BYTES)
             status = check_bytes(field, at, where, e);
         else if (field->kind != FIELD_FLAG)
             status = check_real(*(const double *)at,

@@ -36,7 +36,6 @@ static const struct machine_field CPU[] = {
 static const struct machine_field MEMORY[] = {
     BYTES(machine, ram_bytes, "ram_bytes", true),
     TEXT(machine, ram_limited_by, "limited_by", false),
-    FIELD(FIELD_LIMIT, machine, pinned_bytes, "pinned_bytes", false, BYTES_MAX),
     GBPS(machine, dram_gbps, "dram_gbps"),
     COUNT(machine, n_memory_channels, "channels", false),
 };
@@ -68,9 +67,7 @@ static const struct machine_field RATES[] = {
 static const struct machine_field LINK[] = {
     RATE(link_rates, to_gbps, "to_gbps"),
     RATE(link_rates, from_gbps, "from_gbps"),
-    RATE(link_rates, pageable_to_gbps, "pageable_to_gbps"),
-    RATE(link_rates, pageable_from_gbps, "pageable_from_gbps"),
-    GBPS(link_rates, staged_to_gbps, "staged_to_gbps"),
+    RATE(link_rates, staged_to_gbps, "staged_to_gbps"),
     TIME(link_rates, latency_us, "latency_us"),
     GBPS(link_rates, theoretical_gbps, "theoretical_gbps"),
 };

@@ -13,7 +13,6 @@ enum field_kind {
     FIELD_TEXT,  // char[size]
     FIELD_COUNT, // int32_t
     FIELD_BYTES, // uint64_t, or uint32_t by size
-    FIELD_LIMIT, // uint64_t, UINT64_MAX is null in files
     FIELD_FLAG,  // bool
     FIELD_REAL,  // double
     FIELD_RATE,  // double that must be positive where there are rates

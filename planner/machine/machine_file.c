@@ -76,12 +76,6 @@ static enum status read_field(const struct machine_field *field, void *at, const
         else
             *(uint64_t *)at = (uint64_t)whole;
         return OK;
-    case FIELD_LIMIT:
-        if (!is_whole && !json_is_null(value))
-            return bad(e, where, field->name, "a whole number of bytes, or null for no limit",
-                       value);
-        *(uint64_t *)at = json_is_null(value) ? UINT64_MAX : (uint64_t)whole;
-        return OK;
     case FIELD_FLAG:
         if (!json_is_boolean(value)) return bad(e, where, field->name, "true or false", value);
         *(bool *)at = json_is_true(value);
@@ -345,7 +339,6 @@ static enum status parse_root(json_t **root, const char *text, size_t length, st
 
 enum status machine_parse(struct machine *out, const char *text, size_t length, struct err *e) {
     memset(out, 0, sizeof *out);
-    out->pinned_bytes = UINT64_MAX;
     json_t *root;
     if (parse_root(&root, text, length, e)) return e->status;
     enum status status = read_machine(out, root, false, e);
@@ -412,7 +405,6 @@ static enum status load_root(struct machine *out, const char *path, const json_t
         *out = topology;
         out->ram_bytes = 0;
         memset(out->ram_limited_by, 0, sizeof out->ram_limited_by);
-        out->pinned_bytes = UINT64_MAX;
     }
     status = read_machine(out, root, given, e);
     return status == OK && given ? compare_cpu(out, &topology, e) : status;
@@ -420,7 +412,6 @@ static enum status load_root(struct machine *out, const char *path, const json_t
 
 enum status machine_load(struct machine *out, const char *path, struct err *e) {
     memset(out, 0, sizeof *out);
-    out->pinned_bytes = UINT64_MAX;
     char *text;
     size_t length;
     if (file_read_text(&text, &length, path, FILE_LIMIT_BYTES, e)) return e->status;

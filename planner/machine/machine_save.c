@@ -70,11 +70,8 @@ static enum status write_section(struct writer *w, enum machine_section section,
             break;
         case FIELD_COUNT: fprintf(w->out, "%" PRId32, *(const int32_t *)at); break;
         case FIELD_BYTES:
-        case FIELD_LIMIT:
             if (fields[i].size == sizeof(uint32_t))
                 fprintf(w->out, "%" PRIu32, *(const uint32_t *)at);
-            else if (fields[i].kind == FIELD_LIMIT && *(const uint64_t *)at == UINT64_MAX)
-                fputs("null", w->out);
             else
                 fprintf(w->out, "%" PRIu64, *(const uint64_t *)at);
             break;

@@ -15,32 +15,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #ifndef HAVE_HWLOC
 #define HAVE_HWLOC 1
 #endif
-
-// Whether the process may pin memory whatever RLIMIT_MEMLOCK says.
-static bool may_lock_all(void) {
-    enum { CAP_IPC_LOCK_BIT = 14 };
-    FILE *in = fopen("/proc/self/status", "r");
-    char line[256];
-    unsigned long long effective = 0;
-    while (in && fgets(line, sizeof line, in))
-        if (sscanf(line, "CapEff: %llx", &effective) == 1) break;
-    if (in) fclose(in);
-    return effective >> CAP_IPC_LOCK_BIT & 1;
-}
-
-// What the kernel lets the process lock. Drivers that pin pages themselves do not ask for it.
-static uint64_t pinned_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return UINT64_MAX;
-    return may_lock_all() ? UINT64_MAX : (uint64_t)limit.rlim_cur;
-}
 
 static enum status probe_memory(struct machine *out, struct err *e) {
     struct host_memory memory;
@@ -48,7 +27,6 @@ static enum status probe_memory(struct machine *out, struct err *e) {
     out->ram_bytes = memory.total_bytes;
     memset(out->ram_limited_by, 0, sizeof out->ram_limited_by);
     snprintf(out->ram_limited_by, sizeof out->ram_limited_by, "%s", memory.limited_by);
-    out->pinned_bytes = pinned_limit();
     struct memory_modules modules;
     if (hardware_memory_modules(HARDWARE_SYS, &modules))
         out->n_memory_channels = modules.n_channels;
@@ -162,7 +140,6 @@ enum status machine_probe(struct machine *out, const char *xml_path, const char 
         out->ram_bytes = hwloc_get_root_obj(topology)->total_memory;
         memset(out->ram_limited_by, 0, sizeof out->ram_limited_by);
         snprintf(out->ram_limited_by, sizeof out->ram_limited_by, "topology file");
-        out->pinned_bytes = UINT64_MAX;
     }
 done:
     if (topology) hwloc_topology_destroy(topology);

@@ -60,8 +60,8 @@ void accounts_finish(struct accounts *a, const struct placement *place, uint64_t
 
 uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed) {
     const uint64_t *host = a->bytes[DEVICE_HOST];
-    return host[PLAN_STAGING] + host[PLAN_SCRATCH] + (feed == FEED_ARENA ? a->arena_bytes : 0) +
-           (feed == FEED_PAGEABLE ? 0 : a->streamed_kv_bytes);
+    return host[PLAN_STAGING] + host[PLAN_SCRATCH] + a->streamed_kv_bytes +
+           (feed == FEED_ARENA ? a->arena_bytes : 0);
 }
 
 // ---- Limits -------------------------------------------------------------------------------------

@@ -44,9 +44,8 @@ void accounts_add(struct accounts *a, const struct unit *unit, const struct unit
 // After all units: adds the ring, its blocks, the tables, and the scratch memory of each device.
 void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
                      const uint64_t scratch_bytes[MAX_DEVICES]);
-// What the feed and the copies of a pass want pinned: staging, the host's scratch, with FEED_ARENA
-// the CPU's weights of streamed units, and unless the feed is FEED_PAGEABLE the CPU's caches of
-// streamed attention.
+// What the feed and the copies of a pass want pinned: staging, the host's scratch, the CPU's caches
+// of streamed attention, and with FEED_ARENA the CPU's weights of streamed units.
 uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed);
 // Whether the machine's budgets hold so many bytes, unified memory counted with the host's.
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);

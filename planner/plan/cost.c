@@ -335,35 +335,24 @@ double cost_unit_us(const struct shape *shape, const struct unit *unit,
     return cost_sum(cost_of_unit(&at, unit, pass));
 }
 
-double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device,
-                    bool pinned) {
+double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device) {
     const struct link_rates *link = &device->link;
-    const double fast = to_device ? link->to_gbps : link->from_gbps;
-    const double slow = to_device ? link->pageable_to_gbps : link->pageable_from_gbps;
-    return link->latency_us + divide(size_bytes, (pinned || !(slow > 0) ? fast : slow) * PER_US);
-}
-
-// The slow rate of a copy straight from mapped memory, where it was measured.
-static double pageable_gbps(const struct link_rates *link) {
-    return link->pageable_to_gbps > 0 ? link->pageable_to_gbps : link->to_gbps;
-}
-
-double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes,
-                    bool pinned) {
-    const struct link_rates *link = &device->link;
-    double gbps = pageable_gbps(link);
-    if (feed == FEED_ARENA && pinned) gbps = link->to_gbps;
-    if (feed == FEED_STAGED && pinned && link->staged_to_gbps > 0) gbps = link->staged_to_gbps;
+    const double gbps = to_device ? link->to_gbps : link->from_gbps;
     return link->latency_us + divide(size_bytes, gbps * PER_US);
 }
 
-double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device,
-                     bool pinned) {
+double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes) {
+    const struct link_rates *link = &device->link;
+    const double gbps = feed == FEED_STAGED ? link->staged_to_gbps : link->to_gbps;
+    return link->latency_us + divide(size_bytes, gbps * PER_US);
+}
+
+double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device) {
     if (!(size_bytes > 0)) return 0;
-    return device->link.latency_us + cost_copy_us(device, size_bytes, to_device, pinned);
+    return device->link.latency_us + cost_copy_us(device, size_bytes, to_device);
 }
 
 double cost_feed_passes(enum feed feed) {
-    static const double passes[FEEDS] = {0, 1, 3, 3};
+    static const double passes[FEEDS] = {0, 1, 3};
     return passes[feed];
 }

@@ -21,13 +21,12 @@ enum {
 
 // How streamed weights leave the host's memory.
 enum feed {
-    FEED_NONE,     // of a plan: nothing is streamed; of constraints: the planner's choice
-    FEED_ARENA,    // they live in pinned memory, from which copies read straight
-    FEED_STAGED,   // copied block by block from the mapped file into a few pinned blocks
-    FEED_PAGEABLE, // copied straight from the mapped file, by the driver's own staging
+    FEED_NONE,   // of a plan: nothing is streamed; of constraints: the planner's choice
+    FEED_ARENA,  // they live in pinned memory, from which copies read straight
+    FEED_STAGED, // copied block by block from the mapped file into a few pinned blocks
     FEEDS
 };
-const char *feed_name(enum feed feed); // "none", "arena", "staged", "pageable"
+const char *feed_name(enum feed feed); // "none", "arena", "staged"
 bool feed_parse(const char *name, enum feed *out);
 
 struct unit_place {

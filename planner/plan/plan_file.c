@@ -336,7 +336,7 @@ static enum status parse_ways(struct constraints *c, const json_t *root, const s
     c->place.n_slots = (int32_t)n_slots;
     if (feed_parse(feed, &c->place.feed) && c->place.feed != FEED_NONE) return OK;
     err_set(e, ERR_FORMAT, "field feed");
-    err_expected(e, "arena, staged or pageable");
+    err_expected(e, "arena or staged");
     return err_actual(e, "'%.40s'", feed);
 }
 

@@ -170,7 +170,7 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
 // What is split, and through which ring what is streamed goes.
 static void print_ways(const struct plan *plan, FILE *out) {
     static const char *const from[FEEDS] = {"nowhere", "pinned memory",
-                                            "the file through pinned blocks", "the mapped file"};
+                                            "the file through pinned blocks"};
     int32_t n_split = 0, n_streamed = 0, least = UNIT_PARTS, most = 0;
     for (int32_t u = 0; u < plan->n_units; u++) {
         const int32_t parts = plan->place.units[u].cpu_parts;

@@ -28,7 +28,7 @@ bool strategy_parse(const char *name, enum strategy *out) {
     return false;
 }
 
-static const char *const FEED_NAMES[FEEDS] = {"none", "arena", "staged", "pageable"};
+static const char *const FEED_NAMES[FEEDS] = {"none", "arena", "staged"};
 
 const char *feed_name(enum feed feed) {
     return (unsigned)feed < FEEDS ? FEED_NAMES[feed] : "unknown";

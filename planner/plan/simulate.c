@@ -14,7 +14,7 @@ struct walk {
     struct simulation *out;
     struct cost *parts;
     bool host_cached; // the CPU's cache keeps the weights that it reads
-    bool pinned, feed_pinned, timed;
+    bool timed;
 };
 
 static void start(struct walk *w) {
@@ -24,9 +24,6 @@ static void start(struct walk *w) {
         read_bytes += plan->place.units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u]
                                                                  : plan->unit_cpu_bytes[u];
     w->host_cached = cost_is_cached(&plan->machine, read_bytes);
-    const uint64_t *host = plan->devices[DEVICE_HOST].bytes;
-    w->pinned = host[PLAN_STAGING] + host[PLAN_SCRATCH] <= plan->machine.pinned_bytes;
-    w->feed_pinned = plan->pinned_bytes <= plan->machine.pinned_bytes;
 }
 
 struct unit_part plan_part(const struct plan *plan, const struct step *step) {
@@ -68,19 +65,17 @@ static struct step_work copy_work(struct walk *w, const struct step *step, uint6
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
     if (!w->timed || !size_bytes) return (struct step_work){0, (double)size_bytes};
-    return (struct step_work){
-        cost_copy_us(copies_with(w, step), (double)size_bytes, to_device, w->pinned),
-        (double)size_bytes};
+    return (struct step_work){cost_copy_us(copies_with(w, step), (double)size_bytes, to_device),
+                              (double)size_bytes};
 }
 
 // Cached keys and values between the host and a slot.
 static struct step_work cache_work(struct walk *w, const struct step *step, uint64_t size_bytes) {
-    const bool pinned = w->feed_pinned && w->plan->place.feed != FEED_PAGEABLE;
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
     if (!w->timed) return (struct step_work){0};
     return (struct step_work){
-        cost_cache_us(copies_with(w, step), (double)size_bytes, step->kind == STEP_FETCH, pinned),
+        cost_cache_us(copies_with(w, step), (double)size_bytes, step->kind == STEP_FETCH),
         (double)size_bytes};
 }
 
@@ -92,7 +87,7 @@ static struct step_work fetch_work(struct walk *w, const struct step *step) {
     w->out->n_copies++;
     struct step_work work = cache_work(w, step, step->bytes_per_past * (uint64_t)w->pass->n_past);
     if (!w->timed) return work;
-    work.us += cost_feed_us(copies_with(w, step), feed, size_bytes, w->feed_pinned);
+    work.us += cost_feed_us(copies_with(w, step), feed, size_bytes);
     work.dram_bytes += size_bytes * cost_feed_passes(feed);
     return work;
 }

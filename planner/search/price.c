@@ -27,8 +27,7 @@ struct outline {
     int kinds[MAX_DEVICES];              // masks
     bool used[PASS_GROUPS][MAX_DEVICES]; // computes anything
     double cached[MAX_DEVICES];          // 1: the device's cache keeps its weights, else 0
-    bool pinned[MAX_CHOICES], feed_pinned[MAX_CHOICES];
-    int32_t n_to, n_from, n_first; // crossings each way, units before the first one
+    int32_t n_to, n_from, n_first;       // crossings each way, units before the first one
     int32_t n_streamed;
     int32_t n_to_prefill, n_from_prefill; // likewise in prefill, joins included
     bool joins_first;                     // the CPU sends the residual stream to a join at first
@@ -56,15 +55,13 @@ struct walk {
 };
 
 static void copy_to(struct walk *w, double size_bytes) {
-    const double us =
-        cost_copy_us(&w->p->machine->devices[GPU], size_bytes, true, w->o->pinned[w->i]);
+    const double us = cost_copy_us(&w->p->machine->devices[GPU], size_bytes, true);
     w->c.to_us += us;
     w->c.copy_in = max_us(w->c.copy_in, w->c.compute[HOST]) + us;
 }
 
 static void copy_from(struct walk *w, double size_bytes) {
-    const double us =
-        cost_copy_us(&w->p->machine->devices[GPU], size_bytes, false, w->o->pinned[w->i]);
+    const double us = cost_copy_us(&w->p->machine->devices[GPU], size_bytes, false);
     w->c.copy_out = max_us(w->c.copy_out, w->c.compute[GPU]) + us;
 }
 
@@ -144,7 +141,6 @@ static const struct split_price *split_price(const struct pricing *p, const stru
     const uint32_t twin = (uint32_t)p->units[u].twin, parts = o->ways->units[u].cpu_parts;
     uint32_t key = twin * UNIT_PARTS + parts;
     for (int d = 0; d < MAX_DEVICES; d++) key = key * 2 + (uint32_t)o->cached[d];
-    for (int i = 0; i < MAX_CHOICES; i++) key = key * 2 + o->pinned[i];
     struct memo *memo = &p->memos[(key * UINT32_C(2654435761) >> 16) % MEMOS];
     if (memo->key != key) {
         memo->key = key;
@@ -166,17 +162,16 @@ static double cache_us(const struct walk *w, int32_t u, int32_t n_positions, boo
     const struct placement *ways = w->o->ways;
     if (ways->units[u].cpu_parts) return 0;
     return cost_cache_us(&w->p->machine->devices[GPU],
-                         (double)w->p->units[u].kv_row_bytes * n_positions, to_device,
-                         w->o->feed_pinned[w->i] && ways->feed != FEED_PAGEABLE);
+                         (double)w->p->units[u].kv_row_bytes * n_positions, to_device);
 }
 
 static void fetch(struct walk *w, int32_t u, int32_t slot) {
     const uint8_t parts = w->o->ways->units[u].cpu_parts;
     const uint64_t size_bytes =
         parts ? pricing_split_bytes(w->p, u, SPLIT_FETCH, parts) : w->p->units[u].fetch_bytes;
-    const double us = cost_feed_us(&w->p->machine->devices[GPU], w->o->ways->feed,
-                                   (double)size_bytes, w->o->feed_pinned[w->i]) +
-                      cache_us(w, u, w->choice->samples[w->s].pass.n_past, true);
+    const double us =
+        cost_feed_us(&w->p->machine->devices[GPU], w->o->ways->feed, (double)size_bytes) +
+        cache_us(w, u, w->choice->samples[w->s].pass.n_past, true);
     w->c.fetch_us += us;
     w->c.fetch = w->c.full[slot] = max_us(w->c.fetch, w->c.free[slot]) + us;
 }
@@ -188,7 +183,7 @@ static void start(struct walk *w, enum pass_group group) {
     c->compute[HOST] = c->compute[GPU] = c->copy_in = c->copy_out = c->fetch = c->start_us;
     c->host_sent = w->o->ways->units[0].device != HOST;
     if (!w->o->used[group][GPU]) return;
-    c->inputs_us = w->choice->inputs_us[w->o->pinned[w->i]];
+    c->inputs_us = w->choice->inputs_us;
     c->to_us += c->inputs_us;
     c->compute[GPU] = c->copy_in += c->inputs_us;
 }
@@ -386,18 +381,13 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
     for (int i = 0; i < p->n_choices; i++) {
         const struct choice *choice = &p->choices[i];
         const uint64_t blocks_bytes = (uint64_t)n_blocks * block_bytes;
-        const uint64_t staging = choice->staging_bytes + blocks_bytes;
         const uint64_t host_scratch = choice->scratch_bytes[HOST][o->kinds[HOST]];
         bytes[d_head][i] -= shared;
         out->bytes[i][HOST] = bytes[HOST][i] + host_scratch + choice->staging_bytes;
         out->bytes[i][GPU] = bytes[GPU][i] + choice->scratch_bytes[GPU][o->kinds[GPU]] +
                              (o->n_streamed ? (uint64_t)ways->n_slots * o->slot_bytes : 0);
-        const uint64_t kept = (ways->feed == FEED_ARENA ? o->arena_bytes : 0) +
-                              (ways->feed == FEED_PAGEABLE ? 0 : o->cache_bytes);
-        o->pinned[i] = staging + host_scratch <= p->machine->pinned_bytes;
-        o->feed_pinned[i] = staging + host_scratch + kept <= p->machine->pinned_bytes;
-        const bool feeds = !o->n_streamed || ways->feed == FEED_PAGEABLE ||
-                           (o->feed_pinned[i] && kept <= p->own_bytes);
+        const uint64_t kept = (ways->feed == FEED_ARENA ? o->arena_bytes : 0) + o->cache_bytes;
+        const bool feeds = !o->n_streamed || kept <= p->own_bytes;
         out->holds[i] = machine_holds(p->machine, out->bytes[i]);
         out->bytes[i][HOST] += blocks_bytes;
         out->fits[i] = feeds && machine_holds(p->machine, out->bytes[i]);
@@ -464,12 +454,12 @@ static void sum_units(const struct pricing *p, const struct outline *o, struct s
 
 // What the start of the passes takes beyond the sum of the chain; see simulate.c.
 static double start_us(const struct pricing *p, const struct choice *choice,
-                       const struct outline *o, enum pass_group group, bool pinned) {
+                       const struct outline *o, enum pass_group group) {
     double sum = 0;
     const bool prefill = group == PASSES_PREFILL;
     const int32_t end = prefill ? choice->n_prefill : choice->n_samples;
     for (int32_t s = prefill ? 0 : choice->n_prefill; s < end; s++) {
-        double us = choice->inputs_us[pinned];
+        double us = choice->inputs_us;
         if (o->ways->units[0].device == HOST) {
             const size_t at = (size_t)s * (size_t)(p->n_units + 1) + (size_t)o->n_first;
             const double before_us = pricing_blend(choice->before_us[HOST][0][at],
@@ -488,9 +478,8 @@ static double start_us(const struct pricing *p, const struct choice *choice,
 static double chain_us(const struct pricing *p, const struct outline *o, int32_t i,
                        enum pass_group group) {
     const struct choice *choice = &p->choices[i];
-    const bool pinned = o->pinned[i];
-    double us = o->n_to * choice->to_us[group][pinned] + o->n_from * choice->from_us[group][pinned];
-    if (o->ways->units[p->n_units - 1].device == GPU) us += choice->logits_us[group][pinned];
+    double us = o->n_to * choice->to_us[group] + o->n_from * choice->from_us[group];
+    if (o->ways->units[p->n_units - 1].device == GPU) us += choice->logits_us[group];
     for (int d = 0; d < p->machine->n_devices; d++) {
         if (o->used[group][d]) us += choice->n_passes[group] * p->machine->devices[d].rates.pass_us;
     }
@@ -505,8 +494,8 @@ static double prefill_bound_us(const struct pricing *p, const struct outline *o,
     if (!o->n_streamed) return units;
     double fetch_us = (double)INFINITY;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++)
-        fetch_us = min_us(fetch_us, cost_feed_us(&p->machine->devices[GPU], (enum feed)feed,
-                                                 o->fetch_bytes, true));
+        fetch_us = min_us(fetch_us,
+                          cost_feed_us(&p->machine->devices[GPU], (enum feed)feed, o->fetch_bytes));
     return max_us(units, p->choices[i].n_passes[PASSES_PREFILL] * fetch_us);
 }
 
@@ -527,14 +516,13 @@ static void price_choice(const struct pricing *p, const struct outline *o, const
     const bool walks_prefill = o->n_streamed > 0 || o->joins_first || runs_ahead(o);
     double other = sums->other_us[i] + chain_us(p, o, i, PASSES_OTHER), prefill;
     if (!o->joins_first && o->used[PASSES_OTHER][GPU])
-        other += start_us(p, choice, o, PASSES_OTHER, o->pinned[i]);
+        other += start_us(p, choice, o, PASSES_OTHER);
     if (walks_prefill) {
         prefill = prefill_bound_us(p, o, sums, i);
     } else {
         prefill = sums->prefill_us[HOST][i] + sums->prefill_us[GPU][i] + sums->joins_us[i] +
                   chain_us(p, o, i, PASSES_PREFILL);
-        if (o->used[PASSES_PREFILL][GPU])
-            prefill += start_us(p, choice, o, PASSES_PREFILL, o->pinned[i]);
+        if (o->used[PASSES_PREFILL][GPU]) prefill += start_us(p, choice, o, PASSES_PREFILL);
     }
     out->us[i] = out->bound_us[i] = other + prefill;
     // Micro-batches may run ahead unless the residual stream returns.

@@ -152,18 +152,16 @@ static void price_copies(struct pricing *p, struct choice *choice) {
     if (p->machine->n_devices < 2) return;
     const struct machine_device *gpu = &p->machine->devices[GPU];
     const double row_bytes = 4.0 * p->shape->n_embd, logits_bytes = 4.0 * p->shape->n_vocab;
-    for (int pinned = 0; pinned < 2; pinned++) {
-        choice->inputs_us[pinned] = cost_copy_us(gpu, (double)tables.size_bytes, true, pinned);
-        for (int s = 0; s < choice->n_samples; s++) {
-            const struct pass *pass = &choice->samples[s].pass;
-            const double weight = choice->samples[s].weight, rows = pass->n_tokens * row_bytes;
-            const int group = s >= choice->n_prefill;
-            choice->to_us[group][pinned] += weight * cost_copy_us(gpu, rows, true, pinned);
-            choice->from_us[group][pinned] += weight * cost_copy_us(gpu, rows, false, pinned);
-            if (!pass->n_logits) continue;
-            choice->logits_us[group][pinned] +=
-                weight * cost_copy_us(gpu, pass->n_logits * logits_bytes, false, pinned);
-        }
+    choice->inputs_us = cost_copy_us(gpu, (double)tables.size_bytes, true);
+    for (int s = 0; s < choice->n_samples; s++) {
+        const struct pass *pass = &choice->samples[s].pass;
+        const double weight = choice->samples[s].weight, rows = pass->n_tokens * row_bytes;
+        const int group = s >= choice->n_prefill;
+        choice->to_us[group] += weight * cost_copy_us(gpu, rows, true);
+        choice->from_us[group] += weight * cost_copy_us(gpu, rows, false);
+        if (!pass->n_logits) continue;
+        choice->logits_us[group] +=
+            weight * cost_copy_us(gpu, pass->n_logits * logits_bytes, false);
     }
 }
 

@@ -27,7 +27,7 @@ struct unit_price {
     bool can_split, can_stream;
 };
 
-// One micro-batch size. Arrays by pinned (0: pageable, 1: pinned) are sums over the workload.
+// One micro-batch size. Times of copies are sums over the workload.
 struct choice {
     struct workload w;
     int32_t n_samples, n_prefill; // the first n_prefill samples are of class prefill
@@ -35,8 +35,8 @@ struct choice {
     double n_passes[PASS_GROUPS];
     uint64_t staging_bytes;
     uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
-    double to_us[PASS_GROUPS][2], from_us[PASS_GROUPS][2], logits_us[PASS_GROUPS][2];
-    double inputs_us[2]; // of one pass
+    double to_us[PASS_GROUPS], from_us[PASS_GROUPS], logits_us[PASS_GROUPS];
+    double inputs_us; // of one pass
     // What each device takes, and the weights that are read, for the units before index u, one
     // sample after the other: [n_samples, n_units + 1]. Lie in pricing.memory.
     double *before_us[MAX_DEVICES][2]; // by cached

@@ -241,7 +241,7 @@ static void consider_feeds(struct search *s) {
     double fastest_us = (double)INFINITY;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         if (asked != FEED_NONE && asked != (enum feed)feed) continue;
-        const double us = cost_feed_us(gpu, (enum feed)feed, 1e9, true);
+        const double us = cost_feed_us(gpu, (enum feed)feed, 1e9);
         if (us >= fastest_us) continue;
         if (!consider_feed(s, (enum feed)feed)) fastest_us = us;
     }
@@ -546,9 +546,7 @@ static double least_crossing_us(const struct search *s) {
     double least = (double)INFINITY;
     for (int i = 0; i < s->pricing.n_choices; i++) {
         const struct choice *choice = &s->pricing.choices[i];
-        for (int pinned = 0; pinned < 2; pinned++)
-            least = fmin(least, fmin(choice->to_us[PASSES_OTHER][pinned],
-                                     choice->from_us[PASSES_OTHER][pinned]));
+        least = fmin(least, fmin(choice->to_us[PASSES_OTHER], choice->from_us[PASSES_OTHER]));
     }
     return least;
 }

@@ -339,20 +339,18 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
         plan->place.units[u].cpu_parts = UNIT_PARTS - 1;
     }
     plan->place.ring = GPU;
-    plan->place.feed = c->place.feed ? c->place.feed : FEED_PAGEABLE;
+    plan->place.feed = c->place.feed ? c->place.feed : FEED_STAGED;
     plan->place.n_slots = c->place.n_slots ? c->place.n_slots : MIN_SLOTS;
 }
 
 // The plan fits, but what its feed pins does not.
 static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
-    const uint64_t limit = plan->machine.pinned_bytes;
-    const bool by_lock = plan->pinned_bytes > limit;
-    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than %s",
-            feed_name(plan->place.feed),
-            by_lock ? "the limit on locked memory (RLIMIT_MEMLOCK) allows" : "the CPU has free");
-    err_expected(e, "at most %llu bytes", (unsigned long long)(by_lock ? limit : own_bytes));
+    const bool arena = plan->place.feed == FEED_ARENA;
+    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than the CPU has free",
+            feed_name(plan->place.feed));
+    err_expected(e, "at most %llu bytes", (unsigned long long)own_bytes);
     err_actual(e, "%llu bytes", (unsigned long long)plan->pinned_bytes);
-    return err_fix(e, "take --feed pageable%s", by_lock ? ", or raise ulimit -l" : "");
+    return err_fix(e, arena ? "take --feed staged" : "leave --strategy away");
 }
 
 // Nothing that is asked for fits: says what the least of it takes.
@@ -368,8 +366,7 @@ static enum status refuse_all(struct plan *plan, const struct shape *shape, cons
             return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
         return e->status;
     }
-    if (plan->place.n_slots && plan->place.feed != FEED_PAGEABLE)
-        return refuse_feed(plan, own_bytes, e);
+    if (plan->place.n_slots) return refuse_feed(plan, own_bytes, e);
     return OK;
 }
 

@@ -251,7 +251,7 @@ static enum status set_strategy(const char *name, const char *text, enum strateg
 static enum status set_feed(const char *name, const char *text, enum feed *out, struct err *e) {
     if (strcmp(text, "auto") == 0) return *out = FEED_NONE, OK;
     if (feed_parse(text, out) && *out != FEED_NONE) return OK;
-    return bad_value(e, name, "arena, staged, pageable or auto", text);
+    return bad_value(e, name, "arena, staged or auto", text);
 }
 
 static enum status add_text(const char *name, const char *text, struct text_list *out,

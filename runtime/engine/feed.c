@@ -89,8 +89,7 @@ static enum status open_caches(struct feeder *f, struct err *e) {
     for (int32_t u = 0; u < plan->n_units; u++) {
         if (!feed_moves_cache(f, u)) continue;
         if (!f->rows.past && open_rows(&f->rows, &plan->workload, e)) return e->status;
-        if (plan->place.feed != FEED_PAGEABLE)
-            device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
+        device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
     }
     return OK;
 }

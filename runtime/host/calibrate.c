@@ -474,7 +474,7 @@ static enum status measure_link(struct calibrator *c, struct err *e) {
     struct link_bench bench = {0};
     struct machine_device *device = &c->machine.devices[1];
     stopwatch_part(&c->watch, LINK_SHARE);
-    stopwatch_phase(&c->watch, 1, 4 * LINK_BLOCKS + 2);
+    stopwatch_phase(&c->watch, 1, 2 * LINK_BLOCKS + 2);
     enum status status = link_open(&bench, &c->rigs[1], &c->watch, e);
     if (!status) status = link_measure(&bench, &device->link, c->out->blocks, e);
     if (!status) {

@@ -94,11 +94,11 @@ static enum status measure_block(struct link_bench *bench, bool to, uint64_t siz
 }
 
 // All sizes in one direction; returns the rate of the largest that was measured in *best.
-static enum status measure_way(struct link_bench *bench, bool to, bool pinned,
-                               struct link_block *blocks, double *best, struct err *e) {
+static enum status measure_way(struct link_bench *bench, bool to, struct link_block *blocks,
+                               double *best, struct err *e) {
     uint64_t size_bytes = FIRST_BLOCK;
     for (int i = 0; i < LINK_BLOCKS; i++, size_bytes *= 4) {
-        double *gbps = to ? &blocks[i].to_gbps[pinned] : &blocks[i].from_gbps[pinned];
+        double *gbps = to ? &blocks[i].to_gbps : &blocks[i].from_gbps;
         blocks[i].size_bytes = size_bytes;
         const bool slow =
             *best > 0 && !stopwatch_fits(bench->watch, (double)size_bytes / *best * 3e-3);
@@ -195,13 +195,9 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
     struct device *device = bench->rig->device;
     const double theoretical = rates->theoretical_gbps;
     *rates = (struct link_rates){.theoretical_gbps = theoretical};
-    if (measure_way(bench, true, false, blocks, &rates->pageable_to_gbps, e) ||
-        measure_way(bench, false, false, blocks, &rates->pageable_from_gbps, e))
-        return e->status;
     device_host_register(device, bench->host, HOST_BYTES);
-    if (measure_way(bench, true, true, blocks, &rates->to_gbps, e) ||
-        measure_way(bench, false, true, blocks, &rates->from_gbps, e) ||
-        measure_staged(bench, rates, e))
+    if (measure_way(bench, true, blocks, &rates->to_gbps, e) ||
+        measure_way(bench, false, blocks, &rates->from_gbps, e) || measure_staged(bench, rates, e))
         return e->status;
     return measure_latency(bench, rates, e);
 }

@@ -27,8 +27,8 @@ enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatc
                       struct err *e);
 void link_close(struct link_bench *bench);
 
-// Latency and both directions, pinned and not, by size of block; *rates gets the largest blocks',
-// and what goes from memory that is not pinned through a few pinned blocks.
+// Latency and both directions by size of block; *rates gets the largest blocks', and what goes from
+// memory that is not pinned through a few pinned blocks.
 enum status link_measure(struct link_bench *bench, struct link_rates *rates,
                          struct link_block blocks[LINK_BLOCKS], struct err *e);
 

@@ -10,10 +10,10 @@
 
 enum { LINK_BLOCKS = 7 }; // 4 KiB, 16 KiB, ... 16 MiB
 
-// Copies of one size: GB/s by [pinned]; 0: not measured.
+// Copies of one size from and to pinned memory; 0: not measured.
 struct link_block {
     uint64_t size_bytes;
-    double to_gbps[2], from_gbps[2];
+    double to_gbps, from_gbps;
 };
 
 struct calibration {

@@ -13,7 +13,7 @@
 
 enum {
     FILE_LIMIT_BYTES = 1 << 20,
-    RATES_FORMAT = 2, // one more whenever other rates are measured: what is kept is measured anew
+    RATES_FORMAT = 3, // one more whenever other rates are measured: what is kept is measured anew
 };
 
 void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,

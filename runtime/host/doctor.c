@@ -68,8 +68,7 @@ static void look_for_accelerator(struct examination *x) {
 static void scale_link(struct link_rates *link, double factor) {
     link->to_gbps *= factor;
     link->from_gbps *= factor;
-    link->pageable_to_gbps *= factor;
-    link->pageable_from_gbps *= factor;
+    link->staged_to_gbps *= factor;
 }
 
 // Cards lower their link's speed when idle, so only the width is held against the slot's.
@@ -183,19 +182,13 @@ static void look_at_processor(struct examination *x) {
 
 static void look_at_pinning(struct examination *x) {
     const struct doctor_facts *f = x->facts;
-    const struct link_rates *link = &f->machine.devices[1].link;
     if (f->machine.n_devices < 2 || f->machine.devices[1].unified || !f->pin_refused) return;
     struct finding *found = add(x, FINDING_SLOW, "pinned-memory");
     WRITE(found->what, "the system does not let this process pin memory for copies");
     WRITE(found->fix,
           "raise the limit of locked memory (`ulimit -l unlimited`; container: --ulimit "
           "memlock=-1)");
-    char words[128] = "copies go through a buffer of the driver and wait for each other";
-    if (link->pageable_to_gbps > 0)
-        WRITE(words, "copies run at %.3g instead of %.3g GB/s", link->pageable_to_gbps,
-              link->to_gbps);
-    x->other.pinned_bytes = UINT64_MAX;
-    tell_cost(x, found, words);
+    WRITE(found->cost, "copies go through a buffer of the driver and wait for each other");
 }
 
 static void look_at_rates(struct examination *x) {

@@ -55,7 +55,7 @@ sim='--device sim:vram=500M,h2d=4G,d2h=4G'
 # shellcheck disable=SC2086
 {
     trace layers $sim -ngl 15
-    for feed in arena staged pageable; do
+    for feed in arena staged; do
         trace "streamed_$feed" $sim --vram 60M --strategy streamed --feed $feed --slots 3
     done
     trace row_split $sim --vram 60M --strategy row-split
@@ -159,7 +159,7 @@ for name in names:
     if name.startswith("streamed"):
         check(f"{name}_kinds", kinds[name] >= {"inputs", "compute", "fetch"})
 X
-python3 "$work/check" "$work" layers streamed_arena streamed_staged streamed_pageable row_split
+python3 "$work/check" "$work" layers streamed_arena streamed_staged row_split
 
 # ---- What people read ----------------------------------------------------------------------------
 # shellcheck disable=SC2086

@@ -188,7 +188,6 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     m->rates = RATES_FILE;
     m->n_devices = 2;
     m->n_cores = m->n_threads = dice_int(dice, 2, 16);
-    m->pinned_bytes = dice_chance(dice, 0.8) ? UINT64_MAX : (uint64_t)dice_scale(dice, 1e5, 1e9);
     struct machine_device *cpu = &m->devices[0], *gpu = &m->devices[1];
     const double model_bytes = (double)all_bytes(shape);
     const double cpu_gbps = dice_scale(dice, 8, 120);
@@ -213,8 +212,7 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     invent_rates(&gpu->rates, dice, dice_scale(dice, 20, 1000), dice_scale(dice, 200, 50000));
     gpu->link.to_gbps = dice_scale(dice, 0.5, 50);
     gpu->link.from_gbps = gpu->link.to_gbps * dice_real(dice, 0.8, 1.2);
-    gpu->link.pageable_to_gbps = gpu->link.to_gbps * dice_real(dice, 0.3, 0.9);
-    gpu->link.pageable_from_gbps = gpu->link.from_gbps * dice_real(dice, 0.3, 0.9);
+    gpu->link.staged_to_gbps = gpu->link.to_gbps * dice_real(dice, 0.3, 1);
     gpu->link.latency_us = dice_scale(dice, 1, 100);
 }
 
@@ -238,7 +236,7 @@ void invent_ways(struct constraints *out, struct dice *dice, const struct shape 
                  streams = dice_real(dice, -0.3, 1);
     *out = (struct constraints){
         .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
-    out->place.feed = (enum feed)dice_int(dice, FEED_ARENA, FEED_PAGEABLE);
+    out->place.feed = (enum feed)dice_int(dice, FEED_ARENA, FEED_STAGED);
     out->place.n_slots = dice_int(dice, MIN_SLOTS, MAX_SLOTS);
     int8_t device = (int8_t)dice_int(dice, 0, 1);
     for (int u = 0; u < shape->n_units; u++) {

@@ -81,8 +81,7 @@ void small_model(struct small_plan *f, int32_t n_layers) {
 
 static void round_machine(struct small_plan *f) {
     struct machine *m = &f->machine;
-    *m = (struct machine){
-        .rates = RATES_FILE, .n_devices = 2, .pinned_bytes = UINT64_MAX, .dram_gbps = 1000};
+    *m = (struct machine){.rates = RATES_FILE, .n_devices = 2, .dram_gbps = 1000};
     for (int d = 0; d < MAX_DEVICES; d++) {
         struct machine_device *device = &m->devices[d];
         *device = (struct machine_device){.capacity_bytes = 1 << 30,
@@ -101,12 +100,8 @@ static void round_machine(struct small_plan *f) {
         r->op_us = 1;
         r->pass_us = 5;
     }
-    m->devices[GPU].link = (struct link_rates){.to_gbps = 1,
-                                               .from_gbps = 2,
-                                               .pageable_to_gbps = 0.5,
-                                               .pageable_from_gbps = 1,
-                                               .staged_to_gbps = 0.8,
-                                               .latency_us = 10};
+    m->devices[GPU].link =
+        (struct link_rates){.to_gbps = 1, .from_gbps = 2, .staged_to_gbps = 0.8, .latency_us = 10};
 }
 
 void given_ways(struct small_plan *f) {

@@ -22,7 +22,7 @@ enum { TEXT = 1 << 16 };
 static const char SMALL[] =
     "{\"name\": \"small\", \"source\": \"invented\",\n"
     " \"cpu\": {\"packages\": 1, \"cores\": 4, \"threads\": 8, \"cache_bytes\": 8388608},\n"
-    " \"memory\": {\"ram_bytes\": 8589934592, \"pinned_bytes\": 65536, \"dram_gbps\": 30,\n"
+    " \"memory\": {\"ram_bytes\": 8589934592, \"dram_gbps\": 30,\n"
     "  \"channels\": 2, \"team_gbps\": [[1, 10], [2, 19.5], [4, 20]]},\n"
     " \"devices\": [\n"
     "  {\"name\": \"a cpu\", \"kind\": \"cpu\", \"capacity_bytes\": 8589934592,\n"
@@ -36,7 +36,7 @@ static const char SMALL[] =
     "    \"compute_gflops\": 4000, \"attention_gflops\": {\"default\": 300, \"F32\": 150},\n"
     "    \"vector_gbps\": 90, \"memory_gbps\": 110, \"op_us\": 2.5, \"pass_us\": 20},\n"
     "   \"link\": {\"source\": \"a note\", \"to_gbps\": 12, \"from_gbps\": 12.5,\n"
-    "    \"pageable_to_gbps\": 6, \"pageable_from_gbps\": 5, \"latency_us\": 15}}]}";
+    "    \"staged_to_gbps\": 6, \"latency_us\": 15}}]}";
 
 static struct machine parse(const char *text) {
     struct machine m;
@@ -92,7 +92,6 @@ static void test_probe_of_this_machine(void **state) {
     assert_true(m.n_threads <= sysconf(_SC_NPROCESSORS_CONF));
     assert_int_equal(m.n_performance_cores + m.n_efficiency_cores, m.n_cores);
     assert_true(m.ram_bytes > UINT64_C(64) << 20 && m.ram_limited_by[0]);
-    assert_true(m.pinned_bytes > 0);
     assert_true(link == 0);
     assert_int_equal(m.n_unused_accelerators, 7); // what is not the CPU's is left alone
     // A card that is not there.
@@ -160,7 +159,7 @@ static void test_builtin_rates_are_possible(void **state) {
         }
         if (m.n_devices > 1) {
             const struct link_rates *link = &m.devices[1].link;
-            assert_true(link->pageable_to_gbps <= link->to_gbps);
+            assert_true(link->staged_to_gbps <= link->to_gbps);
             assert_true(link->to_gbps <= m.dram_gbps);
             if (link->theoretical_gbps > 0) assert_true(link->to_gbps < link->theoretical_gbps);
         }
@@ -203,7 +202,6 @@ static void test_short_forms(void **state) {
     assert_int_equal(gpu->n_lanes, 1);
     assert_int_equal(cpu->budget_bytes, UINT64_C(7) << 30);
     assert_int_equal(gpu->budget_bytes, UINT64_C(4) << 30);
-    assert_int_equal(m.pinned_bytes, 65536);
     assert_string_equal(m.rates_name, "small");
     // 32 weights are 18 bytes of Q4_0: 3.56 flops per byte and token.
     const double *q4_0 = cpu->rates.weight_gbps[WEIGHT_Q4_0];
@@ -232,7 +230,6 @@ static void test_every_number_survives_a_file(void **state) {
     m.devices[0].rates.cache_bytes = 234567890123;
     m.devices[0].rates.cache_factor = 1.0 / 3;
     m.devices[0].capacity_bytes = UINT64_C(1) << 60;
-    m.pinned_bytes = UINT64_MAX;
     snprintf(m.source, sizeof m.source, "%s", "\"quoted\" \\ \xc3\xa4");
     m.rates = RATES_MEASURED;
     assert_round_trip(&m);
@@ -268,7 +265,6 @@ static const struct {
     {"\"cache_bytes\": 8388608", "\"cache_bytes\": \"8M\"", "cpu.cache_bytes", "whole number"},
     {"\"cache_bytes\": 8388608", "\"cache_bytes\": 9223372036854775807", "cpu.cache_bytes", "0 to"},
     {"\"ram_bytes\": 8589934592, ", "", "memory.ram_bytes", "a value"},
-    {"65536", "-1", "memory.pinned_bytes", "null"},
     {"\"dram_gbps\": 30", "\"dram_gbps\": -30", "memory.dram_gbps", "0 to"},
     {"\"dram_gbps\": 30", "\"dram_gbps\": \"30\"", "memory.dram_gbps", "a number"},
     {"\"dram_gbps\": 30", "\"dram_gbps\": 1e999", "line ", ""},

@@ -330,7 +330,6 @@ static void test_scratch_layout(void **state) {
 static struct machine round_machine(uint64_t ram, uint64_t vram) {
     struct machine m = invent_machine(ram, vram);
     m.rates = RATES_FILE;
-    m.pinned_bytes = UINT64_MAX;
     m.dram_gbps = 10;
     for (int d = 0; d < 2; d++) {
         struct device_rates *r = &m.devices[d].rates;
@@ -345,11 +344,8 @@ static struct machine round_machine(uint64_t ram, uint64_t vram) {
         r->op_us = 1;
         r->pass_us = 5;
     }
-    m.devices[1].link = (struct link_rates){.to_gbps = 1,
-                                            .from_gbps = 2,
-                                            .pageable_to_gbps = 0.5,
-                                            .pageable_from_gbps = 1,
-                                            .latency_us = 10};
+    m.devices[1].link =
+        (struct link_rates){.to_gbps = 1, .from_gbps = 2, .staged_to_gbps = 0.5, .latency_us = 10};
     return m;
 }
 
@@ -519,7 +515,7 @@ static void test_cost_of_experts(void **state) {
     assert_near(cost_unit_us(&f->shape, &unit, &m.devices[0], &w, &pass, false), us + 5);
 }
 
-// Steps follow each other as the streams do; a slower link or less pinned memory takes longer.
+// Steps follow each other as the streams do; a slower link takes longer.
 static void test_walk(void **state) {
     struct fixture *f = *state;
     struct err e;
@@ -549,10 +545,10 @@ static void test_walk(void **state) {
     assert_near(times[0].first_us, 10);
     assert_near(in_us, 20 + (double)f->plan.tables.size_bytes / 1e3);
     assert_near(sim.total_us, last_us);
-    f->plan.machine.pinned_bytes = 0;
-    struct simulation pageable;
-    plan_simulate(&f->plan, &f->shape, &pass, &pageable);
-    assert_true(pageable.total_us > sim.total_us);
+    f->plan.machine.devices[1].link.to_gbps /= 2;
+    struct simulation slower;
+    plan_simulate(&f->plan, &f->shape, &pass, &slower);
+    assert_true(slower.total_us > sim.total_us);
     struct prediction p;
     plan_predict(&f->plan, &f->shape, &p);
     assert_true(p.prompt_us > 0 && p.decode_us > 0);

@@ -215,7 +215,7 @@ static void test_bytes_of_streamed_attention(void **state) {
         uint64_t pinned_bytes =
             p->devices[HOST].bytes[PLAN_STAGING] + p->devices[HOST].bytes[PLAN_SCRATCH];
         if (feed == FEED_ARENA) pinned_bytes += 3 * (512 + 4 * 17408);
-        if (feed != FEED_PAGEABLE) pinned_bytes += 3 * 1024 * 512;
+        pinned_bytes += 3 * 1024 * 512;
         assert_int_equal(p->pinned_bytes, pinned_bytes);
     }
     // Blocks carry weights alone.

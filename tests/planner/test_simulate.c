@@ -151,16 +151,13 @@ static void test_feeds(void **state) {
     struct small_plan *f = *state;
     const struct pass pass = {UBATCH, 0, 0};
     ffns_apart(f, 4, 0, true);
-    const double gbps[FEEDS] = {0, 1, 0.8, 0.5};
+    const double gbps[FEEDS] = {0, 1, 0.8};
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         f->c.place.feed = (enum feed)feed;
         solve_given(f);
         struct step_times times[MAX_STEPS];
         plan_step_times(&f->plan, &f->shape, &pass, times);
         assert_near(times[1].last_us - times[1].first_us, 10 + 104960 / gbps[feed] / 1e3);
-        f->plan.machine.pinned_bytes = f->plan.pinned_bytes - 1;
-        plan_step_times(&f->plan, &f->shape, &pass, times);
-        assert_near(times[1].last_us - times[1].first_us, 10 + 104960 / 0.5 / 1e3);
     }
     // Memory that is slower than the rest: its bytes decide, three times those that are staged.
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
@@ -173,34 +170,28 @@ static void test_feeds(void **state) {
     }
 }
 
-// What is cached follows the weights, in two copies at the rate of pinned memory unless the feed is
-// pageable or too little may be pinned; what is new in it goes back, and only then is the slot
-// free.
+// What is cached follows the weights, in two copies at the rate of pinned memory with any feed;
+// what is new in it goes back, and only then is the slot free.
 static void test_caches_move(void **state) {
     struct small_plan *f = *state;
     const struct pass pass = {UBATCH, 0, 200};
     attention_apart(f, 3, 0, true);
     const double weights = 512 + 4 * 17408, past = 200 * 512, added = UBATCH * 512;
-    const double gbps[FEEDS] = {0, 1, 0.8, 0.5};
+    const double gbps[FEEDS] = {0, 1, 0.8};
     struct step_times times[MAX_STEPS];
     struct simulation sim;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         f->c.place.feed = (enum feed)feed;
         solve_given(f);
-        for (int pinned = 1; pinned >= 0; pinned--) {
-            const bool slow = !pinned || feed == FEED_PAGEABLE;
-            const double to = slow ? 0.5e3 : 1e3, from = slow ? 1e3 : 2e3;
-            const double weights_us = 10 + weights / (pinned ? gbps[feed] * 1e3 : to);
-            f->plan.machine.pinned_bytes = f->plan.pinned_bytes - !pinned;
-            plan_step_times(&f->plan, &f->shape, &pass, times);
-            assert_near(times[1].last_us - times[1].first_us, weights_us + 20 + past / to);
-            assert_near(times[7].last_us - times[7].first_us, 20 + added / from);
-            assert_int_equal(f->plan.steps[BATCH_PREFILL][7].kind, STEP_STORE);
-            assert_near(times[7].first_us, times[6].last_us);
-            assert_near(times[8].first_us, fmax(times[7].last_us, times[2].last_us));
-            plan_step_times(&f->plan, &f->shape, &(struct pass){UBATCH, 0, 0}, times);
-            assert_near(times[1].last_us - times[1].first_us, weights_us); // nothing is cached yet
-        }
+        const double weights_us = 10 + weights / (gbps[feed] * 1e3);
+        plan_step_times(&f->plan, &f->shape, &pass, times);
+        assert_near(times[1].last_us - times[1].first_us, weights_us + 20 + past / 1e3);
+        assert_near(times[7].last_us - times[7].first_us, 20 + added / 2e3);
+        assert_int_equal(f->plan.steps[BATCH_PREFILL][7].kind, STEP_STORE);
+        assert_near(times[7].first_us, times[6].last_us);
+        assert_near(times[8].first_us, fmax(times[7].last_us, times[2].last_us));
+        plan_step_times(&f->plan, &f->shape, &(struct pass){UBATCH, 0, 0}, times);
+        assert_near(times[1].last_us - times[1].first_us, weights_us); // nothing is cached yet
         // The host's memory is read or written once for each byte of a cache.
         f->plan.machine.dram_gbps = 0.01;
         plan_simulate(&f->plan, &f->shape, &pass, &sim);
@@ -305,8 +296,7 @@ static void test_faster_parts_never_slow_down(void **state) {
         case 1:
             m->devices[GPU].link.to_gbps *= factor;
             m->devices[GPU].link.from_gbps *= factor;
-            m->devices[GPU].link.pageable_to_gbps *= factor;
-            m->devices[GPU].link.pageable_from_gbps *= factor;
+            m->devices[GPU].link.staged_to_gbps *= factor;
             break;
         case 2: m->devices[GPU].link.latency_us /= factor; break;
         default:

@@ -491,7 +491,6 @@ static void the_model_is_summed_up(void **state) {
 // Reads at 10 and 100 GB/s, one token's rates for every type, 1 us for each copy.
 static struct machine toy_machine(void) {
     struct machine m = {.rates = RATES_FILE, .n_devices = 2, .dram_gbps = 10};
-    m.pinned_bytes = UINT64_MAX;
     for (int d = 0; d < 2; d++) {
         struct machine_device *device = &m.devices[d];
         device->capacity_bytes = device->budget_bytes = 1u << 30;

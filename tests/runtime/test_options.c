@@ -241,13 +241,13 @@ static void strategies_and_feeds_have_names(void **state) {
     }
     assert_int_equal(RUN("--strategy", "fastest"), ERR_USAGE);
     assert_says(&e, "auto, cpu, layers, attention-first, streamed or row-split");
-    static const char *const feeds[] = {"auto", "arena", "staged", "pageable"};
+    static const char *const feeds[] = {"auto", "arena", "staged"};
     for (int f = 0; f < FEEDS; f++) {
         assert_int_equal(RUN("--feed", feeds[f]), OK);
         assert_int_equal(o.feed, f);
     }
     assert_int_equal(RUN("--feed", "none"), ERR_USAGE);
-    assert_says(&e, "arena, staged, pageable or auto");
+    assert_says(&e, "arena, staged or auto");
     assert_int_equal(RUN("--slots", "4"), OK);
     assert_int_equal(o.n_slots, 4);
     assert_int_equal(RUN("--slots", "1"), ERR_USAGE);

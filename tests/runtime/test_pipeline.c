@@ -180,7 +180,7 @@ static void random_ways(struct fixture *f, struct engine_options *o, bool ahead)
         c->place.units[u].streamed = false;
         c->place.units[u].device = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
     }
-    c->place.feed = (enum feed)(FEED_ARENA + below(f, 3));
+    c->place.feed = (enum feed)(FEED_ARENA + below(f, FEEDS - FEED_ARENA));
     c->place.n_slots = MIN_SLOTS + below(f, MAX_SLOTS - MIN_SLOTS + 1);
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
     o->workload.n_ubatch = sizes[below(f, 3)];
