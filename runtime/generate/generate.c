@@ -39,14 +39,29 @@ static enum status open_stops(struct generator *g, const struct generate_options
     return stop_filter_open(&g->filter, o->stops, o->n_stops, g->piece_bytes, e);
 }
 
+static void close_options(struct generator *g) {
+    sampler_close(&g->sampler);
+    stop_filter_close(&g->filter);
+    mem_free(g->stop_tokens);
+    g->stop_tokens = NULL;
+    g->n_stop_tokens = 0;
+}
+
+enum status generate_set_options(struct generator *g, const struct generate_options *options,
+                                 struct err *e) {
+    close_options(g);
+    g->ignore_end = options->ignore_end;
+    if (open_stops(g, options, e)) return e->status;
+    return sampler_init(&g->sampler, &options->sampler, engine_n_vocab(g->engine), g->n_ctx, e);
+}
+
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e) {
-    *g = (struct generator){.engine = engine, .pending = -1, .ignore_end = options->ignore_end};
+    *g = (struct generator){.engine = engine, .pending = -1};
     g->tokenizer = engine_tokenizer(engine);
     g->n_ctx = engine_workload(engine)->n_ctx;
     if (session_new(&g->session, engine, e) || make_buffers(g, options->n_batch, e) ||
-        open_stops(g, options, e) ||
-        sampler_init(&g->sampler, &options->sampler, engine_n_vocab(engine), g->n_ctx, e))
+        generate_set_options(g, options, e))
         goto fail;
     return OK;
 fail:
@@ -56,9 +71,7 @@ fail:
 
 void generate_close(struct generator *g) {
     session_free(g->session);
-    sampler_close(&g->sampler);
-    stop_filter_close(&g->filter);
-    mem_free(g->stop_tokens);
+    close_options(g);
     mem_free(g->items);
     mem_free(g->tokens);
     mem_free(g->piece);

@@ -2,9 +2,10 @@
  * whole characters.
  *
  * A struct generator owns a session, a sampler and its buffers; it borrows the engine and that
- * one's tokenizer. Nothing is allocated after generate_open. Must not print, wait for a person or
- * know signals: text goes to a sink, which also says when to stop. Several generators may share an
- * engine, one thread at a time. Tested by tests/runtime/test_generate.c.
+ * one's tokenizer. Nothing is allocated but by generate_open and generate_set_options. Must not
+ * print, wait for a person or know signals: text goes to a sink, which also says when to stop.
+ * Several generators may share an engine, one thread at a time. Tested by
+ * tests/runtime/test_generate.c.
  */
 #ifndef TANDEM_RUNTIME_GENERATE_GENERATE_H
 #define TANDEM_RUNTIME_GENERATE_GENERATE_H
@@ -76,6 +77,11 @@ struct generator {
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e);
 void generate_close(struct generator *g); // accepts a zeroed one; leaves it zeroed
+
+// Takes other options for the texts to come; n_batch stays. The penalty knows no token then. Errors
+// as generate_open's; after one, only generate_set_options and generate_close may follow.
+enum status generate_set_options(struct generator *g, const struct generate_options *options,
+                                 struct err *e);
 
 // Tokens that the context still has room for.
 int32_t generate_room(const struct generator *g);

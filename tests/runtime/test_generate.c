@@ -413,6 +413,37 @@ static void a_stop_text_ends_the_text_before_it(void **state) {
     f->greedy.n_stops = 0;
 }
 
+// Options may change between texts, and are then as if the generator had been opened with them.
+static void other_options_for_the_next_text(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    struct generate_options other = f->greedy;
+    struct err e;
+    char whole[TEXT_BYTES], stop[8] = "";
+    open_ok(f, &en, &g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    write_ok(f, &g, 20, 0);
+    memcpy(whole, f->taken.text, sizeof whole);
+    memcpy(stop, whole, utf8_step(whole, f->taken.length));
+    other.stops = LIST(stop);
+    other.n_stops = 1;
+    assert_int_equal(generate_set_options(&g, &other, &e), OK);
+    session_truncate(g.session, N_PROMPT - 1);
+    g.pending = -1;
+    read_ok(&g, f->prompt + N_PROMPT - 1, 1);
+    assert_int_equal(write_ok(f, &g, 20, 0), STOP_WORD);
+    assert_int_equal(f->taken.length, 0);
+    other.stops = LIST("");
+    assert_int_equal(generate_set_options(&g, &other, &e), ERR_USAGE);
+    assert_int_equal(generate_set_options(&g, &f->greedy, &e), OK);
+    generate_forget(&g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    assert_int_equal(write_ok(f, &g, 20, 0), STOP_LIMIT);
+    assert_string_equal(f->taken.text, whole);
+    close_both(en, &g);
+}
+
 // A control token shows no text, but has a name; what was held back before it is text.
 static void the_name_of_a_control_token_is_the_token(void **state) {
     struct fixture *f = *state;
@@ -664,6 +695,7 @@ int main(void) {
         cmocka_unit_test(stop_texts_never_show),
         cmocka_unit_test(text_is_held_back_no_longer_than_needed),
         cmocka_unit_test(a_stop_text_ends_the_text_before_it),
+        cmocka_unit_test(other_options_for_the_next_text),
         cmocka_unit_test(the_name_of_a_control_token_is_the_token),
         cmocka_unit_test(a_second_turn_knows_the_first),
         cmocka_unit_test(a_cancelled_prompt_was_never_there),
