@@ -295,10 +295,11 @@ typedef bool (*tandem_text_fn)(void *context, const char *text, size_t length);
 
 struct tandem_generate_options { // zeros are the defaults
     size_t struct_size;
-    int32_t max_tokens;      // 0: until the text ends or the context is full
-    bool ignore_end;         // go on after the model has ended its text
-    bool plain_prompt;       // names of control tokens in the prompt stay plain text
-    const char *const *stop; // [n_stop] texts that end the answer, which goes up to them
+    int32_t max_tokens; // 0: until the text ends or the context is full
+    bool ignore_end;    // go on after the model has ended its text
+    bool plain_prompt;  // names of control tokens in the prompt stay plain text
+    const char *const
+        *stop; // [n_stop] texts, or names of control tokens, that end the answer before them
     size_t n_stop;
     const struct tandem_sampling *sampling; // NULL: its defaults
     tandem_text_fn on_text;                 // may be NULL
@@ -310,22 +311,21 @@ enum tandem_stop {
     TANDEM_STOP_END,      // the model ended its text
     TANDEM_STOP_LIMIT,    // max_tokens
     TANDEM_STOP_CONTEXT,  // the context is full
-    TANDEM_STOP_STRING,   // a stop string came
+    TANDEM_STOP_STRING,   // one of stop came
     TANDEM_STOP_CALLBACK, // on_text returned false
     TANDEM_STOP_CANCELLED // tandem_cancel after the prompt
 };
 struct tandem_result {
     enum tandem_stop stop;
     int32_t n_prompt, n_tokens; // tokens read and drawn; an end of text does not count
-    int32_t stop_index;         // of TANDEM_STOP_STRING: which one; else -1
     double prompt_s, answer_s;  // times for reading the prompt and for all drawn tokens
     int64_t seed;               // that was used
     uint64_t reserved[8];       // 0
 };
 // Goes on with the session: reads the prompt, of at least one token (with what begins a text if the
-// session is empty), and draws tokens, which become part of the session; an end of text does not.
-// result may be NULL. On failure, and if it was cancelled within the prompt (TANDEM_ERR_CANCELLED),
-// the session is as it was.
+// session is empty), and draws tokens, which become part of the session (those of a stop text too;
+// an end of text does not). result may be NULL. On failure, and if it was cancelled within the
+// prompt (TANDEM_ERR_CANCELLED), the session is as it was.
 enum tandem_status tandem_generate(struct tandem_session *session, const char *prompt,
                                    const struct tandem_generate_options *options,
                                    struct tandem_result *result, struct tandem_error *e);

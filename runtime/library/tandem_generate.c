@@ -1,7 +1,5 @@
-/* tandem_generate.c: generation of tandem.h: stop strings and callbacks around runtime/generate.
- * See tandem_engine.h.
+/* tandem_generate.c: generation of tandem.h, by the loop of runtime/generate. See tandem_engine.h.
  */
-#include "base/mem.h"
 #include "runtime/library/tandem_engine.h"
 
 #include <math.h>
@@ -47,93 +45,43 @@ static enum status read_sampling(struct sampler_options *out, const struct tande
     return OK;
 }
 
+// A control token has no text: by its name it ends the answer as well (runtime/generate).
+static enum status read_options(struct generate_options *out,
+                                const struct tandem_generate_options *asked, struct err *e) {
+    if (asked->max_tokens < 0) return err_set(e, ERR_USAGE, "options: max_tokens is below 0");
+    if (asked->n_stop > INT16_MAX || (asked->n_stop > 0 && !asked->stop))
+        return err_set(e, ERR_USAGE, "options: stop does not have n_stop texts");
+    for (size_t i = 0; i < asked->n_stop; i++)
+        if (!asked->stop[i]) return err_set(e, ERR_USAGE, "options: stop[%zu] is NULL", i);
+    *out = (struct generate_options){
+        .ignore_end = asked->ignore_end, .stops = asked->stop, .n_stops = (int32_t)asked->n_stop};
+    return read_sampling(&out->sampler, asked->sampling, e);
+}
+
 // ---- The text -----------------------------------------------------------------------------------
 
-// An answer on its way to the caller. What may be the beginning of a stop string is held back.
-struct answer {
+struct answer { // on its way to the caller
     struct tandem_session *session;
     struct tandem_generate_options options;
-    char *held; // owned; NULL without stop strings
-    size_t n_held;
-    bool stopped; // stop says why
-    enum tandem_stop stop;
-    int32_t stop_index;
+    bool refused; // on_text returned false
 };
-
-static enum status answer_open(struct answer *a, struct err *e) {
-    const struct tandem_generate_options *o = &a->options;
-    size_t longest = 0;
-    if (o->max_tokens < 0) return err_set(e, ERR_USAGE, "options: max_tokens is below 0");
-    if (o->n_stop > INT32_MAX || (o->n_stop > 0 && !o->stop))
-        return err_set(e, ERR_USAGE, "options: stop does not have n_stop texts");
-    for (size_t i = 0; i < o->n_stop; i++) {
-        const size_t length = o->stop[i] ? strlen(o->stop[i]) : 0;
-        if (length == 0) return err_set(e, ERR_USAGE, "options: stop string %zu is empty", i);
-        longest = length > longest ? length : longest;
-    }
-    if (o->n_stop == 0) return OK;
-    const size_t room = longest + a->session->generator.piece_bytes;
-    a->held = mem_alloc(room, 1);
-    return a->held ? OK : err_memory(e, room, "the stop strings");
-}
-
-static bool end(struct answer *a, enum tandem_stop stop, int32_t index) {
-    a->stopped = true;
-    a->stop = stop;
-    a->stop_index = index;
-    return false;
-}
-
-static bool emit(struct answer *a, const char *text, size_t length) {
-    const struct tandem_generate_options *o = &a->options;
-    if (length == 0 || !o->on_text || o->on_text(o->context, text, length)) return true;
-    return end(a, TANDEM_STOP_CALLBACK, -1);
-}
-
-// The first stop string that begins at text[length], all of it or, with part, as far as the text
-// goes; -1: none.
-static int32_t stop_at(const struct answer *a, const char *text, size_t length, bool part) {
-    for (size_t i = 0; i < a->options.n_stop; i++) {
-        const size_t wanted = strlen(a->options.stop[i]);
-        const size_t shared = wanted < length ? wanted : length;
-        if ((part || shared == wanted) && memcmp(text, a->options.stop[i], shared) == 0)
-            return (int32_t)i;
-    }
-    return -1;
-}
-
-// Gives out what can be no part of a stop string. last: no more text comes.
-static bool filter(struct answer *a, bool last) {
-    size_t first = 0; // where a stop string may begin
-    for (; first < a->n_held; first++) {
-        const int32_t stop = stop_at(a, a->held + first, a->n_held - first, false);
-        if (stop >= 0) return emit(a, a->held, first) && end(a, TANDEM_STOP_STRING, stop);
-        if (!last && stop_at(a, a->held + first, a->n_held - first, true) >= 0) break;
-    }
-    if (!emit(a, a->held, first)) return false;
-    a->n_held -= first;
-    memmove(a->held, a->held + first, a->n_held);
-    return true;
-}
 
 static bool write_text(void *context, const char *text, size_t length) {
     struct answer *a = context;
-    if (atomic_load(&a->session->engine->request.cancelled))
-        return end(a, TANDEM_STOP_CANCELLED, -1);
-    if (!a->held) return emit(a, text, length);
-    memcpy(a->held + a->n_held, text, length);
-    a->n_held += length;
-    return filter(a, false);
+    const struct tandem_generate_options *o = &a->options;
+    if (atomic_load(&a->session->engine->request.cancelled)) return false;
+    if (length > 0 && o->on_text) a->refused = !o->on_text(o->context, text, length);
+    return !a->refused;
 }
 
 // ---- The loop -----------------------------------------------------------------------------------
 
-// A sampler that knows the session's last tokens.
-static enum status open_sampler(struct tandem_session *s, const struct sampler_options *options,
-                                struct err *e) {
-    struct generator *g = &s->generator;
-    sampler_close(&g->sampler);
-    if (sampler_init(&g->sampler, options, engine_n_vocab(g->engine), g->n_ctx, e))
+// Options for one answer; the penalty knows the session.
+static enum status take_options(struct answer *a, struct err *e) {
+    struct generate_options options;
+    const struct tandem_session *s = a->session;
+    struct generator *g = &a->session->generator;
+    if (read_options(&options, &a->options, e) || generate_set_options(g, &options, e))
         return e->status;
     for (int32_t i = 0; i < s->n_tokens; i++) sampler_accept(&g->sampler, s->tokens[i]);
     return OK;
@@ -142,14 +90,14 @@ static enum status open_sampler(struct tandem_session *s, const struct sampler_o
 static void tell_result(struct tandem_result *out, const struct answer *a, size_t n_prompt,
                         enum stop_reason reason, const struct timings *before) {
     static const enum tandem_stop stops[] = {[STOP_END] = TANDEM_STOP_END,
+                                             [STOP_WORD] = TANDEM_STOP_STRING,
                                              [STOP_LIMIT] = TANDEM_STOP_LIMIT,
                                              [STOP_CONTEXT] = TANDEM_STOP_CONTEXT,
                                              [STOP_CANCEL] = TANDEM_STOP_CANCELLED};
     const struct generator *g = &a->session->generator;
     if (!out) return;
     *out = (struct tandem_result){
-        .stop = a->stopped ? a->stop : stops[reason],
-        .stop_index = a->stopped ? a->stop_index : -1,
+        .stop = a->refused ? TANDEM_STOP_CALLBACK : stops[reason],
         .n_prompt = (int32_t)n_prompt,
         .n_tokens = g->n_tokens,
         .prompt_s = (double)(g->timings.prompt_ns - before->prompt_ns) / 1e9,
@@ -164,16 +112,14 @@ static enum status generate(struct answer *a, const int32_t *tokens, size_t n,
     struct generator *g = &s->generator;
     const struct text_sink sink = {write_text, a};
     const struct timings before = g->timings;
+    const int32_t limit = a->options.max_tokens > 0 ? a->options.max_tokens : -1;
     enum stop_reason reason;
     if (n == 0) return err_set(e, ERR_USAGE, "the prompt is empty");
     if (n > (size_t)generate_room(g)) return tandem_session_full(s, e);
     if (generate_read(g, tokens, (int32_t)n, NULL, e)) return e->status;
     for (size_t i = 0; i < n; i++) tandem_session_push(s, tokens[i]);
-    const int32_t limit = a->options.max_tokens > 0 ? a->options.max_tokens : -1;
-    g->ignore_end = a->options.ignore_end;
     if (generate_write(g, limit, &sink, &reason, e)) return e->status;
     for (int32_t i = 0; i < g->n_tokens; i++) tandem_session_push(s, g->tokens[i]);
-    if (!a->stopped && a->held) (void)filter(a, true);
     tell_result(result, a, n, reason, &before);
     return OK;
 }
@@ -181,16 +127,12 @@ static enum status generate(struct answer *a, const int32_t *tokens, size_t n,
 static enum tandem_status generate_all(struct answer *a, const int32_t *tokens, size_t n,
                                        struct tandem_result *result, struct tandem_error *e) {
     struct err err = {0};
-    struct sampler_options sampling;
-    const int32_t n_before = a->session->n_tokens;
+    const size_t n_before = (size_t)a->session->n_tokens;
     enum status status = OK;
     atomic_store(&a->session->engine->request.cancelled, false);
     a->session->engine->n_logits = 0;
-    if (read_sampling(&sampling, a->options.sampling, &err) || answer_open(a, &err) ||
-        open_sampler(a->session, &sampling, &err) || generate(a, tokens, n, result, &err))
-        status = err.status;
-    mem_free(a->held);
-    if (status != OK) tandem_session_truncate(a->session, (size_t)n_before);
+    if (take_options(a, &err) || generate(a, tokens, n, result, &err)) status = err.status;
+    if (status != OK) tandem_session_truncate(a->session, n_before);
     return tandem_error_give(status, &err, e);
 }
 

@@ -1,9 +1,10 @@
 /* test_library.c: the public interface on tiny models: what it promises of options, sessions,
- * stops, cancelling and errors. Only tandem.h is used of tandem, so that a program can do the same.
+ * stops, cancelling and errors.
  */
 // link: wrap-alloc
 #include "runtime/tandem.h"
 
+#include "runtime/text/utf8.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/find_emulator.h"
 #include "tests/lib/tiny_model.h"
@@ -640,58 +641,42 @@ static void test_failed_answer(void **state) {
     tandem_close(engine);
 }
 
-// Wherever a stop string comes in the text, the text ends before it, and no part of it is given
-// out.
-static void test_stop_strings(void **state) {
+// The characters from first on, n of them, as a text of its own.
+static void cut(char out[16], const char *text, size_t first, int n) {
+    size_t length = 0;
+    for (int i = 0; i < n; i++) length += utf8_step(text + first + length, 4);
+    memcpy(out, text + first, length);
+    out[length] = 0;
+}
+
+// Wherever a stop text comes, the answer ends before it; what was drawn of it is in the session.
+static void test_stop_texts(void **state) {
     struct fixture *f = *state;
     struct taken whole;
     answer(f, 24, &whole, NULL);
-    assert_true(whole.length > 10);
-    for (size_t first = 0; first + 5 < whole.length; first++) {
+    assert_true(whole.length > 16);
+    for (size_t first = 0; first + 16 < whole.length; first += utf8_step(whole.text + first, 4)) {
         struct taken t = {0};
         struct tandem_session *s = new_session(f);
         struct tandem_generate_options o = options_for(f, &t, 24);
         struct tandem_result result;
         struct tandem_error e;
-        char stop[6] = "";
-        memcpy(stop, whole.text + first, 5);
+        char stop[16];
+        cut(stop, whole.text, first, 3);
         const char *const stops[] = {"not in the text", stop};
         o.stop = stops;
         o.n_stop = 2;
         expect_ok(tandem_generate_tokens(s, f->prompt, 20, &o, &result, &e), &e);
         assert_int_equal(result.stop, TANDEM_STOP_STRING);
-        assert_int_equal(result.stop_index, 1);
-        const size_t length =
-            (size_t)((char *)memmem(whole.text, whole.length, stop, 5) - whole.text);
+        const size_t length = (size_t)(strstr(whole.text, stop) - whole.text);
         assert_int_equal(t.length, length);
         assert_memory_equal(t.text, whole.text, length);
+        assert_int_equal(length_of(s), 20 + result.n_tokens);
+        o.stop = NULL;
+        assert_int_equal(tandem_generate_tokens(s, f->prompt, 1, &o, &result, &e),
+                         TANDEM_ERR_USAGE);
         tandem_session_free(s);
     }
-}
-
-// What was held back for a stop string that does not come is given out in the end.
-static void test_stop_string_that_does_not_come(void **state) {
-    struct fixture *f = *state;
-    struct taken whole, t = {0};
-    struct tandem_error e;
-    struct tandem_result result;
-    char stop[8] = "";
-    answer(f, 24, &whole, NULL);
-    memcpy(stop, whole.text + whole.length - 4, 4);
-    stop[4] = '!';
-    const char *const stops[] = {stop}, *const empty[] = {""};
-    struct tandem_session *s = new_session(f);
-    struct tandem_generate_options o = options_for(f, &t, 24);
-    o.stop = stops;
-    o.n_stop = 1;
-    expect_ok(tandem_generate_tokens(s, f->prompt, 20, &o, &result, &e), &e);
-    assert_int_equal(result.stop, TANDEM_STOP_LIMIT);
-    assert_int_equal(result.stop_index, -1);
-    assert_string_equal(t.text, whole.text);
-    o.stop = empty;
-    assert_int_equal(tandem_generate_tokens(s, f->prompt, 1, &o, &result, &e), TANDEM_ERR_USAGE);
-    assert_int_equal(length_of(s), 44);
-    tandem_session_free(s);
 }
 
 static void test_results(void **state) {
@@ -889,19 +874,31 @@ static void test_refused_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_version),       cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_struct_sizes),  cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_log_and_load),
-        cmocka_unit_test(test_model),         cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_plan),          cmocka_unit_test(test_plan_does_not_fit),
-        cmocka_unit_test(test_accelerator),   cmocka_unit_test(test_text_and_tokens),
-        cmocka_unit_test(test_chat),          cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_full_session),  cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_failed_answer), cmocka_unit_test(test_begin_and_end),
-        cmocka_unit_test(test_stop_strings),  cmocka_unit_test(test_stop_string_that_does_not_come),
-        cmocka_unit_test(test_results),       cmocka_unit_test(test_other_thread),
-        cmocka_unit_test(test_seeds),         cmocka_unit_test(test_cancel_prompt),
-        cmocka_unit_test(test_cancel_answer), cmocka_unit_test(test_refused_allocations),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_struct_sizes),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_log_and_load),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_does_not_fit),
+        cmocka_unit_test(test_accelerator),
+        cmocka_unit_test(test_text_and_tokens),
+        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_full_session),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_failed_answer),
+        cmocka_unit_test(test_begin_and_end),
+        cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_other_thread),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_cancel_prompt),
+        cmocka_unit_test(test_cancel_answer),
+        cmocka_unit_test(test_refused_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
