@@ -7,7 +7,7 @@
 #include "runtime/host/calibration_cache.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/host/placement.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <errno.h>
 #include <string.h>
@@ -109,8 +109,8 @@ static json_t *link_report(const struct calibration *c) {
         const struct link_block *b = &c->blocks[i];
         if (!b->size_bytes) continue;
         json_array_append_new(list, json_pack("{s:o, s:f, s:f}", "size_bytes",
-                                              report_count(b->size_bytes), "to_gbps", b->to_gbps,
-                                              "from_gbps", b->from_gbps));
+                                              report_json_count(b->size_bytes), "to_gbps",
+                                              b->to_gbps, "from_gbps", b->from_gbps));
     }
     return list;
 }
@@ -150,7 +150,7 @@ static enum status write_json(const struct measuring *m, struct err *e) {
         json_pack("{s:o, s:o, s:o, s:o, s:i, s:f, s:s}", "machine", machine_report(&m->machine, e),
                   "measured", measured_report(m), "copies", link_report(c), "together", beside,
                   "decode_team", c->decode_team, "seconds", c->seconds, "kept", m->path);
-    return report_write_json(root, stdout, e);
+    return report_json_write(root, stdout, e);
 }
 
 // ---- The command --------------------------------------------------------------------------------

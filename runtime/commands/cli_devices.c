@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/device/table.h"
 #include "runtime/host/placement.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <string.h>
 
@@ -24,17 +24,17 @@ static json_t *cpu_report(enum cpu_isa isa) {
 
 static json_t *device_report(const struct device_info *info) {
     return json_pack("{s:o, s:s, s:i, s:o, s:o, s:s, s:o}", "name",
-                     report_text(info->name, strlen(info->name)), "kind", info->kind, "lanes",
-                     info->n_lanes, "capacity_bytes", report_count(info->capacity_bytes),
-                     "free_bytes", report_count(info->free_bytes), "pci", info->pci_id, "details",
-                     report_text(info->details, strlen(info->details)));
+                     report_json_text(info->name, strlen(info->name)), "kind", info->kind, "lanes",
+                     info->n_lanes, "capacity_bytes", report_json_count(info->capacity_bytes),
+                     "free_bytes", report_json_count(info->free_bytes), "pci", info->pci_id,
+                     "details", report_json_text(info->details, strlen(info->details)));
 }
 
 static enum status write_devices(struct device *const *devices, int32_t n, enum cpu_isa isa,
                                  struct err *e) {
     json_t *list = json_array();
     for (int32_t d = 0; d < n; d++) json_array_append_new(list, device_report(&devices[d]->info));
-    return report_write_json(json_pack("{s:o, s:o}", "devices", list, "cpu", cpu_report(isa)),
+    return report_json_write(json_pack("{s:o, s:o}", "devices", list, "cpu", cpu_report(isa)),
                              stdout, e);
 }
 

@@ -6,7 +6,7 @@
 #include "kernels/cpu/device/isa.h"
 #include "runtime/host/doctor.h"
 #include "runtime/host/placement.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <string.h>
 
@@ -77,7 +77,7 @@ static enum status gather(struct consultation *c, struct err *e) {
 
 // ---- What comes out -----------------------------------------------------------------------------
 
-static json_t *text_of(const char *text) { return report_text(text, strlen(text)); }
+static json_t *text_of(const char *text) { return report_json_text(text, strlen(text)); }
 
 static enum status write_findings(const struct consultation *c, struct err *e) {
     json_t *list = json_array();
@@ -88,7 +88,7 @@ static enum status write_findings(const struct consultation *c, struct err *e) {
                                         severity_name(f->severity), "what", text_of(f->what),
                                         "cost", text_of(f->cost), "fix", text_of(f->fix)));
     }
-    return report_write_json(
+    return report_json_write(
         json_pack("{s:o, s:o}", "findings", list, "model", text_of(c->shape.name)), stdout, e);
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/gguf/gguf.h"
 #include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <inttypes.h>
 
@@ -119,7 +120,7 @@ static json_t *elements_report(const struct gguf_value *v) {
     struct gguf_text text;
     if (v->element == GGUF_STRING) {
         for (int i = 0; i < SHOWN_ELEMENTS && gguf_next_text(v, &cursor, &text); i++)
-            json_array_append_new(list, report_text(text.bytes, text.length));
+            json_array_append_new(list, report_json_text(text.bytes, text.length));
     } else if (v->element != GGUF_ARRAY) {
         for (uint64_t i = 0; i < v->count && i < SHOWN_ELEMENTS; i++)
             json_array_append_new(list, number_report(v, i));
@@ -136,19 +137,19 @@ static json_t *value_report(const struct gguf_value *v) {
         json_decref(list);
     }
     json_t *row =
-        json_pack("{s:o, s:s}", "key", report_text(v->key.bytes, v->key.length), "type", type);
-    if (v->type == GGUF_ARRAY) json_object_set_new(row, "count", report_count(v->count));
+        json_pack("{s:o, s:s}", "key", report_json_text(v->key.bytes, v->key.length), "type", type);
+    if (v->type == GGUF_ARRAY) json_object_set_new(row, "count", report_json_count(v->count));
     json_object_set_new(row, v->type == GGUF_ARRAY ? "first" : "value", value);
     return row;
 }
 
 static json_t *tensor_report(const struct gguf_tensor *t) {
     json_t *shape = json_array();
-    for (int d = 0; d < t->n_dims; d++) json_array_append_new(shape, report_count(t->ne[d]));
+    for (int d = 0; d < t->n_dims; d++) json_array_append_new(shape, report_json_count(t->ne[d]));
     return json_pack("{s:o, s:s, s:o, s:o, s:i, s:o}", "name",
-                     report_text(t->name.bytes, t->name.length), "type", dtype_name(t->type),
-                     "shape", shape, "bytes", report_count(t->size_bytes), "part", (int)t->part,
-                     "offset", report_count(t->file_offset));
+                     report_json_text(t->name.bytes, t->name.length), "type", dtype_name(t->type),
+                     "shape", shape, "bytes", report_json_count(t->size_bytes), "part",
+                     (int)t->part, "offset", report_json_count(t->file_offset));
 }
 
 static enum status write_file(const struct gguf *g, struct err *e) {
@@ -162,12 +163,13 @@ static enum status write_file(const struct gguf *g, struct err *e) {
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (totals.count[t])
             json_object_set_new(types, dtype_name((enum dtype)t),
-                                json_pack("{s:o, s:o}", "tensors", report_count(totals.count[t]),
-                                          "bytes", report_count(totals.bytes[t])));
-    return report_write_json(json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "version",
+                                json_pack("{s:o, s:o}", "tensors",
+                                          report_json_count(totals.count[t]), "bytes",
+                                          report_json_count(totals.bytes[t])));
+    return report_json_write(json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "version",
                                        (int)g->version, "alignment", (int)g->alignment, "parts",
                                        (int)g->n_parts, "keys", values, "tensors", tensors, "types",
-                                       types, "tensor_bytes", report_count(totals.all_bytes)),
+                                       types, "tensor_bytes", report_json_count(totals.all_bytes)),
                              stdout, e);
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/cli/cli_signal.h"
 #include "runtime/generate/generate.h"
 #include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -111,11 +112,11 @@ static enum status write_result(const struct measurement *m, const struct cli *c
     double mean = m->sum_nats / (double)m->n_scored;
     double speed = (double)m->n_scored * 1e9 / (double)m->duration_ns;
     if (cli->options.json)
-        return report_write_json(
+        return report_json_write(
             json_pack("{s:I, s:f, s:f, s:f, s:i, s:o}", "tokens", (json_int_t)m->n_scored,
                       "mean_nats", mean, "perplexity", exp(mean), "tokens_per_second", speed,
                       "window", m->n_window, "usage",
-                      report_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
+                      report_json_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
             stdout, e);
     printf("%" PRId64 " tokens scored in windows of %d, %.6f nats each, perplexity %.4f\n",
            m->n_scored, m->n_window, mean, exp(mean));

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "runtime/host/placement.h"
 #include "runtime/host/plan_request.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <errno.h>
 #include <string.h>
@@ -49,19 +49,19 @@ static enum status advise(struct planning *p, struct err *e) {
 static enum status write_plan(const struct planning *p, bool steps, struct err *e) {
     const struct plan *plan = &p->plan;
     const struct shape *shape = &p->shape;
-    json_t *root = report_plan(plan, shape);
-    json_object_set_new(root, "model", report_text(shape->name, strlen(shape->name)));
+    json_t *root = report_json_plan(plan, shape);
+    json_object_set_new(root, "model", report_json_text(shape->name, strlen(shape->name)));
     json_object_set_new(root, "architecture",
-                        report_text(shape->architecture, strlen(shape->architecture)));
-    json_object_set_new(root, "weights_bytes", report_count(shape_weight_bytes(shape)));
+                        report_json_text(shape->architecture, strlen(shape->architecture)));
+    json_object_set_new(root, "weights_bytes", report_json_count(shape_weight_bytes(shape)));
     json_object_set_new(root, "can_run", json_boolean(shape->can_run));
-    json_object_set_new(root, "units", report_units(plan, shape));
-    json_object_set_new(root, "advice", report_advice(plan, p->advice));
+    json_object_set_new(root, "units", report_json_units(plan, shape));
+    json_object_set_new(root, "advice", report_json_advice(plan, p->advice));
     if (steps) {
-        json_object_set_new(root, "steps_one", report_steps(plan, shape, BATCH_ONE));
-        json_object_set_new(root, "steps_prefill", report_steps(plan, shape, BATCH_PREFILL));
+        json_object_set_new(root, "steps_one", report_json_steps(plan, shape, BATCH_ONE));
+        json_object_set_new(root, "steps_prefill", report_json_steps(plan, shape, BATCH_PREFILL));
     }
-    return report_write_json(root, stdout, e);
+    return report_json_write(root, stdout, e);
 }
 
 static enum status print_plan(const struct planning *p, const struct cli_options *o,

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static json_t *text_of_tokens(const struct run *run) {
         used += token_stream_push(&stream, g->tokens[i], text + used, room - used);
     used += token_stream_finish(&stream, text + used, room - used);
     ASSERT(run->writer.text_bytes <= used);
-    json_t *value = report_text(text, run->writer.text_bytes);
+    json_t *value = report_json_text(text, run->writer.text_bytes);
     mem_free(text);
     return value;
 }
@@ -61,10 +61,10 @@ static json_t *heap_report(const struct heap_mark *grown) {
     struct heap_totals totals;
     if (!heap_totals(&totals)) return json_null();
     return json_pack("{s:o, s:o, s:o, s:o}", "bytes_after_first_token",
-                     report_count(grown->thread_bytes), "allocations_after_first_token",
-                     report_count(grown->allocations), "allocated_bytes",
-                     report_count(totals.allocated_bytes), "resident_bytes",
-                     report_count(totals.resident_bytes));
+                     report_json_count(grown->thread_bytes), "allocations_after_first_token",
+                     report_json_count(grown->allocations), "allocated_bytes",
+                     report_json_count(totals.allocated_bytes), "resident_bytes",
+                     report_json_count(totals.resident_bytes));
 }
 
 static enum status write_result(struct run *run, struct err *e) {
@@ -77,12 +77,12 @@ static enum status write_result(struct run *run, struct err *e) {
         "{s:o, s:o, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "text",
         text_of_tokens(run), "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
         stop_reason_name(run->reason), "seed", (json_int_t)g->sampler.options.seed, "load_ms",
-        (double)g->timings.load_ns / 1e6, "timings", report_timings(&g->timings), "predicted",
-        report_predicted(&g->timings, engine), "memory", report_memory(engine), "peak",
-        report_peaks(engine), "heap", heap_report(&run->writer.grown), "usage",
-        report_usage(engine_trace(engine), &engine_plan(engine)->machine), "plan",
-        report_plan(engine_plan(engine), engine_shape(engine)));
-    return report_write_json(root, stdout, e);
+        (double)g->timings.load_ns / 1e6, "timings", report_json_timings(&g->timings), "predicted",
+        report_json_predicted(&g->timings, engine), "memory", report_json_memory(engine), "peak",
+        report_json_peaks(engine), "heap", heap_report(&run->writer.grown), "usage",
+        report_json_usage(engine_trace(engine), &engine_plan(engine)->machine), "plan",
+        report_json_plan(engine_plan(engine), engine_shape(engine)));
+    return report_json_write(root, stdout, e);
 }
 
 static void print_end(const struct run *run) {

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 #include "runtime/text/tokenizer.h"
 
 static void print_ids(const struct token_list *list) {
@@ -32,8 +32,8 @@ static enum status print_json(const struct token_list *list, struct err *e) {
     json_t *ids = json_array();
     for (uint64_t i = 0; i < list->count; i++)
         json_array_append_new(ids, json_integer(list->ids[i]));
-    return report_write_json(
-        json_pack("{s:o, s:o}", "tokens", ids, "count", report_count(list->count)), stdout, e);
+    return report_json_write(
+        json_pack("{s:o, s:o}", "tokens", ids, "count", report_json_count(list->count)), stdout, e);
 }
 
 static enum status print_tokens(const struct cli_options *o, const struct tokenizer *t,

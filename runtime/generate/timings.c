@@ -3,6 +3,20 @@
 
 #include "base/err.h"
 
+double timings_ms(uint64_t ns) { return (double)ns / 1e6; }
+
+double timings_rate(int64_t count, uint64_t ns) {
+    return ns ? (double)count * 1e9 / (double)ns : 0;
+}
+
+double timings_each_ms(int64_t count, uint64_t ns) {
+    return count ? timings_ms(ns) / (double)count : 0;
+}
+
+double timings_deviation(double predicted, double measured) {
+    return measured > 0 ? (predicted - measured) / measured : 0;
+}
+
 static struct simulation simulate(const struct plan *plan, const struct shape *shape,
                                   const struct pass *pass) {
     struct simulation simulation;

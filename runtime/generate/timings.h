@@ -23,6 +23,12 @@ struct timings {
     double predicted_prompt_us, predicted_decode_us;
 };
 
+double timings_ms(uint64_t ns);
+double timings_rate(int64_t count, uint64_t ns);    // count per second; 0 without time
+double timings_each_ms(int64_t count, uint64_t ns); // milliseconds of each; 0 without a count
+// How far the prediction is off as a share of what was measured: above 0 if it is too slow.
+double timings_deviation(double predicted, double measured);
+
 // Adds the passes of a prompt of count tokens behind the past ones of a session, with the logits of
 // its last n_logits tokens. Every micro-batch but the last counts with its period, since the next
 // one may start before it is done.

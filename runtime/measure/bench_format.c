@@ -2,7 +2,7 @@
 #include "runtime/measure/bench_format.h"
 
 #include "base/mem.h"
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -118,7 +118,7 @@ static void write_cells(const struct bench_writer *w, const struct bench_record 
 static json_t *value_of(const struct bench_field *f) {
     json_t *list = NULL;
     switch (f->kind) {
-    case BENCH_TEXT: return report_text(f->text, strlen(f->text));
+    case BENCH_TEXT: return report_json_text(f->text, strlen(f->text));
     case BENCH_COUNT: return json_integer(f->count);
     case BENCH_REAL: return !isfinite(f->real) ? json_null() : json_real(f->real);
     case BENCH_FLAG: return json_boolean(f->count);
@@ -126,8 +126,9 @@ static json_t *value_of(const struct bench_field *f) {
     case BENCH_REALS:
         list = json_array();
         for (int32_t i = 0; i < f->n; i++)
-            if (json_array_append_new(list, f->kind == BENCH_COUNTS ? report_count(f->counts[i])
-                                                                    : json_real(f->reals[i]))) {
+            if (json_array_append_new(list, f->kind == BENCH_COUNTS
+                                                ? report_json_count(f->counts[i])
+                                                : json_real(f->reals[i]))) {
                 json_decref(list);
                 return NULL;
             }

@@ -6,7 +6,7 @@
  */
 #include "runtime/report/trace_write.h"
 
-#include "runtime/report/report.h"
+#include "runtime/report/report_json.h"
 
 #include <errno.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static enum status put_thread(struct writer *w, int device, enum trace_track tra
 
 static enum status put_device(struct writer *w, int device, struct err *e) {
     const char *name = w->plan->machine.devices[device].name;
-    json_t *text = json_pack("{s:o}", "name", report_text(name, strlen(name)));
+    json_t *text = json_pack("{s:o}", "name", report_json_text(name, strlen(name)));
     json_t *place = json_pack("{s:i}", "sort_index", device);
     if (put_meta(w, "process_name", device, 0, text, e) ||
         put_meta(w, "process_sort_index", device, 0, place, e))
@@ -99,7 +99,7 @@ static json_t *span_args(const struct trace_span *span, const char *unit, double
                              measured_us, "planned_us", planned_us);
     if (args && *unit) json_object_set_new(args, "unit", json_string(unit));
     if (!args || !span->bytes) return args;
-    json_object_set_new(args, "bytes", report_count(span->bytes));
+    json_object_set_new(args, "bytes", report_json_count(span->bytes));
     if (measured_us > 0)
         json_object_set_new(args, "GB/s", json_real((double)span->bytes / measured_us / 1e3));
     return args;
