@@ -85,7 +85,11 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
     heap_watch_init(&g->heap);
     if (!cli->options.quiet)
         report_print_plan(engine_plan(g->engine), engine_shape(g->engine), stderr);
-    if (cli->options.verbose) report_print_memory(g->engine, stderr);
+    if (cli->options.verbose) {
+        struct memory_use use;
+        report_memory_use(&use, g->engine);
+        report_print_memory(&use, &engine_plan(g->engine)->machine, stderr);
+    }
     return OK;
 fail:
     cli_generate_close(g);
@@ -153,8 +157,11 @@ enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool sile
 }
 
 void cli_generate_report(const struct cli_generator *g) {
+    struct memory_use use;
     if (g->cli->options.quiet) return;
+    report_memory_use(&use, g->engine);
     report_print_timings(&g->generator.timings, stderr);
-    report_print_predicted(&g->generator.timings, g->engine, stderr);
+    report_print_bytes(&use, stderr);
+    report_print_predicted(&g->generator.timings, &engine_plan(g->engine)->machine, stderr);
     cli_print_usage(g->cli, g->engine);
 }

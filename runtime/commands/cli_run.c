@@ -70,6 +70,9 @@ static json_t *heap_report(const struct heap_mark *grown) {
 static enum status write_result(struct run *run, struct err *e) {
     const struct generator *g = &run->writer.generator;
     const struct engine *engine = run->writer.engine;
+    const struct machine *machine = &engine_plan(engine)->machine;
+    struct memory_use use;
+    report_memory_use(&use, engine);
     json_t *ids = json_array();
     for (int32_t i = 0; i < g->n_tokens; i++)
         json_array_append_new(ids, json_integer(g->tokens[i]));
@@ -78,9 +81,9 @@ static enum status write_result(struct run *run, struct err *e) {
         text_of_tokens(run), "tokens", ids, "prompt_tokens", (json_int_t)run->prompt.count, "stop",
         stop_reason_name(run->reason), "seed", (json_int_t)g->sampler.options.seed, "load_ms",
         (double)g->timings.load_ns / 1e6, "timings", report_json_timings(&g->timings), "predicted",
-        report_json_predicted(&g->timings, engine), "memory", report_json_memory(engine), "peak",
-        report_json_peaks(engine), "heap", heap_report(&run->writer.grown), "usage",
-        report_json_usage(engine_trace(engine), &engine_plan(engine)->machine), "plan",
+        report_json_predicted(&g->timings, machine), "memory", report_json_memory(&use), "peak",
+        report_json_peaks(&use, machine), "heap", heap_report(&run->writer.grown), "usage",
+        report_json_usage(engine_trace(engine), machine), "plan",
         report_json_plan(engine_plan(engine), engine_shape(engine)));
     return report_json_write(root, stdout, e);
 }

@@ -4,8 +4,8 @@
 #include "runtime/text/utf8.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 
-enum { MEMORY_ROWS = MAX_DEVICES * PURPOSE_COUNT };
 static const double MIB = 1024.0 * 1024.0;
 
 void report_print_timings(const struct timings *t, FILE *out) {
@@ -17,62 +17,60 @@ void report_print_timings(const struct timings *t, FILE *out) {
             timings_ms(t->decode_ns), t->new_tokens, timings_rate(t->decode_steps, t->decode_ns));
 }
 
-static const struct machine *machine_of(const struct engine *engine) {
-    return &engine_plan(engine)->machine;
-}
-
 static void print_rates(const struct machine *machine, FILE *out) {
     if (machine->rates == RATES_NEAREST || machine->rates == RATES_FILE)
         fprintf(out, "; by the rates of %s, which are not measured here", machine->rates_name);
 }
 
-static bool print_class(const char *name, const char *unit, double measured, double predicted,
-                        FILE *out) {
+// Prints nothing of what was not run or not predicted. Returns whether something was printed.
+static bool print_class(const char *before, const char *name, const char *unit, double measured,
+                        double predicted, FILE *out) {
     if (predicted <= 0 || measured <= 0) return false;
-    fprintf(out, "%s %.1f %s (predicted %.1f, %+.0f %%)", name, measured, unit, predicted,
+    fprintf(out, "%s%s %.1f %s (predicted %.1f, %+.0f %%)", before, name, measured, unit, predicted,
             100 * timings_deviation(predicted, measured));
     return true;
 }
 
-static void print_bytes(const struct engine *engine, FILE *out) {
-    struct memory_row rows[MEMORY_ROWS];
-    int32_t n = engine_memory(engine, rows, MEMORY_ROWS);
+void report_memory_use(struct memory_use *out, const struct engine *engine) {
+    *out = (struct memory_use){0};
+    out->n_rows = engine_memory(engine, out->rows, (int32_t)(sizeof out->rows / sizeof *out->rows));
+    for (int32_t d = 0; d < engine_plan(engine)->machine.n_devices; d++)
+        out->peak_bytes[d] = engine_peak_bytes(engine, d);
+}
+
+void report_print_bytes(const struct memory_use *use, FILE *out) {
     uint64_t planned = 0, allocated = 0;
-    for (int32_t i = 0; i < n; i++) {
-        planned += rows[i].planned_bytes;
-        allocated += rows[i].allocated_bytes;
+    for (int32_t i = 0; i < use->n_rows; i++) {
+        planned += use->rows[i].planned_bytes;
+        allocated += use->rows[i].allocated_bytes;
     }
     fprintf(out, "tandem: memory %9.1f MiB allocated, %.1f MiB planned\n", (double)allocated / MIB,
             (double)planned / MIB);
 }
 
-void report_print_predicted(const struct timings *t, const struct engine *engine, FILE *out) {
-    print_bytes(engine, out);
-    if (t->predicted_prompt_us <= 0 && t->predicted_decode_us <= 0) return;
-    fputs("tandem: ", out);
-    if (print_class("decode", "ms/token", timings_each_ms(t->decode_steps, t->decode_ns),
-                    t->predicted_decode_us / 1e3 / (double)(t->decode_steps ? t->decode_steps : 1),
-                    out) &&
-        t->prompt_passes > 0)
-        fputs(", ", out);
-    print_class("prompt", "ms/micro-batch", timings_each_ms(t->prompt_passes, t->prompt_ns),
-                t->predicted_prompt_us / 1e3 / (double)(t->prompt_passes ? t->prompt_passes : 1),
-                out);
-    print_rates(machine_of(engine), out);
+void report_print_predicted(const struct timings *t, const struct machine *machine, FILE *out) {
+    const double steps = t->decode_steps ? (double)t->decode_steps : 1,
+                 passes = t->prompt_passes ? (double)t->prompt_passes : 1;
+    bool any = print_class("tandem: ", "decode", "ms/token",
+                           timings_each_ms(t->decode_steps, t->decode_ns),
+                           t->predicted_decode_us / 1e3 / steps, out);
+    any |= print_class(any ? ", " : "tandem: ", "prompt", "ms/micro-batch",
+                       timings_each_ms(t->prompt_passes, t->prompt_ns),
+                       t->predicted_prompt_us / 1e3 / passes, out);
+    if (!any) return;
+    print_rates(machine, out);
     fputc('\n', out);
 }
 
-void report_print_memory(const struct engine *engine, FILE *out) {
-    struct memory_row rows[MEMORY_ROWS];
-    int32_t n = engine_memory(engine, rows, MEMORY_ROWS);
+void report_print_memory(const struct memory_use *use, const struct machine *machine, FILE *out) {
     fprintf(out, "%-44s %-8s %12s %12s  MiB\n", "device", "purpose", "planned", "allocated");
-    for (int32_t i = 0; i < n; i++)
-        fprintf(out, "%-44.44s %-8s %12.2f %12.2f\n", rows[i].device, purpose_name(rows[i].purpose),
-                (double)rows[i].planned_bytes / MIB, (double)rows[i].allocated_bytes / MIB);
-    const struct machine *machine = &engine_plan(engine)->machine;
+    for (int32_t i = 0; i < use->n_rows; i++)
+        fprintf(out, "%-44.44s %-8s %12.2f %12.2f\n", use->rows[i].device,
+                purpose_name(use->rows[i].purpose), (double)use->rows[i].planned_bytes / MIB,
+                (double)use->rows[i].allocated_bytes / MIB);
     for (int32_t d = 0; d < machine->n_devices; d++)
         fprintf(out, "%-44.44s %-8s %12s %12.2f\n", machine->devices[d].name, "peak", "",
-                (double)engine_peak_bytes(engine, d) / MIB);
+                (double)use->peak_bytes[d] / MIB);
 }
 
 // Units that are computed in another way than whole and where they are.

@@ -1,7 +1,7 @@
 /* report.h: what a run measured, for people.
  *
  * Owns nothing and computes nothing but sums and shares: report_json.h says the same to programs.
- * One thread. Tested by tests/cli/cli_plan.sh and cli_trace.sh.
+ * One thread. Tested by tests/runtime/test_report.c.
  */
 #ifndef TANDEM_RUNTIME_REPORT_REPORT_H
 #define TANDEM_RUNTIME_REPORT_REPORT_H
@@ -11,13 +11,23 @@
 
 #include <stdio.h>
 
+// What the devices of an engine hold.
+struct memory_use {
+    struct memory_row rows[MAX_DEVICES * PURPOSE_COUNT];
+    int32_t n_rows;
+    uint64_t peak_bytes[MAX_DEVICES];
+};
+void report_memory_use(struct memory_use *out, const struct engine *engine);
+
 // Prints "label: 12 tokens in 34.5 ms, 347.8 tokens/s" lines. The rate of new tokens counts passes.
 void report_print_timings(const struct timings *t, FILE *out);
-// Measured beside predicted, per step class, and bytes allocated beside planned; nothing of what
-// was not run. A line says whose rates they are if they were not measured here.
-void report_print_predicted(const struct timings *t, const struct engine *engine, FILE *out);
-// Device and purpose with planned and allocated bytes, and each device's peak.
-void report_print_memory(const struct engine *engine, FILE *out);
+// One line: bytes allocated beside planned, of all devices.
+void report_print_bytes(const struct memory_use *use, FILE *out);
+// One line: times measured beside predicted, for what was run and predicted, and whose rates they
+// are if they were not measured on this machine. No line without a prediction.
+void report_print_predicted(const struct timings *t, const struct machine *machine, FILE *out);
+// A table: device and purpose with planned and allocated bytes, and the peak of each device.
+void report_print_memory(const struct memory_use *use, const struct machine *machine, FILE *out);
 // One line: layers on the accelerator, bytes of weights on each device, context.
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out);
 

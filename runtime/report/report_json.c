@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MEMORY_ROWS = MAX_DEVICES * PURPOSE_COUNT };
-
 json_t *report_json_count(uint64_t count) {
     return json_integer(count > INT64_MAX ? INT64_MAX : (json_int_t)count);
 }
@@ -42,11 +40,10 @@ json_t *report_json_timings(const struct timings *t) {
                      "decode_steps", (json_int_t)t->decode_steps);
 }
 
-json_t *report_json_memory(const struct engine *engine) {
-    struct memory_row rows[MEMORY_ROWS];
-    int32_t n = engine_memory(engine, rows, MEMORY_ROWS);
+json_t *report_json_memory(const struct memory_use *use) {
+    const struct memory_row *rows = use->rows;
     json_t *list = json_array();
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < use->n_rows; i++)
         json_array_append_new(list,
                               json_pack("{s:o, s:s, s:o, s:o}", "device",
                                         report_json_text(rows[i].device, strlen(rows[i].device)),
@@ -56,14 +53,13 @@ json_t *report_json_memory(const struct engine *engine) {
     return list;
 }
 
-json_t *report_json_peaks(const struct engine *engine) {
-    const struct machine *machine = &engine_plan(engine)->machine;
+json_t *report_json_peaks(const struct memory_use *use, const struct machine *machine) {
     json_t *list = json_array();
     for (int32_t d = 0; d < machine->n_devices; d++) {
         const char *name = machine->devices[d].name;
         json_array_append_new(list, json_pack("{s:o, s:o}", "device",
                                               report_json_text(name, strlen(name)), "peak_bytes",
-                                              report_json_count(engine_peak_bytes(engine, d))));
+                                              report_json_count(use->peak_bytes[d])));
     }
     return list;
 }
@@ -75,16 +71,16 @@ static json_t *rates_report(const struct machine *machine) {
                      *name ? report_json_text(name, strlen(name)) : json_null());
 }
 
-json_t *report_json_predicted(const struct timings *t, const struct engine *engine) {
+json_t *report_json_predicted(const struct timings *t, const struct machine *machine) {
     const double prompt_ms = t->predicted_prompt_us / 1e3, decode_ms = t->predicted_decode_us / 1e3;
     const double decode_each = t->decode_steps ? decode_ms / (double)t->decode_steps : 0;
-    if (engine_plan(engine)->machine.rates == RATES_NONE) return json_null();
+    if (machine->rates == RATES_NONE) return json_null();
     return json_pack("{s:f, s:f, s:I, s:f, s:f, s:o}", "prompt_ms", prompt_ms, "prompt_deviation",
                      timings_deviation(prompt_ms, timings_ms(t->prompt_ns)), "prompt_passes",
                      (json_int_t)t->prompt_passes, "decode_per_token_ms", decode_each,
                      "decode_deviation",
                      timings_deviation(decode_each, timings_each_ms(t->decode_steps, t->decode_ns)),
-                     "rates", rates_report(&engine_plan(engine)->machine));
+                     "rates", rates_report(machine));
 }
 
 static json_t *plan_device(const struct plan *plan, int32_t d) {

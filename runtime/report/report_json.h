@@ -1,13 +1,13 @@
 /* report_json.h: what a run measured and a plan holds, as JSON for other programs.
  *
  * Owns nothing; values belong to the caller (json_decref). Names of the timings are those of
- * llama.cpp's server. One thread. Tested by tests/cli/cli_plan.sh and cli_trace.sh.
+ * llama.cpp's server. One thread. Tested by tests/runtime/test_report.c.
  */
 #ifndef TANDEM_RUNTIME_REPORT_REPORT_JSON_H
 #define TANDEM_RUNTIME_REPORT_REPORT_JSON_H
 
-#include "runtime/engine/engine.h"
 #include "runtime/generate/timings.h"
+#include "runtime/report/report.h"
 
 #include <jansson.h>
 
@@ -15,9 +15,10 @@ struct trace;
 
 // NULL only if memory is out, like everything of jansson; report_json_write reports it.
 json_t *report_json_timings(const struct timings *t);
-json_t *report_json_memory(const struct engine *engine); // [{device, purpose, planned_bytes, ...}]
-json_t *report_json_peaks(const struct engine *engine);  // [{device, peak_bytes}]
-json_t *report_json_predicted(const struct timings *t, const struct engine *engine);
+json_t *report_json_memory(const struct memory_use *use); // [{device, purpose, planned_bytes, ...}]
+json_t *report_json_peaks(const struct memory_use *use,
+                          const struct machine *machine); // [{device, peak_bytes}]
+json_t *report_json_predicted(const struct timings *t, const struct machine *machine);
 // Workload, devices with bytes, placement, rates and prediction.
 json_t *report_json_plan(const struct plan *plan, const struct shape *shape);
 json_t *report_json_units(const struct plan *plan,
