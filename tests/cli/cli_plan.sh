@@ -191,6 +191,10 @@ sim $run $device -c 256
 holds 'p["predicted"]["decode_per_token_ms"] > 0 and p["predicted"]["prompt_passes"] == 1 and
        p["predicted"]["prompt_ms"] > 0 and p["predicted"]["rates"]["source"] == "nearest"'
 result run_is_held_against_its_prediction
+holds 'all((p["predicted"][d] > 0) == (p["predicted"][x] > p["timings"][m]) for d, x, m in
+       (("decode_deviation", "decode_per_token_ms", "predicted_per_token_ms"),
+        ("prompt_deviation", "prompt_ms", "prompt_ms")))'
+result a_prediction_that_is_too_slow_is_above
 sim run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos $device -c 256
 [ $code -eq 0 ] && grep -qE 'decode [0-9.]+ ms/token \(predicted [0-9.]+, [+-][0-9]+ %\)' "$err" &&
     grep -q 'not measured here' "$err" &&

@@ -149,6 +149,36 @@ result usage_no_new_tokens
 call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos
 [ $code -eq 0 ] && grep -q 'context of 16 positions is full' "$err"
 result usage_context_full
+call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos --json -q
+[ $code -eq 0 ] && python3 - "$out" <<'X'
+import json, sys
+run = json.load(open(sys.argv[1]))
+sys.exit(not (run["stop"] == "context" and run["prompt_tokens"] + len(run["tokens"]) == 16 + 1))
+X
+result usage_context_full_to_the_last_token
+call run -m "$MODEL" -p 'Once upon a time' -n 9 --temp 0 --ignore-eos --json
+[ $code -eq 0 ] && python3 - "$out" "$err" <<'X'
+import json, re, sys
+run, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+t, memory = run["timings"], run["memory"]
+def near(a, b): return abs(a - b) <= 1e-6 * abs(b)
+def printed(pattern): return [float(x) for x in re.search(pattern, text).groups()]
+prompt = printed(r"prompt +([0-9.]+) ms, +(\d+) tokens, +([0-9.]+) tokens/s")
+new = printed(r"new +([0-9.]+) ms, +(\d+) tokens, +([0-9.]+) tokens/s")
+sizes = printed(r"memory +([0-9.]+) MiB allocated, ([0-9.]+) MiB planned")
+sys.exit(not (
+    t["prompt_n"] == run["prompt_tokens"] == prompt[1]
+    and t["predicted_n"] == len(run["tokens"]) == new[1] == 9 and t["decode_steps"] == 8
+    and near(t["prompt_per_second"] * t["prompt_ms"], t["prompt_n"] * 1e3)
+    and near(t["predicted_per_second"] * t["predicted_ms"], t["decode_steps"] * 1e3)
+    and near(t["predicted_per_token_ms"] * t["decode_steps"], t["predicted_ms"])
+    and abs(prompt[0] - t["prompt_ms"]) <= 0.0501 and abs(new[0] - t["predicted_ms"]) <= 0.0501
+    and abs(prompt[2] - t["prompt_per_second"]) <= 0.0501
+    and abs(new[2] - t["predicted_per_second"]) <= 0.0501
+    and abs(sizes[0] * 2**20 - sum(r["allocated_bytes"] for r in memory)) <= 0.0501 * 2**20
+    and abs(sizes[1] * 2**20 - sum(r["planned_bytes"] for r in memory)) <= 0.0501 * 2**20))
+X
+result usage_statistics_are_those_of_the_json
 # stops NAME TEXT ARGUMENT...: a run whose text is TEXT, and says that a stop text has come.
 stops() {
     name=$1 text=$2

@@ -213,6 +213,32 @@ static void penalty_counts_a_token_once_and_forgets(void **state) {
     sampler_close(&s);
 }
 
+// After it forgot, only tokens that came since are penalised, wherever the window was.
+static void what_was_forgotten_is_not_penalised(void **state) {
+    (void)state;
+    const float logits[] = {4, 4.1f, 4.2f, 4.3f, 4.4f};
+    struct sampler_options options = plain;
+    options.temp = 0;
+    options.repeat_penalty = 2;
+    options.repeat_last_n = 4;
+    struct sampler s;
+    struct err e;
+    int32_t token;
+    assert_int_equal(sampler_init(&s, &options, 5, 16, &e), OK);
+    for (int before = 1; before < 10; before++) {
+        sampler_forget(&s);
+        for (int i = 0; i < before; i++) sampler_accept(&s, i % 4);
+        sampler_forget(&s);
+        sampler_accept(&s, 4);
+        assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+        assert_int_equal(token, 3);
+        sampler_accept(&s, 3);
+        assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+        assert_int_equal(token, 2);
+    }
+    sampler_close(&s);
+}
+
 static void window_of_the_whole_context(void **state) {
     (void)state;
     struct sampler_options options = plain;
@@ -294,6 +320,7 @@ int main(void) {
         cmocka_unit_test(min_p_is_relative_to_the_likeliest),
         cmocka_unit_test(each_step_sees_what_the_last_one_left),
         cmocka_unit_test(penalty_counts_a_token_once_and_forgets),
+        cmocka_unit_test(what_was_forgotten_is_not_penalised),
         cmocka_unit_test(window_of_the_whole_context),
         cmocka_unit_test(same_seed_same_tokens),
         cmocka_unit_test(broken_logits_are_a_device_error),
