@@ -7,9 +7,9 @@
 
 static void encode_angles(const struct forward *f) {
     const struct hparams *hp = f->hp;
-    f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->angles,
-                                                            .positions = f->positions,
-                                                            .freq_factors = f->freqs,
+    f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->area[AREA_ANGLES],
+                                                            .positions = f->tables.positions,
+                                                            .freq_factors = f->area[AREA_FREQS],
                                                             .n_tokens = f->n_tokens,
                                                             .n_rot = f->shape->n_rot,
                                                             .base = hp->rope_base,
@@ -26,42 +26,43 @@ static void encode_keys(const struct forward *f, float *out, enum tensor_role ma
     const struct weight *w = encode_weight(f, 0, matrix);
     if (!w) return;
     encode_matmul(
-        f, out, f->normed, w,
+        f, out, f->area[AREA_NORMED], w,
         &(struct matmul_args){.bias = encode_vector(f, bias, 0), .out_stride = w->n_rows});
 }
 
 // q = Q x, k = K x, v = V x, x = norm(residual): of q the columns of the pieces' rows; k and v
 // where their matrices are.
 static void encode_attention_in(const struct forward *f) {
-    encode_norm(f, f->normed, f->residual, ROLE_ATTN_NORM, f->n_tokens);
+    encode_norm(f, f->area[AREA_NORMED], f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, f->n_tokens);
     for (int i = 0; i < f->n_pieces; i++) {
         const struct weight *w = encode_weight(f, i, ROLE_ATTN_Q);
         const float *bias = encode_vector(f, ROLE_ATTN_Q_BIAS, w->first_row);
-        encode_matmul(f, f->q + w->first_row, f->normed, w,
+        encode_matmul(f, f->area[AREA_Q] + w->first_row, f->area[AREA_NORMED], w,
                       &(struct matmul_args){.bias = bias,
                                             .out_stride = f->unit->n_heads * f->unit->head_dim_k});
     }
-    encode_keys(f, f->k, ROLE_ATTN_K, ROLE_ATTN_K_BIAS);
-    encode_keys(f, f->v, ROLE_ATTN_V, ROLE_ATTN_V_BIAS);
+    encode_keys(f, f->area[AREA_K], ROLE_ATTN_K, ROLE_ATTN_K_BIAS);
+    encode_keys(f, f->area[AREA_V], ROLE_ATTN_V, ROLE_ATTN_V_BIAS);
 }
 
 // attended = attention(rope(q), rope(k), v), with what the cache has of earlier keys and values.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
-    f->ops->rope(f->stream,
-                 &(struct rope_args){f->q, f->k, f->angles, f->n_tokens, u->n_heads, u->n_kv_heads,
-                                     u->head_dim_k, f->shape->n_rot, false});
-    f->ops->kv_store(f->stream, &(struct kv_store_args){
-                                    f->k_cache, f->v_cache, f->k, f->v, f->slots, f->n_tokens,
-                                    u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
+    f->ops->rope(f->stream, &(struct rope_args){
+                                f->area[AREA_Q], f->area[AREA_K], f->area[AREA_ANGLES], f->n_tokens,
+                                u->n_heads, u->n_kv_heads, u->head_dim_k, f->shape->n_rot, false});
+    f->ops->kv_store(f->stream,
+                     &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
+                                             f->area[AREA_V], f->tables.slots, f->n_tokens,
+                                             u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
     f->ops->attention(f->stream,
-                      &(struct attention_args){.out = f->attended,
-                                               .q = f->q,
+                      &(struct attention_args){.out = f->area[AREA_ATTENDED],
+                                               .q = f->area[AREA_Q],
                                                .k_cache = f->k_cache,
                                                .v_cache = f->v_cache,
-                                               .pages = f->pages,
-                                               .positions = f->positions,
-                                               .sequences = f->sequences,
+                                               .pages = f->tables.pages,
+                                               .positions = f->tables.positions,
+                                               .sequences = f->tables.sequences,
                                                .n_tokens = f->n_tokens,
                                                .n_heads = u->n_heads,
                                                .n_kv_heads = u->n_kv_heads,
@@ -77,7 +78,7 @@ static void encode_attention(const struct forward *f) {
     if (all || f->phase == PHASE_IN) encode_attention_in(f);
     if (all || f->phase == PHASE_MID) encode_attention_mid(f);
     if (all || f->phase == PHASE_OUT)
-        encode_add(f, f->attended, ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS);
+        encode_add(f, f->area[AREA_ATTENDED], ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS);
 }
 
 static const struct block_tensor TENSORS[] = {
@@ -92,5 +93,13 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
 };
 
-const struct block block_attention = {BLOCK_TENSORS(TENSORS), .encode = encode_attention,
-                                      .encode_shared = encode_angles};
+static const struct block_area NEEDED[] = {
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD}, {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+    {AREA_FREQS, ROWS_ONE, DIM_HALF_ROT},   {AREA_ANGLES, ROWS_TOKENS, DIM_ROT},
+    {AREA_Q, ROWS_TOKENS, DIM_QUERIES},     {AREA_ATTENDED, ROWS_TOKENS, DIM_ATTENDED},
+    {AREA_K, ROWS_TOKENS, DIM_KEYS},        {AREA_V, ROWS_TOKENS, DIM_VALUES},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},   {AREA_MATMUL, ROWS_TOKENS, DIM_ATTENDED},
+};
+
+const struct block block_attention = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED),
+                                      .encode = encode_attention, .encode_shared = encode_angles};

@@ -10,7 +10,7 @@
 #define TANDEM_PLANNER_BLOCKS_BLOCK_H
 
 #include "kernels/ops.h"
-#include "planner/blocks/dims.h"
+#include "planner/blocks/areas.h"
 
 enum { MAX_PIECES = 2 };
 
@@ -35,6 +35,13 @@ struct weight {
     void *data;             // on the device
 };
 
+// A micro-batch as the ops read it.
+struct batch_tables {
+    int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
+    int32_t *rows;                                   // [n_logits], tokens whose logits are wanted
+    int32_t *pages;                                  // [n_sessions, max_pages]
+};
+
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
 // that device.
 struct forward {
@@ -48,22 +55,10 @@ struct forward {
     const struct weight *pieces[MAX_PIECES];
     int32_t n_pieces;
     enum step_phase phase; // PHASE_ALL unless the unit is split between devices
-    bool shares_hidden;    // other columns of gate may arrive while this runs: they stay untouched
-    // The batch.
-    const int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
-    const int32_t *rows;  // [n_logits], tokens whose logits are wanted
-    const int32_t *pages; // [sequences, max_pages]
+    bool shares_hidden;    // other columns of AREA_GATE may arrive meanwhile: they stay untouched
+    struct batch_tables tables;
     int32_t n_tokens, n_logits, max_pages;
-    // Activations, F32.
-    float *residual, *normed; // [n_tokens, n_embd]
-    float *freqs;             // [n_rot/2], or NULL if the model has none
-    float *angles;            // [n_tokens, n_rot/2, 2]
-    float *q, *attended;      // [n_tokens, n_heads * head_dim]
-    float *k, *v;             // [n_tokens, n_kv_heads * head_dim]
-    float *gate, *up;         // [n_tokens, n_ff]; what swiglu makes goes to gate
-    float *gathered;          // [n_logits, n_embd]
-    float *logits;            // [n_logits, n_vocab]
-    void *matmul;             // scratch of the matmuls
+    float *area[AREAS]; // AREA_FREQS: NULL if the model has no frequencies
     // The unit's cache: [pages * KV_PAGE, n_kv_heads * head_dim].
     void *k_cache, *v_cache;
     enum dtype k_type, v_type;
@@ -79,10 +74,13 @@ struct block_tensor {
 struct block {
     const struct block_tensor *tensors; // in the order in which units list them
     int32_t n_tensors;
-    // f->unit or one phase of it. Of an FFN, IN leaves in gate the columns of its pieces' rows, and
-    // OUT adds those of down to the residual stream. Of attention, IN leaves in q the columns of
-    // its pieces' rows, and k and v if the first piece has their matrices; MID makes attended of q,
-    // k, v and the cache, OUT adds the rows of the output.
+    const struct block_area *areas; // the scratch that it needs
+    int32_t n_areas;
+    // f->unit or one phase of it. For an FFN, IN leaves in AREA_GATE the columns of its pieces'
+    // rows, and OUT adds those of down to the residual stream. For attention, IN leaves in
+    // AREA_Q the columns of its pieces' rows, and AREA_K and AREA_V if the first piece has
+    // their matrices; MID makes AREA_ATTENDED of these three and the cache, OUT adds the rows of
+    // the output. NULL: such units can be planned but not computed yet.
     void (*encode)(const struct forward *f);
     // Once per micro-batch on each device, before the first of the block's units there that is
     // computed whole or in its phase MID: what all of them read. NULL: there is nothing.

@@ -1,4 +1,4 @@
-/* blocks.h: the block that computes a unit.
+/* blocks.h: the list of blocks: which one computes units of a kind.
  *
  * Constants. Any thread. Included through planner/planner.h. Tested by
  * tests/runtime/test_pipeline.c.
@@ -8,8 +8,6 @@
 
 #include "planner/blocks/block.h"
 
-// NULL if no block computes such a unit. Asks for the unit's kind and numbers only, not for its
-// tensors.
-const struct block *blocks_find(const struct unit *unit);
+const struct block *blocks_of_kind(enum unit_kind kind);
 
 #endif

@@ -2,16 +2,25 @@
 #include "planner/blocks/dims.h"
 
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim) {
-    const int64_t n_heads = unit->n_heads, n_kv_heads = unit->n_kv_heads;
+    const int64_t n_heads = unit ? unit->n_heads : shape->n_heads;
+    const int64_t n_kv_heads = unit ? unit->n_kv_heads : shape->n_kv_heads;
+    const int64_t head_dim_k = unit ? unit->head_dim_k : shape->head_dim;
+    const int64_t head_dim_v = unit ? unit->head_dim_v : shape->head_dim;
+    const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     switch (dim) {
     case DIM_ONE: return 1;
     case DIM_EMBD: return shape->n_embd;
     case DIM_VOCAB: return shape->n_vocab;
-    case DIM_QUERIES: return n_heads * unit->head_dim_k;
-    case DIM_KEYS: return n_kv_heads * unit->head_dim_k;
-    case DIM_VALUES: return n_kv_heads * unit->head_dim_v;
-    case DIM_ATTENDED: return n_heads * unit->head_dim_v;
+    case DIM_QUERIES: return n_heads * head_dim_k;
+    case DIM_KEYS: return n_kv_heads * head_dim_k;
+    case DIM_VALUES: return n_kv_heads * head_dim_v;
+    case DIM_ATTENDED: return n_heads * head_dim_v;
+    case DIM_ROT: return shape->n_rot;
+    case DIM_HALF_ROT: return shape->n_rot / 2;
     case DIM_FF: return shape->n_ff;
+    case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
+    case DIM_EXPERTS: return n_experts;
+    case DIM_EXPERT_BOUNDS: return n_experts + 1;
     case DIMS: break;
     }
     ASSERT(false);

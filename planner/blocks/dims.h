@@ -16,9 +16,15 @@ enum dim {
     DIM_KEYS,     // n_kv_heads * head_dim_k
     DIM_VALUES,   // n_kv_heads * head_dim_v
     DIM_ATTENDED, // n_heads * head_dim_v
+    DIM_ROT,
+    DIM_HALF_ROT, // n_rot / 2
     DIM_FF,
+    DIM_FF_EXPERT,
+    DIM_EXPERTS,
+    DIM_EXPERT_BOUNDS, // n_experts + 1
     DIMS
 };
+// Of one unit, or with NULL the largest of any unit.
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim);
 
 #endif

@@ -26,7 +26,7 @@ void encode_matmul(const struct forward *f, float *out, const float *x, const st
     args.out = out;
     args.x = x;
     args.weight = w->data;
-    args.scratch = f->matmul;
+    args.scratch = f->area[AREA_MATMUL];
     args.n_tokens = f->n_tokens;
     args.n_cols = w->n_cols;
     args.row_count = w->n_rows;
@@ -37,7 +37,7 @@ void encode_add(const struct forward *f, const float *x, enum tensor_role matrix
                 enum tensor_role bias) {
     for (int i = 0; i < f->n_pieces; i++) {
         const struct weight *w = encode_weight(f, i, matrix);
-        float *out = f->residual + w->first_row;
+        float *out = f->area[AREA_RESIDUAL] + w->first_row;
         encode_matmul(f, out, x, w,
                       &(struct matmul_args){.bias = encode_vector(f, bias, w->first_row),
                                             .residual = out,

@@ -10,8 +10,11 @@
 // The members of struct block that say what tensors there are.
 #define BLOCK_TENSORS(list) .tensors = (list), .n_tensors = sizeof(list) / sizeof *(list)
 
-// What is defined in attention.c, ffn.c and ends.c, for blocks.c.
-extern const struct block block_embed, block_attention, block_ffn, block_head;
+// The members that say which areas it needs.
+#define BLOCK_AREAS(list) .areas = (list), .n_areas = sizeof(list) / sizeof *(list)
+
+// What is defined in attention.c, experts.c, ffn.c and ends.c, for blocks.c.
+extern const struct block block_embed, block_attention, block_ffn, block_experts, block_head;
 
 // The weight of that role in a piece; NULL if the unit has none or the piece nothing of it.
 const struct weight *encode_weight(const struct forward *f, int piece, enum tensor_role role);

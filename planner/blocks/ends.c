@@ -5,20 +5,20 @@
 static void encode_embed(const struct forward *f) {
     const struct weight *w = encode_weight(f, 0, ROLE_TOKEN_EMBED);
     f->ops->embed(f->stream, encode_type(w),
-                  &(struct embed_args){f->residual, w->data, f->tokens, f->n_tokens, w->n_cols,
-                                       w->n_rows, 1.0f});
+                  &(struct embed_args){f->area[AREA_RESIDUAL], w->data, f->tables.tokens,
+                                       f->n_tokens, w->n_cols, w->n_rows, 1.0f});
 }
 
 // logits = output * norm(residual), for the rows that are wanted
 static void encode_head(const struct forward *f) {
     const struct weight *output = encode_weight(f, 0, ROLE_OUTPUT);
-    f->ops->gather_rows(f->stream,
-                        &(struct gather_rows_args){f->gathered, f->residual, f->rows, f->n_logits,
-                                                   f->shape->n_embd, f->n_tokens});
-    encode_norm(f, f->gathered, f->gathered, ROLE_OUTPUT_NORM, f->n_logits);
+    f->ops->gather_rows(f->stream, &(struct gather_rows_args){
+                                       f->area[AREA_GATHERED], f->area[AREA_RESIDUAL],
+                                       f->tables.rows, f->n_logits, f->shape->n_embd, f->n_tokens});
+    encode_norm(f, f->area[AREA_GATHERED], f->area[AREA_GATHERED], ROLE_OUTPUT_NORM, f->n_logits);
     struct forward rows = *f;
     rows.n_tokens = f->n_logits;
-    encode_matmul(&rows, f->logits, f->gathered, output,
+    encode_matmul(&rows, f->area[AREA_LOGITS], f->area[AREA_GATHERED], output,
                   &(struct matmul_args){.out_stride = output->n_rows});
 }
 
@@ -30,5 +30,17 @@ static const struct block_tensor HEAD_TENSORS[] = {
     {ROLE_OUTPUT_NORM, DIM_EMBD, DIM_ONE, false},
 };
 
-const struct block block_embed = {BLOCK_TENSORS(EMBED_TENSORS), .encode = encode_embed};
-const struct block block_head = {BLOCK_TENSORS(HEAD_TENSORS), .encode = encode_head};
+static const struct block_area EMBED_AREAS[] = {
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+};
+static const struct block_area HEAD_AREAS[] = {
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_GATHERED, ROWS_LOGITS, DIM_EMBD},
+    {AREA_MATMUL, ROWS_LOGITS, DIM_EMBD},
+    {AREA_LOGITS, ROWS_LOGITS, DIM_VOCAB},
+};
+
+const struct block block_embed = {BLOCK_TENSORS(EMBED_TENSORS), BLOCK_AREAS(EMBED_AREAS),
+                                  .encode = encode_embed};
+const struct block block_head = {BLOCK_TENSORS(HEAD_TENSORS), BLOCK_AREAS(HEAD_AREAS),
+                                 .encode = encode_head};

@@ -8,10 +8,12 @@
 
 #include "base/mem.h"
 #include "kernels/op_cost.h"
+#include "planner/blocks/blocks.h"
+
+#include <limits.h>
 
 enum {
-    PART_ALIGN =
-        256,       // every part of a block starts at a multiple: 64-byte vectors, 256-byte GPU rows
+    ALIGN = 256,   // every area and table starts at a multiple: 64-byte vectors, 256-byte GPU rows
     ROW_STEP = 32, // rows of a split matrix are cut at multiples
     BLOCKS = 4,
     BLOCK_LIMIT = 8 << 20,
@@ -189,7 +191,7 @@ uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
 // Reserves count elements of 4 bytes at *at and returns where they start.
 static uint64_t part(uint64_t *at, int64_t count) {
     uint64_t start = *at;
-    *at = round_up(start + (uint64_t)count * 4, PART_ALIGN);
+    *at = round_up(start + (uint64_t)count * 4, ALIGN);
     return start;
 }
 
@@ -206,75 +208,73 @@ void footprint_tables(const struct workload *w, struct tables_layout *out) {
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static uint64_t matmul_bytes(const struct shape *s, const struct workload *w, int32_t n_lanes,
-                             const bool *has) {
-    uint64_t most = 0;
-    if (has[UNIT_ATTENTION]) {
-        most = max_u64(matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes),
-                       matmul_scratch_bytes(s->n_heads * s->head_dim, w->n_ubatch, n_lanes));
+static int64_t rows_of(enum area_rows rows, const struct shape *shape, const struct workload *w) {
+    switch (rows) {
+    case ROWS_ONE: return 1;
+    case ROWS_TOKENS: return w->n_ubatch;
+    case ROWS_PAIRS: return (int64_t)w->n_ubatch * shape->n_experts_used;
+    case ROWS_LOGITS: return w->max_logits;
     }
-    if (has[UNIT_FFN]) {
-        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
-        most = max_u64(most, matmul_scratch_bytes(s->n_ff, w->n_ubatch, n_lanes));
-    }
-    if (has[UNIT_EXPERTS]) {
-        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->n_ubatch, n_lanes));
-        most = max_u64(
-            most, matmul_scratch_bytes(s->n_ff_expert, w->n_ubatch * s->n_experts_used, n_lanes));
-    }
-    if (has[UNIT_HEAD])
-        most = max_u64(most, matmul_scratch_bytes(s->n_embd, w->max_logits, n_lanes));
-    return most;
+    ASSERT(false);
+    return 0;
 }
 
-// The parts of attention, from at on. Returns their end; likewise below.
-static uint64_t attention_parts(const struct shape *s, int64_t n, uint64_t at,
-                                struct scratch_layout *out) {
-    out->q = part(&at, n * s->n_heads * s->head_dim);
-    out->attended = part(&at, n * s->n_heads * s->head_dim);
-    out->k = part(&at, n * s->n_kv_heads * s->head_dim);
-    out->v = part(&at, n * s->n_kv_heads * s->head_dim);
-    return at;
+struct area_size {
+    uint64_t size_bytes;
+    unsigned users; // kinds of units that are computed while it is in use, by bits
+};
+
+static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
+                      const struct workload *w, const struct machine_device *device,
+                      enum unit_kind kind) {
+    const struct block *block = blocks_of_kind(kind);
+    for (int32_t i = 0; i < block->n_areas; i++) {
+        const struct block_area *need = &block->areas[i];
+        const int64_t n_rows = rows_of(need->rows, shape, w);
+        const int64_t n_cols = dims_of(shape, NULL, need->n_cols);
+        const uint64_t size_bytes =
+            need->area == AREA_MATMUL
+                ? matmul_scratch_bytes((int32_t)n_cols, (int32_t)n_rows, device->n_lanes)
+                : (uint64_t)(n_rows * n_cols) * 4;
+        struct area_size *size = &sizes[need->area];
+        size->size_bytes = max_u64(size->size_bytes, size_bytes);
+        size->users |= 1u << kind;
+    }
 }
 
-// Routed experts work like an FFN whose rows are pairs of a token and an expert, and share its
-// parts.
-static uint64_t ffn_parts(const struct shape *s, int64_t n, const bool *has, uint64_t at,
-                          struct scratch_layout *out) {
-    const int64_t pairs = n * s->n_experts_used;
-    const int64_t dense = has[UNIT_FFN] ? n * s->n_ff : 0;
-    const int64_t routed = has[UNIT_EXPERTS] ? pairs * s->n_ff_expert : 0;
-    out->gate = part(&at, dense > routed ? dense : routed);
-    out->up = part(&at, dense > routed ? dense : routed);
-    if (!has[UNIT_EXPERTS]) return at;
-    out->expert_out = part(&at, pairs * s->n_embd);
-    out->routing = part(&at, n * s->n_experts + 3 * pairs + s->n_experts + 1);
-    return at;
+// Each area lies behind all before it that are in use while it is.
+static void place_areas(const struct area_size sizes[AREAS], struct scratch_layout *out) {
+    *out = (struct scratch_layout){0};
+    uint64_t ends[AREAS];
+    for (int i = 0; i < AREAS; i++) {
+        for (int before = 0; before < i; before++)
+            if (sizes[i].users & sizes[before].users)
+                out->at[i] = max_u64(out->at[i], ends[before]);
+        ends[i] = round_up(out->at[i] + sizes[i].size_bytes, ALIGN);
+        out->size_bytes = max_u64(out->size_bytes, ends[i]);
+    }
 }
 
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
                        struct scratch_layout *out) {
-    const struct shape *s = shape;
-    const bool ffn = has[UNIT_FFN] || has[UNIT_EXPERTS];
-    const bool any = has[UNIT_EMBED] || has[UNIT_ATTENTION] || ffn || has[UNIT_HEAD];
-    const int64_t n = w->n_ubatch, hidden = any ? n * s->n_embd : 0;
+    static const enum area_life lives[AREAS] = {
+#define AREA(id, life) [AREA_##id] = LIFE_##life,
+#include "planner/blocks/areas.def"
+#undef AREA
+    };
+    struct area_size sizes[AREAS] = {{0}};
     struct tables_layout tables;
+    bool any = false;
+    for (int kind = 0; kind < UNIT_KINDS; kind++) {
+        any |= has[kind];
+        if (has[kind]) add_areas(sizes, shape, w, device, (enum unit_kind)kind);
+    }
     footprint_tables(w, &tables);
-    *out = (struct scratch_layout){0};
-    uint64_t at = 0;
-    out->tables = part(&at, any && !device->is_host ? (int64_t)tables.size_bytes / 4 : 0);
-    out->residual = part(&at, hidden);
-    out->normed = part(&at, has[UNIT_ATTENTION] || ffn ? hidden : 0);
-    out->freqs = part(&at, has[UNIT_ATTENTION] ? s->n_rot / 2 : 0);
-    out->angles = part(&at, has[UNIT_ATTENTION] ? n * s->n_rot : 0);
-    uint64_t end = at, head = at;
-    if (has[UNIT_ATTENTION]) end = max_u64(end, attention_parts(s, n, at, out));
-    if (ffn) end = max_u64(end, ffn_parts(s, n, has, at, out));
-    if (has[UNIT_HEAD]) out->gathered = part(&head, (int64_t)w->max_logits * s->n_embd);
-    at = max_u64(end, head);
-    out->matmul = part(&at, (int64_t)(matmul_bytes(s, w, device->n_lanes, has) + 3) / 4);
-    out->logits =
-        part(&at, has[UNIT_HEAD] || device->is_host ? (int64_t)w->max_logits * s->n_vocab : 0);
-    out->size_bytes = at;
+    if (any && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
+    if (device->is_host)
+        sizes[AREA_LOGITS].size_bytes = (uint64_t)w->max_logits * (uint64_t)shape->n_vocab * 4;
+    for (int i = 0; i < AREAS; i++)
+        if (lives[i] == LIFE_PASS) sizes[i].users = UINT_MAX;
+    place_areas(sizes, out);
 }

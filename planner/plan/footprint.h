@@ -52,7 +52,8 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 // most 8 MiB with FEED_STAGED, else none.
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
                       uint64_t *block_bytes);
-// has[kind]: the device computes at least one unit of that kind.
+// Lays out the areas that the blocks need (planner/blocks/areas.def), each behind those that are in
+// use at the same time. has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
                        struct scratch_layout *out);

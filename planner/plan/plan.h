@@ -85,21 +85,10 @@ struct tables_layout {
     uint64_t size_bytes;
 };
 
-// Where the parts of a device's scratch buffer start. Parts that no unit on the device needs are
-// empty. Attention, FFN and head never live at the same time, so their parts lie over each other.
+// Where the areas of a device's scratch buffer start. Areas that no unit on the device needs are
+// empty.
 struct scratch_layout {
-    uint64_t tables;           // copy of the tables; on the host they are read in staging
-    uint64_t residual, normed; // F32 [n_ubatch, n_embd]
-    uint64_t freqs, angles;    // F32 [n_rot/2], [n_ubatch, n_rot/2, 2]
-    uint64_t q, attended;      // F32 [n_ubatch, n_heads * head_dim]
-    uint64_t k, v;             // F32 [n_ubatch, n_kv_heads * head_dim]
-    uint64_t gate, up;         // F32 [n_ubatch, n_ff], or [n_ubatch * n_experts_used, n_ff_expert]
-    uint64_t expert_out;       // F32 [n_ubatch * n_experts_used, n_embd]
-    uint64_t routing;          // logits F32 [n_ubatch, n_experts], chosen, weights, order
-                               // [n_ubatch * n_experts_used], starts [n_experts + 1]
-    uint64_t gathered;         // F32 [max_logits, n_embd]
-    uint64_t matmul;           // quantised activations
-    uint64_t logits;           // F32 [max_logits, n_vocab]; the host always has it
+    uint64_t at[AREAS];
     uint64_t size_bytes;
 };
 

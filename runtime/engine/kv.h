@@ -10,13 +10,6 @@
 
 #include "planner/planner.h"
 
-// A micro-batch in host memory, as the ops read it.
-struct batch_tables {
-    int32_t *tokens, *positions, *sequences, *slots; // [n_ubatch]
-    int32_t *rows;                                   // [max_logits]
-    int32_t *pages;                                  // [n_sessions, pages per session]
-};
-
 struct kv {
     int32_t n_sessions, pages_per_session, n_ctx;
     int32_t *pages;   // owned, [n_sessions, pages_per_session]; unused entries are 0

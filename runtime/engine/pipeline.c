@@ -32,9 +32,9 @@ static enum status open_lane(struct pipeline_lane *lane, struct device *device,
 static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
     const struct gguf_tensor *freqs = p->model->rope_freqs;
     const struct scratch_layout *layout = &p->plan->devices[d].scratch;
-    if (!freqs || layout->angles == layout->freqs) return OK;
+    if (!freqs || layout->at[AREA_ANGLES] == layout->at[AREA_FREQS]) return OK;
     struct pipeline_lane *lane = &p->lanes[d];
-    char *target = (char *)lane->scratch.base + layout->freqs;
+    char *target = (char *)lane->scratch.base + layout->at[AREA_FREQS];
     stream_copy(lane->compute, target, freqs->data, freqs->size_bytes, COPY_TO_DEVICE);
     return stream_wait(lane->compute, e);
 }
@@ -156,7 +156,8 @@ struct batch_tables pipeline_tables(const struct pipeline *p) {
 }
 
 float *pipeline_logits(const struct pipeline *p) {
-    return (float *)((char *)p->lanes[HOST].scratch.base + p->plan->devices[HOST].scratch.logits);
+    return (float *)((char *)p->lanes[HOST].scratch.base +
+                     p->plan->devices[HOST].scratch.at[AREA_LOGITS]);
 }
 
 // ---- Names of steps, for messages ---------------------------------------------------------------
@@ -227,38 +228,21 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
     const struct pipeline_lane *lane = &p->lanes[d];
     const struct scratch_layout *s = &p->plan->devices[d].scratch;
     char *base = lane->scratch.base;
-    struct batch_tables t =
-        lane->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->tables);
-    const uint64_t logits_at =
-        s->logits + (uint64_t)batch->first_logits * (uint64_t)p->shape->n_vocab * sizeof(float);
-    return (struct forward){.stream = lane->compute,
-                            .ops = lane->device->ops,
-                            .hp = &p->model->hp,
-                            .shape = p->shape,
-                            .tokens = t.tokens,
-                            .positions = t.positions,
-                            .sequences = t.sequences,
-                            .slots = t.slots,
-                            .rows = t.rows,
-                            .pages = t.pages,
-                            .n_tokens = batch->n_tokens,
-                            .n_logits = batch->n_logits,
-                            .max_pages = workload_pages_per_session(&p->plan->workload),
-                            .residual = (float *)(base + s->residual),
-                            .normed = (float *)(base + s->normed),
-                            .freqs = p->model->rope_freqs ? (float *)(base + s->freqs) : NULL,
-                            .angles = (float *)(base + s->angles),
-                            .q = (float *)(base + s->q),
-                            .attended = (float *)(base + s->attended),
-                            .k = (float *)(base + s->k),
-                            .v = (float *)(base + s->v),
-                            .gate = (float *)(base + s->gate),
-                            .up = (float *)(base + s->up),
-                            .gathered = (float *)(base + s->gathered),
-                            .logits = (float *)(base + logits_at),
-                            .matmul = base + s->matmul,
-                            .k_type = p->plan->workload.kv_type_k,
-                            .v_type = p->plan->workload.kv_type_v};
+    struct forward f = {.stream = lane->compute,
+                        .ops = lane->device->ops,
+                        .hp = &p->model->hp,
+                        .shape = p->shape,
+                        .n_tokens = batch->n_tokens,
+                        .n_logits = batch->n_logits,
+                        .max_pages = workload_pages_per_session(&p->plan->workload),
+                        .k_type = p->plan->workload.kv_type_k,
+                        .v_type = p->plan->workload.kv_type_v};
+    f.tables =
+        lane->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->at[AREA_TABLES]);
+    for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(base + s->at[i]);
+    if (!p->model->rope_freqs) f.area[AREA_FREQS] = NULL;
+    f.area[AREA_LOGITS] += (int64_t)batch->first_logits * p->shape->n_vocab;
+    return f;
 }
 
 // The weights that the step computes with: of its device, from the ring, or both.
@@ -291,7 +275,7 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
 }
 
 static void encode(struct pipeline_lane *lane, const struct forward *f) {
-    const struct block *block = blocks_find(f->unit);
+    const struct block *block = blocks_of_kind(f->unit->kind);
     bool *has_shared = &lane->has_shared[f->unit->kind];
     const bool reads_shared = f->phase == PHASE_ALL || f->phase == PHASE_MID;
     if (reads_shared && block->encode_shared && !*has_shared) {
@@ -320,7 +304,8 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
 static void copy_inputs(struct pipeline *p, int32_t i) {
     const struct step *step = step_at(p, i);
     struct pipeline_lane *lane = &p->lanes[step->device];
-    char *target = (char *)lane->scratch.base + p->plan->devices[step->device].scratch.tables;
+    char *target =
+        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.at[AREA_TABLES];
     // The tables and the residual stream of the micro-batch that still runs are read until its end.
     if (p->state != PIPELINE_IDLE) stream_wait_event(lane->copy_in, &lane->finished);
     struct span_mark *mark =
@@ -389,29 +374,24 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
     return OK;
 }
 
+// What a send carries: an area of the scratch memory, and the columns of its rows.
+static const struct {
+    enum area area;
+    enum dim width;
+} CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
+                        [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
+                        [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
+                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED}};
+
 // Where data lies on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
-    const struct scratch_layout *s = &p->plan->devices[d].scratch;
-    const uint64_t at[STEP_DATA] = {[DATA_RESIDUAL] = s->residual,
-                                    [DATA_HIDDEN] = s->gate,
-                                    [DATA_QUERIES] = s->q,
-                                    [DATA_ATTENDED] = s->attended};
-    return (char *)p->lanes[d].scratch.base + at[data];
-}
-
-// Its columns.
-static int32_t data_width(const struct shape *shape, enum step_data data) {
-    const int32_t width[STEP_DATA] = {[DATA_RESIDUAL] = shape->n_embd,
-                                      [DATA_HIDDEN] = shape->n_ff,
-                                      [DATA_QUERIES] = shape->n_heads * shape->head_dim,
-                                      [DATA_ATTENDED] = shape->n_heads * shape->head_dim};
-    return width[data];
+    return (char *)p->lanes[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
 }
 
 // Columns of all tokens, in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
                          int32_t n_tokens) {
-    const int32_t width = data_width(p->shape, step->data);
+    const int32_t width = (int32_t)dims_of(p->shape, NULL, CARRIED[step->data].width);
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;
@@ -483,7 +463,7 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
     const uint64_t at = step->bytes_per_row * (uint64_t)batch->first_logits;
     const uint64_t size_bytes = step->bytes_per_row * (uint64_t)batch->n_logits;
     const char *source =
-        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.logits + at;
+        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.at[AREA_LOGITS] + at;
     stream_record(lane->compute, &lane->computed);
     stream_wait_event(lane->copy_out, &lane->computed);
     struct span_mark *mark =

@@ -55,7 +55,7 @@ static void set_numbers(const struct model *m, struct unit *unit) {
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
-    const struct block *block = blocks_find(unit);
+    const struct block *block = blocks_of_kind(kind);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];
         const struct tensor_want want = {t->role, dims_of(m->shape, unit, t->n_cols),

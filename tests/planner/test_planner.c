@@ -297,30 +297,89 @@ static void test_quantised_cache(void **state) {
     assert_string_equal(e.actual, "Q4_0");
 }
 
-// Parts of scratch never overlap when both live, and all lie inside.
+enum { TOKENS = 33, LOGITS = 3, EMBD = 512, KEYS = 128, FF = 1536, VOCAB = 1000 };
+enum { ATTENTION = 1 << UNIT_ATTENTION, FFN = 1 << UNIT_FFN, EXPERTS = 1 << UNIT_EXPERTS };
+enum { HEAD = 1 << UNIT_HEAD, ALL = (1 << UNIT_KINDS) - 1 };
+
+// What is in each area, in elements, and the kinds of units that it lives for.
+struct expected_area {
+    enum area area;
+    unsigned kinds;
+    uint64_t n_elements;
+};
+static const struct expected_area EXPECTED[] = {
+    {AREA_RESIDUAL, ALL, TOKENS *EMBD},
+    {AREA_NORMED, ATTENTION | FFN | EXPERTS, TOKENS *EMBD},
+    {AREA_FREQS, ATTENTION, 64 / 2},
+    {AREA_ANGLES, ATTENTION, TOKENS * 64},
+    {AREA_Q, ATTENTION, TOKENS *EMBD},
+    {AREA_ATTENDED, ATTENTION, TOKENS *EMBD},
+    {AREA_K, ATTENTION, TOKENS *KEYS},
+    {AREA_V, ATTENTION, TOKENS *KEYS},
+    {AREA_GATE, FFN, TOKENS *FF},
+    {AREA_UP, FFN, TOKENS *FF},
+    {AREA_GATE, EXPERTS, TOKENS * 2 * 256},
+    {AREA_UP, EXPERTS, TOKENS * 2 * 256},
+    {AREA_EXPERT_OUT, EXPERTS, TOKENS * 2 * EMBD},
+    {AREA_ROUTER_LOGITS, EXPERTS, TOKENS * 8},
+    {AREA_CHOSEN, EXPERTS, TOKENS * 2},
+    {AREA_CHOSEN_WEIGHTS, EXPERTS, TOKENS * 2},
+    {AREA_PAIR_ORDER, EXPERTS, TOKENS * 2},
+    {AREA_PAIR_STARTS, EXPERTS, 9},
+    {AREA_GATHERED, HEAD, LOGITS *EMBD},
+    {AREA_LOGITS, HEAD, LOGITS *VOCAB},
+};
+enum { N_EXPECTED = sizeof EXPECTED / sizeof *EXPECTED };
+
+static bool keeps(enum area area) {
+    return area == AREA_RESIDUAL || area == AREA_FREQS || area == AREA_ANGLES ||
+           area == AREA_LOGITS;
+}
+
+static void check_areas(const struct scratch_layout *s, unsigned kinds) {
+    for (int i = 0; i < N_EXPECTED; i++) {
+        const struct expected_area *one = &EXPECTED[i];
+        const uint64_t end = s->at[one->area] + 4 * one->n_elements;
+        if (!(one->kinds & kinds)) continue;
+        assert_true(s->at[one->area] % 256 == 0 && end <= s->size_bytes);
+        assert_true(keeps(one->area) || end <= s->at[AREA_MATMUL]);
+        for (int j = 0; j < N_EXPECTED; j++) {
+            const struct expected_area *other = &EXPECTED[j];
+            if (other->area == one->area || !(other->kinds & kinds)) continue;
+            if (!(one->kinds & other->kinds) && !keeps(one->area) && !keeps(other->area)) continue;
+            const bool before = end <= s->at[other->area];
+            const bool behind = s->at[other->area] + 4 * other->n_elements <= s->at[one->area];
+            if (!before && !behind) fail_msg("areas %d and %d", one->area, other->area);
+        }
+    }
+}
+
+// Areas that are in use at once never overlap, all lie inside, and others share bytes.
 static void test_scratch_layout(void **state) {
     struct fixture *f = *state;
     invent_shape(&f->shape, 2, false);
-    struct workload w = {.n_ctx = 256, .n_ubatch = 33, .n_sessions = 2, .max_logits = 3};
+    f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 256;
+    const struct workload w = {
+        .n_ctx = 256, .n_ubatch = TOKENS, .n_sessions = 2, .max_logits = LOGITS};
     const struct machine m = invent_machine(1, 1);
-    for (int mask = 0; mask < 16; mask++) {
-        const bool has[UNIT_KINDS] = {mask & 1, mask & 2, mask & 4, mask & 8};
-        struct scratch_layout s;
+    struct scratch_layout s, one;
+    for (unsigned kinds = 0; kinds <= ALL; kinds++) {
+        bool has[UNIT_KINDS];
+        for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = kinds >> kind & 1;
         footprint_scratch(&f->shape, &w, &m.devices[1], has, &s);
-        if (!mask) assert_int_equal(s.size_bytes, 0);
-        const uint64_t n = 33 * 4;
-        if (has[UNIT_ATTENTION]) {
-            assert_true(s.residual + n * 512 <= s.normed && s.normed + n * 512 <= s.freqs);
-            assert_true(s.angles + n * 64 <= s.q && s.q + n * 512 <= s.attended);
-            assert_true(s.attended + n * 512 <= s.k && s.k + n * 128 <= s.v &&
-                        s.v + n * 128 <= s.matmul);
-        }
-        if (has[UNIT_FFN]) assert_true(s.gate + n * 1536 <= s.up && s.up + n * 1536 <= s.matmul);
-        if (has[UNIT_HEAD]) {
-            assert_true(s.gathered + 3 * 512 * 4 <= s.matmul);
-            assert_true(s.logits + 3 * 1000 * 4 <= s.size_bytes);
-        }
+        if (!kinds) assert_int_equal(s.size_bytes, 0);
+        check_areas(&s, kinds);
     }
+    assert_int_equal(s.at[AREA_GATE], s.at[AREA_Q]); // of all kinds
+    uint64_t sum = 0;
+    for (int kind = 0; kind < UNIT_KINDS; kind++) {
+        bool has[UNIT_KINDS] = {false};
+        has[kind] = true;
+        footprint_scratch(&f->shape, &w, &m.devices[1], has, &one);
+        assert_true(one.size_bytes <= s.size_bytes);
+        sum += one.size_bytes;
+    }
+    assert_true(s.size_bytes < sum);
 }
 
 // ---- Time ---------------------------------------------------------------------------------------

@@ -131,8 +131,10 @@ static void test_bytes_of_a_split_unit(void **state) {
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
     // Both have room for what swiglu makes.
-    assert_true(p->devices[HOST].scratch.gate + UBATCH * FF * 4 <= p->devices[HOST].scratch.up);
-    assert_true(p->devices[GPU].scratch.gate + UBATCH * FF * 4 <= p->devices[GPU].scratch.up);
+    const uint64_t *at = p->devices[HOST].scratch.at;
+    assert_true(at[AREA_GATE] + UBATCH * FF * 4 <= at[AREA_UP]);
+    const uint64_t *at_gpu = p->devices[GPU].scratch.at;
+    assert_true(at_gpu[AREA_GATE] + UBATCH * FF * 4 <= at_gpu[AREA_UP]);
     for (int d = 0; d < MAX_DEVICES; d++) {
         struct simulation sim;
         plan_simulate(p, &f->shape, &(struct pass){1, 1, 0}, &sim);
@@ -149,7 +151,8 @@ static void test_bytes_of_a_streamed_unit(void **state) {
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
     assert_int_equal(p->n_blocks, 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes);
-    assert_true(p->devices[GPU].scratch.gate + UBATCH * FF * 4 <= p->devices[GPU].scratch.up);
+    const uint64_t *at_gpu = p->devices[GPU].scratch.at;
+    assert_true(at_gpu[AREA_GATE] + UBATCH * FF * 4 <= at_gpu[AREA_UP]);
     assert_int_equal(p->pinned_bytes, p->devices[HOST].bytes[PLAN_STAGING] +
                                           p->devices[HOST].bytes[PLAN_SCRATCH] +
                                           3 * (512 + 3 * 34816));
@@ -187,8 +190,8 @@ static void test_bytes_of_split_attention(void **state) {
     // Both have room for queries and for what they attend to.
     for (int d = 0; d < MAX_DEVICES; d++) {
         const struct scratch_layout *s = &p->devices[d].scratch;
-        assert_true(s->q + UBATCH * EMBD * 4 <= s->attended);
-        assert_true(s->attended + UBATCH * EMBD * 4 <= s->k);
+        assert_true(s->at[AREA_Q] + UBATCH * EMBD * 4 <= s->at[AREA_ATTENDED]);
+        assert_true(s->at[AREA_ATTENDED] + UBATCH * EMBD * 4 <= s->at[AREA_K]);
     }
     // Of what is streamed only the CPU's rows pass through the ring; the cache stays.
     attention_apart(f, 1, 8, true);
