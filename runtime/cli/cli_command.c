@@ -13,7 +13,7 @@ enum {
     TEXT_LIMIT_BYTES = 256 << 20,
     // A pass of a large model has some hundred steps.
     FILE_SPANS = 1 << 20, // --trace
-    USAGE_SPANS = 1 << 17 // -v alone: its figures are of the first passes of a long run
+    USAGE_SPANS = 1 << 17 // -v alone: in a long run its figures cover the first passes
 };
 
 static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -62,7 +62,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .tensor_overrides = o->tensor_overrides,
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,
-        // Only before tokens are computed: `tandem plan` and its like take what is known.
+        // Commands that compute no tokens, such as plan, take the rates that are known.
         .calibrate = cli->may_calibrate && computes(o),
         .strict = o->strict,
         .trace_spans = trace_spans(o),
@@ -75,7 +75,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
 enum status cli_check_trace(const struct cli *cli, struct err *e) {
     const char *path = cli->options.trace_path;
     if (!path) return OK;
-    FILE *out = fopen(path, "a"); // what is there stays until there is something better
+    FILE *out = fopen(path, "a"); // an old trace stays until there is a new one
     if (!out || fclose(out) != 0) return err_errno(e, errno, "%s", path);
     return OK;
 }

@@ -14,8 +14,8 @@ struct cli {
     struct cli_options options;
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
-    const char *cache_path; // folder for what is kept between runs; NULL: none
-    bool may_calibrate;     // without being asked to
+    const char *cache_path; // the folder of calibrations; NULL: none is kept
+    bool may_calibrate;     // a command may measure this computer unasked
     struct log log;
     struct progress_bar bar;
 };
@@ -24,23 +24,24 @@ struct cli {
 struct progress cli_progress(struct cli *cli);
 // Fills *out from the options, with that listener.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
-// Whether the file of --trace can be written, before anything else is done.
+// Checks that the file of --trace can be written, before anything else is done.
 enum status cli_check_trace(const struct cli *cli, struct err *e);
-// Writes it, if the engine (which may be NULL) traces. After a failure, status and *e, they come
-// back as they are, and a line says if the file could not be written.
+// Writes the file of --trace if the engine, which may be NULL, traces. status and *e are those of
+// the command so far: after a failure they come back as they are, and a line in the log says if the
+// file could not be written.
 enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,
                             struct err *e);
-// With -v: how busy everything was, on standard error.
+// With -v: prints on standard error how busy devices and link were.
 void cli_print_usage(const struct cli *cli, const struct engine *engine);
-// The shape of the model that -m or --shape names, from its header or description alone. ERR_USAGE
-// lists the names that are built in.
+// Reads the shape of the model that -m or --shape names, from its header or description alone.
+// ERR_USAGE lists the names that are built in.
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
-// The machine that --machine names.
+// Reads the machine that --machine names.
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e);
-// Turns \n and its like into what they mean, in place; returns the new length. An unknown one stays
-// as it is.
+// Turns \n, \r, \t, \\, \" and \' into the characters that they stand for, in place; any other
+// backslash stays. Returns the new length.
 size_t cli_unescape(char *text, size_t length);
-// The text of -p, -f or --stdin. The caller frees *text with mem_free.
+// Reads the text of -p, -f or --stdin. The caller frees *text with mem_free.
 enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e);
 
 #endif

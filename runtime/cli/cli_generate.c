@@ -30,7 +30,7 @@ static enum status open_engine(struct cli_generator *g, bool all_logits, uint64_
     return status;
 }
 
-// With -e the texts of --stop are copied into copies, for the caller to free.
+// Reads the texts of --stop. With -e they lie in copies, which the caller frees.
 static enum status read_stops(const struct cli_options *o, struct text_list *out,
                               char *copies[TEXT_LIST], struct err *e) {
     *out = o->stops;
@@ -124,7 +124,7 @@ static struct heap_mark heap_now(const struct cli_generator *g) {
     return (struct heap_mark){heap_thread_bytes(&g->heap), totals.allocations};
 }
 
-// Takes the text of one token.
+// Counts the text of one token, and marks the heap at the second one.
 static bool take_text(void *context, const char *text, size_t length) {
     struct cli_generator *g = context;
     (void)text;

@@ -2,8 +2,8 @@
  * chat share.
  *
  * A struct cli_generator owns the engine, the generator and the buffer of standard output, and
- * borrows the cli. Ctrl-C ends prompts and texts. cli_generate_write allocates nothing, which the
- * counters in it show. One thread. Tested by tests/cli/cli_sim.sh.
+ * borrows the cli. Ctrl-C ends prompts and texts. cli_generate_write allocates nothing, as the
+ * counters in the struct show. One thread. Tested by tests/cli/cli_sim.sh.
  */
 #ifndef TANDEM_RUNTIME_CLI_CLI_GENERATE_H
 #define TANDEM_RUNTIME_CLI_CLI_GENERATE_H
@@ -12,7 +12,7 @@
 #include "runtime/cli/heap.h"
 #include "runtime/generate/generate.h"
 
-// The counters of the heap at one moment, or what they have grown by.
+// The counters of the heap at one moment, or their growth.
 struct heap_mark {
     uint64_t thread_bytes, allocations; // bytes by this thread, calls by the whole process
 };
@@ -22,11 +22,11 @@ struct cli_generator {
     struct engine *engine;
     struct generator generator;
     char *output;      // the buffer of standard output
-    size_t text_bytes; // given out by the last cli_generate_write
-    // Since the second token of the last cli_generate_write: no step after the first may allocate.
-    int64_t n_calls; // of the sink by it
+    size_t text_bytes; // handed over by the last cli_generate_write
+    int64_t n_calls;   // of the sink by the last cli_generate_write
+    // No step after the first may allocate: the growth counts from the second token of each text.
     struct heap_watch heap;
-    struct heap_mark start, grown; // at that token; of all texts together
+    struct heap_mark start, grown; // at the second token; of all texts together
 };
 
 // all_logits: every position of a prompt gives logits, for --logits-out. On failure *g is closed.
@@ -34,16 +34,16 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
                               struct err *e);
 void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leaves it zeroed
 
-// generate_read without a bar on the screen afterwards.
+// Calls generate_read and clears the progress bar.
 enum status cli_generate_read(struct cli_generator *g, const struct token_list *tokens,
                               const struct logits_sink *logits, struct err *e);
 
-// generate_write to standard output, or nowhere with silent. What was printed before a failure is
-// ended with a newline.
+// Calls generate_write with standard output as the sink, or with silent none. After a failure a
+// newline ends the text that was printed so far.
 enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool silent,
                                enum stop_reason *reason, struct err *e);
 
-// At the end, unless -q was given: times, predictions and with -v how busy everything was.
+// Prints times, bytes and predictions, with -v also how busy devices were; nothing with -q.
 void cli_generate_report(const struct cli_generator *g);
 
 #endif

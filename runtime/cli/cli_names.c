@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// What is built into the program by name: machines or models.
+// The machines or models that are built into the program, by name.
 struct builtins {
     const char *option;
     int32_t count;

@@ -20,7 +20,7 @@
 #define NAMES(...) \
     { __VA_ARGS__ }
 
-// A row without names is the heading of those that follow.
+// A row without names is the heading of the rows that follow.
 static const struct option_spec table[] = {
 #define GROUP(heading) {.help = (heading), .commands = ALL},
 #define OPTION(type, field, who, called, takes, text) \
@@ -290,7 +290,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-// The option of that name: the command's own if it has one, else another command's or NULL.
+// Finds the option of that name: the command's own if it has one, else another command's or NULL.
 static const struct option_spec *find_option(const char *name, size_t length,
                                              enum command command) {
     const struct option_spec *found = NULL;
@@ -316,7 +316,7 @@ static enum status unknown_option(enum command command, const char *name, bool k
     return err_fix(e, "see 'tandem help %s'", own);
 }
 
-// One option at argv[*i], with its value in the same argument ("--top-k=5") or the next one.
+// Parses one option at argv[*i], with its value in the same argument ("--top-k=5") or the next one.
 static enum status parse_option(struct cli_options *o, int argc, char **argv, int *i,
                                 struct err *e) {
     char *given = argv[*i];
@@ -380,7 +380,7 @@ static enum status parse_topic(struct cli_options *o, int argc, char **argv, str
     return OK;
 }
 
-// The first option of the list that was given, or NULL.
+// An option and whether it was given; first_given returns the first one that was, or NULL.
 struct given {
     bool is;
     const char *name;
@@ -391,7 +391,7 @@ static const char *first_given(const struct given *list, size_t count) {
     return NULL;
 }
 
-// A plan file holds all that these would say, and a machine given as data has no devices to open.
+// A plan file decides all that the first list could, and a machine given as data opens no devices.
 static enum status check_plan(const struct cli_options *o, struct err *e) {
     const struct given planned[] = {
         {o->n_ctx, "-c"},

@@ -39,7 +39,7 @@ struct text_list {
     int32_t n;
 };
 
-// What `tandem bench` measures; bench_matrix.h says what the lists hold.
+// The measurements of `tandem bench`; bench_matrix.h says how the lists are read.
 struct bench_options {
     struct text_list models, n_prompt, n_gen, prompt_gen, n_depth; // empty: the defaults
     struct text_list n_batch, n_ubatch, n_threads, gpu_layers, kv_type_k, kv_type_v, vram;
@@ -50,7 +50,7 @@ struct bench_options {
 
 struct cli_options {
     enum command command;
-    enum command topic; // of COMMAND_HELP: the command to explain, or COMMAND_HELP for all of them
+    enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
@@ -59,8 +59,8 @@ struct cli_options {
 
     int32_t n_ctx, n_batch, n_ubatch;  // n_ctx and n_ubatch 0: the command's default
     enum dtype kv_type_k, kv_type_v;   // both or neither KV_TYPE_AUTO
-    int32_t n_prompt, n_gen;           // that the plan is made for; 0: the planner's default
-    const char *shape, *machine;       // of plan: names or files; NULL: the model's, this machine
+    int32_t n_prompt, n_gen;           // the plan is made for these; 0: the planner's default
+    const char *shape, *machine;       // names or files; NULL: the model's, this machine
     const char *plan_path, *save_path; // NULL: not given
     const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
     bool cpu_experts;
@@ -112,19 +112,19 @@ struct option_spec {
     enum option_kind kind;
     uint32_t commands; // bit 1 << COMMAND_x for each command that knows it
     size_t offset;     // in struct cli_options
-    double low, high;  // of numbers
+    double low, high;  // the range of a number
 };
 
 // The whole table and its length.
 const struct option_spec *cli_option_table(int32_t *count);
 
-// What the options of these kinds take, for lists of them. name is the option's, for errors.
-// ERR_USAGE.
+// Parse one value of an option that is a list of sizes, layers or types. name is the option's, for
+// errors. ERR_USAGE.
 enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e);
 enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e);
 enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out, struct err *e);
 
-// Name of a command as typed.
+// The name of a command as it is typed.
 const char *command_name(enum command command);
 
 // Fills *o from the arguments. ERR_USAGE names the argument that is wrong and how to go on.

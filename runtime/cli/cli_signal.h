@@ -1,4 +1,4 @@
-/* cli_signal.h: Ctrl-C as a question instead of an end.
+/* cli_signal.h: asks whether Ctrl-C came, instead of dying of it.
  *
  * Keeps no variable: the system's own record says whether the signal came, because the handler does
  * nothing and goes away on its first use. A second Ctrl-C therefore ends the process, whatever it
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 // From here on the first Ctrl-C only makes signal_seen true; reads that wait return with EINTR.
-// Call it again to be asked anew. A process that was started to ignore Ctrl-C goes on doing so.
+// Another call begins anew. A process that was started to ignore Ctrl-C goes on doing so.
 void signal_watch(void);
 
 // True if Ctrl-C came since signal_watch. Cheap enough for every token.

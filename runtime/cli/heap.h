@@ -1,4 +1,4 @@
-/* heap.h: what the memory allocator has counted: the proof that decoding allocates nothing.
+/* heap.h: the counters of the memory allocator, which prove that decoding allocates nothing.
  *
  * Owns nothing. Two implementations, of which a build links one: heap_jemalloc.c asks jemalloc,
  * heap_none.c says that nothing is known, for builds whose allocator belongs to a sanitizer. A
@@ -14,9 +14,9 @@ struct heap_watch {
     const uint64_t *allocated; // bytes that this thread has ever allocated; NULL: not known
 };
 
-// From then on heap_thread_bytes may be called, by the same thread.
+// Prepares heap_thread_bytes, which the same thread may call from then on.
 void heap_watch_init(struct heap_watch *watch);
-// Bytes that the thread has ever allocated; frees do not count. 0 if not known.
+// Bytes that the thread has ever allocated; freed ones count too. 0 if not known.
 uint64_t heap_thread_bytes(const struct heap_watch *watch);
 
 struct heap_totals {          // of the whole process

@@ -1,7 +1,7 @@
 /* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See commands.h.
  *
- * The session keeps everything that was said, so a turn costs only its own tokens. What comes from
- * the person never becomes a control token.
+ * The session keeps everything that was said, so a turn costs only its own tokens. No text of the
+ * person becomes a control token.
  */
 #include "runtime/commands/commands.h"
 
@@ -20,7 +20,7 @@ enum { INPUT_BYTES = 4096, LOOK_MS = 200 };
 struct line {   // of standard input, without its end
     char *text; // owned, terminated
     size_t length, capacity;
-    bool ended;              // there is none: the input ended, or Ctrl-C came
+    bool ended;              // the input ended or Ctrl-C came: there is no line
     char input[INPUT_BYTES]; // read, but not used from next to count
     size_t next, count;
 };
@@ -35,8 +35,8 @@ struct chat {
 
 // ---- The person's turn --------------------------------------------------------------------------
 
-// Waits for input or Ctrl-C, which leaves line->count 0 as the end of the input does. Looks up now
-// and then, since the signal may come just before the wait begins.
+// Waits for input or Ctrl-C, which leaves line->count 0 as the end of the input does. Looks for the
+// signal now and then, since it may come just before the wait begins.
 static enum status refill(struct line *line, struct err *e) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     line->next = line->count = 0;
@@ -87,7 +87,7 @@ static enum status ask(struct chat *chat, struct err *e) {
 
 // ---- The model's turn ---------------------------------------------------------------------------
 
-// The tokens that the session needs for the person's line and the head of the reply.
+// Encodes the person's line and the head of the reply, behind what the session holds.
 static enum status encode_turn(struct chat *chat, struct err *e) {
     const struct generator *g = &chat->writer.generator;
     const char *system = chat->writer.cli->options.system_prompt;

@@ -51,7 +51,7 @@ static void print_cpu(enum cpu_isa isa) {
     putchar('\n');
 }
 
-// Its lines, each under the name.
+// Prints each line of the details under the device's name.
 static void print_details(const char *line) {
     while (*line) {
         const int length = (int)strcspn(line, "\n");
@@ -60,7 +60,7 @@ static void print_details(const char *line) {
     }
 }
 
-// Why none of the accelerators that this program knows could be opened.
+// Says why none of the accelerators that this program knows could be opened.
 static void print_none(const struct engine_options *o) {
     if (o->n_drivers == 0) puts("no accelerator: this program was built for the CPU only");
     for (int i = 0; i < o->n_drivers; i++) {

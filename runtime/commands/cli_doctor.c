@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char EXAMPLE[] = "llama-3.1-8b"; // whose costs are told when no model is named
+static const char EXAMPLE[] = "llama-3.1-8b"; // costs are for it if no model is named
 
 enum { VENDOR_NVIDIA = 0x10de, PROBE_BYTES = 16 << 20 };
 
@@ -24,7 +24,7 @@ struct consultation { // too big for the stack
     int32_t n_findings;
 };
 
-// Why the first accelerator that this program knows does not open.
+// Says why the first accelerator that this program knows does not open.
 static void ask_why_none(struct consultation *c) {
     char *out = c->facts.no_accelerator;
     const size_t size_bytes = sizeof c->facts.no_accelerator;

@@ -41,7 +41,7 @@ static double nats(const float *logits, int32_t n_vocab, int32_t token) {
     return log(sum) + most - logits[token];
 }
 
-// Scores what the logits of n tokens of the window say of those that follow them.
+// Scores n tokens of the window: for each, the logits against the token that follows it.
 static enum status score(void *context, int32_t first, int32_t n, struct err *e) {
     struct measurement *m = context;
     for (int32_t i = 0; i < n; i++) {

@@ -33,7 +33,7 @@ static enum status solve(struct planning *p, const char *machine, struct err *e)
     return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
 }
 
-// What would help is not bound to the placement of a plan file, only to its limits and workload.
+// Advice keeps the limits and the workload of a plan file, but not its placement.
 static enum status advise(struct planning *p, struct err *e) {
     struct constraints constraints = {.gpu_layers = GPU_LAYERS_AUTO,
                                       .vram_bytes = p->options.constraints.vram_bytes,

@@ -39,8 +39,7 @@ static enum status write_logits(void *context, int32_t first, int32_t n, struct 
     return OK;
 }
 
-// The text of the tokens that were drawn, as it was or would have been printed: without a stop
-// text.
+// Decodes the drawn tokens again, up to where printing ended: before a stop text.
 static json_t *text_of_tokens(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     size_t room = ((size_t)g->n_tokens + 1) * g->piece_bytes, used = 0;
@@ -91,7 +90,7 @@ static enum status write_result(struct run *run, struct err *e) {
 static void print_end(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     const struct cli_options *o = &run->writer.cli->options;
-    fflush(stdout); // on a terminal the text stands before what is said about it
+    fflush(stdout); // on a terminal the statistics stand behind the text
     if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
         fprintf(stderr, "tandem: the context of %d positions is full; -c makes it longer\n",

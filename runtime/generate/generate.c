@@ -15,7 +15,7 @@ const char *stop_reason_name(enum stop_reason reason) {
 
 static enum status make_buffers(struct generator *g, int32_t n_batch, struct err *e) {
     g->n_batch = n_batch > 0 && n_batch < g->n_ctx ? n_batch : g->n_ctx;
-    // The longest text of one token: what the stream holds back, and one piece.
+    // One token gives at most the bytes that the stream holds back, and one piece.
     g->piece_bytes = sizeof(struct token_stream) + tokenizer_longest(g->tokenizer) + 16;
     g->items = mem_alloc((size_t)g->n_batch, sizeof *g->items);
     g->tokens = mem_alloc((size_t)g->n_ctx + 1, sizeof *g->tokens);
@@ -24,7 +24,7 @@ static enum status make_buffers(struct generator *g, int32_t n_batch, struct err
     return err_memory(e, (size_t)g->n_ctx * sizeof *g->tokens, "the text to come");
 }
 
-// A control token has no text that could be compared, so that its name stands for the token.
+// A control token has no text to compare with, so its name stands for the token.
 static enum status open_stops(struct generator *g, const struct generate_options *o,
                               struct err *e) {
     const struct tokenizer *t = g->tokenizer;
@@ -104,7 +104,7 @@ static enum status check_room(const struct generator *g, int32_t n, struct err *
 struct prompt {
     const int32_t *ids;
     int32_t skipped; // 1 if the pending token stands before ids, else 0
-    int32_t count;   // of all
+    int32_t count;   // tokens, with the pending one
     const struct logits_sink *logits;
 };
 
@@ -157,12 +157,12 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
 
 // ---- The answer ---------------------------------------------------------------------------------
 
-// Hands over what is ready. False if the sink wants no more.
+// Hands the ready text to the sink. False if the sink wants no more.
 static bool hand_over(const struct generator *g, const struct text_sink *sink) {
     return !sink->write || sink->write(sink->context, g->filter.text, g->filter.n_ready);
 }
 
-// Whether the token ends the text without being a part of it, and why.
+// True if the token ends the text and does not belong to it; *reason says why.
 static bool ends_text(const struct generator *g, int32_t token, enum stop_reason *reason) {
     for (int32_t i = 0; i < g->n_stop_tokens; i++)
         if (token == g->stop_tokens[i]) return *reason = STOP_WORD, true;
@@ -171,7 +171,7 @@ static bool ends_text(const struct generator *g, int32_t token, enum stop_reason
     return true;
 }
 
-// Whether no further token is drawn, and why.
+// True if no further token is drawn; *reason says why.
 static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
                        enum stop_reason *reason) {
     if (g->filter.met)
@@ -205,7 +205,7 @@ static enum status decode(struct generator *g, int32_t limit, const struct text_
     }
 }
 
-// Gives out what was held back: the text is at its end.
+// Hands over the held text: the generation is at its end.
 static void finish(struct generator *g, const struct text_sink *sink) {
     const size_t length = token_stream_finish(&g->stream, g->piece, g->piece_bytes);
     stop_filter_push(&g->filter, g->piece, length);

@@ -1,8 +1,8 @@
 /* generate.h: the loop that reads prompts and writes text: a session, a sampler and a stream of
  * whole characters.
  *
- * A struct generator owns a session, a sampler and its buffers; it borrows the engine and that
- * one's tokenizer. Nothing is allocated but by generate_open and generate_set_options. Must not
+ * A struct generator owns a session, a sampler and its buffers; it borrows the engine and the
+ * engine's tokenizer. Nothing is allocated but by generate_open and generate_set_options. Must not
  * print, wait for a person or know signals: text goes to a sink, which also says when to stop.
  * Several generators may share an engine, one thread at a time. Tested by
  * tests/runtime/test_generate.c.
@@ -19,7 +19,7 @@
 enum stop_reason {
     STOP_END,     // the model has ended its text
     STOP_WORD,    // a stop text has come
-    STOP_LIMIT,   // as many tokens as were wanted
+    STOP_LIMIT,   // the limit of tokens is reached
     STOP_CONTEXT, // the context is full
     STOP_CANCEL,  // the sink wants no more
 };
@@ -28,9 +28,10 @@ stop_reason_name(enum stop_reason reason); // "eos", "word", "limit", "context",
 
 struct generate_options {
     struct sampler_options sampler;
-    int32_t n_batch; // most tokens of a prompt handed to the engine at once; 0: all
+    int32_t n_batch; // the engine gets at most that many tokens of a prompt at once; 0: all
     bool ignore_end; // go on after the model has ended its text
-    // Texts that end the text before them, or control tokens by their names; copied.
+    // The text ends before the first of these texts; the name of a control token means that token.
+    // They are copied.
     const char *const *stops;
     int32_t n_stops;
 };
@@ -40,7 +41,7 @@ struct generate_options {
 // if anything is left. Bytes that are no UTF-8 come as U+FFFD. text is lent during the call.
 // Returning false stops the generation.
 struct text_sink {
-    bool (*write)(void *context, const char *text, size_t length); // NULL: the text is not wanted
+    bool (*write)(void *context, const char *text, size_t length); // NULL: nobody reads the text
     void *context;                                                 // borrowed
 };
 
@@ -59,17 +60,17 @@ struct generator {
     bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
-    int32_t *tokens; // [n_ctx + 1]: what the last generate_write drew, without an end token
+    int32_t *tokens; // [n_ctx + 1]: the last generate_write drew these; no end token is among them
     int32_t n_tokens;
     int32_t pending; // drawn, but not in the session yet: the next prompt begins with it; -1: none
-    int32_t prompt_row; // of the logits that the first token after a prompt is drawn from
+    int32_t prompt_row; // the first token after a prompt is drawn from this row of logits
     struct token_stream stream;
     struct stop_filter filter;
     int32_t *stop_tokens; // [n_stop_tokens]
     int32_t n_stop_tokens;
     char *piece; // [piece_bytes]: the text of one token
     size_t piece_bytes;
-    struct timings timings; // of everything since generate_open
+    struct timings timings; // add up since generate_open
 };
 
 // Takes a session of the engine. ERR_LIMIT if none is free, ERR_USAGE for a stop text that is empty
@@ -94,11 +95,12 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e);
 
 // Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
-// generate_read. What was drawn stays in the session, also of a stop text and after a failure.
+// generate_read. All drawn tokens stay in the session, also those of a stop text, and also after a
+// failure.
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
 
-// Forgets what was read and written: the session is empty, the penalty knows no token.
+// Forgets all that was read and written: the session is empty, the penalty knows no token.
 void generate_forget(struct generator *g);
 
 #endif

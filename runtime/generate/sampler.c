@@ -9,8 +9,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-// ---- Random numbers: xoshiro256** seeded by splitmix64. Source: Blackman and Vigna 2018
-// ----------
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// xoshiro256**, seeded by splitmix64. Source: Blackman and Vigna 2018.
 
 static uint64_t splitmix(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -86,7 +87,7 @@ void sampler_forget(struct sampler *s) { s->n_recent = s->next = 0; }
 
 // ---- The chain ----------------------------------------------------------------------------------
 
-// Logits with the penalty on every token of the window, once however often it occurs.
+// Returns the logits with the penalty on every token of the window, once however often it occurs.
 static const float *penalise(struct sampler *s, const float *logits) {
     if (!s->n_recent) return logits;
     memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
@@ -98,7 +99,7 @@ static const float *penalise(struct sampler *s, const float *logits) {
     return s->logits;
 }
 
-// The likeliest token, or an error if the logits cannot be a model's.
+// Finds the likeliest token. ERR_DEVICE if the logits cannot be a model's.
 static enum status check_logits(const float *logits, int32_t n_vocab, int32_t *best,
                                 struct err *e) {
     *best = -1;

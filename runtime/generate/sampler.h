@@ -47,11 +47,11 @@ void sampler_close(struct sampler *s); // accepts a zeroed one; leaves it zeroed
 void sampler_accept(struct sampler *s, int32_t token);
 void sampler_forget(struct sampler *s); // empties the window
 
-// Fills *token from logits[n_vocab]. -inf is never drawn. Of equal logits the lowest token wins.
+// Fills *token from logits[n_vocab]. -inf is never drawn. The lowest token wins among equal logits.
 // ERR_DEVICE if a logit is NaN or +inf, or if all are -inf: whatever computed them is broken.
 enum status sampler_draw(struct sampler *s, const float *logits, int32_t *token, struct err *e);
 
-// A number in [0, 1) from s's generator. Public for its test.
+// Draws a number in [0, 1) from the random numbers of s. Public for its test.
 double sampler_uniform(struct sampler *s);
 
 #endif

@@ -49,7 +49,7 @@ void stop_filter_reset(struct stop_filter *f) {
     f->met = false;
 }
 
-// Where the first whole stop text begins, or n_text.
+// Returns where the first whole stop text begins, or n_text.
 static size_t find_whole(const struct stop_filter *f) {
     size_t first = f->n_text;
     for (int32_t i = 0; i < f->n_stops; i++) {
@@ -59,7 +59,7 @@ static size_t find_whole(const struct stop_filter *f) {
     return first;
 }
 
-// Whether some stop text begins with all that follows at.
+// True if a stop text begins with all bytes from at on.
 static bool may_begin(const struct stop_filter *f, size_t at) {
     for (int32_t i = 0; i < f->n_stops; i++)
         if (strncmp(f->stops[i], f->text + at, f->n_text - at) == 0) return true;

@@ -1,4 +1,4 @@
-/* timings.h: what reading prompts and drawing tokens took, beside what the plan predicts for it.
+/* timings.h: the times of reading prompts and drawing tokens, beside those that the plan predicts.
  *
  * Plain numbers that own nothing. The times are measured by generate.c; here the plan's predictions
  * for the very passes that ran are added up. One thread. Tested by tests/runtime/test_generate.c.
@@ -14,19 +14,19 @@ struct timings {
     uint64_t load_ns; // set by whoever opens the engine
     int64_t prompt_tokens;
     uint64_t prompt_ns;
-    int64_t new_tokens;   // drawn
+    int64_t new_tokens;   // drawn, with the end token
     int64_t decode_steps; // passes of one token; the first token drawn after a prompt needs none,
                           // since the prompt's last pass gives its logits
     uint64_t decode_ns;
     int64_t prompt_passes; // micro-batches of the prompts
-    // What the plan predicts for these very passes, 0 without rates.
+    // The plan's predictions for these very passes, 0 without rates.
     double predicted_prompt_us, predicted_decode_us;
 };
 
 double timings_ms(uint64_t ns);
 double timings_rate(int64_t count, uint64_t ns);    // count per second; 0 without time
 double timings_each_ms(int64_t count, uint64_t ns); // milliseconds of each; 0 without a count
-// How far the prediction is off as a share of what was measured: above 0 if it is too slow.
+// The error of a prediction as a share of the measured time: above 0 if the prediction is slower.
 double timings_deviation(double predicted, double measured);
 
 // Adds the passes of a prompt of count tokens behind the past ones of a session, with the logits of
@@ -35,8 +35,8 @@ double timings_deviation(double predicted, double measured);
 void timings_predict_prompt(struct timings *t, const struct plan *plan, const struct shape *shape,
                             int32_t past, int32_t count, int32_t n_logits);
 
-// Adds the steps passes of one token that have led to a session of length tokens: each as the
-// middle one of them.
+// Adds the predicted time of the last passes of one token, steps of them, which have led to a
+// session of length tokens. The pass in their middle stands for each.
 void timings_predict_decode(struct timings *t, const struct plan *plan, const struct shape *shape,
                             int32_t length, int64_t steps);
 

@@ -22,7 +22,7 @@ static void print_rates(const struct machine *machine, FILE *out) {
         fprintf(out, "; by the rates of %s, which are not measured here", machine->rates_name);
 }
 
-// Prints nothing of what was not run or not predicted. Returns whether something was printed.
+// Prints nothing if the class was not run or not predicted. True if something was printed.
 static bool print_class(const char *before, const char *name, const char *unit, double measured,
                         double predicted, FILE *out) {
     if (predicted <= 0 || measured <= 0) return false;
@@ -73,7 +73,7 @@ void report_print_memory(const struct memory_use *use, const struct machine *mac
                 (double)use->peak_bytes[d] / MIB);
 }
 
-// Units that are computed in another way than whole and where they are.
+// Counts the units that are split or streamed.
 static void print_ways(const struct plan *plan, FILE *out) {
     int32_t n_split = 0, n_streamed = 0;
     for (int32_t u = 0; u < plan->n_units; u++) {

@@ -1,6 +1,6 @@
-/* report.h: what a run measured, for people.
+/* report.h: the times and bytes of a run as lines for people.
  *
- * Owns nothing and computes nothing but sums and shares: report_json.h says the same to programs.
+ * Owns nothing and computes nothing but sums and shares; report_json.h has the same for programs.
  * One thread. Tested by tests/runtime/test_report.c.
  */
 #ifndef TANDEM_RUNTIME_REPORT_REPORT_H
@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-// What the devices of an engine hold.
+// The bytes that the devices of an engine hold.
 struct memory_use {
     struct memory_row rows[MAX_DEVICES * PURPOSE_COUNT];
     int32_t n_rows;
@@ -19,7 +19,8 @@ struct memory_use {
 };
 void report_memory_use(struct memory_use *out, const struct engine *engine);
 
-// Prints "label: 12 tokens in 34.5 ms, 347.8 tokens/s" lines. The rate of new tokens counts passes.
+// Three lines: loading, the prompts and the new tokens. The speed of new tokens counts passes,
+// since the first token after a prompt needs none.
 void report_print_timings(const struct timings *t, FILE *out);
 // One line: bytes allocated beside planned, of all devices.
 void report_print_bytes(const struct memory_use *use, FILE *out);
@@ -32,7 +33,8 @@ void report_print_memory(const struct memory_use *use, const struct machine *mac
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out);
 
 // Writes bytes from a file so that a terminal shows but does not obey them: control characters and
-// what is no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes are left.
+// bytes that are no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes are
+// left.
 void report_print_escaped(const char *bytes, size_t length, size_t limit, FILE *out);
 
 #endif

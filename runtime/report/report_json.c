@@ -100,7 +100,7 @@ static json_t *plan_device(const struct plan *plan, int32_t d) {
     return row;
 }
 
-// Shares of the time, by device and of copies, and what binds.
+// The shares of the time that the devices compute and copies run, and the bound of the phase.
 static json_t *phase_report(double us, int32_t n_tokens, const double share[MAX_DEVICES],
                             double copies, enum bound bound) {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:s}", "ms", us / 1e3, "tokens_per_second",
@@ -195,7 +195,7 @@ static json_t *step_report(const struct step *step, const struct step_times *tim
 json_t *report_json_steps(const struct plan *plan, const struct shape *shape,
                           enum batch_class batch) {
     const struct pass pass = plan_pass(plan, batch);
-    batch = batch_class_of(pass.n_tokens); // a small micro-batch is not of the class it stands for
+    batch = batch_class_of(pass.n_tokens); // a small micro-batch is of another class than asked for
     const int32_t n = plan->n_steps[batch];
     struct step_times *times = mem_alloc((size_t)n, sizeof *times);
     if (!times) return NULL;

@@ -1,4 +1,4 @@
-/* report_json.h: what a run measured and a plan holds, as JSON for other programs.
+/* report_json.h: the times and bytes of a run, and a plan, as JSON for other programs.
  *
  * Owns nothing; values belong to the caller (json_decref). Names of the timings are those of
  * llama.cpp's server. One thread. Tested by tests/runtime/test_report.c.
@@ -25,11 +25,12 @@ json_t *report_json_units(const struct plan *plan,
                           const struct shape *shape); // [{name, device, ...}]
 json_t *report_json_steps(const struct plan *plan, const struct shape *shape,
                           enum batch_class batch);
-// How busy everything was, by batch class: null for what was not run, or without a trace.
+// How busy devices and link were, by batch class: null for a class that was not run, or without a
+// trace.
 json_t *report_json_usage(const struct trace *t, const struct machine *machine);
 json_t *report_json_advice(const struct plan *plan, const struct advice_result advice[ADVICES]);
 
-// A JSON string of any bytes: what is no UTF-8 becomes U+FFFD.
+// A JSON string of any bytes: a byte that is no UTF-8 becomes U+FFFD.
 json_t *report_json_text(const char *bytes, size_t length);
 json_t *report_json_count(uint64_t count); // an integer; above INT64_MAX it stops there
 

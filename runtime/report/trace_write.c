@@ -1,8 +1,8 @@
 /* trace_write.c: the file of a trace. See trace_write.h.
  *
- * One event after the other, so that a long run needs no second copy of itself in memory. Threads
- * have even numbers for what was measured and the odd one after for what was planned, and no two
- * devices share one, since readers take them for numbers of the whole system.
+ * Writes one event after the other, so that a long run needs no second copy of itself in memory.
+ * Measured spans are in threads with even numbers, planned ones in the odd number after. No two
+ * devices share a number, since readers take it for one of the whole system.
  */
 #include "runtime/report/trace_write.h"
 
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ROWS = 2 * TRACKS }; // of a device
+enum { ROWS = 2 * TRACKS }; // threads of a device
 
 struct writer {
     const struct trace *t;
@@ -107,7 +107,7 @@ static json_t *span_args(const struct trace_span *span, const char *unit, double
 
 static bool is_planned(const struct trace_span *span) { return span->planned_last_us > 0; }
 
-// One span where it was and, if it was planned, where it is in a planned pass that starts then.
+// Writes one span where it was measured and, if it was planned, where the planned pass has it.
 static enum status put_span(struct writer *w, const struct trace_span *span, double start_us,
                             struct err *e) {
     char name[96], unit[64];
@@ -131,8 +131,8 @@ static enum status put_span(struct writer *w, const struct trace_span *span, dou
 
 static double max_us(double a, double b) { return a > b ? a : b; }
 
-// Where the planned pass of spans first..end-1 starts: with the measured one, but no span may lie
-// over one of an earlier pass.
+// Returns where the planned pass of spans first..end-1 starts: with the measured one, or later, so
+// that no span lies over one of an earlier pass.
 static double place_pass(struct writer *w, int32_t first, int32_t end) {
     double start_us = -1;
     for (int32_t i = first; i < end; i++) {
