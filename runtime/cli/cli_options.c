@@ -39,14 +39,15 @@ static const struct {
     const char *name, *usage, *summary;
     const char *more; // further lines of the command's own page
 } commands[COMMAND_COUNT] = {
-    [COMMAND_RUN] = {"run", "-m FILE -p TEXT", "goes on with a prompt",
-                     "Only new text goes to standard output (--echo: the prompt too), the rest to "
-                     "standard error.\nCtrl-C ends the text, a second one the program.\n"},
+    [COMMAND_RUN] =
+        {"run", "-m FILE -p TEXT", "completes a prompt",
+         "Only the new text goes to standard output (--echo: the prompt too), statistics to "
+         "standard\nerror. Ctrl-C ends the text, a second one the program.\n"},
     [COMMAND_CHAT] =
-        {"chat", "-m FILE", "talks with a person",
+        {"chat", "-m FILE", "holds a conversation with a model",
          "Each line of standard input is a turn. /reset forgets the conversation; /exit "
-         "or the end of\nthe input leaves. Ctrl-C ends an answer, or the program where "
-         "it waits for a line.\n"},
+         "or the end of\nthe input ends the program. Ctrl-C ends an answer, or the program "
+         "while it waits for a line.\n"},
     [COMMAND_PLAN] =
         {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
          "Only the header of FILE is read. Predicts times from the machine's rates, and "
@@ -333,7 +334,8 @@ static enum status parse_option(struct cli_options *o, int argc, char **argv, in
         return set_value(o, spec, name, NULL, e);
     }
     if (equals) return set_value(o, spec, name, equals + 1, e);
-    if (*i + 1 >= argc) return err_set(e, ERR_USAGE, "option %s lacks its %s", name, spec->value);
+    if (*i + 1 >= argc)
+        return err_set(e, ERR_USAGE, "option %s needs a value: %s", name, spec->value);
     return set_value(o, spec, name, argv[++*i], e);
 }
 
@@ -343,8 +345,8 @@ static enum status parse_plain(struct cli_options *o, const char *text, struct e
         return OK;
     }
     if (o->command == COMMAND_BENCH) return add_text("-m", text, &o->bench.models, e);
-    err_set(e, ERR_USAGE, "argument '%s' belongs to no option", text);
-    return err_fix(e, "put a text with spaces in quotes");
+    err_set(e, ERR_USAGE, "unexpected argument '%s'", text);
+    return err_fix(e, "write a text with spaces in quotes");
 }
 
 static bool command_find(const char *text, enum command *out) {
@@ -376,7 +378,7 @@ static enum status parse_topic(struct cli_options *o, int argc, char **argv, str
     if (o->command == COMMAND_HELP && argc > 2 && !command_find(argv[2], &o->topic))
         return err_set(e, ERR_USAGE, "there is no command '%s'", argv[2]);
     int most = o->command == COMMAND_HELP ? 3 : 2;
-    if (argc > most) return err_set(e, ERR_USAGE, "argument '%s' is one too many", argv[most]);
+    if (argc > most) return err_set(e, ERR_USAGE, "unexpected argument '%s'", argv[most]);
     return OK;
 }
 
@@ -414,14 +416,14 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
     };
     const char *both = first_given(planned, sizeof planned / sizeof *planned);
     if (o->plan_path && both) {
-        err_set(e, ERR_USAGE, "--plan and %s exclude each other", both);
+        err_set(e, ERR_USAGE, "--plan and %s cannot be combined", both);
         return err_fix(e, "make a new plan: tandem plan ... %s ... --save FILE", both);
     }
     both = first_given(opened, sizeof opened / sizeof *opened);
     if (o->machine && both)
-        return err_set(e, ERR_USAGE, "--machine and %s exclude each other", both);
+        return err_set(e, ERR_USAGE, "--machine and %s cannot be combined", both);
     if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
-        return err_set(e, ERR_USAGE, "auto is for the whole cache: -ctk auto -ctv auto");
+        return err_set(e, ERR_USAGE, "auto needs both options: -ctk auto -ctv auto");
     return OK;
 }
 
@@ -430,7 +432,7 @@ static enum status check_model(const struct cli_options *o, struct err *e) {
     bool empty = o->model && !*o->model;
     for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];
     if (empty) return bad_value(e, "-m", "a file", "");
-    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape exclude each other");
+    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape cannot be combined");
     if ((MODEL & 1u << o->command) && !o->model && !o->shape)
         return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s",
                        command_name(o->command),
@@ -448,16 +450,17 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     if (o->command == COMMAND_PERPLEXITY && !texts)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
-        err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "only one" : "a");
-        return err_fix(e, "give -p TEXT or -f FILE%s",
+        err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "just one" : "a");
+        return err_fix(e, "give either -p TEXT or -f FILE%s",
                        o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
     }
-    if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q exclude each other");
+    if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
     return check_plan(o, e);
 }
 
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e) {
     *o = (struct cli_options){
+        .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
         .n_predict = -1,
         .n_batch = 2048,
@@ -539,7 +542,7 @@ static void print_devices(const struct device_driver *drivers, int32_t n_drivers
 
 static void help_all(FILE *out) {
     fprintf(out, "usage: tandem COMMAND [options]\n\n"
-                 "Runs a language model (a GGUF file) on an accelerator and the CPU together.\n\n");
+                 "Runs a language model (a GGUF file) on the GPU and the CPU together.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++) {
         char left[64];
         snprintf(left, sizeof left, "tandem %s %s", commands[i].name, commands[i].usage);

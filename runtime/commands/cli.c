@@ -42,8 +42,14 @@ static int fail(struct cli *cli, const struct err *e) {
     fflush(stdout);
     progress_bar_clear(&cli->bar);
     err_text(e, text, sizeof text);
-    bool lost = e->status == ERR_USAGE && !strstr(text, "'tandem help");
-    fprintf(stderr, "tandem: error: %s%s\n", text, lost ? "; see 'tandem help'" : "");
+    fprintf(stderr, "tandem: error: %s", text);
+    if (e->status == ERR_USAGE && !strstr(text, "'tandem help")) {
+        const enum command command = cli->options.command;
+        const bool known = command < COMMAND_HELP, ended = strchr(".?", text[strlen(text) - 1]);
+        fprintf(stderr, "%s See 'tandem help%s%s'", ended ? "" : ".", known ? " " : "",
+                known ? command_name(command) : "");
+    }
+    fputc('\n', stderr);
     return exit_code(cli, e->status);
 }
 

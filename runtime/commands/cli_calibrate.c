@@ -40,7 +40,7 @@ static void print_types(const struct measuring *m, int d) {
         puts("");
     }
     if (m->result.measured[d] != (1u << WEIGHT_COUNT) - 1)
-        puts("  * some of them scaled from other rates: the time did not allow all");
+        puts("  * estimated from other rates in part: there was no time to measure all");
 }
 
 static void print_device(const struct measuring *m, int d) {
@@ -54,8 +54,8 @@ static void print_device(const struct measuring *m, int d) {
         for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
         puts(" GFLOP/s");
     }
-    printf("  vectors %.1f GB/s; an op costs %.2f us besides, a pass %.1f us", r->vector_gbps,
-           r->op_us, r->pass_us);
+    printf("  vectors %.1f GB/s; overhead %.2f us for each op, %.1f us for each pass",
+           r->vector_gbps, r->op_us, r->pass_us);
     if (r->cache_bytes)
         printf("; the cache keeps %.0f MiB, %.1f times as fast as memory",
                (double)r->cache_bytes / (1 << 20), r->cache_factor);
@@ -81,8 +81,8 @@ static void print_link(const struct measuring *m) {
                b->from_gbps);
     }
     printf("  %.2f GB/s to the device through pinned blocks\n", link->staged_to_gbps);
-    printf("  handing over takes %.1f us besides", link->latency_us);
-    if (link->theoretical_gbps > 0) printf("; the slot could do %.1f GB/s", link->theoretical_gbps);
+    printf("  each copy takes %.1f us more", link->latency_us);
+    if (link->theoretical_gbps > 0) printf("; PCIe allows %.1f GB/s", link->theoretical_gbps);
     printf("\n  together: CPU %.1f (alone %.1f), copies %.1f (alone %.1f) GB/s\n",
            c->cpu_beside_gbps, c->cpu_alone_gbps, c->copy_beside_gbps, c->copy_alone_gbps);
 }
@@ -96,9 +96,9 @@ static void print_all(const struct measuring *m) {
     }
     puts(m->machine.source);
     if (m->path[0])
-        printf("kept in %s\n", m->path);
+        printf("saved in %s\n", m->path);
     else
-        puts("not kept: there is no folder for it (HOME or XDG_CACHE_HOME)");
+        puts("not saved: neither XDG_CACHE_HOME nor HOME names a folder");
 }
 
 // ---- As JSON ------------------------------------------------------------------------------------

@@ -108,8 +108,7 @@ static enum status encode_turn(struct chat *chat, struct err *e) {
 static void say_full(const struct generator *g) {
     fprintf(
         stderr,
-        "tandem: the context of %d positions is full: /reset forgets the conversation, -c makes "
-        "it longer\n",
+        "tandem: the context of %d tokens is full. Type /reset to begin anew, or use a larger -c\n",
         g->n_ctx);
 }
 
@@ -124,7 +123,7 @@ static enum status take_turn(struct chat *chat, struct err *e) {
     }
     enum status status = cli_generate_read(w, &chat->tokens, NULL, e);
     if (status == ERR_CANCELLED) {
-        fputs("tandem: interrupted; the line is forgotten\n", stderr);
+        fputs("tandem: interrupted. Your message was not added to the conversation\n", stderr);
         return OK;
     }
     if (status != OK) return status;

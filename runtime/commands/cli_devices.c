@@ -62,7 +62,7 @@ static void print_details(const char *line) {
 
 // Says why none of the accelerators that this program knows could be opened.
 static void print_none(const struct engine_options *o) {
-    if (o->n_drivers == 0) puts("no accelerator: this program was built for the CPU only");
+    if (o->n_drivers == 0) puts("no GPU: this program was built for the CPU only");
     for (int i = 0; i < o->n_drivers; i++) {
         struct device *device = NULL;
         struct err e;

@@ -96,7 +96,10 @@ static void print_findings(const struct consultation *c) {
     const struct machine *m = &c->facts.machine;
     printf("%s", m->devices[0].name);
     if (m->n_devices > 1) printf(" with %s", m->devices[1].name);
-    printf(": %d thing%s found\n", c->n_findings, c->n_findings == 1 ? "" : "s");
+    if (c->n_findings == 0)
+        puts(": no problems found");
+    else
+        printf(": %d problem%s found\n", c->n_findings, c->n_findings == 1 ? "" : "s");
     for (int32_t i = 0; i < c->n_findings; i++) {
         const struct finding *f = &c->findings[i];
         printf("\n%-6s %s\n  cost %s\n  fix  %s\n", severity_name(f->severity), f->what, f->cost,

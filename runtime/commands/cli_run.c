@@ -93,7 +93,7 @@ static void print_end(const struct run *run) {
     fflush(stdout); // on a terminal the statistics stand behind the text
     if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
-        fprintf(stderr, "tandem: the context of %d positions is full; -c makes it longer\n",
+        fprintf(stderr, "tandem: the context of %d tokens is full. Use a larger -c for more\n",
                 g->n_ctx);
     if (run->reason == STOP_CANCEL) fprintf(stderr, "tandem: interrupted\n");
     if (o->verbose && g->sampler.options.temp > 0)

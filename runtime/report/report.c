@@ -8,18 +8,27 @@
 
 static const double MIB = 1024.0 * 1024.0;
 
+// One line; the speed is that of n_timed things in the time, if there are any.
+static void print_line(const char *name, uint64_t ns, int64_t count, int64_t n_timed, FILE *out) {
+    fprintf(out, "tandem: %-6s %10.1f ms, %6" PRId64 " %s", name, timings_ms(ns), count,
+            count == 1 ? "token" : "tokens");
+    if (n_timed > 0 && ns > 0) fprintf(out, ", %8.1f tokens/s", timings_rate(n_timed, ns));
+    fputc('\n', out);
+}
+
 void report_print_timings(const struct timings *t, FILE *out) {
     fprintf(out, "tandem: load   %10.1f ms\n", timings_ms(t->load_ns));
-    fprintf(out, "tandem: prompt %10.1f ms, %6" PRId64 " tokens, %8.1f tokens/s\n",
-            timings_ms(t->prompt_ns), t->prompt_tokens,
-            timings_rate(t->prompt_tokens, t->prompt_ns));
-    fprintf(out, "tandem: new    %10.1f ms, %6" PRId64 " tokens, %8.1f tokens/s\n",
-            timings_ms(t->decode_ns), t->new_tokens, timings_rate(t->decode_steps, t->decode_ns));
+    print_line("prompt", t->prompt_ns, t->prompt_tokens, t->prompt_tokens, out);
+    print_line("new", t->decode_ns, t->new_tokens, t->decode_steps, out);
 }
 
 static void print_rates(const struct machine *machine, FILE *out) {
     if (machine->rates == RATES_NEAREST || machine->rates == RATES_FILE)
-        fprintf(out, "; by the rates of %s, which are not measured here", machine->rates_name);
+        fprintf(
+            out,
+            ". Predictions use the rates of a similar machine (%s); 'tandem calibrate' measures "
+            "this one",
+            machine->rates_name);
 }
 
 // Prints nothing if the class was not run or not predicted. True if something was printed.
@@ -80,7 +89,7 @@ static void print_ways(const struct plan *plan, FILE *out) {
         n_split += plan->place.units[u].cpu_parts > 0;
         n_streamed += plan->place.units[u].streamed;
     }
-    if (n_split) fprintf(out, ", %d units split by rows", n_split);
+    if (n_split) fprintf(out, ", %d unit%s split by rows", n_split, n_split == 1 ? "" : "s");
     if (n_streamed)
         fprintf(out, ", %d streamed in prompts (%s, %d slots)", n_streamed,
                 feed_name(plan->place.feed), plan->place.n_slots);

@@ -72,7 +72,7 @@ chat '' -n 6
 [ $code -eq 0 ] && ! [ -s "$work/out" ]
 result chat_without_input
 chat 'Hello\nHello again\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.'
-[ $code -eq 0 ] && grep -q 'context of 48 positions is full' "$work/err" &&
+[ $code -eq 0 ] && grep -q 'context of 48 tokens is full' "$work/err" &&
     [ "$(head -n 1 "$work/out")" = "$(tail -n 1 "$work/out")" ]
 result chat_full_context_goes_on
 
@@ -100,6 +100,6 @@ for where in prompt answer; do
         >"$work/out"
     code=$?
     if [ $where = prompt ]; then ! [ -s "$work/out" ]; else [ -s "$work/out" ]; fi &&
-        [ $code -eq 0 ] && grep -q 'tokens/s' "$work/err"
+        [ $code -eq 0 ] && grep -q '^tandem: load ' "$work/err"
     result chat_interrupt_of_the_$where
 done

@@ -27,7 +27,7 @@ names() { python3 -c 'import json, sys
 for f in json.load(open(sys.argv[1]))["findings"]: print(f["name"])' "$work/out"; }
 
 doctor "$TANDEM" --device none
-[ $code -eq 0 ] && ! [ -s "$work/err" ] && grep -q 'things\? found$' "$work/out"
+[ $code -eq 0 ] && ! [ -s "$work/err" ] && grep -q 'problems\? found$' "$work/out"
 result doctor_cpu
 doctor "$TANDEM" --device none --json
 [ $code -eq 0 ] && names >"$work/names" && grep -q '^calibration$' "$work/names"

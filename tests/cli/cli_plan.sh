@@ -94,10 +94,10 @@ refused bad_machine_file 1 "$work/bad.json" --shape qwen3-8b --machine "$work/ba
 refused bad_shape_file 1 "$work/bad.json" --shape "$work/bad.json" --machine $machine
 echo 'no JSON' >"$work/text.json"
 refused machine_is_no_json 1 "$work/text.json" --shape qwen3-8b --machine "$work/text.json"
-refused model_and_shape 2 'exclude each other' -m "$MODEL" --shape qwen3-8b
+refused model_and_shape 2 'cannot be combined' -m "$MODEL" --shape qwen3-8b
 refused no_model 2 '--shape NAME' --machine $machine
 refused device_of_other_machine 2 '--device' --shape qwen3-8b --machine $machine --device none
-refused threads_of_other_machine 2 '-t exclude' --shape qwen3-8b --machine $machine -t 4
+refused threads_of_other_machine 2 '-t cannot be combined' --shape qwen3-8b --machine $machine -t 4
 refused half_automatic_cache 2 '-ctk auto -ctv auto' --shape qwen3-8b --machine $machine -ctk auto
 refused long_prompt 2 'prompt' --shape qwen3-8b --machine $machine -c 512 --prompt-tokens 4000
 refused too_big 1 'expected at most' --shape llama-3.3-70b --machine $machine
@@ -156,7 +156,7 @@ refused replay_without_room 1 'at most' "$@" --machine gtx-1650-4g --vram 1G
 refused replay_without_device 2 'a device of kind cuda' "$@" --machine cpu-only
 refused replay_of_another_model 2 'another model' --shape qwen3-8b --plan "$work/saved" \
     --machine gtx-1650-4g
-refused replay_and_more 2 'exclude each other' "$@" --machine gtx-1650-4g -c 4096
+refused replay_and_more 2 'cannot be combined' "$@" --machine gtx-1650-4g -c 4096
 refused replay_of_nothing 1 'No such file' --shape qwen3.5-9b --plan "$work/none"
 refused replay_of_no_plan 1 'tandem_plan' "$@" --machine gtx-1650-4g --plan "$work/bad.json"
 
@@ -197,11 +197,11 @@ holds 'all((p["predicted"][d] > 0) == (p["predicted"][x] > p["timings"][m]) for 
 result a_prediction_that_is_too_slow_is_above
 sim run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos $device -c 256
 [ $code -eq 0 ] && grep -qE 'decode [0-9.]+ ms/token \(predicted [0-9.]+, [+-][0-9]+ %\)' "$err" &&
-    grep -q 'not measured here' "$err" &&
+    grep -q "'tandem calibrate' measures this one" "$err" &&
     awk '/^tandem: memory/ { exit $3 != $6 }' "$err"
 result run_tells_its_prediction
 call "$TANDEM" run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos --device none -c 256
-[ $code -eq 0 ] && grep -q 'by the rates of cpu-only.*, which are not measured here' "$err"
+[ $code -eq 0 ] && grep -q 'rates of a similar machine (cpu-only' "$err"
 result run_on_the_cpu_takes_the_rates_of_a_cpu
 
 # ---- A huge file whose weights are not there -----------------------------------------------------

@@ -72,7 +72,7 @@ wrong unknown_command "did you mean 'run'" runn -m x
 wrong option_first 'a command comes first' -m x -p y
 wrong unknown_option 'did you mean --top-k' run -m x -p y --topk 3
 wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
-wrong missing_value 'option -n lacks its N' run -m x -p y -n
+wrong missing_value 'option -n needs a value: N' run -m x -p y -n
 wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
 wrong bad_size 'such as 6G' run -m x -p y --vram huge
@@ -90,7 +90,7 @@ wrong no_model 'needs a model' run -p y
 wrong empty_model 'option -m: expected a file, got' run -m '' -p y
 wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
 wrong no_text 'needs a text' run -m x
-wrong two_texts 'only one text' run -m x -p y -f z
+wrong two_texts 'just one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
 wrong no_accelerator 'ccelerator' run -m "$MODEL" -p y -q --device none -ngl 3
 wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
@@ -147,7 +147,7 @@ call run -m "$MODEL" -p 'Once upon a time' -n 0
 [ $code -eq 0 ] && ! [ -s "$out" ] && grep -q 'prompt .* 4 tokens' "$err"
 result usage_no_new_tokens
 call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos
-[ $code -eq 0 ] && grep -q 'context of 16 positions is full' "$err"
+[ $code -eq 0 ] && grep -q 'context of 16 tokens is full' "$err"
 result usage_context_full
 call run -m "$MODEL" -p 'Once upon a time' -c 16 --temp 0 --ignore-eos --json -q
 [ $code -eq 0 ] && python3 - "$out" <<'X'

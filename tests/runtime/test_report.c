@@ -74,7 +74,7 @@ static void rates_count_what_the_time_was_taken_for(void **state) {
     report_print_timings(&one, begin(&s)->out);
     assert_text(&s, "tandem: load          0.0 ms\n"
                     "tandem: prompt        0.0 ms,      3 tokens, 3000000000.0 tokens/s\n"
-                    "tandem: new           0.0 ms,      1 tokens,      0.0 tokens/s\n");
+                    "tandem: new           0.0 ms,      1 token\n");
     assert_true(timings_rate(5, 0) == 0 && timings_each_ms(0, 7) == 0);
     assert_true(timings_rate(3, 1500000000) == 2 && timings_each_ms(4, 10000000) == 2.5);
 }
@@ -93,13 +93,14 @@ static void predictions_stand_beside_what_was_measured(void **state) {
     t.decode_ns = 0;
     t.predicted_decode_us = 0;
     report_print_predicted(&t, &m, begin(&s)->out);
-    assert_text(&s, "tandem: prompt 200.0 ms/micro-batch (predicted 150.0, -25 %); by the rates of "
-                    "rtx-9, which are not measured here\n");
+    assert_text(&s,
+                "tandem: prompt 200.0 ms/micro-batch (predicted 150.0, -25 %). Predictions use the "
+                "rates of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
     t = run;
     t.predicted_prompt_us = 0;
     report_print_predicted(&t, &m, begin(&s)->out);
-    assert_text(&s, "tandem: decode 20.0 ms/token (predicted 25.0, +25 %); by the rates of rtx-9, "
-                    "which are not measured here\n");
+    assert_text(&s, "tandem: decode 20.0 ms/token (predicted 25.0, +25 %). Predictions use the "
+                    "rates of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
     t.predicted_decode_us = 0;
     report_print_predicted(&t, &m, begin(&s)->out);
     assert_text(&s, "");
@@ -158,7 +159,7 @@ static void a_plan_is_one_line(void **state) {
     plan->place.n_slots = 3;
     report_print_plan(plan, shape, begin(&s)->out);
     assert_text(&s, "tandem: context 4096, micro-batch 512, 2 of 3 layers on a gpu, weights 92.0 "
-                    "MiB on cpu + 1.5 MiB on toy, 1 units split by rows, 2 streamed in prompts "
+                    "MiB on cpu + 1.5 MiB on toy, 1 unit split by rows, 2 streamed in prompts "
                     "(arena, 3 slots)\n");
     free(plan);
     free(shape);
