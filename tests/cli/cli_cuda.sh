@@ -1,12 +1,15 @@
 #!/bin/sh
-# cli_cuda.sh: a model split over the CPU and the emulated NVIDIA GPU, by the whole program: every
-# split writes the CPU's tokens, memory is what was planned and never more than there is, and what
-# is wrong with the driver or the device ends in a message.
+# cli_cuda.sh: models split over the CPU and the emulated NVIDIA GPU, by the whole program: splits of
+# the default model write the CPU's tokens, the tiny models have the logits of tests/golden, memory is
+# what was planned and never more than there is, and what is wrong with the driver or the device ends
+# in a message.
 #
 # GPU and CPU round differently, so the prompts are ones whose next tokens are far ahead of all others:
 # counting. Eight tokens take the kernels for few, fourteen those for many.
 set -u
 : "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+: "${TOOLS:=build/release/tests}"
+tiny=tests/golden/tiny
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -18,8 +21,8 @@ fi
 export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"
 # Sanitizers are slow: fewer splits and tokens.
 case $TANDEM in
-*/asan/* | */ubsan/* | */tsan/*) splits='0 1 2' n=4 long=1 ;;
-*) splits='0 1 2 7 15 31' n=16 long=31 ;;
+*/asan/* | */ubsan/* | */tsan/*) splits='0 1 2' n=4 most=1 ;;
+*) splits='0 2 31' n=6 most=31 ;;
 esac
 prompt='1, 2, 3,'
 
@@ -52,31 +55,47 @@ replay() {
     result "cuda_$name"
 }
 
-# ---- The CPU's tokens at every split -------------------------------------------------------------
+# ---- The CPU's tokens ----------------------------------------------------------------------------
 generate few_none -p "$prompt" -n $n --device none
 for k in $splits; do generate "few_$k" -p "$prompt" -n $n --device cuda -ngl "$k"; done
 # Without saying so: the GPU is found and filled.
-generate few_default -p "$prompt" -n 2
+generate few_default -p "$prompt" -n 1
 EMU_CUDA_CC=6.1 generate few_pascal -p "$prompt" -n 4 -ngl 2
 EMU_CUDA_CC=7.5 EMU_CUDA_SEED=3 generate few_turing -p "$prompt" -n 4 -ngl 2
 many='1, 2, 3, 4, 5,'
 generate many_none -p "$many" -n 4 --device none
-generate many_tensor -p "$many" -n 4 --device cuda -ngl $long
-EMU_CUDA_CC=6.1 generate many_pascal -p "$many" -n 4 --device cuda -ngl $((long / 4))
-EMU_CUDA_CC=7.5 generate many_turing -p "$many" -n 4 --device cuda -ngl $((long / 4))
+generate many_tensor -p "$many" -n 2 --device cuda -ngl $most
+EMU_CUDA_CC=6.1 generate many_pascal -p "$many" -n 4 --device cuda -ngl $((most / 4))
+EMU_CUDA_CC=7.5 generate many_turing -p "$many" -n 4 --device cuda -ngl $((most / 4))
 generate many_batches -p "$many" -n 4 --device cuda -ngl 2 -ub 5
 # Weights that pass through, which only prompts of more than 32 tokens do, and rows of one matrix on
 # both.
 prompt_40='1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,'
 generate long_none -p "$prompt_40" -n 3 --device none
-generate long_streamed -p "$prompt_40" -n 3 --device cuda --strategy streamed --vram 50M
-generate long_staged -p "$prompt_40" -n 3 --device cuda --strategy streamed --feed staged --vram 50M
+generate long_streamed -p "$prompt_40" -n 2 --device cuda --strategy streamed --vram 50M
 call plan -m "$MODEL" -c 256 -ub 40 --device cuda --save "$work/plan"
-for way in streamed split both; do
-    python3 tests/cli/change_plan.py "$TANDEM" "$MODEL" cuda $way 8 "$work/plan"
-    replay long_attention_$way -p "$prompt_40" -n 3 --plan "$work/plan" --device cuda
-done
+python3 tests/cli/change_plan.py "$TANDEM" "$MODEL" cuda both 8 "$work/plan"
+replay long_attention -p "$prompt_40" -n 3 --plan "$work/plan" --device cuda
 generate few_row_split -p "$prompt" -n 4 --device cuda --strategy row-split --vram 60M
+
+# ---- The logits of tests/golden, with every weight type -------------------------------------------
+# logits NAME MODEL OPTION...: those of the tiny prompt, as close as the CPU's fast kernels must be.
+logits() {
+    name=$1 golden=$tiny/$2.bin model=$tiny/$2.gguf
+    shift 2
+    [ -f "$model" ] || model=$(echo "${model%.gguf}"-00001-of-*.gguf)
+    call run -q -m "$model" -f $tiny/prompt.txt -n 0 --device cuda --logits-out "$work/logits" "$@"
+    [ $code -eq 0 ] && "$TOOLS/lib/check_logits" "$golden" "$work/logits" 3e-3 >>"$work/err"
+    result "cuda_$name"
+    rm -f "$work/logits"
+}
+for golden in "$tiny"/*.bin; do
+    kind=$(basename "$golden" .bin)
+    logits "tiny_$kind" "$kind" -ngl all
+    logits "tiny_${kind}_ubatch" "$kind" -ngl all -ub 5
+    EMU_CUDA_CC=6.1 logits "tiny_${kind}_pascal" "$kind" -ngl 2
+    EMU_CUDA_CC=7.5 logits "tiny_${kind}_turing" "$kind" -ngl 1
+done
 
 # ---- Memory --------------------------------------------------------------------------------------
 for vram in 64M 96M 128M 192M 512M 2G; do
