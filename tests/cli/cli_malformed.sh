@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 # Sanitizers are slow: fewer mutants.
 case $TANDEM in
 */asan/* | */ubsan/* | */tsan/*) batches=2 ;;
-*) batches=10 ;;
+*) batches=4 ;;
 esac
 per_batch=200
 
