@@ -158,7 +158,6 @@ static enum status bench_stream(struct bench *b, struct err *e) {
         if (is_ffn(b, u)) c->place.units[u].device = HOST;
     }
     c->place.feed = FEED_ARENA;
-    c->place.n_slots = 3;
     if (run_prompt(b, &f, e)) return e->status;
     const double rate =
         1.1 * (double)f.usage.fetched_bytes / (f.usage.measured.busy_us[GPU] * 1e-6);

@@ -53,7 +53,7 @@ void accounts_finish(struct accounts *a, const struct placement *place, uint64_t
     const bool streams = a->slot_bytes > 0;
     footprint_blocks(streams ? place->feed : FEED_NONE, a->fetch_bytes, &a->n_blocks,
                      &a->block_bytes);
-    if (streams) a->bytes[place->ring][PLAN_STAGING] += (uint64_t)place->n_slots * a->slot_bytes;
+    if (streams) a->bytes[place->ring][PLAN_STAGING] += RING_SLOTS * a->slot_bytes;
     a->bytes[DEVICE_HOST][PLAN_STAGING] += (uint64_t)a->n_blocks * a->block_bytes + tables_bytes;
     for (int d = 0; d < MAX_DEVICES; d++) a->bytes[d][PLAN_SCRATCH] += scratch_bytes[d];
 }
@@ -122,9 +122,8 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
         plan->unit_kv_bytes[u] = bytes.kv;
         plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
     }
-    if (!a.slot_bytes) place->feed = FEED_NONE, place->n_slots = 0;
+    if (!a.slot_bytes) place->feed = FEED_NONE;
     ASSERT(!a.slot_bytes || place->feed != FEED_NONE);
-    ASSERT(!a.slot_bytes || (place->n_slots >= MIN_SLOTS && place->n_slots <= MAX_SLOTS));
     memset(plan->devices, 0, sizeof plan->devices);
     footprint_tables(&plan->workload, &plan->tables);
     count_scratch(plan, shape, &a, scratch_bytes);

@@ -52,7 +52,7 @@ bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
 bool accounts_fit(const struct accounts *a, const struct machine *m);
 
 // Fills every byte count of the plan for plan->place and plan->workload. If nothing is streamed,
-// feed and slots become none.
+// the feed becomes none.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
 // Whether device d of the plan's machine holds the plan's bytes there.

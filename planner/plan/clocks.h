@@ -28,7 +28,7 @@ struct clocks {
     double start_us;               // what waking all devices that work takes
     double pass_us[MAX_DEVICES];
     double compute[MAX_DEVICES], copy_in[MAX_DEVICES], copy_out[MAX_DEVICES], fetch[MAX_DEVICES];
-    double slot_full[MAX_SLOTS], slot_free[MAX_SLOTS];
+    double slot_full[RING_SLOTS], slot_free[RING_SLOTS];
     double last_us; // end of the last step
     // Sums of durations: computing, copies to a device (tables among them), fetches, stores.
     double busy_us[MAX_DEVICES], to_us[MAX_DEVICES], inputs_us[MAX_DEVICES];

@@ -15,8 +15,7 @@
 enum {
     DEVICE_ANY = -1, // in constraints: the planner chooses the device
     UNIT_PARTS = 32, // a split unit's rows are counted in so many parts
-    MIN_SLOTS = 2,   // limits of placement.n_slots where anything is streamed
-    MAX_SLOTS = 4,
+    RING_SLOTS = 2,  // of the ring: while one is computed with, the other is filled
 };
 
 // How streamed weights leave the host's memory.
@@ -46,9 +45,8 @@ struct unit_place {
 
 struct placement {
     struct unit_place units[MAX_UNITS];
-    enum feed feed;  // FEED_NONE if nothing is streamed
-    int8_t ring;     // the accelerator that has the ring, if anything is streamed
-    int32_t n_slots; // of the ring, 0 if nothing is streamed
+    enum feed feed; // FEED_NONE if nothing is streamed
+    int8_t ring;    // the accelerator that has the ring, if anything is streamed
 };
 
 #endif

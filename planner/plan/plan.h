@@ -102,7 +102,7 @@ struct plan {
     struct workload workload;
     int32_t n_units;
     struct placement place;
-    uint64_t slot_bytes;   // of one slot
+    uint64_t slot_bytes;   // of one of the ring's RING_SLOTS; 0: nothing is streamed
     int32_t n_blocks;      // with FEED_STAGED: pinned blocks in the host's memory
     uint64_t block_bytes;  // of one block
     uint64_t pinned_bytes; // of the host's memory that copies and the feed want pinned

@@ -82,7 +82,6 @@ static void add_ways(json_t *root, const struct plan *plan, const struct shape *
     if (json_array_size(streamed)) {
         json_object_set(root, "streamed", streamed);
         json_object_set_new(root, "feed", json_string(feed_name(plan->place.feed)));
-        json_object_set_new(root, "slots", json_integer(plan->place.n_slots));
     }
     json_decref(parts);
     json_decref(streamed);
@@ -330,10 +329,15 @@ static enum status parse_ways(struct constraints *c, const json_t *root, const s
     if (parse_parts(c, root, shape, e) || parse_streamed(c, root, shape, e)) return e->status;
     if (!json_object_get(root, "streamed")) return OK;
     const char *feed = "";
-    uint64_t n_slots = 0;
-    if (read_text(root, "feed", &feed, e) || read_count(root, "slots", MAX_SLOTS, &n_slots, e))
+    uint64_t n_slots = RING_SLOTS;
+    if (read_text(root, "feed", &feed, e)) return e->status;
+    if (json_object_get(root, "slots") && read_count(root, "slots", INT32_MAX, &n_slots, e))
         return e->status;
-    c->place.n_slots = (int32_t)n_slots;
+    if (n_slots != RING_SLOTS) { // earlier versions had rings of up to four
+        err_set(e, ERR_FORMAT, "field slots");
+        err_expected(e, "%d, the slots of every ring", RING_SLOTS);
+        return err_actual(e, "%" PRIu64, n_slots);
+    }
     if (feed_parse(feed, &c->place.feed) && c->place.feed != FEED_NONE) return OK;
     err_set(e, ERR_FORMAT, "field feed");
     err_expected(e, "arena or staged");

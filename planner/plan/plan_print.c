@@ -187,7 +187,7 @@ static void print_ways(const struct plan *plan, FILE *out) {
     }
     if (n_streamed)
         fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
-                n_streamed, n_streamed > 1 ? "s" : "", from[plan->place.feed], plan->place.n_slots,
+                n_streamed, n_streamed > 1 ? "s" : "", from[plan->place.feed], RING_SLOTS,
                 (double)plan->slot_bytes / MIB);
 }
 
@@ -238,7 +238,7 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
         fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
                 (double)one.weight_bytes[d] / MIB);
     fputc('\n', out);
-    if (!plan->place.n_slots) return;
+    if (!plan->slot_bytes) return;
     const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
     struct simulation many;
     plan_simulate(plan, shape, &prefill, &many);

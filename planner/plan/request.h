@@ -66,8 +66,8 @@ struct constraints {
     bool kv_auto;        // the planner may choose Q8_0 for the cache
     // Where units must be: with has_units the devices of place.units, DEVICE_ANY where there is no
     // constraint, override all above; with has_placement all of place is given, with a device for
-    // every unit, and nothing but the micro-batch is chosen. place.feed and place.n_slots are
-    // limits of streaming in any case: FEED_NONE and 0 leave them to the planner.
+    // every unit, and nothing but the micro-batch is chosen. place.feed is a limit of
+    // streaming in any case: FEED_NONE leaves it to the planner.
     bool has_units, has_placement;
     struct placement place;
     enum strategy strategy;

@@ -108,12 +108,12 @@ static void fetch_next(struct walker *w) {
     if (w->fetched == n_units) return;
     emit(w, &(struct step){.kind = STEP_FETCH,
                            .device = w->s->place->ring,
-                           .slot = (int8_t)(w->n_fetched++ % w->s->place->n_slots),
+                           .slot = (int8_t)(w->n_fetched++ % RING_SLOTS),
                            .unit = (int16_t)w->fetched++});
 }
 
 static void compute_streamed(struct walker *w, int16_t u) {
-    const int8_t slot = (int8_t)(w->n_streamed++ % w->s->place->n_slots);
+    const int8_t slot = (int8_t)(w->n_streamed++ % RING_SLOTS);
     move_residual(w, w->s->place->ring, -1);
     compute(w, w->s->place->ring, u, PHASE_ALL, slot);
     if (footprint_fetches_kv(&w->s->shape->units[u], place_of(w, u)))
@@ -182,7 +182,7 @@ static void compute_split_attention(struct walker *w, int16_t u) {
 bool schedule_walk(const struct schedule *schedule) {
     struct walker w = {.s = schedule, .at = schedule->place->units[0].device};
     start(&w);
-    for (int32_t i = 0; i < schedule->place->n_slots; i++) fetch_next(&w);
+    for (int32_t i = 0; i < RING_SLOTS; i++) fetch_next(&w);
     for (int16_t u = 0; u < schedule->shape->n_units; u++) {
         if (is_streamed(&w, u))
             compute_streamed(&w, u);

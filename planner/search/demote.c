@@ -34,7 +34,7 @@ static double after(struct plan *plan, const struct shape *shape, uint64_t *byte
 }
 
 static bool can_step(const struct plan *plan, int32_t unit) {
-    return unit == DEMOTED_RING ? plan->place.n_slots > 0 : plan->place.units[unit].device == GPU;
+    return unit == DEMOTED_RING ? plan->slot_bytes > 0 : plan->place.units[unit].device == GPU;
 }
 
 bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit) {

@@ -39,7 +39,7 @@ struct outline {
 // ---- Clocks, as in simulate.c -------------------------------------------------------------------
 
 struct clocks {
-    double compute[MAX_DEVICES], copy_in, copy_out, fetch, full[MAX_SLOTS], free[MAX_SLOTS];
+    double compute[MAX_DEVICES], copy_in, copy_out, fetch, full[RING_SLOTS], free[RING_SLOTS];
     double start_us, busy_us[MAX_DEVICES], to_us, inputs_us, fetch_us, store_us;
     double host_bytes; // read by the CPU, not from a cache
     bool host_sent;
@@ -222,7 +222,7 @@ static void walk_units(struct walk *w, enum pass_group group) {
     const struct placement *ways = w->o->ways;
     const bool streams = group == PASSES_PREFILL && w->o->n_streamed > 0;
     int32_t next = 0, slot = 0, at = ways->units[0].device;
-    for (int32_t i = 0; streams && i < ways->n_slots; i++) {
+    for (int32_t i = 0; streams && i < RING_SLOTS; i++) {
         next = next_streamed(w, next);
         if (next < w->p->n_units) fetch(w, next++, i);
     }
@@ -243,7 +243,7 @@ static void walk_units(struct walk *w, enum pass_group group) {
         compute_streamed(w, u, slot);
         next = next_streamed(w, next);
         if (next < w->p->n_units) fetch(w, next++, slot);
-        slot = (slot + 1) % ways->n_slots;
+        slot = (slot + 1) % RING_SLOTS;
     }
     if (at == GPU && w->choice->samples[w->s].pass.n_logits)
         copy_from(w, 4.0 * w->p->shape->n_vocab * w->choice->samples[w->s].pass.n_logits);
@@ -385,7 +385,7 @@ static void count_bytes(const struct pricing *p, struct outline *o, struct price
         bytes[d_head][i] -= shared;
         out->bytes[i][HOST] = bytes[HOST][i] + host_scratch + choice->staging_bytes;
         out->bytes[i][GPU] = bytes[GPU][i] + choice->scratch_bytes[GPU][o->kinds[GPU]] +
-                             (o->n_streamed ? (uint64_t)ways->n_slots * o->slot_bytes : 0);
+                             (o->n_streamed ? RING_SLOTS * o->slot_bytes : 0);
         const uint64_t kept = (ways->feed == FEED_ARENA ? o->arena_bytes : 0) + o->cache_bytes;
         const bool feeds = !o->n_streamed || kept <= p->own_bytes;
         out->holds[i] = machine_holds(p->machine, out->bytes[i]);

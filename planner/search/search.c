@@ -217,16 +217,11 @@ static bool can_win(const struct search *s, const double bound_us[]) {
     return false;
 }
 
-// A ring with one feed. Two slots are enough unless more are asked for: while one is computed with,
-// the other is filled. Where attention and FFNs, which differ in size, take turns, a third would
-// spare some waiting, but weights kept in its memory spare more. Whether a slower feed may be
-// better, for it fits where this one does not.
+// A ring with one feed. Whether a slower feed may be better, for it fits where this one does not.
 static bool consider_feed(struct search *s, enum feed feed) {
-    const int32_t asked = s->request->constraints->place.n_slots;
     struct price price;
     bool open = false;
     s->ways->feed = feed;
-    s->ways->n_slots = asked ? asked : MIN_SLOTS;
     consider_ways(s, &price);
     for (int i = 0; i < s->pricing.n_choices; i++)
         open = open || (price.holds[i] && !price.fits[i] &&
@@ -293,7 +288,6 @@ static void consider(struct search *s, uint8_t groups, bool partly) {
     stream_nothing(s);
     s->ways->feed = FEED_NONE;
     s->ways->ring = machine_accelerator(s->machine);
-    s->ways->n_slots = 0;
     const uint8_t found = s->rules.streamed ? find_groups(s) & groups : 0;
     if (s->rules.unstreamed || !(found & STREAM_FFNS)) {
         consider_ways(s, &price);

@@ -188,11 +188,6 @@ static enum status check_strategy(const struct machine *m, const struct constrai
                                   struct err *e) {
     const char *name = strategy_name(c->strategy);
     ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->place.feed < FEEDS);
-    if (c->place.n_slots && (c->place.n_slots < MIN_SLOTS || c->place.n_slots > MAX_SLOTS)) {
-        err_set(e, ERR_USAGE, "the number of slots is out of range");
-        err_expected(e, "%d to %d", MIN_SLOTS, MAX_SLOTS);
-        return err_actual(e, "%d", c->place.n_slots);
-    }
     if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
     if (m->n_devices < 2) {
         err_set(e, ERR_USAGE, "strategy %s needs an accelerator, and there is none", name);
@@ -279,7 +274,6 @@ static enum status apply_ways(struct plan *plan, const struct shape *shape,
     plan->place = c->place;
     plan->place.ring = machine_accelerator(&plan->machine);
     if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
-    if (!plan->place.n_slots) plan->place.n_slots = MIN_SLOTS;
     if (!streams || plan->machine.n_devices > GPU) return OK;
     return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
 }
@@ -340,7 +334,6 @@ static void place_least(struct plan *plan, const struct shape *shape, const uint
     }
     plan->place.ring = GPU;
     plan->place.feed = c->place.feed ? c->place.feed : FEED_STAGED;
-    plan->place.n_slots = c->place.n_slots ? c->place.n_slots : MIN_SLOTS;
 }
 
 // The plan fits, but what its feed pins does not.
@@ -366,7 +359,7 @@ static enum status refuse_all(struct plan *plan, const struct shape *shape, cons
             return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
         return e->status;
     }
-    if (plan->place.n_slots) return refuse_feed(plan, own_bytes, e);
+    if (plan->slot_bytes) return refuse_feed(plan, own_bytes, e);
     return OK;
 }
 

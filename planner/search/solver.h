@@ -19,9 +19,8 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct constraints *constraints, struct err *e);
 
 // Everything of a plan but where the units are: bytes and steps for plan->machine, workload,
-// place, as planner_solve leaves them. Feed
-// and n_slots must be given if anything is streamed, and become none if nothing is. For replaying
-// and demoting. ERR_MEMORY as above.
+// place, as planner_solve leaves them. The feed must be given if anything is streamed, and becomes
+// none if nothing is. For replaying and demoting. ERR_MEMORY as above.
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
 
 #endif

@@ -58,7 +58,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                         .cpu_experts = o->cpu_experts,
                         .kv_auto = kv_auto,
                         .strategy = o->strategy,
-                        .place = {.feed = o->feed, .n_slots = o->n_slots}},
+                        .place = {.feed = o->feed}},
         .tensor_overrides = o->tensor_overrides,
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,

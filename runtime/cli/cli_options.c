@@ -407,7 +407,6 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->cpu_experts, "--cpu-moe"},
         {o->strategy != STRATEGY_AUTO, "--strategy"},
         {o->feed != FEED_NONE, "--feed"},
-        {o->n_slots, "--slots"},
         {o->logits_path, "--logits-out"},
     };
     const struct given opened[] = {

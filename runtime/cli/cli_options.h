@@ -65,8 +65,7 @@ struct cli_options {
     const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
     bool cpu_experts;
     enum strategy strategy;
-    enum feed feed;  // FEED_NONE: the planner's choice
-    int32_t n_slots; // 0: the planner's choice
+    enum feed feed; // FEED_NONE: the planner's choice
 
     int32_t gpu_layers;                 // GPU_LAYERS_AUTO, GPU_LAYERS_ALL or a number
     uint64_t vram_bytes, ram_bytes;     // 0: no limit given

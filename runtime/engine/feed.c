@@ -98,18 +98,18 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
                       const struct weights *weights, const struct buffer *caches, struct err *e) {
     const struct plan *plan = placed->plan;
     *f = (struct feeder){0};
-    if (plan->place.n_slots == 0) return OK;
-    ASSERT(plan->machine.n_devices == 2 && plan->place.n_slots <= MAX_SLOTS);
+    if (plan->slot_bytes == 0) return OK;
+    ASSERT(plan->machine.n_devices == 2);
     f->plan = plan;
     f->shape = placed->shape;
     f->weights = weights;
     f->caches = caches;
     f->device = placed->devices[HOST + 1];
-    const uint64_t ring_bytes = (uint64_t)plan->place.n_slots * plan->slot_bytes;
+    const uint64_t ring_bytes = RING_SLOTS * plan->slot_bytes;
     if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
         buffer_new(f->device, ring_bytes, PURPOSE_STAGING, &f->slots, e))
         return e->status;
-    for (int32_t i = 0; i < plan->place.n_slots; i++) {
+    for (int i = 0; i < RING_SLOTS; i++) {
         if (event_new(f->device, &f->fetched[i], e) || event_new(f->device, &f->used[i], e))
             return e->status;
     }
@@ -130,7 +130,7 @@ void feed_close(struct feeder *f) {
     stream_free(f->fetch);
     stream_free(f->stage);
     const bool lost = f->device && f->device->lost; // maybe only now
-    for (int i = 0; i < MAX_SLOTS; i++) {
+    for (int i = 0; i < RING_SLOTS; i++) {
         event_free(&f->fetched[i]);
         event_free(&f->used[i]);
     }

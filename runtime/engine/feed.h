@@ -36,14 +36,14 @@ struct feeder {
     struct device *device;       // the accelerator
     struct stream *fetch;        // host memory -> slots
     struct stream *stage;        // mapped file -> blocks, NULL but for FEED_STAGED
-    struct buffer slots;         // [n_slots] of slot_bytes
+    struct buffer slots;         // [RING_SLOTS] of slot_bytes
     struct buffer blocks;        // [n_blocks] of block_bytes
-    struct event fetched[MAX_SLOTS], used[MAX_SLOTS]; // on fetch; on the stream that computes
-    struct event *staged, *drained;                   // owned, [n_blocks], on stage and on fetch
-    struct feed_rows rows;                            // of this micro-batch
-    struct feed_chunk *chunks;                        // owned, of all streamed units
-    int32_t *first_chunk;                             // owned, [n_units]
-    bool cut;                                         // the chunks are filled in
+    struct event fetched[RING_SLOTS], used[RING_SLOTS]; // on fetch; on the stream that computes
+    struct event *staged, *drained;                     // owned, [n_blocks], on stage and on fetch
+    struct feed_rows rows;                              // of this micro-batch
+    struct feed_chunk *chunks;                          // owned, of all streamed units
+    int32_t *first_chunk;                               // owned, [n_units]
+    bool cut;                                           // the chunks are filled in
 };
 
 // Nothing if the plan streams nothing. caches: [n_units], of units on the host. ERR_MEMORY,

@@ -113,7 +113,6 @@ void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const st
         bench_count("units_split", s.n_split),
         bench_count("units_streamed", s.n_streamed),
         bench_text("feed", feed_name(plan ? plan->place.feed : FEED_NONE)),
-        bench_count("n_slots", plan ? plan->place.n_slots : 0),
         bench_flag("runs_ahead", plan && plan->runs_ahead),
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) bench_row_add(row, fields[i]);

@@ -115,7 +115,7 @@ static uint64_t hash(uint64_t h, const void *bytes, size_t n) {
 
 uint64_t bench_plan_id(const struct plan *plan) {
     const size_t n = (size_t)plan->n_units;
-    const int32_t rest[] = {plan->workload.n_ubatch, (int32_t)plan->place.feed, plan->place.n_slots,
+    const int32_t rest[] = {plan->workload.n_ubatch, (int32_t)plan->place.feed,
                             (int32_t)plan->workload.kv_type_k, (int32_t)plan->workload.kv_type_v};
     uint64_t h = 0xcbf29ce484222325u;
     h = hash(h, plan->place.units, n * sizeof *plan->place.units);

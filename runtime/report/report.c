@@ -91,8 +91,7 @@ static void print_ways(const struct plan *plan, FILE *out) {
     }
     if (n_split) fprintf(out, ", %d unit%s split by rows", n_split, n_split == 1 ? "" : "s");
     if (n_streamed)
-        fprintf(out, ", %d streamed in prompts (%s, %d slots)", n_streamed,
-                feed_name(plan->place.feed), plan->place.n_slots);
+        fprintf(out, ", %d streamed in prompts (%s)", n_streamed, feed_name(plan->place.feed));
 }
 
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out) {

@@ -140,10 +140,9 @@ json_t *report_json_plan(const struct plan *plan, const struct shape *shape) {
         json_array_append_new(units, json_integer(plan->place.units[u].device));
     const struct workload *w = &plan->workload;
     json_t *ring =
-        json_pack("{s:s, s:i, s:o, s:i, s:o, s:b}", "feed", feed_name(plan->place.feed), "slots",
-                  plan->place.n_slots, "slot_bytes", report_json_count(plan->slot_bytes), "blocks",
-                  plan->n_blocks, "block_bytes", report_json_count(plan->block_bytes), "runs_ahead",
-                  plan->runs_ahead);
+        json_pack("{s:s, s:o, s:i, s:o, s:b}", "feed", feed_name(plan->place.feed), "slot_bytes",
+                  report_json_count(plan->slot_bytes), "blocks", plan->n_blocks, "block_bytes",
+                  report_json_count(plan->block_bytes), "runs_ahead", plan->runs_ahead);
     return json_pack(
         "{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "machine",
         machine_report(&plan->machine), "n_ctx", w->n_ctx, "n_ubatch", w->n_ubatch, "prompt_tokens",

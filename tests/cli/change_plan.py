@@ -15,13 +15,13 @@ kind = device.split(":")[0]
 plan = json.load(open(path))
 attention = [u for u in plan["placement"] if u.endswith("attention")][:: int(step)]
 split = attention[:: 2 if way == "both" else 1] if way != "streamed" else []
-for field in "streamed", "cpu_parts", "feed", "slots":
+for field in "streamed", "cpu_parts", "feed":
     plan.pop(field, None)
 plan["placement"] = {u: kind if u in split else "cpu" for u in plan["placement"]}
 if split:
     plan["cpu_parts"] = {u: 10 for u in split}
 if way != "split":
-    plan |= {"streamed": attention, "feed": "staged" if way == "both" else "arena", "slots": 3}
+    plan |= {"streamed": attention, "feed": "staged" if way == "both" else "arena"}
 for _ in range(10):
     json.dump(plan, open(path, "w"))
     command = [program, "plan", "-m", model, "--plan", path, "--device", device]

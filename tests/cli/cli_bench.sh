@@ -236,7 +236,7 @@ rows = {r["strategy"]: r for r in json.load(open(sys.argv[1]))}
 sys.exit(not (
     len(rows) == 6 and all(r["tokens_agree"] and not r["refused"] for r in rows.values()) and
     rows["cpu"]["peak_vram_bytes"] == 0 < rows["layers"]["layers_on_gpu"] and
-    rows["streamed"]["units_streamed"] > 0 < rows["streamed"]["n_slots"] and
+    rows["streamed"]["units_streamed"] > 0 and
     rows["streamed"]["feed"] != "none" == rows["row-split"]["feed"] and
     rows["row-split"]["units_split"] > 0 == rows["layers"]["units_split"]))
 X

@@ -66,7 +66,7 @@ for strategy in cpu layers attention-first streamed row-split; do
     generate "strategy_${strategy}_ubatch" --strategy $strategy --device sim:vram=60M -ub 40
 done
 for feed in arena staged; do
-    generate "feed_$feed" --strategy streamed --feed $feed --slots 3 --device sim:vram=60M -ub 40
+    generate "feed_$feed" --strategy streamed --feed $feed --device sim:vram=60M -ub 40
 done
 
 # Attention streamed, split, and both, whatever the planner would choose.

@@ -56,7 +56,7 @@ sim='--device sim:vram=500M,h2d=4G,d2h=4G'
 {
     trace layers $sim -ngl 15
     for feed in arena staged; do
-        trace "streamed_$feed" $sim --vram 60M --strategy streamed --feed $feed --slots 3
+        trace "streamed_$feed" $sim --vram 60M --strategy streamed --feed $feed
     done
     trace row_split $sim --vram 60M --strategy row-split
 }

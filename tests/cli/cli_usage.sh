@@ -82,7 +82,6 @@ wrong tiny_vram_of_bench 'did you mean 6G?' bench -m "$MODEL" --vram 6
 wrong bad_isa 'avx512 or auto' run -m x -p y --isa mmx
 wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
 wrong bad_feed 'arena, staged or auto' run -m x -p y --feed pinned
-wrong bad_slots 'from 2 to 4' run -m x -p y --slots 5
 wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0
 wrong foreign_trace "does not belong to 'tandem plan'" plan -m x --trace y
 wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0

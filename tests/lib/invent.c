@@ -237,7 +237,6 @@ void invent_ways(struct constraints *out, struct dice *dice, const struct shape 
     *out = (struct constraints){
         .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
     out->place.feed = (enum feed)dice_int(dice, FEED_ARENA, FEED_STAGED);
-    out->place.n_slots = dice_int(dice, MIN_SLOTS, MAX_SLOTS);
     int8_t device = (int8_t)dice_int(dice, 0, 1);
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];

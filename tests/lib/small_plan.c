@@ -109,7 +109,7 @@ void given_ways(struct small_plan *f) {
     f->c = (struct constraints){.gpu_layers = GPU_LAYERS_AUTO,
                                 .has_units = true,
                                 .has_placement = true,
-                                .place = {.feed = FEED_ARENA, .n_slots = 2}};
+                                .place = {.feed = FEED_ARENA}};
 }
 
 void solve_given(struct small_plan *f) {

@@ -125,7 +125,6 @@ static void test_bytes_of_a_split_unit(void **state) {
     assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
     assert_int_equal(p->unit_cpu_bytes[1], 0);
     assert_int_equal(p->devices[HOST].bytes[PLAN_WEIGHTS], VOCAB * 136 + 512 + 3 * 8704);
-    assert_int_equal(p->place.n_slots, 0);
     assert_int_equal(p->place.feed, FEED_NONE);
     assert_int_equal(p->slot_bytes, 0);
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 0);
@@ -157,9 +156,8 @@ static void test_bytes_of_a_streamed_unit(void **state) {
                                           p->devices[HOST].bytes[PLAN_SCRATCH] +
                                           3 * (512 + 3 * 34816));
     f->c.place.feed = FEED_STAGED;
-    f->c.place.n_slots = 4;
     solve_given(f);
-    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 4 * p->slot_bytes);
+    assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
     assert_int_equal(p->n_blocks, 4);
     assert_int_equal(p->block_bytes, 106496); // 104960, rounded up to pages of 4096
     assert_int_equal(p->devices[HOST].bytes[PLAN_STAGING], p->tables.size_bytes + 4 * 106496);
@@ -409,33 +407,30 @@ static void test_steps_of_whole_units(void **state) {
     assert_true(f->plan.runs_ahead);
 }
 
-// The k-th streamed unit goes to slot k % n, as soon as unit k - n was computed, and the first n at
-// the start.
+// The k-th streamed unit goes to slot k % 2, as soon as unit k - 2 was computed, and the first two
+// at the start.
 static void test_rings(void **state) {
     struct small_plan *f = *state;
-    for (int n = MIN_SLOTS; n <= MAX_SLOTS; n++) {
-        ffns_apart(f, 9, 0, true);
-        f->c.place.n_slots = n;
-        solve_given(f);
-        int fetched = 0, computed = 0;
-        const struct step *steps = f->plan.steps[BATCH_PREFILL];
-        for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
-            const struct step *s = &steps[i];
-            if (s->kind == STEP_FETCH) {
-                assert_int_equal(s->slot, fetched % n);
-                assert_int_equal(s->unit, 2 * fetched + 2);
-                assert_int_equal(fetched - computed, computed ? n - 1 : fetched);
-                if (fetched >= n) assert_int_equal(steps[i - 1].unit, 2 * (fetched - n) + 2);
-                fetched++;
-            } else if (s->kind == STEP_COMPUTE && s->slot >= 0) {
-                assert_int_equal(s->slot, computed % n);
-                assert_int_equal(s->unit, 2 * computed + 2);
-                computed++;
-            }
+    const int n = RING_SLOTS;
+    ffns_apart(f, 9, 0, true);
+    int fetched = 0, computed = 0;
+    const struct step *steps = f->plan.steps[BATCH_PREFILL];
+    for (int i = 0; i < f->plan.n_steps[BATCH_PREFILL]; i++) {
+        const struct step *s = &steps[i];
+        if (s->kind == STEP_FETCH) {
+            assert_int_equal(s->slot, fetched % n);
+            assert_int_equal(s->unit, 2 * fetched + 2);
+            assert_int_equal(fetched - computed, computed ? n - 1 : fetched);
+            if (fetched >= n) assert_int_equal(steps[i - 1].unit, 2 * (fetched - n) + 2);
+            fetched++;
+        } else if (s->kind == STEP_COMPUTE && s->slot >= 0) {
+            assert_int_equal(s->slot, computed % n);
+            assert_int_equal(s->unit, 2 * computed + 2);
+            computed++;
         }
-        assert_int_equal(fetched, 9);
-        assert_int_equal(computed, 9);
     }
+    assert_int_equal(fetched, 9);
+    assert_int_equal(computed, 9);
 }
 
 // ---- Steps of any plan --------------------------------------------------------------------------
@@ -445,7 +440,7 @@ struct state {
     bool residual[MAX_DEVICES];         // has all columns of the residual stream
     int n_cols[STEP_DATA][MAX_DEVICES]; // of the others; 0: not computed
     int next_unit;
-    int16_t in_slot[MAX_SLOTS];
+    int16_t in_slot[RING_SLOTS];
     const struct step *before;
     const struct step *sent[MAX_DEVICES]; // last, to that device
 };
@@ -531,7 +526,7 @@ static void follow_wait(struct state *st, const struct step *s) {
 
 // Walks the steps of a class and checks that nothing is read before it is there.
 static void follow(struct small_plan *f, enum batch_class batch) {
-    struct state st = {.in_slot = {-1, -1, -1, -1}};
+    struct state st = {.in_slot = {-1, -1}};
     st.residual[f->plan.place.units[0].device] = true;
     int n_logits = 0;
     for (int i = 0; i < f->plan.n_steps[batch]; i++) {
@@ -550,7 +545,7 @@ static void follow(struct small_plan *f, enum batch_class batch) {
     assert_int_equal(st.next_unit, f->plan.n_units);
     const int8_t last = f->plan.place.units[f->plan.n_units - 1].device;
     assert_int_equal(n_logits, last == GPU);
-    for (int i = 0; i < MAX_SLOTS; i++) assert_int_equal(st.in_slot[i], -1);
+    for (int i = 0; i < RING_SLOTS; i++) assert_int_equal(st.in_slot[i], -1);
 }
 
 static void test_steps_of_random_plans(void **state) {
@@ -683,7 +678,7 @@ static void test_demotion(void **state) {
             if (unit == DEMOTED_RING) {
                 for (int u = 0; u < f->plan.n_units; u++)
                     assert_false(f->plan.place.units[u].streamed);
-                assert_int_equal(f->plan.place.n_slots, 0);
+                assert_int_equal(f->plan.slot_bytes, 0);
                 n_rings++;
             } else {
                 assert_int_equal(f->other.place.units[unit].device, GPU);

@@ -122,8 +122,7 @@ static void any_ways(struct fixture *f, double ways_share, struct placement *out
     const double share = dice_real(&f->dice, -0.2, 1.2);
     const double streamed = dice_real(&f->dice, -0.2, 1.2);
     *out = (struct placement){.ring = GPU,
-                              .feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_STAGED),
-                              .n_slots = dice_int(&f->dice, MIN_SLOTS, MAX_SLOTS)};
+                              .feed = (enum feed)dice_int(&f->dice, FEED_ARENA, FEED_STAGED)};
     for (int u = 0; u < f->shape.n_units; u++) {
         const struct unit *unit = &f->shape.units[u];
         out->units[u].device = dice_chance(&f->dice, share) ? GPU : HOST;
@@ -236,12 +235,9 @@ static void take_better_rings(const struct fixture *f, const struct pricing *p,
     bool streams = false;
     for (int u = 0; u < f->shape.n_units; u++) streams = streams || ways->units[u].streamed;
     for (int feed = FEED_ARENA; feed < (streams ? FEEDS : FEED_ARENA + 1); feed++) {
-        for (int n = MIN_SLOTS; n <= (streams ? MAX_SLOTS : MIN_SLOTS); n++) {
-            ways->ring = GPU;
-            ways->feed = (enum feed)feed;
-            ways->n_slots = n;
-            take_better(p, ways, best);
-        }
+        ways->ring = GPU;
+        ways->feed = (enum feed)feed;
+        take_better(p, ways, best);
     }
 }
 
@@ -380,7 +376,7 @@ static void test_limits(void **state) {
                          f->shape.units[u].kind == UNIT_EXPERTS);
         }
         units[HOST] += p->tables.size_bytes + (uint64_t)p->n_blocks * p->block_bytes;
-        units[GPU] += (uint64_t)p->place.n_slots * p->slot_bytes;
+        units[GPU] += RING_SLOTS * p->slot_bytes;
         for (int d = 0; d < MAX_DEVICES; d++)
             assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
         // What stays pinned for the feed lies in memory that is there, whatever --ram says.

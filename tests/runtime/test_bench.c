@@ -711,7 +711,7 @@ static void plans_are_told_apart(void **state) {
     plan->place.units[2].cpu_parts = 0;
     plan->place.units[2].streamed = true;
     const uint64_t streamed = bench_plan_id(plan);
-    plan->place.n_slots = 2;
+    plan->place.feed = FEED_STAGED;
     assert_true(split != before && streamed != before && streamed != split &&
                 bench_plan_id(plan) != streamed);
     mem_free(plan);

@@ -57,7 +57,6 @@ static void defaults_are_the_known_ones(void **state) {
     assert_false(o.json || o.strict || o.ignore_end || o.no_bind);
     assert_int_equal(o.strategy, STRATEGY_AUTO);
     assert_int_equal(o.feed, FEED_NONE);
-    assert_int_equal(o.n_slots, 0);
     assert_true(o.wait_limit_s == 0 && !o.trace_path);
 }
 
@@ -248,17 +247,12 @@ static void strategies_and_feeds_have_names(void **state) {
     }
     assert_int_equal(RUN("--feed", "none"), ERR_USAGE);
     assert_says(&e, "arena, staged or auto");
-    assert_int_equal(RUN("--slots", "4"), OK);
-    assert_int_equal(o.n_slots, 4);
-    assert_int_equal(RUN("--slots", "1"), ERR_USAGE);
-    assert_int_equal(RUN("--slots", "5"), ERR_USAGE);
-    assert_says(&e, "from 2 to 4");
     assert_int_equal(RUN("--wait-limit", "0.5", "--trace", "t.json"), OK);
     assert_true(o.wait_limit_s == 0.5f);
     assert_string_equal(o.trace_path, "t.json");
     assert_int_equal(RUN("--wait-limit", "0"), ERR_USAGE);
     assert_int_equal(PARSE("plan", "-m", "x", "--trace", "t.json"), ERR_USAGE);
-    assert_int_equal(PARSE("plan", "-m", "x", "--strategy", "streamed", "--slots", "3"), OK);
+    assert_int_equal(PARSE("plan", "-m", "x", "--strategy", "streamed", "--feed", "staged"), OK);
 }
 
 static void a_plan_file_excludes_what_it_holds(void **state) {
@@ -268,7 +262,7 @@ static void a_plan_file_excludes_what_it_holds(void **state) {
     static const char *const held[][2] = {
         {"-c", "512"},         {"-ub", "64"},         {"-ctk", "q8_0"},    {"-ctv", "f32"},
         {"--n-prompt", "9"},   {"--n-gen", "9"},      {"-ngl", "3"},       {"-ot", "x=CPU"},
-        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"}, {"--slots", "2"},
+        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"},
     };
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         assert_int_equal(RUN(held[i][0], held[i][1]), OK);

@@ -2,7 +2,7 @@
  * (the simulated device computes with the CPU's kernels), and every way of failing ends cleanly.
  *
  * Plans are random and given unit by unit: FFNs and attention whole, split, streamed, through each
- * feed, with rings of two to four slots, in micro-batches of 1 to 512 tokens, over fast and slow
+ * feed, in micro-batches of 1 to 512 tokens, over fast and slow
  * links. Faults and stalls come at every command in turn.
  */
 // link: wrap-alloc
@@ -181,7 +181,6 @@ static void random_ways(struct fixture *f, struct engine_options *o, bool ahead)
         c->place.units[u].device = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
     }
     c->place.feed = (enum feed)(FEED_ARENA + below(f, FEEDS - FEED_ARENA));
-    c->place.n_slots = MIN_SLOTS + below(f, MAX_SLOTS - MIN_SLOTS + 1);
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
     o->workload.n_ubatch = sizes[below(f, 3)];
     static const char *const links[] = {"", ",d2h=8M", ",h2d=60M", ",d2h=30M,h2d=90M"};
@@ -200,7 +199,6 @@ static void all_ways(struct constraints *c, enum feed feed) {
     c->place.units[3].streamed = c->place.units[5].streamed = true;
     c->place.units[4].streamed = c->place.units[6].streamed = true;
     c->place.feed = feed;
-    c->place.n_slots = 2;
 }
 
 // Everything but the embedding is computed on the accelerator, in slots.
@@ -251,8 +249,8 @@ static void expect_rows(const struct model_file *m, const struct engine *en,
 
 static void describe(const struct engine_options *o, int number, char *out, size_t size_bytes) {
     const struct constraints *c = &o->constraints;
-    int n = snprintf(out, size_bytes, "plan %d, feed %s, %d slots, -ub %d:", number,
-                     feed_name(c->place.feed), c->place.n_slots, o->workload.n_ubatch);
+    int n = snprintf(out, size_bytes, "plan %d, feed %s, -ub %d:", number, feed_name(c->place.feed),
+                     o->workload.n_ubatch);
     for (int u = 0; u < N_UNITS; u++)
         n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->place.units[u].device,
                       c->place.units[u].cpu_parts, c->place.units[u].streamed ? "s" : "");
@@ -553,7 +551,7 @@ static void test_small_blocks(void **state) {
     struct feed_rig r;
     open_feed(&r, &o, 1000);
     for (int i = 0; i < 7; i++) {
-        const int32_t u = units[i], slot = i % r.plan->place.n_slots;
+        const int32_t u = units[i], slot = i % RING_SLOTS;
         const bool split = r.plan->place.units[u].cpu_parts > 0;
         struct weight bound[MAX_UNIT_TENSORS];
         feed_begin(&r.feeder, slot);

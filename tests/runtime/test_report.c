@@ -156,11 +156,10 @@ static void a_plan_is_one_line(void **state) {
     plan->place.units[2].cpu_parts = 8;
     plan->place.units[1].streamed = plan->place.units[2].streamed = true;
     plan->place.feed = FEED_ARENA;
-    plan->place.n_slots = 3;
     report_print_plan(plan, shape, begin(&s)->out);
     assert_text(&s, "tandem: context 4096, micro-batch 512, 2 of 3 layers on a gpu, weights 92.0 "
                     "MiB on cpu + 1.5 MiB on toy, 1 unit split by rows, 2 streamed in prompts "
-                    "(arena, 3 slots)\n");
+                    "(arena)\n");
     free(plan);
     free(shape);
 }
