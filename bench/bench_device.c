@@ -59,11 +59,11 @@ struct job { // what is measured: the same call again and again
 static void encode(struct bench *b, const struct job *job) {
     const struct op_table *ops = b->device->ops;
     switch (job->id) {
-#define OP(name)                               \
+#define OP(name, ...)                          \
     case OP_##name:                            \
         ops->name(b->stream, &job->args.name); \
         break;
-#define OP_W(name)                                          \
+#define OP_W(name, ...)                                     \
     case OP_##name:                                         \
         ops->name(b->stream, job->weight, &job->args.name); \
         break;
@@ -356,8 +356,8 @@ static void place_gather_rows(struct bench *b, struct job *job) {
                                                       job->n_tokens, b->shape.embd, b->shape.batch};
 }
 
-#define OP_W(name)
-#define OP(name)                                                                             \
+#define OP_W(name, ...)
+#define OP(name, ...)                                                                        \
     static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \
         const int32_t tokens[] = {1, b->shape.batch};                                        \
         (void)type;                                                                          \
@@ -386,9 +386,9 @@ static enum status bench_copy(struct bench *b, struct err *e) {
 
 static enum status bench_all(struct bench *b, struct err *e) {
     if (bench_copy(b, e)) return e->status;
-#define OP(name) \
+#define OP(name, ...) \
     if (bench_##name(b, (enum weight_type)0, e)) return e->status;
-#define OP_W(name)                         \
+#define OP_W(name, ...)                    \
     for (int w = 0; w < WEIGHT_COUNT; w++) \
         if (bench_##name(b, (enum weight_type)w, e)) return e->status;
 #include "kernels/ops.def"

@@ -71,13 +71,13 @@ static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
 #undef WEIGHT
 };
 
-#define OP(name)                                                                \
+#define OP(name, ...)                                                           \
     static void call_##name(const struct cpu_table *t, const struct lane *lane, \
                             enum weight_type type, const union op_args *args) { \
         (void)type;                                                             \
         t->name(lane, &args->name);                                             \
     }
-#define OP_W(name)                                                              \
+#define OP_W(name, ...)                                                         \
     static void call_##name(const struct cpu_table *t, const struct lane *lane, \
                             enum weight_type type, const union op_args *args) { \
         t->name[type](lane, &args->name);                                       \
@@ -417,12 +417,12 @@ static void bench_combine_experts(struct bench *b, int32_t n_tokens) {
 
 static void bench_batch(struct bench *b, int32_t n_tokens) {
     const char *op = b->options.op;
-#define OP(name)                     \
+#define OP(name, ...)                \
     if (!op || !strcmp(op, #name)) { \
         b->used = 0;                 \
         bench_##name(b, n_tokens);   \
     }
-#define OP_W(name)                                                          \
+#define OP_W(name, ...)                                                     \
     for (int w = 0; (!op || !strcmp(op, #name)) && w < WEIGHT_COUNT; w++) { \
         b->used = 0;                                                        \
         bench_##name(b, (enum weight_type)w, n_tokens);                     \

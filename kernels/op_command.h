@@ -12,10 +12,11 @@
 #include "kernels/ops.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 enum op_id {
-#define OP(name)   OP_##name,
-#define OP_W(name) OP_##name,
+#define OP(name, ...) OP_##name,
+#define OP_W          OP
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
@@ -23,13 +24,23 @@ enum op_id {
 };
 
 union op_args {
-#define OP(name)   struct name##_args name;
-#define OP_W(name) struct name##_args name;
+#define OP(name, ...) struct name##_args name;
+#define OP_W          OP
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
 };
 static_assert(sizeof(union op_args) <= 128, "a list of commands stays small");
+
+enum { OP_POINTERS_MAX = 8 }; // that the arguments of an op begin with
+#define OP(name, n_pointers, last)                                                         \
+    static_assert((n_pointers) <= OP_POINTERS_MAX &&                                       \
+                      (n_pointers) * sizeof(void *) <= offsetof(struct name##_args, last), \
+                  "ops.def and the arguments of " #name " disagree");
+#define OP_W OP
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
 
 struct op_command {
     enum op_id op;
@@ -42,8 +53,8 @@ typedef void (*op_encode_fn)(struct stream *s, enum op_id op, enum weight_type w
 
 static inline const char *op_name(enum op_id op) {
     static const char *const names[OP_COUNT] = {
-#define OP(name)   #name,
-#define OP_W(name) #name,
+#define OP(name, ...) #name,
+#define OP_W          OP
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -21,9 +21,9 @@ struct op_cost {
 // positions lie in device memory, and counts the cache rows of one sequence once.
 // op_cost_matmul_experts counts the weights of op_cost_distinct_experts, all of them here, since
 // starts and slots lie there too.
-#define OP_W(name) \
+#define OP_W(name, ...) \
     struct op_cost op_cost_##name(enum weight_type type, const struct name##_args *args);
-#define OP(name) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
+#define OP(name, ...) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -1,10 +1,11 @@
 /* ops.h: the arguments of every op and the table in which a backend puts its kernels.
  *
- * Pointers in the argument structs are addresses in the memory of the device whose table is called;
- * the host never follows them. An op only encodes: it copies its arguments, returns at once, and
- * its outputs exist after stream_wait or on the same stream. Everything is F32 row-major and
- * contiguous unless said. Outputs must not overlap inputs unless said. kernels/cpu/ref.c is the
- * definition of each op. Any thread, one at a time per stream. Tested by tests/kernels/check_ops.c.
+ * An argument struct begins with its pointers, as many as ops.def says. They are addresses in the
+ * memory of the device whose table is called; the host never follows them. An op only encodes: it
+ * copies its arguments, returns at once, and its outputs exist after stream_wait or on the same
+ * stream. Everything is F32 row-major and contiguous unless said. Outputs must not overlap inputs
+ * unless said. kernels/cpu/ref.c is the definition of each op. Any thread, one at a time per
+ * stream. Tested by tests/kernels/check_ops.c.
  *
  * A batch is n_tokens tokens, each with a position and a sequence; sequences share one KV cache
  * through page tables.
@@ -194,8 +195,8 @@ struct combine_experts_args {
 // One per backend, filled by expanding ops.def in order; no entry may be NULL, and those of OP_W
 // take every weight type.
 struct op_table {
-#define OP(name)   void (*name)(struct stream *, const struct name##_args *);
-#define OP_W(name) void (*name)(struct stream *, enum weight_type, const struct name##_args *);
+#define OP(name, ...)   void (*name)(struct stream *, const struct name##_args *);
+#define OP_W(name, ...) void (*name)(struct stream *, enum weight_type, const struct name##_args *);
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

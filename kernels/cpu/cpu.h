@@ -34,8 +34,8 @@ static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain,
 }
 
 struct cpu_table {
-#define OP(name)   void (*name)(const struct lane *, const struct name##_args *);
-#define OP_W(name) void (*name[WEIGHT_COUNT])(const struct lane *, const struct name##_args *);
+#define OP(name, ...)   void (*name)(const struct lane *, const struct name##_args *);
+#define OP_W(name, ...) void (*name[WEIGHT_COUNT])(const struct lane *, const struct name##_args *);
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -348,8 +348,8 @@ void cpu_table_ref(struct cpu_table *table) {
     .matmul_experts[WEIGHT_##NAME] = matmul_experts_##name,
 #include "kernels/weights.def"
 #undef WEIGHT
-#define OP(name) .name = name,
-#define OP_W(name)
+#define OP(name, ...) .name = name,
+#define OP_W(name, ...)
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -15,20 +15,13 @@
 #include <string.h>
 
 // Where the last member of each argument struct ends: what lies behind is padding, undefined.
-#define END(name, last) (offsetof(struct name##_args, last) + sizeof((struct name##_args *)0)->last)
 static const uint32_t ARGS_END[OP_COUNT] = {
-    [OP_embed] = END(embed, scale),
-    [OP_rms_norm] = END(rms_norm, eps),
-    [OP_matmul] = END(matmul, out_stride),
-    [OP_rope_table] = END(rope_table, corr_high),
-    [OP_rope] = END(rope, neox),
-    [OP_kv_store] = END(kv_store, v_type),
-    [OP_attention] = END(attention, softcap),
-    [OP_swiglu] = END(swiglu, count),
-    [OP_gather_rows] = END(gather_rows, n_x_rows),
-    [OP_route] = END(route, scale),
-    [OP_matmul_experts] = END(matmul_experts, x_per_pair),
-    [OP_combine_experts] = END(combine_experts, n_experts),
+#define OP(name, n_pointers, last) \
+    [OP_##name] = offsetof(struct name##_args, last) + sizeof((struct name##_args *)0)->last,
+#define OP_W OP
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
 };
 
 static uint32_t parts(int64_t count, int64_t size) { return (uint32_t)((count + size - 1) / size); }
@@ -304,11 +297,11 @@ static void cuda_encode(struct stream *stream, enum op_id op, enum weight_type w
     memcpy(&copy, args, ARGS_END[op]);
     if (op != OP_matmul && op != OP_matmul_experts) s->quantized = (struct cuda_quantized){0};
     switch (op) {
-#define OP(name)                     \
+#define OP(name, ...)                \
     case OP_##name:                  \
         name(s, weight, &copy.name); \
         break;
-#define OP_W(name) OP(name)
+#define OP_W OP
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

@@ -683,13 +683,13 @@ static bool wanted(const struct options *o, const char *name) {
 }
 
 static void check_all(struct op_check *c, const struct options *o) {
-#define OP(name)                          \
+#define OP(name, ...)                     \
     if (wanted(o, #name)) {               \
         op_line_start(c, OP_##name, "-"); \
         check_##name(c);                  \
         op_line_end(c);                   \
     }
-#define OP_W(name)                                               \
+#define OP_W(name, ...)                                          \
     for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) { \
         op_line_start(c, OP_##name, TYPE_NAMES[w]);              \
         check_##name(c, (enum weight_type)w);                    \

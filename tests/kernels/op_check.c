@@ -20,7 +20,7 @@ struct op_entry {
     struct op_cost (*cost)(enum weight_type type, const union op_args *args);
 };
 
-#define OP(name)                                                                                 \
+#define OP(name, ...)                                                                            \
     static void encode_##name(struct stream *s, enum weight_type type, const union op_args *a) { \
         (void)type;                                                                              \
         s->device->ops->name(s, &a->name);                                                       \
@@ -34,7 +34,7 @@ struct op_entry {
         (void)type;                                                                              \
         return op_cost_##name(&a->name, 1);                                                      \
     }
-#define OP_W(name)                                                                               \
+#define OP_W(name, ...)                                                                          \
     static void encode_##name(struct stream *s, enum weight_type type, const union op_args *a) { \
         s->device->ops->name(s, type, &a->name);                                                 \
     }                                                                                            \
@@ -50,8 +50,8 @@ struct op_entry {
 #undef OP_W
 
 static const struct op_entry OPS[OP_COUNT] = {
-#define OP(name)   {encode_##name, define_##name, cost_##name},
-#define OP_W(name) {encode_##name, define_##name, cost_##name},
+#define OP(name, ...) {encode_##name, define_##name, cost_##name},
+#define OP_W          OP
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W

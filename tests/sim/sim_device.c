@@ -27,7 +27,6 @@
 
 enum {
     COMMANDS = 1024, // in a ring; encoding one more waits for room
-    POINTERS_MAX = 8,
     ALIGN_BYTES = 256,
     GUARD_BYTES = 256, // before and after every buffer, checked when it is freed
     GUARD = 0xa7,
@@ -40,33 +39,14 @@ enum {
 #define ADDRESS_MASK (UINT64_C(0xffff) << 48)
 #define ADDRESS_GAP  (UINT64_C(1) << 20)
 
-// The places of the device pointers in each op's arguments, in 8-byte words counted from 1. A
-// pointer that is missing here is found at once: the kernel would follow a device address.
-#define AT(name, field) (offsetof(struct name##_args, field) / 8 + 1)
-static const uint8_t POINTERS[OP_COUNT][POINTERS_MAX] = {
-    [OP_embed] = {AT(embed, out), AT(embed, table), AT(embed, tokens)},
-    [OP_rms_norm] = {AT(rms_norm, out), AT(rms_norm, x), AT(rms_norm, weight)},
-    [OP_matmul] = {AT(matmul, out), AT(matmul, x), AT(matmul, weight), AT(matmul, bias),
-                   AT(matmul, residual), AT(matmul, scratch)},
-    [OP_rope_table] = {AT(rope_table, out), AT(rope_table, positions),
-                       AT(rope_table, freq_factors)},
-    [OP_rope] = {AT(rope, q), AT(rope, k), AT(rope, table)},
-    [OP_kv_store] = {AT(kv_store, k_cache), AT(kv_store, v_cache), AT(kv_store, k), AT(kv_store, v),
-                     AT(kv_store, slots)},
-    [OP_attention] = {AT(attention, out), AT(attention, q), AT(attention, k_cache),
-                      AT(attention, v_cache), AT(attention, pages), AT(attention, positions),
-                      AT(attention, sequences)},
-    [OP_swiglu] = {AT(swiglu, out), AT(swiglu, gate), AT(swiglu, up)},
-    [OP_gather_rows] = {AT(gather_rows, out), AT(gather_rows, x), AT(gather_rows, rows)},
-    [OP_route] = {AT(route, chosen), AT(route, weights), AT(route, starts), AT(route, order),
-                  AT(route, logits), AT(route, selection_bias), AT(route, expert_scale)},
-    [OP_matmul_experts] = {AT(matmul_experts, out), AT(matmul_experts, x),
-                           AT(matmul_experts, weight), AT(matmul_experts, slots),
-                           AT(matmul_experts, bias), AT(matmul_experts, starts),
-                           AT(matmul_experts, order), AT(matmul_experts, scratch)},
-    [OP_combine_experts] = {AT(combine_experts, out), AT(combine_experts, x),
-                            AT(combine_experts, weights), AT(combine_experts, chosen),
-                            AT(combine_experts, slots), AT(combine_experts, residual)},
+// How many pointers the arguments of each op begin with. One that is missing in the list is found
+// at once: the kernel would follow a device address.
+static const uint8_t N_POINTERS[OP_COUNT] = {
+#define OP(name, n_pointers, last) [OP_##name] = (n_pointers),
+#define OP_W                       OP
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
 };
 
 struct allocation {
@@ -302,7 +282,7 @@ static struct allocation *find(struct sim_device *sim, uint64_t address, uint64_
 
 // The allocations that a command works on.
 struct pins {
-    struct allocation *of[POINTERS_MAX];
+    struct allocation *of[OP_POINTERS_MAX];
     int n;
 };
 
@@ -376,9 +356,9 @@ static enum status run_op(struct sim_device *sim, const struct command *c, struc
     struct op_command op = c->op;
     struct pins pins = {0};
     enum status status = OK;
-    for (int i = 0; i < POINTERS_MAX && POINTERS[op.op][i] && status == OK; i++) {
-        char *field = (char *)&op.args + 8 * (POINTERS[op.op][i] - 1);
+    for (int i = 0; i < N_POINTERS[op.op] && status == OK; i++) {
         void *pointer;
+        char *field = (char *)&op.args + (size_t)i * sizeof pointer;
         memcpy(&pointer, field, sizeof pointer);
         if (!pointer) continue; // an optional argument
         status = pin(sim, &pins, what, &pointer, 1, e);

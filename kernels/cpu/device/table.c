@@ -44,11 +44,11 @@ enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err
 void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
                 const struct op_command *command) {
     switch (command->op) {
-#define OP(name)                                \
+#define OP(name, ...)                           \
     case OP_##name:                             \
         table->name(lane, &command->args.name); \
         break;
-#define OP_W(name)                                               \
+#define OP_W(name, ...)                                          \
     case OP_##name:                                              \
         table->name[command->weight](lane, &command->args.name); \
         break;
