@@ -66,7 +66,7 @@ struct job {
 };
 
 static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
-#define WEIGHT(NAME, name) #name,
+#define WEIGHT(NAME, name, ...) #name,
 #include "kernels/weights.def"
 #undef WEIGHT
 };

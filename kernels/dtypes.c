@@ -10,7 +10,7 @@ static const struct dtype_info INFO[DTYPE_COUNT] = {
 };
 
 static const enum dtype WEIGHT_DTYPES[] = {
-#define WEIGHT(NAME, name) DTYPE_##NAME,
+#define WEIGHT(NAME, ...) DTYPE_##NAME,
 #include "kernels/weights.def"
 #undef WEIGHT
 };
@@ -37,3 +37,12 @@ bool dtype_weight(enum dtype type, enum weight_type *out) {
 }
 
 enum dtype weight_dtype(enum weight_type type) { return WEIGHT_DTYPES[type]; }
+
+enum weight_kind weight_kind(enum weight_type type) {
+    static const enum weight_kind kinds[] = {
+#define WEIGHT(NAME, name, KIND, ...) KIND_##KIND,
+#include "kernels/weights.def"
+#undef WEIGHT
+    };
+    return kinds[type];
+}

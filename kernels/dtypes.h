@@ -17,14 +17,24 @@ enum dtype {
     DTYPE_COUNT // rows of the list ascend by number
 };
 
+// The layouts as constants: BLOCK_ELEMENTS_Q4_K, BLOCK_BYTES_Q4_K.
+enum {
+#define DTYPE(NAME, number, elements, bytes) \
+    BLOCK_ELEMENTS_##NAME = (elements), BLOCK_BYTES_##NAME = (bytes),
+#include "kernels/dtypes.def"
+#undef DTYPE
+};
+
 // The types that matmul and embed have kernels for, densely numbered: the index into a table's
 // rows.
 enum weight_type {
-#define WEIGHT(NAME, name) WEIGHT_##NAME,
+#define WEIGHT(NAME, ...) WEIGHT_##NAME,
 #include "kernels/weights.def"
 #undef WEIGHT
     WEIGHT_COUNT
 };
+
+enum weight_kind { KIND_FLOATS, KIND_HALVES, KIND_BYTES }; // see weights.def
 
 struct dtype_info {
     const char *name;        // "Q4_K"; NULL for a removed number
@@ -46,5 +56,8 @@ bool dtype_weight(enum dtype type, enum weight_type *out);
 
 // The reverse: the dtype of a weight type.
 enum dtype weight_dtype(enum weight_type type);
+
+// How kernels multiply with the type.
+enum weight_kind weight_kind(enum weight_type type);
 
 #endif

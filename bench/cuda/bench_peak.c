@@ -90,9 +90,9 @@ static bool is_there(const struct bench *b, const struct instruction *i) {
 
 // The choice that cuda_launch.c makes for matmuls of many tokens.
 static bool makes(const struct bench *b, const struct instruction *i, enum weight_type type) {
-    const bool mma = b->gpu->tensor_cores && type != WEIGHT_F32;
-    const bool floats = type == WEIGHT_F32 || type == WEIGHT_F16 || type == WEIGHT_BF16;
-    return i->tensor_cores == mma && i->floats == floats;
+    const enum weight_kind kind = weight_kind(type);
+    const bool mma = b->gpu->tensor_cores && kind != KIND_FLOATS;
+    return i->tensor_cores == mma && i->floats == (kind != KIND_BYTES);
 }
 
 static enum status run(struct bench *b, const struct instruction *i, int n_rounds, uint64_t *ns,

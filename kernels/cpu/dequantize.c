@@ -50,6 +50,10 @@ static float read_half(const uint8_t *p) {
     return half_to_float(half);
 }
 
+static void f32_row(const uint8_t *row, float *out, int64_t n) {
+    memcpy(out, row, (size_t)n * sizeof *out);
+}
+
 static void f16_row(const uint8_t *row, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = read_half(row + 2 * i);
 }
@@ -172,23 +176,24 @@ static void q6_k_block(const uint8_t *block, float *out) {
     }
 }
 
-void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n) {
-    static void (*const BLOCKS[WEIGHT_COUNT])(const uint8_t *, float *) = {
-        [WEIGHT_Q8_0] = q8_0_block, [WEIGHT_Q4_0] = q4_0_block, [WEIGHT_Q4_1] = q4_1_block,
-        [WEIGHT_Q5_0] = q5_0_block, [WEIGHT_Q5_1] = q5_1_block, [WEIGHT_Q4_K] = q4_k_block,
-        [WEIGHT_Q5_K] = q5_k_block, [WEIGHT_Q6_K] = q6_k_block,
-    };
-    const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
-    ASSERT(n % info->block_elements == 0);
-    if (type == WEIGHT_F32) {
-        memcpy(out, row, (size_t)n * sizeof *out);
-    } else if (type == WEIGHT_F16) {
-        f16_row(row, out, n);
-    } else if (type == WEIGHT_BF16) {
-        bf16_row(row, out, n);
-    } else {
-        const uint8_t *block = row;
-        for (int64_t i = 0; i < n; i += info->block_elements, block += info->block_bytes)
-            BLOCKS[type](block, out + i);
+// A row of blocks, for each type of them.
+#define ROW_FLOATS(NAME, name)
+#define ROW_HALVES(NAME, name)
+#define ROW_BYTES(NAME, name)                                                             \
+    static void name##_row(const uint8_t *row, float *out, int64_t n) {                   \
+        for (int64_t i = 0; i < n; i += BLOCK_ELEMENTS_##NAME, row += BLOCK_BYTES_##NAME) \
+            name##_block(row, out + i);                                                   \
     }
+#define WEIGHT(NAME, name, KIND, ...) ROW_##KIND(NAME, name)
+#include "kernels/weights.def"
+#undef WEIGHT
+
+void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n) {
+    static void (*const ROWS[])(const uint8_t *, float *, int64_t) = {
+#define WEIGHT(NAME, name, ...) name##_row,
+#include "kernels/weights.def"
+#undef WEIGHT
+    };
+    ASSERT(n % dtype_find((uint32_t)weight_dtype(type))->block_elements == 0);
+    ROWS[type](row, out, n);
 }

@@ -327,7 +327,7 @@ static void gather_rows(const struct lane *lane, const struct gather_rows_args *
 static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
 
 // The table wants one function per weight type.
-#define WEIGHT(NAME, name)                                                               \
+#define WEIGHT(NAME, name, ...)                                                          \
     static void embed_##name(const struct lane *lane, const struct embed_args *args) {   \
         embed(WEIGHT_##NAME, lane, args);                                                \
     }                                                                                    \
@@ -343,7 +343,7 @@ static void route(const struct lane *lane, const struct route_args *a) { cpu_rou
 
 void cpu_table_ref(struct cpu_table *table) {
     *table = (struct cpu_table){
-#define WEIGHT(NAME, name)                                                        \
+#define WEIGHT(NAME, name, ...)                                                   \
     .embed[WEIGHT_##NAME] = embed_##name, .matmul[WEIGHT_##NAME] = matmul_##name, \
     .matmul_experts[WEIGHT_##NAME] = matmul_experts_##name,
 #include "kernels/weights.def"

@@ -14,12 +14,15 @@
 #define TANDEM_KERNELS_CUDA_BLOCKS_CUH
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/dtypes.h"
 
 #include <stddef.h>
 
 // 32 columns of a row: element i, in byte i % 4 of word i / 4, is scale * byte + offset. Bytes are
 // to be read as signed; without HAS_OFFSET offset is 0. With TWO_SCALES scale is that of elements
-// 0..15 and scale_high that of 16..31; without, scale_high is not set.
+// 0..15 and scale_high that of 16..31; without, scale_high is not set. Where CENTRE is not 0,
+// offset is -CENTRE * scale: GEMMs take CENTRE off the bytes instead, once per weight, which saves
+// a multiply-add per weight and token.
 struct weight_group {
     uint32_t words[8];
     float scale, scale_high, offset;
@@ -100,8 +103,11 @@ DEVICE_FN int nibble_of_32(const uint8_t *nibbles, int i) { // element i (0..31)
 
 // ---- plain types -------------------------------------------------------------------------------
 
+// IS_HALF: every element is a half, so that rounding to halves loses nothing.
+
 struct weight_f32 {
     static constexpr int BLOCK = 1, BYTES = 4;
+    static constexpr bool IS_HALF = false;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return __ldg((const float *)row + column);
     }
@@ -117,6 +123,7 @@ struct weight_f32 {
 
 struct weight_f16 {
     static constexpr int BLOCK = 1, BYTES = 2;
+    static constexpr bool IS_HALF = true;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return half_at(row + 2 * (int64_t)column);
     }
@@ -133,6 +140,7 @@ struct weight_f16 {
 
 struct weight_bf16 {
     static constexpr int BLOCK = 1, BYTES = 2;
+    static constexpr bool IS_HALF = false;
     DEVICE_FN float element(const uint8_t *row, int column) {
         return __uint_as_float(two_bytes_at(row + 2 * (int64_t)column) << 16);
     }
@@ -153,7 +161,7 @@ struct weight_bf16 {
 template <int BLOCK_BYTES> struct weight_of_32 {
     static constexpr int BLOCK = 32, BYTES = BLOCK_BYTES;
     static constexpr bool TWO_SCALES = false;
-    static constexpr int ITEM_GROUPS = 1, ITEM_STEP = 1;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 1, ITEM_STEP = 1;
     DEVICE_FN int first_group(int item) { return item; }
     DEVICE_FN const uint8_t *block(const uint8_t *row, int i) {
         return row + (int64_t)i * BLOCK_BYTES;
@@ -183,6 +191,7 @@ struct q4_0_block {
 
 struct weight_q4_0 : weight_of_32<sizeof(q4_0_block)> {
     static constexpr bool HAS_OFFSET = true;
+    static constexpr int CENTRE = 8;
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = block(row, item);
         uint32_t nibbles[4];
@@ -221,6 +230,7 @@ struct q5_0_block {
 
 struct weight_q5_0 : weight_of_32<sizeof(q5_0_block)> {
     static constexpr bool HAS_OFFSET = true;
+    static constexpr int CENTRE = 16;
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = block(row, item);
         uint32_t bits[5]; // the word of high bits and the nibbles
@@ -297,7 +307,7 @@ struct q4_k_block {
 struct weight_q4_k {
     static constexpr int BLOCK = 256, BYTES = sizeof(q4_k_block);
     static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
-    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 1;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
     DEVICE_FN int first_group(int item) { return 2 * item; }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
@@ -326,7 +336,7 @@ struct q5_k_block {
 struct weight_q5_k {
     static constexpr int BLOCK = 256, BYTES = sizeof(q5_k_block);
     static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
-    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 1;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
     DEVICE_FN int first_group(int item) { return 2 * item; }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
@@ -362,7 +372,7 @@ struct q6_k_block {
 struct weight_q6_k {
     static constexpr int BLOCK = 256, BYTES = sizeof(q6_k_block);
     static constexpr bool HAS_OFFSET = false, TWO_SCALES = true;
-    static constexpr int ITEM_GROUPS = 2, ITEM_STEP = 2;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 2;
     DEVICE_FN int first_group(int item) { return (item >> 1) * 4 + (item & 1); }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
@@ -396,10 +406,11 @@ struct weight_q6_k {
     }
 };
 
-static_assert(sizeof(q8_0_block) == 34 && sizeof(q4_0_block) == 18 && sizeof(q4_1_block) == 20 &&
-                  sizeof(q5_0_block) == 22 && sizeof(q5_1_block) == 24 &&
-                  sizeof(q4_k_block) == 144 && sizeof(q5_k_block) == 176 &&
-                  sizeof(q6_k_block) == 210,
-              "the blocks are those of the format");
+#define WEIGHT(NAME, name, ...)                                       \
+    static_assert(weight_##name::BLOCK == BLOCK_ELEMENTS_##NAME &&    \
+                      weight_##name::BYTES == BLOCK_BYTES_##NAME,     \
+                  "the blocks are those of the format");
+#include "kernels/weights.def"
+#undef WEIGHT
 
 #endif

@@ -34,7 +34,12 @@ static void add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid
 }
 
 static void embed(struct cuda_stream *s, enum weight_type type, const struct embed_args *a) {
-    add(s, KERNEL_embed_f32 + type,
+    static const enum cuda_kernel kernels[] = {
+#define WEIGHT(NAME, name, ...) KERNEL_embed_##name,
+#include "kernels/weights.def"
+#undef WEIGHT
+    };
+    add(s, kernels[type],
         (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, EMBED_COLS), 1, EMBED_THREADS,
                            0},
         a, sizeof *a);
@@ -89,26 +94,26 @@ static void gather_rows(struct cuda_stream *s, enum weight_type type,
 
 // ---- Matmul ------------------------------------------------------------------------------------
 
-// By weight type: one or a few tokens; tiles without and with tensor cores.
+// By weight type: one or a few tokens; tiles without and with tensor cores. Halves would lose bits
+// of FLOATS.
 struct matmul_kernels {
     enum cuda_kernel vec, dp4a, mma;
 };
-#define KERNEL_gemm_mma_f32    KERNEL_gemm_dp4a_f32 // never taken
-#define KERNEL_experts_mma_f32 KERNEL_experts_dp4a_f32
-static const struct matmul_kernels MATMULS[WEIGHT_COUNT] = {
-#define WEIGHT(NAME, name) \
-    {KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, KERNEL_gemm_mma_##name},
+#define MMA_FLOATS(op, name) KERNEL_##op##_dp4a_##name
+#define MMA_HALVES(op, name) KERNEL_##op##_mma_##name
+#define MMA_BYTES            MMA_HALVES
+static const struct matmul_kernels MATMULS[] = {
+#define WEIGHT(NAME, name, KIND, ...) \
+    {KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, MMA_##KIND(gemm, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
-static const struct matmul_kernels EXPERT_MATMULS[WEIGHT_COUNT] = {
-#define WEIGHT(NAME, name) \
-    {KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, KERNEL_experts_mma_##name},
+static const struct matmul_kernels EXPERT_MATMULS[] = {
+#define WEIGHT(NAME, name, KIND, ...) \
+    {KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, MMA_##KIND(experts, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
-#undef KERNEL_gemm_mma_f32
-#undef KERNEL_experts_mma_f32
 
 static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_ROWS &&
                   GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
@@ -121,10 +126,9 @@ static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
 }
 
 static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
-                                    const struct matmul_kernels *kernels, enum weight_type type) {
+                                    const struct matmul_kernels *kernels) {
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    // Halves would lose bits of F32.
-    return d->tensor_cores && type != WEIGHT_F32 ? kernels->mma : kernels->dp4a;
+    return d->tensor_cores ? kernels->mma : kernels->dp4a;
 }
 
 static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
@@ -159,10 +163,6 @@ static void forget_written(struct cuda_stream *s, const float *out, int64_t n_ro
         s->quantized = (struct cuda_quantized){0};
 }
 
-static bool is_quantized(enum weight_type type) {
-    return dtype_find(weight_dtype(type))->block_elements > 1;
-}
-
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
     if (a->n_tokens == 0 || a->row_count == 0) return;
     struct matmul_params p;
@@ -170,7 +170,7 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
-    if (is_quantized(type))
+    if (weight_kind(type) == KIND_BYTES)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols}, a->scratch,
                  p.acts_stride);
     if (a->n_tokens <= MATVEC_TOKENS)
@@ -178,7 +178,7 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
             (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), 1, 1, MATVEC_THREADS, 0}, &p,
             sizeof p);
     else
-        add(s, tile_kernel(s, &MATMULS[type], type),
+        add(s, tile_kernel(s, &MATMULS[type]),
             tile_grid(parts(a->n_tokens, GEMM_MMA_TOKENS), a->row_count), &p, sizeof p);
     forget_written(s, a->out, a->n_tokens, a->out_stride);
 }
@@ -208,7 +208,7 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
-    if (is_quantized(type))
+    if (weight_kind(type) == KIND_BYTES)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols}, a->scratch,
                  p.acts_stride);
     if (a->n_tokens <= MATVEC_TOKENS || n_pairs <= EXPERTS_VEC_PER_EXPERT * a->n_experts)
@@ -217,7 +217,7 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
                                MATVEC_THREADS, 0},
             &p, sizeof p);
     else
-        add(s, tile_kernel(s, &EXPERT_MATMULS[type], type),
+        add(s, tile_kernel(s, &EXPERT_MATMULS[type]),
             tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_MMA_TOKENS), a->row_count), &p,
             sizeof p);
     forget_written(s, a->out, n_pairs, a->out_stride);

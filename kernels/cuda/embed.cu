@@ -22,7 +22,7 @@ template <class W> DEVICE_FN void embed(const struct embed_args &a) {
         out[column] = a.scale * W::element(row, column);
 }
 
-#define WEIGHT(NAME, name)                                                                 \
+#define WEIGHT(NAME, name, ...)                                                            \
     KERNEL void __launch_bounds__(EMBED_THREADS) embed_##name(const struct embed_args a) { \
         embed<weight_##name>(a);                                                           \
     }

@@ -69,17 +69,11 @@ DEVICE_FN void gemm_find(expert_rows *rows, const struct experts_params &p) {
     *rows = find_tile(p.a, (int)blockIdx.x, GEMM_SIDE);
 }
 
-// What is taken off the bytes of a type to leave it without an offset: done once per weight, it
-// saves a multiply-add per weight and token.
-template <class W> struct gemm_centre { static constexpr int VALUE = 0; };
-template <> struct gemm_centre<weight_q4_0> { static constexpr int VALUE = 8; };
-template <> struct gemm_centre<weight_q5_0> { static constexpr int VALUE = 16; };
-
 // Lines of a quantised type. A step is 64 columns: an item of two groups (for Q6_K two columns of
 // groups apart) or two items of one.
 template <class W> struct quantised_lines {
     static constexpr bool SCALES = true;
-    static constexpr bool HAS_OFFSET = W::HAS_OFFSET && gemm_centre<W>::VALUE == 0;
+    static constexpr bool HAS_OFFSET = W::HAS_OFFSET && W::CENTRE == 0;
     const uint8_t *line;
     int n_cols;
 
@@ -96,8 +90,7 @@ template <class W> struct quantised_lines {
         uint32_t words[8];
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            words[k] = gemm_centre<W>::VALUE ? centre_bytes<gemm_centre<W>::VALUE>(g.words[k])
-                                             : g.words[k];
+            words[k] = W::CENTRE ? centre_bytes<W::CENTRE>(g.words[k]) : g.words[k];
         out->chunks[2 * i] = make_uint4(words[0], words[1], words[2], words[3]);
         out->chunks[2 * i + 1] = make_uint4(words[4], words[5], words[6], words[7]);
         out->scales[i] = make_float2(g.scale, W::TWO_SCALES ? g.scale_high : g.offset);

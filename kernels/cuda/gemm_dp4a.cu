@@ -130,16 +130,10 @@ struct float_math : dp4a_places {
         experts_dp4a_##type(const struct experts_params p) { \
         gemm<expert_rows, lines, math>(p);                   \
     }
-#define GEMM_FLOAT(type) GEMM_KERNELS(type, float_lines<weight_##type>, float_math)
-#define GEMM_DP4A(type)  GEMM_KERNELS(type, quantised_lines<weight_##type>, dp4a_math<weight_##type>)
-GEMM_FLOAT(f32)
-GEMM_FLOAT(f16)
-GEMM_FLOAT(bf16)
-GEMM_DP4A(q8_0)
-GEMM_DP4A(q4_0)
-GEMM_DP4A(q4_1)
-GEMM_DP4A(q5_0)
-GEMM_DP4A(q5_1)
-GEMM_DP4A(q4_k)
-GEMM_DP4A(q5_k)
-GEMM_DP4A(q6_k)
+#define GEMM_DP4A_FLOATS(name) GEMM_KERNELS(name, float_lines<weight_##name>, float_math)
+#define GEMM_DP4A_HALVES       GEMM_DP4A_FLOATS
+#define GEMM_DP4A_BYTES(name) \
+    GEMM_KERNELS(name, quantised_lines<weight_##name>, dp4a_math<weight_##name>)
+#define WEIGHT(NAME, name, KIND, ...) GEMM_DP4A_##KIND(name)
+#include "kernels/weights.def"
+#undef WEIGHT

@@ -126,9 +126,6 @@ template <class W> struct mma_math : mma_places {
 
 // ---- F16 and BF16 ------------------------------------------------------------------------------
 
-template <class W> struct fits_half { static constexpr bool VALUE = false; };
-template <> struct fits_half<weight_f16> { static constexpr bool VALUE = true; };
-
 // Lines of halves: 32 columns a step.
 template <class W> struct half_lines {
     static constexpr bool SCALES = false;
@@ -153,7 +150,7 @@ template <class W> struct half_lines {
             float v[8];
             gemm_eight<T>(v, l.line, 32 * step + 8 * i, l.n_cols);
 #pragma unroll
-            for (int k = 0; k < 8 && !fits_half<T>::VALUE; k++)
+            for (int k = 0; k < 8 && !T::IS_HALF; k++)
                 l.largest = fmaxf(l.largest, fabsf(v[k])), v[k] *= l.scale;
             out->chunks[i] = make_uint4(two_to_halves(v[0], v[1]), two_to_halves(v[2], v[3]),
                                         two_to_halves(v[4], v[5]), two_to_halves(v[6], v[7]));
@@ -233,12 +230,12 @@ template <class Rows, class W> DEVICE_FN void gemm_halves(const typename Rows::p
     gemm_write<half_math>(p, Rows::SEARCHED ? kept : rows, sums);
 }
 
-#define GEMM_MMA_BODY(rows, type) \
+#define GEMM_BYTES_BODY(rows, type) \
     gemm<rows, quantised_lines<weight_##type>, mma_math<weight_##type>>(p)
 #define GEMM_HALVES_BODY(rows, type) gemm_halves<rows, weight_##type>(p)
 
 #else
-#define GEMM_MMA_BODY(rows, type)    (void)p
+#define GEMM_BYTES_BODY(rows, type)    (void)p
 #define GEMM_HALVES_BODY(rows, type) (void)p
 #endif
 
@@ -251,13 +248,9 @@ template <class Rows, class W> DEVICE_FN void gemm_halves(const typename Rows::p
         experts_mma_##type(const struct experts_params p) { \
         body(expert_rows, type);                            \
     }
-GEMM_MMA(f16, GEMM_HALVES_BODY)
-GEMM_MMA(bf16, GEMM_HALVES_BODY)
-GEMM_MMA(q8_0, GEMM_MMA_BODY)
-GEMM_MMA(q4_0, GEMM_MMA_BODY)
-GEMM_MMA(q4_1, GEMM_MMA_BODY)
-GEMM_MMA(q5_0, GEMM_MMA_BODY)
-GEMM_MMA(q5_1, GEMM_MMA_BODY)
-GEMM_MMA(q4_k, GEMM_MMA_BODY)
-GEMM_MMA(q5_k, GEMM_MMA_BODY)
-GEMM_MMA(q6_k, GEMM_MMA_BODY)
+#define GEMM_MMA_FLOATS(name)
+#define GEMM_MMA_HALVES(name)         GEMM_MMA(name, GEMM_HALVES_BODY)
+#define GEMM_MMA_BYTES(name)          GEMM_MMA(name, GEMM_BYTES_BODY)
+#define WEIGHT(NAME, name, KIND, ...) GEMM_MMA_##KIND(name)
+#include "kernels/weights.def"
+#undef WEIGHT

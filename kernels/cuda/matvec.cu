@@ -146,14 +146,9 @@ DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &ro
         else if (rows.count > 1)                                                    \
             multiply<weight_##type, EXPERTS_VEC_PAIRS>(p, rows, row);               \
     }
-MATMUL_VEC(f32, multiply_float_row)
-MATMUL_VEC(f16, multiply_float_row)
-MATMUL_VEC(bf16, multiply_float_row)
-MATMUL_VEC(q8_0, multiply_row)
-MATMUL_VEC(q4_0, multiply_row)
-MATMUL_VEC(q4_1, multiply_row)
-MATMUL_VEC(q5_0, multiply_row)
-MATMUL_VEC(q5_1, multiply_row)
-MATMUL_VEC(q4_k, multiply_row)
-MATMUL_VEC(q5_k, multiply_row)
-MATMUL_VEC(q6_k, multiply_row)
+#define MATMUL_VEC_FLOATS(name)       MATMUL_VEC(name, multiply_float_row)
+#define MATMUL_VEC_HALVES(name)       MATMUL_VEC(name, multiply_float_row)
+#define MATMUL_VEC_BYTES(name)        MATMUL_VEC(name, multiply_row)
+#define WEIGHT(NAME, name, KIND, ...) MATMUL_VEC_##KIND(name)
+#include "kernels/weights.def"
+#undef WEIGHT

@@ -21,7 +21,7 @@
 #include <string.h>
 
 static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
-#define WEIGHT(NAME, name) #name,
+#define WEIGHT(NAME, name, ...) #name,
 #include "kernels/weights.def"
 #undef WEIGHT
 };

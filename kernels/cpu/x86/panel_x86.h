@@ -10,6 +10,8 @@
 #ifndef TANDEM_KERNELS_CPU_X86_PANEL_X86_H
 #define TANDEM_KERNELS_CPU_X86_PANEL_X86_H
 
+#include "kernels/cpu/x86/quantize_x86.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -135,7 +137,9 @@ INLINE void put_fifth_bits(veci bits, struct panel *out) {
     }
 }
 
-// Each unpack_x turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels.
+// Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
+// EXTRA_NAME is what its products want to know about the activations beside their bytes.
+#define EXTRA_Q4_0 ACT_SCALED_SUM
 INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
     gather16(rows, offset, head);
@@ -145,6 +149,7 @@ INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-8));
 }
 
+#define EXTRA_Q4_1 ACT_SCALED_SUM
 INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
     gather16(rows, offset, head);
@@ -154,6 +159,7 @@ INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
     out->scale[1] = half_high(head[0]);
 }
 
+#define EXTRA_Q5_0 ACT_SCALED_SUM
 INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
     gather16(rows, offset, head);
@@ -164,6 +170,7 @@ INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-16));
 }
 
+#define EXTRA_Q5_1 ACT_SCALED_SUM
 INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
     gather16(rows, offset, head);
@@ -174,6 +181,7 @@ INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
     out->scale[1] = half_high(head[0]);
 }
 
+#define EXTRA_Q8_0 ACT_SUM
 INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4];
     gather16(rows, offset, head);
@@ -208,6 +216,7 @@ INLINE void put_k_scales(struct rows rows, int64_t offset, struct panel out[8]) 
     }
 }
 
+#define EXTRA_Q4_K ACT_SCALED_SUM
 INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
     put_k_scales(rows, offset, out);
     for (int pair = 0; pair < 4; pair++) {
@@ -220,6 +229,7 @@ INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+#define EXTRA_Q5_K ACT_SCALED_SUM
 INLINE void unpack_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci fifth[8];
     put_k_scales(rows, offset, out);
@@ -259,6 +269,7 @@ INLINE void put_sixths(struct rows rows, int64_t nibbles, int64_t upper, struct 
     }
 }
 
+#define EXTRA_Q6_K ACT_HALF_SUMS
 INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci scales[4], tail[4];
     put_sixths(rows, offset, offset + 128, out);
