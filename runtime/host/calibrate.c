@@ -32,12 +32,10 @@ static const double TEAMS_SHARE[] = {0.1, 0.05};
 static const double CPU_SHARE[] = {1, 0.45};
 static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
 
-// The order in which types are measured: those that files are made of most come first.
-static const enum weight_type USEFUL[WEIGHT_COUNT] = {
-    WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_F16,  WEIGHT_Q5_K,
-    WEIGHT_F32,  WEIGHT_Q4_1, WEIGHT_Q5_0, WEIGHT_Q5_1, WEIGHT_BF16,
-};
-// Likewise of KV caches.
+// The weight type that files are made of most; weights.def lists the others behind it in the order
+// in which they are measured.
+static const enum weight_type MOST_USED = (enum weight_type)0;
+// The order in which KV cache types are measured: the most used comes first.
 static const int KV_ORDER[RATE_KV_TYPES] = {RATE_KV_F16, RATE_KV_Q8_0, RATE_KV_F32};
 // The ends first: what lies between can be told from them.
 static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
@@ -128,7 +126,7 @@ static void choose_windows(struct windows *w, double pool_bytes) {
 // ten to find out what to keep.
 static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
                                double *us, struct err *e) {
-    const struct job job = rig_matmul(rig, USEFUL[0], 1, (uint64_t)bytes);
+    const struct job job = rig_matmul(rig, MOST_USED, 1, (uint64_t)bytes);
     const double other_us = rig->pass_us + rig->op_us * (double)job.n_parts;
     const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
     double least_us = INFINITY, pass_us;
@@ -202,7 +200,7 @@ static enum status measure_weights(struct calibrator *c, int d, struct device_ra
     int32_t n_factors = 0;
     stopwatch_phase(&c->watch, 0.98, WEIGHT_COUNT * (RATE_CLASSES + (window > 0)) * (1 + n_more));
     for (int i = 0; i < WEIGHT_COUNT; i++) {
-        const enum weight_type type = USEFUL[i];
+        const enum weight_type type = (enum weight_type)i;
         double *gbps = rates->weight_gbps[type], cached_gbps = 0, us;
         bool whole;
         if (i > 0 && !stopwatch_fits(&c->watch, 20e3)) break;
@@ -228,7 +226,7 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
     }
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         if (known[t]) continue;
-        int nearest = (int)USEFUL[0];
+        int nearest = (int)MOST_USED;
         for (int k = 0; k < WEIGHT_COUNT; k++) {
             const double bits = bits_of((enum weight_type)t);
             const double best = bits_of((enum weight_type)nearest) - bits;
@@ -343,7 +341,7 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
                                 struct windows *w, int n_more, struct err *e) {
     struct rig *rig = &c->rigs[d];
     stopwatch_phase(&c->watch, 0.05, 2);
-    if (rig_overheads(rig, &c->watch, USEFUL[0], e) || read_windows(c, rig, w, e)) return e->status;
+    if (rig_overheads(rig, &c->watch, MOST_USED, e) || read_windows(c, rig, w, e)) return e->status;
     fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
@@ -388,7 +386,7 @@ static enum status choose_size(struct calibrator *c, struct device *device, void
     stopwatch_part(&c->watch, 0.02);
     enum status status = rig_open(&rig, device, pool, probe_bytes, PROBE_SIZE, e);
     if (!status) {
-        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
+        const struct job job = rig_matmul(&rig, MOST_USED, 1, 0);
         status = rig_time(&rig, &c->watch, &job, &us, e);
     }
     rig_close(&rig);
@@ -438,7 +436,7 @@ static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill
     if (open_cpu(c, n, prefill, e)) return e->status;
     enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, PROBE_SIZE * 4, e);
     if (!status) {
-        const struct job job = rig_matmul(&rig, USEFUL[0], 1, 0);
+        const struct job job = rig_matmul(&rig, MOST_USED, 1, 0);
         status = rig_time(&rig, &c->watch, &job, &us, e);
         m->team_size[m->n_team_sizes] = n;
         m->team_gbps[m->n_team_sizes++] = gbps_of((double)job_weight_bytes(&rig, &job), us);
@@ -480,7 +478,7 @@ static enum status measure_link(struct calibrator *c, struct err *e) {
     if (!status) {
         stopwatch_part(&c->watch, 1);
         status =
-            link_measure_beside(&bench, &c->rigs[HOST], USEFUL[0], device->link.to_gbps, c->out, e);
+            link_measure_beside(&bench, &c->rigs[HOST], MOST_USED, device->link.to_gbps, c->out, e);
     }
     link_close(&bench);
     if (status) return status;
