@@ -1,4 +1,5 @@
-/* block.h: what computes a unit: attention, a dense FFN, the embedding or the head, as op calls.
+/* block.h: what computes a unit: attention, a dense FFN, routed experts, the embedding or the head,
+ * as op calls.
  *
  * A block is constant data. It stands between the shape, which it reads, and two callers: the
  * pipeline lets it encode with a device's op table, and the planner counts what it encodes. Blocks
@@ -25,6 +26,8 @@ enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 // What ops take besides what the shape tells: the numbers of a model.
 struct hparams {
     float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
+    enum expert_gate expert_gate;
+    bool normalise_experts; // the weights of a token's experts add up to 1
 };
 
 // A tensor of a unit as a device has it: all of it, or some rows of each of its matrices.

@@ -250,6 +250,7 @@ static void place_areas(const struct area_size sizes[AREAS], struct scratch_layo
         for (int before = 0; before < i; before++)
             if (sizes[i].users & sizes[before].users)
                 out->at[i] = max_u64(out->at[i], ends[before]);
+        out->size[i] = sizes[i].size_bytes;
         ends[i] = round_up(out->at[i] + sizes[i].size_bytes, ALIGN);
         out->size_bytes = max_u64(out->size_bytes, ends[i]);
     }

@@ -85,10 +85,10 @@ struct tables_layout {
     uint64_t size_bytes;
 };
 
-// Where the areas of a device's scratch buffer start. Areas that no unit on the device needs are
-// empty.
+// Where the areas of a device's scratch buffer start, and their bytes: 0 if no unit on the device
+// needs them.
 struct scratch_layout {
-    uint64_t at[AREAS];
+    uint64_t at[AREAS], size[AREAS];
     uint64_t size_bytes;
 };
 

@@ -28,15 +28,31 @@ static enum status open_lane(struct pipeline_lane *lane, struct device *device,
     return OK;
 }
 
-// The divisors of the rope frequencies go to every device that computes attention.
-static enum status load_freqs(struct pipeline *p, int d, struct err *e) {
-    const struct gguf_tensor *freqs = p->model->rope_freqs;
-    const struct scratch_layout *layout = &p->plan->devices[d].scratch;
-    if (!freqs || layout->at[AREA_ANGLES] == layout->at[AREA_FREQS]) return OK;
+// Copies to an area what stays there.
+static enum status fill_area(struct pipeline *p, int d, enum area area, const void *source,
+                             uint64_t size_bytes, struct err *e) {
     struct pipeline_lane *lane = &p->lanes[d];
-    char *target = (char *)lane->scratch.base + layout->at[AREA_FREQS];
-    stream_copy(lane->compute, target, freqs->data, freqs->size_bytes, COPY_TO_DEVICE);
+    char *target = (char *)lane->scratch.base + p->plan->devices[d].scratch.at[area];
+    stream_copy(lane->compute, target, source, size_bytes, COPY_TO_DEVICE);
     return stream_wait(lane->compute, e);
+}
+
+static bool has_area(const struct pipeline *p, int d, enum area area) {
+    return p->plan->devices[d].scratch.size[area] > 0;
+}
+
+// The divisors of the rope frequencies go to every device that computes attention, and to every one
+// that computes experts where they are: all of a unit, in order.
+static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
+    const struct gguf_tensor *freqs = p->model->rope_freqs;
+    int32_t slots[EXPERTS_MAX];
+    for (int32_t i = 0; i < EXPERTS_MAX; i++) slots[i] = i;
+    if (freqs && has_area(p, d, AREA_FREQS) &&
+        fill_area(p, d, AREA_FREQS, freqs->data, freqs->size_bytes, e))
+        return e->status;
+    if (!has_area(p, d, AREA_EXPERT_SLOTS)) return OK;
+    const uint64_t size_bytes = (uint64_t)p->shape->n_experts * sizeof *slots;
+    return fill_area(p, d, AREA_EXPERT_SLOTS, slots, size_bytes, e);
 }
 
 // Where the accelerators copy to and from while tokens are computed: the tables, and the residual
@@ -96,7 +112,7 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
     for (int d = 0; d < p->n_lanes; d++) {
         if (open_lane(&p->lanes[d], devices[d], plan->devices[d].scratch.size_bytes, e))
             return e->status;
-        if (load_freqs(p, d, e)) return e->status;
+        if (fill_areas(p, d, e)) return e->status;
     }
     if (buffer_new(devices[HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;

@@ -5,7 +5,10 @@
 #include <string.h>
 
 static const struct family FAMILIES[] = {
-    {.architecture = "llama", .models = "Llama, Mistral, SmolLM2, TinyLlama, Yi"},
+    {.architecture = "llama",
+     .models = "Llama, Mistral, Mixtral, SmolLM2, TinyLlama, Yi",
+     .expert_gate = GATE_SOFTMAX,
+     .normalise_experts = true},
 };
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 

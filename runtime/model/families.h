@@ -7,11 +7,16 @@
 #ifndef TANDEM_RUNTIME_MODEL_FAMILIES_H
 #define TANDEM_RUNTIME_MODEL_FAMILIES_H
 
+#include "kernels/ops.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 
 struct family {
     const char *architecture; // general.architecture of its files
     const char *models;       // for people: which models are of it
+    enum expert_gate expert_gate;
+    bool normalise_experts; // as in struct hparams
 };
 
 // NULL if there is no family of that name.

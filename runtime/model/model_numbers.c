@@ -2,6 +2,7 @@
  * 2021 for rotary positions. */
 #include "runtime/model/model_numbers.h"
 
+#include "runtime/model/families.h"
 #include "runtime/model/model_take.h"
 
 #include <math.h>
@@ -12,15 +13,27 @@ enum { MAX_WIDTH = 1 << 20, MAX_HEADS = 1 << 12, MAX_TRAIN_CONTEXT = 1 << 26 };
 static enum status unsupported(struct err *e, const char *what, int expected, int actual) {
     err_set(e, ERR_UNSUPPORTED, "%s", what);
     err_expected(e, "%d", expected);
-    err_actual(e, "%d", actual);
-    return err_fix(e, "this version runs dense models with equal key and value heads");
+    return err_actual(e, "%d", actual);
 }
 
-static enum status refuse_experts(const struct model *m, struct err *e) {
-    int32_t n_experts = 0;
-    if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &n_experts, e)) return e->status;
-    if (n_experts <= 1) return OK;
-    return unsupported(e, "the model is a mixture of experts", 0, n_experts);
+// Every layer has experts or none has. Files of dense models may say that there is one.
+static enum status read_experts(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    m->hp.expert_gate = m->family->expert_gate;
+    m->hp.normalise_experts = m->family->normalise_experts;
+    if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
+    if (s->n_experts <= 1) s->n_experts = 0;
+    if (!s->n_experts) return OK;
+    s->n_ff_expert = s->n_ff;
+    s->n_ff = 0;
+    if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
+        model_take_int(m, "expert_feed_forward_length", MAX_WIDTH, &s->n_ff_expert, e))
+        return e->status;
+    if (s->n_experts > EXPERTS_MAX)
+        return unsupported(e, "experts of a layer", EXPERTS_MAX, s->n_experts);
+    if (s->n_experts_used > EXPERTS_USED_MAX)
+        return unsupported(e, "experts of a token", EXPERTS_USED_MAX, s->n_experts_used);
+    return OK;
 }
 
 static enum status read_heads(struct model *m, struct err *e) {
@@ -51,13 +64,13 @@ static enum status read_heads(struct model *m, struct err *e) {
 
 static enum status read_dimensions(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    if (refuse_experts(m, e) || model_take_int(m, "block_count", MAX_LAYERS, &s->n_layers, e) ||
+    if (model_take_int(m, "block_count", MAX_LAYERS, &s->n_layers, e) ||
         model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
         model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
         model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
-    return read_heads(m, e);
+    return read_experts(m, e) ? e->status : read_heads(m, e);
 }
 
 static enum status check_positive(const struct model *m, const char *key, float value,

@@ -38,7 +38,8 @@ static enum status read_outside(struct model *m, struct err *e) {
     const struct gguf_tensor *table =
         gguf_find_tensor(m->gguf, tensor_role_info(ROLE_TOKEN_EMBED)->name);
     if (table && table->ne[1] <= SHAPE_VOCAB) s->n_vocab = (int32_t)table->ne[1];
-    const struct tensor_want freqs = {ROLE_ROPE_FREQS, s->n_rot / 2, 1, true};
+    const struct tensor_want freqs = {
+        .role = ROLE_ROPE_FREQS, .n_cols = s->n_rot / 2, .n_rows = 1, .optional = true};
     return model_take_global(m, &freqs, &m->rope_freqs, e);
 }
 
@@ -46,10 +47,16 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
     if (unit->kind == UNIT_HEAD) unit->shares_embed = !gguf_find_tensor(m->gguf, output);
-    if (unit->kind != UNIT_ATTENTION) return;
-    unit->n_heads = s->n_heads;
-    unit->n_kv_heads = s->n_kv_heads;
-    unit->head_dim_k = unit->head_dim_v = s->head_dim;
+    if (unit->kind == UNIT_ATTENTION) {
+        unit->n_heads = s->n_heads;
+        unit->n_kv_heads = s->n_kv_heads;
+        unit->head_dim_k = unit->head_dim_v = s->head_dim;
+    }
+    if (unit->kind == UNIT_EXPERTS) {
+        unit->n_experts = s->n_experts;
+        unit->n_experts_used = s->n_experts_used;
+        unit->n_ff_expert = s->n_ff_expert;
+    }
 }
 
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
@@ -58,17 +65,22 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
     const struct block *block = blocks_of_kind(kind);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];
-        const struct tensor_want want = {t->role, dims_of(m->shape, unit, t->n_cols),
-                                         dims_of(m->shape, unit, t->n_rows), t->optional};
+        const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
+        const struct tensor_want want = {.role = t->role,
+                                         .n_cols = dims_of(m->shape, unit, t->n_cols),
+                                         .n_rows = dims_of(m->shape, unit, t->n_rows),
+                                         .n_experts = per_expert ? unit->n_experts : 0,
+                                         .optional = t->optional};
         if (model_take_tensor(m, &want, e)) return e->status;
     }
     return OK;
 }
 
 static enum status read_units(struct model *m, struct err *e) {
+    const enum unit_kind ffn = m->shape->n_experts ? UNIT_EXPERTS : UNIT_FFN;
     if (read_unit(m, UNIT_EMBED, -1, e)) return e->status;
     for (int32_t l = 0; l < m->shape->n_layers; l++)
-        if (read_unit(m, UNIT_ATTENTION, l, e) || read_unit(m, UNIT_FFN, l, e)) return e->status;
+        if (read_unit(m, UNIT_ATTENTION, l, e) || read_unit(m, ffn, l, e)) return e->status;
     return read_unit(m, UNIT_HEAD, -1, e);
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+enum { EXPERT_ALIGN = 16 }; // matmul_experts_args.slot_bytes
+
 struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer) {
     ASSERT(m->shape->n_units < MAX_UNITS);
     struct unit *unit = &m->shape->units[m->shape->n_units++];
@@ -24,10 +26,12 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
     const bool any = !tensor_role_is_f32(want->role);
     if (any ? !dtype_weight(t->type, &type) : t->type != DTYPE_F32)
         return refuse_type(t, name, any, e);
-    if (t->ne[0] != (uint64_t)want->n_cols || t->ne[1] != (uint64_t)want->n_rows || t->ne[2] != 1 ||
-        t->ne[3] != 1) {
+    const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
+    if (t->ne[0] != (uint64_t)want->n_cols || t->ne[1] != (uint64_t)want->n_rows ||
+        t->ne[2] != (uint64_t)n_matrices || t->ne[3] != 1) {
         err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
-        err_expected(e, "[%lld, %lld]", (long long)want->n_cols, (long long)want->n_rows);
+        err_expected(e, "[%lld, %lld, %lld]", (long long)want->n_cols, (long long)want->n_rows,
+                     (long long)n_matrices);
         return err_actual(e, "[%llu, %llu, %llu, %llu]", (unsigned long long)t->ne[0],
                           (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
                           (unsigned long long)t->ne[3]);
@@ -36,7 +40,10 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
         err_set(e, ERR_UNSUPPORTED, "tensor %s does not start at a multiple of 4 bytes", name);
         return err_fix(e, "convert the model with general.alignment 32");
     }
-    return OK;
+    if (n_matrices == 1 || t->size_bytes / (uint64_t)n_matrices % EXPERT_ALIGN == 0) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor %s: the bytes of one expert", name);
+    err_expected(e, "a multiple of %d", EXPERT_ALIGN);
+    return err_actual(e, "%llu", (unsigned long long)(t->size_bytes / (uint64_t)n_matrices));
 }
 
 static enum status find_named(const struct model *m, const char *name,
@@ -75,7 +82,7 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
                                 .type = t->type,
                                 .n_cols = (int32_t)t->ne[0],
                                 .n_rows = (int32_t)t->ne[1],
-                                .n_matrices = 1,
+                                .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = t->size_bytes};
     shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
     return OK;

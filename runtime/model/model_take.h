@@ -17,6 +17,7 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
 struct tensor_want {
     enum tensor_role role;
     int64_t n_cols, n_rows; // n_rows is 1 for vectors
+    int32_t n_experts;      // each has such a matrix; 0: there is one
     bool optional;
 };
 // Adds the tensor to the last unit. ERR_FORMAT if it is missing unless it is optional.

@@ -218,10 +218,11 @@ def model_tensors(rng, spec, n_vocab):
     n_embd, heads, kv, head = spec["n_embd"], spec["heads"], spec["kv"], spec["head"]
     ff, tensors = spec["ff"], []
 
-    def matrix(name, rows, columns, std):
+    def matrix(name, rows, columns, std, experts=()):
         type_name = pick_type(spec["types"], name)
-        raw = random_weights(rng, type_name, (rows, columns), std)
-        tensors.append((name, type_name, (rows, columns), raw))
+        shape = (*experts, rows, columns)
+        raw = random_weights(rng, type_name, shape, std)
+        tensors.append((name, type_name, shape, raw))
 
     def vector(name, values):
         tensors.append((name, "F32", values.shape, values.astype("<f4").tobytes()))
@@ -242,9 +243,13 @@ def model_tensors(rng, spec, n_vocab):
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         norm(prefix + "ffn_norm.weight")
-        matrix(prefix + "ffn_gate.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
-        matrix(prefix + "ffn_up.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
-        matrix(prefix + "ffn_down.weight", n_embd, ff, 1 / np.sqrt(ff))
+        experts, suffix = (spec["experts"],) if "experts" in spec else (), ".weight"
+        if experts:  # far apart, so that rounding of activations does not choose others
+            suffix = "_exps.weight"
+            vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
+        matrix(prefix + "ffn_gate" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
+        matrix(prefix + "ffn_up" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
+        matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
     norm("output_norm.weight")
     if not spec.get("tied", True):
         matrix("output.weight", n_vocab, n_embd, 1 / np.sqrt(n_embd))
@@ -267,6 +272,8 @@ def model_keys(name, spec):
         keys["llama.attention.key_length"] = spec["head"]
         keys["llama.attention.value_length"] = spec["head"]
         keys["llama.rope.dimension_count"] = spec["head"]
+    if "experts" in spec:
+        keys |= {"llama.expert_count": spec["experts"], "llama.expert_used_count": spec["used"]}
     return keys | spec.get("keys", {})
 
 
@@ -325,6 +332,12 @@ MODELS = {
     "padded_rows": SMALL
     | {"types": {"": "Q4_1"}, "tied": False, "padding": 14}
     | {"biases": ["attn_q", "attn_v"]},
+    "experts": SMALL
+    | {"experts": 6, "used": 2, "types": {"": "F16", "ffn": "Q8_0"}, "vocabulary": "spm"},
+    "experts_mixed": SMALL
+    | {"experts": 3, "used": 3, "types": {"": "Q5_1", "ffn_gate": "Q4_0", "ffn_up": "F32"}}
+    | {"n_embd": 64, "heads": 4, "ff": 96}
+    | {"keys": {"llama.feed_forward_length": 64, "llama.expert_feed_forward_length": 96}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

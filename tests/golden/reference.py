@@ -194,10 +194,10 @@ class Llama:
         value = self.keys.get("llama." + key, *default) if default else self.keys["llama." + key]
         return value
 
-    def multiply(self, name, x):
+    def multiply(self, name, x, expert=...):
         if self.quantise and self.types[name + ".weight"] not in ("F32", "F16", "BF16"):
             x = self.quantise(x)
-        y = x @ self.weights[name + ".weight"].T
+        y = x @ self.weights[name + ".weight"][expert].T
         return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
 
     def norm(self, name, x):
@@ -226,7 +226,24 @@ class Llama:
             out[:, h] = p @ v[:, group] / p.sum(axis=1, keepdims=True)
         return self.multiply(prefix + "attn_output", out.reshape(n, -1))
 
+    def experts(self, prefix, x):
+        """Softmax over the router's logits; the weights of the chosen experts add up to 1."""
+        logits = x @ self.weights[prefix + "ffn_gate_inp.weight"].T
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        out = np.zeros_like(x)
+        for t, row in enumerate(p):
+            chosen = np.argsort(-row, kind="stable")[: self.hp("expert_used_count")]
+            for expert in chosen:
+                gate = self.multiply(prefix + "ffn_gate_exps", x[t], expert)
+                up = self.multiply(prefix + "ffn_up_exps", x[t], expert)
+                hidden = gate / (1 + np.exp(-gate)) * up
+                weight = row[expert] / row[chosen].sum()
+                out[t] += weight * self.multiply(prefix + "ffn_down_exps", hidden, expert)
+        return out
+
     def feed_forward(self, prefix, x):
+        if self.hp("expert_count", 0):
+            return self.experts(prefix, x)
         gate = self.multiply(prefix + "ffn_gate", x)
         return self.multiply(
             prefix + "ffn_down", gate / (1 + np.exp(-gate)) * self.multiply(prefix + "ffn_up", x)

@@ -25,13 +25,19 @@ static bool skipped(const struct builder *t, const char *name) {
     return t->skip && strcmp(t->skip, name) == 0;
 }
 
-static void matrix(struct builder *t, const char *name, uint64_t cols, uint64_t rows, float scale) {
-    uint16_t *data = mem_alloc(cols * rows, sizeof *data);
-    for (uint64_t i = 0; data && i < cols * rows; i++)
+// n matrices of a tensor.
+static void matrices(struct builder *t, const char *name, uint64_t cols, uint64_t rows, uint64_t n,
+                     float scale) {
+    uint16_t *data = mem_alloc(cols * rows * n, sizeof *data);
+    for (uint64_t i = 0; data && i < cols * rows * n; i++)
         data[i] = float_to_half(scale * noise(&t->state));
     if (!skipped(t, name))
-        gguf_build_tensor(t->b, name, 2, (uint64_t[]){cols, rows}, DTYPE_F16, data);
+        gguf_build_tensor(t->b, name, n > 1 ? 3 : 2, (uint64_t[]){cols, rows, n}, DTYPE_F16, data);
     mem_free(data);
+}
+
+static void matrix(struct builder *t, const char *name, uint64_t cols, uint64_t rows, float scale) {
+    matrices(t, name, cols, rows, 1, scale);
 }
 
 static void vector(struct builder *t, const char *name, uint64_t count, float middle, float scale) {
@@ -85,32 +91,57 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         number(t, "llama.attention.value_length", (uint32_t)m->head_dim);
     }
     gguf_build_f32(t->b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (!m->n_experts) return;
+    number(t, "llama.expert_count", (uint32_t)m->n_experts);
+    number(t, "llama.expert_used_count", 2);
 }
 
 static int head_dim(const struct tiny_model *m) {
     return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
 }
 
-static void layer(struct builder *t, const struct tiny_model *m, int l) {
+static void attention(struct builder *t, const struct tiny_model *m, int l) {
     const uint64_t q = (uint64_t)(TINY_HEADS * head_dim(m));
     const uint64_t kv = (uint64_t)(TINY_KV_HEADS * head_dim(m));
     const struct {
         const char *name;
         uint64_t cols, rows;
-    } matrices[] = {
-        {"attn_q", TINY_EMBD, q},         {"attn_k", TINY_EMBD, kv},
-        {"attn_v", TINY_EMBD, kv},        {"attn_output", q, TINY_EMBD},
-        {"ffn_gate", TINY_EMBD, TINY_FF}, {"ffn_up", TINY_EMBD, TINY_FF},
-        {"ffn_down", TINY_FF, TINY_EMBD},
-    };
+    } tensors[] = {{"attn_q", TINY_EMBD, q},
+                   {"attn_k", TINY_EMBD, kv},
+                   {"attn_v", TINY_EMBD, kv},
+                   {"attn_output", q, TINY_EMBD}};
     char name[64];
-    for (int i = 0; i < 7; i++) {
-        snprintf(name, sizeof name, "blk.%d.%s.weight", l, matrices[i].name);
-        matrix(t, name, matrices[i].cols, matrices[i].rows, 0.25f);
-        if (!m->biased || i > 3) continue;
-        snprintf(name, sizeof name, "blk.%d.%s.bias", l, matrices[i].name);
-        vector(t, name, matrices[i].rows, 0, 0.2f);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
+        matrix(t, name, tensors[i].cols, tensors[i].rows, 0.25f);
+        if (!m->biased) continue;
+        snprintf(name, sizeof name, "blk.%d.%s.bias", l, tensors[i].name);
+        vector(t, name, tensors[i].rows, 0, 0.2f);
     }
+}
+
+// A router, whose matrix is F32, and three matrices for each expert.
+static void ffn(struct builder *t, const struct tiny_model *m, int l) {
+    static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
+    const uint64_t n = m->n_experts ? (uint64_t)m->n_experts : 1;
+    float router[TINY_EMBD * TINY_MAX_EXPERTS];
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i < 2 ? TINY_FF : TINY_EMBD;
+        snprintf(name, sizeof name, "blk.%d.%s%s.weight", l, names[i], m->n_experts ? "_exps" : "");
+        matrices(t, name, cols, rows, n, 0.25f);
+    }
+    if (!m->n_experts) return;
+    for (uint64_t i = 0; i < n * TINY_EMBD; i++) router[i] = noise(&t->state);
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
+    if (!skipped(t, name))
+        gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_EMBD, n}, DTYPE_F32, router);
+}
+
+static void layer(struct builder *t, const struct tiny_model *m, int l) {
+    char name[64];
+    attention(t, m, l);
+    ffn(t, m, l);
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", l);
     vector(t, name, TINY_EMBD, 1, 0.2f);
     snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", l);

@@ -14,7 +14,8 @@ enum {
     TINY_FF = 96,
     TINY_HEADS = 4,
     TINY_KV_HEADS = 2,
-    TINY_HEAD_DIM = 16
+    TINY_HEAD_DIM = 16,
+    TINY_MAX_EXPERTS = 16
 };
 
 struct tiny_model {
@@ -23,8 +24,9 @@ struct tiny_model {
     bool biased; // q, k, v and o have biases
     bool freqs;  // rope_freqs.weight
     uint64_t seed;
-    int head_dim; // 0: TINY_HEAD_DIM
-    int padding;  // rows of the matrices that have no token, at the end of TINY_VOCAB
+    int head_dim;  // 0: TINY_HEAD_DIM
+    int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none
+    int padding;   // rows of the matrices that have no token, at the end of TINY_VOCAB
 };
 
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test

@@ -109,7 +109,13 @@ static void test_equals_model_of_tiny(void **state) {
     struct fixture *f = *state;
     for (int i = 0; i < 8; i++) {
         const struct tiny_model tiny = {
-            .n_layers = 1 + i, .tied = i & 1, .biased = i & 2, .freqs = i & 4, .seed = 3};
+            .n_layers = 1 + i,
+            .tied = i & 1,
+            .biased = i & 2,
+            .freqs = i & 4,
+            .seed = 3,
+            .n_experts = i % 3 == 2 ? 2 + i : 0,
+        };
         tiny_model_write(&tiny, f->path);
         check_known(f, f->path);
     }

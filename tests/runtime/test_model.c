@@ -22,10 +22,10 @@ struct fixture { // big: on the heap
 };
 
 // Reads the model that edit makes of a tiny one; *e and *f are filled.
-static enum status read_edited(void (*edit)(struct gguf_build *), const char *skip,
-                               struct fixture *f, struct err *e) {
+static enum status read_tiny(const struct tiny_model *tiny, void (*edit)(struct gguf_build *),
+                             const char *skip, struct fixture *f, struct err *e) {
     struct gguf_build b;
-    tiny_model_build(&b, &(struct tiny_model){.n_layers = 2, .biased = true, .seed = 1}, skip);
+    tiny_model_build(&b, tiny, skip);
     if (edit) edit(&b);
     gguf_build_finish(&b);
     char path[64];
@@ -38,6 +38,12 @@ static enum status read_edited(void (*edit)(struct gguf_build *), const char *sk
     gguf_close(&g);
     unlink(path);
     return status;
+}
+
+static enum status read_edited(void (*edit)(struct gguf_build *), const char *skip,
+                               struct fixture *f, struct err *e) {
+    const struct tiny_model tiny = {.n_layers = 2, .biased = true, .seed = 1};
+    return read_tiny(&tiny, edit, skip, f, e);
 }
 
 static void test_reads_dimensions(void **state) {
@@ -64,6 +70,25 @@ static void yarn(struct gguf_build *b) {
 }
 static void linear(struct gguf_build *b) { gguf_build_f32(b, "llama.rope.scaling.factor", 4); }
 static void experts(struct gguf_build *b) { gguf_build_int(b, "llama.expert_count", GGUF_U32, 8); }
+static void expert_keys(struct gguf_build *b, uint64_t count, uint64_t n_used, uint64_t n_ff) {
+    gguf_build_int(b, "llama.expert_count", GGUF_U32, count);
+    gguf_build_int(b, "llama.expert_used_count", GGUF_U32, n_used);
+    gguf_build_int(b, "llama.expert_feed_forward_length", GGUF_U32, n_ff);
+}
+static void used_experts(struct gguf_build *b) { expert_keys(b, 8, 9, 32); }
+static void many_experts(struct gguf_build *b) { expert_keys(b, EXPERTS_MAX + 1, 2, 32); }
+static void many_used(struct gguf_build *b) { expert_keys(b, 64, EXPERTS_USED_MAX + 1, 32); }
+static void no_experts(struct gguf_build *b) { expert_keys(b, 8, 2, 32); }
+// A router for eight experts, and n matrices of n_ff rows.
+static void add_experts(struct gguf_build *b, uint64_t n, uint64_t n_ff, enum dtype type) {
+    expert_keys(b, 8, 2, n_ff);
+    gguf_build_tensor(b, "blk.0.ffn_gate_inp.weight", 2, (uint64_t[]){TINY_EMBD, 8}, DTYPE_F32,
+                      NULL);
+    gguf_build_tensor(b, "blk.0.ffn_gate_exps.weight", 3, (uint64_t[]){TINY_EMBD, n_ff, n}, type,
+                      NULL);
+}
+static void few_experts(struct gguf_build *b) { add_experts(b, 7, 32, DTYPE_F16); }
+static void odd_experts(struct gguf_build *b) { add_experts(b, 8, 31, DTYPE_Q8_0); }
 static void other_value(struct gguf_build *b) {
     gguf_build_int(b, "llama.attention.value_length", GGUF_U32, 8);
 }
@@ -92,6 +117,33 @@ static void kv_heads(struct gguf_build *b) {
     gguf_build_int(b, "llama.attention.head_count_kv", GGUF_U32, 3);
 }
 
+static void one_expert(struct gguf_build *b) {
+    gguf_build_int(b, "llama.expert_count", GGUF_U32, 1);
+}
+
+// Experts take the place of the dense FFN, and have its width unless the file says another.
+static void test_reads_experts(void **state) {
+    const struct tiny_model tiny = {.n_layers = 1, .n_experts = 6};
+    struct fixture *f = *state;
+    const struct unit *unit = &f->shape.units[2];
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(f->shape.n_units, 4);
+    assert_int_equal(f->shape.n_ff, 0);
+    assert_int_equal(unit->kind, UNIT_EXPERTS);
+    assert_int_equal(unit->n_experts, 6);
+    assert_int_equal(unit->n_experts_used, 2);
+    assert_int_equal(unit->n_ff_expert, TINY_FF);
+    assert_int_equal(unit->n_tensors, 5);
+    assert_int_equal(unit_find(unit, ROLE_EXPERT_DOWN)->n_matrices, 6);
+    assert_int_equal(f->model.hp.expert_gate, GATE_SOFTMAX);
+    assert_true(f->model.hp.normalise_experts);
+    assert_int_equal(shape_check(&f->shape, &e), OK);
+    assert_int_equal(read_edited(one_expert, NULL, f, &e), OK);
+    assert_int_equal(unit->kind, UNIT_FFN);
+    assert_int_equal(f->shape.n_experts, 0);
+}
+
 static void test_scaling(void **state) {
     struct fixture *f = *state;
     const struct hparams *hp = &f->model.hp;
@@ -115,7 +167,13 @@ static void test_refusals(void **state) {
         enum status status;
         const char *names;
     } cases[] = {
-        {experts, NULL, ERR_UNSUPPORTED, "mixture of experts"},
+        {experts, NULL, ERR_FORMAT, "llama.expert_used_count is missing"},
+        {used_experts, NULL, ERR_FORMAT, "llama.expert_used_count"},
+        {many_experts, NULL, ERR_UNSUPPORTED, "experts of a layer"},
+        {many_used, NULL, ERR_UNSUPPORTED, "experts of a token"},
+        {no_experts, NULL, ERR_FORMAT, "blk.0.ffn_gate_inp.weight is missing"},
+        {few_experts, NULL, ERR_FORMAT, "blk.0.ffn_gate_exps.weight has the wrong shape"},
+        {odd_experts, NULL, ERR_UNSUPPORTED, "blk.0.ffn_gate_exps.weight: the bytes of one"},
         {other_value, NULL, ERR_UNSUPPORTED, "value heads"},
         {bad_base, NULL, ERR_FORMAT, "rope.freq_base"},
         {text_base, NULL, ERR_FORMAT, "rope.freq_base"},
@@ -158,6 +216,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_dimensions),
+        cmocka_unit_test(test_reads_experts),
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_refusals),
     };

@@ -1,9 +1,9 @@
 /* test_pipeline.c: every way of carrying a plan out gives the logits of the CPU alone, bit for bit
  * (the simulated device computes with the CPU's kernels), and every way of failing ends cleanly.
  *
- * Plans are random and given unit by unit: FFNs and attention whole, split, streamed, through each
- * feed, in micro-batches of 1 to 512 tokens, over fast and slow
- * links. Faults and stalls come at every command in turn.
+ * Plans are random and given unit by unit: experts whole, FFNs and attention whole, split,
+ * streamed, through each feed, in micro-batches of 1 to 512 tokens, over fast and slow links.
+ * Faults and stalls come at every command in turn.
  */
 // link: wrap-alloc
 #include "runtime/engine/engine.h"
@@ -45,7 +45,8 @@ enum {
     N_LAYERS = 3,
     N_UNITS = 2 * N_LAYERS + 2,
     N_CTX = 448,
-    N_MODELS = 4,
+    N_MODELS = 5, // the last has experts
+    N_EXPERTS = 4,
     N_SESSIONS = 3,
     MAX_ROWS = 6,
     N_PLANS = SLOW ? 30 : 200,
@@ -54,6 +55,7 @@ enum {
 struct model_file {
     char path[64];
     enum dtype k_type, v_type; // of its cache
+    bool has_experts;          // which are whole on one device
     float *expected;           // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
 
@@ -122,19 +124,22 @@ static int setup(void **state) {
     static const enum dtype types[N_MODELS][2] = {{DTYPE_F16, DTYPE_F16},
                                                   {DTYPE_F32, DTYPE_F16},
                                                   {DTYPE_Q8_0, DTYPE_Q8_0},
-                                                  {DTYPE_F16, DTYPE_Q8_0}};
+                                                  {DTYPE_F16, DTYPE_Q8_0},
+                                                  {DTYPE_F16, DTYPE_F16}};
     for (int i = 0; i < N_MODELS; i++) {
         struct model_file *m = &f->models[i];
         snprintf(m->path, sizeof m->path, "/tmp/tandem_test_pipeline.%d.%d.gguf", (int)getpid(), i);
         m->k_type = types[i][0];
         m->v_type = types[i][1];
+        m->has_experts = i == N_MODELS - 1;
         const bool even = i % 2 == 0;
         tiny_model_write(&(struct tiny_model){.n_layers = N_LAYERS,
                                               .tied = i == 0,
                                               .biased = even,
                                               .freqs = even,
                                               .seed = 3,
-                                              .head_dim = i < 2 ? 0 : 32},
+                                              .head_dim = i < 2 ? 0 : 32,
+                                              .n_experts = m->has_experts ? N_EXPERTS : 0},
                          m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
         if (!m->expected) return -1;
@@ -158,6 +163,10 @@ static int teardown(void **state) {
 static bool is_attention(int u) { return u % 2 == 1 && u < N_UNITS - 1; }
 static bool is_layer(int u) { return u > 0 && u < N_UNITS - 1; }
 
+static bool can_be_split(const struct model_file *m, int u) {
+    return is_attention(u) || (is_layer(u) && !m->has_experts);
+}
+
 // What the CPU has of an FFN or attention is all of it, or some parts.
 static void random_unit(struct fixture *f, struct constraints *c, int u, bool never_on_cpu) {
     c->place.units[u].cpu_parts = 0;
@@ -169,10 +178,11 @@ static void random_unit(struct fixture *f, struct constraints *c, int u, bool ne
 }
 
 // ahead: a plan with which micro-batches run ahead of the accelerator.
-static void random_ways(struct fixture *f, struct engine_options *o, bool ahead) {
+static void random_ways(struct fixture *f, const struct model_file *m, struct engine_options *o,
+                        bool ahead) {
     struct constraints *c = &o->constraints;
     for (int u = 0; u < N_UNITS; u++) {
-        if (is_layer(u)) {
+        if (can_be_split(m, u)) {
             random_unit(f, c, u, ahead);
             continue;
         }
@@ -327,11 +337,12 @@ static void test_random_plans(void **state) {
         const struct model_file *m = &f->models[below(f, N_MODELS)];
         struct engine_options o = options_for(f, m);
         char what[256];
-        random_ways(f, &o, i % 3 == 0);
+        random_ways(f, m, &o, i % 3 == 0);
         describe(&o, i, what, sizeof what);
         n_ahead += run_plan(f, m, &o, what);
         for (int u = 1; u < N_UNITS - 1; u++) {
             const struct constraints *c = &o.constraints;
+            if (!can_be_split(m, u)) continue;
             n[is_attention(u)][c->place.units[u].cpu_parts > 0][c->place.units[u].streamed]++;
         }
     }
