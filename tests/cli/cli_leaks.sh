@@ -1,6 +1,7 @@
 #!/bin/sh
 # cli_leaks.sh: memory errors and leaks of the whole program on small models: commands that succeed,
-# commands that fail at every stage, and a device that refuses each of its buffers in turn.
+# commands that fail in the options, the file, the plan, the prompt or on the device, and a device that
+# refuses each of its three buffers in turn.
 #
 # A program built with the address sanitizer watches itself; any other runs under valgrind, and
 # without that every test is skipped.

@@ -1,8 +1,8 @@
 #!/bin/sh
 # cli_sim.sh: a model split over the CPU and the simulated accelerator, by the whole program: splits,
 # strategies and ways to feed a prompt write the same tokens, planned bytes are allocated bytes,
-# decoding allocates nothing, and a device that fails ends the run with a message. All splits of a
-# small model, bit for bit, are in tests/runtime/test_engine.c and test_pipeline.c.
+# decoding allocates nothing, and a device that fails ends the run with a message. Every number of
+# layers and random placements of small models are in tests/runtime/test_engine.c and test_pipeline.c.
 # run: alone
 set -u
 : "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"

@@ -4,10 +4,10 @@
  *   check_ops [--seed N] [--isa NAME] [--op NAME] [--device cpu|PREFIX:SPEC] [--quick] [--tokens N]
  *
  * Random inputs of odd shapes; the CPU at every instruction-set level that it has, with 1, 2 and 3
- * lanes. Cases have up to 128 tokens, quick ones up to 7, or as --tokens says. A line per op, type
- * and level: "ok matmul q4_1 avx2 nmse 3.1e-05" or "not ok ... : why". Exit code 1 if anything
- * failed. An op that is listed without a check, here or (the ops of experts) in check_experts.c,
- * does not compile.
+ * lanes. Cases have up to 128 tokens, or as --tokens says. --quick, which sanitizers always take:
+ * fewer sizes, up to 7 tokens, 1 and 2 lanes. A line per op, type and level: "ok matmul q4_1 avx2
+ * nmse 3.1e-05" or "not ok ... : why". Exit code 1 if anything failed. An op that is listed without
+ * a check, here or (the ops of experts) in check_experts.c, does not compile.
  */
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/drivers.h"

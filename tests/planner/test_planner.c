@@ -1,5 +1,5 @@
-/* test_planner.c: footprint, placement, step lists and their simulation, on invented machines and
- * shapes. */
+/* test_planner.c: footprint, placement, limits, step lists, costs and their simulation, on invented
+ * machines and shapes. */
 #include "planner/plan/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"

@@ -1,5 +1,5 @@
-/* test_schedule.c: split and streamed units: their bytes, their steps, and how they are shown, by
- * hand on a small model and at random.
+/* test_schedule.c: split and streamed units: their bytes, their steps, how they are shown, and
+ * which of them are given up first, by hand on a small model and at random.
  */
 #include "planner/plan/pair.h"
 #include "planner/plan/schedule.h"

@@ -1,5 +1,6 @@
-/* test_solver.c: the solver on invented machines and models: against every placement there is,
- * never over a limit, never slower than the splits that people know, never slower with more.
+/* test_solver.c: the solver on invented machines and models: prices are what the walk over the
+ * steps says, plans of small models as fast as the best of all placements (within 1 %), none over a
+ * limit, none slower than the splits that people know, none slower with more.
  *
  *   test_solver [TEST [PAIRS]]   one test alone; test_monotone with that many pairs
  */

@@ -1,5 +1,5 @@
-/* test_bench.c: tests of runtime/measure/bench_*.h: lists and ranges, their combinations,
- * what is timed, statistics, formats, limits. */
+/* test_bench.c: tests of runtime/measure/bench_*.h: lists and ranges, their combinations, what is
+ * timed, statistics, formats, what a token takes at least, strategies. */
 #include "base/mem.h"
 #include "runtime/measure/bench_estimate.h"
 #include "runtime/measure/bench_format.h"

@@ -1,5 +1,5 @@
-/* test_calibrate.c: what calibration measures, that it leaves nothing behind, and the file that
- * keeps it.
+/* test_calibrate.c: what calibration measures and makes of times, that it leaves nothing behind,
+ * and the file that keeps it.
  *
  * Nothing here depends on how fast the machine is: rates must be there, finite and positive, and a
  * throttled link no faster than its throttle. */

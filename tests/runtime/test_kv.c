@@ -1,4 +1,5 @@
-/* test_kv.c: page lists against a plain model of them, under random use. */
+/* test_kv.c: page lists against a plain model of them, under random use, and where keys and values
+ * lie in a cache. */
 #include "runtime/engine/kv.h"
 
 #include "base/mem.h"

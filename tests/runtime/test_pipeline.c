@@ -3,7 +3,8 @@
  *
  * Plans are random and given unit by unit: experts whole, FFNs and attention whole, split,
  * streamed, through each feed, in micro-batches of 1 to 512 tokens, over fast and slow links.
- * Faults and stalls come at every command in turn.
+ * Faults come at the first copy, op or both, at a later one (1, 3, 7 or 11 further on), and so
+ * forth until nothing fails; stalls at some commands.
  */
 // link: wrap-alloc
 #include "runtime/engine/engine.h"
