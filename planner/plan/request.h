@@ -64,6 +64,7 @@ struct constraints {
     uint64_t ram_bytes;  // limit for the CPU, 0: its budget
     bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
     bool kv_auto;        // the planner may choose Q8_0 for the cache
+    bool whole_units;    // no unit is split and nothing is streamed
     // Where units must be: with has_units the devices of place.units, DEVICE_ANY where there is no
     // constraint, override all above; with has_placement all of place is given, with a device for
     // every unit, and nothing but the micro-batch is chosen. place.feed is a limit of

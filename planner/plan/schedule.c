@@ -119,7 +119,6 @@ static void compute_streamed(struct walker *w, int16_t u) {
     if (footprint_fetches_kv(&w->s->shape->units[u], place_of(w, u)))
         emit(w, &(struct step){
                     .kind = STEP_STORE, .device = w->s->place->ring, .slot = slot, .unit = u});
-    fetch_next(w);
 }
 
 static void compute_whole(struct walker *w, int16_t u) {
@@ -179,23 +178,34 @@ static void compute_split_attention(struct walker *w, int16_t u) {
     end_split(w, u);
 }
 
+static void compute_unit(struct walker *w, int16_t u) {
+    if (is_streamed(w, u))
+        compute_streamed(w, u);
+    else if (!place_of(w, u)->cpu_parts)
+        compute_whole(w, u);
+    else if (w->s->shape->units[u].kind == UNIT_ATTENTION)
+        compute_split_attention(w, u);
+    else
+        compute_split_ffn(w, u);
+}
+
 bool schedule_walk(const struct schedule *schedule) {
     struct walker w = {.s = schedule, .at = schedule->place->units[0].device};
     start(&w);
     for (int32_t i = 0; i < RING_SLOTS; i++) fetch_next(&w);
     for (int16_t u = 0; u < schedule->shape->n_units; u++) {
-        if (is_streamed(&w, u))
-            compute_streamed(&w, u);
-        else if (!place_of(&w, u)->cpu_parts)
-            compute_whole(&w, u);
-        else if (schedule->shape->units[u].kind == UNIT_ATTENTION)
-            compute_split_attention(&w, u);
-        else
-            compute_split_ffn(&w, u);
+        compute_unit(&w, u);
+        if (is_streamed(&w, u)) fetch_next(&w);
     }
     if (w.at != DEVICE_HOST)
         emit(&w, &(struct step){.kind = STEP_LOGITS, .device = w.at, .slot = -1, .unit = -1});
     return w.n_inputs > 0 && w.n_to <= 1 && w.n_from == 0;
+}
+
+int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at) {
+    struct walker w = {.s = schedule, .at = at};
+    compute_unit(&w, (int16_t)unit);
+    return w.at;
 }
 
 // ---- The steps of a plan ------------------------------------------------------------------------

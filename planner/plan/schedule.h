@@ -26,6 +26,10 @@ struct schedule {
 // goes to an accelerator at most once, and never back.
 bool schedule_walk(const struct schedule *schedule);
 
+// Hands the steps of one unit to take, with the residual stream on device at, and returns the
+// device that has it then. Streamed units get no fetch and slot 0.
+int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at);
+
 // The devices that work in a pass of that class.
 void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,
                    bool used[MAX_DEVICES]);

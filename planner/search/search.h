@@ -7,15 +7,16 @@
 
 #include "planner/plan/plan.h"
 
-// What is asked of a search.
+// What is asked of a search; all borrowed while it runs.
 struct search_request {
     const struct shape *shape;
     const uint8_t *allowed; // [n_units], bit d: may be on device d
     const struct constraints *constraints;
-    uint64_t own_bytes; // as in struct pricing
+    uint64_t own_bytes; // the host's RAM as the machine says: what a feed pins must fit it, also
+                        // where the user allows the plan more
 };
-// Finds the fastest placement, ways, micro-batch and KV type that fit, and writes them to plan.
-// *found is false if nothing fits.
+// Finds the fastest placement, micro-batch and KV type that fit, and writes them to plan. *found is
+// false if nothing fits. ERR_MEMORY.
 enum status search_placement(struct plan *plan, const struct search_request *request, bool *found,
                              struct err *e);
 

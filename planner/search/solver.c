@@ -359,8 +359,9 @@ static enum status refuse_all(struct plan *plan, const struct shape *shape, cons
             return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
         return e->status;
     }
-    if (plan->slot_bytes) return refuse_feed(plan, own_bytes, e);
-    return OK;
+    if (plan->slot_bytes && plan->pinned_bytes > own_bytes) return refuse_feed(plan, own_bytes, e);
+    err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(c->strategy));
+    return err_fix(e, "leave --strategy away");
 }
 
 // Without rates: by bytes, from the end of the model.

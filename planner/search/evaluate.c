@@ -1,0 +1,519 @@
+/* evaluate.c: see evaluate.h. */
+#include "planner/search/evaluate.h"
+
+#include "base/mem.h"
+#include "planner/plan/clocks.h"
+#include "planner/plan/cost.h"
+#include "planner/plan/footprint.h"
+
+#include <math.h>
+
+// How a unit may be placed: on a device, in parts, streamed or not.
+enum { PLACES = MAX_DEVICES * UNIT_PARTS * 2 };
+// Parts of a unit that a step computes: all of it on each device, on the host also with weights
+// from its cache (one side more); all of it with weights from a slot, when whole or split; and when
+// split with each number of parts, the first and the last phase on either side, the middle on one.
+enum {
+    SIDES = MAX_DEVICES + 1,
+    HOST_CACHED = MAX_DEVICES,
+    STREAMED_PARTS = SIDES,
+    SPLIT_PARTS = STREAMED_PARTS + 2,
+    PARTS_OF_SPLIT = 2 * SIDES + MAX_DEVICES,
+    UNIT_WORKS = SPLIT_PARTS + UNIT_PARTS * PARTS_OF_SPLIT,
+};
+
+static double min_us(double a, double b) { return a < b ? a : b; }
+static double max_us(double a, double b) { return a > b ? a : b; }
+
+static int place_index(const struct unit_place *place) {
+    return (place->device * UNIT_PARTS + place->cpu_parts) * 2 + place->streamed;
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+static bool same_tensor(const struct unit_tensor *a, const struct unit_tensor *b) {
+    return a->role == b->role && a->use == b->use && a->type == b->type && a->n_cols == b->n_cols &&
+           a->n_rows == b->n_rows && a->n_matrices == b->n_matrices &&
+           a->size_bytes == b->size_bytes;
+}
+
+static bool are_twins(const struct unit *a, const struct unit *b) {
+    if (a->kind != b->kind || a->n_tensors != b->n_tensors || a->n_heads != b->n_heads ||
+        a->n_kv_heads != b->n_kv_heads || a->head_dim_k != b->head_dim_k ||
+        a->head_dim_v != b->head_dim_v || a->window != b->window ||
+        a->state_bytes != b->state_bytes || a->n_experts != b->n_experts ||
+        a->n_experts_used != b->n_experts_used || a->n_ff_expert != b->n_ff_expert)
+        return false;
+    for (int i = 0; i < a->n_tensors; i++)
+        if (!same_tensor(&a->tensors[i], &b->tensors[i])) return false;
+    return true;
+}
+
+// Layers come in few kinds: what is known of one is known of its twins.
+static void describe_unit(struct evaluator *ev, int32_t u) {
+    const struct unit *unit = &ev->shape->units[u];
+    ev->twin[u] = u;
+    for (int32_t i = u - 1; i >= 0 && ev->twin[u] == u; i--)
+        if (ev->twin[i] == i && are_twins(&ev->shape->units[i], unit)) ev->twin[u] = i;
+    ev->widths[u] = footprint_split_width(unit);
+    ev->can_stream[u] = unit_can_stream(unit);
+    ev->read[u] = cost_all_read_bytes(unit);
+}
+
+static void describe_choice(struct evaluator *ev, struct choice *choice) {
+    struct tables_layout tables;
+    footprint_tables(&choice->w, &tables);
+    choice->tables_bytes = tables.size_bytes;
+    choice->n_samples = workload_samples(&choice->w, ev->shape, choice->samples);
+    while (choice->n_prompt < choice->n_samples && choice->samples[choice->n_prompt].is_prompt)
+        choice->n_prompt++;
+    if (choice->w.n_gen == 1) choice->n_samples = choice->n_prompt; // no pass decodes
+    for (int d = 0; d < ev->machine->n_devices; d++) {
+        for (int mask = 0; mask < KIND_MASKS; mask++) {
+            bool has[UNIT_KINDS];
+            struct scratch_layout layout;
+            for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = mask >> kind & 1;
+            footprint_scratch(ev->shape, &choice->w, &ev->machine->devices[d], has, &layout);
+            choice->scratch_bytes[d][mask] = layout.size_bytes;
+        }
+    }
+    choice->first_line = ev->n_lines;
+    ev->n_lines += choice->n_samples;
+}
+
+static bool kv_varies(const struct evaluator *ev) {
+    for (int32_t u = 0; u < ev->shape->n_units; u++)
+        if (ev->shape->units[u].window && !ev->shape->can_run) return true;
+    return false;
+}
+
+enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
+                           const struct machine *machine, uint64_t own_bytes,
+                           const struct workload *w, struct err *e) {
+    *ev = (struct evaluator){.shape = shape, .machine = machine, .own_bytes = own_bytes};
+    int32_t ubatches[MAX_CHOICES];
+    ev->n_choices = workload_ubatches(w, ubatches);
+    ev->kv_varies = kv_varies(ev);
+    for (int i = 0; i < ev->n_choices; i++) {
+        ev->choices[i].w = *w;
+        ev->choices[i].w.n_ubatch = ubatches[i];
+        describe_choice(ev, &ev->choices[i]);
+    }
+    const size_t n = (size_t)shape->n_units, n_lines = (size_t)ev->n_lines;
+    const size_t n_bytes = n * PLACES * (ev->kv_varies ? MAX_CHOICES : 1);
+    ev->twin = mem_alloc(n, sizeof *ev->twin);
+    ev->widths = mem_alloc(n, sizeof *ev->widths);
+    ev->can_stream = mem_alloc(n, sizeof *ev->can_stream);
+    ev->read = mem_alloc(n, sizeof *ev->read);
+    ev->bytes = mem_alloc(n_bytes, sizeof *ev->bytes);
+    ev->work = mem_alloc(n * UNIT_WORKS * n_lines, sizeof *ev->work);
+    ev->times = mem_alloc(n * PLACES * 2, sizeof *ev->times);
+    if (!ev->twin || !ev->widths || !ev->can_stream || !ev->read || !ev->bytes || !ev->work ||
+        !ev->times) {
+        evaluator_close(ev);
+        return err_memory(e, n * UNIT_WORKS * n_lines * sizeof *ev->work, "planning");
+    }
+    for (int32_t u = 0; u < shape->n_units; u++) describe_unit(ev, u);
+    return OK;
+}
+
+void evaluator_close(struct evaluator *ev) {
+    mem_free(ev->twin);
+    mem_free(ev->widths);
+    mem_free(ev->can_stream);
+    mem_free(ev->read);
+    mem_free(ev->bytes);
+    mem_free(ev->work);
+    mem_free(ev->times);
+    *ev = (struct evaluator){0};
+}
+
+// ---- Units --------------------------------------------------------------------------------------
+
+static const struct unit_bytes *bytes_of(struct evaluator *ev, int32_t u, int8_t ring,
+                                         const struct unit_place *place, int choice) {
+    const int32_t twin = ev->twin[u];
+    const size_t n_choices = ev->kv_varies ? MAX_CHOICES : 1,
+                 i = ev->kv_varies ? (size_t)choice : 0;
+    const size_t row = (size_t)twin * PLACES + (size_t)place_index(place);
+    struct unit_bytes *out = &ev->bytes[row * n_choices + i];
+    if (out->weights) return out;
+    const struct unit_context context = {ev->shape, &ev->choices[i].w, ev->machine, ring};
+    unit_bytes_of(&context, &ev->shape->units[twin], place, false, out);
+    return out;
+}
+
+// Bytes that a head saves beside the embedding whose table it shares.
+static uint64_t shared_bytes(const struct evaluator *ev, const struct placement *place) {
+    const int32_t last = ev->shape->n_units - 1;
+    const struct unit *head = &ev->shape->units[last];
+    const int8_t d = place->units[last].device;
+    if (!head->shares_embed || place->units[0].device != d) return 0;
+    const struct machine_device *device = &ev->machine->devices[d];
+    return footprint_unit_weights(head, device, false) - footprint_unit_weights(head, device, true);
+}
+
+// The part of a unit that one device computes in one step.
+struct unit_work {
+    int32_t unit, parts;
+    enum step_phase phase;
+    int8_t device;
+    bool streamed, cached;
+};
+
+static size_t work_index(const struct unit_work *work) {
+    const size_t side = work->cached ? HOST_CACHED : (size_t)work->device;
+    if (work->streamed) return STREAMED_PARTS + (work->parts > 0);
+    if (!work->parts) return side;
+    const size_t split = SPLIT_PARTS + (size_t)work->parts * PARTS_OF_SPLIT;
+    if (work->phase == PHASE_MID) return split + 2 * SIDES + (size_t)work->device;
+    return split + (work->phase == PHASE_OUT ? SIDES : 0) + side;
+}
+
+static const struct step_work *work_of(struct evaluator *ev, const struct unit_work *work,
+                                       int choice, int sample) {
+    const int32_t twin = ev->twin[work->unit];
+    const int32_t line = ev->choices[choice].first_line + sample;
+    const size_t row = (size_t)twin * UNIT_WORKS + work_index(work);
+    struct step_work *out = &ev->work[row * (size_t)ev->n_lines + (size_t)line];
+    if (out->us > 0) return out;
+    const struct unit *unit = &ev->shape->units[twin];
+    const struct pass *pass = &ev->choices[choice].samples[sample].pass;
+    const bool on_host = work->device == DEVICE_HOST;
+    const struct cost_place at = {ev->shape, &ev->machine->devices[work->device],
+                                  &ev->choices[choice].w, work->cached};
+    const struct unit_part part = {work->phase, work->parts, work->streamed || !on_host,
+                                   work->streamed || on_host};
+    out->us = cost_sum(cost_of_part(&at, unit, part, pass));
+    out->dram_bytes = work->cached ? 0 : cost_read_bytes(unit, part, pass);
+    return out;
+}
+
+// ---- One pass -----------------------------------------------------------------------------------
+
+struct walk {
+    struct evaluator *ev;
+    const struct placement *place;
+    int choice, sample;
+    bool cached;      // the host's weights come from its cache
+    bool free_copies; // as if copies took no time
+    struct clocks clocks;
+};
+
+static struct step_work compute_work(struct walk *w, const struct step *step) {
+    const struct unit_work work = {.unit = step->unit,
+                                   .parts = w->place->units[step->unit].cpu_parts,
+                                   .phase = step->phase,
+                                   .device = step->device,
+                                   .streamed = step->slot >= 0,
+                                   .cached = w->cached && step->device == DEVICE_HOST};
+    return *work_of(w->ev, &work, w->choice, w->sample);
+}
+
+// Keys and values of n_positions between the host and a slot.
+static double kv_bytes(const struct walk *w, int32_t u, int32_t n_positions) {
+    const struct unit *unit = &w->ev->shape->units[u];
+    if (!footprint_fetches_kv(unit, &w->place->units[u])) return 0;
+    return (double)footprint_kv_row(unit, &w->ev->choices[w->choice].w) * n_positions;
+}
+
+static struct step_work fetch_work(struct walk *w, const struct step *step, enum feed feed) {
+    const struct machine_device *device = &w->ev->machine->devices[step->device];
+    const struct unit_place *at = &w->place->units[step->unit];
+    const struct pass *pass = &w->ev->choices[w->choice].samples[w->sample].pass;
+    const double weights = (double)bytes_of(w->ev, step->unit, w->place->ring, at, 0)->fetch;
+    const double cache = kv_bytes(w, step->unit, pass->n_past);
+    return (struct step_work){cost_feed_us(device, feed, weights) +
+                                  cost_cache_us(device, cache, true),
+                              weights * cost_feed_passes(feed) + cache};
+}
+
+static struct step_work copy_work(const struct walk *w, const struct step *step,
+                                  double size_bytes) {
+    const bool to_device = step->kind == STEP_INPUTS || step->device == DEVICE_HOST;
+    const int8_t d = step->device == DEVICE_HOST ? step->peer : step->device;
+    if (!(size_bytes > 0)) return (struct step_work){0};
+    return (struct step_work){cost_copy_us(&w->ev->machine->devices[d], size_bytes, to_device),
+                              size_bytes};
+}
+
+static struct step_work step_work(struct walk *w, const struct step *step) {
+    const struct choice *choice = &w->ev->choices[w->choice];
+    const struct pass *pass = &choice->samples[w->sample].pass;
+    switch (step->kind) {
+    case STEP_INPUTS: return copy_work(w, step, (double)choice->tables_bytes);
+    case STEP_FETCH: return fetch_work(w, step, w->place->feed);
+    case STEP_COMPUTE: return compute_work(w, step);
+    case STEP_SEND: return copy_work(w, step, 4.0 * step->n_cols * pass->n_tokens);
+    case STEP_LOGITS: return copy_work(w, step, 4.0 * w->ev->shape->n_vocab * pass->n_logits);
+    case STEP_STORE: {
+        const double size_bytes = kv_bytes(w, step->unit, pass->n_tokens);
+        const struct machine_device *device = &w->ev->machine->devices[step->device];
+        return (struct step_work){cost_cache_us(device, size_bytes, false), size_bytes};
+    }
+    case STEP_WAIT: break;
+    }
+    return (struct step_work){0};
+}
+
+static void take_step(void *context, const struct step *step) {
+    struct walk *w = context;
+    const bool counts = step->kind == STEP_COMPUTE || !w->free_copies;
+    const struct step_work work = counts ? step_work(w, step) : (struct step_work){0};
+    clocks_run(&w->clocks, step, &work);
+}
+
+static double walk_us(struct walk *w) {
+    struct evaluator *ev = w->ev;
+    const struct sample *sample = &ev->choices[w->choice].samples[w->sample];
+    const enum batch_class batch = batch_class_of(sample->pass.n_tokens);
+    const struct schedule schedule = {ev->shape, ev->machine, w->place, ev->widths,
+                                      batch,     take_step,   w};
+    bool used[MAX_DEVICES];
+    schedule_used(w->place, ev->shape, batch, used);
+    clocks_start(&w->clocks, ev->machine, used, w->place->units[0].device);
+    const bool ahead = schedule_walk(&schedule) && batch == BATCH_PREFILL;
+    return ahead && !sample_waits(sample) ? clocks_period_us(&w->clocks)
+                                          : clocks_total_us(&w->clocks);
+}
+
+// ---- Units as they are placed
+// --------------------------------------------------------------------
+
+// The unit alone in the walk's pass, on clocks that stand at 0, from device from on.
+static double walk_unit_us(struct walk *w, int32_t u, int8_t from) {
+    struct evaluator *ev = w->ev;
+    const struct sample *sample = &ev->choices[w->choice].samples[w->sample];
+    const bool used[MAX_DEVICES] = {false};
+    const struct schedule schedule = {ev->shape,
+                                      ev->machine,
+                                      w->place,
+                                      ev->widths,
+                                      batch_class_of(sample->pass.n_tokens),
+                                      take_step,
+                                      w};
+    clocks_start(&w->clocks, ev->machine, used, from);
+    w->clocks.host_sent = true;
+    return sample->weight * w->clocks.compute[schedule_unit(&schedule, u, from)];
+}
+
+// Decoded tokens take the same with every micro-batch.
+static void time_decode(struct walk *w, int32_t u, struct unit_time *out) {
+    if (w->choice > 0) return;
+    for (int8_t d = 0; d < w->ev->machine->n_devices; d++)
+        out->decode_us[d] += walk_unit_us(w, u, d);
+    w->free_copies = true;
+    out->decode_alone_us += walk_unit_us(w, u, w->place->units[u].device);
+    w->free_copies = false;
+}
+
+// What is fetched for the unit is there; the faster feed bounds both.
+static void time_prompt(struct walk *w, int32_t u, struct unit_time *out) {
+    const int i = w->choice;
+    const struct sample *sample = &w->ev->choices[i].samples[w->sample];
+    const struct unit_place *at = &w->place->units[u];
+    const bool streamed = at->streamed && batch_class_of(sample->pass.n_tokens) == BATCH_PREFILL;
+    for (int8_t d = 0; d < w->ev->machine->n_devices; d++) {
+        const double us = walk_unit_us(w, u, d);
+        out->prompt_us[d][i] += us;
+        if (sample_waits(sample)) out->last_us[d][i] += us;
+    }
+    w->free_copies = true;
+    out->prompt_alone_us[i] += walk_unit_us(w, u, streamed ? w->place->ring : at->device);
+    w->free_copies = false;
+    if (sample_waits(sample)) return;
+    for (int d = 0; d < w->ev->machine->n_devices; d++)
+        out->busy_us[d][i] += sample->weight * w->clocks.busy_us[d];
+    if (!streamed) return;
+    const struct step fetch = {.kind = STEP_FETCH, .device = w->place->ring, .unit = (int16_t)u};
+    const double us =
+        min_us(fetch_work(w, &fetch, FEED_ARENA).us, fetch_work(w, &fetch, FEED_STAGED).us);
+    out->fetch_us[i] += sample->weight * us;
+}
+
+static void time_unit(struct evaluator *ev, int32_t u, const struct placement *place, bool cached,
+                      struct unit_time *out) {
+    struct walk w = {.ev = ev, .place = place, .cached = cached};
+    for (w.choice = 0; w.choice < ev->n_choices; w.choice++) {
+        for (w.sample = 0; w.sample < ev->choices[w.choice].n_samples; w.sample++) {
+            if (ev->choices[w.choice].samples[w.sample].is_prompt)
+                time_prompt(&w, u, out);
+            else
+                time_decode(&w, u, out);
+        }
+    }
+    out->known = true;
+}
+
+const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
+                                            const struct placement *place, bool cached) {
+    const size_t row = (size_t)ev->twin[unit] * PLACES + (size_t)place_index(&place->units[unit]);
+    struct unit_time *out = &ev->times[row * 2 + cached];
+    if (!out->known) time_unit(ev, unit, place, cached, out);
+    return out;
+}
+
+// ---- Lower bounds -------------------------------------------------------------------------------
+
+// Sums over the units of a placement.
+struct sums {
+    double decode_us, prompt_us[MAX_CHOICES], last_us[MAX_CHOICES];
+    double busy_us[MAX_DEVICES][MAX_CHOICES], fetch_us[MAX_CHOICES];
+    bool runs_ahead; // prompts leave the host at most once and never come back
+};
+
+static double least_of(const double us[MAX_DEVICES][MAX_CHOICES], int i) {
+    double least = us[0][i];
+    for (int d = 1; d < MAX_DEVICES; d++) least = min_us(least, us[d][i]);
+    return least;
+}
+
+// at: the device that has the residual stream; -1: some.
+static void add_unit(struct evaluator *ev, const struct unit_time *time, int8_t at,
+                     struct sums *sums) {
+    for (int i = 0; i < ev->n_choices; i++) {
+        sums->prompt_us[i] += at < 0 ? least_of(time->prompt_us, i) : time->prompt_us[at][i];
+        sums->last_us[i] += at < 0 ? least_of(time->last_us, i) : time->last_us[at][i];
+        sums->fetch_us[i] += time->fetch_us[i];
+        for (int d = 0; d < MAX_DEVICES; d++) sums->busy_us[d][i] += time->busy_us[d][i];
+    }
+}
+
+// Small micro-batches stream nothing, so where units are streamed the residual stream is not on the
+// same device in all passes of the prompt.
+static void sum_units(struct evaluator *ev, const struct placement *place, bool cached,
+                      struct sums *sums) {
+    int8_t at = place->units[0].device, at_prompt = place->units[0].streamed ? place->ring : at;
+    bool streams = false;
+    for (int32_t u = 0; u < ev->shape->n_units; u++) streams = streams || place->units[u].streamed;
+    *sums = (struct sums){.runs_ahead = true};
+    for (int32_t u = 0; u < ev->shape->n_units; u++) {
+        const struct unit_place *to = &place->units[u];
+        const int8_t next = to->streamed ? place->ring : to->device;
+        const struct unit_time *time = evaluator_unit_time(ev, u, place, cached);
+        const bool returns = next == DEVICE_HOST && at_prompt != DEVICE_HOST;
+        if (returns || (to->cpu_parts && !to->streamed)) sums->runs_ahead = false;
+        sums->decode_us += time->decode_us[at];
+        add_unit(ev, time, streams ? -1 : at, sums);
+        at = to->device;
+        at_prompt = next;
+    }
+}
+
+// A pass takes as long as the chain of its units, where the residual stream goes from one to the
+// next, at least. Passes that run ahead follow each other in the time of the busiest device or of
+// their fetches at least.
+static double least_prompt_us(const struct sums *sums, int i) {
+    if (!sums->runs_ahead) return sums->prompt_us[i];
+    double most = sums->fetch_us[i];
+    for (int d = 0; d < MAX_DEVICES; d++) most = max_us(most, sums->busy_us[d][i]);
+    return sums->last_us[i] + min_us(most, sums->prompt_us[i]);
+}
+
+// What is left of the time if every unit that can be streamed takes none in prompts: the chain of
+// decoded tokens, and what the host computes of other units.
+static double hopeless_us(struct evaluator *ev, const struct placement *place, bool cached) {
+    double decode_us = 0, prompt_us[MAX_CHOICES] = {0}, least_us = (double)INFINITY;
+    int8_t at = place->units[0].device;
+    for (int32_t u = 0; u < ev->shape->n_units; u++) {
+        const struct unit_time *time = evaluator_unit_time(ev, u, place, cached);
+        decode_us += time->decode_us[at];
+        at = place->units[u].device;
+        if (at != DEVICE_HOST || ev->can_stream[u]) continue;
+        for (int i = 0; i < ev->n_choices; i++) prompt_us[i] += least_of(time->prompt_us, i);
+    }
+    for (int i = 0; i < ev->n_choices; i++) least_us = min_us(least_us, prompt_us[i]);
+    return decode_us + least_us;
+}
+
+// ---- Placements ---------------------------------------------------------------------------------
+
+// Bytes of all units.
+static void count_units(struct evaluator *ev, const struct placement *place, int choice,
+                        struct accounts *a) {
+    const int32_t n_units = ev->shape->n_units;
+    *a = (struct accounts){0};
+    for (int32_t u = 0; u < n_units; u++)
+        accounts_add(a, &ev->shape->units[u], &place->units[u], place->ring,
+                     bytes_of(ev, u, place->ring, &place->units[u], choice));
+    a->bytes[place->units[n_units - 1].device][PLAN_WEIGHTS] -= shared_bytes(ev, place);
+}
+
+// Adds what depends on the micro-batch. Returns whether it fits.
+static bool count_choice(struct evaluator *ev, const struct placement *place, int i,
+                         struct accounts a, struct evaluation *out) {
+    const struct choice *choice = &ev->choices[i];
+    uint64_t scratch_bytes[MAX_DEVICES];
+    for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = choice->scratch_bytes[d][a.kinds[d]];
+    accounts_finish(&a, place, choice->tables_bytes, scratch_bytes);
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        out->bytes[i][d] = 0;
+        for (int p = 0; p < PLAN_PURPOSES; p++) out->bytes[i][d] += a.bytes[d][p];
+    }
+    return machine_holds(ev->machine, out->bytes[i]) &&
+           (!a.slot_bytes || accounts_pinned_bytes(&a, place->feed) <= ev->own_bytes);
+}
+
+static bool accelerators_hold(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
+    for (int d = 0; d < m->n_devices; d++)
+        if (d != DEVICE_HOST && bytes[d] > m->devices[d].budget_bytes) return false;
+    return true;
+}
+
+static bool count_bytes(struct evaluator *ev, const struct placement *place,
+                        struct evaluation *out) {
+    struct accounts a;
+    bool any = false;
+    out->too_big = true;
+    for (int i = 0; i < ev->n_choices; i++) {
+        if (i == 0 || ev->kv_varies) count_units(ev, place, i, &a);
+        out->fits[i] = count_choice(ev, place, i, a, out);
+        any = any || out->fits[i];
+        if (accelerators_hold(ev->machine, out->bytes[i])) out->too_big = false;
+    }
+    return any;
+}
+
+// Whether the weights that the host reads stay in its cache.
+static bool host_is_cached(struct evaluator *ev, const struct placement *place) {
+    uint64_t read_bytes = 0;
+    if (!ev->machine->devices[DEVICE_HOST].rates.cache_bytes) return false;
+    for (int32_t u = 0; u < ev->shape->n_units; u++) {
+        const struct unit_place *at = &place->units[u];
+        const uint64_t cpu = bytes_of(ev, u, place->ring, at, 0)->cpu_weights;
+        read_bytes += at->device == DEVICE_HOST ? ev->read[u] : cpu;
+    }
+    return cost_is_cached(ev->machine, read_bytes);
+}
+
+// The workload's time with one micro-batch, or INFINITY if it is not less than limit_us.
+static double workload_us(struct walk *w, double limit_us) {
+    const struct choice *choice = &w->ev->choices[w->choice];
+    double us = 0;
+    for (w->sample = choice->n_samples - 1; w->sample >= 0; w->sample--) {
+        us += choice->samples[w->sample].weight * walk_us(w);
+        if (us >= limit_us) return (double)INFINITY;
+    }
+    return us;
+}
+
+void evaluate(struct evaluator *ev, const struct placement *place, double limit_us,
+              struct evaluation *out) {
+    const bool all = limit_us == (double)INFINITY;
+    struct walk w = {.ev = ev, .place = place, .cached = host_is_cached(ev, place)};
+    struct sums sums;
+    for (int i = 0; i < ev->n_choices; i++) out->us[i] = (double)INFINITY, out->fits[i] = false;
+    out->hopeless = true;
+    out->too_big = false;
+    if (!all && hopeless_us(ev, place, w.cached) >= limit_us) return;
+    if (!count_bytes(ev, place, out) && !all) return;
+    out->hopeless = false;
+    sum_units(ev, place, w.cached, &sums);
+    for (w.choice = 0; w.choice < ev->n_choices; w.choice++) {
+        const int i = w.choice;
+        out->least_us[i] = sums.decode_us + least_prompt_us(&sums, i);
+        if (!all && (!out->fits[i] || out->least_us[i] >= limit_us)) continue;
+        out->us[i] = workload_us(&w, limit_us);
+        if (!all) limit_us = min_us(limit_us, out->us[i]);
+    }
+}
