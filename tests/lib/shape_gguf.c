@@ -13,9 +13,16 @@ static void number(struct gguf_build *b, const struct shape *s, const char *name
     gguf_build_int(b, key, GGUF_U32, (uint64_t)value);
 }
 
+// A number where all layers agree, as converters write it; else one number for each layer.
 static void list(struct gguf_build *b, const struct shape *s, const char *name,
                  const int32_t *values) {
     char key[96];
+    int n_alike = 0;
+    while (n_alike < s->n_layers && values[n_alike] == values[0]) n_alike++;
+    if (n_alike == s->n_layers) {
+        number(b, s, name, values[0]);
+        return;
+    }
     snprintf(key, sizeof key, "%s.%s", s->architecture, name);
     gguf_build_ints(b, key, values, (uint64_t)s->n_layers);
 }
@@ -45,11 +52,12 @@ static void keys(struct gguf_build *b, const struct shape *s, const struct shape
     number(b, s, "block_count", s->n_layers);
     number(b, s, "embedding_length", s->n_embd);
     number(b, s, "context_length", s->n_ctx_train);
-    number(b, s, "feed_forward_length", s->n_ff);
+    number(b, s, "feed_forward_length", s->n_ff ? s->n_ff : s->n_ff_expert);
     attention_keys(b, s);
     if (s->n_experts) {
         number(b, s, "expert_count", s->n_experts);
         number(b, s, "expert_used_count", s->n_experts_used);
+        number(b, s, "expert_feed_forward_length", s->n_ff_expert);
     }
     if (!more->inner_size) return;
     number(b, s, "ssm.inner_size", more->inner_size);
