@@ -20,29 +20,20 @@ static void encode_angles(const struct forward *f) {
                                                             .corr_high = hp->rope_corr_high});
 }
 
-// All keys or values of the tokens, where their matrix is.
-static void encode_keys(const struct forward *f, float *out, enum tensor_role matrix,
-                        enum tensor_role bias) {
-    const struct weight *w = encode_weight(f, 0, matrix);
-    if (!w) return;
-    encode_matmul(
-        f, out, f->area[AREA_NORMED], w,
-        &(struct matmul_args){.bias = encode_vector(f, bias, 0), .out_stride = w->n_rows});
-}
-
 // q = Q x, k = K x, v = V x, x = norm(residual): of q the columns of the pieces' rows; k and v
 // where their matrices are.
 static void encode_attention_in(const struct forward *f) {
-    encode_norm(f, f->area[AREA_NORMED], f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, f->n_tokens);
-    for (int i = 0; i < f->n_pieces; i++) {
-        const struct weight *w = encode_weight(f, i, ROLE_ATTN_Q);
-        const float *bias = encode_vector(f, ROLE_ATTN_Q_BIAS, w->first_row);
-        encode_matmul(f, f->area[AREA_Q] + w->first_row, f->area[AREA_NORMED], w,
-                      &(struct matmul_args){.bias = bias,
-                                            .out_stride = f->unit->n_heads * f->unit->head_dim_k});
-    }
-    encode_keys(f, f->area[AREA_K], ROLE_ATTN_K, ROLE_ATTN_K_BIAS);
-    encode_keys(f, f->area[AREA_V], ROLE_ATTN_V, ROLE_ATTN_V_BIAS);
+    const struct unit *u = f->unit;
+    const int32_t n = f->n_tokens, q = u->n_heads * u->head_dim_k,
+                  k = u->n_kv_heads * u->head_dim_k, v = u->n_kv_heads * u->head_dim_v;
+    float *x = f->area[AREA_NORMED];
+    const struct product products[] = {
+        {ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, f->area[AREA_Q], x, n, q, false},
+        {ROLE_ATTN_K, ROLE_ATTN_K_BIAS, f->area[AREA_K], x, n, k, false},
+        {ROLE_ATTN_V, ROLE_ATTN_V_BIAS, f->area[AREA_V], x, n, v, false},
+    };
+    encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
+    for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
 }
 
 // attended = attention(rope(q), rope(k), v), with what the cache has of earlier keys and values.
@@ -73,12 +64,22 @@ static void encode_attention_mid(const struct forward *f) {
                                                .scale = 1.0f / sqrtf((float)u->head_dim_k)});
 }
 
+// residual += O attended, in the columns of the pieces' rows.
+static void encode_attention_out(const struct forward *f) {
+    encode_product(f, &(struct product){.matrix = ROLE_ATTN_OUTPUT,
+                                        .bias = ROLE_ATTN_OUTPUT_BIAS,
+                                        .out = f->area[AREA_RESIDUAL],
+                                        .x = f->area[AREA_ATTENDED],
+                                        .n_rows = f->n_tokens,
+                                        .out_stride = f->shape->n_embd,
+                                        .adds = true});
+}
+
 static void encode_attention(const struct forward *f) {
     const bool all = f->phase == PHASE_ALL;
     if (all || f->phase == PHASE_IN) encode_attention_in(f);
     if (all || f->phase == PHASE_MID) encode_attention_mid(f);
-    if (all || f->phase == PHASE_OUT)
-        encode_add(f, f->area[AREA_ATTENDED], ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS);
+    if (all || f->phase == PHASE_OUT) encode_attention_out(f);
 }
 
 static const struct block_tensor TENSORS[] = {

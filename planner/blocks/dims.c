@@ -1,6 +1,11 @@
 /* dims.c: see dims.h. */
 #include "planner/blocks/dims.h"
 
+static int64_t ff_of(const struct shape *shape, const struct unit *unit) {
+    const struct unit_tensor *down = unit ? unit_find(unit, ROLE_FFN_DOWN) : NULL;
+    return down ? down->n_cols : shape->n_ff;
+}
+
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim) {
     const int64_t n_heads = unit ? unit->n_heads : shape->n_heads;
     const int64_t n_kv_heads = unit ? unit->n_kv_heads : shape->n_kv_heads;
@@ -17,7 +22,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_ATTENDED: return n_heads * head_dim_v;
     case DIM_ROT: return shape->n_rot;
     case DIM_HALF_ROT: return shape->n_rot / 2;
-    case DIM_FF: return shape->n_ff;
+    case DIM_FF: return ff_of(shape, unit);
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;
     case DIM_EXPERT_BOUNDS: return n_experts + 1;

@@ -18,7 +18,7 @@ enum dim {
     DIM_ATTENDED, // n_heads * head_dim_v
     DIM_ROT,
     DIM_HALF_ROT, // n_rot / 2
-    DIM_FF,
+    DIM_FF,       // of a unit that has no tensors yet, the largest of any
     DIM_FF_EXPERT,
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1

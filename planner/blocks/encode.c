@@ -8,9 +8,9 @@ const struct weight *encode_weight(const struct forward *f, int piece, enum tens
     return w->n_rows ? w : NULL;
 }
 
-const float *encode_vector(const struct forward *f, enum tensor_role role, int32_t first) {
+const float *encode_vector(const struct forward *f, enum tensor_role role) {
     const struct weight *w = encode_weight(f, 0, role);
-    return w ? (const float *)w->data + first : NULL;
+    return w ? w->data : NULL;
 }
 
 enum weight_type encode_type(const struct weight *w) {
@@ -20,33 +20,28 @@ enum weight_type encode_type(const struct weight *w) {
     return type;
 }
 
-void encode_matmul(const struct forward *f, float *out, const float *x, const struct weight *w,
-                   const struct matmul_args *more) {
-    struct matmul_args args = *more;
-    args.out = out;
-    args.x = x;
-    args.weight = w->data;
-    args.scratch = f->area[AREA_MATMUL];
-    args.n_tokens = f->n_tokens;
-    args.n_cols = w->n_cols;
-    args.row_count = w->n_rows;
-    f->ops->matmul(f->stream, encode_type(w), &args);
-}
-
-void encode_add(const struct forward *f, const float *x, enum tensor_role matrix,
-                enum tensor_role bias) {
+void encode_product(const struct forward *f, const struct product *p) {
+    const float *bias = encode_vector(f, p->bias);
     for (int i = 0; i < f->n_pieces; i++) {
-        const struct weight *w = encode_weight(f, i, matrix);
-        float *out = f->area[AREA_RESIDUAL] + w->first_row;
-        encode_matmul(f, out, x, w,
-                      &(struct matmul_args){.bias = encode_vector(f, bias, w->first_row),
-                                            .residual = out,
-                                            .out_stride = f->shape->n_embd});
+        const struct weight *w = encode_weight(f, i, p->matrix);
+        if (!w) continue;
+        float *out = p->out + w->first_row;
+        f->ops->matmul(f->stream, encode_type(w),
+                       &(struct matmul_args){.out = out,
+                                             .x = p->x,
+                                             .weight = w->data,
+                                             .bias = bias ? bias + w->first_row : NULL,
+                                             .residual = p->adds ? out : NULL,
+                                             .scratch = f->area[AREA_MATMUL],
+                                             .n_tokens = p->n_rows,
+                                             .n_cols = w->n_cols,
+                                             .row_count = w->n_rows,
+                                             .out_stride = p->out_stride});
     }
 }
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight, 0), n_rows,
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight), n_rows,
                                                         f->shape->n_embd, f->hp->norm_eps});
 }

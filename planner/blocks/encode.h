@@ -1,6 +1,8 @@
 /* encode.h: what encoders of blocks share: a unit's weights by role, and calls of common ops.
  *
- * Only for planner/blocks/. Owns nothing; any thread. Tested with the blocks.
+ * An encoder leaves out tensors that its unit does not have: model_read refuses models that lack
+ * what a block must have, and the planner counts what is encoded for units that can only be
+ * planned. Only for planner/blocks/. Owns nothing; any thread. Tested with the blocks.
  */
 #ifndef TANDEM_PLANNER_BLOCKS_ENCODE_H
 #define TANDEM_PLANNER_BLOCKS_ENCODE_H
@@ -19,20 +21,22 @@ extern const struct block block_embed, block_attention, block_ffn, block_experts
 // The weight of that role in a piece; NULL if the unit has none or the piece nothing of it.
 const struct weight *encode_weight(const struct forward *f, int piece, enum tensor_role role);
 
-// The numbers of a vector, which every device has whole, from first on; NULL if there is none.
-const float *encode_vector(const struct forward *f, enum tensor_role role, int32_t first);
+// The numbers of a vector, which every device has whole; NULL if there is none.
+const float *encode_vector(const struct forward *f, enum tensor_role role);
 
 // The type whose kernels multiply with w. A model is read only if there are such kernels.
 enum weight_type encode_type(const struct weight *w);
 
-// out = w * x, every row of w; more says the rest: bias, residual, out_stride.
-void encode_matmul(const struct forward *f, float *out, const float *x, const struct weight *w,
-                   const struct matmul_args *more);
-
-// The matrix of that role times x, plus a bias if the unit has one, added to the residual stream in
-// the columns of the pieces' rows. bias may be ROLE_OTHER: none.
-void encode_add(const struct forward *f, const float *x, enum tensor_role matrix,
-                enum tensor_role bias);
+// A matrix times rows of x, plus a bias if the unit has one. Each piece makes the columns of out
+// that its rows are; what a piece does not have is left out.
+struct product {
+    enum tensor_role matrix, bias; // bias may be ROLE_OTHER: none
+    float *out;
+    const float *x;
+    int32_t n_rows, out_stride; // of x and out; in elements
+    bool adds;                  // to what out holds
+};
+void encode_product(const struct forward *f, const struct product *p);
 
 // RMS norm of rows as wide as the residual stream. out may be x.
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,

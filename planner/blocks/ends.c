@@ -11,15 +11,16 @@ static void encode_embed(const struct forward *f) {
 
 // logits = output * norm(residual), for the rows that are wanted
 static void encode_head(const struct forward *f) {
-    const struct weight *output = encode_weight(f, 0, ROLE_OUTPUT);
-    f->ops->gather_rows(f->stream, &(struct gather_rows_args){
-                                       f->area[AREA_GATHERED], f->area[AREA_RESIDUAL],
-                                       f->tables.rows, f->n_logits, f->shape->n_embd, f->n_tokens});
-    encode_norm(f, f->area[AREA_GATHERED], f->area[AREA_GATHERED], ROLE_OUTPUT_NORM, f->n_logits);
-    struct forward rows = *f;
-    rows.n_tokens = f->n_logits;
-    encode_matmul(&rows, f->area[AREA_LOGITS], f->area[AREA_GATHERED], output,
-                  &(struct matmul_args){.out_stride = output->n_rows});
+    float *gathered = f->area[AREA_GATHERED];
+    f->ops->gather_rows(f->stream,
+                        &(struct gather_rows_args){gathered, f->area[AREA_RESIDUAL], f->tables.rows,
+                                                   f->n_logits, f->shape->n_embd, f->n_tokens});
+    encode_norm(f, gathered, gathered, ROLE_OUTPUT_NORM, f->n_logits);
+    encode_product(f, &(struct product){.matrix = ROLE_OUTPUT,
+                                        .out = f->area[AREA_LOGITS],
+                                        .x = gathered,
+                                        .n_rows = f->n_logits,
+                                        .out_stride = f->shape->n_vocab});
 }
 
 static const struct block_tensor EMBED_TENSORS[] = {

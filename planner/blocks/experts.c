@@ -10,9 +10,11 @@ static int32_t *integers(const struct forward *f, enum area area) {
 
 // Which experts each token goes to, with which weights, and the pairs by expert.
 static void encode_route(const struct forward *f) {
-    encode_matmul(f, f->area[AREA_ROUTER_LOGITS], f->area[AREA_NORMED],
-                  encode_weight(f, 0, ROLE_ROUTER),
-                  &(struct matmul_args){.out_stride = f->unit->n_experts});
+    encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
+                                        .out = f->area[AREA_ROUTER_LOGITS],
+                                        .x = f->area[AREA_NORMED],
+                                        .n_rows = f->n_tokens,
+                                        .out_stride = f->unit->n_experts});
     f->ops->route(f->stream, &(struct route_args){.chosen = integers(f, AREA_CHOSEN),
                                                   .weights = f->area[AREA_CHOSEN_WEIGHTS],
                                                   .starts = integers(f, AREA_PAIR_STARTS),
@@ -30,6 +32,7 @@ static void encode_route(const struct forward *f) {
 static void encode_experts(const struct forward *f, float *out, const float *x,
                            enum tensor_role role, bool x_per_pair) {
     const struct weight *w = encode_weight(f, 0, role);
+    if (!w) return;
     const uint64_t row_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols);
     f->ops->matmul_experts(
         f->stream, encode_type(w),

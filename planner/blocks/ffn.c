@@ -2,42 +2,55 @@
  * tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
 #include "planner/blocks/encode.h"
 
-// gate = silu(gate) * up in the columns first..first+count-1 of all tokens.
-static void encode_swiglu(const struct forward *f, int32_t n_ff, int32_t first, int32_t count) {
+// gate = silu(gate) * up in the columns of the pieces' rows.
+static void encode_swiglu(const struct forward *f, int32_t n_ff) {
+    float *gate = f->area[AREA_GATE];
+    const float *up = f->area[AREA_UP];
+    const struct weight *w = encode_weight(f, 0, ROLE_FFN_UP);
+    const int32_t first = w ? w->first_row : 0;
+    int32_t n_own = 0;
+    for (int i = 0; i < f->n_pieces; i++) {
+        w = encode_weight(f, i, ROLE_FFN_UP);
+        n_own += w ? w->n_rows : 0;
+    }
     // One call over everything is cheapest, even if it makes rubbish of columns yet to come.
-    if (count == n_ff || (f->n_tokens > 1 && !f->shares_hidden)) {
-        f->ops->swiglu(f->stream,
-                       &(struct swiglu_args){f->area[AREA_GATE], f->area[AREA_GATE],
-                                             f->area[AREA_UP], (int64_t)f->n_tokens * n_ff});
+    if (n_own >= n_ff || (f->n_tokens > 1 && !f->shares_hidden)) {
+        const int64_t count = (int64_t)f->n_tokens * n_ff;
+        f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, count});
         return;
     }
     for (int32_t t = 0; t < f->n_tokens; t++) {
-        float *gate = f->area[AREA_GATE] + (int64_t)t * n_ff + first;
-        const float *up = f->area[AREA_UP] + (int64_t)t * n_ff + first;
-        f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, count});
+        const int64_t at = (int64_t)t * n_ff + first;
+        f->ops->swiglu(f->stream, &(struct swiglu_args){gate + at, gate + at, up + at, n_own});
     }
 }
 
 // gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.
 static void encode_ffn_in(const struct forward *f) {
-    const int32_t n_ff = unit_find(f->unit, ROLE_FFN_DOWN)->n_cols;
-    const struct matmul_args columns = {.out_stride = n_ff};
-    int32_t n_own = 0;
-    encode_norm(f, f->area[AREA_NORMED], f->area[AREA_RESIDUAL], ROLE_FFN_NORM, f->n_tokens);
-    for (int i = 0; i < f->n_pieces; i++) {
-        const struct weight *gate = encode_weight(f, i, ROLE_FFN_GATE);
-        const struct weight *up = encode_weight(f, i, ROLE_FFN_UP);
-        encode_matmul(f, f->area[AREA_GATE] + gate->first_row, f->area[AREA_NORMED], gate,
-                      &columns);
-        encode_matmul(f, f->area[AREA_UP] + up->first_row, f->area[AREA_NORMED], up, &columns);
-        n_own += gate->n_rows;
-    }
-    encode_swiglu(f, n_ff, encode_weight(f, 0, ROLE_FFN_GATE)->first_row, n_own);
+    const int32_t n_ff = (int32_t)dims_of(f->shape, f->unit, DIM_FF);
+    const int32_t n = f->n_tokens;
+    float *x = f->area[AREA_NORMED];
+    const struct product gate = {ROLE_FFN_GATE, ROLE_OTHER, f->area[AREA_GATE], x, n, n_ff, false};
+    const struct product up = {ROLE_FFN_UP, ROLE_OTHER, f->area[AREA_UP], x, n, n_ff, false};
+    encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_FFN_NORM, n);
+    encode_product(f, &gate);
+    encode_product(f, &up);
+    encode_swiglu(f, n_ff);
+}
+
+// residual += down gate, in the columns of the pieces' rows.
+static void encode_ffn_out(const struct forward *f) {
+    encode_product(f, &(struct product){.matrix = ROLE_FFN_DOWN,
+                                        .out = f->area[AREA_RESIDUAL],
+                                        .x = f->area[AREA_GATE],
+                                        .n_rows = f->n_tokens,
+                                        .out_stride = f->shape->n_embd,
+                                        .adds = true});
 }
 
 static void encode_ffn(const struct forward *f) {
     if (f->phase != PHASE_OUT) encode_ffn_in(f);
-    if (f->phase != PHASE_IN) encode_add(f, f->area[AREA_GATE], ROLE_FFN_DOWN, ROLE_OTHER);
+    if (f->phase != PHASE_IN) encode_ffn_out(f);
 }
 
 static const struct block_tensor TENSORS[] = {

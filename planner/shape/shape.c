@@ -241,11 +241,11 @@ static enum status check_experts(const struct place *at) {
 }
 
 // The table that is multiplied with or read from comes first.
-static enum status check_table(const struct place *at, enum tensor_use use) {
+static enum status check_table(const struct place *at, enum tensor_role role) {
     struct place first = *at;
     const struct unit_tensor *t = first.tensor = &at->unit->tensors[0];
     const struct field fields[] = {
-        {"use", (int64_t)t->use, (int64_t)use, (int64_t)use},
+        {"role", (int64_t)t->role, (int64_t)role, (int64_t)role},
         {"n_cols", t->n_cols, at->shape->n_embd, at->shape->n_embd},
         {"n_rows", t->n_rows, at->shape->n_vocab, at->shape->n_vocab},
     };
@@ -275,8 +275,8 @@ static enum status check_unit(const struct place *at) {
         has_experts = has_experts || u->tensors[i].use == USE_EXPERTS;
     }
     if (u->kind == UNIT_EXPERTS && !has_experts) return refuse(at, "no tensor has experts");
-    if (u->kind == UNIT_EMBED && check_table(at, USE_ROWS)) return at->e->status;
-    if (u->kind == UNIT_HEAD && check_table(at, USE_MATRIX)) return at->e->status;
+    if (u->kind == UNIT_EMBED && check_table(at, ROLE_TOKEN_EMBED)) return at->e->status;
+    if (u->kind == UNIT_HEAD && check_table(at, ROLE_OUTPUT)) return at->e->status;
     return check_shared(at);
 }
 

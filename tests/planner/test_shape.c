@@ -344,6 +344,7 @@ static void tensor_rows(struct shape *s) { s->units[1].tensors[1].use = USE_ROWS
 static void tensor_experts(struct shape *s) { s->units[2].tensors[1].use = USE_EXPERTS; }
 static void role_of_ffn(struct shape *s) { s->units[1].tensors[1].role = ROLE_FFN_UP; }
 static void role_outside(struct shape *s) { s->units[1].tensors[0].role = ROLE_ROPE_FREQS; }
+static void role_of_table(struct shape *s) { s->units[0].tensors[0].role = ROLE_OTHER; }
 static void role_twice(struct shape *s) { s->units[1].tensors[2].role = ROLE_ATTN_Q; }
 static void role_unknown(struct shape *s) { s->units[1].tensors[1].role = ROLES; }
 static void role_of_vector(struct shape *s) { s->units[1].tensors[1].role = ROLE_ATTN_Q_NORM; }
@@ -392,6 +393,7 @@ static void test_checks(void **state) {
         {tensor_experts, "ffn of layer 0: tensor blk.0.ffn_gate.weight: use"},
         {role_of_ffn, "tensor blk.0.attn_q.weight: role: not one that such a unit has"},
         {role_outside, "tensor blk.0.attn_norm.weight: role"},
+        {role_of_table, "embed: tensor token_embd.weight: role"},
         {role_twice, "tensor blk.0.attn_k.weight: role: twice"},
         {role_unknown, "tensor blk.0.attn_q.weight: role: none"},
         {role_of_vector, "tensor blk.0.attn_q.weight: use: not what its role says"},
