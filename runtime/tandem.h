@@ -134,8 +134,9 @@ enum tandem_status tandem_open(struct tandem_engine **out, const char *model_pat
 // Frees the engine and its sessions. NULL is allowed.
 void tandem_close(struct tandem_engine *engine);
 
-// Stops the tandem_eval, tandem_eval_batch or tandem_generate that runs, between two micro-batches
-// of a prompt or two tokens of an answer. Does nothing if none runs.
+// Stops the tandem_eval, tandem_eval_batch or tandem_generate that runs: between two tokens of an
+// answer; in a prompt after a micro-batch at the latest, and about every quarter of a second where
+// the CPU computes. Does nothing if none runs.
 void tandem_cancel(struct tandem_engine *engine);
 
 struct tandem_model { // later versions may add fields at the end

@@ -247,7 +247,10 @@ static enum status start_all(struct engine *en, const struct batch_item *items, 
     const int32_t n_ubatch = en->plan.workload.n_ubatch;
     for (int32_t i = 0; i < n_items; i += n_ubatch) {
         const int32_t n = n_items - i < n_ubatch ? n_items - i : n_ubatch;
-        struct micro_batch batch = {.first_logits = *n_logits};
+        struct micro_batch batch = {.first_logits = *n_logits,
+                                    .progress = &en->progress,
+                                    .n_before = (uint64_t)i,
+                                    .n_total = (uint64_t)n_items};
         if (pipeline_ready(&en->pipeline, e) || fill_tables(en, items + i, n, &batch, e) ||
             pipeline_run(&en->pipeline, &batch, e))
             return e->status;

@@ -9,6 +9,8 @@
 
 enum { HOST = 0 };
 
+#define PAUSE_NS UINT64_C(250000000) // the CPU computes at least that long between two looks
+
 static enum status open_lane(struct pipeline_lane *lane, struct device *device,
                              uint64_t scratch_bytes, struct err *e) {
     lane->device = device;
@@ -372,6 +374,18 @@ static void flush_accelerators(struct pipeline *p) {
     }
 }
 
+// Tells how far the CPU is. Small micro-batches and the end of one are not worth it.
+static enum status tell(const struct pipeline *p, struct err *e) {
+    const struct micro_batch *batch = p->running;
+    const int32_t n_steps = p->plan->n_steps[p->batch];
+    if (!batch->progress || p->batch != BATCH_PREFILL || p->n_encoded == n_steps) return OK;
+    const uint64_t done =
+        batch->n_before + (uint64_t)batch->n_tokens * (uint64_t)p->n_encoded / (uint64_t)n_steps;
+    if (progress_tell(batch->progress, "prefill", done, batch->n_total)) return OK;
+    return err_set(e, ERR_CANCELLED, "prefill was stopped after %llu of %llu tokens",
+                   (unsigned long long)done, (unsigned long long)batch->n_total);
+}
+
 // Runs what is encoded for the CPU, in this thread. Accelerators get what is encoded for them
 // first, so that they work meanwhile.
 static enum status flush_host(struct pipeline *p, struct err *e) {
@@ -387,7 +401,7 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
         recorder_add(&p->recorder, i, first_ns, clock_ns());
     }
     stream_flush(p->lanes[HOST].compute);
-    return OK;
+    return tell(p, e);
 }
 
 // What a send carries: an area of the scratch memory, and the columns of its rows.
@@ -526,6 +540,14 @@ static enum status give_up(struct pipeline *p, struct err *e) {
     return e->status;
 }
 
+// The listener wants no more. What is encoded runs to its end, and a later run may follow.
+static enum status leave(struct pipeline *p, struct err *e) {
+    struct err failure;
+    p->state = PIPELINE_RUNNING;
+    if (pipeline_finish(p, &failure)) *e = failure;
+    return e->status;
+}
+
 static enum status run_step(struct pipeline *p, int32_t i, const struct micro_batch *batch,
                             struct err *e) {
     switch (step_at(p, i)->kind) {
@@ -544,11 +566,37 @@ static bool runs_ahead(const struct pipeline *p) {
     return p->plan->runs_ahead && p->batch == BATCH_PREFILL;
 }
 
+static bool is_of_host(const struct pipeline *p, int32_t i) {
+    const struct step *step = step_at(p, i);
+    return step->kind == STEP_COMPUTE && p->lanes[step->device].device->info.is_host;
+}
+
+// Whether the CPU may compute step i before more is encoded, only so that it can be stopped between
+// units of a prompt: what comes next is its own too, and no fetch has to start meanwhile.
+static bool may_pause(const struct pipeline *p, int32_t i) {
+    return p->batch == BATCH_PREFILL && !p->plan->slot_bytes && is_of_host(p, i) &&
+           i + 1 < p->plan->n_steps[p->batch] && is_of_host(p, i + 1);
+}
+
+// Has the CPU compute what is encoded, at most every quarter of a second: its team must gather anew
+// each time, which takes milliseconds where other programs use its cores.
+static enum status take_pause(struct pipeline *p, struct err *e) {
+    if (++p->n_unpaused < p->n_between) return OK;
+    const uint64_t first_ns = clock_ns();
+    const enum status status = flush_host(p, e);
+    const uint64_t passed_ns = clock_ns() - first_ns;
+    if (passed_ns < PAUSE_NS) p->n_between *= 2;
+    if (passed_ns > 2 * PAUSE_NS && p->n_between > 1) p->n_between /= 2;
+    p->n_unpaused = 0;
+    return status;
+}
+
 static enum status run_steps(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
     p->n_encoded = 0;
     for (int32_t i = 0; i < p->plan->n_steps[p->batch]; i++) {
         p->n_encoded++;
         if (run_step(p, i, batch, e)) return e->status;
+        if (may_pause(p, i) && take_pause(p, e)) return e->status;
     }
     for (int d = HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
         stream_record(p->lanes[d].compute, &p->lanes[d].finished);
@@ -573,9 +621,14 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
     for (int d = 0; d < MAX_DEVICES; d++)
         memset(p->lanes[d].has_shared, 0, sizeof p->lanes[d].has_shared);
     p->batch = class;
+    p->running = batch;
+    p->n_unpaused = 0;
+    // The micro-batches of another prompt may be longer, or the computer busier.
+    if (batch->n_before == 0) p->n_between /= 4;
+    if (p->n_between == 0) p->n_between = 1;
     recorder_begin(&p->recorder, class,
                    &(struct pass){batch->n_tokens, batch->n_logits, tables.positions[0]});
-    if (run_steps(p, batch, e)) return give_up(p, e);
+    if (run_steps(p, batch, e)) return e->status == ERR_CANCELLED ? leave(p, e) : give_up(p, e);
     p->state = PIPELINE_RUNNING;
     return runs_ahead(p) ? OK : pipeline_finish(p, e);
 }

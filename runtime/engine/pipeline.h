@@ -10,6 +10,7 @@
 #ifndef TANDEM_RUNTIME_ENGINE_PIPELINE_H
 #define TANDEM_RUNTIME_ENGINE_PIPELINE_H
 
+#include "base/progress.h"
 #include "kernels/device.h"
 #include "runtime/engine/feed.h"
 #include "runtime/engine/kv.h"
@@ -50,10 +51,13 @@ struct pipeline {
     struct buffer *host_kv;        // owned, [n_units], of attention on the host; else empty
     char **caches;                 // owned, [n_units]: where each unit's starts on its home
     enum pipeline_state state;
-    enum batch_class batch; // of the last micro-batch
-    int32_t n_encoded;      // of its steps
-    int32_t awaited;        // step that the CPU waits with before it computes on; -1: none
-    bool failed;            // a stream failed: nothing can run any more
+    enum batch_class batch;            // of the last micro-batch
+    int32_t n_encoded;                 // of its steps
+    const struct micro_batch *running; // borrowed, within pipeline_run
+    int32_t n_between;  // units of a prompt that the CPU computes between two looks at the listener
+    int32_t n_unpaused; // that are encoded since the last look
+    int32_t awaited;    // step that the CPU waits with before it computes on; -1: none
+    bool failed;        // a stream failed: nothing can run any more
 };
 
 // trace: borrowed until pipeline_close, gets a span for every step that ran; may be NULL.
@@ -73,13 +77,19 @@ struct micro_batch {
     int32_t n_tokens;
     int32_t n_logits;     // rows[0..n_logits-1] are set; 0: the head is left out
     int32_t first_logits; // row of the logits buffer where they go
+    // Told "prefill" within a micro-batch of more than 32 tokens, now and then when the CPU has
+    // done its part so far: tokens before it and its share of n_tokens, of n_total. NULL: nobody is
+    // told.
+    const struct progress *progress;
+    uint64_t n_before, n_total;
 };
 
 // Runs one micro-batch, for which the accelerator must be idle or pipeline_ready have been called:
 // to its end, or if the plan runs ahead (plan->runs_ahead, more than 32 tokens) until all of it is
 // encoded and the CPU has done its part. Up to 32 tokens wait for the micro-batch before to end
 // where the CPU's caches are streamed, since it reads them then. ERR_DEVICE with the first failure
-// of any stream; then every later run fails too.
+// of any stream; then every later run fails too. ERR_CANCELLED if the listener wants no more: then
+// nothing runs any more, and what the micro-batch has computed is worth nothing.
 enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, struct err *e);
 // Waits until the tables and the CPU's residual stream may be overwritten. ERR_DEVICE.
 enum status pipeline_ready(struct pipeline *p, struct err *e);

@@ -316,12 +316,36 @@ static bool stop_at_60(void *context, const char *what, uint64_t done, uint64_t 
     return strcmp(what, "prefill") != 0 || done < 60;
 }
 
+// At 30 of 120 tokens or more, which *context gets.
+static bool stop_within(void *context, const char *what, uint64_t done, uint64_t total) {
+    if (strcmp(what, "prefill") != 0 || total != 120 || done < 30) return true;
+    *(uint64_t *)context = done;
+    return false;
+}
+
 static void test_cancel(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;
     o.workload.n_ubatch = 10;
     o.progress.tell = stop_at_60;
     fails_for_all(f, &o, (int32_t[]){30, 20, 70}, ERR_CANCELLED);
+}
+
+// Within a micro-batch: the CPU has a part in each of these plans, if only the embedding.
+static void test_cancel_within(void **state) {
+    static const int32_t gpu_layers[] = {0, 2, GPU_LAYERS_ALL};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < 3; i++) {
+        struct engine_options o = f->options;
+        uint64_t last = 0;
+        o.device_spec = i ? "sim:vram=16M" : "none";
+        o.constraints.gpu_layers = gpu_layers[i];
+        o.trace_spans = 100;
+        o.progress.tell = stop_within;
+        o.progress.context = &last;
+        fails_for_all(f, &o, (int32_t[]){30, 20, 70}, ERR_CANCELLED);
+        assert_in_range(last, 30, 119);
+    }
 }
 
 // The context of the second session alone is too short.
@@ -519,6 +543,7 @@ int main(void) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancel_within),
         cmocka_unit_test(test_one_session_is_full),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_device_faults),

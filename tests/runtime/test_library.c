@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ struct listener {
     bool from_thread;             // by another thread
     const char *refuse;           // what to answer false to; NULL: nothing
     int n_load, n_prefill, n_lines;
+    uint64_t done;  // as the last "prefill" told
     char line[256]; // the last one at TANDEM_LOG_WARN
 };
 
@@ -61,6 +63,7 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
     pthread_t thread;
     assert_true(done <= total);
     l->n_load += strcmp(what, "load") == 0;
+    if (strcmp(what, "prefill") == 0) l->done = done;
     if (strcmp(what, "prefill") == 0 && ++l->n_prefill == 1 && l->cancel) {
         if (!l->from_thread) tandem_cancel(l->cancel);
         if (l->from_thread && pthread_create(&thread, NULL, cancel_engine, l->cancel) == 0)
@@ -788,6 +791,81 @@ static void test_cancel_prompt(void **state) {
     tandem_session_free(s);
 }
 
+// Within the one micro-batch that has all of the prompt.
+static void test_cancel_within(void **state) {
+    struct fixture *f = *state;
+    struct tandem_engine_options large = f->options;
+    struct tandem_engine *engine;
+    struct tandem_session *s, *never = new_session(f);
+    struct tandem_error e;
+    struct taken t = {0};
+    struct tandem_generate_options o = options_for(f, &t, 10);
+    size_t n, n_never;
+    large.n_ubatch = N_CTX;
+    expect_ok(tandem_open(&engine, f->path, &large, &e), &e);
+    expect_ok(tandem_session_new(&s, engine, &e), &e);
+    expect_ok(tandem_generate_tokens(s, f->prompt, 20, &o, NULL, &e), &e);
+    for (int i = 0; i < 4; i++) {
+        f->listener = (struct listener){.cancel = engine, .from_thread = i % 2};
+        assert_int_equal(tandem_generate_tokens(s, f->prompt, 70, &o, NULL, &e),
+                         TANDEM_ERR_CANCELLED);
+        assert_true(f->listener.done < 70);
+        assert_int_equal(length_of(s), 30);
+    }
+    f->listener = (struct listener){0};
+    expect_ok(tandem_generate_tokens(s, f->prompt, 70, &o, NULL, &e), &e);
+    expect_ok(tandem_generate_tokens(never, f->prompt, 20, &o, NULL, &e), &e);
+    expect_ok(tandem_generate_tokens(never, f->prompt, 70, &o, NULL, &e), &e);
+    const int32_t *tokens = tandem_session_tokens(s, &n);
+    const int32_t *expected = tandem_session_tokens(never, &n_never);
+    assert_int_equal(n, 110);
+    assert_int_equal(n_never, 110);
+    assert_memory_equal(tokens, expected, 110 * sizeof *tokens);
+    tandem_session_free(never);
+    tandem_close(engine);
+}
+
+struct nuisance { // of another thread
+    struct tandem_engine *engine;
+    atomic_bool ended;
+};
+
+static void *cancel_often(void *context) {
+    struct nuisance *n = context;
+    while (!atomic_load(&n->ended)) {
+        tandem_cancel(n->engine);
+        usleep(20);
+    }
+    return NULL;
+}
+
+// At any time: a call does all or nothing.
+static void test_cancel_any_time(void **state) {
+    struct fixture *f = *state;
+    struct nuisance nuisance = {.engine = f->engine};
+    struct tandem_session *s = new_session(f);
+    struct tandem_error e;
+    float expected[TINY_VOCAB], logits[TINY_VOCAB];
+    pthread_t thread;
+    expect_ok(tandem_eval(s, f->prompt, N_PROMPT, &e), &e);
+    copy_logits(f, 0, expected);
+    assert_int_equal(pthread_create(&thread, NULL, cancel_often, &nuisance), 0);
+    for (int i = 0; i < 40; i++) {
+        tandem_session_truncate(s, 10);
+        const enum tandem_status status = tandem_eval(s, f->prompt + 10, N_PROMPT - 10, &e);
+        if (status != TANDEM_ERR_CANCELLED) expect_ok(status, &e);
+        assert_int_equal(length_of(s), status == TANDEM_OK ? N_PROMPT : 10);
+        assert_int_equal(tandem_logits(f->engine, 0) != NULL, status == TANDEM_OK);
+    }
+    atomic_store(&nuisance.ended, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    tandem_session_truncate(s, 10);
+    expect_ok(tandem_eval(s, f->prompt + 10, N_PROMPT - 10, &e), &e);
+    copy_logits(f, 0, logits);
+    assert_memory_equal(expected, logits, sizeof logits);
+    tandem_session_free(s);
+}
+
 // Within an answer: what was drawn stays.
 static void test_cancel_answer(void **state) {
     struct fixture *f = *state;
@@ -897,6 +975,8 @@ int main(void) {
         cmocka_unit_test(test_other_thread),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_cancel_prompt),
+        cmocka_unit_test(test_cancel_within),
+        cmocka_unit_test(test_cancel_any_time),
         cmocka_unit_test(test_cancel_answer),
         cmocka_unit_test(test_refused_allocations),
     };

@@ -65,7 +65,17 @@ struct fixture {
     int32_t tokens[N_CTX]; // of every timeline
     struct engine_options options;
     uint64_t random;
+    int32_t left, n_cancelled; // tells of prompts until one is refused; how often that was
 };
+
+static bool listen(void *context, const char *what, uint64_t done, uint64_t total) {
+    struct fixture *f = context;
+    assert_true(done <= total);
+    if (strcmp(what, "prefill") != 0 || f->left-- > 0) return true;
+    f->left = INT32_MAX;
+    f->n_cancelled++;
+    return false;
+}
 
 static int32_t below(struct fixture *f, int32_t n) { // xorshift64*, Vigna 2016
     f->random ^= f->random >> 12;
@@ -111,6 +121,7 @@ static int setup(void **state) {
     if (!f) return -1;
     *state = f;
     f->random = 20261121;
+    f->left = INT32_MAX;
     for (int i = 0; i < N_CTX; i++) f->tokens[i] = (i * 37 + i * i * 11) % 256;
     f->options = (struct engine_options){
         .device_spec = "sim:vram=16M",
@@ -118,6 +129,7 @@ static int setup(void **state) {
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = 1},
         .workload = {.n_ctx = N_CTX, .max_logits = MAX_ROWS, .n_sessions = N_SESSIONS},
+        .progress = {listen, f},
         .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true},
     };
     // Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants
@@ -293,8 +305,8 @@ static void count_tokens(struct fixture *f, int call, int32_t counts[N_SESSIONS]
     counts[0] += call == 0 || call == 2;
 }
 
-// Calls for up to three timelines, of which the last forgets its end in between. Returns whether
-// micro-batches ran ahead.
+// Calls for up to three timelines, of which the last forgets its end in between; the first prompt
+// may be stopped anywhere and is fed again. Returns whether micro-batches ran ahead.
 static bool run_plan(struct fixture *f, const struct model_file *m, const struct engine_options *o,
                      const char *what) {
     struct engine *en = open_ok(o);
@@ -308,8 +320,11 @@ static bool run_plan(struct fixture *f, const struct model_file *m, const struct
         struct session *last = sessions[N_SESSIONS - 1];
         count_tokens(f, call, counts);
         if (call == 2) session_truncate(last, below(f, session_length(last)));
+        if (call == 0) f->left = below(f, 10);
         alloc_fail_at(1);
-        const enum status status = feed_sessions(f, en, sessions, counts, &rows, &e);
+        enum status status = feed_sessions(f, en, sessions, counts, &rows, &e);
+        if (status == ERR_CANCELLED) status = feed_sessions(f, en, sessions, counts, &rows, &e);
+        f->left = INT32_MAX;
         const bool allocated = alloc_fail_happened();
         alloc_fail_at(0);
         assert_false(allocated);
@@ -349,6 +364,7 @@ static void test_random_plans(void **state) {
     }
     check_ways(n);
     assert_true(n_ahead > N_PLANS / 4);
+    assert_true(f->n_cancelled > N_PLANS / 3);
 }
 
 // Every split point, and the CPU's team with more than one lane.
