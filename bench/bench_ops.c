@@ -318,10 +318,11 @@ static void bench_attention(struct bench *b, int32_t n_tokens) {
 }
 
 static void bench_swiglu(struct bench *b, int32_t n_tokens) {
-    int64_t count = (int64_t)n_tokens * b->options.shape->n_ff;
+    const int32_t n_ff = b->options.shape->n_ff;
+    const int64_t count = (int64_t)n_tokens * n_ff;
     struct job job = {.b = b, .call = call_swiglu};
     job.args.swiglu = (struct swiglu_args){
-        .out = values(b, count), .gate = values(b, count), .up = values(b, count), .count = count};
+        values(b, count), values(b, count), values(b, count), n_tokens, n_ff, n_ff};
     measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));
 }
 

@@ -82,10 +82,12 @@ struct op_cost op_cost_attention(const struct attention_args *a, int64_t n_keys)
 
 struct op_cost op_cost_swiglu(const struct swiglu_args *a, int64_t n_keys) {
     (void)n_keys;
+    uint64_t made = floats(a->n_rows, a->n_cols);
     return (struct op_cost){
-        .read_bytes = floats(a->count, 2),
-        .written_bytes = floats(a->count, 1),
-        .flops = 15.0 * (double)a->count, // an exponential, a division and two products
+        .read_bytes = 2 * made,
+        .written_bytes = made,
+        // An exponential, a division and two products.
+        .flops = 15.0 * (double)product(a->n_rows, a->n_cols),
     };
 }
 

@@ -116,11 +116,12 @@ struct attention_args {
     float scale, softcap;
 };
 
-// out = gate * sigmoid(gate) * up. out may be gate or up. Source: Shazeer 2020.
+// out = gate * sigmoid(gate) * up in the first n_cols columns; other columns of out stay untouched.
+// out may be gate or up. Source: Shazeer 2020.
 struct swiglu_args {
-    float *out;             // [count]
-    const float *gate, *up; // [count]
-    int64_t count;
+    float *out;             // [n_rows, stride]
+    const float *gate, *up; // [n_rows, stride]
+    int32_t n_rows, n_cols, stride;
 };
 
 // out[i] = x[rows[i]]: only the rows whose logits are wanted go to the head.

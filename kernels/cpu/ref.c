@@ -307,8 +307,9 @@ static void attention(const struct lane *lane, const struct attention_args *a) {
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t first, last;
-    lane_share(lane, a->count, 64, &first, &last);
-    for (int64_t i = first; i < last; i++) {
+    lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
+    for (int64_t item = first; item < last; item++) {
+        const int64_t i = item / a->n_cols * a->stride + item % a->n_cols;
         double gate = a->gate[i];
         a->out[i] = (float)(gate / (1 + exp(-gate)) * a->up[i]);
     }

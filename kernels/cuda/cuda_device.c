@@ -316,7 +316,7 @@ static bool has_tensor_cores(int arch, const char *name) {
 // A few launches and a graph that do nothing: what the driver allocates the first time is taken
 // before the free memory is read.
 static enum status warm_up(struct cuda_device *cuda, struct err *e) {
-    const struct swiglu_args nothing = {.count = 0};
+    const struct swiglu_args nothing = {.n_cols = 0};
     struct cuda_queue queue = {0};
     enum status status =
         cuda_queue_open(&queue, &cuda->driver, &cuda->program, cuda->clock, cuda->log, e);

@@ -79,8 +79,9 @@ static void kv_store(struct cuda_stream *s, enum weight_type type, const struct 
 static void swiglu(struct cuda_stream *s, enum weight_type type, const struct swiglu_args *a) {
     (void)type;
     add(s, KERNEL_swiglu,
-        (struct cuda_grid){parts(a->count, SWIGLU_ELEMENTS), 1, 1, SWIGLU_THREADS, 0}, a,
-        sizeof *a);
+        (struct cuda_grid){(uint32_t)a->n_rows * parts(a->n_cols, SWIGLU_ELEMENTS), 1, 1,
+                           SWIGLU_THREADS, 0},
+        a, sizeof *a);
 }
 
 static void gather_rows(struct cuda_stream *s, enum weight_type type,

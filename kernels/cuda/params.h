@@ -32,7 +32,7 @@ enum {
     GATHER_THREADS = 128,
     GATHER_COLS = 1024,
 
-    // swiglu: grid (element chunks).
+    // swiglu: grid (rows * column chunks).
     SWIGLU_THREADS = 128,
     SWIGLU_ELEMENTS = 1024,
 

@@ -58,7 +58,6 @@ struct forward {
     const struct weight *pieces[MAX_PIECES];
     int32_t n_pieces;
     enum step_phase phase; // PHASE_ALL unless the unit is split between devices
-    bool shares_hidden;    // other columns of AREA_GATE may arrive meanwhile: they stay untouched
     struct batch_tables tables;
     int32_t n_tokens, n_logits, max_pages;
     float *area[AREAS]; // AREA_FREQS: NULL if the model has no frequencies

@@ -57,13 +57,14 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
 // residual += sum over the chosen experts of weight * down(silu(gate x) * up x), x = norm(residual)
 static void encode_unit(const struct forward *f) {
     const struct unit *u = f->unit;
-    const int64_t n_pairs = (int64_t)f->n_tokens * u->n_experts_used;
+    const int32_t n_pairs = f->n_tokens * u->n_experts_used;
     float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP], *residual = f->area[AREA_RESIDUAL];
     encode_norm(f, f->area[AREA_NORMED], residual, ROLE_FFN_NORM, f->n_tokens);
     encode_route(f);
     encode_experts(f, gate, f->area[AREA_NORMED], ROLE_EXPERT_GATE, false);
     encode_experts(f, up, f->area[AREA_NORMED], ROLE_EXPERT_UP, false);
-    f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, n_pairs * u->n_ff_expert});
+    f->ops->swiglu(f->stream,
+                   &(struct swiglu_args){gate, gate, up, n_pairs, u->n_ff_expert, u->n_ff_expert});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, ROLE_EXPERT_DOWN, true);
     f->ops->combine_experts(f->stream,
                             &(struct combine_experts_args){.out = residual,

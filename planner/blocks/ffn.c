@@ -2,27 +2,20 @@
  * tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
 #include "planner/blocks/encode.h"
 
-// gate = silu(gate) * up in the columns of the pieces' rows.
+// gate = silu(gate) * up in the columns of the pieces' rows; in all columns if a unit that can only
+// be planned has other matrices.
 static void encode_swiglu(const struct forward *f, int32_t n_ff) {
-    float *gate = f->area[AREA_GATE];
-    const float *up = f->area[AREA_UP];
-    const struct weight *w = encode_weight(f, 0, ROLE_FFN_UP);
-    const int32_t first = w ? w->first_row : 0;
-    int32_t n_own = 0;
+    int32_t n_own = 0, first = 0;
     for (int i = 0; i < f->n_pieces; i++) {
-        w = encode_weight(f, i, ROLE_FFN_UP);
-        n_own += w ? w->n_rows : 0;
+        const struct weight *w = encode_weight(f, i, ROLE_FFN_GATE);
+        if (!w) continue;
+        if (n_own == 0) first = w->first_row;
+        n_own += w->n_rows;
     }
-    // One call over everything is cheapest, even if it makes rubbish of columns yet to come.
-    if (n_own >= n_ff || (f->n_tokens > 1 && !f->shares_hidden)) {
-        const int64_t count = (int64_t)f->n_tokens * n_ff;
-        f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, count});
-        return;
-    }
-    for (int32_t t = 0; t < f->n_tokens; t++) {
-        const int64_t at = (int64_t)t * n_ff + first;
-        f->ops->swiglu(f->stream, &(struct swiglu_args){gate + at, gate + at, up + at, n_own});
-    }
+    float *gate = f->area[AREA_GATE] + first;
+    const float *up = f->area[AREA_UP] + first;
+    f->ops->swiglu(f->stream,
+                   &(struct swiglu_args){gate, gate, up, f->n_tokens, n_own ? n_own : n_ff, n_ff});
 }
 
 // gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.

@@ -278,7 +278,6 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
     if (!split && step->slot >= 0) f->pieces[0] = last;
     f->unit = &p->shape->units[step->unit];
     f->phase = step->phase;
-    f->shares_hidden = split && on_cpu;
 }
 
 // The cache is where the attention itself is computed: on that device, or in the slot.

@@ -278,7 +278,7 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
     ops->swiglu(rig->stream,
-                &(struct swiglu_args){rig->out, rig->x, rig->more, (int64_t)n * rig->n_cols});
+                &(struct swiglu_args){rig->out, rig->x, rig->more, n, rig->n_cols, rig->n_cols});
 }
 
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes) {
@@ -289,7 +289,7 @@ struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes)
                                    .n_kv_heads = 1,
                                    .head_dim = RIG_HEAD_DIM,
                                    .n_rot = RIG_HEAD_DIM};
-    const struct swiglu_args swiglu = {.count = (int64_t)n * rig->n_cols};
+    const struct swiglu_args swiglu = {.n_rows = n, .n_cols = rig->n_cols};
     const struct op_cost costs[] = {op_cost_rms_norm(&norm, 0), op_cost_rope(&rope, 0),
                                     op_cost_swiglu(&swiglu, 0)};
     *bytes = 0;
@@ -334,7 +334,7 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
                                                .k_type = DTYPE_F16,
                                                .v_type = DTYPE_F16,
                                                .scale = 0.125F});
-    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, TINY_COLS});
+    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, 1, TINY_COLS, TINY_COLS});
 }
 
 // ---- Timing -------------------------------------------------------------------------------------

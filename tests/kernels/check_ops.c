@@ -570,7 +570,7 @@ static void check_attention(struct op_check *c) {
 
 struct swiglu_shape {
     uint64_t out, gate, up;
-    int64_t first, count;
+    int32_t n_rows, first, n_cols, stride;
 };
 
 static void place_swiglu(union op_args *args, const void *shape, char *base) {
@@ -579,39 +579,48 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .out = (float *)(base + s->out) + s->first,
         .gate = floats_at(base, s->gate) + s->first,
         .up = floats_at(base, s->up) + s->first,
-        .count = s->count,
+        .n_rows = s->n_rows,
+        .n_cols = s->n_cols,
+        .stride = s->stride,
     };
 }
 
 static void mark_swiglu(uint8_t *roles, const void *shape) {
     const struct swiglu_shape *s = shape;
-    op_mark(roles, s->out + (uint64_t)s->first * 4, (uint64_t)s->count * 4, ROLE_F32);
+    for (int32_t row = 0; row < s->n_rows; row++)
+        op_mark(roles, s->out + ((uint64_t)row * (uint64_t)s->stride + (uint64_t)s->first) * 4,
+                (uint64_t)s->n_cols * 4, ROLE_F32);
 }
 
 // Below it there is nothing that a sum could see.
 static double expect_little(const void *shape) {
-    return 1e-12 * (double)((const struct swiglu_shape *)shape)->count;
+    return 1e-12 * ((const struct swiglu_shape *)shape)->n_cols;
 }
 
 static void check_swiglu(struct op_check *c) {
-    static const int64_t COUNTS[] = {1, 7, 63, 576, 1536, 4099, 100000};
+    static const struct {
+        int32_t n_rows, n_cols;
+    } SIZES[] = {{1, 1},   {1, 7},    {1, 63},   {1, 576},    {1, 1536}, {1, 4099},
+                 {7, 100}, {33, 576}, {3, 1100}, {1, 100000}, {20, 5000}};
     static const float HARD[] = {-200, 200, -88, -104, 3e38F, -3e38F, 0, -0.0F};
     struct op_case k = {.op = OP_swiglu, .limit = 1e-6, .place = place_swiglu, .mark = mark_swiglu};
-    for (int i = 0; i < 21; i++) {
-        struct swiglu_shape s = {.count = COUNTS[i / 3]};
-        op_describe(c, "%d elements, alias %d", (int)s.count, i % 3);
+    for (int i = 0; i < 33; i++) {
+        const int32_t n_rows = SIZES[i / 3].n_rows, n_cols = SIZES[i / 3].n_cols;
+        const int64_t count = (int64_t)n_rows * n_cols;
+        struct swiglu_shape s = {.n_rows = n_rows, .n_cols = n_cols, .stride = n_cols};
+        op_describe(c, "%d rows of %d, alias %d", n_rows, n_cols, i % 3);
         op_scene_clear(c);
-        s.gate = op_scene_normal(c, s.count, 4);
-        s.up = op_scene_normal(c, s.count, 1);
-        s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)s.count * 4) : i % 3 == 1 ? s.gate : s.up;
+        s.gate = op_scene_normal(c, count, 4);
+        s.up = op_scene_normal(c, count, 1);
+        s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)count * 4) : i % 3 == 1 ? s.gate : s.up;
         op_run_whole(c, &k, &s);
-        if (s.count < 64) continue;
-        s.first = 13, s.count = 32;
+        if (n_cols < 64) continue;
+        s.first = 13, s.n_cols = n_cols / 2;
         op_run_part(c, &k, &s);
     }
     k.expect = expect_little;
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
-        struct swiglu_shape s = {.count = 1};
+        struct swiglu_shape s = {.n_rows = 1, .n_cols = 1, .stride = 1};
         op_describe(c, "gate %g", HARD[i]);
         op_scene_clear(c);
         s.gate = op_scene_normal(c, 1, 1);

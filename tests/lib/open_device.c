@@ -59,8 +59,8 @@ void wait_fails(struct stream *s, const char *what) {
     if (!strstr(e.what, what)) fail_msg("\"%s\" does not say \"%s\"", e.what, what);
 }
 
-void swiglu(struct stream *s, void *out, void *gate, void *up, int64_t count) {
-    s->device->ops->swiglu(s, &(struct swiglu_args){out, gate, up, count});
+void swiglu(struct stream *s, void *out, void *gate, void *up, int32_t count) {
+    s->device->ops->swiglu(s, &(struct swiglu_args){out, gate, up, 1, count, count});
 }
 
 void add_one(void *context) {

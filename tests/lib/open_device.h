@@ -21,7 +21,7 @@ void wait_ok(struct stream *s);
 void wait_fails(struct stream *s, const char *what); // with ERR_DEVICE and a message that has what
 
 // out = gate * sigmoid(gate) * up over count floats: the simplest op that computes.
-void swiglu(struct stream *s, void *out, void *gate, void *up, int64_t count);
+void swiglu(struct stream *s, void *out, void *gate, void *up, int32_t count);
 
 // What add_one, a call of the host for stream_call, reads and writes: target = source + 1.
 struct host_work {

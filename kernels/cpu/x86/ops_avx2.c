@@ -157,9 +157,7 @@ static inline __m256 gated(__m256 gate, __m256 up) {
     return _mm256_mul_ps(silu, up);
 }
 
-static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
-    int64_t i, last;
-    lane_share(lane, a->count, SHARE, &i, &last);
+static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
     for (; i + 8 <= last; i += 8)
         _mm256_storeu_ps(a->out + i,
                          gated(_mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i)));
@@ -167,6 +165,21 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     __m256i rest = first_lanes_avx2((int)(last - i));
     __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(a->up + i, rest);
     _mm256_maskstore_ps(a->out + i, rest, gated(gate, up));
+}
+
+static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
+    int64_t item, last;
+    // Rows without gaps are one long row.
+    const int64_t count = (int64_t)a->n_rows * a->n_cols,
+                  n_cols = a->n_cols == a->stride ? count : a->n_cols;
+    lane_share(lane, count, SHARE, &item, &last);
+    while (item < last) {
+        const int64_t row = item / n_cols,
+                      end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
+        const int64_t gap = row * (a->stride - a->n_cols);
+        swiglu_run(a, item + gap, end + gap);
+        item = end;
+    }
 }
 
 void cpu_ops_avx2(struct cpu_table *table) {
