@@ -439,11 +439,6 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
     const struct step *step = step_at(p, i);
     struct pipeline_lane *to = &p->lanes[step->peer];
     if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
-    if (step->data == DATA_HIDDEN) {
-        // Until then the accelerator's own swiglu may write these columns; matmuls keep to theirs.
-        stream_record(to->compute, &to->computed);
-        stream_wait_event(to->copy_in, &to->computed);
-    }
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, to->copy_in,
                                             step->bytes_per_row * (uint64_t)batch->n_tokens);
     copy_columns(p, to->copy_in, step, batch->n_tokens);
