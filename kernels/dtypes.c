@@ -38,6 +38,15 @@ bool dtype_weight(enum dtype type, enum weight_type *out) {
 
 enum dtype weight_dtype(enum weight_type type) { return WEIGHT_DTYPES[type]; }
 
+const char *weight_names(void) {
+    static const char names[] =
+#define WEIGHT(NAME, ...) " " #NAME
+#include "kernels/weights.def"
+#undef WEIGHT
+        ;
+    return names + 1;
+}
+
 enum weight_kind weight_kind(enum weight_type type) {
     static const enum weight_kind kinds[] = {
 #define WEIGHT(NAME, name, KIND, ...) KIND_##KIND,

@@ -57,6 +57,9 @@ bool dtype_weight(enum dtype type, enum weight_type *out);
 // The reverse: the dtype of a weight type.
 enum dtype weight_dtype(enum weight_type type);
 
+// The names of all weight types, for messages: "Q4_K Q6_K ...".
+const char *weight_names(void);
+
 // How kernels multiply with the type.
 enum weight_kind weight_kind(enum weight_type type);
 

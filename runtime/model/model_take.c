@@ -15,7 +15,7 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
 static enum status refuse_type(const struct gguf_tensor *t, const char *name, bool any,
                                struct err *e) {
     err_set(e, ERR_UNSUPPORTED, "tensor %s has a type that has no kernel", name);
-    err_expected(e, any ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K" : "F32");
+    err_expected(e, "%s", any ? weight_names() : "F32");
     err_actual(e, "%s", dtype_name(t->type));
     return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
 }

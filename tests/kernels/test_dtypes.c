@@ -115,6 +115,12 @@ static void weight_types_map_both_ways(void **state) {
     assert_int_equal(weight_kind(WEIGHT_Q6_K), KIND_BYTES);
 }
 
+static void weight_names_are_words(void **state) {
+    (void)state;
+    assert_non_null(strstr(weight_names(), "Q4_K Q6_K"));
+    assert_true(*weight_names() != ' ');
+}
+
 static void other_types_are_no_weights(void **state) {
     (void)state;
     int found = 0;
@@ -133,6 +139,7 @@ int main(void) {
         cmocka_unit_test(other_numbers_are_no_types),
         cmocka_unit_test(bytes_are_whole_blocks),
         cmocka_unit_test(weight_types_map_both_ways),
+        cmocka_unit_test(weight_names_are_words),
         cmocka_unit_test(other_types_are_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
