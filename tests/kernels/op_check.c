@@ -2,6 +2,7 @@
 #include "tests/kernels/op_check.h"
 
 #include "base/mem.h"
+#include "tests/lib/block_scales.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,26 +204,6 @@ uint64_t op_scene_normal(struct op_check *c, int64_t count, float deviation) {
     return offset;
 }
 
-// Where the scales (halves) of a block lie, and how large they should be for values around 1.
-struct scale_place {
-    int count, offsets[2];
-    float size;
-};
-
-static struct scale_place scales_of(enum weight_type type) {
-    switch (type) {
-    case WEIGHT_Q8_0: return (struct scale_place){1, {0}, 0x1p-6F};
-    case WEIGHT_Q4_0:
-    case WEIGHT_Q5_0: return (struct scale_place){1, {0}, 0x1p-3F};
-    case WEIGHT_Q4_1:
-    case WEIGHT_Q5_1: return (struct scale_place){2, {0, 2}, 0x1p-3F};
-    case WEIGHT_Q4_K:
-    case WEIGHT_Q5_K: return (struct scale_place){2, {0, 2}, 0x1p-8F};
-    case WEIGHT_Q6_K: return (struct scale_place){1, {208}, 0x1p-10F};
-    default: return (struct scale_place){0};
-    }
-}
-
 static void fill_plain(struct op_check *c, enum weight_type type, uint8_t *out, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         float value;
@@ -239,15 +220,13 @@ static void fill_plain(struct op_check *c, enum weight_type type, uint8_t *out, 
 
 static void fill_blocks(struct op_check *c, enum weight_type type, uint8_t *out, int64_t n_blocks) {
     uint32_t block_bytes = dtype_find((uint32_t)weight_dtype(type))->block_bytes;
-    struct scale_place place = scales_of(type);
+    const struct block_scales scales = block_scales_of(type);
     for (int64_t b = 0; b < n_blocks; b++, out += block_bytes) {
         for (uint32_t i = 0; i < block_bytes; i++) out[i] = (uint8_t)(next_random(c) >> 56);
-        for (int i = 0; i < place.count; i++) {
-            float value;
-            op_fill_normal(c, &value, 1, place.size);
-            uint16_t half = float_to_half(value);
-            memcpy(out + place.offsets[i], &half, sizeof half);
-        }
+        float values[2];
+        op_fill_normal(c, values, 2, 1);
+        for (int i = 0; i < 2; i++) values[i] *= scales.factor[i];
+        block_scales_put(&scales, values, out);
     }
 }
 
