@@ -22,7 +22,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/reference.h"
-#include "planner/plan/pair.h"
 #include "planner/planner.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
@@ -228,7 +227,8 @@ static enum status look_again(struct bench *b, int32_t n, const double share[MAX
     *slower = 0;
     for (int d = 0; d < MAX_DEVICES; d++) {
         const uint64_t bytes = working_set(b, d);
-        const bool cached = d == HOST && cost_is_cached(&engine_plan(b->engine)->machine, bytes);
+        const bool cached =
+            d == DEVICE_HOST && cost_is_cached(&engine_plan(b->engine)->machine, bytes);
         for (int class = low; class <= high && share[d] > 0; class ++) {
             const struct reference_job job = {d, main_type(b, d), class, bytes, cached};
             double own;

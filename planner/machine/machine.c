@@ -5,6 +5,16 @@ const int32_t RATE_TOKENS[RATE_CLASSES] = {1, 2, 4, 8, 32, 512};
 
 // ---- Questions ----------------------------------------------------------------------------------
 
+struct link machine_link(const struct machine *m, int from, int to) {
+    ASSERT((from == DEVICE_HOST) != (to == DEVICE_HOST));
+    if (from == DEVICE_HOST) {
+        const struct link_rates *rates = &m->devices[to].link;
+        return (struct link){rates->to_gbps, rates->staged_to_gbps, rates->latency_us};
+    }
+    const struct link_rates *rates = &m->devices[from].link;
+    return (struct link){.gbps = rates->from_gbps, .latency_us = rates->latency_us};
+}
+
 int8_t machine_accelerator(const struct machine *m) { return m->n_devices > 1 ? 1 : DEVICE_HOST; }
 
 int32_t machine_decode_team(const struct machine *m) {

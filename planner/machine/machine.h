@@ -131,6 +131,14 @@ int32_t machine_decode_team(const struct machine *m);
 // none.
 int8_t machine_accelerator(const struct machine *m);
 
+// Copies of one direction.
+struct link {
+    double gbps, staged_gbps; // from pinned memory, and from mapped memory through pinned blocks
+    double latency_us;        // as in link_rates
+};
+// The link by which copies go from one device to another. One of the two is the host.
+struct link machine_link(const struct machine *m, int from, int to);
+
 // For people.
 void machine_print(const struct machine *m, FILE *out);
 

@@ -335,21 +335,18 @@ double cost_unit_us(const struct shape *shape, const struct unit *unit,
     return cost_sum(cost_of_unit(&at, unit, pass));
 }
 
-double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device) {
-    const struct link_rates *link = &device->link;
-    const double gbps = to_device ? link->to_gbps : link->from_gbps;
-    return link->latency_us + divide(size_bytes, gbps * PER_US);
+double cost_copy_us(struct link link, double size_bytes) {
+    return link.latency_us + divide(size_bytes, link.gbps * PER_US);
 }
 
-double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes) {
-    const struct link_rates *link = &device->link;
-    const double gbps = feed == FEED_STAGED ? link->staged_to_gbps : link->to_gbps;
-    return link->latency_us + divide(size_bytes, gbps * PER_US);
+double cost_feed_us(struct link link, enum feed feed, double size_bytes) {
+    const double gbps = feed == FEED_STAGED ? link.staged_gbps : link.gbps;
+    return link.latency_us + divide(size_bytes, gbps * PER_US);
 }
 
-double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device) {
+double cost_cache_us(struct link link, double size_bytes) {
     if (!(size_bytes > 0)) return 0;
-    return device->link.latency_us + cost_copy_us(device, size_bytes, to_device);
+    return link.latency_us + cost_copy_us(link, size_bytes);
 }
 
 double cost_feed_passes(enum feed feed) {

@@ -42,12 +42,12 @@ double cost_cached_us(const struct device_rates *rates, double memory_us, double
 double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
 // All weights that passes read again and again: all but the table of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
-// One copy between the host and device d.
-double cost_copy_us(const struct machine_device *device, double size_bytes, bool to_device);
+// One copy.
+double cost_copy_us(struct link link, double size_bytes);
 // One fetch of streamed weights.
-double cost_feed_us(const struct machine_device *device, enum feed feed, double size_bytes);
+double cost_feed_us(struct link link, enum feed feed, double size_bytes);
 // One copy of cached keys and values, in two parts, between the host and a slot; 0 for no bytes.
-double cost_cache_us(const struct machine_device *device, double size_bytes, bool to_device);
+double cost_cache_us(struct link link, double size_bytes);
 // How often a fetched byte passes through the host's memory: into a pinned block and out again,
 // unless it is copied from where it lies.
 double cost_feed_passes(enum feed feed);

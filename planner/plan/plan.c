@@ -12,6 +12,20 @@ const char *step_data_name(enum step_data data) {
     return (unsigned)data < STEP_DATA ? names[data] : "unknown";
 }
 
+struct link step_link(const struct machine *m, const struct step *step) {
+    switch (step->kind) {
+    case STEP_INPUTS:
+    case STEP_FETCH: return machine_link(m, DEVICE_HOST, step->device);
+    case STEP_SEND: return machine_link(m, step->device, step->peer);
+    case STEP_STORE:
+    case STEP_LOGITS: return machine_link(m, step->device, DEVICE_HOST);
+    case STEP_COMPUTE:
+    case STEP_WAIT: break;
+    }
+    ASSERT(false);
+    return (struct link){0};
+}
+
 enum batch_class batch_class_of(int32_t n_tokens) {
     return n_tokens <= 1 ? BATCH_ONE : n_tokens <= 32 ? BATCH_SMALL : BATCH_PREFILL;
 }

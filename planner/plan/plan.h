@@ -62,6 +62,9 @@ struct step {
     uint64_t bytes_per_past; // of fetch: copied for each position cached before; else 0
 };
 
+// The link of a step that copies: an input, a fetch, a send, a store, or logits.
+struct link step_link(const struct machine *m, const struct step *step);
+
 enum batch_class { BATCH_ONE, BATCH_SMALL, BATCH_PREFILL, BATCH_CLASSES }; // 1 token, 2-32, more
 enum batch_class batch_class_of(int32_t n_tokens);
 

@@ -55,18 +55,12 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     return (struct step_work){cost_sum(cost), cached ? 0 : read_bytes};
 }
 
-// The accelerator at the other end of a copy.
-static const struct machine_device *copies_with(const struct walk *w, const struct step *step) {
-    return &w->plan->machine.devices[step->device == DEVICE_HOST ? step->peer : step->device];
-}
-
 static struct step_work copy_work(struct walk *w, const struct step *step, uint64_t size_bytes) {
-    const bool to_device = step->kind == STEP_INPUTS || step->device == DEVICE_HOST;
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
     if (!w->timed || !size_bytes) return (struct step_work){0, (double)size_bytes};
-    return (struct step_work){cost_copy_us(copies_with(w, step), (double)size_bytes, to_device),
-                              (double)size_bytes};
+    const struct link link = step_link(&w->plan->machine, step);
+    return (struct step_work){cost_copy_us(link, (double)size_bytes), (double)size_bytes};
 }
 
 // Cached keys and values between the host and a slot.
@@ -74,9 +68,8 @@ static struct step_work cache_work(struct walk *w, const struct step *step, uint
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
     if (!w->timed) return (struct step_work){0};
-    return (struct step_work){
-        cost_cache_us(copies_with(w, step), (double)size_bytes, step->kind == STEP_FETCH),
-        (double)size_bytes};
+    const struct link link = step_link(&w->plan->machine, step);
+    return (struct step_work){cost_cache_us(link, (double)size_bytes), (double)size_bytes};
 }
 
 // Weights, then what is cached.
@@ -87,7 +80,7 @@ static struct step_work fetch_work(struct walk *w, const struct step *step) {
     w->out->n_copies++;
     struct step_work work = cache_work(w, step, step->bytes_per_past * (uint64_t)w->pass->n_past);
     if (!w->timed) return work;
-    work.us += cost_feed_us(copies_with(w, step), feed, size_bytes);
+    work.us += cost_feed_us(step_link(&w->plan->machine, step), feed, size_bytes);
     work.dram_bytes += size_bytes * cost_feed_passes(feed);
     return work;
 }

@@ -7,7 +7,6 @@
 #include "planner/search/advise.h"
 
 #include "base/mem.h"
-#include "planner/plan/pair.h"
 #include "planner/plan/plan_print.h"
 #include "planner/search/solver.h"
 
@@ -30,13 +29,15 @@ struct variant {
 static bool make_variant(struct variant *v, enum advice advice, struct shape *smaller,
                          char text[96]) {
     struct workload *w = &v->workload;
+    const int8_t accelerator = machine_accelerator(&v->machine);
+    struct machine_device *gpu = &v->machine.devices[accelerator];
     struct err ignored;
     switch (advice) {
     case ADVICE_VRAM:
         snprintf(text, 96, "1 GiB more of VRAM");
-        if (v->machine.n_devices < 2) return false;
-        v->machine.devices[GPU].budget_bytes += GIB;
-        v->machine.devices[GPU].capacity_bytes += GIB;
+        if (accelerator == DEVICE_HOST) return false;
+        gpu->budget_bytes += GIB;
+        gpu->capacity_bytes += GIB;
         if (v->constraints.vram_bytes) v->constraints.vram_bytes += GIB;
         return true;
     case ADVICE_SMALLER_QUANT:
@@ -82,7 +83,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
         if (status == OK) {
             plan_predict(solved, v->shape, &out[i].prediction);
             for (int u = 0; u < solved->n_units; u++)
-                out[i].units_on_gpu += solved->place.units[u].device == GPU;
+                out[i].units_on_gpu += solved->place.units[u].device != DEVICE_HOST;
         } else if (status == ERR_MEMORY) {
             status = OK; // it would not fit
         } else {

@@ -8,7 +8,6 @@
 #include "planner/search/demote.h"
 
 #include "planner/plan/accounts.h"
-#include "planner/plan/pair.h"
 #include "planner/plan/predict.h"
 #include "planner/plan/schedule.h"
 
@@ -17,15 +16,15 @@
 // Gives up a unit, or with DEMOTED_RING everything that is streamed.
 static void step_down(struct placement *place, int32_t n_units, int32_t unit) {
     for (int32_t u = 0; u < n_units && unit == DEMOTED_RING; u++) place->units[u].streamed = false;
-    if (unit != DEMOTED_RING) place->units[unit] = (struct unit_place){.device = HOST};
+    if (unit != DEMOTED_RING) place->units[unit] = (struct unit_place){.device = DEVICE_HOST};
 }
 
 // Bytes that the plan has on the accelerator, and the time it takes, after the step.
 static double after(struct plan *plan, const struct shape *shape, uint64_t *bytes, bool *fits) {
     struct prediction prediction = {0};
     plan_count_bytes(plan, shape);
-    *bytes = plan_device_bytes(plan, GPU);
-    *fits = plan_holds(plan, HOST);
+    *bytes = plan_device_bytes(plan, machine_accelerator(&plan->machine));
+    *fits = plan_holds(plan, DEVICE_HOST);
     if (*fits && plan->machine.rates != RATES_NONE) {
         plan_schedule(plan, shape);
         plan_predict(plan, shape, &prediction);
@@ -34,15 +33,17 @@ static double after(struct plan *plan, const struct shape *shape, uint64_t *byte
 }
 
 static bool can_step(const struct plan *plan, int32_t unit) {
-    return unit == DEMOTED_RING ? plan->slot_bytes > 0 : plan->place.units[unit].device == GPU;
+    return unit == DEMOTED_RING ? plan->slot_bytes > 0
+                                : plan->place.units[unit].device != DEVICE_HOST;
 }
 
 bool planner_demote(struct plan *plan, const struct shape *shape, int32_t *unit) {
-    if (plan->machine.n_devices < 2) return false;
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    if (accelerator == DEVICE_HOST) return false;
     struct prediction now;
     plan_predict(plan, shape, &now);
     plan_count_bytes(plan, shape);
-    const uint64_t now_bytes = plan_device_bytes(plan, GPU);
+    const uint64_t now_bytes = plan_device_bytes(plan, accelerator);
     double least = (double)INFINITY;
     const struct placement before = plan->place;
     for (int32_t u = DEMOTED_RING; u < plan->n_units; u++) {

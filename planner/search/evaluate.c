@@ -218,22 +218,19 @@ static double kv_bytes(const struct walk *w, int32_t u, int32_t n_positions) {
 }
 
 static struct step_work fetch_work(struct walk *w, const struct step *step, enum feed feed) {
-    const struct machine_device *device = &w->ev->machine->devices[step->device];
+    const struct link link = step_link(w->ev->machine, step);
     const struct unit_place *at = &w->place->units[step->unit];
     const struct pass *pass = &w->ev->choices[w->choice].samples[w->sample].pass;
     const double weights = (double)bytes_of(w->ev, step->unit, w->place->ring, at, 0)->fetch;
     const double cache = kv_bytes(w, step->unit, pass->n_past);
-    return (struct step_work){cost_feed_us(device, feed, weights) +
-                                  cost_cache_us(device, cache, true),
+    return (struct step_work){cost_feed_us(link, feed, weights) + cost_cache_us(link, cache),
                               weights * cost_feed_passes(feed) + cache};
 }
 
 static struct step_work copy_work(const struct walk *w, const struct step *step,
                                   double size_bytes) {
-    const bool to_device = step->kind == STEP_INPUTS || step->device == DEVICE_HOST;
-    const int8_t d = step->device == DEVICE_HOST ? step->peer : step->device;
     if (!(size_bytes > 0)) return (struct step_work){0};
-    return (struct step_work){cost_copy_us(&w->ev->machine->devices[d], size_bytes, to_device),
+    return (struct step_work){cost_copy_us(step_link(w->ev->machine, step), size_bytes),
                               size_bytes};
 }
 
@@ -248,8 +245,8 @@ static struct step_work step_work(struct walk *w, const struct step *step) {
     case STEP_LOGITS: return copy_work(w, step, 4.0 * w->ev->shape->n_vocab * pass->n_logits);
     case STEP_STORE: {
         const double size_bytes = kv_bytes(w, step->unit, pass->n_tokens);
-        const struct machine_device *device = &w->ev->machine->devices[step->device];
-        return (struct step_work){cost_cache_us(device, size_bytes, false), size_bytes};
+        return (struct step_work){cost_cache_us(step_link(w->ev->machine, step), size_bytes),
+                                  size_bytes};
     }
     case STEP_WAIT: break;
     }

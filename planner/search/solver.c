@@ -11,7 +11,6 @@
 #include "kernels/ops.h"
 #include "planner/plan/accounts.h"
 #include "planner/plan/footprint.h"
-#include "planner/plan/pair.h"
 #include "planner/plan/predict.h"
 #include "planner/plan/schedule.h"
 #include "planner/search/search.h"
@@ -21,20 +20,27 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ON_HOST = 1 << HOST, ON_GPU = 1 << GPU, BLIND_UBATCH = 512 };
+enum { BLIND_UBATCH = 512 };
+
+static uint8_t only(int8_t d) { return (uint8_t)(1 << d); }
+
+static bool may_be_on(const struct search_request *r, int32_t u, int8_t d) {
+    return r->allowed[u] & only(d);
+}
 
 // ---- Placements by number -----------------------------------------------------------------------
 
 // The last n units on the accelerator and all others on the CPU, where they may be.
-static void place_last(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
-                       int32_t n) {
-    for (int u = 0; u < shape->n_units; u++) {
-        const int d = u >= shape->n_units - n ? GPU : HOST;
-        plan->place.units[u].device = (int8_t)(allowed[u] >> d & 1 ? d : 1 - d);
-        plan->place.units[u].cpu_parts = 0;
-        plan->place.units[u].streamed = false;
+static void place_last(struct plan *plan, const struct search_request *r, int32_t n) {
+    const int32_t n_units = r->shape->n_units;
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    for (int32_t u = 0; u < n_units; u++) {
+        const int8_t d = u >= n_units - n ? accelerator : DEVICE_HOST;
+        const int8_t first_allowed = (int8_t)__builtin_ctz(r->allowed[u]);
+        plan->place.units[u] =
+            (struct unit_place){.device = may_be_on(r, u, d) ? d : first_allowed};
     }
-    plan_count_bytes(plan, shape);
+    plan_count_bytes(plan, r->shape);
 }
 
 // Units of the last n layers, the head counted as one layer more; the embedding stays with the CPU.
@@ -48,26 +54,25 @@ static int32_t units_of_layers(const struct shape *shape, int32_t n_layers) {
     return n;
 }
 
-// Fills the accelerator: the largest number of last units that it holds. More units never need
-// fewer bytes there, so bisect.
-static void place_most(struct plan *plan, const struct shape *shape, const uint8_t *allowed) {
-    int32_t low = 0, high = plan->machine.n_devices > 1 ? shape->n_units : 0;
+// Places the most last units, or whole layers, that the accelerator holds, and returns their
+// number. More never need fewer bytes there, so bisect.
+static int32_t place_most(struct plan *plan, const struct search_request *r, bool whole_layers) {
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    int32_t low = 0, high = whole_layers ? r->shape->n_layers + 1 : r->shape->n_units;
+    if (accelerator == DEVICE_HOST) high = 0;
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;
-        place_last(plan, shape, allowed, middle);
-        if (plan_holds(plan, GPU))
+        place_last(plan, r, whole_layers ? units_of_layers(r->shape, middle) : middle);
+        if (plan_holds(plan, accelerator))
             low = middle;
         else
             high = middle - 1;
     }
-    place_last(plan, shape, allowed, low);
+    place_last(plan, r, whole_layers ? units_of_layers(r->shape, low) : low);
+    return low;
 }
 
 // ---- Refusals -----------------------------------------------------------------------------------
-
-static void allow_all(uint8_t allowed[], int32_t n_units) {
-    memset(allowed, ON_HOST | ON_GPU, (size_t)n_units);
-}
 
 // The longest context of n_ctx / 2, / 4, ... that fits with everything else as it is, or 0.
 static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
@@ -78,43 +83,29 @@ static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
         const int64_t most = (int64_t)n_ctx * asked.n_sessions;
         if (plan->workload.n_ubatch > most) plan->workload.n_ubatch = (int32_t)most;
         plan_count_bytes(plan, shape);
-        if (plan_holds(plan, HOST)) fits = n_ctx;
+        if (plan_holds(plan, DEVICE_HOST)) fits = n_ctx;
     }
     plan->workload = asked;
     plan_count_bytes(plan, shape);
     return fits;
 }
 
-// Places the most layers, the head as one, that fit on the accelerator, and returns their number.
-static int32_t place_fitting_layers(struct plan *plan, const struct shape *shape,
-                                    const uint8_t *allowed) {
-    int32_t low = 0, high = shape->n_layers + 1;
-    while (low < high) {
-        const int32_t middle = low + (high - low + 1) / 2;
-        place_last(plan, shape, allowed, units_of_layers(shape, middle));
-        if (plan_holds(plan, GPU))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    place_last(plan, shape, allowed, units_of_layers(shape, low));
-    return low;
-}
-
 // What --ram would have to be for the plan, in MiB.
 static unsigned long long ram_mib(const struct plan *plan) {
-    const uint64_t needed = plan_needs(plan, HOST);
+    const uint64_t needed = plan_needs(plan, DEVICE_HOST);
     return (needed >> 20) + (needed % (1 << 20) > 0);
 }
 
 // Fewer layers on the accelerator are more on the CPU, which may be too small for them.
-static enum status fix_gpu(struct plan *plan, const struct shape *shape, struct err *e) {
+static enum status fix_accelerator(struct plan *plan, const struct shape *shape, struct err *e) {
     static const char more[] =
         "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
-    uint8_t allowed[MAX_UNITS];
-    allow_all(allowed, shape->n_units);
-    const int32_t n_layers = place_fitting_layers(plan, shape, allowed);
-    if (plan_holds(plan, HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
+    uint8_t anywhere[MAX_UNITS];
+    memset(anywhere, only(DEVICE_HOST) | only(machine_accelerator(&plan->machine)),
+           (size_t)shape->n_units);
+    const struct search_request request = {.shape = shape, .allowed = anywhere};
+    const int32_t n_layers = place_most(plan, &request, true);
+    if (plan_holds(plan, DEVICE_HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
     return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
 }
 
@@ -140,12 +131,12 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
     const bool shared = needed != plan_device_bytes(plan, d);
     err_actual(e, shared ? "%llu bytes, with those of the accelerator" : "%llu bytes",
                (unsigned long long)needed);
-    return d == HOST ? fix_host(plan, shape, e) : fix_gpu(plan, shape, e);
+    return d == DEVICE_HOST ? fix_host(plan, shape, e) : fix_accelerator(plan, shape, e);
 }
 
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
     plan_count_bytes(plan, shape);
-    for (int d = plan->machine.n_devices - 1; d >= HOST; d--)
+    for (int d = plan->machine.n_devices - 1; d >= DEVICE_HOST; d--)
         if (!plan_holds(plan, d)) return refuse(plan, shape, d, e);
     plan_schedule(plan, shape);
     return OK;
@@ -158,7 +149,8 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
                                      const struct shape *shape, const struct constraints *c,
                                      struct err *e) {
     const int32_t n_devices = plan->machine.n_devices;
-    if (n_devices < 2 && c->gpu_layers > 0) {
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    if (accelerator == DEVICE_HOST && c->gpu_layers > 0) {
         err_set(e, ERR_USAGE, "-ngl asks for layers on an accelerator, and there is none");
         return err_fix(e, "leave -ngl away, or name one with --device");
     }
@@ -172,13 +164,14 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
                     unit_kind_name(unit->kind), unit->layer, d);
             return err_expected(e, "a device below %d", n_devices);
         }
-        allowed[u] = n_devices < 2 ? ON_HOST : ON_HOST | ON_GPU;
         if (d != DEVICE_ANY)
-            allowed[u] = (uint8_t)(1 << d);
+            allowed[u] = only(d);
         else if (c->cpu_experts && unit->kind == UNIT_EXPERTS)
-            allowed[u] = ON_HOST;
+            allowed[u] = only(DEVICE_HOST);
         else if (!is_auto)
-            allowed[u] = u >= shape->n_units - n_last ? ON_GPU : ON_HOST;
+            allowed[u] = only(u >= shape->n_units - n_last ? accelerator : DEVICE_HOST);
+        else
+            allowed[u] = only(DEVICE_HOST) | only(accelerator);
     }
     return OK;
 }
@@ -189,7 +182,8 @@ static enum status check_strategy(const struct machine *m, const struct constrai
     const char *name = strategy_name(c->strategy);
     ASSERT((unsigned)c->strategy < STRATEGIES && (unsigned)c->place.feed < FEEDS);
     if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
-    if (m->n_devices < 2) {
+    const int8_t accelerator = machine_accelerator(m);
+    if (accelerator == DEVICE_HOST) {
         err_set(e, ERR_USAGE, "strategy %s needs an accelerator, and there is none", name);
         return err_fix(e, "leave --strategy away, or name an accelerator with --device");
     }
@@ -198,7 +192,7 @@ static enum status check_strategy(const struct machine *m, const struct constrai
         err_set(e, ERR_USAGE, "strategy %s needs to know how fast the machine is", name);
         return err_fix(e, "run tandem calibrate, or take --strategy layers");
     }
-    if (c->strategy == STRATEGY_ATTENTION_FIRST || !m->devices[GPU].unified) return OK;
+    if (c->strategy == STRATEGY_ATTENTION_FIRST || !m->devices[accelerator].unified) return OK;
     err_set(e, ERR_USAGE, "strategy %s makes no sense where both devices share their memory", name);
     return err_fix(e, "leave --strategy away");
 }
@@ -206,33 +200,32 @@ static enum status check_strategy(const struct machine *m, const struct constrai
 // The CPU alone, unless something is asked to be elsewhere.
 static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, struct err *e) {
     for (int u = 0; u < shape->n_units; u++) {
-        if (!(allowed[u] & ON_HOST)) {
+        if (!(allowed[u] & only(DEVICE_HOST))) {
             char name[64];
             plan_unit_name(&shape->units[u], name, sizeof name);
             err_set(e, ERR_USAGE, "strategy cpu, and %s is asked for the accelerator", name);
             return err_fix(e, "leave away --strategy, or -ngl and -ot");
         }
-        allowed[u] = ON_HOST;
+        allowed[u] = only(DEVICE_HOST);
     }
     return OK;
 }
 
 static void apply_limits(struct machine *m, const struct constraints *c) {
-    const uint64_t limits[MAX_DEVICES] = {c->ram_bytes, c->vram_bytes};
     for (int d = 0; d < m->n_devices; d++) {
+        const uint64_t limit = d == DEVICE_HOST ? c->ram_bytes : c->vram_bytes;
         // The user may lift the limit on RAM (mapped weights can be paged), never that of the
         // accelerator's memory.
-        if (limits[d] && (d == HOST || limits[d] < m->devices[d].budget_bytes))
-            m->devices[d].budget_bytes = limits[d];
+        if (limit && (d == DEVICE_HOST || limit < m->devices[d].budget_bytes))
+            m->devices[d].budget_bytes = limit;
     }
 }
 
-// ---- Given ways ---------------------------------------------------------------------------------
+// ---- Placements that are given ------------------------------------------------------------------
 
-static enum status check_way(const struct constraints *c, const struct shape *shape, int u,
-                             struct err *e) {
-    const struct unit *unit = &shape->units[u];
-    const bool split = c->place.units[u].cpu_parts > 0, on_gpu = c->place.units[u].device == GPU;
+static enum status check_unit_place(const struct unit_place *place, const struct unit *unit,
+                                    struct err *e) {
+    const bool split = place->cpu_parts > 0, on_host = place->device == DEVICE_HOST;
     char name[64];
     plan_unit_name(unit, name, sizeof name);
     if (split && !unit_can_split(unit)) {
@@ -242,16 +235,16 @@ static enum status check_way(const struct constraints *c, const struct shape *sh
                                 ? "attention with a cache, and attn_q and attn_output of 64 rows"
                                 : "a dense FFN with at least 64 rows in each matrix, or attention");
     }
-    if (split && !on_gpu) {
+    if (split && on_host) {
         err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
         return err_expected(e, "a split unit to be on the accelerator");
     }
-    if (c->place.units[u].cpu_parts >= UNIT_PARTS) {
+    if (place->cpu_parts >= UNIT_PARTS) {
         err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
         err_expected(e, "at most %d", UNIT_PARTS - 1);
-        return err_actual(e, "%d", c->place.units[u].cpu_parts);
+        return err_actual(e, "%d", place->cpu_parts);
     }
-    if (c->place.units[u].streamed && (!unit_can_stream(unit) || (on_gpu && !split))) {
+    if (place->streamed && (!unit_can_stream(unit) || (!on_host && !split))) {
         err_set(e, ERR_USAGE, "%s cannot be streamed", name);
         return err_expected(e, "%s of which the CPU has something",
                             unit->kind == UNIT_ATTENTION
@@ -261,21 +254,27 @@ static enum status check_way(const struct constraints *c, const struct shape *sh
     return OK;
 }
 
-// Copies the ways that are given, with the least ring that works if something is streamed.
-static enum status apply_ways(struct plan *plan, const struct shape *shape,
-                              const struct constraints *c, struct err *e) {
+// Copies the placement that is given.
+static enum status apply_placement(struct plan *plan, const struct shape *shape,
+                                   const struct constraints *c, struct err *e) {
     ASSERT(c->has_units);
     bool streams = false;
     for (int u = 0; u < shape->n_units; u++) {
         ASSERT(c->place.units[u].device != DEVICE_ANY);
-        if (check_way(c, shape, u, e)) return e->status;
+        if (check_unit_place(&c->place.units[u], &shape->units[u], e)) return e->status;
         streams = streams || c->place.units[u].streamed;
     }
     plan->place = c->place;
     plan->place.ring = machine_accelerator(&plan->machine);
     if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
-    if (!streams || plan->machine.n_devices > GPU) return OK;
+    if (!streams || plan->place.ring != DEVICE_HOST) return OK;
     return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
+}
+
+static bool all_hold(const struct plan *plan) {
+    for (int d = 0; d < plan->machine.n_devices; d++)
+        if (!plan_holds(plan, d)) return false;
+    return true;
 }
 
 // The fastest micro-batch that fits for what is given, the smallest if none does; without rates the
@@ -290,8 +289,7 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
         struct prediction prediction = {0};
         plan->workload.n_ubatch = ubatches[i];
         plan_count_bytes(plan, shape);
-        if (!plan_holds(plan, HOST) || (plan->machine.n_devices > 1 && !plan_holds(plan, GPU)))
-            continue;
+        if (!all_hold(plan)) continue;
         if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
         if (!blind) {
             plan_schedule(plan, shape);
@@ -306,33 +304,40 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
 
 static enum status solve_given(struct plan *plan, const struct shape *shape,
                                const struct constraints *c, struct err *e) {
-    if (apply_ways(plan, shape, c, e)) return e->status;
+    if (apply_placement(plan, shape, c, e)) return e->status;
     choose_ubatch(plan, shape);
     return planner_complete(plan, shape, e);
 }
 
 // ---- Solving ------------------------------------------------------------------------------------
 
+// Whether the strategy asks for something on the accelerator of every layer.
+static bool wants_all_layers(enum strategy strategy) {
+    return strategy == STRATEGY_STREAMED || strategy == STRATEGY_ROW_SPLIT;
+}
+
 // What a strategy needs at least on the accelerator: rings for all FFNs that can be streamed, or
 // the fewest rows of every FFN that must be split. Of the others, as much as the accelerator holds.
-static void place_least(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
-                        const struct constraints *c) {
+static void place_least(struct plan *plan, const struct search_request *r) {
+    const struct constraints *c = r->constraints;
     const bool streams = c->strategy == STRATEGY_STREAMED;
-    if (!streams && c->strategy != STRATEGY_ROW_SPLIT) {
-        place_most(plan, shape, allowed);
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    if (!wants_all_layers(c->strategy)) {
+        (void)place_most(plan, r, false);
         return;
     }
-    place_last(plan, shape, allowed, 0);
-    for (int u = 0; u < shape->n_units; u++) {
-        const struct unit *unit = &shape->units[u];
-        const bool on_host = plan->place.units[u].device == HOST;
-        if (unit->kind != UNIT_FFN) continue;
-        if (streams) plan->place.units[u].streamed = on_host && unit_can_stream(unit);
-        if (streams || allowed[u] != (ON_HOST | ON_GPU) || !unit_can_split(unit)) continue;
-        plan->place.units[u].device = GPU;
-        plan->place.units[u].cpu_parts = UNIT_PARTS - 1;
+    place_last(plan, r, 0);
+    for (int u = 0; u < r->shape->n_units; u++) {
+        const struct unit *unit = &r->shape->units[u];
+        struct unit_place *place = &plan->place.units[u];
+        const bool on_host = place->device == DEVICE_HOST;
+        if (unit->kind != UNIT_FFN || !on_host) continue;
+        if (streams)
+            place->streamed = unit_can_stream(unit);
+        else if (may_be_on(r, u, accelerator) && unit_can_split(unit))
+            *place = (struct unit_place){accelerator, UNIT_PARTS - 1, false};
     }
-    plan->place.ring = GPU;
+    plan->place.ring = accelerator;
     plan->place.feed = c->place.feed ? c->place.feed : FEED_STAGED;
 }
 
@@ -347,42 +352,39 @@ static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, stru
 }
 
 // Nothing that is asked for fits: says what the least of it takes.
-static enum status refuse_all(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
-                              const struct constraints *c, uint64_t own_bytes, struct err *e) {
+static enum status refuse_all(struct plan *plan, const struct search_request *r, struct err *e) {
+    const enum strategy strategy = r->constraints->strategy;
     int32_t ubatches[MAX_CHOICES];
     (void)workload_ubatches(&plan->workload, ubatches);
     plan->workload.n_ubatch = ubatches[0];
-    place_least(plan, shape, allowed, c);
-    const bool gpu_lacks = plan->machine.n_devices > GPU && !plan_holds(plan, GPU);
-    if (planner_complete(plan, shape, e)) {
-        if (gpu_lacks && (c->strategy == STRATEGY_STREAMED || c->strategy == STRATEGY_ROW_SPLIT))
+    place_least(plan, r);
+    const bool lacks = !plan_holds(plan, machine_accelerator(&plan->machine));
+    if (planner_complete(plan, r->shape, e)) {
+        if (lacks && wants_all_layers(strategy))
             return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
         return e->status;
     }
-    if (plan->slot_bytes && plan->pinned_bytes > own_bytes) return refuse_feed(plan, own_bytes, e);
-    err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(c->strategy));
+    if (plan->slot_bytes && plan->pinned_bytes > r->own_bytes)
+        return refuse_feed(plan, r->own_bytes, e);
+    err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(strategy));
     return err_fix(e, "leave --strategy away");
 }
 
 // Without rates: by bytes, from the end of the model.
-static enum status solve_blind(struct plan *plan, const struct shape *shape, const uint8_t *allowed,
-                               const struct constraints *c, struct err *e) {
+static enum status solve_blind(struct plan *plan, const struct search_request *r, struct err *e) {
     int32_t ubatches[MAX_CHOICES];
     const int32_t n = workload_ubatches(&plan->workload, ubatches);
     for (int i = 0; i < n && (i == 0 || ubatches[i] <= BLIND_UBATCH); i++)
         plan->workload.n_ubatch = ubatches[i];
-    if (c->strategy == STRATEGY_LAYERS)
-        place_fitting_layers(plan, shape, allowed);
-    else
-        place_most(plan, shape, allowed);
-    return planner_complete(plan, shape, e);
+    (void)place_most(plan, r, r->constraints->strategy == STRATEGY_LAYERS);
+    return planner_complete(plan, r->shape, e);
 }
 
 enum status planner_solve(struct plan *plan, const struct shape *shape,
                           const struct machine *machine, const struct workload *workload,
                           const struct constraints *constraints, struct err *e) {
     ASSERT(machine->n_devices >= 1 && machine->n_devices <= MAX_DEVICES);
-    ASSERT(machine->devices[HOST].is_host);
+    ASSERT(machine->devices[DEVICE_HOST].is_host);
     ASSERT(shape->n_units >= 2 && shape->n_units <= MAX_UNITS);
     memset(plan, 0, sizeof *plan);
     plan->machine = *machine;
@@ -396,11 +398,10 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;
     apply_limits(&plan->machine, constraints);
     if (constraints->has_placement) return solve_given(plan, shape, constraints, e);
-    if (machine->rates == RATES_NONE) return solve_blind(plan, shape, allowed, constraints, e);
-    bool found;
-    const uint64_t own_bytes = machine->devices[HOST].budget_bytes;
+    const uint64_t own_bytes = machine->devices[DEVICE_HOST].budget_bytes;
     const struct search_request request = {shape, allowed, constraints, own_bytes};
+    if (machine->rates == RATES_NONE) return solve_blind(plan, &request, e);
+    bool found;
     if (search_placement(plan, &request, &found, e)) return e->status;
-    if (!found) return refuse_all(plan, shape, allowed, constraints, own_bytes, e);
-    return planner_complete(plan, shape, e);
+    return found ? planner_complete(plan, shape, e) : refuse_all(plan, &request, e);
 }

@@ -59,7 +59,9 @@ static enum status open_model(struct engine *en, const struct engine_options *o,
 }
 
 static uint32_t refusals(const struct engine *en) {
-    return en->n_devices > 1 ? en->devices[1]->n_refused : 0;
+    uint32_t n = 0;
+    for (int32_t d = DEVICE_HOST + 1; d < en->n_devices; d++) n += en->devices[d]->n_refused;
+    return n;
 }
 
 // The accelerator has refused, and it has nothing left or the CPU no room for more: says what the

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { HOST = 0 };
-
 // A tensor of a streamed unit: from where, and to where in the slot.
 struct part {
     int index;                   // of the unit's tensors
@@ -99,12 +97,12 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
     const struct plan *plan = placed->plan;
     *f = (struct feeder){0};
     if (plan->slot_bytes == 0) return OK;
-    ASSERT(plan->machine.n_devices == 2);
+    ASSERT(plan->place.ring != DEVICE_HOST);
     f->plan = plan;
     f->shape = placed->shape;
     f->weights = weights;
     f->caches = caches;
-    f->device = placed->devices[HOST + 1];
+    f->device = placed->devices[plan->place.ring];
     const uint64_t ring_bytes = RING_SLOTS * plan->slot_bytes;
     if (stream_new(f->device, STREAM_COPY_IN, &f->fetch, e) ||
         buffer_new(f->device, ring_bytes, PURPOSE_STAGING, &f->slots, e))
@@ -114,7 +112,7 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
             return e->status;
     }
     if (open_caches(f, e)) return e->status;
-    return plan->place.feed == FEED_STAGED ? open_blocks(f, placed->devices[HOST], e) : OK;
+    return plan->place.feed == FEED_STAGED ? open_blocks(f, placed->devices[DEVICE_HOST], e) : OK;
 }
 
 static void close_caches(struct feeder *f) {

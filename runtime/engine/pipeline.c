@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HOST = 0 };
-
 #define PAUSE_NS UINT64_C(250000000) // the CPU computes at least that long between two looks
 
 static enum status open_lane(struct pipeline_lane *lane, struct device *device,
@@ -60,9 +58,9 @@ static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
 // Where the accelerators copy to and from while tokens are computed: the tables, and the residual
 // stream and the logits in the host's scratch.
 static void pin(struct pipeline *p) {
-    for (int d = HOST + 1; d < p->n_lanes; d++) {
+    for (int d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
         struct device *device = p->lanes[d].device;
-        const struct buffer *scratch = &p->lanes[HOST].scratch;
+        const struct buffer *scratch = &p->lanes[DEVICE_HOST].scratch;
         device_host_register(device, p->staging.base, p->staging.size_bytes);
         device_host_register(device, scratch->base, scratch->size_bytes);
     }
@@ -70,7 +68,7 @@ static void pin(struct pipeline *p) {
 
 static void unpin(struct pipeline *p, struct device *device) {
     device_host_unregister(device, p->staging.base);
-    device_host_unregister(device, p->lanes[HOST].scratch.base);
+    device_host_unregister(device, p->lanes[DEVICE_HOST].scratch.base);
 }
 
 // One buffer for each accelerator, and one for each unit on the host, since some are pinned.
@@ -82,7 +80,7 @@ static enum status open_caches(struct pipeline *p, const struct placed_model *pl
     p->caches = mem_alloc(n, sizeof *p->caches);
     if (!p->host_kv || !p->caches)
         return err_memory(e, n * sizeof *p->host_kv, "the table of caches");
-    for (int d = HOST + 1; d < plan->machine.n_devices; d++) {
+    for (int d = DEVICE_HOST + 1; d < plan->machine.n_devices; d++) {
         const uint64_t size_bytes = plan->devices[d].bytes[PLAN_KV];
         if (size_bytes && buffer_new(placed->devices[d], size_bytes, PURPOSE_KV, &p->kv[d], e))
             return e->status;
@@ -91,11 +89,11 @@ static enum status open_caches(struct pipeline *p, const struct placed_model *pl
     for (size_t u = 0; u < n; u++) {
         const int d = plan->place.units[u].device;
         const uint64_t size_bytes = plan->unit_kv_bytes[u];
-        if (d == HOST && size_bytes &&
-            buffer_new(placed->devices[HOST], size_bytes, PURPOSE_KV, &p->host_kv[u], e))
+        if (d == DEVICE_HOST && size_bytes &&
+            buffer_new(placed->devices[DEVICE_HOST], size_bytes, PURPOSE_KV, &p->host_kv[u], e))
             return e->status;
         if (size_bytes)
-            p->caches[u] = d == HOST ? p->host_kv[u].base : (char *)p->kv[d].base + at[d];
+            p->caches[u] = d == DEVICE_HOST ? p->host_kv[u].base : (char *)p->kv[d].base + at[d];
         at[d] += size_bytes;
     }
     return OK;
@@ -116,7 +114,7 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
             return e->status;
         if (fill_areas(p, d, e)) return e->status;
     }
-    if (buffer_new(devices[HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
+    if (buffer_new(devices[DEVICE_HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;
     pin(p);
     if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e))
@@ -149,8 +147,8 @@ void pipeline_close(struct pipeline *p) {
         event_free(&lane->arrived);
         event_free(&lane->finished);
         for (int data = 0; data < STEP_DATA; data++) event_free(&lane->sent[data]);
-        if (d != HOST && lane->device) unpin(p, lane->device);
-        lane->scratch.mapped |= d == HOST && lost; // then only forgotten
+        if (d != DEVICE_HOST && lane->device) unpin(p, lane->device);
+        lane->scratch.mapped |= d == DEVICE_HOST && lost; // then only forgotten
         buffer_free(&lane->scratch);
     }
     p->staging.mapped |= lost;
@@ -174,8 +172,8 @@ struct batch_tables pipeline_tables(const struct pipeline *p) {
 }
 
 float *pipeline_logits(const struct pipeline *p) {
-    return (float *)((char *)p->lanes[HOST].scratch.base +
-                     p->plan->devices[HOST].scratch.at[AREA_LOGITS]);
+    return (float *)((char *)p->lanes[DEVICE_HOST].scratch.base +
+                     p->plan->devices[DEVICE_HOST].scratch.at[AREA_LOGITS]);
 }
 
 // ---- Names of steps, for messages ---------------------------------------------------------------
@@ -366,7 +364,7 @@ static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch
 static void flush_accelerators(struct pipeline *p) {
     if (p->feed.stage) stream_flush(p->feed.stage);
     if (p->feed.fetch) stream_flush(p->feed.fetch);
-    for (int d = HOST + 1; d < p->n_lanes; d++) {
+    for (int d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
         stream_flush(p->lanes[d].copy_in);
         stream_flush(p->lanes[d].compute);
         stream_flush(p->lanes[d].copy_out);
@@ -399,7 +397,7 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
             return fail_at(p, step->peer, i, e);
         recorder_add(&p->recorder, i, first_ns, clock_ns());
     }
-    stream_flush(p->lanes[HOST].compute);
+    stream_flush(p->lanes[DEVICE_HOST].compute);
     return tell(p, e);
 }
 
@@ -424,7 +422,7 @@ static void copy_columns(const struct pipeline *p, struct stream *s, const struc
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;
-    const enum copy_direction way = step->device == HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
+    const enum copy_direction way = step->device == DEVICE_HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
     if (n_tokens == 1 || step->n_cols == width) {
         stream_copy(s, target, source, step->bytes_per_row * (uint64_t)n_tokens, way);
         return;
@@ -592,7 +590,7 @@ static enum status run_steps(struct pipeline *p, const struct micro_batch *batch
         if (run_step(p, i, batch, e)) return e->status;
         if (may_pause(p, i) && take_pause(p, e)) return e->status;
     }
-    for (int d = HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
+    for (int d = DEVICE_HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
         stream_record(p->lanes[d].compute, &p->lanes[d].finished);
     return flush_host(p, e);
 }
@@ -611,7 +609,7 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
     const bool cpu_attends = feed_moves_caches(&p->feed) && class != BATCH_PREFILL;
     if (cpu_attends && pipeline_finish(p, e)) return e->status;
     if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
-    device_batch_hint(p->lanes[HOST].device, batch->n_tokens);
+    device_batch_hint(p->lanes[DEVICE_HOST].device, batch->n_tokens);
     for (int d = 0; d < MAX_DEVICES; d++)
         memset(p->lanes[d].has_shared, 0, sizeof p->lanes[d].has_shared);
     p->batch = class;
@@ -629,7 +627,7 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
 
 enum status pipeline_ready(struct pipeline *p, struct err *e) {
     if (p->state != PIPELINE_RUNNING) return OK;
-    for (int8_t d = HOST + 1; d < p->n_lanes; d++) {
+    for (int8_t d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
         // Owner of this wait: the calling thread, which wants to fill the host's memory anew.
         if (event_wait(&p->lanes[d].arrived, e)) {
             fail_at(p, d, last_step(p, (struct step_place){d, TRACK_COPY_IN}), e);

@@ -3,8 +3,6 @@
 
 #include "base/mem.h"
 
-enum { HOST = 0 };
-
 struct step_place step_place(const struct step *step) {
     switch (step->kind) {
     case STEP_INPUTS: return (struct step_place){step->device, TRACK_COPY_IN};
@@ -12,7 +10,7 @@ struct step_place step_place(const struct step *step) {
     case STEP_STORE:
     case STEP_LOGITS: return (struct step_place){step->device, TRACK_COPY_OUT};
     case STEP_SEND:
-        if (step->device == HOST) return (struct step_place){step->peer, TRACK_COPY_IN};
+        if (step->device == DEVICE_HOST) return (struct step_place){step->peer, TRACK_COPY_IN};
         return (struct step_place){step->device, TRACK_COPY_OUT};
     case STEP_COMPUTE:
     case STEP_WAIT: break;

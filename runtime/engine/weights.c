@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-enum { HOST = 0, READ_CHUNK = 16 << 20 };
+enum { READ_CHUNK = 16 << 20 };
 
 struct load {
     struct weights *w;
@@ -152,11 +152,12 @@ static enum status load_on_cpu(struct load *load, int32_t u, struct err *e) {
 static enum status load_unit(struct load *load, int32_t u, struct err *e) {
     const struct plan *plan = load->placed->plan;
     const int d = plan->place.units[u].device;
-    if (d != HOST) {
+    if (d != DEVICE_HOST) {
         const struct share share = share_of(load->placed, u, false);
         if (copy_share(load, &share, d, e)) return e->status;
     }
-    if ((d == HOST || plan->place.units[u].cpu_parts) && load_on_cpu(load, u, e)) return e->status;
+    if ((d == DEVICE_HOST || plan->place.units[u].cpu_parts) && load_on_cpu(load, u, e))
+        return e->status;
     return report(load, plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u], e);
 }
 
@@ -167,7 +168,7 @@ static enum status load_units(struct load *load, struct err *e) {
         load->total_bytes += plan->unit_weight_bytes[u] + plan->unit_cpu_bytes[u];
     for (int32_t u = 0; u < plan->n_units; u++)
         if (load_unit(load, u, e)) return e->status;
-    for (int d = HOST + 1; d < plan->machine.n_devices; d++)
+    for (int d = DEVICE_HOST + 1; d < plan->machine.n_devices; d++)
         ASSERT(load->at[d] == w->buffers[d].size_bytes);
     ASSERT(load->arena_at == w->arena.size_bytes);
     return OK;
@@ -178,9 +179,10 @@ static void count_bytes(const struct plan *plan, uint64_t bytes[MAX_DEVICES],
                         uint64_t *arena_bytes) {
     for (int32_t u = 0; u < plan->n_units; u++) {
         const int d = plan->place.units[u].device;
-        if (d != HOST) bytes[d] += plan->unit_weight_bytes[u];
-        const uint64_t cpu_bytes = d == HOST ? plan->unit_weight_bytes[u] : plan->unit_cpu_bytes[u];
-        *(in_arena(plan, u) ? arena_bytes : &bytes[HOST]) += cpu_bytes;
+        if (d != DEVICE_HOST) bytes[d] += plan->unit_weight_bytes[u];
+        const uint64_t cpu_bytes =
+            d == DEVICE_HOST ? plan->unit_weight_bytes[u] : plan->unit_cpu_bytes[u];
+        *(in_arena(plan, u) ? arena_bytes : &bytes[DEVICE_HOST]) += cpu_bytes;
     }
 }
 
@@ -190,16 +192,17 @@ static enum status open_buffers(struct weights *w, const struct placed_model *pl
     uint64_t bytes[MAX_DEVICES] = {0}, arena_bytes = 0;
     count_bytes(placed->plan, bytes, &arena_bytes);
     void *mapping = (void *)(uintptr_t)placed->model->gguf->parts[0].map;
-    buffer_map(placed->devices[HOST], mapping, bytes[HOST], PURPOSE_WEIGHTS, &w->buffers[HOST]);
-    for (int d = HOST + 1; d < n_devices; d++) {
+    buffer_map(placed->devices[DEVICE_HOST], mapping, bytes[DEVICE_HOST], PURPOSE_WEIGHTS,
+               &w->buffers[DEVICE_HOST]);
+    for (int d = DEVICE_HOST + 1; d < n_devices; d++) {
         if (bytes[d] &&
             buffer_new(placed->devices[d], bytes[d], PURPOSE_WEIGHTS, &w->buffers[d], e))
             return e->status;
     }
     if (!arena_bytes) return OK;
-    if (buffer_new(placed->devices[HOST], arena_bytes, PURPOSE_WEIGHTS, &w->arena, e))
+    if (buffer_new(placed->devices[DEVICE_HOST], arena_bytes, PURPOSE_WEIGHTS, &w->arena, e))
         return e->status;
-    for (int d = HOST + 1; d < n_devices; d++) {
+    for (int d = DEVICE_HOST + 1; d < n_devices; d++) {
         w->pinned_for = placed->devices[d];
         device_host_register(w->pinned_for, w->arena.base, w->arena.size_bytes);
     }

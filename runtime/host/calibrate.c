@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 
 enum {
-    HOST = 0,
     PROBE_SIZE = 512,
     PROBE_POOL = 4 << 20,
     FIRST_WINDOW = 8 << 20,
@@ -360,7 +359,7 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
     struct windows w = {.n = 0}; // of the CPU alone: what accelerators keep is not known
     memset(visits, 0, sizeof visits);
     *rates = (struct device_rates){0};
-    if (d == HOST) choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
+    if (d == DEVICE_HOST) choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
     stopwatch_part(&c->watch, share);
     for (int v = 0; v < VISITS && (v == 0 || stopwatch_fits(&c->watch, 20e3)); v++)
         if (visit_device(c, d, &visits[v], &w, VISITS - 1 - v, e)) return e->status;
@@ -404,7 +403,8 @@ static enum status open_rig(struct calibrator *c, int d, struct device *device, 
 }
 
 static enum status open_pool(struct calibrator *c, struct err *e) {
-    const uint64_t asked = c->options->memory_bytes, room = c->machine.devices[HOST].budget_bytes;
+    const uint64_t asked = c->options->memory_bytes,
+                   room = c->machine.devices[DEVICE_HOST].budget_bytes;
     uint64_t size = 3 * c->machine.cache_bytes;
     size = size < POOL_LEAST ? POOL_LEAST : size > POOL_MOST ? POOL_MOST : size;
     if (size > room / 4) size = room / 4;
@@ -477,15 +477,15 @@ static enum status measure_link(struct calibrator *c, struct err *e) {
     if (!status) status = link_measure(&bench, &device->link, c->out->blocks, e);
     if (!status) {
         stopwatch_part(&c->watch, 1);
-        status =
-            link_measure_beside(&bench, &c->rigs[HOST], MOST_USED, device->link.to_gbps, c->out, e);
+        status = link_measure_beside(&bench, &c->rigs[DEVICE_HOST], MOST_USED, device->link.to_gbps,
+                                     c->out, e);
     }
     link_close(&bench);
     if (status) return status;
     // Memory is no slower than what the CPU alone gets from it, even where copies take processor
     // time from it too.
     const double both = c->out->cpu_beside_gbps + c->out->copy_beside_gbps;
-    const double alone = c->machine.devices[HOST].rates.memory_gbps;
+    const double alone = c->machine.devices[DEVICE_HOST].rates.memory_gbps;
     c->machine.dram_gbps = both > alone ? both : alone;
     return OK;
 }
@@ -508,10 +508,10 @@ static enum status measure_accelerator(struct calibrator *c, struct err *e) {
 static enum status measure_all(struct calibrator *c, struct err *e) {
     c->machine.dram_gbps = 0;
     if (open_pool(c, e) || measure_teams(c, e) ||
-        open_rig(c, HOST, c->cpu, c->pool, c->pool_bytes, e) ||
-        measure_device(c, HOST, CPU_SHARE[c->accelerator != NULL], e))
+        open_rig(c, DEVICE_HOST, c->cpu, c->pool, c->pool_bytes, e) ||
+        measure_device(c, DEVICE_HOST, CPU_SHARE[c->accelerator != NULL], e))
         return e->status;
-    c->machine.devices[HOST].link = (struct link_rates){0};
+    c->machine.devices[DEVICE_HOST].link = (struct link_rates){0};
     return c->accelerator ? measure_accelerator(c, e) : OK;
 }
 

@@ -86,12 +86,12 @@ static void look_at_link(struct examination *x) {
     const double factor = (double)link->max_width / link->width;
     char words[96];
     WRITE(words, "copies take %.2g times as long", factor);
-    scale_link(&x->other.devices[1].link, factor);
+    scale_link(&x->other.devices[machine_accelerator(&x->other)].link, factor);
     tell_cost(x, found, words);
 }
 
 static void scale_memory(struct machine *m, double factor) {
-    struct device_rates *r = &m->devices[0].rates;
+    struct device_rates *r = &m->devices[DEVICE_HOST].rates;
     m->dram_gbps *= factor;
     r->memory_gbps *= factor;
     r->vector_gbps *= factor;
@@ -111,8 +111,9 @@ static void look_at_memory_channels(struct examination *x) {
 }
 
 static void look_at_vram(struct examination *x) {
-    const struct machine_device *d = &x->facts->machine.devices[1];
-    if (x->facts->machine.n_devices < 2 || d->unified) return;
+    const int8_t accelerator = machine_accelerator(&x->facts->machine);
+    const struct machine_device *d = &x->facts->machine.devices[accelerator];
+    if (accelerator == DEVICE_HOST || d->unified) return;
     const uint64_t free_bytes = d->budget_bytes + d->reserve_bytes;
     if (free_bytes >= d->capacity_bytes) return;
     const uint64_t taken = d->capacity_bytes - free_bytes;
@@ -122,7 +123,7 @@ static void look_at_vram(struct examination *x) {
           (double)taken / GIB, (double)d->capacity_bytes / GIB);
     WRITE(found->fix, "close what uses the card (browsers, games, other models: `nvidia-smi` lists "
                       "them), or move the desktop to the built-in graphics");
-    x->other.devices[1].budget_bytes += taken;
+    x->other.devices[accelerator].budget_bytes += taken;
     tell_cost(x, found, "fewer layers fit");
 }
 
@@ -182,7 +183,9 @@ static void look_at_processor(struct examination *x) {
 
 static void look_at_pinning(struct examination *x) {
     const struct doctor_facts *f = x->facts;
-    if (f->machine.n_devices < 2 || f->machine.devices[1].unified || !f->pin_refused) return;
+    const int8_t accelerator = machine_accelerator(&f->machine);
+    if (accelerator == DEVICE_HOST || f->machine.devices[accelerator].unified) return;
+    if (!f->pin_refused) return;
     struct finding *found = add(x, FINDING_SLOW, "pinned-memory");
     WRITE(found->what, "the system does not let this process pin memory for copies");
     WRITE(found->fix,

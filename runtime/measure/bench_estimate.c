@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-enum { HOST = 0 };
-
 struct limit {
     const struct plan *plan;
     const struct shape *shape;
@@ -28,7 +26,7 @@ static void look_at_device(struct limit *l, int d) {
     for (int u = 0; u < plan->n_units; u++)
         if (plan->place.units[u].device == d) read_bytes += plan->unit_read_bytes[u];
     // Weights that stay in the cache from one pass to the next are not read from memory.
-    l->cached[d] = d == HOST && cost_is_cached(&plan->machine, read_bytes);
+    l->cached[d] = d == DEVICE_HOST && cost_is_cached(&plan->machine, read_bytes);
     l->gbps[d] = r->memory_gbps * (l->cached[d] ? fmax(r->cache_factor, 1) : 1);
 }
 
@@ -61,11 +59,11 @@ static void add_unit(struct limit *l, int32_t u) {
     const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
     const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;
     const double us = unit_us(l, u, d) * (1 - cpu_share);
-    double cpu_us = read_us(l, HOST, cpu_bytes);
+    double cpu_us = read_us(l, DEVICE_HOST, cpu_bytes);
     if (cpu_share > 0 && l->shape->units[u].kind != UNIT_ATTENTION)
-        cpu_us = unit_us(l, u, HOST) * cpu_share;
+        cpu_us = unit_us(l, u, DEVICE_HOST) * cpu_share;
     l->device_us[d] += us;
-    l->device_us[HOST] += cpu_us;
+    l->device_us[DEVICE_HOST] += cpu_us;
     l->chain_us += fmax(us, cpu_us);
 }
 
@@ -78,7 +76,7 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
         if (shape->units[u].kind != UNIT_HEAD || pass->n_logits) add_unit(&l, u);
     for (int32_t i = 0; i < plan->n_steps[l.batch]; i++) {
         const struct step *step = &plan->steps[l.batch][i];
-        const int accelerator = step->device == HOST ? step->peer : step->device;
+        const int accelerator = step->device == DEVICE_HOST ? step->peer : step->device;
         if (step->kind == STEP_FETCH)
             fetched_bytes +=
                 (double)step->bytes_fixed + (double)step->bytes_per_past * pass->n_past;
@@ -88,7 +86,7 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
     for (int d = 0; d < plan->machine.n_devices; d++) {
         const double to_gbps = plan->machine.devices[d].link.to_gbps;
         busiest_us = fmax(busiest_us, l.device_us[d]);
-        if (d != HOST && to_gbps > 0) link_us = fetched_bytes / (to_gbps * 1e3);
+        if (d != DEVICE_HOST && to_gbps > 0) link_us = fetched_bytes / (to_gbps * 1e3);
     }
     if (pass->n_tokens == 1) return fmax(l.chain_us + hand_overs_us, link_us);
     const bool overlaps = plan->runs_ahead && l.batch == BATCH_PREFILL;

@@ -98,9 +98,10 @@ void report_print_plan(const struct plan *plan, const struct shape *shape, FILE 
     const struct machine *machine = &plan->machine;
     fprintf(out, "tandem: context %d, micro-batch %d", plan->workload.n_ctx,
             plan->workload.n_ubatch);
-    if (machine->n_devices > 1)
+    const int8_t accelerator = machine_accelerator(machine);
+    if (accelerator != DEVICE_HOST)
         fprintf(out, ", %d of %d layers on %s", plan_layers_on_gpu(plan, shape),
-                shape->n_layers + 1, machine->devices[1].name);
+                shape->n_layers + 1, machine->devices[accelerator].name);
     for (int32_t d = 0; d < machine->n_devices; d++)
         fprintf(out, "%s %.1f MiB on %s", d ? " +" : ", weights",
                 (double)plan->devices[d].bytes[PLAN_WEIGHTS] / MIB, machine->devices[d].kind);

@@ -2,7 +2,7 @@
 #include "tests/lib/small_plan.h"
 
 #include "base/mem.h"
-#include "planner/plan/pair.h"
+#include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
 

@@ -1,6 +1,6 @@
 /* test_planner.c: footprint, placement, limits, step lists, costs and their simulation, on invented
  * machines and shapes. */
-#include "planner/plan/pair.h"
+#include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
 

@@ -1,7 +1,7 @@
 /* test_schedule.c: split and streamed units: their bytes, their steps, how they are shown, and
  * which of them are given up first, by hand on a small model and at random.
  */
-#include "planner/plan/pair.h"
+#include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
 

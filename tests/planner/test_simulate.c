@@ -1,7 +1,7 @@
 /* test_simulate.c: what split and streamed units take, by hand on a small model, and what holds for
  * the times of any plan.
  */
-#include "planner/plan/pair.h"
+#include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
 

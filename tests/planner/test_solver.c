@@ -4,7 +4,7 @@
  *
  *   test_solver [TEST [PAIRS]]   one test alone; test_monotone with that many pairs
  */
-#include "planner/plan/pair.h"
+#include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
 #include "planner/search/knapsack.h"
