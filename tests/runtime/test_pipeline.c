@@ -446,8 +446,9 @@ static void test_faults(void **state) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-// The contexts of calls of a lost device are left to the process's end.
-const char *__lsan_default_suppressions(void);
+// The contexts of calls of a lost device are left to the process's end. The sanitizer's library
+// looks the function up, so it must not be hidden.
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:open_chunks"; }
 #endif
 
