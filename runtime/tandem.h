@@ -2,8 +2,8 @@
  * GPU together, also those larger than the memory of the GPU.
  *
  * An engine owns a loaded model, its devices and all memory; a session is one timeline of tokens in
- * it. Needs no other header of tandem; C11 and C++17. Tested by tests/runtime/test_library.c and
- * tests/cli/cli_library.sh; tests/examples/hello.c is a whole program.
+ * it. Needs no other header of tandem; C11 and C++17. Tested by tests/runtime/test_library.c,
+ * test_library_sessions.c and tests/cli/cli_library.sh; tests/examples/hello.c is a whole program.
  *
  * Errors: a call that can fail returns a status and fills *e, which may be NULL. Nothing is printed
  * and no environment is read; the process is ended only where the library finds a bug in itself.

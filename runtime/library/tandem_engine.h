@@ -3,7 +3,7 @@
  * A struct tandem_engine owns the engine, the plan and the memory of its sessions, all of which is
  * taken when it opens. A session of tandem.h has every token of its timeline; the generator's may
  * lack the last, which was drawn and not yet computed. Threads as in tandem.h. Tested by
- * tests/runtime/test_library.c.
+ * tests/runtime/test_library.c and test_library_sessions.c.
  */
 #ifndef TANDEM_RUNTIME_LIBRARY_TANDEM_ENGINE_H
 #define TANDEM_RUNTIME_LIBRARY_TANDEM_ENGINE_H
