@@ -9,6 +9,12 @@
 #include "base/err.h"
 #include "runtime/tandem.h"
 
+#include <stddef.h>
+
+// Bytes of a struct up to the end of a field. A caller whose struct_size is 0 knows the fields of
+// version 0.1, whose last one each reader names.
+#define END_OF_FIELD(type, field) (offsetof(type, field) + sizeof((type *)0)->field)
+
 // Copies a caller's struct, which begins with its struct_size, to out[known_bytes] as this version
 // knows it; first_bytes is what its first version had. NULL leaves *out as it is. ERR_USAGE if it
 // is too short, ERR_UNSUPPORTED if it has fields of a later version that are set.

@@ -29,7 +29,8 @@ void tandem_generate_defaults(struct tandem_generate_options *options, size_t st
 static enum status read_sampling(struct sampler_options *out, const struct tandem_sampling *asked,
                                  struct err *e) {
     struct tandem_sampling s = DEFAULT_SAMPLING;
-    if (tandem_struct_read(&s, sizeof s, sizeof s, asked, e)) return e->status;
+    const size_t first_bytes = END_OF_FIELD(struct tandem_sampling, seed);
+    if (tandem_struct_read(&s, sizeof s, first_bytes, asked, e)) return e->status;
     if (isnan(s.temp) || s.top_k < 0 || !(s.top_p >= 0) || !(s.min_p >= 0) ||
         !(s.repeat_penalty >= 0) || s.repeat_last_n < -1 || s.seed < -1) {
         err_set(e, ERR_USAGE, "sampling: a field is out of range");
@@ -124,6 +125,13 @@ static enum status generate(struct answer *a, const int32_t *tokens, size_t n,
     return OK;
 }
 
+static enum status begin_answer(struct answer *a, struct tandem_session *session,
+                                const struct tandem_generate_options *options, struct err *e) {
+    const size_t first_bytes = END_OF_FIELD(struct tandem_generate_options, context);
+    *a = (struct answer){.session = session};
+    return tandem_struct_read(&a->options, sizeof a->options, first_bytes, options, e);
+}
+
 static enum tandem_status generate_all(struct answer *a, const int32_t *tokens, size_t n,
                                        struct tandem_result *result, struct tandem_error *e) {
     struct err err = {0};
@@ -140,9 +148,8 @@ enum tandem_status tandem_generate_tokens(struct tandem_session *session, const 
                                           size_t n, const struct tandem_generate_options *options,
                                           struct tandem_result *result, struct tandem_error *e) {
     struct err err;
-    struct answer a = {.session = session};
-    if (tandem_struct_read(&a.options, sizeof a.options, sizeof a.options, options, &err))
-        return tandem_error_give(err.status, &err, e);
+    struct answer a;
+    if (begin_answer(&a, session, options, &err)) return tandem_error_give(err.status, &err, e);
     return generate_all(&a, tokens, n, result, e);
 }
 
@@ -150,10 +157,9 @@ enum tandem_status tandem_generate(struct tandem_session *session, const char *p
                                    const struct tandem_generate_options *options,
                                    struct tandem_result *result, struct tandem_error *e) {
     struct err err;
-    struct answer a = {.session = session};
+    struct answer a;
     struct tandem_tokens tokens;
-    if (tandem_struct_read(&a.options, sizeof a.options, sizeof a.options, options, &err))
-        return tandem_error_give(err.status, &err, e);
+    if (begin_answer(&a, session, options, &err)) return tandem_error_give(err.status, &err, e);
     const unsigned flags = (session->n_tokens == 0 ? TANDEM_ADD_SPECIAL : 0) |
                            (a.options.plain_prompt ? 0 : TANDEM_PARSE_SPECIAL);
     enum tandem_status status =

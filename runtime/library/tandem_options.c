@@ -82,7 +82,8 @@ enum status tandem_request_read(struct tandem_request *r, const char *model_path
                                 const struct tandem_engine_options *options, struct err *e) {
     struct tandem_engine_options *o = &r->asked;
     int n_drivers = 0;
-    if (tandem_struct_read(o, sizeof *o, sizeof *o, options, e) || check_numbers(o, e))
+    const size_t first_bytes = END_OF_FIELD(struct tandem_engine_options, progress_context);
+    if (tandem_struct_read(o, sizeof *o, first_bytes, options, e) || check_numbers(o, e))
         return e->status;
     r->log = (struct log){.level = o->log_level ? (enum log_level)o->log_level : LOG_WARN,
                           .tell = o->log ? on_log : NULL,
