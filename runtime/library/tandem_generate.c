@@ -160,6 +160,10 @@ enum tandem_status tandem_generate(struct tandem_session *session, const char *p
     struct answer a;
     struct tandem_tokens tokens;
     if (begin_answer(&a, session, options, &err)) return tandem_error_give(err.status, &err, e);
+    if (!prompt) {
+        err_set(&err, ERR_USAGE, "the prompt is NULL");
+        return tandem_error_give(err.status, &err, e);
+    }
     const unsigned flags = (session->n_tokens == 0 ? TANDEM_ADD_SPECIAL : 0) |
                            (a.options.plain_prompt ? 0 : TANDEM_PARSE_SPECIAL);
     enum tandem_status status =

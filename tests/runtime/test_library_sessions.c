@@ -248,6 +248,7 @@ static void test_results(void **state) {
     drawn.repeat_penalty = -1;
     assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);
     assert_int_equal(tandem_generate(s, "", &o, &result, &e), TANDEM_ERR_USAGE);
+    assert_int_equal(tandem_generate(s, NULL, &o, &result, &e), TANDEM_ERR_USAGE);
     o.max_tokens = -1;
     o.sampling = NULL;
     assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);
@@ -334,7 +335,7 @@ static void test_cancel_prompt(void **state) {
 }
 
 // Within the one micro-batch that has all of the prompt.
-static void test_cancel_within(void **state) {
+static void test_cancel_within_micro_batch(void **state) {
     struct api_fixture *f = *state;
     struct tandem_engine_options large = f->options;
     struct tandem_engine *engine;
@@ -427,12 +428,18 @@ static void test_cancel_answer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_full_session),
-        cmocka_unit_test(test_goes_on),       cmocka_unit_test(test_failed_answer),
-        cmocka_unit_test(test_begin_and_end), cmocka_unit_test(test_stop_texts),
-        cmocka_unit_test(test_results),       cmocka_unit_test(test_other_thread),
-        cmocka_unit_test(test_seeds),         cmocka_unit_test(test_cancel_prompt),
-        cmocka_unit_test(test_cancel_within), cmocka_unit_test(test_cancel_any_time),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_full_session),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_failed_answer),
+        cmocka_unit_test(test_begin_and_end),
+        cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_other_thread),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_cancel_prompt),
+        cmocka_unit_test(test_cancel_within_micro_batch),
+        cmocka_unit_test(test_cancel_any_time),
         cmocka_unit_test(test_cancel_answer),
     };
     return cmocka_run_group_tests(tests, api_setup, api_teardown);
