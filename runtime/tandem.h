@@ -13,10 +13,10 @@
  * Memory: what a call leaves in *out belongs to the caller, who frees it by the call that is named;
  * what it returns by a const pointer is borrowed from the engine until tandem_close, unless the
  * call says otherwise. Text is UTF-8; sizes are bytes, times are seconds.
- * Threads: one thread at a time uses an engine with its sessions. Calls that take a const engine,
- * and tandem_cancel, may be made by any thread at any time before tandem_close. Callbacks run in
- * the thread that made the call (the log's may run in any thread), and they may make no other calls
- * with the engine than those.
+ * Threads: one thread at a time uses an engine with its sessions; engines know nothing of each
+ * other. Calls that take a const engine, and tandem_cancel, may be made by any thread at any time
+ * before tandem_close. Callbacks run in the thread that made the call (the log's may run in any
+ * thread), and they may make no other calls with the engine than those.
  */
 #ifndef TANDEM_RUNTIME_TANDEM_H
 #define TANDEM_RUNTIME_TANDEM_H
@@ -58,7 +58,8 @@ struct tandem_error {
     char what[320];     // the thing and what is wrong with it
     char expected[160]; // empty where it does not apply
     char actual[160];   // what came instead; empty where it does not apply
-    char fix[240];      // what can be done; empty if nobody knows
+    char fix[240];      // what can be done, where options have the names that the program tandem
+                        // gives them: -c is n_ctx, -ngl is gpu_layers; empty if nobody knows
 };
 
 // "what: expected X, got Y (fix)" in one line, cut to size_bytes with its terminator. Returns out.
@@ -128,7 +129,9 @@ struct tandem_engine;
 struct tandem_session;
 
 // Reads the model (a GGUF file, or part 1 of a split one), places it and loads it. On failure *out
-// is NULL. TANDEM_ERR_MEMORY if it does not fit. Nothing is allocated on devices after this.
+// is NULL: TANDEM_ERR_FILE, _FORMAT or _UNSUPPORTED for the file, _MEMORY if it does not fit,
+// _DEVICE, _USAGE for options, _CANCELLED by the progress call. Nothing is allocated on devices
+// after this.
 enum tandem_status tandem_open(struct tandem_engine **out, const char *model_path,
                                const struct tandem_engine_options *options, struct tandem_error *e);
 // Frees the engine and its sessions. NULL is allowed.
@@ -160,7 +163,8 @@ struct tandem_device {
     uint64_t free_bytes;     // memory that may be used now
     uint64_t reserved[4];    // 0
 };
-// The devices that an engine would use with these options, the CPU first. Frees: tandem_free.
+// The devices [*n] that an engine would use with these options, the CPU first. Freed by
+// tandem_free. TANDEM_ERR_USAGE if options.device names none that is here, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_devices(struct tandem_device **out, size_t *n,
                                   const struct tandem_engine_options *options,
                                   struct tandem_error *e);
@@ -190,8 +194,9 @@ struct tandem_plan { // later versions may add fields at the end
     const struct tandem_plan_layer *layers;   // [n_layers]
     const char *text;                         // all of that for people, many lines
 };
-// Where the model would go with these options, from the header of its file alone: nothing is
-// loaded. TANDEM_ERR_MEMORY if it would not fit.
+// Where the model would go with these options, from the header of its file alone: nothing is loaded
+// or measured. Freed by tandem_plan_free; on failure *out is NULL: TANDEM_ERR_MEMORY if it would
+// not fit, else as tandem_open.
 enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model_path,
                                      const struct tandem_engine_options *options,
                                      struct tandem_error *e);
@@ -260,7 +265,8 @@ const int32_t *tandem_session_tokens(const struct tandem_session *session, size_
 void tandem_session_truncate(struct tandem_session *session, size_t length);
 
 // Adds tokens[n] to the session and computes the logits behind the last one. On failure the session
-// is as it was.
+// is as it was: TANDEM_ERR_LIMIT if they do not fit or one is no token of the model,
+// TANDEM_ERR_CANCELLED, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_eval(struct tandem_session *session, const int32_t *tokens, size_t n,
                                struct tandem_error *e);
 struct tandem_item { // the next token of a session
@@ -269,7 +275,8 @@ struct tandem_item { // the next token of a session
     bool want_logits;
 };
 // The same for several sessions at once, whose items may be mixed: sessions that go on by a token
-// each cost hardly more than one.
+// each cost hardly more than one. TANDEM_ERR_LIMIT also if more than max_logits are wanted; a
+// failure leaves every session as it was.
 enum tandem_status tandem_eval_batch(struct tandem_engine *engine, const struct tandem_item *items,
                                      size_t n, struct tandem_error *e);
 // [n_vocab] logits of the i-th item with want_logits of the last call above (0 after tandem_eval),

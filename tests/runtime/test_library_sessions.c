@@ -276,6 +276,37 @@ static void test_other_thread(void **state) {
     assert_string_equal(here.taken.text, there.taken.text);
 }
 
+static void *tokenize_often(void *context) {
+    const struct errand *errand = context;
+    const struct api_fixture *f = errand->fixture;
+    const struct tandem_message message = {TANDEM_USER, "What is the capital of France?"};
+    for (int i = 0; i < 50; i++) {
+        struct tandem_tokens tokens;
+        struct tandem_error e;
+        api_ok(tandem_chat_tokens(f->engine, &message, 1, TANDEM_CHAT_REPLY, &tokens, &e), &e);
+        tandem_free(tokens.ids);
+    }
+    return NULL;
+}
+
+// Each in a thread of its own, and a third thread that only reads one of them.
+static void test_two_engines(void **state) {
+    struct api_fixture *f = *state, second = *f;
+    struct errand expected = {.fixture = f}, errands[3] = {expected, expected, expected};
+    void *(*const work[3])(void *context) = {answer_in_thread, answer_in_thread, tokenize_often};
+    pthread_t threads[3];
+    struct tandem_error e;
+    errands[1].fixture = &second;
+    second.options.log_context = second.options.progress_context = &second.listener;
+    api_ok(tandem_open(&second.engine, f->path, &second.options, &e), &e);
+    answer_in_thread(&expected);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work[i], &errands[i]), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 2; i++) assert_string_equal(errands[i].taken.text, expected.taken.text);
+    tandem_close(second.engine);
+}
+
 // The same seed gives the same text, also in a session that goes on.
 static void test_seeds(void **state) {
     struct api_fixture *f = *state;
@@ -428,19 +459,13 @@ static void test_cancel_answer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_full_session),
-        cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_failed_answer),
-        cmocka_unit_test(test_begin_and_end),
-        cmocka_unit_test(test_stop_texts),
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_other_thread),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_cancel_prompt),
-        cmocka_unit_test(test_cancel_within_micro_batch),
-        cmocka_unit_test(test_cancel_any_time),
-        cmocka_unit_test(test_cancel_answer),
+        cmocka_unit_test(test_sessions),        cmocka_unit_test(test_full_session),
+        cmocka_unit_test(test_goes_on),         cmocka_unit_test(test_failed_answer),
+        cmocka_unit_test(test_begin_and_end),   cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_results),         cmocka_unit_test(test_other_thread),
+        cmocka_unit_test(test_two_engines),     cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_cancel_prompt),   cmocka_unit_test(test_cancel_within_micro_batch),
+        cmocka_unit_test(test_cancel_any_time), cmocka_unit_test(test_cancel_answer),
     };
     return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
