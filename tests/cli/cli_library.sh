@@ -46,6 +46,8 @@ check pkg_config_tells_the_version $?
 
 # hello.c in three ways: C with each library, C++ with one.
 example=$root/tests/examples/hello.c
+[ "$(wc -l <"$example")" -le 40 ]
+check example_has_40_lines $?
 # shellcheck disable=SC2046,SC2086
 {
     $CC -std=c11 $strict "$example" $(pkg-config --cflags tandem) "$prefix/lib/libtandem.a" \

@@ -4,7 +4,6 @@
  * tests/cli/cli_library.sh, which compares its text with that of `tandem run`.
  */
 #include <tandem.h>
-
 #include <stdio.h>
 
 static bool print(void *context, const char *text, size_t length) {
