@@ -62,6 +62,6 @@ uint64_t plan_needs(const struct plan *plan, int d);
 
 // Devices that the runtime opens streams on: all up to the last one with a byte, 1 for the CPU
 // alone.
-int32_t plan_n_lanes(const struct plan *plan);
+int32_t plan_n_devices_used(const struct plan *plan);
 
 #endif

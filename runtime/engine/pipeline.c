@@ -9,32 +9,32 @@
 
 #define PAUSE_NS UINT64_C(250000000) // the CPU computes at least that long between two looks
 
-static enum status open_lane(struct pipeline_lane *lane, struct device *device,
-                             uint64_t scratch_bytes, struct err *e) {
-    lane->device = device;
-    if (buffer_new(device, scratch_bytes, PURPOSE_SCRATCH, &lane->scratch, e) ||
-        stream_new(device, STREAM_COMPUTE, &lane->compute, e)) {
+static enum status open_device(struct pipeline_device *on, struct device *device,
+                               uint64_t scratch_bytes, struct err *e) {
+    on->device = device;
+    if (buffer_new(device, scratch_bytes, PURPOSE_SCRATCH, &on->scratch, e) ||
+        stream_new(device, STREAM_COMPUTE, &on->compute, e)) {
         return e->status;
     }
     if (device->info.is_host) return OK; // other devices copy to and from its memory
-    if (stream_new(device, STREAM_COPY_IN, &lane->copy_in, e) ||
-        stream_new(device, STREAM_COPY_OUT, &lane->copy_out, e) ||
-        event_new(device, &lane->computed, e) || event_new(device, &lane->arrived, e) ||
-        event_new(device, &lane->finished, e)) {
+    if (stream_new(device, STREAM_COPY_IN, &on->copy_in, e) ||
+        stream_new(device, STREAM_COPY_OUT, &on->copy_out, e) ||
+        event_new(device, &on->computed, e) || event_new(device, &on->arrived, e) ||
+        event_new(device, &on->finished, e)) {
         return e->status;
     }
     for (int data = 0; data < STEP_DATA; data++)
-        if (event_new(device, &lane->sent[data], e)) return e->status;
+        if (event_new(device, &on->sent[data], e)) return e->status;
     return OK;
 }
 
 // Copies to an area what stays there.
 static enum status fill_area(struct pipeline *p, int d, enum area area, const void *source,
                              uint64_t size_bytes, struct err *e) {
-    struct pipeline_lane *lane = &p->lanes[d];
-    char *target = (char *)lane->scratch.base + p->plan->devices[d].scratch.at[area];
-    stream_copy(lane->compute, target, source, size_bytes, COPY_TO_DEVICE);
-    return stream_wait(lane->compute, e);
+    struct pipeline_device *on = &p->devices[d];
+    char *target = (char *)on->scratch.base + p->plan->devices[d].scratch.at[area];
+    stream_copy(on->compute, target, source, size_bytes, COPY_TO_DEVICE);
+    return stream_wait(on->compute, e);
 }
 
 static bool has_area(const struct pipeline *p, int d, enum area area) {
@@ -58,9 +58,9 @@ static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
 // Where the accelerators copy to and from while tokens are computed: the tables, and the residual
 // stream and the logits in the host's scratch.
 static void pin(struct pipeline *p) {
-    for (int d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
-        struct device *device = p->lanes[d].device;
-        const struct buffer *scratch = &p->lanes[DEVICE_HOST].scratch;
+    for (int d = DEVICE_HOST + 1; d < p->n_devices; d++) {
+        struct device *device = p->devices[d].device;
+        const struct buffer *scratch = &p->devices[DEVICE_HOST].scratch;
         device_host_register(device, p->staging.base, p->staging.size_bytes);
         device_host_register(device, scratch->base, scratch->size_bytes);
     }
@@ -68,7 +68,7 @@ static void pin(struct pipeline *p) {
 
 static void unpin(struct pipeline *p, struct device *device) {
     device_host_unregister(device, p->staging.base);
-    device_host_unregister(device, p->lanes[DEVICE_HOST].scratch.base);
+    device_host_unregister(device, p->devices[DEVICE_HOST].scratch.base);
 }
 
 // One buffer for each accelerator, and one for each unit on the host, since some are pinned.
@@ -107,10 +107,10 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
                            .shape = placed->shape,
                            .model = placed->model,
                            .weights = weights,
-                           .n_lanes = plan_n_lanes(plan),
+                           .n_devices = plan_n_devices_used(plan),
                            .awaited = -1};
-    for (int d = 0; d < p->n_lanes; d++) {
-        if (open_lane(&p->lanes[d], devices[d], plan->devices[d].scratch.size_bytes, e))
+    for (int d = 0; d < p->n_devices; d++) {
+        if (open_device(&p->devices[d], devices[d], plan->devices[d].scratch.size_bytes, e))
             return e->status;
         if (fill_areas(p, d, e)) return e->status;
     }
@@ -138,18 +138,18 @@ void pipeline_close(struct pipeline *p) {
     feed_close(&p->feed);
     recorder_close(&p->recorder);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) {
-        struct pipeline_lane *lane = &p->lanes[d];
-        stream_free(lane->compute);
-        stream_free(lane->copy_in);
-        stream_free(lane->copy_out);
-        lost |= lane->device && lane->device->lost; // maybe only now
-        event_free(&lane->computed);
-        event_free(&lane->arrived);
-        event_free(&lane->finished);
-        for (int data = 0; data < STEP_DATA; data++) event_free(&lane->sent[data]);
-        if (d != DEVICE_HOST && lane->device) unpin(p, lane->device);
-        lane->scratch.mapped |= d == DEVICE_HOST && lost; // then only forgotten
-        buffer_free(&lane->scratch);
+        struct pipeline_device *on = &p->devices[d];
+        stream_free(on->compute);
+        stream_free(on->copy_in);
+        stream_free(on->copy_out);
+        lost |= on->device && on->device->lost; // maybe only now
+        event_free(&on->computed);
+        event_free(&on->arrived);
+        event_free(&on->finished);
+        for (int data = 0; data < STEP_DATA; data++) event_free(&on->sent[data]);
+        if (d != DEVICE_HOST && on->device) unpin(p, on->device);
+        on->scratch.mapped |= d == DEVICE_HOST && lost; // then only forgotten
+        buffer_free(&on->scratch);
     }
     p->staging.mapped |= lost;
     buffer_free(&p->staging);
@@ -172,7 +172,7 @@ struct batch_tables pipeline_tables(const struct pipeline *p) {
 }
 
 float *pipeline_logits(const struct pipeline *p) {
-    return (float *)((char *)p->lanes[DEVICE_HOST].scratch.base +
+    return (float *)((char *)p->devices[DEVICE_HOST].scratch.base +
                      p->plan->devices[DEVICE_HOST].scratch.at[AREA_LOGITS]);
 }
 
@@ -230,7 +230,7 @@ static const char *step_text(const struct pipeline *p, int32_t i, char *out, siz
 
 // A wait for device, or with i >= 0 for step i there, failed: says so before what is in *e.
 static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, struct err *e) {
-    const char *name = p->lanes[device].device->info.name;
+    const char *name = p->devices[device].device->info.name;
     char text[128];
     if (strncmp(e->what, name, strlen(name)) != 0) err_context(e, "%s", name);
     if (i < 0) return e->status;
@@ -241,11 +241,11 @@ static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, s
 
 // Everything that units on device d see of this micro-batch.
 static struct forward forward_on(const struct pipeline *p, int d, const struct micro_batch *batch) {
-    const struct pipeline_lane *lane = &p->lanes[d];
+    const struct pipeline_device *on = &p->devices[d];
     const struct scratch_layout *s = &p->plan->devices[d].scratch;
-    char *base = lane->scratch.base;
-    struct forward f = {.stream = lane->compute,
-                        .ops = lane->device->ops,
+    char *base = on->scratch.base;
+    struct forward f = {.stream = on->compute,
+                        .ops = on->device->ops,
                         .hp = &p->model->hp,
                         .shape = p->shape,
                         .n_tokens = batch->n_tokens,
@@ -254,7 +254,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
                         .k_type = p->plan->workload.kv_type_k,
                         .v_type = p->plan->workload.kv_type_v};
     f.tables =
-        lane->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->at[AREA_TABLES]);
+        on->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->at[AREA_TABLES]);
     for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(base + s->at[i]);
     if (!p->model->rope_freqs) f.area[AREA_FREQS] = NULL;
     f.area[AREA_LOGITS] += (int64_t)batch->first_logits * p->shape->n_vocab;
@@ -265,7 +265,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
 static void bind_pieces(const struct pipeline *p, const struct step *step, struct forward *f,
                         struct weight in_slot[MAX_UNIT_TENSORS]) {
     const bool split = p->plan->place.units[step->unit].cpu_parts > 0;
-    const bool on_cpu = p->lanes[step->device].device->info.is_host;
+    const bool on_cpu = p->devices[step->device].device->info.is_host;
     const struct weight *last = split ? weights_of_cpu(p->weights, step->unit, true) : NULL;
     if (step->slot >= 0) {
         feed_bind(&p->feed, step->unit, step->slot, in_slot);
@@ -280,7 +280,7 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
 
 // The cache is where the attention itself is computed: on that device, or in the slot.
 static void bind_cache(const struct pipeline *p, const struct step *step, struct forward *f) {
-    const struct device *device = p->lanes[step->device].device;
+    const struct device *device = p->devices[step->device].device;
     if (f->unit->kind != UNIT_ATTENTION) return;
     const struct kv_layout layout =
         kv_layout_of(&p->plan->workload, f->unit, device->info.align_bytes);
@@ -289,9 +289,9 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
     f->v_cache = (char *)f->k_cache + layout.values;
 }
 
-static void encode(struct pipeline_lane *lane, const struct forward *f) {
+static void encode(struct pipeline_device *on, const struct forward *f) {
     const struct block *block = blocks_of_kind(f->unit->kind);
-    bool *has_shared = &lane->has_shared[f->unit->kind];
+    bool *has_shared = &on->has_shared[f->unit->kind];
     const bool reads_shared = f->phase == PHASE_ALL || f->phase == PHASE_MID;
     if (reads_shared && block->encode_shared && !*has_shared) {
         block->encode_shared(f);
@@ -303,32 +303,32 @@ static void encode(struct pipeline_lane *lane, const struct forward *f) {
 static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
     const enum unit_kind kind = p->shape->units[step->unit].kind;
-    struct pipeline_lane *lane = &p->lanes[step->device];
+    struct pipeline_device *on = &p->devices[step->device];
     struct forward f = forward_on(p, step->device, batch);
     struct weight in_slot[MAX_UNIT_TENSORS];
     if (kind == UNIT_HEAD && !batch->n_logits) return;
     bind_pieces(p, step, &f, in_slot);
     bind_cache(p, step, &f);
-    if (step->slot >= 0) feed_use(&p->feed, step->slot, lane->compute);
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, lane->compute, 0);
-    encode(lane, &f);
-    recorder_last(mark, lane->compute);
-    if (step->slot >= 0) feed_release(&p->feed, step->slot, lane->compute);
+    if (step->slot >= 0) feed_use(&p->feed, step->slot, on->compute);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
+    encode(on, &f);
+    recorder_last(mark, on->compute);
+    if (step->slot >= 0) feed_release(&p->feed, step->slot, on->compute);
 }
 
 static void copy_inputs(struct pipeline *p, int32_t i) {
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *lane = &p->lanes[step->device];
+    struct pipeline_device *on = &p->devices[step->device];
     char *target =
-        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.at[AREA_TABLES];
+        (char *)on->scratch.base + p->plan->devices[step->device].scratch.at[AREA_TABLES];
     // The tables and the residual stream of the micro-batch that still runs are read until its end.
-    if (p->state != PIPELINE_IDLE) stream_wait_event(lane->copy_in, &lane->finished);
+    if (p->state != PIPELINE_IDLE) stream_wait_event(on->copy_in, &on->finished);
     struct span_mark *mark =
-        recorder_first(&p->recorder, i, TRACK_COPY_IN, lane->copy_in, step->bytes_fixed);
-    stream_copy(lane->copy_in, target, p->staging.base, step->bytes_fixed, COPY_TO_DEVICE);
-    recorder_last(mark, lane->copy_in);
-    stream_record(lane->copy_in, &lane->arrived);
-    stream_wait_event(lane->compute, &lane->arrived);
+        recorder_first(&p->recorder, i, TRACK_COPY_IN, on->copy_in, step->bytes_fixed);
+    stream_copy(on->copy_in, target, p->staging.base, step->bytes_fixed, COPY_TO_DEVICE);
+    recorder_last(mark, on->copy_in);
+    stream_record(on->copy_in, &on->arrived);
+    stream_wait_event(on->compute, &on->arrived);
 }
 
 static void fetch(struct pipeline *p, int32_t i) {
@@ -349,14 +349,14 @@ static void fetch(struct pipeline *p, int32_t i) {
 // The slot is used until then, not only until the compute step before is done.
 static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *lane = &p->lanes[step->device];
-    stream_record(lane->compute, &lane->computed);
-    stream_wait_event(lane->copy_out, &lane->computed);
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, lane->copy_out,
+    struct pipeline_device *on = &p->devices[step->device];
+    stream_record(on->compute, &on->computed);
+    stream_wait_event(on->copy_out, &on->computed);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, on->copy_out,
                                             step->bytes_per_row * (uint64_t)batch->n_tokens);
-    feed_store(&p->feed, step->unit, step->slot, lane->copy_out);
-    recorder_last(mark, lane->copy_out);
-    feed_release(&p->feed, step->slot, lane->copy_out);
+    feed_store(&p->feed, step->unit, step->slot, on->copy_out);
+    recorder_last(mark, on->copy_out);
+    feed_release(&p->feed, step->slot, on->copy_out);
 }
 
 // ---- Between devices ----------------------------------------------------------------------------
@@ -364,10 +364,10 @@ static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch
 static void flush_accelerators(struct pipeline *p) {
     if (p->feed.stage) stream_flush(p->feed.stage);
     if (p->feed.fetch) stream_flush(p->feed.fetch);
-    for (int d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
-        stream_flush(p->lanes[d].copy_in);
-        stream_flush(p->lanes[d].compute);
-        stream_flush(p->lanes[d].copy_out);
+    for (int d = DEVICE_HOST + 1; d < p->n_devices; d++) {
+        stream_flush(p->devices[d].copy_in);
+        stream_flush(p->devices[d].compute);
+        stream_flush(p->devices[d].copy_out);
     }
 }
 
@@ -393,11 +393,11 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
         const uint64_t first_ns = clock_ns();
         p->awaited = -1;
         // Owner of this wait: the calling thread, for the CPU, which has nothing else to do.
-        if (event_wait(&p->lanes[step->peer].sent[step->data], e))
+        if (event_wait(&p->devices[step->peer].sent[step->data], e))
             return fail_at(p, step->peer, i, e);
         recorder_add(&p->recorder, i, first_ns, clock_ns());
     }
-    stream_flush(p->lanes[DEVICE_HOST].compute);
+    stream_flush(p->devices[DEVICE_HOST].compute);
     return tell(p, e);
 }
 
@@ -412,7 +412,7 @@ static const struct {
 
 // Where data lies on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
-    return (char *)p->lanes[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
+    return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
 }
 
 // Columns of all tokens, in one command.
@@ -435,7 +435,7 @@ static void copy_columns(const struct pipeline *p, struct stream *s, const struc
 static enum status send_from_host(struct pipeline *p, int32_t i, const struct micro_batch *batch,
                                   struct err *e) {
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *to = &p->lanes[step->peer];
+    struct pipeline_device *to = &p->devices[step->peer];
     if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, to->copy_in,
                                             step->bytes_per_row * (uint64_t)batch->n_tokens);
@@ -448,9 +448,9 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
 static enum status send(struct pipeline *p, int32_t i, const struct micro_batch *batch,
                         struct err *e) {
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *from = &p->lanes[step->device];
+    struct pipeline_device *from = &p->devices[step->device];
     if (from->device->info.is_host) return send_from_host(p, i, batch, e);
-    ASSERT(p->lanes[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
+    ASSERT(p->devices[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
     stream_record(from->compute, &from->computed);
     stream_wait_event(from->copy_out, &from->computed);
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, from->copy_out,
@@ -464,35 +464,35 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
 // An accelerator waits on its own; for the CPU the calling thread does, as late as it can.
 static enum status wait_for(struct pipeline *p, int32_t i, struct err *e) {
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *at = &p->lanes[step->device], *peer = &p->lanes[step->peer];
-    if (at->device->info.is_host) {
+    struct pipeline_device *on = &p->devices[step->device], *peer = &p->devices[step->peer];
+    if (on->device->info.is_host) {
         if (p->awaited >= 0 && flush_host(p, e)) return e->status;
         p->awaited = i;
         // The CPU may be flushed before flush_host is called, when its list is full.
-        stream_wait_event(at->compute, &peer->sent[step->data]);
+        stream_wait_event(on->compute, &peer->sent[step->data]);
         return OK;
     }
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, at->compute, 0);
-    stream_wait_event(at->compute, &at->arrived);
-    recorder_last(mark, at->compute);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
+    stream_wait_event(on->compute, &on->arrived);
+    recorder_last(mark, on->compute);
     return OK;
 }
 
 static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     if (!batch->n_logits) return;
     const struct step *step = step_at(p, i);
-    struct pipeline_lane *lane = &p->lanes[step->device];
+    struct pipeline_device *on = &p->devices[step->device];
     const uint64_t at = step->bytes_per_row * (uint64_t)batch->first_logits;
     const uint64_t size_bytes = step->bytes_per_row * (uint64_t)batch->n_logits;
     const char *source =
-        (char *)lane->scratch.base + p->plan->devices[step->device].scratch.at[AREA_LOGITS] + at;
-    stream_record(lane->compute, &lane->computed);
-    stream_wait_event(lane->copy_out, &lane->computed);
+        (char *)on->scratch.base + p->plan->devices[step->device].scratch.at[AREA_LOGITS] + at;
+    stream_record(on->compute, &on->computed);
+    stream_wait_event(on->copy_out, &on->computed);
     struct span_mark *mark =
-        recorder_first(&p->recorder, i, TRACK_COPY_OUT, lane->copy_out, size_bytes);
-    stream_copy(lane->copy_out, (char *)pipeline_logits(p) + at, source, size_bytes,
+        recorder_first(&p->recorder, i, TRACK_COPY_OUT, on->copy_out, size_bytes);
+    stream_copy(on->copy_out, (char *)pipeline_logits(p) + at, source, size_bytes,
                 COPY_FROM_DEVICE);
-    recorder_last(mark, lane->copy_out);
+    recorder_last(mark, on->copy_out);
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -502,12 +502,12 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
 // first failure. Owner of these waits: the calling thread, at the end of a micro-batch.
 static enum status wait_all(struct pipeline *p, struct err *e) {
     enum status status = OK;
-    for (int8_t d = 0; d < p->n_lanes; d++) {
-        struct pipeline_lane *lane = &p->lanes[d];
-        const bool feeds = p->feed.device == lane->device;
-        struct stream *streams[TRACKS] = {[TRACK_COMPUTE] = lane->compute,
-                                          [TRACK_COPY_IN] = lane->copy_in,
-                                          [TRACK_COPY_OUT] = lane->copy_out,
+    for (int8_t d = 0; d < p->n_devices; d++) {
+        struct pipeline_device *on = &p->devices[d];
+        const bool feeds = p->feed.device == on->device;
+        struct stream *streams[TRACKS] = {[TRACK_COMPUTE] = on->compute,
+                                          [TRACK_COPY_IN] = on->copy_in,
+                                          [TRACK_COPY_OUT] = on->copy_out,
                                           [TRACK_FETCH] = feeds ? p->feed.fetch : NULL,
                                           [TRACK_STAGE] = feeds ? p->feed.stage : NULL};
         for (enum trace_track track = 0; track < TRACKS; track++) {
@@ -560,7 +560,7 @@ static bool runs_ahead(const struct pipeline *p) {
 
 static bool is_of_host(const struct pipeline *p, int32_t i) {
     const struct step *step = step_at(p, i);
-    return step->kind == STEP_COMPUTE && p->lanes[step->device].device->info.is_host;
+    return step->kind == STEP_COMPUTE && p->devices[step->device].device->info.is_host;
 }
 
 // Whether the CPU may compute step i before more is encoded, only so that it can be stopped between
@@ -590,8 +590,8 @@ static enum status run_steps(struct pipeline *p, const struct micro_batch *batch
         if (run_step(p, i, batch, e)) return e->status;
         if (may_pause(p, i) && take_pause(p, e)) return e->status;
     }
-    for (int d = DEVICE_HOST + 1; d < p->n_lanes && runs_ahead(p); d++)
-        stream_record(p->lanes[d].compute, &p->lanes[d].finished);
+    for (int d = DEVICE_HOST + 1; d < p->n_devices && runs_ahead(p); d++)
+        stream_record(p->devices[d].compute, &p->devices[d].finished);
     return flush_host(p, e);
 }
 
@@ -609,9 +609,9 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
     const bool cpu_attends = feed_moves_caches(&p->feed) && class != BATCH_PREFILL;
     if (cpu_attends && pipeline_finish(p, e)) return e->status;
     if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
-    device_batch_hint(p->lanes[DEVICE_HOST].device, batch->n_tokens);
+    device_batch_hint(p->devices[DEVICE_HOST].device, batch->n_tokens);
     for (int d = 0; d < MAX_DEVICES; d++)
-        memset(p->lanes[d].has_shared, 0, sizeof p->lanes[d].has_shared);
+        memset(p->devices[d].has_shared, 0, sizeof p->devices[d].has_shared);
     p->batch = class;
     p->running = batch;
     p->n_unpaused = 0;
@@ -627,9 +627,9 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
 
 enum status pipeline_ready(struct pipeline *p, struct err *e) {
     if (p->state != PIPELINE_RUNNING) return OK;
-    for (int8_t d = DEVICE_HOST + 1; d < p->n_lanes; d++) {
+    for (int8_t d = DEVICE_HOST + 1; d < p->n_devices; d++) {
         // Owner of this wait: the calling thread, which wants to fill the host's memory anew.
-        if (event_wait(&p->lanes[d].arrived, e)) {
+        if (event_wait(&p->devices[d].arrived, e)) {
             fail_at(p, d, last_step(p, (struct step_place){d, TRACK_COPY_IN}), e);
             return give_up(p, e);
         }

@@ -18,7 +18,7 @@
 #include "runtime/engine/recorder.h"
 #include "runtime/engine/weights.h"
 
-struct pipeline_lane {     // one device of a running plan
+struct pipeline_device {   // one device of a running plan
     struct device *device; // borrowed
     struct stream *compute, *copy_in, *copy_out;
     struct buffer scratch;
@@ -42,8 +42,8 @@ struct pipeline {
     const struct shape *shape;
     const struct model *model;
     const struct weights *weights;
-    struct pipeline_lane lanes[MAX_DEVICES];
-    int32_t n_lanes; // an accelerator that has nothing to do is not asked for anything
+    struct pipeline_device devices[MAX_DEVICES];
+    int32_t n_devices; // that are open; a device that holds nothing of the plan has no streams
     struct feeder feed;
     struct recorder recorder;
     struct buffer staging;         // on the host: the tables of the batch
