@@ -38,7 +38,7 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
                 d->info.name, (unsigned long long)size_bytes, purpose_name(purpose));
         return err_fix(e, "this is a bug: report it");
     }
-    struct buffer b = {d, NULL, size_bytes, purpose, false};
+    struct buffer b = {.device = d, .size_bytes = size_bytes, .purpose = purpose};
     if (size_bytes > 0) {
         enum status status = d->class->buffer_new(d, size_bytes, purpose, &b.base, e);
         d->n_refused += status == ERR_MEMORY;
@@ -55,7 +55,8 @@ void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose 
     ASSERT(d->info.is_host);
     ASSERT(base || size_bytes == 0);
     ASSERT(purpose < PURPOSE_COUNT);
-    *out = (struct buffer){d, base, size_bytes, purpose, true};
+    *out = (struct buffer){
+        .device = d, .base = base, .size_bytes = size_bytes, .purpose = purpose, .mapped = true};
     count_in(d, out);
 }
 
@@ -64,7 +65,8 @@ void buffer_free(struct buffer *b) {
     if (d) {
         ASSERT(d->used_bytes[b->purpose] >= b->size_bytes);
         d->used_bytes[b->purpose] -= b->size_bytes;
-        if (b->base && !b->mapped) d->class->buffer_free(d, b->base, b->size_bytes);
+        if (b->base && !b->mapped && !b->abandoned)
+            d->class->buffer_free(d, b->base, b->size_bytes);
     }
     *b = (struct buffer){0};
 }

@@ -53,7 +53,9 @@ struct buffer { // caller provides the struct; buffer_new and buffer_map fill it
     void *base; // device address
     uint64_t size_bytes;
     enum purpose purpose;
-    bool mapped; // lent by somebody else: buffer_free only forgets it
+    bool mapped;    // borrowed from the caller of buffer_map: buffer_free does not free it
+    bool abandoned; // set by the owner when a lost device may still use the memory: buffer_free
+                    // leaves it to the process's end
 };
 
 #define DEVICE_WAIT_LIMIT_S 600.0 // of a device when it is opened

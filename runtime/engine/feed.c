@@ -139,7 +139,7 @@ void feed_close(struct feeder *f) {
     close_caches(f);
     buffer_free(&f->slots);
     if (f->blocks.base) device_host_unregister(f->device, f->blocks.base);
-    f->blocks.mapped |= lost; // only forgotten: a call or a copy may still run, as with the chunks
+    f->blocks.abandoned = lost; // a call or a copy may still run, and a call reads the chunks
     buffer_free(&f->blocks);
     mem_free(f->staged);
     mem_free(f->drained);

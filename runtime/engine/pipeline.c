@@ -126,7 +126,7 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
 static void close_caches(struct pipeline *p, bool lost) {
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&p->kv[d]);
     for (int u = 0; p->host_kv && u < p->plan->n_units; u++) {
-        p->host_kv[u].mapped |= lost && p->plan->place.units[u].streamed;
+        p->host_kv[u].abandoned = lost && p->plan->place.units[u].streamed;
         buffer_free(&p->host_kv[u]);
     }
     mem_free(p->host_kv);
@@ -148,10 +148,10 @@ void pipeline_close(struct pipeline *p) {
         event_free(&on->finished);
         for (int data = 0; data < STEP_DATA; data++) event_free(&on->sent[data]);
         if (d != DEVICE_HOST && on->device) unpin(p, on->device);
-        on->scratch.mapped |= d == DEVICE_HOST && lost; // then only forgotten
+        on->scratch.abandoned = d == DEVICE_HOST && lost;
         buffer_free(&on->scratch);
     }
-    p->staging.mapped |= lost;
+    p->staging.abandoned = lost;
     buffer_free(&p->staging);
     close_caches(p, lost);
     *p = (struct pipeline){0};

@@ -236,7 +236,7 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
 void weights_close(struct weights *w) {
     if (w->pinned_for) {
         device_host_unregister(w->pinned_for, w->arena.base);
-        w->arena.mapped |= w->pinned_for->lost; // a copy may still read it: not given back
+        w->arena.abandoned = w->pinned_for->lost; // a copy may still read it
     }
     buffer_free(&w->arena);
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&w->buffers[d]);
