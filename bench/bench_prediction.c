@@ -25,7 +25,7 @@
 #include "planner/planner.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/engine/engine.h"
 #include "tests/sim/sim_device.h"
 
@@ -151,15 +151,15 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
     struct machine m;
     options_of(b, s, NULL, &o);
     c.cpu = o.cpu;
-    enum status status = placement_open_devices(devices, &n, &o, e);
-    if (!status) status = placement_describe(&m, devices, n, e);
+    enum status status = devices_open(devices, &n, &o, e);
+    if (!status) status = devices_describe(&m, devices, n, e);
     if (!status) status = calibrate(&m, devices[1], &c, &result, e);
     if (!status) {
         calibration_key_of(&key, devices, n, &o);
         status = calibration_store(&m, b->cache_path, &key, e);
     }
     if (status) {
-        placement_close_devices(devices);
+        devices_close(devices);
         return status;
     }
     fprintf(stderr, "%s, %d threads: %s\n", s->device, s->n_threads, m.source);

@@ -6,7 +6,7 @@
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/cli/cli_signal.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/report/report_json.h"
 
 #include <errno.h>
@@ -177,7 +177,7 @@ static enum status measure(struct measuring *m, struct cli *cli, struct err *e) 
     const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
     struct device *accelerator = m->n_devices > 1 ? m->devices[1] : NULL;
     calibration_key_of(&m->key, m->devices, m->n_devices, o);
-    if (placement_describe(&m->machine, m->devices, m->n_devices, e)) return e->status;
+    if (devices_describe(&m->machine, m->devices, m->n_devices, e)) return e->status;
     const enum status status = calibrate(&m->machine, accelerator, &options, &m->result, e);
     progress_bar_clear(&cli->bar);
     return status;
@@ -188,14 +188,14 @@ enum status cli_calibrate(struct cli *cli, struct err *e) {
     if (!m) return err_memory(e, sizeof *m, "the calibration");
     cli_engine_options(cli, &m->options);
     signal_watch();
-    enum status status = placement_open_devices(m->devices, &m->n_devices, &m->options, e);
+    enum status status = devices_open(m->devices, &m->n_devices, &m->options, e);
     if (!status) status = measure(m, cli, e);
     if (!status) status = keep(m, cli->options.machine_out, e);
     if (!status && cli->options.json)
         status = write_json(m, e);
     else if (!status)
         print_all(m);
-    placement_close_devices(m->devices);
+    devices_close(m->devices);
     mem_free(m);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "runtime/commands/commands.h"
 
 #include "kernels/cpu/device/table.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/report/report_json.h"
 
 #include <string.h>
@@ -88,13 +88,13 @@ enum status cli_devices(struct cli *cli, struct err *e) {
     cli_engine_options(cli, &options);
     struct device *devices[MAX_DEVICES] = {NULL};
     int32_t n = 0;
-    if (placement_open_devices(devices, &n, &options, e)) return e->status;
+    if (devices_open(devices, &n, &options, e)) return e->status;
     enum status status = OK;
     if (cli->options.json)
         status = write_devices(devices, n, options.cpu.isa, e);
     else
         print_devices(devices, n, options.cpu.isa);
     if (n == 1 && !cli->options.json) print_none(&options);
-    placement_close_devices(devices);
+    devices_close(devices);
     return status;
 }

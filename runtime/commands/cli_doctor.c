@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/device/isa.h"
 #include "runtime/host/doctor.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/report/report_json.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ static enum status try_pinning(struct consultation *c, struct err *e) {
 static enum status gather(struct consultation *c, struct err *e) {
     struct doctor_facts *f = &c->facts;
     char cards[1][16];
-    if (placement_machine(&f->machine, c->devices, c->n_devices, &c->options, e) ||
+    if (devices_machine(&f->machine, c->devices, c->n_devices, &c->options, e) ||
         host_memory_read(&f->memory, &HOST_ROOTS, e) || try_pinning(c, e))
         return e->status;
     f->cpu_quota = host_cpu_quota(&HOST_ROOTS);
@@ -112,7 +112,7 @@ static enum status consult(struct cli *cli, struct consultation *c, struct err *
     struct cli_options named = cli->options;
     if (!named.model && !named.shape) named.shape = EXAMPLE;
     if (cli_read_shape(&c->shape, &named, e) ||
-        placement_open_devices(c->devices, &c->n_devices, &c->options, e) || gather(c, e))
+        devices_open(c->devices, &c->n_devices, &c->options, e) || gather(c, e))
         return e->status;
     c->n_findings = doctor_examine(&c->facts, c->findings, e);
     if (c->n_findings < 0) return e->status;
@@ -125,7 +125,7 @@ enum status cli_doctor(struct cli *cli, struct err *e) {
     struct consultation *c = mem_alloc(1, sizeof *c);
     if (!c) return err_memory(e, sizeof *c, "the facts");
     const enum status status = consult(cli, c, e);
-    placement_close_devices(c->devices);
+    devices_close(c->devices);
     mem_free(c);
     return status;
 }

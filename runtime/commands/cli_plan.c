@@ -3,7 +3,7 @@
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/report/report_json.h"
 
@@ -24,8 +24,8 @@ struct planning { // too big for the stack
 
 static enum status solve(struct planning *p, const char *machine, struct err *e) {
     if (!machine) {
-        if (placement_open_devices(p->devices, &p->n_devices, &p->options, e)) return e->status;
-        return placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
+        if (devices_open(p->devices, &p->n_devices, &p->options, e)) return e->status;
+        return devices_plan(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
     }
     if (cli_read_machine(&p->machine, machine, e) ||
         (p->machine.rates == RATES_NONE && machine_take_nearest_rates(&p->machine, e)))
@@ -95,7 +95,7 @@ enum status cli_plan(struct cli *cli, struct err *e) {
     if (cli_read_shape(&p->shape, o, e) || solve(p, o->machine, e) || advise(p, e) ||
         save_plan(p, o->save_path, e) || print_plan(p, o, e))
         status = e->status;
-    placement_close_devices(p->devices);
+    devices_close(p->devices);
     mem_free(p);
     return status;
 }

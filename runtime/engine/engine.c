@@ -6,7 +6,7 @@
 #include "runtime/engine/kv.h"
 #include "runtime/model/model_read.h"
 #include "runtime/engine/pipeline.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/engine/trace.h"
 #include "runtime/engine/weights.h"
@@ -131,9 +131,8 @@ enum status engine_open(struct engine **out, const struct engine_options *option
     struct engine *en = mem_alloc(1, sizeof *en);
     if (!en) return err_memory(e, sizeof *en, "the engine");
     en->progress = options->progress;
-    if (open_model(en, options, e) ||
-        placement_open_devices(en->devices, &en->n_devices, options, e) ||
-        placement_solve(&en->plan, &en->shape, en->devices, en->n_devices, options, e) ||
+    if (open_model(en, options, e) || devices_open(en->devices, &en->n_devices, options, e) ||
+        devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, options, e) ||
         allocate(en, options, e)) {
         goto fail;
     }
@@ -152,7 +151,7 @@ void engine_close(struct engine *engine) {
     weights_close(&engine->weights);
     bool lost = false; // its copies may still read the mapped file, which is then only forgotten
     for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
-    placement_close_devices(engine->devices);
+    devices_close(engine->devices);
     trace_close(engine->trace);
     tokenizer_close(engine->tokenizer);
     for (uint32_t i = 0; i < engine->gguf.n_parts && lost; i++) engine->gguf.parts[i].map = NULL;

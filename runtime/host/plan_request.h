@@ -1,6 +1,6 @@
 /* plan_request.h: from what the options ask to what the planner is asked, and its answer.
  *
- * Owns nothing. Used by placement.c for this machine and by `tandem plan` for any. Must not open
+ * Owns nothing. Used by devices.c for this machine and by `tandem plan` for any. Must not open
  * devices. Any thread. Tested by tests/cli/cli_plan.sh.
  */
 #ifndef TANDEM_RUNTIME_HOST_PLAN_REQUEST_H

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/library/tandem_error.h"
 #include "runtime/library/tandem_options.h"
 #include "runtime/model/gguf_shape.h"
@@ -133,7 +133,7 @@ static enum status open_devices(struct planning *p, const char *model_path,
                                 const struct tandem_engine_options *options, struct err *e) {
     if (tandem_request_read(&p->request, model_path, options, e)) return e->status;
     p->request.engine.calibrate = false; // nothing is measured for a question
-    return placement_open_devices(p->devices, &p->n_devices, &p->request.engine, e);
+    return devices_open(p->devices, &p->n_devices, &p->request.engine, e);
 }
 
 static enum status read_shape(struct shape *out, const char *model_path, struct err *e) {
@@ -154,10 +154,10 @@ enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model
     if (!p) return tandem_error_give(err_memory(&err, sizeof *p, "the plan"), &err, e);
     enum status status = OK;
     if (read_shape(&p->shape, model_path, &err) || open_devices(p, model_path, options, &err) ||
-        placement_solve(&p->plan, &p->shape, p->devices, p->n_devices, &p->request.engine, &err) ||
+        devices_plan(&p->plan, &p->shape, p->devices, p->n_devices, &p->request.engine, &err) ||
         tandem_plan_make(out, &p->plan, &p->shape, &err))
         status = err.status;
-    placement_close_devices(p->devices);
+    devices_close(p->devices);
     mem_free(p);
     return tandem_error_give(status, &err, e);
 }
@@ -188,7 +188,7 @@ enum tandem_status tandem_devices(struct tandem_device **out, size_t *n,
     enum status status = OK;
     if (open_devices(p, NULL, options, &err) || list_devices(out, p, &err)) status = err.status;
     if (status == OK) *n = (size_t)p->n_devices;
-    placement_close_devices(p->devices);
+    devices_close(p->devices);
     mem_free(p);
     return tandem_error_give(status, &err, e);
 }

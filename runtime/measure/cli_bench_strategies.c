@@ -13,7 +13,7 @@
 #include "runtime/measure/bench_plot.h"
 #include "runtime/measure/cli_bench_common.h"
 #include "runtime/cli/cli_signal.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 
 #include <math.h>
 #include <string.h>
@@ -233,9 +233,9 @@ static enum status look_at_machine(struct comparing *x, const struct engine_opti
                                    struct err *e) {
     struct device *devices[MAX_DEVICES] = {NULL};
     int32_t n = 0;
-    if (placement_open_devices(devices, &n, options, e)) return e->status;
-    enum status status = placement_machine(&x->machine, devices, n, options, e);
-    placement_close_devices(devices);
+    if (devices_open(devices, &n, options, e)) return e->status;
+    enum status status = devices_machine(&x->machine, devices, n, options, e);
+    devices_close(devices);
     if (status || n > 1) return status;
     err_set(e, ERR_UNSUPPORTED, "--strategies needs an accelerator, and none can be used here");
     return err_fix(e, "see 'tandem devices'");

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/tandem.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/sim/sim_device.h"
@@ -52,8 +52,8 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
 static void open_on(struct fixture *f, const char *spec) {
     struct err e;
     f->engine.device_spec = spec ? spec : "none";
-    if (placement_open_devices(f->devices, &f->n_devices, &f->engine, &e) ||
-        placement_describe(&f->machine, f->devices, f->n_devices, &e))
+    if (devices_open(f->devices, &f->n_devices, &f->engine, &e) ||
+        devices_describe(&f->machine, f->devices, f->n_devices, &e))
         fail_msg("%s", e.what);
     f->options.cpu = f->engine.cpu;
 }
@@ -128,7 +128,7 @@ static int teardown(void **state) {
     struct fixture *f = *state;
     char command[128];
     alloc_fail_at(0);
-    placement_close_devices(f->devices);
+    devices_close(f->devices);
     snprintf(command, sizeof command, "rm -r %s", f->folder);
     const int code = system(command);
     mem_free(f);
@@ -264,7 +264,7 @@ static void test_faults(void **state) {
         if (status != ERR_DEVICE) fail_msg("%s: status %d", specs[i], (int)status);
         assert_memory_equal(&f->machine, &before, sizeof before);
         assert_int_equal(device_used_bytes(f->devices[1]), 0);
-        placement_close_devices(f->devices);
+        devices_close(f->devices);
     }
 }
 
@@ -455,7 +455,7 @@ static void test_no_folder(void **state) {
 
 // ---- Who uses it --------------------------------------------------------------------------------
 
-static void test_placement_takes_it(void **state) {
+static void test_devices_take_it(void **state) {
     struct fixture *f = *state;
     struct err e;
     struct calibration_key key;
@@ -463,7 +463,7 @@ static void test_placement_takes_it(void **state) {
     f->engine.cpu.n_threads = 0;
     open_on(f, THROTTLED);
     const int32_t n_lanes = f->devices[0]->info.n_lanes;
-    assert_int_equal(placement_machine(&m, f->devices, 2, &f->engine, &e), OK);
+    assert_int_equal(devices_machine(&m, f->devices, 2, &f->engine, &e), OK);
     assert_int_equal(m.rates, RATES_NEAREST);
     assert_true(m.rates_name[0] != 0);
     invent_rates(&f->machine);
@@ -472,34 +472,33 @@ static void test_placement_takes_it(void **state) {
     assert_int_equal(calibration_store(&f->machine, f->folder, &key, &e), OK);
     f->engine.cache_path = f->folder;
     f->engine.calibrate = true; // not needed any more
-    placement_close_devices(f->devices);
+    devices_close(f->devices);
     open_on(f, THROTTLED);
     assert_int_equal(f->n_calls, 0);
     assert_int_equal(f->devices[0]->info.n_lanes, n_lanes); // of the larger team, for prompts
-    assert_int_equal(placement_machine(&m, f->devices, 2, &f->engine, &e), OK);
+    assert_int_equal(devices_machine(&m, f->devices, 2, &f->engine, &e), OK);
     assert_int_equal(m.rates, RATES_MEASURED);
     assert_true(m.devices[1].rates.vector_gbps == 1.1);
 }
 
 // Measuring begins unasked where it is allowed and of use, and the user can stop it.
-static void test_placement_measures(void **state) {
+static void test_opening_measures(void **state) {
     struct fixture *f = *state;
     struct err e;
     f->stop_at = 1;
     f->engine.cache_path = f->folder;
     f->engine.device_spec = THROTTLED;
     f->engine.calibrate = true;
-    assert_int_equal(placement_open_devices(f->devices, &f->n_devices, &f->engine, &e),
-                     ERR_CANCELLED);
+    assert_int_equal(devices_open(f->devices, &f->n_devices, &f->engine, &e), ERR_CANCELLED);
     assert_null(f->devices[0]);
     assert_int_equal(f->n_calls, 1);
     f->n_calls = 0;
     f->engine.constraints.gpu_layers = 3; // nothing to choose
     open_on(f, THROTTLED);
-    placement_close_devices(f->devices);
+    devices_close(f->devices);
     f->engine.constraints.gpu_layers = GPU_LAYERS_AUTO;
     open_on(f, NULL); // no accelerator
-    placement_close_devices(f->devices);
+    devices_close(f->devices);
     f->engine.calibrate = false;
     open_on(f, THROTTLED);
     assert_int_equal(f->n_calls, 0);
@@ -524,8 +523,8 @@ int main(void) {
         TEST(test_keys),
         TEST(test_damaged),
         TEST(test_no_folder),
-        TEST(test_placement_takes_it),
-        TEST(test_placement_measures),
+        TEST(test_devices_take_it),
+        TEST(test_opening_measures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

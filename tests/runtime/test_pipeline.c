@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "runtime/engine/feed.h"
-#include "runtime/host/placement.h"
+#include "runtime/host/devices.h"
 #include "runtime/model/model_read.h"
 #include "runtime/engine/trace.h"
 #include "tests/lib/alloc_fail.h"
@@ -536,8 +536,8 @@ static void open_feed(struct feed_rig *r, const struct engine_options *o, uint64
     assert_true(r->model && r->shape && r->plan);
     assert_int_equal(gguf_open(&r->gguf, o->model_path, &e), OK);
     assert_int_equal(model_read(r->model, r->shape, &r->gguf, &e), OK);
-    assert_int_equal(placement_open_devices(r->devices, &n_devices, o, &e), OK);
-    assert_int_equal(placement_solve(r->plan, r->shape, r->devices, n_devices, o, &e), OK);
+    assert_int_equal(devices_open(r->devices, &n_devices, o, &e), OK);
+    assert_int_equal(devices_plan(r->plan, r->shape, r->devices, n_devices, o, &e), OK);
     if (block_bytes) r->plan->n_blocks = 3;
     if (block_bytes) r->plan->block_bytes = block_bytes;
     const struct placed_model placed = {r->model, r->shape, r->plan, r->devices};
@@ -554,7 +554,7 @@ static void close_feed(struct feed_rig *r) {
     feed_close(&r->feeder);
     weights_close(&r->weights);
     for (int u = 0; u < N_UNITS; u++) buffer_free(&r->caches[u]);
-    placement_close_devices(r->devices);
+    devices_close(r->devices);
     gguf_close(&r->gguf);
     mem_free(r->model);
     mem_free(r->shape);

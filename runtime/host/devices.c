@@ -1,5 +1,5 @@
-/* placement.c: see placement.h. */
-#include "runtime/host/placement.h"
+/* devices.c: see devices.h. */
+#include "runtime/host/devices.h"
 
 #include "base/host.h"
 #include "base/mem.h"
@@ -74,8 +74,8 @@ static void describe_device(struct machine_device *out, const struct device_info
     memcpy(out->pci_id, info->pci_id, sizeof out->pci_id);
 }
 
-enum status placement_describe(struct machine *out, struct device *const *devices, int32_t n,
-                               struct err *e) {
+enum status devices_describe(struct machine *out, struct device *const *devices, int32_t n,
+                             struct err *e) {
     double link_gbps = 0;
     *out = (struct machine){.n_devices = n};
     const char *pci_id = n > 1 ? devices[1]->info.pci_id : NULL;
@@ -86,10 +86,10 @@ enum status placement_describe(struct machine *out, struct device *const *device
     return OK;
 }
 
-enum status placement_machine(struct machine *out, struct device *const *devices, int32_t n,
-                              const struct engine_options *options, struct err *e) {
+enum status devices_machine(struct machine *out, struct device *const *devices, int32_t n,
+                            const struct engine_options *options, struct err *e) {
     struct calibration_key key;
-    if (placement_describe(out, devices, n, e)) return e->status;
+    if (devices_describe(out, devices, n, e)) return e->status;
     calibration_key_of(&key, devices, n, options);
     if (calibration_load(out, options->cache_path, &key, options->log)) return OK;
     return machine_take_nearest_rates(out, e);
@@ -141,7 +141,7 @@ static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t 
     struct machine *m = mem_alloc(1, sizeof *m);
     if (!m) return err_memory(e, sizeof *m, "the machine");
     calibration_key_of(&key, devices, n, o);
-    enum status status = placement_describe(m, devices, n, e);
+    enum status status = devices_describe(m, devices, n, e);
     if (!status && !calibration_load(m, o->cache_path, &key, o->log) && wanted)
         status = measure(m, devices[1], &key, o, e);
     if (!status && o->cpu.n_threads == 0)
@@ -152,32 +152,32 @@ static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t 
 
 // ---- What callers see ---------------------------------------------------------------------------
 
-enum status placement_open_devices(struct device *devices[MAX_DEVICES], int32_t *n,
-                                   const struct engine_options *options, struct err *e) {
+enum status devices_open(struct device *devices[MAX_DEVICES], int32_t *n,
+                         const struct engine_options *options, struct err *e) {
     *n = 0;
     if (device_open_cpu(&devices[0], &options->cpu, options->log, e) ||
         open_accelerator(&devices[1], options, e) ||
         use_calibration(devices, devices[1] ? 2 : 1, options, e)) {
-        placement_close_devices(devices);
+        devices_close(devices);
         return e->status;
     }
     *n = devices[1] ? 2 : 1;
     return OK;
 }
 
-void placement_close_devices(struct device *devices[MAX_DEVICES]) {
+void devices_close(struct device *devices[MAX_DEVICES]) {
     for (int d = MAX_DEVICES - 1; d >= 0; d--) {
         device_close(devices[d]);
         devices[d] = NULL;
     }
 }
 
-enum status placement_solve(struct plan *plan, const struct shape *shape,
-                            struct device *const *devices, int32_t n_devices,
-                            const struct engine_options *options, struct err *e) {
+enum status devices_plan(struct plan *plan, const struct shape *shape,
+                         struct device *const *devices, int32_t n_devices,
+                         const struct engine_options *options, struct err *e) {
     struct machine *machine = mem_alloc(1, sizeof *machine);
     if (!machine) return err_memory(e, sizeof *machine, "the machine");
-    enum status status = placement_machine(machine, devices, n_devices, options, e);
+    enum status status = devices_machine(machine, devices, n_devices, options, e);
     if (!status) status = plan_request_solve(plan, shape, machine, options, e);
     mem_free(machine);
     return status;

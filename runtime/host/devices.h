@@ -1,12 +1,12 @@
-/* placement.h: from options to open devices, from devices to a machine, and from a model and a
+/* devices.h: from options to open devices, from devices to a machine, and from a model and a
  * machine to a plan.
  *
  * Owns nothing: the caller owns the devices it is given. Used by engine.c and by the commands that
  * plan or measure. One thread. Tested by tests/runtime/test_engine.c and
  * tests/runtime/test_calibrate.c.
  */
-#ifndef TANDEM_RUNTIME_HOST_PLACEMENT_H
-#define TANDEM_RUNTIME_HOST_PLACEMENT_H
+#ifndef TANDEM_RUNTIME_HOST_DEVICES_H
+#define TANDEM_RUNTIME_HOST_DEVICES_H
 
 #include "runtime/options.h"
 
@@ -16,22 +16,21 @@
 // failure everything is closed again. If options->calibrate, rates that the planner will need and
 // that are not kept yet are measured here and kept. Without a number of threads the CPU is opened
 // with the team that was measured to be enough for one token.
-enum status placement_open_devices(struct device *devices[MAX_DEVICES], int32_t *n,
-                                   const struct engine_options *options, struct err *e);
-void placement_close_devices(
-    struct device *devices[MAX_DEVICES]); // accepts NULL entries; leaves NULLs
+enum status devices_open(struct device *devices[MAX_DEVICES], int32_t *n,
+                         const struct engine_options *options, struct err *e);
+void devices_close(struct device *devices[MAX_DEVICES]); // accepts NULL entries; leaves NULLs
 
 // Those devices and the computer around them, without rates.
-enum status placement_describe(struct machine *out, struct device *const *devices, int32_t n,
-                               struct err *e);
+enum status devices_describe(struct machine *out, struct device *const *devices, int32_t n,
+                             struct err *e);
 // The same with the rates that are kept for them (RATES_MEASURED), else those of the nearest known
 // machine (RATES_NEAREST).
-enum status placement_machine(struct machine *out, struct device *const *devices, int32_t n,
-                              const struct engine_options *options, struct err *e);
+enum status devices_machine(struct machine *out, struct device *const *devices, int32_t n,
+                            const struct engine_options *options, struct err *e);
 
 // The plan for that model on those devices under the options' workload and constraints.
-enum status placement_solve(struct plan *plan, const struct shape *shape,
-                            struct device *const *devices, int32_t n_devices,
-                            const struct engine_options *options, struct err *e);
+enum status devices_plan(struct plan *plan, const struct shape *shape,
+                         struct device *const *devices, int32_t n_devices,
+                         const struct engine_options *options, struct err *e);
 
 #endif
