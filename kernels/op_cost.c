@@ -70,11 +70,11 @@ struct op_cost op_cost_kv_store(const struct kv_store_args *a, int64_t n_keys) {
 // The tokens are taken to be of one sequence, so its cache rows count once; for tokens of several
 // sequences add the costs of each.
 struct op_cost op_cost_attention(const struct attention_args *a, int64_t n_keys) {
-    uint64_t cached = product(n_keys, (int64_t)a->n_kv_heads * a->head_dim);
+    uint64_t elements = product(n_keys, (int64_t)a->n_kv_heads * a->head_dim);
     uint64_t outputs = floats(a->n_tokens, (int64_t)a->n_heads * a->head_dim);
     return (struct op_cost){
-        .read_bytes = dtype_bytes(a->k_type, cached) + dtype_bytes(a->v_type, cached) + outputs +
-                      floats(a->n_tokens, 2),
+        .read_bytes = dtype_bytes(a->k_type, elements) + dtype_bytes(a->v_type, elements) +
+                      outputs + floats(a->n_tokens, 2),
         .written_bytes = outputs,
         .flops = 4.0 * (double)product(a->n_tokens, n_keys) * a->n_heads * a->head_dim,
     };

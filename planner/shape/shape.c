@@ -212,11 +212,11 @@ static enum status check_tensor(const struct place *at) {
 static enum status check_attention(const struct place *at) {
     const struct unit *u = at->unit;
     const struct shape *s = at->shape;
-    const bool attention = u->kind == UNIT_ATTENTION, cached = u->n_kv_heads > 0;
+    const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
     const struct field fields[] = {
-        {"n_heads", u->n_heads, cached, attention ? s->n_heads : 0},
+        {"n_heads", u->n_heads, has_cache, attention ? s->n_heads : 0},
         {"n_kv_heads", u->n_kv_heads, 0, attention ? s->n_kv_heads : 0},
-        {"head_dim_k", u->head_dim_k, cached, attention ? s->head_dim : 0},
+        {"head_dim_k", u->head_dim_k, has_cache, attention ? s->head_dim : 0},
         {"head_dim_v", u->head_dim_v, 0, attention ? s->head_dim : 0},
         {"window", u->window, 0, attention ? SHAPE_CONTEXT : 0},
         {"state_bytes", u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX, 0,

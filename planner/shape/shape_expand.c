@@ -90,8 +90,8 @@ struct build {
     const struct shape_spec *spec;
     struct shape *out;
     struct rule rule;
-    struct unit *unit;          // the one that grows
-    int32_t i_cached, n_cached; // layers with attention before this one, and in all
+    struct unit *unit;                // the one that grows
+    int32_t i_attention, n_attention; // layers with attention before this one, and in all
 };
 
 // One tensor to add.
@@ -106,7 +106,7 @@ struct part {
 static enum dtype type_of_values(const struct build *b) {
     const struct rule *r = &b->rule;
     const bool huge = b->spec->n_layers == 80 && b->spec->n_embd == 8192; // a 70B
-    const enum dtype type = is_in(r->v_where, b->i_cached, b->n_cached) ? r->v_more : r->v;
+    const enum dtype type = is_in(r->v_where, b->i_attention, b->n_attention) ? r->v_more : r->v;
     if (r->v_where == NOWHERE) return type;
     if (b->spec->experts.n_experts == 8) return DTYPE_Q8_0;
     return huge && (type == DTYPE_Q3_K || type == DTYPE_Q4_K) ? DTYPE_Q5_K : type;
@@ -205,7 +205,7 @@ static void add_attention(struct build *b, int32_t layer) {
     }
     if (s->attention.sinks) add_vector(b, ROLE_ATTN_SINKS, s->attention.n_heads);
     if (s->attention.post_norm) add_vector(b, ROLE_ATTN_POST_NORM, s->n_embd);
-    b->i_cached++;
+    b->i_attention++;
 }
 
 // A gated delta net: a state matrix for each head and the last inputs of a convolution.
@@ -324,7 +324,7 @@ enum status shape_expand(struct shape *out, const struct shape_spec *spec, struc
         err_expected(e, "Q4_K_M, Q4_K_S, Q5_K_M, Q3_K_M, MXFP4, or a type such as Q8_0 or F16");
         return err_actual(e, "\"%s\"", spec->quant);
     }
-    for (int32_t l = 0; l < s->n_layers; l++) b.n_cached += !is_inside(s->recurrent.period, l);
+    for (int32_t l = 0; l < s->n_layers; l++) b.n_attention += !is_inside(s->recurrent.period, l);
     set_numbers(s, out);
     start(&b, UNIT_EMBED, -1);
     add_matrix(&b, ROLE_TOKEN_EMBED, s->n_embd, s->n_vocab);
