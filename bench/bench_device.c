@@ -315,7 +315,7 @@ static void place_kv_store(struct bench *b, struct job *job) {
                                                 .v_cache = cache + b->cache.size_bytes / 2,
                                                 .k = b->x.base,
                                                 .v = b->x.base,
-                                                .slots = b->tables.base,
+                                                .cache_rows = b->tables.base,
                                                 .n_tokens = job->n_tokens,
                                                 .n_cols = b->shape.kv_heads * b->shape.head_dim,
                                                 .k_type = DTYPE_F16,

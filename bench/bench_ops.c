@@ -269,7 +269,7 @@ static void bench_kv_store(struct bench *b, int32_t n_tokens) {
                                                    .v_cache = room(b, cache_bytes),
                                                    .k = values(b, (int64_t)n_tokens * n_cols),
                                                    .v = values(b, (int64_t)n_tokens * n_cols),
-                                                   .slots = numbers(b, n_tokens, 1, n_tokens),
+                                                   .cache_rows = numbers(b, n_tokens, 1, n_tokens),
                                                    .n_tokens = n_tokens,
                                                    .n_cols = n_cols,
                                                    .k_type = TYPES[i],

@@ -17,8 +17,8 @@ struct op_cost {
 };
 
 // op_cost_<name>(args), and op_cost_<name>(type, args) for the ops with a weight type.
-// op_cost_attention takes the number of cached positions that each token sees from n_keys, since
-// positions lie in device memory, and counts the cache rows of one sequence once.
+// op_cost_attention takes the number of positions in the KV cache that each token sees from n_keys,
+// since positions lie in device memory, and counts the cache rows of one sequence once.
 // op_cost_matmul_experts counts the weights of op_cost_distinct_experts, all of them here, since
 // starts and slots lie there too.
 #define OP_W(name, ...) \

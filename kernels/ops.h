@@ -84,15 +84,15 @@ struct rope_args {
     bool neox;
 };
 
-// Writes row t of k and v into row slots[t] of the caches, converted to their types: F32; F16,
+// Writes row t of k and v into row cache_rows[t] of the caches, converted to their types: F32; F16,
 // nearest even; or Q8_0, with n_cols a multiple of 32. Q8_0 is the same bytes on every device: with
 // top the largest magnitude of 32 elements, d = half(top / 127) and q = round(x * (127 / top)), all
 // in float and to nearest even; q = 0 if top < 1e-30. A block with an infinity or a NaN becomes d =
 // NaN (0x7e00), q = 0.
 struct kv_store_args {
-    void *k_cache, *v_cache; // [n_pages * KV_PAGE, n_cols] of k_type and v_type
-    const float *k, *v;      // [n_tokens, n_cols]
-    const int32_t *slots;    // [n_tokens], page * KV_PAGE + place in the page; negative: not stored
+    void *k_cache, *v_cache;   // [n_pages * KV_PAGE, n_cols] of k_type and v_type
+    const float *k, *v;        // [n_tokens, n_cols]
+    const int32_t *cache_rows; // [n_tokens], page * KV_PAGE + place in the page; < 0: not stored
     int32_t n_tokens, n_cols;
     enum dtype k_type, v_type;
 };

@@ -233,9 +233,9 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     int64_t first, last;
     lane_share(lane, a->n_tokens, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {
-        if (a->slots[t] < 0) continue;
-        store_row(a->k_cache, a->k_type, a->slots[t], a->k + t * a->n_cols, a->n_cols);
-        store_row(a->v_cache, a->v_type, a->slots[t], a->v + t * a->n_cols, a->n_cols);
+        if (a->cache_rows[t] < 0) continue;
+        store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
+        store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
     }
 }
 

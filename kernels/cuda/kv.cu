@@ -3,7 +3,7 @@
  * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread converts every KV_STORE_THREADS-th
  * column of the chunk, in K and in V; a warp turns 32 neighbouring columns, which are a block of
  * Q8_0. Reads 8 bytes per column and writes what the types take; rounds to nearest even. A token
- * whose slot is negative writes nothing. Tested by tests/kernels/check_ops.c.
+ * whose cache row is negative writes nothing. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
@@ -34,11 +34,11 @@ DEVICE_FN void store(void *cache, enum dtype type, int64_t place, float value) {
 }
 
 KERNEL void __launch_bounds__(KV_STORE_THREADS) kv_store(const struct kv_store_args a) {
-    int64_t source = (int64_t)blockIdx.x * a.n_cols, slot = a.slots[blockIdx.x];
-    if (slot < 0) return;
+    int64_t source = (int64_t)blockIdx.x * a.n_cols, row = a.cache_rows[blockIdx.x];
+    if (row < 0) return;
     int first = (int)blockIdx.y * KV_STORE_COLS, last = min(first + KV_STORE_COLS, a.n_cols);
     for (int c = first + (int)threadIdx.x; c < last; c += KV_STORE_THREADS) {
-        store(a.k_cache, a.k_type, slot * a.n_cols + c, a.k[source + c]);
-        store(a.v_cache, a.v_type, slot * a.n_cols + c, a.v[source + c]);
+        store(a.k_cache, a.k_type, row * a.n_cols + c, a.k[source + c]);
+        store(a.v_cache, a.v_type, row * a.n_cols + c, a.v[source + c]);
     }
 }

@@ -44,7 +44,7 @@ static void encode_attention_mid(const struct forward *f) {
                                 u->n_heads, u->n_kv_heads, u->head_dim_k, f->shape->n_rot, false});
     f->ops->kv_store(f->stream,
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
-                                             f->area[AREA_V], f->tables.slots, f->n_tokens,
+                                             f->area[AREA_V], f->tables.cache_rows, f->n_tokens,
                                              u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
     f->ops->attention(f->stream,
                       &(struct attention_args){.out = f->area[AREA_ATTENDED],

@@ -40,9 +40,9 @@ struct weight {
 
 // A micro-batch as the ops read it.
 struct batch_tables {
-    int32_t *tokens, *positions, *sequences, *slots; // [n_tokens]
-    int32_t *rows;                                   // [n_logits], tokens whose logits are wanted
-    int32_t *pages;                                  // [n_sessions, max_pages]
+    int32_t *tokens, *positions, *sequences, *cache_rows; // [n_tokens]
+    int32_t *rows;  // [n_logits], tokens whose logits are wanted
+    int32_t *pages; // [n_sessions, max_pages]
 };
 
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of

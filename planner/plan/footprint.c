@@ -200,7 +200,7 @@ void footprint_tables(const struct workload *w, struct tables_layout *out) {
     out->tokens = part(&at, w->n_ubatch);
     out->positions = part(&at, w->n_ubatch);
     out->sequences = part(&at, w->n_ubatch);
-    out->slots = part(&at, w->n_ubatch);
+    out->cache_rows = part(&at, w->n_ubatch);
     out->rows = part(&at, w->max_logits);
     out->pages = part(&at, (int64_t)w->n_sessions * workload_pages_per_session(w));
     out->size_bytes = at;

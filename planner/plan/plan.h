@@ -19,7 +19,7 @@
 enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 25
 
 enum step_kind {
-    STEP_INPUTS,  // device gets the batch's tables (positions, sequences, slots, pages, rows,
+    STEP_INPUTS,  // device gets the batch's tables (positions, sequences, cache rows, pages, rows,
                   // tokens)
     STEP_FETCH,   // weights of unit that the CPU has, and of attention that is streamed whole what
                   // the batch sees of its cache, go to a slot of device, as soon as what was
@@ -82,9 +82,9 @@ const char *plan_purpose_name(enum plan_purpose purpose);
 // The batch as the ops read it, one block: built on the host in staging memory, copied whole to
 // other devices.
 struct tables_layout {
-    uint64_t tokens, positions, sequences, slots; // int32 [n_ubatch] each
-    uint64_t rows;                                // int32 [max_logits]
-    uint64_t pages;                               // int32 [n_sessions, pages per session]
+    uint64_t tokens, positions, sequences, cache_rows; // int32 [n_ubatch] each
+    uint64_t rows;                                     // int32 [max_logits]
+    uint64_t pages;                                    // int32 [n_sessions, pages per session]
     uint64_t size_bytes;
 };
 

@@ -225,7 +225,7 @@ static enum status fill_tables(struct engine *en, const struct batch_item *items
         t.tokens[i] = items[i].token;
         t.positions[i] = s->length;
         t.sequences[i] = s->index;
-        t.slots[i] = kv_slot(&en->kv, s->index, s->length);
+        t.cache_rows[i] = kv_row(&en->kv, s->index, s->length);
         if (items[i].want_logits) t.rows[batch->n_logits++] = i;
         s->length++;
     }

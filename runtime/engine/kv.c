@@ -72,7 +72,7 @@ void kv_truncate(struct kv *kv, int32_t session, int32_t length) {
     }
 }
 
-int32_t kv_slot(const struct kv *kv, int32_t session, int32_t position) {
+int32_t kv_row(const struct kv *kv, int32_t session, int32_t position) {
     const int32_t *pages = kv->pages + (size_t)session * (size_t)kv->pages_per_session;
     ASSERT(position >= 0 && position / KV_PAGE < kv->n_pages[session]);
     return pages[position / KV_PAGE] * KV_PAGE + position % KV_PAGE;

@@ -31,7 +31,7 @@ enum status kv_reserve(struct kv *kv, int32_t session, int32_t length, struct er
 // Gives back every page that holds only positions from length on.
 void kv_truncate(struct kv *kv, int32_t session, int32_t length);
 // Cache row of a reserved position.
-int32_t kv_slot(const struct kv *kv, int32_t session, int32_t position);
+int32_t kv_row(const struct kv *kv, int32_t session, int32_t position);
 
 // Rows of a cache that follow each other.
 struct kv_rows {

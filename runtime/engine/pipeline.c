@@ -162,7 +162,7 @@ static struct batch_tables tables_at(const struct pipeline *p, char *base) {
     return (struct batch_tables){.tokens = (int32_t *)(base + t->tokens),
                                  .positions = (int32_t *)(base + t->positions),
                                  .sequences = (int32_t *)(base + t->sequences),
-                                 .slots = (int32_t *)(base + t->slots),
+                                 .cache_rows = (int32_t *)(base + t->cache_rows),
                                  .rows = (int32_t *)(base + t->rows),
                                  .pages = (int32_t *)(base + t->pages)};
 }

@@ -101,8 +101,8 @@ static uint64_t take(uint64_t *at, uint64_t size_bytes) {
     return start;
 }
 
-// The tables as one block of host memory: positions and slots 0, 1, ..., pages 0, 1, ..., sequence
-// 0, rows 0, 1, ...
+// The tables as one block of host memory: positions and cache rows 0, 1, ..., pages 0, 1, ...,
+// sequence 0, rows 0, 1, ...
 static enum status copy_tables(struct rig *rig, struct err *e) {
     const int32_t n = rig->n_keys + RIG_TOKENS;
     int32_t *numbers = mem_alloc((size_t)n, 2 * sizeof *numbers);
@@ -111,7 +111,7 @@ static enum status copy_tables(struct rig *rig, struct err *e) {
     const uint64_t size_bytes = (uint64_t)n * sizeof *numbers;
     stream_copy(rig->stream, rig->positions, numbers, size_bytes, COPY_TO_DEVICE);
     stream_copy(rig->stream, rig->sequences, numbers + n, size_bytes, COPY_TO_DEVICE);
-    rig->slots = rig->pages = rig->rows = rig->positions;
+    rig->cache_rows = rig->pages = rig->rows = rig->positions;
     const enum status status = stream_wait(rig->stream, e);
     mem_free(numbers);
     return status;
@@ -317,8 +317,9 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
     ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
                                      RIG_HEAD_DIM, false});
-    ops->kv_store(s, &(struct kv_store_args){cache, cache + (1 << 12), rig->x, rig->x, rig->slots,
-                                             1, RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
+    ops->kv_store(s,
+                  &(struct kv_store_args){cache, cache + (1 << 12), rig->x, rig->x, rig->cache_rows,
+                                          1, RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
     ops->attention(s, &(struct attention_args){.out = rig->out,
                                                .q = rig->x,
                                                .k_cache = cache,

@@ -47,8 +47,8 @@ struct rig {
     int32_t n_keys;         // most of attention
     float *x, *out, *more;  // device addresses in work: [n_tokens, n_cols] each
     void *scratch;
-    int32_t *positions, *slots, *pages, *sequences, *rows; // tables in work
-    double op_us, pass_us;                                 // set by rig_overheads
+    int32_t *positions, *cache_rows, *pages, *sequences, *rows; // tables in work
+    double op_us, pass_us;                                      // set by rig_overheads
     int64_t n_calls; // so far: where in the pool the next one reads
 };
 

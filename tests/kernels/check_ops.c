@@ -345,8 +345,8 @@ static void check_rope(struct op_check *c) {
 // ---- kv_store -----------------------------------------------------------------------------------
 
 struct kv_store_shape {
-    uint64_t k_cache, v_cache, k, v, slots;
-    const int32_t *slots_in_host;
+    uint64_t k_cache, v_cache, k, v, cache_rows;
+    const int32_t *cache_rows_in_host;
     int32_t first, n_tokens, n_cols;
     enum dtype k_type, v_type;
 };
@@ -359,7 +359,7 @@ static void place_kv_store(union op_args *args, const void *shape, char *base) {
         .v_cache = base + s->v_cache,
         .k = floats_at(base, s->k) + skip,
         .v = floats_at(base, s->v) + skip,
-        .slots = (const int32_t *)(base + s->slots) + s->first,
+        .cache_rows = (const int32_t *)(base + s->cache_rows) + s->first,
         .n_tokens = s->n_tokens,
         .n_cols = s->n_cols,
         .k_type = s->k_type,
@@ -384,8 +384,8 @@ static void mark_kv_store(uint8_t *roles, const void *shape) {
     const struct kv_store_shape *s = shape;
     uint64_t n_cols = (uint64_t)s->n_cols;
     for (int32_t t = s->first; t < s->first + s->n_tokens; t++) {
-        if (s->slots_in_host[t] < 0) continue;
-        uint64_t start = (uint64_t)s->slots_in_host[t] * n_cols;
+        if (s->cache_rows_in_host[t] < 0) continue;
+        uint64_t start = (uint64_t)s->cache_rows_in_host[t] * n_cols;
         op_mark(roles, s->k_cache + dtype_bytes(s->k_type, start), dtype_bytes(s->k_type, n_cols),
                 cache_role(s->k_type));
         op_mark(roles, s->v_cache + dtype_bytes(s->v_type, start), dtype_bytes(s->v_type, n_cols),
@@ -428,13 +428,13 @@ static void check_kv_store(struct op_check *c) {
         s.v = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
         spice(op_scene_at(c, s.k), s.n_cols);
         spice(op_scene_at(c, s.v), s.n_cols);
-        s.slots = op_scene_add(c, (uint64_t)s.n_tokens * 4);
+        s.cache_rows = op_scene_add(c, (uint64_t)s.n_tokens * 4);
         s.k_cache = op_scene_add(c, dtype_bytes(s.k_type, n_cached));
         s.v_cache = op_scene_add(c, dtype_bytes(s.v_type, n_cached));
-        int32_t *slots = op_scene_at(c, s.slots), start = (int32_t)op_random(c, N_ROWS);
+        int32_t *cache_rows = op_scene_at(c, s.cache_rows), start = (int32_t)op_random(c, N_ROWS);
         for (int t = 0; t < s.n_tokens; t++) // 67 and 192 have no common factor: no row twice
-            slots[t] = t % 5 == 4 ? -1 - (int32_t)op_random(c, 9) : (start + 67 * t) % N_ROWS;
-        s.slots_in_host = slots;
+            cache_rows[t] = t % 5 == 4 ? -1 - (int32_t)op_random(c, 9) : (start + 67 * t) % N_ROWS;
+        s.cache_rows_in_host = cache_rows;
         op_run_whole(c, &k, &s);
         s.first = s.n_tokens / 2, s.n_tokens = 1;
         op_run_part(c, &k, &s);

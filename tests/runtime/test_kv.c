@@ -27,30 +27,30 @@ static void check_disjoint(const struct kv *kv, const int32_t *lengths) {
         }
         for (int32_t i = 0; i < lengths[s]; i++) {
             int32_t page = kv->pages[s * kv->pages_per_session + i / KV_PAGE];
-            assert_int_equal(kv_slot(kv, s, i), page * KV_PAGE + i % KV_PAGE);
+            assert_int_equal(kv_row(kv, s, i), page * KV_PAGE + i % KV_PAGE);
         }
     }
     assert_int_equal(kv->n_free + n_used, kv->n_sessions * kv->pages_per_session);
 }
 
-// The rows of any positions of all sessions, in order, are those that kv_slot says; runs are as
+// The rows of any positions of all sessions, in order, are those that kv_row says; runs are as
 // long as they can be.
 static void check_rows(const struct kv *kv, const int32_t *lengths) {
     struct kv_rows rows[64];
-    int32_t slots[4 * 300], n_slots = 0, n = 0, at = 0;
+    int32_t kv_rows[4 * 300], n_kv_rows = 0, n = 0, at = 0;
     for (int32_t s = 0; s < kv->n_sessions; s++) {
         const int32_t first = lengths[s] ? rand() % lengths[s] : 0;
         const int32_t end = first + (lengths[s] ? rand() % (lengths[s] - first + 1) : 0);
         n = kv_add_rows(rows, n, kv->pages + s * kv->pages_per_session, first, end);
-        for (int32_t i = first; i < end; i++) slots[n_slots++] = kv_slot(kv, s, i);
+        for (int32_t i = first; i < end; i++) kv_rows[n_kv_rows++] = kv_row(kv, s, i);
     }
     for (int32_t i = 0; i < n; i++) {
         if (i > 0) assert_int_not_equal(rows[i - 1].first + rows[i - 1].count, rows[i].first);
         assert_true(rows[i].count > 0);
         for (int32_t k = 0; k < rows[i].count; k++)
-            assert_int_equal(slots[at++], rows[i].first + k);
+            assert_int_equal(kv_rows[at++], rows[i].first + k);
     }
-    assert_int_equal(at, n_slots);
+    assert_int_equal(at, n_kv_rows);
 }
 
 static void test_random_use(void **state) {
