@@ -1,7 +1,7 @@
 /* affinity.h: on which processors the calling thread may run.
  *
- * Owns nothing and allocates nothing, so that it may be called between two tokens. Where the
- * operating system has no such thing every call says so and nothing is bound. Any thread; a thread
+ * Owns nothing and allocates nothing, so that it may be called between two tokens. On an operating
+ * system without affinity every call returns false or -1 and nothing is bound. Any thread; a thread
  * sees and changes only itself. Tested by tests/kernels/test_device.c.
  */
 #ifndef TANDEM_BASE_AFFINITY_H
@@ -16,9 +16,9 @@ struct affinity {
     uint64_t mask[AFFINITY_CPUS / 64]; // bit c: the thread may run on processor c
 };
 
-// The set of the calling thread. False if the system does not tell.
+// Reads the set of the calling thread. False if the system does not tell.
 bool affinity_get(struct affinity *out);
-// Restricts the calling thread to a set. False if the system refuses; then nothing has changed.
+// Restricts the calling thread to a set. False if the system refuses; the set is then unchanged.
 bool affinity_set(const struct affinity *set);
 // Restricts the calling thread to one processor, numbered as the operating system does.
 bool affinity_set_cpu(int32_t cpu);

@@ -22,7 +22,7 @@ static ssize_t read_file(const char *path, void *out, size_t size_bytes) {
     return n < 0 ? -1 : (ssize_t)used;
 }
 
-// A file of one line, without its end.
+// Reads a file of one line, without the end of the line.
 static bool read_line(const char *folder, const char *name, char *out, size_t size_bytes) {
     char path[PATH_BYTES];
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -88,7 +88,7 @@ static uint32_t little_endian(const uint8_t *bytes, int n) {
     return value;
 }
 
-// Text number `index` (from 1) of those that follow a structure; empty if there is none.
+// Returns text number `index` (from 1) of those that follow a structure; empty if there is none.
 static const char *text_of(const uint8_t *texts, const uint8_t *end, int index) {
     const char *text = (const char *)texts;
     while (index > 1 && (const uint8_t *)text < end && *text) {
@@ -141,7 +141,7 @@ bool hardware_parse_dmi(const uint8_t *bytes, size_t size_bytes, struct memory_m
     while (end - at >= 4) {
         const int length = at[1];
         if (length < 4 || end - at < length + 2) break;
-        const uint8_t *next = at + length; // after the texts, which end in an empty one
+        const uint8_t *next = at + length; // starts after the texts, of which the last is empty
         while (end - next >= 2 && (next[0] || next[1])) next++;
         if (end - next < 2) break;
         if (at[0] == 17 && length >= 0x15) add_module(at, length, next, &channels, out);

@@ -19,7 +19,7 @@ struct pci_link {             // one direction, in the card's slot
     int32_t width, max_width; // lanes
 };
 
-// The link of the card at "0000:01:00.0". False if the system does not tell.
+// Reads the link of the card at pci_id, such as "0000:01:00.0". False if the system does not tell.
 bool hardware_pci_link(const char *sys, const char *pci_id, struct pci_link *out);
 // Bytes per second, 1e9, after the line code: 8b/10b up to 5 GT/s, 128b/130b above. 0 for unknown.
 double hardware_link_gbps(double gtps, int32_t width);
@@ -35,16 +35,16 @@ struct memory_modules {
     uint64_t size_bytes;    // all modules
 };
 
-// From the firmware's table (SMBIOS type 17), which most systems show to root only. False if it
+// Reads the firmware's table (SMBIOS type 17), which most systems show to root only. False if it
 // cannot be read.
 bool hardware_memory_modules(const char *sys, struct memory_modules *out);
-// The same from the bytes of such a table, whatever they are.
+// Parses the bytes of such a table, which may be anything.
 bool hardware_parse_dmi(const uint8_t *bytes, size_t size_bytes, struct memory_modules *out);
 
 // True if a mains adapter is there and none is plugged in.
 bool hardware_on_battery(const char *sys);
 
-// What the first processor's frequency is governed by ("powersave"), empty if unknown. Returns out.
+// The frequency governor of the first processor ("powersave"), empty if unknown. Returns out.
 char *hardware_governor(const char *sys, char *out, size_t size_bytes);
 
 #endif

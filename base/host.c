@@ -45,7 +45,7 @@ static bool find_number(const char *text, const char *key, uint64_t *out) {
     return false;
 }
 
-// A file that holds one number. False for "max", for negative numbers and without the file.
+// A file that holds one number. False for "max", for a negative number and for a missing file.
 static bool read_number(const char *folder, const char *name, uint64_t *out) {
     char text[64], *end;
     if (!read_text(folder, name, text, sizeof text)) return false;
@@ -54,7 +54,8 @@ static bool read_number(const char *folder, const char *name, uint64_t *out) {
     return true;
 }
 
-// This process's group of one version-1 controller; of version 2 if controller is "".
+// Finds this process's group under one version-1 controller, or under version 2 if controller is
+// "".
 static bool find_group(const struct host_roots *roots, const char *controller, char *path,
                        size_t size_bytes) {
     char text[TEXT_BYTES], *save = NULL;
@@ -120,7 +121,7 @@ static void bound_memory(struct host_memory *memory, const char *folder, const c
     bound_free(memory, limit > used_bytes ? limit - used_bytes : 0, source);
 }
 
-// What a group uses, less the pages of files.
+// Bytes that a control group uses, without the pages of files.
 static uint64_t group_used(const char *folder, const char *usage_name, const char *prefix) {
     char text[TEXT_BYTES], key[64];
     uint64_t used = 0, active = 0, inactive = 0;

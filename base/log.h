@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-// LOG_NOTE is for what a user should know although nothing is wrong.
+// LOG_NOTE is for facts that a user should know although nothing is wrong.
 enum log_level { LOG_QUIET, LOG_NOTE, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 // Gets one line without its end. Called by the thread that logs, which may be any.
@@ -21,8 +21,8 @@ struct log {
     void *context;        // of tell, borrowed as long as anybody logs
 };
 
-// If log is not NULL and lets that level through: writes "tandem: text\n" to the stream
-// ("warning: " before the text at LOG_WARN) and gives the text to the listener.
+// Does nothing if log is NULL or its level is lower. Otherwise writes "tandem: text\n" to the
+// stream ("warning: " before the text at LOG_WARN) and gives the text to the listener.
 void log_line(const struct log *log, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -81,7 +81,7 @@ void device_host_unregister(struct device *d, void *base) {
     if (base) d->class->host_unregister(d, base);
 }
 
-// What may not be made after device_seal, except for memory, which names its size.
+// Refuses to make streams and events after device_seal; buffer_new has its own message with a size.
 static enum status refuse_sealed(const struct device *d, const char *what, struct err *e) {
     err_set(e, ERR_DEVICE, "%s: no more %s after start", d->info.name, what);
     return err_fix(e, "this is a bug: report it");

@@ -1,4 +1,4 @@
-/* device.h: a thing that holds buffers and runs ops: the CPU, a GPU, or a simulated one.
+/* device.h: something that holds buffers and runs ops: the CPU, a GPU or a simulated GPU.
  *
  * A device owns its streams' and buffers' memory until they are freed, counts every byte by
  * purpose, and lends its op table. Ops and copies only encode; the first failure sticks to the
@@ -23,7 +23,7 @@ struct device_info {
     char name[96];           // "Intel Xeon, 2 threads, avx2"
     char kind[16];           // "cpu", "sim", ...: the prefix of --device
     uint64_t capacity_bytes; // memory the device has
-    uint64_t free_bytes;     // memory that may be used, when it was opened
+    uint64_t free_bytes;     // memory that could be used when the device was opened
     uint32_t align_bytes;    // buffers start at a multiple, tensors inside them are placed at
                              // multiples; power of two
     int32_t n_lanes;         // CPU threads of the larger team; 1 elsewhere
@@ -40,9 +40,9 @@ struct device {
     const struct device_class *class;
     const struct op_table *ops; // lent, valid until device_close
     struct device_info info;
-    uint64_t used_bytes[PURPOSE_COUNT]; // now allocated (and mapped) by purpose
+    uint64_t used_bytes[PURPOSE_COUNT]; // allocated or mapped now, by purpose
     uint64_t peak_bytes;                // largest sum over purposes so far
-    uint32_t n_refused;                 // buffers and streams that it had no memory for
+    uint32_t n_refused;                 // buffers and streams that were refused for lack of memory
     double wait_limit_s; // longest wait of the calling thread; set by device_limit_waits
     bool lost;           // a wait passed the limit: nothing waits for this device any more
     bool sealed;         // no more buffers
@@ -89,7 +89,7 @@ struct row_copy {
     int32_t n_rows;
 };
 
-// What a backend implements. Every entry is set. All but close and wait only encode.
+// The functions of a backend. Every entry is set. All but close and wait only encode.
 struct device_class {
     enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
                               void **base, struct err *e);
@@ -142,7 +142,8 @@ void event_free(struct event *event); // accepts a zeroed one
 // Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
 void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
-// Likewise for rows: one command, whatever their number. Also from and to memory of the CPU.
+// Encodes a copy of rows as one command, whatever their number. Either side may be memory of the
+// CPU.
 void stream_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way);
 // Encodes a call of fn(context) when everything before it on s is done; what follows waits for its
 // return. It runs in a thread of the device's (the CPU's: the calling thread; a driver that cannot

@@ -128,7 +128,7 @@ struct op_cost op_cost_matmul_experts(enum weight_type type, const struct matmul
     };
 }
 
-// All experts are taken to be here.
+// Counts all experts as if they were on this device.
 struct op_cost op_cost_combine_experts(const struct combine_experts_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t pairs = product(a->n_tokens, a->n_used), outputs = floats(a->n_tokens, a->n_cols);

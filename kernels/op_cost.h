@@ -19,8 +19,8 @@ struct op_cost {
 // op_cost_<name>(args), and op_cost_<name>(type, args) for the ops with a weight type.
 // op_cost_attention takes the number of positions in the KV cache that each token sees from n_keys,
 // since positions lie in device memory, and counts the cache rows of one sequence once.
-// op_cost_matmul_experts counts the weights of op_cost_distinct_experts, all of them here, since
-// starts and slots lie there too.
+// op_cost_matmul_experts counts the weights of op_cost_distinct_experts experts as if all were on
+// this device, since starts and slots lie in device memory too.
 #define OP_W(name, ...) \
     struct op_cost op_cost_##name(enum weight_type type, const struct name##_args *args);
 #define OP(name, ...) struct op_cost op_cost_##name(const struct name##_args *args, int64_t n_keys);
@@ -28,9 +28,9 @@ struct op_cost {
 #undef OP
 #undef OP_W
 
-// How many different experts n_tokens tokens go to, n_used each, if all were equally likely and
-// tokens chose apart: n_experts * (1 - (1 - n_used / n_experts)^n_tokens). Real tokens of one text
-// choose alike, so it is seldom more.
+// Expected number of different experts for n_tokens tokens with n_used each, if all experts were
+// equally likely and tokens chose independently: n_experts * (1 - (1 - n_used /
+// n_experts)^n_tokens). Tokens of one text choose alike, so the real number is seldom larger.
 double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used);
 
 // Bytes of matmul_args.scratch (and matmul_experts_args.scratch, n_tokens being its rows of x) on a

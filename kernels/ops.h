@@ -61,10 +61,10 @@ struct matmul_args {
     int32_t n_tokens, n_cols, row_first, row_count, out_stride;
 };
 
-// out[t][i] = magnitude * (cos, sin) of the angle that pair i turns at positions[t]. With f =
-// base^(-2i/n_rot) / freq_factors[i]: angle = position * (scale*f*(1-mix_i) + f*mix_i), where mix_i
-// = ext_factor * (1 - clamp((i - corr_low) / max(0.001, corr_high - corr_low), 0, 1)). Sources: Su
-// et al. 2021; YaRN, Peng et al. 2023.
+// out[t][i] = magnitude * (cos, sin) of the angle by which pair i is rotated at positions[t]. With
+// f = base^(-2i/n_rot) / freq_factors[i]: angle = position * (scale*f*(1-mix_i) + f*mix_i), where
+// mix_i = ext_factor * (1 - clamp((i - corr_low) / max(0.001, corr_high - corr_low), 0, 1)).
+// Sources: Su et al. 2021; YaRN, Peng et al. 2023.
 struct rope_table_args {
     float *out;                // [n_tokens, n_rot/2, 2]
     const int32_t *positions;  // [n_tokens]
@@ -74,7 +74,7 @@ struct rope_table_args {
     float ext_factor, corr_low, corr_high; // ext_factor 0: no YaRN
 };
 
-// Turns the first n_rot elements of every head of q and k in place: pairs (2i, 2i+1), or (i, i +
+// Rotates the first n_rot elements of every head of q and k in place: pairs (2i, 2i+1), or (i, i +
 // n_rot/2) if neox.
 struct rope_args {
     float *q;           // [n_tokens, n_heads, head_dim]
@@ -132,8 +132,8 @@ struct gather_rows_args {
     int32_t n_rows, n_cols, n_x_rows;
 };
 
-// What turns a router's logits into the weights of experts. GATE_CHOSEN is softmax over the chosen
-// logits alone.
+// The function from a router's logits to the weights of experts. GATE_CHOSEN is softmax over the
+// chosen logits alone.
 enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN };
 
 // Chooses n_used experts for each token and sorts the pairs (token, place among its experts) by
@@ -181,8 +181,8 @@ struct matmul_experts_args {
 };
 
 // out[t] = (residual[t] +) sum_k weights[t][k] * x[t * n_used + k], k ascending, over the experts
-// chosen[t][k] with slots[..] >= 0; the other rows of x are not read. So what two devices computed
-// adds up when the second takes the first one's out as its residual.
+// chosen[t][k] with slots[..] >= 0; the other rows of x are not read. The outputs of two devices
+// add up if the second takes the out of the first as its residual.
 struct combine_experts_args {
     float *out;            // [n_tokens, n_cols]; may be residual
     const float *x;        // [n_tokens * n_used, n_cols]

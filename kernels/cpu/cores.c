@@ -38,7 +38,7 @@ enum status core_list_plain(struct core_list *out, const struct affinity *allowe
     if (n == 0) return err_set(e, ERR_DEVICE, "no processor is left to run on");
     out->cpus = mem_alloc((size_t)n, sizeof *out->cpus);
     if (!out->cpus) return err_memory(e, (size_t)n * sizeof *out->cpus, "the list of processors");
-    // A rank is a number of allowed processors, itself not counted: all are below n.
+    // A rank counts the allowed processors of a core before this one, so all ranks are below n.
     for (int32_t rank = 0; rank < n && out->n_cpus < n; rank++) {
         for (int32_t c = 0; c < AFFINITY_CPUS; c++)
             if (may_use(allowed, c) && rank_in_core(folder, allowed, c) == rank)

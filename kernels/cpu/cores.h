@@ -3,7 +3,7 @@
  *
  * A struct core_list owns its array. Must not bind anything; team.c does. Reads the machine through
  * hwloc (cores_hwloc.c) or, in a build with HWLOC=0, through the system alone (cores_none.c), which
- * tells the threads of a core but not slower cores from faster ones. Any thread. Tested by
+ * knows the threads of a core but not which cores are slower. Any thread. Tested by
  * tests/kernels/test_device.c with invented machines.
  */
 #ifndef TANDEM_KERNELS_CPU_CORES_H
@@ -22,11 +22,11 @@ struct core_list {
     int32_t n_cores; // the first n_cores of cpus lie on different cores
 };
 
-// The machine this runs on, less what the calling thread's affinity and cpuset leave out.
+// Lists the processors of this machine that the calling thread's affinity and cpuset allow.
 enum status core_list_open(struct core_list *out, struct err *e);
-// The same without hwloc: one of every core, then the second ones, by number. folder is
-// /sys/devices/system/cpu; a processor of which it says nothing is a core. ERR_DEVICE if none is
-// allowed.
+// Lists them without hwloc: one processor of every core, then the second ones, by number. folder is
+// /sys/devices/system/cpu; a processor that it does not describe counts as a core. ERR_DEVICE if
+// none is allowed.
 enum status core_list_plain(struct core_list *out, const struct affinity *allowed,
                             const char *folder, struct err *e);
 // Accepts a zeroed list; leaves it zeroed.

@@ -44,7 +44,8 @@ enum status core_list_of(struct core_list *out, hwloc_topology_t topology,
         err_memory(e, (size_t)n * sizeof *out->cpus, "the list of processors");
         goto fail;
     }
-    // Kinds are sorted by efficiency: the last one is the fastest. None: all are alike.
+    // Kinds are sorted by efficiency: the last one is the fastest. Without kinds all cores are
+    // alike.
     int n_kinds = hwloc_cpukinds_get_nr(topology, 0);
     for (int rank = 0; out->n_cpus < n; rank++) {
         int32_t before = out->n_cpus;

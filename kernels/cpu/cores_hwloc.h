@@ -1,4 +1,5 @@
-/* cores_hwloc.h: the list of cores.h from a topology of hwloc, which knows slower cores.
+/* cores_hwloc.h: makes the list of cores.h from a topology of hwloc, which knows which cores are
+ * slower.
  *
  * Owns nothing beyond the list. Must not bind anything. Linked unless the build says HWLOC=0. Any
  * thread. Tested by tests/kernels/test_device.c with invented machines.

@@ -1,5 +1,5 @@
-/* cpu.h: inside of the CPU backend: lanes, and the table of kernels that the files of an
- * instruction set overwrite.
+/* cpu.h: internals of the CPU backend: lanes, and the table of kernels, whose entries the files of
+ * an instruction set overwrite.
  *
  * A kernel is called by every lane (thread) of a team at the same moment with the same arguments
  * and does its share. It may meet the others at lane_barrier; the team meets after every op.
@@ -15,15 +15,15 @@
 struct team; // team.c
 
 struct lane {
-    int32_t index, count; // this thread among the team
+    int32_t index, count; // the number of this thread, and the threads of the team
     struct team *team;
 };
 
-// All lanes of the team wait for each other; writes before it are seen after it.
+// Waits until all lanes of the team are here; writes before it are visible after it.
 void lane_barrier(const struct lane *lane);
 
-// The share of n items for this lane, in multiples of grain: first..last-1. Same n and team: same
-// shares.
+// The share of n items for this lane, in multiples of grain: first..last-1. The same n and team
+// give the same shares.
 static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain, int64_t *first,
                               int64_t *last) {
     int64_t groups = (n + grain - 1) / grain;
@@ -45,13 +45,14 @@ struct cpu_table {
 
 // Fills every entry with the plain C definitions of ref.c and ref_route.c.
 void cpu_table_ref(struct cpu_table *table);
-// The definition of route (ref_route.c). Lanes meet once if there is more than one token.
+// The definition of route (ref_route.c). All lanes call it and meet once if there is more than one
+// token.
 void cpu_route(const struct lane *lane, const struct route_args *args);
 
-// One row of n elements of a weight type as floats (the definition of each block format). n: a
-// multiple of its block.
+// Converts one row of n elements of a weight type to floats; this defines each block format. n is a
+// multiple of the block's elements.
 void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n);
-// Half precision by value, nearest even; NaN and infinities kept.
+// Converts half precision by value, to nearest even; NaN and infinities stay.
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
@@ -60,13 +61,14 @@ uint16_t float_to_half(float value);
 // a processor quota. A team serves one thread at a time.
 typedef void (*team_fn)(const struct lane *lane, void *context);
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e);
-// The caller is lane 0; returns when all are done. Outside of it the caller is bound to nothing.
+// Runs fn on all lanes; the caller is lane 0. Returns when all are done, and with the caller's own
+// affinity restored.
 void team_run(struct team *team, team_fn fn, void *context);
-// The next runs have that many lanes, 1 to n_threads; the other threads sleep on. A team with lanes
-// left out costs less than a second team, which would make OpenMP end and create threads.
+// Sets the lanes of the next runs, 1 to n_threads; the other threads sleep. This costs less than a
+// second team, for which OpenMP would end and create threads.
 void team_use(struct team *team, int32_t n_lanes);
 int32_t team_size(const struct team *team); // lanes of the next run
-// What n_threads 0 means here.
+// The number of threads that n_threads 0 stands for on this machine.
 enum status team_default_size(int32_t *out, struct err *e);
 void team_close(struct team *team); // NULL is allowed
 

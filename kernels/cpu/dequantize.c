@@ -143,8 +143,8 @@ static void q4_k_block(const uint8_t *block, float *out) {
     }
 }
 
-// As Q4_K with 32 bytes of fifth bits before the nibbles: bit g of byte i belongs to element i of
-// group g.
+// Like Q4_K, with 32 bytes of fifth bits before the nibbles: bit g of byte i belongs to element i
+// of group g.
 static void q5_k_block(const uint8_t *block, float *out) {
     float d = read_half(block), dmin = read_half(block + 2);
     const uint8_t *high = block + 16;
@@ -176,7 +176,7 @@ static void q6_k_block(const uint8_t *block, float *out) {
     }
 }
 
-// A row of blocks, for each type of them.
+// Defines name_row for each type from its block function.
 #define ROW_FLOATS(NAME, name)
 #define ROW_HALVES(NAME, name)
 #define ROW_BYTES(NAME, name)                                                             \

@@ -1,9 +1,9 @@
-/* ref.c: the definition of every op, in plain C (that of route is in ref_route.c).
+/* ref.c: the definition of every op but route (ref_route.c), in plain C.
  *
  * Every other kernel is tested against these. Sums run in double, in an order that depends on
  * nothing but the sizes of one row, so that a result is the same for every batch, row range and
- * number of lanes. Owns nothing; called by every lane of a team; meets the others within an op in
- * route alone. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
+ * number of lanes. Owns nothing; called by every lane of a team; lanes meet within an op only in
+ * route. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -45,8 +45,8 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
     }
 }
 
-// Eight running sums, added up at the end: an order that a compiler can vectorise and that is
-// always the same.
+// Keeps eight running sums and adds them up at the end: this order is always the same, and a
+// compiler can vectorise it.
 static double dot(const float *a, const float *b, int64_t n) {
     double sums[8] = {0}, rest = 0;
     int64_t i = 0;
@@ -92,7 +92,7 @@ static void matmul(enum weight_type type, const struct lane *lane, const struct 
     }
 }
 
-// Rows first..last-1 of one expert's matrix with up to TOKEN_GROUP of its pairs.
+// Multiplies rows first..last-1 of one expert's matrix with up to TOKEN_GROUP of its pairs.
 static void expert_rows(enum weight_type type, const struct matmul_experts_args *a, int32_t expert,
                         const int32_t *pairs, int32_t n, const int64_t rows[2]) {
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
@@ -127,7 +127,7 @@ static void matmul_experts(enum weight_type type, const struct lane *lane,
     }
 }
 
-// Columns first..last-1 of one token, at most COMBINED.
+// Adds up columns first..last-1 of one token, at most COMBINED.
 static void combine_columns(const struct combine_experts_args *a, int64_t t, int64_t first,
                             int64_t last) {
     double sums[COMBINED] = {0};
@@ -199,7 +199,7 @@ static void rope(const struct lane *lane, const struct rope_args *a) {
     }
 }
 
-// One Q8_0 block from 32 floats, as ops.h says.
+// Makes one Q8_0 block of 32 floats, as ops.h says.
 static void store_q8_0(uint8_t *block, const float *x) {
     float top = 0;
     bool finite = true;
@@ -239,7 +239,7 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     }
 }
 
-// One head's part of a cache row, as floats.
+// Reads one head's part of a cache row as floats.
 static void load_head(const void *cache, enum dtype type, int64_t offset, float *out, int32_t n) {
     enum weight_type stored;
     ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
@@ -254,7 +254,8 @@ struct softmax {
     double max, sum, out[HEAD_DIM_MAX];
 };
 
-// Takes in n keys of one page; offset is the place of the first one's head in the cache.
+// Adds n keys of one page to the softmax; offset is where the head of the first key starts in the
+// cache.
 static void attend_page(const struct attention_args *a, const float *q, int64_t offset, int32_t n,
                         struct softmax *s) {
     float row[HEAD_DIM_MAX];
@@ -327,7 +328,7 @@ static void gather_rows(const struct lane *lane, const struct gather_rows_args *
 
 static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
 
-// The table wants one function per weight type.
+// The table has one function per weight type.
 #define WEIGHT(NAME, name, ...)                                                          \
     static void embed_##name(const struct lane *lane, const struct embed_args *args) {   \
         embed(WEIGHT_##NAME, lane, args);                                                \

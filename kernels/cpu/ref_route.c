@@ -1,10 +1,10 @@
-/* ref_route.c: the definition of route, in plain C, and what every level of the CPU runs: beside
- * the matmuls of the experts it chooses, its time does not count.
+/* ref_route.c: the definition of route, in plain C. Every level of the CPU runs it, since its time
+ * is negligible beside the matmuls of the experts.
  *
- * Each lane chooses for its tokens; then the lanes meet, and the first sorts the pairs. One token
- * is the first lane's alone. Scores and sums are in double. A NaN or an infinity among the logits
- * can make weights NaN, never an expert that does not exist. Owns nothing. Must not use an
- * instruction set. Tested by tests/kernels/check_ops.c.
+ * Each lane chooses the experts of its tokens; then the lanes meet, and the first one sorts the
+ * pairs. A single token is the first lane's work alone. Scores and sums are in double. A NaN or an
+ * infinity among the logits can make weights NaN, never an expert that does not exist. Owns
+ * nothing. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -12,11 +12,12 @@
 
 #include <math.h>
 
-// What orders scores: a NaN is less than everything. False for equal ones.
+// Orders scores: a NaN is less than everything. False for equal scores.
 static bool is_better(double a, double b) { return a > b || (isnan(b) && !isnan(a)); }
 
-// The places of the n_best best of n scores, the best first and of equal ones the lower place.
-// Only groups of group_size places whose allowed flag is set take part; NULL: all do.
+// Finds the places of the n_best best of n scores, the best first; among equal scores the lower
+// place comes first. Only groups of group_size places whose allowed flag is set take part; NULL:
+// all do.
 static void find_best(const double *scores, int32_t n, const bool *allowed, int32_t group_size,
                       int32_t n_best, int32_t *best) {
     int32_t n_found = 0;
@@ -31,7 +32,7 @@ static void find_best(const double *scores, int32_t n, const bool *allowed, int3
     ASSERT(n_found == n_best);
 }
 
-// weights[i] = e^logit over the sum of all: NaNs if a logit is NaN or +infinite, or all are
+// weights[i] = e^logit over the sum of all: They are NaN if a logit is NaN or +infinite, or all are
 // -infinite.
 static void softmax(const double *logits, int32_t n, double *weights) {
     double max = -INFINITY, sum = 0;
@@ -54,7 +55,7 @@ static void allow_groups(const struct route_args *a, const double *scores, bool 
     for (int32_t i = 0; i < a->n_groups_used; i++) allowed[best[i]] = true;
 }
 
-// g of ops.h for every expert of one token, from the logits. For GATE_CHOSEN the logits.
+// Computes g of ops.h for every expert of one token. For GATE_CHOSEN g is the logit.
 static void open_gates(const struct route_args *a, const double *logits, double *gates) {
     if (a->gate == GATE_SOFTMAX) {
         softmax(logits, a->n_experts, gates);
@@ -93,7 +94,7 @@ static void choose(const struct route_args *a, int64_t t) {
     weigh(a, gates, chosen, a->weights + t * a->n_used);
 }
 
-// A counting sort: each pair goes to the next free place of its expert.
+// Sorts by counting: each pair goes to the next free place of its expert.
 static void sort_pairs(const struct route_args *a) {
     int32_t next[EXPERTS_MAX] = {0}, n_pairs = a->n_tokens * a->n_used, start = 0;
     for (int32_t i = 0; i < n_pairs; i++) next[a->chosen[i]]++;

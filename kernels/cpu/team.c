@@ -2,9 +2,9 @@
  *
  * The threads are OpenMP's, so that they share its pool with any other user in the process; the
  * barrier is our own, because lanes meet after every op and an OpenMP barrier cannot be called from
- * a function that is not inlined into the region. One OpenMP region of always the same size: a
- * change of size makes libgomp end and create threads, so lanes that are not in use only pass
- * through. Tested by tests/kernels/test_device.c.
+ * a function that is not inlined into the region. The OpenMP region always has the same size,
+ * because a change of size makes libgomp end and create threads; threads that are not in use only
+ * pass through. Tested by tests/kernels/test_device.c.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -21,7 +21,7 @@
 enum {
     LINE = 64,           // bytes of a cache line
     SPIN_NS_MAX = 50000, // how long a lane waits before it offers its processor to others
-    SPIN_NS_MIN = 500,   // the same where that has not helped
+    SPIN_NS_MIN = 500,   // the same after such waits were in vain
     PAUSES_A_LOOK = 8,   // pauses between two looks at the clock
     LANES_MAX = 1024,
 };
@@ -31,14 +31,14 @@ struct patience {
     char pad[LINE - sizeof(uint64_t)];
 };
 
-// Everything that a worker touches is reached through this struct. The two counters of a run give
-// the order of memory that OpenMP gives too, in a form that race detectors understand.
+// Everything that a worker touches is reached through this struct. The two counters of a run order
+// memory as OpenMP does, in a form that race detectors understand.
 struct team {
     team_fn fn; // of the run in progress
     void *context;
     int32_t n_threads; // of the OpenMP region
-    int32_t n_lanes;   // of them, that work
-    int32_t *cpus;     // [n_threads], owned: where each lane belongs; NULL: nothing is bound
+    int32_t n_lanes;   // threads that work in the next run
+    int32_t *cpus;     // [n_threads], owned: the processor of each lane; NULL: nothing is bound
     struct patience *patience; // [n_threads], owned: each lane's own
     char pad0[LINE];
     atomic_uint begun; // runs so far
@@ -58,10 +58,10 @@ static inline void pause_a_little(void) {
 #endif
 }
 
-// Waits until *generation is no longer old: at first without letting go of the processor, since the
-// others are nearly there; later without keeping it from them. A lane that waits in vain loses
-// patience, because the one it waits for may need this very processor: two unbound lanes on one
-// processor would otherwise spin away each other's time.
+// Waits until *generation is no longer old: at first by spinning, since the other lanes are nearly
+// there, later by yielding. A lane whose spinning was in vain spins for less time next time,
+// because the lane it waits for may need this very processor: two unbound lanes on one processor
+// would otherwise take each other's time.
 static void wait_generation(const atomic_uint *generation, unsigned old,
                             struct patience *patience) {
     uint64_t spin_ns = patience->spin_ns, start_ns = spin_ns ? clock_ns() : 0;
@@ -93,13 +93,14 @@ void lane_barrier(const struct lane *lane) {
     atomic_store_explicit(&team->generation, generation + 1, memory_order_release);
 }
 
-// One thread's part of a run. A thread that has left its place, or is new, goes back to it.
+// Runs one thread's part of a run. A thread that is not on its processor, or is new, binds itself
+// to it.
 static void run_lane(struct team *team, int32_t index, int32_t n_threads) {
     (void)atomic_load_explicit(&team->begun, memory_order_acquire);
     int32_t count = team->n_lanes < n_threads ? team->n_lanes : n_threads;
     if (index < count) {
         if (team->cpus && affinity_cpu() != team->cpus[index])
-            (void)affinity_set_cpu(team->cpus[index]); // slower where refused, but right
+            (void)affinity_set_cpu(team->cpus[index]); // a refusal costs speed only
         struct lane lane = {index, count, team};
         team->fn(&lane, team->context);
     }
@@ -113,8 +114,8 @@ void team_run(struct team *team, team_fn fn, void *context) {
         fn(&(struct lane){0, 1, team}, context);
         return;
     }
-    // The caller's own affinity comes back after each run, or every thread that it starts later
-    // would inherit one processor.
+    // Each run restores the caller's own affinity; otherwise every thread that the caller starts
+    // later would inherit one processor.
     struct affinity before;
     bool bound = team->cpus && affinity_get(&before) && affinity_set_cpu(team->cpus[0]);
     team->fn = fn;
@@ -169,7 +170,7 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
     bool fits = n_threads <= cores.n_cpus;
     for (int32_t i = 0; fits && i < n_threads; i++) patience[i].spin_ns = SPIN_NS_MAX;
     if (bind && fits) {
-        team->cpus = cores.cpus; // the list lends its array no longer
+        team->cpus = cores.cpus; // the team owns the array now
         cores = (struct core_list){0};
     }
     core_list_close(&cores);

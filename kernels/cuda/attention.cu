@@ -6,9 +6,9 @@
  * tile's K to shared memory, a warp scores its query heads with a key per lane and keeps their
  * running maximum and sum, then a thread adds a pair of columns of the weighted V rows for its
  * share of the heads. Tiles start at multiples of ATTENTION_KEYS, so they never straddle a page.
- * attention_merge: grid (n_tokens, n_heads). Joins what the splits of a head left in partial.
- * head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is a
- * multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
+ * attention_merge: grid (n_tokens, n_heads). Joins the sums that the splits of a head wrote to
+ * partial. head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is
+ * a multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
  * attention_shared_bytes of dynamic shared memory. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
@@ -28,12 +28,12 @@ struct attention_shared {
     uint4 *keys;    // [ATTENTION_KEYS, key_units], zeros past head_dim
     float *q;       // [ATTENTION_HEADS, padded_dim], scaled, zeros past head_dim
     float *weights; // [ATTENTION_HEADS, ATTENTION_KEYS]
-    float *shrink;  // [ATTENTION_HEADS], what a new maximum makes of the sums so far
+    float *shrink;  // [ATTENTION_HEADS], factor that a new maximum applies to the sums so far
     int padded_dim; // head_dim rounded up to 8
     int key_units;  // 16-byte units from key to key, an odd number: no bank conflicts
 };
 
-// What a block works on, besides the arguments.
+// The part of the op that a block computes.
 struct attention_job {
     int64_t token;
     int kv_head, head, n_heads; // query heads head..head+n_heads-1, at most ATTENTION_HEADS
@@ -41,7 +41,7 @@ struct attention_job {
     const int32_t *pages;
 };
 
-// Keys of split number split: whole pages, cut at the token's window and position.
+// Sets the keys of split number split: whole pages, cut at the token's window and position.
 DEVICE_FN void split_keys(const struct attention_params &p, attention_job *job, int split) {
     int last = p.a.positions[job->token];
     int first = first_key(last, p.a.window);
@@ -60,8 +60,9 @@ DEVICE_FN void load_queries(const struct attention_args &a, const attention_job 
             s.q[h * s.padded_dim + i] = i < a.head_dim ? a.scale * q[h * a.head_dim + i] : 0;
 }
 
-// The tile's n keys from source (the first one) to shared memory. Sixteen threads copy a key, 16
-// bytes at a time where rows are multiples of that, else four; each has four loads under way.
+// Copies the tile's n keys from source (the first one) to shared memory. Sixteen threads copy a
+// key, 16 bytes at a time where rows are multiples of that, else four; each has four loads under
+// way.
 template <class T>
 DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64_t stride, int n,
                             int row_count, int padded_count) {
@@ -79,7 +80,7 @@ DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64
     }
 }
 
-// Two neighbouring elements of the row of a head.
+// Loads two neighbouring elements of the row of a head.
 DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
     if (type == DTYPE_Q8_0) {
         const uint16_t *block = (const uint16_t *)(row + pair / 16 * 34);
@@ -96,7 +97,7 @@ DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
     return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
 }
 
-// The tile of Q8_0 keys, as floats: sixteen threads turn a block of 32.
+// Loads a tile of Q8_0 keys as floats; sixteen threads convert a block of 32.
 DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int64_t stride, int n,
                               int head_dim) {
     const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
@@ -115,7 +116,7 @@ DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int
     }
 }
 
-// Of an element of a key in shared memory.
+// Bytes of one element of a key in shared memory; Q8_0 keys are floats there.
 DEVICE_FN int tile_element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
 
 DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
@@ -150,13 +151,13 @@ DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
     }
 }
 
-// Scores of this lane's key with the warp's query heads.
+// Scores this lane's key with the warp's query heads.
 template <enum dtype TYPE>
 DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *q, int lane) {
     const uint4 *key = s.keys + lane * s.key_units;
 #pragma unroll
     for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
-    UNROLL_BY(2) // by four, nvcc's own choice, it spills for 7.5 and 8.0
+    UNROLL_BY(2) // unrolled by four, nvcc's own choice, the loop spills registers on 7.5 and 8.0
     for (int c = 0; c < s.padded_dim; c += 8) {
         float k[8];
         unpack_eight(k, key + c * (TYPE == DTYPE_F16 ? 2 : 4) / 16, TYPE);
@@ -179,8 +180,8 @@ struct softmax_state {
     float max[WARP_HEADS], sum[WARP_HEADS];
 };
 
-// Turns the tile's scores into weights in shared memory. A lane whose key does not count scores
-// minus infinity; one key of a tile always counts.
+// Turns the tile's scores into weights in shared memory. A lane whose key the token does not see
+// scores minus infinity; the token sees at least one key of every tile.
 DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, softmax_state *state, int tile) {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key = tile + lane;
@@ -209,8 +210,8 @@ DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &j
     }
 }
 
-// Threads share the columns of V by pairs, and what is left of the block shares the heads: thread
-// (part, pair) adds up heads part, part + n_parts, ...
+// Threads share the columns of V by pairs; a block with more threads than pairs shares the heads
+// too: thread (part, pair) adds up heads part, part + n_parts, ...
 struct attention_share {
     int pair, part, n_parts; // part is n_parts or more for a thread without work
 };
@@ -253,13 +254,13 @@ DEVICE_FN void add_values(const struct attention_args &a, const attention_job &j
     }
 }
 
-// Where split number split of head h of the block's token leaves its sums.
+// The address to which split number split of head h of the block's token writes its sums.
 DEVICE_FN float *partial_of(const struct attention_params &p, int64_t token, int h, int64_t split) {
     return p.partial + ((token * p.a.n_heads + h) * p.n_splits + split) * (p.a.head_dim + 2);
 }
 
-// The sums are divided by what the warps kept, or left undivided for attention_merge. s.shrink
-// holds the sums of the exponentials by now.
+// Writes the sums of the heads, divided by the sums of the exponentials, which s.shrink holds by
+// now, or undivided for attention_merge.
 DEVICE_FN void write_heads(const struct attention_params &p, const attention_job &job,
                            const attention_shared &s, attention_share share, const float2 *sums) {
 #pragma unroll
@@ -273,8 +274,8 @@ DEVICE_FN void write_heads(const struct attention_params &p, const attention_job
     }
 }
 
-// The maximum and the sum of the warp's heads, to where the block (s.shrink) and attention_merge
-// find them.
+// Writes the maximum and the sum of the warp's heads to s.shrink for the block, and to partial for
+// attention_merge.
 DEVICE_FN void publish_state(const struct attention_params &p, const attention_job &job,
                              const attention_shared &s, const softmax_state &state) {
     int warp = (int)threadIdx.x / 32;

@@ -1,4 +1,4 @@
-/* attention.cuh: what the attention kernels have in common.
+/* attention.cuh: helpers that the attention kernels share.
  *
  * Owns nothing; device code only. Tested by tests/kernels/check_ops.c.
  */
@@ -14,7 +14,7 @@ DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score 
     return softcap - __fdividef(2 * softcap, 1 + __expf(__fdividef(2 * score, softcap)));
 }
 
-// Bytes of n elements of a cache of that type, with Q8_0 a multiple of its 32-element blocks.
+// Bytes of n elements of a cache of that type; for Q8_0 n is a multiple of 32.
 DEVICE_FN int64_t cache_bytes(enum dtype type, int64_t n) {
     return type == DTYPE_Q8_0 ? n / 32 * 34 : n * (type == DTYPE_F16 ? 2 : 4);
 }

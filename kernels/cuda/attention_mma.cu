@@ -8,9 +8,9 @@
  * K^T, weighs, and multiplies by V: sums are floats, queries and weights are rounded to halves.
  * Tokens of one tile may belong to several sequences: the block goes through the runs of tokens at
  * neighbouring positions of one sequence one after another, and rows of others do not take part.
- * Tiles start at multiples of 32 keys, and one that a row does not see leaves its sums as they are,
- * so a result does not depend on the rest of the batch. K and V are read once per tile of tokens: 2
- * * 2 * head_dim bytes per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <=
+ * Tiles start at multiples of 32 keys, and a tile that a row does not see leaves the row's sums
+ * unchanged, so a result does not depend on the rest of the batch. K and V are read once per tile
+ * of tokens: 2 * 2 * head_dim bytes per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <=
  * ATTENTION_MMA_ROWS. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
@@ -25,7 +25,7 @@ enum {
 static_assert(ATTENTION_MMA_ROWS == ATTENTION_MMA_THREADS / 32 * WARP_ROWS, "16 rows of a warp");
 static_assert(KV_PAGE % TILE == 0, "a tile lies within a page");
 
-// Rows are 16 bytes (K) or 8 words (V) longer than needed: no bank conflicts.
+// Rows are padded by 16 bytes (K) or 8 words (V) to avoid bank conflicts.
 template <int DIM> struct key_tile {
     static constexpr int UNITS = DIM / 8, K_STRIDE = UNITS + 1, V_STRIDE = DIM + 8;
     uint4 k[TILE * K_STRIDE];        // [TILE, DIM] halves
@@ -40,8 +40,8 @@ struct query_row {
 };
 
 // Tokens first_token..last_token of the tile, at neighbouring positions of one sequence, and the
-// keys they see. Each of these keys is seen by some token and so was written: one that was not may
-// be NaN, which a weight of zero would not take away.
+// keys they see. Each of these keys is seen by some token and so was written. A key that was never
+// written may be NaN, and a weight of zero does not remove a NaN.
 struct token_run {
     int first_token, last_token, first_key, last_key;
     const int32_t *pages;
@@ -80,7 +80,7 @@ DEVICE_FN query_row find_row(const struct attention_args &a, int64_t first_token
     return r;
 }
 
-// Two columns of a query, scaled, as halves; zeros past head_dim and without a token.
+// Loads two columns of a query, scaled, as halves; zeros past head_dim and without a token.
 DEVICE_FN uint32_t load_query(const struct attention_args &a, const query_row &row, int column) {
     if (row.token < 0 || column >= a.head_dim) return 0;
     const float *q = a.q + row.q + column;
@@ -106,7 +106,7 @@ DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a, int
         for (int i = 0; i < 4; i++) s->sums[n][i] = 0;
 }
 
-// Eight halves of a key's row, or zeros past head_dim and outside from..to-1.
+// Loads eight halves of a key's row; zeros past head_dim and outside from..to-1.
 DEVICE_FN uint4 load_unit(const struct attention_args &a, const void *cache, int64_t start, int key,
                           int unit, int from, int to) {
     if (key < from || key >= to || unit >= a.head_dim / 8) return make_uint4(0, 0, 0, 0);
@@ -160,8 +160,8 @@ DEVICE_FN void score_tile(float scores[TILE / 8][4], const row_state<DIM> &s,
     }
 }
 
-// Scores to weights, and the sums so far to the new maximum. Keys that a row does not see weigh
-// nothing; a row that has seen none yet keeps the maximum minus infinity.
+// Turns scores into weights and rescales the sums so far to the new maximum. Keys that a row does
+// not see have weight 0; a row that has seen no key yet keeps the maximum minus infinity.
 template <int DIM>
 DEVICE_FN void weigh(float scores[TILE / 8][4], row_state<DIM> *s, const struct attention_args &a,
                      const token_run &run, int key) {

@@ -4,7 +4,8 @@
  * Every quantised type is a struct weight_<type> of constants and static functions, so that a
  * kernel is a template over it; F32, F16 and BF16 have element and eight only. What the bytes mean
  * is defined by kernels/cpu/dequantize.c. Owns nothing; device code only. Reads no byte outside the
- * aligned 4-byte words that the row touches. Tested by tests/kernels/check_ops.c on every matmul and embed.
+ * aligned 4-byte words that the row touches. Tested by tests/kernels/check_ops.c on every matmul
+ * and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
  * 20, 22, 24 or 34 bytes or n_cols/256 blocks of 144, 176 or 210. So blocks of Q4_K and Q5_K are
@@ -19,17 +20,17 @@
 #include <stddef.h>
 
 // 32 columns of a row: element i, in byte i % 4 of word i / 4, is scale * byte + offset. Bytes are
-// to be read as signed; without HAS_OFFSET offset is 0. With TWO_SCALES scale is that of elements
-// 0..15 and scale_high that of 16..31; without, scale_high is not set. Where CENTRE is not 0,
-// offset is -CENTRE * scale: GEMMs take CENTRE off the bytes instead, once per weight, which saves
-// a multiply-add per weight and token.
+// signed. Without HAS_OFFSET offset is 0. With TWO_SCALES scale belongs to elements 0..15 and
+// scale_high to elements 16..31; otherwise scale_high is not set. Where CENTRE is not 0, offset is
+// -CENTRE * scale: GEMMs take CENTRE off the bytes instead, once per weight, which saves a
+// multiply-add per weight and token.
 struct weight_group {
     uint32_t words[8];
     float scale, scale_high, offset;
 };
 
-// What a thread unpacks at once is an item: ITEM_GROUPS groups that share bytes, at the columns
-// 32 * first_group(item) and ITEM_STEP groups further. A row is n_cols / (32 * ITEM_GROUPS) items.
+// A thread unpacks one item at once: ITEM_GROUPS groups that share bytes, at column 32 *
+// first_group(item) and ITEM_STEP groups further on. A row is n_cols / (32 * ITEM_GROUPS) items.
 
 // ---- loads -------------------------------------------------------------------------------------
 
@@ -60,9 +61,9 @@ template <int N> DEVICE_FN void load_words_16(uint32_t *out, const uint8_t *p) {
     }
 }
 
-// N words from a 2-byte aligned address: the aligned words that hold them, shifted into place.
-// Where p is no multiple of 4, the first of them starts 2 bytes early and the last is only half
-// read.
+// Loads N words from a 2-byte aligned address: loads the aligned words that hold them and shifts
+// these into place. If p is no multiple of 4, the first aligned word starts 2 bytes early and half
+// of the last one is used.
 template <int N> DEVICE_FN void load_words_2(uint32_t *out, const uint8_t *p) {
     uint32_t misplaced = (uint32_t)(uintptr_t)p & 2;
     const uint32_t *aligned = (const uint32_t *)(p - misplaced);
@@ -77,12 +78,12 @@ template <int N> DEVICE_FN void load_words_2(uint32_t *out, const uint8_t *p) {
 
 // ---- bytes -------------------------------------------------------------------------------------
 
-// Four bytes n (0..127) to n - CENTRE, signed.
+// Converts four bytes n (0..127) to n - CENTRE, signed.
 template <int CENTRE> DEVICE_FN uint32_t centre_bytes(uint32_t bytes) {
     return ((bytes | 0x80808080u) - CENTRE * 0x01010101u) ^ 0x80808080u;
 }
 
-// 16 bytes of nibbles: the low ones are elements 0..15, the high ones 16..31.
+// Spreads 16 bytes of nibbles: the low ones are elements 0..15, the high ones 16..31.
 DEVICE_FN void spread_nibbles(uint32_t *words, const uint32_t *nibbles) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -91,7 +92,7 @@ DEVICE_FN void spread_nibbles(uint32_t *words, const uint32_t *nibbles) {
     }
 }
 
-// Bit i of high becomes bit 4 of element i. The product moves bit j of four bits to bit 8 j + 4.
+// Makes bit i of high bit 4 of element i. The product moves bit j of four bits to bit 8 j + 4.
 DEVICE_FN void add_fifth_bits(uint32_t *words, uint32_t high) {
 #pragma unroll
     for (int i = 0; i < 8; i++) words[i] |= (high >> 4 * i & 15) * 0x02040810u & 0x10101010u;
@@ -157,7 +158,7 @@ struct weight_bf16 {
 
 // ---- blocks of 32 ------------------------------------------------------------------------------
 
-// What the types with one group per block have in common.
+// The members that all types with one group per block share.
 template <int BLOCK_BYTES> struct weight_of_32 {
     static constexpr int BLOCK = 32, BYTES = BLOCK_BYTES;
     static constexpr bool TWO_SCALES = false;
@@ -269,17 +270,19 @@ struct weight_q5_1 : weight_of_32<sizeof(q5_1_block)> {
 
 // ---- blocks of 256 -----------------------------------------------------------------------------
 
-// What Q4_K and Q5_K have in common: 16 bytes {half d, half dmin, 12 bytes of group scales}. Groups
-// 2j and 2j+1 share 32 bytes of nibbles, so an item is such a pair.
+// The header of Q4_K and Q5_K blocks: 16 bytes {half d, half dmin, 12 bytes of group scales}.
+// Groups 2j and 2j+1 share 32 bytes of nibbles, so an item is such a pair.
 struct k_header {
     uint8_t d[2], dmin[2], scales[12];
 };
 
-// Six-bit scales and minima of groups 2j and 2j+1 to out[0] and out[1]; header is the 16 bytes.
+// Writes the six-bit scales and minima of groups 2j and 2j+1 to out[0] and out[1]; header is the 16
+// bytes.
 DEVICE_FN void load_k_scales(weight_group *out, uint4 header, int j) {
     uint32_t low = j < 2 ? header.y : header.w & 0x0f0f0f0fu;
     uint32_t minima = j < 2 ? header.z : header.w >> 4 & 0x0f0f0f0fu;
-    // Groups 0..3 use six bits of bytes of their own, whose top two bits complete groups 4..7.
+    // Groups 0..3 have bytes of their own and use six bits of each; the top two bits complete
+    // groups 4..7.
     uint32_t scales = j < 2 ? low & 0x3f3f3f3fu : low | (header.y >> 2 & 0x30303030u);
     minima = j < 2 ? minima & 0x3f3f3f3fu : minima | (header.z >> 2 & 0x30303030u);
     scales >>= 16 * (j & 1), minima >>= 16 * (j & 1);

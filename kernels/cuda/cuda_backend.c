@@ -1,5 +1,5 @@
-/* cuda_backend.c: the calls of cuda_backend.h with which entries of a CUDA device's class begin and
- * end.
+/* cuda_backend.c: the calls of cuda_backend.h that begin and end the entries of a CUDA device's
+ * class.
  *
  * Owns nothing. cuda_device.c, cuda_event.c and cuda_launch.c call it; it calls none of them.
  * One thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 void cuda_enter(const struct cuda_device *cuda) {
-    (void)cuda->driver.context_set(cuda->context); // what is wrong shows in the call that follows
+    (void)cuda->driver.context_set(cuda->context); // the call that follows reports a failure
 }
 
 void cuda_submit(struct cuda_stream *s) {

@@ -1,10 +1,10 @@
-/* cuda_backend.h: what the files of the CUDA backend share: its device, its streams, its events,
- * its op table.
+/* cuda_backend.h: the device, streams, events and op table that the files of the CUDA backend
+ * share.
  *
  * A device owns the driver, the device's primary context and the loaded kernels; a stream owns its
- * launches and the memory that attention cuts long contexts into. Nothing of a lost device is
- * given back, since the driver would wait. Included only inside kernels/cuda. One thread drives a
- * device at a time. Tested by tests/kernels/test_cuda.c.
+ * launches and the memory for the partial results of attention over long contexts. Nothing of a
+ * lost device is freed, since the driver would wait for it. Included only inside kernels/cuda. One
+ * thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
 #define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
@@ -17,7 +17,7 @@ enum {
     CUDA_PARTIAL_BYTES = 2 << 20, // of one compute stream
 };
 
-struct cuda_base { // a moment that the device and the host know
+struct cuda_base { // a moment that is known on the device's clock and on the host's
     struct CUevent_st *event;
     uint64_t time_ns; // by clock_ns
 };
@@ -28,17 +28,18 @@ struct cuda_device {
     struct cuda_driver driver;
     struct CUctx_st *context;
     struct cuda_program program;
-    int number; // the driver's, of the device
+    int number; // the driver's number of the device
     int arch;   // compute capability: 75 is 7.5
     int n_multiprocessors;
-    bool tensor_cores; // and kernels that use them
+    bool tensor_cores; // the device has them, and the loaded kernels use them
     void *pinned[CUDA_REGIONS];
-    struct CUstream_st *clock; // where the bases are recorded; nothing else runs there
+    struct CUstream_st *clock; // the bases are recorded on this stream; nothing else runs on it
     struct cuda_base bases[2]; // the one that events are measured from now, and the one before
     int base_index;            // the first of them
 };
 
-// Activations that lie quantised in scratch: the next matmul of the same ones need not do it again.
+// Activations that lie quantised in scratch, so that the next matmul of the same x does not
+// quantise them again.
 struct cuda_quantized {
     const float *x; // NULL: none
     const void *scratch;
@@ -60,10 +61,10 @@ static inline struct cuda_device *cuda_of(const struct device *d) {
 
 // ---- cuda_backend.c
 
-// Makes the device's context that of the thread.
+// Makes the device's context current in the calling thread.
 void cuda_enter(const struct cuda_device *cuda);
-// Submits what the stream has encoded; the context is current afterwards. Keeps the first failure,
-// and that the device is lost is one.
+// Submits everything encoded on the stream; the context is current afterwards. Keeps the first
+// failure; a lost device is a failure.
 void cuda_submit(struct cuda_stream *s);
 // Keeps a failure of the driver, if it is the stream's first.
 void cuda_keep(struct cuda_stream *s, unsigned code, const char *what);
@@ -73,7 +74,7 @@ void cuda_keep(struct cuda_stream *s, unsigned code, const char *what);
 // The op table: every entry appends its launches to the stream's queue.
 extern const struct op_table *const cuda_op_table;
 
-// ---- cuda_event.c: entries of the device's class, and what they stand on
+// ---- cuda_event.c: entries of the device's class, and the functions below them
 
 enum status cuda_event_new(struct device *d, struct event *out, struct err *e);
 void cuda_event_free(struct event *event);
@@ -85,7 +86,8 @@ enum status cuda_event_time(struct event *event, uint64_t *out_ns, struct err *e
 // Waits until the driver's stream is empty, no longer than the device's limit.
 enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stream, struct err *e);
 
-// Makes what the times of events need; the first base is recorded by cuda_clock_start.
+// Makes the stream and the events that the times of events need; cuda_clock_start records the first
+// base.
 enum status cuda_clock_open(struct cuda_device *cuda, struct err *e);
 enum status cuda_clock_start(struct cuda_device *cuda, struct err *e);
 void cuda_clock_close(struct cuda_device *cuda); // accepts one that was never or half opened

@@ -1,7 +1,8 @@
-/* cuda_check.c: holds our own declarations of the driver against the toolkit's, where there is one.
+/* cuda_check.c: compares our own declarations of the driver with those of the toolkit, where one is
+ * installed.
  *
  * Only static assertions: without cuda.h the file is empty, and nothing of it is ever called.
- * Prototypes are compared type by type; enumerations are compatible with unsigned there.
+ * Prototypes are compared type by type; an enumeration of the toolkit is compatible with unsigned.
  */
 #if __has_include(<cuda.h>)
 

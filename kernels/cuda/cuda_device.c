@@ -1,9 +1,9 @@
 /* cuda_device.c: see cuda_device.h and kernels/device.h.
  *
  * Buffers are the driver's allocations; a stream of ours is one of the driver's, with a queue of
- * launches before it if it computes. All that may fail sticks to the stream. The context is made
- * current at the head of every entry, since any thread may drive a device. Once the device is lost
- * the driver is not called any more: it might wait. Events are in cuda_event.c.
+ * launches before it if it computes. A failure sticks to the stream. The context is made current at
+ * the head of every entry, since any thread may drive a device. Once the device is lost the driver
+ * is not called any more: it might wait. Events are in cuda_event.c.
  */
 #include "kernels/cuda/cuda_device.h"
 
@@ -20,8 +20,9 @@ enum {
     TENSOR_CORES_ARCH = 75, // the first with the matrix instructions that the kernels use
 };
 
-// Left alone of the free memory: graphs that the driver builds later, what attention cuts contexts
-// into, and the driver's rounding of allocations to 2 MiB. At most a sixteenth of the device.
+// Free memory that stays unused, for graphs that the driver builds later, for the partial results
+// of attention, and for the driver's rounding of allocations to 2 MiB. At most a sixteenth of the
+// device.
 static const uint64_t RESERVE_BYTES = UINT64_C(96) << 20;
 
 static unsigned long long address_of(const void *p) { return (unsigned long long)(uintptr_t)p; }
@@ -64,7 +65,7 @@ static void cuda_buffer_free(struct device *d, void *base, uint64_t size_bytes) 
     (void)cuda_of(d)->driver.memory_free(address_of(base));
 }
 
-// Pinned memory is copied by the device alone, beside everything else.
+// The device copies pinned memory by itself, beside everything else.
 static bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
     struct cuda_device *cuda = cuda_of(d);
     int place = 0;
@@ -98,7 +99,7 @@ static void cuda_host_unregister(struct device *d, void *base) {
 static void cuda_stream_free(struct stream *stream) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     struct cuda_device *cuda = cuda_of(stream->device);
-    struct err ignored; // a device that is lost then says so
+    struct err ignored; // a wait that fails marks the device as lost
     cuda_submit(s);
     if (s->handle) (void)cuda_await_stream(cuda, s->handle, &ignored);
     if (stream->device->lost) cuda_queue_abandon(&s->queue);
@@ -159,7 +160,7 @@ static void cuda_copy(struct stream *stream, void *target, const void *source, u
     cuda_keep(s, code, COPIES[way]);
 }
 
-// Its sides' kinds are what the direction says.
+// The direction says which side is host memory.
 static void cuda_copy_rows(struct stream *stream, const struct row_copy *copy,
                            enum copy_direction way) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
@@ -188,7 +189,7 @@ static enum status cuda_wait(struct stream *stream, struct err *e) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     struct err failure;
     cuda_submit(s);
-    // A failed stream may still run what was submitted before.
+    // A failed stream may still run launches that were submitted before.
     if (cuda_await_stream(cuda_of(stream->device), s->handle, &failure) != OK &&
         s->failure.status == OK)
         s->failure = failure;
@@ -298,9 +299,9 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
     return err_fix(e, "use --device none");
 }
 
-// Of the devices of 7.5 only some have tensor cores, and the driver tells only by their names:
-// those called RTX, and the T4 and its like. The GTX 16xx, the MX450 and the small Quadros have
-// none.
+// Only some devices of 7.5 have tensor cores, and the driver tells which only by their names: those
+// called RTX, the T4 and similar ones have them; the GTX 16xx, the MX450 and the small Quadros do
+// not.
 static bool has_tensor_cores(int arch, const char *name) {
     static const char *const names[] = {"RTX", "T4", "T4G", "T10"};
     if (arch != 75) return arch > 75;
@@ -313,8 +314,8 @@ static bool has_tensor_cores(int arch, const char *name) {
     return false;
 }
 
-// A few launches and a graph that do nothing: what the driver allocates the first time is taken
-// before the free memory is read.
+// Launches a few kernels and a graph that do nothing, so that the driver has made its first
+// allocations before the free memory is read.
 static enum status warm_up(struct cuda_device *cuda, struct err *e) {
     const struct swiglu_args nothing = {.n_cols = 0};
     struct cuda_queue queue = {0};

@@ -12,17 +12,17 @@
 struct cuda_options {
     int32_t index;        // which GPU, as the driver counts them
     char driver[256];     // path of the driver's library; empty: libcuda.so.1
-    char image[24];       // the one set of kernels to take ("compute_75"); empty: the best
-    bool no_graphs;       // every launch singly
+    char image[24];       // the only set of kernels to load ("compute_75"); empty: the best
+    bool no_graphs;       // no launches are replayed as graphs
     bool no_tensor_cores; // kernels for devices without them
 };
 
-// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0" in any order and part.
-// ERR_USAGE names what is wrong.
+// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0" in any order, each part
+// optional. ERR_USAGE names what is wrong.
 enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e);
 
-// ERR_UNSUPPORTED where there is no driver or no GPU, ERR_DEVICE where there is one that cannot be
-// used, ERR_MEMORY. log may be NULL and must outlive the device.
+// ERR_UNSUPPORTED without a driver or a GPU, ERR_DEVICE if the GPU cannot be used, ERR_MEMORY. log
+// may be NULL and must outlive the device.
 enum status cuda_device_open(struct device **out, const struct cuda_options *options,
                              const struct log *log, struct err *e);
 

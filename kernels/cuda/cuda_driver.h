@@ -1,9 +1,9 @@
 /* cuda_driver.h: the calls of NVIDIA's driver that the backend makes, found at run time.
  *
- * Types and prototypes are our own, so that no toolkit is needed to build and no driver to start;
- * cuda_check.c compares them with the toolkit's where there is one. struct cuda_driver is the
- * caller's and owns the loaded library. Nothing here keeps state elsewhere. Any thread. Tested by
- * tests/kernels/test_cuda.c.
+ * Types and prototypes are our own, so that the build needs no toolkit and the program starts
+ * without a driver; cuda_check.c compares them with those of the toolkit, where one is installed.
+ * struct cuda_driver is the caller's and owns the loaded library. Nothing here keeps state
+ * elsewhere. Any thread. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_DRIVER_H
 #define TANDEM_KERNELS_CUDA_CUDA_DRIVER_H
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The driver's handles are pointers to structs that only it knows.
+// The driver's handles are pointers to structs that only the driver knows.
 struct CUctx_st;
 struct CUmod_st;
 struct CUfunc_st;
@@ -68,7 +68,7 @@ struct cuda_rows {
     size_t stride_bytes;
 };
 
-// CUDA_MEMCPY2D, all of whose members are here under other names.
+// CUDA_MEMCPY2D with other names for all its members.
 struct cuda_copy_2d {
     struct cuda_rows source, target;
     size_t row_bytes, n_rows;
@@ -126,11 +126,12 @@ struct cuda_copy_2d {
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
        struct CUstream_st *stream, void **params, void **extra))
 
-// The same, but it takes a struct of ours: cuda_check.c compares the members.
+// This call takes a struct of ours, whose members cuda_check.c compares.
 #define CUDA_DRIVER_ROW_CALLS(X) \
     X(copy_rows, cuMemcpy2DAsync_v2, (const struct cuda_copy_2d *copy, struct CUstream_st *stream))
 
-// This came with CUDA 10.0. With an older driver the calling thread waits and calls by itself.
+// This call came with CUDA 10.0. With an older driver the calling thread waits and calls the
+// function itself.
 #define CUDA_DRIVER_HOST_CALLS(X)  \
     X(host_call, cuLaunchHostFunc, \
       (struct CUstream_st * stream, void (*fn)(void *context), void *context))
@@ -145,7 +146,8 @@ struct cuda_copy_2d {
     X(graph_exec_destroy, cuGraphExecDestroy, (struct CUgraphExec_st * exec))               \
     X(graph_launch, cuGraphLaunch, (struct CUgraphExec_st * exec, struct CUstream_st * stream))
 
-// The same, but its prototype changed with the toolkit while the driver kept the symbol.
+// This call belongs to them, but its prototype changed with the toolkit while the driver kept the
+// symbol.
 #define CUDA_DRIVER_OLD_GRAPH_CALLS(X)                                    \
     X(graph_add_kernel, cuGraphAddKernelNode,                             \
       (struct CUgraphNode_st * *node, struct CUgraph_st * graph,          \
@@ -165,16 +167,16 @@ struct cuda_driver {
     int version; // 12020 is 12.2
 };
 
-// Loads path, or libcuda.so.1 if NULL, and starts it. ERR_UNSUPPORTED if there is none or no GPU,
-// ERR_DEVICE if it does not work; nothing stays behind then.
+// Loads path, or libcuda.so.1 if NULL, and starts it. ERR_UNSUPPORTED without a driver or a GPU,
+// ERR_DEVICE if the driver does not work; after a failure nothing stays loaded.
 enum status cuda_driver_open(struct cuda_driver *driver, const char *path, struct err *e);
 void cuda_driver_close(struct cuda_driver *driver); // accepts a zeroed one; leaves it zeroed
 
 // The driver's word for a result: "CUDA_ERROR_OUT_OF_MEMORY". Never NULL.
 const char *cuda_error_name(const struct cuda_driver *driver, unsigned code);
 
-// code 0: OK. Otherwise ERR_MEMORY for refused memory and ERR_DEVICE for all else, saying what was
-// done to which device, the name of the code, and what helps.
+// code 0: OK. Otherwise ERR_MEMORY for refused memory and ERR_DEVICE for all else, with the call,
+// the device, the name of the code and the way out.
 enum status cuda_check(const struct cuda_driver *driver, unsigned code, struct err *e,
                        const char *what, ...) __attribute__((format(printf, 4, 5)));
 

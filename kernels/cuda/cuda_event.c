@@ -1,10 +1,10 @@
-/* cuda_event.c: events of a CUDA device: order between streams, waits that end, and times.
+/* cuda_event.c: events of a CUDA device: order between streams, waits with a limit, and times.
  *
- * The driver's waits have no limit, so the state of an event or a stream is asked for again and
- * again; nothing else is to be done on the thread, and the first answers come without a pause. The
- * driver tells times as milliseconds between two events, in a float: they are measured from a base
- * whose time both sides know, and a base grows old before the float grows coarse. Owns the bases.
- * One thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
+ * The driver's waits have no limit, so a wait polls the state of an event or a stream, at first
+ * without a pause, since the thread has nothing else to do. The driver gives times as milliseconds
+ * between two events, in a float: they are measured from a base whose time is known on both clocks,
+ * and a base is replaced before the float gets coarse. Owns the bases. One thread drives a device
+ * at a time. Tested by tests/kernels/test_cuda.c.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -13,20 +13,20 @@
 #include <sched.h>
 
 enum {
-    SPIN_NS = 30000,        // a wait asks without a pause for so long,
+    SPIN_NS = 30000,        // a wait polls without a pause for so long,
     YIELD_NS = 20000000,    // then lets other threads go first for so long, and then sleeps
-    SLEEP_PART = 256,       // so much of the time that it has waited is slept, so that it ends
-    SLEEP_NS_MAX = 2000000, // hardly later for it
+    SLEEP_PART = 256,       // a sleep takes 1/256 of the time waited so far, so that the wait ends
+    SLEEP_NS_MAX = 2000000, // hardly later
     BASE_TRIES = 8,
-    BASE_WIDTH_NS = 30000, // a base is as exact as half of what recording it took
+    BASE_WIDTH_NS = 30000, // the error of a base is at most half of the time that recording it took
 };
 
-static const uint64_t BASE_AGE_NS = 8000000000; // then the float still tells half microseconds
+static const uint64_t BASE_AGE_NS = 8000000000; // the float still resolves half a microsecond
 
 struct cuda_event {
     struct CUevent_st *handle;
     struct err failure; // of the stream that recorded it
-    int base;           // that was the newer one then; -1: never recorded
+    int base;           // index of the base that was newer then; -1: never recorded
 };
 
 // ---- Waiting -----------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stre
 
 // ---- Time --------------------------------------------------------------------------------------
 
-// Records a base anew. Its time lies between two looks at the clock; the closer they are the
-// better, and the last try counts.
+// Records a base anew. Its time lies between two readings of the clock, which are repeated until
+// they are close; the last try counts.
 static enum status set_base(struct cuda_device *cuda, int which, struct err *e) {
     struct cuda_base *base = &cuda->bases[which];
     for (int i = 0; i < BASE_TRIES; i++) {
@@ -142,7 +142,8 @@ void cuda_record(struct stream *stream, struct event *event) {
     own->failure = s->failure;
 }
 
-// The event of another device is waited for here and now: the driver knows only its own.
+// The calling thread waits for an event of another device, since the driver knows only its own
+// events.
 void cuda_wait_event(struct stream *stream, struct event *event) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     cuda_submit(s);
@@ -186,6 +187,6 @@ enum status cuda_event_time(struct event *event, uint64_t *out_ns, struct err *e
     const unsigned code = cuda->driver.event_elapsed(&ms, base->event, own->handle);
     if (cuda_check(&cuda->driver, code, e, "%s: the time of an event", event->device->info.name))
         return e->status;
-    *out_ns = base->time_ns + (uint64_t)(int64_t)((double)ms * 1e6); // it may lie before its base
+    *out_ns = base->time_ns + (uint64_t)(int64_t)((double)ms * 1e6); // ms may be negative
     return OK;
 }

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// CUDA_IMAGES is a file that the build writes; it has a line per file and target, those of one
-// target side by side: CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver, file,
-// path of the image).
+// CUDA_IMAGES is a file that the build writes; it has a line per file and target, with the lines of
+// one target next to each other: CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver,
+// file, path of the image).
 #define CUDA_IMAGE(target, arch, ptx, driver, file, path) CUDA_EMBED(target, file, path)
 #include CUDA_IMAGES
 #undef CUDA_IMAGE
@@ -51,7 +51,8 @@ refuse(struct cuda_program *program, const char *format, ...) {
     va_end(list);
 }
 
-// Native code runs on its own generation, from its own step on; PTX on everything newer.
+// Native code runs on devices of its own major version from its minor version on; PTX on every
+// newer device too.
 static bool runs_on(const struct image *image, int arch) {
     if (image->arch > arch) return false;
     return image->ptx || image->arch / 10 == arch / 10;
@@ -78,8 +79,8 @@ static enum status load_module(struct cuda_program *program, const struct cuda_d
                    cuda_error_name(driver, code), *text ? ": " : "", text);
 }
 
-// Every kernel is found now and asked for its registers, so that a driver that loads them one by
-// one does it before the free memory is read.
+// Finds every kernel and asks for its registers, so that a driver that loads kernels one by one has
+// loaded all before the free memory is read.
 static enum status find_kernels(struct cuda_program *program, const struct cuda_driver *driver,
                                 const char *target, struct err *e) {
     for (int k = 0; k < KERNEL_COUNT; k++) {
@@ -104,7 +105,7 @@ static void unload(struct cuda_program *program, const struct cuda_driver *drive
         (void)driver->module_unload(program->modules[--program->n_modules]);
 }
 
-// All images of the target whose first one is given.
+// Loads all images of the target whose first one is given.
 static enum status load_target(struct cuda_program *program, const struct cuda_driver *driver,
                                const struct image *first, struct err *e) {
     const struct image *end = IMAGES + N_IMAGES;
@@ -121,7 +122,8 @@ static enum status load_target(struct cuda_program *program, const struct cuda_d
     return status;
 }
 
-// The first image of every target that may be tried, the best first; the others are refused.
+// Lists the first image of every target that may be tried, the best first, and notes why the others
+// are refused.
 static int choose(struct cuda_program *program, const struct cuda_driver *driver, int arch,
                   const char *only, const struct image **chosen) {
     int n = 0;

@@ -1,10 +1,9 @@
 /* cuda_images.h: the compiled kernels inside this program, and the choice among them.
  *
  * A target ("sm_86", "compute_75") is a set of images, one per .cu file: native code of nvcc for
- * one architecture, or PTX that the driver translates for any that is no older. The build writes
- * the table; nothing of it is kept elsewhere. A struct cuda_program is the caller's and owns the
- * loaded modules; the context must be current. One thread at a time. Tested by
- * tests/kernels/test_cuda.c.
+ * one architecture, or PTX that the driver translates for any architecture that is no older. The
+ * build writes the table of images. A struct cuda_program is the caller's and owns the loaded
+ * modules; the context must be current. One thread at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_IMAGES_H
 #define TANDEM_KERNELS_CUDA_CUDA_IMAGES_H
@@ -28,12 +27,13 @@ struct cuda_program {
     struct CUfunc_st *kernels[KERNEL_COUNT];
     int arch;           // of the target: 75 for "sm_75" and "compute_75"
     char target[24];    // its name
-    char refused[1024]; // "sm_90: made for another GPU; ...": the other targets and why not
+    char refused[1024]; // "sm_90: made for another GPU; ...": the other targets and why each was
+                        // refused
 };
 
 // Loads the best target for a device of that compute capability (75 is 7.5): native code of the
-// nearest architecture, else the newest PTX; what the driver refuses gives way to the next. only:
-// the one target to take, or NULL. ERR_DEVICE if none is left, saying why each was refused.
+// nearest architecture, else the newest PTX; if the driver refuses one, the next. only: the single
+// target to try, or NULL. ERR_DEVICE if none is left, saying why each was refused.
 enum status cuda_program_open(struct cuda_program *program, const struct cuda_driver *driver,
                               int arch, const char *only, struct err *e);
 // Accepts a zeroed or half-built one; leaves it zeroed.

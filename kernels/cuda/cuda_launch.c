@@ -1,10 +1,10 @@
-/* cuda_launch.c: from the arguments of an op to launches of kernels.
+/* cuda_launch.c: turns the arguments of an op into launches of kernels.
  *
- * Here the kernel for a matmul is chosen, by the number of tokens and by what the device has, and
- * grids are sized; params.h has the shapes. Neither may depend on what lies in device memory, so
- * that a list of launches can be replayed. Only encodes: nothing is called of the driver unless
- * the stream's list is full. Owns nothing. One thread per device. Tested by
- * tests/kernels/test_cuda.c and tests/kernels/check_ops.c.
+ * Chooses the kernel of a matmul by the number of tokens and the features of the device, and sizes
+ * grids; params.h has the shapes. Neither may depend on the contents of device memory, so that a
+ * list of launches can be replayed. Only encodes: calls the driver only if the stream's list is
+ * full. Owns nothing. One thread per device. Tested by tests/kernels/test_cuda.c and
+ * tests/kernels/check_ops.c.
  */
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -14,7 +14,8 @@
 
 #include <string.h>
 
-// Where the last member of each argument struct ends: what lies behind is padding, undefined.
+// The byte where the last member of each argument struct ends; padding follows, whose bytes are
+// undefined.
 static const uint32_t ARGS_END[OP_COUNT] = {
 #define OP(name, n_pointers, last) \
     [OP_##name] = offsetof(struct name##_args, last) + sizeof((struct name##_args *)0)->last,
@@ -95,8 +96,8 @@ static void gather_rows(struct cuda_stream *s, enum weight_type type,
 
 // ---- Matmul ------------------------------------------------------------------------------------
 
-// By weight type: one or a few tokens; tiles without and with tensor cores. Halves would lose bits
-// of FLOATS.
+// The kernels of a weight type: for one or a few tokens, and tiles without and with tensor cores.
+// FLOATS have no tiles with tensor cores, since halves would lose bits.
 struct matmul_kernels {
     enum cuda_kernel vec, dp4a, mma;
 };
@@ -120,7 +121,7 @@ static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_
                   GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
               "one grid for both kinds of tiles");
 
-// A grid of tiles: so many of tokens, and as many of rows as there are.
+// A grid of n_token_tiles tiles by as many tiles of rows as row_count takes.
 static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
     return (struct cuda_grid){n_token_tiles, parts(row_count, GEMM_MMA_ROWS), 1, GEMM_MMA_THREADS,
                               0};
@@ -136,8 +137,8 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
 }
 
-// Activations into the scratch, unless they are there: q, k and v, or gate and up, multiply with
-// the same ones.
+// Quantises activations into the scratch unless they lie there already: q, k and v, or gate and up,
+// share their activations.
 static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *scratch,
                      int64_t acts_stride) {
     struct cuda_quantized *have = &s->quantized;
@@ -154,7 +155,7 @@ static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *
     *have = wanted;
 }
 
-// What a matmul writes may be what was quantised.
+// Forgets the quantised activations if a matmul overwrites the x that they were made of.
 static void forget_written(struct cuda_stream *s, const float *out, int64_t n_rows,
                            int32_t out_stride) {
     const struct cuda_quantized *have = &s->quantized;
@@ -199,7 +200,8 @@ static void route(struct cuda_stream *s, enum weight_type type, const struct rou
         (struct cuda_grid){(uint32_t)a->n_experts, 1, 1, SORT_PAIRS_THREADS, 0}, &p, sizeof p);
 }
 
-// Tiles are for experts that many tokens go to; how the pairs spread is known on the device alone.
+// Tiles are for experts with many tokens. The host does not know how the pairs spread, so it goes
+// by the average.
 static void matmul_experts(struct cuda_stream *s, enum weight_type type,
                            const struct matmul_experts_args *a) {
     const int32_t n_pairs = a->n_tokens * a->n_used, n_x = a->x_per_pair ? n_pairs : a->n_tokens;
@@ -236,9 +238,9 @@ static void combine_experts(struct cuda_stream *s, enum weight_type type,
 
 // ---- Attention ---------------------------------------------------------------------------------
 
-// Few tokens would leave most of the device idle, so their keys are cut into runs that blocks take
-// side by side: as many as give every multiprocessor two blocks, as there are pages, and as the
-// stream has memory for.
+// The number of runs that the keys of a token are cut into, so that few tokens keep the device
+// busy: enough for two blocks per multiprocessor, at most one per page, and as many as fit the
+// stream's memory.
 static int64_t attention_splits(const struct cuda_device *d, const struct attention_args *a) {
     int64_t n_blocks = (int64_t)parts(a->n_tokens, ATTENTION_TOKENS) * a->n_kv_heads;
     int64_t row_bytes =

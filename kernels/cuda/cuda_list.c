@@ -32,7 +32,7 @@ enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *
     return OK;
 }
 
-// A graph that is running ends first: the driver frees it then.
+// Frees a graph; the driver lets a running graph end first.
 static void forget(struct cuda_queue *queue, struct cuda_graph *graph) {
     if (!graph->exec) return;
     (void)queue->driver->graph_exec_destroy(graph->exec);
@@ -92,7 +92,7 @@ static enum status launch_all(struct cuda_queue *queue, struct err *e) {
     return OK;
 }
 
-// A chain: each launch after the one before, as on a stream.
+// Adds the launches as a chain, in which each follows the one before, as on a stream.
 static unsigned add_nodes(struct cuda_queue *queue, struct CUgraph_st *graph) {
     const struct cuda_list *list = &queue->list;
     struct CUgraphNode_st *last = NULL;

@@ -1,6 +1,7 @@
-/* cuda_list.h: launches that were encoded and not yet given to the driver, and how they are given.
+/* cuda_list.h: launches that were encoded and not yet submitted to the driver, and their
+ * submission.
  *
- * A list owns room for its launches and their parameters, all of it from cuda_list_open on. A list
+ * A list owns room for its launches and their parameters, all allocated by cuda_list_open. A list
  * that equals one submitted before is replayed as a graph: one call instead of hundreds. Every
  * table that changes between two decode steps lies in device memory, so that their lists are equal.
  * The device's context must be current; one thread at a time. Tested by tests/kernels/test_cuda.c.
@@ -48,29 +49,31 @@ struct cuda_queue {
     const struct cuda_program *program;
     struct CUstream_st *stream;
     const struct log *log;
-    struct cuda_list list; // of what is to be submitted
+    struct cuda_list list; // the launches to submit
     bool use_graphs;
     struct cuda_graph graphs[CUDA_GRAPHS];
     uint64_t n_submits, n_replays;
 };
 
-// A queue of launches for stream; log may be NULL. ERR_MEMORY if host memory is refused; then it
-// must be closed too. Without the driver's graph calls every launch is made singly.
+// Opens a queue of launches for stream; log may be NULL. ERR_MEMORY if host memory is refused;
+// close the queue after a failure too. Without the driver's graph calls every launch is a call of
+// its own.
 enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *driver,
                             const struct cuda_program *program, struct CUstream_st *stream,
                             const struct log *log, struct err *e);
-// Forgets the graphs without a call of the driver: its stream does not end. Close it afterwards.
+// Forgets the graphs without calling the driver, whose stream does not end. Close the queue
+// afterwards.
 void cuda_queue_abandon(struct cuda_queue *queue);
 void cuda_queue_close(struct cuda_queue *queue); // accepts a zeroed one; leaves it zeroed
 
-// Room for one more launch?
+// True if there is room for one more launch.
 bool cuda_queue_has_room(const struct cuda_queue *queue);
 // Appends a launch; params is copied. There must be room.
 void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cuda_grid grid,
                     const void *params, uint32_t params_bytes);
-// Gives all to the driver, in order, and empties the list, also on failure. ERR_DEVICE or
-// ERR_MEMORY, naming the kernel. A graph that is refused is not a failure: from then on launches
-// are made singly, and the log says so.
+// Submits all launches to the driver, in order, and empties the list, also on failure. ERR_DEVICE
+// or ERR_MEMORY, naming the kernel. A refused graph is no failure: from then on every launch is a
+// call of its own, and the log says so.
 enum status cuda_queue_submit(struct cuda_queue *queue, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* device.cuh: the language that the kernels are written in, for its three readers.
  *
- * nvcc brings most of these names; clang -x cuda without any toolkit gets them here; the emulator
+ * nvcc defines most of these names; clang -x cuda without a toolkit gets them here; the emulator
  * reads the same sources as C++ and includes tests/emulator/cuda_host.hpp before this file. Only
  * what is listed here may be used, so that what the emulator proves is what a card runs:
  *
@@ -43,7 +43,7 @@
 #define __constant__         __attribute__((constant))
 #define __forceinline__      inline __attribute__((always_inline))
 #define __launch_bounds__(n) __attribute__((launch_bounds(n)))
-#define UNROLL_BY(n) // it does not unroll such loops, and complains when told to
+#define UNROLL_BY(n) // clang does not unroll such loops, and warns about the pragma
 #define DEVICE_FN            static __device__ __forceinline__
 
 struct cuda_index {
@@ -219,9 +219,9 @@ DEVICE_FN __half __float2half(float f) { // nearest even
     return h;
 }
 
-// Copies 16 bytes from global to shared memory behind the thread's back. They are there for the
-// thread itself after cp_async_wait<N>, which leaves the N groups committed last in flight, and
-// for the others after a barrier besides.
+// Copies 16 bytes from global to shared memory asynchronously. The thread itself sees them after
+// cp_async_wait<N>, which leaves the N groups committed last in flight; other threads see them
+// after a barrier as well.
 #if CUDA_ARCH >= 800
 DEVICE_FN void cp_async16(void *shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(cuda_shared_address(shared)),
@@ -241,9 +241,9 @@ template <int N> DEVICE_FN void cp_async_wait() {}
 #endif
 
 #if CUDA_ARCH >= 750
-// Four (two) 8x8 tiles of 16-bit elements: lane i names row i % 8 of tile i / 8, 16 bytes aligned
-// to 16, in shared memory; d[k] of lane i gets elements 2 * (i % 4) and the next of row i / 4 of
-// tile k.
+// Loads four (two) 8x8 tiles of 16-bit elements: lane i names row i % 8 of tile i / 8, 16 bytes
+// aligned to 16, in shared memory; d[k] of lane i gets elements 2 * (i % 4) and the next of row i /
+// 4 of tile k.
 DEVICE_FN void ldmatrix_x4(uint32_t d[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])

@@ -1,7 +1,7 @@
 /* embed.cu: embed_<type>, rows of the token table as floats.
  *
- * Grid (n_tokens, chunks of EMBED_COLS columns). A thread turns every EMBED_THREADS-th column of
- * the chunk, so a warp reads bytes side by side; the scales of a block come from cache. Reads a
+ * Grid (n_tokens, chunks of EMBED_COLS columns). A thread strides over the columns of the chunk by
+ * EMBED_THREADS, so a warp reads neighbouring bytes; the scales of a block come from cache. Reads a
  * row's weights and writes 4 bytes per column; any n_cols that the type allows. Tested by
  * tests/kernels/check_ops.c.
  */

@@ -11,8 +11,8 @@
 // 2^n, |n| < 1023.
 DEVICE_FN double power_of_two(int n) { return __longlong_as_double((long long)(n + 1023) << 52); }
 
-// 2^x: a power of two by its bits, in halves so that none overflows, times the series of e^y, |y| <
-// 0.347; the first term left out is below 1e-16.
+// 2^x: a power of two made of exponent bits, as two factors so that neither overflows, times the
+// series of e^y, |y| < 0.347; the first term left out is below 1e-16.
 DEVICE_FN double exp2_of(double x) {
     if (x < -1100) return 0;
     if (x > 1100) return power_of_two(1000) * power_of_two(1000);

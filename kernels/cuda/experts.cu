@@ -1,20 +1,21 @@
-/* experts.cu: which experts a token goes to, and the sum of what they made of it.
+/* experts.cu: chooses the experts of each token, and sums up their outputs.
  *
- * route: grid (chunks of ROUTE_TOKENS tokens); a warp chooses for a token. The scores lie in shared
- * memory as integers of the same order; a lane looks at every 32nd. n_used times the warp takes the
- * best, so a token reads its logits two or three times, and takes n_used * n_experts / 32 steps. As
- * no choice may hang on rounding, scores are doubles; their exponentials, which with a bias or
- * groups are a part of them, are doubles only then. The place of a chosen expert is a lane, in
- * which its weight is computed.
+ * route: grid (chunks of ROUTE_TOKENS tokens); a warp chooses the experts of a token. The scores
+ * lie in shared memory as integers of the same order; a lane compares every 32nd. The warp takes
+ * the best score n_used times, so a token reads its logits two or three times and takes n_used *
+ * n_experts / 32 steps. Scores are doubles, because no choice may depend on rounding; exponentials
+ * are doubles only with a bias or groups, where they are part of the score. Lane i computes the
+ * weight of the i-th chosen expert.
  *
- * sort_pairs: grid (n_experts), after route. A block is an expert and reads what every pair chose,
- * twice: first each warp counts, in its quarter of the pairs, those of lower experts and those of
- * its own, then it writes the latter behind the others'. No atomics: the order is that of the
- * pairs. n_experts * n_pairs * 8 bytes from cache, 4 MiB for 512 tokens of 8 among 128.
+ * sort_pairs: grid (n_experts), after route. A block serves one expert and reads the expert of
+ * every pair twice: first each warp counts, in its quarter of the pairs, those of lower experts and
+ * those of its own expert; then it writes the latter at their places. There are no atomics, so
+ * pairs keep their order. Reads n_experts * n_pairs * 8 bytes from cache, 4 MiB for 512 tokens with
+ * 8 of 128 experts.
  *
  * combine_experts: grid (n_tokens, chunks of COMBINE_COLS columns). Each thread adds up four
- * columns, in the order of the token's experts. Reads each row that is here once. Tested by
- * tests/kernels/check_ops.c.
+ * columns, in the order of the token's experts. Reads each row of an expert on this device once.
+ * Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
 #include "kernels/cuda/params.h"
@@ -37,7 +38,7 @@ DEVICE_FN double swap_lanes(double v, int apart) {
 DEVICE_FN float swap_lanes(float v, int apart) { return __shfl_xor_sync(0xffffffffU, v, apart); }
 DEVICE_FN int swap_lanes(int v, int apart) { return __shfl_xor_sync(0xffffffffU, v, apart); }
 
-// The same in every lane.
+// The sum of v over the warp, in every lane.
 template <class T> DEVICE_FN T warp_sum(T v) {
     for (int apart = 16; apart > 0; apart /= 2) v += swap_lanes(v, apart);
     return v;
@@ -49,8 +50,8 @@ DEVICE_FN float warp_largest(float v) {
 
 // ---- Ranks -------------------------------------------------------------------------------------
 
-// Scores as integers in the same order, a NaN below them all. The two zeros are one.
-static constexpr uint64_t RANK_TAKEN = 0; // below a NaN: chosen already, or not to be chosen
+// Scores become integers in the same order, with NaN below all of them. Both zeros become one.
+static constexpr uint64_t RANK_TAKEN = 0; // less than a NaN: chosen already, or excluded
 static constexpr uint64_t RANK_NAN = 1;
 static constexpr uint64_t RANK_POSITIVE = 1ULL << 63;
 DEVICE_FN uint64_t rank_of(double score) {
@@ -63,8 +64,8 @@ DEVICE_FN double score_of(uint64_t rank) {
     return __longlong_as_double((long long)(rank & RANK_POSITIVE ? rank ^ RANK_POSITIVE : ~rank));
 }
 
-// The number of the best of n ranks, of equal ones the lowest, which becomes RANK_TAKEN. Lane i
-// reads and writes only ranks i, i + 32, ...
+// Returns the number of the best of n ranks, the lowest among equals, and sets that rank to
+// RANK_TAKEN. Lane i reads and writes only ranks i, i + 32, ...
 DEVICE_FN int take_best(uint64_t *ranks, int n) {
     uint64_t best = RANK_TAKEN;
     int place = n;
@@ -85,10 +86,11 @@ DEVICE_FN int take_best(uint64_t *ranks, int n) {
 DEVICE_FN float exp_of(float x) { return __expf(x); }
 DEVICE_FN double exp_of(double x) { return exp2_of(x * 1.4426950408889634074); }
 
-// How g follows from a logit, the same for all experts of a token. T is float or double.
+// Computes g (ops.h) from a logit, with values that are the same for all experts of a token. T is
+// float or double.
 template <class T> struct gate_of {
     enum expert_gate gate;
-    float largest; // logit, and the inverse of the sum of exponentials, of GATE_SOFTMAX
+    float largest; // largest logit, and the inverse of the sum of exponentials, for GATE_SOFTMAX
     T inverse;
 
     DEVICE_FN T apply(const gate_of &g, float logit) {
@@ -120,7 +122,7 @@ DEVICE_FN void rank_experts(const struct route_args &a, const float *logits, uin
     }
 }
 
-// Takes the experts of all groups but the best ones out of the choice.
+// Excludes the experts of all groups but the best n_groups_used.
 DEVICE_FN void keep_best_groups(const struct route_args &a, uint64_t *ranks, uint64_t *groups) {
     int size = a.n_experts / a.n_groups;
     __syncwarp();
@@ -140,7 +142,7 @@ DEVICE_FN void keep_best_groups(const struct route_args &a, uint64_t *ranks, uin
         if (groups[e / size] != RANK_TAKEN) ranks[e] = RANK_TAKEN;
 }
 
-// The weight of the expert that this lane holds; in lanes from n_used on it means nothing.
+// The weight of the expert that this lane holds; undefined in lanes from n_used on.
 DEVICE_FN float weigh(const struct route_args &a, const float *logits, int expert) {
     bool holds = own_lane() < a.n_used;
     float logit = holds ? logits[expert] : minus_infinity();
@@ -176,7 +178,7 @@ KERNEL void __launch_bounds__(ROUTE_THREADS) route(const struct route_args a) {
 
 // ---- sort_pairs --------------------------------------------------------------------------------
 
-// Counts of one warp's quarter of the pairs.
+// Numbers of pairs in one warp's quarter.
 struct pair_counts {
     int lower, equal;
 };

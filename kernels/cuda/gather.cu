@@ -1,7 +1,8 @@
 /* gather.cu: out[i] = x[rows[i]].
  *
- * Grid (n_rows, chunks of GATHER_COLS columns); a thread copies every GATHER_THREADS-th column of
- * the chunk. Reads and writes each element once; any n_cols. Tested by tests/kernels/check_ops.c.
+ * Grid (n_rows, chunks of GATHER_COLS columns); a thread strides over the columns of the chunk by
+ * GATHER_THREADS. Reads and writes each element once; any n_cols. Tested by
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"

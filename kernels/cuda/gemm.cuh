@@ -1,18 +1,19 @@
 /* gemm.cuh: what the tiled matmul kernels share: the tile in shared memory, how weights and
  * activations get there, the loop over columns and the writing of the results.
  *
- * A block of GEMM_THREADS turns GEMM_SIDE rows of the weight times GEMM_SIDE tokens: those in a row
- * for matmul, the pairs of one expert, in route's order, for matmul_experts (rows.cuh). It walks
- * along the columns in steps; a step's tile is a line of 80 bytes per row and per token, and each
- * thread brings one line: the first half of the block the rows, the other half the tokens. What a
- * line holds is up to the kernel's Lines (bytes with scales, halves or floats); what is done with
- * two lines is up to its Math. There are two tiles: the lines of the next step are fetched into
- * registers before the sums of this one and stored after them, so one barrier a step suffices.
+ * A block of GEMM_THREADS threads multiplies GEMM_SIDE rows of the weight with GEMM_SIDE tokens:
+ * consecutive tokens for matmul, pairs of one expert in route's order for matmul_experts
+ * (rows.cuh). It walks along the columns in steps; a step's tile is a line of 80 bytes per row and
+ * per token, and each thread loads one line: the first half of the block the rows, the other half
+ * the tokens. The kernel's Lines defines what a line holds (bytes with scales, halves or floats);
+ * its Math multiplies two lines. There are two tiles: a thread loads the lines of the next step
+ * into registers before it computes the sums of this one, and stores them after, so one barrier per
+ * step suffices.
  *
  * 80 bytes are 20 banks: 16 bytes of eight neighbouring lines, or 8 of every other line, lie in
- * different banks. Rows and tokens past the end repeat the last one and are not written. Which
- * products a sum adds up, and in which order, depends on n_cols alone, so a result is the same for
- * every number of tokens and every row range. Owns nothing; device code only. Tested by
+ * different banks. Rows and tokens past the end repeat the last one and are not written. The
+ * products of a sum and their order depend on n_cols alone, so a result is the same for every
+ * number of tokens and every row range. Owns nothing; device code only. Tested by
  * tests/kernels/check_ops.c on every matmul of more than MATVEC_TOKENS tokens.
  */
 #ifndef TANDEM_KERNELS_CUDA_GEMM_CUH
@@ -47,7 +48,7 @@ struct gemm_tile {
 
 // ---- Lines -------------------------------------------------------------------------------------
 
-// The line that this thread brings.
+// True if this thread loads a line of the weight, false if a line of a token.
 DEVICE_FN bool gemm_brings_weight() { return threadIdx.x < GEMM_SIDE; }
 template <class Rows>
 DEVICE_FN const uint8_t *gemm_weight(const typename Rows::params &p, const Rows &rows) {
@@ -60,7 +61,7 @@ DEVICE_FN int64_t gemm_x_row(const typename Rows::params &p, const Rows &rows) {
     return Rows::x_row(p, rows, min((int)threadIdx.x % GEMM_SIDE, rows.count - 1));
 }
 
-// The block's part of the tokens or pairs. Without any, count is 0 and the block must leave.
+// Finds the block's tokens or pairs. If it has none, count is 0 and the block must return.
 DEVICE_FN void gemm_find(token_rows *rows, const struct matmul_params &p) {
     rows->first = (int)blockIdx.x * GEMM_SIDE;
     rows->count = min(p.a.n_tokens - rows->first, GEMM_SIDE);
@@ -95,7 +96,8 @@ template <class W> struct quantised_lines {
         out->chunks[2 * i + 1] = make_uint4(words[4], words[5], words[6], words[7]);
         out->scales[i] = make_float2(g.scale, W::TWO_SCALES ? g.scale_high : g.offset);
     }
-    DEVICE_FN void clear_second(gemm_line *out) { // a row of an odd number of groups ends
+    // The last step of a row with an odd number of groups has no second group.
+    DEVICE_FN void clear_second(gemm_line *out) {
         out->chunks[2] = out->chunks[3] = make_uint4(0, 0, 0, 0);
         out->scales[1] = make_float2(0, 0);
     }
@@ -127,7 +129,7 @@ template <class W> struct quantised_lines {
     }
 };
 
-// Eight columns from column on as floats, zeros past the end.
+// Loads eight columns from column on as floats, with zeros past the end.
 template <class W>
 DEVICE_FN void gemm_eight(float *out, const uint8_t *line, int column, int n_cols) {
     if (n_cols % 8 == 0 && column < n_cols) {
@@ -165,8 +167,8 @@ DEVICE_FN void gemm_sum(float *sums, gemm_tile *tiles, Lines &lines, int n_cols)
     }
 }
 
-// Where sums[i] goes: Math::row(i) and Math::token(i) are its places in the tile. row is that of
-// the weight, -1 outside of the matrix.
+// The place of sums[i] in out: Math::row(i) and Math::token(i) are its row and token in the tile.
+// row is the row of the weight, -1 outside of the matrix.
 struct gemm_place {
     int row;
     int64_t out;
@@ -179,8 +181,9 @@ DEVICE_FN gemm_place gemm_place_of(const typename Rows::params &p, const Rows &r
     return {row, (int64_t)Rows::out_row(p, rows, place) * p.a.out_stride + row};
 }
 
-// Four at a time: residual may be out, so no load can be moved before a store, and 32 loads would
-// wait for each other. Eight at a time spilled the F16 kernel on 9.0.
+// Writes four sums at a time: residual may be out, so the compiler moves no load before a store,
+// and 32 loads would wait for each other. With eight at a time the F16 kernel spilled registers on
+// 9.0.
 template <class Math, class Rows>
 DEVICE_FN void gemm_write(const typename Rows::params &p, const Rows &rows, const float *sums) {
     constexpr int N = 4;
@@ -203,7 +206,7 @@ DEVICE_FN void gemm_write(const typename Rows::params &p, const Rows &rows, cons
 
 template <class Rows, class Lines, class Math> DEVICE_FN void gemm(const typename Rows::params &p) {
     __shared__ gemm_tile tiles[2];
-    __shared__ Rows kept; // over the loop, where registers are short
+    __shared__ Rows kept; // kept here during the loop, which has no registers to spare
     float sums[GEMM_SUMS] = {};
     Rows rows;
     gemm_find(&rows, p);
@@ -216,8 +219,8 @@ template <class Rows, class Lines, class Math> DEVICE_FN void gemm(const typenam
 
 // ---- Sums of bytes to floats -------------------------------------------------------------------
 
-// Added to a sum of products below 2^22 this is a float's bits: 1.5 * 2^23 plus the sum. Taking off
-// the constant is cheaper than a conversion, and as exact.
+// Added to an integer sum of magnitude below 2^22 this gives the bits of the float 1.5 * 2^23 plus
+// the sum. Subtracting the constant is cheaper than a conversion, and as exact.
 static constexpr int GEMM_FLOAT_BITS = 0x4b400000;
 DEVICE_FN float gemm_float(int bits) { return __int_as_float(bits) - 12582912.0F; }
 

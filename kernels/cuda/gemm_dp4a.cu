@@ -69,7 +69,7 @@ template <class W> struct dp4a_math : dp4a_places {
     }
 };
 
-// Lines of floats: 16 columns a step.
+// Lines of floats: 16 columns per step.
 template <class W> struct float_lines {
     static constexpr bool SCALES = false;
     const uint8_t *line;

@@ -1,6 +1,6 @@
 /* gemm_mma.cu: gemm_mma_<type>, a weight times more than MATVEC_TOKENS tokens on tensor cores, 7.5
  * and later; experts_mma_<type>, the same for the pairs of experts: grid (expert_tiles, row tiles),
- * see rows.cuh. In images for less the kernels are empty; the host does not launch them there.
+ * see rows.cuh. In images for less the kernels are empty; the host does not launch those.
  *
  * Grid (token tiles, row tiles) of 64 x 64; see gemm.cuh. A warp sums 32 rows x 32 tokens in 2 x 4
  * tiles of 16 x 8.
@@ -8,9 +8,9 @@
  * Quantised types: 32 columns, a group of the weight and of the activations, are one int8
  * instruction per tile (m16n8k32; four m8n8k16 on 7.5). Its integers become floats with one add,
  * one product of scales and one multiply-add each, and one more with an offset: 12 or 16 float
- * operations a lane beside one mma, which is what limits it. The scales of Q6_K cover 16 columns,
- * so it takes twice the instructions, half of each on zeros from 8.0 on. Bytes as in gemm_dp4a.cu,
- * and bit for bit its result.
+ * operations per lane for one mma, which limit its speed. The scales of Q6_K cover 16 columns, so
+ * it takes twice the instructions, half of each on zeros from 8.0 on. It reads the same bytes as
+ * gemm_dp4a.cu and gives the same result, bit for bit.
  *
  * F16 and BF16: x and BF16 weights are rounded to halves, 32 columns a step, for f16 instructions
  * with float sums (error of the result 2^-12 of its size; F32 weights would lose as much again and
@@ -28,8 +28,8 @@
 
 // ---- What both have in common ------------------------------------------------------------------
 
-// The two warps of a column take rows 0..31 and 32..63, the two of a row the tokens likewise.
-// sums[16 m + 4 n + e] is element e of the tile at rows 16 m and tokens 8 n of that.
+// The four warps cover rows 0..31 and 32..63 by tokens 0..31 and 32..63. sums[16 m + 4 n + e] is
+// element e of the tile at rows 16 m and tokens 8 n of the warp's part.
 struct mma_places {
     DEVICE_FN int lane() { return (int)threadIdx.x % 32; }
     DEVICE_FN int first_row() { return (int)threadIdx.x / 32 % 2 * 32; }
@@ -76,7 +76,7 @@ DEVICE_FN void mma_16_bytes(int *d, const uint32_t *w, uint32_t x) {
 }
 
 template <class W> struct mma_math : mma_places {
-    // Adds the four integers of a tile. Its two rows have scale[], its two tokens x[].
+    // Adds the four integers of a tile to sums. scale[] is of its two rows, x[] of its two tokens.
     DEVICE_FN void add_scaled(float *sums, const int *d, const float *scale, const float2 *x) {
 #pragma unroll
         for (int e = 0; e < 4; e++)
@@ -126,13 +126,13 @@ template <class W> struct mma_math : mma_places {
 
 // ---- F16 and BF16 ------------------------------------------------------------------------------
 
-// Lines of halves: 32 columns a step.
+// Lines of halves: 32 columns per step.
 template <class W> struct half_lines {
     static constexpr bool SCALES = false;
     const uint8_t *line;
     int n_cols;
     float scale;   // a power of two
-    float largest; // magnitude met, before scaling; 0 where every element is a half already
+    float largest; // largest magnitude so far, before scaling; 0 if every element is a half already
 
     template <class Rows>
     DEVICE_FN half_lines open(const typename Rows::params &p, const Rows &rows) {
@@ -183,7 +183,8 @@ struct half_math : mma_places {
     }
 };
 
-// The power of two that brings a line's largest element to 1..2, or 1 if halves hold it well.
+// The power of two that scales a line's largest element to 1..2, or 1 if halves hold it without
+// scaling.
 DEVICE_FN float half_scale(float largest) {
     if (largest == 0 || (largest >= 0.015625F && largest <= 32768)) return 1;
     int exponent = (int)(__float_as_uint(largest) >> 23); // biased by 127
@@ -193,7 +194,7 @@ DEVICE_FN float inverse_of_power(float power) {
     return __uint_as_float((254U << 23) - __float_as_uint(power));
 }
 
-// True in all threads if any line asks for a scale. scales[] are those of the block's lines.
+// True in all threads if any line of the block needs a scale. scales[] has one for each line.
 DEVICE_FN bool any_scaled(const float *scales) {
     bool scaled = false;
     for (int i = (int)threadIdx.x % 32; i < GEMM_THREADS; i += 32) scaled |= scales[i] != 1;

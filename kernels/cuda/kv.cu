@@ -1,17 +1,17 @@
-/* kv.cu: kv_store, new rows of K and V into their places in the caches.
+/* kv.cu: kv_store writes new rows of K and V to their rows of the caches.
  *
- * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread converts every KV_STORE_THREADS-th
- * column of the chunk, in K and in V; a warp turns 32 neighbouring columns, which are a block of
- * Q8_0. Reads 8 bytes per column and writes what the types take; rounds to nearest even. A token
- * whose cache row is negative writes nothing. Tested by tests/kernels/check_ops.c.
+ * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread strides over the columns of the chunk
+ * by KV_STORE_THREADS, in K and in V; a warp converts 32 neighbouring columns, which are a block of
+ * Q8_0. Reads 8 bytes per column and writes the bytes of both types; rounds to nearest even. A
+ * token whose cache row is negative writes nothing. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
 static_assert(KV_STORE_THREADS % 32 == 0 && KV_STORE_COLS % 32 == 0, "a warp has whole blocks");
 
-// By a whole warp, place of lane 0 a multiple of 32. Magnitudes are compared as integers, in which
-// order infinities and NaNs are above everything.
+// Called by a whole warp; place is a multiple of 32 in lane 0. Magnitudes are compared as integers,
+// in whose order infinities and NaNs are the largest.
 DEVICE_FN void store_q8_0(void *cache, int64_t place, float value) {
     unsigned top_bits = __float_as_uint(value) & 0x7fffffffu;
     for (int apart = 16; apart > 0; apart /= 2)

@@ -1,18 +1,18 @@
 /* matvec.cu: matmul_vec_<type>, a weight times up to MATVEC_TOKENS tokens: decode, where the time
  * is that of reading the weight once.
  *
- * Grid (chunks of MATVEC_ROWS rows). A warp turns one row: its lanes take turns at the row's items
+ * Grid (chunks of MATVEC_ROWS rows). A warp computes one row: its lanes stride over the row's items
  * (32 or 64 columns, see blocks.cuh), unpack each once in registers and multiply it with every
  * token's quantised activations by __dp4a; sums are floats, added up across the warp at the end.
  * Per row the weight is read once from memory in 16-byte loads where the format's alignment allows,
- * the activations n_tokens times from cache. F32, F16 and BF16 take x as it is, eight columns a
- * lane. Which columns a lane adds up, and in which order, depends on n_cols alone, so a result is
- * the same for every number of tokens and every row range; it differs in rounding from the GEMM
- * kernels'. n_tokens <= MATVEC_TOKENS.
+ * the activations n_tokens times from cache. F32, F16 and BF16 multiply with x as floats, eight
+ * columns per lane. The columns that a lane adds up and their order depend on n_cols alone, so a
+ * result is the same for every number of tokens and every row range; the GEMM kernels round
+ * differently. n_tokens <= MATVEC_TOKENS.
  *
  * experts_vec_<type>, the same for the pairs of experts. Grid (chunks of MATVEC_ROWS rows,
  * n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs from order[y] on if such a run of their
- * expert begins there, else it leaves; so with one token every block works, and an expert that
+ * expert begins there, else it returns. With one token every block has work, and an expert that
  * several tokens share is read once for up to EXPERTS_VEC_PAIRS of them. Tested by
  * tests/kernels/check_ops.c.
  */
@@ -22,7 +22,7 @@
 
 static_assert(MATVEC_THREADS == 32 * MATVEC_ROWS, "a warp turns a row");
 
-// The same sum in every lane.
+// The sum of v over the warp, in every lane.
 DEVICE_FN float warp_sum(float v) {
     for (int apart = 16; apart > 0; apart /= 2) v += __shfl_xor_sync(0xffffffffu, v, apart);
     return v;
@@ -48,8 +48,8 @@ DEVICE_FN void write_sums(const typename Rows::params &p, const Rows &rows, int 
     }
 }
 
-// sum plus 32 columns of a weight row times those of a token. Every multiply-add is spelled out, so
-// that no compiler rounds one number of tokens differently from another.
+// Returns sum plus the product of 32 columns of a weight row with those of a token. Every
+// multiply-add is explicit, so that the compiler rounds alike for every number of tokens.
 template <class W>
 DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, int n_cols, int g) {
     const int4 *bytes = (const int4 *)acts_bytes(acts, g);
@@ -91,7 +91,7 @@ DEVICE_FN void multiply_row(const typename Rows::params &p, const Rows &rows, in
     write_sums<TOKENS>(p, rows, row, sums);
 }
 
-// Eight columns, those past the end as zeros. Fast where all lie inside and are 16-byte aligned.
+// Loads eight columns, with zeros past the end. Fast if all lie inside and are 16-byte aligned.
 template <class W>
 DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols, bool aligned) {
     if (aligned) {
@@ -114,7 +114,7 @@ DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &ro
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t >= rows.count) continue;
-            // Looked up again each time: kept, they spilled on 6.1.
+            // The row is looked up again each time: kept in registers, it spilled on 6.1.
             const float *token = p.a.x + (int64_t)Rows::x_row(p, rows, t) * p.a.n_cols;
             load_eight<weight_f32>(x, (const uint8_t *)token, column, p.a.n_cols, aligned);
 #pragma unroll
@@ -124,7 +124,7 @@ DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &ro
     write_sums<TOKENS>(p, rows, row, sums);
 }
 
-// One token has a body of its own, without the others' sums and pointers in registers.
+// One token has a body of its own, with fewer sums and pointers in registers.
 #define MATMUL_VEC(type, multiply)                                                  \
     KERNEL void __launch_bounds__(MATVEC_THREADS)                                   \
         matmul_vec_##type(const struct matmul_params p) {                           \

@@ -1,10 +1,10 @@
 /* norm.cu: rms_norm.
  *
- * Grid (n_rows): a block is a row. Threads add up squares, four columns at a time where n_cols is a
- * multiple of four, warps add theirs by shuffles and the block through shared memory: an order that
- * depends on n_cols alone. Then each thread scales the columns it read, so out may be x. Reads a
- * row twice (the second time from cache) and writes it once. Rows are 16-byte aligned where n_cols
- * allows. Tested by tests/kernels/check_ops.c.
+ * Grid (n_rows): a block computes one row. Threads add up squares, four columns at a time where
+ * n_cols is a multiple of four, warps add theirs by shuffles and the block through shared memory:
+ * an order that depends on n_cols alone. Then each thread scales the columns it read, so out may be
+ * x. Reads a row twice (the second time from cache) and writes it once. Rows are 16-byte aligned
+ * where n_cols allows. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"

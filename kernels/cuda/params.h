@@ -1,10 +1,10 @@
-/* params.h: what a kernel gets besides or instead of an op's own argument struct, and the shapes of
- * its launches.
+/* params.h: the parameters of kernels that differ from an op's own argument struct, and the shapes
+ * of launches.
  *
  * Plain C, read by the host, by the device compilers and by the emulator; every struct is one
  * by-value parameter of at most 1 KiB without padding inside, so that two equal launches are equal
- * bytes. Owns nothing. Tokens lie along x of every grid, which alone may pass 65535. Whoever
- * changes a kernel's block or tile changes the number here and nowhere else. Tested by
+ * bytes. Owns nothing. Tokens lie along x of every grid, the only dimension that may exceed 65535.
+ * The size of a kernel's block or tile is defined here and nowhere else. Tested by
  * tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_PARAMS_H
@@ -17,13 +17,13 @@ enum {
     EMBED_THREADS = 128,
     EMBED_COLS = 1024, // columns of one block
 
-    // rms_norm: grid (n_rows); a block is a row.
+    // rms_norm: grid (n_rows); a block computes one row.
     RMS_NORM_THREADS = 128,
 
     // rope_table: grid (n_tokens, pair chunks); one thread per pair.
     ROPE_TABLE_THREADS = 64,
 
-    // rope: grid (n_tokens, n_heads + n_kv_heads); a block is a head.
+    // rope: grid (n_tokens, n_heads + n_kv_heads); a block rotates one head.
     ROPE_THREADS = 64,
 
     // kv_store, gather_rows: grid (rows, column chunks).
@@ -36,17 +36,17 @@ enum {
     SWIGLU_THREADS = 128,
     SWIGLU_ELEMENTS = 1024,
 
-    // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads turn one group.
+    // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads quantise one group.
     QUANTIZE_THREADS = 128,
     QUANTIZE_GROUPS = 16,
 
-    // matmul_vec_<type>: grid (row chunks); every block does all tokens, at most MATVEC_TOKENS.
+    // matmul_vec_<type>: grid (row chunks); every block computes all tokens, at most MATVEC_TOKENS.
     MATVEC_THREADS = 128,
     MATVEC_ROWS = 4,
     MATVEC_TOKENS = 8,
 
-    // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a
-    // tile of the weight run side by side.
+    // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
+    // the weight have neighbouring numbers.
     GEMM_DP4A_THREADS = 128,
     GEMM_DP4A_ROWS = 64,
     GEMM_DP4A_TOKENS = 64,
@@ -58,10 +58,10 @@ enum {
     // experts_dp4a_<type>, experts_mma_<type>: grid (expert_tiles, row tiles); blocks like those of
     // the GEMMs.
     EXPERTS_VEC_PAIRS = 4,      // of one expert that a block takes at once
-    EXPERTS_VEC_PER_EXPERT = 4, // pairs, on average, up to which the GEMMs would be idle
+    EXPERTS_VEC_PER_EXPERT = 4, // average pairs up to which experts_vec is the faster kernel
 
-    // route: grid (token chunks), a warp is a token. sort_pairs: grid (n_experts), launched after
-    // route with the same parameters.
+    // route: grid (token chunks), a warp routes one token. sort_pairs: grid (n_experts), launched
+    // after route with the same parameters.
     ROUTE_THREADS = 64,
     ROUTE_TOKENS = 2, // 12 KiB of shared memory each
     SORT_PAIRS_THREADS = 128,
@@ -81,7 +81,7 @@ enum {
     // as have at most ATTENTION_MMA_ROWS query heads of a kv head.
     ATTENTION_MMA_THREADS = 128,
     ATTENTION_MMA_ROWS = 64,
-    ATTENTION_SPLITS = 32, // most parts that the keys of a token are cut into
+    ATTENTION_SPLITS = 32, // most runs that the keys of a token are cut into
 };
 
 // Quantised activations lie in rows of acts_stride bytes, one per token; see activations.cuh.
@@ -100,20 +100,20 @@ struct matmul_params {
     int64_t weight_stride; // bytes of a row of the weight
 };
 
-// The same for matmul_experts; a.scratch has a row for each row of a.x.
+// The parameters of matmul_experts; a.scratch has a row for each row of a.x.
 struct experts_params {
     struct matmul_experts_args a;
     int64_t acts_stride;
     int64_t weight_stride;
 };
 
-// Tiles of size pairs that every way to spread the pairs over the experts fits into, and each way
-// leaves some of them empty; see rows.cuh.
+// Tiles of size pairs that suffice for every way to spread the pairs over the experts; some of them
+// stay empty. See rows.cuh.
 static inline uint32_t expert_tiles(int64_t n_pairs, int32_t n_experts, int32_t size) {
     return (uint32_t)(n_pairs / size + n_experts);
 }
 
-// The keys that a token sees are cut into n_splits runs of whole pages, as even as they go; a run
+// The keys that a token sees are cut into n_splits runs of whole pages, as even as possible; a run
 // may be empty. With one split the kernel writes a.out. With more, split s of head h of token t
 // writes its unnormalised sums [head_dim], its largest score and its sum of exponentials (-INFINITY
 // and 0 for an empty run) to partial[((t * n_heads + h) * n_splits + s) * (head_dim + 2)], and

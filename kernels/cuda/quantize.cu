@@ -1,6 +1,7 @@
-/* quantize.cu: activations to bytes with a scale per 32 columns, once for all rows of a weight.
+/* quantize.cu: quantises activations to bytes with a scale per 32 columns, once for all rows of a
+ * weight.
  *
- * Grid (n_tokens, chunks of QUANTIZE_GROUPS groups). Eight threads turn a group, four columns
+ * Grid (n_tokens, chunks of QUANTIZE_GROUPS groups). Eight threads quantise a group, four columns
  * each: 128 bytes read and 40 written per group. q = round to nearest even of x / scale, scale =
  * largest |x| / 127. n_cols is a multiple of 32, x 16-byte aligned. The caller launches it before
  * matmul_vec_<type> or a GEMM of a quantised type. Tested by tests/kernels/check_ops.c.

@@ -1,9 +1,9 @@
-/* rope.cu: rope_table, the cosines and sines of a batch's positions, and rope, which turns the
+/* rope.cu: rope_table computes the cosines and sines of a batch's positions, and rope rotates the
  * heads of q and k by them.
  *
  * Positions reach a million radians, where a float is a sixteenth of a radian coarse; so the angle
- * is found in double, in turns, and only its fraction of a turn goes on as a float. Tested by
- * tests/kernels/check_ops.c.
+ * is computed in double, in turns, and only its fraction of a turn is converted to a float. Tested
+ * by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
 #include "kernels/cuda/params.h"
@@ -31,8 +31,8 @@ DEVICE_FN double frequency(const struct rope_table_args &a, int i) {
     return (double)a.scale * f * (1 - mix) + f * mix;
 }
 
-// {cos, sin} of so many turns. The nearest quarter turn is taken off exactly; the series at up to
-// an eighth of a turn are good to 3e-8.
+// {cos, sin} of an angle in turns. The nearest quarter turn is subtracted exactly; the error of the
+// series is below 3e-8 up to an eighth of a turn.
 DEVICE_FN float2 cos_sin(double turns) {
     turns -= rint(turns);
     double quarters = rint(4 * turns);
@@ -47,8 +47,8 @@ DEVICE_FN float2 cos_sin(double turns) {
     return quadrant & 2 ? make_float2(-c, -s) : make_float2(c, s);
 }
 
-// Grid (n_tokens, chunks of ROPE_TABLE_THREADS pairs); a thread makes one pair: about 150
-// operations in double and 8 bytes written.
+// Grid (n_tokens, chunks of ROPE_TABLE_THREADS pairs); a thread computes one pair with about 150
+// operations in double and writes 8 bytes.
 KERNEL void __launch_bounds__(ROPE_TABLE_THREADS) rope_table(const struct rope_table_args a) {
     int n_pairs = a.n_rot / 2, i = (int)blockIdx.y * ROPE_TABLE_THREADS + (int)threadIdx.x;
     if (i >= n_pairs) return;
@@ -58,8 +58,8 @@ KERNEL void __launch_bounds__(ROPE_TABLE_THREADS) rope_table(const struct rope_t
     out[0] = a.magnitude * pair.x, out[1] = a.magnitude * pair.y;
 }
 
-// Grid (n_tokens, n_heads + n_kv_heads): a block turns a head, a thread every ROPE_THREADS-th pair.
-// Reads and writes 8 bytes per pair and reads 8 of the table.
+// Grid (n_tokens, n_heads + n_kv_heads): a block rotates one head, whose pairs its threads stride
+// over by ROPE_THREADS. Reads and writes 8 bytes per pair and reads 8 of the table.
 KERNEL void __launch_bounds__(ROPE_THREADS) rope(const struct rope_args a) {
     int64_t token = blockIdx.x;
     int h = (int)blockIdx.y, n_pairs = a.n_rot / 2;

@@ -1,10 +1,10 @@
-/* rows.cuh: which rows of activations a block multiplies, and with which matrix: what the matmul
- * kernels of one weight and those of experts differ in.
+/* rows.cuh: the rows of activations that a block multiplies, and their matrix. Only in this the
+ * matmul kernels of one weight and those of experts differ.
  *
  * A policy has the parameters' type and a struct that each thread holds: places 0..count-1 are the
- * rows of the block, weight is row 0 of its matrix. matmul takes tokens as they come; for experts
+ * rows of the block, weight is row 0 of its matrix. matmul takes consecutive tokens; for experts
  * the pairs of one expert are read from route's lists, which lie in device memory, so grids are
- * sized for the worst case and blocks without pairs leave. Owns nothing; device code only. Tested
+ * sized for the worst case and blocks without pairs return. Owns nothing; device code only. Tested
  * by tests/kernels/check_ops.c on every matmul.
  */
 #ifndef TANDEM_KERNELS_CUDA_ROWS_CUH
@@ -38,7 +38,7 @@ struct token_rows {
 // one. count 0: nothing to do.
 struct expert_rows {
     using params = struct experts_params;
-    static constexpr bool SEARCHED = true; // not to be found again for nothing
+    static constexpr bool SEARCHED = true; // finding the rows is costly, so they are kept
     int first, count, expert, slot;
 
     DEVICE_FN const uint8_t *weight(const params &p, const expert_rows &r) {
@@ -57,15 +57,16 @@ struct expert_rows {
     DEVICE_FN float residual(const params &, int64_t) { return 0; }
 };
 
-// Where the pairs of expert e begin if each expert's pairs are cut into tiles of size: tile number
-// starts[e] / size + e. With n pairs an expert has at most (starts[e] % size + n - 1) / size + 1
-// tiles, so the next one's begin later, and all lie in n_pairs / size + n_experts. With size 1 and
-// spread 0 it is the place in order itself.
+// The first tile of expert e if each expert's pairs are cut into tiles of size: tile number
+// starts[e] / size + e. An expert with n pairs has at most (starts[e] % size + n - 1) / size + 1
+// tiles, so the tiles of the next expert begin later, and all tiles lie within n_pairs / size +
+// n_experts. With size 1 and spread 0 the tile is the place in order itself.
 DEVICE_FN int first_tile_of(const struct matmul_experts_args &a, int e, int size, int spread) {
     return __ldg(a.starts + e) / size + e * spread;
 }
 
-// The last expert whose tiles begin at or before this one. A warp asks 32 at a time, twice.
+// The last expert whose tiles begin at or before this one. A warp compares 32 experts at a time, in
+// two rounds.
 DEVICE_FN int find_expert(const struct matmul_experts_args &a, int tile, int size, int spread) {
     static_assert(EXPERTS_MAX <= 32 * 32, "two questions");
     int first = 0, lane = (int)threadIdx.x % 32;
@@ -78,7 +79,7 @@ DEVICE_FN int find_expert(const struct matmul_experts_args &a, int tile, int siz
     return first;
 }
 
-// A tile of at most size pairs, the grid being n_pairs / size + n_experts of them.
+// Finds a tile of at most size pairs; the grid has n_pairs / size + n_experts tiles.
 DEVICE_FN expert_rows find_tile(const struct matmul_experts_args &a, int tile, int size) {
     int e = find_expert(a, tile, size, 1);
     int first = __ldg(a.starts + e) + (tile - first_tile_of(a, e, size, 1)) * size;
@@ -86,8 +87,8 @@ DEVICE_FN expert_rows find_tile(const struct matmul_experts_args &a, int tile, i
     return {first, slot < 0 ? 0 : max(count, 0), e, slot};
 }
 
-// The pairs from place in order on, at most size, if a run of size of their expert begins there;
-// the grid is n_pairs places, and none is idle where every pair has an expert of its own.
+// Finds the pairs from place in order on, at most size, if a run of size of their expert begins
+// there. The grid has n_pairs places; none is idle if every pair has an expert of its own.
 DEVICE_FN expert_rows find_run(const struct matmul_experts_args &a, int place, int size) {
     int e = find_expert(a, place, 1, 0), begin = __ldg(a.starts + e);
     int count = min(__ldg(a.starts + e + 1) - place, size), slot = __ldg(a.slots + e);

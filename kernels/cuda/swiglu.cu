@@ -1,8 +1,8 @@
 /* swiglu.cu: out = gate * sigmoid(gate) * up.
  *
- * Grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread turns every SWIGLU_THREADS-th of them.
- * Reads 8 bytes and writes 4 per element; out may be gate or up, and any number of rows and columns
- * is allowed. Tested by tests/kernels/check_ops.c.
+ * Grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
+ * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element; out may be gate or up, and any number of
+ * rows and columns is allowed. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"

@@ -20,9 +20,9 @@
 #include <string.h>
 
 enum {
-    COMMANDS = 4096,    // in a list; one more flushes it
+    COMMANDS = 4096,    // in a list; the next one flushes it
     COPY_GRAIN = 4096,  // bytes: lanes copy whole pages
-    PREFILL_TOKENS = 2, // from so many tokens on the prefill team works
+    PREFILL_TOKENS = 2, // batches of at least so many tokens run on the prefill team
     ALIGN_BYTES = 64,
 };
 
@@ -32,7 +32,7 @@ struct command {
     enum command_kind kind;
     union {
         struct op_command op;
-        struct row_copy copy; // one row if it is a plain one
+        struct row_copy copy; // a plain copy is one row
         struct {
             void (*fn)(void *context);
             void *context;
@@ -48,7 +48,7 @@ struct cpu_stream {
     struct command *commands; // [COMMANDS], owned
 };
 
-// Done is what another device's thread reads; the others are written before and read after it.
+// A thread of another device reads done; the other members are written before it and read after it.
 struct cpu_event {
     atomic_bool done;
     uint64_t time_ns;   // when; 0: never recorded
@@ -68,7 +68,7 @@ static enum status cpu_buffer_new(struct device *d, uint64_t size_bytes, enum pu
     uint64_t used = device_used_bytes(d), room = d->info.capacity_bytes;
     room = room > used ? room - used : 0;
     *base = size_bytes <= room ? mem_map_pages(size_bytes) : NULL;
-    // The pages are taken now: what is promised is there, and no token waits for it later.
+    // The pages are taken now, so that the promised memory exists and no token waits for it later.
     if (*base && mem_populate(*base, size_bytes)) return OK;
     if (*base) mem_unmap_pages(*base, size_bytes);
     err_set(e, ERR_MEMORY, "%s: no memory for %s", d->info.name, purpose_name(purpose));
@@ -83,7 +83,7 @@ static void cpu_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     mem_unmap_pages(base, size_bytes);
 }
 
-// All host memory is the same to the CPU.
+// Pinned or not makes no difference to the CPU.
 static bool cpu_host_register(struct device *d, void *base, uint64_t size_bytes) {
     (void)d;
     (void)base;
@@ -116,14 +116,14 @@ static enum status cpu_stream_new(struct device *d, enum stream_kind kind, struc
 static enum status cpu_event_new(struct device *d, struct event *out, struct err *e) {
     struct cpu_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of the CPU");
-    atomic_init(&event->done, true); // an event that nobody recorded has nothing to wait for
+    atomic_init(&event->done, true); // nobody waits for an event that was never recorded
     *out = (struct event){d, event};
     return OK;
 }
 
 static void cpu_event_free(struct event *event) { mem_free(event->handle); }
 
-// The bytes of all rows, one after the other, are what the lanes share.
+// The lanes share the bytes of all rows as if these were one run.
 static void run_copy(const struct lane *lane, const struct row_copy *c) {
     int64_t first, last;
     lane_share(lane, (int64_t)(c->row_bytes * (uint64_t)c->n_rows), COPY_GRAIN, &first, &last);
@@ -143,7 +143,7 @@ static void finish_event(const struct cpu_stream *s, const struct event *event) 
     atomic_store_explicit(&own->done, true, memory_order_release);
 }
 
-// What one lane alone does, the calling thread's: it speaks with others.
+// Runs a command of events or host calls, in the calling thread alone.
 static void run_alone(struct cpu_stream *s, struct command *c) {
     struct err failure;
     if (c->kind == COMMAND_RECORD) {
@@ -157,9 +157,9 @@ static void run_alone(struct cpu_stream *s, struct command *c) {
     }
 }
 
-// One lane's walk through the list. After a failed wait only events are still served, so that
-// nobody waits for them in vain. The failure is looked at only where a barrier lies between this
-// and the last wait.
+// Walks through the list as one lane. After a failed wait only events are still recorded, so that
+// nobody waits for them in vain. The failure is read only after a barrier that follows the last
+// wait.
 static void run_list(const struct lane *lane, void *context) {
     struct cpu_stream *s = context;
     const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
@@ -171,7 +171,7 @@ static void run_list(const struct lane *lane, void *context) {
             if (c->kind == COMMAND_OP) cpu_run_op(&cpu->table, lane, &c->op);
             if (c->kind == COMMAND_COPY) run_copy(lane, &c->copy);
         }
-        // Nobody reads what a record writes, and the end of the run is a meeting too.
+        // No lane reads what a record writes, and the end of the run is a barrier too.
         if (c->kind != COMMAND_RECORD && i + 1 < s->n_commands) lane_barrier(lane);
     }
 }
@@ -205,7 +205,7 @@ static void cpu_encode(struct stream *s, enum op_id op, enum weight_type weight,
 
 static void cpu_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                      enum copy_direction way) {
-    (void)way; // all is host memory
+    (void)way; // either way both sides are host memory
     ASSERT(size_bytes <= INT64_MAX);
     next_command(s, COMMAND_COPY)->copy =
         (struct row_copy){target, source, size_bytes, size_bytes, size_bytes, 1};
@@ -235,7 +235,7 @@ static void cpu_wait_event(struct stream *s, struct event *event) {
 
 static enum status cpu_event_wait(struct event *event, struct err *e) {
     const struct cpu_event *own = event->handle;
-    ASSERT(atomic_load_explicit(&own->done, memory_order_acquire)); // else nobody has flushed
+    ASSERT(atomic_load_explicit(&own->done, memory_order_acquire)); // the stream was flushed
     if (own->failure.status == OK) return OK;
     *e = own->failure;
     return e->status;

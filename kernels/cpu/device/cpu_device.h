@@ -10,11 +10,11 @@
 #include "kernels/device.h"
 
 struct cpu_options {
-    enum cpu_isa isa;  // the strongest level to use; ISA_AUTO: what the CPU has. More than it has:
-                       // ERR_UNSUPPORTED
-    int32_t n_threads; // decode team; 0: one per core, performance cores first
+    enum cpu_isa isa; // the strongest level to use; ISA_AUTO: the best of this CPU. A level that it
+                      // lacks is ERR_UNSUPPORTED
+    int32_t n_threads;       // decode team; 0: one per core, performance cores first
     int32_t n_threads_batch; // prefill team; 0: as n_threads
-    bool no_bind;            // leave threads to the operating system
+    bool no_bind;            // threads are not bound to processors
 };
 
 // Opens the CPU as a device. The caller owns *out and closes it. log may be NULL.

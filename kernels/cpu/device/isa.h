@@ -16,12 +16,12 @@
 #endif
 
 enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
-// By the names "ref", "avx2", "avxvnni", "avx512", "auto". False if there is no such name.
+// Parses "ref", "avx2", "avxvnni", "avx512" or "auto". False for another name.
 bool cpu_isa_parse(const char *name, enum cpu_isa *out);
 const char *cpu_isa_name(enum cpu_isa isa);
 // True if this CPU (and this build) can run that level.
 bool cpu_has_isa(enum cpu_isa isa);
-// The strongest level that cpu_has_isa.
+// The strongest level for which cpu_has_isa is true.
 enum cpu_isa cpu_best_isa(void);
 
 #endif

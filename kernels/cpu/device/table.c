@@ -1,4 +1,4 @@
-/* table.c: which kernels the CPU backend runs, by what this CPU can do.
+/* table.c: chooses the kernels of the CPU backend by the instructions of this CPU.
  *
  * The plain C table comes first; each instruction-set level that the CPU has overwrites entries,
  * weakest first. The only place that names the levels' functions. Owns nothing; any thread. Tested
@@ -10,7 +10,7 @@
 #include "kernels/op_command.h"
 
 #if HAVE_X86
-// A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is asked for.
+// A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is checked.
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
     if (isa >= ISA_AVX2 && cpu_has_isa(ISA_AVX2)) {
         cpu_matmul_avx2(table);

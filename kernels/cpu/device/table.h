@@ -1,4 +1,4 @@
-/* table.h: which kernels the CPU backend runs, by what this CPU can do.
+/* table.h: the kernels that the CPU backend runs with the instructions of this CPU.
  *
  * Owns nothing; any thread. Tested by tests/kernels/check_ops.c.
  */
@@ -10,13 +10,13 @@
 
 struct op_command; // kernels/op_command.h
 
-// The table for a level: ref, then every level up to isa that is built in. ISA_AUTO: all that this
-// CPU has.
+// The table for a level: ref, then every level up to isa that is built in. ISA_AUTO: every level
+// that this CPU has.
 void cpu_table_init(struct cpu_table *table, enum cpu_isa isa);
-// cpu_table_init for a level that a user asked for: ERR_UNSUPPORTED, naming what the CPU has, if it
-// cannot run it.
+// Fills the table for a level that a user asked for. ERR_UNSUPPORTED, naming the levels of this
+// CPU, if it cannot run it.
 enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err *e);
-// Calls the kernel that a command names: one lane's share of it.
+// Runs one lane's share of the op that a command names.
 void cpu_run_op(const struct cpu_table *table, const struct lane *lane,
                 const struct op_command *command);
 

@@ -1,12 +1,11 @@
 /* attention_avx2.c: attention with AVX2.
  *
  * A query is one head of one token. Up to four queries that read the same keys go through the cache
- * together, page by page: a vector of K or V is loaded (and turned from F16 or Q8_0 into floats)
- * once for all four.
- * Each query keeps its own online softmax, and its operations come in an order set by its position
- * and window alone, so company changes no bit. Reads the cache rows of a query's keys and no
- * others; writes out. Any even head_dim up to HEAD_DIM_MAX; multiples of 32 for Q8_0. Owns nothing;
- * lanes do not meet. Tested by tests/kernels/check_ops.c.
+ * together, page by page: a vector of K or V is loaded (and converted from F16 or Q8_0 to floats)
+ * once for all four. Each query keeps its own online softmax, and the order of its operations
+ * depends on its position and window alone, so the other queries change no bit of its result. Reads
+ * the cache rows of a query's keys and no others; writes out. Any even head_dim up to HEAD_DIM_MAX;
+ * multiples of 32 for Q8_0. Owns nothing; lanes do not meet. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/attention_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
@@ -24,19 +23,19 @@ enum { TOGETHER = 4 }; // queries: with two vectors each they fill half of the 1
 struct query {
     float q[HEAD_DIM_MAX];     // times scale; zeros up to a multiple of 8
     float sum_v[HEAD_DIM_MAX]; // V rows times their weights e^(score - max)
-    float scores[KV_PAGE];     // of the page in hand, then its weights
-    float max, sum;            // of the scores so far; of the weights so far
+    float scores[KV_PAGE];     // of the current page, then its weights
+    float max, sum;            // maximum of the scores so far; sum of the weights so far
     int64_t token, head, first_key, last_key;
 };
 
-// The keys of one page that a query sees: rows of the cache, one head's part of each.
+// The keys of one page that a query sees: one head's part of rows of the cache.
 struct span {
-    const char *k, *v;          // first key's
+    const char *k, *v;          // of the first key
     int64_t k_stride, v_stride; // bytes from a key to the next
     int32_t n_keys, head_dim;
 };
 
-// Eight elements, or as many as are left; zeros for the others. i is a multiple of 8.
+// Loads eight elements from i on, with zeros past n. i is a multiple of 8.
 INLINE __m256 load(const char *row, int32_t i, int32_t n, enum dtype type) {
     if (type == DTYPE_Q8_0) {
         const char *block = row + i / 32 * 34;
@@ -56,8 +55,8 @@ INLINE __m256 load(const char *row, int32_t i, int32_t n, enum dtype type) {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
 
-// Scores of n queries (a constant after inlining) with every key of the span, two keys at a time.
-// The order per score: eight running sums over the dimensions, then the sum of the eight.
+// Scores n queries (a constant after inlining) with every key of the span, two keys at a time. The
+// order for a score is eight running sums over the dimensions, then the sum of the eight.
 INLINE void score_keys(struct query *queries, const struct span *s, int n, enum dtype type) {
     for (int32_t key = 0; key < s->n_keys; key += 2) {
         const char *row = s->k + key * s->k_stride;
@@ -74,7 +73,7 @@ INLINE void score_keys(struct query *queries, const struct span *s, int n, enum 
         }
         UNROLL for (int j = 0; j < n; j++) {
             queries[j].scores[key] = sum_avx2(a[j]);
-            queries[j].scores[key + 1] = sum_avx2(b[j]); // an odd last key fills the rest twice
+            queries[j].scores[key + 1] = sum_avx2(b[j]); // an odd last key is scored twice
         }
     }
 }
@@ -143,7 +142,7 @@ static const span_fn ADD_VALUES[ROW_TYPES][TOGETHER] = {
     [ROW_Q8_0] = {add_values_q8_0_1, add_values_q8_0_2, add_values_q8_0_3, add_values_q8_0_4},
 };
 
-// Scores become c tanh(s / c), by 1 - 2 / (e^(2s/c) + 1).
+// Caps scores at c tanh(s / c), where tanh(x) is 1 - 2 / (e^(2x) + 1).
 static void cap_scores(float *scores, int32_t n, float cap) {
     const __m256 one = _mm256_set1_ps(1), two = _mm256_set1_ps(2), c = _mm256_set1_ps(cap);
     for (int32_t i = 0; i < n; i += 8) {
@@ -162,8 +161,8 @@ static float largest(const float *scores, int32_t n) {
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 }
 
-// Turns the n scores of a page into weights, and shrinks what was summed up before if one of them
-// is the largest yet.
+// Turns the n scores of a page into weights, and rescales the earlier sums if one of the scores is
+// a new maximum.
 static void weigh(struct query *query, int32_t n, int32_t head_dim, float cap) {
     float *scores = query->scores;
     if (cap > 0) cap_scores(scores, n, cap);
@@ -211,8 +210,9 @@ static void attend_span(const struct attention_args *a, struct query *queries, i
     ADD_VALUES[row_of(a->v_type)][n - 1](queries, &s);
 }
 
-// Queries of one sequence and one kv head, in order of tokens. In a page, those that see the same
-// keys go together: all of them but for the first and the last page of each.
+// Computes queries of one sequence and one kv head, in order of tokens. In each page, neighbouring
+// queries that see the same keys are computed together; they differ only in the first and the last
+// page of each.
 static void attend(const struct attention_args *a, struct query *queries, int n) {
     int64_t first_key = queries->first_key, last_key = queries->last_key;
     for (int j = 1; j < n; j++) {
@@ -244,7 +244,7 @@ static int64_t n_keys(const struct attention_args *a, int64_t token) {
     return a->window > 0 && all > a->window ? a->window : all;
 }
 
-// Items are queries in the order (kv head, token, head of the kv head).
+// Fills the query of an item; items are in the order (kv head, token, head of the kv head).
 static void start_query(const struct attention_args *a, int64_t item, struct query *query) {
     int64_t share = a->n_heads / a->n_kv_heads, per_kv_head = a->n_tokens * share;
     query->token = item % per_kv_head / share;
@@ -260,8 +260,8 @@ static void start_query(const struct attention_args *a, int64_t item, struct que
     memset(query->sum_v, 0, ((size_t)a->head_dim + 15) / 16 * 16 * sizeof *query->sum_v);
 }
 
-// Where a lane's items begin if every lane gets the same number of keys: the end of a prompt sees
-// more of them than its start.
+// The first item of a lane, so that every lane gets the same number of keys: the end of a prompt
+// sees more keys than its start.
 static int64_t share_start(const struct attention_args *a, int64_t index, int64_t count) {
     int64_t share = a->n_heads / a->n_kv_heads, per_token = 0;
     for (int64_t t = 0; t < a->n_tokens; t++) per_token += n_keys(a, t);

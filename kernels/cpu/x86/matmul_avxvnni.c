@@ -1,6 +1,6 @@
 /* matmul_avxvnni.c: matmuls with AVX-VNNI, which adds four byte products to a 32-bit lane at once.
  *
- * Float types have nothing to gain here and stay with AVX2. The code is in the .inc file. Owns
+ * Float types gain nothing from it and keep the AVX2 kernels. The code is in the .inc file. Owns
  * nothing; every lane calls. Tested by tests/kernels/check_ops.c.
  */
 #define LEVEL "avxvnni"

@@ -1,21 +1,21 @@
-/* matmul_work_avx2.c: which lane multiplies which tile with which tokens, for matmul and
+/* matmul_work_avx2.c: decides which lane multiplies which tile with which tokens, for matmul and
  * matmul_experts at every x86 level.
  *
  * The tiles are computed by the level's kernel (matmul_work_avx2.h). A matmul is tiles by groups of
  * tokens; each lane takes the same number. An expert is a matmul over its own tokens, wherever they
- * lie, and the tiles of all experts stand in one row, weighted by the time that each takes, which
- * is cut into equal shares: one token on 8 experts keeps many lanes as busy as 512 tokens that
- * crowd at some of them. Owns nothing; every lane calls with the same arguments. Tested by
+ * lie. The tiles of all experts form one list, weighted by the time of each tile, which is cut into
+ * equal shares, so that all lanes are busy both with one token on 8 experts and with 512 tokens
+ * that crowd at some of them. Owns nothing; every lane calls with the same arguments. Tested by
  * tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/matmul_work_avx2.h"
 
 #include "base/err.h"
 
-// The weights of a tile cost its reading and unpacking, as much as so many tokens.
+// Reading and unpacking the weights of a tile takes as long as multiplying so many tokens.
 enum { TILE_COST = 8 };
 
-// What the kernel reads of x: floats or quantised activations, a row every stride bytes.
+// The rows that the kernel reads: floats or quantised activations, stride bytes apart.
 struct x_rows {
     const char *base;
     int64_t stride;
@@ -29,7 +29,8 @@ static int64_t count_groups(int64_t n_tokens, const struct matmul_kernel *k) {
     return (n_tokens + k->n_together - 1) / k->n_together;
 }
 
-// Blocks first..last-1 of all rows of x, counted through, into rows at equal distances.
+// Quantises blocks blocks[0]..blocks[1]-1, counted over all rows of x, into rows at equal
+// distances.
 static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const int64_t blocks[2],
                      char *base, int64_t stride) {
     int64_t per_row = n_cols / ACT_COLS;
@@ -39,8 +40,8 @@ static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const
     }
 }
 
-// One row: each lane quantises it for itself, which is cheaper than to meet. More: together. Rows
-// lie as matmul_scratch_bytes counts them.
+// Quantises x. Each lane quantises a single row for itself, which is cheaper than a barrier; the
+// lanes share several rows. Rows lie as matmul_scratch_bytes counts them.
 static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel *k, const float *x,
                              int64_t n_rows, int32_t n_cols, void *scratch) {
     if (!k->quantized)
@@ -76,7 +77,7 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     }
 }
 
-// Up to n_together pairs, whose results go to the rows of their numbers.
+// Collects up to n_together pairs; the result of a pair goes to the row of out with its number.
 static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, const int32_t *pairs,
                        struct matmul_tokens *out) {
     for (int32_t i = 0; i < out->n; i++) {
@@ -86,12 +87,12 @@ static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, con
     }
 }
 
-// Pairs of an expert that are computed here.
+// Number of an expert's pairs; 0 if the expert is not on this device.
 static int32_t pairs_of(const struct matmul_experts_args *a, int32_t expert) {
     return a->slots[expert] < 0 ? 0 : a->starts[expert + 1] - a->starts[expert];
 }
 
-// Tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
+// Multiplies tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
 static void expert_tiles(const struct matmul_experts_args *a, const struct matmul_kernel *k,
                          struct x_rows x, int32_t expert, const int64_t tiles[2]) {
     const struct matmul_args own = {
@@ -120,14 +121,14 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
     }
 }
 
-// What a tile of an expert costs; 0 if it has no pairs here.
+// Cost of a tile of an expert, in tokens; 0 if it has no pairs here.
 static int64_t tile_cost(const struct matmul_experts_args *a, const struct matmul_kernel *k,
                          int32_t expert) {
     int64_t n_pairs = pairs_of(a, expert);
     return n_pairs + TILE_COST * count_groups(n_pairs, k);
 }
 
-// How many of an expert's n tiles lie before place, when the first begins at start.
+// Number of an expert's n tiles that lie before place, if the first begins at start.
 static int64_t tiles_before(int64_t place, int64_t start, int64_t cost, int64_t n) {
     int64_t tiles = place <= start ? 0 : (place - start) / cost;
     return tiles < n ? tiles : n;

@@ -1,5 +1,5 @@
-/* matmul_work_avx2.h: the x86 matmuls of each instruction-set level: what a level brings, a kernel
- * that multiplies a tile of rows with some tokens, and what it gets, the sharing of matmul and
+/* matmul_work_avx2.h: the x86 matmuls of each instruction-set level. A level provides a kernel that
+ * multiplies a tile of rows with some tokens; this file shares the tiles of matmul and
  * matmul_experts among lanes.
  *
  * Owns nothing; call only on a CPU that has the level's instructions. Weights of integer types give
@@ -13,7 +13,7 @@
 
 enum { MATMUL_TOKENS_MAX = 64 }; // tokens that share one reading of a tile's weights
 
-// Some tokens that meet the same matrix. They may come from anywhere in x and go anywhere in out:
+// Tokens that are multiplied with the same matrix. Their rows may lie anywhere in x and in out, as
 // those of an expert do.
 struct matmul_tokens {
     int32_t n;
@@ -22,20 +22,20 @@ struct matmul_tokens {
                                        // kernel wants them quantised, else [n_cols] floats
 };
 
-// A tile is tile_rows rows of the range in args, the last one perhaps fewer; of a range of fewer
-// rows than that, each row is a tile.
+// A tile is tile_rows rows of the range in args; the last one may have fewer. If the range has
+// fewer rows than that, each row is a tile.
 struct matmul_kernel {
     // Multiplies tile index with all the tokens. Reads no x, scratch or n_tokens of args. A result
     // does not depend on the tile or the other tokens.
     void (*tile)(const struct matmul_args *args, int64_t index, const struct matmul_tokens *tokens);
     int32_t tile_rows;
-    int32_t n_together; // most tokens of a call, up to MATMUL_TOKENS_MAX
+    int32_t n_together; // most tokens in one call, up to MATMUL_TOKENS_MAX
     bool quantized;
-    enum act_extra extra; // of quantised activations
+    enum act_extra extra; // the sums that quantised activations carry
 };
 
-// The ops with a level's kernel: this lane's share. Lanes meet once if the kernel wants more than
-// one row of x quantised.
+// Runs this lane's share of the op with a level's kernel. Lanes meet once if the kernel needs more
+// than one row of x quantised.
 void matmul_work(const struct lane *lane, const struct matmul_args *args,
                  const struct matmul_kernel *kernel);
 void matmul_experts_work(const struct lane *lane, const struct matmul_experts_args *args,

@@ -1,9 +1,9 @@
 /* ops_avx2.c: rms_norm, rope, kv_store and swiglu with AVX2.
  *
- * Eight elements at a time, the rest of a row through masks or in plain C. These ops read and write
- * a few kilobytes per token, so a lane takes part only where there is enough for it: SHARE
- * elements. Owns nothing. Must not let an element's value depend on where a batch or a lane's share
- * begins. Tested by tests/kernels/check_ops.c.
+ * Takes eight elements at a time and the rest of a row through masks or in plain C. These ops read
+ * and write a few kilobytes per token, so a lane gets at least SHARE elements or none. Owns
+ * nothing. Must not let an element's value depend on where a batch or a lane's share begins. Tested
+ * by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/x86.h"
 
@@ -17,7 +17,7 @@
 
 enum { SHARE = 1024 }; // elements that are worth waking a second lane for: about 100 ns
 
-// The sum of squares, in 16 running sums and a masked rest.
+// Sums the squares in 16 running sums and a masked rest.
 static float sum_of_squares(const float *x, int32_t n) {
     __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps();
     int32_t i = 0;
@@ -54,7 +54,7 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
     }
 }
 
-// Pairs (2i, 2i+1): four pairs in a vector, turned by the cosines and sines beside each other.
+// Rotates pairs (2i, 2i+1), four in a vector; the table has cosine and sine side by side.
 static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
     int32_t i = 0;
     for (; i + 8 <= n_rot; i += 8) {
@@ -69,7 +69,7 @@ static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
     }
 }
 
-// Pairs (i, i + n_rot/2): eight pairs in two vectors.
+// Rotates pairs (i, i + n_rot/2), eight in two vectors.
 static void turn_halves(float *head, const float *table, int32_t n_rot) {
     int32_t n_pairs = n_rot / 2, i = 0;
     float *other = head + n_pairs;
@@ -106,7 +106,7 @@ static void rope(const struct lane *lane, const struct rope_args *a) {
     }
 }
 
-// Activations are quantised as ops.h wants it of the cache, but for infinities and NaNs.
+// Activations are quantised as ops.h defines it for the cache, except for infinities and NaNs.
 static void store_q8_0(uint8_t *block, const float *x) {
     struct act_block act;
     act_quantize(x, ACT_SUM, &act);

@@ -1,4 +1,5 @@
-/* panel_x86.h: weights of ROWS rows turned so that each 32-bit lane of a vector belongs to one row.
+/* panel_x86.h: weights of ROWS rows, transposed so that each 32-bit lane of a vector belongs to one
+ * row.
  *
  * A panel block holds 32 columns of ROWS rows: vector c has columns 4c..4c+3 of row r as the four
  * bytes of lane r. A dot product with 4 activation bytes, broadcast to all lanes, then needs no sum
@@ -68,8 +69,8 @@ INLINE __m128i load16(struct rows rows, int r, int64_t offset) {
     return _mm_loadu_si128((const __m128i *)(rows.group[r / 4] + r % 4 * rows.stride + offset));
 }
 
-// 16 bytes at offset of every row, as four vectors of 4 bytes a row. A transposition of 4 x 4 words
-// in each 128-bit part; what the caller does not use costs nothing.
+// Loads 16 bytes at offset of every row as four vectors of 4 bytes a row, by a transposition of 4 x
+// 4 words in each 128-bit part. Vectors that the caller does not use cost nothing.
 INLINE void gather16(struct rows rows, int64_t offset, veci out[4]) {
     veci v[4];
     UNROLL for (int k = 0; k < 4; k++) {
@@ -122,9 +123,9 @@ INLINE void put_nibbles(const veci q[4], struct panel *out) {
     }
 }
 
-// Adds 16 to column j where bit j of the row's word is set. Byte c/2 of a word, in all four bytes,
-// has the bits of vectors c and c+1 in its lower and upper half; the one that a byte is about is 16
-// or more there, and the minimum makes it 16.
+// Adds 16 to column j where bit j of the row's word is set. Byte c/2 of the word, copied to all
+// four bytes, has the bits of vectors c and c+1 in its lower and upper half; a byte's own bit is
+// then worth 16 or more, and the minimum makes it 16.
 INLINE void put_fifth_bits(veci bits, struct panel *out) {
     const veci own = V(set1_epi32)((int32_t)0x80402010), sixteen = V(set1_epi8)(16);
     UNROLL for (int c = 0; c < 8; c += 2) {
@@ -138,7 +139,7 @@ INLINE void put_fifth_bits(veci bits, struct panel *out) {
 }
 
 // Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
-// EXTRA_NAME is what its products want to know about the activations beside their bytes.
+// EXTRA_NAME says which sums of the activations its products need.
 #define EXTRA_Q4_0 ACT_SCALED_SUM
 INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
@@ -238,7 +239,7 @@ INLINE void unpack_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
         veci q[8];
         gather32(rows, offset + 48 + 32 * pair, q);
         UNROLL for (int c = 0; c < 8; c++) {
-            // Bits 0 and 1 of what is left of fifth belong to the two groups.
+            // Bits 0 and 1 of the shifted fifth belong to the two groups.
             veci low = and_bytes(V(slli_epi32)(fifth[c], 4), 16);
             veci high = and_bytes(V(slli_epi32)(fifth[c], 3), 16);
             fifth[c] = V(srli_epi32)(fifth[c], 2);

@@ -12,7 +12,7 @@
 
 enum { ACT_COLS = 32 }; // elements of one block
 
-// What the dot product of a weight type wants to know about a block beside its bytes.
+// The sums of a block's bytes that the dot product of a weight type needs.
 enum act_extra {
     ACT_SCALED_SUM, // for weights d*n + m: m meets scale * (sum of the bytes)
     ACT_SUM,        // for bytes stored with an offset of 128
@@ -42,8 +42,8 @@ static inline void act_half_sums(__m256i q, int32_t sums[2]) {
 }
 
 // The largest magnitude becomes 127, the rest is rounded to nearest even. A block with an infinity
-// or a NaN gets such a scale, so that its products are not finite either: magnitudes are compared
-// as integers, in which order a NaN is above everything. Blocks below 1e-30 become zeros.
+// or a NaN gets it as its scale, so that its products are not finite either: magnitudes are
+// compared as integers, in whose order a NaN is the largest. Blocks below 1e-30 become zeros.
 static inline void act_quantize(const float *x, enum act_extra extra, struct act_block *out) {
     const __m256i no_sign = _mm256_set1_epi32(0x7fffffff);
     __m256 v[4];

@@ -8,11 +8,11 @@
 
 #include "kernels/cpu/cpu.h"
 
-// Overwrite what they have a better kernel for; called weakest level first. Only on CPUs that have
-// the instructions of their level. matmul stands for matmul_experts too.
+// Each overwrites the entries for which it has a better kernel, matmul_experts with matmul. Call
+// the weakest level first, and only levels whose instructions the CPU has.
 void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
 void cpu_ops_avx2(struct cpu_table *table);       // rms_norm, rope, kv_store, attention, swiglu
-void cpu_matmul_avxvnni(struct cpu_table *table); // integer types; F32, F16 and BF16 stay
+void cpu_matmul_avxvnni(struct cpu_table *table); // integer types
 void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
 
 #endif
