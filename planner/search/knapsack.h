@@ -1,8 +1,9 @@
 /* knapsack.h: for every number of bytes on the accelerator, the units that are best placed there.
  *
- * A 0-1 knapsack over a chain: each unit takes one time on the host and another on the accelerator,
- * where it takes bytes, and each change of device between neighbours has a price. The caller owns
- * every array. Must not know limits. Any thread. Tested by tests/planner/test_solver.c.
+ * A 0-1 knapsack: each unit takes one time on the host and another on the accelerator, where it
+ * takes bytes. Copies between neighbours cost nothing here; where units gain equally, the first
+ * ones go to the accelerator, side by side. The caller owns every array. Must not know limits. Any
+ * thread. Tested by tests/planner/test_solver.c.
  */
 #ifndef TANDEM_PLANNER_SEARCH_KNAPSACK_H
 #define TANDEM_PLANNER_SEARCH_KNAPSACK_H
@@ -18,18 +19,17 @@ struct label {
 
 struct knapsack {
     int32_t n_units, n_cells;
-    double cell_bytes, crossing_us;
+    double cell_bytes;
     const double *bytes;            // [n_units], on the accelerator
     const double *host_us, *gpu_us; // [n_units], INFINITY: not allowed there
-    struct label *labels;           // room for 4 * n_cells
-    int32_t *came_from;             // [n_units, 2, n_cells]: where the units before left off
+    struct label *labels;           // room for 2 * n_cells
+    int32_t *came_from;             // [n_units, n_cells]: where the units before left off
 };
 
 // Fills the labels and came_from. Cells are equal ranges of bytes from 0 on; what a cell holds does
-// not depend on later ones. n_units * n_cells * 4 steps.
+// not depend on later ones. n_units * n_cells * 2 steps.
 void knapsack_solve(struct knapsack *k);
-// Whether any choice of units with the last one on that side falls into the cell. If so on_gpu[u]
-// says where each unit is.
-bool knapsack_take(const struct knapsack *k, int32_t cell, bool last_on_gpu, bool on_gpu[]);
+// Whether any choice of units falls into the cell. If so on_gpu[u] says where each unit is.
+bool knapsack_take(const struct knapsack *k, int32_t cell, bool on_gpu[]);
 
 #endif

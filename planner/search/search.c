@@ -23,8 +23,6 @@
 enum {
     N_CELLS = 2048, // of the knapsack: steps of 1/2048 of the model's bytes
 };
-// What a crossing costs in a knapsack, in parts of the workload's time on the host.
-static const double PRICES[] = {1.0 / 1024, 0};
 
 // What of a run of layers goes whole to the accelerator.
 enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
@@ -202,19 +200,19 @@ static void consider_ladder(struct search *s) {
 struct view {
     bool streams; // the accelerator computes the CPU's part of prompts, where it can
     bool cached;  // the CPU's weights come from its cache
+    int choice;   // the micro-batch of prompts
 };
 
 // The unit as the proposal places it.
 static double unit_us(struct search *s, int32_t u, struct view view) {
     struct unit_place *place = &s->place.units[u];
-    const int32_t choice = s->ev.n_choices / 3;
     const struct unit_time *time = evaluator_unit_time(&s->ev, u, &s->place, view.cached);
-    const double decode_us = time->decode_alone_us, prompt_us = time->prompt_alone_us[choice];
+    const double decode_us = time->decode_alone_us, prompt_us = time->prompt_alone_us[view.choice];
     if (!view.streams || !group_of(s, u)) return decode_us + prompt_us;
     place->streamed = true;
     time = evaluator_unit_time(&s->ev, u, &s->place, view.cached);
     place->streamed = false;
-    return decode_us + fmin(prompt_us, time->prompt_alone_us[choice]);
+    return decode_us + fmin(prompt_us, time->prompt_alone_us[view.choice]);
 }
 
 // Whether so much of the model may lie in the CPU's cache that it is worth a view of its own.
@@ -339,8 +337,9 @@ static void consider_gains(struct search *s, const struct round *round, bool cac
                            struct gain *gains) {
     struct gain *streamed = gains + 2 * (size_t)s->shape->n_units;
     if (!place_least(s, round)) return;
-    const int32_t n = find_gains(s, round, (struct view){false, cached}, gains);
-    const int32_t n_streamed = find_gains(s, round, (struct view){true, cached}, streamed);
+    const int choice = s->ev.n_choices / 3;
+    const int32_t n = find_gains(s, round, (struct view){false, cached, choice}, gains);
+    const int32_t n_streamed = find_gains(s, round, (struct view){true, cached, choice}, streamed);
     consider_in_turn(s, gains, n);
     if (!s->rules.streamed || (n == n_streamed && same_order(gains, streamed, n))) return;
     (void)place_least(s, round);
@@ -390,15 +389,15 @@ static enum status items_open(struct items *items, int32_t n_units, struct err *
     items->host_us = mem_alloc(n, sizeof *items->host_us);
     items->gpu_us = mem_alloc(n, sizeof *items->gpu_us);
     items->on_gpu = mem_alloc(n, sizeof *items->on_gpu);
-    items->k.labels = mem_alloc(4 * N_CELLS, sizeof *items->k.labels);
-    items->k.came_from = mem_alloc(2 * n * N_CELLS, sizeof *items->k.came_from);
+    items->k.labels = mem_alloc(2 * N_CELLS, sizeof *items->k.labels);
+    items->k.came_from = mem_alloc(n * N_CELLS, sizeof *items->k.came_from);
     items->k.bytes = items->bytes;
     items->k.host_us = items->host_us;
     items->k.gpu_us = items->gpu_us;
     if (items->bytes && items->host_us && items->gpu_us && items->on_gpu && items->k.labels &&
         items->k.came_from)
         return OK;
-    return err_memory(e, 2 * n * N_CELLS * sizeof *items->k.came_from, "planning");
+    return err_memory(e, n * N_CELLS * sizeof *items->k.came_from, "planning");
 }
 
 static void items_close(struct items *items) {
@@ -431,31 +430,21 @@ static void fill_items(struct search *s, struct items *items, struct view view) 
     items->k.cell_bytes = sum / N_CELLS;
 }
 
-static void consider_cell(struct search *s, struct items *items, int32_t cell, bool last_on_gpu) {
-    if (!knapsack_take(&items->k, cell, last_on_gpu, items->on_gpu)) return;
+static void consider_cell(struct search *s, struct items *items, int32_t cell) {
+    if (!knapsack_take(&items->k, cell, items->on_gpu)) return;
     for (int32_t u = 0; u < s->shape->n_units; u++)
         s->place.units[u] =
             (struct unit_place){.device = items->on_gpu[u] ? s->accelerator : DEVICE_HOST};
     consider(s);
 }
 
-// With several prices of a crossing, none of which comes from the link: at 0 units of equal gain
-// may lie anywhere in the chain, at others they lie side by side. Cells beyond the accelerator's
-// budget hold nothing that fits.
+// Cells beyond the accelerator's budget hold nothing that fits.
 static void consider_items(struct search *s, struct items *items) {
     const double budget = (double)s->machine->devices[s->accelerator].budget_bytes;
     const double n_fit = budget / items->k.cell_bytes + 1;
-    double host_us = 0;
-    for (int32_t u = 0; u < s->shape->n_units; u++)
-        if (items->host_us[u] < (double)INFINITY) host_us += items->host_us[u];
-    for (size_t i = 0; i < sizeof PRICES / sizeof *PRICES; i++) {
-        items->k.crossing_us = host_us * PRICES[i];
-        knapsack_solve(&items->k);
-        for (int32_t cell = n_fit < N_CELLS ? (int32_t)n_fit : N_CELLS - 1; cell >= 0; cell--) {
-            consider_cell(s, items, cell, false);
-            consider_cell(s, items, cell, true);
-        }
-    }
+    knapsack_solve(&items->k);
+    for (int32_t cell = n_fit < N_CELLS ? (int32_t)n_fit : N_CELLS - 1; cell >= 0; cell--)
+        consider_cell(s, items, cell);
 }
 
 // A head that shares its table with the embedding takes less room beside it, so each side of the
@@ -479,13 +468,22 @@ static void consider_sides(struct search *s, struct items *items) {
     if (items->gpu_us[0] < (double)INFINITY) consider_items(s, items);
 }
 
+// What units gain in prompts depends on the micro-batch. Two of them, a small and a large one, come
+// as near to the optimum as all (test_exhaustive).
+static void consider_views(struct search *s, struct items *items, bool streams, bool cached) {
+    const int n = s->ev.n_choices;
+    for (int choice = n > 1; choice < n; choice += (n + 1) / 2) {
+        fill_items(s, items, (struct view){streams, cached, choice});
+        consider_sides(s, items);
+    }
+}
+
 static enum status consider_knapsacks(struct search *s, struct err *e) {
     struct items items;
     if (items_open(&items, s->shape->n_units, e) == OK) {
         for (int cached = 0; cached <= cache_matters(s); cached++) {
             for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++) {
-                fill_items(s, &items, (struct view){streams, cached});
-                consider_sides(s, &items);
+                consider_views(s, &items, streams, cached);
             }
         }
     }
