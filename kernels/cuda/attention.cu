@@ -119,17 +119,19 @@ DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int
 // Bytes of one element of a key in shared memory; Q8_0 keys are floats there.
 DEVICE_FN int tile_element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
 
+// Loads keys before keys.from too: they lie in the same page and have no weight.
 DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
-                         const char *source, int n) {
+                         tile_keys keys) {
+    const char *source = (const char *)a.k_cache + cache_bytes(a.k_type, keys.start);
     int row_bytes = a.head_dim * tile_element_bytes(a.k_type);
     int padded_bytes = s.padded_dim * tile_element_bytes(a.k_type);
     int64_t stride = cache_bytes(a.k_type, (int64_t)a.n_kv_heads * a.head_dim);
     if (a.k_type == DTYPE_Q8_0)
-        load_keys_q8_0(s, source, stride, n, a.head_dim);
+        load_keys_q8_0(s, source, stride, keys.to, a.head_dim);
     else if (row_bytes % 16 == 0)
-        load_keys_by<uint4>(s, source, stride, n, row_bytes / 16, padded_bytes / 16);
+        load_keys_by<uint4>(s, source, stride, keys.to, row_bytes / 16, padded_bytes / 16);
     else
-        load_keys_by<unsigned>(s, source, stride, n, row_bytes / 4, padded_bytes / 4);
+        load_keys_by<unsigned>(s, source, stride, keys.to, row_bytes / 4, padded_bytes / 4);
 }
 
 DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
@@ -221,11 +223,11 @@ DEVICE_FN attention_share thread_share(int head_dim) {
     return attention_share{thread % n_pairs, thread / n_pairs, ATTENTION_THREADS / n_pairs};
 }
 
-// Adds keys from..to-1 of a tile, from and to relative to it; v points to the head's row of its
-// first key. Keys outside have no weight and are not read.
+// Adds the values of a tile's keys. Keys outside have no weight and are not read.
 DEVICE_FN void add_values(const struct attention_args &a, const attention_job &job,
-                          const attention_shared &s, attention_share share, const char *v, int from,
-                          int to, float2 *sums) {
+                          const attention_shared &s, attention_share share, tile_keys keys,
+                          float2 *sums) {
+    const char *v = (const char *)a.v_cache + cache_bytes(a.v_type, keys.start);
     int64_t stride = cache_bytes(a.v_type, (int64_t)a.n_kv_heads * a.head_dim);
 #pragma unroll
     for (int i = 0; i < ATTENTION_HEADS; i++) {
@@ -233,12 +235,12 @@ DEVICE_FN void add_values(const struct attention_args &a, const attention_job &j
         if (h >= job.n_heads) continue;
         sums[i].x *= s.shrink[h], sums[i].y *= s.shrink[h];
     }
-    for (int j = from / 4 * 4; j < to; j += 4) {
+    for (int j = keys.from / 4 * 4; j < keys.to; j += 4) {
         float2 pairs[4];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             pairs[k] = make_float2(0, 0);
-            if (j + k >= from && j + k < to)
+            if (j + k >= keys.from && j + k < keys.to)
                 pairs[k] = load_pair(v + (j + k) * stride, a.v_type, share.pair);
         }
 #pragma unroll
@@ -304,15 +306,14 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
     load_queries(p.a, job, s);
     for (int tile = job.first / ATTENTION_KEYS * ATTENTION_KEYS; tile <= job.last;
          tile += ATTENTION_KEYS) {
-        int64_t start = key_start(p.a, job.pages, job.kv_head, tile);
-        int from = max(job.first - tile, 0), to = min(job.last - tile + 1, (int)ATTENTION_KEYS);
-        load_keys(p.a, s, (const char *)p.a.k_cache + cache_bytes(p.a.k_type, start), to);
+        const tile_keys keys = {key_start(p.a, job.pages, job.kv_head, tile),
+                                max(job.first - tile, 0),
+                                min(job.last - tile + 1, (int)ATTENTION_KEYS)};
+        load_keys(p.a, s, keys);
         __syncthreads();
         weigh_tile(p.a, job, s, &state, tile);
         __syncthreads();
-        if (share.part < share.n_parts)
-            add_values(p.a, job, s, share,
-                       (const char *)p.a.v_cache + cache_bytes(p.a.v_type, start), from, to, sums);
+        if (share.part < share.n_parts) add_values(p.a, job, s, share, keys, sums);
     }
     __syncthreads(); // every thread has used s.shrink of the last tile
     publish_state(p, job, s, state);

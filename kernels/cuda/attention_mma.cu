@@ -106,11 +106,12 @@ DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a, int
         for (int i = 0; i < 4; i++) s->sums[n][i] = 0;
 }
 
-// Loads eight halves of a key's row; zeros past head_dim and outside from..to-1.
-DEVICE_FN uint4 load_unit(const struct attention_args &a, const void *cache, int64_t start, int key,
-                          int unit, int from, int to) {
-    if (key < from || key >= to || unit >= a.head_dim / 8) return make_uint4(0, 0, 0, 0);
-    const __half *row = (const __half *)cache + start + (int64_t)key * a.n_kv_heads * a.head_dim;
+// Loads eight halves of a key's row; zeros past head_dim and outside keys.
+DEVICE_FN uint4 load_unit(const struct attention_args &a, const void *cache, tile_keys keys,
+                          int key, int unit) {
+    if (key < keys.from || key >= keys.to || unit >= a.head_dim / 8) return make_uint4(0, 0, 0, 0);
+    const __half *row =
+        (const __half *)cache + keys.start + (int64_t)key * a.n_kv_heads * a.head_dim;
     return __ldg((const uint4 *)row + unit);
 }
 
@@ -120,20 +121,18 @@ DEVICE_FN uint4 interleave(uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1) {
 }
 
 template <int DIM>
-DEVICE_FN void load_tile(key_tile<DIM> *tile, const struct attention_args &a, int64_t start,
-                         int from, int to) {
+DEVICE_FN void load_tile(key_tile<DIM> *tile, const struct attention_args &a, tile_keys keys) {
     const int units = key_tile<DIM>::UNITS;
 #pragma unroll
     for (int j = 0; j < TILE * units; j += ATTENTION_MMA_THREADS) {
         int i = j + (int)threadIdx.x, key = i / units, unit = i % units;
-        tile->k[key * key_tile<DIM>::K_STRIDE + unit] =
-            load_unit(a, a.k_cache, start, key, unit, from, to);
+        tile->k[key * key_tile<DIM>::K_STRIDE + unit] = load_unit(a, a.k_cache, keys, key, unit);
     }
 #pragma unroll
     for (int j = 0; j < TILE / 2 * units; j += ATTENTION_MMA_THREADS) {
         int i = j + (int)threadIdx.x, pair = i / units, unit = i % units;
-        uint4 even = load_unit(a, a.v_cache, start, 2 * pair, unit, from, to);
-        uint4 odd = load_unit(a, a.v_cache, start, 2 * pair + 1, unit, from, to);
+        uint4 even = load_unit(a, a.v_cache, keys, 2 * pair, unit);
+        uint4 odd = load_unit(a, a.v_cache, keys, 2 * pair + 1, unit);
         uint4 *out = (uint4 *)(tile->v + pair * key_tile<DIM>::V_STRIDE + 8 * unit);
         out[0] = interleave(even.x, odd.x, even.y, odd.y);
         out[1] = interleave(even.z, odd.z, even.w, odd.w);
@@ -240,8 +239,9 @@ template <int DIM>
 DEVICE_FN void attend_run(row_state<DIM> *s, key_tile<DIM> *tile, const struct attention_args &a,
                           const token_run &run) {
     for (int key = run.first_key / TILE * TILE; key <= run.last_key; key += TILE) {
-        int64_t start = key_start(a, run.pages, (int)blockIdx.y, key);
-        load_tile(tile, a, start, run.first_key - key, run.last_key - key + 1);
+        load_tile(tile, a,
+                  tile_keys{key_start(a, run.pages, (int)blockIdx.y, key), run.first_key - key,
+                            run.last_key - key + 1});
         __syncthreads();
         bool sees = row_sees_tile(s->rows[0], run, key) || row_sees_tile(s->rows[1], run, key);
         if (__ballot_sync(0xffffffffu, sees)) {
