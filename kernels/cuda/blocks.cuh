@@ -409,9 +409,9 @@ struct weight_q6_k {
     }
 };
 
-#define WEIGHT(NAME, name, ...)                                       \
-    static_assert(weight_##name::BLOCK == BLOCK_ELEMENTS_##NAME &&    \
-                      weight_##name::BYTES == BLOCK_BYTES_##NAME,     \
+#define WEIGHT(NAME, name, ...)                                    \
+    static_assert(weight_##name::BLOCK == BLOCK_ELEMENTS_##NAME && \
+                      weight_##name::BYTES == BLOCK_BYTES_##NAME,  \
                   "the blocks are those of the format");
 #include "kernels/weights.def"
 #undef WEIGHT

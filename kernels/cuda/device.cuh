@@ -43,7 +43,7 @@
 #define __constant__         __attribute__((constant))
 #define __forceinline__      inline __attribute__((always_inline))
 #define __launch_bounds__(n) __attribute__((launch_bounds(n)))
-#define UNROLL_BY(n) // clang does not unroll such loops, and warns about the pragma
+#define UNROLL_BY(n)         // clang does not unroll such loops, and warns about the pragma
 #define DEVICE_FN            static __device__ __forceinline__
 
 struct cuda_index {

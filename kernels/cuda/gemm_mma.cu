@@ -236,7 +236,7 @@ template <class Rows, class W> DEVICE_FN void gemm_halves(const typename Rows::p
 #define GEMM_HALVES_BODY(rows, type) gemm_halves<rows, weight_##type>(p)
 
 #else
-#define GEMM_BYTES_BODY(rows, type)    (void)p
+#define GEMM_BYTES_BODY(rows, type)  (void)p
 #define GEMM_HALVES_BODY(rows, type) (void)p
 #endif
 
