@@ -138,8 +138,8 @@ tidy: ## the rules of the house: directions, lengths, words, formatting
 	@sh tests/deps.sh extra
 	@sh tests/tidy.sh
 
-format: ## clang-format on every C file
-	@git ls-files -co --exclude-standard -- '*.c' '*.h' | xargs clang-format -i
+format: ## clang-format on every C and CUDA file
+	@git ls-files -co --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' '*.inc' | xargs clang-format -i
 
 clean: ## remove build/ (the model stays)
 	rm -rf build

@@ -1,4 +1,5 @@
-# tidy.awk: the rules about single lines, functions and names, for .c and .h files. Used by tidy.sh.
+# tidy.awk: the rules about single lines, functions and names, for .c, .h, .cu, .cuh and .inc files,
+# and of these the ones about text for .def files, which are lists and no code. Used by tidy.sh.
 #
 # Reads code as clang-format lays it out: a line at a time, with comments and the insides of string
 # literals taken out. That is no parser; it errs on the quiet side. Runs on any POSIX awk.
@@ -39,13 +40,15 @@ function strip(line,    out, i, c, two, quote) {
 function start_file(    i) {
     if (last_file != "") end_file()
     last_file = FILENAME
-    in_comment = depth = continued = 0
+    in_comment = depth = wrappers = continued = 0
     statement = ""
     guard_test = guard_define = 0
     name = FILENAME
     sub(/.*\//, "", name)
     guard = "TANDEM_" toupper(FILENAME)
     gsub(/[^A-Z0-9]/, "_", guard)
+    is_list = name ~ /[.]def$/
+    is_cuda = name ~ /[.]cuh?$/
     in_tests = FILENAME ~ /^tests\//
     is_main = name ~ /^main_/
     allowed = ""
@@ -56,7 +59,7 @@ function start_file(    i) {
 }
 
 function end_file() {
-    if (last_file ~ /[.]h$/ && !(guard_test && guard_define))
+    if (last_file ~ /[.](h|cuh)$/ && !(guard_test && guard_define))
         print last_file ":1: guard: no include guard " guard
     if (last_line >= 1000) print last_file ":" last_line ": length: " last_line " lines, limit 999"
 }
@@ -100,7 +103,7 @@ function check_text(    columns, low) {
     if (length(columns) > 100) report(FNR, "columns", length(columns) " columns, limit 100")
     if ($0 ~ /\t/) report(FNR, "tab", "a tab; four spaces indent")
     low = tolower($0)
-    if (low ~ /cuda|metal/ && FILENAME !~ /^(kernels\/drivers[.]c|kernels\/cuda\/|kernels\/metal\/|bench\/cuda\/|tests\/)/)
+    if (low ~ /cuda|metal/ && !is_list && FILENAME !~ /^(kernels\/drivers[.]c|kernels\/cuda\/|kernels\/metal\/|bench\/cuda\/|tests\/)/)
         report(FNR, "backend", "a backend is named outside kernels/drivers.c")
     if (has_word($0, "FIXME|XXX|HACK|KLUDGE|WIP") || has_word(low, "for now|legacy|quick fix"))
         report(FNR, "word", "a banned word: " trim($0))
@@ -128,17 +131,18 @@ function check_calls(code) {
 
 # The text before an initialiser or the end: mutable unless const, or * const where it points.
 function check_variable(text,    declarator) {
-    if (in_tests || (is_main && text ~ /volatile sig_atomic_t/)) return
+    if (in_tests || wrappers || (is_main && text ~ /volatile sig_atomic_t/)) return
     declarator = text
     sub(/[ ]*=.*/, "", declarator)
     sub(/[;{].*/, "", declarator)
-    if (declarator ~ /[*]/ ? declarator ~ /[*][ ]*const/ : has_word(declarator, "const")) return
+    if (declarator ~ /[*]/ ? declarator ~ /[*][ ]*const/ : has_word(declarator, "const|constexpr")) return
     report(start, "variable", trim(declarator) " can change and belongs to no struct")
 }
 
 # The parameters of "type name(...)", the last group of parentheses that is no attribute.
 function count_parameters(text,    i, c, level, n) {
     sub(/[ ]*__attribute__.*/, "", text)
+    sub(/[ ]*const$/, "", text)
     n = 1
     for (i = length(text); i > 0; i--) {
         c = substr(text, i, 1)
@@ -151,15 +155,25 @@ function count_parameters(text,    i, c, level, n) {
     return n
 }
 
+# Braces around functions: the types of CUDA files have some, extern "C" has declarations.
+function wraps(text) {
+    return text ~ /^extern ""$/ || (is_cuda && text ~ /(^| )struct [A-Za-z0-9_]+( : .*)?$/)
+}
+
 function open_brace(    text, n) {
     text = trim(statement)
-    in_function = text ~ /[)]([ ]*__attribute__.*)?$/ && text !~ /[^=!<>]=[^=]/
+    in_function = text ~ /[)]([ ]*(const|__attribute__.*))?$/ && text !~ /[^=!<>]=[^=]/
     if (in_function) {
         n = count_parameters(text)
         if (n > 6) report(start, "parameters", function_name ": " n " parameters, limit 6")
     } else if (text ~ /=$/)
         check_variable(text)
     in_type = text ~ /^(static |const |extern )*(struct|union|enum)( [A-Za-z0-9_]+)?$/
+    if (wraps(text)) {
+        wrappers++
+        depth--
+        statement = ""
+    }
 }
 
 # After the body of a type the statement goes on: what it declares may be a variable.
@@ -188,7 +202,8 @@ function scan(code,    i, c) {
         if (c == "{") {
             if (depth++ == 0) open_brace()
         } else if (c == "}") {
-            if (--depth == 0) close_brace()
+            if (depth == 0 && wrappers) { wrappers--; statement = "" }
+            else if (--depth == 0) close_brace()
         } else if (depth == 0) {
             if (c == ";") end_statement()
             else {
@@ -209,6 +224,7 @@ FNR == 1 { start_file() }
 {
     last_line = FNR
     check_text()
+    if (is_list) next
     code = strip($0)
     if (continued || code ~ /^[ ]*#/) {
         if (!continued) check_directive($0)

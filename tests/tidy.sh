@@ -63,13 +63,15 @@ found=$work/found
 { git ls-files -co --exclude-standard 2>/dev/null ||
     find . -type f ! -path './.git/*' ! -path './build/*' ! -path './models/*' | sed 's,^\./,,'; } |
     sort -u | while read -r path; do [ -f "$path" ] && echo "$path"; done >"$work/all"
-grep -E '\.[ch]$' "$work/all" >"$work/c"
+grep -E '\.([ch]|cuh?|inc)$' "$work/all" >"$work/c"
+grep -E '\.def$' "$work/all" >"$work/lists"
 grep -E '\.h$' "$work/all" >"$work/headers"
 if ! [ -s "$work/c" ]; then echo 'tidy: no C file here' >&2; exit 1; fi
 
 # ---- The rules about lines, functions and names --------------------------------------------------
 printf '%s\n' "$directions" >"$work/directions"
-xargs env LC_ALL=C awk -v directions="$work/directions" -f "$here/tidy.awk" <"$work/c" >>"$found"
+cat "$work/c" "$work/lists" |
+    xargs env LC_ALL=C awk -v directions="$work/directions" -f "$here/tidy.awk" >>"$found"
 
 # ---- Files ---------------------------------------------------------------------------------------
 while read -r path; do
@@ -77,7 +79,7 @@ while read -r path; do
     [ "$size" -le 1048576 ] || echo "$path:1: size: $size bytes, at most 1 MiB belongs in git"
 done <"$work/all" >>"$found"
 
-grep -E '(\.([ch]|def|inc|sh|awk|cu|metal)|^Makefile|^\.ci/run)$' "$work/all" |
+grep -E '(\.([ch]|def|inc|sh|awk|cuh?|metal)|^Makefile|^\.ci/run)$' "$work/all" |
     xargs grep -nE '[[:space:]]+$' /dev/null |
     sed 's/^\([^:]*:[0-9]*\):.*/\1: space: white space at the end of the line/' >>"$found"
 [ ! -f Makefile ] || [ "$(wc -l <Makefile)" -lt 200 ] || echo 'Makefile:200: length: 200 lines' >>"$found"
@@ -112,4 +114,4 @@ printf '%s\n' "$exceptions" | awk '
 cat "$work/left"
 count=$(wc -l <"$work/left")
 [ "$count" -eq 0 ] || { echo "tidy: $count findings" >&2; exit 1; }
-echo "tidy: $(wc -l <"$work/c") C files are in order"
+echo "tidy: $(wc -l <"$work/c") C and CUDA files are in order"

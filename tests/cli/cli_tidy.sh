@@ -132,6 +132,74 @@ X
 violate guard runtime/x.h <<'X'
 int x(void);
 X
+# CUDA files, includes and lists.
+violate parameters kernels/cuda/a.cu 'a: 7 parameters' <<'X'
+KERNEL void __launch_bounds__(32) a(int b, int c, int d, int e, int f, int g, int h) { *b = c; }
+X
+violate parameters kernels/cuda/b.cu 'b: 7 parameters' <<'X'
+template <int DIM> struct b_base : c_base<DIM> {
+    int first, last;
+    DEVICE_FN int b(int c, int d, int e, int f, int g, int h, int i) const { return c; }
+};
+X
+{ echo 'template <int N>'; echo 'DEVICE_FN void c(int *n) {'; seq 68 | sed 's/.*/    work();/'; echo '}'; } |
+    violate function kernels/cuda/c.cu 'c: 71 lines'
+{ echo 'struct d_type {'; echo '    int n;'; echo '    void d() {'; seq 69 | sed 's/.*/        work();/'
+  echo '    }'; echo '};'; } | violate function kernels/cuda/d.cu 'd: 71 lines'
+violate variable kernels/cuda/e.cu <<'X'
+__device__ int counter;
+X
+violate columns kernels/cuda/f.cu '101 columns' <<X
+// $(printf '%098d' 0)
+X
+violate word kernels/cuda/g.cuh <<'X'
+// FIXME
+X
+violate guard kernels/cuda/h.cuh <<'X'
+DEVICE_FN int h();
+X
+violate include kernels/cuda/i.cu 'may not include' <<'X'
+#include "runtime/options.h"
+X
+violate dead kernels/cuda/j.cuh <<'X'
+#if 0
+#endif
+X
+violate space kernels/cuda/k.cuh <<X
+int k(); $(printf ' ')
+X
+echo 'int l();' >"$copy/kernels/cuda/l.cu"
+echo 'header|kernels/cuda/l.cu|' >>"$expected"
+violate parameters kernels/cpu/a.inc '7 parameters' <<'X'
+INLINE int a(int b, int c, int d, int e, int f, int g, int h) { return b; }
+X
+violate malloc kernels/cpu/b.inc <<'X'
+INLINE void *b(void) { return malloc(1); }
+X
+violate columns kernels/a.def '101 columns' <<X
+A($(printf '%098d' 0))
+X
+violate word kernels/b.def <<'X'
+// TODO: another one.
+X
+violate space kernels/c.def <<X
+C(1) $(printf ' ')
+X
+echo 'D(1)' >"$copy/kernels/d.def"
+echo 'header|kernels/d.def|' >>"$expected"
+# What extern "C" is around is looked at too.
+violate parameters runtime/ee.h '7 parameters' <<'X'
+#ifndef TANDEM_RUNTIME_EE_H
+#define TANDEM_RUNTIME_EE_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+static inline int ee(int a, int b, int c, int d, int e, int f, int g) { return a; }
+#ifdef __cplusplus
+}
+#endif
+#endif
+X
 violate alone runtime/y.h <<'X'
 #ifndef TANDEM_RUNTIME_Y_H
 #define TANDEM_RUNTIME_Y_H
@@ -153,6 +221,12 @@ echo 'header|runtime/cc.c|' >>"$expected"
 if clang-format --version 2>/dev/null | grep -q ' version 14\.'; then
     violate format runtime/dd.c <<'X'
 int   dd(void);
+X
+    violate format kernels/cuda/m.cuh <<'X'
+int   m();
+X
+    violate format kernels/cpu/c.inc <<'X'
+int   c(void);
 X
 fi
 # Circles, each reported at its first file: by includes, by calls alone, of rooms but of no files.
@@ -249,6 +323,25 @@ static int at_limit(int a, int b, int c, int d, int e, int (*f)(int, int)) {
 
 int fine(struct view v) { return at_limit(1, 2, 3, 4, !NAMES[0], v.read); }
 X
+plant kernels/cuda/fine.cu <<'X'
+#include "kernels/cuda/fine.cuh"
+
+static constexpr int SIDE = 32;
+struct fine_block {
+    int first, last;
+    static constexpr int BYTES = 32;
+    DEVICE_FN int fine(int a, int b, int c, int d, int e, int f) const { return a + SIDE; }
+};
+KERNEL void __launch_bounds__(32) fine(int a, int b, int c, int d, int e, int f) { work(a); }
+X
+plant kernels/cuda/fine.cuh <<'X'
+#ifndef TANDEM_KERNELS_CUDA_FINE_CUH
+#define TANDEM_KERNELS_CUDA_FINE_CUH
+#endif
+X
+plant kernels/fine.def <<'X'
+FINE("CUDA", static int counter)
+X
 { echo 'int seventy(void) {'; seq 68 | sed 's/.*/    work();/'; echo '}'; } | plant runtime/limit.c
 
 sh "$tidy" "$copy" >"$findings" 2>&1
@@ -261,7 +354,7 @@ while IFS='|' read -r rule path text; do
     grep "^$path:[0-9]*: $rule: " "$findings" | grep -qF -e "$text"
     check "tidy_finds_${rule}_$number" $?
 done <"$expected"
-! grep -E '^(runtime/(([a-z]+/)?fine|limit)\.c|kernels/drivers\.c|base/(err|mem))' "$findings"
+! grep -E '^((runtime|kernels)/(([a-z]+/)?fine\.|limit\.c)|kernels/drivers\.c|base/(err|mem))' "$findings"
 check tidy_is_silent_on_what_is_allowed $?
 
 tree=$(sh "$tidy" . 2>&1)
