@@ -1,8 +1,8 @@
 /* options.h: how a model is to be opened: plain values that every room of the runtime may read.
  *
- * A struct engine_options owns nothing: what it points to is borrowed as each field says. Filled by
- * whoever opens an engine, plans or measures; must not include a room of runtime/. Any thread.
- * Tested by tests/runtime/test_engine.c.
+ * A struct engine_options owns nothing: what it points to is borrowed as each field says. The code
+ * that opens an engine, plans or measures fills it; must not include a room of runtime/. Any
+ * thread. Tested by tests/runtime/test_engine.c.
  */
 #ifndef TANDEM_RUNTIME_OPTIONS_H
 #define TANDEM_RUNTIME_OPTIONS_H
@@ -24,14 +24,14 @@ struct engine_options {
     struct cpu_options cpu;
     struct workload
         workload; // context, micro-batch, sessions, logits rows, KV types; 0s mean defaults
-    struct constraints constraints; // layers on the GPU, memory limits
+    struct constraints constraints; // layers on the accelerator, memory limits
     const char *tensor_overrides;   // "PATTERN=DEVICE,...", added to constraints; may be NULL
     const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
                             // but the memory limits; may be NULL
     const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
-    bool calibrate;         // measure first if the planner is to choose for an accelerator
+    bool calibrate;         // measure first if the planner places the model on an accelerator
                             // (GPU_LAYERS_AUTO) and no calibration is kept
-    bool strict;            // what an accelerator refuses is an error, not a new plan
+    bool strict;            // memory that an accelerator refuses is an error, not a new plan
     int32_t trace_spans;    // steps whose times are kept (trace.h), 0: none
     double wait_limit_s;    // longest wait for an accelerator, 0: the devices' default
     const struct log *log;  // borrowed until engine_close; may be NULL

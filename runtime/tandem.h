@@ -9,14 +9,14 @@
  * and no environment is read; the process is ended only where the library finds a bug in itself.
  * Options: each struct of options has a call that fills it, tandem_X_defaults(&x, sizeof x). NULL
  * stands for the defaults, and a struct of zeros is valid too. struct_size says how much of a
- * struct the caller knows, so that later versions can add fields; 0 means what version 0.1 had.
- * Memory: what a call leaves in *out belongs to the caller, who frees it by the call that is named;
- * what it returns by a const pointer is borrowed from the engine until tandem_close, unless the
- * call says otherwise. Text is UTF-8; sizes are bytes, times are seconds.
- * Threads: one thread at a time uses an engine with its sessions; engines know nothing of each
- * other. Calls that take a const engine, and tandem_cancel, may be made by any thread at any time
- * before tandem_close. Callbacks run in the thread that made the call (the log's may run in any
- * thread), and they may make no other calls with the engine than those.
+ * struct the caller knows, so that later versions can add fields; 0 means the fields of version
+ * 0.1. Memory: the result in *out belongs to the caller, who frees it by the call that is named; a
+ * const pointer that a call returns is borrowed from the engine until tandem_close, unless the call
+ * says otherwise. Text is UTF-8; sizes are bytes, times are seconds. Threads: one thread at a time
+ * uses an engine with its sessions; engines know nothing of each other. Calls that take a const
+ * engine, and tandem_cancel, may be made by any thread at any time before tandem_close. Callbacks
+ * run in the thread that made the call (the log's may run in any thread), and they may only make
+ * the calls that any thread may make.
  */
 #ifndef TANDEM_RUNTIME_TANDEM_H
 #define TANDEM_RUNTIME_TANDEM_H
@@ -46,11 +46,11 @@ enum tandem_status {
     TANDEM_ERR_USAGE,       // a wrong argument or option
     TANDEM_ERR_FILE,        // the operating system refused a file
     TANDEM_ERR_FORMAT,      // a file says something impossible
-    TANDEM_ERR_UNSUPPORTED, // a valid file that asks for what this library does not do
-    TANDEM_ERR_MEMORY,      // memory was refused, or the model does not fit: fix says what would
-    TANDEM_ERR_DEVICE,      // a device failed or did not answer: the engine can only be closed
-    TANDEM_ERR_LIMIT,       // the context or another stated limit is full
-    TANDEM_ERR_CANCELLED,   // tandem_cancel, or a callback returned false
+    TANDEM_ERR_UNSUPPORTED, // a valid file that needs a feature which this library lacks
+    TANDEM_ERR_MEMORY,    // memory was refused, or the model does not fit: fix says what would fit
+    TANDEM_ERR_DEVICE,    // a device failed or did not answer: the engine can only be closed
+    TANDEM_ERR_LIMIT,     // the context or another stated limit is full
+    TANDEM_ERR_CANCELLED, // tandem_cancel, or a callback returned false
 };
 
 struct tandem_error {
@@ -58,29 +58,29 @@ struct tandem_error {
     char what[320];     // the thing and what is wrong with it
     char expected[160]; // empty where it does not apply
     char actual[160];   // what came instead; empty where it does not apply
-    char fix[240];      // what can be done, where options have the names that the program tandem
-                        // gives them: -c is n_ctx, -ngl is gpu_layers; empty if nobody knows
+    char fix[240]; // the way out, with the option names of the program tandem: -c is n_ctx, -ngl is
+                   // gpu_layers; empty if none is known
 };
 
 // "what: expected X, got Y (fix)" in one line, cut to size_bytes with its terminator. Returns out.
 const char *tandem_error_text(const struct tandem_error *e, char *out, size_t size_bytes);
 const char *tandem_status_name(enum tandem_status status); // "ok", "file", "memory", ...
 
-// Frees arrays and texts that calls have left to the caller. NULL is allowed.
+// Frees an array or a text that belongs to the caller. NULL is allowed.
 void tandem_free(void *memory);
 
 // ---- Opening a model ----------------------------------------------------------------------------
 
 enum tandem_log_level {
-    TANDEM_LOG_NOTE = 1, // good to know, nothing is wrong
-    TANDEM_LOG_WARN,     // something is not as it should be
+    TANDEM_LOG_NOTE = 1, // a fact worth knowing; nothing is wrong
+    TANDEM_LOG_WARN,     // something is wrong, but work goes on
     TANDEM_LOG_INFO,
     TANDEM_LOG_DEBUG,
 };
 // Gets one line without its end.
 typedef void (*tandem_log_fn)(void *context, enum tandem_log_level level, const char *line);
 
-// Told of work that takes long: what is "load" (bytes), "prefill" (tokens of a prompt) or
+// Called during work that takes long: what is "load" (bytes), "prefill" (tokens of a prompt) or
 // "calibrate" (milliseconds). Returning false stops it with TANDEM_ERR_CANCELLED.
 typedef bool (*tandem_progress_fn)(void *context, const char *what, uint64_t done, uint64_t total);
 
@@ -91,36 +91,37 @@ enum tandem_layers {
 };
 enum tandem_kv_type { TANDEM_KV_F16, TANDEM_KV_F32, TANDEM_KV_Q8_0, TANDEM_KV_AUTO };
 
-// 0 or NULL in any field asks for what its comment has in brackets.
+// 0 or NULL in any field asks for the value in brackets in its comment.
 struct tandem_engine_options {
     size_t struct_size;
     const char *device;   // accelerator, "KIND" or "KIND:SPEC", or "none" [the first that opens]
     int32_t n_ctx;        // positions of a session [the model's, at most 4096]
-    int32_t n_ubatch;     // tokens that run through the model at once [as is fastest]
+    int32_t n_ubatch;     // tokens that run through the model at once [the fastest number]
     int32_t n_sessions;   // sessions that can be open at once [1]
     int32_t max_logits;   // rows of logits of one tandem_eval_batch [1]
     int32_t gpu_layers;   // last layers that must be on the accelerator, the output as one more, or
-                          // enum tandem_layers [as is fastest]
+                          // enum tandem_layers [the fastest placement]
     const char *strategy; // as --strategy of tandem: "cpu", "layers", "streamed", ... ["auto"]
-    const char *overrides; // "PATTERN=CPU,PATTERN=GPU": tensors that must be there [none]
-    const char *plan_path; // plan of `tandem plan --save` that must be kept to [none]
-    uint64_t vram_bytes;   // most memory of the accelerator to use [what is free]
-    uint64_t ram_bytes;    // most main memory to use [what is free]
-    enum tandem_kv_type kv_type_k, kv_type_v; // of keys and values in the cache; if one of them is
-                                              // AUTO, F16 or Q8_0 as is fastest for both [F16]
-    int32_t n_prompt, n_gen; // prompt and answer that the placement is made fastest for [512, 128]
+    const char *overrides; // "PATTERN=CPU,PATTERN=GPU": tensors that must be on that device [none]
+    const char *plan_path; // plan file of `tandem plan --save` to follow [none]
+    uint64_t vram_bytes;   // most memory of the accelerator to use [all that is free]
+    uint64_t ram_bytes;    // most main memory to use [all that is free]
+    enum tandem_kv_type kv_type_k, kv_type_v; // of the KV cache; if one is AUTO, both become F16 or
+                                              // both Q8_0, whichever is faster [F16]
+    int32_t n_prompt, n_gen; // tokens of the prompt and the answer for which the placement is
+                             // optimised [512, 128]
     int32_t n_threads;       // for one token at a time [one per core, or as many as help]
     int32_t n_threads_batch; // for prompts [one per core, or n_threads]
-    bool no_bind;            // leave threads to the operating system instead of binding them
-    bool strict;             // memory that the accelerator refuses after all is an error; else
-                             // units go to the CPU, each with a line in the log
-    bool calibrate;          // measure this computer first if cache_path has no rates of it (15 s)
-    const char *cache_path;  // folder in which measured rates are kept [none are read or kept]
-    double wait_limit_s;     // longest wait for an accelerator [600]
-    tandem_log_fn log;       // may be called until tandem_close [lines are dropped]
+    bool no_bind;            // threads are not bound to processors
+    bool strict; // memory that the accelerator refuses although it was free is an error; else units
+                 // go to the CPU, each with a line in the log
+    bool calibrate;         // measure this computer first if cache_path has no rates of it (15 s)
+    const char *cache_path; // folder that keeps measured rates [none are read or kept]
+    double wait_limit_s;    // longest wait for an accelerator [600]
+    tandem_log_fn log;      // may be called until tandem_close [lines are dropped]
     void *log_context;
     enum tandem_log_level log_level; // the last level that is logged [TANDEM_LOG_WARN]
-    tandem_progress_fn progress;     // may be called until tandem_close [nobody is told]
+    tandem_progress_fn progress;     // may be called until tandem_close [progress is not reported]
     void *progress_context;
 };
 void tandem_engine_defaults(struct tandem_engine_options *options, size_t struct_size);
@@ -137,20 +138,20 @@ enum tandem_status tandem_open(struct tandem_engine **out, const char *model_pat
 // Frees the engine and its sessions. NULL is allowed.
 void tandem_close(struct tandem_engine *engine);
 
-// Stops the tandem_eval, tandem_eval_batch or tandem_generate that runs: between two tokens of an
-// answer; in a prompt after a micro-batch at the latest, and about every quarter of a second where
+// Stops the running tandem_eval, tandem_eval_batch or tandem_generate: in an answer between two
+// tokens; in a prompt after a micro-batch at the latest, and within about a quarter of a second if
 // the CPU computes. Does nothing if none runs.
 void tandem_cancel(struct tandem_engine *engine);
 
 struct tandem_model { // later versions may add fields at the end
     const char *name, *architecture;
-    int32_t n_vocab;     // columns of the logits; those beyond the last token are -inf
+    int32_t n_vocab;     // columns of the logits; columns beyond the last token are -inf
     int32_t n_tokens;    // tokens of the vocabulary
     int32_t n_ctx;       // positions of a session
     int32_t n_ctx_train; // positions that the model was trained with
     int32_t bos, eos;    // tokens that begin and end a text; -1: none
     bool adds_bos;       // texts begin with bos
-    bool has_chat;       // the file has a chat template of a family that is known here
+    bool has_chat;       // the file has a chat template of a known family
     uint64_t weights_bytes;
 };
 const struct tandem_model *tandem_engine_model(const struct tandem_engine *engine);
@@ -158,13 +159,13 @@ const struct tandem_model *tandem_engine_model(const struct tandem_engine *engin
 // ---- Where a model goes -------------------------------------------------------------------------
 
 struct tandem_device {
-    char name[96], kind[16]; // kind: "cpu" or what options.device takes
-    uint64_t capacity_bytes; // memory it has
+    char name[96], kind[16]; // kind: "cpu", or a kind that options.device takes
+    uint64_t capacity_bytes; // its memory
     uint64_t free_bytes;     // memory that may be used now
     uint64_t reserved[4];    // 0
 };
 // The devices [*n] that an engine would use with these options, the CPU first. Freed by
-// tandem_free. TANDEM_ERR_USAGE if options.device names none that is here, TANDEM_ERR_DEVICE.
+// tandem_free. TANDEM_ERR_USAGE if options.device names an unknown kind, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_devices(struct tandem_device **out, size_t *n,
                                   const struct tandem_engine_options *options,
                                   struct tandem_error *e);
@@ -177,31 +178,33 @@ struct tandem_plan_device {
 };
 struct tandem_plan_layer { // devices are indices of tandem_plan.devices
     int16_t attention_device, ffn_device, experts_device; // -1: the layer has none
-    uint8_t attention_cpu_percent, ffn_cpu_percent;       // rows that the CPU has of it
-    bool attention_streamed, ffn_streamed; // the accelerator computes prompts with what the CPU has
+    uint8_t attention_cpu_percent, ffn_cpu_percent;       // share of its rows on the CPU
+    bool attention_streamed, ffn_streamed; // in prompts the accelerator computes the CPU's rows
+                                           // too, from fetched weights
     uint8_t reserved[6];                   // 0
 };
 struct tandem_plan { // later versions may add fields at the end
     const char *model, *architecture;
     bool can_run;  // false: models of this architecture can only be planned
-    bool measured; // by rates measured on this computer, else of the nearest one that is known
-    int32_t n_ctx, n_ubatch, n_prompt, n_gen; // as chosen, and what is predicted
-    double prompt_tokens_per_s;               // 0 if nothing is known of the computer's speed
+    bool measured; // predicted by rates measured on this computer, else by those of the nearest
+                   // known computer
+    int32_t n_ctx, n_ubatch, n_prompt, n_gen; // as chosen; predicted for n_prompt and n_gen
+    double prompt_tokens_per_s;               // 0 if the computer's speed is unknown
     double decode_tokens_per_s;               // mean over n_gen tokens after the prompt
-    double first_token_s;                     // from the prompt's beginning to the first new token
+    double first_token_s;                     // from the start of the prompt to the first new token
     size_t n_devices, n_layers;
     const struct tandem_plan_device *devices; // [n_devices], the CPU first
     const struct tandem_plan_layer *layers;   // [n_layers]
-    const char *text;                         // all of that for people, many lines
+    const char *text;                         // the plan as text for people, many lines
 };
-// Where the model would go with these options, from the header of its file alone: nothing is loaded
-// or measured. Freed by tandem_plan_free; on failure *out is NULL: TANDEM_ERR_MEMORY if it would
-// not fit, else as tandem_open.
+// Plans where the model would go with these options, from the header of its file alone: nothing is
+// loaded or measured. Freed by tandem_plan_free; on failure *out is NULL: TANDEM_ERR_MEMORY if the
+// model would not fit, else the errors of tandem_open.
 enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model_path,
                                      const struct tandem_engine_options *options,
                                      struct tandem_error *e);
 void tandem_plan_free(struct tandem_plan *plan); // NULL is allowed
-// Where the engine's model went.
+// The plan by which the engine's model is placed.
 const struct tandem_plan *tandem_engine_plan(const struct tandem_engine *engine);
 
 // ---- Text and tokens ----------------------------------------------------------------------------
@@ -216,7 +219,7 @@ struct tandem_text { // bytes: freed by tandem_free, with a 0 behind them; NULL 
 };
 
 enum {
-    TANDEM_ADD_SPECIAL = 1,   // tokens that begin and end a text, where the model wants them
+    TANDEM_ADD_SPECIAL = 1,   // adds the tokens that begin and end a text, if the model wants them
     TANDEM_PARSE_SPECIAL = 2, // names of control tokens in the text become tokens, else plain text
     TANDEM_SHOW_SPECIAL = 4,  // control tokens become their names, else nothing
 };
@@ -228,7 +231,7 @@ enum tandem_status tandem_tokenize(const struct tandem_engine *engine, const cha
 enum tandem_status tandem_detokenize(const struct tandem_engine *engine, const int32_t *ids,
                                      size_t n, unsigned flags, struct tandem_text *out,
                                      struct tandem_error *e);
-// The token ends a text or a turn.
+// True if the token ends a text or a turn.
 bool tandem_is_end(const struct tandem_engine *engine, int32_t token);
 
 enum tandem_role { TANDEM_SYSTEM, TANDEM_USER, TANDEM_ASSISTANT };
@@ -238,10 +241,11 @@ struct tandem_message {
 };
 enum tandem_chat {
     TANDEM_CHAT_REPLY, // a whole conversation, and the head of the model's reply
-    TANDEM_CHAT_NEXT,  // what follows a reply that is in the session: its end, messages, a head
+    TANDEM_CHAT_NEXT,  // the continuation of a session that ends with a reply: the reply's end,
+                       // messages, a new head
     TANDEM_CHAT_WHOLE, // a whole conversation without a reply
 };
-// Writes messages[n] as the model has learnt them: as tokens for a session, or as text to look at.
+// Writes messages[n] in the model's chat format: as tokens for a session, or as text for people.
 // TANDEM_ERR_UNSUPPORTED for a template of a family that is not known.
 enum tandem_status tandem_chat_tokens(const struct tandem_engine *engine,
                                       const struct tandem_message *messages, size_t n,
@@ -260,12 +264,12 @@ enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem
 void tandem_session_free(struct tandem_session *session); // NULL is allowed
 // The tokens of the timeline, borrowed until the session changes; *n (not NULL) gets their number.
 const int32_t *tandem_session_tokens(const struct tandem_session *session, size_t *n);
-// Forgets every token from position length on: undo, or 0 to begin again. A session that is not as
-// long stays as it is.
+// Forgets every token from position length on; 0 empties the session. A shorter session stays
+// unchanged.
 void tandem_session_truncate(struct tandem_session *session, size_t length);
 
-// Adds tokens[n] to the session and computes the logits behind the last one. On failure the session
-// is as it was: TANDEM_ERR_LIMIT if they do not fit or one is no token of the model,
+// Adds tokens[n] to the session and computes the logits after the last one. A failure leaves the
+// session unchanged: TANDEM_ERR_LIMIT if the tokens do not fit or one is no token of the model,
 // TANDEM_ERR_CANCELLED, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_eval(struct tandem_session *session, const int32_t *tokens, size_t n,
                                struct tandem_error *e);
@@ -274,40 +278,40 @@ struct tandem_item { // the next token of a session
     int32_t token;
     bool want_logits;
 };
-// The same for several sessions at once, whose items may be mixed: sessions that go on by a token
-// each cost hardly more than one. TANDEM_ERR_LIMIT also if more than max_logits are wanted; a
-// failure leaves every session as it was.
+// Does the same for several sessions at once, whose items may be mixed: one token for each of
+// several sessions takes hardly longer than for one. TANDEM_ERR_LIMIT also if more than max_logits
+// are wanted; a failure leaves every session as it was.
 enum tandem_status tandem_eval_batch(struct tandem_engine *engine, const struct tandem_item *items,
                                      size_t n, struct tandem_error *e);
-// [n_vocab] logits of the i-th item with want_logits of the last call above (0 after tandem_eval),
-// valid until the next one; NULL if there is none.
+// Returns the [n_vocab] logits of the i-th item with want_logits of the last of the two calls above
+// (i is 0 after tandem_eval), valid until the next one; NULL if there is no such item.
 const float *tandem_logits(struct tandem_engine *engine, size_t i);
 
 // ---- Generation ---------------------------------------------------------------------------------
 
-struct tandem_sampling { // zeros: always the likeliest token. Defaults in brackets
+struct tandem_sampling { // zeros draw the likeliest token always. Defaults in brackets
     size_t struct_size;
     float temp;            // temperature; 0 or less: the likeliest token [0.8]
     int32_t top_k;         // draw from the K likeliest; 0: from all [40]
-    float top_p;           // draw from the likeliest that reach that probability; 0: off [0.95]
-    float min_p;           // drop what is less likely than P times the likeliest; 0: off [0.05]
+    float top_p;           // draw from the likeliest whose probabilities add up to P; 0: off [0.95]
+    float min_p;           // drop tokens less likely than P times the likeliest; 0: off [0.05]
     float repeat_penalty;  // make recent tokens less likely; 0 or 1: off [1]
     int32_t repeat_last_n; // tokens that are recent; 0: off, -1: all of the session [64]
     int64_t seed;          // of the random numbers; -1: a new one each time [-1]
 };
 void tandem_sampling_defaults(struct tandem_sampling *sampling, size_t struct_size);
 
-// Gets text[length] as it is written, whole characters and no part of a stop string; it is not
-// terminated. Returning false ends the answer there.
+// Receives text[length] while it is generated, in whole characters and without any part of a stop
+// string; it is not terminated. Returning false ends the answer there.
 typedef bool (*tandem_text_fn)(void *context, const char *text, size_t length);
 
 struct tandem_generate_options { // zeros are the defaults
     size_t struct_size;
-    int32_t max_tokens; // 0: until the text ends or the context is full
-    bool ignore_end;    // go on after the model has ended its text
-    bool plain_prompt;  // names of control tokens in the prompt stay plain text
-    const char *const
-        *stop; // [n_stop] texts, or names of control tokens, that end the answer before them
+    int32_t max_tokens;      // 0: until the text ends or the context is full
+    bool ignore_end;         // continue after the model has ended its text
+    bool plain_prompt;       // names of control tokens in the prompt stay plain text
+    const char *const *stop; // [n_stop] texts, or names of control tokens; the answer ends before
+                             // the first of them
     size_t n_stop;
     const struct tandem_sampling *sampling; // NULL: its defaults
     tandem_text_fn on_text;                 // may be NULL
@@ -325,19 +329,19 @@ enum tandem_stop {
 };
 struct tandem_result {
     enum tandem_stop stop;
-    int32_t n_prompt, n_tokens; // tokens read and drawn; an end of text does not count
+    int32_t n_prompt, n_tokens; // tokens read and drawn, without the token that ends the text
     double prompt_s, answer_s;  // times for reading the prompt and for all drawn tokens
-    int64_t seed;               // that was used
+    int64_t seed;               // the seed that was used
     uint64_t reserved[8];       // 0
 };
-// Goes on with the session: reads the prompt, of at least one token (with what begins a text if the
-// session is empty), and draws tokens, which become part of the session (those of a stop text too;
-// an end of text does not). result may be NULL. On failure, and if it was cancelled within the
-// prompt (TANDEM_ERR_CANCELLED), the session is as it was.
+// Continues the session: reads the prompt, of at least one token (with the tokens that begin a text
+// if the session is empty), and draws tokens, which become part of the session (those of a stop
+// text too, but not the token that ends the text). result may be NULL. A failure, or tandem_cancel
+// within the prompt (TANDEM_ERR_CANCELLED), leaves the session unchanged.
 enum tandem_status tandem_generate(struct tandem_session *session, const char *prompt,
                                    const struct tandem_generate_options *options,
                                    struct tandem_result *result, struct tandem_error *e);
-// The same with a prompt of tokens.
+// Does the same with a prompt of tokens.
 enum tandem_status tandem_generate_tokens(struct tandem_session *session, const int32_t *tokens,
                                           size_t n, const struct tandem_generate_options *options,
                                           struct tandem_result *result, struct tandem_error *e);

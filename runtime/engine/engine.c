@@ -19,7 +19,7 @@ struct session {
     struct engine *engine;
     int32_t index;  // row of the page lists
     int32_t length; // tokens stored
-    int32_t before; // length before the running engine_eval, to go back to
+    int32_t before; // length before the running engine_eval, restored on failure
 };
 
 struct engine {
@@ -31,7 +31,7 @@ struct engine {
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
     struct weights weights;
-    struct trace *trace; // NULL: none is wanted
+    struct trace *trace; // NULL: times are not recorded
     struct pipeline pipeline;
     struct kv kv;
     struct session *sessions; // [n_sessions]
@@ -42,7 +42,7 @@ struct engine {
 };
 
 static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
-    if (gguf_open(&en->gguf, o->model_path, e)) return e->status; // names the part that is wrong
+    if (gguf_open(&en->gguf, o->model_path, e)) return e->status; // the error names the wrong part
     if (model_read(&en->model, &en->shape, &en->gguf, e) ||
         tokenizer_open(&en->tokenizer, &en->gguf, o->log, e)) {
         return err_context(e, "%s", o->model_path);
@@ -64,8 +64,8 @@ static uint32_t refusals(const struct engine *en) {
     return n;
 }
 
-// The accelerator has refused, and it has nothing left or the CPU no room for more: says what the
-// CPU could hold alone.
+// Refuses to open after the accelerator has refused memory and no more units can move to the CPU:
+// says what the CPU alone could hold.
 static enum status refuse_rest(struct engine *en, struct err *e) {
     struct err alone = {0};
     en->plan.place = (struct placement){0};
@@ -76,8 +76,8 @@ static enum status refuse_rest(struct engine *en, struct err *e) {
     return err_fix(e, "the CPU has no room for it; without the accelerator: %s", alone.fix);
 }
 
-// Takes all memory of devices. What the accelerator refuses although the plan was told it is free
-// (another program took it) costs one unit its place there, and everything is tried again.
+// Takes all memory of devices. If the accelerator refuses memory that was free when the plan was
+// made (another program took it), one unit moves to the CPU and everything is tried again.
 static enum status reserve(struct engine *en, const struct placed_model *placed,
                            const struct engine_options *o, struct err *e) {
     for (;;) {
@@ -117,7 +117,7 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
         return e->status;
     }
     for (int d = 0; d < en->n_devices; d++) {
-        // What the planner predicted, the allocator checks.
+        // The bytes that the planner predicted are the bytes that are allocated.
         for (int p = 0; p < PURPOSE_COUNT; p++) {
             ASSERT(en->devices[d]->used_bytes[p] == en->plan.devices[d].bytes[p]);
         }
@@ -149,7 +149,8 @@ void engine_close(struct engine *engine) {
     kv_close(&engine->kv);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
-    bool lost = false; // its copies may still read the mapped file, which is then only forgotten
+    bool lost = false; // the copies of a lost device may still read the mapped file, which then
+                       // stays mapped
     for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     devices_close(engine->devices);
     trace_close(engine->trace);
@@ -195,7 +196,7 @@ void session_truncate(struct session *session, int32_t length) {
     session->length = length;
 }
 
-// Everything that can be wrong with the items, before anything runs.
+// Checks all items before anything runs.
 static enum status check_items(const struct engine *en, const struct batch_item *items,
                                int32_t n_items, struct err *e) {
     int32_t n_logits = 0;
@@ -265,7 +266,8 @@ static enum status start_all(struct engine *en, const struct batch_item *items, 
     return OK;
 }
 
-// Nothing runs any more when this returns, also after a failure: sessions may change.
+// Runs all items. When it returns nothing runs any more, also after a failure, so that sessions may
+// change.
 static enum status eval_all(struct engine *en, const struct batch_item *items, int32_t n_items,
                             struct err *e) {
     int32_t n_logits = 0;

@@ -1,9 +1,9 @@
-/* engine.h: opens a model, feeds timelines of tokens, lends logits.
+/* engine.h: opens a model, computes timelines of tokens, lends logits.
  *
  * An engine owns the model, its devices, the plan and all memory; a session is one timeline of
- * tokens in the engine's KV cache. After engine_open nothing is allocated: what does not fit is
- * refused there, with numbers. One thread uses an engine at a time. Nothing here prints or exits:
- * errors come back in struct err, lines for people go to the log. Tested by
+ * tokens in the engine's KV cache. Nothing is allocated after engine_open, which refuses a model
+ * that does not fit, with numbers. One thread uses an engine at a time. Nothing here prints or
+ * exits: errors come back in struct err, lines for people go to the log. Tested by
  * tests/runtime/test_engine.c and the cli_*.sh scripts.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_ENGINE_H
@@ -23,9 +23,9 @@ struct tokenizer;
 struct trace; // trace.h
 
 // Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
-// ERR_MEMORY means that no plan fits and says what would. Where an accelerator refuses memory that
-// the plan was promised, one unit after the other goes to the CPU until the rest is granted, each
-// with a line in the log; with strict that is ERR_MEMORY.
+// ERR_MEMORY means that no plan fits and says what would fit. If an accelerator refuses memory that
+// was free when the plan was made, one unit after the other moves to the CPU until the rest is
+// granted, each with a line in the log; with strict that is ERR_MEMORY.
 enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e);
 // NULL is allowed; all sessions must be freed before. Never waits for a device that did not answer;
 // host memory that it may still touch then stays until the process ends.
@@ -40,8 +40,8 @@ const struct workload *engine_workload(const struct engine *engine); // with the
 int32_t engine_n_vocab(const struct engine *engine); // columns of the logits; may exceed the token
                                                      // list (those are -inf)
 
-// A timeline. ERR_LIMIT if workload.n_sessions are in use. session_free gives its cache pages back;
-// NULL is allowed.
+// Starts a timeline. ERR_LIMIT if workload.n_sessions are in use. session_free gives its cache
+// pages back; NULL is allowed.
 enum status session_new(struct session **out, struct engine *engine, struct err *e);
 void session_free(struct session *session);
 int32_t session_length(const struct session *session); // tokens stored
@@ -63,21 +63,21 @@ struct batch_item { // the next token of a timeline
 enum status engine_eval(struct engine *engine, const struct batch_item *items, int32_t n_items,
                         struct err *e);
 
-// [n_vocab] logits of the i-th item with want_logits of the last engine_eval, in host memory until
-// the next one.
+// The [n_vocab] logits of the i-th item with want_logits of the last engine_eval, in host memory,
+// valid until the next engine_eval.
 const float *engine_logits(const struct engine *engine, int32_t i);
 
 // Times of the steps so far, NULL without trace_spans. Borrowed until engine_close.
 const struct trace *engine_trace(const struct engine *engine);
 
-// A device of the engine may round a token's results differently in another batch; else
-// every plan gives the same logits, bit for bit.
+// True if a device of the engine may round a token's results differently in another batch;
+// otherwise every plan gives the same logits, bit for bit.
 bool engine_rounds_by_batch(const struct engine *engine);
 
 // Units that went to the CPU because the accelerator refused their memory.
 int32_t engine_n_demoted(const struct engine *engine);
 
-// Bytes as allocated, beside what the plan said.
+// Bytes that are allocated, beside the bytes of the plan.
 struct memory_row {
     const char *device; // borrowed until engine_close
     enum purpose purpose;

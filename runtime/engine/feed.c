@@ -5,15 +5,15 @@
 
 #include <string.h>
 
-// A tensor of a streamed unit: from where, and to where in the slot.
+// A tensor of a streamed unit, with its source and its place in the slot.
 struct part {
     int index;                   // of the unit's tensors
-    const struct weight *source; // as the CPU has it
+    const struct weight *source; // the CPU's rows
     uint64_t offset_bytes, size_bytes;
 };
 
-// With the padding of footprint_slot; *end_bytes gets where the parts end. A split unit's vectors
-// are on the accelerator already.
+// Lists the tensors to fetch, with the padding of footprint_slot; *end_bytes gets where they end.
+// The vectors of a split unit are on the accelerator already.
 static int parts_of(const struct feeder *f, int32_t u, struct part out[MAX_UNIT_TENSORS],
                     uint64_t *end_bytes) {
     const struct unit *unit = &f->shape->units[u];
@@ -43,7 +43,7 @@ static enum status open_chunks(struct feeder *f, struct err *e) {
     for (int u = 0; u < plan->n_units; u++) {
         if (!plan->place.units[u].streamed) continue;
         const struct unit *unit = &f->shape->units[u];
-        // Every tensor ends with a chunk that may not be full.
+        // The last chunk of a tensor may not be full.
         n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts) / plan->block_bytes +
                     (size_t)unit->n_tensors;
     }
@@ -127,7 +127,7 @@ static void close_caches(struct feeder *f) {
 void feed_close(struct feeder *f) {
     stream_free(f->fetch);
     stream_free(f->stage);
-    const bool lost = f->device && f->device->lost; // maybe only now
+    const bool lost = f->device && f->device->lost; // the streams may have found out only now
     for (int i = 0; i < RING_SLOTS; i++) {
         event_free(&f->fetched[i]);
         event_free(&f->used[i]);
@@ -188,7 +188,7 @@ void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot) {
     return slot_at(f, slot) + end_bytes;
 }
 
-// The batch's past to the slot, or what it has added from there.
+// Copies the past of the batch to the slot, or its new rows from the slot.
 static void copy_cache(const struct feeder *f, int32_t u, int32_t slot, struct stream *s,
                        enum copy_direction way) {
     const bool there = way == COPY_TO_DEVICE;
@@ -220,8 +220,8 @@ void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *cop
 
 // ---- Through blocks -----------------------------------------------------------------------------
 
-// What goes through which block is the same in every pass, so the contexts of the calls never
-// change while one may run.
+// Cuts all tensors into chunks. The chunks of a block are the same in every pass, so the contexts
+// of the calls never change while a call may run.
 static void cut_chunks(struct feeder *f) {
     const uint64_t block_bytes = f->plan->block_bytes;
     struct part parts[MAX_UNIT_TENSORS];
@@ -250,7 +250,8 @@ static void copy_chunk(void *context) {
     memcpy(chunk->block, chunk->source, chunk->size_bytes);
 }
 
-// Fills a block as soon as it has been copied on, and copies it on as soon as it is full.
+// Fills each block as soon as its last copy to the slot is done, and copies it to the slot as soon
+// as it is full.
 static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, char *target) {
     for (uint64_t at = 0; at < part->size_bytes; at += f->plan->block_bytes, n++) {
         struct feed_chunk *chunk = &f->chunks[n];

@@ -1,10 +1,10 @@
-/* feed.h: the ring of slots in the accelerator's memory that streamed weights pass through, and the
- * caches of streamed attention with them.
+/* feed.h: fetches streamed weights, and the caches of streamed attention, into a ring of slots in
+ * the accelerator's memory.
  *
  * A struct feeder owns the slots, the streams that fill them, their events and, with FEED_STAGED, a
  * few pinned blocks of host memory; it borrows plan, shape, weights and caches until feed_close.
- * Everything is allocated in feed_open; calls only encode. Must not decide what goes into which
- * slot when: that is the plan's. The thread that drives the pipeline. Tested by
+ * Everything is allocated in feed_open; calls only encode. The plan decides which unit is in which
+ * slot when. Called by the thread that drives the pipeline. Tested by
  * tests/runtime/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_FEED_H
@@ -14,18 +14,19 @@
 #include "runtime/engine/kv.h"
 #include "runtime/engine/weights.h"
 
-struct feed_chunk { // bytes on their way through a block: what a call on the stage stream copies
+struct feed_chunk { // bytes that one call on the stage stream copies into a block
     void *block;
     const void *source;
     uint64_t size_bytes;
 };
 
-// What a micro-batch sees and adds of every cache; all NULL if no attention is streamed whole.
+// Rows of every cache that a micro-batch reads and adds; all NULL if no attention is streamed
+// whole.
 struct feed_rows {
-    struct kv_rows *past, *fresh; // owned, [pages]: before the batch, and of its tokens
+    struct kv_rows *past, *fresh; // owned, [pages]: rows before the batch, and rows of its tokens
     int32_t *first, *end;         // owned, [n_sessions]: positions of each session's tokens
     int32_t n_past, n_fresh;
-    int32_t n_past_rows; // in all
+    int32_t n_past_rows; // over all sessions
 };
 
 struct feeder {
@@ -46,38 +47,38 @@ struct feeder {
     bool cut;                                           // the chunks are filled in
 };
 
-// Nothing if the plan streams nothing. caches: [n_units], of units on the host. ERR_MEMORY,
-// ERR_DEVICE. Call feed_close after a failure too.
+// Opens the ring; does nothing if the plan streams nothing. caches: [n_units], of units on the
+// host. ERR_MEMORY, ERR_DEVICE. Call feed_close after a failure too.
 enum status feed_open(struct feeder *f, const struct placed_model *placed,
                       const struct weights *weights, const struct buffer *caches, struct err *e);
 // Accepts a zeroed or half-open one. Host memory that a lost device may read or write stays until
-// the process ends; the caches are their owner's to leave there.
+// the process ends; the owner of the caches does the same with them.
 void feed_close(struct feeder *f);
 
-// Whether caches pass through the ring too: that of this unit, or that of any.
+// True if the ring holds the cache of this unit too, or the cache of any unit.
 bool feed_moves_cache(const struct feeder *f, int32_t unit);
 bool feed_moves_caches(const struct feeder *f);
-// The micro-batch whose rows of the caches are fetched and stored from now on. The tokens of each
+// Sets the micro-batch whose cache rows are fetched and stored from now on. The tokens of each
 // session have positions that follow each other.
 void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens);
 
-// What is fetched to the slot from now on waits until everything that uses it is done.
+// Later fetches into the slot wait until all users of the slot are done.
 void feed_begin(struct feeder *f, int32_t slot);
-// Fetches what the CPU has of the unit, after feed_begin; the weights are loaded. A unit has the
-// same slot in every pass, so what was stored of its cache before has arrived when the slot is
-// free.
+// Fetches the CPU's rows of the unit, and its cache, after feed_begin; the weights are loaded. A
+// unit has the same slot in every pass, so its last store has ended when the slot is free.
 void feed_fetch(struct feeder *f, int32_t unit, int32_t slot);
-// What follows on compute waits until the slot's last fetch is done.
+// Later commands on compute wait until the slot's last fetch is done.
 void feed_use(struct feeder *f, int32_t slot, struct stream *compute);
-// What was encoded on s so far is all that uses the slot. A later call replaces an earlier one.
+// Frees the slot when the commands encoded on s so far are done. A later call replaces an earlier
+// one.
 void feed_release(struct feeder *f, int32_t slot, struct stream *s);
-// Copies what the batch has added to the unit's cache from the slot to the host's.
+// Copies the rows that the batch has added to the unit's cache from the slot to the host's cache.
 void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *copy_out);
 
-// Where in the slot the weights are that the CPU has of the unit; others have no rows.
+// Sets in_slot to the fetched weights of the unit; tensors that are not fetched have no rows.
 void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
                struct weight out[MAX_UNIT_TENSORS]);
-// Where the unit's cache lies in the slot.
+// The address of the unit's cache in the slot.
 void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot);
 
 #endif

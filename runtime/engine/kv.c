@@ -18,7 +18,7 @@ enum status kv_open(struct kv *kv, const struct workload *w, struct err *e) {
         return err_memory(e, n * 2 * sizeof *kv->pages, "the page lists of the KV cache");
     }
     kv->n_free = (int32_t)n;
-    // A stack with page 0 on top: a single session gets its pages in order.
+    // The stack has page 0 on top, so a single session gets its pages in order.
     for (int32_t i = 0; i < kv->n_free; i++) kv->free[i] = kv->n_free - 1 - i;
     return OK;
 }

@@ -1,5 +1,5 @@
-/* kv.h: which pages of the KV cache belong to which session, and where their rows lie: the page
- * lists, not the cache itself.
+/* kv.h: the page lists of the KV cache: which pages belong to which session, and where their rows
+ * lie.
  *
  * A struct kv owns the page lists and the free list; the cache buffers belong to the pipeline. A
  * page is KV_PAGE positions of every layer. Undoing tokens, sharing and moving are edits of these
@@ -26,19 +26,20 @@ void kv_close(struct kv *kv); // accepts a zeroed or half-open one
 enum status kv_take(struct kv *kv, int32_t *out, struct err *e);
 void kv_give_back(struct kv *kv, int32_t session);
 
-// Makes sure that positions 0..length-1 have pages. ERR_LIMIT beyond n_ctx.
+// Gives positions 0..length-1 of a session pages. ERR_LIMIT beyond n_ctx.
 enum status kv_reserve(struct kv *kv, int32_t session, int32_t length, struct err *e);
 // Gives back every page that holds only positions from length on.
 void kv_truncate(struct kv *kv, int32_t session, int32_t length);
 // Cache row of a reserved position.
 int32_t kv_row(const struct kv *kv, int32_t session, int32_t position);
 
-// Rows of a cache that follow each other.
+// Consecutive rows of a cache.
 struct kv_rows {
     int32_t first, count;
 };
-// Appends to rows[0..n-1] those of positions first..end-1 of a session with these pages; rows that
-// adjoin the last ones become part of them. At most one more for each page. Returns their number.
+// Appends the rows of positions first..end-1 of a session with these pages to the runs
+// rows[0..n-1], and joins rows that adjoin the last run to it. Adds at most one run for each page.
+// Returns the new number of runs.
 int32_t kv_add_rows(struct kv_rows *rows, int32_t n, const int32_t *pages, int32_t first,
                     int32_t end);
 

@@ -18,7 +18,7 @@ struct step_place step_place(const struct step *step) {
     return (struct step_place){step->device, TRACK_COMPUTE};
 }
 
-// Spans of one pass of the class on each device. A fetch through blocks is two.
+// Spans of one pass of the class on a device. A fetch through blocks has two.
 static int32_t count_spans(const struct plan *plan, enum batch_class batch, int32_t device) {
     int32_t n = 0;
     for (int32_t i = 0; i < plan->n_steps[batch]; i++) {
@@ -152,7 +152,7 @@ enum status recorder_collect(struct recorder *r, int32_t before, struct err *e) 
             (event_wait(mark->last, e) || event_time(mark->first, &span->first_ns, e) ||
              event_time(mark->last, &span->last_ns, e)))
             return e->status;
-        // The way into a block is no step of its own in the plan.
+        // Filling a block is no step of its own in the plan.
         if (span->track != TRACK_STAGE) {
             span->planned_first_us = r->planned[mark->step].first_us;
             span->planned_last_us = r->planned[mark->step].last_us;

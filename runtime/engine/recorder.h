@@ -1,9 +1,9 @@
-/* recorder.h: takes the time of every step of a running plan and hands it to a trace.
+/* recorder.h: measures the time of every step of a running plan and adds it to a trace.
  *
  * A struct recorder owns events around the steps of two micro-batches, the one that runs and the
  * one before it, made in recorder_open; it borrows plan, shape and trace until recorder_close.
  * Without a trace every call does nothing. Must not wait for anything that still has to be encoded.
- * The thread that drives the pipeline. Tested by tests/runtime/test_pipeline.c.
+ * Called by the thread that drives the pipeline. Tested by tests/runtime/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_RECORDER_H
 #define TANDEM_RUNTIME_ENGINE_RECORDER_H
@@ -12,7 +12,7 @@
 #include "runtime/engine/trace.h"
 #include "runtime/engine/weights.h"
 
-// The stream that a step runs on: whose, and which.
+// The stream that a step runs on: its device and its track.
 struct step_place {
     int8_t device;
     enum trace_track track;
@@ -40,25 +40,25 @@ struct recorder {
     struct recorder_bank banks[2]; // by pass number
     int32_t n_events[MAX_DEVICES];
     struct step_times *planned; // owned, one for each step of the longest class
-    int32_t pass;               // number of the one that runs
+    int32_t pass;               // number of the pass that runs
 };
 
-// trace NULL: none is wanted. ERR_MEMORY, ERR_DEVICE. Call recorder_close after a failure too.
+// trace NULL: nothing is recorded. ERR_MEMORY, ERR_DEVICE. Call recorder_close after a failure too.
 enum status recorder_open(struct recorder *r, const struct placed_model *placed,
                           struct trace *trace, struct err *e);
 void recorder_close(struct recorder *r); // accepts a zeroed or half-open one
 
-// A new micro-batch; what the one before the last left is forgotten.
+// Begins a micro-batch; forgets the marks of the last but one.
 void recorder_begin(struct recorder *r, enum batch_class batch, const struct pass *pass);
-// The step with that index begins on stream, or on track of its device if that is another one than
-// step_place says. NULL without a trace.
+// Notes that the step with that index begins on stream. track is the stream's, which may differ
+// from that of step_place. NULL without a trace.
 struct span_mark *recorder_first(struct recorder *r, int32_t step, enum trace_track track,
                                  struct stream *stream, uint64_t bytes);
 void recorder_last(struct span_mark *mark, struct stream *stream); // NULL is allowed
-// A step of which this thread has taken the time.
+// Adds a step that this thread has timed itself.
 void recorder_add(struct recorder *r, int32_t step, uint64_t first_ns, uint64_t last_ns);
-// Hands the spans of the micro-batch that runs (before 0) or of the one before it (1) to the trace;
-// all of it must have been encoded and soon be done. ERR_DEVICE.
+// Adds the spans of the running micro-batch (before 0) or of the one before it (before 1) to the
+// trace, and waits for their events, all of which must have been encoded. ERR_DEVICE.
 enum status recorder_collect(struct recorder *r, int32_t before, struct err *e);
 
 #endif

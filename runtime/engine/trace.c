@@ -76,7 +76,7 @@ struct view {
     bool planned;
 };
 
-// What of them counts.
+// Selects the spans that count.
 struct filter {
     bool passes, copies; // whole passes; copies between devices
     uint32_t computing;  // bit 1 << d: what device d computes
@@ -92,7 +92,7 @@ static bool counts(const struct filter *filter, const struct trace_span *span) {
     return span->kind == STEP_COMPUTE && filter->computing & 1u << span->device;
 }
 
-// Spans of the same pass as span i go up to the result.
+// Returns the end of the spans of the same pass as span i.
 static int32_t pass_end(const struct trace *t, int32_t i, int32_t count) {
     const int32_t pass = t->spans[i].pass;
     while (i < count && t->spans[i].pass == pass) i++;
@@ -113,8 +113,8 @@ static struct interval hull(struct interval a, struct interval b) {
                              a.last_us > b.last_us ? a.last_us : b.last_us};
 }
 
-// Appends to the intervals what of spans first..end-1, one pass, the filter lets through. Returns
-// the whole pass.
+// Appends the intervals of those spans first..end-1, which are one pass, that the filter selects.
+// Returns the interval of the whole pass.
 static struct interval gather_pass(const struct view *v, const struct filter *filter, int32_t first,
                                    int32_t end, double pass_us, int32_t *n) {
     struct interval whole = interval_of(v, &v->t->spans[first], pass_us);
@@ -128,8 +128,8 @@ static struct interval gather_pass(const struct view *v, const struct filter *fi
     return whole;
 }
 
-// Fills the intervals and returns their number. Planned passes that came one after the other start
-// a period apart.
+// Fills the intervals and returns their number. Planned passes that followed each other start a
+// period apart.
 static int32_t gather(const struct view *v, const struct filter *filter) {
     const struct trace *t = v->t;
     double pass_us = 0;
@@ -179,7 +179,7 @@ static void sum_times(const struct view *v, struct trace_times *out) {
     const double computing_us = union_us(v, (struct filter){.computing = all});
     const double either_us = union_us(v, (struct filter){.copies = true, .computing = all});
     const double hidden_us = out->copy_us + computing_us - either_us;
-    out->hidden_us = hidden_us > 0 ? hidden_us : 0; // not by rounding below it
+    out->hidden_us = hidden_us > 0 ? hidden_us : 0; // rounding must not make it negative
 }
 
 static void sum_bytes(const struct view *v, struct trace_usage *out) {
@@ -199,7 +199,7 @@ static void sum_bytes(const struct view *v, struct trace_usage *out) {
     }
 }
 
-// Spans of passes that are there from beginning to end.
+// Number of spans of passes that are complete.
 static int32_t whole_count(const struct trace *t) {
     int32_t count = t->count;
     if (!t->dropped) return count;

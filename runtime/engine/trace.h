@@ -1,4 +1,4 @@
-/* trace.h: what a running plan did when, beside what was planned: for a file that Perfetto and
+/* trace.h: the times of a running plan beside the planned ones, for a file that Perfetto and
  * Chrome's tracing page read, and for the figures of "-v".
  *
  * A struct trace owns a table of spans of fixed size, taken in trace_open; when it is full, further
@@ -16,41 +16,41 @@
 enum trace_track { TRACK_COMPUTE, TRACK_COPY_IN, TRACK_COPY_OUT, TRACK_FETCH, TRACK_STAGE, TRACKS };
 const char *trace_track_name(enum trace_track track); // "compute", "copy in", ...
 
-// A step on one stream, from when the stream began with it (what it waits for was done, but for
-// STEP_WAIT, which is that waiting) to when it was done. Spans of one track never overlap.
+// A step on one stream, from its start on the stream (after its waits; a STEP_WAIT is such a wait)
+// to its end. Spans of one track never overlap.
 struct trace_span {
     enum step_kind kind;
     enum trace_track track;
-    int8_t device;         // whose stream: a send of the CPU is on the accelerator's TRACK_COPY_IN
-    int16_t unit;          // or -1
-    enum step_phase phase; // of compute
+    int8_t device; // the stream's device: a send of the CPU is on the accelerator's TRACK_COPY_IN
+    int16_t unit;  // or -1
+    enum step_phase phase;                    // of compute
     int32_t pass, n_tokens, n_past;           // micro-batch number since trace_open
     uint64_t bytes;                           // copied
     uint64_t first_ns, last_ns;               // measured, by clock_ns
     double planned_first_us, planned_last_us; // from the start of the pass; both 0: not planned
-    double planned_period_us; // of the pass, as of struct simulation: until the next one may start;
-                              // 0: until the pass ends
+    double planned_period_us; // from the pass's start until the next may start, as in struct
+                              // simulation; 0: until the pass ends
 };
 
 struct trace;
 // room for n_spans, at least 1. ERR_MEMORY.
 enum status trace_open(struct trace **out, int32_t n_spans, struct err *e);
 void trace_close(struct trace *t); // NULL is allowed
-// Pass by pass: span->pass is never less than that of the span before.
+// Adds a span; span->pass is never less than that of the span before.
 void trace_add(struct trace *t, const struct trace_span *span);
 int32_t trace_count(const struct trace *t);
 const struct trace_span *trace_at(const struct trace *t, int32_t i); // i < trace_count
 int64_t trace_dropped(const struct trace *t);
 
-// Unions of intervals: what happens at the same time counts once.
+// Lengths of unions of intervals: time that several spans share counts once.
 struct trace_times {
     double total_us;             // while any pass ran
     double busy_us[MAX_DEVICES]; // while the device computed
     double copy_us;              // while anything was copied between devices (not TRACK_STAGE)
     double hidden_us;            // of that, while any device computed
 };
-// What the spans of one batch class add up to. Once spans were dropped, the last pass in the table
-// is not whole and is left out.
+// Totals of the spans of one batch class. If spans were dropped, the last pass in the table is
+// incomplete and left out.
 struct trace_usage {
     int32_t n_passes;
     int64_t n_tokens;
@@ -59,9 +59,9 @@ struct trace_usage {
     uint64_t fetched_bytes;        // of to_bytes, weights and caches
 };
 void trace_usage(const struct trace *t, enum batch_class batch, struct trace_usage *out);
-// For people, after a run with -v: for each class that ran, utilisation of each device and of the
-// link with its GB/s, bytes copied per token, share of the copies' time that was hidden, each with
-// what was planned beside it.
+// Prints for people, after a run with -v: for each class that ran, utilisation of each device and
+// of the link with its GB/s, bytes copied per token, and the share of the copies' time that was
+// hidden, each beside the planned figure.
 void trace_print(const struct trace *t, const struct plan *plan, FILE *out);
 
 #endif

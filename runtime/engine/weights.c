@@ -14,13 +14,13 @@ struct load {
     uint64_t at[MAX_DEVICES], arena_at; // where the next unit starts, on accelerators
 };
 
-// What one device has of a tensor.
+// The rows of a tensor on one device.
 struct rows {
     int32_t first, count;
     uint64_t offset_bytes, size_bytes; // of the tensor in the file
 };
 
-// The accelerator has the first rows of a matrix that is cut, the CPU the others.
+// The rows of a cut matrix on one device: the first rows on the accelerator, the others on the CPU.
 static struct rows rows_of(const struct unit_tensor *t, int32_t cpu_parts, bool on_cpu) {
     const uint64_t row_bytes = dtype_bytes(t->type, (uint64_t)t->n_cols);
     const int32_t cut = footprint_split_row(t->n_rows, cpu_parts);
@@ -33,8 +33,8 @@ struct share {
     int32_t u, cpu_parts; // 0 parts: all of it
     bool on_cpu;
     const struct unit *unit;
-    int32_t n;                       // tensors of which the device has something
-    int32_t index[MAX_UNIT_TENSORS]; // which of the unit's they are
+    int32_t n;                       // tensors that the device has, whole or cut
+    int32_t index[MAX_UNIT_TENSORS]; // their numbers in the unit
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     struct rows rows[MAX_UNIT_TENSORS];
 };
@@ -58,7 +58,7 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
     return share;
 }
 
-// Tensor i of the share is at data from now on.
+// Sets the address of tensor i of the share.
 static void bind(struct weights *w, const struct share *share, int i, const void *data) {
     const struct unit_tensor *t = &share->unit->tensors[share->index[i]];
     struct weight *table = share->on_cpu && share->cpu_parts ? w->cpu[share->u] : w->home[share->u];
@@ -75,7 +75,7 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// The host computes with the mapped file: nothing is copied, only brought into memory.
+// Brings the share into memory without a copy, since the host computes with the mapped file.
 static enum status map_share(struct load *load, const struct share *share, struct err *e) {
     const struct model *m = load->placed->model;
     for (int i = 0; i < share->n; i++) {
@@ -89,7 +89,8 @@ static enum status map_share(struct load *load, const struct share *share, struc
     return OK;
 }
 
-// Piece by piece, so that the bytes are not in the file's cache and here at once.
+// Reads piece by piece and drops each from the file's cache, so that the bytes are not in memory
+// twice.
 static enum status read_rows(const struct file *part, char *target, uint64_t offset,
                              uint64_t size_bytes, struct err *e) {
     for (uint64_t done = 0; done < size_bytes; done += READ_CHUNK) {
@@ -123,7 +124,7 @@ static enum status copy_share(struct load *load, const struct share *share, int 
     struct stream *stream = load->streams[device];
     for (int i = 0; i < share->n; i++) {
         const struct rows *rows = &share->rows[i];
-        // The embedding table is there already: its unit comes first and lies on the same device.
+        // The embedding table is loaded already: its unit comes first and lies on the same device.
         if (i == 0 && share->unit->shares_embed && place->units[0].device == device) {
             load->w->home[share->u][0] = load->w->home[0][0];
             continue;
@@ -137,12 +138,12 @@ static enum status copy_share(struct load *load, const struct share *share, int 
     return stream_wait(stream, e);
 }
 
-// What the CPU has of the unit is in the arena.
+// True if the CPU's rows of the unit are in the arena.
 static bool in_arena(const struct plan *plan, int32_t u) {
     return plan->place.units[u].streamed && plan->place.feed == FEED_ARENA;
 }
 
-// The CPU's share of a unit: all of it, or the last rows of a split one.
+// Loads the CPU's share of a unit: all of it, or the last rows of a split unit.
 static enum status load_on_cpu(struct load *load, int32_t u, struct err *e) {
     const struct share share = share_of(load->placed, u, true);
     return in_arena(load->placed->plan, u) ? read_share(load, &share, e)
@@ -174,7 +175,8 @@ static enum status load_units(struct load *load, struct err *e) {
     return OK;
 }
 
-// The weights that each device has of all units, and what of the host's is in the arena instead.
+// Counts the weights of all units on each device, and those of the host that are in the arena
+// instead.
 static void count_bytes(const struct plan *plan, uint64_t bytes[MAX_DEVICES],
                         uint64_t *arena_bytes) {
     for (int32_t u = 0; u < plan->n_units; u++) {

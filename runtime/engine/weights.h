@@ -1,10 +1,11 @@
-/* weights.h: puts the weights of every unit where the plan says and tells where each tensor is.
+/* weights.h: loads the weights of every unit to where the plan says, and gives the address of each
+ * tensor.
  *
- * Owns one buffer per device (on the host it is the mapped file itself, elsewhere a copy): drivers
- * round every allocation up, so that many of them would take more than was planned. And the arena:
- * host memory that copies to the accelerator read straight. Borrows the model (and its mapping) and
- * the devices. Read-only after weights_load.
- * Tested by tests/runtime/test_engine.c and tests/runtime/test_pipeline.c.
+ * Owns one buffer per device (on the host the mapped file itself, elsewhere a copy), since drivers
+ * round every allocation up and many buffers would take more memory than planned. Owns the arena:
+ * host memory from which weights are copied straight to the accelerator. Borrows the model (and its
+ * mapping) and the devices. Read-only after weights_load. Tested by tests/runtime/test_engine.c and
+ * tests/runtime/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_WEIGHTS_H
 #define TANDEM_RUNTIME_ENGINE_WEIGHTS_H
@@ -22,11 +23,11 @@ struct placed_model {
 };
 
 struct weights {
-    struct buffer buffers[MAX_DEVICES]; // unit after unit; of the host only counted
+    struct buffer buffers[MAX_DEVICES]; // unit after unit; the host's is only counted
     struct buffer arena; // what the CPU has of streamed units, one after the other without padding
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
-    // Owned, [n_units], by the tensors of each unit. home: on the unit's device, of a split unit
-    // the first rows; cpu: the CPU's rows of a split unit, and its vectors.
+    // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the
+    // first rows of a split unit; cpu: the CPU's rows of a split unit, and its vectors.
     struct weight (*home)[MAX_UNIT_TENSORS];
     struct weight (*cpu)[MAX_UNIT_TENSORS];
 };
@@ -34,18 +35,18 @@ struct weights {
 // Makes the buffers: a mapping on the host, memory elsewhere and for the arena. ERR_MEMORY or
 // ERR_DEVICE from a device. Call weights_close after a failure too.
 enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e);
-// Once after weights_open: brings everything into the buffers and binds the tensors. What goes to
-// the arena leaves the file's cache. ERR_DEVICE, ERR_FILE, ERR_MEMORY, or ERR_CANCELLED from
-// progress.
+// Loads all weights into the buffers and sets the addresses of the tensors; called once after
+// weights_open. Weights that go to the arena are dropped from the file's cache. ERR_DEVICE,
+// ERR_FILE, ERR_MEMORY, or ERR_CANCELLED from progress.
 enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e);
 // Accepts a zeroed or half-loaded one. The arena of a lost device stays until the process ends.
 void weights_close(struct weights *w);
 
-// [MAX_UNIT_TENSORS]: what the unit's device has of it.
+// [MAX_UNIT_TENSORS]: the weights of a unit on its device.
 const struct weight *weights_of(const struct weights *w, int32_t unit);
-// What the CPU has of an FFN or attention: all of it if split is false, else the last rows of what
-// is cut, and the vectors.
+// The CPU's weights of an FFN or attention: all of them if split is false, else the last rows of
+// the matrices that are cut, and the vectors.
 const struct weight *weights_of_cpu(const struct weights *w, int32_t unit, bool split);
 
 #endif
