@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_PATH = 120 }; // of a path, in messages
+enum { SHOWN_PATH = 120 }; // last bytes of a path that messages show
 
 static const struct {
     const char *name;
@@ -50,7 +50,7 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *nam
     return strmap_get(&g->tensor_index, name, (uint32_t)strlen(name), &i) ? &g->tensors[i] : NULL;
 }
 
-// The bits of element i, zero-extended.
+// Returns the bits of element i, zero-extended.
 static uint64_t load(const struct gguf_value *value, uint64_t i) {
     uint64_t bits = 0;
     size_t size = TYPES[value->element].size_bytes;
@@ -85,7 +85,7 @@ double gguf_array_float(const struct gguf_value *value, uint64_t i) {
     return value->element == GGUF_F32 ? (double)single : number;
 }
 
-// "file: key name" with the type that came. The caller adds what was expected.
+// Starts the error "file: key name" with the type in the file. The caller adds the expected type.
 static enum status wrong_value(const struct gguf *g, const struct gguf_value *value,
                                const char *what, struct err *e) {
     int shown = value->key.length < 80 ? (int)value->key.length : 80;

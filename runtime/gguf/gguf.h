@@ -3,9 +3,9 @@
  *
  * A struct gguf owns the mappings of all parts and its tables; keys, strings and tensor bytes are
  * lent out of the mappings until gguf_close. Every number in the file is checked before it is used:
- * sizes, counts, types, overlaps. Must not know an architecture. Opened by one thread, then read by
- * any. Tested by tests/runtime/test_gguf.c and tests/fuzz/fuzz_gguf.c. Source: the GGUF format of
- * ggml, docs/gguf.md.
+ * sizes, counts, types, overlaps. Must not know an architecture. One thread opens; then any thread
+ * may read. Tested by tests/runtime/test_gguf.c and tests/fuzz/fuzz_gguf.c. Source: the GGUF format
+ * of ggml, docs/gguf.md.
  */
 #ifndef TANDEM_RUNTIME_GGUF_GGUF_H
 #define TANDEM_RUNTIME_GGUF_GGUF_H
@@ -73,22 +73,22 @@ struct gguf {
 };
 
 // Opens path and, for part 1 of a split file, all its other parts. ERR_FILE, ERR_FORMAT,
-// ERR_UNSUPPORTED or ERR_MEMORY, naming the file, the key or tensor, what was expected and what
-// came. On failure *g is closed. Only headers are read. A file that somebody else shortens while it
-// is open ends the process with SIGBUS, as mappings do: replace model files by renaming.
+// ERR_UNSUPPORTED or ERR_MEMORY, naming the file, the key or tensor, the expected and the actual
+// value. On failure *g is closed. Only headers are read. If another process shortens the file while
+// it is open, SIGBUS ends this process, as with every mapping: replace model files by renaming.
 enum status gguf_open(struct gguf *g, const char *path, struct err *e);
 
 // Accepts a zeroed or half-open struct; leaves it zeroed.
 void gguf_close(struct gguf *g);
 
-// The last 120 bytes of a part's path, so that a message has room for what is wrong. Borrowed.
+// The last 120 bytes of a part's path, so that the rest of a message has room. Borrowed.
 const char *gguf_part_name(const struct file *file);
 
 // NULL if there is no such key or tensor. The result is borrowed until gguf_close.
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
-// Read one value. A missing key is OK and leaves *out as it was; present keys convert between
+// Read one value. A missing key is OK and leaves *out unchanged; present keys convert between
 // integer types with a range check (low..high), else ERR_FORMAT naming key, range and value.
 // gguf_read_f32 accepts f32, f64. gguf_read_bool accepts bool (any byte but 0 is true).
 // gguf_read_text lends the bytes.
@@ -99,8 +99,8 @@ enum status gguf_read_bool(const struct gguf *g, const char *key, bool *out, str
 enum status gguf_read_text(const struct gguf *g, const char *key, struct gguf_text *out,
                            struct err *e);
 
-// Element i of an integer array (any integer or bool element type) as i64, of a float array as
-// double. i < count is a precondition; a wrong element type is too (check value->element first).
+// Returns element i of an integer array (any integer or bool element type) as i64, of a float array
+// as double. i < count is a precondition; a wrong element type is too (check value->element first).
 // Scalars count as arrays of one. A u64 above INT64_MAX gives INT64_MAX, a bool 0 or 1.
 int64_t gguf_array_int(const struct gguf_value *value, uint64_t i);
 double gguf_array_float(const struct gguf_value *value, uint64_t i);
@@ -111,7 +111,7 @@ bool gguf_next_text(const struct gguf_value *value, const uint8_t **cursor, stru
 // Bytes of one element: 1 to 8, or 0 for strings and arrays, whose size is in the file.
 uint32_t gguf_type_bytes(enum gguf_type type);
 
-// "u32", "array of string" ... into out; returns out.
+// Writes "u32", "array of string" ... to out; returns out.
 char *gguf_type_text(const struct gguf_value *value, char *out, size_t size_bytes);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * Moves the mappings and tensors of the other parts into the struct gguf of part 1, which then owns
  * them. Parts are named PREFIX-00001-of-00003.gguf and carry split.no (from 0), split.count and
- * split.tensors.count. Must not change the keys: those of part 1 count. Any thread. Tested by
- * tests/runtime/test_gguf.c.
+ * split.tensors.count. Must not change the keys: only those of part 1 are used. Any thread. Tested
+ * by tests/runtime/test_gguf.c.
  */
 #include "runtime/gguf/gguf.h"
 
@@ -35,7 +35,8 @@ static void suffix(char out[SUFFIX_BYTES + 1], uint64_t number, uint64_t count) 
              (unsigned)(count % 100000));
 }
 
-// The name of part number, given the name of any part of the same split. NULL if memory is refused.
+// Makes the name of part number from the name of any part of the same split. NULL if memory is
+// refused.
 static char *part_path(const char *path, uint64_t number, uint64_t count) {
     size_t length = strlen(path);
     char *copy = mem_alloc(length + 1, 1);
@@ -45,7 +46,7 @@ static char *part_path(const char *path, uint64_t number, uint64_t count) {
     return copy;
 }
 
-// The file name must say what the keys say, or the other parts cannot be found.
+// Checks that the file name has the numbers of the keys; otherwise the other parts cannot be found.
 static enum status check_name(const struct file *file, const struct split *s, struct err *e) {
     char wanted[SUFFIX_BYTES + 1];
     size_t length = strlen(file->path);
@@ -145,7 +146,7 @@ static enum status open_part(struct gguf *g, const struct split *first, uint64_t
     return status;
 }
 
-// Names must be unique over all parts; the index of part 1 becomes that of all.
+// Indexes the tensors of all parts, whose names must be unique, in the index of part 1.
 static enum status index_all(struct gguf *g, const struct split *first, struct err *e) {
     if (g->n_tensors != first->n_tensors) return wrong_total(g, first, g->n_tensors, e);
     strmap_close(&g->tensor_index);

@@ -22,7 +22,7 @@ enum {
     ELEMENT_LIMIT = 1 << 30,
     DEFAULT_ALIGNMENT = 32,
     ALIGNMENT_LIMIT = 1 << 16,
-    SHOWN_NAME = 80, // of a key, in messages
+    SHOWN_NAME = 80, // bytes of a key that messages show
 };
 
 static const char FETCH_AGAIN[] = "fetch the file again, the download is incomplete or damaged";
@@ -63,7 +63,7 @@ static enum status ends_inside(const struct reader *r, uint64_t wanted, const ch
     return err_fix(r->e, "%s", FETCH_AGAIN);
 }
 
-// Moves over size bytes and lends them; NULL if there are not so many.
+// Moves over size bytes and lends them; NULL if the file has fewer.
 static const uint8_t *take(struct reader *r, uint64_t size_bytes, const char *what) {
     if (size_bytes > left(r)) {
         ends_inside(r, size_bytes, what);
@@ -144,7 +144,7 @@ static enum status check_version(const struct reader *r, uint32_t version) {
                                       : "update tandem, or fetch a version 3 file");
 }
 
-// A number of records, which must fit what is left of the file before anything is allocated.
+// Checks a number of records, which must fit the rest of the file, before anything is allocated.
 static enum status check_count(const struct reader *r, uint64_t count, uint64_t record_bytes,
                                const char *what) {
     uint64_t room = left(r) / record_bytes;
@@ -425,7 +425,7 @@ static int compare_offsets(const void *a, const void *b) {
     return ((*x)->file_offset > (*y)->file_offset) - ((*x)->file_offset < (*y)->file_offset);
 }
 
-// Sorted by offset, only neighbours can be the first to overlap.
+// Checks neighbours by offset: if any tensors overlap, two neighbours do.
 static enum status check_overlaps(struct reader *r, const struct gguf *g) {
     const struct gguf_tensor **sorted = mem_alloc(g->n_tensors, sizeof(struct gguf_tensor *));
     if (!sorted)

@@ -17,32 +17,33 @@ enum {
     FIRST_WINDOW = 8 << 20,
     MOST_WINDOW = 32 << 20,
     MAX_WINDOWS = 12,
-    LEAST_PASSES = 3, // over a window that were no faster, to be sure that no more will be
+    LEAST_PASSES = 3, // so many passes over a window that were no faster end its measurement
     MAX_PASSES = 16,
     VISITS = 3,
 };
 
-static const double LEAST_RATE = 1e-5; // GB/s; machines know none below a tenth of it
-static const double LEAST_GAIN = 1.15; // a cache that makes reading less fast than that is none
+static const double LEAST_RATE = 1e-5; // GB/s; ten times the lowest rate of a machine file
+static const double LEAST_GAIN = 1.15; // a smaller gain does not count as a cache
 static const uint64_t POOL_LEAST = 256 << 20, POOL_MOST = 1 << 30;
 
-// Shares of the time that is left when a part begins, without and with an accelerator.
+// Shares of the remaining time when a phase begins, without and with an accelerator.
 static const double TEAMS_SHARE[] = {0.1, 0.05};
 static const double CPU_SHARE[] = {1, 0.45};
 static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
 
-// The weight type that files are made of most; weights.def lists the others behind it in the order
-// in which they are measured.
+// The most common weight type of files; weights.def lists the others after it in the order in which
+// they are measured.
 static const enum weight_type MOST_USED = (enum weight_type)0;
-// The order in which KV cache types are measured: the most used comes first.
+// The order in which KV cache types are measured: the most common comes first.
 static const int KV_ORDER[RATE_KV_TYPES] = {RATE_KV_F16, RATE_KV_Q8_0, RATE_KV_F32};
-// The ends first: what lies between can be told from them.
+// The order in which classes are measured: the ends first, since those between can be estimated
+// from them.
 static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
 
 struct calibrator {
     const struct calibration_options *options;
     struct stopwatch watch;
-    struct machine machine; // in the making
+    struct machine machine; // filled step by step
     struct calibration *out;
     struct device *cpu;         // owned
     struct device *accelerator; // borrowed, or NULL
@@ -61,8 +62,8 @@ static double bits_of(enum weight_type type) {
 
 // ---- One device's ops ---------------------------------------------------------------------------
 
-// What a class that was left out takes: as much time for each token as the next smaller one that
-// was measured.
+// Estimates classes that were left out: each takes as much time per token as the next smaller
+// measured class.
 static void scale_classes(double gbps[RATE_CLASSES], int32_t *n_scaled) {
     for (int c = 1; c < RATE_CLASSES; c++) {
         if (gbps[c] > 0) continue;
@@ -72,7 +73,8 @@ static void scale_classes(double gbps[RATE_CLASSES], int32_t *n_scaled) {
     }
 }
 
-// *gbps gets what a matmul reads of weights besides what its activations take, *us all its time.
+// *gbps gets the rate of reading weights without the time for activations, *us the whole time of
+// the matmul.
 static enum status measure_matmul(struct calibrator *c, int d, const struct job *job, double *gbps,
                                   double *us, struct err *e) {
     struct rig *rig = &c->rigs[d];
@@ -83,7 +85,7 @@ static enum status measure_matmul(struct calibrator *c, int d, const struct job 
     return OK;
 }
 
-// All classes of one type; *whole: none was left out.
+// Measures all classes of one type; *whole: none was left out.
 static enum status measure_type(struct calibrator *c, int d, enum weight_type type,
                                 double gbps[RATE_CLASSES], bool *whole, struct err *e) {
     struct rig *rig = &c->rigs[d];
@@ -92,7 +94,8 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
     for (int i = 0; i < RATE_CLASSES; i++) {
         const int class = CLASS_ORDER[i];
         const int32_t n_tokens = RATE_TOKENS[class];
-        // 2 calls at least; many tokens cost less than so many times one.
+        // The measurement makes 2 calls at least; a call with many tokens takes less than n_tokens
+        // calls with one.
         if (one_us > 0 && !stopwatch_fits(&c->watch, one_us * n_tokens)) {
             *whole = false;
             continue;
@@ -106,7 +109,7 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
 
 // ---- What a cache keeps -------------------------------------------------------------------------
 
-// Working sets and the time of one byte when they are read in turn; the last is the whole pool.
+// Working sets, and the time per byte when each is read in turn; the last is the whole pool.
 struct windows {
     double bytes[MAX_WINDOWS], us[MAX_WINDOWS]; // us: the least of all rounds
     int32_t n, n_rounds;                        // n 0: too little memory, or too slow
@@ -120,9 +123,9 @@ static void choose_windows(struct windows *w, double pool_bytes) {
     if (w->n > 0) w->bytes[w->n++] = pool_bytes;
 }
 
-// As the type that is read most sees it. Whole passes, since of a window that is too large for it a
-// cache keeps some parts and others not, and as many as make it faster: there are caches that take
-// ten to find out what to keep.
+// Times a window with the type that is read most. Reads whole passes, since a cache keeps only some
+// parts of a window that is too large, and repeats them while they get faster: some caches take ten
+// passes to settle.
 static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
                                double *us, struct err *e) {
     const struct job job = rig_matmul(rig, MOST_USED, 1, (uint64_t)bytes);
@@ -138,13 +141,13 @@ static enum status read_window(struct calibrator *c, struct rig *rig, double byt
     return stopwatch_step(&c->watch, e);
 }
 
-// One round over all windows, the small ones first. Of several the fastest counts: what disturbs
-// the computer hides the cache. If time ends in the first round, the cache is not known.
+// Makes one round over all windows, the small ones first. The fastest of several rounds counts,
+// since a disturbance hides the cache. If time ends in the first round, the cache stays unknown.
 static enum status read_windows(struct calibrator *c, struct rig *rig, struct windows *w,
                                 struct err *e) {
     stopwatch_phase(&c->watch, 0.25, w->n);
     for (int32_t i = 0; i < w->n; i++) {
-        const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // nothing keeps the pool
+        const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // no cache keeps the pool
         const double bytes = w->bytes[i] * (in_vain + 1);
         if (i > 0 && !stopwatch_fits(&c->watch, bytes * w->us[i - 1])) {
             if (w->n_rounds == 0) w->n = 0;
@@ -156,8 +159,8 @@ static enum status read_windows(struct calibrator *c, struct rig *rig, struct wi
     return OK;
 }
 
-// The working set of which the cache keeps no more than that share, between two windows by the
-// logarithm.
+// The working set of which the cache keeps that share, interpolated by logarithm between two
+// windows.
 static double window_of(const struct windows *w, const double share[], double level) {
     int32_t i = 1;
     while (i < w->n - 1 && share[i] > level) i++;
@@ -165,7 +168,8 @@ static double window_of(const struct windows *w, const double share[], double le
     return w->bytes[i - 1] * pow(w->bytes[i] / w->bytes[i - 1], part);
 }
 
-// Where the cache begins to lose weights: of the largest working set it keeps three quarters.
+// Sets the size at which the cache begins to lose weights: it keeps three quarters of such a
+// working set.
 static void fit_cache(const struct windows *w, struct device_rates *rates) {
     const int32_t last = w->n - 1;
     const double *us = w->us;
@@ -183,15 +187,15 @@ static void fit_cache(const struct windows *w, struct device_rates *rates) {
 
 // ---- One device ---------------------------------------------------------------------------------
 
-// What is read in turn to find out how fast the cache is: within it every size is as fast, and a
-// small one is soon there. 0: there is none.
+// Bytes that are read in turn to measure the speed of the cache. All sizes within it are equally
+// fast, and a small one is loaded soon. 0: there is no cache.
 static uint64_t cached_window(const struct device_rates *rates) {
     const uint64_t half = rates->cache_bytes / 2;
     return half < MOST_WINDOW ? half : MOST_WINDOW;
 }
 
-// Every type, in a visit after which n_more follow; where there is a cache, with one token from
-// there too.
+// Measures every type, in a visit after which n_more follow; with one token from the cache too, if
+// there is one.
 static enum status measure_weights(struct calibrator *c, int d, struct device_rates *rates,
                                    int n_more, struct err *e) {
     const uint64_t window = cached_window(rates);
@@ -214,8 +218,8 @@ static enum status measure_weights(struct calibrator *c, int d, struct device_ra
     return OK;
 }
 
-// Types that were left out are like the measured one with the nearest number of bits: few tokens
-// wait for bytes, many for arithmetic, which is the same for each weight.
+// Estimates types that were left out by the measured type with the nearest number of bits: few
+// tokens wait for bytes, many for arithmetic, which is the same for each weight.
 static void scale_types(struct calibrator *c, struct device_rates *rates) {
     bool known[WEIGHT_COUNT];
     for (int t = 0; t < WEIGHT_COUNT; t++) {
@@ -241,7 +245,7 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
     }
 }
 
-// All classes of one type of KV cache. The first figure is measured in any case.
+// Measures all classes of one type of KV cache. The first figure is always measured.
 static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
                                    struct device_rates *rates, int row, struct err *e) {
     static const enum dtype types[RATE_KV_TYPES] = {
@@ -271,7 +275,7 @@ static enum status measure_attention(struct calibrator *c, struct rig *rig,
     return OK;
 }
 
-// Left out: the rate of the class before, or of the first type.
+// Estimates classes that were left out by the rate of the class before, or of the first type.
 static void scale_attention(struct calibrator *c, struct device_rates *rates) {
     for (int k = 0; k < RATE_KV_TYPES; k++) {
         double *gflops = rates->attention_gflops[KV_ORDER[k]];
@@ -308,7 +312,7 @@ static enum status measure_memory(struct calibrator *c, struct rig *rig, struct 
     return OK;
 }
 
-// The median of what each visit measured; 0 if none did.
+// The median over the visits; 0 if no visit measured the figure.
 static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
     static const struct {
         size_t offset, n;
@@ -335,7 +339,8 @@ static void merge_visits(const struct device_rates visits[VISITS], struct device
     }
 }
 
-// Everything once, if the time allows it. Attention may take a share of it before the types do.
+// Measures everything once, if time allows. Attention gets a share of the time before the weight
+// types.
 static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
                                 struct windows *w, int n_more, struct err *e) {
     struct rig *rig = &c->rigs[d];
@@ -351,12 +356,12 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
     return measure_weights(c, d, rates, n_more, e);
 }
 
-// Everything about one device, in several visits, so that what disturbs the computer for a second
-// does not decide a figure. A visit may take all the time that is left: a slow device has each
-// figure once before it has any twice.
+// Measures one device in several visits, so that a disturbance of a second does not decide a
+// figure. A visit may take all remaining time: a slow device gets each figure once before any
+// figure twice.
 static enum status measure_device(struct calibrator *c, int d, double share, struct err *e) {
     struct device_rates *rates = &c->machine.devices[d].rates, visits[VISITS];
-    struct windows w = {.n = 0}; // of the CPU alone: what accelerators keep is not known
+    struct windows w = {.n = 0}; // for the CPU only: caches of accelerators are not measured
     memset(visits, 0, sizeof visits);
     *rates = (struct device_rates){0};
     if (d == DEVICE_HOST) choose_windows(&w, (double)c->rigs[d].pool.size_bytes);
@@ -375,8 +380,8 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
 
 // ---- Opening devices ----------------------------------------------------------------------------
 
-// Rows and columns of the matrices: large enough to keep the device busy, small enough for the
-// time.
+// Chooses rows and columns of the matrices: large enough to keep the device busy, small enough for
+// the time limit.
 static enum status choose_size(struct calibrator *c, struct device *device, void *pool,
                                uint64_t pool_bytes, int32_t *size, struct err *e) {
     struct rig rig = {0};
@@ -411,7 +416,7 @@ static enum status open_pool(struct calibrator *c, struct err *e) {
     if (asked && size > asked) size = asked;
     c->pool_bytes = size = round_up(size, 1 << 20);
     c->pool = mem_map_pages(size);
-    // Weights are read where a file is mapped, in small pages.
+    // Weights are read from a mapped file, which has small pages.
     if (c->pool) madvise(c->pool, size, MADV_NOHUGEPAGE);
     if (!c->pool || !mem_populate(c->pool, size))
         return err_memory(e, size, "weights to measure with");
@@ -428,7 +433,7 @@ static enum status open_cpu(struct calibrator *c, int32_t decode, int32_t prefil
 
 // ---- Phases -------------------------------------------------------------------------------------
 
-// Weights per second of one token by that many threads.
+// Measures the rate of reading weights for one token by that many threads.
 static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill, struct err *e) {
     struct machine *m = &c->machine;
     struct rig rig = {0};
@@ -447,8 +452,8 @@ static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill
     return status;
 }
 
-// Teams of 1, 2, 4, ... and all threads, or the one that was asked for; then the CPU opens with the
-// one that is enough for one token.
+// Measures teams of 1, 2, 4, ... and all threads, or the team of the options; then opens the CPU
+// with the team that is enough for one token.
 static enum status measure_teams(struct calibrator *c, struct err *e) {
     const int32_t asked = c->options->cpu.n_threads;
     if (open_cpu(c, asked, 0, e)) return e->status;
@@ -482,8 +487,8 @@ static enum status measure_link(struct calibrator *c, struct err *e) {
     }
     link_close(&bench);
     if (status) return status;
-    // Memory is no slower than what the CPU alone gets from it, even where copies take processor
-    // time from it too.
+    // The memory's rate is at least that of the CPU alone, even if copies take processor time as
+    // well.
     const double both = c->out->cpu_beside_gbps + c->out->copy_beside_gbps;
     const double alone = c->machine.devices[DEVICE_HOST].rates.memory_gbps;
     c->machine.dram_gbps = both > alone ? both : alone;

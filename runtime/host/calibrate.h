@@ -1,10 +1,10 @@
-/* calibrate.h: measures how fast this computer is: the planner's rates.
+/* calibrate.h: measures the rates of this computer that the planner uses.
  *
  * Opens CPU devices of its own, uses the accelerator it is given (which must not be sealed), and
- * frees all it took before it returns. Every figure is the median of several visits, in each of
- * which it is the median of repeated runs; when time is short there are fewer visits, what had none
- * is scaled from what was measured, and the machine's source text says so. One thread, and nothing
- * else should run on the computer. Tested by tests/runtime/test_calibrate.c.
+ * frees all it took before it returns. Every figure is the median over several visits, and in each
+ * visit the median of repeated runs. When time is short there are fewer visits; figures without a
+ * visit are scaled from measured ones, and the machine's source text says so. One thread, and
+ * nothing else should run on the computer. Tested by tests/runtime/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATE_H
 #define TANDEM_RUNTIME_HOST_CALIBRATE_H
@@ -17,7 +17,7 @@
 struct calibration_options {
     struct cpu_options cpu;   // as the engine's CPU will be opened
     uint64_t limit_ns;        // 0: 7 seconds, 9 with an accelerator
-    uint64_t memory_bytes;    // most that may be taken for weights on each device; 0: as is useful
+    uint64_t memory_bytes;    // most memory for weights on each device; 0: a useful size
     struct progress progress; // told of "calibrate", in milliseconds
 };
 

@@ -13,7 +13,7 @@ enum {
     MAX_COPIES = 64,
     LINK_RUNS = 7,
     LATENCY_RUNS = 25,
-    IDLE_US = 300,     // of the accelerator before it gets something to do
+    IDLE_US = 300,     // the accelerator is idle for so long before a round trip
     BESIDE_US = 40000, // of copies while the CPU works
     STAGE_BYTES = HOST_BYTES / LINK_STAGES,
     LEAST_STAGED = 2 * LINK_STAGES, // blocks of one run
@@ -77,7 +77,7 @@ static enum status copies_us(struct link_bench *bench, bool to, uint64_t size_by
     return status;
 }
 
-// As many copies of that size as its share of the time allows, at least two.
+// Times as many copies of that size as its share of the time allows, at least two.
 static enum status measure_block(struct link_bench *bench, bool to, uint64_t size_bytes,
                                  double *gbps, struct err *e) {
     double runs[LINK_RUNS], us;
@@ -93,7 +93,7 @@ static enum status measure_block(struct link_bench *bench, bool to, uint64_t siz
     return stopwatch_step(bench->watch, e);
 }
 
-// All sizes in one direction; returns the rate of the largest that was measured in *best.
+// Measures all sizes in one direction; *best gets the rate of the largest measured size.
 static enum status measure_way(struct link_bench *bench, bool to, struct link_block *blocks,
                                double *best, struct err *e) {
     uint64_t size_bytes = FIRST_BLOCK;
@@ -109,12 +109,12 @@ static enum status measure_way(struct link_bench *bench, bool to, struct link_bl
     return OK;
 }
 
-// A few bytes go to the accelerator, its compute stream waits for them, and they come back: what
-// the residual stream does where a unit is computed elsewhere than the one before. Both ways in us.
+// Times a few bytes that go to the accelerator, are awaited by its compute stream, and come back,
+// as the residual stream does between units on different devices. In us, for both ways.
 static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
     struct stream *compute = bench->rig->stream;
     const uint64_t idle_ns = clock_ns();
-    while (since_us(idle_ns) < IDLE_US) continue; // the CPU computes, and what is idle falls asleep
+    while (since_us(idle_ns) < IDLE_US) continue; // the CPU is busy; the accelerator falls asleep
     const uint64_t start_ns = clock_ns();
     encode_copy(bench, true, FIRST_BLOCK);
     stream_record(bench->in, &bench->event);
@@ -151,8 +151,8 @@ static enum status measure_latency(struct link_bench *bench, struct link_rates *
     return stopwatch_step(bench->watch, e);
 }
 
-// Microseconds of n blocks that this thread copies to pinned ones, from where they are copied on
-// meanwhile.
+// Microseconds of n blocks that this thread copies to pinned blocks while earlier ones are copied
+// on to the device.
 static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int32_t n,
                              double *out_us, struct err *e) {
     const uint64_t start_ns = clock_ns();
@@ -170,7 +170,7 @@ static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int
     return OK;
 }
 
-// In the largest blocks that there is room and time for.
+// Measures staged copies in the largest blocks that memory and time allow.
 static enum status measure_staged(struct link_bench *bench, struct link_rates *rates,
                                   struct err *e) {
     double runs[LINK_RUNS];
@@ -202,7 +202,8 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
     return measure_latency(bench, rates, e);
 }
 
-// The CPU multiplies counts[0] times while counts[1] copies run; both times, from the same start.
+// Times counts[0] multiplications of the CPU and counts[1] copies that run beside them, from the
+// same start.
 static enum status run_beside(struct link_bench *bench, struct rig *cpu, const struct job *job,
                               const int64_t counts[2], double us[2], struct err *e) {
     const uint64_t start_ns = clock_ns();
@@ -221,10 +222,10 @@ enum status link_measure_beside(struct link_bench *bench, struct rig *cpu, enum 
                                 double to_gbps, struct calibration *out, struct err *e) {
     const struct job job = rig_matmul(cpu, type, 1, 0);
     const double block = (double)bench->largest_bytes, bytes = (double)job_weight_bytes(cpu, &job);
-    double alone_us, us[2] = {0, 0}; // the CPU's and the copies'
+    double alone_us, us[2] = {0, 0}; // time of the CPU and of the copies
     if (rig_time(cpu, bench->watch, &job, &alone_us, e)) return e->status;
     alone_us += cpu->op_us;
-    // The CPU stops after about half of the copies, so that copies run all the time it works.
+    // The CPU stops after about half of the copies, so that copies run during all of its work.
     int64_t n_copies = (int64_t)(BESIDE_US * to_gbps * 1e3 / block);
     n_copies = n_copies < 2 ? 2 : n_copies > MAX_COPIES ? MAX_COPIES : n_copies;
     const double copies_alone_us = (double)n_copies * block / to_gbps * 1e-3;
@@ -233,7 +234,7 @@ enum status link_measure_beside(struct link_bench *bench, struct rig *cpu, enum 
     out->cpu_alone_gbps = bytes / alone_us * 1e-3;
     out->cpu_beside_gbps = bytes * (double)n_calls / us[0] * 1e-3;
     out->copy_alone_gbps = to_gbps;
-    // What was not copied beside the CPU was copied alone afterwards.
+    // The copies that ended after the CPU ran alone, at the rate without the CPU.
     const double after_us = us[1] > us[0] ? us[1] - us[0] : 0;
     const double beside = (double)n_copies * block - after_us * to_gbps * 1e3;
     out->copy_beside_gbps = beside / us[0] * 1e-3;

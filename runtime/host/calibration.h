@@ -1,4 +1,4 @@
-/* calibration.h: what calibrate measures beside the rates that a struct machine holds.
+/* calibration.h: the results of calibrate besides the rates in a struct machine.
  *
  * A plain value without pointers, filled by calibrate.c and calibrate_link.c. Any thread. Tested by
  * tests/runtime/test_calibrate.c.
@@ -17,11 +17,12 @@ struct link_block {
 };
 
 struct calibration {
-    uint32_t measured[MAX_DEVICES]; // bit 1 << WEIGHT_x: by itself in all classes; others scaled
+    uint32_t measured[MAX_DEVICES]; // bit 1 << WEIGHT_x: measured in all classes; the other types
+                                    // are scaled
     struct link_block blocks[LINK_BLOCKS];
     double cpu_alone_gbps, cpu_beside_gbps;   // reading weights, without and beside copies
-    double copy_alone_gbps, copy_beside_gbps; // copies to the device, likewise
-    int32_t decode_team;                      // threads that the rates of one token are of
+    double copy_alone_gbps, copy_beside_gbps; // copies to the device, without and beside reads
+    int32_t decode_team; // threads by which the rates of one token were measured
     double seconds;
 };
 

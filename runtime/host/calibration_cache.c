@@ -13,7 +13,7 @@
 
 enum {
     FILE_LIMIT_BYTES = 1 << 20,
-    RATES_FORMAT = 3, // one more whenever other rates are measured: what is kept is measured anew
+    RATES_FORMAT = 3, // raised whenever other rates are measured, which makes kept files invalid
 };
 
 void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,
@@ -48,7 +48,7 @@ bool calibration_path(char *out, const char *cache_path, const struct calibratio
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-// The machine inside the file, by its own text.
+// Parses the machine inside the file from its own text.
 static enum status parse_machine(struct machine *out, const json_t *machine, struct err *e) {
     const size_t length = json_is_object(machine) ? json_dumpb(machine, NULL, 0, 0) : 0;
     if (length == 0) return err_set(e, ERR_FORMAT, "it holds no machine");
@@ -127,7 +127,7 @@ bool calibration_load(struct machine *m, const char *cache_path, const struct ca
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-// Every folder of the path that is missing; only the user may look into new ones.
+// Makes every missing folder of the path, readable by the user alone.
 static enum status make_folders(const char *path, struct err *e) {
     char part[CALIBRATION_PATH];
     snprintf(part, sizeof part, "%s", path);

@@ -1,8 +1,8 @@
-/* calibration_cache.h: what was measured on this computer, kept between runs.
+/* calibration_cache.h: keeps the measured rates of this computer between runs.
  *
- * One JSON file for each set of devices and options, PATH/calibration-HASH.json, written beside and
- * renamed, so that nobody reads half a file. Owns nothing. A file that is missing, damaged or of
- * something else is no error: the reason goes to the log. One thread. Tested by
+ * One JSON file for each set of devices and options, PATH/calibration-HASH.json, written under
+ * another name and renamed, so that nobody reads half a file. Owns nothing. A file that is missing,
+ * damaged or of another format is no error: the reason goes to the log. One thread. Tested by
  * tests/runtime/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATION_CACHE_H
@@ -12,22 +12,22 @@
 
 enum { CALIBRATION_PATH = 4096 };
 
-// What rates depend on, as one line: processor, instruction set, threads, memory, accelerator,
-// driver, this program's version and what it measures.
+// All that rates depend on, as one line: processor, instruction set, threads, memory, accelerator,
+// driver, this program's version and the format of rates.
 struct calibration_key {
     char text[768];
 };
 
-// Of devices as they are opened for those options.
+// Makes the key of devices that are opened for those options.
 void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,
                         const struct engine_options *options);
 
-// The file's name into out[CALIBRATION_PATH]; false if it would be too long.
+// Writes the file's name to out[CALIBRATION_PATH]; false if it would be too long.
 bool calibration_path(char *out, const char *cache_path, const struct calibration_key *key);
 
-// Takes the rates of m (teams, devices, link, shared memory) and its source from the file; m
-// describes the devices. False, and m as it was, if there is none for that key: a file that cannot
-// be used is named in a warning. cache_path may be NULL.
+// Reads the rates of m (teams, devices, link, shared memory) and its source from the file; m
+// describes the devices. False, with m unchanged, if there is no file for that key; a warning names
+// a file that cannot be used. cache_path may be NULL.
 bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
                       const struct log *log);
 

@@ -45,7 +45,7 @@ static enum status open_accelerator(struct device **out, const struct engine_opt
             if (o->drivers[i].open(out, "", &o->cpu, o->log, &ignored) == OK) return OK;
             *out = NULL;
             char text[512];
-            // A machine without one is no news; one that cannot be used is.
+            // A missing device is no news, a device that cannot be used is.
             log_line(o->log, ignored.status == ERR_UNSUPPORTED ? LOG_INFO : LOG_WARN,
                      "no %s device: %s", o->drivers[i].prefix,
                      err_text(&ignored, text, sizeof text));
@@ -97,8 +97,8 @@ enum status devices_machine(struct machine *out, struct device *const *devices, 
 
 // ---- Measuring unasked --------------------------------------------------------------------------
 
-// Measures and keeps the rates of m. What goes wrong is told, and the planner takes what is known
-// of other machines; only stopping stops.
+// Measures and keeps the rates of m. A failure is logged, and the planner uses the rates of another
+// machine; only ERR_CANCELLED is returned.
 static enum status measure(struct machine *m, struct device *accelerator,
                            const struct calibration_key *key, const struct engine_options *o,
                            struct err *e) {

@@ -13,9 +13,9 @@ struct examination {
     struct finding *findings;
     int32_t n;
     struct plan *plan;    // room to plan in
-    struct machine other; // the machine without what is wrong
+    struct machine other; // the machine without the problem
     struct prediction now;
-    bool has_now; // the model fits as things are
+    bool has_now; // the model fits the machine as it is
 };
 
 static struct finding *add(struct examination *x, enum severity severity, const char *name) {
@@ -38,7 +38,7 @@ static bool predict(struct examination *x, const struct machine *m, struct predi
     return true;
 }
 
-// The cost of what is wrong: in words, and what the model would do on x->other.
+// Writes the cost of a problem: in words, and as the speed of the model on x->other.
 static void tell_cost(struct examination *x, struct finding *f, const char *words) {
     struct prediction then;
     if (!predict(x, &x->other, &then)) {
@@ -71,7 +71,7 @@ static void scale_link(struct link_rates *link, double factor) {
     link->staged_to_gbps *= factor;
 }
 
-// Cards lower their link's speed when idle, so only the width is held against the slot's.
+// Cards lower their link's speed when idle, so only the width is compared with the slot's.
 static void look_at_link(struct examination *x) {
     const struct pci_link *link = &x->facts->link;
     if (x->facts->machine.n_devices < 2 || link->width <= 0 || link->width >= link->max_width)
@@ -117,7 +117,7 @@ static void look_at_vram(struct examination *x) {
     const uint64_t free_bytes = d->budget_bytes + d->reserve_bytes;
     if (free_bytes >= d->capacity_bytes) return;
     const uint64_t taken = d->capacity_bytes - free_bytes;
-    if (taken * 16 < d->capacity_bytes) return; // a context and a desktop at rest
+    if (taken * 16 < d->capacity_bytes) return; // as little as a context and an idle desktop take
     struct finding *found = add(x, FINDING_SLOW, "vram");
     WRITE(found->what, "%.2f of %.2f GiB of the accelerator's memory are taken by others",
           (double)taken / GIB, (double)d->capacity_bytes / GIB);

@@ -1,4 +1,5 @@
-/* doctor.h: what holds this machine back, from facts: each finding with its cost and the fix.
+/* doctor.h: finds problems of this machine in facts about it: each finding has its cost and the
+ * fix.
  *
  * Pure: facts in, findings out; cli_doctor.c gathers the facts and prints. Owns nothing and
  * allocates one plan while it works. Must not open devices or files. Any thread. Tested by
@@ -17,12 +18,12 @@ struct doctor_facts {
     struct machine machine; // as `tandem plan` uses it
     struct memory_modules modules;
     struct pci_link link;      // of the accelerator
-    struct host_memory memory; // as limited
+    struct host_memory memory; // within this process's limits
     uint64_t available_bytes;  // MemAvailable, without any limit
     int32_t cpu_quota;         // whole processors, 0: no limit
     int32_t n_nvidia_cards;    // display controllers of that vendor on the PCI bus
-    char no_accelerator[512];  // why none could be opened; empty if one is open
-    bool pin_refused;          // the driver did not pin memory that was offered
+    char no_accelerator[512];  // why no accelerator could be opened; empty if one is open
+    bool pin_refused;          // the driver refused to pin memory
     bool on_battery, has_vector_isa;
     char governor[32], isa[16];
     const struct shape *shape; // borrowed; NULL: costs are told without a model

@@ -1,4 +1,4 @@
-/* plan_request.h: from what the options ask to what the planner is asked, and its answer.
+/* plan_request.h: turns options into a request to the planner, and returns its plan.
  *
  * Owns nothing. Used by devices.c for this machine and by `tandem plan` for any. Must not open
  * devices. Any thread. Tested by tests/cli/cli_plan.sh.
@@ -8,12 +8,12 @@
 
 #include "runtime/options.h"
 
-// The constraints of the options with the overrides of tensors (-ot) as units of that model.
+// Makes the constraints of the options, with the overrides of tensors (-ot) as units of that model.
 // ERR_USAGE for patterns that are wrong.
 enum status plan_request_constraints(struct constraints *out, const struct shape *shape,
                                      const struct engine_options *options, struct err *e);
 
-// The plan that the options ask for: solved, or replayed from options->plan_path.
+// Makes the plan that the options ask for: solved, or replayed from options->plan_path.
 enum status plan_request_solve(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e);

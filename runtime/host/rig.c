@@ -11,7 +11,7 @@
 
 enum {
     RUN_US = 1500,  // one run takes at least that long, if a call is shorter
-    LEAST_RUNS = 3, // also when one was disturbed
+    LEAST_RUNS = 3, // even if one was disturbed
     MIN_RUNS = 5,
     MAX_RUNS = 15,
     WARM_PASSES = 3,
@@ -75,7 +75,7 @@ double median_of(double *values, int32_t n) {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
-// Random words with some bits given.
+// Fills memory with random words, in which the bits outside of random are those of given.
 static void fill(void *memory, uint64_t size_bytes, uint64_t random, uint64_t given) {
     uint64_t state = 88172645463325252u, *words = memory;
     for (uint64_t i = 0; i < size_bytes / 8; i++) {
@@ -101,8 +101,8 @@ static uint64_t take(uint64_t *at, uint64_t size_bytes) {
     return start;
 }
 
-// The tables as one block of host memory: positions and cache rows 0, 1, ..., pages 0, 1, ...,
-// sequence 0, rows 0, 1, ...
+// Copies the tables as one block of host memory: positions and cache rows 0, 1, ..., pages 0, 1,
+// ..., sequence 0, rows 0, 1, ...
 static enum status copy_tables(struct rig *rig, struct err *e) {
     const int32_t n = rig->n_keys + RIG_TOKENS;
     int32_t *numbers = mem_alloc((size_t)n, 2 * sizeof *numbers);
@@ -211,7 +211,7 @@ double job_activation_bytes(const struct rig *rig, const struct job *matmul) {
     return 8.0 * matmul->n_tokens * ((double)rig->n_cols + matmul->n_rows);
 }
 
-// The job that reads so much of the pool in turn.
+// Returns the job with as many parts of the pool in turn as window_bytes hold.
 static struct job in_window(const struct rig *rig, const struct job *job, uint64_t window_bytes) {
     struct job out = *job;
     out.warm = window_bytes < rig->pool.size_bytes;
@@ -297,7 +297,7 @@ struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes)
     return (struct job){.encode = encode_vectors, .n_tokens = n, .n_parts = 1};
 }
 
-// The ops of a layer with one token and tiny matrices.
+// Encodes the ops of a layer with one token and tiny matrices.
 static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i) {
     const struct op_table *ops = rig->device->ops;
     struct stream *s = rig->stream;
@@ -310,7 +310,7 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
                                        .row_count = TINY_ROWS,
                                        .out_stride = TINY_ROWS};
     const float *norm = (const float *)rig->pool.base;
-    char *cache = (char *)rig->more; // activations are as good as a cache
+    char *cache = (char *)rig->more; // any memory can serve as the cache
     (void)i;
     for (int half = 0; half < 2; half++)
         ops->rms_norm(s, &(struct rms_norm_args){rig->more, rig->x, norm, 1, TINY_COLS, 1e-5F});
@@ -325,7 +325,7 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
                                                .k_cache = cache,
                                                .v_cache = cache,
                                                .pages = rig->pages,
-                                               .positions = rig->positions, // sees one key
+                                               .positions = rig->positions, // 0: one key
                                                .sequences = rig->sequences,
                                                .n_tokens = 1,
                                                .n_heads = 1,
@@ -355,14 +355,14 @@ enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, str
     return run(rig, job, job->n_parts, out_us, e);
 }
 
-// The middle half of the runs lies within 2 %.
+// True if the middle half of the runs lies within 2 %.
 static bool stable(double *runs, int32_t n) {
     if (n < MIN_RUNS) return false;
     (void)median_of(runs, n); // sorts
     return runs[n * 3 / 4] <= 1.02 * runs[n / 4];
 }
 
-// How many calls make a run, from two single ones, of which the first also warms up.
+// Finds the number of calls in a run from two single calls, of which the first also warms up.
 static enum status calls_of_run(struct rig *rig, const struct job *job, double slice_us, int64_t *n,
                                 double *call_us, struct err *e) {
     double again_us;
@@ -389,7 +389,7 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
     int64_t n = 1;
     int32_t count = 0;
     device_batch_hint(rig->device, job->n_tokens);
-    // Caches keep what is read again, so once is not enough.
+    // Caches keep only data that is read again, so one pass is not enough.
     for (int pass = 0; pass < WARM_PASSES && job->warm; pass++)
         if (run(rig, job, job->n_parts, &us, e)) return e->status;
     if (calls_of_run(rig, job, slice_us, &n, &us, e)) return e->status;

@@ -1,9 +1,9 @@
 /* rig.h: a device set up to be timed: memory to read, activations, tables, and a stopwatch.
  *
  * A struct rig owns a stream and buffers on a device that it borrows; the device must not be
- * sealed. Used by calibrate.c, and by bench/lib/reference.c to look again. What it times are the
- * device's own ops, with weights and caches taken from a pool of bytes that are fine numbers in
- * every type. One thread. Tested by tests/runtime/test_calibrate.c.
+ * sealed. Used by calibrate.c and bench/lib/reference.c. It times the device's own ops, with
+ * weights and caches from a pool of bytes that are finite numbers in every type. One thread. Tested
+ * by tests/runtime/test_calibrate.c.
  */
 #ifndef TANDEM_RUNTIME_HOST_RIG_H
 #define TANDEM_RUNTIME_HOST_RIG_H
@@ -20,22 +20,22 @@ enum {
     RIG_KEYS = 2048,
 };
 
-// When measuring has to stop, and who may stop it.
+// The time limits of measuring, and the listener that may stop it.
 struct stopwatch {
-    uint64_t start_ns, limit_ns; // of everything, limit from the start
-    uint64_t part_end_ns;        // of the part that phases take shares of
-    uint64_t phase_end_ns;       // what is measured now ends by then if it can
-    int32_t figures_left;        // that share the time until then, this one included
-    struct progress progress;    // told of "calibrate", in milliseconds
+    uint64_t start_ns, limit_ns; // of the whole measurement; the limit counts from the start
+    uint64_t part_end_ns;        // the end of the part, of whose time phases take shares
+    uint64_t phase_end_ns;       // the current phase ends by then if it can
+    int32_t figures_left;     // figures that share the phase's remaining time, with the current one
+    struct progress progress; // told of "calibrate", in milliseconds
 };
-// A part takes a share of the time that is left of everything; a phase one of what is left of the
-// part, for that many figures.
+// Begins a part, which takes a share of all remaining time, or a phase, which takes a share of the
+// part's remaining time for that many figures.
 void stopwatch_part(struct stopwatch *watch, double share);
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures);
 void stopwatch_figures(struct stopwatch *watch, int32_t figures); // of the phase that runs
-// False if a measurement that is known to take so long does not fit into the phase any more.
+// False if a measurement of that duration does not fit into the phase any more.
 bool stopwatch_fits(const struct stopwatch *watch, double us);
-// One figure is done or left out. ERR_CANCELLED if the progress call says so.
+// Counts a figure that is done or left out. ERR_CANCELLED if the progress call says so.
 enum status stopwatch_step(struct stopwatch *watch, struct err *e);
 
 struct rig {
@@ -43,13 +43,13 @@ struct rig {
     struct stream *stream;
     struct buffer pool, work;
     int32_t n_cols, n_rows; // of the matrices that are multiplied with
-    int32_t n_tokens;       // most of one call
-    int32_t n_keys;         // most of attention
+    int32_t n_tokens;       // most tokens of one call
+    int32_t n_keys;         // most keys of attention
     float *x, *out, *more;  // device addresses in work: [n_tokens, n_cols] each
     void *scratch;
     int32_t *positions, *cache_rows, *pages, *sequences, *rows; // tables in work
     double op_us, pass_us;                                      // set by rig_overheads
-    int64_t n_calls; // so far: where in the pool the next one reads
+    int64_t n_calls; // so far: tells which part of the pool the next call reads
 };
 
 // host_pool is memory of pool_bytes for a device that is the host (filled by rig_fill), NULL
@@ -61,40 +61,43 @@ void rig_close(struct rig *rig); // accepts a zeroed or half-open one
 // Bytes that are small positive numbers in every weight type, cache type and scale.
 void rig_fill(void *memory, uint64_t size_bytes);
 
-// What is timed: encode puts call number i on the rig's stream.
+// The calls that are timed: encode puts call number i on the rig's stream.
 struct job {
     void (*encode)(struct rig *rig, const struct job *job, int64_t i);
     enum weight_type type;  // of matmuls
     enum dtype kv_type;     // of attention
-    int32_t n_tokens;       // also tells the device
+    int32_t n_tokens;       // also passed to device_batch_hint
     int32_t n_rows, n_keys; // of matmuls; of attention
     uint64_t stride_bytes;  // from one part of the pool to the next
-    int64_t n_parts;        // of the pool that are read in turn
-    bool warm;              // all parts are read before
+    int64_t n_parts;        // parts of the pool that are read in turn
+    bool warm;              // all parts are read once before
 };
 
-// A matmul of the rig's size that reads window_bytes of the pool in turn (0: all).
+// Makes a matmul of the rig's size that reads window_bytes of the pool in turn (0: all).
 struct job rig_matmul(const struct rig *rig, enum weight_type type, int32_t n_tokens,
                       uint64_t window_bytes);
-// Attention of n_tokens tokens at the end of n_keys, with KV caches all over the pool.
+// Makes attention of n_tokens tokens at the end of n_keys, with KV caches all over the pool.
 struct job rig_attention(const struct rig *rig, enum dtype kv_type, int32_t n_tokens,
                          int32_t n_keys);
-// The vector ops of a layer with n_tokens tokens; *bytes gets what they read and write.
+// Makes the vector ops of a layer with n_tokens tokens; *bytes gets the bytes that they read and
+// write.
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes);
 
 uint64_t job_weight_bytes(const struct rig *rig, const struct job *matmul); // of one call
 // Bytes that its activations and results count for in the planner's cost.c.
 double job_activation_bytes(const struct rig *rig, const struct job *matmul);
-double job_attention_flops(const struct job *attention); // likewise
+double job_attention_flops(const struct job *attention); // as cost.c counts them
 
-// Microseconds of one call: the median of repeated runs of many calls each, until they are stable
-// or the figure's share of the time is used up; at least one run. Less op_us if it is known.
+// Measures microseconds of one call: the median of repeated runs of many calls each, until they are
+// stable or the figure's share of the time is used up; at least one run. Subtracts op_us if it is
+// known.
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
-// One of the n calls of a run, less what is known of overheads: at most three quarters of the run,
-// and of the call, since noise can make them longer than either.
+// Microseconds of one of the n calls of a run without the known overheads. At most three quarters
+// of the run, and of the call, are subtracted, since noise can make the overheads longer than
+// either.
 double rig_net_us(const struct rig *rig, double run_us, int64_t n);
-// Microseconds of one call for each part of the pool, as things are: nothing is warmed up.
+// Measures microseconds of one call for each part of the pool, without warming up.
 enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e);
 // Measures op_us (the mean op of a layer with tiny sizes) and pass_us.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,

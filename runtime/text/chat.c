@@ -91,7 +91,8 @@ enum status chat_detect(struct chat_format *f, const struct gguf *g, const struc
                  "which the model may not have learnt");
         return OK;
     }
-    // Marks of families that would otherwise pass for one of ours, and of common others.
+    // Marks of families that would otherwise be taken for one of ours, and of other common
+    // families.
     static const char *const others[] = {"<|im_sep|>",  "[INST]",          "[gMASK]",
                                          "<|turn>",     "<start_of_turn>", "<|start_of_role|>",
                                          "<|channel|>", "<|user|>"};
@@ -240,7 +241,7 @@ enum status chat_render_next(const struct chat_format *f, const struct chat_mess
 
 // ---- Encoding -----------------------------------------------------------------------------------
 
-// The plain segments from *i on as one text in buffer, which has room; moves *i behind them.
+// Joins the plain segments from *i on as one text in buffer, which has room; moves *i behind them.
 static size_t join_plain(const struct chat_segments *s, size_t *i, char *buffer) {
     size_t length = 0;
     for (; *i < s->count && !s->list[*i].parse_special; (*i)++) {

@@ -1,10 +1,11 @@
-/* chat.h: turns a conversation into text with control tokens, as the model learnt it.
+/* chat.h: turns a conversation into text with control tokens, in the format that the model was
+ * trained on.
  *
  * Two families are written by hand, ChatML and Llama 3; tokenizer.chat_template of the GGUF file
- * decides which, and lends its default system message. A chat_format owns that one text; segments
- * borrow constants, the format and the messages. Control tokens come from the template only: what a
- * person types never becomes one. Read-only after chat_detect; any thread. Tested by
- * tests/runtime/test_chat.c.
+ * decides which of them, and contains the default system message. A chat_format owns that one text;
+ * segments borrow constants, the format and the messages. Control tokens come from the template
+ * only: text that a person types never becomes one. Read-only after chat_detect; any thread. Tested
+ * by tests/runtime/test_chat.c.
  */
 #ifndef TANDEM_RUNTIME_TEXT_CHAT_H
 #define TANDEM_RUNTIME_TEXT_CHAT_H
@@ -45,8 +46,8 @@ struct chat_segment {
 struct chat_segments { // a zeroed one is empty; the caller owns the list
     struct chat_segment *list;
     size_t count, capacity;
-    bool starts; // a conversation from its beginning: BOS belongs in front where the file wants it
-    bool bos;    // it belongs there even if the vocabulary does not add it
+    bool starts; // a conversation from its beginning: BOS comes first if the file wants it
+    bool bos;    // BOS comes first even if the vocabulary does not add it
 };
 
 // Finds the family of the file's template. Without a template it is ChatML, with a warning to log
@@ -55,19 +56,19 @@ enum status chat_detect(struct chat_format *f, const struct gguf *g, const struc
                         struct err *e);
 void chat_format_close(struct chat_format *f); // accepts a zeroed one; leaves it zeroed
 
-// A whole conversation. with_reply: ends with the head of an assistant message, for the model to go
-// on. Replaces *out.
+// Renders a whole conversation. with_reply: it ends with the head of an assistant message, which
+// the model continues. Replaces *out.
 enum status chat_render(const struct chat_format *f, const struct chat_message *messages,
                         size_t n_messages, bool with_reply, struct chat_segments *out,
                         struct err *e);
 
-// What comes behind a reply of the model, without its end token, that is in the session already:
+// Renders the continuation of a session that ends with a reply of the model without its end token:
 // the end of that reply, the new messages, the head of the next reply. Replaces *out.
 enum status chat_render_next(const struct chat_format *f, const struct chat_message *messages,
                              size_t n_messages, struct chat_segments *out, struct err *e);
 
-// Appends the ids. Plain segments that follow each other are tokenized as one text, as the original
-// tokenizers see it.
+// Appends the ids. Adjacent plain segments are tokenized as one text, as the original tokenizers
+// do.
 enum status chat_encode(const struct tokenizer *t, const struct chat_segments *segments,
                         struct token_list *out, struct err *e);
 

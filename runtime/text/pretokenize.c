@@ -24,7 +24,7 @@ struct pretokenizer {
 
 // ---- The patterns -------------------------------------------------------------------------------
 
-// Insides of character classes: white space, upper-like and lower-like letters, CJK.
+// Contents of character classes: white space, upper-like and lower-like letters, CJK.
 #define SPACE  \
     "\\t-\\r " \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -79,7 +79,7 @@ struct pretokenizer {
 
 enum trait { IGNORE_MERGES = 1, ADD_BOS = 2, NFC = 4 };
 
-// One group: the names that share it (each between bars), their traits, the patterns in order.
+// A group of pre-tokenizers: their names (each between bars), their traits, the patterns in order.
 struct group {
     const char *names;
     unsigned traits;
@@ -106,7 +106,7 @@ static const struct group GROUPS[] = {
     {"|deepseek-v3|hunyuan-dense|joyai-llm|hy_v4|",
      0,
      {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+", DEEPSEEK3}},
-    // The look-behind changes no match and keeps the search for the last run linear.
+    // The look-behind changes no match; it keeps the search for the last run linear.
     {"|deepseek-llm|",
      0,
      {"[\\r\\n]", "[" SPACE "]?[" CASED_2018 "]+", "[" SPACE "]?[" PUNCTUATION "]+",
@@ -230,7 +230,7 @@ static enum status add_end(struct split_list *list, size_t end, struct err *e) {
     return OK;
 }
 
-// What one call of pretokenizer_split works on.
+// The state of one call of pretokenizer_split.
 struct run {
     const struct pretokenizer *p;
     pcre2_match_data *match;
@@ -285,7 +285,8 @@ static enum status apply(const struct run *run, const pcre2_code *pattern, struc
     return OK;
 }
 
-// A copy in which each byte outside a character is U+0001, or NULL if refused.
+// Copies the text with U+0001 for each byte that is not part of a character. NULL if memory is
+// refused.
 static char *make_valid(const char *text, size_t length) {
     char *copy = mem_alloc(length, 1);
     if (!copy) return NULL;

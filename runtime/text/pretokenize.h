@@ -15,7 +15,7 @@
 
 struct pretokenizer; // opaque
 
-// What else the original tokenizers of a pre-tokenizer name do.
+// Further behaviour of the original tokenizer with that pre-tokenizer name.
 struct pretokenizer_traits {
     bool ignore_merges; // a word that is a token is taken whole, before any merge
     bool add_bos;       // BOS comes first unless the file says otherwise

@@ -1,5 +1,5 @@
-/* token_list.h: kinds of tokens, lists of token ids, and memory that one call of the tokenizer
- * works in.
+/* token_list.h: kinds of tokens, lists of token ids, and working memory for one call of the
+ * tokenizer.
  *
  * The caller owns lists and memory, zeroed at first. Must not know the vocabulary. One thread uses
  * one of them at a time. Tested by tests/runtime/test_tokenizer.c.

@@ -57,7 +57,7 @@ static void scratch_close(struct encode_scratch *scratch) {
     split_list_close(&scratch->words);
 }
 
-// The first special token at or after at, or -1; *where is its position, or length.
+// Finds the first special token at or after at, or -1; *where gets its position, or length.
 static int32_t next_special(const struct tokenizer *t, const struct special_set *set,
                             struct gguf_text text, size_t at, size_t *where) {
     for (; at < text.length; at++) {
@@ -159,7 +159,8 @@ static void put(struct writer *w, const char *bytes, size_t length) {
     w->length += length;
 }
 
-// A byte-level piece: each character stands for one byte. Others are put out as they are.
+// Writes a byte-level piece, in which each character stands for one byte; other characters are
+// written unchanged.
 static void put_byte_level(struct writer *w, const struct tokenizer *t, struct gguf_text piece) {
     for (size_t at = 0; at < piece.length;) {
         size_t n = utf8_step(piece.bytes + at, piece.length - at);
@@ -175,7 +176,7 @@ static void put_byte_level(struct writer *w, const struct tokenizer *t, struct g
     }
 }
 
-// A SentencePiece piece: U+2581 is a space.
+// Writes a SentencePiece piece, in which U+2581 is a space.
 static void put_spaced(struct writer *w, struct gguf_text piece) {
     while (piece.length > 0) {
         const char *mark = memmem(piece.bytes, piece.length, SPACE_MARK, 3);
@@ -250,8 +251,8 @@ void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool s
     *s = (struct token_stream){.tokenizer = t, .special = special};
 }
 
-// Moves whole characters of bytes[size] to w and bad ones as U+FFFD. Returns how many bytes at the
-// end are still unfinished.
+// Moves whole characters of bytes[size] to w, and invalid ones as U+FFFD. Returns the number of
+// bytes at the end that are an unfinished character.
 static size_t put_whole(struct writer *w, const char *bytes, size_t size) {
     for (size_t at = 0, n; at < size; at += n) {
         enum utf8_class class = utf8_look(bytes + at, size - at, &n);
@@ -264,7 +265,7 @@ static size_t put_whole(struct writer *w, const char *bytes, size_t size) {
     return 0;
 }
 
-// Completes the held character with bytes of the token; returns how many of them it took.
+// Completes the held character with bytes of the token; returns how many bytes it used.
 static size_t feed_held(struct token_stream *s, struct writer *w, const char *bytes, size_t size) {
     size_t taken = 0;
     while (s->n_held > 0 && taken < size) {
@@ -274,7 +275,7 @@ static size_t feed_held(struct token_stream *s, struct writer *w, const char *by
         if (class == UTF8_PARTIAL) continue;
         if (class == UTF8_WHOLE) {
             put(w, s->held, n);
-        } else { // the new byte does not belong to it and starts something of its own
+        } else { // the new byte does not belong to the held character and starts another one
             put(w, REPLACEMENT, sizeof REPLACEMENT - 1);
             taken--;
         }

@@ -1,4 +1,4 @@
-/* tokenizer.h: text to token ids and back, from the vocabulary in a GGUF file.
+/* tokenizer.h: converts text to token ids and back, with the vocabulary in a GGUF file.
  *
  * A struct tokenizer owns its tables and borrows piece texts from the GGUF mapping: the gguf must
  * stay open. Read-only after tokenizer_open: any number of threads may encode at once. Must not
@@ -32,11 +32,11 @@ enum status tokenizer_open(struct tokenizer **t, const struct gguf *g, const str
                            struct err *e);
 void tokenizer_close(struct tokenizer *t); // NULL is allowed
 
-// Appends the ids of text[length] to *out; on failure *out is as it was. The text may hold any
-// bytes, also zeros and bytes that are not UTF-8: each of those is cut off from its neighbours as a
-// control character would be and keeps its value. Nothing of the text is lost but what the
-// vocabulary has no token for; the Qwen families see it in Unicode normal form C. Control tokens
-// come out only with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
+// Appends the ids of text[length] to *out; a failure leaves *out unchanged. The text may hold any
+// bytes, also zeros and bytes that are not UTF-8: each of those is separated from its neighbours
+// like a control character and keeps its value. Only bytes without a token in the vocabulary are
+// lost. The Qwen families convert the text to Unicode normal form C. Control tokens come out only
+// with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
                              struct tokenizer_flags flags, struct token_list *out, struct err *e);
 
@@ -52,8 +52,8 @@ struct gguf_text tokenizer_piece(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t, const char *piece,
                        size_t length); // id of a stored piece, or -1
 
-// Bytes of one token as text, without buffering: at most capacity bytes are written, the full
-// length is returned. Control tokens give nothing unless special is set. first: the token starts
+// Converts one token to text, without buffering: at most capacity bytes are written, the full
+// length is returned. Control tokens give no text unless special is set. first: the token starts
 // the text (SentencePiece drops a space).
 size_t tokenizer_decode(const struct tokenizer *t, int32_t id, bool first, bool special, char *out,
                         size_t capacity);
@@ -67,13 +67,13 @@ struct token_stream {
     bool started, special;
 };
 void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool special);
-// Feeds one token and appends whatever is whole to out[capacity]; returns its length. capacity must
-// be at least 8 + the longest piece (tokenizer_longest). Bytes that can never become UTF-8 are
-// given out as U+FFFD.
+// Takes one token and writes all whole characters to out[capacity]; returns their bytes. capacity
+// must be at least 8 + the longest piece (tokenizer_longest). Bytes that can never become UTF-8 are
+// written as U+FFFD.
 size_t token_stream_push(struct token_stream *s, int32_t id, char *out, size_t capacity);
-// Gives out what is still held, as U+FFFD, at the end of a text.
+// Writes the held bytes as U+FFFD, at the end of a text.
 size_t token_stream_finish(struct token_stream *s, char *out, size_t capacity);
-// The most bytes that one token can give out, with U+FFFD for each that is not UTF-8.
+// The most bytes that one token can become, with U+FFFD for each byte that is not UTF-8.
 size_t tokenizer_longest(const struct tokenizer *t);
 
 #endif

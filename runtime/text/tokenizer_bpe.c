@@ -2,7 +2,7 @@
  *
  * Words come from the pre-tokenizer; each starts as one token per byte, and the adjacent pair of
  * lowest rank is merged until there is none, through a heap, so that a word of n bytes costs
- * O(n log n). Bytes of which the vocabulary has no token are left out. Reads the tables of struct
+ * O(n log n). Bytes for which the vocabulary has no token are left out. Reads the tables of struct
  * tokenizer; works in the caller's scratch. Tested by tests/runtime/test_tokenizer.c and the
  * goldens.
  */
@@ -47,14 +47,14 @@ static uint64_t pair_of(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-// The slot of the pair, or the free slot where it would go.
+// Finds the slot of the pair, or the free slot for it.
 static struct merge_slot *find_merge(const struct tokenizer *t, uint64_t pair) {
     for (uint64_t i = hash_pair(pair) & t->merge_mask;; i = (i + 1) & t->merge_mask)
         if (t->merges[i].pair == pair || t->merges[i].rank_plus_1 == 0) return &t->merges[i];
 }
 
-// A merge "A B" on its way into the table. Most of loading is waiting for memory, so a block of
-// merges goes through each step together and fetches ahead what the next step needs.
+// A merge "A B" that is being entered into the table. Loading mostly waits for memory, so a block
+// of merges goes through each step together and prefetches the data of the next step.
 struct pending_merge {
     char *joined; // AB, owned by the block, with room for the longest piece
     size_t left, right;
@@ -94,7 +94,8 @@ static void resolve_merge(const struct tokenizer *t, struct pending_merge *m) {
     if (m->good) __builtin_prefetch(&t->merges[hash_pair(m->pair) & t->merge_mask], 1);
 }
 
-// Enters all merges; a pair that comes twice keeps its first rank. Returns how many name no tokens.
+// Enters all merges; a pair that comes twice keeps its first rank. Returns the number of merges
+// that name no tokens.
 static uint32_t add_merges(struct tokenizer *t, const struct gguf_value *merges, char *joined) {
     struct pending_merge block[MERGE_BLOCK];
     uint32_t rank = 0, n_bad = 0;
@@ -214,7 +215,7 @@ static void merge_all(struct word *w) {
     while (w->n_heap > 0) {
         struct bpe_candidate best = heap_pop(w);
         struct bpe_symbol *left = &w->symbols[best.left];
-        // A pair that has changed since, or whose left side is gone, has another rank.
+        // A pair that has changed since, or has lost its left side, has another rank.
         if (left->rank != best.rank) continue;
         struct bpe_symbol *right = &w->symbols[left->next];
         left->id = left->result;
@@ -226,7 +227,7 @@ static void merge_all(struct word *w) {
     }
 }
 
-// Symbols of the bytes of text that have a token; returns how many.
+// Makes symbols of the bytes of text that have a token; returns their number.
 static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
                              struct bpe_symbol *symbols) {
     uint32_t n = 0;
@@ -243,7 +244,7 @@ static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
     return n;
 }
 
-// The token whose text is the whole word, or -1.
+// Finds the token whose text is the whole word, or -1.
 static enum status find_whole(const struct tokenizer *t, struct encode_scratch *scratch,
                               struct gguf_text word, int32_t *id, struct err *e) {
     *id = -1;
@@ -288,8 +289,8 @@ static enum status encode_word(const struct tokenizer *t, struct encode_scratch 
 // ---- Normal form C ------------------------------------------------------------------------------
 
 // Length of the longest front of text that certainly is in normal form C: characters below U+0300
-// neither change nor combine. The last of them may combine with what follows, so it is left over
-// unless it ends the text.
+// neither change nor combine. The last of them may combine with the next character, so it is
+// excluded unless it ends the text.
 static size_t normal_front(struct gguf_text text) {
     size_t at = 0, last = 0;
     while (at < text.length && (uint8_t)text.bytes[at] < 0xcc) {
@@ -299,8 +300,8 @@ static size_t normal_front(struct gguf_text text) {
     return at >= text.length ? (size_t)text.length : last;
 }
 
-// Normal form C of text, which is valid UTF-8, to *out, which is moved behind it. The form is never
-// longer than three times the text.
+// Writes the normal form C of text, which is valid UTF-8, to *out and moves *out behind it. The
+// form is at most three times as long as the text.
 static enum status compose(struct gguf_text text, struct token_buffer *codes, char **out,
                            struct err *e) {
     utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
@@ -317,7 +318,7 @@ static enum status compose(struct gguf_text text, struct token_buffer *codes, ch
 }
 
 // Puts *text into normal form C, in scratch if it changes. Bytes outside of characters stay and
-// separate what is around them.
+// separate the text before and after them.
 static enum status normalise(struct encode_scratch *scratch, struct gguf_text *text,
                              struct err *e) {
     size_t done = normal_front(*text);

@@ -1,8 +1,8 @@
-/* tokenizer_internal.h: how the parts of the tokenizer divide the work.
+/* tokenizer_internal.h: the functions that the files of the tokenizer share.
  *
  * tokenizer_load.c fills the tables of vocabulary.h, tokenizer.c splits at special tokens and
  * decodes, tokenizer_bpe.c and tokenizer_spm.c turn the text between special tokens into ids.
- * Included by those files only. What one call of tokenizer_encode needs lies in struct
+ * Included by those files only. The working memory of one call of tokenizer_encode is a struct
  * encode_scratch, which that call owns. Tested through tokenizer.h.
  */
 #ifndef TANDEM_RUNTIME_TEXT_TOKENIZER_INTERNAL_H
@@ -39,7 +39,7 @@ struct encode_scratch { // zeroed at the start of an encode call
     struct token_buffer symbols, heap;
     struct token_buffer text;   // normalised
     struct token_buffer codes;  // code points, for normal form C
-    struct token_buffer splits; // SentencePiece: of unused tokens, by id
+    struct token_buffer splits; // SentencePiece: the splits of unused tokens, by id
     struct token_buffer stack;  // SentencePiece: pieces to be split again
 };
 #define NO_SYMBOL UINT32_MAX
@@ -49,19 +49,19 @@ struct encode_scratch { // zeroed at the start of an encode call
 enum status bpe_encode(const struct tokenizer *t, struct encode_scratch *scratch,
                        struct gguf_text text, struct token_list *out, struct err *e);
 
-// The same; prefix: a space is put in front.
+// Does the same with SentencePiece; prefix: a space is put in front.
 enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch,
                        struct gguf_text text, bool prefix, struct token_list *out, struct err *e);
 
-// Before the pieces are entered: puts them into the form that text has when they are looked for,
-// and sets the default ids.
+// Called before the pieces are entered: converts them to the normalised form of text, and sets the
+// default ids.
 enum status spm_prepare(struct tokenizer *t, struct err *e);
 
-// The rest of the family's tables. Pieces, kinds and ids are loaded.
+// Loads the family's other tables, after pieces, kinds and ids.
 enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 
-// Everything from the file; on failure the caller closes t.
+// Loads all tables from the file; on failure the caller closes t.
 enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
-/* tokenizer_load.c: the tables of a tokenizer out of the tokenizer.ggml.* keys of a GGUF file.
+/* tokenizer_load.c: loads the tables of a tokenizer from the tokenizer.ggml.* keys of a GGUF file.
  *
- * Fills a zeroed struct tokenizer; what it holds afterwards belongs to that struct. Nothing in the
- * file is trusted: arrays are checked for type and length, ids for range. Called once, by
- * tokenizer_open. Tested by tests/runtime/test_tokenizer.c and tests/fuzz/fuzz_tokenizer.c.
+ * Fills a zeroed struct tokenizer, which owns its tables. Nothing in the file is trusted: arrays
+ * are checked for type and length, ids for range. Called once, by tokenizer_open. Tested by
+ * tests/runtime/test_tokenizer.c and tests/fuzz/fuzz_tokenizer.c.
  */
 #include "runtime/text/tokenizer_internal.h"
 
@@ -25,7 +25,7 @@ static bool is_special(const struct tokenizer *t, int32_t id) {
     return is_control(t, id) || is_user_defined(t, id);
 }
 
-// SentencePiece finds its user-defined tokens after it has put U+2581 for spaces.
+// SentencePiece finds its user-defined tokens after it has replaced spaces by U+2581.
 static enum status build_sets(struct tokenizer *t, struct err *e) {
     if (t->spm) {
         if (special_set_build(t, &t->parsed, is_control, e) != OK) return e->status;
@@ -56,8 +56,8 @@ static void load_id(const struct tokenizer *t, const struct gguf *g, const char 
 
 // ---- Tokens that end a generation ---------------------------------------------------------------
 
-// Names that end a turn or a text in some family. sure: nobody uses the name for anything else, so
-// that a token typed as normal text is a slip of the converter.
+// Names that end a turn or a text in some family. sure: no family uses the name for anything else,
+// so a token marked as normal text is an error of the converter.
 static const struct {
     const char *text;
     bool sure;
@@ -129,7 +129,7 @@ static void mark_ends(struct tokenizer *t, const struct gguf *g) {
     }
 }
 
-// Families that use a common name for something else.
+// Handles families that use a common name for something else.
 static void mark_families(struct tokenizer *t, const struct gguf *g) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
                                           "<|constrain|>"};
@@ -235,7 +235,7 @@ static enum status load_kinds(struct tokenizer *t, const struct gguf *g, struct 
     return OK;
 }
 
-// Characters without a token become the unknown token, so that it may be nothing that acts.
+// Characters without a token become the unknown token, so it must not be a control token.
 static void settle_unknown(struct tokenizer *t) {
     if (t->unknown < 0) return;
     if (t->unknown == t->bos || (t->flags[t->unknown] & TOKEN_ENDS)) {

@@ -1,9 +1,9 @@
 /* tokenizer_spm.c: SentencePiece BPE, tokenizer.ggml.model "llama".
  *
  * Spaces become U+2581; user-defined tokens are cut out whole; the other characters are merged pair
- * by pair, the token of highest score first and the leftmost of equals, through a heap. What is no
- * token in the end becomes byte tokens. This is what the sentencepiece library does with an
- * identity normaliser; it differs in one thing: a byte that is not UTF-8 becomes its byte token,
+ * by pair, the token of highest score first and the leftmost of equals, through a heap. Characters
+ * that are no token in the end become byte tokens. This is what the sentencepiece library does with
+ * an identity normaliser; it differs in one thing: a byte that is not UTF-8 becomes its byte token,
  * not U+FFFD. Reads the tables of struct tokenizer; works in the caller's scratch. Tested by
  * tests/runtime/test_tokenizer.c and the goldens.
  */
@@ -48,7 +48,7 @@ static size_t count_spaces(struct gguf_text text) {
     return n;
 }
 
-// Puts U+2581 for each space; out has room. Returns the length.
+// Replaces each space by U+2581; out has room. Returns the length.
 static size_t mark_spaces(struct gguf_text text, char *out) {
     size_t length = 0;
     for (uint64_t i = 0; i < text.length; i++) {
@@ -62,8 +62,8 @@ static size_t mark_spaces(struct gguf_text text, char *out) {
     return length;
 }
 
-// Converters write the spaces of user-defined tokens as spaces. They are wanted as they look in
-// normalised text.
+// Replaces the spaces of user-defined tokens by U+2581, as in normalised text; converters write
+// them as spaces.
 static enum status mark_user_defined(struct tokenizer *t, struct err *e) {
     size_t size = 0;
     for (uint32_t id = 0; id < t->count; id++) {
@@ -99,7 +99,7 @@ static void find_bytes(struct tokenizer *t) {
                  n_missing);
 }
 
-// Normalisers other than the identity are not carried out.
+// Warns about a normaliser other than the identity, which is not applied.
 static void warn_normaliser(const struct tokenizer *t, const struct gguf *g) {
     bool squeezes = false;
     struct err ignored;
@@ -143,7 +143,7 @@ struct merging { // one text; heap holds a candidate for every mergeable pair, a
     struct spm_symbol *symbols;
     struct spm_candidate *heap;
     size_t n_heap;
-    bool after_unknown; // the last id put out is the unknown token
+    bool after_unknown; // the last id written is the unknown token
 };
 
 static bool before(struct spm_candidate a, struct spm_candidate b) {
@@ -169,7 +169,7 @@ static struct spm_candidate heap_pop(struct merging *m) {
     return top;
 }
 
-// The token that text may merge into, or -1.
+// Finds the token that text may merge into, or -1.
 static int32_t find_mergeable(const struct tokenizer *t, const char *text, size_t length) {
     int32_t id = length <= t->longest_piece ? vocabulary_find(t, text, length) : -1;
     if (id < 0) return -1;
@@ -177,8 +177,8 @@ static int32_t find_mergeable(const struct tokenizer *t, const char *text, size_
     return kind == TOKEN_NORMAL || kind == TOKEN_USER_DEFINED || kind == TOKEN_UNUSED ? id : -1;
 }
 
-// Unused tokens take part in merges but are taken apart in the end: remembers where. Elements of
-// splits are lengths of the left side, by id, 0 where there was none.
+// Remembers where an unused token was merged; unused tokens take part in merges and are split again
+// in the end. Elements of splits are lengths of the left side, by id; 0: not merged.
 static enum status remember_split(struct merging *m, int32_t id, uint32_t left_length,
                                   struct err *e) {
     struct token_buffer *splits = &m->scratch->splits;
@@ -223,8 +223,8 @@ static enum status merge_all(struct merging *m, struct err *e) {
 
 // ---- Output -------------------------------------------------------------------------------------
 
-// Characters without a token: their bytes, or the unknown token, once for a run of them. Without
-// even that they are left out.
+// Writes characters without a token as their bytes, or as the unknown token, once for a run of
+// them. Without an unknown token they are left out.
 static enum status emit_bytes(struct merging *m, struct gguf_text text, struct token_list *out,
                               struct err *e) {
     const struct tokenizer *t = m->t;
@@ -242,8 +242,8 @@ static enum status emit_bytes(struct merging *m, struct gguf_text text, struct t
     return OK;
 }
 
-// One symbol. An unused token is taken apart as it was put together, with a stack of the lengths
-// that are still to come, leftmost on top.
+// Writes one symbol. An unused token is split as it was merged, with a stack of the lengths still
+// to come, leftmost on top.
 static enum status emit(struct merging *m, struct gguf_text text, struct token_list *out,
                         struct err *e) {
     const uint32_t *splits = m->scratch->splits.memory;
@@ -288,7 +288,7 @@ static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
     return n;
 }
 
-// The text with U+2581 for spaces and for the prefix, in scratch.
+// Writes the text with U+2581 for spaces and for the prefix to scratch.
 static enum status normalise(struct encode_scratch *scratch, struct gguf_text *text, bool prefix,
                              struct err *e) {
     size_t size = (size_t)text->length + 2 * count_spaces(*text) + 3;

@@ -23,7 +23,7 @@ uint32_t piece_hash(const char *text, size_t length) {
     return (uint32_t)(h * 0xc4ceb9fe1a85ec53u >> 32);
 }
 
-// The slot of the piece, or the free slot where it would go.
+// Finds the slot of the piece, or the free slot for it.
 static struct piece_slot *find_slot(const struct tokenizer *t, const char *text, size_t length,
                                     uint32_t hash) {
     struct piece_slot key = {.id_size = length < 255 ? (uint32_t)length : 255};
@@ -107,8 +107,8 @@ enum status special_set_build(const struct tokenizer *t, struct special_set *set
     return OK;
 }
 
-// The first entry in [first, last) whose byte at depth is not below byte. All are longer than depth
-// and equal before it.
+// Finds the first entry in [first, last) whose byte at depth is not below byte. All entries are
+// longer than depth and equal before it.
 static uint32_t lower_bound(const struct tokenizer *t, const struct special_set *set,
                             uint32_t first, uint32_t last, size_t depth, unsigned byte) {
     while (first < last) {

@@ -1,7 +1,7 @@
 /* vocabulary.h: the tables behind struct tokenizer: pieces by text, special tokens in text.
  *
- * struct tokenizer owns what is marked so; tokenizer_load.c fills it, tokenizer_close frees it.
- * Must not encode or decode. Included by the tokenizer's own files only. Everything here is
+ * struct tokenizer owns the members that say so; tokenizer_load.c fills it, tokenizer_close frees
+ * it. Must not encode or decode. Included by the tokenizer's own files only. Everything here is
  * read-only after tokenizer_open: any thread. Tested by tests/runtime/test_tokenizer.c through
  * tokenizer.h.
  */
@@ -20,15 +20,15 @@ enum token_flags { // bits of tokenizer.flags above the kind
     TOKEN_EATS_SPACE = 32, // white space to its right vanishes
 };
 
-// From a piece to its id: open addressing, at most half full. Pieces of up to 12 bytes, most of
-// them, are told apart without a look at the text elsewhere: that makes loading three times faster.
+// Maps a piece to its id: open addressing, at most half full. Pieces of up to 12 bytes, which are
+// most, are compared without reading their text elsewhere; this makes loading three times faster.
 struct piece_slot {
     char head[12];    // the front of the piece, zeros behind
     uint32_t id_size; // (id + 1) << 8 | bytes of the piece, at most 255; 0: free
 };
 enum { MAX_TOKENS = (1 << 24) - 1, MAX_PIECE_BYTES = 1 << 16 };
 
-// From a pair of ids to what they merge into. Open addressing, at most two thirds full.
+// Maps a pair of ids to their merge. Open addressing, at most two thirds full.
 struct merge_slot {
     uint64_t pair;        // left << 32 | right
     uint32_t rank_plus_1; // 0: free
@@ -56,7 +56,7 @@ struct tokenizer {
     int32_t bos, eos, unknown; // -1: none
     bool add_bos, add_eos, add_space_prefix;
     struct special_set always; // user-defined tokens
-    struct special_set parsed; // those and control tokens, for parse_special
+    struct special_set parsed; // user-defined and control tokens, for parse_special
 
     int32_t byte_ids[256]; // the token of one byte, -1 where it is missing
 
@@ -74,7 +74,7 @@ static inline enum token_kind kind_of(const struct tokenizer *t, int32_t id) {
     return (enum token_kind)(t->flags[id] & TOKEN_KIND_MASK);
 }
 
-// The longest token of the set at the front of text, or -1.
+// Finds the longest token of the set at the front of text, or -1.
 int32_t special_set_match(const struct tokenizer *t, const struct special_set *set,
                           const char *text, size_t length);
 // Collects the tokens that wanted() accepts into *set.
@@ -83,7 +83,7 @@ enum status special_set_build(const struct tokenizer *t, struct special_set *set
 
 // Enters the pieces into the table behind vocabulary_find. Needs pieces and flags.
 enum status piece_map_build(struct tokenizer *t, struct err *e);
-// The id of a stored piece, or -1.
+// Returns the id of a stored piece, or -1.
 int32_t vocabulary_find(const struct tokenizer *t, const char *piece, size_t length);
 // vocabulary_find in two steps, so that the slot can be fetched in between. length is at least 1.
 uint32_t piece_hash(const char *text, size_t length);
