@@ -27,7 +27,7 @@ static void describe_model(struct tandem_engine *en) {
     };
 }
 
-// A model without a template that is known can do all but chat.
+// Finds the chat format. A model without a known template can do everything but chat.
 static enum status find_chat(struct tandem_engine *en, struct err *e) {
     struct err refused = {0};
     const enum status status = chat_detect(&en->chat, engine_gguf(en->engine), NULL, &refused);
@@ -114,7 +114,7 @@ static struct tandem_session *find_free(struct tandem_engine *en) {
 
 enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem_engine *engine,
                                       struct tandem_error *e) {
-    // Every call that draws tokens brings a sampler of its own.
+    // Every call that draws tokens sets sampler options of its own.
     static const struct generate_options options = {.sampler = {.top_p = 1, .repeat_penalty = 1}};
     struct err err = {0};
     struct tandem_session *s = find_free(engine);
@@ -162,7 +162,8 @@ enum status tandem_session_full(const struct tandem_session *session, struct err
 
 // ---- Evaluation ---------------------------------------------------------------------------------
 
-// Adds one item to the n of the batch; before a session's first one its pending token.
+// Adds one item to the n of the batch, after the session's pending token if it is the session's
+// first.
 static enum status add_item(struct tandem_engine *en, const struct tandem_item *item, int32_t *n,
                             struct err *e) {
     struct tandem_session *s = item->session;
@@ -178,7 +179,7 @@ static enum status add_item(struct tandem_engine *en, const struct tandem_item *
     return OK;
 }
 
-// Afterwards nothing is pending, or the sessions are as they were.
+// Ends an evaluation: after success nothing is pending, after a failure the sessions are restored.
 static enum status settle(struct tandem_engine *en, enum status status) {
     for (int32_t i = 0; i < en->n_sessions; i++) {
         struct tandem_session *s = &en->sessions[i];
@@ -191,7 +192,7 @@ static enum status settle(struct tandem_engine *en, enum status status) {
     return status;
 }
 
-// The i-th item of a call.
+// Returns the i-th item of a call.
 typedef struct tandem_item (*item_fn)(const void *context, size_t i);
 
 static enum status eval_items(struct tandem_engine *en, item_fn item_at, const void *context,

@@ -1,9 +1,9 @@
-/* tandem_engine.h: what the handles of tandem.h hold. For the files of this room alone.
+/* tandem_engine.h: the structs behind the handles of tandem.h. Only for the files of this room.
  *
  * A struct tandem_engine owns the engine, the plan and the memory of its sessions, all of which is
- * taken when it opens. A session of tandem.h has every token of its timeline; the generator's may
- * lack the last, which was drawn and not yet computed. Threads as in tandem.h. Tested by
- * tests/runtime/test_library.c and test_library_sessions.c.
+ * taken when it opens. A session of tandem.h has every token of its timeline; the generator's
+ * session may lack the last one, which was drawn but not yet computed. Threads as in tandem.h.
+ * Tested by tests/runtime/test_library.c and test_library_sessions.c.
  */
 #ifndef TANDEM_RUNTIME_LIBRARY_TANDEM_ENGINE_H
 #define TANDEM_RUNTIME_LIBRARY_TANDEM_ENGINE_H
@@ -17,10 +17,10 @@
 
 struct tandem_session {
     struct tandem_engine *engine;
-    struct generator generator; // its session is NULL if the slot is free
+    struct generator generator; // its session is NULL if this entry is free
     int32_t *tokens;            // [n_ctx + 1], of the engine's memory: all, with a pending one
     int32_t n_tokens;
-    int32_t n_before; // before the running call, to go back to
+    int32_t n_before; // length before the running call, restored on failure
 };
 
 struct tandem_engine {
@@ -37,7 +37,7 @@ struct tandem_engine {
     int32_t n_logits;         // rows that tandem_logits lends
 };
 
-// Notes a token that the generator has at the end of its timeline. There is room.
+// Appends a token that the generator has appended to its timeline. There must be room.
 void tandem_session_push(struct tandem_session *session, int32_t token);
 // ERR_LIMIT: the session has no room for what is asked.
 enum status tandem_session_full(const struct tandem_session *session, struct err *e);

@@ -1,4 +1,4 @@
-/* tandem_error.h: errors and structs on their way between tandem.h and the rooms behind it.
+/* tandem_error.h: translates errors and structs between tandem.h and the rooms behind it.
  *
  * Owns nothing: everything is copied. Must not know an engine. Any thread. Tested by
  * tests/runtime/test_library.c.
@@ -16,12 +16,12 @@
 #define END_OF_FIELD(type, field) (offsetof(type, field) + sizeof((type *)0)->field)
 
 // Copies a caller's struct, which begins with its struct_size, to out[known_bytes] as this version
-// knows it; first_bytes is what its first version had. NULL leaves *out as it is. ERR_USAGE if it
-// is too short, ERR_UNSUPPORTED if it has fields of a later version that are set.
+// knows it; first_bytes is the size of its first version. NULL leaves *out unchanged. ERR_USAGE if
+// it is too short, ERR_UNSUPPORTED if it has fields of a later version that are set.
 enum status tandem_struct_read(void *out, size_t known_bytes, size_t first_bytes, const void *in,
                                struct err *e);
 
-// Gives the status and, if it is none but OK and out is not NULL, *e to the caller.
+// Returns the status, and copies *e to *out if the status is not OK and out is not NULL.
 enum tandem_status tandem_error_give(enum status status, const struct err *e,
                                      struct tandem_error *out);
 

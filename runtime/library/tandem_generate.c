@@ -46,7 +46,8 @@ static enum status read_sampling(struct sampler_options *out, const struct tande
     return OK;
 }
 
-// A control token has no text: by its name it ends the answer as well (runtime/generate).
+// Reads the options. A control token has no text, so a stop text may be its name
+// (runtime/generate).
 static enum status read_options(struct generate_options *out,
                                 const struct tandem_generate_options *asked, struct err *e) {
     if (asked->max_tokens < 0) return err_set(e, ERR_USAGE, "options: max_tokens is below 0");

@@ -15,7 +15,7 @@ void tandem_engine_defaults(struct tandem_engine_options *options, size_t struct
     options->struct_size = struct_size;
 }
 
-// What the engine calls.
+// Passes the engine's log lines to the caller.
 static void on_log(void *context, enum log_level level, const char *text) {
     const struct tandem_request *r = context;
     r->asked.log(r->asked.log_context, (enum tandem_log_level)level, text);

@@ -13,7 +13,7 @@
 
 enum { TEXT_BYTES = 1 << 16 }; // more than plan_print writes
 
-struct plan_holder {         // what a struct tandem_plan points to
+struct plan_holder {         // a struct tandem_plan with the arrays that it points to
     struct tandem_plan plan; // first, so that both have one address
     struct tandem_plan_device devices[MAX_DEVICES];
     char model[64], architecture[32];
@@ -58,7 +58,7 @@ static void tell_layers(struct tandem_plan_layer *layers, const struct plan *pla
         const struct unit_place *place = &plan->place.units[u];
         if (unit->layer < 0) continue;
         struct tandem_plan_layer *layer = &layers[unit->layer];
-        // A unit of the CPU's is all there; of a split one it has some parts.
+        // The CPU has all rows of its own units, and some parts of split ones.
         const int parts = place->device == 0 ? UNIT_PARTS : place->cpu_parts;
         const uint8_t percent = (uint8_t)(100 * parts / UNIT_PARTS);
         if (unit->kind == UNIT_EXPERTS) layer->experts_device = place->device;
@@ -132,7 +132,7 @@ struct planning { // too big for the stack
 static enum status open_devices(struct planning *p, const char *model_path,
                                 const struct tandem_engine_options *options, struct err *e) {
     if (tandem_request_read(&p->request, model_path, options, e)) return e->status;
-    p->request.engine.calibrate = false; // nothing is measured for a question
+    p->request.engine.calibrate = false; // a plan without a model to load measures nothing
     return devices_open(p->devices, &p->n_devices, &p->request.engine, e);
 }
 

@@ -1,6 +1,6 @@
 /* tandem_plan.h: the planner's plan as struct tandem_plan of tandem.h.
  *
- * The result owns copies of all it tells. Must not decide anything. Any thread. Tested by
+ * The result owns copies of all its data. Must not decide anything. Any thread. Tested by
  * tests/runtime/test_library.c.
  */
 #ifndef TANDEM_RUNTIME_LIBRARY_TANDEM_PLAN_H

@@ -10,11 +10,11 @@ struct limit {
     const struct shape *shape;
     const struct pass *pass;
     enum batch_class batch;
-    double gbps[MAX_DEVICES];                 // at which a device can read at best
+    double gbps[MAX_DEVICES];                 // best rate of reading of each device
     bool cached[MAX_DEVICES];                 // its cache keeps the weights
-    struct machine_device ideal[MAX_DEVICES]; // that start ops in no time
-    double device_us[MAX_DEVICES];            // what each must do
-    double chain_us;                          // one unit after the other
+    struct machine_device ideal[MAX_DEVICES]; // the devices with ops that start in no time
+    double device_us[MAX_DEVICES];            // least time of each device
+    double chain_us;                          // sum over units, which follow each other
 };
 
 static void look_at_device(struct limit *l, int d) {
@@ -42,7 +42,7 @@ static double read_us(const struct limit *l, int d, double size_bytes) {
     return l->gbps[d] > 0 ? size_bytes / (l->gbps[d] * 1e3) : 0;
 }
 
-// What device d needs for the whole of unit u.
+// Least time of device d for the whole unit u.
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
     if (l->pass->n_tokens > 1)
@@ -51,7 +51,7 @@ static double unit_us(const struct limit *l, int32_t u, int d) {
     return read_us(l, d, bytes_of(l, u));
 }
 
-// Of split attention the CPU has weights alone: it reads them at least.
+// Adds unit u. In split attention the CPU has weights but no cache: it reads at least those.
 static void add_unit(struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
     const int d = plan_compute_device(plan, l->batch, u);
@@ -93,8 +93,7 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
     return fmax(overlaps ? busiest_us : l.chain_us, link_us);
 }
 
-// count passes like this one. The next pass may start before this one is done, but not after the
-// last of a call.
+// Adds count passes of one call. Each pass but the last may overlap with the next one.
 static void add_passes(struct bench_estimate *out, const struct plan *plan,
                        const struct shape *shape, const struct pass *pass, int32_t count,
                        bool is_last) {
@@ -120,7 +119,7 @@ void bench_estimate(const struct plan *plan, const struct shape *shape,
         add_passes(out, plan, shape, &pass, 1, is_last);
     }
     if (!test->n_gen) return;
-    // Time is linear in the cached positions, so the middle token stands for all.
+    // Time is linear in the number of past positions, so the middle token stands for all.
     const struct pass pass = {1, 1, test->n_depth + test->n_prompt + (test->n_gen - 1) / 2};
     add_passes(out, plan, shape, &pass, test->n_gen, true);
 }

@@ -23,7 +23,7 @@ static bool is_list(const struct bench_field *f) {
     return f->kind == BENCH_COUNTS || f->kind == BENCH_REALS;
 }
 
-// The text between two of a mark, which is doubled where the text holds it.
+// Writes the text between two marks; a mark inside the text is doubled.
 static void write_quoted(const char *text, char mark, FILE *out) {
     fputc(mark, out);
     for (; *text; text++) {
@@ -33,7 +33,7 @@ static void write_quoted(const char *text, char mark, FILE *out) {
     fputc(mark, out);
 }
 
-// Every field that is no list, as text in marks; what is unknown as the word for it.
+// Writes every field that is no list as text in marks; unknown values as the word for them.
 static void write_values(const struct bench_record *r, char mark, const char *between,
                          const char *unknown, FILE *out) {
     const char *before = "";
@@ -69,7 +69,7 @@ static void write_names(const struct bench_record *r, const char *between, bool 
 
 // ---- Markdown -----------------------------------------------------------------------------------
 
-// Columns of a terminal: bytes of UTF-8 but for those that continue a character.
+// Columns on a terminal: bytes of UTF-8 without those that continue a character.
 static int32_t width_of(const char *text) {
     int32_t width = 0;
     for (; *text; text++) width += (*text & 0xc0) != 0x80;
@@ -106,7 +106,7 @@ static void write_cells(const struct bench_writer *w, const struct bench_record 
         char text[BENCH_CELL_BYTES];
         snprintf(text, sizeof text, "%s", r->cells[i]);
         for (char *c = text; *c; c++)
-            if (*c == '|') *c = '/'; // would end the cell
+            if (*c == '|') *c = '/'; // a bar would end the cell
         fputc(' ', w->out);
         write_cell(&w->columns[i], text, w->out);
     }

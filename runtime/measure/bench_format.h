@@ -1,8 +1,8 @@
 /* bench_format.h: results as tables: Markdown, CSV, JSON, JSON lines, SQL.
  *
  * A record is a list of named fields, the same names in the same order for every record of a
- * table; Markdown shows cells instead, which the caller has made of them. A struct bench_writer
- * borrows all it is given and owns nothing. Must not know what is measured. One thread. Tested by
+ * table; Markdown shows cells instead, which the caller makes of them. A struct bench_writer
+ * borrows all its pointers and owns nothing. Must not know what is measured. One thread. Tested by
  * tests/runtime/test_bench.c.
  */
 #ifndef TANDEM_RUNTIME_MEASURE_BENCH_FORMAT_H
@@ -16,13 +16,13 @@
 #include <stdio.h>
 
 enum bench_output { BENCH_MD, BENCH_CSV, BENCH_JSON, BENCH_JSONL, BENCH_SQL, BENCH_OUTPUTS };
-// By the names "md", "csv", "json", "jsonl", "sql". False if there is no such format.
+// Parses "md", "csv", "json", "jsonl" or "sql". False for another name.
 bool bench_output_parse(const char *name, enum bench_output *out);
 
 enum bench_kind {
     BENCH_TEXT,
     BENCH_COUNT,
-    BENCH_REAL, // one that is not finite is unknown: null in JSON and SQL, empty in CSV
+    BENCH_REAL, // a value that is not finite is unknown: null in JSON and SQL, empty in CSV
     BENCH_FLAG,
     BENCH_COUNTS, // lists are for JSON only
     BENCH_REALS,
@@ -48,7 +48,7 @@ static inline struct bench_field bench_count(const char *name, int64_t count) {
 static inline struct bench_field bench_real(const char *name, double real) {
     return (struct bench_field){.name = name, .kind = BENCH_REAL, .real = real};
 }
-// One that this row does not have.
+// A field that is unknown in this row.
 static inline struct bench_field bench_unknown(const char *name) { return bench_real(name, NAN); }
 static inline struct bench_field bench_flag(const char *name, bool flag) {
     return (struct bench_field){.name = name, .kind = BENCH_FLAG, .count = flag};
@@ -78,16 +78,15 @@ struct bench_writer {
     FILE *out;
     enum bench_output format;
     const char *table;                  // its name in SQL
-    const struct bench_column *columns; // may be set as late as before the first row
+    const struct bench_column *columns; // must be set before the first row
     int32_t n_columns;
     int32_t n_rows; // written so far; 0 at first
 };
 
-// Writes a row, before the first one also what comes above it, and flushes. ERR_MEMORY, ERR_FILE.
+// Writes a row, after the head of the table if it is the first, and flushes. ERR_MEMORY, ERR_FILE.
 enum status bench_writer_row(struct bench_writer *w, const struct bench_record *record,
                              struct err *e);
-// Ends the table, also an empty one, so that JSON is complete whatever went wrong between.
-// ERR_FILE.
+// Ends the table, also an empty one, so that JSON is complete even after a failure. ERR_FILE.
 enum status bench_writer_end(struct bench_writer *w, struct err *e);
 
 #endif

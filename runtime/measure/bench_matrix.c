@@ -39,7 +39,7 @@ struct range {
     bool multiplies;
 };
 
-// first[-last[+step|*step]], or a negative number.
+// Reads first[-last[+step|*step]], or a negative number.
 static bool read_range(const char *text, struct range *r) {
     const bool negative = *text == '-';
     if (negative) text++;
@@ -110,7 +110,7 @@ static enum status read_numbers(struct bench_values *out, const char *option,
     return OK;
 }
 
-// A word or number as the option of other commands takes it, as a value.
+// Reads a word or number as the same option of other commands does.
 typedef enum status (*read_word_fn)(const char *option, const char *piece, int64_t *out,
                                     struct err *e);
 
@@ -142,7 +142,7 @@ static enum status read_size(const char *option, const char *piece, int64_t *out
     return OK;
 }
 
-// Words and ranges of numbers.
+// Reads words and ranges of numbers.
 static enum status read_layers(struct bench_values *out, const struct text_list *list,
                                struct err *e) {
     for (int32_t i = 0; i < list->n; i++)
@@ -193,7 +193,7 @@ static enum status read_axes(struct bench_values axes[AXES], const struct bench_
     return OK;
 }
 
-// Combination number i: the digits of i in the axes' lengths.
+// Fills combination number i: its indices are the digits of i in the base of the axes' lengths.
 static enum status fill_config(struct bench_config *c, const struct bench_values axes[AXES],
                                int64_t i, const struct bench_options *o, struct err *e) {
     int64_t value[AXES];
@@ -244,7 +244,7 @@ static void add_test(struct bench_matrix *m, int64_t n_prompt, int64_t n_gen, in
         (struct bench_test){(int32_t)n_prompt, (int32_t)n_gen, (int32_t)n_depth};
 }
 
-// "512,128" as a pair.
+// Reads pairs such as "512,128".
 static enum status read_pairs(struct bench_values *out, const struct text_list *list,
                               struct err *e) {
     for (int32_t i = 0; i < list->n; i++) {

@@ -1,5 +1,5 @@
-/* bench_matrix.h: what `tandem bench` measures: lists and ranges as typed, and every combination of
- * them.
+/* bench_matrix.h: the configurations and tests of `tandem bench`: every combination of the lists
+ * and ranges on the command line.
  *
  * A struct bench_matrix owns its two tables and borrows the models' names from the options. Must
  * not open files or devices. Any thread. Tested by tests/runtime/test_bench.c.
@@ -12,7 +12,7 @@
 
 enum {
     BENCH_VALUES = 256,   // of one list
-    BENCH_CONFIGS = 4096, // combinations; likewise of tests
+    BENCH_CONFIGS = 4096, // most combinations of configurations, and of tests
 };
 
 struct bench_values {
@@ -20,9 +20,9 @@ struct bench_values {
     int32_t n;
 };
 
-// Appends what text lists, each number in low..high: "4", "1,2,4", "1-8", "1-8+2" (every second),
-// "1-64*2" (each twice the one before). A negative number stands alone. ERR_USAGE, naming option
-// and piece, for anything else, also for ranges that are empty or never end.
+// Appends the values that text lists, each in low..high: "4", "1,2,4", "1-8", "1-8+2" (every
+// second), "1-64*2" (each twice the one before). A negative number stands alone. ERR_USAGE, naming
+// option and piece, for anything else, also for an empty or endless range.
 enum status bench_values_add(struct bench_values *out, const char *option, const char *text,
                              int64_t low, int64_t high, struct err *e);
 
@@ -34,7 +34,7 @@ struct bench_test {
 // "pp512", "tg128", "pp512+tg128", "pp512 @ d1024". Returns out.
 char *bench_test_name(const struct bench_test *test, char *out, size_t size_bytes);
 
-// What an engine is opened with.
+// The options of one engine that vary.
 struct bench_config {
     const char *model;   // borrowed
     uint64_t vram_bytes; // 0: no limit
@@ -42,7 +42,7 @@ struct bench_config {
     int32_t n_ubatch;  // 0: the planner's choice
     int32_t n_threads; // 0: automatic
     enum dtype kv_type_k, kv_type_v;
-    enum strategy strategy; // no list: the caller's
+    enum strategy strategy; // no list of the command line: set by the caller
 };
 
 struct bench_matrix {

@@ -15,7 +15,7 @@ struct bench_engine {
     struct engine *engine;
     struct session *session;
     struct batch_item *items;          // [n_batch]
-    int32_t n_batch;                   // tokens of a prompt handed over in one go
+    int32_t n_batch;                   // tokens of a prompt per call of the engine
     uint64_t (*now_ns)(void *context); // the clock that runs are timed by; a test may bring its own
     void *clock_context;               // borrowed
 };
@@ -28,14 +28,14 @@ void bench_engine_close(struct bench_engine *b); // accepts a zeroed one; leaves
 // The token at a position, 1..n_known-1.
 int32_t bench_token(int32_t position, int32_t n_known);
 
-// Forgets everything behind the first n positions, and fills what is missing of them.
+// Makes the session n positions long: forgets later positions, computes missing ones.
 enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e);
 // Evaluates the next n tokens as a prompt; logits only for the last of each batch.
 enum status bench_engine_prompt(struct bench_engine *b, int32_t n, struct err *e);
 // Evaluates the next n tokens one by one.
 enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err *e);
 
-// Fills n_depth positions, then runs the test; *duration_ns is that of the test alone.
+// Fills n_depth positions, then runs the test; *duration_ns is the time of the test alone.
 enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
                              uint64_t *duration_ns, struct err *e);
 
@@ -43,10 +43,10 @@ struct bench_stats {
     double mean, stddev; // of a sample, n - 1; 0 for a single value
     double median, least, most;
 };
-// Of n >= 1 values. scratch is room for n values.
+// Computes the figures of n >= 1 values. scratch is room for n values.
 void bench_stats(const double *values, int32_t n, double *scratch, struct bench_stats *out);
 
-// What several runs of a test took.
+// The times of several runs of a test.
 struct bench_result {
     struct bench_test test;
     int32_t n;    // runs
@@ -57,7 +57,7 @@ struct bench_result {
 enum status bench_result_open(struct bench_result *r, int32_t n, struct err *e);
 void bench_result_close(struct bench_result *r); // accepts a zeroed one; leaves it zeroed
 
-// Called before each run: -1 is the one that does not count. Returning false stops with
+// Called before each run; run -1 is the warm-up, which does not count. Returning false stops with
 // ERR_CANCELLED.
 typedef bool (*bench_run_fn)(void *context, const struct bench_test *test, int32_t run);
 struct bench_runs {
@@ -69,8 +69,9 @@ struct bench_runs {
 enum status bench_engine_measure(struct bench_engine *b, const struct bench_test *test,
                                  const struct bench_runs *runs, struct bench_result *out,
                                  struct err *e);
-// Only the run with that index, 0..out->n-1, after one that does not count; the last of them is due
-// last, and makes out->time_us and out->speed. For engines that take turns.
+// Makes the single run with that index, 0..out->n-1, after a warm-up that does not count. For
+// engines that take turns; call it with the last index last, which sets out->time_us and
+// out->speed.
 enum status bench_engine_measure_one(struct bench_engine *b, const struct bench_test *test,
                                      const struct bench_runs *runs, int32_t run,
                                      struct bench_result *out, struct err *e);

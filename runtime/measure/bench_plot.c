@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Colours that are told apart by most eyes, also in print. Source: Okabe and Ito 2008.
+// Colours that most people can tell apart, also in print. Source: Okabe and Ito 2008.
 static const char *const COLOURS[STRATEGIES] = {
     [STRATEGY_AUTO] = "#000000",     [STRATEGY_CPU] = "#999999",
     [STRATEGY_LAYERS] = "#0072b2",   [STRATEGY_ATTENTION_FIRST] = "#56b4e9",
     [STRATEGY_STREAMED] = "#e69f00", [STRATEGY_ROW_SPLIT] = "#009e73",
 };
 
-// A text of gnuplot's: nothing in single quotes is special but the quote, which is doubled.
+// Writes a text in single quotes for gnuplot, in which only the quote is special and doubled.
 static void write_text(const char *text, FILE *out) {
     fputc('\'', out);
     for (; *text; text++) {
@@ -28,7 +28,7 @@ enum status bench_plot_check(const char *path, struct err *e) {
         err_set(e, ERR_UNSUPPORTED, "--plot needs gnuplot, which is not here");
         return err_fix(e, "apt-get install gnuplot-nox");
     }
-    FILE *out = fopen(path, "a"); // what is there stays until there is something to draw
+    FILE *out = fopen(path, "a"); // an old file stays until there is something to draw
     if (!out) return err_errno(e, errno, "%s", path);
     fclose(out);
     return OK;
@@ -58,8 +58,8 @@ static double planned_of(const struct bench_case *c, const struct picture *pictu
     return us > 0 ? (test->n_prompt + test->n_gen) * 1e6 / us : NAN;
 }
 
-// The end of the scale: what was measured is seen, also beside plans by the rates of a machine that
-// is far faster. 0 if nothing fits.
+// The end of the scale, chosen so that measured bars stay visible beside plans with the rates of a
+// far faster machine. 0 if nothing fits.
 static double top_of(const struct bench_plot *plot, const struct picture *picture) {
     double most = 0, top = 0;
     for (int32_t i = 0; i < plot->n_limits * STRATEGIES; i++) {
@@ -80,8 +80,8 @@ static bool is_off_scale(const struct bench_plot *plot, const struct picture *pi
     return false;
 }
 
-// A block of data for each bar of a group: place, median, least, most, planned, and where the mark
-// of a planned speed is that is off the scale.
+// Writes a block of data for each bar of a group: place, median, least, most, planned, and the
+// place of the mark for a planned speed beyond the scale.
 static void write_data(const struct bench_plot *plot, const struct picture *picture, FILE *out) {
     const double top = top_of(plot, picture);
     for (int32_t bar = 0; bar < STRATEGIES; bar++) {
@@ -117,7 +117,7 @@ static void write_notes(const struct bench_plot *plot, FILE *out) {
                         place_of(i, bar));
 }
 
-// "6 GiB", "512 MiB"; without a limit "all of it".
+// Prints "6 GiB", "512 MiB"; without a limit "all of it".
 static void print_limit(uint64_t limit_bytes, char *out, size_t size_bytes) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)limit_bytes;
@@ -186,7 +186,7 @@ void bench_plot_write(const struct bench_plot *plot, FILE *out) {
           out);
     write_limits(plot, out);
     write_picture(plot, &pictures[0], out);
-    fputs("set key off\n", out); // once is enough
+    fputs("set key off\n", out); // the first picture has shown the key
     write_picture(plot, &pictures[1], out);
     fputs("unset multiplot\nunset output\n", out);
 }

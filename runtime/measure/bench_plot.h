@@ -17,13 +17,14 @@ struct bench_plot {
     const char *title, *subtitle, *path; // path: of the SVG file
 };
 
-// Before anything is measured: ERR_UNSUPPORTED, naming the package, if gnuplot is not there,
-// ERR_FILE if path cannot be written.
+// Checks before anything is measured. ERR_UNSUPPORTED, naming the package, if gnuplot is not
+// installed, ERR_FILE if path cannot be written.
 enum status bench_plot_check(const char *path, struct err *e);
-// The script: for tokens per second of prompts and of generation a group of bars for each limit,
-// with the spread of the runs, a mark for what was planned, and a note where a plan does not fit.
+// Writes the script. For tokens per second of prompts and of generation it draws a group of bars
+// for each limit, with the spread of the runs, a mark for the planned speed, and a note where a
+// plan does not fit.
 void bench_plot_write(const struct bench_plot *plot, FILE *out);
-// Draws. ERR_FILE if gnuplot fails.
+// Draws the plot. ERR_FILE if gnuplot fails.
 enum status bench_plot_draw(const struct bench_plot *plot, struct err *e);
 
 #endif

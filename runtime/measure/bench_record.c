@@ -10,7 +10,7 @@
 
 // ---- The model ----------------------------------------------------------------------------------
 
-// "24K", "135M", "1.24B", "8.03B".
+// Prints "24K", "135M", "1.24B", "8.03B".
 static void print_label(char *out, size_t size_bytes, uint64_t n_params) {
     const double billions = (double)n_params / 1e9;
     if (billions >= 0.9995)
@@ -76,7 +76,7 @@ void bench_row_begin(struct bench_row *row, const struct machine *machine,
     bench_row_add(row, bench_text("test_time", row->time));
 }
 
-// What a plan looks like from afar.
+// The plan in a few numbers.
 struct summary {
     int32_t n_ubatch, n_threads, n_layers, n_split, n_streamed;
 };

@@ -1,4 +1,4 @@
-/* bench_record.h: what every row of a benchmark says about machine and model, and its texts.
+/* bench_record.h: the fields about machine and model in every row of a benchmark, and their texts.
  *
  * A struct bench_row owns the list of its fields; their texts are borrowed from the engine, the
  * configuration and the row itself, which must not move. One thread. Tested by
@@ -24,25 +24,27 @@ struct bench_row {
     struct bench_field fields[BENCH_FIELDS];
     int32_t n_fields;
     struct bench_model model;
-    char backend[BENCH_TEXT_BYTES];    // "CPU", "SIM": the kind of what computes beside the CPU
+    char backend[BENCH_TEXT_BYTES];    // "CPU", "SIM": the kind of the accelerator, or of the CPU
+                                       // without one
     char kv_type_k[16], kv_type_v[16]; // "f16"
     char time[32];                     // now, "2026-01-31T12:00:00Z"
 };
 void bench_row_add(struct bench_row *row, struct bench_field field);
-// Starts a row: machine and model. path is the model's file, device is --device or NULL. Fields are
-// named as llama-bench names them, where it has them.
+// Starts a row: machine and model. path is the model's file, device is --device or NULL. Fields
+// that llama-bench has too have its names.
 void bench_row_begin(struct bench_row *row, const struct machine *machine,
                      const struct bench_model *model, const char *path, const char *device);
-// What was asked for, and what the plan made of it; without a plan (NULL) zeros.
+// Adds the options and the plan's figures; zeros without a plan (NULL).
 void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
                         const struct bench_config *config);
-// The bytes that the engine has taken; without one (NULL) zeros.
+// Adds the bytes that the engine has taken; zeros without an engine (NULL).
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
 // The most that the accelerator had allocated; 0 without one. What is pinned likewise.
 uint64_t bench_peak_vram(const struct engine *engine);
 uint64_t bench_pinned_bytes(const struct engine *engine);
 
-// For cells: "98.22 MiB", "1.50 GiB"; "135.00 M", "8.03 B"; "-" for a real that is not finite.
+// Print texts for cells: "98.22 MiB", "1.50 GiB"; "135.00 M", "8.03 B"; "-" for a real that is not
+// finite.
 void bench_print_size(char *out, size_t size_bytes, uint64_t value);
 void bench_print_params(char *out, size_t size_bytes, uint64_t value);
 void bench_print_real(char *out, size_t size_bytes, double value, int digits);

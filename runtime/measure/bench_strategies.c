@@ -129,8 +129,7 @@ static void look_at(struct bench_case *c, const struct engine *engine) {
     c->n_demoted = engine_n_demoted(engine);
 }
 
-// True if the engine could not be opened because of what was asked for, and not because something
-// broke.
+// True if the engine refused the options; false if something failed.
 static bool is_refusal(enum status status) {
     return status == ERR_MEMORY || status == ERR_USAGE || status == ERR_UNSUPPORTED;
 }
@@ -153,7 +152,8 @@ static enum status begin(struct bench_case *c, struct bench_engine *b,
     return bench_agreement_check(&c->agreement, setup->reference, b, e);
 }
 
-// A round must run the plan of the first one, or its time belongs to something else.
+// Checks that a round runs the plan of the first round; otherwise its time would belong to another
+// plan.
 static enum status check_plan(const struct bench_case *c, const struct bench_engine *b,
                               struct err *e) {
     if (bench_plan_id(engine_plan(b->engine)) == c->plan_id) return OK;
@@ -192,7 +192,7 @@ double bench_case_total_us(const struct bench_case *c) {
     return c->is_refused ? INFINITY : c->prompt.time_us.median + c->gen.time_us.median;
 }
 
-// What the plan of case i took in a round: the mean of all that have the same one.
+// The time of case i in a round: the mean over all cases with the same plan.
 static double round_us(const struct bench_case *cases, int32_t n, int32_t i, int32_t round) {
     double sum = 0;
     int32_t n_equal = 0;
@@ -204,7 +204,7 @@ static double round_us(const struct bench_case *cases, int32_t n, int32_t i, int
     return sum / n_equal;
 }
 
-// How many times as long as case b case a took, the median over rounds.
+// The time of case a divided by that of case b, the median over rounds.
 static double ratio_of(const struct bench_case *cases, int32_t n, int32_t a, int32_t b) {
     const struct bench_result *room = &cases[a].prompt;
     for (int32_t i = 0; i < room->n; i++)

@@ -1,9 +1,8 @@
-/* cli_bench.c: `tandem bench`: tokens per second of every combination of the lists that are given,
+/* cli_bench.c: `tandem bench`: measures tokens per second of every combination of the given lists,
  * in the formats and with the names of llama-bench. See cli_bench.h.
  *
- * A configuration is an engine; its tests run one after the other, each a few times after a run
- * that does not count. Beside what was measured stand what the plan predicts and the machine's
- * limit.
+ * A configuration is an engine; its tests run one after the other, each a few times after a
+ * warm-up. The plan's prediction and the machine's limit are shown beside the measured speed.
  */
 #include "runtime/measure/cli_bench.h"
 
@@ -144,7 +143,7 @@ CELL(peak_ram_cell) {
 }
 #undef CELL
 
-// A column is there always, or if its option is given or an accelerator takes part.
+// A column is always shown, or only if its option is given or an accelerator is used.
 static const struct column {
     struct bench_column column;
     void (*print)(const struct measuring *m, char out[BENCH_CELL_BYTES]);

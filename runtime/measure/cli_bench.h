@@ -7,8 +7,8 @@
 
 #include "runtime/cli/cli_command.h"
 
-// Measures what the options ask for and writes it to standard output. ERR_USAGE for options that do
-// not go together, else what cli_bench_strategies or an engine fails with.
+// Measures what the options ask for and writes it to standard output. ERR_USAGE for options that
+// exclude each other, else the error of cli_bench_strategies or of an engine.
 enum status cli_bench(struct cli *cli, struct err *e);
 
 #endif

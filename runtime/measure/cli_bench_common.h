@@ -1,5 +1,5 @@
-/* cli_bench_common.h: what the two kinds of `tandem bench` share: options for an engine, and
- * writers for results.
+/* cli_bench_common.h: options for an engine and writers for results, which the two kinds of `tandem
+ * bench` share.
  *
  * A struct bench_writers borrows streams and columns. One thread. Tested by tests/cli/cli_bench.sh.
  */
@@ -13,7 +13,7 @@ struct bench_writers { // standard output, and standard error if -oe is given
     struct bench_writer all[2];
     int32_t n;
 };
-// ERR_USAGE for a format that there is not.
+// ERR_USAGE for an unknown format.
 enum status bench_writers_init(struct bench_writers *w, const struct cli_options *o,
                                const char *table, struct err *e);
 // Columns are borrowed until the next row is written.
@@ -24,14 +24,16 @@ enum status bench_writers_row(struct bench_writers *w, const struct bench_record
 // OK.
 enum status bench_writers_end(struct bench_writers *w, enum status status, struct err *e);
 
-// The engine of one configuration, with room for the longest test. ERR_USAGE if -c is too short.
+// Fills the options of an engine for one configuration, with room for the longest test. ERR_USAGE
+// if -c is too short.
 enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix,
                               const struct bench_config *config, struct engine_options *out,
                               struct err *e);
 
-// On standard error: which run of a test begins, -1: the one that does not count.
+// Says on standard error which run of a test begins; -1 is the warm-up.
 void cli_bench_say_run(int32_t run, int32_t n);
-// Likewise: whose rates the planned times and the limits are by, if they were not measured here.
+// Says on standard error which machine's rates the planned times and the limits use, if they were
+// not measured here.
 void cli_bench_say_rates(const struct cli *cli, const struct machine *machine);
 
 #endif

@@ -1,10 +1,10 @@
-/* cli_bench_strategies.c: `tandem bench --strategies`: every strategy of placement within every
- * limit of the accelerator's memory, beside the planner's choice. See cli_bench_strategies.h.
+/* cli_bench_strategies.c: `tandem bench --strategies`: measures every strategy of placement within
+ * every limit of the accelerator's memory, beside the planner's choice. See cli_bench_strategies.h.
  *
- * Each row has engines of its own, one a round: its greedy tokens are compared with those of the
- * CPU alone, then a prompt and the tokens behind it are timed. A round is one run of every strategy
- * within a limit; what is compared are times of the same round. What does not fit is a row that
- * says so. At the end stands how often the planner's choice was the best one, and what was drawn.
+ * Each row has engines of its own, one per round: its greedy tokens are compared with those of the
+ * CPU alone, then a prompt and the tokens after it are timed. A round is one run of every strategy
+ * within a limit; only times of the same round are compared. A strategy that does not fit has a row
+ * that says so. The end of the output says how often the planner's choice was the best one.
  */
 #include "runtime/measure/cli_bench_strategies.h"
 
@@ -50,7 +50,7 @@ static enum status check_options(const struct cli_options *o, struct err *e) {
     return OK;
 }
 
-// Do two configurations differ in nothing but model and limit?
+// True if two configurations differ in model and limit alone.
 static bool are_alike(const struct bench_config *a, const struct bench_config *b) {
     return a->gpu_layers == b->gpu_layers && a->n_batch == b->n_batch &&
            a->n_ubatch == b->n_ubatch && a->n_threads == b->n_threads &&
@@ -228,7 +228,7 @@ static enum status write_row(struct comparing *x, struct err *e) {
 
 // ---- All of them --------------------------------------------------------------------------------
 
-// What the accelerator is, before anything is measured.
+// Describes the accelerator before anything is measured.
 static enum status look_at_machine(struct comparing *x, const struct engine_options *options,
                                    struct err *e) {
     struct device *devices[MAX_DEVICES] = {NULL};
@@ -241,7 +241,8 @@ static enum status look_at_machine(struct comparing *x, const struct engine_opti
     return err_fix(e, "see 'tandem devices'");
 }
 
-// The CPU alone computes what every row is compared with, and says what the model is.
+// Computes the reference for every row on the CPU alone, and reads the model's facts from that
+// engine.
 static enum status open_reference(struct comparing *x, const struct bench_config *config,
                                   struct err *e) {
     struct engine_options options;
@@ -271,7 +272,7 @@ static enum status run_case(struct comparing *x, const struct bench_config *conf
     return status;
 }
 
-// All strategies within one limit, in rounds.
+// Runs all strategies within one limit, in rounds.
 static enum status run_limit(struct comparing *x, int32_t i, struct err *e) {
     for (int32_t round = 0; round < x->setup.n_repeats; round++) {
         for (int32_t s = 0; s < STRATEGIES; s++) {
@@ -314,7 +315,7 @@ static void print_verdict(const struct bench_case *cases, const struct bench_ver
                 bench_case_total_us(&cases[v->chosen]) * 1e-3, v->ratio);
 }
 
-// Standard output is a table only in Markdown.
+// Prints the summary: on standard output with a Markdown table, otherwise on standard error.
 static void print_summary(const struct comparing *x) {
     FILE *out = x->writers.all[0].format == BENCH_MD ? stdout : stderr;
     const int32_t n = x->matrix.n_configs;

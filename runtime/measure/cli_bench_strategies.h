@@ -8,7 +8,7 @@
 #include "runtime/cli/cli_command.h"
 
 // Measures every strategy within every limit, and judges the planner's choice. ERR_USAGE for
-// options that do not go together, ERR_UNSUPPORTED without an accelerator, ERR_DEVICE if any row
+// options that exclude each other, ERR_UNSUPPORTED without an accelerator, ERR_DEVICE if any row
 // computed other tokens than the CPU alone.
 enum status cli_bench_strategies(struct cli *cli, struct err *e);
 

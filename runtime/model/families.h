@@ -1,7 +1,7 @@
-/* families.h: the model families that the runtime has a forward pass for, as data.
+/* families.h: the model families that the runtime can compute, as data.
  *
- * A family is what its files do not say themselves. Numbers come from keys (model_numbers.h),
- * tensors are those that blocks ask for (planner/blocks/). Constants; any thread. Tested by
+ * A family holds the facts that its files lack. Numbers come from keys (model_numbers.h); the
+ * blocks (planner/blocks/) name the tensors. Constants; any thread. Tested by
  * tests/runtime/test_model.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_FAMILIES_H
@@ -14,7 +14,7 @@
 
 struct family {
     const char *architecture; // general.architecture of its files
-    const char *models;       // for people: which models are of it
+    const char *models;       // for people: models of the family
     enum expert_gate expert_gate;
     bool normalise_experts; // as in struct hparams
 };

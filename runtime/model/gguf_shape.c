@@ -20,7 +20,7 @@ struct reader {
     struct shape *out;
     struct err *e;
     int32_t n_layers; // that a pass runs
-    int32_t n_blocks; // with those for drafting tokens ahead, which come last
+    int32_t n_blocks; // with the blocks for drafting tokens, which come last
     int32_t kv_rank;  // width of latent keys and values
     int32_t n_experts, n_experts_used;
     uint64_t state_bytes, conv_bytes; // of a layer
@@ -44,7 +44,7 @@ static enum status wrong_key(const struct reader *r, const char *name, const cha
     return err_set(r->e, ERR_FORMAT, "key %s %s", key_of(r, name).text, what);
 }
 
-// *out keeps what it had where the key is missing; if that is below low, the key must be there.
+// Reads an integer. A missing key leaves *out unchanged; if *out is below low, the key is required.
 static enum status read_int(struct reader *r, const char *name, int32_t low, int32_t high,
                             int32_t *out) {
     const struct key key = key_of(r, name);
@@ -70,7 +70,8 @@ static bool is_list(const struct gguf_value *value) {
     }
 }
 
-// One number for all layers or a list with one for each, into r->values; other where it is missing.
+// Reads one number for all layers, or a list with one for each, into r->values; other if the key is
+// missing.
 static enum status read_each(struct reader *r, const char *name, int32_t high, int32_t other) {
     const struct key key = key_of(r, name);
     const struct gguf_value *value = gguf_find(r->g, key.text);
@@ -143,7 +144,7 @@ static enum status read_heads(struct reader *r) {
     return OK;
 }
 
-// Architectures whose sliding layers are not told by the file: all but the last of each period.
+// Architectures whose files do not say which layers slide: all but the last of each period.
 static const struct {
     const char *architecture;
     int32_t period, window;
@@ -185,7 +186,8 @@ static enum status read_windows(struct reader *r) {
     return OK;
 }
 
-// A state matrix for each head and the last inputs of a convolution, as Mamba and delta nets have.
+// Reads the sizes of the states of Mamba and delta nets: a state matrix for each head and the last
+// inputs of a convolution.
 static enum status read_states(struct reader *r) {
     bool any_state = false, any_conv = false;
     for (int32_t l = 0; l < r->n_layers; l++) {
@@ -210,8 +212,8 @@ static enum status read_states(struct reader *r) {
 
 // ---- Names --------------------------------------------------------------------------------------
 
-// The unit that has a tensor which the list of roles lacks, by how its name begins: the first that
-// fits.
+// Finds the unit of a tensor that the list of roles lacks by the beginning of its name; the first
+// match counts.
 struct beginning {
     const char *name;
     enum tensor_owner owner;
@@ -235,7 +237,7 @@ static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-// A tensor with its name taken apart.
+// A tensor with the parts of its name.
 struct named {
     const struct gguf_tensor *tensor;
     char text[64];    // its name, without control bytes
@@ -251,7 +253,7 @@ static enum status wrong_tensor(const struct reader *r, const struct named *n, e
     return err_set(r->e, status, "tensor %s %s", n->text, what);
 }
 
-// Files of the first years had one tensor for each expert: "ffn_up.7.weight".
+// Early files have one tensor for each expert: "ffn_up.7.weight".
 static bool is_single_expert(const char *rest) {
     static const char *const names[] = {"ffn_gate.", "ffn_up.", "ffn_down."};
     for (int i = 0; i < 3; i++) {
@@ -265,7 +267,7 @@ static bool is_of_layer(enum tensor_owner owner) {
     return owner != OWNER_EMBED && owner != OWNER_HEAD && owner != OWNER_NOWHERE;
 }
 
-// Sets the role and the owner of a tensor; false if its name belongs to nothing.
+// Sets the role and the owner of a tensor; false if no unit knows the name.
 static bool find_role(struct named *n) {
     const struct beginning *list = n->layer < 0 ? OUTSIDE : IN_LAYERS;
     const size_t size_bytes = n->layer < 0 ? sizeof OUTSIDE : sizeof IN_LAYERS;
@@ -314,7 +316,7 @@ static enum status split_name(const struct reader *r, const struct gguf_tensor *
     return find_role(n) ? OK : refuse_name(r, n);
 }
 
-// Notes what a layer has.
+// Notes that the layer has such a tensor.
 static void note(struct reader *r, const struct named *n) {
     if (n->layer < 0 || n->drafts) return;
     struct layer *layer = &r->layers[n->layer];
@@ -342,7 +344,8 @@ static void set_attention(const struct reader *r, const struct layer *from, stru
     unit->head_dim_v = from->head_dim_v;
     unit->window = from->window;
     if (!has[ROLE_ATTN_KV_A] || !r->kv_rank) return;
-    // One row of latent values and rotated keys serves all heads; values are a part of it.
+    // One row of latent values and rotated keys serves all heads; the values are a part of that
+    // row.
     unit->n_kv_heads = unit->n_heads > 0;
     unit->head_dim_k = r->kv_rank + r->out->n_rot;
     unit->head_dim_v = 0;
@@ -369,8 +372,8 @@ static enum status start_layer(struct reader *r, int32_t l) {
     return OK;
 }
 
-// The unit that a tensor goes to; NULL: none. Units must have been started. Where a layer has no
-// other norm before its FFN, the one after attention is it.
+// Finds the unit of a tensor; NULL: none. Units must have been started. If a layer has no other
+// norm before its FFN, the norm after attention is that norm.
 static struct unit *find_unit(const struct reader *r, struct named *n) {
     struct unit *units = r->out->units;
     if (n->drafts || n->owner == OWNER_NOWHERE) return NULL;
@@ -386,8 +389,8 @@ static struct unit *find_unit(const struct reader *r, struct named *n) {
     return &units[layer->unit_of[n->owner]];
 }
 
-// How a tensor is read that the list of roles lacks. Norms, convolutions and the like may have two
-// dimensions.
+// Guesses how a tensor that the list of roles lacks is read. Norms, convolutions and similar
+// tensors may have two dimensions.
 static enum tensor_use guess_use(const struct named *n) {
     static const char *const vectors[] = {"norm", "conv", "scale"};
     const struct gguf_tensor *t = n->tensor;
@@ -421,7 +424,8 @@ static enum status convert(const struct reader *r, const struct named *n, struct
     return OK;
 }
 
-// Those that the list of roles lacks come last, in the order of the file.
+// Order of a role in its unit: tensors that the list of roles lacks come last, in the order of the
+// file.
 static int rank_of(enum tensor_role role) { return role == ROLE_OTHER ? ROLES : (int)role; }
 
 // Puts a tensor into its unit, in the order of the roles.
@@ -441,7 +445,7 @@ static enum status add_tensor(struct reader *r, struct named *n) {
     return OK;
 }
 
-// The head multiplies with the embedding's table where it has none of its own.
+// Lets the head multiply with the embedding's table if it has none of its own.
 static enum status tie(struct reader *r) {
     struct shape *s = r->out;
     const struct unit *embed = &s->units[0];
@@ -488,7 +492,7 @@ static enum status check_attention(const struct reader *r, const struct unit *un
 
 static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
-// The largest of any layer.
+// Widens the shape's numbers, which are the largest of any layer, by those of a unit.
 static void widen(struct shape *s, const struct unit *unit) {
     s->n_heads = max_i32(s->n_heads, unit->n_heads);
     s->n_kv_heads = max_i32(s->n_kv_heads, unit->n_kv_heads);
@@ -513,7 +517,7 @@ static enum status finish(struct reader *r) {
         if (unit->kind == UNIT_EXPERTS && down) unit->n_ff_expert = down->n_cols;
         widen(s, unit);
     }
-    // Latent keys were made of n_rot, all others limit it.
+    // Latent keys were derived from n_rot; all other keys limit it.
     if (r->kv_rank) return OK;
     s->n_rot = s->head_dim;
     return read_int(r, "rope.dimension_count", 0, s->head_dim, &s->n_rot);

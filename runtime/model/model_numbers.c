@@ -16,7 +16,8 @@ static enum status unsupported(struct err *e, const char *what, int expected, in
     return err_actual(e, "%d", actual);
 }
 
-// Every layer has experts or none has. Files of dense models may say that there is one.
+// Reads the numbers of experts, which all layers have or none. Files of dense models may say that
+// there is one expert.
 static enum status read_experts(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     m->hp.expert_gate = m->family->expert_gate;
@@ -81,8 +82,8 @@ static enum status check_positive(const struct model *m, const char *key, float 
     return err_actual(e, "%g", (double)value);
 }
 
-// YaRN (Peng et al. 2023): pairs that turn more often than beta_fast times in the original context
-// keep their frequency, those below beta_slow are interpolated.
+// YaRN (Peng et al. 2023): pairs that make more than beta_fast turns in the original context keep
+// their frequency; those with fewer than beta_slow are interpolated.
 static enum status read_yarn(struct model *m, float factor, struct err *e) {
     struct hparams *hp = &m->hp;
     int32_t original = m->shape->n_ctx_train;
@@ -105,7 +106,7 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
     return OK;
 }
 
-// How positions beyond the context of the training are brought into it.
+// Ways to map positions beyond the training context into it.
 enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALINGS };
 
 static enum status read_scaling(const struct model *m, enum scaling *out, struct err *e) {

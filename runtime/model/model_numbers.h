@@ -8,7 +8,7 @@
 
 #include "runtime/model/model.h"
 
-// Fills m->hp and the numbers of m->shape, but for n_vocab, which no key tells. ERR_FORMAT or
+// Fills m->hp and the numbers of m->shape, except n_vocab, for which there is no key. ERR_FORMAT or
 // ERR_UNSUPPORTED, naming the key.
 enum status model_numbers(struct model *m, struct err *e);
 

@@ -32,7 +32,8 @@ static enum status read_names(struct model *m, struct err *e) {
     return m->family ? OK : refuse(m, e);
 }
 
-// The vocabulary is as long as the table of the embedding, whatever else the file says.
+// Reads the embedding and the head. The length of the embedding's table is the size of the
+// vocabulary, whatever else the file says.
 static enum status read_outside(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     const struct gguf_tensor *table =

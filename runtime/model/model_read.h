@@ -1,7 +1,8 @@
 /* model_read.h: reads a model from a GGUF, with the family that the file names.
  *
  * Takes every number by its key with a range, and every tensor that the blocks of its units ask
- * for, with type and exact shape. Owns nothing. Any thread. Tested by tests/runtime/test_model.c.
+ * for, with its type and exact shape. Owns nothing. Any thread. Tested by
+ * tests/runtime/test_model.c.
  */
 #ifndef TANDEM_RUNTIME_MODEL_MODEL_READ_H
 #define TANDEM_RUNTIME_MODEL_MODEL_READ_H

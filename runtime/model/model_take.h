@@ -12,28 +12,28 @@
 // Starts the next unit of m->shape.
 struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer);
 
-// A tensor of the last unit, with the only dimensions that are right for it: matrices may have any
-// weight type, others are F32.
+// A tensor that a unit needs, with its required dimensions: matrices may have any weight type,
+// others are F32.
 struct tensor_want {
     enum tensor_role role;
     int64_t n_cols, n_rows; // n_rows is 1 for vectors
-    int32_t n_experts;      // each has such a matrix; 0: there is one
+    int32_t n_experts;      // experts that have such a matrix each; 0: a single matrix
     bool optional;
 };
 // Adds the tensor to the last unit. ERR_FORMAT if it is missing unless it is optional.
 enum status model_take_tensor(struct model *m, const struct tensor_want *want, struct err *e);
-// The same for a tensor that belongs to no unit; *out is NULL if it is not there.
+// Takes a tensor that belongs to no unit; *out is NULL if the file lacks it.
 enum status model_take_global(const struct model *m, const struct tensor_want *want,
                               const struct gguf_tensor **out, struct err *e);
 
-// Key "<architecture>.<key>" in 0..high; an absent one leaves *out.
+// Reads the key "<architecture>.<key>" in 0..high; a missing key leaves *out unchanged.
 enum status model_take_count(const struct model *m, const char *key, int32_t high, int32_t *out,
                              struct err *e);
-// Key "<architecture>.<key>" in 1..high. *out holds the default before the call; 0 means that the
-// key is required.
+// Reads the key "<architecture>.<key>" in 1..high. *out holds the default before the call; 0 means
+// that the key is required.
 enum status model_take_int(const struct model *m, const char *key, int32_t high, int32_t *out,
                            struct err *e);
-// The same key as a float; an absent one leaves *out.
+// Reads such a key as a float; a missing key leaves *out unchanged.
 enum status model_take_float(const struct model *m, const char *key, float *out, struct err *e);
 enum status model_take_text(const struct model *m, const char *key, struct gguf_text *out,
                             struct err *e);
