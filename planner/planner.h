@@ -1,8 +1,7 @@
-/* planner.h: all that the runtime knows of the planner: machine, shape, workload in; a plan out.
+/* planner.h: the planner's interface to the runtime: machine, shape and workload in, a plan out.
  *
- * Includes the headers of planner/'s rooms that callers need. machine/ and shape/ stand on nothing
- * of the planner's, blocks/ on shape/, plan/ on these three, search/ on all. Owns nothing; any
- * thread.
+ * Includes the headers of planner/'s rooms that callers need. machine/ and shape/ use no other
+ * room, blocks/ uses shape/, plan/ uses these three, search/ uses all. Owns nothing; any thread.
  */
 #ifndef TANDEM_PLANNER_PLANNER_H
 #define TANDEM_PLANNER_PLANNER_H

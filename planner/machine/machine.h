@@ -1,4 +1,4 @@
-/* machine.h: what a computer has and how fast it is, as data.
+/* machine.h: the devices of a computer and their rates, as data.
  *
  * A struct machine is a plain value without pointers: probed (machine_probe for the CPU side, the
  * runtime for devices), calibrated (runtime/host/calibrate.c), loaded from JSON, saved, or
@@ -24,8 +24,8 @@ enum {
     MAX_TEAM_SIZES = 16,
 };
 
-// Tokens of each batch class: 1, 2, 4, 8, 32, 512. Between them time is interpolated, above the
-// last it grows in proportion.
+// Tokens of each batch class: 1, 2, 4, 8, 32, 512. Time is interpolated between them, and grows in
+// proportion above the last.
 extern const int32_t RATE_TOKENS[RATE_CLASSES];
 
 // F32, F16, Q8_0: the row of rates for a type of the KV cache.
@@ -33,39 +33,42 @@ enum { RATE_KV_F32, RATE_KV_F16, RATE_KV_Q8_0 };
 
 // How fast a device computes. GB/s are 1e9 bytes per second.
 struct device_rates {
-    // Weight bytes that a matmul with that many tokens gets through in a second when they come from
-    // the device's memory, besides what its activations take (cost.c).
+    // Weight bytes per second of a matmul with that many tokens whose weights come from the
+    // device's memory, without the time for activations (cost.c).
     double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
     // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
     double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
-    double vector_gbps; // bytes read and written by norms, rope, activations, many rows
+    double vector_gbps; // bytes read and written by norms, rope and activations of many rows
     double memory_gbps; // plain reads of the device's memory by the best team
     double op_us;       // one op besides its bytes: a barrier of the team, a launch
     double pass_us;     // one pass besides its ops: waking, submitting, waiting
-    // Of the CPU: weights that a pass reads stay in its cache up to so many, 0: it keeps none. Then
-    // they come cache_factor times as fast as from memory; up to 1: no faster.
+    // For the CPU: if a pass reads at most cache_bytes of weights, these stay in its cache and are
+    // read cache_factor times as fast as from memory (a factor up to 1 is no gain). 0: the cache
+    // keeps no weights.
     uint64_t cache_bytes;
     double cache_factor;
 };
 
-// Between the host's memory and the device's. Zero for the CPU.
+// Rates of copies between the host's memory and the device's. Zero for the CPU.
 struct link_rates {
     double to_gbps, from_gbps; // large blocks, pinned host memory
     double staged_to_gbps;     // from mapped memory through a few pinned blocks
-    double latency_us; // of handing over a few bytes: copied, awaited by an event, computed with
-    double theoretical_gbps; // of the slot as it runs now, 0: unknown
+    double latency_us; // of handing over a few bytes: a copy, a wait for its event, the start of
+                       // computing
+    double theoretical_gbps; // of the PCIe link at its current speed and width, 0: unknown
 };
 
 struct machine_device {
     char name[96], kind[16]; // kind: "cpu", "sim", ...: as in device_info
     uint64_t capacity_bytes; // memory it has
-    uint64_t budget_bytes;   // memory that may be planned: what is free, less reserve_bytes
-    uint64_t reserve_bytes;  // left alone: the driver's context, other programs' growth
+    uint64_t budget_bytes;   // memory that a plan may use: free memory less reserve_bytes
+    uint64_t reserve_bytes;  // memory left free for the driver's context and other programs
     uint32_t align_bytes;
     int32_t n_lanes;
-    bool is_host;        // the CPU: weights are used where the file is mapped
-    bool unified;        // its memory is the host's: both budgets together pass the host's never
-    char driver[32];     // version, empty: unknown
+    bool is_host;    // the CPU: weights are used where the file is mapped
+    bool unified;    // its memory is the host's: the bytes of both together stay within the host's
+                     // budget
+    char driver[32]; // version, empty: unknown
     char capability[16]; // "6.1", empty: unknown
     char pci_id[16];     // "0000:01:00.0", empty: none
     struct device_rates rates;
@@ -84,7 +87,7 @@ struct machine {
     int32_t n_packages, n_cores, n_threads, n_performance_cores, n_efficiency_cores, n_numa;
     uint64_t cache_bytes;     // last level, all of them
     uint64_t ram_bytes;       // all of it
-    char ram_limited_by[160]; // what the host's budget comes from
+    char ram_limited_by[160]; // the source of the host's budget
     // The host's memory serves the CPU and the copies of accelerators at once.
     double dram_gbps;          // both together, 0: unknown
     int32_t n_memory_channels; // 0: unknown
@@ -96,19 +99,20 @@ struct machine {
     struct machine_device devices[MAX_DEVICES];
 };
 
-// Fills the CPU side (not devices, nor rates) from hwloc; xml_path NULL: this computer, else a
-// topology file. In a build without hwloc n_cores and n_threads come from the operating system and
-// the rest is 0. pci_id, if not NULL or empty, is looked up for *link_gbps (0 if unknown).
-// ERR_FILE, ERR_FORMAT.
+// Fills the CPU side (neither devices nor rates) from hwloc: of this computer if xml_path is NULL,
+// else of a topology file. In a build without hwloc n_cores and n_threads come from the operating
+// system and the rest is 0. *link_gbps gets the rate of the card at pci_id, 0 if that is unknown,
+// NULL or empty. ERR_FILE, ERR_FORMAT.
 enum status machine_probe(struct machine *out, const char *xml_path, const char *pci_id,
                           double *link_gbps, struct err *e);
 
-// ERR_FORMAT, naming the field, unless every number is in range: finite, not negative, rates that
-// are there positive, devices[0] the host. The planner relies on it.
+// Checks that every number is in range: finite, not negative, known rates positive, devices[0] the
+// host. The planner relies on it. ERR_FORMAT names the field.
 enum status machine_check(const struct machine *m, struct err *e);
 
-// JSON (configs/machines/README.md says the format). machine_load reads a topology file named in it
-// beside it. machine_save writes everything, so that loading it again gives an equal machine.
+// Read and write JSON (configs/machines/README.md has the format). machine_load also reads the
+// topology file that the file names, from its folder. machine_save writes everything, so that
+// loading it again gives an equal machine.
 enum status machine_parse(struct machine *out, const char *text, size_t length, struct err *e);
 enum status machine_load(struct machine *out, const char *path, struct err *e);
 enum status machine_save(const struct machine *m, FILE *out, struct err *e);
@@ -118,9 +122,10 @@ int32_t machine_builtin_count(void);
 const char *machine_builtin_name(int32_t i); // "gtx-1060-ddr4"
 enum status machine_builtin(struct machine *out, int32_t i, struct err *e);
 
-// Rates for a machine without calibration: each device takes those of the nearest built-in one:
-// same kind if there is one, then compute capability, memory and cores (configs/machines/README.md
-// says the distance). Sets rates and rates_name; dram_gbps and the teams where they are not known.
+// Takes rates for a machine without calibration: each device gets those of the nearest built-in
+// device, of the same kind if there is one, then by compute capability, memory and cores
+// (configs/machines/README.md defines the distance). Sets rates and rates_name, and dram_gbps and
+// the teams if these are unknown.
 enum status machine_take_nearest_rates(struct machine *m, struct err *e);
 
 // Threads at which reading memory saturates: the smallest team within 3 % of the best rate; 0 if
@@ -131,15 +136,15 @@ int32_t machine_decode_team(const struct machine *m);
 // none.
 int8_t machine_accelerator(const struct machine *m);
 
-// Copies of one direction.
+// Rates of copies in one direction.
 struct link {
     double gbps, staged_gbps; // from pinned memory, and from mapped memory through pinned blocks
     double latency_us;        // as in link_rates
 };
-// The link by which copies go from one device to another. One of the two is the host.
+// The link for copies from one device to another, of which one is the host.
 struct link machine_link(const struct machine *m, int from, int to);
 
-// For people.
+// Prints the machine for people.
 void machine_print(const struct machine *m, FILE *out);
 
 #endif

@@ -29,7 +29,7 @@ static enum status check_whole(int64_t value, double max, const char *where, con
     return err_actual(e, "%lld", (long long)value);
 }
 
-// A negative zero would not survive a file.
+// A negative zero would change in a file.
 static enum status check_real(double value, double min, double max, const char *where,
                               const char *name, struct err *e) {
     if (value >= min && value <= max && !signbit(value)) return OK;

@@ -1,4 +1,5 @@
-/* machine_fields.h: the one list of what a struct machine holds, by the names of machine files.
+/* machine_fields.h: the one list of the members of a struct machine, with their names in machine
+ * files.
  *
  * machine_check, the reader and the writer of files walk it, so a member that is listed is checked,
  * read and written. Constant tables, owns nothing, any thread. Only for planner/machine/. Tested
@@ -15,7 +16,7 @@ enum field_kind {
     FIELD_BYTES, // uint64_t, or uint32_t by size
     FIELD_FLAG,  // bool
     FIELD_REAL,  // double
-    FIELD_RATE,  // double that must be positive where there are rates
+    FIELD_RATE,  // double that must be positive if the device has rates
 };
 
 struct machine_field {
@@ -54,6 +55,6 @@ const char *machine_row_name(const struct machine_matrix *matrix, int32_t row); 
 // The words for enum rates_source.
 extern const char *const MACHINE_RATES_WORDS[RATES_MEASURED + 1];
 
-#define MACHINE_RATE_MIN 1e-6 // the least rate that is one
+#define MACHINE_RATE_MIN 1e-6 // the least rate that is valid
 
 #endif

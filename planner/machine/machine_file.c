@@ -1,8 +1,8 @@
 /* machine_file.c: see machine.h. Reads and writes machines as JSON.
  *
- * What a file may hold is the list in machine_fields.c; the forms that are shorter than what
- * machine_save writes (one number for a row of rates, one row for all types) are expanded here and
- * nowhere else. configs/machines/README.md describes both.
+ * machine_fields.c lists the fields of a file. Forms that are shorter than those of machine_save
+ * (one number for a row of rates, one row for all types) are expanded here and nowhere else.
+ * configs/machines/README.md describes both.
  */
 #include "planner/machine/machine.h"
 
@@ -20,7 +20,7 @@ enum { FILE_LIMIT_BYTES = 1 << 20, ALIGN_HOST = 64, ALIGN_DEVICE = 256 };
 
 // ---- Reading values -----------------------------------------------------------------------------
 
-// A value in a few words, for messages.
+// Describes a value in a few words, for messages.
 static const char *describe(const json_t *value, char *out, size_t size) {
     if (!value)
         snprintf(out, size, "nothing");
@@ -101,8 +101,8 @@ static bool known(enum machine_section section, const char *const *others, const
     return false;
 }
 
-// Fills what base has of a section. Fields that are left out keep what they hold; others are the
-// keys that the caller reads. Any object may have a text "source", for people.
+// Reads the fields of a section into base. Missing fields stay unchanged; the caller reads all
+// other keys. Any object may have a text "source", for people.
 static enum status read_section(enum machine_section section, void *base, const json_t *object,
                                 const char *const *others, const char *where, struct err *e) {
     if (!json_is_object(object))
@@ -133,8 +133,8 @@ struct row_reader {
     const char *where;
 };
 
-// Where one number stands for a row of weight rates: time for a class is the longer one of reading
-// the weights and of computing with them.
+// Expands one number to a row of weight rates: the time of a class is the longer one of reading the
+// weights and of computing with them.
 static enum status expand_row(double *out, double gbps, const struct row_reader *r, int32_t row,
                               struct err *e) {
     const json_t *compute = r->compute;
@@ -183,7 +183,7 @@ static bool is_row(const struct machine_matrix *matrix, const char *key) {
     return found;
 }
 
-// Every key of a table of rates is a row's name or "default".
+// Checks that every key of a table of rates is a row's name or "default".
 static enum status check_rows(const struct machine_matrix *matrix, const json_t *table,
                               const char *where, const char *name, struct err *e) {
     const char *key;
@@ -234,7 +234,7 @@ static enum status read_rates(struct device_rates *out, const json_t *object, co
 
 // ---- Reading a machine --------------------------------------------------------------------------
 
-// What a device's file leaves out.
+// Sets the members that a device's object leaves out.
 static void device_defaults(struct machine_device *device, const json_t *object, bool host,
                             int32_t n_cores) {
     if (!json_object_get(object, "is_host")) device->is_host = host;
@@ -271,7 +271,7 @@ static enum status read_devices(struct machine *m, const json_t *list, struct er
     return OK;
 }
 
-// "team_gbps": [[1, 12.5], [2, 21.0]]
+// Reads "team_gbps": [[1, 12.5], [2, 21.0]].
 static enum status read_teams(struct machine *m, const json_t *list, struct err *e) {
     static const char expected[] = "a list of pairs of threads and GB/s, at most 16";
     if (!list) return OK;
@@ -290,7 +290,7 @@ static enum status read_teams(struct machine *m, const json_t *list, struct err 
     return OK;
 }
 
-// Files whose devices have rates are of the kind "file" unless they say otherwise.
+// Reads the source of the rates, "file" if devices have rates and the file does not say.
 static enum status read_source(struct machine *m, const json_t *root, struct err *e) {
     const json_t *devices = json_object_get(root, "devices");
     const json_t *word = json_object_get(root, "rates_from");
@@ -312,7 +312,8 @@ static enum status read_source(struct machine *m, const json_t *root, struct err
     return OK;
 }
 
-// cpu_given: *m holds the CPU side already, from a topology, and "cpu" may be left out or agrees.
+// cpu_given: *m has the CPU side from a topology already; then "cpu" may be left out, and must
+// agree otherwise.
 static enum status read_machine(struct machine *m, const json_t *root, bool cpu_given,
                                 struct err *e) {
     static const char *const top[] = {"cpu", "memory", "devices", "rates_from", "topology", NULL};
@@ -348,7 +349,8 @@ enum status machine_parse(struct machine *out, const char *text, size_t length, 
 
 // ---- With a topology ----------------------------------------------------------------------------
 
-// The topology file that root names, beside path; NULL if it names none or memory is refused.
+// Makes the path of the topology file that root names, in the folder of path; NULL if it names none
+// or memory is refused.
 static char *topology_path(const char *path, const json_t *root, struct err *e) {
     const json_t *name = json_object_get(root, "topology");
     e->status = OK;
@@ -369,7 +371,7 @@ static char *topology_path(const char *path, const json_t *root, struct err *e) 
     return full;
 }
 
-// What the file says of the CPU must be what its topology says, where the topology says anything.
+// Checks that the file's figures of the CPU are those of its topology, where the topology has them.
 static enum status compare_cpu(const struct machine *m, const struct machine *topology,
                                struct err *e) {
     size_t n;
@@ -398,7 +400,7 @@ static enum status load_root(struct machine *out, const char *path, const json_t
     double link_gbps;
     enum status status = machine_probe(&topology, xml, NULL, &link_gbps, e);
     mem_free(xml);
-    // A build that reads no topologies still takes a file that says everything itself.
+    // A build that cannot read topologies still accepts a file that has all figures itself.
     bool given = status == OK;
     if (!given && (status != ERR_UNSUPPORTED || !json_object_get(root, "cpu"))) return status;
     if (given) {

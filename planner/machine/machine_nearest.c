@@ -1,8 +1,8 @@
 /* machine_nearest.c: see machine.h. Rates for a machine that was never measured.
  *
- * Every device takes the rates of the nearest device of a built-in machine; where two are as near,
- * that of the machine that is nearer as a whole, then the first by name. The distance is in
- * doublings: half as much memory counts as one. Tested by tests/planner/test_machine.c.
+ * Every device takes the rates of the nearest device of a built-in machine; among equally near
+ * devices the one of the machine that is nearer as a whole, then the first by name. The distance is
+ * in doublings: half as much memory is one doubling. Tested by tests/planner/test_machine.c.
  */
 #include "planner/machine/machine.h"
 
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What differs in the kind of thing counts more than any number.
+// A difference in kind counts more than any number.
 #define FAR 100.0
 
-// Doublings between two figures; 0 if one is not known.
+// Doublings between two figures; 0 if one is unknown.
 static double doublings(double a, double b) { return a > 0 && b > 0 ? fabs(log2(a / b)) : 0; }
 
-// Names of processors are followed by more where the runtime made them.
+// The runtime appends details to names of processors, so a known name may be a prefix.
 static double names_differ(const char *own, const char *known) {
     return strncmp(own, known, strlen(known)) == 0 ? 0 : 0.5;
 }
@@ -29,8 +29,8 @@ static double fast_cores(const struct machine *m) {
     return m->n_performance_cores > 0 ? m->n_performance_cores : m->n_cores;
 }
 
-// Cores, memory channels, then caches and memory. The CPU of a machine without an accelerator is
-// compared with CPUs of such machines: a laptop with a GPU says little about a server.
+// Compares cores, memory channels, caches and memory. The CPU of a machine without an accelerator
+// is compared with CPUs of such machines: a laptop with a GPU says little about a server.
 static double host_distance(const struct machine *m, const struct machine *known) {
     return FAR * (is_unified(m) != is_unified(known)) +
            FAR * (m->n_devices < 2 && known->n_devices > 1) +
@@ -41,7 +41,7 @@ static double host_distance(const struct machine *m, const struct machine *known
            names_differ(m->devices[0].name, known->devices[0].name);
 }
 
-// Kind, compute capability (one whole number as four doublings), memory.
+// Compares kind, compute capability (one major version is four doublings) and memory.
 static double accelerator_distance(const struct machine *m, const struct machine *known) {
     if (known->n_devices < 2) return FAR * FAR;
     const struct machine_device *a = &m->devices[1], *b = &known->devices[1];
@@ -62,7 +62,7 @@ static void offer(struct nearest *best, int32_t machine, double own, double whol
     if (best->machine < 0 || nearer) *best = (struct nearest){machine, own, whole};
 }
 
-// Rates of reading memory belong to the host's; teams larger than this machine are left out.
+// Rates of reading memory come with the host's rates; teams larger than this machine are left out.
 static void take_host(struct machine *m, const struct machine *known) {
     if (!(m->dram_gbps > 0)) m->dram_gbps = known->dram_gbps;
     if (m->n_team_sizes > 0) return;

@@ -44,7 +44,7 @@ static enum status write_text(struct writer *w, const char *name, const char *te
     if (!string) return err_set(w->e, ERR_FORMAT, "%s: its text is not UTF-8", name);
     int failed = json_dumpf(string, w->out, JSON_ENCODE_ANY);
     json_decref(string);
-    // What the file refused is reported at the end.
+    // A failure of the file itself is reported at the end.
     return failed && !ferror(w->out) ? err_memory(w->e, 0, "writing a machine") : OK;
 }
 

@@ -1,11 +1,10 @@
-/* probe_hwloc.c: machine_probe of machine.h: what the CPU side of a computer has.
+/* probe_hwloc.c: machine_probe of machine.h: finds the processors, caches and memory of a computer.
  *
- * hwloc tells processors, caches and the place of cards, of this computer or of an XML file;
- * topologies are only read here, nothing is bound. It does not tell memory: its figure is wrong in
- * some virtual machines and ignores control groups, so that comes from base/host, as links that it
- * does not know come from base/hardware. Components that would start a graphics driver are left
- * out. A build without hwloc asks the operating system for the number of processors. Tested by
- * tests/planner/test_machine.c.
+ * hwloc reads processors, caches and the place of cards, of this computer or of an XML file;
+ * nothing is bound. Memory comes from base/host, since hwloc's figure is wrong in some virtual
+ * machines and ignores control groups; links that hwloc does not know come from base/hardware.
+ * Components that would start a graphics driver are left out. A build without hwloc asks the
+ * operating system for the number of processors. Tested by tests/planner/test_machine.c.
  */
 #include "planner/machine/machine.h"
 
@@ -47,7 +46,7 @@ static int32_t count_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
     return n > 0 ? n : 0;
 }
 
-// All caches of the last level that there is.
+// Sums all caches of the last level.
 static uint64_t last_level_cache(hwloc_topology_t topology) {
     static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE,
                                               HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L1CACHE};
@@ -69,8 +68,8 @@ static int32_t cores_inside(hwloc_topology_t topology, hwloc_const_cpuset_t set)
     return n;
 }
 
-// Kinds are sorted by efficiency, the last one is the fastest; where hwloc cannot tell which is
-// faster (-1) all cores count as alike.
+// Counts kinds of cores, which are sorted by efficiency, the fastest last; if hwloc does not know
+// which is faster (-1), all cores count as alike.
 static enum status count_kinds(struct machine *out, hwloc_topology_t topology, struct err *e) {
     out->n_performance_cores = out->n_cores;
     out->n_efficiency_cores = 0;
@@ -94,9 +93,9 @@ static double link_of(hwloc_topology_t topology, const char *pci_id) {
     return card ? (double)card->attr->pcidev.linkspeed : 0;
 }
 
-// Cards take a while to list: only if with_cards, and then without the devices that the operating
-// system makes of them, for which hwloc would start graphics drivers. Its component for
-// libpciaccess leaks and tells no more than /sys.
+// Listing cards takes time, so it is done only if with_cards, and without the operating system's
+// devices for them, for which hwloc would start graphics drivers. Its component for libpciaccess
+// leaks memory and knows no more than /sys.
 static enum status open_topology(hwloc_topology_t *out, const char *xml_path, bool with_cards,
                                  struct err *e) {
     if (hwloc_topology_init(out) != 0) {
@@ -109,7 +108,7 @@ static enum status open_topology(hwloc_topology_t *out, const char *xml_path, bo
                                        HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
         hwloc_topology_set_type_filter(*out, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     }
-    // Looked at first, since hwloc does not say what was wrong.
+    // Checked first, since hwloc does not say what was wrong.
     if (xml_path && access(xml_path, R_OK) != 0) return err_errno(e, errno, "%s", xml_path);
     if (xml_path && hwloc_topology_set_xml(*out, xml_path) != 0) goto no_topology;
     if (hwloc_topology_load(*out) == 0) return OK;

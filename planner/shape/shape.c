@@ -1,4 +1,4 @@
-/* shape.c: checks a shape and does sums over it. See shape.h.
+/* shape.c: checks a shape and computes sums over it. See shape.h.
  *
  * Owns nothing; pure functions. shape_check is the one place where the ranges of a shape's numbers
  * are written down. Any thread. Tested by tests/planner/test_shape.c and tests/fuzz/fuzz_shape.c.
@@ -67,7 +67,7 @@ uint64_t shape_weight_bytes(const struct shape *shape) {
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// Where a check is: the unit and the tensor, if any, for messages.
+// The unit and the tensor, if any, that a check is about, for messages.
 struct place {
     const struct shape *shape;
     const struct unit *unit;
@@ -160,7 +160,7 @@ static enum status check_tensor_use(const struct place *at) {
     return refuse(at, "use: not one that such a unit has");
 }
 
-// Whether such a unit can have a tensor of that owner.
+// True if such a unit can have a tensor of that owner.
 static bool owns(enum unit_kind kind, enum tensor_owner owner) {
     switch (owner) {
     case OWNER_AFTER: return kind == UNIT_FFN || kind == UNIT_EXPERTS;
@@ -240,7 +240,7 @@ static enum status check_experts(const struct place *at) {
     return CHECK_FIELDS(at, fields);
 }
 
-// The table that is multiplied with or read from comes first.
+// Checks that the table of the embedding or the head is the unit's first tensor.
 static enum status check_table(const struct place *at, enum tensor_role role) {
     struct place first = *at;
     const struct unit_tensor *t = first.tensor = &at->unit->tensors[0];
@@ -280,7 +280,7 @@ static enum status check_unit(const struct place *at) {
     return check_shared(at);
 }
 
-// Whether a unit may follow another: embed, (attention, [ffn], [experts])..., head.
+// True if a unit may follow another: embed, (attention, [ffn], [experts])..., head.
 static bool follows(const struct unit *last, const struct unit *unit, int32_t n_layers) {
     const bool inside = last->kind == UNIT_FFN || last->kind == UNIT_EXPERTS;
     switch (unit->kind) {
@@ -326,7 +326,7 @@ enum status shape_check(const struct shape *shape, struct err *e) {
 static enum dtype smaller_type(enum dtype type, int32_t n_cols) {
     static const enum dtype by_256[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q4_K};
     static const enum dtype by_32[] = {DTYPE_Q8_0, DTYPE_Q5_1, DTYPE_Q5_0, DTYPE_Q4_1, DTYPE_Q4_0};
-    enum { ELEMENTS = 256 }; // a multiple of every block that a type on a ladder can come from
+    enum { ELEMENTS = 256 }; // a multiple of every block of the types on a ladder
     const uint64_t now = dtype_bytes(type, ELEMENTS);
     if (n_cols % 32) return type;
     const bool wide = n_cols % ELEMENTS == 0;

@@ -1,4 +1,4 @@
-/* shape.h: bytes and dimensions of a model: all that the planner knows of it.
+/* shape.h: bytes and dimensions of a model, which are all that the planner knows of it.
  *
  * A struct shape is a plain value without pointers, filled from a GGUF header
  * (runtime/model/model_read.c, runtime/model/gguf_shape.c) or from a JSON file (shape_file.c), so a
@@ -23,7 +23,7 @@ enum {
     TENSOR_NAME = 48,
 };
 
-// What shape_check accepts at most.
+// Limits that shape_check enforces.
 enum {
     SHAPE_WIDTH = 1 << 20, // n_embd, n_ff, n_heads * head_dim
     SHAPE_VOCAB = 1 << 24,
@@ -34,9 +34,9 @@ enum {
     SHAPE_EXPERTS = 1 << 16,
 };
 
-// Units of placement, in the order in which a forward pass meets them. A layer has attention (or
-// what stands for it: a recurrent or convolution block, with its state), and one or both of a dense
-// FFN (a shared expert is one) and routed experts with their router.
+// Units of placement, in the order of a forward pass. A layer has attention (or a recurrent or
+// convolution block in its place, with a state), and a dense FFN (a shared expert is one), routed
+// experts with their router, or both.
 enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_EXPERTS, UNIT_HEAD, UNIT_KINDS };
 const char *unit_kind_name(enum unit_kind kind); // "embed", "attention", "ffn", "experts", "head"
 
@@ -50,8 +50,8 @@ enum tensor_use {
 
 struct unit_tensor {
     char name[TENSOR_NAME]; // as in the file: "blk.3.ffn_up.weight", cut if longer
-    enum tensor_role role;  // decides how it is computed with; the name is for people
-    enum tensor_use use;    // of a role in the list what its kind says
+    enum tensor_role role;  // decides how ops use it; the name is for people
+    enum tensor_use use;    // given by the role's kind if the list has the role
     enum dtype type;
     int32_t n_cols, n_rows; // of one matrix; a vector is one row
     int32_t n_matrices;     // 1, or the number of experts
@@ -61,15 +61,15 @@ struct unit_tensor {
 struct unit {
     enum unit_kind kind;
     int32_t layer;     // of attention, ffn and experts; else -1
-    bool shares_embed; // the head multiplies with the embedding table (tensor 0): one copy if both
-                       // are on one device
+    bool shares_embed; // the head multiplies with the embedding table (tensor 0), which exists once
+                       // if both are on one device
     int32_t n_tensors;
     struct unit_tensor tensors[MAX_UNIT_TENSORS];
-    // Of attention units.
+    // Members of attention units.
     int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v; // n_kv_heads 0: no KV cache
     int32_t window;                                      // positions that a token sees, 0: all
-    uint64_t state_bytes;                                // of a recurrent block, for each session
-    // Of experts units.
+    uint64_t state_bytes; // state of a recurrent block, for each session
+    // Members of experts units.
     int32_t n_experts, n_experts_used, n_ff_expert;
 };
 
@@ -77,32 +77,33 @@ struct shape {
     char name[64], architecture[32];
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
     int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
-    int32_t n_experts, n_experts_used, n_ff_expert;     // likewise, 0 without experts
-    bool can_run; // false: a model that the runtime has no forward pass for; it can only be planned
+    int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
+    bool can_run; // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
     struct unit units[MAX_UNITS];
 };
 
-// The tensor of that role, of which a unit has at most one; NULL if it has none, and for
+// Finds the tensor of that role, of which a unit has at most one; NULL if it has none, and for
 // ROLE_OTHER.
 const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role role);
 enum tensor_use tensor_use_of(enum tensor_role role);
 
-// "embed", "blk.7.attention", "blk.7.ffn", "blk.7.experts", "head": a unit in files and errors.
+// Writes the name of a unit in files and errors: "embed", "blk.7.attention", "blk.7.ffn",
+// "blk.7.experts", "head".
 void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes);
 
 // Copies text into out, cut to size_bytes and terminated, with '?' for control bytes: names come
 // from files and go to terminals.
 void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length);
 
-// Weights of the whole model, the embedding counted once where it is shared.
+// Bytes of the whole model's weights; a shared embedding counts once.
 uint64_t shape_weight_bytes(const struct shape *shape);
-// ERR_FORMAT, naming the field, unless every number is in range and the units are in order: embed,
-// for each layer attention then ffn or experts or both, head. Everything in the planner relies on
-// it. The ranges are such that bytes of a whole model, its caches and states stay below 2^63.
+// Checks that every number is in range and the units are in order: embed, for each layer attention
+// then ffn or experts or both, head. The whole planner relies on it. The ranges keep the bytes of a
+// whole model, its caches and states below 2^63. ERR_FORMAT names the field.
 enum status shape_check(const struct shape *shape, struct err *e);
 
-// Reads a shape from JSON text (configs/models/README.md says the format). ERR_FORMAT with line or
+// Reads a shape from JSON text (configs/models/README.md has the format). ERR_FORMAT with line or
 // field. shape_load reads the file and names it in errors.
 enum status shape_parse(struct shape *out, const char *text, size_t length, struct err *e);
 enum status shape_load(struct shape *out, const char *path, struct err *e);
@@ -112,9 +113,9 @@ int32_t shape_builtin_count(void);
 const char *shape_builtin_name(int32_t i); // "qwen3-8b"
 enum status shape_builtin(struct shape *out, int32_t i, struct err *e);
 
-// The same model with every matrix in the next smaller type that the runtime computes with (rows of
-// whole 256-blocks: Q8_0 Q6_K Q5_K Q4_K, else Q8_0 Q5_1 Q5_0 Q4_1 Q4_0); those that have none,
-// vectors and routers stay. false if all stay. out may be shape.
+// Makes the same model with every matrix in the next smaller type that the runtime can multiply
+// with (rows of whole 256-blocks: Q8_0 Q6_K Q5_K Q4_K, else Q8_0 Q5_1 Q5_0 Q4_1 Q4_0); matrices
+// without a smaller type, vectors and routers stay. False if all stay. out may be shape.
 bool shape_smaller_quant(const struct shape *shape, struct shape *out);
 
 #endif

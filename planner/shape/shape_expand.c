@@ -1,8 +1,8 @@
-/* shape_expand.c: makes units and tensors of hyper-parameters and a quantisation rule. See
+/* shape_expand.c: makes units and tensors from hyper-parameters and a quantisation rule. See
  * shape_spec.h and configs/models/README.md.
  *
- * Owns nothing; pure functions. Knows which tensors a layer has and which type a rule gives them,
- * no architecture by name. Any thread. Tested by tests/planner/test_shape.c.
+ * Owns nothing; pure functions. Knows the tensors of a layer and the types that a rule gives them,
+ * but no architecture by name. Any thread. Tested by tests/planner/test_shape.c.
  */
 #include "planner/shape/shape_spec.h"
 
@@ -11,21 +11,21 @@
 
 // ---- Quantisation rules -------------------------------------------------------------------------
 
-// Which layers get the better type of a rule, of n.
+// The layers that get the better type of a rule.
 enum where { NOWHERE, FIRST_FOUR, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, SPREAD, EVERYWHERE };
 
 struct rule {
     const char *name;
     enum dtype base;
-    enum dtype v, v_more; // attn_v, and where it has more bits
+    enum dtype v, v_more; // attn_v, and its type in layers with more bits
     enum where v_where;
-    enum dtype down, down_more; // ffn_down, routed experts' too
+    enum dtype down, down_more; // ffn_down, also of routed experts
     enum where down_where;
     enum dtype o, qkv;
 };
 
-// The mixtures that quantised files are made with. Other names are those of types: that type for
-// every matrix.
+// The mixtures of types in quantised files. Any other name of a rule is a type, which every matrix
+// gets.
 static const struct rule RULES[] = {
     {"Q4_K_M", DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K, SPREAD, DTYPE_Q4_K, DTYPE_Q6_K, SPREAD,
      DTYPE_Q4_K, DTYPE_Q5_K},
@@ -41,7 +41,7 @@ static bool is_plain_float(enum dtype type) {
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
-// A rule by its name, or made of a type's name. false if it is neither.
+// Finds a rule by its name, or makes one of a type's name. False if the name is neither.
 static bool find_rule(const char *name, struct rule *out) {
     for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
         if (strcmp(name, RULES[i].name) != 0) continue;
@@ -72,7 +72,7 @@ static bool is_in(enum where where, int32_t i, int32_t n) {
     }
 }
 
-// What is used instead where rows are no whole number of blocks.
+// The type that replaces another if rows are no whole number of its blocks.
 static enum dtype fallback(enum dtype type, int32_t n_cols) {
     const uint64_t count = (uint64_t)n_cols;
     if (dtype_bytes(type, count)) return type;
@@ -90,7 +90,7 @@ struct build {
     const struct shape_spec *spec;
     struct shape *out;
     struct rule rule;
-    struct unit *unit;                // the one that grows
+    struct unit *unit;                // the unit that tensors are added to
     int32_t i_attention, n_attention; // layers with attention before this one, and in all
 };
 
@@ -99,20 +99,20 @@ struct part {
     enum tensor_role role;
     int64_t n_cols, n_rows;
     int32_t n_matrices;
-    const char *name; // in files, behind "blk.N." in a layer; NULL: as the list of roles says
+    const char *name; // in files, after "blk.N." in a layer; NULL: the name in the list of roles
 };
 
-// The better type where the rule has one for that layer.
+// The type of values in this layer: the better type if the rule has one for the layer.
 static enum dtype type_of_values(const struct build *b) {
     const struct rule *r = &b->rule;
-    const bool huge = b->spec->n_layers == 80 && b->spec->n_embd == 8192; // a 70B
+    const bool huge = b->spec->n_layers == 80 && b->spec->n_embd == 8192; // 70B models of Llama
     const enum dtype type = is_in(r->v_where, b->i_attention, b->n_attention) ? r->v_more : r->v;
     if (r->v_where == NOWHERE) return type;
     if (b->spec->experts.n_experts == 8) return DTYPE_Q8_0;
     return huge && (type == DTYPE_Q3_K || type == DTYPE_Q4_K) ? DTYPE_Q5_K : type;
 }
 
-// The type of a quantised matrix, if its rows are whole numbers of blocks.
+// The type of a quantised matrix whose rows are whole numbers of blocks.
 static enum dtype quantised_type(const struct build *b, const struct part *p) {
     const struct rule *r = &b->rule;
     const bool eight = r->v_where != NOWHERE && b->spec->experts.n_experts == 8;
@@ -145,7 +145,7 @@ static enum dtype type_of(const struct build *b, const struct part *p) {
 static void add(struct build *b, struct part p) {
     struct unit *unit = b->unit;
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
-    ASSERT(p.n_cols <= INT32_MAX && p.n_rows <= INT32_MAX); // products of fields with limits
+    ASSERT(p.n_cols <= INT32_MAX && p.n_rows <= INT32_MAX); // products of limited fields
     struct unit_tensor *t = &unit->tensors[unit->n_tensors++];
     const char *name = p.name ? p.name : tensor_role_info(p.role)->name;
     if (unit->layer >= 0)
@@ -175,7 +175,7 @@ static void start(struct build *b, enum unit_kind kind, int32_t layer) {
     *b->unit = (struct unit){.kind = kind, .layer = layer};
 }
 
-// The last layer of each period is the full one.
+// True for every layer but the last of each period.
 static bool is_inside(int32_t period, int32_t layer) {
     return period > 0 && layer % period < period - 1;
 }
@@ -208,7 +208,7 @@ static void add_attention(struct build *b, int32_t layer) {
     b->i_attention++;
 }
 
-// A gated delta net: a state matrix for each head and the last inputs of a convolution.
+// Adds a gated delta net: a state matrix for each head and the last inputs of a convolution.
 static void add_recurrent(struct build *b) {
     const struct shape_spec *s = b->spec;
     const int64_t inner = (int64_t)s->recurrent.n_heads * s->recurrent.state_size;
@@ -228,7 +228,7 @@ static void add_recurrent(struct build *b) {
     add_matrix(b, ROLE_SSM_OUT, inner, s->n_embd);
 }
 
-// The norm before an FFN or experts, which some files call by another name.
+// Adds the norm before an FFN or experts, which has another name in some files.
 static void add_ffn_norm(struct build *b) {
     char name[TENSOR_NAME];
     snprintf(name, sizeof name, "%s.weight", b->spec->ffn_norm_name);
@@ -244,7 +244,7 @@ static void add_dense_ffn(struct build *b) {
     if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
 }
 
-// A shared expert is a dense FFN under other names.
+// Adds a shared expert, which is a dense FFN with other names.
 static void add_shared_expert(struct build *b) {
     const int32_t n_embd = b->spec->n_embd, n_ff = b->spec->experts.n_ff_shared;
     add_ffn_norm(b);
@@ -255,7 +255,7 @@ static void add_shared_expert(struct build *b) {
     if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
 }
 
-// Routed experts. The norm before them is here unless a shared expert has it.
+// Adds routed experts, with the norm before them unless a shared expert has it.
 static void add_experts(struct build *b) {
     const struct shape_spec *s = b->spec;
     const int32_t n = s->experts.n_experts, n_ff = s->experts.n_ff, n_embd = s->n_embd;

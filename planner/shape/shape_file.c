@@ -1,7 +1,7 @@
 /* shape_file.c: reads a model's shape from JSON. See shape.h and configs/models/README.md.
  *
  * Owns nothing that outlives a call. Every field is checked before it is used, unknown ones are
- * refused. What the fields mean as units and tensors is shape_expand.c's. Any thread. Tested by
+ * refused. shape_expand.c turns the fields into units and tensors. Any thread. Tested by
  * tests/planner/test_shape.c and tests/fuzz/fuzz_shape.c.
  */
 #include "planner/shape/shape_spec.h"
@@ -61,7 +61,7 @@ static const json_t *get(struct object *o, const char *field) {
     return json_object_get(o->json, field);
 }
 
-// *out keeps what it had where the field is missing; a 0 there means that it must not be.
+// Reads an integer. A missing field leaves *out unchanged; if *out is 0, the field is required.
 static void read_int(struct object *o, const char *field, int32_t low, int32_t high, int32_t *out) {
     if (failed(o)) return;
     const json_t *value = get(o, field);
@@ -83,7 +83,7 @@ static void read_bool(struct object *o, const char *field, bool *out) {
     *out = json_is_true(value);
 }
 
-// A text that is empty in *out must be there.
+// Reads a text, which is required if *out is empty.
 static void read_text(struct object *o, const char *field, size_t size_bytes, char *out) {
     if (failed(o)) return;
     const json_t *value = get(o, field);
@@ -95,7 +95,7 @@ static void read_text(struct object *o, const char *field, size_t size_bytes, ch
     shape_set_text(out, size_bytes, json_string_value(value), length);
 }
 
-// What is there for people and tests: where the numbers are from, the bytes of its weights.
+// Reads the fields for people and tests: the source of the numbers, the bytes of the weights.
 static void read_notes(struct object *o) {
     if (failed(o)) return;
     const json_t *source = get(o, "source"), *weights_gb = get(o, "weights_gb");
@@ -120,7 +120,7 @@ static void read_biases(struct object *o, bool out[BIASES]) {
     }
 }
 
-// Starts on the object in a field; false if it is not there, which is an error if it must be.
+// Enters the object in a field; false if it is missing, which is an error if it is required.
 static bool enter(struct object *parent, const char *field, bool required, const char *path,
                   struct object *out) {
     if (failed(parent)) return false;

@@ -1,8 +1,8 @@
 /* shape_spec.h: a model's hyper-parameters and quantisation rule, and their expansion into a shape.
  *
- * What a JSON file says, as a plain value without pointers: shape_file.c fills it, shape_expand.c
- * makes units and tensors of it. Only for the planner's own files. Any thread. Tested by
- * tests/planner/test_shape.c.
+ * A struct shape_spec holds a JSON file as a plain value without pointers: shape_file.c fills it,
+ * shape_expand.c makes units and tensors of it. Only for the planner's own files. Any thread.
+ * Tested by tests/planner/test_shape.c.
  */
 #ifndef TANDEM_PLANNER_SHAPE_SHAPE_SPEC_H
 #define TANDEM_PLANNER_SHAPE_SHAPE_SPEC_H
@@ -11,7 +11,7 @@
 
 enum { BIAS_Q, BIAS_K, BIAS_V, BIAS_OUTPUT, BIASES };
 
-// The model as one reads about it. Numbers are in the ranges of shape.h.
+// The model in the numbers that papers and cards give. Numbers are in the ranges of shape.h.
 struct shape_spec {
     char name[64], architecture[32], quant[16], ffn_norm_name[24];
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
@@ -36,8 +36,8 @@ struct shape_spec {
     } experts;
 };
 
-// Fills *out, which is zeroed before, and checks it. ERR_FORMAT if the quantisation rule is none or
-// the numbers together are out of range.
+// Zeroes and fills *out, and checks it. ERR_FORMAT if the quantisation rule is unknown or the
+// numbers together are out of range.
 enum status shape_expand(struct shape *out, const struct shape_spec *spec, struct err *e);
 
 #endif

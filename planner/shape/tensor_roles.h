@@ -1,5 +1,5 @@
-/* tensor_roles.h: what a tensor is to its unit: its name in files, its kind, and how it is cut when
- * the unit is split.
+/* tensor_roles.h: the roles of tensors in their units: name in files, kind, and cut when the unit
+ * is split.
  *
  * Expands tensor_roles.def, the one list. Constants; nothing is owned. Must not know a model
  * family. Any thread. Included through planner/planner.h. Tested by tests/planner/test_shape.c.
@@ -26,8 +26,9 @@ enum tensor_owner {
     OWNER_FFN,
     OWNER_EXPERTS,
     OWNER_HEAD,
-    OWNER_AFTER,   // the dense FFN of the layer, or its experts if it has no dense FFN
-    OWNER_POST,    // attention if another norm comes before the FFN; else it is the FFN's norm
+    OWNER_AFTER, // the dense FFN of the layer, or its experts if it has no dense FFN
+    OWNER_POST, // attention if another norm comes before the FFN; otherwise the tensor is the FFN's
+                // norm
     OWNER_NOWHERE, // no unit: the tensor is small and every device has it
 };
 
@@ -40,7 +41,7 @@ enum tensor_kind {
     KIND_ROUTER,  // a matrix that stays F32 in quantised files
 };
 
-// What of a tensor each device has when its unit is split between two.
+// The part of a tensor on each device when its unit is split between two.
 enum tensor_cut {
     CUT_NONE,  // all of a vector is on both, all of a matrix on the accelerator
     CUT_FIRST, // rows of a matrix that the unit's first phase multiplies with
@@ -48,17 +49,18 @@ enum tensor_cut {
 };
 
 struct tensor_role_info {
-    const char *name; // in files, behind "blk.N." if a layer has the tensor; "" for ROLE_OTHER
+    const char *name; // in files, after "blk.N." if a layer has the tensor; "" for ROLE_OTHER
     enum tensor_owner owner;
     enum tensor_kind kind;
     enum tensor_cut cut;
 };
 const struct tensor_role_info *tensor_role_info(enum tensor_role role);
 
-// The role of a tensor by its name in a file, without "blk.N."; ROLE_OTHER if the list lacks it.
+// Finds the role of a tensor by its name in a file, without "blk.N."; ROLE_OTHER if the list lacks
+// it.
 enum tensor_role tensor_role_find(const char *name);
 
-// Whether quantised files keep such a tensor in F32.
+// True if quantised files keep such a tensor in F32.
 bool tensor_role_is_f32(enum tensor_role role);
 
 #endif
