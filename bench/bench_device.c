@@ -1,13 +1,13 @@
-/* bench_device.c: how fast every op runs on a device, as bytes and multiply-adds per second.
+/* bench_device.c: measures the speed of every op on a device, as bytes and multiply-adds per
+ * second.
  *
  *   bench_device [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] [--json]
  *
  * Shapes are those of an 8B model, and of a layer with 128 experts for the ops of experts; --quick
- * takes small ones, to see that it works. Weights are read from many copies in turn, so that no
- * cache holds them. Each line is the best of three runs of at
- * least N ms (50): microseconds per call, GB/s by op_cost's bytes with the share of what a copy
- * within the device reads and writes, and GFLOP/s. An op that is listed in ops.def without a
- * benchmark does not compile.
+ * takes small shapes, to test the program. Weights are read from many copies in turn, so that no
+ * cache holds them. Each line is the best of three runs of at least N ms (50): microseconds per
+ * call, GB/s by op_cost's bytes and as a share of the rate of a copy within the device, and
+ * GFLOP/s. An op that is listed in ops.def without a benchmark does not compile.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -44,7 +44,7 @@ struct bench {
     int n_lines;
 };
 
-struct job { // what is measured: the same call again and again
+struct job { // the call that is repeated
     const char *op, *type;
     int32_t n_tokens;
     struct op_cost cost;
@@ -74,7 +74,7 @@ static void encode(struct bench *b, const struct job *job) {
     }
 }
 
-// Nanoseconds of n calls.
+// Measures nanoseconds of n calls.
 static enum status run_calls(struct bench *b, struct job *job, uint64_t n, uint64_t *out_ns,
                              struct err *e) {
     const uint64_t start = clock_ns();
@@ -194,7 +194,8 @@ static enum status bench_embed(struct bench *b, enum weight_type type, struct er
     return report(b, &job, e);
 }
 
-// In the routing buffer: chosen, weights and order of a whole batch, starts, then slots.
+// Sets the places in the routing buffer: chosen, weights and order of a whole batch, starts, then
+// slots.
 static void place_route(struct bench *b, struct job *job) {
     const struct shape *s = &b->shape;
     const int64_t n_pairs = (int64_t)s->batch * s->n_used;
@@ -217,8 +218,8 @@ static int32_t *slots_of(const struct bench *b) {
            b->shape.n_experts + 1;
 }
 
-// The experts lie in a window of at most half of the copies of a matrix, so some may share one; it
-// moves on by as many as one token uses.
+// Sets the slots of experts. They lie in a window of at most half of the copies of a matrix, so
+// some may share a copy; the window advances by the experts of one token.
 static enum status place_window(struct bench *b, struct job *job, struct err *e) {
     int32_t slots[EXPERTS_MAX];
     const struct shape *s = &b->shape;
@@ -269,7 +270,7 @@ static enum status bench_matmul_experts(struct bench *b, enum weight_type type, 
     return OK;
 }
 
-// All experts are here, so that the numbers of the chosen do not matter.
+// All experts are on the device, so the numbers of the chosen ones do not matter.
 static void place_combine_experts(struct bench *b, struct job *job) {
     job->args.combine_experts = (struct combine_experts_args){.out = b->out.base,
                                                               .x = b->extra.base,
@@ -282,7 +283,7 @@ static void place_combine_experts(struct bench *b, struct job *job) {
                                                               .n_experts = b->shape.n_experts};
 }
 
-// For one token and for a batch: the ops without a weight type. n_tokens is set by the caller.
+// The ops without a weight type, for one token and for a batch. The caller sets n_tokens.
 static void place_rms_norm(struct bench *b, struct job *job) {
     job->args.rms_norm = (struct rms_norm_args){.out = b->out.base,
                                                 .x = b->x.base,
@@ -378,7 +379,7 @@ static enum status bench_copy(struct bench *b, struct err *e) {
     struct job job = {.op = "copy", .type = "-", .id = OP_COUNT};
     job.cost = (struct op_cost){b->weights.size_bytes / 2, b->weights.size_bytes / 2, 0};
     const char *asked = b->op;
-    b->op = NULL; // all others are measured against it
+    b->op = NULL; // all others are compared with it
     const enum status status = report(b, &job, e);
     b->op = asked;
     return status;
@@ -399,7 +400,8 @@ static enum status bench_all(struct bench *b, struct err *e) {
 
 // ---- Opening and closing -----------------------------------------------------------------------
 
-// Positions 0, 1, ..., which also serve as tokens, slots and rows; pages 0, 1, ...; sequence 0.
+// Fills positions 0, 1, ..., which also serve as tokens, cache rows and rows; pages 0, 1, ...;
+// sequence 0.
 static enum status fill_tables(struct bench *b, struct err *e) {
     const struct shape *s = &b->shape;
     const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + s->batch;

@@ -1,13 +1,13 @@
-/* bench_engine.c: tokens per second of the whole engine, prefill and decode, beside the memory
- * limit.
+/* bench_engine.c: measures tokens per second of the whole engine, prefill and decode, beside the
+ * limit of memory.
  *
  *   bench_engine [-m MODEL] [-p PROMPT_TOKENS] [-n TOKENS] [-r REPEATS] [-t THREADS] [-i ISA]
  *                [-d DEVICE] [-g GPU_LAYERS]
  *
- * One run not counted, then REPEATS of each test, both from an empty cache as llama-bench does.
- * Prints one JSON line per test: median, least and most tokens/s, and for decode the bytes of
- * weights read per second beside what the same threads read at best from memory. No sampling, no
- * tokenizer.
+ * Makes one run that does not count, then REPEATS of each test, all from an empty KV cache as
+ * llama-bench does. Prints one JSON line per test: median, least and most tokens/s, and for decode
+ * the bytes of weights read per second beside the best rate at which the same threads read memory.
+ * There is no sampling and no tokenizer.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -53,7 +53,7 @@ static enum status decode(struct bench *b, int32_t n, struct err *e) {
     return OK;
 }
 
-// Times one test; prints its line.
+// Times one test and prints its line.
 static enum status measure(struct bench *b, const char *name,
                            enum status (*test)(struct bench *, int32_t, struct err *), int32_t n,
                            bool is_decode, struct err *e) {

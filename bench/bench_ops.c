@@ -1,11 +1,12 @@
-/* bench_ops.c: the time of every op of ops.def on the CPU, at every instruction-set level.
+/* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level.
  *
  *   bench_ops [--shape smollm2|8b|experts] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
  *
- * One token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
- * op_cost.h. What a model reads once per token (weights, KV cache) is taken from a pool larger than
- * the caches, at another place each time; "of read" is the part of the rate at which the same
- * threads read that pool. Best of three. An op that is listed without a bench does not compile.
+ * Measures one token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
+ * op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool larger
+ * than the caches, from another place each time; "of read" is the share of the rate at which the
+ * same threads read that pool. Each figure is the best of three. An op that is listed without a
+ * bench does not compile.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -26,9 +27,9 @@ struct shape { // of a model's layer
     int32_t n_embd, n_heads, n_kv_heads, head_dim, n_rows, n_cols, n_ff, n_vocab;
 };
 
-// n_rows and n_cols: the matrix that is multiplied with, the second of the FFN of SmolLM2-135M
-// (whose other matrices have 576 columns, no multiple of 256), the first of an 8B model's, and as
-// many bytes as the 8 experts of one token in the ops of experts.
+// n_rows and n_cols: the matrix of the matmul. It is the second of the FFN of SmolLM2-135M (whose
+// other matrices have 576 columns, no multiple of 256), the first of the FFN of an 8B model, and
+// one with the bytes of the 8 experts of a token for the ops of experts.
 static const struct shape SHAPES[] = {
     {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
     {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
@@ -45,10 +46,10 @@ struct options {
 struct bench {
     struct options options;
     struct team *team;
-    char *pool;       // POOL_BYTES of values that no kernel stumbles over
+    char *pool;       // POOL_BYTES of values that are finite in every type
     char *work;       // WORK_BYTES for activations, handed out from the start
     uint64_t used;    // of work
-    double read_gbps; // the pool, by all lanes
+    double read_gbps; // rate at which all lanes read the pool
     const char *isa;  // of the table
     struct cpu_table table;
 };
@@ -62,7 +63,7 @@ struct job {
                  const union op_args *args);
     void (*move)(const struct job *job, union op_args *args, int64_t n); // NULL: always the same
     uint64_t stride_bytes;                                               // for move
-    int64_t n_calls, n_done; // of the next run; of all runs before, which used what they read
+    int64_t n_calls, n_done; // calls of the next run; calls of all runs before
 };
 
 static const char *const TYPE_NAMES[WEIGHT_COUNT] = {
@@ -106,7 +107,7 @@ static uint64_t elapsed_ns(struct job *job) {
     return clock_ns() - start + 1;
 }
 
-// Prints a line for the job, whose single call costs that much.
+// Measures a job, whose single call has that cost, and prints its line.
 static void measure(struct job *job, enum op_id op, const char *label, int32_t n_tokens,
                     struct op_cost cost) {
     job->n_calls = 1;
@@ -125,7 +126,7 @@ static void measure(struct job *job, enum op_id op, const char *label, int32_t n
 
 struct reading {
     const char *pool;
-    uint64_t sums[1024]; // by lane, eight apart; so that reading is not optimised away
+    uint64_t sums[1024]; // by lane, eight apart; they keep the compiler from removing the reads
 };
 
 static void read_pool(const struct lane *lane, void *context) {
@@ -153,10 +154,10 @@ static double measure_reading(struct bench *b) {
 
 // ---- The ops ------------------------------------------------------------------------------------
 
-// Zeroed room in the work area; op by op it starts anew.
+// Returns zeroed memory in the work area, which every op uses from its start.
 static void *room(struct bench *b, uint64_t size_bytes) {
     void *start = b->work + b->used;
-    b->used += round_up(size_bytes, 4096) + 64; // not all at the same place of a page
+    b->used += round_up(size_bytes, 4096) + 64; // at varying offsets in a page
     ASSERT(b->used <= WORK_BYTES);
     memset(start, 0, size_bytes);
     return start;
@@ -252,7 +253,7 @@ static void bench_rope(struct bench *b, int32_t n_tokens) {
                                 .n_rot = s->head_dim,
                                 .neox = neox};
         float *table = values(b, (int64_t)n_tokens * s->head_dim);
-        for (int64_t i = 0; i < (int64_t)n_tokens * s->head_dim; i++) // nothing grows, call by call
+        for (int64_t i = 0; i < (int64_t)n_tokens * s->head_dim; i++) // repeated calls keep values
             table[i] = i & 1 ? 0.6F : 0.8F;
         a->table = table;
         measure(&job, OP_rope, neox ? "neox" : "norm", n_tokens, op_cost_rope(a, 0));
@@ -286,7 +287,7 @@ static void move_cache(const struct job *job, union op_args *args, int64_t n) {
     args->attention.v_cache = start + job->stride_bytes;
 }
 
-// The last tokens of a sequence of 1024.
+// Measures the last tokens of a sequence of 1024.
 static void bench_attention(struct bench *b, int32_t n_tokens) {
     enum { N_KEYS = 1024 };
     static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32, DTYPE_Q8_0};
@@ -363,7 +364,7 @@ static void bench_route(struct bench *b, int32_t n_tokens) {
     measure(&job, OP_route, "-", n_tokens, op_cost_route(&job.args.route, 0));
 }
 
-// Other experts' weights each time: every expert's slot moves on.
+// Gives each call the weights of other experts: every expert's slot advances.
 static void move_slots(const struct job *job, union op_args *args, int64_t n) {
     int64_t n_slots = (int64_t)(POOL_BYTES / args->matmul_experts.slot_bytes);
     args->matmul_experts.slots = job->args.matmul_experts.slots + n * N_USED % n_slots;
@@ -376,7 +377,7 @@ static void bench_matmul_experts(struct bench *b, enum weight_type type, int32_t
     uint64_t slot_bytes =
         round_up(dtype_bytes(weight_dtype(type), (uint64_t)EXPERT_ROWS * EXPERT_COLS), 64);
     int32_t n_slots = (int32_t)(POOL_BYTES / slot_bytes);
-    // The definition is slow: a batch is given a part of the rows, which has the same rates.
+    // The definition is slow, so a batch gets a part of the rows, at the same rates.
     bool is_slow = n_tokens > 1 && !strcmp(b->isa, cpu_isa_name(ISA_REF));
     cpu_route(&(struct lane){.count = 1}, &route);
     job.args.matmul_experts = (struct matmul_experts_args){
@@ -471,7 +472,8 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     return false;
 }
 
-// The pool gets bytes that make small finite numbers in every type: halves and floats of 0x2c..
+// Fills the pool with bytes that are small finite numbers in every type: halves and floats of
+// 0x2c..
 static bool open_bench(struct bench *b) {
     struct err e;
     char text[512];

@@ -1,16 +1,17 @@
-/* bench_overlap.c: how well a running plan overlaps, on the simulated accelerator.
+/* bench_overlap.c: measures how well copies and computing overlap in a running plan, on the
+ * simulated accelerator.
  *
  *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA]
  *
- * One lane of the CPU and one worker of the simulated device, so two free cores are needed. Three
- * tests, each in a fresh engine per repeat, judged by the times of its own steps:
+ * Uses one lane of the CPU and one worker of the simulated device, so it needs two free cores. Runs
+ * three tests, each in a fresh engine per repeat, judged by the times of its own steps:
  *   stream  every FFN streamed over a link a tenth faster than computing: time / max(copying,
  *           computing)
  *   split   every FFN split so that both devices take as long: time / the slower one, summed over
  *           units
  *   ahead   the first half of the layers on the CPU, 8 micro-batches: computing of both / time
- * Prints one JSON line per test: median, least and most of that figure; serial, what it would be
- * one after the other: the sum of copying and both devices' computing in the place of the time; and
+ * Prints one JSON line per test: median, least and most of that figure; serial, the figure without
+ * any overlap, which has the sum of copying and both devices' computing instead of the time; and
  * the share of the copies' time that was hidden.
  */
 #include "base/mem.h"
@@ -46,7 +47,7 @@ static void add_split(const struct trace *t, int32_t first, int32_t end, int16_t
     double busy_us[MAX_DEVICES] = {0};
     for (int32_t i = first; i < end; i++) {
         const struct trace_span *span = trace_at(t, i);
-        // The CPU begins to wait for the unit's residual stream while the one before runs.
+        // The CPU begins to wait for the unit's residual stream while the previous unit runs.
         if (span->unit != unit || span->kind == STEP_WAIT) continue;
         if (span->first_ns < from_ns) from_ns = span->first_ns;
         if (span->last_ns > to_ns) to_ns = span->last_ns;
@@ -90,7 +91,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Copying and computing, one after the other, beside the longest of them.
+// The sum of copying and computing, divided by the longest of them.
 static double serial_figure(const struct figures *f) {
     const struct trace_times *t = &f->usage.measured;
     double most = t->copy_us, sum = t->copy_us;
@@ -101,7 +102,7 @@ static double serial_figure(const struct figures *f) {
     return sum / most;
 }
 
-// Repeats the prompt; figure says what of it is printed.
+// Repeats the prompt; figure computes the number that is printed.
 static enum status measure(struct bench *b, const char *name,
                            double (*figure)(const struct figures *), struct err *e) {
     double values[MAX_REPEATS], hidden[MAX_REPEATS], serial[MAX_REPEATS];
@@ -132,7 +133,7 @@ static bool is_ffn(const struct bench *b, int32_t u) {
     return u > 0 && u % 2 == 0 && u < b->n_units - 1;
 }
 
-// All on the accelerator but the embedding, one micro-batch.
+// Places everything but the embedding on the accelerator, with one micro-batch.
 static void start_ways(struct bench *b, const char *spec) {
     struct constraints *c = &b->options.constraints;
     *c = (struct constraints){

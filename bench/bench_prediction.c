@@ -1,23 +1,24 @@
-/* bench_prediction.c: what the planner predicts beside what the engine takes.
+/* bench_prediction.c: compares the planner's predictions with the times of the engine.
  *
  *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-m MINUTES]
  *                    MODEL...
  *
- * For every model: the CPU alone with 1 and 2 threads, and with a simulated accelerator behind a
- * slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context and layers on
- * the accelerator. The accelerator is simulated by a core, so the CPU beside it gets one thread: a
- * plan for more threads than cores is not what the planner is asked for. -k takes every NTH
- * configuration only; -m begins no round of a model later than that after its first.
+ * Covers for every model the CPU alone with 1 and 2 threads, and with a simulated accelerator
+ * behind a slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context and
+ * layers on the accelerator. A core simulates the accelerator, so the CPU beside it gets one
+ * thread, since plans are not made for more threads than cores. -k takes every NTH configuration
+ * only; -m starts no round of a model later than MINUTES after its first.
  *
  * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
  * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
  * for predictions, and measures. Before and after each measurement a kernel that the calibration
- * has timed is timed again. If its time is off by more than PERCENT (10), the machine is not the
- * calibrated one any more: the round does not count for that row and there is another one, with a
- * new calibration, until ROUNDS (3) count or MORE_ROUNDS times as many are done. Of the ROUNDS in
- * which the reference was least off, the one with the median error is the row. It says how many
- * rounds there were, how many counted, and how far its reference was off; what was measured has no
- * part in the choice. At the end the median and the 90th percentile of the errors of all rows.
+ * has timed, the reference, is timed again. If its time differs by more than PERCENT (10), the
+ * machine's speed has changed since the calibration: the round does not count for that row and is
+ * repeated with a new calibration, until ROUNDS (3) count or MORE_ROUNDS times as many are done. A
+ * row shows the round with the median error among the ROUNDS in which the reference differed least,
+ * so the choice does not depend on the errors. It says how many rounds were run, how many counted,
+ * and by how much its reference differed. The end has the median and the 90th percentile of the
+ * errors of all rows.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -53,8 +54,8 @@ struct setting {
 #define SIM  "sim:vram=3G,h2d=2G,d2h=2G"
 #define SLOW "sim:vram=3G,h2d=200M,d2h=100M"
 
-// Prompts are computed from n_past on; tokens are decoded after the prompt. Those that share a
-// calibration lie together.
+// Prompts are computed from n_past on; tokens are decoded after the prompt. Settings that share a
+// calibration are adjacent.
 static const struct setting SETTINGS[] = {
     {"none", 1, 16, 512, 0, 0, DTYPE_F16},    {"none", 1, 64, 512, 0, 0, DTYPE_F16},
     {"none", 1, 128, 128, 0, 0, DTYPE_F16},   {"none", 1, 256, 64, 0, 0, DTYPE_F16},
@@ -71,8 +72,8 @@ static const struct setting SETTINGS[] = {
 };
 enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS, TESTS = 2 }; // prefill and decode
 
-// One round of one row. off: how far the reference's time was from that in the calibration, as a
-// part of it; the greater of before and after.
+// One round of one row. off: the difference of the reference's time from that in the calibration,
+// as a share of the latter; the greater of before and after.
 struct round {
     double predicted_us, measured_us, off, load;
 };
@@ -139,8 +140,8 @@ static bool is_multiplied(const struct unit_tensor *t, enum weight_type *type) {
     return (t->use == USE_MATRIX || t->use == USE_EXPERTS) && dtype_weight(t->type, type);
 }
 
-// Measures this computer for that setting's threads and device, keeps the rates where engines look
-// for them, and stays ready to time the reference.
+// Calibrates that setting's threads and device, keeps the rates where engines look for them, and
+// opens the reference.
 static enum status calibrate_for(struct bench *b, const struct setting *s, struct err *e) {
     struct device *devices[MAX_DEVICES] = {NULL};
     int32_t n;
@@ -168,8 +169,8 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
 
 // ---- Predicting ---------------------------------------------------------------------------------
 
-// Of n tokens after n_past others, of which each micro-batch but the last is followed by one that
-// may start before it is done; share[d] gets what part of it the device computes.
+// Predicts the time of n tokens after n_past others, in micro-batches that may overlap; share[d]
+// gets the share of the time in which device d computes.
 static double predict(const struct bench *b, int32_t n, int32_t n_past, double share[MAX_DEVICES]) {
     const struct plan *plan = engine_plan(b->engine);
     double us = 0, sum = 0;
@@ -190,7 +191,7 @@ static double predict(const struct bench *b, int32_t n, int32_t n_past, double s
 
 // ---- Looking at the machine again ---------------------------------------------------------------
 
-// The type that most of the device's weights are of.
+// The most common type of the device's weights.
 static enum weight_type main_type(const struct bench *b, int d) {
     const struct plan *plan = engine_plan(b->engine);
     const struct shape *shape = engine_shape(b->engine);
@@ -208,7 +209,7 @@ static enum weight_type main_type(const struct bench *b, int d) {
     return (enum weight_type)most;
 }
 
-// The weights that a pass reads on a device.
+// Bytes of weights that a pass reads on a device.
 static uint64_t working_set(const struct bench *b, int d) {
     const struct plan *plan = engine_plan(b->engine);
     uint64_t bytes = 0;
@@ -217,8 +218,8 @@ static uint64_t working_set(const struct bench *b, int d) {
     return bytes;
 }
 
-// How much slower passes of n tokens should be now than they are predicted, by the kernel that most
-// of the time of each device goes to.
+// Estimates how much slower passes of n tokens are now than predicted, by the kernel that takes
+// most of the time on each device.
 static enum status look_again(struct bench *b, int32_t n, const double share[MAX_DEVICES],
                               double *slower, struct err *e) {
     int low = 0;
@@ -251,7 +252,8 @@ static enum status eval(struct bench *b, int32_t n, double *us, struct err *e) {
     return OK;
 }
 
-// The median of several evaluations of n tokens after n_past others, which are there already.
+// Measures the median of several evaluations of n tokens after n_past others, which the session has
+// already.
 static enum status measure(struct bench *b, int32_t n, int32_t n_past, double *out_us,
                            struct err *e) {
     double times[MAX_TIMES], sum_us = 0;
@@ -337,7 +339,7 @@ static enum status run_round(struct bench *b, const char *model, struct err *e) 
     return status;
 }
 
-// The round with the median error among those in which the reference was least off.
+// Prints the round with the median error among those in which the reference differed least.
 static void print_row(struct bench *b, const struct setting *s, int test, struct row *row,
                       const char *name) {
     const int32_t n = row->n < b->n_rounds ? row->n : b->n_rounds;

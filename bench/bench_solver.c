@@ -1,12 +1,12 @@
-/* bench_solver.c: how long the planner searches, in CPU time.
+/* bench_solver.c: measures the CPU time of the planner's search.
  *
  *   bench_solver [-r ROUNDS]
  *
- * Every model of configs/models, and one of 100 layers with 256 experts each, on every machine of
- * configs/machines with an accelerator; then invented models in which no two layers are alike, on
- * invented machines. Of each pair the least of ROUNDS solves counts; a row has the median and the
- * most over the machines. Context and workload are those of `tandem plan` without options, with
- * memory for any model on the host.
+ * Plans every model of configs/models, and one of 100 layers with 256 experts each, on every
+ * machine of configs/machines with an accelerator; then invented models in which no two layers are
+ * alike, on invented machines. The least of ROUNDS solves counts for each pair; a row has the
+ * median and the maximum over the machines. Context and workload are those of `tandem plan` without
+ * options, with memory for any model on the host.
  */
 #include "base/mem.h"
 #include "planner/machine/machine.h"

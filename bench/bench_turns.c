@@ -1,13 +1,13 @@
-/* bench_turns.c: two builds of the engine in turns, so that a machine whose speed drifts slows
- * both.
+/* bench_turns.c: compares two builds of the engine in turns, so that a machine whose speed drifts
+ * slows both.
  *
  *   bench_turns [-m MODEL] [-p PROMPT_TOKENS] [-n TOKENS] [-r ROUNDS] [-t THREADS] OTHER_PROGRAM
  *
  * OTHER_PROGRAM is this program from another commit's build. Both are started as workers (-w), open
- * their engines on the CPU alone and wait. In each round both compute a prompt, then decode, the
- * one that begins changes from round to round, and the times of a round make one ratio. Prints for
- * both tests the median over rounds of OTHER's time by ours (above 1: ours is faster) with the
- * interval that holds the true median at 95 % (order statistics), and the median times.
+ * their engines on the CPU alone and wait. In each round both compute a prompt, then decode; they
+ * take turns in beginning, and the times of a round make one ratio. Prints for both tests the
+ * median over rounds of OTHER's time by ours (above 1: ours is faster) with the interval that holds
+ * the true median at 95 % (order statistics), and the median times.
  *
  * A worker answers each byte on standard input, 'p' or 'd', with the nanoseconds it took.
  */
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum { MAX_ROUNDS = 10000, BUILDS = 2, OURS = 0, OTHER = 1 };
-static const uint64_t PAUSE_NS = 10000000; // until the other's threads sleep
+static const uint64_t PAUSE_NS = 10000000; // after which the other's threads sleep
 
 struct settings {
     const char *model;

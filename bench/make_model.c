@@ -1,12 +1,11 @@
-/* make_model.c: writes a llama model of any shape with random weights, to measure speed with.
+/* make_model.c: writes a llama model of any shape with random weights, to measure speed.
  *
  *   make_model FILE [layers=32] [embd=4096] [ff=14336] [heads=32] [kv=8] [vocab=128256]
  * [type=Q4_K_M]
  *
  * The defaults are those of an 8B model in Q4_K_M (4.9 GB): the matrices are Q4_K but for half of v
- * and down and the output, which are Q6_K. type may be any weight type instead. What it writes
- * makes no sense, but every number in it is one a model could have. Nothing is kept in memory but
- * one chunk.
+ * and down and the output, which are Q6_K. type may be any weight type instead. The weights are
+ * random, but in the range of a model's. Only one chunk is in memory at a time.
  */
 #include "base/mem.h"
 #include "bench/lib/random_weights.h"
@@ -117,7 +116,7 @@ static bool write_tensor(FILE *out, const struct record *r, char *chunk, uint64_
         for (uint64_t i = 0; i < r->count; i++) ((float *)chunk)[i] = 1;
         return fwrite(chunk, info->block_bytes, blocks, out) == blocks;
     }
-    // One chunk, again and again: its length is prime, so that rows still differ.
+    // The same chunk is written again and again; its length is prime, so rows differ.
     const float deviation = 1 / __builtin_sqrtf((float)deviation_cols);
     random_weights(r->type, chunk, CHUNK_BLOCKS * (uint64_t)info->block_elements, deviation, state);
     while (blocks > 0) {

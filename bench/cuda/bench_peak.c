@@ -1,11 +1,12 @@
-/* bench_peak.c: what the instructions behind the matmuls reach on a GPU when nothing else is done.
+/* bench_peak.c: measures the peak rates of the instructions of the matmuls on a GPU, without any
+ * memory access.
  *
  *   bench_peak [--device cuda[:SPEC]] [--ms N] [--quick] [--json]
  *
- * Device and image are chosen by the backend. A line per instruction: the best of five launches of
+ * The backend chooses device and image. Prints a line per instruction: the best of five launches of
  * at least N ms (50) as operations per second, a multiply-add being two, and the weight types whose
- * matmuls of many tokens are made of it. --quick takes one round on two blocks, to see that it
- * works. The sums are checked: exit code 1 if one is wrong. Tested by tests/cli/cli_kernels.sh.
+ * matmuls of many tokens use it. --quick takes one round on two blocks, to test the program. The
+ * sums are checked: exit code 1 if one is wrong. Tested by tests/cli/cli_kernels.sh.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -51,7 +52,7 @@ struct instruction {
     double increment; // of a sum by a step
 };
 
-// An eighth is what the products of halves and the multiply-add of floats come to.
+// The products of halves and the multiply-add of floats add an eighth.
 static const struct instruction INSTRUCTIONS[] = {
     {"mma.m16n8k32.s8", "peak_s8_mma", 80, 0, true, false, BYTES, OTHER_BYTES, 2 * 16 * 8 * 32,
      7 * 8},
@@ -88,7 +89,7 @@ static bool is_there(const struct bench *b, const struct instruction *i) {
            (!i->tensor_cores || b->gpu->tensor_cores);
 }
 
-// The choice that cuda_launch.c makes for matmuls of many tokens.
+// True if cuda_launch.c chooses that instruction for matmuls of many tokens.
 static bool makes(const struct bench *b, const struct instruction *i, enum weight_type type) {
     const enum weight_kind kind = weight_kind(type);
     const bool mma = b->gpu->tensor_cores && kind != KIND_FLOATS;
@@ -220,7 +221,7 @@ static enum status measure_all(struct bench *b, struct err *e) {
     return OK;
 }
 
-// What follows "cuda:" in --device; NULL if that is another device.
+// Returns the text after "cuda:" in --device; NULL for another device.
 static const char *spec_of(const char *device) {
     const size_t length = strlen(cuda_device_driver.prefix);
     if (strncmp(device, cuda_device_driver.prefix, length) != 0) return NULL;

@@ -1,6 +1,6 @@
-/* peak.h: the parameter and the shape of the kernels that do nothing but multiply.
+/* peak.h: the parameter and the shape of the kernels that only multiply.
  *
- * Plain C, read by the host, by the device compilers and by the emulator. A thread makes n_rounds
+ * Plain C, read by the host, by the device compilers and by the emulator. A thread runs n_rounds
  * times PEAK_STEPS steps of each of its PEAK_CHAINS chains; a step is one instruction. Owns
  * nothing. Tested by tests/cli/cli_kernels.sh.
  */
@@ -18,7 +18,7 @@ enum {
 
 struct peak_params {
     uint32_t *out; // [blocks * PEAK_THREADS] the bits of one sum of each thread
-    uint32_t a, b; // what all lanes multiply: four bytes, two halves, or a float
+    uint32_t a, b; // the operands of all lanes: four bytes, two halves, or a float
     int32_t n_rounds;
     int32_t zero; // no padding
 };

@@ -1,5 +1,4 @@
-/* random_weights.h: weights of any type that are cheap to make and look like a model's, for
- * benchmarks.
+/* random_weights.h: makes weights of any type in the range of a model's, for benchmarks.
  *
  * Owns nothing. Any thread, one per state.
  */

@@ -1,4 +1,4 @@
-/* read_rate.h: how fast this machine reads memory, the limit that decode is measured against.
+/* read_rate.h: measures the rate of reading memory, which limits decode.
  *
  * Owns nothing after it returns. Uses OpenMP threads; call it before anything else is running.
  */
@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
-// Bytes per second that n_threads together read from a buffer of size bytes (take several times the
-// last-level cache where memory allows), each its own part front to back: the best of n_runs. 0 if
-// the memory is refused.
+// Bytes per second that n_threads read together from a buffer of size bytes (take several times the
+// last-level cache if memory allows), each thread its own share from front to back: the best of
+// n_runs. 0 if the memory is refused.
 double read_rate_measure(int32_t n_threads, uint64_t size_bytes, int32_t n_runs);
 
 #endif

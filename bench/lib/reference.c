@@ -11,8 +11,8 @@ enum {
     DEVICE_POOL = 256 << 20,
     HOST_SIZE = 1024, // rows and columns, as calibrate.c takes them on machines like these
     DEVICE_SIZE = 2048,
-    LIMIT_NS = 50000000, // of one timing
-    WARM_PASSES = 8,     // before it, if a cache keeps what is read: some take long to do so
+    LIMIT_NS = 50000000, // time of one measurement
+    WARM_PASSES = 8, // passes before it for cached weights, since some caches take long to settle
 };
 
 enum status reference_open(struct reference *r, struct device *const devices[MAX_DEVICES],
