@@ -1,4 +1,4 @@
-/* cli_command.h: what the commands of the command line share.
+/* cli_command.h: functions that the commands of the command line share.
  *
  * A struct cli is made by cli_main and lent to the command that runs. One thread. Tested by
  * tests/cli/cli_*.sh.

@@ -1,5 +1,5 @@
-/* cli_generate.h: an open engine with a generator whose text goes to standard output: what run and
- * chat share.
+/* cli_generate.h: an open engine with a generator whose text goes to standard output, for run and
+ * chat.
  *
  * A struct cli_generator owns the engine, the generator and the buffer of standard output, and
  * borrows the cli. Ctrl-C ends prompts and texts. cli_generate_write allocates nothing, as the

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The words that cli_options.def uses for sets of commands.
+// The words for sets of commands in cli_options.def.
 #define IN(command) (1u << COMMAND_##command)
 #define GENERATE    (IN(RUN) | IN(CHAT))
 #define PLANNED     (GENERATE | IN(PLAN))
@@ -177,7 +177,7 @@ static enum status set_real(const struct option_spec *spec, const char *name, co
     return OK;
 }
 
-// Bytes that a suffix stands for: K and KiB are 1024, KB is 1000; 0 if it is none.
+// Bytes that a suffix stands for: K and KiB are 1024, KB is 1000; 0 for an unknown suffix.
 static double suffix_bytes(const char *suffix) {
     static const char letters[] = "KMGT";
     if (!*suffix || strcmp(suffix, "B") == 0) return 1;
@@ -188,7 +188,7 @@ static double suffix_bytes(const char *suffix) {
     return strcmp(suffix + 1, "B") == 0 ? pow(1000, power) : 0;
 }
 
-// No machine has so little memory: a number below it without a unit means something else.
+// A number below this without a unit is a mistake, since no machine has so little memory.
 static const double PLAIN_BYTES = 16 << 20;
 
 enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e) {
@@ -393,7 +393,7 @@ static const char *first_given(const struct given *list, size_t count) {
     return NULL;
 }
 
-// A plan file decides all that the first list could, and a machine given as data opens no devices.
+// A plan file excludes the options of the first list, and a machine given as data opens no devices.
 static enum status check_plan(const struct cli_options *o, struct err *e) {
     const struct given planned[] = {
         {o->n_ctx, "-c"},
@@ -426,7 +426,7 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
     return OK;
 }
 
-// Every command that opens a model is told which.
+// Checks that every command that opens a model has one.
 static enum status check_model(const struct cli_options *o, struct err *e) {
     bool empty = o->model && !*o->model;
     for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];

@@ -1,9 +1,9 @@
 /* cli_options.h: the options of the command line: one table that parses, explains and limits them.
  *
  * A struct cli_options borrows its texts from argv and owns nothing. The table says for every
- * option its names, what it takes, where the value goes and which commands know it, so that the
- * parser, the help and the tests cannot disagree. Must not open files or devices. Any thread.
- * Tested by tests/runtime/test_options.c and tests/cli/cli_usage.sh.
+ * option its names, its value, the member that takes the value and the commands that know it, so
+ * that the parser, the help and the tests cannot disagree. Must not open files or devices. Any
+ * thread. Tested by tests/runtime/test_options.c and tests/cli/cli_usage.sh.
  */
 #ifndef TANDEM_RUNTIME_CLI_CLI_OPTIONS_H
 #define TANDEM_RUNTIME_CLI_CLI_OPTIONS_H
@@ -106,7 +106,7 @@ enum { OPTION_NAMES = 3 };
 
 struct option_spec {
     const char *names[OPTION_NAMES]; // unused ones are NULL; without any, help is a heading
-    const char *value;               // what it takes, for the help; NULL for a switch
+    const char *value;               // the word for its value in the help; NULL for a switch
     const char *help;
     enum option_kind kind;
     uint32_t commands; // bit 1 << COMMAND_x for each command that knows it
@@ -126,7 +126,7 @@ enum status cli_options_kv_type(const char *name, const char *text, enum dtype *
 // The name of a command as it is typed.
 const char *command_name(enum command command);
 
-// Fills *o from the arguments. ERR_USAGE names the argument that is wrong and how to go on.
+// Fills *o from the arguments. ERR_USAGE names the wrong argument and the way out.
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e);
 
 // The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.

@@ -1,4 +1,4 @@
-/* cli_signal.h: asks whether Ctrl-C came, instead of dying of it.
+/* cli_signal.h: tells whether Ctrl-C came, which does not end the process the first time.
  *
  * Keeps no variable: the system's own record says whether the signal came, because the handler does
  * nothing and goes away on its first use. A second Ctrl-C therefore ends the process, whatever it

@@ -1,8 +1,8 @@
 /* progress_bar.h: a progress bar on one line of a terminal.
  *
- * Borrows its stream and owns nothing. Draws nothing if the stream is no terminal. At most ten
- * times a second, so it may be called for every micro-batch. One thread. Tested by
- * tests/cli/cli_usage.sh, which sees none of it, since pipes are no terminals.
+ * Borrows its stream and owns nothing. Draws nothing if the stream is no terminal. Draws at most
+ * ten times a second, so it may be called for every micro-batch. One thread. Tested by
+ * tests/cli/cli_usage.sh, where pipes are no terminals and nothing is drawn.
  */
 #ifndef TANDEM_RUNTIME_CLI_PROGRESS_BAR_H
 #define TANDEM_RUNTIME_CLI_PROGRESS_BAR_H

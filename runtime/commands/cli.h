@@ -1,8 +1,8 @@
 /* cli.h: the command line program: from arguments to an exit code.
  *
  * Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the world
- * failed, 2 wrong usage, 3 --strict and the placement asked for does not fit or is refused its
- * memory. One thread. Tested by tests/cli/cli_*.sh.
+ * failed, 2 wrong usage, 3 with --strict if the placement does not fit or the accelerator refuses
+ * its memory. One thread. Tested by tests/cli/cli_*.sh.
  */
 #ifndef TANDEM_RUNTIME_COMMANDS_CLI_H
 #define TANDEM_RUNTIME_COMMANDS_CLI_H

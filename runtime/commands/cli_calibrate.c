@@ -1,4 +1,5 @@
-/* cli_calibrate.c: `tandem calibrate`: how fast this computer is, for planning. See commands.h.
+/* cli_calibrate.c: `tandem calibrate`: measures the rates of this computer for planning. See
+ * commands.h.
  */
 #include "runtime/commands/commands.h"
 

@@ -1,4 +1,4 @@
-/* cli_devices.c: `tandem devices`: what can compute here. See commands.h. */
+/* cli_devices.c: `tandem devices`: lists the devices of this computer. See commands.h. */
 #include "runtime/commands/commands.h"
 
 #include "kernels/cpu/device/table.h"

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char EXAMPLE[] = "llama-3.1-8b"; // costs are for it if no model is named
+static const char EXAMPLE[] = "llama-3.1-8b"; // costs are given for this model if none is named
 
 enum { VENDOR_NVIDIA = 0x10de, PROBE_BYTES = 16 << 20 };
 

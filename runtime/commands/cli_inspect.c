@@ -1,4 +1,5 @@
-/* cli_inspect.c: `tandem inspect`: what a GGUF file holds, supported or not. See commands.h. */
+/* cli_inspect.c: `tandem inspect`: shows the contents of a GGUF file, supported or not. See
+ * commands.h. */
 #include "runtime/commands/commands.h"
 
 #include "runtime/gguf/gguf.h"

@@ -1,4 +1,4 @@
-/* cli_perplexity.c: `tandem perplexity`: how well a model knows a text. See commands.h.
+/* cli_perplexity.c: `tandem perplexity`: measures how well a model predicts a text. See commands.h.
  *
  * The tokens are cut into windows of -c tokens, each computed by itself from position 0. Every
  * token of a window but its first is scored with -ln of the probability that the model gave it,

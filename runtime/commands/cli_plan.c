@@ -1,5 +1,5 @@
-/* cli_plan.c: `tandem plan`: where a model would go and how fast it would be, from its header or
- * its shape alone, on this machine or on another. See commands.h. */
+/* cli_plan.c: `tandem plan`: plans where a model would go and how fast it would be, from its header
+ * or its shape alone, on this machine or on another. See commands.h. */
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"

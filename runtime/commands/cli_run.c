@@ -90,7 +90,7 @@ static enum status write_result(struct run *run, struct err *e) {
 static void print_end(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     const struct cli_options *o = &run->writer.cli->options;
-    fflush(stdout); // on a terminal the statistics stand behind the text
+    fflush(stdout); // on a terminal the statistics come after the text
     if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
         fprintf(stderr, "tandem: the context of %d tokens is full. Use a larger -c for more\n",

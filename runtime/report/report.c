@@ -8,7 +8,7 @@
 
 static const double MIB = 1024.0 * 1024.0;
 
-// One line; the speed is that of n_timed things in the time, if there are any.
+// Prints one line, with the speed of n_timed items in that time, if there are any.
 static void print_line(const char *name, uint64_t ns, int64_t count, int64_t n_timed, FILE *out) {
     fprintf(out, "tandem: %-6s %10.1f ms, %6" PRId64 " %s", name, timings_ms(ns), count,
             count == 1 ? "token" : "tokens");

@@ -19,22 +19,22 @@ struct memory_use {
 };
 void report_memory_use(struct memory_use *out, const struct engine *engine);
 
-// Three lines: loading, the prompts and the new tokens. The speed of new tokens counts passes,
-// since the first token after a prompt needs none.
+// Prints three lines: loading, the prompts and the new tokens. The speed of new tokens counts
+// passes, since the first token after a prompt needs none.
 void report_print_timings(const struct timings *t, FILE *out);
-// One line: bytes allocated beside planned, of all devices.
+// Prints one line: allocated and planned bytes of all devices.
 void report_print_bytes(const struct memory_use *use, FILE *out);
-// One line: times measured beside predicted, for what was run and predicted, and whose rates they
-// are if they were not measured on this machine. No line without a prediction.
+// Prints one line: measured and predicted times of the classes that ran, and the machine whose
+// rates were used if they were not measured here. Prints no line without a prediction.
 void report_print_predicted(const struct timings *t, const struct machine *machine, FILE *out);
-// A table: device and purpose with planned and allocated bytes, and the peak of each device.
+// Prints a table: device and purpose with planned and allocated bytes, and the peak of each device.
 void report_print_memory(const struct memory_use *use, const struct machine *machine, FILE *out);
-// One line: layers on the accelerator, bytes of weights on each device, context.
+// Prints one line: layers on the accelerator, bytes of weights on each device, context.
 void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out);
 
-// Writes bytes from a file so that a terminal shows but does not obey them: control characters and
-// bytes that are no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes are
-// left.
+// Writes bytes from a file so that a terminal shows them and does not obey them: control characters
+// and bytes that are no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes
+// are left.
 void report_print_escaped(const char *bytes, size_t length, size_t limit, FILE *out);
 
 #endif

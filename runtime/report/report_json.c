@@ -13,7 +13,7 @@ json_t *report_json_count(uint64_t count) {
 }
 
 json_t *report_json_text(const char *bytes, size_t length) {
-    char *text = mem_alloc(length, 3); // a bad byte becomes the three of U+FFFD
+    char *text = mem_alloc(length, 3); // an invalid byte becomes the three bytes of U+FFFD
     if (!text) return NULL;
     size_t used = 0;
     for (size_t i = 0, step; i < length; i += step) {
@@ -194,7 +194,7 @@ static json_t *step_report(const struct step *step, const struct step_times *tim
 json_t *report_json_steps(const struct plan *plan, const struct shape *shape,
                           enum batch_class batch) {
     const struct pass pass = plan_pass(plan, batch);
-    batch = batch_class_of(pass.n_tokens); // a small micro-batch is of another class than asked for
+    batch = batch_class_of(pass.n_tokens); // few tokens run as a smaller class
     const int32_t n = plan->n_steps[batch];
     struct step_times *times = mem_alloc((size_t)n, sizeof *times);
     if (!times) return NULL;

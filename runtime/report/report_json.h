@@ -25,12 +25,12 @@ json_t *report_json_units(const struct plan *plan,
                           const struct shape *shape); // [{name, device, ...}]
 json_t *report_json_steps(const struct plan *plan, const struct shape *shape,
                           enum batch_class batch);
-// How busy devices and link were, by batch class: null for a class that was not run, or without a
+// Utilisation of devices and link by batch class; null for a class that was not run, and without a
 // trace.
 json_t *report_json_usage(const struct trace *t, const struct machine *machine);
 json_t *report_json_advice(const struct plan *plan, const struct advice_result advice[ADVICES]);
 
-// A JSON string of any bytes: a byte that is no UTF-8 becomes U+FFFD.
+// Makes a JSON string of any bytes: a byte that is no UTF-8 becomes U+FFFD.
 json_t *report_json_text(const char *bytes, size_t length);
 json_t *report_json_count(uint64_t count); // an integer; above INT64_MAX it stops there
 

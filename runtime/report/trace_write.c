@@ -1,8 +1,8 @@
-/* trace_write.c: the file of a trace. See trace_write.h.
+/* trace_write.c: writes the file of a trace. See trace_write.h.
  *
  * Writes one event after the other, so that a long run needs no second copy of itself in memory.
  * Measured spans are in threads with even numbers, planned ones in the odd number after. No two
- * devices share a number, since readers take it for one of the whole system.
+ * devices share a thread number, since readers take it as unique in the system.
  */
 #include "runtime/report/trace_write.h"
 

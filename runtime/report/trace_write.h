@@ -1,4 +1,4 @@
-/* trace_write.h: the file of a trace, which Perfetto and Chrome's tracing page read.
+/* trace_write.h: writes the file of a trace, which Perfetto and Chrome's tracing page read.
  *
  * Owns nothing; the trace is the caller's. One thread. Tested by tests/runtime/test_trace.c and
  * tests/cli/cli_trace.sh.
