@@ -115,7 +115,7 @@ static enum status report(struct bench *b, struct job *job, struct err *e) {
     double ns = 0;
     if (b->op && strcmp(b->op, job->op) != 0) return OK;
     if (measure(b, job, &ns, e)) return e->status;
-    const double bytes = (double)(job->cost.read_bytes + job->cost.written_bytes);
+    const double bytes = op_cost_bytes(job->cost);
     const double share = b->copy_rate > 0 ? 100 * bytes / ns / b->copy_rate : 100;
     if (b->json)
         printf("%s  {\"op\": \"%s\", \"type\": \"%s\", \"tokens\": %d, \"us\": %.2f, "
@@ -377,7 +377,8 @@ static void place_gather_rows(struct bench *b, struct job *job) {
 
 static enum status bench_copy(struct bench *b, struct err *e) {
     struct job job = {.op = "copy", .type = "-", .id = OP_COUNT};
-    job.cost = (struct op_cost){b->weights.size_bytes / 2, b->weights.size_bytes / 2, 0};
+    job.cost = (struct op_cost){.read_bytes = b->weights.size_bytes / 2,
+                                .written_bytes = b->weights.size_bytes / 2};
     const char *asked = b->op;
     b->op = NULL; // all others are compared with it
     const enum status status = report(b, &job, e);

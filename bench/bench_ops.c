@@ -118,7 +118,7 @@ static void measure(struct job *job, enum op_id op, const char *label, int32_t n
         if (again < ns) ns = again;
     }
     double each_ns = (double)ns / (double)job->n_calls;
-    double gbps = (double)(cost.read_bytes + cost.written_bytes) / each_ns;
+    double gbps = op_cost_bytes(cost) / each_ns;
     printf("%-15s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
            n_tokens, each_ns / 1e6, gbps, 100 * gbps / job->b->read_gbps, cost.flops / each_ns);
     fflush(stdout);

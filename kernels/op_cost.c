@@ -13,7 +13,8 @@ static uint64_t floats(int64_t a, int64_t b) { return product(a, b) * sizeof(flo
 struct op_cost op_cost_embed(enum weight_type type, const struct embed_args *a) {
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
     return (struct op_cost){
-        .read_bytes = (uint64_t)a->n_tokens * row_bytes + floats(a->n_tokens, 1),
+        .weight_bytes = (uint64_t)a->n_tokens * row_bytes,
+        .read_bytes = floats(a->n_tokens, 1),
         .written_bytes = floats(a->n_tokens, a->n_cols),
         .flops = (double)product(a->n_tokens, a->n_cols),
     };
@@ -32,8 +33,9 @@ struct op_cost op_cost_matmul(enum weight_type type, const struct matmul_args *a
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
     uint64_t outputs = floats(a->n_tokens, a->row_count);
     return (struct op_cost){
-        .read_bytes = (uint64_t)a->row_count * row_bytes + floats(a->n_tokens, a->n_cols) +
-                      (a->bias ? floats(a->row_count, 1) : 0) + (a->residual ? outputs : 0),
+        .weight_bytes = (uint64_t)a->row_count * row_bytes,
+        .read_bytes = floats(a->n_tokens, a->n_cols) + (a->bias ? floats(a->row_count, 1) : 0) +
+                      (a->residual ? outputs : 0),
         .written_bytes = outputs,
         .flops = 2.0 * (double)product(a->n_tokens, a->row_count) * a->n_cols,
     };
@@ -115,12 +117,11 @@ double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_u
 
 struct op_cost op_cost_matmul_experts(enum weight_type type, const struct matmul_experts_args *a) {
     uint64_t pairs = product(a->n_tokens, a->n_used);
-    uint64_t expert_bytes =
-        (uint64_t)a->row_count *
-        (dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols) + (a->bias ? sizeof(float) : 0));
-    double n_experts = op_cost_distinct_experts(a->n_tokens, a->n_experts, a->n_used);
+    uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    double n_rows = a->row_count * op_cost_distinct_experts(a->n_tokens, a->n_experts, a->n_used);
     return (struct op_cost){
-        .read_bytes = (uint64_t)llround(n_experts * (double)expert_bytes) +
+        .weight_bytes = (uint64_t)llround(n_rows * (double)row_bytes),
+        .read_bytes = (a->bias ? (uint64_t)llround(n_rows * sizeof(float)) : 0) +
                       floats(a->x_per_pair ? (int64_t)pairs : a->n_tokens, a->n_cols) +
                       floats(2 * (int64_t)a->n_experts + 1, 1) + floats((int64_t)pairs, 1),
         .written_bytes = floats((int64_t)pairs, a->row_count),

@@ -11,7 +11,8 @@
 #include "kernels/ops.h"
 
 struct op_cost {
-    uint64_t read_bytes;    // every input once: weights, activations, cache rows
+    uint64_t weight_bytes;  // of the weight type, each once: rows of the table, matrices
+    uint64_t read_bytes;    // every other input once: activations, vectors, cache rows
     uint64_t written_bytes; // every output once
     double flops;           // a multiply-add counts as two
 };
@@ -27,6 +28,11 @@ struct op_cost {
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
+
+// All that the op moves.
+static inline double op_cost_bytes(struct op_cost cost) {
+    return (double)cost.weight_bytes + (double)cost.read_bytes + (double)cost.written_bytes;
+}
 
 // Expected number of different experts for n_tokens tokens with n_used each, if all experts were
 // equally likely and tokens chose independently: n_experts * (1 - (1 - n_used /

@@ -293,7 +293,7 @@ struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes)
     const struct op_cost costs[] = {op_cost_rms_norm(&norm, 0), op_cost_rope(&rope, 0),
                                     op_cost_swiglu(&swiglu, 0)};
     *bytes = 0;
-    for (int i = 0; i < 3; i++) *bytes += costs[i].read_bytes + costs[i].written_bytes;
+    for (int i = 0; i < 3; i++) *bytes += (uint64_t)op_cost_bytes(costs[i]);
     return (struct job){.encode = encode_vectors, .n_tokens = n, .n_parts = 1};
 }
 
