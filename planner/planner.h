@@ -11,6 +11,7 @@
 #include "planner/plan/accounts.h"
 #include "planner/plan/cost.h"
 #include "planner/plan/footprint.h"
+#include "planner/plan/part.h"
 #include "planner/plan/placement.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_file.h"

@@ -4,6 +4,7 @@
 
 static void encode_embed(const struct forward *f) {
     const struct weight *w = encode_weight(f, 0, ROLE_TOKEN_EMBED);
+    if (!w) return;
     f->ops->embed(f->stream, encode_type(w),
                   &(struct embed_args){f->area[AREA_RESIDUAL], w->data, f->tables.tokens,
                                        f->n_tokens, w->n_cols, w->n_rows, 1.0f});

@@ -6,12 +6,13 @@
 #ifndef TANDEM_PLANNER_PLAN_COST_H
 #define TANDEM_PLANNER_PLAN_COST_H
 
-#include "planner/plan/plan.h"
+#include "planner/plan/part.h"
 
-// The time of a unit by what it is spent on. Reading weights and caches counts as memory up to the
-// device's rate of plain reads; what it takes beyond that is computing.
+// The time of a part of a unit by what it is spent on. Reading weights and caches counts as memory
+// up to the device's rate of plain reads; what it takes beyond that is computing.
 struct cost {
     double memory_us, compute_us, overhead_us;
+    double read_bytes; // of weights: of routed experts, those that the pass is expected to choose
 };
 struct cost_place {
     const struct shape *shape;
@@ -19,15 +20,6 @@ struct cost_place {
     const struct workload *w;
     bool cached; // the device's cache keeps the weights from pass to pass (cost_is_cached)
 };
-// What of a unit a device computes in one step: a phase of the rows of a split unit that the
-// accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
-// cpu_parts 0: all rows, whatever first and last say.
-struct unit_part {
-    enum step_phase phase;
-    int32_t cpu_parts;
-    bool first, last;
-};
-#define WHOLE_UNIT ((struct unit_part){PHASE_ALL, 0, true, false})
 struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass);
 struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
@@ -38,8 +30,9 @@ bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes);
 // What an op takes then that takes us with weights from memory, and whose bytes plain reads take
 // memory_us for.
 double cost_cached_us(const struct device_rates *rates, double memory_us, double us);
-// Weights that the pass is expected to read: of routed experts, those that its tokens choose.
-double cost_read_bytes(const struct unit *unit, struct unit_part part, const struct pass *pass);
+// Bytes that a matmul's activations count for: they are read, written in 8 bits and read again, and
+// results are written.
+double cost_activation_bytes(struct op_cost matmul);
 // All weights that passes read again and again: all but the table of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
 // One copy.

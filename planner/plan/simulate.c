@@ -41,18 +41,17 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const int d = step->device;
     const struct unit *unit = &w->shape->units[step->unit];
     const struct unit_part part = plan_part(w->plan, step);
-    const double read_bytes = cost_read_bytes(unit, part, w->pass);
-    w->out->weight_bytes[d] += (uint64_t)read_bytes;
-    if (!w->timed) return (struct step_work){0};
     const bool cached = d == DEVICE_HOST && w->host_cached;
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
+    w->out->weight_bytes[d] += (uint64_t)cost.read_bytes;
+    if (!w->timed) return (struct step_work){0};
     w->parts[d].memory_us += cost.memory_us;
     w->parts[d].compute_us += cost.compute_us;
     w->parts[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
-    return (struct step_work){cost_sum(cost), cached ? 0 : read_bytes};
+    return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
 }
 
 static struct step_work copy_work(struct walk *w, const struct step *step, uint64_t size_bytes) {

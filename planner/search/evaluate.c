@@ -184,8 +184,8 @@ static const struct step_work *work_of(struct evaluator *ev, const struct unit_w
                                   &ev->choices[choice].w, work->cached};
     const struct unit_part part = {work->phase, work->parts, work->streamed || !on_host,
                                    work->streamed || on_host};
-    out->us = cost_sum(cost_of_part(&at, unit, part, pass));
-    out->dram_bytes = work->cached ? 0 : cost_read_bytes(unit, part, pass);
+    const struct cost cost = cost_of_part(&at, unit, part, pass);
+    *out = (struct step_work){cost_sum(cost), work->cached ? 0 : cost.read_bytes};
     return out;
 }
 

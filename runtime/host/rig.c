@@ -208,7 +208,9 @@ uint64_t job_weight_bytes(const struct rig *rig, const struct job *matmul) {
 }
 
 double job_activation_bytes(const struct rig *rig, const struct job *matmul) {
-    return 8.0 * matmul->n_tokens * ((double)rig->n_cols + matmul->n_rows);
+    const struct matmul_args args = {
+        .n_tokens = matmul->n_tokens, .n_cols = rig->n_cols, .row_count = matmul->n_rows};
+    return cost_activation_bytes(op_cost_matmul(matmul->type, &args));
 }
 
 // Returns the job with as many parts of the pool in turn as window_bytes hold.

@@ -451,25 +451,26 @@ static void test_cost_by_hand(void **state) {
     const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     const struct unit *attention = &f->shape.units[1], *ffn = &f->shape.units[2];
     // Three matrices of 512 * 1536 / 32 * 34 = 835,584 bytes at 10,000 bytes per us; 8 bytes for
-    // each of 3 * (512 + 1536) columns and rows; norm 8 * 512, swiglu 12 * 1536; 5 ops of 1 us.
+    // each of 3 * (512 + 1536) columns and rows and of 512 of the residual stream; norm 8 * 512 and
+    // once 4 * 512, swiglu 12 * 1536; 5 ops of 1 us.
     struct pass pass = {1, 1, 0};
-    const double weights = 3 * 835584 / 1e4, ends = 8 * 3 * 2048 / 1e4,
-                 others = (8 * 512 + 12 * 1536) / 1e4;
+    const double weights = 3 * 835584 / 1e4, ends = 8 * (3 * 2048 + 512) / 1e4,
+                 others = (8 * 512 + 12 * 1536) / 1e4, norm = 4 * 512 / 1e4;
     assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                weights + ends + others + 5);
+                weights + ends + others + norm + 5);
     // 20 tokens lie in the middle of 8 and 32: 1.5 times the time per byte. 1024 take twice 512.
     pass.n_tokens = 20;
     assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                1.5 * weights + 20 * (ends + others) + 5);
+                1.5 * weights + 20 * (ends + others) + norm + 5);
     pass.n_tokens = 1024;
     assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                32 * weights + 1024 * (ends + others) + 5);
+                32 * weights + 1024 * (ends + others) + norm + 5);
     // One token after 99 sees 100 keys: 2 * 100 * 8 * 128 flops at 10,000 per us, more than the
     // cache's 100 rows of 2 * 128 halves.
     pass = (struct pass){1, 1, 99};
     const double bytes = (512 * 512 * 2 + 512 * 128 * 2) / 32 * 34,
-                 edges = 8 * (2 * (512 + 512) + 2 * (512 + 128)),
-                 rest = 8 * 512 + 8 * (512 + 128) + 2 * 128 * 6;
+                 edges = 8 * (2 * (512 + 512) + 2 * (512 + 128) + 512),
+                 rest = 12 * 512 + 8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4;
     assert_near(cost_unit_us(&f->shape, attention, &m.devices[0], &w, &pass, false),
                 (bytes + edges + rest + 2 * 100 * 8 * 128) / 1e4 + 8);
     f->shape.units[1].window = 50; // and 50 keys take half of that
@@ -568,9 +569,12 @@ static void test_cost_of_experts(void **state) {
     set_tensor(&unit, 0, ROLE_EXPERT_GATE, 512, 256);
     const struct pass pass = {2, 1, 0};
     const double matrix = 512 * 256 / 32 * 34, pairs = 4;
-    const double us = (3 * matrix + 8 * pairs * (512 + 256) + 2 * 2 * 2048 + 4 * 2 * 4 +
-                       12 * pairs * 256 + (pairs + 4) * 2048) /
-                      1e4;
+    // Its experts' slots, starts and order lie beside x; route writes experts, weights, order and
+    // starts, and combine reads experts and weights.
+    const double ends = 2 * (4 * 2 * 512 + 4 * (4 + 5 + pairs) + 4 * pairs * 256), norm = 5 * 2048,
+                 route = 4 * 2 * 4 + 4 * (3 * pairs + 5), swiglu = 12 * pairs * 256,
+                 combine = (pairs + 4) * 2048 + 8 * pairs;
+    const double us = (3 * matrix + ends + norm + route + swiglu + combine) / 1e4;
     assert_near(cost_unit_us(&f->shape, &unit, &m.devices[0], &w, &pass, false), us + 5);
 }
 

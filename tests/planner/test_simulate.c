@@ -29,63 +29,71 @@ static double part_us(const struct small_plan *f, int d, struct unit_part part,
     return unit_part_us(f, 2, d, part, pass);
 }
 
+static double read_bytes(const struct small_plan *f, int unit, struct unit_part part,
+                         const struct pass *pass) {
+    const struct cost_place at = {&f->shape, &f->plan.machine.devices[HOST], &f->plan.workload,
+                                  false};
+    return cost_of_part(&at, &f->shape.units[unit], part, pass).read_bytes;
+}
+
 // One token on the CPU at 1000 bytes per us: 64 rows of gate and up, 2 * 8704 bytes, 8 bytes for
-// each of 2 * (128 + 64) columns and rows, norm 8 * 128, swiglu 12 * 64, 4 ops; then 32 rows of
-// down, 8704 bytes, 8 * (256 + 32), 1 op.
+// each of 2 * (128 + 64) columns and rows, norm 12 * 128, swiglu 12 * 64, 4 ops; then 32 rows of
+// down, 8704 bytes, 8 * (256 + 32) and the residual stream's 8 * 32, 1 op.
 static void test_cost_of_parts(void **state) {
     struct small_plan *f = *state;
     ffns_apart(f, 1, 8, false);
     const struct unit_part in = {PHASE_IN, 8, false, true}, out = {PHASE_OUT, 8, false, true};
     struct pass pass = {1, 1, 0};
     assert_near(part_us(f, HOST, in, &pass),
-                (2 * 8704 + 8 * 2 * 192 + 8 * 128 + 12 * 64) / 1e3 + 4);
-    assert_near(part_us(f, HOST, out, &pass), (8704 + 8 * (256 + 32)) / 1e3 + 1);
-    // Of several tokens, both devices make all columns of what swiglu makes.
-    pass.n_tokens = 10;
+                (2 * 8704 + 8 * 2 * 192 + 12 * 128 + 12 * 64) / 1e3 + 4);
+    assert_near(part_us(f, HOST, out, &pass), (8704 + 8 * (256 + 32 + 32)) / 1e3 + 1);
+    pass.n_tokens = 10; // which read the norm's 4 * 128 bytes once
     assert_near(part_us(f, HOST, in, &pass),
-                (2 * 8704 + 10 * (8 * 2 * 192 + 8 * 128 + 12 * 256)) / 1e3 + 4);
+                (2 * 8704 + 10 * (8 * 2 * 192 + 8 * 128 + 12 * 64) + 512) / 1e3 + 4);
     // The accelerator, with all rows in two matmuls for each matrix, at 2000 bytes per us.
     const struct unit_part both = {PHASE_ALL, 8, true, true};
     assert_near(part_us(f, GPU, both, &pass),
-                (3 * 34816 + 10 * (8 * (4 * 128 + 2 * 256 + 2 * 256 + 128) + 8 * 128 + 12 * 256)) /
+                (3 * 34816 + 512 +
+                 10 * (8 * (4 * 128 + 2 * 256 + 2 * 256 + 2 * 128) + 8 * 128 + 12 * 256)) /
                         2e3 +
                     8);
-    assert_near(cost_read_bytes(&f->shape.units[2], in, &pass), 512 + 2 * 8704);
-    assert_near(cost_read_bytes(&f->shape.units[2], out, &pass), 8704);
-    assert_near(cost_read_bytes(&f->shape.units[2], both, &pass), 512 + 3 * 34816);
+    assert_near(read_bytes(f, 2, in, &pass), 512 + 2 * 8704);
+    assert_near(read_bytes(f, 2, out, &pass), 8704);
+    assert_near(read_bytes(f, 2, both, &pass), 512 + 3 * 34816);
     struct simulation sim;
     plan_simulate(&f->plan, &f->shape, &pass, &sim);
-    assert_int_equal(sim.weight_bytes[HOST], 512 + 3 * 8704);
+    assert_int_equal(sim.weight_bytes[HOST], 512 + 3 * 8704 + 10 * 136); // rows of the embedding
 }
 
 // The CPU at 1000 bytes per us has 32 rows of queries and output, 4352 bytes each, and the norm;
 // the accelerator at 2000 has 96 rows, 13056 bytes, and keys and values. In between: rope, 8 bytes
-// for each of 256 columns, storing, 6 bytes for each of 256, and attention, for which reading 100
-// rows of 512 bytes takes longer than 51200 flops at 100000 per us.
+// for each of 256 columns and 4 * 64 of angles, storing, 6 bytes for each of 256 and the slot, and
+// attention, for which reading 100 rows of 512 bytes takes longer than 51200 flops at 100000 per
+// us.
 static void test_cost_of_attention_parts(void **state) {
     struct small_plan *f = *state;
     attention_apart(f, 1, 8, false);
-    const struct unit *unit = &f->shape.units[1];
     const struct pass pass = {1, 1, 99};
     const struct unit_part host_in = {PHASE_IN, 8, false, true}, in = {PHASE_IN, 8, true, false},
                            mid = {PHASE_MID, 8, true, false}, out = {PHASE_OUT, 8, true, false},
                            host_out = {PHASE_OUT, 8, false, true}, all = {PHASE_ALL, 8, true, true};
-    assert_near(unit_part_us(f, 1, HOST, host_in, &pass), (4352 + 8 * 160 + 1024) / 1e3 + 2);
-    assert_near(unit_part_us(f, 1, HOST, host_out, &pass), (4352 + 8 * 160) / 1e3 + 1);
-    const double kv_bytes = 2 * (17408 + 8 * 256), middle_us = (2048 + 1536 + 51200) / 2e3 + 3;
+    assert_near(unit_part_us(f, 1, HOST, host_in, &pass), (4352 + 8 * 160 + 1536) / 1e3 + 2);
+    assert_near(unit_part_us(f, 1, HOST, host_out, &pass), (4352 + 8 * (160 + 32)) / 1e3 + 1);
+    const double kv_bytes = 2 * (17408 + 8 * 256), middle_us = (2304 + 1540 + 51200) / 2e3 + 3;
     assert_near(unit_part_us(f, 1, GPU, in, &pass),
-                (13056 + 8 * (128 + 96) + kv_bytes + 1024) / 2e3 + 4);
+                (13056 + 8 * (128 + 96) + kv_bytes + 1536) / 2e3 + 4);
     assert_near(unit_part_us(f, 1, GPU, mid, &pass), middle_us);
-    assert_near(unit_part_us(f, 1, GPU, out, &pass), (13056 + 8 * (128 + 96)) / 2e3 + 1);
+    assert_near(unit_part_us(f, 1, GPU, out, &pass), (13056 + 8 * (128 + 96 + 96)) / 2e3 + 1);
     // Streamed: two matmuls for each matrix that is cut.
     assert_near(unit_part_us(f, 1, GPU, all, &pass),
-                (2 * (17408 + 8 * (2 * 128 + 128)) + kv_bytes + 1024) / 2e3 + 7 + middle_us);
-    assert_near(cost_read_bytes(unit, host_in, &pass), 512 + 4352);
-    assert_near(cost_read_bytes(unit, host_out, &pass), 4352);
-    assert_near(cost_read_bytes(unit, in, &pass), 512 + 13056 + 2 * 17408);
-    assert_true(cost_read_bytes(unit, mid, &pass) == 0);
-    assert_near(cost_read_bytes(unit, out, &pass), 13056);
-    assert_near(cost_read_bytes(unit, all, &pass), 512 + 4 * 17408);
+                (2 * (17408 + 8 * (2 * 128 + 128)) + 8 * 128 + kv_bytes + 1536) / 2e3 + 7 +
+                    middle_us);
+    assert_near(read_bytes(f, 1, host_in, &pass), 512 + 4352);
+    assert_near(read_bytes(f, 1, host_out, &pass), 4352);
+    assert_near(read_bytes(f, 1, in, &pass), 512 + 13056 + 2 * 17408);
+    assert_true(read_bytes(f, 1, mid, &pass) == 0);
+    assert_near(read_bytes(f, 1, out, &pass), 13056);
+    assert_near(read_bytes(f, 1, all, &pass), 512 + 4 * 17408);
 }
 
 static double last_step_us(const struct small_plan *f, const struct pass *pass, int from_end) {
@@ -156,14 +164,16 @@ static void test_feeds(void **state) {
         plan_step_times(&f->plan, &f->shape, &pass, times);
         assert_near(times[1].last_us - times[1].first_us, 10 + 104960 / gbps[feed] / 1e3);
     }
-    // Memory that is slower than the rest: its bytes decide, three times those that are staged.
+    // Memory that is slower than the rest: its bytes decide, three times those that are staged,
+    // and those of the embedding.
+    const double rows = UBATCH * 136;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         f->machine.dram_gbps = 0.01;
         f->c.place.feed = (enum feed)feed;
         solve_given(f);
         struct simulation sim;
         plan_simulate(&f->plan, &f->shape, &pass, &sim);
-        assert_near(sim.total_us, 10 + (feed == FEED_ARENA ? 1 : 3) * 4 * 104960 / 1e1);
+        assert_near(sim.total_us, 10 + ((feed == FEED_ARENA ? 1 : 3) * 4 * 104960 + rows) / 1e1);
     }
 }
 
@@ -173,7 +183,8 @@ static void test_caches_move(void **state) {
     struct small_plan *f = *state;
     const struct pass pass = {UBATCH, 0, 200};
     attention_apart(f, 3, 0, true);
-    const double weights = 512 + 4 * 17408, past = 200 * 512, added = UBATCH * 512;
+    const double weights = 512 + 4 * 17408, past = 200 * 512, added = UBATCH * 512,
+                 rows = UBATCH * 136;
     const double gbps[FEEDS] = {0, 1, 0.8};
     struct step_times times[MAX_STEPS];
     struct simulation sim;
@@ -193,7 +204,8 @@ static void test_caches_move(void **state) {
         f->plan.machine.dram_gbps = 0.01;
         plan_simulate(&f->plan, &f->shape, &pass, &sim);
         assert_near(sim.total_us,
-                    10 + 3 * (weights * (feed == FEED_ARENA ? 1 : 3) + past + added) / 1e1);
+                    10 +
+                        (3 * (weights * (feed == FEED_ARENA ? 1 : 3) + past + added) + rows) / 1e1);
         assert_int_equal(sim.n_copies, 1 + 1 + 3 * 3);
         assert_int_equal(sim.copied_bytes, f->plan.tables.size_bytes + UBATCH * EMBD * 4 +
                                                3 * (uint64_t)(weights + past + added));

@@ -1,0 +1,135 @@
+/* part.c: see part.h. A block follows no address, so those that it gets here only tell which tensor
+ * of the unit an op was given. */
+#include "planner/plan/part.h"
+
+#include "planner/blocks/blocks.h"
+#include "planner/plan/footprint.h"
+
+#include <string.h>
+
+enum { TENSOR_BITS = 44, SCRATCH = 4096 }; // tensor i lies at (i + 1) << TENSOR_BITS
+
+static void *address_of(int32_t tensor) { return (void *)((uintptr_t)(tensor + 1) << TENSOR_BITS); }
+
+// ---- The op table -------------------------------------------------------------------------------
+
+// Adds the tensors that the op was given. Of a matrix it reads as large a part as of one in F32.
+static void add_tensors(const struct unit *unit, const void *args, int n_pointers,
+                        struct op_call *call) {
+    for (int i = 0; i < n_pointers; i++) {
+        uintptr_t address;
+        memcpy(&address, (const char *)args + (size_t)i * sizeof address, sizeof address);
+        if (!(address >> TENSOR_BITS)) continue;
+        const struct unit_tensor *t = &unit->tensors[(address >> TENSOR_BITS) - 1];
+        if (t->use == USE_VECTOR) {
+            call->vector_bytes += (double)t->size_bytes;
+            continue;
+        }
+        call->tensor = t;
+        call->weight_bytes = (double)t->size_bytes * (double)call->cost.weight_bytes /
+                             ((double)sizeof(float) * t->n_cols * t->n_rows * t->n_matrices);
+    }
+}
+
+// A struct part_walk takes the place of the stream.
+static void hand_on(struct stream *s, struct op_call call, const void *args, int n_pointers) {
+    const struct part_walk *walk = (const void *)s;
+    add_tensors(walk->unit, args, n_pointers, &call);
+    walk->take(walk->context, &call);
+}
+
+#define OP(name, n_pointers, last)                                                     \
+    static void list_##name(struct stream *s, const struct name##_args *args) {        \
+        hand_on(s, (struct op_call){OP_##name, .cost = op_cost_##name(args, 1)}, args, \
+                n_pointers);                                                           \
+    }
+#define OP_W(name, n_pointers, last)                                                      \
+    static void list_##name(struct stream *s, enum weight_type type,                      \
+                            const struct name##_args *args) {                             \
+        hand_on(s, (struct op_call){OP_##name, .cost = op_cost_##name(type, args)}, args, \
+                n_pointers);                                                              \
+    }
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+
+static const struct op_table LIST = {
+#define OP(name, ...) .name = list_##name,
+#define OP_W          OP
+#include "kernels/ops.def"
+#undef OP
+#undef OP_W
+};
+
+// ---- What a block gets --------------------------------------------------------------------------
+
+// The rows of the first or the last piece, as if of F32: the tensor may have a type without
+// kernels. What is not cut is in the first piece; every device has the vectors.
+static void fill_piece(const struct part_walk *walk, bool last, struct weight *out) {
+    for (int32_t i = 0; i < walk->unit->n_tensors; i++) {
+        const struct unit_tensor *t = &walk->unit->tensors[i];
+        const int32_t row =
+            footprint_split_row(t->n_rows, unit_is_cut(t) ? walk->part.cpu_parts : 0);
+        const bool in_last = last && (t->use != USE_VECTOR || walk->part.first);
+        out[i] = (struct weight){DTYPE_F32, t->n_cols, in_last ? t->n_rows - row : row,
+                                 in_last ? row : 0, address_of(i)};
+    }
+}
+
+static bool knows(const struct block *block, enum tensor_role role) {
+    for (int32_t i = 0; i < block->n_tensors; i++)
+        if (block->tensors[i].role == role) return true;
+    return false;
+}
+
+// Matrices that the block does not know. Of a split unit they are the accelerator's, in its first
+// phase.
+static void encode_unknown(const struct block *block, const struct forward *f) {
+    const struct unit *unit = f->unit;
+    for (int32_t i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (knows(block, t->role) || !f->pieces[0][i].n_rows) continue;
+        if (t->use == USE_MATRIX)
+            LIST.matmul(f->stream, WEIGHT_F32,
+                        &(struct matmul_args){.weight = address_of(i),
+                                              .n_tokens = f->n_tokens,
+                                              .n_cols = t->n_cols,
+                                              .row_count = t->n_rows});
+        if (t->use == USE_EXPERTS)
+            LIST.matmul_experts(f->stream, WEIGHT_F32,
+                                &(struct matmul_experts_args){.weight = address_of(i),
+                                                              .n_tokens = f->n_tokens,
+                                                              .n_used = unit->n_experts_used,
+                                                              .n_experts = unit->n_experts,
+                                                              .n_cols = t->n_cols,
+                                                              .row_count = t->n_rows});
+    }
+}
+
+void part_walk(const struct part_walk *walk) {
+    static const struct hparams none;
+    const struct unit_part *part = &walk->part;
+    const struct block *block = blocks_of_kind(walk->unit->kind);
+    const bool first = !part->cpu_parts || part->first, last = part->cpu_parts && part->last;
+    struct weight pieces[MAX_PIECES][MAX_UNIT_TENSORS];
+    struct forward f = {.stream = (void *)(uintptr_t)walk,
+                        .ops = &LIST,
+                        .hp = &none,
+                        .shape = walk->shape,
+                        .unit = walk->unit,
+                        .phase = part->phase,
+                        .n_tokens = walk->pass->n_tokens,
+                        .n_logits = walk->pass->n_logits,
+                        .k_type = walk->w->kv_type_k,
+                        .v_type = walk->w->kv_type_v};
+    if (walk->unit->kind == UNIT_HEAD && !f.n_logits) return;
+    for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(uintptr_t)SCRATCH;
+    for (int i = 0; i < 2; i++) {
+        if (!(i ? last : first)) continue;
+        fill_piece(walk, i, pieces[f.n_pieces]);
+        f.pieces[f.n_pieces] = pieces[f.n_pieces];
+        f.n_pieces++;
+    }
+    block->encode(&f);
+    if (first && part->phase != PHASE_MID && part->phase != PHASE_OUT) encode_unknown(block, &f);
+}
