@@ -199,28 +199,19 @@ static void consider_ladder(struct search *s) {
 // What the order of units is found by; no link changes it.
 struct view {
     bool streams; // the accelerator computes the CPU's part of prompts, where it can
-    bool cached;  // the CPU's weights come from its cache
     int choice;   // the micro-batch of prompts
 };
 
 // The unit as the proposal places it.
 static double unit_us(struct search *s, int32_t u, struct view view) {
     struct unit_place *place = &s->place.units[u];
-    const struct unit_time *time = evaluator_unit_time(&s->ev, u, &s->place, view.cached);
+    const struct unit_time *time = evaluator_unit_time(&s->ev, u, &s->place, false);
     const double decode_us = time->decode_alone_us, prompt_us = time->prompt_alone_us[view.choice];
     if (!view.streams || !group_of(s, u)) return decode_us + prompt_us;
     place->streamed = true;
-    time = evaluator_unit_time(&s->ev, u, &s->place, view.cached);
+    time = evaluator_unit_time(&s->ev, u, &s->place, false);
     place->streamed = false;
     return decode_us + fmin(prompt_us, time->prompt_alone_us[view.choice]);
-}
-
-// Whether so much of the model may lie in the CPU's cache that it is worth a view of its own.
-static bool cache_matters(const struct search *s) {
-    enum { LEAST_PART = 16 };
-    uint64_t read_bytes = 0;
-    for (int32_t u = 0; u < s->shape->n_units; u++) read_bytes += s->ev.read[u];
-    return s->machine->devices[DEVICE_HOST].rates.cache_bytes >= read_bytes / LEAST_PART;
 }
 
 // Its bytes on the accelerator.
@@ -333,13 +324,12 @@ static bool same_order(const struct gain *a, const struct gain *b, int32_t n) {
 
 // One step after the other, on top of the least, in the order of their gain as the view has it, and
 // with prompts streamed. gains: room for both.
-static void consider_gains(struct search *s, const struct round *round, bool cached,
-                           struct gain *gains) {
+static void consider_gains(struct search *s, const struct round *round, struct gain *gains) {
     struct gain *streamed = gains + 2 * (size_t)s->shape->n_units;
     if (!place_least(s, round)) return;
     const int choice = s->ev.n_choices / 3;
-    const int32_t n = find_gains(s, round, (struct view){false, cached, choice}, gains);
-    const int32_t n_streamed = find_gains(s, round, (struct view){true, cached, choice}, streamed);
+    const int32_t n = find_gains(s, round, (struct view){false, choice}, gains);
+    const int32_t n_streamed = find_gains(s, round, (struct view){true, choice}, streamed);
     consider_in_turn(s, gains, n);
     if (!s->rules.streamed || (n == n_streamed && same_order(gains, streamed, n))) return;
     (void)place_least(s, round);
@@ -357,17 +347,15 @@ static int32_t share_step(const struct search *s) {
 
 static enum status consider_splits(struct search *s, struct err *e) {
     const size_t n = 4 * (size_t)s->shape->n_units;
+    const int32_t step = share_step(s);
     struct gain *gains = mem_alloc(n, sizeof *gains);
+    struct round round = {0, false};
     if (!gains) return err_memory(e, n * sizeof *gains, "planning");
-    for (int cached = 0; cached <= cache_matters(s); cached++) {
-        struct round round = {0, false};
-        if (s->rules.knapsacks) consider_gains(s, &round, cached, gains);
-        const int32_t step = share_step(s);
-        for (round.parts = 1; round.parts < UNIT_PARTS && s->rules.split; round.parts += step) {
-            for (int attention = 0; attention < 2; attention++) {
-                round.attention = attention;
-                if (any_splits(s, &round)) consider_gains(s, &round, cached, gains);
-            }
+    if (s->rules.knapsacks) consider_gains(s, &round, gains);
+    for (round.parts = 1; round.parts < UNIT_PARTS && s->rules.split; round.parts += step) {
+        for (int attention = 0; attention < 2; attention++) {
+            round.attention = attention;
+            if (any_splits(s, &round)) consider_gains(s, &round, gains);
         }
     }
     mem_free(gains);
@@ -470,10 +458,10 @@ static void consider_sides(struct search *s, struct items *items) {
 
 // What units gain in prompts depends on the micro-batch. Two of them, a small and a large one, come
 // as near to the optimum as all (test_exhaustive).
-static void consider_views(struct search *s, struct items *items, bool streams, bool cached) {
+static void consider_views(struct search *s, struct items *items, bool streams) {
     const int n = s->ev.n_choices;
     for (int choice = n > 1; choice < n; choice += (n + 1) / 2) {
-        fill_items(s, items, (struct view){streams, cached, choice});
+        fill_items(s, items, (struct view){streams, choice});
         consider_sides(s, items);
     }
 }
@@ -481,11 +469,8 @@ static void consider_views(struct search *s, struct items *items, bool streams, 
 static enum status consider_knapsacks(struct search *s, struct err *e) {
     struct items items;
     if (items_open(&items, s->shape->n_units, e) == OK) {
-        for (int cached = 0; cached <= cache_matters(s); cached++) {
-            for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++) {
-                consider_views(s, &items, streams, cached);
-            }
-        }
+        for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
+            consider_views(s, &items, streams);
     }
     items_close(&items);
     return e->status;
