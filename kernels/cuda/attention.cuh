@@ -31,7 +31,7 @@ DEVICE_FN int64_t key_start(const struct attention_args &a, const int32_t *pages
     return (row * a.n_kv_heads + kv_head) * a.head_dim;
 }
 
-// What a block reads of a tile of keys, which lies within a page.
+// The keys of a tile that a block reads; a tile lies within a page.
 struct tile_keys {
     int64_t start; // key_start of the tile's first key
     int from, to;  // keys from..to-1 of the tile

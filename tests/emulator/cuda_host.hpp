@@ -118,7 +118,7 @@ DEVICE_FN void __syncwarp(unsigned mask = ~0U, SIMT_HERE) {
     simt_exchange(mask, nullptr, 0, nullptr, SIMT_PLACE);
 }
 
-// What the lane source of the own warp passed as v.
+// Returns the v of lane source of the own warp.
 template <class T>
 DEVICE_FN T simt_read_lane(unsigned mask, T v, unsigned source, simt_place here) {
     static_assert(sizeof(T) == 4, "shuffles move 32 bits");

@@ -35,7 +35,7 @@ enum {
     CODE_UNKNOWN = 999,
 };
 
-// What can be told to fail: the nth call since cuInit. A failed launch or copy sticks to the
+// Calls that can be told to fail: the nth one since cuInit. A failed launch or copy sticks to the
 // context, as do those that fail only when they run.
 #define FAKE_FAULTS(X)                                               \
     X(ALLOC, DRIVER_OUT_OF_MEMORY)    /* cuMemAlloc */               \

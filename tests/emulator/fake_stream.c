@@ -181,7 +181,7 @@ unsigned cuStreamCreate(struct CUstream_st **stream, unsigned flags) {
     return DRIVER_SUCCESS;
 }
 
-// What was queued is done first.
+// Finishes all queued commands first.
 unsigned cuStreamDestroy_v2(struct CUstream_st *s) {
     if (!s) return CODE_INVALID_HANDLE;
     pthread_mutex_lock(&s->lock);

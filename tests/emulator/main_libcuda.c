@@ -185,7 +185,7 @@ static void print_totals(const struct fake *f) {
                   *names ? names : " none");
 }
 
-// What the program left behind when it forgets the library.
+// Reports objects that the program has not freed when the library is unloaded.
 __attribute__((destructor)) static void end(void) {
     struct fake *f = &the_fake;
     if (!f->started) return;

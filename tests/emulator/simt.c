@@ -81,8 +81,8 @@ struct worker { // owns stacks and fibers
     unsigned n_threads, n_started, n_alive, n_at_barrier;
     unsigned n_guarded;               // stacks whose lowest page is closed
     const struct simt_place *barrier; // of one that waits
-    // What TSan takes for the meeting at a barrier, by turns: a thread may come to the next barrier
-    // before another has left this one, which does not order the second after the first.
+    // The objects that order threads at a barrier for TSan, in turns: a thread may reach the next
+    // barrier before another has left this one, which does not order the second after the first.
     char met[2];
     unsigned barrier_parity;
     uint16_t ready[SIMT_THREADS_MAX]; // a ring of fibers that can run

@@ -1,7 +1,7 @@
 /* fuzz_machine.c: libFuzzer entry for machine files.
  *
- * What is accepted passes machine_check, is saved and read again as the same machine, and can be
- * asked everything; what is refused says why. Run by tests/fuzz/fuzz.sh.
+ * An accepted machine passes machine_check, is saved and read again as the same machine, and
+ * answers every question; a refusal says why. Run by tests/fuzz/fuzz.sh.
  */
 #include "planner/machine/machine.h"
 

@@ -1,7 +1,7 @@
 /* fuzz_shape.c: libFuzzer entry for shapes in JSON.
  *
- * What is refused must say why; what is accepted must pass shape_check, have bytes, and stay a
- * shape with ever smaller types until there are none. Run by tests/fuzz/fuzz.sh.
+ * A refusal must say why; an accepted shape must pass shape_check, have bytes, and stay a shape
+ * with ever smaller types until there are none. Run by tests/fuzz/fuzz.sh.
  */
 #include "planner/planner.h"
 

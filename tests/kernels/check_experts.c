@@ -1,9 +1,9 @@
 /* check_experts.c: route, matmul_experts and combine_experts against their definitions.
  *
- * What the definitions say is checked too, against examples done by hand, and matmul_experts
- * against matmul. The choice of experts must be exact on every device, so logits are drawn in which
- * no two scores that decide something are so near that rounding could turn them; those that are
- * equal are equal in every bit. Used by check_ops.c.
+ * Checks the definitions too, against examples worked out by hand, and matmul_experts against
+ * matmul. The choice of experts must be exact on every device, so logits are drawn in which no two
+ * scores that decide something are so near that rounding could turn them; those that are equal are
+ * equal in every bit. Used by check_ops.c.
  */
 #include "tests/kernels/check_experts.h"
 
@@ -417,7 +417,7 @@ static void lay_experts(struct op_check *c, enum weight_type type, struct expert
     s->out = op_scene_add(c, (uint64_t)(a->n_tokens * a->n_used) * (uint64_t)a->out_stride * 4);
 }
 
-// What few tokens get, few rows, and what matmul makes of single pairs, is the same.
+// Runs with few tokens or few rows, and matmul on single pairs, give the same results.
 static void check_experts_parts(struct op_check *c, const struct op_case *k,
                                 const struct experts_shape *s, const struct expert_lists *parts) {
     const struct op_case single = {.op = OP_matmul,

@@ -13,7 +13,7 @@
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"
 
-// What an op does with a byte of the scene.
+// The use that an op makes of a byte of the scene.
 enum op_role {
     ROLE_KEPT,
     ROLE_F32,
@@ -100,7 +100,7 @@ void op_fail(struct op_check *c, const char *format, ...) __attribute__((format(
 // the others must equal the first bit for bit.
 void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape);
 // Runs a part (fewer tokens, fewer rows) of what op_run_whole ran last, on the rig with most lanes.
-// What it writes must equal the whole bit for bit, but for what a device may round.
+// Its output must equal that of the whole run bit for bit, unless the device may round by batch.
 void op_run_part(struct op_check *c, const struct op_case *k, const void *part);
 
 // The scene: forget all; add a region between guard bands and get its offset; find it in before.

@@ -407,7 +407,7 @@ static void test_calls(void **state) {
     }
 }
 
-// What is a base's error is far less than a second, and what is not is far more.
+// The error of a base is far less than a second, and any other error is far more.
 static void test_times(void **state) {
     (void)state;
     enum { N = 5 };
@@ -677,7 +677,7 @@ static void test_failed_graph_launch(void **state) {
     close_chain(&c);
 }
 
-// What fails while it runs shows where somebody waits for it.
+// A failure while a kernel runs is reported by the wait for it.
 static void test_failure_while_running(void **state) {
     (void)state;
     const struct cuda_options o = emulated();
@@ -806,7 +806,7 @@ static void test_refused_driver_calls(void **state) {
     }
 }
 
-// What is done on a device that does not answer; it says so every time.
+// Checks the error of every call to a device that does not answer.
 static void lost(struct device *d, enum status status, const struct err *e) {
     assert_int_equal(status, ERR_DEVICE);
     if (!strstr(e->what, d->info.name) || !strstr(e->what, "limit of 0.05 s"))

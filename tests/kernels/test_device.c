@@ -304,7 +304,7 @@ static void test_events_between_devices(void **state) {
     }
 }
 
-// What is never recorded is not waited for; a second event_free is allowed.
+// Nobody waits for an event that was never recorded; a second event_free is allowed.
 static void test_idle_events(void **state) {
     (void)state;
     for (int kind = 0; kind < N_KINDS; kind++) {

@@ -68,7 +68,7 @@ static void every_type_has_its_name_and_block(void **state) {
     }
 }
 
-// What is not in the list above is no type: removed numbers, those of forks, and wild ones.
+// Numbers outside the list above are no types: removed ones, those of forks, and arbitrary ones.
 static void other_numbers_are_no_types(void **state) {
     (void)state;
     size_t found = 0;

@@ -12,7 +12,7 @@ struct spread {
     double mean, deviation;
 };
 
-// Of the elements of random blocks with these scales.
+// Measures the spread of the elements of random blocks with these scales.
 static struct spread measure(enum weight_type type, const struct block_scales *s) {
     const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(type));
     const int n = BLOCKS * (int)info->block_elements;

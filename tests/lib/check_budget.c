@@ -4,8 +4,8 @@
  *   check_budget sim|cuda MODEL SEED FIRST COUNT
  *
  * Draw n of a seed is the same wherever it starts, so a failure is repeated with FIRST n, COUNT 1.
- * What runs must give the logits that the CPU gives alone: the simulated device the same bits, a
- * real or emulated one nearly. One test per line, a summary at the end. Run by
+ * A run must give the logits of the CPU alone: the same bits on the simulated device, nearly the
+ * same on a real or emulated one. One test per line, a summary at the end. Run by
  * tests/cli/cli_budget.sh.
  */
 #include "runtime/engine/engine.h"
@@ -57,7 +57,8 @@ struct check {
 
 // ---- The accelerator, watched -------------------------------------------------------------------
 
-// What the engine does with its accelerator, beside the engine's own books. One at a time.
+// Records the engine's use of its accelerator, independently of the engine's own counts. One engine
+// at a time.
 static struct {
     const struct device_driver *driver;
     const struct device_class *inner;
@@ -116,7 +117,7 @@ static uint64_t draw_bytes(struct dice *dice, double low, double high) {
 }
 
 static void draw_limits(struct draw *d, struct dice *dice, bool is_sim) {
-    // What a cuda device keeps for itself fits into its reserve from 32 MiB on.
+    // A cuda device keeps no more than its reserve for itself from 32 MiB on.
     d->vram_bytes = draw_bytes(dice, (is_sim ? 1 : 32) * MIB, 200 * MIB) >> 10 << 10;
     d->constraints.ram_bytes = draw_bytes(dice, 20 * MIB, 400 * MIB);
     if (dice_chance(dice, 0.3)) d->constraints.vram_bytes = draw_bytes(dice, MIB, 200 * MIB);
@@ -280,7 +281,7 @@ static enum status learn(struct check *c, const struct engine *en, struct err *e
     return c->logits ? OK : err_memory(e, n * sizeof *c->logits, "logits");
 }
 
-// What the CPU says alone with the draw's types of cache.
+// Returns the logits of the CPU alone with the draw's types of KV cache.
 static const float *expected_logits(struct check *c, const struct draw *d, struct err *e) {
     float **out = &c->expected[d->kv_k][d->kv_v];
     if (*out) return *out;

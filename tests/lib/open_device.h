@@ -23,7 +23,7 @@ void wait_fails(struct stream *s, const char *what); // with ERR_DEVICE and a me
 // out = gate * sigmoid(gate) * up over count floats: the simplest op that computes.
 void swiglu(struct stream *s, void *out, void *gate, void *up, int32_t count);
 
-// What add_one, a call of the host for stream_call, reads and writes: target = source + 1.
+// The operands of add_one, a host call for stream_call: target = source + 1.
 struct host_work {
     int64_t source, target;
     atomic_int n_calls;

@@ -54,7 +54,7 @@ static char *changed(const char *old, const char *new) {
     return text;
 }
 
-// What machine_save writes, in a buffer that the caller frees.
+// Returns the output of machine_save in a buffer that the caller frees.
 static char *save(const struct machine *m) {
     char *text = NULL;
     size_t size;
@@ -138,7 +138,7 @@ static void test_every_builtin_is_in_order(void **state) {
     }
 }
 
-// What cannot be faster than what it is made of.
+// No rate is faster than the memory or link that it depends on.
 static void test_builtin_rates_are_possible(void **state) {
     (void)state;
     for (int32_t i = 0; i < machine_builtin_count(); i++) {

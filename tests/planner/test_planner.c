@@ -301,7 +301,7 @@ enum { TOKENS = 33, LOGITS = 3, EMBD = 512, KEYS = 128, FF = 1536, VOCAB = 1000 
 enum { ATTENTION = 1 << UNIT_ATTENTION, FFN = 1 << UNIT_FFN, EXPERTS = 1 << UNIT_EXPERTS };
 enum { HEAD = 1 << UNIT_HEAD, ALL = (1 << UNIT_KINDS) - 1 };
 
-// What is in each area, in elements, and the kinds of units that it lives for.
+// The size of each area in elements, and the kinds of units that it lives for.
 struct expected_area {
     enum area area;
     unsigned kinds;
@@ -647,7 +647,7 @@ static void test_demote(void **state) {
     assert_false(planner_demote(&f->plan, &f->shape, &unit));
 }
 
-// What is fixed stays, what is free is chosen.
+// Fixed units stay in their place; the planner places the others.
 static void test_constraints(void **state) {
     struct fixture *f = *state;
     struct err e;

@@ -167,7 +167,7 @@ static void test_bytes_of_a_streamed_unit(void **state) {
     footprint_blocks(FEED_STAGED, 100 << 20, &n, &size);
     assert_int_equal(n, 4);
     assert_int_equal(size, 8 << 20);
-    // Of a split unit only the CPU's rows pass through the ring, and no norm.
+    // Only the CPU's rows of a split unit pass through the ring, and no norm.
     ffns_apart(f, 3, 8, true);
     assert_int_equal(p->slot_bytes, 3 * 9216);
     assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
@@ -192,7 +192,7 @@ static void test_bytes_of_split_attention(void **state) {
         assert_true(s->at[AREA_Q] + UBATCH * EMBD * 4 <= s->at[AREA_ATTENDED]);
         assert_true(s->at[AREA_ATTENDED] + UBATCH * EMBD * 4 <= s->at[AREA_K]);
     }
-    // Of what is streamed only the CPU's rows pass through the ring; the cache stays.
+    // Only the CPU's rows of split attention pass through the ring; the cache stays.
     attention_apart(f, 1, 8, true);
     assert_int_equal(p->slot_bytes, 2 * 5120);
     assert_int_equal(footprint_fetch(&f->shape.units[1], 8), 2 * 4352);
@@ -436,7 +436,7 @@ static void test_rings(void **state) {
 
 // ---- Steps of any plan --------------------------------------------------------------------------
 
-// What a device has of the unit that is being computed.
+// The activations of the current unit that each device has.
 struct state {
     bool residual[MAX_DEVICES];         // has all columns of the residual stream
     int n_cols[STEP_DATA][MAX_DEVICES]; // of the others; 0: not computed
@@ -491,7 +491,7 @@ static void follow_compute(struct small_plan *f, struct state *st, const struct 
     st->next_unit++;
 }
 
-// What was computed last has added to a cache that a fetch has brought.
+// A store follows attention that has added rows to a fetched cache.
 static void follow_store(struct small_plan *f, struct state *st, const struct step *s) {
     assert_true(keeps_cache_on_host(f, s->unit) && s->device == GPU);
     assert_true(st->before->kind == STEP_COMPUTE && st->before->unit == s->unit &&
@@ -664,8 +664,8 @@ static void test_attention_printed(void **state) {
 
 // ---- Giving up what is on the accelerator -------------------------------------------------------
 
-// What a byte costs that is freed by giving up a unit, or all that is streamed; INFINITY where that
-// cannot be or frees nothing.
+// The cost of each byte freed by giving up a unit, or everything that is streamed; INFINITY if that
+// is impossible or frees nothing.
 static double us_per_byte(struct small_plan *f, int32_t unit) {
     struct prediction before, after;
     struct err e;

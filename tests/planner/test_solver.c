@@ -312,8 +312,8 @@ static void test_all_ways(void **state) {
                   "%d split\n",
                   r.n, r.worst, r.sum / r.n, n_streamed, n_split);
     assert_true(SLOWER > 1 || r.n > N_ALL_WAYS / 2);
-    // What is proposed is a loop over shares, not every combination: of models of one to three
-    // layers, one in ten may have a better one.
+    // The search proposes a loop over shares, not every combination: one in ten models of one to
+    // three layers may have a better plan.
     assert_true(r.n_off <= r.n / 10 + 1);
     assert_true(r.sum / r.n <= 1.03);
     if (SLOWER == 1) assert_true(n_streamed > 0 && n_split > 0);
@@ -392,7 +392,7 @@ static void test_limits(void **state) {
         units[GPU] += RING_SLOTS * p->slot_bytes;
         for (int d = 0; d < MAX_DEVICES; d++)
             assert_int_equal(units[d] + p->devices[d].scratch.size_bytes, bytes[d]);
-        // What stays pinned for the feed lies in memory that is there, whatever --ram says.
+        // Memory that stays pinned for the feed fits the machine's memory, whatever --ram says.
         const uint64_t *host = p->devices[HOST].bytes;
         assert_true(p->pinned_bytes - host[PLAN_STAGING] - host[PLAN_SCRATCH] <=
                     f->machine.devices[HOST].budget_bytes);
@@ -407,7 +407,7 @@ static void test_limits(void **state) {
 
 // ---- Strategies ---------------------------------------------------------------------------------
 
-// What each strategy promises of a unit.
+// Checks the placement that each strategy promises.
 static void check_strategy(const struct fixture *f, enum strategy strategy) {
     const struct plan *p = &f->other;
     bool left_host = false;

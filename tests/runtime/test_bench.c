@@ -288,7 +288,8 @@ static void only_the_test_is_timed(void **state) {
 
 // ---- Formats ------------------------------------------------------------------------------------
 
-// What the writer makes of two records, the second with an unknown real. The caller frees it.
+// Returns the writer's output for two records, of which the second has an unknown real. The caller
+// frees it.
 static char *written(enum bench_output format, int32_t n_rows) {
     static const uint64_t counts[] = {1, 2};
     static const double reals[] = {0.5, 1.5};

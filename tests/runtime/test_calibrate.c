@@ -201,7 +201,7 @@ static void test_throttled_link(void **state) {
     assert_rate(link->to_gbps);
     assert_rate(link->from_gbps);
     assert_rate(link->staged_to_gbps);
-    // What runs beside this may slow copies down, never speed them up.
+    // Other programs may slow copies down, never speed them up.
     assert_true(link->to_gbps <= 1.1 * to);
     assert_true(link->staged_to_gbps <= link->to_gbps);
     assert_true(link->from_gbps <= 1.1 * from);
@@ -428,7 +428,7 @@ static void test_damaged(void **state) {
     memcpy(strchr(number, ':') + 1, "-9", 2); // a negative rate
     write_text(path, text, length);
     assert_ignored(f, &key, path);
-    // Of another computer, under this one's name.
+    // A file of another computer under this one's name is refused.
     char other_path[CALIBRATION_PATH];
     calibration_key_of(&other, f->devices, 1, &f->engine);
     invent_rates(&f->machine);

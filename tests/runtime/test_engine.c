@@ -221,7 +221,8 @@ static void test_limits(void **state) {
     engine_close(en);
 }
 
-// What has no token can never be drawn; all other logits are those of the model without padding.
+// Rows of the head without a token can never be drawn; all other logits are those of the model
+// without padding.
 static void test_padding(void **state) {
     enum { PADDING = 5, KNOWN = TINY_VOCAB - PADDING };
     struct fixture *f = *state;
@@ -372,8 +373,7 @@ static bool add_report(void *context, const char *what, uint64_t done, uint64_t 
     return true;
 }
 
-// What is reported adds up: it never goes back, and its end is the total that was told from the
-// beginning.
+// Reported progress never goes back, and ends at the total that was reported from the beginning.
 static void test_progress(void **state) {
     static const char *const devices[] = {"none", "sim:vram=16M"};
     struct fixture *f = *state;
@@ -453,7 +453,7 @@ static int demoted(struct fixture *f, const char *fault) {
     return n;
 }
 
-// What the device refuses goes to the CPU, unit by unit.
+// Units whose memory the device refuses go to the CPU one by one.
 static void test_demotion(void **state) {
     struct fixture *f = *state;
     assert_int_equal(demoted(f, ""), 0);
@@ -479,7 +479,7 @@ static void test_demotion(void **state) {
     assert_int_equal(before, N_UNITS - 1); // nothing is left there; the embedding never was
 }
 
-// What neither the device nor the CPU has room for is refused with what would fit.
+// A model that fits neither the device nor the CPU is refused with the sizes that would fit.
 static void test_demotion_refused(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;

@@ -22,7 +22,7 @@
 
 enum { N_PROMPT = 90, N_CTX = 128, TEXT_BYTES = 4096, END_TOKEN = 256 };
 
-// What a sink was given, and when it has had enough.
+// The text that a sink was given, and when it stops the generation.
 struct taken {
     char text[TEXT_BYTES];
     size_t length;
@@ -350,7 +350,7 @@ static void stop_texts_never_show(void **state) {
     }
 }
 
-// What is not a prefix of a stop text is not held back.
+// Text that is no prefix of a stop text is not held back.
 static void text_is_held_back_no_longer_than_needed(void **state) {
     (void)state;
     struct stop_filter f;
@@ -479,7 +479,7 @@ static void the_name_of_a_control_token_is_the_token(void **state) {
 
 // ---- Turns --------------------------------------------------------------------------------------
 
-// What is drawn in a second turn is what a fresh generator draws that reads all of it.
+// A second turn draws the tokens that a fresh generator draws after reading everything.
 static void expect_fresh(struct fixture *f, struct generator *g, const int32_t *text,
                          int32_t count) {
     int32_t expected[10];

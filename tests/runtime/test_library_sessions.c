@@ -52,7 +52,7 @@ static void test_sessions(void **state) {
     tandem_session_free(b);
 }
 
-// What does not fit leaves the session alone.
+// Tokens that do not fit leave the session unchanged.
 static void test_full_session(void **state) {
     struct api_fixture *f = *state;
     struct tandem_session *s = api_session(f);

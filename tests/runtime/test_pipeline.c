@@ -180,7 +180,7 @@ static bool can_be_split(const struct model_file *m, int u) {
     return is_attention(u) || (is_layer(u) && !m->has_experts);
 }
 
-// What the CPU has of an FFN or attention is all of it, or some parts.
+// Places a unit at random; the CPU gets all of an FFN or attention, or some parts.
 static void random_unit(struct fixture *f, struct constraints *c, int u, bool never_on_cpu) {
     c->place.units[u].cpu_parts = 0;
     c->place.units[u].device = (int8_t)below(f, 2);
@@ -638,7 +638,8 @@ static void expect_cache(const struct kv_layout *layout, const uint8_t *cache,
     }
 }
 
-// What the batch sees arrives in the slot, and what it adds comes back, not a row more.
+// The rows that the batch reads arrive in the slot, and those that it adds come back, not a row
+// more.
 static void test_caches(void **state) {
     struct fixture *f = *state;
     const struct engine_options o = short_options(f, false, FEED_ARENA);

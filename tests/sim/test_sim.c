@@ -339,7 +339,7 @@ static void test_free_while_failed(void **state) {
 
 // ---- Waits that end ----------------------------------------------------------------------------
 
-// What is done on a device that does not answer; it says so every time.
+// Checks the error of every call to a device that does not answer.
 static void lost(struct device *d, enum status status, const struct err *e) {
     assert_int_equal(status, ERR_DEVICE);
     if (!strstr(e->what, d->info.name) || !strstr(e->what, "limit of 0.05 s"))
@@ -411,7 +411,7 @@ static void test_waits_end(void **state) {
     }
 }
 
-// What runs on a device that was given up runs on when everything of it has been closed.
+// Commands of a lost device run on after everything of it has been closed.
 static void test_lost_streams_run_on(void **state) {
     (void)state;
     static struct host_work work; // what it may touch stays
