@@ -72,7 +72,7 @@ static uint64_t device_bytes(const uint64_t bytes[PLAN_PURPOSES]) {
     return total;
 }
 
-// Unified memory is the host's: both fill it.
+// Bytes that device d must hold; unified memory counts for the host too.
 static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
     uint64_t total = bytes[d];
     for (int other = 0; other < m->n_devices && d == DEVICE_HOST; other++)

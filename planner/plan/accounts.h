@@ -1,23 +1,23 @@
-/* accounts.h: the bytes of a whole placement by device and purpose, and whether a machine holds
- * them.
+/* accounts.h: counts the bytes of a whole placement by device and purpose, and compares them with a
+ * machine's budgets.
  *
- * Adds up what footprint.c says of each unit: for a plan, and for the proposals of the search. Owns
- * nothing; any thread. Included through planner/planner.h. Tested by tests/planner/test_planner.c,
- * tests/planner/test_schedule.c and tests/planner/test_solver.c.
+ * Adds up the bytes that footprint.c gives for each unit, for a plan and for the proposals of the
+ * search. Owns nothing; any thread. Included through planner/planner.h. Tested by
+ * tests/planner/test_planner.c, tests/planner/test_schedule.c and tests/planner/test_solver.c.
  */
 #ifndef TANDEM_PLANNER_PLAN_ACCOUNTS_H
 #define TANDEM_PLANNER_PLAN_ACCOUNTS_H
 
 #include "planner/plan/plan.h"
 
-// One unit as it is placed.
+// The bytes of one unit in its place.
 struct unit_bytes {
     uint64_t weights;     // on its device
-    uint64_t cpu_weights; // of a split unit on the CPU, else 0
+    uint64_t cpu_weights; // a split unit's weights on the CPU, else 0
     uint64_t kv;          // its KV cache
-    uint64_t slot, fetch; // of a streamed unit: room in a slot, weights of one fetch; else 0
+    uint64_t slot, fetch; // a streamed unit's bytes in a slot, and weights in one fetch; else 0
 };
-// What the bytes of a unit depend on besides its place; all borrowed.
+// The facts besides its place that a unit's bytes depend on; all borrowed.
 struct unit_context {
     const struct shape *shape;
     const struct workload *w;
@@ -28,12 +28,12 @@ struct unit_context {
 void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
                    const struct unit_place *place, bool embed_is_here, struct unit_bytes *out);
 
-// All units together.
+// The sums over all units.
 struct accounts {
     uint64_t bytes[MAX_DEVICES][PLAN_PURPOSES];
     uint32_t kinds[MAX_DEVICES];      // bit k: the device computes a unit of kind k
     uint64_t slot_bytes, fetch_bytes; // the largest of each
-    uint64_t arena_bytes;             // weights that streamed units have on the CPU
+    uint64_t arena_bytes;             // weights of streamed units on the CPU
     uint64_t streamed_kv_bytes;       // caches that fetches and stores move
     uint64_t block_bytes;             // of one pinned block
     int32_t n_blocks;
@@ -44,10 +44,10 @@ void accounts_add(struct accounts *a, const struct unit *unit, const struct unit
 // After all units: adds the ring, its blocks, the tables, and the scratch memory of each device.
 void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
                      const uint64_t scratch_bytes[MAX_DEVICES]);
-// What the feed and the copies of a pass want pinned: staging, the host's scratch, the CPU's caches
-// of streamed attention, and with FEED_ARENA the CPU's weights of streamed units.
+// Bytes of the host that the feed and the copies of a pass pin: staging, the host's scratch, the
+// CPU's caches of streamed attention, and with FEED_ARENA the CPU's weights of streamed units.
 uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed);
-// Whether the machine's budgets hold so many bytes, unified memory counted with the host's.
+// True if the machine's budgets hold these bytes; unified memory counts with the host's.
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
 bool accounts_fit(const struct accounts *a, const struct machine *m);
 
@@ -55,9 +55,9 @@ bool accounts_fit(const struct accounts *a, const struct machine *m);
 // the feed becomes none.
 void plan_count_bytes(struct plan *plan, const struct shape *shape);
 uint64_t plan_device_bytes(const struct plan *plan, int d);
-// Whether device d of the plan's machine holds the plan's bytes there.
+// True if device d of the plan's machine holds the plan's bytes on it.
 bool plan_holds(const struct plan *plan, int d);
-// Bytes that device d must hold: for the host with those of accelerators with unified memory.
+// Bytes that device d must hold; the host's include those of accelerators with unified memory.
 uint64_t plan_needs(const struct plan *plan, int d);
 
 // Devices that the runtime opens streams on: all up to the last one with a byte, 1 for the CPU

@@ -24,7 +24,7 @@ void clocks_start(struct clocks *c, const struct machine *machine, const bool us
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-// Work on a stream that may begin at ready_us.
+// Adds work to a stream, which may begin at ready_us.
 static struct step_times advance(double *stream, double ready_us, double us) {
     const double first_us = max_us(*stream, ready_us);
     return (struct step_times){first_us, *stream = first_us + us};
@@ -74,8 +74,8 @@ static struct step_times store(struct clocks *c, const struct step *step,
     return t;
 }
 
-// The CPU's work is done when it sends. Up to the first time it shared its memory with the copies
-// of the tables.
+// Ends the CPU's work before it sends. Until its first send the CPU shares its memory with the
+// copies of the tables.
 static void flush_host(struct clocks *c) {
     if (c->host_sent) return;
     c->host_sent = true;
@@ -125,7 +125,7 @@ struct step_times clocks_run(struct clocks *c, const struct step *step,
 
 // ---- Passes -------------------------------------------------------------------------------------
 
-// The host's memory, if anything is fetched.
+// Time of the host's memory for all bytes of the pass, if anything is fetched.
 static double memory_us(const struct clocks *c) {
     return c->fetch_bytes > 0 ? dram_us(c, c->host_bytes + c->fetch_bytes) : 0;
 }
@@ -147,7 +147,7 @@ double clocks_period_us(const struct clocks *c) {
 }
 
 double clocks_hidden_us(const struct clocks *c) {
-    // Whenever no device computes, a copy is waited for.
+    // Whenever no device computes, the pass waits for a copy.
     const double waited_us = clocks_total_us(c) - c->start_us - c->covered_us;
     return max_us(0, c->copy_us - max_us(0, waited_us));
 }

@@ -1,12 +1,13 @@
-/* clocks.h: when the steps of a pass begin and end: the one model of time.
+/* clocks.h: computes when the steps of a pass begin and end: the one model of time.
  *
  * There is a clock for the calling thread, in which the CPU computes, and for each accelerator's
  * compute, copy-in, copy-out and fetch streams, as in runtime/engine/pipeline.c. A step starts when
- * its stream and what it waits for are done: a fetch when its slot is free, a compute that reads a
+ * its stream is free and its waits are over: a fetch when its slot is free, a compute that reads a
  * slot when it is full. A slot is free when the compute that read it is done, or when the new rows
  * of a cache have been stored from it. simulate.c drives the clocks with the steps of a plan,
  * search/evaluate.c with those of a proposal. A struct clocks is a plain value. Must not know
- * costs: the caller says what each step takes. Any thread. Tested by tests/planner/test_simulate.c.
+ * costs: the caller gives the duration of each step. Any thread. Tested by
+ * tests/planner/test_simulate.c.
  */
 #ifndef TANDEM_PLANNER_PLAN_CLOCKS_H
 #define TANDEM_PLANNER_PLAN_CLOCKS_H
@@ -25,7 +26,7 @@ struct step_times {
 
 struct clocks {
     const struct machine *machine; // borrowed
-    double start_us;               // what waking all devices that work takes
+    double start_us;               // the time to wake all devices that work
     double pass_us[MAX_DEVICES];
     double compute[MAX_DEVICES], copy_in[MAX_DEVICES], copy_out[MAX_DEVICES], fetch[MAX_DEVICES];
     double slot_full[RING_SLOTS], slot_free[RING_SLOTS];
@@ -45,18 +46,18 @@ void clocks_start(struct clocks *c, const struct machine *machine, const bool us
 struct step_times clocks_run(struct clocks *c, const struct step *step,
                              const struct step_work *work);
 
-// The host's memory serves the CPU, the tables' copies and the fetches at once, so two stretches
-// take at least as long as the memory needs for the bytes of all: the start up to the CPU's first
-// send, with the tables; and, if anything is fetched, the whole pass, with fetches and stores.
+// The time of the pass. The host's memory serves the CPU, the copies of tables and the fetches at
+// once, so two stretches last at least as long as the memory takes for all their bytes: from the
+// start to the CPU's first send, with the tables; and, if anything is fetched, the whole pass, with
+// fetches and stores.
 double clocks_total_us(const struct clocks *c);
 
-// Time between passes like this one in a row if each begins before the one before is done: the
-// greatest of what the CPU, an accelerator, one way of a link or the host's memory is busy, and
-// never more than the total. Nothing here depends on which step happens to be faster, only on the
-// order of steps, so a faster part never makes a slower pass.
+// Time between equal passes that overlap: the greatest busy time of the CPU, an accelerator, one
+// way of a link or the host's memory, and at most the total. It depends on the order of steps but
+// not on which step is faster, so a faster device or link never makes a slower pass.
 double clocks_period_us(const struct clocks *c);
 
-// The part of copy_us in which a device computed.
+// The time of copies during which a device computed.
 double clocks_hidden_us(const struct clocks *c);
 
 #endif

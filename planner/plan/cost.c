@@ -1,25 +1,26 @@
-/* cost.c: what a unit takes on a device, by the device's measured rates.
+/* cost.c: the time of a unit on a device, by the device's measured rates.
  *
  * A page to check by hand. A part of a unit is the ops that its block encodes (part.h), whose bytes
- * and flops kernels/op_cost.h tells. For a pass of n tokens with n_past positions cached:
+ * and flops kernels/op_cost.h gives. For a pass of n tokens after n_past positions in the KV cache:
  *
  * - matmul: bytes of the matrices * time per byte(type, tokens). RATE_TOKENS has the measured
  *   numbers of tokens; between them the time is interpolated, above the last it grows in
- * proportion. And twice the bytes of activations by the rate of vector ops (cost_activation_bytes).
- * - experts: the same with the matrices of the experts that are expected to be chosen
+ *   proportion. Twice the bytes of activations (cost_activation_bytes) are added by the rate of
+ *   vector ops.
+ * - experts: as matmul, with the matrices of the experts that are expected to be chosen
  *   (op_cost_distinct_experts), and with tokens per such expert.
- * - attention: the greater of its flops by the rate of attention, and keys cached rows by the rate
- * of plain reads; keys = n_past + (n + 1) / 2, what a token sees on average, at most the window.
- * The CPU takes a KV head's queries four at a time and rates are measured with whole fours, so of n
- *   tokens of n_heads / n_kv_heads queries one that is left over counts as 2.5, two as 3, three as
- *   3.5.
+ * - attention: the greater of its flops by the rate of attention, and keys rows of the KV cache by
+ *   the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token sees, at most
+ *   the window. The CPU computes a KV head's queries in groups of four and rates are measured with
+ *   whole groups, so of n tokens of n_heads / n_kv_heads queries a last group of one counts as 2.5,
+ *   of two as 3, of three as 3.5.
  * - others, and the state of a recurrent block: bytes read and written by the rate of vector ops.
  *
- * Each op takes op_us more. Of matmuls and attention, what plain reads of their bytes would take is
- * spent waiting for memory. Where the device's cache keeps the pass's weights, that part passes
- * cache_factor times as fast; weights in a slot come from no cache. Weight types without kernels
- * take the rates of the type that is nearest in bits. What blocks encode once per pass, the table
- * of angles, is not counted: less than 0.1 % of a pass. Owns nothing; any thread. Tested by
+ * Each op adds op_us. In matmuls and attention, the time of plain reads of their bytes counts as
+ * waiting for memory. If the device's cache keeps the pass's weights, that time is cache_factor
+ * times shorter; weights in a slot come from no cache. Weight types without kernels have the rates
+ * of the type that is nearest in bits. Ops that blocks encode once per pass, for the table of
+ * angles, are not counted: they are less than 0.1 % of a pass. Owns nothing; any thread. Tested by
  * tests/planner/test_planner.c and tests/planner/test_simulate.c.
  */
 #include "planner/plan/cost.h"
@@ -36,7 +37,7 @@ static bool has_rates(const double rates[RATE_CLASSES]) {
     return true;
 }
 
-// 1 / rate at that many tokens; beyond the last class it stays as it is.
+// 1 / rate at that many tokens; constant beyond the last class.
 static double inverse_rate(const double rates[RATE_CLASSES], double tokens) {
     if (tokens <= RATE_TOKENS[0]) return 1 / rates[0];
     for (int i = 1; i < RATE_CLASSES; i++) {
@@ -124,7 +125,8 @@ static int kv_row(enum dtype type) {
     return type == DTYPE_F32 ? RATE_KV_F32 : type == DTYPE_F16 ? RATE_KV_F16 : RATE_KV_Q8_0;
 }
 
-// Of keys or values of that type, whichever is slower; 0 if there are no rates.
+// Time per operation of attention with keys and values of those types, whichever is slower; 0
+// without rates.
 static double us_per_flop(const double gflops[RATE_KV_TYPES][RATE_CLASSES],
                           const struct workload *w, double tokens) {
     const double *k = gflops[kv_row(w->kv_type_k)], *v = gflops[kv_row(w->kv_type_v)];
@@ -133,8 +135,8 @@ static double us_per_flop(const double gflops[RATE_KV_TYPES][RATE_CLASSES],
     return k_us > v_us ? k_us : v_us;
 }
 
-// The CPU computes four queries of a KV head together. Those left over take more than their part:
-// three 7/8 of the time of four, two 3/4, one 5/8. Returns how many, in whole fours, take as long.
+// The CPU computes four queries of a KV head together. A partial group of three takes 7/8 of the
+// time of four, two 3/4, one 5/8. Returns the number of queries in full groups that takes as long.
 static double host_queries(double queries) {
     const double fours = floor(queries / 4), rest = queries - 4 * fours;
     return 4 * fours + (rest > 0 ? 2 + rest / 2 : 0);
@@ -156,7 +158,7 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     add_op(&b->cost, r, memory_us, b->at->cached ? cost_cached_us(r, memory_us, us) : us);
 }
 
-// An op that reads and writes element by element.
+// Adds an op that reads and writes element by element.
 static void add_vector(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
     const double size_bytes =

@@ -1,4 +1,4 @@
-/* cost.h: what a unit and a copy take on a device, by the device's rates.
+/* cost.h: the time of a unit or a copy on a device, by the device's rates.
  *
  * Pure functions; nothing is owned. Any thread. Included through planner/planner.h. Tested by
  * tests/planner/test_planner.c and tests/planner/test_simulate.c.
@@ -8,8 +8,8 @@
 
 #include "planner/plan/part.h"
 
-// The time of a part of a unit by what it is spent on. Reading weights and caches counts as memory
-// up to the device's rate of plain reads; what it takes beyond that is computing.
+// The time of a part of a unit by its cause. Reading weights and caches counts as memory up to the
+// device's rate of plain reads; the rest is computing.
 struct cost {
     double memory_us, compute_us, overhead_us;
     double read_bytes; // of weights: of routed experts, those that the pass is expected to choose
@@ -25,24 +25,25 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
 struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
                          const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
-// Whether the CPU's cache keeps the weights of passes that read so many on the CPU.
+// True if the CPU's cache keeps the weights of passes that read so many bytes on the CPU.
 bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes);
-// What an op takes then that takes us with weights from memory, and whose bytes plain reads take
-// memory_us for.
+// Time of an op with weights from the CPU's cache, which takes us with weights from memory; plain
+// reads of its bytes take memory_us.
 double cost_cached_us(const struct device_rates *rates, double memory_us, double us);
-// Bytes that a matmul's activations count for: they are read, written in 8 bits and read again, and
+// Bytes that count for a matmul's activations: they are read, written in 8 bits and read again, and
 // results are written.
 double cost_activation_bytes(struct op_cost matmul);
-// All weights that passes read again and again: all but the table of the embedding.
+// All weights that every pass may read: all but the table of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
-// One copy.
+// Time of one copy.
 double cost_copy_us(struct link link, double size_bytes);
-// One fetch of streamed weights.
+// Time of one fetch of streamed weights.
 double cost_feed_us(struct link link, enum feed feed, double size_bytes);
-// One copy of cached keys and values, in two parts, between the host and a slot; 0 for no bytes.
+// Time of copying rows of a KV cache between the host and a slot, keys and values apart; 0 for no
+// bytes.
 double cost_cache_us(struct link link, double size_bytes);
-// How often a fetched byte passes through the host's memory: into a pinned block and out again,
-// unless it is copied from where it lies.
+// Number of passes of a fetched byte through the host's memory: with pinned blocks it is copied
+// into a block and out again.
 double cost_feed_passes(enum feed feed);
 
 // Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.

@@ -55,7 +55,8 @@ static bool can_cut(const struct unit_tensor *t) {
     return t->n_rows >= 2 * ROW_STEP && row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
 }
 
-// Both may be square, so their sizes alone do not tell that they are what they should be.
+// True if queries and output are cut. Both may be square, so their sizes alone do not identify
+// them.
 static bool can_split_attention(const struct unit *unit) {
     const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
     const struct unit_tensor *o = unit_find(unit, ROLE_ATTN_OUTPUT);
@@ -65,7 +66,8 @@ static bool can_split_attention(const struct unit *unit) {
            can_cut(o);
 }
 
-// Every matrix is cut, and each of the first phase makes the columns that the last one reads.
+// True if every matrix is cut, and each matrix of the first phase makes the columns that the last
+// phase reads.
 static bool can_split_ffn(const struct unit *unit) {
     const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
     int n_first = 0;
@@ -123,7 +125,7 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
     return total;
 }
 
-// What the CPU has of the unit, each tensor at a multiple of align.
+// Bytes of the CPU's rows of the unit, each tensor at a multiple of align.
 static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64_t align) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
@@ -156,8 +158,8 @@ void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
 
 // ---- Caches and scratch -------------------------------------------------------------------------
 
-// Rows of the cache of one unit. A window forgets what lies behind it, but the runtime's pool of
-// pages has one length for every layer, so only models that are merely planned are cut.
+// Rows of the cache of one unit. A window needs only its own positions, but the runtime's pool of
+// pages has one length for every layer, so only models that can only be planned get shorter caches.
 static uint64_t kv_rows(const struct shape *shape, const struct unit *unit,
                         const struct workload *w) {
     struct workload kept = *w;
@@ -242,7 +244,7 @@ static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
     }
 }
 
-// Each area lies behind all before it that are in use while it is.
+// Places each area after all earlier areas that are in use at the same time.
 static void place_areas(const struct area_size sizes[AREAS], struct scratch_layout *out) {
     *out = (struct scratch_layout){0};
     uint64_t ends[AREAS];

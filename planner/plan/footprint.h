@@ -11,56 +11,59 @@
 
 uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
                                 bool embed_is_here);
-// The cache of an attention unit, with its state if it is a recurrent block; 0 for other kinds. Of
-// a model that can only be planned, a unit with a window keeps that many positions and a
-// micro-batch; else every unit has room for all, as the runtime's cache has.
+// Bytes of the cache of an attention unit, with its state if it is a recurrent block; 0 for other
+// kinds. In a model that can only be planned, a unit with a window keeps that many positions and a
+// micro-batch; otherwise every unit has room for all positions, like the runtime's cache.
 uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
                            const struct workload *w, const struct machine_device *device);
-// Rows 0..result-1 of a matrix with n_rows rows are on the accelerator, the rest on the CPU: a
-// multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows if
-// cpu_parts is 0.
+// Where a matrix with n_rows rows is cut: rows 0..result-1 are on the accelerator, the rest on the
+// CPU. A multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows
+// if cpu_parts is 0.
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
-// A unit that can be split: a dense FFN all of whose matrices are cut, each with at least 64 rows;
-// or attention with a cache whose queries and outputs are such matrices, and equally large heads of
-// keys and values.
+// True for a unit that can be split: a dense FFN all of whose matrices are cut, each with at least
+// 64 rows; or attention with a cache whose queries and outputs are such matrices, and equally large
+// heads of keys and values.
 bool unit_can_split(const struct unit *unit);
-// Whether a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
+// True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
 // alone.
 bool unit_is_cut(const struct unit_tensor *tensor);
-// A unit that can be streamed: a dense FFN, or attention with a cache, no state and no window.
+// True for a unit that can be streamed: a dense FFN, or attention with a cache, no state and no
+// window.
 bool unit_can_stream(const struct unit *unit);
-// Weights on the two devices of a split unit. Some matrices are cut, vectors are on both. On the
-// accelerator every tensor starts at a multiple of align_bytes; on the CPU they are not padded.
+// Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors are on
+// both. On the accelerator every tensor starts at a multiple of align_bytes; on the CPU they are
+// not padded.
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
                                  int32_t cpu_parts);
-// What a slot must hold for this unit: what the CPU has of it, each tensor at a multiple of
-// align_bytes of the accelerator; vectors only if the unit is not split. Then the whole cache of
-// attention on the CPU, as on the accelerator.
+// Bytes of this unit in a slot: the CPU's rows of its tensors, each at a multiple of align_bytes of
+// the accelerator, with vectors only if the unit is not split; then, for attention on the CPU, its
+// whole cache in the accelerator's layout.
 uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
                         const struct workload *w, const struct machine_device *accelerator,
                         int32_t cpu_parts);
-// The weights among it without padding: what a fetch copies besides the cache.
+// Bytes of the weights in that slot without padding, which a fetch copies besides the cache.
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
-// Columns of what the devices of a split unit exchange: what swiglu makes, or the queries; 0 if the
+// Columns that the devices of a split unit exchange: the output of swiglu, or the queries; 0 if the
 // unit cannot be split.
 int32_t footprint_split_width(const struct unit *unit);
-// A fetch of this unit brings its cache too, and a store takes back what is new in it.
+// True if a fetch of this unit brings its cache too, and a store takes the new rows back.
 bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *place);
-// Keys and values of one position in the cache of an attention unit; 0 for other kinds.
+// Bytes of the keys and values of one position in the cache of an attention unit; 0 for other
+// kinds.
 uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 // The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at
 // most 8 MiB with FEED_STAGED, else none.
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
                       uint64_t *block_bytes);
-// Lays out the areas that the blocks need (planner/blocks/areas.def), each behind those that are in
+// Lays out the areas that the blocks need (planner/blocks/areas.def), each after those that are in
 // use at the same time. has[kind]: the device computes at least one unit of that kind.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
                        struct scratch_layout *out);
 void footprint_tables(const struct workload *w, struct tables_layout *out);
 
-// The matrix whose products are added to the residual stream in the last phase of a unit that can
-// be split; NULL if it cannot.
+// Finds the matrix whose products the last phase of a unit that can be split adds to the residual
+// stream; NULL if the unit cannot be split.
 const struct unit_tensor *footprint_down(const struct unit *unit);
 
 #endif

@@ -1,5 +1,5 @@
-/* part.c: see part.h. A block follows no address, so those that it gets here only tell which tensor
- * of the unit an op was given. */
+/* part.c: see part.h. A block follows no address, so its addresses here only identify the tensors
+ * of the unit. */
 #include "planner/plan/part.h"
 
 #include "planner/blocks/blocks.h"
@@ -13,7 +13,8 @@ static void *address_of(int32_t tensor) { return (void *)((uintptr_t)(tensor + 1
 
 // ---- The op table -------------------------------------------------------------------------------
 
-// Adds the tensors that the op was given. Of a matrix it reads as large a part as of one in F32.
+// Adds the tensors among the op's arguments. The op reads the same share of a matrix as of one in
+// F32.
 static void add_tensors(const struct unit *unit, const void *args, int n_pointers,
                         struct op_call *call) {
     for (int i = 0; i < n_pointers; i++) {
@@ -31,7 +32,7 @@ static void add_tensors(const struct unit *unit, const void *args, int n_pointer
     }
 }
 
-// A struct part_walk takes the place of the stream.
+// Hands a call to the walk; a struct part_walk takes the place of the stream.
 static void hand_on(struct stream *s, struct op_call call, const void *args, int n_pointers) {
     const struct part_walk *walk = (const void *)s;
     add_tensors(walk->unit, args, n_pointers, &call);
@@ -63,8 +64,8 @@ static const struct op_table LIST = {
 
 // ---- What a block gets --------------------------------------------------------------------------
 
-// The rows of the first or the last piece, as if of F32: the tensor may have a type without
-// kernels. What is not cut is in the first piece; every device has the vectors.
+// Fills the first or the last piece with its rows, as if they were F32: the tensor may have a type
+// without kernels. Matrices that are not cut are in the first piece; every device has the vectors.
 static void fill_piece(const struct part_walk *walk, bool last, struct weight *out) {
     for (int32_t i = 0; i < walk->unit->n_tensors; i++) {
         const struct unit_tensor *t = &walk->unit->tensors[i];
@@ -82,8 +83,8 @@ static bool knows(const struct block *block, enum tensor_role role) {
     return false;
 }
 
-// Matrices that the block does not know. Of a split unit they are the accelerator's, in its first
-// phase.
+// Encodes matrices that the block does not know; in a split unit the accelerator has them, in the
+// first phase.
 static void encode_unknown(const struct block *block, const struct forward *f) {
     const struct unit *unit = f->unit;
     for (int32_t i = 0; i < unit->n_tensors; i++) {

@@ -11,9 +11,9 @@
 #include "kernels/op_cost.h"
 #include "planner/plan/plan.h"
 
-// What of a unit a device computes in one step: a phase of the rows of a split unit that the
-// accelerator has (first), of those that the CPU has (last), or of both, in two matmuls each.
-// cpu_parts 0: all rows, whatever first and last say.
+// The part of a unit that a device computes in one step: a phase, with the rows of a split unit on
+// the accelerator (first), those on the CPU (last), or both in two matmuls each. cpu_parts 0: all
+// rows, whatever first and last say.
 struct unit_part {
     enum step_phase phase;
     int32_t cpu_parts;
@@ -33,7 +33,7 @@ struct op_call {
 // call: valid during the call.
 typedef void (*part_fn)(void *context, const struct op_call *call);
 
-// What the walk reads; all borrowed during the call.
+// The input of a walk; all borrowed during the call.
 struct part_walk {
     const struct shape *shape;
     const struct unit *unit;

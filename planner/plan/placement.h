@@ -1,6 +1,6 @@
-/* placement.h: where each unit of a model is, and what is split or streamed.
+/* placement.h: where each unit of a model is, and which units are split or streamed.
  *
- * A plain value without pointers: what a user may ask for, the search proposes, the plan holds and
+ * A plain value without pointers, which a user may give, the search proposes, the plan holds and
  * the executor reads. Any thread. Included through planner/planner.h. Tested by
  * tests/planner/test_planner.c and tests/planner/test_solver.c.
  */
@@ -15,7 +15,7 @@
 enum {
     DEVICE_ANY = -1, // in constraints: the planner chooses the device
     UNIT_PARTS = 32, // a split unit's rows are counted in so many parts
-    RING_SLOTS = 2,  // of the ring: while one is computed with, the other is filled
+    RING_SLOTS = 2,  // slots of the ring: one is filled while the unit in the other is computed
 };
 
 // How streamed weights leave the host's memory.
@@ -36,10 +36,10 @@ struct unit_place {
     // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
     // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
     uint8_t cpu_parts;
-    // In prefill the accelerator computes what the CPU has of this unit (a dense FFN or attention
-    // on the CPU, or the CPU's rows of a split one), with weights that a fetch has brought into a
-    // slot. For attention on the CPU the fetch brings the cache too, and a store takes back what is
-    // new in it.
+    // In prefill the accelerator computes the CPU's rows of this unit (all rows of a dense FFN or
+    // attention on the CPU, or the last rows of a split unit), with weights that a fetch has copied
+    // into a slot. For attention on the CPU the fetch copies the cache too, and a store copies its
+    // new rows back.
     bool streamed;
 };
 

@@ -19,33 +19,34 @@
 enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 25
 
 enum step_kind {
-    STEP_INPUTS,  // device gets the batch's tables (positions, sequences, cache rows, pages, rows,
-                  // tokens)
-    STEP_FETCH,   // weights of unit that the CPU has, and of attention that is streamed whole what
-                  // the batch sees of its cache, go to a slot of device, as soon as what was
-                  // computed with the slot before is done
+    STEP_INPUTS, // device gets the batch's tables (positions, sequences, cache rows, pages, rows,
+                 // tokens)
+    STEP_FETCH,  // the CPU's weights of unit, and for attention that is streamed whole the rows of
+                // its cache that the batch sees, go to a slot of device, as soon as the slot's last
+                // user is done
     STEP_COMPUTE, // device computes unit, or its part of a split unit
     STEP_SEND,    // columns of data go from device to peer
-    STEP_WAIT,    // device waits until what peer sent last has arrived
-    STEP_STORE,   // what streamed attention has added to its cache goes from the slot of device to
-                  // the host's cache; only then is the slot free
+    STEP_WAIT,    // device waits until the last send of peer has arrived
+    STEP_STORE,   // the rows that streamed attention has added to its cache go from the slot of
+                  // device to the host's cache; only then is the slot free
     STEP_LOGITS,  // logits come from device to the host
 };
 const char *step_kind_name(enum step_kind kind); // "inputs", "fetch", ...
-// What a send carries.
+// The data of a send.
 enum step_data {
     DATA_RESIDUAL, // the residual stream, [n_tokens, n_embd]
-    DATA_HIDDEN,   // what swiglu made of a split FFN, [n_tokens, n_ff]
+    DATA_HIDDEN,   // the output of swiglu in a split FFN, [n_tokens, n_ff]
     DATA_QUERIES,  // of split attention, before rope, [n_tokens, n_heads * head_dim]
-    DATA_ATTENDED, // what split attention has attended to, likewise
+    DATA_ATTENDED, // the output of split attention before its last matmul, same shape
     STEP_DATA
 };
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...
-// Which routed experts a pass needs is known when their router has run, so no step names one: a
-// list holds for every choice. An experts unit is PHASE_ALL on one device, and costs what its
-// expected number of different experts does (op_cost_distinct_experts). Where each expert's weights
-// are is the executor's, which gives matmul_experts a slot table (kernels/ops.h): all in place now.
-// A cache of experts would be another table, and fetches whose bytes_fixed are the expected ones.
+// The routed experts of a pass are known only after their router has run, so no step names one, and
+// one list of steps holds for every choice. An experts unit is PHASE_ALL on one device, with the
+// cost of the expected number of different experts (op_cost_distinct_experts). The executor knows
+// where each expert's weights are and gives matmul_experts a slot table (kernels/ops.h), in which
+// all are in place now. A cache of experts would be another table, with fetches whose bytes_fixed
+// are the expected bytes.
 struct step {
     enum step_kind kind;
     int8_t device, peer;       // peer: of send and wait
@@ -59,7 +60,7 @@ struct step {
     uint64_t bytes_per_row;  // copied for each token (send, store) or each row of logits (logits);
                              // else 0
     uint64_t bytes_fixed;    // copied once per micro-batch: inputs and fetch; else 0
-    uint64_t bytes_per_past; // of fetch: copied for each position cached before; else 0
+    uint64_t bytes_per_past; // of fetch: copied for each past position in the KV cache; else 0
 };
 
 // The link of a step that copies: an input, a fetch, a send, a store, or logits.
@@ -79,8 +80,8 @@ enum plan_purpose {
 // The field of a plan file that holds its bytes: "weights_bytes", ...
 const char *plan_purpose_name(enum plan_purpose purpose);
 
-// The batch as the ops read it, one block: built on the host in staging memory, copied whole to
-// other devices.
+// The tables of a batch that ops read, as one block: built on the host in staging memory, copied
+// whole to other devices.
 struct tables_layout {
     uint64_t tokens, positions, sequences, cache_rows; // int32 [n_ubatch] each
     uint64_t rows;                                     // int32 [max_logits]
@@ -108,7 +109,7 @@ struct plan {
     uint64_t slot_bytes;   // of one of the ring's RING_SLOTS; 0: nothing is streamed
     int32_t n_blocks;      // with FEED_STAGED: pinned blocks in the host's memory
     uint64_t block_bytes;  // of one block
-    uint64_t pinned_bytes; // of the host's memory that copies and the feed want pinned
+    uint64_t pinned_bytes; // bytes of the host's memory that copies and the feed pin
     // The next micro-batch of a prompt may start before this one is done: in prefill the residual
     // stream goes to the accelerator at most once, and never back.
     bool runs_ahead;
@@ -123,8 +124,8 @@ struct plan {
     struct step steps[BATCH_CLASSES][MAX_STEPS];
 };
 
-// One pass, in numbers: n_tokens in one micro-batch, n_logits rows for the head, n_past positions
-// cached before.
+// One pass: n_tokens in one micro-batch, n_logits rows for the head, n_past positions already in
+// the KV cache.
 struct pass {
     int32_t n_tokens, n_logits, n_past;
 };
@@ -132,10 +133,11 @@ struct pass {
 // The device that computes the unit (the first phase of a split one: both) in that class.
 int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit);
 
-// All of the unit is on the accelerator.
+// True if all of the unit is on the accelerator.
 bool plan_unit_is_whole(const struct plan *plan, int32_t unit);
 
-// An example of a pass of that class: one token after the prompt, some, or a whole micro-batch.
+// Returns an example of a pass of that class: one token after the prompt, some tokens, or a whole
+// micro-batch.
 struct pass plan_pass(const struct plan *plan, enum batch_class batch);
 int32_t plan_layers_on_gpu(
     const struct plan *plan,

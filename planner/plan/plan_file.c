@@ -68,7 +68,7 @@ static json_t *placement_value(const struct plan *plan, const struct shape *shap
     return places;
 }
 
-// What is split and what is streamed; absent where nothing is.
+// Adds the fields of split and streamed units, if there are any.
 static void add_ways(json_t *root, const struct plan *plan, const struct shape *shape) {
     json_t *parts = json_object(), *streamed = json_array();
     for (int32_t u = 0; u < plan->n_units; u++) {
@@ -173,7 +173,7 @@ static enum status read_cache_type(const json_t *parent, const char *field, enum
     return err_actual(e, "'%s'", text);
 }
 
-// The plan must be of a model with these very bytes; its name may have changed.
+// Checks that the plan is of a model with exactly these bytes; its name may differ.
 static enum status check_model(const json_t *root, const struct shape *shape, struct err *e) {
     const json_t *model = json_object_get(root, "model");
     const char *name = "", *architecture = "";
@@ -292,7 +292,7 @@ static enum status parse_parts(struct constraints *c, const json_t *root, const 
     return unknown_units("cpu_parts", json_object_size(parts), n_known, e);
 }
 
-// The texts of a list as an object, to find them by name. NULL if one is no text.
+// Makes an object of the texts of a list, to find them by name. NULL if one is no text.
 static json_t *set_of(const json_t *list) {
     json_t *set = json_object();
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -322,7 +322,7 @@ static enum status parse_streamed(struct constraints *c, const json_t *root,
     return unknown_units("streamed", json_array_size(list), n_known, e);
 }
 
-// Plans of which nothing is split or streamed have none of these fields.
+// Reads the fields of split and streamed units, which other plans lack.
 static enum status parse_ways(struct constraints *c, const json_t *root, const struct shape *shape,
                               struct err *e) {
     c->has_placement = true;

@@ -16,11 +16,12 @@
 struct plan_file {
     struct workload workload;
     struct constraints constraints; // every unit; no limits
-    char kinds[MAX_DEVICES][16];    // of its devices; empty: there was none
+    char kinds[MAX_DEVICES][16];    // kinds of the plan's devices; empty: no such device
     uint64_t bytes[MAX_DEVICES][PLAN_PURPOSES];
 };
 enum status plan_save(const struct plan *plan, const struct shape *shape, FILE *out, struct err *e);
-// ERR_FORMAT, naming the field, for what is no plan; ERR_USAGE for the plan of another model.
+// ERR_FORMAT, naming the field, for a file that is no plan; ERR_USAGE for the plan of another
+// model.
 enum status plan_parse(struct plan_file *out, const struct shape *shape, const char *text,
                        size_t length, struct err *e);
 enum status plan_load(struct plan_file *out, const struct shape *shape, const char *path,

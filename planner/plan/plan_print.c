@@ -1,4 +1,4 @@
-/* plan_print.c: shows a plan to a person: where everything is, what is predicted, what would help.
+/* plan_print.c: prints a plan for people: the place of every unit, the predicted times, advice.
  *
  * Owns nothing; writes only to the stream it is given. Figures have three digits, so that the same
  * plan reads the same whatever compiled the program. Must not decide anything. Any thread. Tested
@@ -34,7 +34,7 @@ const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]) {
     return out;
 }
 
-// Of a quotient; 0 without a time.
+// count per second; 0 without a time.
 static double per_second(double count, double us) { return us > 0 ? count * 1e6 / us : 0; }
 
 // ---- The table ----------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ static const struct {
     {'C', "CPU"},
 };
 
-// What there is to know of a layer for its letter.
+// The facts about a layer that decide its letter.
 enum { SPLIT = 1, STREAMED = 2 };
 struct layer {
     int32_t n, there; // units; without those that are split or streamed
@@ -114,7 +114,7 @@ static void look_at_unit(struct layer *l, const struct plan *plan, const struct 
     if (kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
 }
 
-// Of a layer with something split or streamed: one for each set.
+// The letter of a layer with split or streamed units; each combination has one.
 static char ways_letter(const struct layer *l) {
     static const char both[] = "mptB", attention[] = "mqum", ffn[] = "mrsb", ffn_alone[] = "mRSS";
     const bool all = l->there == l->n;
@@ -137,7 +137,7 @@ static char layer_letter(const struct plan *plan, const struct shape *shape, int
     return 'm';
 }
 
-// Of the letters in the strip, behind "layers" and on as many lines as they take.
+// Prints the meanings of the letters in the strip, after "layers", on as many lines as they need.
 static void print_meanings(const char *strip, int32_t n, FILE *out) {
     enum { FIRST_COLUMN = 33, COLUMNS = 120 };
     size_t column = FIRST_COLUMN;
@@ -167,7 +167,7 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
 }
 
-// What is split, and through which ring what is streamed goes.
+// Prints the numbers of split and streamed units, and the ring.
 static void print_ways(const struct plan *plan, FILE *out) {
     static const char *const from[FEEDS] = {"nowhere", "pinned memory",
                                             "the file through pinned blocks"};
@@ -332,7 +332,7 @@ static void print_step(const struct plan *plan, const struct shape *shape, const
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out) {
     const struct pass pass = plan_pass(plan, batch);
-    batch = batch_class_of(pass.n_tokens); // a small micro-batch is not of the class it stands for
+    batch = batch_class_of(pass.n_tokens); // few tokens run as a smaller class
     const size_t n_steps = (size_t)plan->n_steps[batch];
     struct step_times *times = NULL;
     if (plan->machine.rates != RATES_NONE) times = mem_alloc(n_steps, sizeof *times);

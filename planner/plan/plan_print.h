@@ -1,4 +1,4 @@
-/* plan_print.h: a plan in text for a person.
+/* plan_print.h: prints a plan as text for people.
  *
  * Writes only to the stream it is given; owns nothing. Any thread. Included through
  * planner/planner.h. Tested by tests/planner/test_planner.c and tests/cli/cli_plan.sh.
@@ -16,10 +16,10 @@ enum { PLAN_NUMBER_CHARS = 24 };
 const char *plan_figure(double value, char out[PLAN_NUMBER_CHARS]);
 const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]);
 
-// For people: bytes per device and purpose, one character per layer for where it is, what is
-// predicted and what binds, and what there is to know about the machine and the rates.
+// Prints bytes per device and purpose, one character per layer for its place, the predicted times
+// and their bounds, and notes on the machine and the rates.
 void plan_print(const struct plan *plan, const struct shape *shape, FILE *out);
-// With the predicted time of each where there are rates, for the pass of plan_pass.
+// Prints the steps of the pass of plan_pass, with the predicted time of each if there are rates.
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out);
 

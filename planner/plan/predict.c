@@ -1,9 +1,8 @@
-/* predict.c: the passes that a workload is made of, and what they take together.
+/* predict.c: the passes of a workload, and their time together.
  *
  * A prompt runs in micro-batches, the last of which makes one row of logits; then each token is a
- * pass of its own. Micro-batches but the last follow each other in their period, which is shorter
- * than they take if the plan runs ahead. Owns nothing; any thread. Tested by
- * tests/planner/test_planner.c.
+ * pass of its own. All micro-batches but the last take their period, which is shorter than their
+ * time if the plan runs ahead. Owns nothing; any thread. Tested by tests/planner/test_planner.c.
  */
 #include "planner/plan/predict.h"
 
@@ -76,7 +75,7 @@ int32_t workload_samples(const struct workload *w, const struct shape *shape,
     return n;
 }
 
-// What one kind of pass adds up to.
+// The totals of one kind of pass.
 struct total {
     double us, weight, compute_us[MAX_DEVICES], copy_us, bound_us[BOUNDS];
 };

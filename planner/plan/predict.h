@@ -8,7 +8,7 @@
 
 #include "planner/plan/plan.h"
 
-// What binds: the part of the machine that most of the time goes to.
+// The bound of a phase: the part of the machine that takes most of its time.
 enum bound {
     BOUND_CPU_MEMORY,
     BOUND_CPU_COMPUTE,
@@ -21,9 +21,9 @@ enum bound {
 const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
 
 struct prediction {
-    double prompt_us; // until the first token of n_prompt tokens is there
+    double prompt_us; // until the first token after n_prompt tokens is drawn
     double decode_us; // one token, mean over n_gen tokens after the prompt
-    double total_us;  // prompt_us + (n_gen - 1) * decode_us: what the solver makes small
+    double total_us;  // prompt_us + (n_gen - 1) * decode_us: the solver minimises it
     double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
     double prompt_copy_share, decode_copy_share;
     enum bound prompt_bound, decode_bound;
@@ -38,13 +38,13 @@ struct sample {
     bool is_prompt;
 };
 // The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
-// in the middle of each piece stands for all of it exactly; nearly, where keys and values begin to
-// outgrow a device's cache.
+// in the middle of each piece stands for all of it exactly; only nearly where keys and values begin
+// to outgrow a device's cache.
 int32_t workload_samples(const struct workload *w, const struct shape *shape,
                          struct sample out[MAX_SAMPLES]);
 
-// Whether nothing follows the pass before its logits are there: it takes total_us, others take
-// period_us.
+// True if nothing follows the pass before its logits are computed: it takes total_us, other passes
+// take period_us.
 bool sample_waits(const struct sample *sample);
 
 #endif

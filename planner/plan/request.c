@@ -7,7 +7,7 @@
 
 enum {
     DEFAULT_CONTEXT =
-        4096, // longer ones must be asked for: the cache of a 128k context would surprise
+        4096, // the default limit: the cache of a 128k context would take much memory unasked
     DEFAULT_PROMPT = 512,
     DEFAULT_GEN = 128,
     MAX_CONTEXT = 1 << 24,
@@ -71,7 +71,7 @@ enum status workload_check_kv(enum dtype type, const struct shape *shape, const 
 
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 
-// All but the micro-batch, which the solver chooses if it is 0.
+// Fills in all defaults but the micro-batch, which the solver chooses if it is 0.
 static void fill_defaults(struct workload *w, const struct shape *shape) {
     if (w->n_ctx == 0) w->n_ctx = min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
     if (w->n_sessions == 0) w->n_sessions = 1;

@@ -1,4 +1,4 @@
-/* request.h: what is asked of a plan: the workload, the strategy, limits and named devices.
+/* request.h: the request for a plan: the workload, the strategy, limits and named devices.
  *
  * Plain values without pointers, filled by the caller. Must not know devices beyond their number.
  * Any thread. Included through planner/planner.h. Tested by tests/planner/test_planner.c.
@@ -16,17 +16,18 @@
 
 enum { MAX_CHOICES = 6 }; // micro-batches that the planner chooses from
 
-// What is asked of the model. 0 means the default in brackets, filled in by workload_defaults.
+// The work that the model shall do. 0 means the default in brackets, filled in by
+// workload_defaults.
 struct workload {
     int32_t n_ctx;                   // positions of one session [the model's, at most 4096]
     int32_t n_ubatch;                // tokens of one micro-batch [the planner's choice]
     int32_t n_sessions;              // timelines at once [1]
     int32_t max_logits;              // rows of logits one call may ask for [1]
     enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
-    int32_t n_prompt, n_gen;         // what the time is predicted for [512, 128; at most n_ctx]
+    int32_t n_prompt, n_gen; // tokens that the time is predicted for [512, 128; at most n_ctx]
 };
-// n_ubatch stays 0 if it is. ERR_USAGE if a value is out of range, naming its option, or if a head
-// is no whole number of blocks of a kv type.
+// Fills in the defaults; n_ubatch 0 stays 0. ERR_USAGE if a value is out of range, naming its
+// option, or if a head is no whole number of blocks of a kv type.
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e);
 
 // ERR_USAGE if the cache of any unit cannot be of that type.
@@ -40,15 +41,15 @@ int32_t workload_pages_per_session(const struct workload *w);
 
 enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX };
 
-// Families of plans that a user or a benchmark may ask for. All but AUTO keep to one idea, and are
-// the fastest of it that fits.
+// Families of plans that a user or a benchmark may ask for. All but AUTO follow one idea, and give
+// the fastest plan of that family that fits.
 enum strategy {
     STRATEGY_AUTO,            // the fastest of all
     STRATEGY_CPU,             // everything on the CPU
     STRATEGY_LAYERS,          // the last layers whole on the accelerator, the rest on the CPU
-    STRATEGY_ATTENTION_FIRST, // attention on the accelerator, then what else fits of the last
-                              // layers
-    STRATEGY_STREAMED,        // in prefill, what can be streamed of what the CPU has is
+    STRATEGY_ATTENTION_FIRST, // attention on the accelerator, then as much of the last layers as
+                              // fits
+    STRATEGY_STREAMED,        // in prefill, every unit on the CPU that can be streamed is streamed
     STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split, and
                               // attention where it pays
     STRATEGIES
@@ -65,10 +66,10 @@ struct constraints {
     bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
     bool kv_auto;        // the planner may choose Q8_0 for the cache
     bool whole_units;    // no unit is split and nothing is streamed
-    // Where units must be: with has_units the devices of place.units, DEVICE_ANY where there is no
-    // constraint, override all above; with has_placement all of place is given, with a device for
-    // every unit, and nothing but the micro-batch is chosen. place.feed is a limit of
-    // streaming in any case: FEED_NONE leaves it to the planner.
+    // Fixed places of units: with has_units the devices of place.units override everything above,
+    // with DEVICE_ANY for units without constraint; with has_placement all of place is given, with
+    // a device for every unit, and the planner chooses only the micro-batch. place.feed always
+    // restricts streaming; FEED_NONE leaves the feed to the planner.
     bool has_units, has_placement;
     struct placement place;
     enum strategy strategy;

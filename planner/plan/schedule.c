@@ -2,14 +2,14 @@
  *
  * The residual stream starts where the embedding lives and is sent on whenever the next unit is
  * computed elsewhere. A split unit is computed on both devices, with a join after each of its
- * phases; a streamed one on the accelerator of the ring, in prefill, and the CPU's part of it is
+ * phases; a streamed one on the accelerator of the ring, in prefill, and the CPU's rows of it are
  * fetched as soon as its slot is free.
  */
 #include "planner/plan/schedule.h"
 
 #include "planner/plan/footprint.h"
 
-// A walk under way.
+// The state of a walk.
 struct walker {
     const struct schedule *s;
     int8_t at;          // device that has the residual stream
@@ -40,8 +40,8 @@ struct columns {
     int32_t first, count;
 };
 
-// Columns go from one device to another, within a split unit or (-1) between units, and the other
-// waits for them.
+// Sends columns from one device to another, within a split unit or (-1) between units, and lets the
+// other wait for them.
 static void send(struct walker *w, int8_t from, int8_t to, int16_t unit, struct columns columns) {
     emit(w, &(struct step){.kind = STEP_SEND,
                            .device = from,
@@ -70,7 +70,7 @@ static void compute(struct walker *w, int8_t device, int16_t unit, enum step_pha
              .kind = STEP_COMPUTE, .device = device, .slot = slot, .phase = phase, .unit = unit});
 }
 
-// The residual stream of all tokens goes to device to. One end of every copy is the host.
+// Moves the residual stream of all tokens to device to. One end of every copy is the host.
 static void move_residual(struct walker *w, int8_t to, int16_t unit) {
     const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
     while (w->at != to) {
@@ -101,7 +101,7 @@ static void start(struct walker *w) {
     }
 }
 
-// The next streamed unit goes to the slot that follows in the ring, if there is one left.
+// Fetches the next streamed unit, if there is one, into the next slot of the ring.
 static void fetch_next(struct walker *w) {
     const int32_t n_units = w->s->shape->n_units;
     while (w->fetched < n_units && !is_streamed(w, w->fetched)) w->fetched++;
@@ -126,7 +126,7 @@ static void compute_whole(struct walker *w, int16_t u) {
     compute(w, w->at, u, PHASE_ALL, -1);
 }
 
-// Both devices of a split unit get the residual stream: the other sends it.
+// Gives both devices of a split unit the residual stream: the one that has it sends it.
 static void begin_split(struct walker *w, int16_t u) {
     const int8_t gpu = place_of(w, u)->device;
     const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
@@ -136,7 +136,7 @@ static void begin_split(struct walker *w, int16_t u) {
     wait_for(w, to, w->at, u, DATA_RESIDUAL);
 }
 
-// The last phase of a split unit: the CPU's columns of the residual stream go to the accelerator.
+// Ends a split unit: the CPU's columns of the residual stream go to the accelerator.
 static void end_split(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
     const int32_t n_embd = w->s->shape->n_embd;
@@ -162,8 +162,9 @@ static void compute_split_ffn(struct walker *w, int16_t u) {
     end_split(w, u);
 }
 
-// Each device computes its rows of the queries. The accelerator gets the CPU's, attends with all of
-// them, gives the CPU what they have attended to, and each computes its rows of the output.
+// Each device computes its rows of the queries. The accelerator gets the CPU's columns, computes
+// attention for all queries, sends the result to the CPU, and each device computes its rows of the
+// output.
 static void compute_split_attention(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
     const int32_t width = w->s->widths[u], first = footprint_split_row(width, place->cpu_parts);

@@ -1,4 +1,4 @@
-/* schedule.h: from a placement to the steps of one forward pass: the one order of steps.
+/* schedule.h: turns a placement into the steps of one forward pass: the one order of steps.
  *
  * schedule_walk hands the steps to a function: plan_schedule writes them into a plan, the search
  * runs them on clocks. Owns nothing. Any thread. Tested by tests/planner/test_schedule.c.
@@ -8,10 +8,10 @@
 
 #include "planner/plan/plan.h"
 
-// Gets each step in order, without its byte counts. step: valid during the call.
+// Receives each step in order, without its byte counts. step is valid during the call.
 typedef void (*schedule_fn)(void *context, const struct step *step);
 
-// What the walk reads; all borrowed during the call.
+// The input of a walk; all borrowed during the call.
 struct schedule {
     const struct shape *shape;
     const struct machine *machine;
@@ -27,7 +27,7 @@ struct schedule {
 bool schedule_walk(const struct schedule *schedule);
 
 // Hands the steps of one unit to take, with the residual stream on device at, and returns the
-// device that has it then. Streamed units get no fetch and slot 0.
+// device that has it afterwards. Streamed units get no fetch and slot 0.
 int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at);
 
 // The devices that work in a pass of that class.

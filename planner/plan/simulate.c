@@ -1,6 +1,6 @@
-/* simulate.c: what the steps of a plan take on paper; see simulate.h.
+/* simulate.c: the times of a plan's steps on paper; see simulate.h.
  *
- * cost.c says what each step takes, clocks.c when it runs.
+ * cost.c gives the duration of each step, clocks.c its start.
  */
 #include "planner/plan/simulate.h"
 
@@ -62,7 +62,7 @@ static struct step_work copy_work(struct walk *w, const struct step *step, uint6
     return (struct step_work){cost_copy_us(link, (double)size_bytes), (double)size_bytes};
 }
 
-// Cached keys and values between the host and a slot.
+// The copy of rows of a KV cache between the host and a slot.
 static struct step_work cache_work(struct walk *w, const struct step *step, uint64_t size_bytes) {
     w->out->copied_bytes += size_bytes;
     w->out->n_copies += size_bytes > 0;
@@ -71,7 +71,7 @@ static struct step_work cache_work(struct walk *w, const struct step *step, uint
     return (struct step_work){cost_cache_us(link, (double)size_bytes), (double)size_bytes};
 }
 
-// Weights, then what is cached.
+// The copy of a unit's weights, then of its KV cache.
 static struct step_work fetch_work(struct walk *w, const struct step *step) {
     const enum feed feed = w->plan->place.feed;
     const double size_bytes = (double)step->bytes_fixed;

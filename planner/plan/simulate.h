@@ -1,4 +1,4 @@
-/* simulate.h: what the steps of a pass add up to on paper.
+/* simulate.h: adds up the steps of a pass on paper.
  *
  * Owns nothing; any thread. Included through planner/planner.h. Tested by
  * tests/planner/test_simulate.c.
@@ -10,7 +10,7 @@
 #include "planner/plan/cost.h"
 #include "planner/plan/plan.h"
 
-// What a walk over the steps adds up to. Times are 0 with RATES_NONE.
+// The totals of a walk over the steps. Times are 0 with RATES_NONE.
 struct simulation {
     uint64_t peak_bytes[MAX_DEVICES];   // by device
     uint64_t weight_bytes[MAX_DEVICES]; // weights read by one pass
@@ -18,8 +18,8 @@ struct simulation {
     int32_t n_copies, n_steps;
     double total_us;  // from the first step to the last
     double period_us; // between passes like this one in a row: total_us unless plan->runs_ahead
-    double compute_us[MAX_DEVICES]; // of which the device computes
-    double copy_us;                 // of which copies run
+    double compute_us[MAX_DEVICES]; // time in which the device computes
+    double copy_us;                 // time in which copies run
     double hidden_copy_us;          // of copy_us, while a device computed
 };
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
@@ -28,10 +28,10 @@ void plan_simulate(const struct plan *plan, const struct shape *shape, const str
 void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                      struct step_times *out);
 
-// What a compute step computes.
+// The part of its unit that a compute step computes.
 struct unit_part plan_part(const struct plan *plan, const struct step *step);
 
-// Walks the steps of one pass (simulate.c). times may be NULL. parts: what compute_us is spent on.
+// Walks the steps of one pass (simulate.c). times may be NULL. parts: the causes of compute_us.
 void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]);
 

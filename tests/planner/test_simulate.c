@@ -177,8 +177,8 @@ static void test_feeds(void **state) {
     }
 }
 
-// What is cached follows the weights, in two copies at the rate of pinned memory with any feed;
-// what is new in it goes back, and only then is the slot free.
+// The KV cache follows the weights, in two copies at the rate of pinned memory with any feed; its
+// new rows go back, and only then is the slot free.
 static void test_caches_move(void **state) {
     struct small_plan *f = *state;
     const struct pass pass = {UBATCH, 0, 200};

@@ -150,7 +150,7 @@ static void take(void *context, const struct op_call *call) {
     assert_true(call->weight_bytes > 0 || !call->tensor);
 }
 
-// What the plan's compute steps on device d are made of.
+// The ops in the plan's compute steps on device d.
 static void list_steps(const struct rig *r, int d, const struct pass *pass, struct list *out) {
     const enum batch_class batch = batch_class_of(pass->n_tokens);
     out->n = 0;
