@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PAUSE_NS UINT64_C(250000000) // the CPU computes at least that long between two looks
+#define PAUSE_NS UINT64_C(250000000) // the CPU computes at least so long between two pauses
 
 static enum status open_device(struct pipeline_device *on, struct device *device,
                                uint64_t scratch_bytes, struct err *e) {
@@ -28,7 +28,7 @@ static enum status open_device(struct pipeline_device *on, struct device *device
     return OK;
 }
 
-// Copies to an area what stays there.
+// Copies data to an area, where it stays.
 static enum status fill_area(struct pipeline *p, int d, enum area area, const void *source,
                              uint64_t size_bytes, struct err *e) {
     struct pipeline_device *on = &p->devices[d];
@@ -41,8 +41,8 @@ static bool has_area(const struct pipeline *p, int d, enum area area) {
     return p->plan->devices[d].scratch.size[area] > 0;
 }
 
-// The divisors of the rope frequencies go to every device that computes attention, and to every one
-// that computes experts where they are: all of a unit, in order.
+// Copies the divisors of the rope frequencies to every device that computes attention, and the slot
+// table to every device that computes experts, which has all experts of a unit in order.
 static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
     const struct gguf_tensor *freqs = p->model->rope_freqs;
     int32_t slots[EXPERTS_MAX];
@@ -55,8 +55,8 @@ static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
     return fill_area(p, d, AREA_EXPERT_SLOTS, slots, size_bytes, e);
 }
 
-// Where the accelerators copy to and from while tokens are computed: the tables, and the residual
-// stream and the logits in the host's scratch.
+// Pins the host memory that accelerators copy to and from while tokens are computed: the tables,
+// and the host's scratch with the residual stream and the logits.
 static void pin(struct pipeline *p) {
     for (int d = DEVICE_HOST + 1; d < p->n_devices; d++) {
         struct device *device = p->devices[d].device;
@@ -71,7 +71,8 @@ static void unpin(struct pipeline *p, struct device *device) {
     device_host_unregister(device, p->devices[DEVICE_HOST].scratch.base);
 }
 
-// One buffer for each accelerator, and one for each unit on the host, since some are pinned.
+// Opens one buffer for each accelerator, and one for each unit on the host, since some of these are
+// pinned.
 static enum status open_caches(struct pipeline *p, const struct placed_model *placed,
                                struct err *e) {
     const struct plan *plan = placed->plan;
@@ -122,7 +123,8 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
     return recorder_open(&p->recorder, placed, trace, e);
 }
 
-// The CPU's caches of streamed attention are copied to and from.
+// Frees the caches. Those of streamed attention on the CPU may still be used by copies of a lost
+// device.
 static void close_caches(struct pipeline *p, bool lost) {
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&p->kv[d]);
     for (int u = 0; p->host_kv && u < p->plan->n_units; u++) {
@@ -134,7 +136,7 @@ static void close_caches(struct pipeline *p, bool lost) {
 }
 
 void pipeline_close(struct pipeline *p) {
-    bool lost = false; // its copies may still read and write the host's memory
+    bool lost = false; // copies of a lost device may still use the host's memory
     feed_close(&p->feed);
     recorder_close(&p->recorder);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) {
@@ -142,7 +144,7 @@ void pipeline_close(struct pipeline *p) {
         stream_free(on->compute);
         stream_free(on->copy_in);
         stream_free(on->copy_out);
-        lost |= on->device && on->device->lost; // maybe only now
+        lost |= on->device && on->device->lost; // a wait may have failed only now
         event_free(&on->computed);
         event_free(&on->arrived);
         event_free(&on->finished);
@@ -192,7 +194,7 @@ static int32_t last_step(const struct pipeline *p, struct step_place place) {
     return -1;
 }
 
-// What a wait for step i waits for, without the unit.
+// Names the data that a wait for a step waits for, without the unit.
 static const char *step_words(const struct step *step) {
     static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
                                                 [DATA_HIDDEN] = "columns of ",
@@ -211,7 +213,7 @@ static const char *step_words(const struct step *step) {
     return "";
 }
 
-// Likewise with it: "the residual stream for blk.7.ffn". Returns out.
+// Names the data with the unit: "the residual stream for blk.7.ffn". Returns out.
 static const char *step_text(const struct pipeline *p, int32_t i, char *out, size_t size_bytes) {
     const struct step *step = step_at(p, i);
     const char *word = step_words(step);
@@ -220,7 +222,7 @@ static const char *step_text(const struct pipeline *p, int32_t i, char *out, siz
         (void)snprintf(out, size_bytes, "%s", word);
         return out;
     }
-    // Between units the one that comes next is meant.
+    // A step between units gets the name of the next unit.
     for (int32_t k = i; k < p->plan->n_steps[p->batch] && !name[0]; k++)
         if (step_at(p, k)->unit >= 0 && (k == i || step_at(p, k)->kind == STEP_COMPUTE))
             plan_unit_name(&p->shape->units[step_at(p, k)->unit], name, sizeof name);
@@ -228,7 +230,7 @@ static const char *step_text(const struct pipeline *p, int32_t i, char *out, siz
     return out;
 }
 
-// A wait for device, or with i >= 0 for step i there, failed: says so before what is in *e.
+// Reports a failed wait for device, or with i >= 0 for its step i, before the text in *e.
 static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, struct err *e) {
     const char *name = p->devices[device].device->info.name;
     char text[128];
@@ -239,7 +241,7 @@ static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, s
 
 // ---- Units --------------------------------------------------------------------------------------
 
-// Everything that units on device d see of this micro-batch.
+// Fills in everything that units on device d read of this micro-batch.
 static struct forward forward_on(const struct pipeline *p, int d, const struct micro_batch *batch) {
     const struct pipeline_device *on = &p->devices[d];
     const struct scratch_layout *s = &p->plan->devices[d].scratch;
@@ -261,7 +263,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
     return f;
 }
 
-// The weights that the step computes with: of its device, from the ring, or both.
+// Sets the weights of the step: those of its device, those in the ring, or both.
 static void bind_pieces(const struct pipeline *p, const struct step *step, struct forward *f,
                         struct weight in_slot[MAX_UNIT_TENSORS]) {
     const bool split = p->plan->place.units[step->unit].cpu_parts > 0;
@@ -278,7 +280,7 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
     f->phase = step->phase;
 }
 
-// The cache is where the attention itself is computed: on that device, or in the slot.
+// Sets the cache of the device that computes the attention itself, or the cache in the slot.
 static void bind_cache(const struct pipeline *p, const struct step *step, struct forward *f) {
     const struct device *device = p->devices[step->device].device;
     if (f->unit->kind != UNIT_ATTENTION) return;
@@ -346,7 +348,8 @@ static void fetch(struct pipeline *p, int32_t i) {
     if (feed->stage) recorder_last(staged, feed->stage);
 }
 
-// The slot is used until then, not only until the compute step before is done.
+// Stores new rows of the cache. The slot is in use until the store ends, not only until the compute
+// step before it ends.
 static void store(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
     struct pipeline_device *on = &p->devices[step->device];
@@ -371,7 +374,7 @@ static void flush_accelerators(struct pipeline *p) {
     }
 }
 
-// Tells how far the CPU is. Small micro-batches and the end of one are not worth it.
+// Reports how far the CPU is, except in small micro-batches and at their end.
 static enum status tell(const struct pipeline *p, struct err *e) {
     const struct micro_batch *batch = p->running;
     const int32_t n_steps = p->plan->n_steps[p->batch];
@@ -383,8 +386,8 @@ static enum status tell(const struct pipeline *p, struct err *e) {
                    (unsigned long long)done, (unsigned long long)batch->n_total);
 }
 
-// Runs what is encoded for the CPU, in this thread. Accelerators get what is encoded for them
-// first, so that they work meanwhile.
+// Runs the commands encoded for the CPU, in this thread. Submits those of accelerators first, so
+// that these work meanwhile.
 static enum status flush_host(struct pipeline *p, struct err *e) {
     flush_accelerators(p);
     if (p->awaited >= 0) {
@@ -392,7 +395,7 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
         const struct step *step = step_at(p, i);
         const uint64_t first_ns = clock_ns();
         p->awaited = -1;
-        // Owner of this wait: the calling thread, for the CPU, which has nothing else to do.
+        // Owner of this wait: the calling thread, since the CPU has nothing else to do.
         if (event_wait(&p->devices[step->peer].sent[step->data], e))
             return fail_at(p, step->peer, i, e);
         recorder_add(&p->recorder, i, first_ns, clock_ns());
@@ -401,7 +404,7 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
     return tell(p, e);
 }
 
-// What a send carries: an area of the scratch memory, and the columns of its rows.
+// The data of a send: an area of the scratch memory, and the columns of its rows.
 static const struct {
     enum area area;
     enum dim width;
@@ -410,12 +413,12 @@ static const struct {
                         [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
                         [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED}};
 
-// Where data lies on device d.
+// The address of data on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
     return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
 }
 
-// Columns of all tokens, in one command.
+// Copies columns of all tokens in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
                          int32_t n_tokens) {
     const int32_t width = (int32_t)dims_of(p->shape, NULL, CARRIED[step->data].width);
@@ -461,7 +464,7 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
     return OK;
 }
 
-// An accelerator waits on its own; for the CPU the calling thread does, as late as it can.
+// Encodes a wait on an accelerator; for the CPU the calling thread waits, as late as it can.
 static enum status wait_for(struct pipeline *p, int32_t i, struct err *e) {
     const struct step *step = step_at(p, i);
     struct pipeline_device *on = &p->devices[step->device], *peer = &p->devices[step->peer];
@@ -497,7 +500,7 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Waits for every stream, the CPU's first since it works in this thread. All are waited for even
+// Waits for every stream, the CPU's first since it works in this thread, and for all of them even
 // after a failure, so that nothing touches the tables or the residual stream any more. Keeps the
 // first failure. Owner of these waits: the calling thread, at the end of a micro-batch.
 static enum status wait_all(struct pipeline *p, struct err *e) {
@@ -522,7 +525,7 @@ static enum status wait_all(struct pipeline *p, struct err *e) {
     return status;
 }
 
-// What failed before is in *e.
+// Ends after a failure, which is in *e: waits for all streams and marks the pipeline as failed.
 static enum status give_up(struct pipeline *p, struct err *e) {
     struct err ignored;
     p->awaited = -1; // the CPU's own wait fails too
@@ -532,7 +535,8 @@ static enum status give_up(struct pipeline *p, struct err *e) {
     return e->status;
 }
 
-// The listener wants no more. What is encoded runs to its end, and a later run may follow.
+// Ends because the listener wants no more. Encoded commands run to their end, and a later run may
+// follow.
 static enum status leave(struct pipeline *p, struct err *e) {
     struct err failure;
     p->state = PIPELINE_RUNNING;
@@ -563,15 +567,15 @@ static bool is_of_host(const struct pipeline *p, int32_t i) {
     return step->kind == STEP_COMPUTE && p->devices[step->device].device->info.is_host;
 }
 
-// Whether the CPU may compute step i before more is encoded, only so that it can be stopped between
-// units of a prompt: what comes next is its own too, and no fetch has to start meanwhile.
+// True if the CPU may compute step i before more is encoded, so that it can be stopped between
+// units of a prompt: the next steps are the CPU's too, and no fetch has to start meanwhile.
 static bool may_pause(const struct pipeline *p, int32_t i) {
     return p->batch == BATCH_PREFILL && !p->plan->slot_bytes && is_of_host(p, i) &&
            i + 1 < p->plan->n_steps[p->batch] && is_of_host(p, i + 1);
 }
 
-// Has the CPU compute what is encoded, at most every quarter of a second: its team must gather anew
-// each time, which takes milliseconds where other programs use its cores.
+// Lets the CPU compute its encoded commands, at most every quarter of a second: its team has to
+// gather anew each time, which takes milliseconds if other programs use its cores.
 static enum status take_pause(struct pipeline *p, struct err *e) {
     if (++p->n_unpaused < p->n_between) return OK;
     const uint64_t first_ns = clock_ns();
@@ -605,7 +609,7 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
     }
     const enum batch_class class = batch_class_of(batch->n_tokens);
     const struct batch_tables tables = pipeline_tables(p);
-    // The CPU reads and writes caches that may still be stored.
+    // The CPU reads and writes caches whose stores may still run.
     const bool cpu_attends = feed_moves_caches(&p->feed) && class != BATCH_PREFILL;
     if (cpu_attends && pipeline_finish(p, e)) return e->status;
     if (feed_moves_caches(&p->feed)) feed_batch(&p->feed, &tables, batch->n_tokens);
@@ -628,13 +632,13 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
 enum status pipeline_ready(struct pipeline *p, struct err *e) {
     if (p->state != PIPELINE_RUNNING) return OK;
     for (int8_t d = DEVICE_HOST + 1; d < p->n_devices; d++) {
-        // Owner of this wait: the calling thread, which wants to fill the host's memory anew.
+        // Owner of this wait: the calling thread, which is about to overwrite the host's memory.
         if (event_wait(&p->devices[d].arrived, e)) {
             fail_at(p, d, last_step(p, (struct step_place){d, TRACK_COPY_IN}), e);
             return give_up(p, e);
         }
     }
-    // The copy of the tables has waited for the micro-batch before.
+    // The copy of the tables has waited for the previous micro-batch.
     if (recorder_collect(&p->recorder, 1, e)) return give_up(p, e);
     p->state = PIPELINE_READY;
     return OK;
