@@ -1,4 +1,4 @@
-/* areas.h: the areas of a device's scratch memory, and what a block needs of them.
+/* areas.h: the areas of a device's scratch memory, and the sizes that a block needs.
  *
  * Expands areas.def. Constants; any thread. Included through planner/planner.h. Tested by
  * tests/planner/test_planner.c.
@@ -15,7 +15,7 @@ enum area {
     AREAS
 };
 
-// How long an area keeps what is in it.
+// How long the contents of an area live.
 enum area_life {
     LIFE_PASS, // for a micro-batch, or longer
     LIFE_UNIT, // while a unit is computed: areas of which no block needs both may share bytes
@@ -28,8 +28,8 @@ enum area_rows {
     ROWS_LOGITS, // tokens whose logits are wanted
 };
 
-// Rows of elements of 4 bytes; of AREA_MATMUL what a matmul needs for such rows
-// (matmul_scratch_bytes). An area is as large as the block needs that needs most.
+// Rows of elements of 4 bytes; for AREA_MATMUL the scratch of a matmul with such rows
+// (matmul_scratch_bytes). An area has the size of its largest use by any block.
 struct block_area {
     enum area area;
     enum area_rows rows;

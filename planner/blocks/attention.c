@@ -20,8 +20,8 @@ static void encode_angles(const struct forward *f) {
                                                             .corr_high = hp->rope_corr_high});
 }
 
-// q = Q x, k = K x, v = V x, x = norm(residual): of q the columns of the pieces' rows; k and v
-// where their matrices are.
+// q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on
+// the device that has their matrices.
 static void encode_attention_in(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n = f->n_tokens, q = u->n_heads * u->head_dim_k,
@@ -36,7 +36,7 @@ static void encode_attention_in(const struct forward *f) {
     for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
 }
 
-// attended = attention(rope(q), rope(k), v), with what the cache has of earlier keys and values.
+// attended = attention(rope(q), rope(k), v), with earlier keys and values from the cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
     f->ops->rope(f->stream, &(struct rope_args){

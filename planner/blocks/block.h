@@ -1,10 +1,10 @@
-/* block.h: what computes a unit: attention, a dense FFN, routed experts, the embedding or the head,
- * as op calls.
+/* block.h: a block computes a unit (attention, a dense FFN, routed experts, the embedding or the
+ * head) by op calls.
  *
  * A block is constant data. It stands between the shape, which it reads, and two callers: the
- * pipeline lets it encode with a device's op table, and the planner counts what it encodes. Blocks
- * know no model family: a unit's tensors and the numbers of struct hparams say what there is to
- * compute. They never follow an address. Owns nothing; any thread. Included through
+ * pipeline lets it encode with a device's op table, and the planner counts the ops that it encodes.
+ * Blocks know no model family: a unit's tensors and the numbers of struct hparams determine the
+ * computation. They never follow an address. Owns nothing; any thread. Included through
  * planner/planner.h. Tested by tests/runtime/test_pipeline.c and tests/cli/cli_tiny.sh.
  */
 #ifndef TANDEM_PLANNER_BLOCKS_BLOCK_H
@@ -15,30 +15,30 @@
 
 enum { MAX_PIECES = 2 };
 
-// What of a unit a compute step computes. A split FFN has two phases, with a join after each: IN is
-// norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's rows of down,
-// added to its residual stream. Split attention has three: IN is norm and the device's rows of the
-// queries, on the accelerator also keys and values; when the CPU's queries have come, MID is rope,
-// cache and attention itself, on the accelerator alone; when what was attended to has gone to the
-// CPU, OUT is the device's rows of the output, added to its residual stream.
+// The part of a unit that a compute step computes. A split FFN has two phases, with a join after
+// each: IN is norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's
+// rows of down, added to its residual stream. Split attention has three: IN is norm and the
+// device's rows of the queries, on the accelerator also keys and values; when the CPU's queries
+// have come, MID is rope, cache and attention itself, on the accelerator alone; when the CPU has
+// its columns of the result, OUT is the device's rows of the output, added to its residual stream.
 enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 
-// What ops take besides what the shape tells: the numbers of a model.
+// Numbers of a model that ops need besides its shape.
 struct hparams {
     float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
 };
 
-// A tensor of a unit as a device has it: all of it, or some rows of each of its matrices.
+// A tensor of a unit on a device: all of it, or some rows of each of its matrices.
 struct weight {
     enum dtype type;
     int32_t n_cols, n_rows; // n_rows 0: the device has nothing of it
-    int32_t first_row;      // of the tensor's rows, that lies first here
+    int32_t first_row;      // the first of the tensor's rows on this device
     void *data;             // on the device
 };
 
-// A micro-batch as the ops read it.
+// The tables of a micro-batch that ops read.
 struct batch_tables {
     int32_t *tokens, *positions, *sequences, *cache_rows; // [n_tokens]
     int32_t *rows;  // [n_logits], tokens whose logits are wanted
@@ -53,8 +53,8 @@ struct forward {
     const struct hparams *hp;
     const struct shape *shape;
     const struct unit *unit;
-    // Weights by the unit's tensors. Two pieces are rows that follow each other, of a unit that is
-    // split; matrices that are not cut are then in the first piece on the accelerator.
+    // Weights by the unit's tensors. A split unit may have two pieces, whose rows are consecutive;
+    // matrices that are not cut are then in the first piece on the accelerator.
     const struct weight *pieces[MAX_PIECES];
     int32_t n_pieces;
     enum step_phase phase; // PHASE_ALL unless the unit is split between devices
@@ -70,7 +70,7 @@ struct forward {
 struct block_tensor {
     enum tensor_role role;
     enum dim n_cols, n_rows; // DIM_ONE rows: a vector
-    bool optional;           // the block leaves out what the unit does not have
+    bool optional;           // the block leaves the tensor out if the unit lacks it
 };
 
 struct block {
@@ -84,8 +84,8 @@ struct block {
     // their matrices; MID makes AREA_ATTENDED of these three and the cache, OUT adds the rows of
     // the output. NULL: such units can be planned but not computed yet.
     void (*encode)(const struct forward *f);
-    // Once per micro-batch on each device, before the first of the block's units there that is
-    // computed whole or in its phase MID: what all of them read. NULL: there is nothing.
+    // Encodes data that all units of the block read, once per micro-batch on each device, before
+    // the first unit there that is computed whole or in its phase MID. NULL: there is no such data.
     void (*encode_shared)(const struct forward *f);
 };
 

@@ -1,4 +1,4 @@
-/* blocks.h: the list of blocks: which one computes units of a kind.
+/* blocks.h: the list of blocks, by the kind of unit that they compute.
  *
  * Constants. Any thread. Included through planner/planner.h. Tested by
  * tests/runtime/test_pipeline.c.

@@ -1,4 +1,4 @@
-/* dims.h: the widths that a unit's tensors and scratch are made of.
+/* dims.h: the widths of a unit's tensors and scratch areas.
  *
  * Pure functions over a shape. Any thread. Included through planner/planner.h. Tested by
  * tests/runtime/test_model.c.
@@ -24,7 +24,7 @@ enum dim {
     DIM_EXPERT_BOUNDS, // n_experts + 1
     DIMS
 };
-// Of one unit, or with NULL the largest of any unit.
+// The width in one unit, or the largest of any unit if unit is NULL.
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim);
 
 #endif

@@ -1,34 +1,35 @@
-/* encode.h: what encoders of blocks share: a unit's weights by role, and calls of common ops.
+/* encode.h: helpers for the encoders of blocks: a unit's weights by role, and calls of common ops.
  *
- * An encoder leaves out tensors that its unit does not have: model_read refuses models that lack
- * what a block must have, and the planner counts what is encoded for units that can only be
- * planned. Only for planner/blocks/. Owns nothing; any thread. Tested with the blocks.
+ * An encoder leaves out tensors that its unit does not have: model_read refuses models that lack a
+ * required tensor, and the planner counts the encoded ops for units that can only be planned. Only
+ * for planner/blocks/. Owns nothing; any thread. Tested with the blocks.
  */
 #ifndef TANDEM_PLANNER_BLOCKS_ENCODE_H
 #define TANDEM_PLANNER_BLOCKS_ENCODE_H
 
 #include "planner/blocks/block.h"
 
-// The members of struct block that say what tensors there are.
+// The members of struct block for its tensors.
 #define BLOCK_TENSORS(list) .tensors = (list), .n_tensors = sizeof(list) / sizeof *(list)
 
-// The members that say which areas it needs.
+// The members of struct block for its areas.
 #define BLOCK_AREAS(list) .areas = (list), .n_areas = sizeof(list) / sizeof *(list)
 
-// What is defined in attention.c, experts.c, ffn.c and ends.c, for blocks.c.
+// The blocks that attention.c, experts.c, ffn.c and ends.c define, for blocks.c.
 extern const struct block block_embed, block_attention, block_ffn, block_experts, block_head;
 
-// The weight of that role in a piece; NULL if the unit has none or the piece nothing of it.
+// Finds the weight of that role in a piece; NULL if the unit has none or the piece has no rows of
+// it.
 const struct weight *encode_weight(const struct forward *f, int piece, enum tensor_role role);
 
-// The numbers of a vector, which every device has whole; NULL if there is none.
+// Finds the elements of a vector, which every device has whole; NULL if there is none.
 const float *encode_vector(const struct forward *f, enum tensor_role role);
 
-// The type whose kernels multiply with w. A model is read only if there are such kernels.
+// The type whose kernels multiply with w. Models without such kernels are not read.
 enum weight_type encode_type(const struct weight *w);
 
-// A matrix times rows of x, plus a bias if the unit has one. Each piece makes the columns of out
-// that its rows are; what a piece does not have is left out.
+// A matrix times rows of x, plus a bias if the unit has one. Each piece computes the columns of out
+// that correspond to its rows; a piece without rows is left out.
 struct product {
     enum tensor_role matrix, bias; // bias may be ROLE_OTHER: none
     float *out;

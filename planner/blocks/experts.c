@@ -8,7 +8,7 @@ static int32_t *integers(const struct forward *f, enum area area) {
     return (int32_t *)(void *)f->area[area];
 }
 
-// Which experts each token goes to, with which weights, and the pairs by expert.
+// Chooses the experts of each token and their weights, and sorts the pairs by expert.
 static void encode_route(const struct forward *f) {
     encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
                                         .out = f->area[AREA_ROUTER_LOGITS],

@@ -1,8 +1,8 @@
-/* advise.c: what would make the plan faster, each tried as a whole new plan.
+/* advise.c: tries changes that would make the plan faster, each as a whole new plan.
  *
- * Every variant is solved from the start with the same constraints; the micro-batch is the
- * planner's choice again, since what one variant frees may go there. Owns its copies while it runs;
- * any thread. Tested by tests/planner/test_planner.c.
+ * Every variant is solved from the start with the same constraints; the planner chooses the
+ * micro-batch again, since memory that a variant frees may allow a larger one. Owns its copies
+ * while it runs; any thread. Tested by tests/planner/test_planner.c.
  */
 #include "planner/search/advise.h"
 
@@ -24,8 +24,8 @@ struct variant {
     struct constraints constraints;
 };
 
-// Makes the variant of an advice and its text; false if there is no such thing. smaller: room for a
-// shape.
+// Makes the variant of an advice and its text; false if the advice does not apply. smaller: room
+// for a shape.
 static bool make_variant(struct variant *v, enum advice advice, struct shape *smaller,
                          char text[96]) {
     struct workload *w = &v->workload;
@@ -85,7 +85,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
             for (int u = 0; u < solved->n_units; u++)
                 out[i].units_on_gpu += solved->place.units[u].device != DEVICE_HOST;
         } else if (status == ERR_MEMORY) {
-            status = OK; // it would not fit
+            status = OK; // the variant would not fit
         } else {
             *e = refused;
         }

@@ -1,4 +1,4 @@
-/* advise.h: what would make a plan faster, solved and printed.
+/* advise.h: finds and prints changes that would make a plan faster.
  *
  * Owns nothing that outlives a call. Any thread. Tested by
  * tests/planner/test_planner.c.
@@ -10,8 +10,9 @@
 
 #include <stdio.h>
 
-// What would help, each a whole new plan: false where there is no such thing (no accelerator, no
-// smaller type, context at its least). out[i].decode_us 0 if it would not fit.
+// The changes that may help; each is solved as a whole new plan, unless it does not apply (no
+// accelerator, no smaller type, context at its minimum). out[i].decode_us is 0 if the plan would
+// not fit.
 enum advice { ADVICE_VRAM, ADVICE_SMALLER_QUANT, ADVICE_SHORTER_CONTEXT, ADVICE_KV_Q8_0, ADVICES };
 struct advice_result {
     bool exists;
@@ -23,7 +24,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
                            const struct constraints *constraints, struct advice_result out[ADVICES],
                            struct err *e);
 
-// What would help, from planner_advise: a line for each, with its factor.
+// Prints the results of planner_advise: a line for each change that helps, with its factor.
 void plan_print_advice(const struct plan *plan, const struct shape *shape,
                        const struct advice_result advice[ADVICES], FILE *out);
 

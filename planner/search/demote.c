@@ -1,9 +1,8 @@
-/* demote.c: what an accelerator that has less memory than it said gives up first.
+/* demote.c: chooses the unit that an accelerator with less memory than reported gives up first.
  *
- * A unit that is there goes whole to the CPU, a split one too; or nothing is streamed any more and
- * the ring goes. Each step frees bytes on the accelerator, so there is an end. Owns nothing; any
- * thread. Tested by tests/planner/test_schedule.c and, by the whole
- * program, tests/runtime/test_engine.c.
+ * A unit on the accelerator, whole or split, goes whole to the CPU; or streaming ends and the ring
+ * is freed. Each step frees bytes on the accelerator, so there is an end. Owns nothing; any thread.
+ * Tested by tests/planner/test_schedule.c and, by the whole program, tests/runtime/test_engine.c.
  */
 #include "planner/search/demote.h"
 
@@ -19,7 +18,7 @@ static void step_down(struct placement *place, int32_t n_units, int32_t unit) {
     if (unit != DEMOTED_RING) place->units[unit] = (struct unit_place){.device = DEVICE_HOST};
 }
 
-// Bytes that the plan has on the accelerator, and the time it takes, after the step.
+// The plan's bytes on the accelerator and its time after the step.
 static double after(struct plan *plan, const struct shape *shape, uint64_t *bytes, bool *fits) {
     struct prediction prediction = {0};
     plan_count_bytes(plan, shape);

@@ -8,11 +8,12 @@
 
 #include <math.h>
 
-// How a unit may be placed: on a device, in parts, streamed or not.
+// Number of places that a unit may have: a device, parts, streamed or not.
 enum { PLACES = MAX_DEVICES * UNIT_PARTS * 2 };
-// Parts of a unit that a step computes: all of it on each device, on the host also with weights
-// from its cache (one side more); all of it with weights from a slot, when whole or split; and when
-// split with each number of parts, the first and the last phase on either side, the middle on one.
+// The parts of a unit that a step may compute: all of it on each device, on the host also with
+// weights from its cache (one side more); all of it with weights from a slot, whole or split; and
+// for each number of parts of a split unit the first and the last phase on either side, and the
+// middle phase on one.
 enum {
     SIDES = MAX_DEVICES + 1,
     HOST_CACHED = MAX_DEVICES,
@@ -49,7 +50,7 @@ static bool are_twins(const struct unit *a, const struct unit *b) {
     return true;
 }
 
-// Layers come in few kinds: what is known of one is known of its twins.
+// Describes a unit and finds its twin: layers come in few kinds, and twins share their figures.
 static void describe_unit(struct evaluator *ev, int32_t u) {
     const struct unit *unit = &ev->shape->units[u];
     ev->twin[u] = u;
@@ -210,7 +211,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     return *work_of(w->ev, &work, w->choice, w->sample);
 }
 
-// Keys and values of n_positions between the host and a slot.
+// Bytes of keys and values of n_positions that are copied between the host and a slot.
 static double kv_bytes(const struct walk *w, int32_t u, int32_t n_positions) {
     const struct unit *unit = &w->ev->shape->units[u];
     if (!footprint_fetches_kv(unit, &w->place->units[u])) return 0;
@@ -277,7 +278,8 @@ static double walk_us(struct walk *w) {
 // ---- Units as they are placed
 // --------------------------------------------------------------------
 
-// The unit alone in the walk's pass, on clocks that stand at 0, from device from on.
+// Time of the unit alone in the walk's pass, on clocks that start at 0, with the residual stream on
+// device from.
 static double walk_unit_us(struct walk *w, int32_t u, int8_t from) {
     struct evaluator *ev = w->ev;
     const struct sample *sample = &ev->choices[w->choice].samples[w->sample];
@@ -294,7 +296,7 @@ static double walk_unit_us(struct walk *w, int32_t u, int8_t from) {
     return sample->weight * w->clocks.compute[schedule_unit(&schedule, u, from)];
 }
 
-// Decoded tokens take the same with every micro-batch.
+// Times decoded tokens, which take the same time with every micro-batch.
 static void time_decode(struct walk *w, int32_t u, struct unit_time *out) {
     if (w->choice > 0) return;
     for (int8_t d = 0; d < w->ev->machine->n_devices; d++)
@@ -304,7 +306,7 @@ static void time_decode(struct walk *w, int32_t u, struct unit_time *out) {
     w->free_copies = false;
 }
 
-// What is fetched for the unit is there; the faster feed bounds both.
+// Times prompts with the unit's fetched weights present already; the faster feed bounds both feeds.
 static void time_prompt(struct walk *w, int32_t u, struct unit_time *out) {
     const int i = w->choice;
     const struct sample *sample = &w->ev->choices[i].samples[w->sample];
@@ -376,8 +378,8 @@ static void add_unit(struct evaluator *ev, const struct unit_time *time, int8_t 
     }
 }
 
-// Small micro-batches stream nothing, so where units are streamed the residual stream is not on the
-// same device in all passes of the prompt.
+// Sums the times of all units. Small micro-batches stream nothing, so with streamed units the
+// residual stream is not on the same device in all passes of the prompt.
 static void sum_units(struct evaluator *ev, const struct placement *place, bool cached,
                       struct sums *sums) {
     int8_t at = place->units[0].device, at_prompt = place->units[0].streamed ? place->ring : at;
@@ -397,9 +399,9 @@ static void sum_units(struct evaluator *ev, const struct placement *place, bool 
     }
 }
 
-// A pass takes as long as the chain of its units, where the residual stream goes from one to the
-// next, at least. Passes that run ahead follow each other in the time of the busiest device or of
-// their fetches at least.
+// A lower bound of a prompt's time. A pass takes at least the time of its chain of units, through
+// which the residual stream goes. A period of passes that run ahead takes at least the time of the
+// busiest device or of their fetches.
 static double least_prompt_us(const struct sums *sums, int i) {
     if (!sums->runs_ahead) return sums->prompt_us[i];
     double most = sums->fetch_us[i];
@@ -407,8 +409,8 @@ static double least_prompt_us(const struct sums *sums, int i) {
     return sums->last_us[i] + min_us(most, sums->prompt_us[i]);
 }
 
-// What is left of the time if every unit that can be streamed takes none in prompts: the chain of
-// decoded tokens, and what the host computes of other units.
+// A lower bound of the time if all units that can be streamed took no time in prompts: the chain of
+// decoded tokens, and the host's computing of other units.
 static double hopeless_us(struct evaluator *ev, const struct placement *place, bool cached) {
     double decode_us = 0, prompt_us[MAX_CHOICES] = {0}, least_us = (double)INFINITY;
     int8_t at = place->units[0].device;
@@ -425,7 +427,7 @@ static double hopeless_us(struct evaluator *ev, const struct placement *place, b
 
 // ---- Placements ---------------------------------------------------------------------------------
 
-// Bytes of all units.
+// Counts the bytes of all units.
 static void count_units(struct evaluator *ev, const struct placement *place, int choice,
                         struct accounts *a) {
     const int32_t n_units = ev->shape->n_units;
@@ -436,7 +438,7 @@ static void count_units(struct evaluator *ev, const struct placement *place, int
     a->bytes[place->units[n_units - 1].device][PLAN_WEIGHTS] -= shared_bytes(ev, place);
 }
 
-// Adds what depends on the micro-batch. Returns whether it fits.
+// Adds the bytes that depend on the micro-batch. Returns true if the placement fits.
 static bool count_choice(struct evaluator *ev, const struct placement *place, int i,
                          struct accounts a, struct evaluation *out) {
     const struct choice *choice = &ev->choices[i];
@@ -471,7 +473,7 @@ static bool count_bytes(struct evaluator *ev, const struct placement *place,
     return any;
 }
 
-// Whether the weights that the host reads stay in its cache.
+// True if the weights that the host reads stay in its cache.
 static bool host_is_cached(struct evaluator *ev, const struct placement *place) {
     uint64_t read_bytes = 0;
     if (!ev->machine->devices[DEVICE_HOST].rates.cache_bytes) return false;

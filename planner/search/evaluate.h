@@ -1,10 +1,10 @@
-/* evaluate.h: what a proposed placement takes: its bytes, and the time of the workload.
+/* evaluate.h: computes the bytes of a proposed placement, and the time of the workload.
  *
  * The bytes are those of plan/accounts.c, the steps those of plan/schedule.c, their times those of
- * plan/cost.c and plan/clocks.c: an evaluation is what plan_predict says of the finished plan
- * (tests/planner/test_solver.c compares). A struct evaluator remembers what units that are alike
- * take, since thousands of proposals are made of the same few. It owns that memory until
- * evaluator_close; shape and machine are borrowed. One thread at a time.
+ * plan/cost.c and plan/clocks.c: an evaluation equals plan_predict of the finished plan
+ * (tests/planner/test_solver.c compares). A struct evaluator remembers the figures of equal units,
+ * since thousands of proposals consist of the same few. It owns that memory until evaluator_close;
+ * shape and machine are borrowed. One thread at a time.
  */
 #ifndef TANDEM_PLANNER_SEARCH_EVALUATE_H
 #define TANDEM_PLANNER_SEARCH_EVALUATE_H
@@ -25,13 +25,13 @@ struct choice {
     uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
 };
 
-// What a unit takes as placed, over the workload and by micro-batch.
+// The times of a unit in one place, over the workload and by micro-batch.
 struct unit_time {
     bool known;
-    // From the residual stream on a device until it is on the unit's, copies included; of the
-    // prompt, all passes, and those that the next one waits for.
+    // From the moment the residual stream is on a device to the end of the unit, copies included.
+    // For prompts: over all passes, and over those that the next one waits for.
     double decode_us[MAX_DEVICES];
-    // The same from the unit's own device, as if copies took no time: what no link changes.
+    // The same from the unit's own device, as if copies took no time; no link changes it.
     double decode_alone_us, prompt_alone_us[MAX_CHOICES];
     double prompt_us[MAX_DEVICES][MAX_CHOICES], last_us[MAX_DEVICES][MAX_CHOICES];
     // In the prompt's other passes: how long each device computes, and how long the unit is
@@ -42,14 +42,14 @@ struct unit_time {
 struct evaluator {
     const struct shape *shape;
     const struct machine *machine;
-    uint64_t own_bytes; // the host's RAM as the machine says, whatever the user allows
+    uint64_t own_bytes; // the host's budget of the machine, whatever the user allows
     int32_t n_choices, n_lines;
     struct choice choices[MAX_CHOICES];
     bool kv_varies;   // caches depend on the micro-batch
-    int32_t *twin;    // [n_units], the first unit that takes the same, maybe itself
+    int32_t *twin;    // [n_units], the first unit with the same figures, maybe itself
     int32_t *widths;  // [n_units], footprint_split_width
     bool *can_stream; // [n_units]
-    uint64_t *read;   // [n_units], weights that passes read again and again
+    uint64_t *read;   // [n_units], weights that every pass may read
     // Filled when first asked for; 0: not yet. Rows are those of twins.
     struct unit_bytes *bytes; // [n_units, places, choices]
     struct step_work *work;   // [n_units, parts of units, n_lines]
@@ -65,17 +65,17 @@ void evaluator_close(struct evaluator *ev);
 struct evaluation {
     uint64_t bytes[MAX_CHOICES][MAX_DEVICES];
     bool fits[MAX_CHOICES];
-    double us[MAX_CHOICES];       // the workload's time, INFINITY where it is not known
+    double us[MAX_CHOICES];       // the workload's time, INFINITY if it is not computed
     double least_us[MAX_CHOICES]; // a lower bound of it
-    bool too_big;                 // for an accelerator, with any micro-batch
-    bool hopeless;                // also with other units streamed it does not fit, or is too slow
+    bool too_big;                 // too big for an accelerator with every micro-batch
+    bool hopeless;                // even with other units streamed it does not fit, or is too slow
 };
-// Choices that do not fit, or cannot be faster than limit_us, get INFINITY. limit_us INFINITY: all
-// choices get their time.
+// Evaluates a placement with all choices of the micro-batch. Choices that do not fit, or cannot be
+// faster than limit_us, get INFINITY. limit_us INFINITY: all choices get their time.
 void evaluate(struct evaluator *ev, const struct placement *place, double limit_us,
               struct evaluation *out);
 
-// A unit as it is placed; valid until evaluator_close.
+// The times of a unit in its place; valid until evaluator_close.
 const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
                                             const struct placement *place, bool cached);
 

@@ -1,8 +1,8 @@
 /* knapsack.c: see knapsack.h.
  *
- * Dynamic programming over the units. A label carries its exact bytes, so cells round where a
- * choice is kept and never what it takes. One label for each cell is an approximation: the fastest
- * choice displaces a slower one that takes a little less.
+ * Dynamic programming over the units. A label has its exact bytes, so cells round the index of a
+ * choice and never its size. One label per cell is an approximation: the fastest choice displaces a
+ * slower one that is a little smaller.
  */
 #include "planner/search/knapsack.h"
 

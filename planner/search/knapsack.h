@@ -1,8 +1,9 @@
-/* knapsack.h: for every number of bytes on the accelerator, the units that are best placed there.
+/* knapsack.h: finds, for every number of bytes on the accelerator, the units that are best placed
+ * there.
  *
- * A 0-1 knapsack: each unit takes one time on the host and another on the accelerator, where it
- * takes bytes. Copies between neighbours cost nothing here; where units gain equally, the first
- * ones go to the accelerator, side by side. The caller owns every array. Must not know limits. Any
+ * A 0-1 knapsack: each unit has a time on the host, and a time and bytes on the accelerator. Copies
+ * between neighbours cost nothing here; among units with equal gain the first ones go to the
+ * accelerator, so that they are adjacent. The caller owns every array. Must not know limits. Any
  * thread. Tested by tests/planner/test_solver.c.
  */
 #ifndef TANDEM_PLANNER_SEARCH_KNAPSACK_H
@@ -23,13 +24,13 @@ struct knapsack {
     const double *bytes;            // [n_units], on the accelerator
     const double *host_us, *gpu_us; // [n_units], INFINITY: not allowed there
     struct label *labels;           // room for 2 * n_cells
-    int32_t *came_from;             // [n_units, n_cells]: where the units before left off
+    int32_t *came_from;             // [n_units, n_cells]: the cell of the units before
 };
 
-// Fills the labels and came_from. Cells are equal ranges of bytes from 0 on; what a cell holds does
-// not depend on later ones. n_units * n_cells * 2 steps.
+// Fills the labels and came_from. Cells are equal ranges of bytes from 0 on; a cell does not depend
+// on later ones. n_units * n_cells * 2 steps.
 void knapsack_solve(struct knapsack *k);
-// Whether any choice of units falls into the cell. If so on_gpu[u] says where each unit is.
+// True if a choice of units falls into the cell; then on_gpu[u] says where each unit is.
 bool knapsack_take(const struct knapsack *k, int32_t cell, bool on_gpu[]);
 
 #endif

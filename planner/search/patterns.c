@@ -1,7 +1,7 @@
-/* patterns.c: "-ot" texts, "regex=DEVICE,...", into devices of units. See planner.h.
+/* patterns.c: turns "-ot" texts, "regex=DEVICE,...", into devices of units. See patterns.h.
  *
- * Owns nothing that outlives a call. Patterns match tensor names, devices hold units: this file
- * knows which tensors stand for a unit. Any thread. Tested by tests/planner/test_shape.c and
+ * Owns nothing that outlives a call. Patterns match tensor names, but units are placed: this file
+ * knows the tensors that decide for a unit. Any thread. Tested by tests/planner/test_shape.c and
  * tests/fuzz/fuzz_patterns.c.
  */
 #include "planner/search/patterns.h"
@@ -39,7 +39,7 @@ static void patterns_close(struct patterns *p) {
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-// "CPU", or a name of the one accelerator with or without its number.
+// Reads "CPU", or a name of the accelerator with or without its number.
 static enum status read_device(const char *name, size_t length, int8_t *out, struct err *e) {
     static const char *const names[] = {
 #define DEVICE_NAME(name) name,
@@ -57,14 +57,14 @@ static enum status read_device(const char *name, size_t length, int8_t *out, str
     return err_actual(e, "%.*s", (int)(length < 60 ? length : 60), name);
 }
 
-// A pattern on its way into POSIX's form.
+// The translation of a pattern into POSIX's form.
 struct translation {
     const char *text;
     size_t length, at;
     char *out;     // has room for 3 times the length
     int depth;     // of groups
-    long copies;   // of what is repeated by {n}: the library writes them out
-    bool repeated; // the last thing was a sign that repeats
+    long copies;   // copies that {n} makes, which the library writes out
+    bool repeated; // the last character was a repetition
     struct err *e;
 };
 
@@ -76,11 +76,11 @@ static enum status refuse_pattern(const struct translation *t, const char *what)
     return err_set(t->e, ERR_USAGE, "-ot pattern %.*s: %s", (int)t->length, t->text, what);
 }
 
-// From "[" to "]". \d is known inside, and escaped signs are what they are.
+// Translates from "[" to "]", with \d and escaped characters inside.
 static enum status translate_bracket(struct translation *t) {
     *t->out++ = t->text[t->at++];
     if (peek(t, 0) == '^') *t->out++ = t->text[t->at++];
-    if (peek(t, 0) == ']') *t->out++ = t->text[t->at++]; // the first sign is no end
+    if (peek(t, 0) == ']') *t->out++ = t->text[t->at++]; // "]" in first place does not end the list
     while (t->at < t->length && peek(t, 0) != ']') {
         const char next = peek(t, 1);
         if (peek(t, 0) != '\\') {
@@ -99,7 +99,7 @@ static enum status translate_bracket(struct translation *t) {
     return OK;
 }
 
-// A "\" and what follows.
+// Translates a "\" and the next character.
 static enum status translate_escape(struct translation *t) {
     if (peek(t, 1) == 'd') {
         t->out = stpcpy(t->out, "[0-9]");
@@ -113,8 +113,9 @@ static enum status translate_escape(struct translation *t) {
     return OK;
 }
 
-// One of * + ? {. A "?" behind another asks for short matches, which changes nothing here; more
-// than that would make the library write out copies of copies.
+// Translates one of * + ? {. A "?" after another repetition means a short match, which changes
+// nothing here; other double repetitions are refused, since the library would write out copies of
+// copies.
 static enum status translate_repeat(struct translation *t) {
     enum { MAX_COPIES = 200 };
     const char c = peek(t, 0);
@@ -148,9 +149,9 @@ static enum status translate_group(struct translation *t) {
     return OK;
 }
 
-// Turns what regular expressions of other programs have and POSIX ones lack into the latter: \d,
-// groups that are not counted, short matches, escapes inside brackets. Refuses what would grow
-// beyond bounds in the library.
+// Translates features of other regular expressions into POSIX: \d, groups that are not counted,
+// short matches, escapes inside brackets. Refuses patterns that would grow beyond bounds in the
+// library.
 static enum status translate(const char *text, size_t length, char *out, struct err *e) {
     struct translation t = {.text = text, .length = length, .out = out, .copies = 1, .e = e};
     while (t.at < length) {
@@ -193,7 +194,7 @@ static enum status compile(const char *text, size_t length, struct pattern *out,
     return err_memory(e, length + 1, "an -ot pattern");
 }
 
-// One "regex=DEVICE" of length characters.
+// Adds one "regex=DEVICE" of length characters.
 static enum status add_pattern(struct patterns *p, const char *text, size_t length, struct err *e) {
     size_t equals = length;
     while (equals > 0 && text[equals - 1] != '=') equals--;
@@ -211,7 +212,7 @@ static enum status add_pattern(struct patterns *p, const char *text, size_t leng
     return OK;
 }
 
-// A comma ends a pattern only behind a "=": x{1,2} has one inside.
+// Reads all patterns. A comma ends one only after a "=", since x{1,2} contains a comma.
 static enum status read_patterns(struct patterns *p, const char *text, struct err *e) {
     for (;;) {
         size_t length = strcspn(text, ",");
@@ -225,17 +226,18 @@ static enum status read_patterns(struct patterns *p, const char *text, struct er
 
 // ---- Matching -----------------------------------------------------------------------------------
 
-// The tensors that stand for a unit: its big matrices. The rest follows them.
+// True for the tensors that decide for their unit: its big matrices. The others follow them.
 static bool decides(const struct unit_tensor *t) {
     return t->use != USE_VECTOR && t->n_rows > 1 && !tensor_role_is_f32(t->role);
 }
 
-// A tied head has no tensor of its own; it goes by the name that it has in other models.
+// The name that patterns match. A tied head has no tensor of its own and gets its name in other
+// models.
 static const char *name_of(const struct unit *unit, const struct unit_tensor *t) {
     return unit->shares_embed && t == &unit->tensors[0] ? "output.weight" : t->name;
 }
 
-// The first pattern that matches a name, or NULL.
+// Finds the first pattern that matches a name, or NULL.
 static struct pattern *find_pattern(struct patterns *p, const char *name) {
     for (int i = 0; i < p->count; i++)
         if (regexec(&p->list[i].regex, name, 0, NULL, 0) == 0) return &p->list[i];
@@ -250,7 +252,7 @@ static void append(char *list, size_t size_bytes, const char *name) {
     memcpy(list + length + (length > 0), name, n + 1);
 }
 
-// Which tensors a device gets and which stay where they are, and a pattern that takes them all.
+// Refuses a separated unit: names its tensors on each side, and a pattern for all of them.
 static enum status taken_apart(struct patterns *p, const struct unit *unit, struct err *e) {
     static const char *const whole[UNIT_KINDS] = {
         [UNIT_EMBED] = "^token_embd",        [UNIT_ATTENTION] = "(attn|ssm|shortconv).*",

@@ -1,4 +1,4 @@
-/* patterns.h: "-ot" texts into devices of units.
+/* patterns.h: turns "-ot" texts into devices of units.
  *
  * Owns nothing that outlives a call. Any thread. Tested by
  * tests/planner/test_shape.c and tests/fuzz/fuzz_patterns.c.
@@ -12,10 +12,10 @@
 // ones (and \d and (?:...) of others) that match anywhere in a tensor's name; the first that
 // matches decides. DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big
 // matrices go: those of the experts in an experts unit, else all of them; vectors and routers
-// follow, so "ffn_.*_exps=CPU" moves whole experts units. A tied head goes by the name
-// output.weight. What no pattern matches keeps what it had, which is DEVICE_ANY at first. ERR_USAGE
-// if a pattern is wrong, decides nothing, or takes a unit apart (names the tensors and a pattern
-// that does not).
+// follow, so "ffn_.*_exps=CPU" moves whole experts units. A tied head has the name output.weight. A
+// unit that no pattern matches keeps its device, which is DEVICE_ANY at first. ERR_USAGE if a
+// pattern is wrong, decides nothing, or separates tensors of a unit (it names the tensors and a
+// pattern that keeps them together).
 enum status constraints_add_patterns(struct constraints *c, const struct shape *shape,
                                      const char *patterns, struct err *e);
 

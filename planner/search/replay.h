@@ -1,4 +1,4 @@
-/* replay.h: a plan file carried out on this machine, to the byte.
+/* replay.h: makes the plan of a plan file on this machine, to the byte.
  *
  * Owns nothing that outlives a call. Any thread. Tested by
  * tests/planner/test_plan_file.c.
@@ -8,9 +8,9 @@
 
 #include "planner/plan/plan_file.h"
 
-// planner_solve for a plan file on this machine, under the memory limits of limits: the same
-// placement and bytes, or ERR_USAGE (a device is missing, a purpose needs other bytes now) or
-// ERR_MEMORY.
+// Solves with the placement of a plan file on this machine, under the memory limits of limits. The
+// plan has the same placement and bytes; otherwise ERR_USAGE (a device is missing, a purpose needs
+// other bytes now) or ERR_MEMORY.
 enum status plan_replay(struct plan *plan, const struct shape *shape, const struct machine *machine,
                         const struct plan_file *file, const struct constraints *limits,
                         struct err *e);

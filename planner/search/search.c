@@ -1,13 +1,13 @@
 /* search.c: see search.h.
  *
- * What is proposed comes from the model, the workload and the rates of the devices alone. A loop
- * goes through the splits that people know: some kinds of units of the first layers on the
- * accelerator, others of the last ones, for every layer between them; what stays on the CPU whole,
- * or with its rows split in one share for all; and for each of these, nothing streamed, or FFNs, or
- * attention, or both. A knapsack adds the best choices of whole units for every number of bytes.
- * Limits and the link only decide which proposals fit and what each takes. A higher limit or a
- * faster link therefore never makes the answer slower: every proposal that fitted fits still and
- * takes no longer, and the least of more and smaller numbers is not greater.
+ * Proposals depend on the model, the workload and the rates of the devices alone. A loop goes
+ * through the splits that people use: some kinds of units of the first layers on the accelerator,
+ * others of the last ones, for every layer between them; the rest on the CPU whole, or with its
+ * rows split in one share for all; and for each of these, nothing streamed, or FFNs, or attention,
+ * or both. A knapsack adds the best choices of whole units for every number of bytes. Limits and
+ * the link only decide which proposals fit, and their times. A higher limit or a faster link
+ * therefore never makes the answer slower: every proposal that fitted still fits and takes no
+ * longer, and the minimum of more and smaller numbers is not greater.
  */
 #include "planner/search/search.h"
 
@@ -24,7 +24,7 @@ enum {
     N_CELLS = 2048, // of the knapsack: steps of 1/2048 of the model's bytes
 };
 
-// What of a run of layers goes whole to the accelerator.
+// The units of a run of layers that go whole to the accelerator.
 enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
 // The first layers, and the last ones.
 static const enum rung RUNGS[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_EXPERTS},
@@ -33,16 +33,16 @@ static const enum rung RUNGS[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_E
                                      {ALL_BUT_EXPERTS, ALL}, {ALL_BUT_EXPERTS, NOTHING}};
 enum { N_RUNGS = sizeof RUNGS / sizeof *RUNGS, ALL_RUNGS = (1 << N_RUNGS) - 1 };
 
-// What is streamed of a proposal: kinds of units of which the CPU has something.
+// The kinds of units on the CPU, whole or split, that a proposal streams.
 enum { STREAM_FFNS = 1, STREAM_SPLIT_ATTENTION = 2, STREAM_ATTENTION = 4, STREAM_ALL = 7 };
 static const uint8_t STREAMED[] = {STREAM_FFNS, STREAM_ALL, STREAM_ALL & ~STREAM_FFNS};
 
-// What a strategy proposes.
+// The proposals of a strategy.
 struct rules {
     uint32_t rungs;    // of RUNGS, a bit each
     bool whole_layers; // runs begin between layers only
     bool knapsacks;
-    bool unstreamed, streamed; // streamed: everything that can be
+    bool unstreamed, streamed; // streamed: every unit that can be streamed
     bool split, unsplit;       // unsplit: dense FFNs may be whole on the CPU
 };
 static const struct rules RULES[STRATEGIES] = {
@@ -71,12 +71,12 @@ struct search {
     struct evaluator ev;
     struct placement place, best; // the proposal; the best so far
     double best_us;
-    bool too_big; // for the accelerator, the last proposal that streamed nothing
+    bool too_big; // the last proposal that streamed nothing was too big for the accelerator
     struct workload best_workload;
 };
 
-// Memory that both devices share is never streamed from one to the other, nor are units split that
-// read it together.
+// Sets the rules of a strategy. With unified memory no unit is streamed, and none is split, since
+// both devices would read the same memory.
 static void set_rules(struct search *s) {
     const bool unified = s->machine->devices[s->accelerator].unified;
     s->rules = RULES[s->request->constraints->strategy];
@@ -100,7 +100,8 @@ static bool may_split(const struct search *s, int32_t u) {
 
 // ---- One proposal -------------------------------------------------------------------------------
 
-// The first of equals stays. Returns whether the same with units streamed is worth a try.
+// Evaluates the proposal and keeps it if it is the fastest; the first of equals stays. Returns true
+// if the same with streamed units may be faster.
 static bool consider_placement(struct search *s) {
     struct evaluation evaluation;
     evaluate(&s->ev, &s->place, fmin(s->best_us, DBL_MAX), &evaluation);
@@ -123,7 +124,7 @@ static uint8_t group_of(const struct search *s, int32_t u) {
     return place->cpu_parts ? STREAM_SPLIT_ATTENTION : STREAM_ATTENTION;
 }
 
-// Streams the groups of units, with the feed that is asked for or any.
+// Considers the proposal with these groups of units streamed, with the requested feed or any.
 static bool consider_streams(struct search *s, uint8_t groups) {
     const enum feed asked = s->request->constraints->place.feed;
     for (int32_t u = 0; u < s->shape->n_units; u++)
@@ -138,7 +139,8 @@ static bool consider_streams(struct search *s, uint8_t groups) {
     return true;
 }
 
-// The proposal with nothing streamed, and with the groups that can be, apart and together.
+// Considers the proposal with nothing streamed, and with the groups that can be streamed, apart and
+// together.
 static void consider(struct search *s) {
     uint8_t found = 0;
     s->too_big = false;
@@ -162,12 +164,12 @@ static bool on_rung(enum rung rung, enum unit_kind kind) {
            (rung == ATTENTION && kind == UNIT_ATTENTION);
 }
 
-// Whether the strategy wants a part of the unit on the accelerator.
+// True if the strategy wants a part of the unit on the accelerator.
 static bool must_split(const struct search *s, int32_t u) {
     return !s->rules.unsplit && !is_attention(s, u) && may_split(s, u);
 }
 
-// The last n units by one rung, the units before by another.
+// Considers the last n units by one rung, the units before by another.
 static void consider_runs(struct search *s, int32_t n, const enum rung rungs[2]) {
     const int32_t n_units = s->shape->n_units;
     for (int32_t u = 0; u < n_units; u++) {
@@ -180,7 +182,7 @@ static void consider_runs(struct search *s, int32_t n, const enum rung rungs[2])
     consider(s);
 }
 
-// The last n units are whole layers.
+// True if the last n units are whole layers.
 static bool is_whole(const struct shape *shape, int32_t n) {
     if (n == 0 || n == shape->n_units) return true;
     const enum unit_kind kind = shape->units[shape->n_units - n].kind;
@@ -196,13 +198,13 @@ static void consider_ladder(struct search *s) {
 
 // ---- Units in the order of their gain -----------------------------------------------------------
 
-// What the order of units is found by; no link changes it.
+// The view by which units are ordered; no link changes it.
 struct view {
     bool streams; // the accelerator computes the CPU's part of prompts, where it can
     int choice;   // the micro-batch of prompts
 };
 
-// The unit as the proposal places it.
+// Time of the unit in its place in the proposal.
 static double unit_us(struct search *s, int32_t u, struct view view) {
     struct unit_place *place = &s->place.units[u];
     const struct unit_time *time = evaluator_unit_time(&s->ev, u, &s->place, false);
@@ -214,7 +216,7 @@ static double unit_us(struct search *s, int32_t u, struct view view) {
     return decode_us + fmin(prompt_us, time->prompt_alone_us[view.choice]);
 }
 
-// Its bytes on the accelerator.
+// The unit's bytes on the accelerator.
 static double unit_gpu_bytes(const struct search *s, int32_t u) {
     const struct unit_place *place = &s->place.units[u];
     const struct machine_device *gpu = &s->machine->devices[s->accelerator];
@@ -225,7 +227,7 @@ static double unit_gpu_bytes(const struct search *s, int32_t u) {
     return (double)(weights + footprint_unit_kv(s->shape, unit, &s->ev.choices[0].w, gpu));
 }
 
-// A step of a unit towards the accelerator, and what it saves.
+// A step of a unit towards the accelerator, and the time that it saves.
 struct gain {
     double us_per_byte;
     int32_t unit, parts; // the CPU's parts after the step; 0: whole on the accelerator
@@ -235,7 +237,7 @@ static int by_gain(const void *a, const void *b) {
     const struct gain *one = a, *other = b;
     if (one->us_per_byte != other->us_per_byte)
         return one->us_per_byte < other->us_per_byte ? 1 : -1;
-    if (one->unit != other->unit) return other->unit - one->unit; // so that equals lie side by side
+    if (one->unit != other->unit) return other->unit - one->unit; // equal gains keep units adjacent
     return other->parts - one->parts;
 }
 
@@ -249,7 +251,8 @@ static bool round_splits(const struct search *s, const struct round *round, int3
     return round->parts && may_split(s, u) && (round->attention || !is_attention(s, u));
 }
 
-// As little as may be on the accelerator. false if the round has less there than the strategy asks.
+// Places as little as allowed on the accelerator. False if the round has less there than the
+// strategy requires.
 static bool place_least(struct search *s, const struct round *round) {
     for (int32_t u = 0; u < s->shape->n_units; u++) {
         const bool split = must_split(s, u) && round_splits(s, round, u);
@@ -267,7 +270,7 @@ static bool any_splits(const struct search *s, const struct round *round) {
     return false;
 }
 
-// What it saves to place the unit otherwise than the proposal does, by byte.
+// Time per byte that is saved if the unit is placed with these parts instead of the proposal's.
 static struct gain gain_of(struct search *s, int32_t u, int32_t parts, struct view view) {
     const struct unit_place before = s->place.units[u];
     const double us = unit_us(s, u, view), bytes = unit_gpu_bytes(s, u);
@@ -278,8 +281,8 @@ static struct gain gain_of(struct search *s, int32_t u, int32_t parts, struct vi
     return (struct gain){saved_us / more_bytes, u, parts};
 }
 
-// The steps that are left for the unit: to its share, then to the whole; right after each other, by
-// the gain of both, where the second gains more by byte than the first.
+// Finds the remaining steps of the unit: to its share, then to the whole. If the second step gains
+// more per byte than the first, both follow each other with their common gain.
 static int32_t find_steps(struct search *s, const struct round *round, int32_t u, struct view view,
                           struct gain out[2]) {
     struct unit_place *place = &s->place.units[u];
@@ -306,7 +309,8 @@ static int32_t find_gains(struct search *s, const struct round *round, struct vi
     return n;
 }
 
-// Each step takes more of the accelerator's memory: behind one that is too big, none fits.
+// Considers the proposal after each step. Each step takes more of the accelerator's memory, so
+// after one that is too big none fits.
 static void consider_in_turn(struct search *s, const struct gain *gains, int32_t n) {
     consider(s);
     for (int32_t i = 0; i < n && !s->too_big; i++) {
@@ -322,8 +326,8 @@ static bool same_order(const struct gain *a, const struct gain *b, int32_t n) {
     return true;
 }
 
-// One step after the other, on top of the least, in the order of their gain as the view has it, and
-// with prompts streamed. gains: room for both.
+// Considers all steps from the least placement on, in the order of their gain in the view, and in
+// that with streamed prompts. gains has room for both.
 static void consider_gains(struct search *s, const struct round *round, struct gain *gains) {
     struct gain *streamed = gains + 2 * (size_t)s->shape->n_units;
     if (!place_least(s, round)) return;
@@ -336,8 +340,8 @@ static void consider_gains(struct search *s, const struct round *round, struct g
     consider_in_turn(s, streamed, n_streamed);
 }
 
-// All shares of units that come in few kinds, as in all models that are known; of a model in which
-// no two layers are alike fewer, since each share of each kind has to be priced.
+// The step between shares. Models with few kinds of units, as all known ones, get all shares;
+// models in which no two layers are alike get fewer, since each share of each kind is priced.
 static int32_t share_step(const struct search *s) {
     enum { FEW_KINDS = 32 };
     int32_t n_kinds = 0;
@@ -397,7 +401,7 @@ static void items_close(struct items *items) {
     mem_free(items->k.came_from);
 }
 
-// What a unit takes whole on device d, INFINITY if it may not be there.
+// Time of a whole unit on device d, INFINITY if it may not be there.
 static double item_us(struct search *s, int32_t u, int8_t d, struct view view) {
     if (!may_be_on(s, u, d)) return (double)INFINITY;
     s->place.units[u] = (struct unit_place){.device = d};
@@ -426,7 +430,7 @@ static void consider_cell(struct search *s, struct items *items, int32_t cell) {
     consider(s);
 }
 
-// Cells beyond the accelerator's budget hold nothing that fits.
+// Considers the choices of all cells; those beyond the accelerator's budget do not fit.
 static void consider_items(struct search *s, struct items *items) {
     const double budget = (double)s->machine->devices[s->accelerator].budget_bytes;
     const double n_fit = budget / items->k.cell_bytes + 1;
@@ -435,8 +439,8 @@ static void consider_items(struct search *s, struct items *items) {
         consider_cell(s, items, cell);
 }
 
-// A head that shares its table with the embedding takes less room beside it, so each side of the
-// embedding is a problem of its own.
+// Considers each side of the embedding as a problem of its own, since a head that shares its table
+// takes fewer bytes beside it.
 static void consider_sides(struct search *s, struct items *items) {
     const int32_t last = s->shape->n_units - 1;
     const struct machine_device *gpu = &s->machine->devices[s->accelerator];
@@ -456,8 +460,8 @@ static void consider_sides(struct search *s, struct items *items) {
     if (items->gpu_us[0] < (double)INFINITY) consider_items(s, items);
 }
 
-// What units gain in prompts depends on the micro-batch. Two of them, a small and a large one, come
-// as near to the optimum as all (test_exhaustive).
+// The gain of units in prompts depends on the micro-batch. Two micro-batches, a small and a large
+// one, come as near to the optimum as all of them (test_exhaustive).
 static void consider_views(struct search *s, struct items *items, bool streams) {
     const int n = s->ev.n_choices;
     for (int choice = n > 1; choice < n; choice += (n + 1) / 2) {

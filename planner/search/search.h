@@ -7,13 +7,13 @@
 
 #include "planner/plan/plan.h"
 
-// What is asked of a search; all borrowed while it runs.
+// The input of a search; all borrowed while it runs.
 struct search_request {
     const struct shape *shape;
     const uint8_t *allowed; // [n_units], bit d: may be on device d
     const struct constraints *constraints;
-    uint64_t own_bytes; // the host's RAM as the machine says: what a feed pins must fit it, also
-                        // where the user allows the plan more
+    uint64_t own_bytes; // the host's budget of the machine: memory that a feed pins must fit it,
+                        // even if the user allows the plan more
 };
 // Finds the fastest placement, micro-batch and KV type that fit, and writes them to plan. *found is
 // false if nothing fits. ERR_MEMORY.

@@ -1,9 +1,9 @@
-/* solver.c: from what is asked to a plan that fits, or to a refusal that says what would.
+/* solver.c: makes a plan that fits a request, or a refusal that says what would fit.
  *
  * Constraints become a set of devices for each unit; search.c finds the fastest placement in it.
  * Without rates the accelerator is filled by bytes from the end of the model backwards (head, then
- * the last layer's units, ...), which keeps the number of crossings at two and is what --gpu-layers
- * means elsewhere. Owns nothing; any thread. Tested by tests/planner/test_planner.c,
+ * the last layer's units, ...), which keeps the number of crossings at two and is the meaning of
+ * --gpu-layers in other programs. Owns nothing; any thread. Tested by tests/planner/test_planner.c,
  * tests/planner/test_solver.c.
  */
 #include "planner/search/solver.h"
@@ -30,7 +30,7 @@ static bool may_be_on(const struct search_request *r, int32_t u, int8_t d) {
 
 // ---- Placements by number -----------------------------------------------------------------------
 
-// The last n units on the accelerator and all others on the CPU, where they may be.
+// Places the last n units on the accelerator and all others on the CPU, if they are allowed there.
 static void place_last(struct plan *plan, const struct search_request *r, int32_t n) {
     const int32_t n_units = r->shape->n_units;
     const int8_t accelerator = machine_accelerator(&plan->machine);
@@ -55,7 +55,7 @@ static int32_t units_of_layers(const struct shape *shape, int32_t n_layers) {
 }
 
 // Places the most last units, or whole layers, that the accelerator holds, and returns their
-// number. More never need fewer bytes there, so bisect.
+// number. More units never need fewer bytes there, so it bisects.
 static int32_t place_most(struct plan *plan, const struct search_request *r, bool whole_layers) {
     const int8_t accelerator = machine_accelerator(&plan->machine);
     int32_t low = 0, high = whole_layers ? r->shape->n_layers + 1 : r->shape->n_units;
@@ -74,7 +74,7 @@ static int32_t place_most(struct plan *plan, const struct search_request *r, boo
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
-// The longest context of n_ctx / 2, / 4, ... that fits with everything else as it is, or 0.
+// The longest context of n_ctx / 2, / 4, ... that fits with everything else unchanged, or 0.
 static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
     const struct workload asked = plan->workload;
     int32_t fits = 0;
@@ -90,13 +90,14 @@ static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
     return fits;
 }
 
-// What --ram would have to be for the plan, in MiB.
+// The least --ram that the plan needs, in MiB.
 static unsigned long long ram_mib(const struct plan *plan) {
     const uint64_t needed = plan_needs(plan, DEVICE_HOST);
     return (needed >> 20) + (needed % (1 << 20) > 0);
 }
 
-// Fewer layers on the accelerator are more on the CPU, which may be too small for them.
+// Writes the fix for a full accelerator. Fewer layers there are more on the CPU, which may be too
+// small for them.
 static enum status fix_accelerator(struct plan *plan, const struct shape *shape, struct err *e) {
     static const char more[] =
         "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
@@ -176,7 +177,7 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
     return OK;
 }
 
-// What a strategy asks of the machine and of other constraints.
+// Checks that the machine and the other constraints allow the strategy.
 static enum status check_strategy(const struct machine *m, const struct constraints *c,
                                   struct err *e) {
     const char *name = strategy_name(c->strategy);
@@ -197,7 +198,7 @@ static enum status check_strategy(const struct machine *m, const struct constrai
     return err_fix(e, "leave --strategy away");
 }
 
-// The CPU alone, unless something is asked to be elsewhere.
+// Restricts all units to the CPU; refuses units that are fixed elsewhere.
 static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, struct err *e) {
     for (int u = 0; u < shape->n_units; u++) {
         if (!(allowed[u] & only(DEVICE_HOST))) {
@@ -277,8 +278,8 @@ static bool all_hold(const struct plan *plan) {
     return true;
 }
 
-// The fastest micro-batch that fits for what is given, the smallest if none does; without rates the
-// largest of at most BLIND_UBATCH.
+// Chooses the fastest micro-batch that fits a given placement, the smallest if none fits; without
+// rates the largest up to BLIND_UBATCH.
 static void choose_ubatch(struct plan *plan, const struct shape *shape) {
     int32_t ubatches[MAX_CHOICES];
     const int32_t n = workload_ubatches(&plan->workload, ubatches);
@@ -311,13 +312,14 @@ static enum status solve_given(struct plan *plan, const struct shape *shape,
 
 // ---- Solving ------------------------------------------------------------------------------------
 
-// Whether the strategy asks for something on the accelerator of every layer.
+// True if the strategy needs a part of every layer on the accelerator.
 static bool wants_all_layers(enum strategy strategy) {
     return strategy == STRATEGY_STREAMED || strategy == STRATEGY_ROW_SPLIT;
 }
 
-// What a strategy needs at least on the accelerator: rings for all FFNs that can be streamed, or
-// the fewest rows of every FFN that must be split. Of the others, as much as the accelerator holds.
+// Places the minimum that a strategy needs on the accelerator: rings for all FFNs that can be
+// streamed, or the fewest rows of every FFN that must be split. Other strategies get as much as the
+// accelerator holds.
 static void place_least(struct plan *plan, const struct search_request *r) {
     const struct constraints *c = r->constraints;
     const bool streams = c->strategy == STRATEGY_STREAMED;
@@ -341,7 +343,7 @@ static void place_least(struct plan *plan, const struct search_request *r) {
     plan->place.feed = c->place.feed ? c->place.feed : FEED_STAGED;
 }
 
-// The plan fits, but what its feed pins does not.
+// Refuses a plan that fits although the memory that its feed pins does not.
 static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
     const bool arena = plan->place.feed == FEED_ARENA;
     err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than the CPU has free",
@@ -351,7 +353,7 @@ static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, stru
     return err_fix(e, arena ? "take --feed staged" : "leave --strategy away");
 }
 
-// Nothing that is asked for fits: says what the least of it takes.
+// Refuses if no requested placement fits, with the bytes of the smallest one.
 static enum status refuse_all(struct plan *plan, const struct search_request *r, struct err *e) {
     const enum strategy strategy = r->constraints->strategy;
     int32_t ubatches[MAX_CHOICES];
@@ -370,7 +372,7 @@ static enum status refuse_all(struct plan *plan, const struct search_request *r,
     return err_fix(e, "leave --strategy away");
 }
 
-// Without rates: by bytes, from the end of the model.
+// Solves without rates: by bytes, from the end of the model.
 static enum status solve_blind(struct plan *plan, const struct search_request *r, struct err *e) {
     int32_t ubatches[MAX_CHOICES];
     const int32_t n = workload_ubatches(&plan->workload, ubatches);
