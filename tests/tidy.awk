@@ -111,6 +111,8 @@ function check_text(    columns, low) {
         report(FNR, "word", "a TODO carries an issue number: TODO #12")
     if ($0 ~ /^[ ]*\/\/([^=]* = [^=]*;|[ ]*[A-Za-z0-9_.>-]+[(].*[)];|.*[{}])$/)
         report(FNR, "dead", "code in a comment: git remembers it")
+    if ($0 ~ /(\/\/|\/\*|^ \*) *(Of|Likewise|What|Who)([^A-Za-z]|$)/)
+        report(FNR, "opening", "a comment opens with its subject: " trim($0))
 }
 
 function check_calls(code) {

@@ -67,6 +67,19 @@ X
 violate dead runtime/e.c <<'X'
 // call_me(1);
 X
+violate opening runtime/opens_a.c 'Of a unit' <<'X'
+// Of a unit on a device.
+X
+violate opening runtime/opens_b.c Likewise <<'X'
+int rows(void); // Likewise for rows.
+X
+violate opening runtime/opens_c.c 'What it does' <<'X'
+/* Adds two numbers.
+ * What it does not check is overflow. */
+X
+violate opening kernels/opens.def 'What a row' <<'X'
+/* What a row says. */
+X
 violate backend runtime/f.c 'belongs in' <<'X'
 #if HAVE_CUDA
 #endif
