@@ -17,7 +17,7 @@ static float noise(uint64_t *state) {
 
 struct builder {
     struct gguf_build *b;
-    const char *skip;
+    const char *architecture, *skip;
     uint64_t state;
 };
 
@@ -46,7 +46,9 @@ static void vector(struct builder *t, const char *name, uint64_t count, float mi
     if (!skipped(t, name)) gguf_build_tensor(t->b, name, 1, &count, DTYPE_F32, data);
 }
 
-static void number(struct builder *t, const char *key, uint32_t value) {
+static void number(struct builder *t, const char *name, uint32_t value) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", t->architecture, name);
     if (!skipped(t, key)) gguf_build_int(t->b, key, GGUF_U32, value);
 }
 
@@ -78,22 +80,24 @@ static void vocabulary(struct builder *t, int padding) {
 }
 
 static void keys(struct builder *t, const struct tiny_model *m) {
-    gguf_build_text(t->b, "general.architecture", "llama");
+    char key[64];
+    gguf_build_text(t->b, "general.architecture", t->architecture);
     gguf_build_text(t->b, "general.name", "tiny");
-    number(t, "llama.block_count", (uint32_t)m->n_layers);
-    number(t, "llama.context_length", 512);
-    number(t, "llama.embedding_length", TINY_EMBD);
-    number(t, "llama.feed_forward_length", TINY_FF);
-    number(t, "llama.attention.head_count", TINY_HEADS);
-    number(t, "llama.attention.head_count_kv", TINY_KV_HEADS);
+    number(t, "block_count", (uint32_t)m->n_layers);
+    number(t, "context_length", 512);
+    number(t, "embedding_length", TINY_EMBD);
+    number(t, "feed_forward_length", TINY_FF);
+    number(t, "attention.head_count", TINY_HEADS);
+    number(t, "attention.head_count_kv", TINY_KV_HEADS);
     if (m->head_dim) {
-        number(t, "llama.attention.key_length", (uint32_t)m->head_dim);
-        number(t, "llama.attention.value_length", (uint32_t)m->head_dim);
+        number(t, "attention.key_length", (uint32_t)m->head_dim);
+        number(t, "attention.value_length", (uint32_t)m->head_dim);
     }
-    gguf_build_f32(t->b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", t->architecture);
+    gguf_build_f32(t->b, key, 1e-5f);
     if (!m->n_experts) return;
-    number(t, "llama.expert_count", (uint32_t)m->n_experts);
-    number(t, "llama.expert_used_count", 2);
+    number(t, "expert_count", (uint32_t)m->n_experts);
+    number(t, "expert_used_count", 2);
 }
 
 static int head_dim(const struct tiny_model *m) {
@@ -149,7 +153,8 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
 }
 
 void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip) {
-    struct builder t = {b, skip, m->seed * 2 + 88172645463325252u};
+    struct builder t = {b, m->architecture ? m->architecture : "llama", skip,
+                        m->seed * 2 + 88172645463325252u};
     gguf_build_init(b);
     keys(&t, m);
     vocabulary(&t, m->padding);

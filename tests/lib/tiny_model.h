@@ -1,5 +1,5 @@
-/* tiny_model.h: a llama model of a few kilobytes with random weights, written by the tests that
- * need one.
+/* tiny_model.h: a model of a few kilobytes with random weights, written by the tests that need
+ * one.
  *
  * Owns nothing: writes a file. One thread.
  */
@@ -19,6 +19,7 @@ enum {
 };
 
 struct tiny_model {
+    const char *architecture; // NULL: llama
     int n_layers;
     bool tied;   // no output.weight
     bool biased; // q, k, v and o have biases

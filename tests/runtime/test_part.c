@@ -23,6 +23,11 @@
 
 enum { HOST, GPU, N_LAYERS = 3, N_UNITS = 2 * N_LAYERS + 2, N_CTX = 256, MAX_LISTED = 200 };
 
+static const struct tiny_model MODELS[] = {
+    {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32},
+    {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32, .n_experts = 4},
+};
+
 struct listed {
     enum op_id op;
     struct op_cost cost; // of matmuls without the weights, which depend on the type
@@ -85,7 +90,7 @@ struct rig {
     bool seen[OP_COUNT];
 };
 
-static void open_rig(struct rig *r, const struct constraints *c, int n_experts) {
+static void open_rig(struct rig *r, const struct constraints *c, const struct tiny_model *tiny) {
     struct engine_options o = {
         .device_spec = "sim:vram=16M",
         .drivers = &sim_driver,
@@ -97,12 +102,7 @@ static void open_rig(struct rig *r, const struct constraints *c, int n_experts) 
     struct err e;
     int32_t n_devices;
     snprintf(r->path, sizeof r->path, "/tmp/tandem_test_part.%d.gguf", (int)getpid());
-    tiny_model_write(&(struct tiny_model){.n_layers = N_LAYERS,
-                                          .biased = true,
-                                          .seed = 3,
-                                          .head_dim = 32,
-                                          .n_experts = n_experts},
-                     r->path);
+    tiny_model_write(tiny, r->path);
     o.model_path = r->path;
     o.workload.kv_type_k = o.workload.kv_type_v = DTYPE_F16;
     assert_int_equal(gguf_open(&r->gguf, r->path, &e), OK);
@@ -203,9 +203,9 @@ static void test_listed_is_encoded(void **state) {
     struct list *listed = mem_alloc(1, sizeof *listed);
     (void)state;
     assert_true(r && listed);
-    for (int has_experts = 0; has_experts < 2; has_experts++) {
-        const struct constraints c = ways(has_experts);
-        open_rig(r, &c, has_experts ? 4 : 0);
+    for (size_t m = 0; m < sizeof MODELS / sizeof *MODELS; m++) {
+        const struct constraints c = ways(MODELS[m].n_experts > 0);
+        open_rig(r, &c, &MODELS[m]);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             const struct pass pass = {counts[i], 1, 0};
             run_pass(r, counts[i]);

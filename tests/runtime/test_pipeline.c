@@ -46,18 +46,29 @@ enum {
     N_LAYERS = 3,
     N_UNITS = 2 * N_LAYERS + 2,
     N_CTX = 448,
-    N_MODELS = 5, // the last has experts
-    N_EXPERTS = 4,
     N_SESSIONS = 3,
     MAX_ROWS = 6,
     N_PLANS = SLOW ? 30 : 200,
 };
 
+// Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants them.
+static const struct {
+    struct tiny_model tiny;
+    enum dtype k_type, v_type; // of its cache
+} MODELS[] = {
+    {{.tied = true, .biased = true, .freqs = true}, DTYPE_F16, DTYPE_F16},
+    {{0}, DTYPE_F32, DTYPE_F16},
+    {{.biased = true, .freqs = true, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
+    {{.head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
+    {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
+};
+enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
+
 struct model_file {
     char path[64];
-    enum dtype k_type, v_type; // of its cache
-    bool has_experts;          // which are whole on one device
-    float *expected;           // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
+    enum dtype k_type, v_type;
+    bool has_experts; // which are whole on one device
+    float *expected;  // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
 
 struct fixture {
@@ -132,28 +143,16 @@ static int setup(void **state) {
         .progress = {listen, f},
         .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true},
     };
-    // Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants
-    // them.
-    static const enum dtype types[N_MODELS][2] = {{DTYPE_F16, DTYPE_F16},
-                                                  {DTYPE_F32, DTYPE_F16},
-                                                  {DTYPE_Q8_0, DTYPE_Q8_0},
-                                                  {DTYPE_F16, DTYPE_Q8_0},
-                                                  {DTYPE_F16, DTYPE_F16}};
     for (int i = 0; i < N_MODELS; i++) {
         struct model_file *m = &f->models[i];
+        struct tiny_model tiny = MODELS[i].tiny;
         snprintf(m->path, sizeof m->path, "/tmp/tandem_test_pipeline.%d.%d.gguf", (int)getpid(), i);
-        m->k_type = types[i][0];
-        m->v_type = types[i][1];
-        m->has_experts = i == N_MODELS - 1;
-        const bool even = i % 2 == 0;
-        tiny_model_write(&(struct tiny_model){.n_layers = N_LAYERS,
-                                              .tied = i == 0,
-                                              .biased = even,
-                                              .freqs = even,
-                                              .seed = 3,
-                                              .head_dim = i < 2 ? 0 : 32,
-                                              .n_experts = m->has_experts ? N_EXPERTS : 0},
-                         m->path);
+        m->k_type = MODELS[i].k_type;
+        m->v_type = MODELS[i].v_type;
+        m->has_experts = tiny.n_experts > 0;
+        tiny.n_layers = N_LAYERS;
+        tiny.seed = 3;
+        tiny_model_write(&tiny, m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
         if (!m->expected) return -1;
         compute_expected(f, m);
