@@ -1,20 +1,24 @@
-"""make_tiny_models.py: writes tiny/NAME.gguf, random llama models of a few kilobytes, with the
+"""make_tiny_models.py: writes tiny/NAME.gguf, random models of a few kilobytes, with the
 float64 logits of prompt.txt in tiny/NAME.bin and its token ids in tiny/NAME.ids.txt.
 
 Each model turns other switches of the architecture. Weights are random valid blocks, so no
 quantiser is needed and every bit pattern of a block occurs. The container and the SentencePiece
-tokens are written and computed here; logits come from reference.py and byte-level BPE tokens from
-the `tokenizers` package. Needs numpy, gguf (for reading back) and tokenizers. The result is the
-same in every run.
+tokens are written and computed here; logits come from reference.py, those of other families than
+llama from other_families.py, and byte-level BPE tokens from the `tokenizers` package. Needs numpy,
+gguf (for reading back), tokenizers, torch and transformers. The result is the same in every run.
+
+    make_tiny_models.py [NAME...]     makes these, or all
 """
 
 import os
 import struct
+import sys
 import zlib
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+import other_families
 import reference
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny")
@@ -258,23 +262,24 @@ def model_tensors(rng, spec, n_vocab):
 
 def model_keys(name, spec):
     keys = {
-        "general.architecture": "llama",
-        "general.name": "tiny " + name,
-        "llama.block_count": spec["layers"],
-        "llama.context_length": 256,
-        "llama.embedding_length": spec["n_embd"],
-        "llama.feed_forward_length": spec["ff"],
-        "llama.attention.head_count": spec["heads"],
-        "llama.attention.head_count_kv": spec["kv"],
-        "llama.attention.layer_norm_rms_epsilon": spec.get("eps", 1e-3),
+        "block_count": spec["layers"],
+        "context_length": 256,
+        "embedding_length": spec["n_embd"],
+        "feed_forward_length": spec["ff"],
+        "attention.head_count": spec["heads"],
+        "attention.head_count_kv": spec["kv"],
+        "attention.layer_norm_rms_epsilon": spec.get("eps", 1e-3),
     }
     if spec["head"] * spec["heads"] != spec["n_embd"]:
-        keys["llama.attention.key_length"] = spec["head"]
-        keys["llama.attention.value_length"] = spec["head"]
-        keys["llama.rope.dimension_count"] = spec["head"]
+        keys["attention.key_length"] = spec["head"]
+        keys["attention.value_length"] = spec["head"]
+        keys["rope.dimension_count"] = spec["head"]
     if "experts" in spec:
-        keys |= {"llama.expert_count": spec["experts"], "llama.expert_used_count": spec["used"]}
-    return keys | spec.get("keys", {})
+        keys |= {"expert_count": spec["experts"], "expert_used_count": spec["used"]}
+    architecture = spec.get("architecture", "llama")
+    names = {"general.architecture": architecture, "general.name": "tiny " + name}
+    keys |= spec.get("keys", {})
+    return names | {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
 SMALL = {"n_embd": 32, "heads": 2, "kv": 1, "head": 16, "ff": 64, "layers": 2, "vocabulary": "bpe"}
@@ -287,21 +292,21 @@ MODELS = {
     | {"vocabulary": "spm", "ff": 32},
     "q8_0_rope_freqs": SMALL
     | {"types": {"": "Q8_0"}, "tied": False, "rope_freqs": True}
-    | {"vocabulary": "bpe_bos", "keys": {"llama.rope.freq_base": 500000.0}},
+    | {"vocabulary": "bpe_bos", "keys": {"rope.freq_base": 500000.0}},
     "q4_0": SMALL
     | {"n_embd": 64, "heads": 4, "kv": 2, "ff": 96, "vocabulary": "spm"}
     | {"types": {"": "Q4_0"}},
     "q4_1_biases": SMALL | {"heads": 4, "types": {"": "Q4_1"}, "biases": ALL_BIASES},
     "q5_0_linear": SMALL
     | {"types": {"": "Q5_0"}, "vocabulary": "spm"}
-    | {"keys": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}},
+    | {"keys": {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}},
     "q5_1_yarn": SMALL
     | {"types": {"": "Q5_1"}, "head": 32, "heads": 2, "kv": 2, "ff": 32}
     | {
         "keys": {
-            "llama.rope.scaling.type": "yarn",
-            "llama.rope.scaling.factor": 8.0,
-            "llama.rope.scaling.original_context_length": 128,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 8.0,
+            "rope.scaling.original_context_length": 128,
         }
     },
     "kquant_down": SMALL
@@ -337,7 +342,7 @@ MODELS = {
     "experts_mixed": SMALL
     | {"experts": 3, "used": 3, "types": {"": "Q5_1", "ffn_gate": "Q4_0", "ffn_up": "F32"}}
     | {"n_embd": 64, "heads": 4, "ff": 96}
-    | {"keys": {"llama.feed_forward_length": 64, "llama.expert_feed_forward_length": 96}},
+    | {"keys": {"feed_forward_length": 64, "expert_feed_forward_length": 96}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 
@@ -355,7 +360,8 @@ def make_model(name, spec):
         write_gguf(path, keys, tensors)
     else:
         write_split(name, keys, tensors, parts)
-    logits = reference.Llama(path).logits(tokens)
+    judge = other_families.Model if "architecture" in spec else reference.Llama
+    logits = judge(path).logits(tokens)
     reference.write_golden(os.path.join(FOLDER, name + ".bin"), tokens, logits, np.arange(n_vocab))
     reference.write_ids(os.path.join(FOLDER, name + ".ids.txt"), tokens)
     spread = logits[np.isfinite(logits)].std()
@@ -366,5 +372,5 @@ if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
     with open(os.path.join(FOLDER, "prompt.txt"), "w", encoding="utf-8") as prompt:
         prompt.write(PROMPT)
-    for model_name, model_spec in MODELS.items():
-        make_model(model_name, model_spec)
+    for model_name in sys.argv[1:] or MODELS:
+        make_model(model_name, MODELS[model_name])

@@ -1,0 +1,97 @@
+"""other_families.py: logits of GGUF files of families other than llama, by Hugging Face transformers.
+
+The judge is the model code that the families' makers published, run in float64 with the decoded
+weights of the file; nothing of it is shared with the engine. (Its norms, softmax and rotary tables
+stay in float32, which costs an NMSE of about 1e-14.) FAMILIES says how the file's keys and tensors
+are called there. Needs torch and transformers.
+"""
+
+import torch
+import transformers
+
+import reference
+
+# transformers' names of the arguments that every family has, by the file's keys.
+ARGUMENTS = {
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "max_position_embeddings": "context_length",
+}
+# transformers' names of tensors, by the file's; those of a layer come behind "model.layers.N.".
+OUTSIDE = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+LAYER = {
+    "attn_norm.weight": "input_layernorm.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+    "ffn_gate.weight": "mlp.gate_proj.weight",
+    "ffn_up.weight": "mlp.up_proj.weight",
+    "ffn_down.weight": "mlp.down_proj.weight",
+} | {
+    f"attn_{ours}.{kind}": f"self_attn.{theirs}_proj.{kind}"
+    for ours, theirs in {"q": "q", "k": "k", "v": "v", "output": "o"}.items()
+    for kind in ("weight", "bias")
+}
+
+# Class of the model, and what of it is not as in ARGUMENTS.
+FAMILIES = {}
+
+
+class Model:
+    """One model, with the methods of reference.Llama that make goldens."""
+
+    def __init__(self, path):
+        (part,) = reference.open_parts(path)
+        self.keys = {name: field.contents() for name, field in part.fields.items()}
+        self.architecture = self.keys["general.architecture"]
+        weights = {}
+        for tensor in part.tensors:
+            shape = tuple(int(n) for n in tensor.shape[::-1])
+            name = reference.TYPE_NAMES[int(tensor.tensor_type)]
+            weights[tensor.name] = reference.decode(name, tensor.data.tobytes(), shape)
+        family = FAMILIES[self.architecture]
+        model_class = getattr(transformers, family["model"])
+        config = model_class.config_class(**self.arguments(family, weights))
+        config._attn_implementation = "eager"
+        self.model = model_class(config).double().eval()
+        self.model.load_state_dict(self.their_weights(weights), strict=True)
+
+    def hp(self, key, *default):
+        name = f"{self.architecture}.{key}"
+        return self.keys.get(name, *default) if default else self.keys[name]
+
+    def arguments(self, family, weights):
+        named = ARGUMENTS | family.get("arguments", {})
+        head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
+        return {theirs: self.hp(ours) for theirs, ours in named.items()} | {
+            "vocab_size": len(weights["token_embd.weight"]),
+            "tie_word_embeddings": "output.weight" not in weights,
+            "intermediate_size": self.hp("feed_forward_length"),
+            "head_dim": self.hp("attention.key_length", head_dim),
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": self.hp("rope.freq_base", 10000.0),
+            },
+        }
+
+    def their_weights(self, weights):
+        out = {}
+        for name, value in weights.items():
+            value = torch.from_numpy(value).double()
+            if not name.startswith("blk."):
+                out[OUTSIDE[name]] = value
+                continue
+            _, layer, rest = name.split(".", 2)
+            out[f"model.layers.{layer}.{LAYER[rest]}"] = value
+        out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
+        return out
+
+    def logits(self, tokens):
+        """[n_tokens, n_vocab]"""
+        with torch.no_grad():
+            return self.model(torch.tensor([tokens])).logits[0].double().numpy()
