@@ -39,9 +39,10 @@ static void encode_attention_in(const struct forward *f) {
 // attended = attention(rope(q), rope(k), v), with earlier keys and values from the cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
-    f->ops->rope(f->stream, &(struct rope_args){
-                                f->area[AREA_Q], f->area[AREA_K], f->area[AREA_ANGLES], f->n_tokens,
-                                u->n_heads, u->n_kv_heads, u->head_dim_k, f->shape->n_rot, false});
+    f->ops->rope(f->stream,
+                 &(struct rope_args){f->area[AREA_Q], f->area[AREA_K], f->area[AREA_ANGLES],
+                                     f->n_tokens, u->n_heads, u->n_kv_heads, u->head_dim_k,
+                                     f->shape->n_rot, f->hp->rope_neox});
     f->ops->kv_store(f->stream,
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
                                              f->area[AREA_V], f->tables.cache_rows, f->n_tokens,

@@ -28,6 +28,7 @@ struct hparams {
     float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
+    bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };
 
 // A tensor of a unit on a device: all of it, or some rows of each of its matrices.

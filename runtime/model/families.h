@@ -16,7 +16,7 @@ struct family {
     const char *architecture; // general.architecture of its files
     const char *models;       // for people: models of the family
     enum expert_gate expert_gate;
-    bool normalise_experts; // as in struct hparams
+    bool normalise_experts, rope_neox; // as in struct hparams
 };
 
 // NULL if there is no family of that name.

@@ -129,6 +129,7 @@ static enum status read_rope(struct model *m, struct err *e) {
     s->n_rot = s->head_dim;
     hp->rope_base = 10000;
     hp->rope_magnitude = 1;
+    hp->rope_neox = m->family->rope_neox;
     if (model_take_int(m, "rope.dimension_count", s->head_dim, &s->n_rot, e) ||
         model_take_float(m, "rope.freq_base", &hp->rope_base, e) ||
         check_positive(m, "rope.freq_base", hp->rope_base, e) ||
