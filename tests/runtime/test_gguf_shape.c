@@ -132,7 +132,7 @@ static void test_equals_model_of_default(void **state) {
     assert_true(from_json->can_run);
 }
 
-// ---- Models that can only be planned ------------------------------------------------------------
+// ---- Big models ---------------------------------------------------------------------------------
 
 static const struct {
     const char *name;
@@ -157,7 +157,7 @@ static void load(struct shape *out, const char *name) {
     if (shape_load(out, path, &e)) fail_msg("%s: %s", path, e.what);
 }
 
-// Header and JSON are two independent ways to the same shape.
+// Header and JSON are two independent ways to the same shape; the header also tells what can run.
 static void test_equals_json(void **state) {
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof BIG / sizeof *BIG; i++) {
@@ -170,6 +170,10 @@ static void test_equals_json(void **state) {
         if (gguf_shape_by_names(&f->shapes[1], &g, &e))
             fail_msg("%s: %s %s %s", BIG[i].name, e.what, e.expected, e.actual);
         same_shape(&f->shapes[0], &f->shapes[1]);
+        assert_int_equal(gguf_shape(&f->shapes[1], &g, &e), OK);
+        same_shape(&f->shapes[0], &f->shapes[1]);
+        if (f->shapes[0].can_run != f->shapes[1].can_run)
+            fail_msg("%s: can_run is wrong in the JSON file", BIG[i].name);
         gguf_close(&g);
     }
 }
