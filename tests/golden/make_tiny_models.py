@@ -343,6 +343,10 @@ MODELS = {
     | {"experts": 3, "used": 3, "types": {"": "Q5_1", "ffn_gate": "Q4_0", "ffn_up": "F32"}}
     | {"n_embd": 64, "heads": 4, "ff": 96}
     | {"keys": {"feed_forward_length": 64, "expert_feed_forward_length": 96}},
+    "qwen2": SMALL
+    | {"architecture": "qwen2", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
+    | {"n_embd": 64, "heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
+    | {"keys": {"rope.freq_base": 1e6}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

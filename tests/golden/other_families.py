@@ -39,7 +39,9 @@ LAYER = {
 }
 
 # Class of the model, and what of it is not as in ARGUMENTS.
-FAMILIES = {}
+FAMILIES = {
+    "qwen2": {"model": "Qwen2ForCausalLM"},
+}
 
 
 class Model:
