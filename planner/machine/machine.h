@@ -144,7 +144,4 @@ struct link {
 // The link for copies from one device to another, of which one is the host.
 struct link machine_link(const struct machine *m, int from, int to);
 
-// Prints the machine for people.
-void machine_print(const struct machine *m, FILE *out);
-
 #endif

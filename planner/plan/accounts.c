@@ -86,12 +86,6 @@ bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
     return true;
 }
 
-bool accounts_fit(const struct accounts *a, const struct machine *m) {
-    uint64_t bytes[MAX_DEVICES];
-    for (int d = 0; d < MAX_DEVICES; d++) bytes[d] = device_bytes(a->bytes[d]);
-    return machine_holds(m, bytes);
-}
-
 // ---- Plans --------------------------------------------------------------------------------------
 
 static void count_scratch(struct plan *plan, const struct shape *shape, const struct accounts *a,

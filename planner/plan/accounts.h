@@ -49,7 +49,6 @@ void accounts_finish(struct accounts *a, const struct placement *place, uint64_t
 uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed);
 // True if the machine's budgets hold these bytes; unified memory counts with the host's.
 bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]);
-bool accounts_fit(const struct accounts *a, const struct machine *m);
 
 // Fills every byte count of the plan for plan->place and plan->workload. If nothing is streamed,
 // the feed becomes none.

@@ -188,18 +188,6 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
     return b.cost;
 }
 
-struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
-                         const struct pass *pass) {
-    return cost_of_part(at, unit, WHOLE_UNIT, pass);
-}
-
-double cost_unit_us(const struct shape *shape, const struct unit *unit,
-                    const struct machine_device *device, const struct workload *w,
-                    const struct pass *pass, bool cached) {
-    const struct cost_place at = {shape, device, w, cached};
-    return cost_sum(cost_of_unit(&at, unit, pass));
-}
-
 double cost_copy_us(struct link link, double size_bytes) {
     return link.latency_us + divide(size_bytes, link.gbps * PER_US);
 }

@@ -22,8 +22,6 @@ struct cost_place {
 };
 struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass);
-struct cost cost_of_unit(const struct cost_place *at, const struct unit *unit,
-                         const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
 // True if the CPU's cache keeps the weights of passes that read so many bytes on the CPU.
 bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes);
@@ -45,11 +43,5 @@ double cost_cache_us(struct link link, double size_bytes);
 // Number of passes of a fetched byte through the host's memory: with pinned blocks it is copied
 // into a block and out again.
 double cost_feed_passes(enum feed feed);
-
-// Time of one unit on a device for a pass (cost.c): the sum of its ops by the device's rates.
-// cached: as in cost_place.
-double cost_unit_us(const struct shape *shape, const struct unit *unit,
-                    const struct machine_device *device, const struct workload *w,
-                    const struct pass *pass, bool cached);
 
 #endif

@@ -45,10 +45,9 @@ static double read_us(const struct limit *l, int d, double size_bytes) {
 // Least time of device d for the whole unit u.
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
-    if (l->pass->n_tokens > 1)
-        return cost_unit_us(l->shape, &l->shape->units[u], &l->ideal[d], &plan->workload, l->pass,
-                            l->cached[d]);
-    return read_us(l, d, bytes_of(l, u));
+    const struct cost_place at = {l->shape, &l->ideal[d], &plan->workload, l->cached[d]};
+    if (l->pass->n_tokens <= 1) return read_us(l, d, bytes_of(l, u));
+    return cost_sum(cost_of_part(&at, &l->shape->units[u], WHOLE_UNIT, l->pass));
 }
 
 // Adds unit u. In split attention the CPU has weights but no cache: it reads at least those.

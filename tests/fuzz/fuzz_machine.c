@@ -29,13 +29,6 @@ static void check_round_trip(const struct machine *m) {
 
 static void check_questions(struct machine *m) {
     struct err e = {0};
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    require(out);
-    machine_print(m, out);
-    fclose(out);
-    free(text);
     int32_t team = machine_decode_team(m);
     require(team >= 0 && (team > 0) == (m->n_team_sizes > 0));
     require(machine_take_nearest_rates(m, &e) == OK && machine_check(m, &e) == OK);

@@ -643,24 +643,6 @@ static void test_nearest_without_accelerator_has_none(void **state) {
     }
 }
 
-static void test_print(void **state) {
-    (void)state;
-    for (int32_t i = 0; i < machine_builtin_count(); i++) {
-        struct machine m;
-        struct err e = {0};
-        char *text;
-        size_t size;
-        assert_int_equal(machine_builtin(&m, i, &e), OK);
-        FILE *out = open_memstream(&text, &size);
-        machine_print(&m, out);
-        fclose(out);
-        assert_non_null(strstr(text, m.name));
-        for (int d = 0; d < m.n_devices; d++) assert_non_null(strstr(text, m.devices[d].name));
-        assert_true((strstr(text, "more accelerator") != NULL) == (m.n_unused_accelerators > 0));
-        free(text);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_probe_of_this_machine),
@@ -682,7 +664,6 @@ int main(void) {
         cmocka_unit_test(test_nearest_accelerators),
         cmocka_unit_test(test_nearest_without_accelerator),
         cmocka_unit_test(test_nearest_without_accelerator_has_none),
-        cmocka_unit_test(test_print),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -443,12 +443,19 @@ static void fill_shape(struct shape *s, int32_t n_layers, bool tied) {
     }
 }
 
+static const struct workload HALVES = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
+
+static double host_us(const struct fixture *f, const struct unit *unit, const struct machine *m,
+                      struct pass pass) {
+    const struct cost_place at = {&f->shape, &m->devices[HOST], &HALVES, false};
+    return cost_sum(cost_of_part(&at, unit, WHOLE_UNIT, &pass));
+}
+
 // Two matrices of 34 bytes for 32 elements, by hand.
 static void test_cost_by_hand(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
     const struct machine m = round_machine(1000 * MIB, 0);
-    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     const struct unit *attention = &f->shape.units[1], *ffn = &f->shape.units[2];
     // Three matrices of 512 * 1536 / 32 * 34 = 835,584 bytes at 10,000 bytes per us; 8 bytes for
     // each of 3 * (512 + 1536) columns and rows and of 512 of the residual stream; norm 8 * 512 and
@@ -456,33 +463,29 @@ static void test_cost_by_hand(void **state) {
     struct pass pass = {1, 1, 0};
     const double weights = 3 * 835584 / 1e4, ends = 8 * (3 * 2048 + 512) / 1e4,
                  others = (8 * 512 + 12 * 1536) / 1e4, norm = 4 * 512 / 1e4;
-    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                weights + ends + others + norm + 5);
+    assert_near(host_us(f, ffn, &m, pass), weights + ends + others + norm + 5);
     // 20 tokens lie in the middle of 8 and 32: 1.5 times the time per byte. 1024 take twice 512.
     pass.n_tokens = 20;
-    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                1.5 * weights + 20 * (ends + others) + norm + 5);
+    assert_near(host_us(f, ffn, &m, pass), 1.5 * weights + 20 * (ends + others) + norm + 5);
     pass.n_tokens = 1024;
-    assert_near(cost_unit_us(&f->shape, ffn, &m.devices[0], &w, &pass, false),
-                32 * weights + 1024 * (ends + others) + norm + 5);
+    assert_near(host_us(f, ffn, &m, pass), 32 * weights + 1024 * (ends + others) + norm + 5);
     // One token after 99 sees 100 keys: 2 * 100 * 8 * 128 flops at 10,000 per us, more than the
     // cache's 100 rows of 2 * 128 halves.
     pass = (struct pass){1, 1, 99};
     const double bytes = (512 * 512 * 2 + 512 * 128 * 2) / 32 * 34,
                  edges = 8 * (2 * (512 + 512) + 2 * (512 + 128) + 512),
                  rest = 12 * 512 + 8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4;
-    assert_near(cost_unit_us(&f->shape, attention, &m.devices[0], &w, &pass, false),
+    assert_near(host_us(f, attention, &m, pass),
                 (bytes + edges + rest + 2 * 100 * 8 * 128) / 1e4 + 8);
     f->shape.units[1].window = 50; // and 50 keys take half of that
-    assert_near(cost_unit_us(&f->shape, attention, &m.devices[0], &w, &pass, false),
+    assert_near(host_us(f, attention, &m, pass),
                 (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
 }
 
 static double attention_us(const struct fixture *f, const struct machine *m, bool cached) {
-    static const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     const struct pass pass = {1, 1, 99};
-    const struct cost_place at = {&f->shape, &m->devices[0], &w, cached};
-    return cost_sum(cost_of_unit(&at, &f->shape.units[1], &pass));
+    const struct cost_place at = {&f->shape, &m->devices[HOST], &HALVES, cached};
+    return cost_sum(cost_of_part(&at, &f->shape.units[1], WHOLE_UNIT, &pass));
 }
 
 // The CPU computes four queries of a KV head together; fewer take more than their part.
@@ -563,7 +566,6 @@ static void test_cost_of_experts(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
     const struct machine m = round_machine(1000 * MIB, 0);
-    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     struct unit unit = {
         .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
     set_tensor(&unit, 0, ROLE_EXPERT_GATE, 512, 256);
@@ -575,7 +577,7 @@ static void test_cost_of_experts(void **state) {
                  route = 4 * 2 * 4 + 4 * (3 * pairs + 5), swiglu = 12 * pairs * 256,
                  combine = (pairs + 4) * 2048 + 8 * pairs;
     const double us = (3 * matrix + ends + norm + route + swiglu + combine) / 1e4;
-    assert_near(cost_unit_us(&f->shape, &unit, &m.devices[0], &w, &pass, false), us + 5);
+    assert_near(host_us(f, &unit, &m, pass), us + 5);
 }
 
 // Steps follow each other as the streams do; a slower link takes longer.
