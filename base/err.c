@@ -1,6 +1,7 @@
 /* err.c: see err.h. */
 #include "base/err.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -77,9 +78,33 @@ enum status err_errno(struct err *e, int error_number, const char *what, ...) {
     return err_set(e, ERR_FILE, "%s: %s", text, strerror(error_number));
 }
 
+// Hundredths are exact for sizes below 2^46.
+static char *size_text(char out[ERR_SIZE_CHARS], uint64_t size_bytes, bool up) {
+    static const char *const units[] = {"KiB", "MiB", "GiB"};
+    int unit = 0;
+    if (size_bytes < 1024) {
+        (void)snprintf(out, ERR_SIZE_CHARS, "%u bytes", (unsigned)size_bytes);
+        return out;
+    }
+    while (unit < 2 && size_bytes >> (10 * unit + 20)) unit++;
+    const double hundredths = (double)size_bytes * 100 / (double)(UINT64_C(1) << (10 * unit + 10));
+    (void)snprintf(out, ERR_SIZE_CHARS, "%.2f %s",
+                   (up ? ceil(hundredths) : floor(hundredths)) / 100, units[unit]);
+    return out;
+}
+
+char *err_size_limit(char out[ERR_SIZE_CHARS], uint64_t size_bytes) {
+    return size_text(out, size_bytes, false);
+}
+
+char *err_size_needed(char out[ERR_SIZE_CHARS], uint64_t size_bytes) {
+    return size_text(out, size_bytes, true);
+}
+
 enum status err_memory(struct err *e, size_t size_bytes, const char *purpose) {
+    char size[ERR_SIZE_CHARS];
     err_set(e, ERR_MEMORY, "out of host memory for %s", purpose);
-    err_expected(e, "%zu bytes", size_bytes);
+    err_expected(e, "%s", err_size_needed(size, size_bytes));
     return err_fix(e, "close other programs, or use a shorter context (-c) or a smaller model");
 }
 

@@ -8,6 +8,7 @@
 #define TANDEM_BASE_ERR_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum status {
     OK = 0,
@@ -51,6 +52,12 @@ enum status err_errno(struct err *e, int error_number, const char *what, ...)
 
 // ERR_MEMORY for size bytes of host memory wanted by purpose. Returns ERR_MEMORY.
 enum status err_memory(struct err *e, size_t size_bytes, const char *purpose);
+
+// Write a size for people to out: "1.25 GiB", "96.00 MiB", "1.50 KiB" or "12 bytes". Limits are
+// rounded down and needs up, so that a need above a limit never reads like it. Both return out.
+enum { ERR_SIZE_CHARS = 32 };
+char *err_size_limit(char out[ERR_SIZE_CHARS], uint64_t size_bytes);
+char *err_size_needed(char out[ERR_SIZE_CHARS], uint64_t size_bytes);
 
 // One line "what: expected X, got Y (fix)" into out[size_bytes], always terminated. Returns out.
 char *err_text(const struct err *e, char *out, size_t size_bytes);

@@ -34,8 +34,9 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
     ASSERT(purpose < PURPOSE_COUNT);
     *out = (struct buffer){0};
     if (d->sealed) {
-        err_set(e, ERR_MEMORY, "%s: no more buffers after start, wanted %llu bytes for %s",
-                d->info.name, (unsigned long long)size_bytes, purpose_name(purpose));
+        char size[ERR_SIZE_CHARS];
+        err_set(e, ERR_MEMORY, "%s: no more buffers after start, wanted %s for %s", d->info.name,
+                err_size_needed(size, size_bytes), purpose_name(purpose));
         return err_fix(e, "this is a bug: report it");
     }
     struct buffer b = {.device = d, .size_bytes = size_bytes, .purpose = purpose};

@@ -35,10 +35,12 @@ static enum status refuse_memory(struct cuda_device *cuda, uint64_t size_bytes,
     (void)cuda->driver.memory_info(&free_bytes, &total_bytes);
     err_set(e, ERR_MEMORY, "%s: no memory for %s (%s)", cuda->base.info.name, purpose_name(purpose),
             why);
-    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
-    err_actual(e, "%llu bytes taken of %llu that may be, %zu free on the device",
-               (unsigned long long)device_used_bytes(&cuda->base),
-               (unsigned long long)cuda->base.info.free_bytes, free_bytes);
+    char size[ERR_SIZE_CHARS], room[ERR_SIZE_CHARS], unused[ERR_SIZE_CHARS];
+    err_expected(e, "%s", err_size_needed(size, size_bytes));
+    err_actual(e, "%s taken of %s that tandem may use, %s free on the GPU",
+               err_size_needed(size, device_used_bytes(&cuda->base)),
+               err_size_limit(room, cuda->base.info.free_bytes),
+               err_size_limit(unused, free_bytes));
     return err_fix(e, "close other programs that use the GPU, or give tandem less of it (--vram)");
 }
 

@@ -123,15 +123,16 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
     const struct plan_device *need = &plan->devices[d];
     const struct machine_device *device = &plan->machine.devices[d];
     const uint64_t needed = plan_needs(plan, d);
+    char sizes[PLAN_PURPOSES][ERR_SIZE_CHARS], size[ERR_SIZE_CHARS];
+    for (int p = 0; p < PLAN_PURPOSES; p++) err_size_needed(sizes[p], need->bytes[p]);
     err_set(e, ERR_MEMORY,
-            "the plan does not fit on %s: weights %llu, kv %llu, scratch %llu, staging %llu bytes",
-            device->name, (unsigned long long)need->bytes[PLAN_WEIGHTS],
-            (unsigned long long)need->bytes[PLAN_KV], (unsigned long long)need->bytes[PLAN_SCRATCH],
-            (unsigned long long)need->bytes[PLAN_STAGING]);
-    err_expected(e, "at most %llu bytes", (unsigned long long)device->budget_bytes);
+            "the plan does not fit on %s: weights %s, KV cache %s, scratch %s, staging %s",
+            device->name, sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH],
+            sizes[PLAN_STAGING]);
+    err_expected(e, "at most %s", err_size_limit(size, device->budget_bytes));
     const bool shared = needed != plan_device_bytes(plan, d);
-    err_actual(e, shared ? "%llu bytes, with those of the accelerator" : "%llu bytes",
-               (unsigned long long)needed);
+    err_actual(e, shared ? "%s with the GPU, which shares this memory" : "%s",
+               err_size_needed(size, needed));
     return d == DEVICE_HOST ? fix_host(plan, shape, e) : fix_accelerator(plan, shape, e);
 }
 
@@ -204,7 +205,10 @@ static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, str
         if (!(allowed[u] & only(DEVICE_HOST))) {
             char name[64];
             plan_unit_name(&shape->units[u], name, sizeof name);
-            err_set(e, ERR_USAGE, "strategy cpu, and %s is asked for the accelerator", name);
+            err_set(
+                e, ERR_USAGE,
+                "strategy cpu keeps all units on the CPU, and another option puts %s on the GPU",
+                name);
             return err_fix(e, "leave away --strategy, or -ngl and -ot");
         }
         allowed[u] = only(DEVICE_HOST);
@@ -238,7 +242,7 @@ static enum status check_unit_place(const struct unit_place *place, const struct
     }
     if (split && on_host) {
         err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
-        return err_expected(e, "a split unit to be on the accelerator");
+        return err_expected(e, "a split unit on the GPU");
     }
     if (place->cpu_parts >= UNIT_PARTS) {
         err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
@@ -269,7 +273,7 @@ static enum status apply_placement(struct plan *plan, const struct shape *shape,
     plan->place.ring = machine_accelerator(&plan->machine);
     if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
     if (!streams || plan->place.ring != DEVICE_HOST) return OK;
-    return err_set(e, ERR_USAGE, "units are to be streamed to an accelerator, and there is none");
+    return err_set(e, ERR_USAGE, "the request streams units to a GPU, and there is none");
 }
 
 static bool all_hold(const struct plan *plan) {
@@ -346,10 +350,11 @@ static void place_least(struct plan *plan, const struct search_request *r) {
 // Refuses a plan that fits although the memory that its feed pins does not.
 static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
     const bool arena = plan->place.feed == FEED_ARENA;
-    err_set(e, ERR_MEMORY, "--feed %s wants more memory pinned than the CPU has free",
+    char size[ERR_SIZE_CHARS];
+    err_set(e, ERR_MEMORY, "--feed %s needs more pinned memory than the CPU has free",
             feed_name(plan->place.feed));
-    err_expected(e, "at most %llu bytes", (unsigned long long)own_bytes);
-    err_actual(e, "%llu bytes", (unsigned long long)plan->pinned_bytes);
+    err_expected(e, "at most %s", err_size_limit(size, own_bytes));
+    err_actual(e, "%s", err_size_needed(size, plan->pinned_bytes));
     return err_fix(e, arena ? "take --feed staged" : "leave --strategy away");
 }
 

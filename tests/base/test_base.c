@@ -75,6 +75,28 @@ static void err_set_forgets_what_was_there(void **state) {
     assert_string_equal(err_text(&e, text, sizeof text), "second");
 }
 
+static void err_sizes_round_limits_down_and_needs_up(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t size_bytes;
+        const char *limit, *needed;
+    } cases[] = {
+        {0, "0 bytes", "0 bytes"},
+        {1023, "1023 bytes", "1023 bytes"},
+        {1024, "1.00 KiB", "1.00 KiB"},
+        {(1 << 20) - 1, "1023.99 KiB", "1024.00 KiB"},
+        {100 << 20, "100.00 MiB", "100.00 MiB"},
+        {(100 << 20) + 1, "100.00 MiB", "100.01 MiB"},
+        {UINT64_C(5) << 28, "1.25 GiB", "1.25 GiB"},
+        {UINT64_C(1) << 60, "1073741824.00 GiB", "1073741824.00 GiB"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[ERR_SIZE_CHARS];
+        assert_string_equal(err_size_limit(text, cases[i].size_bytes), cases[i].limit);
+        assert_string_equal(err_size_needed(text, cases[i].size_bytes), cases[i].needed);
+    }
+}
+
 // Names come from files: a terminal must never see their control bytes.
 static void err_shows_no_control_bytes(void **state) {
     (void)state;
@@ -131,7 +153,7 @@ static void err_errno_and_memory_name_their_cause(void **state) {
     assert_int_equal(err_memory(&e, 123456, "the vocabulary"), ERR_MEMORY);
     err_text(&e, text, sizeof text);
     assert_non_null(strstr(text, "the vocabulary"));
-    assert_non_null(strstr(text, "123456 bytes"));
+    assert_non_null(strstr(text, "120.57 KiB"));
     assert_non_null(strstr(text, "Fix: "));
 }
 
@@ -590,6 +612,7 @@ int main(void) {
         cmocka_unit_test(err_context_names_a_thing_once),
         cmocka_unit_test(err_set_forgets_what_was_there),
         cmocka_unit_test(err_shows_no_control_bytes),
+        cmocka_unit_test(err_sizes_round_limits_down_and_needs_up),
         cmocka_unit_test(err_cuts_what_is_too_long),
         cmocka_unit_test(err_context_keeps_the_end_where_it_fits),
         cmocka_unit_test(err_errno_and_memory_name_their_cause),

@@ -160,7 +160,7 @@ for refusal in none fail=alloc:1 fail=alloc:3 taken=490M taken=500M; do
         continue
     fi
     [ $code -eq 0 ] && cmp -s "$work/out" "$work/cpu_text" &&
-        grep -q 'warning: .* goes to the CPU: simulated accelerator.*wanted .* bytes' "$work/err"
+        grep -q 'warning: .* goes to the CPU: simulated accelerator.*wanted [0-9.]* [KMG]iB' "$work/err"
     result "sim_demotion_$(echo $refusal | tr '=:' __)"
     call run -m "$MODEL" -p "$prompt" -n 20 --temp 0 -c 256 -q -ngl 15 --strict --device "$device"
     [ $code -eq 3 ] && [ "$(wc -l <"$work/err")" -eq 1 ] && ! [ -s "$work/out" ]

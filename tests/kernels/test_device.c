@@ -86,12 +86,11 @@ static void test_too_much_memory(void **state) {
         struct buffer first = new_buffer(d, MIB, PURPOSE_KV), b;
         struct err e;
         uint64_t wanted = d->info.capacity_bytes - MIB + 1;
-        char number[32];
+        char size[ERR_SIZE_CHARS];
         assert_int_equal(buffer_new(d, wanted, PURPOSE_WEIGHTS, &b, &e), ERR_MEMORY);
-        snprintf(number, sizeof number, "%" PRIu64 " bytes", wanted);
-        assert_string_equal(e.expected, number);
-        snprintf(number, sizeof number, "%" PRIu64 " bytes", wanted - 1);
-        assert_memory_equal(e.actual, number, strlen(number));
+        assert_string_equal(e.expected, err_size_needed(size, wanted));
+        err_size_limit(size, wanted - 1);
+        assert_memory_equal(e.actual, size, strlen(size));
         assert_non_null(strstr(e.what, "weights"));
         assert_null(b.device);
         buffer_free(&first);

@@ -187,9 +187,10 @@ static enum status refuse_memory(const struct sim_device *sim, uint64_t size_byt
     const uint64_t used = sim->spec.taken_bytes + device_used_bytes(&sim->base);
     const uint64_t left = used < sim->spec.vram_bytes ? sim->spec.vram_bytes - used : 0;
     err_set(e, ERR_MEMORY, "%s: no memory for %s", sim->base.info.name, purpose_name(purpose));
-    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
-    return err_actual(e, "%llu bytes free of %llu", (unsigned long long)left,
-                      (unsigned long long)sim->base.info.capacity_bytes);
+    char size[ERR_SIZE_CHARS], all[ERR_SIZE_CHARS];
+    err_expected(e, "%s", err_size_needed(size, size_bytes));
+    return err_actual(e, "%s free of %s", err_size_limit(size, left),
+                      err_size_limit(all, sim->base.info.capacity_bytes));
 }
 
 static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,

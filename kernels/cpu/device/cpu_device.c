@@ -72,9 +72,10 @@ static enum status cpu_buffer_new(struct device *d, uint64_t size_bytes, enum pu
     if (*base && mem_populate(*base, size_bytes)) return OK;
     if (*base) mem_unmap_pages(*base, size_bytes);
     err_set(e, ERR_MEMORY, "%s: no memory for %s", d->info.name, purpose_name(purpose));
-    err_expected(e, "%llu bytes", (unsigned long long)size_bytes);
-    err_actual(e, "%llu bytes left of %llu", (unsigned long long)room,
-               (unsigned long long)d->info.capacity_bytes);
+    char size[ERR_SIZE_CHARS], all[ERR_SIZE_CHARS];
+    err_expected(e, "%s", err_size_needed(size, size_bytes));
+    err_actual(e, "%s left of %s", err_size_limit(size, room),
+               err_size_limit(all, d->info.capacity_bytes));
     return err_fix(e, "use a shorter context (-c), a smaller batch (-ub) or a smaller model");
 }
 
