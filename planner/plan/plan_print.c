@@ -75,7 +75,7 @@ static const struct {
     char letter;
     const char *meaning;
 } LETTERS[] = {
-    {'g', "accelerator"},
+    {'g', "GPU"},
     {'e', "all but the routed experts there"},
     {'a', "only attention there"},
     {'f', "all but attention there"},
@@ -252,7 +252,7 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
 static void print_rates(const struct machine *m, FILE *out) {
     switch (m->rates) {
     case RATES_NONE:
-        fputs("rates: none, so the accelerator is filled by bytes and no time is predicted\n", out);
+        fputs("rates: none, so the GPU is filled by bytes and no time is predicted\n", out);
         break;
     case RATES_NEAREST:
         fprintf(out, "rates: those of %s, the nearest machine; 'tandem calibrate' measures here\n",
@@ -269,11 +269,11 @@ static void print_notes(const struct plan *plan, const struct shape *shape, FILE
         fprintf(out, "note: models of architecture %s can be planned but not run yet\n",
                 shape->architecture);
     if (m->n_unused_accelerators > 0)
-        fprintf(out, "note: %d more accelerator%s here; a plan uses one\n",
-                m->n_unused_accelerators, m->n_unused_accelerators > 1 ? "s are" : " is");
+        fprintf(out, "note: %d more GPU%s here; a plan uses one\n", m->n_unused_accelerators,
+                m->n_unused_accelerators > 1 ? "s are" : " is");
     const int8_t accelerator = machine_accelerator(m);
     if (accelerator != DEVICE_HOST && strcmp(m->devices[accelerator].kind, "sim") == 0)
-        fputs("note: the accelerator is simulated; its times are no card's\n", out);
+        fputs("note: the GPU is simulated; its times are no card's\n", out);
 }
 
 void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
@@ -325,7 +325,7 @@ static void print_step(const struct plan *plan, const struct shape *shape, const
     if (step->bytes_per_row) fprintf(out, " %" PRIu64 " bytes per row", step->bytes_per_row);
     if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
     if (step->bytes_per_past)
-        fprintf(out, ", %" PRIu64 " bytes per cached position", step->bytes_per_past);
+        fprintf(out, ", %" PRIu64 " bytes per position in the KV cache", step->bytes_per_past);
     fputc('\n', out);
 }
 

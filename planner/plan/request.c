@@ -89,8 +89,8 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
         check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
         check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
         check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||
-        workload_check_kv(w->kv_type_k, shape, "the type of cached keys (-ctk)", e) ||
-        workload_check_kv(w->kv_type_v, shape, "the type of cached values (-ctv)", e)) {
+        workload_check_kv(w->kv_type_k, shape, "the type of keys in the KV cache (-ctk)", e) ||
+        workload_check_kv(w->kv_type_v, shape, "the type of values in the KV cache (-ctv)", e)) {
         return e->status;
     }
     w->n_ubatch = min_i32(w->n_ubatch, w->n_ctx * w->n_sessions);

@@ -153,8 +153,8 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
     const int32_t n_devices = plan->machine.n_devices;
     const int8_t accelerator = machine_accelerator(&plan->machine);
     if (accelerator == DEVICE_HOST && c->gpu_layers > 0) {
-        err_set(e, ERR_USAGE, "-ngl asks for layers on an accelerator, and there is none");
-        return err_fix(e, "leave -ngl away, or name one with --device");
+        err_set(e, ERR_USAGE, "-ngl asks for layers on a GPU, and there is none");
+        return err_fix(e, "leave -ngl away, or name a GPU with --device");
     }
     const bool is_auto = c->gpu_layers == GPU_LAYERS_AUTO;
     const int32_t n_last = is_auto ? 0 : units_of_layers(shape, c->gpu_layers);
@@ -186,8 +186,8 @@ static enum status check_strategy(const struct machine *m, const struct constrai
     if (c->strategy == STRATEGY_AUTO || c->strategy == STRATEGY_CPU) return OK;
     const int8_t accelerator = machine_accelerator(m);
     if (accelerator == DEVICE_HOST) {
-        err_set(e, ERR_USAGE, "strategy %s needs an accelerator, and there is none", name);
-        return err_fix(e, "leave --strategy away, or name an accelerator with --device");
+        err_set(e, ERR_USAGE, "strategy %s needs a GPU, and there is none", name);
+        return err_fix(e, "leave --strategy away, or name a GPU with --device");
     }
     if (c->strategy == STRATEGY_LAYERS) return OK;
     if (m->rates == RATES_NONE) {

@@ -70,10 +70,10 @@ static enum status refuse_rest(struct engine *en, struct err *e) {
     struct err alone = {0};
     en->plan.place = (struct placement){0};
     if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
-        return err_fix(e, "close other programs that use the accelerator, or do without: "
+        return err_fix(e, "close other programs that use the GPU, or do without it: "
                           "--device none fits");
     }
-    return err_fix(e, "the CPU has no room for it; without the accelerator: %s", alone.fix);
+    return err_fix(e, "the CPU has no room for the units; without the GPU: %s", alone.fix);
 }
 
 // Takes all memory of devices. If the accelerator refuses memory that was free when the plan was

@@ -77,8 +77,7 @@ static void look_at_link(struct examination *x) {
     if (x->facts->machine.n_devices < 2 || link->width <= 0 || link->width >= link->max_width)
         return;
     struct finding *found = add(x, FINDING_SLOW, "link");
-    WRITE(found->what, "the accelerator's PCIe link has %d of %d lanes", link->width,
-          link->max_width);
+    WRITE(found->what, "the GPU's PCIe link has %d of %d lanes", link->width, link->max_width);
     WRITE(found->fix,
           "put the card into the slot with %d lanes, and reseat it; some boards share "
           "lanes with an M.2 slot",
@@ -119,7 +118,7 @@ static void look_at_vram(struct examination *x) {
     const uint64_t taken = d->capacity_bytes - free_bytes;
     if (taken * 16 < d->capacity_bytes) return; // as little as a context and an idle desktop take
     struct finding *found = add(x, FINDING_SLOW, "vram");
-    WRITE(found->what, "%.2f of %.2f GiB of the accelerator's memory are taken by others",
+    WRITE(found->what, "%.2f of %.2f GiB of the GPU's memory are taken by others",
           (double)taken / GIB, (double)d->capacity_bytes / GIB);
     WRITE(found->fix, "close what uses the card (browsers, games, other models: `nvidia-smi` lists "
                       "them), or move the desktop to the built-in graphics");
@@ -208,7 +207,7 @@ static void look_at_unused(struct examination *x) {
     const int32_t n = x->facts->machine.n_unused_accelerators;
     if (n <= 0) return;
     struct finding *found = add(x, FINDING_NOTE, "unused");
-    WRITE(found->what, "%d more accelerator%s not used", n, n == 1 ? " is" : "s are");
+    WRITE(found->what, "%d more GPU%s not used", n, n == 1 ? " is" : "s are");
     WRITE(found->cost, "their memory and speed are idle: this version plans for one");
     WRITE(found->fix, "choose which one with --device KIND:N (`tandem devices` lists them)");
 }

@@ -180,7 +180,7 @@ void bench_plot_write(const struct bench_plot *plot, FILE *out) {
     fputs(" font ',15' noenhanced\n"
           "set key outside right top vertical Left reverse samplen 2 noenhanced\n"
           "set grid ytics linecolor rgb '#dddddd'\nset border 3\nset tics nomirror\n"
-          "set xlabel 'memory of the accelerator that may be used'\nset ylabel 'tokens/s'\n"
+          "set xlabel 'memory of the GPU that may be used'\nset ylabel 'tokens/s'\n"
           "set lmargin 12\nset rmargin 30\n"
           "set yrange [0:*]\n",
           out);

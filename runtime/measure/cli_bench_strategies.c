@@ -237,7 +237,7 @@ static enum status look_at_machine(struct comparing *x, const struct engine_opti
     enum status status = devices_machine(&x->machine, devices, n, options, e);
     devices_close(devices);
     if (status || n > 1) return status;
-    err_set(e, ERR_UNSUPPORTED, "--strategies needs an accelerator, and none can be used here");
+    err_set(e, ERR_UNSUPPORTED, "--strategies needs a GPU, and none can be used here");
     return err_fix(e, "see 'tandem devices'");
 }
 

@@ -217,7 +217,7 @@ sim "$@" --ram 1K
 [ $code -eq 0 ] && [ "$(grep -c '^|.*does not fit: ' "$out")" -eq 12 ]
 result refusals_in_markdown
 sim "$@" --device none
-[ $code -eq 1 ] && grep -q 'needs an accelerator' "$err" && ! [ -s "$out" ]
+[ $code -eq 1 ] && grep -q 'needs a GPU' "$err" && ! [ -s "$out" ]
 result strategies_need_an_accelerator
 sim -m $tiny/plain.gguf -p 4 -n 2 -r 1 -ngl 1 --device sim:vram=64M,fail=copy:3 -o json -q
 [ $code -eq 1 ] && grep -q 'copy' "$err" && python3 -m json.tool "$out" >/dev/null

@@ -78,7 +78,7 @@ holds '{s["phase"] for s in p["steps_one"] if s["kind"] == "compute"} == {"all",
     {"residual", "hidden", "queries", "attended"}'
 result steps_of_split_attention
 plan --shape llama-3.1-8b --machine two-gpus
-grep -q '^note: 1 more accelerator is here' "$out"
+grep -q '^note: 1 more GPU is here' "$out"
 result unused_accelerators_are_told
 plan --shape llama-3.1-8b --machine $machine -c 8192 --prompt-tokens 4000 --gen-tokens 10 --json
 holds 'p["n_ctx"] == 8192 and p["prompt_tokens"] == 4000 and p["gen_tokens"] == 10'

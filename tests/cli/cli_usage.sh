@@ -91,7 +91,7 @@ wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
 wrong no_text 'needs a text' run -m x
 wrong two_texts 'just one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
-wrong no_accelerator 'ccelerator' run -m "$MODEL" -p y -q --device none -ngl 3
+wrong no_gpu 'a GPU' run -m "$MODEL" -p y -q --device none -ngl 3
 wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
 wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
 wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1

@@ -495,7 +495,7 @@ static void test_demotion_refused(void **state) {
     o.device_spec = "sim:vram=16M,taken=16M";
     assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
     assert_non_null(strstr(e.what, "simulated"));
-    assert_non_null(strstr(e.fix, "without the accelerator"));
+    assert_non_null(strstr(e.fix, "without the GPU"));
     unsigned long long ram_mib = 0;
     const char *raise = strstr(e.fix, "--ram to ");
     assert_non_null(raise);
