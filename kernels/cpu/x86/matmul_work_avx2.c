@@ -35,8 +35,10 @@ static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const
                      char *base, int64_t stride) {
     int64_t per_row = n_cols / ACT_COLS;
     for (int64_t i = blocks[0]; i < blocks[1]; i++) {
-        struct act_block *row = (struct act_block *)(void *)(base + i / per_row * stride);
-        act_quantize(x + i * ACT_COLS, extra, row + i % per_row);
+        char *row = base + i / per_row * stride;
+        struct act_head *heads = (struct act_head *)(void *)(row + n_cols);
+        int64_t block = i % per_row;
+        act_quantize(x + i * ACT_COLS, extra, (int8_t *)row + block * ACT_COLS, heads + block);
     }
 }
 
@@ -47,7 +49,7 @@ static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel
     if (!k->quantized)
         return (struct x_rows){(const char *)x, (int64_t)n_cols * (int64_t)sizeof *x};
     int64_t per_row = n_cols / ACT_COLS, blocks[2] = {0, per_row};
-    int64_t stride = (per_row * (int64_t)sizeof(struct act_block) + 64 + 63) / 64 * 64;
+    int64_t stride = (n_cols + per_row * (int64_t)sizeof(struct act_head) + 64 + 63) / 64 * 64;
     char *base = scratch;
     if (n_rows == 1) {
         base += lane->index * stride;

@@ -18,8 +18,9 @@ enum { MATMUL_TOKENS_MAX = 64 }; // tokens that share one reading of a tile's we
 struct matmul_tokens {
     int32_t n;
     int32_t places[MATMUL_TOKENS_MAX]; // rows of out
-    const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols / ACT_COLS] struct act_block if the
-                                       // kernel wants them quantised, else [n_cols] floats
+    const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols] bytes, then [n_cols / ACT_COLS]
+                                       // struct act_head, if the kernel wants them quantised,
+                                       // else [n_cols] floats
 };
 
 // A tile is tile_rows rows of the range in args; the last one may have fewer. If the range has

@@ -108,15 +108,16 @@ static void rope(const struct lane *lane, const struct rope_args *a) {
 
 // Activations are quantised as ops.h defines it for the cache, except for infinities and NaNs.
 static void store_q8_0(uint8_t *block, const float *x) {
-    struct act_block act;
-    act_quantize(x, ACT_SUM, &act);
+    struct act_head act;
+    int8_t bytes[ACT_COLS];
+    act_quantize(x, ACT_SUM, bytes, &act);
     bool finite = isfinite(act.scale);
     uint16_t d = finite ? float_to_half(act.scale) : 0x7e00;
     memcpy(block, &d, sizeof d);
     if (finite)
-        memcpy(block + sizeof d, act.q, sizeof act.q);
+        memcpy(block + sizeof d, bytes, sizeof bytes);
     else
-        memset(block + sizeof d, 0, sizeof act.q);
+        memset(block + sizeof d, 0, sizeof bytes);
 }
 
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {

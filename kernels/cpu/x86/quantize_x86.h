@@ -19,16 +19,18 @@ enum act_extra {
     ACT_HALF_SUMS,  // for bytes stored with an offset of 32 and a scale per 16
 };
 
-struct act_block {
-    float scale; // element j is scale * q[j]
+// A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
+// bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.
+struct act_head {
+    float scale; // an element is scale * its byte
     union {
         float scaled_sum;
         int32_t sum;
         int16_t half_sums[2];
     };
-    int8_t q[ACT_COLS]; // -127..127: with -128, pairs of products would overflow 16 bits
 };
-_Static_assert(sizeof(struct act_block) == 40, "matmul_scratch_bytes counts 40 bytes a block");
+_Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
+               "matmul_scratch_bytes counts 40 bytes a block");
 
 // Sums of the lower and of the upper 16 bytes of q.
 static inline void act_half_sums(__m256i q, int32_t sums[2]) {
@@ -44,7 +46,8 @@ static inline void act_half_sums(__m256i q, int32_t sums[2]) {
 // The largest magnitude becomes 127, the rest is rounded to nearest even. A block with an infinity
 // or a NaN gets it as its scale, so that its products are not finite either: magnitudes are
 // compared as integers, in whose order a NaN is the largest. Blocks below 1e-30 become zeros.
-static inline void act_quantize(const float *x, enum act_extra extra, struct act_block *out) {
+static inline void act_quantize(const float *x, enum act_extra extra, int8_t bytes[ACT_COLS],
+                                struct act_head *out) {
     const __m256i no_sign = _mm256_set1_epi32(0x7fffffff);
     __m256 v[4];
     __m256i top = _mm256_setzero_si256();
@@ -64,7 +67,7 @@ static inline void act_quantize(const float *x, enum act_extra extra, struct act
     __m256i q = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
     q = _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     q = _mm256_max_epi8(q, _mm256_set1_epi8(-127));
-    _mm256_storeu_si256((__m256i *)out->q, q);
+    _mm256_storeu_si256((__m256i *)bytes, q);
     int32_t sums[2];
     act_half_sums(q, sums);
     out->scale = scale;
