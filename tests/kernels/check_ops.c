@@ -202,9 +202,9 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 }
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
-    enum { ROWS_MAX = 203 };
+    enum { ROWS_MAX = 101 };
     static const int32_t ROWS[] = {3, 37, ROWS_MAX};
-    static const int32_t COLS[3][3] = {{1, 67, 1031}, {32, 608, 1536}, {256, 768, 2048}};
+    static const int32_t COLS[3][3] = {{1, 67, 1031}, {32, 608, 3872}, {256, 768, 2816}};
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
     const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
     struct op_case k = {.op = OP_matmul,

@@ -139,61 +139,88 @@ INLINE void put_fifth_bits(veci bits, struct panel *out) {
 }
 
 // Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
-// EXTRA_NAME says which sums of the activations its products need.
+// scales_name sets only their scales, and EXTRA_NAME says which sums of the activations its
+// products need.
 #define EXTRA_Q4_0 ACT_SCALED_SUM
-INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4], q[4];
+INLINE void scales_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4];
     gather16(rows, offset, head);
-    gather16(rows, offset + 2, q);
-    put_nibbles(q, out);
     out->scale[0] = half_low(head[0]);
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-8));
 }
 
-#define EXTRA_Q4_1 ACT_SCALED_SUM
-INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4], q[4];
-    gather16(rows, offset, head);
-    gather16(rows, offset + 4, q);
+INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci q[4];
+    scales_q4_0(rows, offset, out);
+    gather16(rows, offset + 2, q);
     put_nibbles(q, out);
+}
+
+#define EXTRA_Q4_1 ACT_SCALED_SUM
+INLINE void scales_q4_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4];
+    gather16(rows, offset, head);
     out->scale[0] = half_low(head[0]);
     out->scale[1] = half_high(head[0]);
 }
 
-#define EXTRA_Q5_0 ACT_SCALED_SUM
-INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4], q[4];
-    gather16(rows, offset, head);
-    gather16(rows, offset + 6, q);
+INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci q[4];
+    scales_q4_1(rows, offset, out);
+    gather16(rows, offset + 4, q);
     put_nibbles(q, out);
-    put_fifth_bits(V_SI(or)(V(srli_epi32)(head[0], 16), V(slli_epi32)(head[1], 16)), out);
+}
+
+#define EXTRA_Q5_0 ACT_SCALED_SUM
+INLINE void scales_q5_0(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4];
+    gather16(rows, offset, head);
     out->scale[0] = half_low(head[0]);
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-16));
 }
 
-#define EXTRA_Q5_1 ACT_SCALED_SUM
-INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
+INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4], q[4];
+    scales_q5_0(rows, offset, out);
     gather16(rows, offset, head);
-    gather16(rows, offset + 8, q);
+    gather16(rows, offset + 6, q);
     put_nibbles(q, out);
-    put_fifth_bits(head[1], out);
+    put_fifth_bits(V_SI(or)(V(srli_epi32)(head[0], 16), V(slli_epi32)(head[1], 16)), out);
+}
+
+#define EXTRA_Q5_1 ACT_SCALED_SUM
+INLINE void scales_q5_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4];
+    gather16(rows, offset, head);
     out->scale[0] = half_low(head[0]);
     out->scale[1] = half_high(head[0]);
 }
 
+INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], q[4];
+    scales_q5_1(rows, offset, out);
+    gather16(rows, offset, head);
+    gather16(rows, offset + 8, q);
+    put_nibbles(q, out);
+    put_fifth_bits(head[1], out);
+}
+
 #define EXTRA_Q8_0 ACT_SUM
-INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
+INLINE void scales_q8_0(struct rows rows, int64_t offset, struct panel *out) {
     veci head[4];
     gather16(rows, offset, head);
+    out->scale[0] = half_low(head[0]);
+    out->scale[1] = V(setzero_ps)();
+}
+
+INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
+    scales_q8_0(rows, offset, out);
     gather32(rows, offset + 2, out->bytes);
 #if !SIGNED_BYTES
     UNROLL for (int c = 0; c < 8; c++) {
         out->bytes[c] = V_SI(xor)(out->bytes[c], V(set1_epi8)((char)-128));
     }
 #endif
-    out->scale[0] = half_low(head[0]);
-    out->scale[1] = V(setzero_ps)();
 }
 
 // Byte i of each lane as a float.
@@ -203,7 +230,7 @@ INLINE vecf byte_to_float(veci v, int i) {
 
 // Scales and offsets of the 8 groups of a Q4_K or Q5_K block from its first 16 bytes. Six bits
 // each; groups 4..7 keep their upper two bits above the six of groups 0..3.
-INLINE void put_k_scales(struct rows rows, int64_t offset, struct panel out[8]) {
+INLINE void scales_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci head[4];
     gather16(rows, offset, head);
     vecf d = half_low(head[0]), low = minus(half_high(head[0]));
@@ -219,7 +246,7 @@ INLINE void put_k_scales(struct rows rows, int64_t offset, struct panel out[8]) 
 
 #define EXTRA_Q4_K ACT_SCALED_SUM
 INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    put_k_scales(rows, offset, out);
+    scales_q4_k(rows, offset, out);
     for (int pair = 0; pair < 4; pair++) {
         veci q[8];
         gather32(rows, offset + 16 + 32 * pair, q);
@@ -231,9 +258,13 @@ INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
 }
 
 #define EXTRA_Q5_K ACT_SCALED_SUM
+INLINE void scales_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_q4_k(rows, offset, out);
+}
+
 INLINE void unpack_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci fifth[8];
-    put_k_scales(rows, offset, out);
+    scales_q5_k(rows, offset, out);
     gather32(rows, offset + 16, fifth);
     for (int pair = 0; pair < 4; pair++) {
         veci q[8];
@@ -271,16 +302,20 @@ INLINE void put_sixths(struct rows rows, int64_t nibbles, int64_t upper, struct 
 }
 
 #define EXTRA_Q6_K ACT_HALF_SUMS
-INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
+INLINE void scales_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci scales[4], tail[4];
-    put_sixths(rows, offset, offset + 128, out);
-    put_sixths(rows, offset + 64, offset + 160, out + 4);
     gather16(rows, offset + 192, scales);
     gather16(rows, offset + 194, tail);
     vecf d = half_high(tail[3]);
     UNROLL for (int i = 0; i < 16; i++) {
         out[i / 2].scale[i % 2] = V(mul_ps)(d, signed_byte_to_float(scales[i / 4], i % 4));
     }
+}
+
+INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_q6_k(rows, offset, out);
+    put_sixths(rows, offset, offset + 128, out);
+    put_sixths(rows, offset + 64, offset + 160, out + 4);
 }
 
 #endif
