@@ -36,9 +36,22 @@ static void encode_attention_in(const struct forward *f) {
     for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
 }
 
-// attended = attention(rope(q), rope(k), v), with earlier keys and values from the cache.
+// x = norm(x), head by head, if the unit has such a norm.
+static void encode_head_norm(const struct forward *f, enum tensor_role role, enum area area,
+                             int32_t n_heads) {
+    const float *weight = encode_vector(f, role);
+    float *x = f->area[area];
+    if (!weight) return;
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){x, x, weight, f->n_tokens * n_heads,
+                                                        f->unit->head_dim_k, f->hp->norm_eps});
+}
+
+// attended = attention(rope(norm(q)), rope(norm(k)), v), with earlier keys and values from the
+// cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
+    encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
+    encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
     f->ops->rope(f->stream,
                  &(struct rope_args){f->area[AREA_Q], f->area[AREA_K], f->area[AREA_ANGLES],
                                      f->n_tokens, u->n_heads, u->n_kv_heads, u->head_dim_k,
@@ -93,6 +106,8 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_K_BIAS, DIM_KEYS, DIM_ONE, true},
     {ROLE_ATTN_V_BIAS, DIM_VALUES, DIM_ONE, true},
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
+    {ROLE_ATTN_Q_NORM, DIM_HEAD, DIM_ONE, true},
+    {ROLE_ATTN_K_NORM, DIM_HEAD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {

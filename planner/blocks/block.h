@@ -19,8 +19,9 @@ enum { MAX_PIECES = 2 };
 // each: IN is norm, gate, up and swiglu for the device's rows of gate and up; OUT is the device's
 // rows of down, added to its residual stream. Split attention has three: IN is norm and the
 // device's rows of the queries, on the accelerator also keys and values; when the CPU's queries
-// have come, MID is rope, cache and attention itself, on the accelerator alone; when the CPU has
-// its columns of the result, OUT is the device's rows of the output, added to its residual stream.
+// have come, MID is norms of heads, rope, cache and attention itself, on the accelerator alone;
+// when the CPU has its columns of the result, OUT is the device's rows of the output, added to its
+// residual stream.
 enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 
 // Numbers of a model that ops need besides its shape.

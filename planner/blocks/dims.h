@@ -16,6 +16,7 @@ enum dim {
     DIM_KEYS,     // n_kv_heads * head_dim_k
     DIM_VALUES,   // n_kv_heads * head_dim_v
     DIM_ATTENDED, // n_heads * head_dim_v
+    DIM_HEAD,     // head_dim_k
     DIM_ROT,
     DIM_HALF_ROT, // n_rot / 2
     DIM_FF,       // of a unit that has no tensors yet, the largest of any

@@ -122,6 +122,10 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
         snprintf(name, sizeof name, "blk.%d.%s.bias", l, tensors[i].name);
         vector(t, name, tensors[i].rows, 0, 0.2f);
     }
+    for (int i = 0; m->normed && i < 2; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s_norm.weight", l, tensors[i].name);
+        vector(t, name, (uint64_t)head_dim(m), 1, 0.2f);
+    }
 }
 
 // A router, whose matrix is F32, and three matrices for each expert.

@@ -24,6 +24,7 @@ struct tiny_model {
     bool tied;   // no output.weight
     bool biased; // q, k, v and o have biases
     bool freqs;  // rope_freqs.weight
+    bool normed; // q and k have norms of their heads
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM
     int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none

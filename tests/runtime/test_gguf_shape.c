@@ -113,6 +113,7 @@ static void test_equals_model_of_tiny(void **state) {
             .tied = i & 1,
             .biased = i & 2,
             .freqs = i & 4,
+            .normed = i % 4 == 3,
             .seed = 3,
             .n_experts = i % 3 == 2 ? 2 + i : 0,
         };

@@ -106,6 +106,9 @@ static void text_base(struct gguf_build *b) { gguf_build_text(b, "llama.rope.fre
 static void bad_bias(struct gguf_build *b) {
     gguf_build_tensor(b, "blk.0.attn_q.bias", 1, (uint64_t[]){3}, DTYPE_F32, NULL);
 }
+static void bad_norm(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.0.attn_q_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F32, NULL);
+}
 static void bad_type(struct gguf_build *b) {
     gguf_build_tensor(b, "output_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F16, NULL);
 }
@@ -181,6 +184,7 @@ static void test_refusals(void **state) {
         {odd_rot, NULL, ERR_UNSUPPORTED, "rope.dimension_count"},
         {bad_scaling, NULL, ERR_UNSUPPORTED, "rope.scaling.type"},
         {bad_bias, "blk.0.attn_q.bias", ERR_FORMAT, "blk.0.attn_q.bias"},
+        {bad_norm, NULL, ERR_FORMAT, "blk.0.attn_q_norm.weight"},
         {bad_type, "output_norm.weight", ERR_UNSUPPORTED, "output_norm.weight"},
         {no_kernel, "blk.1.ffn_up.weight", ERR_UNSUPPORTED, "blk.1.ffn_up.weight"},
         {kv_heads, "llama.attention.head_count_kv", ERR_FORMAT, "head_count"},

@@ -26,6 +26,7 @@ enum { HOST, GPU, N_LAYERS = 3, N_UNITS = 2 * N_LAYERS + 2, N_CTX = 256, MAX_LIS
 static const struct tiny_model MODELS[] = {
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32},
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32, .n_experts = 4},
+    {.n_layers = N_LAYERS, .normed = true, .seed = 3, .head_dim = 32},
 };
 
 struct listed {

@@ -59,7 +59,7 @@ static const struct {
     {{.tied = true, .biased = true, .freqs = true}, DTYPE_F16, DTYPE_F16},
     {{0}, DTYPE_F32, DTYPE_F16},
     {{.biased = true, .freqs = true, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
-    {{.head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
+    {{.normed = true, .head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
 };
