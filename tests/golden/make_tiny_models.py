@@ -244,6 +244,8 @@ def model_tensors(rng, spec, n_vocab):
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
+        for name in ["attn_q_norm", "attn_k_norm"] * spec.get("normed", False):
+            vector(f"{prefix}{name}.weight", rng.normal(1, 0.3, head))
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         norm(prefix + "ffn_norm.weight")
@@ -347,6 +349,9 @@ MODELS = {
     | {"architecture": "qwen2", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
     | {"n_embd": 64, "heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
     | {"keys": {"rope.freq_base": 1e6}},
+    "qwen3": SMALL
+    | {"architecture": "qwen3", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"heads": 4, "kv": 2, "keys": {"rope.freq_base": 1e6}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

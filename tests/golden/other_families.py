@@ -28,6 +28,8 @@ OUTSIDE = {
 }
 LAYER = {
     "attn_norm.weight": "input_layernorm.weight",
+    "attn_q_norm.weight": "self_attn.q_norm.weight",
+    "attn_k_norm.weight": "self_attn.k_norm.weight",
     "ffn_norm.weight": "post_attention_layernorm.weight",
     "ffn_gate.weight": "mlp.gate_proj.weight",
     "ffn_up.weight": "mlp.up_proj.weight",
@@ -41,6 +43,7 @@ LAYER = {
 # Class of the model, and what of it is not as in ARGUMENTS.
 FAMILIES = {
     "qwen2": {"model": "Qwen2ForCausalLM"},
+    "qwen3": {"model": "Qwen3ForCausalLM"},
 }
 
 

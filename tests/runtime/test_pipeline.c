@@ -62,6 +62,7 @@ static const struct {
     {{.normed = true, .head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen3", .normed = true}, DTYPE_F16, DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
