@@ -648,8 +648,8 @@ static void test_attention_printed(void **state) {
         "u: attention on the CPU, in prefill streamed, the rest there",
         "split by rows: 6 units, 8 of 32 parts on the CPU\n",
         "streamed in prefill: 6 units from pinned memory, through 2 slots of 0.57 MiB\n",
-        " fetch    sim   blk.1.attention to slot 0, 70144 bytes, 512 bytes per position in the KV "
-        "cache\n",
+        (" fetch    sim   blk.1.attention to slot 0, 70144 bytes, 512 bytes per position in the KV "
+         "cache\n"),
         " compute  sim   blk.1.attention, 70144 bytes of weights, from slot 0\n",
         " store    sim   blk.1.attention from slot 0, 512 bytes per row\n",
         " compute  sim   blk.0.attention, first phase, 48384 bytes of weights\n",

@@ -236,7 +236,8 @@ static void limits_and_sinks_end_a_text(void **state) {
     assert_int_equal(g.n_tokens, 3);
     close_both(en, &g);
     for (int i = STOP_END; i < STOP_CANCEL; i++)
-        assert_string_not_equal(stop_reason_name(i), stop_reason_name(i + 1));
+        assert_string_not_equal(stop_reason_name((enum stop_reason)i),
+                                stop_reason_name((enum stop_reason)(i + 1)));
 }
 
 // Nearly every token is as likely as the others, so that one of some seeds is the end.
