@@ -1,6 +1,7 @@
 /* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level.
  *
- *   bench_ops [--shape smollm2|8b|experts] [--isa NAME] [--op NAME] [--threads N] [--tokens N]
+ *   bench_ops [--shape smollm2|1b|8b|experts] [--isa NAME] [--op NAME] [--threads N]
+ *             [--tokens N,N,...]
  *
  * Measures one token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
  * op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool larger
@@ -32,6 +33,7 @@ struct shape { // of a model's layer
 // one with the bytes of the 8 experts of a token for the ops of experts.
 static const struct shape SHAPES[] = {
     {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
+    {"1b", 2048, 32, 8, 64, 8192, 2048, 8192, 128256},
     {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
     {"experts", 2048, 32, 4, 128, 6144, 2048, 768, 151936},
 };
@@ -40,7 +42,8 @@ struct options {
     const struct shape *shape;
     enum cpu_isa isa; // ISA_AUTO: all
     const char *op;   // NULL: all
-    int32_t n_threads, n_tokens;
+    int32_t n_threads;
+    const char *tokens; // numbers with commas between; NULL: 1 and 256
 };
 
 struct bench {
@@ -126,24 +129,39 @@ static void measure(struct job *job, enum op_id op, const char *label, int32_t n
 
 struct reading {
     const char *pool;
+    int64_t ahead;       // words from a load to its prefetch; 0: none
     uint64_t sums[1024]; // by lane, eight apart; they keep the compiler from removing the reads
 };
+
+// Eight vectors of sums hide the latency of the additions.
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static uint64_t
+sum_words(const uint64_t *words, int64_t count, int64_t ahead) {
+    uint64_t sums[32] = {0}, total = 0;
+    for (int64_t i = 0; i + 32 <= count; i += 32) {
+        for (int k = 0; ahead && k < 32; k += 8) __builtin_prefetch(words + i + k + ahead);
+        for (int k = 0; k < 32; k++) sums[k] += words[i + k];
+    }
+    for (int k = 0; k < 32; k++) total += sums[k];
+    return total;
+}
 
 static void read_pool(const struct lane *lane, void *context) {
     struct reading *r = context;
     const uint64_t *words = (const uint64_t *)(const void *)r->pool;
     int64_t first, last;
-    uint64_t sums[8] = {0};
     lane_share(lane, (int64_t)(POOL_BYTES / sizeof *words), 512, &first, &last);
-    for (int64_t i = first; i < last; i += 8)
-        for (int j = 0; j < 8; j++) sums[j] += words[i + j];
-    for (int j = 0; j < 8; j++) r->sums[lane->index % 128 * 8] += sums[j];
+    r->sums[lane->index % 128 * 8] += sum_words(words + first, last - first, r->ahead);
 }
 
+// The best of readers in sequence without prefetches and with those 8 KiB ahead.
 static double measure_reading(struct bench *b) {
     struct reading r = {.pool = b->pool};
     uint64_t best_ns = UINT64_MAX;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
+        r.ahead = i % 2 * 1024;
         uint64_t start = clock_ns();
         team_run(b->team, read_pool, &r);
         uint64_t ns = clock_ns() - start;
@@ -445,11 +463,9 @@ static void bench_levels(struct bench *b) {
         if (b->options.isa != ISA_AUTO && (int)b->options.isa != isa) continue;
         cpu_table_init(&b->table, (enum cpu_isa)isa);
         b->isa = cpu_isa_name((enum cpu_isa)isa);
-        if (b->options.n_tokens) {
-            bench_batch(b, b->options.n_tokens);
-        } else {
-            bench_batch(b, 1);
-            bench_batch(b, 256);
+        const char *next = b->options.tokens ? b->options.tokens : "1,256";
+        for (char *end; *next; next = *end ? end + 1 : end) {
+            bench_batch(b, (int32_t)strtol(next, &end, 10));
         }
     }
 }
@@ -461,11 +477,21 @@ static bool parse_count(const char *text, int32_t *out) {
     return *text && !*end && value >= 1 && value <= 1024;
 }
 
+static bool are_counts(const char *text) {
+    for (;;) {
+        char *end;
+        long value = strtol(text, &end, 10);
+        if (end == text || value < 1 || value > 1024 || (*end && *end != ',')) return false;
+        if (!*end) return true;
+        text = end + 1;
+    }
+}
+
 static bool parse_option(struct options *o, const char *name, const char *value) {
     if (!strcmp(name, "--op")) return o->op = value, true;
     if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa) && cpu_has_isa(o->isa);
     if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
-    if (!strcmp(name, "--tokens")) return parse_count(value, &o->n_tokens);
+    if (!strcmp(name, "--tokens")) return o->tokens = value, are_counts(value);
     if (strcmp(name, "--shape")) return false;
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         if (!strcmp(value, SHAPES[i].name)) return o->shape = &SHAPES[i], true;
@@ -496,9 +522,8 @@ int main(int argc, char **argv) {
     struct bench b = {.options = {.shape = &SHAPES[0], .isa = ISA_AUTO}};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
-        fprintf(stderr,
-                "bench_ops [--shape smollm2|8b|experts] [--isa NAME] [--op NAME] [--threads N] "
-                "[--tokens N]\n");
+        fprintf(stderr, "bench_ops [--shape smollm2|1b|8b|experts] [--isa NAME] [--op NAME] "
+                        "[--threads N] [--tokens N,N,...]\n");
         return 2;
     }
     bool opened = open_bench(&b);
