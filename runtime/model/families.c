@@ -11,6 +11,11 @@ static const struct family FAMILIES[] = {
      .normalise_experts = true},
     {.architecture = "qwen2", .models = "Qwen2, Qwen2.5, R1-Distill-Qwen", .rope_neox = true},
     {.architecture = "qwen3", .models = "Qwen3", .rope_neox = true},
+    {.architecture = "qwen3moe",
+     .models = "Qwen3 with experts",
+     .expert_gate = GATE_SOFTMAX,
+     .normalise_experts = true,
+     .rope_neox = true},
 };
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 

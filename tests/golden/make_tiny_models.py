@@ -352,6 +352,10 @@ MODELS = {
     "qwen3": SMALL
     | {"architecture": "qwen3", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
     | {"heads": 4, "kv": 2, "keys": {"rope.freq_base": 1e6}},
+    "qwen3moe": SMALL
+    | {"architecture": "qwen3moe", "normed": True, "experts": 4, "used": 2, "tied": False}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "ff": 32, "vocabulary": "spm"}
+    | {"keys": {"feed_forward_length": 96, "expert_feed_forward_length": 32}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -6,6 +6,7 @@ stay in float32, which costs an NMSE of about 1e-14.) FAMILIES says how the file
 are called there. Needs torch and transformers.
 """
 
+import numpy as np
 import torch
 import transformers
 
@@ -39,11 +40,26 @@ LAYER = {
     for ours, theirs in {"q": "q", "k": "k", "v": "v", "output": "o"}.items()
     for kind in ("weight", "bias")
 }
+EXPERTS = {
+    "ffn_gate_inp.weight": "mlp.gate.weight",
+    "ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj",
+    "ffn_down_exps.weight": "mlp.experts.down_proj",
+}
+EXPERT_ARGUMENTS = {
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+}
 
-# Class of the model, and what of it is not as in ARGUMENTS.
+# Class of the model, and which arguments it has besides: keys of the file, and constants.
 FAMILIES = {
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen3": {"model": "Qwen3ForCausalLM"},
+    "qwen3moe": {
+        "model": "Qwen3MoeForCausalLM",
+        "arguments": EXPERT_ARGUMENTS,
+        "constants": {"norm_topk_prob": True},
+    },
 }
 
 
@@ -62,7 +78,7 @@ class Model:
         family = FAMILIES[self.architecture]
         model_class = getattr(transformers, family["model"])
         config = model_class.config_class(**self.arguments(family, weights))
-        config._attn_implementation = "eager"
+        config._attn_implementation = config._experts_implementation = "eager"
         self.model = model_class(config).double().eval()
         self.model.load_state_dict(self.their_weights(weights), strict=True)
 
@@ -73,7 +89,8 @@ class Model:
     def arguments(self, family, weights):
         named = ARGUMENTS | family.get("arguments", {})
         head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
-        return {theirs: self.hp(ours) for theirs, ours in named.items()} | {
+        constants = family.get("constants", {})
+        return constants | {theirs: self.hp(ours) for theirs, ours in named.items()} | {
             "vocab_size": len(weights["token_embd.weight"]),
             "tie_word_embeddings": "output.weight" not in weights,
             "intermediate_size": self.hp("feed_forward_length"),
@@ -86,13 +103,18 @@ class Model:
 
     def their_weights(self, weights):
         out = {}
+        # transformers keeps the gates and ups of experts in one tensor, the gates first.
+        for name in [name for name in weights if name.endswith("ffn_gate_exps.weight")]:
+            up = name.replace("ffn_gate", "ffn_up")
+            both = np.concatenate([weights.pop(name), weights.pop(up)], axis=1)
+            weights[name.replace("ffn_gate", "ffn_gate_up")] = both
         for name, value in weights.items():
             value = torch.from_numpy(value).double()
             if not name.startswith("blk."):
                 out[OUTSIDE[name]] = value
                 continue
             _, layer, rest = name.split(".", 2)
-            out[f"model.layers.{layer}.{LAYER[rest]}"] = value
+            out[f"model.layers.{layer}.{(LAYER | EXPERTS)[rest]}"] = value
         out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
         return out
 

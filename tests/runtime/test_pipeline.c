@@ -63,6 +63,7 @@ static const struct {
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen3", .normed = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen3moe", .normed = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
