@@ -312,11 +312,13 @@ static int32_t find_gains(struct search *s, const struct round *round, struct vi
 // Considers the proposal after each step. Each step takes more of the accelerator's memory, so
 // after one that is too big none fits.
 static void consider_in_turn(struct search *s, const struct gain *gains, int32_t n) {
+    enum { MANY_STEPS = 160 }; // more than 80 units that split: every second step will do
+    const int32_t stride = 1 + n / MANY_STEPS;
     consider(s);
     for (int32_t i = 0; i < n && !s->too_big; i++) {
         s->place.units[gains[i].unit] =
             (struct unit_place){.device = s->accelerator, .cpu_parts = (uint8_t)gains[i].parts};
-        consider(s);
+        if ((i + 1) % stride == 0 || i + 1 == n) consider(s);
     }
 }
 
