@@ -275,8 +275,7 @@ static double walk_us(struct walk *w) {
                                           : clocks_total_us(&w->clocks);
 }
 
-// ---- Units as they are placed
-// --------------------------------------------------------------------
+// ---- Units as they are placed -------------------------------------------------------------------
 
 // Time of the unit alone in the walk's pass, on clocks that start at 0, with the residual stream on
 // device from.

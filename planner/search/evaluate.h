@@ -20,7 +20,7 @@ struct choice {
     struct workload w;
     int32_t n_samples, n_prompt; // the first n_prompt samples are of the prompt
     struct sample samples[MAX_SAMPLES];
-    int32_t first_line; // of evaluator.lines: the first sample's pass
+    int32_t first_line; // of the first sample among all n_lines of the evaluator
     uint64_t tables_bytes;
     uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
 };

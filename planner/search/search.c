@@ -156,8 +156,7 @@ static void consider(struct search *s) {
     }
 }
 
-// ---- Runs of layers: what people do by hand
-// -------------------------------------------------------
+// ---- Runs of layers: what people do by hand -----------------------------------------------------
 
 static bool on_rung(enum rung rung, enum unit_kind kind) {
     return rung == ALL || (rung == ALL_BUT_EXPERTS && kind != UNIT_EXPERTS) ||

@@ -2,12 +2,11 @@
  * predict, plans of small models nearly as fast as the best of all placements, none over a limit,
  * none slower than the splits that people know, none slower with more.
  *
- *   test_solver [TEST [PAIRS]]   one test alone; test_monotone with that many pairs
+ *   test_solver [TEST]   one test alone
  */
 #include "tests/lib/pair.h"
 #include "planner/plan/schedule.h"
 #include "planner/planner.h"
-#include "planner/search/knapsack.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/search.h"
 
@@ -82,8 +81,7 @@ static bool close_to(double a, double b, double tolerance) {
     return fabs(a - b) <= tolerance * fmax(fabs(a), fabs(b));
 }
 
-// ---- Evaluations are what the finished plan predicts
-// ---------------------------------------------
+// ---- Evaluations are what the finished plan predicts --------------------------------------------
 
 // The plan of one placement with each micro-batch.
 static void check_evaluation(struct fixture *f, struct evaluator *ev,
@@ -534,7 +532,7 @@ static int teardown(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) cmocka_set_test_filter(argv[1]); // one test alone: test_solver test_evaluations
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluations), cmocka_unit_test(test_exhaustive),
         cmocka_unit_test(test_all_ways),    cmocka_unit_test(test_ladder),
