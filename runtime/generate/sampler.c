@@ -106,9 +106,14 @@ static enum status check_logits(const float *logits, int32_t n_vocab, int32_t *b
     float most = -INFINITY;
     for (int32_t i = 0; i < n_vocab; i++) {
         if (!(logits[i] < INFINITY)) {
+            const bool is_nan = isnan(logits[i]);
             err_set(e, ERR_DEVICE, "the logit of token %d is %s", i,
-                    isnan(logits[i]) ? "not a number" : "infinite");
-            return err_fix(e, "check the model file; compare with --device none --isa ref");
+                    is_nan ? "not a number" : "infinite");
+            // Keys and values from 65520 on are infinite in halves.
+            return err_fix(e, "%scheck the model file; compare with --device none --isa ref",
+                           is_nan ? "try -ctk f32 -ctv f32, since numbers may have been too large "
+                                    "for the F16 KV cache; "
+                                  : "");
         }
         if (logits[i] > most) {
             most = logits[i];

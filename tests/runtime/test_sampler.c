@@ -295,7 +295,9 @@ static void broken_logits_are_a_device_error(void **state) {
         assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
         assert_int_equal(sampler_draw(&s, nan_logits, &token, &e), ERR_DEVICE);
         assert_non_null(strstr(e.what, "token 2"));
+        assert_non_null(strstr(e.fix, "-ctk f32 -ctv f32"));
         assert_int_equal(sampler_draw(&s, inf_logits, &token, &e), ERR_DEVICE);
+        assert_null(strstr(e.fix, "-ctk"));
         assert_int_equal(sampler_draw(&s, none, &token, &e), ERR_DEVICE);
         sampler_close(&s);
     }
