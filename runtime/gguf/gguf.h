@@ -55,7 +55,7 @@ struct gguf_tensor {
     int n_dims;     // 0 (a scalar) to 4
     uint64_t ne[4]; // ne[0] is contiguous; unused ones are 1
     uint64_t size_bytes;
-    const uint8_t *data;  // in the mapping of its part
+    const uint8_t *data;  // in the mapping of its part, at a multiple of gguf.alignment
     uint32_t part;        // index of the part
     uint64_t file_offset; // of data in that part
 };
@@ -69,7 +69,7 @@ struct gguf {
     uint32_t n_tensors;
     struct strmap value_index, tensor_index;
     uint32_t version;
-    uint32_t alignment;
+    uint32_t alignment; // a power of two, at least 4
 };
 
 // Opens path and, for part 1 of a split file, all its other parts. ERR_FILE, ERR_FORMAT,

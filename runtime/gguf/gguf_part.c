@@ -21,6 +21,7 @@ enum {
     TEXT_LIMIT = 1 << 30,
     ELEMENT_LIMIT = 1 << 30,
     DEFAULT_ALIGNMENT = 32,
+    ALIGNMENT_LEAST = 4, // of F32 tensors, which are read where the file is mapped
     ALIGNMENT_LIMIT = 1 << 16,
     SHOWN_NAME = 80, // bytes of a key that messages show
 };
@@ -280,10 +281,11 @@ static enum status read_alignment(struct reader *r, struct gguf *g) {
     }
     memcpy(&g->alignment, value->data, sizeof g->alignment);
     uint32_t a = g->alignment;
-    if (a != 0 && (a & (a - 1)) == 0 && a <= ALIGNMENT_LIMIT) return OK;
+    if (a >= ALIGNMENT_LEAST && (a & (a - 1)) == 0 && a <= ALIGNMENT_LIMIT) return OK;
     refuse(r, ERR_FORMAT, "impossible alignment");
-    err_expected(r->e, "a power of two up to %d", ALIGNMENT_LIMIT);
-    return err_actual(r->e, "%" PRIu32, a);
+    err_expected(r->e, "a power of two from %d up to %d", ALIGNMENT_LEAST, ALIGNMENT_LIMIT);
+    err_actual(r->e, "%" PRIu32, a);
+    return err_fix(r->e, "convert the model with general.alignment 32");
 }
 
 // Tensors

@@ -129,14 +129,14 @@ static bool tensor(struct gguf_build *b, uint32_t part, const struct gguf_broken
     return true;
 }
 
-// Two tensors of 8 bytes in a file without padding, the second from byte numbers[0] on.
+// Two tensors of 9 bytes in a file of the least alignment, the second from byte numbers[0] on.
 static bool neighbours(struct gguf_build *b, uint32_t part, const struct gguf_broken *row) {
     (void)part;
     gguf_build_init(b);
-    gguf_build_int(b, "general.alignment", GGUF_U32, b->alignment = 1);
-    gguf_build_record(b, "first", 1, (const uint64_t[]){8}, DTYPE_I8, 0);
-    gguf_build_record(b, "second", 1, (const uint64_t[]){8}, DTYPE_I8, row->numbers[0]);
-    for (uint64_t i = 0; i < row->numbers[0] + 8; i++) gguf_bytes_int(&b->data, i, 1);
+    gguf_build_int(b, "general.alignment", GGUF_U32, b->alignment = 4);
+    gguf_build_record(b, "first", 1, (const uint64_t[]){9}, DTYPE_I8, 0);
+    gguf_build_record(b, "second", 1, (const uint64_t[]){9}, DTYPE_I8, row->numbers[0]);
+    for (uint64_t i = 0; i < row->numbers[0] + 9; i++) gguf_bytes_int(&b->data, i, 1);
     gguf_build_finish(b);
     return true;
 }
@@ -252,6 +252,8 @@ static const struct gguf_broken ROWS[] = {
     // The alignment.
     {"alignment-0", value, "general.alignment: impossible alignment", ERR_FORMAT,
      .text = "general.alignment", .numbers = {GGUF_U32, 0, 4}},
+    {"alignment-2", value, "expected a power of two from 4 up to 65536, got 2", ERR_FORMAT,
+     .text = "general.alignment", .numbers = {GGUF_U32, 2, 4}},
     {"alignment-24", value, "a power of two", ERR_FORMAT, .text = "general.alignment",
      .numbers = {GGUF_U32, 24, 4}},
     {"alignment-huge", value, "up to 65536, got 131072", ERR_FORMAT, .text = "general.alignment",
@@ -331,7 +333,7 @@ static const struct gguf_broken ROWS[] = {
     {"overlap-inside", tensor, "tensor bad: overlaps tensor b", ERR_FORMAT, .text = "bad",
      .numbers = {1, DTYPE_F32, 96, 2}},
     {"overlap-last-byte", neighbours, "tensor second: overlaps tensor first", ERR_FORMAT,
-     .numbers = {7}},
+     .numbers = {8}},
     {"download-last-byte", cut, "tensor c: 1 bytes are missing", ERR_FORMAT, .numbers = {0, 1}},
     {"download-middle", cut, "tensor b: 40 bytes are missing", ERR_FORMAT, .numbers = {0, 40}},
     {"download-header-only", cut, "tensor a: 162 bytes are missing", ERR_FORMAT,
