@@ -28,9 +28,7 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         if (i == 0 && unit->shares_embed && embed_is_here) continue;
-        // The host reads weights where the file is mapped, so there is no padding between them.
-        total += device->is_host ? unit->tensors[i].size_bytes
-                                 : round_up(unit->tensors[i].size_bytes, device->align_bytes);
+        total += round_up(unit->tensors[i].size_bytes, device->align_bytes);
     }
     return total;
 }
@@ -120,7 +118,7 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const uint64_t size_bytes = rows_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
-        total += device->is_host ? size_bytes : round_up(size_bytes, device->align_bytes);
+        total += round_up(size_bytes, device->align_bytes);
     }
     return total;
 }

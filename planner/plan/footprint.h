@@ -9,6 +9,9 @@
 
 #include "planner/plan/plan.h"
 
+// Bytes of the unit's weights on a device, without the embedding table if that is there already.
+// Every tensor starts at a multiple of align_bytes. Weights that the CPU uses where the file is
+// mapped are counted in the same way.
 uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
                                 bool embed_is_here);
 // Bytes of the cache of an attention unit, with its state if it is a recurrent block; 0 for other
@@ -31,8 +34,7 @@ bool unit_is_cut(const struct unit_tensor *tensor);
 // window.
 bool unit_can_stream(const struct unit *unit);
 // Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors are on
-// both. On the accelerator every tensor starts at a multiple of align_bytes; on the CPU they are
-// not padded.
+// both. Every tensor starts at a multiple of align_bytes.
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
                                  int32_t cpu_parts);
 // Bytes of this unit in a slot: the CPU's rows of its tensors, each at a multiple of align_bytes of

@@ -104,6 +104,7 @@ static enum status read_rows(const struct file *part, char *target, uint64_t off
 static enum status read_share(struct load *load, const struct share *share, struct err *e) {
     struct weights *w = load->w;
     const struct model *m = load->placed->model;
+    const uint64_t align = load->placed->devices[DEVICE_HOST]->info.align_bytes;
     for (int i = 0; i < share->n; i++) {
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
@@ -112,7 +113,7 @@ static enum status read_share(struct load *load, const struct share *share, stru
                       rows->size_bytes, e))
             return e->status;
         bind(w, share, i, data);
-        load->arena_at += rows->size_bytes;
+        load->arena_at += round_up(rows->size_bytes, align);
     }
     return OK;
 }

@@ -24,7 +24,7 @@ struct placed_model {
 
 struct weights {
     struct buffer buffers[MAX_DEVICES]; // unit after unit; the host's is only counted
-    struct buffer arena; // what the CPU has of streamed units, one after the other without padding
+    struct buffer arena;       // what the CPU has of streamed units, padded as on any other device
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the
     // first rows of a split unit; cpu: the CPU's rows of a split unit, and its vectors.

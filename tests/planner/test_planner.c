@@ -111,9 +111,10 @@ static void test_cpu_only(void **state) {
     uint64_t weights = 0;
     for (int u = 0; u < f->shape.n_units; u++) {
         for (int i = 0; i < f->shape.units[u].n_tensors; i++)
-            weights += f->shape.units[u].tensors[i].size_bytes;
+            weights += round_up(f->shape.units[u].tensors[i].size_bytes, 64);
     }
-    weights -= f->shape.units[0].tensors[0].size_bytes; // the head shares the embedding
+    // The head shares the embedding.
+    weights -= round_up(f->shape.units[0].tensors[0].size_bytes, 64);
     assert_int_equal(f->plan.devices[0].bytes[PLAN_WEIGHTS], weights);
     // 512 positions are 8 pages of 64; K and V of 2 heads of 64 halves; 4 layers.
     assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 2 * 512 * 128 * 2);
@@ -135,15 +136,13 @@ static void test_gpu_layers(void **state) {
         int32_t expected = n < 6 ? n : 6;
         assert_int_equal(plan_layers_on_gpu(&f->plan, &f->shape), expected);
         assert_int_equal(f->plan.place.units[0].device, 0);
-        // Nothing of a unit is a multiple of the accelerator's 256 bytes; the host needs no
-        // padding.
+        // Nothing of a unit is a multiple of the CPU's 64 or of the accelerator's 256 bytes.
         uint64_t weights[2] = {0};
         for (int u = 0; u < f->shape.n_units; u++) {
             const struct unit *unit = &f->shape.units[u];
             const int d = f->plan.place.units[u].device;
             for (int i = 0; i < unit->n_tensors; i++)
-                weights[d] += d ? (unit->tensors[i].size_bytes + 255) / 256 * 256
-                                : unit->tensors[i].size_bytes;
+                weights[d] += round_up(unit->tensors[i].size_bytes, d ? 256 : 64);
         }
         for (int d = 0; d < 2; d++)
             assert_int_equal(f->plan.devices[d].bytes[PLAN_WEIGHTS], weights[d]);
