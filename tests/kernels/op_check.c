@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
 enum { FEW_OUTPUTS = 32 }; // too few for their mean error to say much
@@ -81,6 +82,7 @@ bool op_check_add(struct op_check *c, struct device *device) {
     struct op_rig *rig = &c->rigs[c->n_rigs++];
     rig->device = device;
     if (device->info.align_bytes > c->align_bytes) c->align_bytes = device->info.align_bytes;
+    c->page_bytes = device->info.is_host ? (uint64_t)sysconf(_SC_PAGESIZE) : 0;
     if (stream_new(device, STREAM_COMPUTE, &rig->stream, &e) == OK &&
         buffer_new(device, OP_SCENE_BYTES, PURPOSE_SCRATCH, &rig->memory, &e) == OK)
         return true;
@@ -158,15 +160,24 @@ void op_fail(struct op_check *c, const char *format, ...) {
 
 // ---- The scene ----------------------------------------------------------------------------------
 
-void op_scene_clear(struct op_check *c) { c->used_bytes = 0; }
+void op_scene_clear(struct op_check *c) {
+    c->used_bytes = 0;
+    c->n_regions = 0;
+}
+
+static uint64_t add_between_bands(struct op_check *c, uint64_t size_bytes) {
+    uint64_t offset = round_up(c->used_bytes + GUARD_BYTES, c->align_bytes);
+    c->used_bytes = offset + size_bytes + GUARD_BYTES;
+    return offset;
+}
 
 uint64_t op_scene_add(struct op_check *c, uint64_t size_bytes) {
-    uint64_t offset = round_up(c->used_bytes + GUARD_BYTES, c->align_bytes);
-    uint64_t end = offset + size_bytes + GUARD_BYTES;
-    ASSERT(end <= OP_SCENE_BYTES);
-    memset(c->before + c->used_bytes, GUARD, end - c->used_bytes);
+    uint64_t start = c->used_bytes;
+    uint64_t offset = (c->page_bytes ? op_guard_add : add_between_bands)(c, size_bytes);
+    ASSERT(c->used_bytes <= OP_SCENE_BYTES);
+    memset(c->before + start, GUARD, c->used_bytes - start);
+    memset(c->actual + start, GUARD, c->used_bytes - start); // closed pages are not copied
     memset(c->before + offset, POISON, size_bytes);
-    c->used_bytes = end;
     return offset;
 }
 
@@ -266,16 +277,30 @@ uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_ro
 
 // ---- Running and comparing ----------------------------------------------------------------------
 
-// The whole scene goes to the device, the op runs, the whole scene comes back into actual.
+// Copies what is open of the scene, all of it without closed pages.
+static void copy_scene(struct op_check *c, struct op_rig *rig, enum copy_direction way) {
+    for (int i = 0; i < (c->page_bytes ? c->n_regions : 1); i++) {
+        struct op_region part = {0, c->used_bytes};
+        if (c->page_bytes) part = op_guard_span(c, i);
+        char *there = (char *)rig->memory.base + part.offset;
+        if (way == COPY_TO_DEVICE)
+            stream_copy(rig->stream, there, c->before + part.offset, part.size_bytes, way);
+        else
+            stream_copy(rig->stream, c->actual + part.offset, there, part.size_bytes, way);
+    }
+}
+
+// The scene goes to the device, the op runs, the scene comes back into actual.
 static bool run_on(struct op_check *c, int rig_index, const struct op_case *k, const void *shape) {
     struct op_rig *rig = &c->rigs[rig_index];
     struct err e;
     char text[200];
     union op_args args;
     k->place(&args, shape, rig->memory.base);
-    stream_copy(rig->stream, rig->memory.base, c->before, c->used_bytes, COPY_TO_DEVICE);
+    if (c->page_bytes && rig->layout != c->layout && !op_guard_close(c, rig)) return false;
+    copy_scene(c, rig, COPY_TO_DEVICE);
     OPS[k->op].encode(rig->stream, k->type, &args);
-    stream_copy(rig->stream, c->actual, rig->memory.base, c->used_bytes, COPY_FROM_DEVICE);
+    copy_scene(c, rig, COPY_FROM_DEVICE);
     if (stream_wait(rig->stream, &e) == OK) return true;
     op_fail(c, "%s", err_text(&e, text, sizeof text));
     return false;

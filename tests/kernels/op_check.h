@@ -2,8 +2,10 @@
  *
  * A struct op_check owns the rigs (the same backend with 1, 2 and 3 lanes) and the scene: the
  * memory of one case, laid out once and then copied to each device and to the definition. Every
- * byte of the scene that the op has no business with must come back as it was. Failures are
- * printed, never fatal. One thread. Used by tests/kernels/check_ops.c.
+ * byte of the scene that the op has no business with must come back as it was. On the CPU there are
+ * pages around each operand that nobody can read (op_guard.c). Failures are printed, never fatal,
+ * but for an access to such a page, which ends the program after a message. One thread. Used by
+ * tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_TESTS_KERNELS_OP_CHECK_H
 #define TANDEM_TESTS_KERNELS_OP_CHECK_H
@@ -38,12 +40,18 @@ struct op_case {
     void (*mark)(uint8_t *roles, const void *shape);
 };
 
-enum { OP_RIGS_MAX = 3, OP_SCENE_BYTES = 16 << 20 };
+enum { OP_RIGS_MAX = 3, OP_SCENE_BYTES = 16 << 20, OP_REGIONS_MAX = 24 };
 
-struct op_rig { // owns all three
-    struct device *device;
+struct op_rig {
+    struct device *device; // owned, as are the next two
     struct stream *stream;
     struct buffer memory;
+    uint64_t layout; // of the scene, around whose operands pages of memory are closed; 0: none
+};
+
+// A part of the scene.
+struct op_region {
+    uint64_t offset, size_bytes;
 };
 
 // The cases of a line that have too few outputs to be judged alone.
@@ -70,6 +78,10 @@ struct op_check {
     uint8_t *whole;    // after the first device, for the same shape
     uint8_t *roles;    // enum op_role of every byte
     uint64_t used_bytes, align_bytes;
+    uint64_t page_bytes; // operands have closed pages around them; 0: they have guard bands
+    uint64_t layout;     // the number of this arrangement of operands, from 1 on
+    struct op_region regions[OP_REGIONS_MAX]; // the operands, if they have closed pages
+    int n_regions;
 
     // The line that is being measured.
     enum op_id op;
@@ -103,13 +115,14 @@ void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape
 // Its output must equal that of the whole run bit for bit, unless the device may round by batch.
 void op_run_part(struct op_check *c, const struct op_case *k, const void *part);
 
-// The scene: forget all; add a region between guard bands and get its offset; find it in before.
+// The scene: forget all; add an operand and get its offset; find it in before. On the CPU one ends
+// less than 4 bytes before a closed page or starts behind one, as chance decides.
 void op_scene_clear(struct op_check *c);
 uint64_t op_scene_add(struct op_check *c, uint64_t size_bytes); // filled with NaN
 void *op_scene_at(struct op_check *c, uint64_t offset);
 void op_mark(uint8_t *roles, uint64_t offset, uint64_t size_bytes, enum op_role role);
 
-// Adds a region with random numbers of a normal distribution, or random blocks of a weight type.
+// Adds an operand with random numbers of a normal distribution, or random blocks of a weight type.
 uint64_t op_scene_normal(struct op_check *c, int64_t count, float deviation);
 uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t count);
 void op_fill_weights(struct op_check *c, enum weight_type type, void *out, int64_t count);
@@ -122,6 +135,15 @@ void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, 
                     int32_t n_cols, double *squares);
 // Scratch of a matmul with n_rows rows of x, on any rig.
 uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
+
+// For op_check.c, in op_guard.c.
+// Adds an operand between closed pages and returns its offset.
+uint64_t op_guard_add(struct op_check *c, uint64_t size_bytes);
+// Opens the pages of an earlier layout in a rig's memory and closes those around the operands. From
+// now on an access to one names the op that was at work. False after op_fail.
+bool op_guard_close(struct op_check *c, struct op_rig *rig);
+// The pages of operand i, which are open.
+struct op_region op_guard_span(const struct op_check *c, int i);
 
 // How many tokens the ops are tried with: the first op_n_batches of them.
 enum { OP_BATCHES_MAX = 5 };
