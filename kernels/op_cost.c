@@ -23,7 +23,8 @@ struct op_cost op_cost_embed(enum weight_type type, const struct embed_args *a) 
 struct op_cost op_cost_rms_norm(const struct rms_norm_args *a, int64_t n_keys) {
     (void)n_keys;
     return (struct op_cost){
-        .read_bytes = floats(a->n_rows, a->n_cols) + floats(a->n_cols, 1),
+        .read_bytes =
+            floats((a->residual ? 2 : 1) * (int64_t)a->n_rows, a->n_cols) + floats(a->n_cols, 1),
         .written_bytes = floats(a->n_rows, a->n_cols),
         .flops = 4.0 * (double)product(a->n_rows, a->n_cols),
     };

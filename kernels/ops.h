@@ -36,11 +36,13 @@ struct embed_args {
     float scale;
 };
 
-// out = x * weight / sqrt(mean(x^2) + eps), per row. out may be x. Source: Zhang and Sennrich 2019.
+// out = x * weight / sqrt(mean(x^2) + eps) (+ residual), per row. out may be x or residual. Source:
+// Zhang and Sennrich 2019.
 struct rms_norm_args {
-    float *out;          // [n_rows, n_cols]
-    const float *x;      // [n_rows, n_cols]
-    const float *weight; // [n_cols]
+    float *out;            // [n_rows, n_cols]
+    const float *x;        // [n_rows, n_cols]
+    const float *weight;   // [n_cols]
+    const float *residual; // [n_rows, n_cols] or NULL
     int32_t n_rows, n_cols;
     float eps;
 };

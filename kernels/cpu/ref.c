@@ -37,11 +37,13 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
     lane_share(lane, a->n_rows, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
         const float *x = a->x + row * a->n_cols;
+        const float *residual = a->residual ? a->residual + row * a->n_cols : NULL;
         float *out = a->out + row * a->n_cols;
         double squares = 0;
         for (int32_t c = 0; c < a->n_cols; c++) squares += (double)x[c] * x[c];
         double scale = 1 / sqrt(squares / a->n_cols + a->eps);
-        for (int32_t c = 0; c < a->n_cols; c++) out[c] = (float)(scale * x[c] * a->weight[c]);
+        for (int32_t c = 0; c < a->n_cols; c++)
+            out[c] = (float)(scale * x[c] * a->weight[c] + (residual ? residual[c] : 0));
     }
 }
 

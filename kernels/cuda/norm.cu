@@ -2,9 +2,9 @@
  *
  * Grid (n_rows): a block computes one row. Threads add up squares, four columns at a time where
  * n_cols is a multiple of four, warps add theirs by shuffles and the block through shared memory:
- * an order that depends on n_cols alone. Then each thread scales the columns it read, so out may be
- * x. Reads a row twice (the second time from cache) and writes it once. Rows are 16-byte aligned
- * where n_cols allows. Tested by tests/kernels/check_ops.c.
+ * an order that depends on n_cols alone. Then each thread scales the columns it read and adds those
+ * of the residual, so out may be either. Reads a row twice (the second time from cache) and writes
+ * it once. Rows are 16-byte aligned where n_cols allows. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
@@ -24,9 +24,10 @@ DEVICE_FN float row_scale(float squares, const struct rms_norm_args &a) {
     return 1 / sqrtf(block_sum(squares) / (float)a.n_cols + a.eps);
 }
 
-DEVICE_FN void norm_by_four(const struct rms_norm_args &a, const float *row, float *out_row) {
-    const float4 *x = (const float4 *)row, *weight = (const float4 *)a.weight;
-    float4 *out = (float4 *)out_row;
+DEVICE_FN void norm_by_four(const struct rms_norm_args &a, int64_t at) {
+    const float4 *x = (const float4 *)(a.x + at), *weight = (const float4 *)a.weight;
+    const float4 *residual = (const float4 *)(a.residual + at); // not read if a.residual is NULL
+    float4 *out = (float4 *)(a.out + at);
     float squares = 0;
     for (int c = (int)threadIdx.x; c < a.n_cols / 4; c += RMS_NORM_THREADS) {
         float4 v = x[c];
@@ -34,26 +35,27 @@ DEVICE_FN void norm_by_four(const struct rms_norm_args &a, const float *row, flo
     }
     float scale = row_scale(squares, a);
     for (int c = (int)threadIdx.x; c < a.n_cols / 4; c += RMS_NORM_THREADS) {
-        float4 v = x[c], w = weight[c];
-        out[c] =
-            make_float4(scale * v.x * w.x, scale * v.y * w.y, scale * v.z * w.z, scale * v.w * w.w);
+        float4 v = x[c], w = weight[c], r = make_float4(0, 0, 0, 0);
+        if (a.residual) r = residual[c];
+        out[c] = make_float4(fmaf(scale * v.x, w.x, r.x), fmaf(scale * v.y, w.y, r.y),
+                             fmaf(scale * v.z, w.z, r.z), fmaf(scale * v.w, w.w, r.w));
     }
 }
 
-DEVICE_FN void norm_by_one(const struct rms_norm_args &a, const float *x, float *out) {
+DEVICE_FN void norm_by_one(const struct rms_norm_args &a, int64_t at) {
+    const float *x = a.x + at;
     float squares = 0;
     for (int c = (int)threadIdx.x; c < a.n_cols; c += RMS_NORM_THREADS)
         squares = fmaf(x[c], x[c], squares);
     float scale = row_scale(squares, a);
     for (int c = (int)threadIdx.x; c < a.n_cols; c += RMS_NORM_THREADS)
-        out[c] = scale * x[c] * a.weight[c];
+        a.out[at + c] = fmaf(scale * x[c], a.weight[c], a.residual ? a.residual[at + c] : 0);
 }
 
 KERNEL void __launch_bounds__(RMS_NORM_THREADS) rms_norm(const struct rms_norm_args a) {
-    const float *x = a.x + (int64_t)blockIdx.x * a.n_cols;
-    float *out = a.out + (int64_t)blockIdx.x * a.n_cols;
+    const int64_t at = (int64_t)blockIdx.x * a.n_cols;
     if (a.n_cols % 4 == 0)
-        norm_by_four(a, x, out);
+        norm_by_four(a, at);
     else
-        norm_by_one(a, x, out);
+        norm_by_one(a, at);
 }

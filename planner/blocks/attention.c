@@ -42,7 +42,7 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
     const float *weight = encode_vector(f, role);
     float *x = f->area[area];
     if (!weight) return;
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){x, x, weight, f->n_tokens * n_heads,
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){x, x, weight, NULL, f->n_tokens * n_heads,
                                                         f->unit->head_dim_k, f->hp->norm_eps});
 }
 

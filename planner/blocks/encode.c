@@ -42,6 +42,6 @@ void encode_product(const struct forward *f, const struct product *p) {
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight), n_rows,
-                                                        f->shape->n_embd, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL,
+                                                        n_rows, f->shape->n_embd, f->hp->norm_eps});
 }

@@ -276,7 +276,7 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
     const float *weight = (const float *)rig->pool.base;
     (void)i;
     ops->rms_norm(rig->stream,
-                  &(struct rms_norm_args){rig->more, rig->x, weight, n, rig->n_cols, 1e-5F});
+                  &(struct rms_norm_args){rig->more, rig->x, weight, NULL, n, rig->n_cols, 1e-5F});
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
     ops->swiglu(rig->stream,
@@ -315,7 +315,8 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     char *cache = (char *)rig->more; // any memory can serve as the cache
     (void)i;
     for (int half = 0; half < 2; half++)
-        ops->rms_norm(s, &(struct rms_norm_args){rig->more, rig->x, norm, 1, TINY_COLS, 1e-5F});
+        ops->rms_norm(s,
+                      &(struct rms_norm_args){rig->more, rig->x, norm, NULL, 1, TINY_COLS, 1e-5F});
     for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
     ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
                                      RIG_HEAD_DIM, false});

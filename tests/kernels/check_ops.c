@@ -76,7 +76,8 @@ static void check_embed(struct op_check *c, enum weight_type type) {
 // ---- rms_norm -----------------------------------------------------------------------------------
 
 struct rms_norm_shape {
-    uint64_t out, x, weight;
+    uint64_t out, x, weight, residual;
+    bool has_residual;
     int32_t first, n_rows, n_cols;
 };
 
@@ -87,6 +88,7 @@ static void place_rms_norm(union op_args *args, const void *shape, char *base) {
         .out = (float *)(base + s->out) + skip,
         .x = floats_at(base, s->x) + skip,
         .weight = floats_at(base, s->weight),
+        .residual = s->has_residual ? floats_at(base, s->residual) + skip : NULL,
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .eps = 1e-5F,
@@ -103,14 +105,18 @@ static void check_rms_norm(struct op_check *c) {
     static const int32_t COLS[] = {1, 7, 576, 2051};
     struct op_case k = {
         .op = OP_rms_norm, .limit = 1e-6, .place = place_rms_norm, .mark = mark_rms_norm};
-    for (int i = 0; i < op_n_batches(c) * 4; i++) {
-        struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 4], .n_cols = COLS[i % 4]};
-        bool in_place = i & 1;
-        op_describe(c, "%d rows, %d columns%s", s.n_rows, s.n_cols, in_place ? ", in place" : "");
+    for (int i = 0; i < op_n_batches(c) * 16; i++) {
+        struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 16], .n_cols = COLS[i % 4]};
+        const int alias = i / 4 % 4; // out is its own, x, its own, or the residual
+        s.has_residual = alias >= 2;
+        op_describe(c, "%d rows, %d columns, alias %d", s.n_rows, s.n_cols, alias);
         op_scene_clear(c);
         s.x = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, i % 3 ? 1 : 50);
         s.weight = op_scene_normal(c, s.n_cols, 1);
-        s.out = in_place ? s.x : op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
+        s.residual = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, 1);
+        s.out = alias == 1   ? s.x
+                : alias == 3 ? s.residual
+                             : op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
         if (s.n_rows > 1) memset(op_scene_at(c, s.x), 0, (size_t)s.n_cols * 4); // a row of zeros
         op_run_whole(c, &k, &s);
         s.first = s.n_rows / 2, s.n_rows = 1;

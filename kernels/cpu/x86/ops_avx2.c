@@ -33,24 +33,33 @@ static float sum_of_squares(const float *x, int32_t n) {
     return sum_avx2(_mm256_add_ps(a, b));
 }
 
+// out = scale * x * weight (+ residual), n columns.
+static void scale_row(float *out, const float *x, const float *weight, const float *residual,
+                      int32_t n, float factor) {
+    const __m256 scale = _mm256_set1_ps(factor);
+    int32_t c = 0;
+    for (; c + 8 <= n; c += 8) {
+        __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(x + c));
+        scaled = _mm256_mul_ps(scaled, _mm256_loadu_ps(weight + c));
+        if (residual) scaled = _mm256_add_ps(scaled, _mm256_loadu_ps(residual + c));
+        _mm256_storeu_ps(out + c, scaled);
+    }
+    if (c == n) return;
+    const __m256i rest = first_lanes_avx2(n - c);
+    __m256 scaled = _mm256_mul_ps(scale, _mm256_maskload_ps(x + c, rest));
+    scaled = _mm256_mul_ps(scaled, _mm256_maskload_ps(weight + c, rest));
+    if (residual) scaled = _mm256_add_ps(scaled, _mm256_maskload_ps(residual + c, rest));
+    _mm256_maskstore_ps(out + c, rest, scaled);
+}
+
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
     int64_t first, last;
     lane_share(lane, a->n_rows, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
-        const float *x = a->x + row * a->n_cols;
-        float *out = a->out + row * a->n_cols;
-        float mean = sum_of_squares(x, a->n_cols) / (float)a->n_cols;
-        __m256 scale = _mm256_set1_ps(1 / sqrtf(mean + a->eps));
-        int32_t c = 0;
-        for (; c + 8 <= a->n_cols; c += 8) {
-            __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(x + c));
-            _mm256_storeu_ps(out + c, _mm256_mul_ps(scaled, _mm256_loadu_ps(a->weight + c)));
-        }
-        if (c == a->n_cols) continue;
-        __m256i rest = first_lanes_avx2(a->n_cols - c);
-        __m256 scaled = _mm256_mul_ps(scale, _mm256_maskload_ps(x + c, rest));
-        scaled = _mm256_mul_ps(scaled, _mm256_maskload_ps(a->weight + c, rest));
-        _mm256_maskstore_ps(out + c, rest, scaled);
+        const int64_t at = row * a->n_cols;
+        const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
+        scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
+                  a->n_cols, 1 / sqrtf(mean + a->eps));
     }
 }
 
