@@ -118,12 +118,22 @@ struct attention_args {
     float scale, softcap;
 };
 
-// out = gate * sigmoid(gate) * up in the first n_cols columns; other columns of out stay untouched.
-// out may be gate or up. Source: Shazeer 2020.
+// Forms of gated linear units.
+enum glu {
+    GLU_SILU,    // gate * sigmoid(gate) * up
+    GLU_GELU,    // gate / 2 * (1 + tanh(sqrt(2/pi) * (gate + 0.044715 gate^3))) * up
+    GLU_CLAMPED, // g * sigmoid(1.702 g) * (u + 1) with g = min(gate, limit) and u = up within
+                 // -limit..limit
+};
+
+// out = the unit of gate and up in the first n_cols columns; other columns of out stay untouched.
+// out may be gate or up. Sources: Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
 struct swiglu_args {
     float *out;             // [n_rows, stride]
     const float *gate, *up; // [n_rows, stride]
     int32_t n_rows, n_cols, stride;
+    enum glu form;
+    float limit; // of GLU_CLAMPED
 };
 
 // out[i] = x[rows[i]]: only the rows whose logits are wanted go to the head.

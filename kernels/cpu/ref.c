@@ -308,13 +308,26 @@ static void attention(const struct lane *lane, const struct attention_args *a) {
         attend_head(a, item / a->n_heads, item % a->n_heads);
 }
 
+static double gated(const struct swiglu_args *a, double gate, double up) {
+    switch (a->form) {
+    case GLU_SILU: break;
+    case GLU_GELU:
+        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * gate * gate * gate))) *
+               up;
+    case GLU_CLAMPED:
+        gate = fmin(gate, a->limit);
+        up = fmax(fmin(up, a->limit), -a->limit);
+        return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+    }
+    return gate / (1 + exp(-gate)) * up;
+}
+
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
     for (int64_t item = first; item < last; item++) {
         const int64_t i = item / a->n_cols * a->stride + item % a->n_cols;
-        double gate = a->gate[i];
-        a->out[i] = (float)(gate / (1 + exp(-gate)) * a->up[i]);
+        a->out[i] = (float)gated(a, a->gate[i], a->up[i]);
     }
 }
 

@@ -1,4 +1,4 @@
-/* swiglu.cu: out = gate * sigmoid(gate) * up.
+/* swiglu.cu: gated linear units.
  *
  * Grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
  * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element; out may be gate or up, and any number of
@@ -6,6 +6,18 @@
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
+
+// Every form is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
+DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
+    float x = gate;
+    if (a.form == GLU_GELU) x = gate * fmaf(gate * gate, 0.044715f * 1.5957691f, 1.5957691f);
+    if (a.form == GLU_CLAMPED) {
+        gate = fminf(gate, a.limit);
+        up = fmaxf(fminf(up, a.limit), -a.limit) + 1;
+        x = 1.702f * gate;
+    }
+    return gate / (1 + __expf(-x)) * up;
+}
 
 KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a) {
     const unsigned n_chunks = ((unsigned)a.n_cols - 1) / SWIGLU_ELEMENTS + 1;
@@ -15,7 +27,6 @@ KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a)
 #pragma unroll
     for (int i = 0; i < SWIGLU_ELEMENTS; i += SWIGLU_THREADS) {
         if (first + i >= a.n_cols) continue;
-        float gate = a.gate[at + i];
-        a.out[at + i] = gate / (1 + __expf(-gate)) * a.up[at + i];
+        a.out[at + i] = gated(a, a.gate[at + i], a.up[at + i]);
     }
 }

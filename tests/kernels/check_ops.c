@@ -577,6 +577,7 @@ static void check_attention(struct op_check *c) {
 struct swiglu_shape {
     uint64_t out, gate, up;
     int32_t n_rows, first, n_cols, stride;
+    enum glu form;
 };
 
 static void place_swiglu(union op_args *args, const void *shape, char *base) {
@@ -588,6 +589,8 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .stride = s->stride,
+        .form = s->form,
+        .limit = 1.5F,
     };
 }
 
@@ -603,7 +606,7 @@ static double expect_little(const void *shape) {
     return 1e-12 * ((const struct swiglu_shape *)shape)->n_cols;
 }
 
-static void check_swiglu(struct op_check *c) {
+static void check_form(struct op_check *c, enum glu form) {
     static const struct {
         int32_t n_rows, n_cols;
     } SIZES[] = {{1, 1},   {1, 7},    {1, 63},   {1, 576},    {1, 1536}, {1, 4099},
@@ -613,8 +616,9 @@ static void check_swiglu(struct op_check *c) {
     for (int i = 0; i < 33; i++) {
         const int32_t n_rows = SIZES[i / 3].n_rows, n_cols = SIZES[i / 3].n_cols;
         const int64_t count = (int64_t)n_rows * n_cols;
-        struct swiglu_shape s = {.n_rows = n_rows, .n_cols = n_cols, .stride = n_cols};
-        op_describe(c, "%d rows of %d, alias %d", n_rows, n_cols, i % 3);
+        struct swiglu_shape s = {
+            .n_rows = n_rows, .n_cols = n_cols, .stride = n_cols, .form = form};
+        op_describe(c, "form %d, %d rows of %d, alias %d", form, n_rows, n_cols, i % 3);
         op_scene_clear(c);
         s.gate = op_scene_normal(c, count, 4);
         s.up = op_scene_normal(c, count, 1);
@@ -626,8 +630,8 @@ static void check_swiglu(struct op_check *c) {
     }
     k.expect = expect_little;
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
-        struct swiglu_shape s = {.n_rows = 1, .n_cols = 1, .stride = 1};
-        op_describe(c, "gate %g", HARD[i]);
+        struct swiglu_shape s = {.n_rows = 1, .n_cols = 1, .stride = 1, .form = form};
+        op_describe(c, "form %d, gate %g", form, HARD[i]);
         op_scene_clear(c);
         s.gate = op_scene_normal(c, 1, 1);
         s.up = op_scene_normal(c, 1, 1);
@@ -636,6 +640,11 @@ static void check_swiglu(struct op_check *c) {
         *(float *)op_scene_at(c, s.up) = 0.5F;
         op_run_whole(c, &k, &s);
     }
+}
+
+static void check_swiglu(struct op_check *c) {
+    static const enum glu FORMS[] = {GLU_SILU, GLU_GELU, GLU_CLAMPED};
+    for (int i = 0; i < 3; i++) check_form(c, FORMS[i]);
 }
 
 // ---- gather_rows --------------------------------------------------------------------------------

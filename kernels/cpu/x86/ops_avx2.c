@@ -161,20 +161,40 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     }
 }
 
-static inline __m256 gated(__m256 gate, __m256 up) {
-    __m256 inverse = exp_avx2(_mm256_sub_ps(_mm256_setzero_ps(), gate));
-    __m256 silu = _mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1), inverse));
-    return _mm256_mul_ps(silu, up);
+// gate * sigmoid(x) * up
+static inline __m256 gated_by(__m256 gate, __m256 x, __m256 up) {
+    __m256 inverse = exp_avx2(_mm256_sub_ps(_mm256_setzero_ps(), x));
+    __m256 factor = _mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1), inverse));
+    return _mm256_mul_ps(factor, up);
+}
+
+// Every form is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) {
+    const __m256 limit = _mm256_set1_ps(a->limit);
+    if (a->form == GLU_GELU) {
+        const __m256 cubic = _mm256_set1_ps(0.044715F * 1.5957691F);
+        __m256 x = _mm256_mul_ps(gate, gate);
+        x = _mm256_fmadd_ps(x, cubic, _mm256_set1_ps(1.5957691F));
+        return gated_by(gate, _mm256_mul_ps(x, gate), up);
+    }
+    if (a->form == GLU_CLAMPED) {
+        gate = _mm256_min_ps(gate, limit);
+        up = _mm256_min_ps(up, limit);
+        up = _mm256_max_ps(up, _mm256_sub_ps(_mm256_setzero_ps(), limit));
+        return gated_by(gate, _mm256_mul_ps(gate, _mm256_set1_ps(1.702F)),
+                        _mm256_add_ps(up, _mm256_set1_ps(1)));
+    }
+    return gated_by(gate, gate, up);
 }
 
 static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
     for (; i + 8 <= last; i += 8)
         _mm256_storeu_ps(a->out + i,
-                         gated(_mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i)));
+                         gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i)));
     if (i == last) return;
     __m256i rest = first_lanes_avx2((int)(last - i));
     __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(a->up + i, rest);
-    _mm256_maskstore_ps(a->out + i, rest, gated(gate, up));
+    _mm256_maskstore_ps(a->out + i, rest, gated(a, gate, up));
 }
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
