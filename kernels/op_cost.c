@@ -77,7 +77,7 @@ struct op_cost op_cost_attention(const struct attention_args *a, int64_t n_keys)
     uint64_t outputs = floats(a->n_tokens, (int64_t)a->n_heads * a->head_dim);
     return (struct op_cost){
         .read_bytes = dtype_bytes(a->k_type, elements) + dtype_bytes(a->v_type, elements) +
-                      outputs + floats(a->n_tokens, 2),
+                      outputs + floats(a->n_tokens, 2) + (a->sinks ? floats(a->n_heads, 1) : 0),
         .written_bytes = outputs,
         .flops = 4.0 * (double)product(a->n_tokens, n_keys) * a->n_heads * a->head_dim,
     };

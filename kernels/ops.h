@@ -103,8 +103,9 @@ struct kv_store_args {
 // of the token's own sequence, p = positions[t]; window 0 means all. Key j of sequence s lies in
 // cache row pages[s][j / KV_PAGE] * KV_PAGE
 // + j % KV_PAGE. Query head h reads kv head h / (n_heads / n_kv_heads). softcap c > 0: scores
-// become c * tanh(s / c). The result for a token does not depend on the rest of the batch. Source:
-// Vaswani et al. 2017; online softmax, Milakov and Gimelshein 2018; paging, Kwon et al. 2023.
+// become c * tanh(s / c). A sink is one more score of its head, without a value. The result for a
+// token does not depend on the rest of the batch. Source: Vaswani et al. 2017; online softmax,
+// Milakov and Gimelshein 2018; paging, Kwon et al. 2023; sinks, Xiao et al. 2023.
 struct attention_args {
     float *out;                    // [n_tokens, n_heads, head_dim]
     const float *q;                // [n_tokens, n_heads, head_dim]
@@ -113,6 +114,7 @@ struct attention_args {
     const int32_t *pages;          // [n_sequences, max_pages]
     const int32_t *positions;      // [n_tokens]
     const int32_t *sequences;      // [n_tokens], row of pages
+    const float *sinks;            // [n_heads] or NULL
     int32_t n_tokens, n_heads, n_kv_heads, head_dim, max_pages, window;
     enum dtype k_type, v_type;
     float scale, softcap;

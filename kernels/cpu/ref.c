@@ -286,6 +286,7 @@ static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
     int64_t kv_head = h / (a->n_heads / a->n_kv_heads), last = a->positions[t];
     int64_t key = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
     struct softmax s = {.max = -INFINITY};
+    if (a->sinks) s.max = a->sinks[h], s.sum = 1;
     while (key <= last) {
         int64_t in_page = key % KV_PAGE;
         int64_t n = last - key + 1 < KV_PAGE - in_page ? last - key + 1 : KV_PAGE - in_page;

@@ -293,14 +293,26 @@ DEVICE_FN void publish_state(const struct attention_params &p, const attention_j
     }
 }
 
+// A sink counts in the first split, as a score that came before all others.
+DEVICE_FN void start_softmax(const struct attention_args &a, const attention_job &job,
+                             softmax_state *state) {
+    int warp = (int)threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) {
+        int h = warp + i * WARPS;
+        bool has_sink = a.sinks && blockIdx.z == 0 && h < job.n_heads;
+        state->max[i] = has_sink ? a.sinks[job.head + h] : minus_infinity();
+        state->sum[i] = has_sink ? 1 : 0;
+    }
+}
+
 DEVICE_FN void attend(const struct attention_params &p, const attention_job &job,
                       const attention_shared &s) {
     float2 sums[ATTENTION_HEADS];
     softmax_state state;
 #pragma unroll
     for (int i = 0; i < ATTENTION_HEADS; i++) sums[i] = make_float2(0, 0);
-#pragma unroll
-    for (int i = 0; i < WARP_HEADS; i++) state.max[i] = minus_infinity(), state.sum[i] = 0;
+    start_softmax(p.a, job, &state);
     attention_share share = thread_share(p.a.head_dim);
     __syncthreads(); // nobody reads the last heads' queries any more
     load_queries(p.a, job, s);

@@ -93,7 +93,11 @@ DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a, int
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     for (int i = 0; i < 2; i++) {
         s->rows[i] = find_row(a, first_token, n_tokens, warp * WARP_ROWS + lane / 4 + 8 * i);
-        s->max[i] = minus_infinity(), s->sum[i] = 0;
+        // A sink is a score before all others, which one of a row's four threads counts.
+        int64_t head = s->rows[i].q / a.head_dim % a.n_heads;
+        bool has_sink = a.sinks && s->rows[i].token >= 0;
+        s->max[i] = has_sink ? a.sinks[head] : minus_infinity();
+        s->sum[i] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
 #pragma unroll
     for (int k = 0; k < DIM / 16; k++)

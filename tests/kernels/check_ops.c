@@ -452,8 +452,9 @@ static void check_kv_store(struct op_check *c) {
 enum { N_SEQUENCES = 3, MAX_PAGES = 5, N_KEYS = 300 };
 
 struct attention_shape {
-    uint64_t out, q, k_cache, v_cache, pages, positions, sequences;
+    uint64_t out, q, k_cache, v_cache, pages, positions, sequences, sinks;
     int32_t first;
+    bool has_sinks;
     struct attention_args args; // without its pointers
 };
 
@@ -469,6 +470,7 @@ static void place_attention(union op_args *args, const void *shape, char *base) 
     a->pages = (const int32_t *)(base + s->pages);
     a->positions = (const int32_t *)(base + s->positions) + s->first;
     a->sequences = (const int32_t *)(base + s->sequences) + s->first;
+    if (s->has_sinks) a->sinks = floats_at(base, s->sinks);
 }
 
 static void mark_attention(uint8_t *roles, const void *shape) {
@@ -524,6 +526,7 @@ static struct attention_shape lay_attention(struct op_check *c, struct attention
     if (args.n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
     s.k_cache = lay_cache(c, &s, args.k_type);
     s.v_cache = lay_cache(c, &s, args.v_type);
+    s.sinks = op_scene_normal(c, args.n_heads, 3); // some above all scores, some below
     s.out = op_scene_add(c, (uint64_t)n_out * 4);
     return s;
 }
@@ -549,9 +552,12 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
                                       .v_type = v_type,
                                       .scale = 1 / sqrtf((float)head_dim),
                                       .softcap = op_random(c, 3) ? 0 : 2.5F};
-        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g", args.n_tokens,
-                    args.n_heads, args.n_kv_heads, args.head_dim, args.window, args.softcap);
+        const bool has_sinks = op_random(c, 3) == 0;
+        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g, sinks %d",
+                    args.n_tokens, args.n_heads, args.n_kv_heads, args.head_dim, args.window,
+                    args.softcap, has_sinks);
         struct attention_shape s = lay_attention(c, args);
+        s.has_sinks = has_sinks;
         op_run_whole(c, &k, &s);
         s.first = args.n_tokens / 3, s.args.n_tokens = 1;
         op_run_part(c, &k, &s);

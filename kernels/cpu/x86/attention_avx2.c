@@ -251,8 +251,8 @@ static void start_query(const struct attention_args *a, int64_t item, struct que
     query->head = item / per_kv_head * share + item % share;
     query->last_key = a->positions[query->token];
     query->first_key = query->last_key + 1 - n_keys(a, query->token);
-    query->max = -INFINITY;
-    query->sum = 0;
+    query->max = a->sinks ? a->sinks[query->head] : -INFINITY;
+    query->sum = a->sinks ? 1 : 0;
     const float *q = a->q + (query->token * a->n_heads + query->head) * a->head_dim;
     int32_t i = 0;
     for (; i < a->head_dim; i++) query->q[i] = q[i] * a->scale;
