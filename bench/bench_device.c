@@ -357,6 +357,11 @@ static void place_gather_rows(struct bench *b, struct job *job) {
                                                       job->n_tokens, b->shape.embd, b->shape.batch};
 }
 
+static void place_cap_logits(struct bench *b, struct job *job) {
+    job->args.cap_logits =
+        (struct cap_logits_args){b->out.base, job->n_tokens, b->shape.embd, 1, 30};
+}
+
 #define OP_W(name, ...)
 #define OP(name, ...)                                                                        \
     static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \

@@ -357,6 +357,14 @@ static void bench_gather_rows(struct bench *b, int32_t n_tokens) {
     measure(&job, OP_gather_rows, "-", n_tokens, op_cost_gather_rows(&job.args.gather_rows, 0));
 }
 
+static void bench_cap_logits(struct bench *b, int32_t n_tokens) {
+    const int32_t n_vocab = b->options.shape->n_rows;
+    struct job job = {.b = b, .call = call_cap_logits};
+    job.args.cap_logits =
+        (struct cap_logits_args){values(b, (int64_t)n_tokens * n_vocab), n_tokens, n_vocab, 1, 30};
+    measure(&job, OP_cap_logits, "-", n_tokens, op_cost_cap_logits(&job.args.cap_logits, 0));
+}
+
 // ---- The ops of experts: a layer of a model of 30B with 3B at work ------------------------------
 
 enum { N_EXPERTS = 128, N_USED = 8, EXPERT_ROWS = 768, EXPERT_COLS = 2048 };

@@ -100,6 +100,16 @@ struct op_cost op_cost_gather_rows(const struct gather_rows_args *a, int64_t n_k
     return (struct op_cost){.read_bytes = moved + floats(a->n_rows, 1), .written_bytes = moved};
 }
 
+struct op_cost op_cost_cap_logits(const struct cap_logits_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t capped = floats(a->n_rows, a->n_cols);
+    return (struct op_cost){
+        .read_bytes = capped,
+        .written_bytes = capped,
+        .flops = 15.0 * (double)product(a->n_rows, a->n_cols), // an exponential and a division
+    };
+}
+
 struct op_cost op_cost_route(const struct route_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t pairs = product(a->n_tokens, a->n_used);

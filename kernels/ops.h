@@ -146,6 +146,13 @@ struct gather_rows_args {
     int32_t n_rows, n_cols, n_x_rows;
 };
 
+// x = scale * x, then with softcap c > 0 c * tanh(x / c), in place.
+struct cap_logits_args {
+    float *x; // [n_rows, n_cols]
+    int32_t n_rows, n_cols;
+    float scale, softcap;
+};
+
 // The function from a router's logits to the weights of experts. GATE_CHOSEN is softmax over the
 // chosen logits alone.
 enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN };

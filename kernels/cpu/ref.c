@@ -342,6 +342,15 @@ static void gather_rows(const struct lane *lane, const struct gather_rows_args *
     }
 }
 
+static void cap_logits(const struct lane *lane, const struct cap_logits_args *a) {
+    int64_t first, last;
+    lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const double x = (double)a->scale * a->x[i];
+        a->x[i] = (float)(a->softcap > 0 ? a->softcap * tanh(x / a->softcap) : x);
+    }
+}
+
 static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
 
 // The table has one function per weight type.

@@ -94,6 +94,15 @@ static void gather_rows(struct cuda_stream *s, enum weight_type type,
         a, sizeof *a);
 }
 
+static void cap_logits(struct cuda_stream *s, enum weight_type type,
+                       const struct cap_logits_args *a) {
+    (void)type;
+    add(s, KERNEL_cap_logits,
+        (struct cuda_grid){parts((int64_t)a->n_rows * a->n_cols, CAP_ELEMENTS), 1, 1, CAP_THREADS,
+                           0},
+        a, sizeof *a);
+}
+
 // ---- Matmul ------------------------------------------------------------------------------------
 
 // The kernels of a weight type: for one or a few tokens, and tiles without and with tensor cores.

@@ -36,6 +36,10 @@ enum {
     SWIGLU_THREADS = 128,
     SWIGLU_ELEMENTS = 1024,
 
+    // cap_logits: grid (chunks of CAP_ELEMENTS elements of all rows).
+    CAP_THREADS = 128,
+    CAP_ELEMENTS = 1024,
+
     // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads quantise one group.
     QUANTIZE_THREADS = 128,
     QUANTIZE_GROUPS = 16,

@@ -27,6 +27,7 @@ enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
 // Numbers of a model that ops need besides its shape.
 struct hparams {
     float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
+    float logit_scale, logit_softcap; // as in struct cap_logits_args; 0: logits stay as they are
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours

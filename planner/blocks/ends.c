@@ -10,7 +10,16 @@ static void encode_embed(const struct forward *f) {
                                        f->n_tokens, w->n_cols, w->n_rows, 1.0f});
 }
 
-// logits = output * norm(residual), for the rows that are wanted
+static void encode_caps(const struct forward *f) {
+    const struct hparams *hp = f->hp;
+    if (!(hp->logit_scale > 0) && !(hp->logit_softcap > 0)) return;
+    f->ops->cap_logits(
+        f->stream,
+        &(struct cap_logits_args){f->area[AREA_LOGITS], f->n_logits, f->shape->n_vocab,
+                                  hp->logit_scale > 0 ? hp->logit_scale : 1, hp->logit_softcap});
+}
+
+// logits = output * norm(residual), for the rows that are wanted, scaled and capped
 static void encode_head(const struct forward *f) {
     float *gathered = f->area[AREA_GATHERED];
     f->ops->gather_rows(f->stream,
@@ -22,6 +31,7 @@ static void encode_head(const struct forward *f) {
                                         .x = gathered,
                                         .n_rows = f->n_logits,
                                         .out_stride = f->shape->n_vocab});
+    encode_caps(f);
 }
 
 static const struct block_tensor EMBED_TENSORS[] = {

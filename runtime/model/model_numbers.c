@@ -147,11 +147,24 @@ static enum status read_rope(struct model *m, struct err *e) {
     return OK;
 }
 
+// Reads the factor and the cap of logits. Files hold the divisor.
+static enum status read_logits(struct model *m, struct err *e) {
+    float divisor = 0, cap = 0;
+    if (model_take_float(m, "logit_scale", &divisor, e) ||
+        model_take_float(m, "final_logit_softcapping", &cap, e))
+        return e->status;
+    if (divisor != 0 && check_positive(m, "logit_scale", divisor, e)) return e->status;
+    if (cap != 0 && check_positive(m, "final_logit_softcapping", cap, e)) return e->status;
+    m->hp.logit_scale = divisor > 0 ? 1 / divisor : 0;
+    m->hp.logit_softcap = cap;
+    return OK;
+}
+
 enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e))
         return e->status;
-    return read_rope(m, e);
+    return read_logits(m, e) ? e->status : read_rope(m, e);
 }

@@ -697,6 +697,51 @@ static void check_gather_rows(struct op_check *c) {
     }
 }
 
+// ---- cap_logits ---------------------------------------------------------------------------------
+
+struct cap_logits_shape {
+    uint64_t x;
+    int32_t first, n_rows, n_cols;
+    float scale, softcap;
+};
+
+static void place_cap_logits(union op_args *args, const void *shape, char *base) {
+    const struct cap_logits_shape *s = shape;
+    args->cap_logits = (struct cap_logits_args){
+        .x = (float *)(base + s->x) + (int64_t)s->first * s->n_cols,
+        .n_rows = s->n_rows,
+        .n_cols = s->n_cols,
+        .scale = s->scale,
+        .softcap = s->softcap,
+    };
+}
+
+static void mark_cap_logits(uint8_t *roles, const void *shape) {
+    const struct cap_logits_shape *s = shape;
+    op_mark(roles, s->x + (uint64_t)s->first * (uint64_t)s->n_cols * 4,
+            (uint64_t)s->n_rows * (uint64_t)s->n_cols * 4, ROLE_F32);
+}
+
+static void check_cap_logits(struct op_check *c) {
+    static const int32_t COLS[] = {1, 67, 1100};
+    static const float CAPS[] = {0, 30, 2.5F};
+    struct op_case k = {
+        .op = OP_cap_logits, .limit = 1e-6, .place = place_cap_logits, .mark = mark_cap_logits};
+    for (int i = 0; i < op_n_batches(c) * 9; i++) {
+        struct cap_logits_shape s = {.n_rows = OP_BATCHES[i / 9],
+                                     .n_cols = COLS[i % 3],
+                                     .scale = i % 2 ? 0.125F : 1,
+                                     .softcap = CAPS[i / 3 % 3]};
+        op_describe(c, "%d rows, %d columns, scale %g, cap %g", s.n_rows, s.n_cols, s.scale,
+                    s.softcap);
+        op_scene_clear(c);
+        s.x = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, i % 4 ? 8 : 300);
+        op_run_whole(c, &k, &s);
+        s.first = s.n_rows / 2, s.n_rows = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
 // ---- The program --------------------------------------------------------------------------------
 
 struct options {

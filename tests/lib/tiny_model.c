@@ -95,6 +95,12 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", t->architecture);
     gguf_build_f32(t->b, key, 1e-5f);
+    if (m->capped) {
+        snprintf(key, sizeof key, "%s.logit_scale", t->architecture);
+        gguf_build_f32(t->b, key, 2);
+        snprintf(key, sizeof key, "%s.final_logit_softcapping", t->architecture);
+        gguf_build_f32(t->b, key, 5);
+    }
     if (!m->n_experts) return;
     number(t, "expert_count", (uint32_t)m->n_experts);
     number(t, "expert_used_count", 2);

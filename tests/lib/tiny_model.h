@@ -25,6 +25,7 @@ struct tiny_model {
     bool biased; // q, k, v and o have biases
     bool freqs;  // rope_freqs.weight
     bool normed; // q and k have norms of their heads
+    bool capped; // logits are divided by 2 and capped at 5
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM
     int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none

@@ -57,7 +57,7 @@ static const struct {
     enum dtype k_type, v_type; // of its cache
 } MODELS[] = {
     {{.tied = true, .biased = true, .freqs = true}, DTYPE_F16, DTYPE_F16},
-    {{0}, DTYPE_F32, DTYPE_F16},
+    {{.capped = true}, DTYPE_F32, DTYPE_F16},
     {{.biased = true, .freqs = true, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
     {{.normed = true, .head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},

@@ -1,4 +1,4 @@
-/* ops_avx2.c: rms_norm, rope, kv_store and swiglu with AVX2.
+/* ops_avx2.c: rms_norm, rope, kv_store, swiglu and cap_logits with AVX2.
  *
  * Takes eight elements at a time and the rest of a row through masks or in plain C. These ops read
  * and write a few kilobytes per token, so a lane gets at least SHARE elements or none. Owns
@@ -212,10 +212,34 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     }
 }
 
+// c tanh(x / c), where tanh(y) is 1 - 2 / (e^(2 y) + 1); x if cap is 0.
+static inline __m256 capped(__m256 x, float cap) {
+    const __m256 one = _mm256_set1_ps(1), two = _mm256_set1_ps(2);
+    if (!(cap > 0)) return x;
+    __m256 e = exp_avx2(_mm256_mul_ps(x, _mm256_set1_ps(2 / cap)));
+    __m256 tanh = _mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(e, one)));
+    return _mm256_mul_ps(_mm256_set1_ps(cap), tanh);
+}
+
+static void cap_logits(const struct lane *lane, const struct cap_logits_args *a) {
+    const __m256 scale = _mm256_set1_ps(a->scale);
+    int64_t i, last;
+    lane_share(lane, (int64_t)a->n_rows * a->n_cols, SHARE, &i, &last);
+    for (; i + 8 <= last; i += 8) {
+        __m256 x = _mm256_mul_ps(scale, _mm256_loadu_ps(a->x + i));
+        _mm256_storeu_ps(a->x + i, capped(x, a->softcap));
+    }
+    if (i >= last) return;
+    __m256i rest = first_lanes_avx2((int)(last - i));
+    __m256 x = _mm256_mul_ps(scale, _mm256_maskload_ps(a->x + i, rest));
+    _mm256_maskstore_ps(a->x + i, rest, capped(x, a->softcap));
+}
+
 void cpu_ops_avx2(struct cpu_table *table) {
     table->rms_norm = rms_norm;
     table->rope = rope;
     table->kv_store = kv_store;
     table->attention = attention_avx2;
     table->swiglu = swiglu;
+    table->cap_logits = cap_logits;
 }
