@@ -78,15 +78,9 @@ static void encode_attention_mid(const struct forward *f) {
                                                .scale = 1.0f / sqrtf((float)u->head_dim_k)});
 }
 
-// residual += O attended, in the columns of the pieces' rows.
+// O attended, in the columns of the pieces' rows.
 static void encode_attention_out(const struct forward *f) {
-    encode_product(f, &(struct product){.matrix = ROLE_ATTN_OUTPUT,
-                                        .bias = ROLE_ATTN_OUTPUT_BIAS,
-                                        .out = f->area[AREA_RESIDUAL],
-                                        .x = f->area[AREA_ATTENDED],
-                                        .n_rows = f->n_tokens,
-                                        .out_stride = f->shape->n_embd,
-                                        .adds = true});
+    encode_branch(f, ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS, f->area[AREA_ATTENDED]);
 }
 
 static void encode_attention(const struct forward *f) {
@@ -94,6 +88,7 @@ static void encode_attention(const struct forward *f) {
     if (all || f->phase == PHASE_IN) encode_attention_in(f);
     if (all || f->phase == PHASE_MID) encode_attention_mid(f);
     if (all || f->phase == PHASE_OUT) encode_attention_out(f);
+    if (all || f->phase == PHASE_NORM) encode_post_norm(f);
 }
 
 static const struct block_tensor TENSORS[] = {
@@ -108,6 +103,7 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
     {ROLE_ATTN_Q_NORM, DIM_HEAD, DIM_ONE, true},
     {ROLE_ATTN_K_NORM, DIM_HEAD, DIM_ONE, true},
+    {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {

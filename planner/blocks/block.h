@@ -21,8 +21,9 @@ enum { MAX_PIECES = 2 };
 // device's rows of the queries, on the accelerator also keys and values; when the CPU's queries
 // have come, MID is norms of heads, rope, cache and attention itself, on the accelerator alone;
 // when the CPU has its columns of the result, OUT is the device's rows of the output, added to its
-// residual stream.
-enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT };
+// residual stream. Where a unit ends with a norm, OUT leaves its columns in AREA_NORMED, and NORM
+// adds the norm of all columns to the residual stream, on the accelerator alone.
+enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT, PHASE_NORM, STEP_PHASES };
 
 // Numbers of a model that ops need besides its shape.
 struct hparams {
@@ -85,7 +86,9 @@ struct block {
     // rows, and OUT adds those of down to the residual stream. For attention, IN leaves in
     // AREA_Q the columns of its pieces' rows, and AREA_K and AREA_V if the first piece has
     // their matrices; MID makes AREA_ATTENDED of these three and the cache, OUT adds the rows of
-    // the output. NULL: such units can be planned but not computed yet.
+    // the output. If the unit ends with a norm (unit_post_norm), OUT leaves the columns in
+    // AREA_NORMED, and NORM adds their norm. NULL: such units can be planned but not computed
+    // yet.
     void (*encode)(const struct forward *f);
     // Encodes data that all units of the block read, once per micro-batch on each device, before
     // the first unit there that is computed whole or in its phase MID. NULL: there is no such data.

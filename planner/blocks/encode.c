@@ -40,6 +40,27 @@ void encode_product(const struct forward *f, const struct product *p) {
     }
 }
 
+void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor_role bias,
+                   const float *x) {
+    const bool normed = unit_post_norm(f->unit);
+    encode_product(f, &(struct product){.matrix = matrix,
+                                        .bias = bias,
+                                        .out = f->area[normed ? AREA_NORMED : AREA_RESIDUAL],
+                                        .x = x,
+                                        .n_rows = f->n_tokens,
+                                        .out_stride = f->shape->n_embd,
+                                        .adds = !normed});
+}
+
+void encode_post_norm(const struct forward *f) {
+    const struct unit_tensor *norm = unit_post_norm(f->unit);
+    float *residual = f->area[AREA_RESIDUAL];
+    if (!norm) return;
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){
+                                    residual, f->area[AREA_NORMED], encode_vector(f, norm->role),
+                                    residual, f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
+}
+
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
     f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL,

@@ -39,6 +39,13 @@ struct product {
 };
 void encode_product(const struct forward *f, const struct product *p);
 
+// The last matmul of a unit: adds its product to the residual stream, or leaves it in AREA_NORMED
+// if the unit ends with a norm.
+void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor_role bias,
+                   const float *x);
+// Adds the norm of that product to the residual stream if the unit ends with one.
+void encode_post_norm(const struct forward *f);
+
 // RMS norm of rows as wide as the residual stream. out may be x.
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows);

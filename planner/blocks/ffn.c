@@ -31,26 +31,22 @@ static void encode_ffn_in(const struct forward *f) {
     encode_swiglu(f, n_ff);
 }
 
-// residual += down gate, in the columns of the pieces' rows.
+// Down, of the columns of the pieces' rows.
 static void encode_ffn_out(const struct forward *f) {
-    encode_product(f, &(struct product){.matrix = ROLE_FFN_DOWN,
-                                        .out = f->area[AREA_RESIDUAL],
-                                        .x = f->area[AREA_GATE],
-                                        .n_rows = f->n_tokens,
-                                        .out_stride = f->shape->n_embd,
-                                        .adds = true});
+    encode_branch(f, ROLE_FFN_DOWN, ROLE_OTHER, f->area[AREA_GATE]);
 }
 
 static void encode_ffn(const struct forward *f) {
-    if (f->phase != PHASE_OUT) encode_ffn_in(f);
-    if (f->phase != PHASE_IN) encode_ffn_out(f);
+    const bool all = f->phase == PHASE_ALL;
+    if (all || f->phase == PHASE_IN) encode_ffn_in(f);
+    if (all || f->phase == PHASE_OUT) encode_ffn_out(f);
+    if (all || f->phase == PHASE_NORM) encode_post_norm(f);
 }
 
 static const struct block_tensor TENSORS[] = {
-    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
-    {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
-    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},
-    {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},     {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
+    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},        {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+    {ROLE_FFN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {

@@ -132,5 +132,5 @@ void part_walk(const struct part_walk *walk) {
         f.n_pieces++;
     }
     block->encode(&f);
-    if (first && part->phase != PHASE_MID && part->phase != PHASE_OUT) encode_unknown(block, &f);
+    if (first && (part->phase == PHASE_ALL || part->phase == PHASE_IN)) encode_unknown(block, &f);
 }

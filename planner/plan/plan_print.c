@@ -291,7 +291,8 @@ void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
 
 static void print_compute(const struct plan *plan, const struct shape *shape,
                           const struct step *step, const struct pass *pass, FILE *out) {
-    static const char *const phases[] = {"", ", first phase", ", middle phase", ", last phase"};
+    static const char *const phases[STEP_PHASES] = {"", ", first phase", ", middle phase",
+                                                    ", last phase", ", norm"};
     const struct unit *unit = &shape->units[step->unit];
     uint64_t read_bytes = plan->unit_read_bytes[step->unit];
     const struct cost_place at = {shape, &plan->machine.devices[step->device], &plan->workload,
@@ -299,7 +300,8 @@ static void print_compute(const struct plan *plan, const struct shape *shape,
     if (step->phase != PHASE_ALL)
         read_bytes = (uint64_t)cost_of_part(&at, unit, plan_part(plan, step), pass).read_bytes;
     fputs(phases[step->phase], out);
-    if (step->phase != PHASE_MID) fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);
+    if (step->phase != PHASE_MID && step->phase != PHASE_NORM)
+        fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);
     if (step->slot >= 0) fprintf(out, ", from slot %d", step->slot);
 }
 

@@ -136,15 +136,19 @@ static void begin_split(struct walker *w, int16_t u) {
     wait_for(w, to, w->at, u, DATA_RESIDUAL);
 }
 
-// Ends a split unit: the CPU's columns of the residual stream go to the accelerator.
+// Ends a split unit: the CPU's columns of the residual stream go to the accelerator, or those of
+// the unit's output, if the accelerator adds the norm of that.
 static void end_split(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
+    const bool normed = unit_post_norm(&w->s->shape->units[u]);
+    const enum step_data data = normed ? DATA_BRANCH : DATA_RESIDUAL;
     const int32_t n_embd = w->s->shape->n_embd;
     const int32_t first = footprint_split_row(n_embd, place->cpu_parts);
     compute(w, place->device, u, PHASE_OUT, -1);
     compute(w, DEVICE_HOST, u, PHASE_OUT, -1);
-    send(w, DEVICE_HOST, place->device, u, (struct columns){DATA_RESIDUAL, first, n_embd - first});
-    wait_for(w, place->device, DEVICE_HOST, u, DATA_RESIDUAL);
+    send(w, DEVICE_HOST, place->device, u, (struct columns){data, first, n_embd - first});
+    wait_for(w, place->device, DEVICE_HOST, u, data);
+    if (normed) compute(w, place->device, u, PHASE_NORM, -1);
     w->at = place->device;
 }
 

@@ -13,13 +13,13 @@ enum { PLACES = MAX_DEVICES * UNIT_PARTS * 2 };
 // The parts of a unit that a step may compute: all of it on each device, on the host also with
 // weights from its cache (one side more); all of it with weights from a slot, whole or split; and
 // for each number of parts of a split unit the first and the last phase on either side, and the
-// middle phase on one.
+// middle phase and the norm on one.
 enum {
     SIDES = MAX_DEVICES + 1,
     HOST_CACHED = MAX_DEVICES,
     STREAMED_PARTS = SIDES,
     SPLIT_PARTS = STREAMED_PARTS + 2,
-    PARTS_OF_SPLIT = 2 * SIDES + MAX_DEVICES,
+    PARTS_OF_SPLIT = 2 * SIDES + 2 * MAX_DEVICES,
     UNIT_WORKS = SPLIT_PARTS + UNIT_PARTS * PARTS_OF_SPLIT,
 };
 
@@ -167,7 +167,9 @@ static size_t work_index(const struct unit_work *work) {
     if (work->streamed) return STREAMED_PARTS + (work->parts > 0);
     if (!work->parts) return side;
     const size_t split = SPLIT_PARTS + (size_t)work->parts * PARTS_OF_SPLIT;
-    if (work->phase == PHASE_MID) return split + 2 * SIDES + (size_t)work->device;
+    const size_t alone = split + 2 * SIDES + (size_t)work->device;
+    if (work->phase == PHASE_MID) return alone;
+    if (work->phase == PHASE_NORM) return alone + MAX_DEVICES;
     return split + (work->phase == PHASE_OUT ? SIDES : 0) + side;
 }
 

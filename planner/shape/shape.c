@@ -30,6 +30,11 @@ const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role ro
     return NULL;
 }
 
+const struct unit_tensor *unit_post_norm(const struct unit *unit) {
+    if (unit->kind == UNIT_ATTENTION) return unit_find(unit, ROLE_ATTN_POST_NORM);
+    return unit->kind == UNIT_FFN ? unit_find(unit, ROLE_FFN_POST_NORM) : NULL;
+}
+
 enum tensor_use tensor_use_of(enum tensor_role role) {
     static const enum tensor_use uses[] = {
         [KIND_MATRIX] = USE_MATRIX,   [KIND_VECTOR] = USE_VECTOR,  [KIND_ROWS] = USE_ROWS,

@@ -87,6 +87,9 @@ struct shape {
 // ROLE_OTHER.
 const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role role);
 enum tensor_use tensor_use_of(enum tensor_role role);
+// Finds the norm that the output of attention or an FFN goes through before it is added to the
+// residual stream; NULL if the unit adds it as it is.
+const struct unit_tensor *unit_post_norm(const struct unit *unit);
 
 // Writes the name of a unit in files and errors: "embed", "blk.7.attention", "blk.7.ffn",
 // "blk.7.experts", "head".

@@ -199,7 +199,8 @@ static const char *step_words(const struct step *step) {
     static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
                                                 [DATA_HIDDEN] = "columns of ",
                                                 [DATA_QUERIES] = "the queries of ",
-                                                [DATA_ATTENDED] = "what was attended to in "};
+                                                [DATA_ATTENDED] = "what was attended to in ",
+                                                [DATA_BRANCH] = "columns of the output of "};
     switch (step->kind) {
     case STEP_INPUTS: return "the tables of the batch";
     case STEP_FETCH:
@@ -411,7 +412,8 @@ static const struct {
 } CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
                         [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
                         [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
-                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED}};
+                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
+                        [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD}};
 
 // The address of data on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {

@@ -80,8 +80,11 @@ static enum status put_device(struct writer *w, int device, struct err *e) {
 // "blk.7.ffn", "blk.7.ffn in", "fetch blk.7.ffn", "inputs". *unit gets the unit's own name.
 static void name_span(const struct writer *w, const struct trace_span *span, char name[96],
                       char unit[64]) {
-    static const char *const phases[] = {
-        [PHASE_ALL] = "", [PHASE_IN] = " in", [PHASE_MID] = " mid", [PHASE_OUT] = " out"};
+    static const char *const phases[] = {[PHASE_ALL] = "",
+                                         [PHASE_IN] = " in",
+                                         [PHASE_MID] = " mid",
+                                         [PHASE_OUT] = " out",
+                                         [PHASE_NORM] = " norm"};
     const char *kind = step_kind_name(span->kind);
     unit[0] = 0;
     if (span->unit >= 0) plan_unit_name(&w->shape->units[span->unit], unit, 64);

@@ -63,6 +63,9 @@ static struct unit *add_unit(struct shape *s, enum unit_kind kind, int32_t layer
     return unit;
 }
 
+// True for layers whose attention and FFN end with a norm.
+static bool ends_with_norm(int32_t layer) { return layer % 4 == 3; }
+
 static void add_attention(struct shape *s, struct dice *dice, int32_t layer) {
     struct unit *unit = add_unit(s, UNIT_ATTENTION, layer);
     unit->n_heads = s->n_heads;
@@ -79,6 +82,7 @@ static void add_attention(struct shape *s, struct dice *dice, int32_t layer) {
     add_tensor(unit, ROLE_ATTN_K, any_type(dice), s->n_embd, kv);
     add_tensor(unit, ROLE_ATTN_V, any_type(dice), s->n_embd, kv);
     add_tensor(unit, ROLE_ATTN_OUTPUT, any_type(dice), q, s->n_embd);
+    if (ends_with_norm(layer)) add_tensor(unit, ROLE_ATTN_POST_NORM, DTYPE_F32, s->n_embd, 1);
 }
 
 static void add_ffn(struct shape *s, struct dice *dice, int32_t layer, int32_t n_ff) {
@@ -88,6 +92,7 @@ static void add_ffn(struct shape *s, struct dice *dice, int32_t layer, int32_t n
     add_tensor(unit, ROLE_FFN_GATE, type, s->n_embd, n_ff);
     add_tensor(unit, ROLE_FFN_UP, type, s->n_embd, n_ff);
     add_tensor(unit, ROLE_FFN_DOWN, any_type(dice), n_ff, s->n_embd);
+    if (ends_with_norm(layer)) add_tensor(unit, ROLE_FFN_POST_NORM, DTYPE_F32, s->n_embd, 1);
 }
 
 static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {

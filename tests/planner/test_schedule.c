@@ -457,7 +457,10 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     const enum step_data made = attention ? DATA_QUERIES : DATA_HIDDEN,
                          read = attention ? DATA_ATTENDED : DATA_HIDDEN;
     const int32_t width = footprint_down(unit)->n_cols;
-    const int32_t row = footprint_split_row(width, f->plan.place.units[s->unit].cpu_parts);
+    const int32_t parts = f->plan.place.units[s->unit].cpu_parts;
+    const int32_t row = footprint_split_row(width, parts),
+                  out_row = footprint_split_row(f->shape.n_embd, parts);
+    const bool normed = unit_post_norm(unit);
     const int d = s->device;
     assert_int_equal(s->slot, -1);
     if (s->phase == PHASE_IN) {
@@ -465,11 +468,17 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     } else if (s->phase == PHASE_MID) {
         assert_true(attention && d == GPU && st->n_cols[made][d] == width);
         st->n_cols[read][d] = width;
-    } else {
+    } else if (s->phase == PHASE_OUT) {
         assert_int_equal(st->n_cols[read][d], width);
         st->n_cols[made][d] = st->n_cols[read][d] = 0;
-        st->next_unit += st->n_cols[read][1 - d] == 0;
+        if (normed) st->n_cols[DATA_BRANCH][d] = d == HOST ? f->shape.n_embd - out_row : out_row;
+        st->next_unit += !normed && st->n_cols[read][1 - d] == 0;
         st->residual[HOST] = st->residual[HOST] && d != HOST;
+    } else {
+        assert_true(normed && s->phase == PHASE_NORM && d == GPU);
+        assert_int_equal(st->n_cols[DATA_BRANCH][d], f->shape.n_embd);
+        st->n_cols[DATA_BRANCH][HOST] = st->n_cols[DATA_BRANCH][GPU] = 0;
+        st->next_unit++;
     }
 }
 

@@ -468,9 +468,9 @@ static void the_file_parses_and_adds_up(void **state) {
 static void phases_have_names(void **state) {
     (void)state;
     static const char *const names[] = {"blk.0.ffn", "blk.0.ffn in", "blk.0.ffn mid",
-                                        "blk.0.ffn out"};
+                                        "blk.0.ffn out", "blk.0.ffn norm"};
     struct plan *plan = invent_plan("a gpu");
-    for (int phase = PHASE_ALL; phase <= PHASE_OUT; phase++) {
+    for (int phase = PHASE_ALL; phase < STEP_PHASES; phase++) {
         struct trace *t = open_trace(1);
         const struct trace_span span = {.kind = STEP_COMPUTE,
                                         .device = GPU,
