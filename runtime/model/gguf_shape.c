@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "runtime/model/model_read.h"
+#include "runtime/model/per_layer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,41 +61,15 @@ static enum status read_int(struct reader *r, const char *name, int32_t low, int
     return OK;
 }
 
-static bool is_list(const struct gguf_value *value) {
-    switch (value->element) {
-    case GGUF_STRING:
-    case GGUF_ARRAY:
-    case GGUF_F32:
-    case GGUF_F64: return false;
-    default: return value->type == GGUF_ARRAY;
-    }
+static struct layer_numbers layers_of(const struct reader *r) {
+    return (struct layer_numbers){r->g, r->out->architecture, r->n_layers};
 }
 
 // Reads one number for all layers, or a list with one for each, into r->values; other if the key is
 // missing.
 static enum status read_each(struct reader *r, const char *name, int32_t high, int32_t other) {
-    const struct key key = key_of(r, name);
-    const struct gguf_value *value = gguf_find(r->g, key.text);
-    if (!value || !is_list(value)) {
-        if (read_int(r, name, 0, high, &other)) return r->e->status;
-        for (int32_t l = 0; l < r->n_layers; l++) r->values[l] = other;
-        return OK;
-    }
-    if (value->count < (uint64_t)r->n_layers) {
-        wrong_key(r, name, "has too few elements");
-        err_expected(r->e, "one for each of %d layers", r->n_layers);
-        return err_actual(r->e, "%llu", (unsigned long long)value->count);
-    }
-    for (int32_t l = 0; l < r->n_layers; l++) {
-        const int64_t number = gguf_array_int(value, (uint64_t)l);
-        if (number < 0 || number > high) {
-            wrong_key(r, name, "is out of range");
-            err_expected(r->e, "0 to %d", high);
-            return err_actual(r->e, "%lld for layer %d", (long long)number, l);
-        }
-        r->values[l] = (int32_t)number;
-    }
-    return OK;
+    const struct layer_numbers layers = layers_of(r);
+    return per_layer_read(&layers, name, high, other, r->values, r->e);
 }
 
 static enum status read_top(struct reader *r) {
@@ -144,44 +119,19 @@ static enum status read_heads(struct reader *r) {
     return OK;
 }
 
-// Architectures whose files do not say which layers slide: all but the last of each period.
-static const struct {
-    const char *architecture;
-    int32_t period, window;
-} WINDOWS[] = {{"gemma2", 2, 4096}, {"gemma3", 6, 0},  {"gemma3n", 5, 0}, {"gpt-oss", 2, 0},
-               {"cohere2", 4, 0},   {"exaone4", 4, 0}, {"olmo2", 4, 0}};
-
-// Sets layers[].window to 1 where a layer slides.
-static enum status read_pattern(struct reader *r, int32_t period) {
-    static const char name[] = "attention.sliding_window_pattern";
-    const struct gguf_value *value = gguf_find(r->g, key_of(r, name).text);
-    const bool listed = value && is_list(value);
-    if (listed ? read_each(r, name, 1, 0) : read_int(r, name, 0, MAX_LAYERS, &period))
-        return r->e->status;
-    for (int32_t l = 0; l < r->n_layers; l++) {
-        const bool slides = period == 0 || l % period < period - 1;
-        r->layers[l].window = listed ? r->values[l] : slides;
-    }
-    return OK;
-}
-
+// Layers with a window may have other heads.
 static enum status read_windows(struct reader *r) {
-    int32_t period = 1, window = 0, dim_k = 0, dim_v = 0;
-    for (size_t i = 0; i < sizeof WINDOWS / sizeof *WINDOWS; i++) {
-        if (strcmp(WINDOWS[i].architecture, r->out->architecture) != 0) continue;
-        period = WINDOWS[i].period;
-        window = WINDOWS[i].window;
-    }
-    if (read_pattern(r, period) ||
-        read_int(r, "attention.key_length_swa", 0, SHAPE_HEAD_DIM, &dim_k) ||
+    const struct layer_numbers layers = layers_of(r);
+    int32_t dim_k = 0, dim_v = 0;
+    if (read_int(r, "attention.key_length_swa", 0, SHAPE_HEAD_DIM, &dim_k) ||
         read_int(r, "attention.value_length_swa", 0, SHAPE_HEAD_DIM, &dim_v) ||
-        read_each(r, "attention.sliding_window", SHAPE_CONTEXT, window))
+        per_layer_windows(&layers, r->values, r->e))
         return r->e->status;
     for (int32_t l = 0; l < r->n_layers; l++) {
         struct layer *layer = &r->layers[l];
+        layer->window = r->values[l];
         if (layer->window && dim_k) layer->head_dim_k = dim_k;
         if (layer->window && dim_v) layer->head_dim_v = dim_v;
-        layer->window = layer->window ? r->values[l] : 0;
     }
     return OK;
 }

@@ -1,0 +1,28 @@
+/* per_layer.h: numbers that a file gives for each layer, and which layers have a window.
+ *
+ * A key has one number for all layers or a list of them. Owns nothing; any thread. Tested by
+ * tests/runtime/test_gguf_shape.c.
+ */
+#ifndef TANDEM_RUNTIME_MODEL_PER_LAYER_H
+#define TANDEM_RUNTIME_MODEL_PER_LAYER_H
+
+#include "base/err.h"
+#include "runtime/gguf/gguf.h"
+
+#include <stdint.h>
+
+struct layer_numbers {
+    const struct gguf *gguf;
+    const char *architecture; // keys are "<architecture>.<name>"
+    int32_t n_layers;
+};
+
+// Reads the numbers of a key, each in 0..high, into out[n_layers]; all are other if the key is
+// missing. ERR_FORMAT names the key.
+enum status per_layer_read(const struct layer_numbers *n, const char *name, int32_t high,
+                           int32_t other, int32_t *out, struct err *e);
+
+// Reads how many positions a token sees in each layer, 0: all, into out[n_layers].
+enum status per_layer_windows(const struct layer_numbers *n, int32_t *out, struct err *e);
+
+#endif
