@@ -2,7 +2,7 @@
 #include "runtime/generate/stop_filter.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

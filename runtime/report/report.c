@@ -1,7 +1,7 @@
 /* report.c: see report.h. */
 #include "runtime/report/report.h"
 
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

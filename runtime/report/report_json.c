@@ -2,8 +2,8 @@
 #include "runtime/report/report_json.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/engine/trace.h"
-#include "runtime/text/utf8.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "runtime/text/chat.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -147,17 +147,11 @@ static void add_special(struct chat_segments *s, const char *text) {
     add(s, text, strlen(text), true);
 }
 
-static bool is_space(uint32_t code) {
-    return (code >= 9 && code <= 13) || (code >= 28 && code <= 32) || code == 0x85 ||
-           code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
-}
-
 // Bytes of white space at the front of text.
 static size_t front_space(const char *text, size_t length) {
     size_t at = 0, n;
     while (at < length && utf8_look(text + at, length - at, &n) == UTF8_WHOLE &&
-           is_space(utf8_code(text + at, n)))
+           utf8_is_space(utf8_code(text + at, n)))
         at += n;
     return at;
 }

@@ -5,7 +5,7 @@
 #include "runtime/text/pretokenize.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -4,8 +4,8 @@
 #include "runtime/text/tokenizer.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/text/tokenizer_internal.h"
-#include "runtime/text/utf8.h"
 
 #include <string.h>
 

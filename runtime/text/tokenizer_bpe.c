@@ -9,7 +9,7 @@
 #include "runtime/text/tokenizer_internal.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <utf8proc.h>
 

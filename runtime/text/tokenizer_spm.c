@@ -10,7 +10,7 @@
 #include "runtime/text/tokenizer_internal.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

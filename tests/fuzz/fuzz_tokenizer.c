@@ -5,8 +5,8 @@
  * text, decode to bytes of its own and keep the promises of tokenizer.h. Run by tests/fuzz/fuzz.sh.
  */
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/text/utf8.h"
 #include "tests/lib/vocab_build.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* vocab_build.c: see vocab_build.h. */
 #include "tests/lib/vocab_build.h"
 
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>

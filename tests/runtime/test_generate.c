@@ -5,7 +5,7 @@
 #include "runtime/generate/generate.h"
 
 #include "base/mem.h"
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/tiny_model.h"
 #include "tests/sim/sim_device.h"

@@ -1,7 +1,7 @@
 /* test_library_sessions.c: the public interface on a tiny model: what it promises of sessions,
  * answers, stops, threads and cancelling.
  */
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/lib/api.h"
 
 #include <pthread.h>

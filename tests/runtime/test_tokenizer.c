@@ -3,9 +3,9 @@
  */
 // link: wrap-alloc
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/text/pretokenize.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/text/utf8.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/vocab_build.h"
 

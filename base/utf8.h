@@ -3,8 +3,8 @@
  * Owns nothing; pure functions; any thread. Must not allocate. Tested by
  * tests/runtime/test_tokenizer.c.
  */
-#ifndef TANDEM_RUNTIME_TEXT_UTF8_H
-#define TANDEM_RUNTIME_TEXT_UTF8_H
+#ifndef TANDEM_BASE_UTF8_H
+#define TANDEM_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,9 @@ uint32_t utf8_code(const char *text, size_t length);
 
 // Writes the character of a code point to out[4]; returns its length.
 size_t utf8_write(uint32_t code, char *out);
+
+// True for the white space that Python's str.strip() takes away.
+bool utf8_is_space(uint32_t code);
 
 // True if all of text is whole characters.
 bool utf8_valid(const char *text, size_t size);

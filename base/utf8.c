@@ -1,5 +1,5 @@
 /* utf8.c: see utf8.h. */
-#include "runtime/text/utf8.h"
+#include "base/utf8.h"
 
 #include "base/err.h"
 
@@ -51,6 +51,12 @@ size_t utf8_write(uint32_t code, char *out) {
     for (size_t i = length - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 63));
     out[0] = (char)((0xf00u >> length & 0xf0) | code);
     return length;
+}
+
+bool utf8_is_space(uint32_t code) {
+    return (code >= 9 && code <= 13) || (code >= 28 && code <= 32) || code == 0x85 ||
+           code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
 bool utf8_valid(const char *text, size_t size) {
