@@ -4,42 +4,18 @@
  * A panel block holds 32 columns of ROWS rows: vector c has columns 4c..4c+3 of row r as the four
  * bytes of lane r. A dot product with 4 activation bytes, broadcast to all lanes, then needs no sum
  * across lanes, and the same form serves one token and many. Pure inline functions; reads nothing
- * beyond the given blocks; any thread. WIDE (16 rows in 512 bits, else 8 in 256) comes from
- * the including file, as does SIGNED_BYTES (Q8_0 stays signed, else it gets an offset of 128).
+ * beyond the given blocks; any thread. WIDE comes from the including file (wide_x86.h), as does
+ * SIGNED_BYTES (Q8_0 stays signed, else it gets an offset of 128).
  * Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_PANEL_X86_H
 #define TANDEM_KERNELS_CPU_X86_PANEL_X86_H
 
 #include "kernels/cpu/x86/quantize_x86.h"
+#include "kernels/cpu/x86/wide_x86.h"
 
 #include <immintrin.h>
 #include <stdint.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-#if WIDE
-typedef __m512i veci; // integers
-typedef __m512 vecf;  // floats
-typedef unsigned shift_count;
-#define V(op)    _mm512_##op
-#define V_SI(op) _mm512_##op##_si512
-#define V_REPEAT _mm512_broadcast_i32x4
-enum { ROWS = 16 };
-#else
-typedef __m256i veci;
-typedef __m256 vecf;
-typedef int shift_count;
-#define V(op)    _mm256_##op
-#define V_SI(op) _mm256_##op##_si256
-#define V_REPEAT _mm256_broadcastsi128_si256
-enum { ROWS = 8 };
-#endif
 
 // 32 columns of ROWS rows. Element = scale[0] * byte + scale[1], or, for types with a scale per 16
 // columns (Q6_K), scale[column / 16] * (byte - 32), or (Q8_0) scale[0] * signed byte.
