@@ -40,6 +40,7 @@ struct team {
     int32_t n_lanes;   // threads that work in the next run
     int32_t *cpus;     // [n_threads], owned: the processor of each lane; NULL: nothing is bound
     struct patience *patience; // [n_threads], owned: each lane's own
+    char *rooms;               // [n_threads, LANE_ROOM_BYTES], owned; NULL with one thread
     char pad0[LINE];
     atomic_uint begun; // runs so far
     atomic_int ended;  // threads that have left this run
@@ -91,6 +92,10 @@ void lane_barrier(const struct lane *lane) {
     }
     atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&team->generation, generation + 1, memory_order_release);
+}
+
+void *lane_room(const struct lane *lane, int32_t index) {
+    return lane->team->rooms + (int64_t)index * LANE_ROOM_BYTES;
 }
 
 // Runs one thread's part of a run. A thread that is not on its processor, or is new, binds itself
@@ -146,11 +151,24 @@ enum status team_default_size(int32_t *out, struct err *e) {
     return OK;
 }
 
+// Allocates a team without processors. Returns NULL if memory is short.
+static struct team *new_team(int32_t n_threads, struct err *e) {
+    struct team *team = mem_alloc(1, sizeof *team);
+    if (team) {
+        team->n_threads = team->n_lanes = n_threads;
+        team->patience = mem_alloc((size_t)n_threads, sizeof *team->patience);
+        team->rooms = n_threads > 1 ? mem_alloc((size_t)n_threads, LANE_ROOM_BYTES) : NULL;
+    }
+    if (team && team->patience && (team->rooms || n_threads == 1)) return team;
+    err_memory(e, (uint64_t)n_threads * LANE_ROOM_BYTES, "a team of threads");
+    team_close(team);
+    return NULL;
+}
+
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e) {
     ASSERT(n_threads >= 0);
     *out = NULL;
     struct core_list cores = {0};
-    struct team *team = NULL;
     if (n_threads > LANES_MAX) {
         err_set(e, ERR_USAGE, "too many threads");
         err_expected(e, "at most %d", LANES_MAX);
@@ -158,17 +176,13 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
     }
     if (core_list_open(&cores, e) != OK) return e->status;
     if (n_threads == 0) n_threads = default_threads(&cores);
-    team = mem_alloc(1, sizeof *team);
-    struct patience *patience = mem_alloc((size_t)n_threads, sizeof *patience);
-    if (team) team->patience = patience;
-    if (!team || !patience) {
-        if (!team) mem_free(patience);
-        err_memory(e, (size_t)n_threads * sizeof *patience, "a team of threads");
-        goto fail;
+    struct team *team = new_team(n_threads, e);
+    if (!team) {
+        core_list_close(&cores);
+        return e->status;
     }
-    team->n_threads = team->n_lanes = n_threads;
     bool fits = n_threads <= cores.n_cpus;
-    for (int32_t i = 0; fits && i < n_threads; i++) patience[i].spin_ns = SPIN_NS_MAX;
+    for (int32_t i = 0; fits && i < n_threads; i++) team->patience[i].spin_ns = SPIN_NS_MAX;
     if (bind && fits) {
         team->cpus = cores.cpus; // the team owns the array now
         cores = (struct core_list){0};
@@ -177,10 +191,6 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
     team_run(team, wake, NULL);
     *out = team;
     return OK;
-fail:
-    core_list_close(&cores);
-    team_close(team);
-    return e->status;
 }
 
 int32_t team_size(const struct team *team) { return team->n_lanes; }
@@ -194,6 +204,7 @@ void team_use(struct team *team, int32_t n_lanes) {
 void team_close(struct team *team) {
     if (!team) return;
     mem_free(team->patience);
+    mem_free(team->rooms);
     mem_free(team->cpus);
     mem_free(team);
 }

@@ -6,6 +6,7 @@
  */
 #include "kernels/cpu/device/table.h"
 
+#include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/x86.h"
 #include "kernels/op_command.h"
 
@@ -17,7 +18,10 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         cpu_ops_avx2(table);
     }
     if (isa >= ISA_AVXVNNI && cpu_has_isa(ISA_AVXVNNI)) cpu_matmul_avxvnni(table);
-    if (isa >= ISA_AVX512 && cpu_has_isa(ISA_AVX512)) cpu_matmul_avx512(table);
+    if (isa >= ISA_AVX512 && cpu_has_isa(ISA_AVX512)) {
+        cpu_matmul_avx512(table);
+        table->attention = attention_avx512;
+    }
 }
 #else
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) { (void)table, (void)isa; }

@@ -8,7 +8,7 @@
 #include "kernels/cpu/x86/x86.h"
 
 #include "base/err.h"
-#include "kernels/cpu/x86/attention_avx2.h"
+#include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 

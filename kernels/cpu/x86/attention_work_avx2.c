@@ -1,0 +1,272 @@
+/* attention_work_avx2.c: decides which lane takes which queries through which keys, for attention
+ * at every x86 level.
+ *
+ * Blocks of queries that read the same keys are cut into segments of keys; the segments of all
+ * blocks form one list, weighted by the time of each, which is cut into equal shares. So all lanes
+ * are busy both with one head over many keys and with the end of a prompt, which sees more keys
+ * than its start. The lane that has the first segment of a block merges the others, which lie in
+ * their lanes' rooms. Owns nothing; every lane calls with the same arguments. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#include "kernels/cpu/x86/attention_work_avx2.h"
+#include "kernels/cpu/x86/vector_avx2.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SEGMENT_KEYS = 256, // at least; four pages cost more than a merge
+    SEGMENTS_MAX = 17,  // of a query: 16, and one more if a window begins within a segment
+    BLOCKS_A_LANE = 4,  // at least, where there are so many tokens
+    PARTIAL_HEAD = 16,  // floats before the sums in a stored part: maximum, sum, and room to align
+};
+
+// The merged segments of a query, whose sum of values is in out.
+struct total {
+    float max, sum;
+};
+
+// The work of all lanes.
+struct work {
+    const struct attention_args *a;
+    const struct lane *lane;
+    attend_fn *attend;
+    int64_t total; // cost of all blocks
+    int32_t tokens_max;
+};
+
+static int32_t n_keys(const struct attention_args *a, int64_t token) {
+    int32_t position = a->positions[token];
+    return a->window > 0 && position >= a->window ? a->window : position + 1;
+}
+
+static int32_t segment_keys(const struct attention_args *a, int64_t token) {
+    int32_t keys = SEGMENT_KEYS, all = n_keys(a, token);
+    while (keys * (SEGMENTS_MAX - 1) < all) keys *= 2;
+    return keys;
+}
+
+// Extends a block by its next token. Returns false if that needs a block of its own.
+static bool add_token(const struct attention_args *a, struct query_block *b, int32_t tokens_max) {
+    int64_t token = b->token + b->n_tokens;
+    if (token == a->n_tokens || b->n_tokens == tokens_max) return false;
+    if ((b->n_tokens + 1) * b->n_heads > QUERIES_MAX && b->n_tokens > 0) return false;
+    int32_t last = a->positions[token], first = last + 1 - n_keys(a, token);
+    if (b->n_tokens == 0) {
+        b->segment_keys = segment_keys(a, token);
+        b->first_key = first;
+        b->last_key = last;
+    }
+    if (a->sequences[token] != a->sequences[b->token]) return false;
+    if (segment_keys(a, token) != b->segment_keys) return false;
+    b->first_key = first < b->first_key ? first : b->first_key;
+    b->last_key = last > b->last_key ? last : b->last_key;
+    b->n_tokens++;
+    return true;
+}
+
+// Goes on to the next block: tokens first, then heads. Begins with a zeroed one; returns false
+// after the last.
+static bool next_block(const struct work *w, struct query_block *b) {
+    const struct attention_args *a = w->a;
+    const int32_t share = a->n_heads / a->n_kv_heads;
+    b->token += b->n_tokens;
+    if (b->token == a->n_tokens) {
+        b->token = 0;
+        b->head += b->n_heads;
+    }
+    if (b->head == a->n_heads) return false;
+    int32_t left = share - (int32_t)(b->head % share);
+    b->n_heads = left < QUERIES_MAX ? left : QUERIES_MAX;
+    b->n_tokens = 0;
+    while (add_token(a, b, w->tokens_max)) continue;
+    return true;
+}
+
+// Fills keys with the first and the last key of segment number i of a block. Returns false past the
+// last one.
+static bool segment_at(const struct query_block *b, int32_t i, int32_t keys[2]) {
+    int32_t start = (b->first_key / b->segment_keys + i) * b->segment_keys;
+    if (start > b->last_key) return false;
+    keys[0] = start > b->first_key ? start : b->first_key;
+    keys[1] = b->last_key - start < b->segment_keys ? b->last_key : start + b->segment_keys - 1;
+    return true;
+}
+
+static int64_t cost_of(const struct query_block *b, const int32_t keys[2]) {
+    return (int64_t)(keys[1] - keys[0] + 1) * b->n_tokens * b->n_heads;
+}
+
+static int64_t cost_of_block(const struct query_block *b) {
+    return cost_of(b, (const int32_t[2]){b->first_key, b->last_key});
+}
+
+// Floats of a stored part of a query.
+static int64_t partial_floats(const struct attention_args *a) {
+    return PARTIAL_HEAD + (a->head_dim + 15) / 16 * 16;
+}
+
+// The number of the lane that has the unit of work that begins at place. Blocks with too many
+// queries for a room are not cut.
+static int32_t owner(const struct work *w, int64_t place) {
+    return (int32_t)(place * w->lane->count / w->total);
+}
+
+static int32_t last_owner(const struct work *w, const struct query_block *b, int64_t place) {
+    uint64_t size = (uint64_t)(b->n_tokens * b->n_heads * partial_floats(w->a)) * sizeof(float);
+    if (w->lane->count == 1 || size * SEGMENTS_MAX > LANE_ROOM_BYTES) return owner(w, place);
+    int32_t keys[2] = {0};
+    for (int32_t i = 0, next[2]; segment_at(b, i, next); i++) memcpy(keys, next, sizeof keys);
+    return owner(w, place + cost_of_block(b) - cost_of(b, keys));
+}
+
+static void start_queries(const struct attention_args *a, const struct query_block *b,
+                          struct query *queries) {
+    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
+        int64_t token = b->token + i / b->n_heads, head = b->head + i % b->n_heads;
+        const float *q = a->q + (token * a->n_heads + head) * a->head_dim;
+        queries[i].last = a->positions[token];
+        queries[i].first = queries[i].last + 1 - n_keys(a, token);
+        for (int32_t c = 0; c < a->head_dim; c++) queries[i].q[c] = q[c] * a->scale;
+    }
+}
+
+static float *out_of(const struct attention_args *a, const struct query_block *b, int32_t i) {
+    int64_t token = b->token + i / b->n_heads, head = b->head + i % b->n_heads;
+    return a->out + (token * a->n_heads + head) * a->head_dim;
+}
+
+static void start_totals(const struct attention_args *a, const struct query_block *b,
+                         struct total *totals) {
+    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
+        totals[i] = (struct total){-INFINITY, 0};
+        if (a->sinks) totals[i] = (struct total){a->sinks[b->head + i % b->n_heads], 1};
+        memset(out_of(a, b, i), 0, (size_t)a->head_dim * sizeof(float));
+    }
+}
+
+// Adds a segment of a query to its total. One function, so that the compiler rounds alike wherever
+// the segment was computed.
+static __attribute__((noinline)) void merge(float *out, struct total *total, struct total part,
+                                            const float *sum_v, int32_t head_dim) {
+    float max = total->max > part.max ? total->max : part.max;
+    float old = _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(total->max - max)));
+    float new = _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(part.max - max)));
+    total->max = max;
+    total->sum = total->sum * old + part.sum * new;
+    for (int32_t i = 0; i < head_dim; i++) out[i] = out[i] * old + sum_v[i] * new;
+}
+
+static bool sees(const struct query *query, const int32_t keys[2]) {
+    return query->first <= keys[1] && query->last >= keys[0];
+}
+
+// Computes a segment; adds it to totals, or stores it in room if totals is NULL.
+static void run_segment(const struct work *w, const struct query_block *b, struct query *queries,
+                        const int32_t keys[2], struct total *totals, float *room) {
+    const int32_t n = b->n_tokens * b->n_heads;
+    for (int32_t i = 0; i < n; i++) {
+        queries[i].max = -INFINITY;
+        queries[i].sum = 0;
+        memset(queries[i].sum_v, 0, ((size_t)w->a->head_dim + 15) / 16 * 16 * sizeof(float));
+    }
+    w->attend(w->a, b, queries, keys);
+    for (int32_t i = 0; i < n; i++) {
+        const struct query *q = &queries[i];
+        float *part = room + i * partial_floats(w->a);
+        if (!sees(q, keys)) continue;
+        if (totals) {
+            merge(out_of(w->a, b, i), &totals[i], (struct total){q->max, q->sum}, q->sum_v,
+                  w->a->head_dim);
+            continue;
+        }
+        part[0] = q->max;
+        part[1] = q->sum;
+        memcpy(part + PARTIAL_HEAD, q->sum_v, (size_t)w->a->head_dim * sizeof *part);
+    }
+}
+
+static void finish(const struct attention_args *a, const struct query_block *b,
+                   const struct total *totals) {
+    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
+        float *out = out_of(a, b, i);
+        for (int32_t c = 0; c < a->head_dim; c++) out[c] /= totals[i].sum;
+    }
+}
+
+// Runs this lane's segments of a block that begins at place: those from its first owner on are
+// added to totals, those of another owner go to the room, first to last.
+static void run_block(const struct work *w, const struct query_block *b, int64_t place, bool cut,
+                      struct query *queries, struct total *totals) {
+    const int64_t slot = b->n_tokens * b->n_heads * partial_floats(w->a);
+    const int32_t self = w->lane->index;
+    const bool first = owner(w, place) == self;
+    float *room = cut && !first ? lane_room(w->lane, self) : NULL;
+    start_queries(w->a, b, queries);
+    if (first) start_totals(w->a, b, totals);
+    for (int32_t i = 0, keys[2]; segment_at(b, i, keys); i++) {
+        if (!cut || owner(w, place) == self) {
+            run_segment(w, b, queries, keys, first ? totals : NULL, room);
+            if (room) room += slot;
+        }
+        place += cost_of(b, keys);
+    }
+}
+
+// Merges the segments of other lanes, in order, after all of them are computed.
+static void merge_others(const struct work *w, const struct query_block *b, int64_t place,
+                         const struct query *queries, struct total *totals) {
+    const int64_t width = partial_floats(w->a), slot = b->n_tokens * b->n_heads * width;
+    int32_t last = w->lane->index;
+    const float *room = NULL;
+    for (int32_t i = 0, keys[2]; segment_at(b, i, keys); place += cost_of(b, keys), i++) {
+        int32_t lane = owner(w, place);
+        if (lane == w->lane->index) continue;
+        room = lane == last ? room + slot : lane_room(w->lane, lane);
+        last = lane;
+        for (int32_t j = 0; j < b->n_tokens * b->n_heads; j++) {
+            const float *part = room + j * width;
+            if (!sees(&queries[j], keys)) continue;
+            merge(out_of(w->a, b, j), &totals[j], (struct total){part[0], part[1]},
+                  part + PARTIAL_HEAD, w->a->head_dim);
+        }
+    }
+}
+
+static void run_blocks(const struct work *w) {
+    struct query queries[QUERIES_MAX];
+    struct total totals[QUERIES_MAX];
+    struct query_block b = {0}, open = {0}; // open: its first segment is here, its last elsewhere
+    int64_t place = 0, open_place = 0;
+    bool cut_any = false;
+    for (; next_block(w, &b); place += cost_of_block(&b)) {
+        int32_t first = owner(w, place), last = last_owner(w, &b, place), self = w->lane->index;
+        cut_any |= first != last;
+        if (self < first || self > last) continue;
+        run_block(w, &b, place, first != last, queries, totals);
+        if (first == last) finish(w->a, &b, totals);
+        if (first == last || first != self) continue;
+        open = b;
+        open_place = place;
+    }
+    if (!cut_any) return;
+    lane_barrier(w->lane);
+    if (open.n_tokens == 0) return;
+    merge_others(w, &open, open_place, queries, totals);
+    finish(w->a, &open, totals);
+}
+
+void attention_work(const struct lane *lane, const struct attention_args *a, attend_fn *attend) {
+    ASSERT(a->head_dim <= HEAD_DIM_MAX);
+    ASSERT(a->n_heads % a->n_kv_heads == 0);
+    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
+    if (a->n_tokens == 0) return;
+    struct work w = {.a = a, .lane = lane, .attend = attend};
+    struct query_block b = {0};
+    int64_t tokens = (int64_t)a->n_tokens * a->n_kv_heads / (lane->count * BLOCKS_A_LANE);
+    w.tokens_max = tokens < 1 ? 1 : tokens > QUERIES_MAX ? QUERIES_MAX : (int32_t)tokens;
+    while (next_block(&w, &b)) w.total += cost_of_block(&b);
+    run_blocks(&w);
+}
