@@ -1,23 +1,30 @@
-/* attention.c: attention with a cache of keys and values, and the table of angles for its rotary
+/* attention.c: attention with a cache of keys and values, and the tables of angles for its rotary
  * positions. Tested by tests/runtime/test_pipeline.c. Sources: Vaswani et al. 2017; Su et al. 2021.
  */
 #include "planner/blocks/encode.h"
 
 #include <math.h>
 
-static void encode_angles(const struct forward *f) {
-    const struct hparams *hp = f->hp;
-    f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->area[AREA_ANGLES],
+static void encode_table(const struct forward *f, enum area area, const struct rope_numbers *rope,
+                         const float *freq_factors) {
+    f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->area[area],
                                                             .positions = f->tables.positions,
-                                                            .freq_factors = f->area[AREA_FREQS],
+                                                            .freq_factors = freq_factors,
                                                             .n_tokens = f->n_tokens,
                                                             .n_rot = f->shape->n_rot,
-                                                            .base = hp->rope_base,
-                                                            .scale = hp->rope_scale,
-                                                            .magnitude = hp->rope_magnitude,
-                                                            .ext_factor = hp->rope_ext,
-                                                            .corr_low = hp->rope_corr_low,
-                                                            .corr_high = hp->rope_corr_high});
+                                                            .base = rope->base,
+                                                            .scale = rope->scale,
+                                                            .magnitude = rope->magnitude,
+                                                            .ext_factor = rope->ext,
+                                                            .corr_low = rope->corr_low,
+                                                            .corr_high = rope->corr_high});
+}
+
+static bool has_local_rope(const struct forward *f) { return f->hp->local_rope.base > 0; }
+
+static void encode_angles(const struct forward *f) {
+    encode_table(f, AREA_ANGLES, &f->hp->rope, f->area[AREA_FREQS]);
+    if (has_local_rope(f)) encode_table(f, AREA_LOCAL_ANGLES, &f->hp->local_rope, NULL);
 }
 
 // q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on
@@ -46,36 +53,43 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
                                                         f->unit->head_dim_k, f->hp->norm_eps});
 }
 
+static float score_scale(const struct forward *f) {
+    const float scale = f->hp->attention_scale;
+    return scale > 0 ? scale : 1 / sqrtf((float)f->unit->head_dim_k);
+}
+
 // attended = attention(rope(norm(q)), rope(norm(k)), v), with earlier keys and values from the
 // cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
+    const bool local = u->window && has_local_rope(f);
     encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
     encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
-    f->ops->rope(f->stream,
-                 &(struct rope_args){f->area[AREA_Q], f->area[AREA_K], f->area[AREA_ANGLES],
-                                     f->n_tokens, u->n_heads, u->n_kv_heads, u->head_dim_k,
-                                     f->shape->n_rot, f->hp->rope_neox});
+    f->ops->rope(f->stream, &(struct rope_args){f->area[AREA_Q], f->area[AREA_K],
+                                                f->area[local ? AREA_LOCAL_ANGLES : AREA_ANGLES],
+                                                f->n_tokens, u->n_heads, u->n_kv_heads,
+                                                u->head_dim_k, f->shape->n_rot, f->hp->rope_neox});
     f->ops->kv_store(f->stream,
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
                                              f->area[AREA_V], f->tables.cache_rows, f->n_tokens,
                                              u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
-    f->ops->attention(f->stream,
-                      &(struct attention_args){.out = f->area[AREA_ATTENDED],
-                                               .q = f->area[AREA_Q],
-                                               .k_cache = f->k_cache,
-                                               .v_cache = f->v_cache,
-                                               .pages = f->tables.pages,
-                                               .positions = f->tables.positions,
-                                               .sequences = f->tables.sequences,
-                                               .n_tokens = f->n_tokens,
-                                               .n_heads = u->n_heads,
-                                               .n_kv_heads = u->n_kv_heads,
-                                               .head_dim = u->head_dim_k,
-                                               .max_pages = f->max_pages,
-                                               .k_type = f->k_type,
-                                               .v_type = f->v_type,
-                                               .scale = 1.0f / sqrtf((float)u->head_dim_k)});
+    f->ops->attention(f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],
+                                                          .q = f->area[AREA_Q],
+                                                          .k_cache = f->k_cache,
+                                                          .v_cache = f->v_cache,
+                                                          .pages = f->tables.pages,
+                                                          .positions = f->tables.positions,
+                                                          .sequences = f->tables.sequences,
+                                                          .n_tokens = f->n_tokens,
+                                                          .n_heads = u->n_heads,
+                                                          .n_kv_heads = u->n_kv_heads,
+                                                          .head_dim = u->head_dim_k,
+                                                          .max_pages = f->max_pages,
+                                                          .window = u->window,
+                                                          .k_type = f->k_type,
+                                                          .v_type = f->v_type,
+                                                          .scale = score_scale(f),
+                                                          .softcap = f->hp->attention_softcap});
 }
 
 // O attended, in the columns of the pieces' rows.
@@ -107,11 +121,17 @@ static const struct block_tensor TENSORS[] = {
 };
 
 static const struct block_area NEEDED[] = {
-    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD}, {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
-    {AREA_FREQS, ROWS_ONE, DIM_HALF_ROT},   {AREA_ANGLES, ROWS_TOKENS, DIM_ROT},
-    {AREA_Q, ROWS_TOKENS, DIM_QUERIES},     {AREA_ATTENDED, ROWS_TOKENS, DIM_ATTENDED},
-    {AREA_K, ROWS_TOKENS, DIM_KEYS},        {AREA_V, ROWS_TOKENS, DIM_VALUES},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},   {AREA_MATMUL, ROWS_TOKENS, DIM_ATTENDED},
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+    {AREA_FREQS, ROWS_ONE, DIM_HALF_ROT},
+    {AREA_ANGLES, ROWS_TOKENS, DIM_ROT},
+    {AREA_LOCAL_ANGLES, ROWS_TOKENS, DIM_LOCAL_ROT},
+    {AREA_Q, ROWS_TOKENS, DIM_QUERIES},
+    {AREA_ATTENDED, ROWS_TOKENS, DIM_ATTENDED},
+    {AREA_K, ROWS_TOKENS, DIM_KEYS},
+    {AREA_V, ROWS_TOKENS, DIM_VALUES},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_ATTENDED},
 };
 
 const struct block block_attention = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED),

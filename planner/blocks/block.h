@@ -25,10 +25,21 @@ enum { MAX_PIECES = 2 };
 // adds the norm of all columns to the residual stream, on the accelerator alone.
 enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT, PHASE_NORM, STEP_PHASES };
 
-// Numbers of a model that ops need besides its shape.
+// The arguments of rope_table.
+struct rope_numbers {
+    float base, scale, magnitude, ext, corr_low, corr_high;
+};
+
+// Numbers of a model that ops need besides its shape. A number that is 0 changes nothing.
 struct hparams {
-    float norm_eps, rope_base, rope_scale, rope_magnitude, rope_ext, rope_corr_low, rope_corr_high;
-    float logit_scale, logit_softcap; // as in struct cap_logits_args; 0: logits stay as they are
+    float norm_eps;
+    struct rope_numbers rope;
+    struct rope_numbers local_rope;   // of layers with a window; base 0: as in the others
+    float embed_scale;                // of rows of the embedding
+    float attention_scale;            // of scores; 0: 1 / sqrt(head_dim)
+    float attention_softcap;          // as in struct attention_args
+    float logit_scale, logit_softcap; // as in struct cap_logits_args
+    enum glu glu;
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours

@@ -18,8 +18,9 @@ enum dim {
     DIM_ATTENDED, // n_heads * head_dim_v
     DIM_HEAD,     // head_dim_k
     DIM_ROT,
-    DIM_HALF_ROT, // n_rot / 2
-    DIM_FF,       // of a unit that has no tensors yet, the largest of any
+    DIM_HALF_ROT,  // n_rot / 2
+    DIM_LOCAL_ROT, // n_rot if some layer has a window, else 0
+    DIM_FF,        // of a unit that has no tensors yet, the largest of any
     DIM_FF_EXPERT,
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1

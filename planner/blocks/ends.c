@@ -4,10 +4,11 @@
 
 static void encode_embed(const struct forward *f) {
     const struct weight *w = encode_weight(f, 0, ROLE_TOKEN_EMBED);
+    const float scale = f->hp->embed_scale > 0 ? f->hp->embed_scale : 1;
     if (!w) return;
     f->ops->embed(f->stream, encode_type(w),
                   &(struct embed_args){f->area[AREA_RESIDUAL], w->data, f->tables.tokens,
-                                       f->n_tokens, w->n_cols, w->n_rows, 1.0f});
+                                       f->n_tokens, w->n_cols, w->n_rows, scale});
 }
 
 static void encode_caps(const struct forward *f) {

@@ -64,7 +64,7 @@ static void encode_unit(const struct forward *f) {
     encode_experts(f, gate, f->area[AREA_NORMED], ROLE_EXPERT_GATE, false);
     encode_experts(f, up, f->area[AREA_NORMED], ROLE_EXPERT_UP, false);
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, n_pairs, u->n_ff_expert,
-                                                    u->n_ff_expert, GLU_SILU, 0});
+                                                    u->n_ff_expert, f->hp->glu, 0});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, ROLE_EXPERT_DOWN, true);
     f->ops->combine_experts(f->stream,
                             &(struct combine_experts_args){.out = residual,

@@ -1,9 +1,9 @@
-/* ffn.c: a dense FFN with a gate (SwiGLU); a shared expert is one. Tested by
+/* ffn.c: a dense FFN with a gate (SwiGLU, GeGLU); a shared expert is one. Tested by
  * tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
 #include "planner/blocks/encode.h"
 
-// gate = silu(gate) * up in the columns of the pieces' rows; in all columns if a unit that can only
-// be planned has other matrices.
+// gate = the gated unit of gate and up in the columns of the pieces' rows; in all columns if a unit
+// that can only be planned has other matrices.
 static void encode_swiglu(const struct forward *f, int32_t n_ff) {
     int32_t n_own = 0, first = 0;
     for (int i = 0; i < f->n_pieces; i++) {
@@ -15,10 +15,10 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff) {
     float *gate = f->area[AREA_GATE] + first;
     const float *up = f->area[AREA_UP] + first;
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, f->n_tokens,
-                                                    n_own ? n_own : n_ff, n_ff, GLU_SILU, 0});
+                                                    n_own ? n_own : n_ff, n_ff, f->hp->glu, 0});
 }
 
-// gate = silu(gate x) * up x, x = norm(residual), in the columns of the pieces' rows.
+// gate = the gated unit of gate x and up x, x = norm(residual), in the columns of the pieces' rows.
 static void encode_ffn_in(const struct forward *f) {
     const int32_t n_ff = (int32_t)dims_of(f->shape, f->unit, DIM_FF);
     const int32_t n = f->n_tokens;

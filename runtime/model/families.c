@@ -5,17 +5,24 @@
 #include <string.h>
 
 static const struct family FAMILIES[] = {
-    {.architecture = "llama",
-     .models = "Llama, Mistral, Mixtral, SmolLM2, TinyLlama, Yi",
-     .expert_gate = GATE_SOFTMAX,
-     .normalise_experts = true},
-    {.architecture = "qwen2", .models = "Qwen2, Qwen2.5, R1-Distill-Qwen", .rope_neox = true},
-    {.architecture = "qwen3", .models = "Qwen3", .rope_neox = true},
+    {.architecture = "llama", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
+    {.architecture = "qwen2", .rope_neox = true},
+    {.architecture = "qwen3", .rope_neox = true},
     {.architecture = "qwen3moe",
-     .models = "Qwen3 with experts",
      .expert_gate = GATE_SOFTMAX,
      .normalise_experts = true,
      .rope_neox = true},
+    {.architecture = "gemma2",
+     .glu = GLU_GELU,
+     .rope_neox = true,
+     .scales_embedding = true,
+     .n_layers_of_widest = 46},
+    {.architecture = "gemma3",
+     .glu = GLU_GELU,
+     .rope_neox = true,
+     .scales_embedding = true,
+     .local_rope_base = 10000,
+     .n_layers_of_widest = 62},
 };
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 
@@ -28,7 +35,7 @@ const struct family *family_find(const char *architecture) {
 const char *family_list(char *out, size_t size_bytes) {
     size_t length = 0;
     for (int i = 0; i < N_FAMILIES && length < size_bytes; i++)
-        length += (size_t)snprintf(out + length, size_bytes - length, "%s%s (%s)", i ? ", " : "",
-                                   FAMILIES[i].architecture, FAMILIES[i].models);
+        length += (size_t)snprintf(out + length, size_bytes - length, "%s%s", i ? ", " : "",
+                                   FAMILIES[i].architecture);
     return out;
 }

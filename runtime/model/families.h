@@ -14,15 +14,20 @@
 
 struct family {
     const char *architecture; // general.architecture of its files
-    const char *models;       // for people: models of the family
+    enum glu glu;
     enum expert_gate expert_gate;
     bool normalise_experts, rope_neox; // as in struct hparams
+    bool scales_embedding;             // by sqrt(n_embd)
+    float local_rope_base;             // of layers with a window, unless the file has another; 0:
+                                       // that of the other layers
+    // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.
+    int32_t n_layers_of_widest;
 };
 
 // NULL if there is no family of that name.
 const struct family *family_find(const char *architecture);
 
-// Writes "llama (Llama, Mistral)" of every family, with commas between. Returns out.
+// Writes the architecture of every family, with commas between. Returns out.
 const char *family_list(char *out, size_t size_bytes);
 
 #endif

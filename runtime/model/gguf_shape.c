@@ -444,6 +444,7 @@ static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 // Widens the shape's numbers, which are the largest of any layer, by those of a unit.
 static void widen(struct shape *s, const struct unit *unit) {
+    s->has_windows = s->has_windows || unit->window;
     s->n_heads = max_i32(s->n_heads, unit->n_heads);
     s->n_kv_heads = max_i32(s->n_kv_heads, unit->n_kv_heads);
     s->head_dim = max_i32(s->head_dim, max_i32(unit->head_dim_k, unit->head_dim_v));

@@ -17,7 +17,8 @@ struct model {
     struct shape *shape;         // borrowed
     const struct family *family; // constant
     struct hparams hp;
-    const struct gguf_tensor *rope_freqs;                           // NULL: the model has none
+    int32_t windows[MAX_LAYERS];          // positions that a token sees, 0: all
+    const struct gguf_tensor *rope_freqs; // NULL: the model has none
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS]; // of shape->units[..].tensors
 };
 

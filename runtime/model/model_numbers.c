@@ -4,6 +4,7 @@
 
 #include "runtime/model/families.h"
 #include "runtime/model/model_take.h"
+#include "runtime/model/per_layer.h"
 
 #include <math.h>
 #include <string.h>
@@ -96,13 +97,13 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
         check_positive(m, "rope.scaling.yarn_beta_slow", beta_slow, e)) {
         return e->status;
     }
-    const double per_turn = m->shape->n_rot / (2 * log((double)hp->rope_base));
+    const double per_turn = m->shape->n_rot / (2 * log((double)hp->rope.base));
     const double low = floor(per_turn * log(original / (2 * M_PI * (double)beta_fast)));
     const double high = ceil(per_turn * log(original / (2 * M_PI * (double)beta_slow)));
-    hp->rope_ext = 1;
-    hp->rope_corr_low = (float)fmax(0, low);
-    hp->rope_corr_high = (float)fmin(m->shape->n_rot - 1, high);
-    if (factor > 1) hp->rope_magnitude = 1 + 0.1f * logf(factor);
+    hp->rope.ext = 1;
+    hp->rope.corr_low = (float)fmax(0, low);
+    hp->rope.corr_high = (float)fmin(m->shape->n_rot - 1, high);
+    if (factor > 1) hp->rope.magnitude = 1 + 0.1f * logf(factor);
     return OK;
 }
 
@@ -127,12 +128,12 @@ static enum status read_rope(struct model *m, struct err *e) {
     float factor = 0, attn_factor = 1;
     enum scaling scaling;
     s->n_rot = s->head_dim;
-    hp->rope_base = 10000;
-    hp->rope_magnitude = 1;
+    hp->rope.base = 10000;
+    hp->rope.magnitude = 1;
     hp->rope_neox = m->family->rope_neox;
     if (model_take_int(m, "rope.dimension_count", s->head_dim, &s->n_rot, e) ||
-        model_take_float(m, "rope.freq_base", &hp->rope_base, e) ||
-        check_positive(m, "rope.freq_base", hp->rope_base, e) ||
+        model_take_float(m, "rope.freq_base", &hp->rope.base, e) ||
+        check_positive(m, "rope.freq_base", hp->rope.base, e) ||
         model_take_float(m, "rope.scale_linear", &factor, e) ||
         model_take_float(m, "rope.scaling.factor", &factor, e) ||
         model_take_float(m, "rope.scaling.attn_factor", &attn_factor, e) ||
@@ -141,30 +142,59 @@ static enum status read_rope(struct model *m, struct err *e) {
     if (s->n_rot % 2) return unsupported(e, "rope.dimension_count is odd", s->n_rot - 1, s->n_rot);
     if (factor == 0 || scaling == SCALING_NONE) factor = 1; // old files store 0 for "no scaling"
     if (check_positive(m, "rope.scaling.factor", factor, e)) return e->status;
-    hp->rope_scale = 1 / factor;
+    hp->rope.scale = 1 / factor;
     if (scaling == SCALING_YARN && read_yarn(m, factor, e)) return e->status;
-    hp->rope_magnitude *= attn_factor;
+    hp->rope.magnitude *= attn_factor;
     return OK;
 }
 
-// Reads the factor and the cap of logits. Files hold the divisor.
-static enum status read_logits(struct model *m, struct err *e) {
-    float divisor = 0, cap = 0;
-    if (model_take_float(m, "logit_scale", &divisor, e) ||
-        model_take_float(m, "final_logit_softcapping", &cap, e))
+// Layers with a window may have another base; positions are not scaled there.
+static enum status read_local_rope(struct model *m, struct err *e) {
+    float base = m->family->local_rope_base;
+    if (model_take_float(m, "rope.freq_base_swa", &base, e)) return e->status;
+    if (base != 0 && check_positive(m, "rope.freq_base_swa", base, e)) return e->status;
+    m->hp.local_rope = (struct rope_numbers){.base = base, .scale = 1, .magnitude = 1};
+    return OK;
+}
+
+// Reads a factor or a cap that files of most families lack; 0 then.
+static enum status read_optional(struct model *m, const char *key, float *out, struct err *e) {
+    if (model_take_float(m, key, out, e)) return e->status;
+    return *out != 0 ? check_positive(m, key, *out, e) : OK;
+}
+
+// Reads the factors and caps of embedding, attention and logits. Files hold the divisor of logits.
+static enum status read_factors(struct model *m, struct err *e) {
+    struct hparams *hp = &m->hp;
+    const struct shape *s = m->shape;
+    float divisor = 0;
+    if (m->family->scales_embedding) hp->embed_scale = sqrtf((float)s->n_embd);
+    if (s->n_layers == m->family->n_layers_of_widest)
+        hp->attention_scale = sqrtf((float)s->n_heads / (float)s->n_embd);
+    if (read_optional(m, "attention.scale", &hp->attention_scale, e) ||
+        read_optional(m, "attn_logit_softcapping", &hp->attention_softcap, e) ||
+        read_optional(m, "logit_scale", &divisor, e) ||
+        read_optional(m, "final_logit_softcapping", &hp->logit_softcap, e))
         return e->status;
-    if (divisor != 0 && check_positive(m, "logit_scale", divisor, e)) return e->status;
-    if (cap != 0 && check_positive(m, "final_logit_softcapping", cap, e)) return e->status;
-    m->hp.logit_scale = divisor > 0 ? 1 / divisor : 0;
-    m->hp.logit_softcap = cap;
+    if (divisor > 0) hp->logit_scale = 1 / divisor;
+    return OK;
+}
+
+static enum status read_windows(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
+    if (per_layer_windows(&layers, m->windows, e)) return e->status;
+    for (int32_t l = 0; l < s->n_layers; l++) s->has_windows = s->has_windows || m->windows[l];
     return OK;
 }
 
 enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
+    m->hp.glu = m->family->glu;
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
-        check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e))
+        check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
+        read_windows(m, e) || read_factors(m, e) || read_rope(m, e))
         return e->status;
-    return read_logits(m, e) ? e->status : read_rope(m, e);
+    return read_local_rope(m, e);
 }

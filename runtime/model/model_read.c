@@ -15,7 +15,7 @@ static enum status refuse(const struct model *m, struct err *e) {
     }
     err_set(e, ERR_UNSUPPORTED, "general.architecture is not one that this version runs");
     err_actual(e, "%s", m->shape->architecture);
-    return err_fix(e, "use a model of these families: %s", family_list(families, sizeof families));
+    return err_fix(e, "use a model of one of these: %s", family_list(families, sizeof families));
 }
 
 static enum status read_names(struct model *m, struct err *e) {
@@ -52,6 +52,7 @@ static void set_numbers(const struct model *m, struct unit *unit) {
         unit->n_heads = s->n_heads;
         unit->n_kv_heads = s->n_kv_heads;
         unit->head_dim_k = unit->head_dim_v = s->head_dim;
+        unit->window = m->windows[unit->layer];
     }
     if (unit->kind == UNIT_EXPERTS) {
         unit->n_experts = s->n_experts;

@@ -248,6 +248,8 @@ def model_tensors(rng, spec, n_vocab):
             vector(f"{prefix}{name}.weight", rng.normal(1, 0.3, head))
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
+        if spec.get("post_norms"):
+            norm(prefix + "post_attention_norm.weight")
         norm(prefix + "ffn_norm.weight")
         experts, suffix = (spec["experts"],) if "experts" in spec else (), ".weight"
         if experts:  # far apart, so that rounding of activations does not choose others
@@ -256,6 +258,8 @@ def model_tensors(rng, spec, n_vocab):
         matrix(prefix + "ffn_gate" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_up" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
+        if spec.get("post_norms"):
+            norm(prefix + "post_ffw_norm.weight")
     norm("output_norm.weight")
     if not spec.get("tied", True):
         matrix("output.weight", n_vocab, n_embd, 1 / np.sqrt(n_embd))
@@ -356,6 +360,31 @@ MODELS = {
     | {"architecture": "qwen3moe", "normed": True, "experts": 4, "used": 2, "tied": False}
     | {"types": {"": "Q8_0", "attn_q": "F16"}, "ff": 32, "vocabulary": "spm"}
     | {"keys": {"feed_forward_length": 96, "expert_feed_forward_length": 32}},
+    # Layers 0 and 2 see 5 positions.
+    "gemma2": SMALL
+    | {"architecture": "gemma2", "post_norms": True, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"heads": 4, "kv": 2, "layers": 3, "vocabulary": "spm"}
+    | {
+        "keys": {
+            "attention.sliding_window": 5,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 6.0,
+            "attention.scale": 0.125,
+        }
+    },
+    # Layers 0, 1 and 3 see 4 positions, with angles of their own.
+    "gemma3": SMALL
+    | {"architecture": "gemma3", "post_norms": True, "normed": True, "layers": 4}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "head": 32, "heads": 2, "vocabulary": "spm"}
+    | {
+        "keys": {
+            "attention.sliding_window": 4,
+            "attention.sliding_window_pattern": 3,
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -51,8 +51,28 @@ EXPERT_ARGUMENTS = {
     "moe_intermediate_size": "expert_feed_forward_length",
 }
 
-# Class of the model, and which arguments it has besides: keys of the file, and constants.
+# Norms after attention and after the FFN, which move the name of the norm before the FFN.
+POST_NORMS = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "ffn_norm.weight": "pre_feedforward_layernorm.weight",
+    "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
+}
+GEMMA = {
+    "layer": POST_NORMS,
+    "one_plus": True,  # transformers keeps the weights of norms less 1
+    "arguments": {"sliding_window": "attention.sliding_window"},
+    "optional": {
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+    },
+}
+
+# Class of the model, and which arguments it has besides: keys of the file (optional ones may be
+# missing), and constants; "period": all layers but the last of each period have a window, and
+# "local_base" is the base of their angles if it is not that of the others.
 FAMILIES = {
+    "gemma2": GEMMA | {"model": "Gemma2ForCausalLM", "period": 2},
+    "gemma3": GEMMA | {"model": "Gemma3ForCausalLM", "period": 6, "local_base": 10000.0},
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen3": {"model": "Qwen3ForCausalLM"},
     "qwen3moe": {
@@ -90,19 +110,36 @@ class Model:
         named = ARGUMENTS | family.get("arguments", {})
         head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
         constants = family.get("constants", {})
+        optional = {k: self.hp(v, None) for k, v in family.get("optional", {}).items()}
+        head_dim = self.hp("attention.key_length", head_dim)
+        scale = self.hp("attention.scale", head_dim**-0.5)
+        layers = {"query_pre_attn_scalar": round(scale**-2)} | self.layer_types(family)
         return constants | {theirs: self.hp(ours) for theirs, ours in named.items()} | {
             "vocab_size": len(weights["token_embd.weight"]),
             "tie_word_embeddings": "output.weight" not in weights,
             "intermediate_size": self.hp("feed_forward_length"),
-            "head_dim": self.hp("attention.key_length", head_dim),
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": self.hp("rope.freq_base", 10000.0),
-            },
-        }
+            "head_dim": head_dim,
+            "rope_parameters": self.rope(family),
+        } | optional | (layers if "period" in family else {})
+
+    def layer_types(self, family):
+        period = self.hp("attention.sliding_window_pattern", family.get("period", 1))
+        kinds = ["full_attention", "sliding_attention"]
+        n_layers = self.hp("block_count")
+        return {"layer_types": [kinds[i % period < period - 1] for i in range(n_layers)]}
+
+    def rope(self, family):
+        rope = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base", 10000.0)}
+        local = dict(rope)
+        if self.hp("rope.scaling.type", None) == "linear":
+            rope |= {"rope_type": "linear", "factor": self.hp("rope.scaling.factor")}
+        if "local_base" not in family:
+            return rope
+        local["rope_theta"] = self.hp("rope.freq_base_swa", family["local_base"])
+        return {"full_attention": rope, "sliding_attention": local}
 
     def their_weights(self, weights):
-        out = {}
+        out, family = {}, FAMILIES[self.architecture]
         # transformers keeps the gates and ups of experts in one tensor, the gates first.
         for name in [name for name in weights if name.endswith("ffn_gate_exps.weight")]:
             up = name.replace("ffn_gate", "ffn_up")
@@ -110,11 +147,14 @@ class Model:
             weights[name.replace("ffn_gate", "ffn_gate_up")] = both
         for name, value in weights.items():
             value = torch.from_numpy(value).double()
+            if "norm" in name and family.get("one_plus"):
+                value = value - 1
             if not name.startswith("blk."):
                 out[OUTSIDE[name]] = value
                 continue
             _, layer, rest = name.split(".", 2)
-            out[f"model.layers.{layer}.{(LAYER | EXPERTS)[rest]}"] = value
+            names = LAYER | EXPERTS | family.get("layer", {})
+            out[f"model.layers.{layer}.{names[rest]}"] = value
         out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
         return out
 

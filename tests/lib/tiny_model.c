@@ -101,6 +101,8 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         snprintf(key, sizeof key, "%s.final_logit_softcapping", t->architecture);
         gguf_build_f32(t->b, key, 5);
     }
+    if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
+    if (m->window) number(t, "attention.sliding_window_pattern", 2);
     if (!m->n_experts) return;
     number(t, "expert_count", (uint32_t)m->n_experts);
     number(t, "expert_used_count", 2);
@@ -160,6 +162,11 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
     vector(t, name, TINY_EMBD, 1, 0.2f);
     snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", l);
     vector(t, name, TINY_EMBD, 1, 0.2f);
+    static const char *const last[] = {"post_attention_norm", "post_ffw_norm"};
+    for (int i = 0; m->ends_with_norms && i < 2; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, last[i]);
+        vector(t, name, TINY_EMBD, 1, 0.2f);
+    }
 }
 
 void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip) {

@@ -21,11 +21,13 @@ enum {
 struct tiny_model {
     const char *architecture; // NULL: llama
     int n_layers;
-    bool tied;   // no output.weight
-    bool biased; // q, k, v and o have biases
-    bool freqs;  // rope_freqs.weight
-    bool normed; // q and k have norms of their heads
-    bool capped; // logits are divided by 2 and capped at 5
+    bool tied;            // no output.weight
+    bool biased;          // q, k, v and o have biases
+    bool freqs;           // rope_freqs.weight
+    bool normed;          // q and k have norms of their heads
+    bool capped;          // logits are divided by 2 and capped at 5
+    bool ends_with_norms; // attention and FFN do
+    int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM
     int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none

@@ -152,15 +152,15 @@ static void test_scaling(void **state) {
     const struct hparams *hp = &f->model.hp;
     struct err e;
     assert_int_equal(read_edited(linear, NULL, f, &e), OK);
-    assert_float_equal(hp->rope_scale, 0.25f, 0);
-    assert_float_equal(hp->rope_ext, 0, 0);
+    assert_float_equal(hp->rope.scale, 0.25f, 0);
+    assert_float_equal(hp->rope.ext, 0, 0);
     assert_int_equal(read_edited(yarn, NULL, f, &e), OK);
-    assert_float_equal(hp->rope_ext, 1, 0);
+    assert_float_equal(hp->rope.ext, 1, 0);
     // 16 / (2 ln 10000) * ln(128 / (2 pi 32)) is below 0; for beta 1: 0.8686 * 3.0142 = 2.62,
     // rounded up.
-    assert_float_equal(hp->rope_corr_low, 0, 0);
-    assert_float_equal(hp->rope_corr_high, 3, 0);
-    assert_float_equal(hp->rope_magnitude, 1.1386294f, 1e-6f);
+    assert_float_equal(hp->rope.corr_low, 0, 0);
+    assert_float_equal(hp->rope.corr_high, 3, 0);
+    assert_float_equal(hp->rope.magnitude, 1.1386294f, 1e-6f);
 }
 
 static void test_refusals(void **state) {

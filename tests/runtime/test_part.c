@@ -27,6 +27,7 @@ static const struct tiny_model MODELS[] = {
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32},
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32, .n_experts = 4},
     {.n_layers = N_LAYERS, .normed = true, .capped = true, .seed = 3, .head_dim = 32},
+    {.architecture = "gemma3", .n_layers = N_LAYERS, .ends_with_norms = true, .window = 30},
 };
 
 struct listed {
@@ -183,14 +184,15 @@ static void compare(struct rig *r, int d, const struct list *listed, int32_t n_t
     assert_int_equal(n, listed->n);
 }
 
-// Units whole on both devices, split, streamed, and both; experts are always whole.
-static struct constraints ways(bool has_experts) {
+// Units whole on both devices, split, streamed, and both; experts are always whole, and attention
+// with a window is not streamed.
+static struct constraints ways(bool has_experts, bool has_windows) {
     struct constraints c = {
         .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
     const int8_t devices[N_UNITS] = {HOST, GPU, GPU, HOST, HOST, GPU, GPU, HOST};
     for (int u = 0; u < N_UNITS; u++) c.place.units[u].device = devices[u];
     c.place.units[1].cpu_parts = c.place.units[5].cpu_parts = 16;
-    c.place.units[3].streamed = c.place.units[5].streamed = true;
+    c.place.units[3].streamed = c.place.units[5].streamed = !has_windows;
     if (!has_experts) {
         c.place.units[2].cpu_parts = c.place.units[6].cpu_parts = 12;
         c.place.units[4].streamed = c.place.units[6].streamed = true;
@@ -206,7 +208,7 @@ static void test_listed_is_encoded(void **state) {
     (void)state;
     assert_true(r && listed);
     for (size_t m = 0; m < sizeof MODELS / sizeof *MODELS; m++) {
-        const struct constraints c = ways(MODELS[m].n_experts > 0);
+        const struct constraints c = ways(MODELS[m].n_experts > 0, MODELS[m].window > 0);
         open_rig(r, &c, &MODELS[m]);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             const struct pass pass = {counts[i], 1, 0};
