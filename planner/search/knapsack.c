@@ -17,12 +17,12 @@ static int32_t *came_from(const struct knapsack *k, int32_t u) {
     return k->came_from + (size_t)u * (size_t)k->n_cells;
 }
 
-// Extends the labels of the units before u by unit u on one side.
-static void extend(const struct knapsack *k, int32_t u, bool on_gpu) {
+// Extends the labels of the units before u by one way of unit u.
+static void extend(const struct knapsack *k, int32_t u, enum knapsack_way way) {
     const struct label *source = labels_of(k, u - 1);
     struct label *target = labels_of(k, u);
     int32_t *origin = came_from(k, u);
-    const double us = on_gpu ? k->gpu_us[u] : k->host_us[u], bytes = on_gpu ? k->bytes[u] : 0;
+    const double us = k->items[u].us[way], bytes = k->items[u].bytes[way];
     if (us == (double)INFINITY) return;
     for (int32_t i = 0; i < k->n_cells; i++) {
         if (source[i].us == (double)INFINITY) continue;
@@ -30,7 +30,7 @@ static void extend(const struct knapsack *k, int32_t u, bool on_gpu) {
         const int32_t cell = (int32_t)(next.bytes / k->cell_bytes);
         if (cell >= k->n_cells || next.us >= target[cell].us) continue;
         target[cell] = next;
-        origin[cell] = i * 2 + on_gpu;
+        origin[cell] = i * KNAPSACK_WAYS + (int32_t)way;
     }
 }
 
@@ -44,17 +44,16 @@ void knapsack_solve(struct knapsack *k) {
     labels_of(k, -1)[0] = (struct label){0, 0};
     for (int32_t u = 0; u < k->n_units; u++) {
         clear(k, u);
-        extend(k, u, false);
-        extend(k, u, true);
+        for (int way = 0; way < KNAPSACK_WAYS; way++) extend(k, u, (enum knapsack_way)way);
     }
 }
 
-bool knapsack_take(const struct knapsack *k, int32_t cell, bool on_gpu[]) {
+bool knapsack_take(const struct knapsack *k, int32_t cell, enum knapsack_way ways[]) {
     if (labels_of(k, k->n_units - 1)[cell].us == (double)INFINITY) return false;
     for (int32_t u = k->n_units - 1; u >= 0; u--) {
         const int32_t origin = came_from(k, u)[cell];
-        on_gpu[u] = origin & 1;
-        cell = origin >> 1;
+        ways[u] = (enum knapsack_way)(origin % KNAPSACK_WAYS);
+        cell = origin / KNAPSACK_WAYS;
     }
     return true;
 }

@@ -2,10 +2,11 @@
  *
  * Proposals depend on the model, the workload and the rates of the devices alone. A loop goes
  * through the splits that people use: some kinds of units of the first layers on the accelerator,
- * others of the last ones, for every layer between them; the rest on the CPU whole, or with its
- * rows split in one share for all; and for each of these, nothing streamed, or FFNs, or attention,
- * or both. A knapsack adds the best choices of whole units for every number of bytes. Limits and
- * the link only decide which proposals fit, and their times. A higher limit or a faster link
+ * others of the last ones, for every layer between them, the rest on the CPU. Then units go to the
+ * accelerator in the order of their gain by byte, to one share of their rows and then whole, for
+ * every share. Knapsacks add the best choices for every number of bytes: of whole units, and with
+ * some shares of rows. Each of these has nothing streamed, or FFNs, or attention, or both. Limits
+ * and the link only decide which proposals fit, and their times. A higher limit or a faster link
  * therefore never makes the answer slower: every proposal that fitted still fits and takes no
  * longer, and the minimum of more and smaller numbers is not greater.
  */
@@ -21,7 +22,8 @@
 #include <stdlib.h>
 
 enum {
-    N_CELLS = 2048, // of the knapsack: steps of 1/2048 of the model's bytes
+    N_CELLS = 2048,           // of a knapsack: steps of 1/2048 of the model's bytes
+    SPLIT_LABELS = 16 * 1024, // cells times units of a knapsack with split units
 };
 
 // The units of a run of layers that go whole to the accelerator.
@@ -369,115 +371,109 @@ static enum status consider_splits(struct search *s, struct err *e) {
 
 // ---- Knapsacks ----------------------------------------------------------------------------------
 
-struct items {
-    struct knapsack k;
-    double *bytes, *host_us, *gpu_us; // [n_units], those of k
-    bool *on_gpu;                     // [n_units], a choice of k
-};
-
-static enum status items_open(struct items *items, int32_t n_units, struct err *e) {
+static enum status knapsack_open(struct knapsack *k, int32_t n_units, struct err *e) {
     const size_t n = (size_t)n_units;
-    *items = (struct items){.k = {.n_units = n_units, .n_cells = N_CELLS}};
-    items->bytes = mem_alloc(n, sizeof *items->bytes);
-    items->host_us = mem_alloc(n, sizeof *items->host_us);
-    items->gpu_us = mem_alloc(n, sizeof *items->gpu_us);
-    items->on_gpu = mem_alloc(n, sizeof *items->on_gpu);
-    items->k.labels = mem_alloc(2 * N_CELLS, sizeof *items->k.labels);
-    items->k.came_from = mem_alloc(n * N_CELLS, sizeof *items->k.came_from);
-    items->k.bytes = items->bytes;
-    items->k.host_us = items->host_us;
-    items->k.gpu_us = items->gpu_us;
-    if (items->bytes && items->host_us && items->gpu_us && items->on_gpu && items->k.labels &&
-        items->k.came_from)
-        return OK;
-    return err_memory(e, n * N_CELLS * sizeof *items->k.came_from, "planning");
+    *k = (struct knapsack){.n_units = n_units, .n_cells = N_CELLS};
+    k->items = mem_alloc(n, sizeof *k->items);
+    k->labels = mem_alloc(2 * N_CELLS, sizeof *k->labels);
+    k->came_from = mem_alloc(n * N_CELLS, sizeof *k->came_from);
+    if (k->items && k->labels && k->came_from) return OK;
+    return err_memory(e, n * N_CELLS * sizeof *k->came_from, "planning");
 }
 
-static void items_close(struct items *items) {
-    mem_free(items->bytes);
-    mem_free(items->host_us);
-    mem_free(items->gpu_us);
-    mem_free(items->on_gpu);
-    mem_free(items->k.labels);
-    mem_free(items->k.came_from);
+static void knapsack_close(struct knapsack *k) {
+    mem_free(k->items);
+    mem_free(k->labels);
+    mem_free(k->came_from);
 }
 
-// Time of a whole unit on device d, INFINITY if it may not be there.
-static double item_us(struct search *s, int32_t u, int8_t d, struct view view) {
-    if (!may_be_on(s, u, d)) return (double)INFINITY;
-    s->place.units[u] = (struct unit_place){.device = d};
-    return unit_us(s, u, view);
+// Places the unit in this way; false if that is not allowed.
+static bool place_way(struct search *s, const struct round *round, int32_t u,
+                      enum knapsack_way way) {
+    const int8_t d = way == WAY_HOST ? DEVICE_HOST : s->accelerator;
+    const int32_t parts = way == WAY_SPLIT ? round->parts : 0;
+    s->place.units[u] = (struct unit_place){.device = d, .cpu_parts = (uint8_t)parts};
+    return way == WAY_SPLIT ? round_splits(s, round, u) : may_be_on(s, u, d);
 }
 
-static void fill_items(struct search *s, struct items *items, struct view view) {
-    const struct machine_device *gpu = &s->machine->devices[s->accelerator];
+static void fill_items(struct search *s, const struct round *round, struct view view,
+                       struct knapsack *k) {
     double sum = 1;
     for (int32_t u = 0; u < s->shape->n_units; u++) {
-        const struct unit *unit = &s->shape->units[u];
-        items->bytes[u] = (double)(footprint_unit_weights(unit, gpu, false) +
-                                   footprint_unit_kv(s->shape, unit, &s->ev.choices[0].w, gpu));
-        items->host_us[u] = item_us(s, u, DEVICE_HOST, view);
-        items->gpu_us[u] = item_us(s, u, s->accelerator, view);
-        sum += items->bytes[u];
+        struct knapsack_item *item = &k->items[u];
+        for (int way = 0; way < KNAPSACK_WAYS; way++) {
+            const bool allowed = place_way(s, round, u, (enum knapsack_way)way);
+            item->us[way] = allowed ? unit_us(s, u, view) : (double)INFINITY;
+            item->bytes[way] = unit_gpu_bytes(s, u);
+        }
+        sum += item->bytes[WAY_WHOLE];
     }
-    items->k.cell_bytes = sum / N_CELLS;
-}
-
-static void consider_cell(struct search *s, struct items *items, int32_t cell) {
-    if (!knapsack_take(&items->k, cell, items->on_gpu)) return;
-    for (int32_t u = 0; u < s->shape->n_units; u++)
-        s->place.units[u] =
-            (struct unit_place){.device = items->on_gpu[u] ? s->accelerator : DEVICE_HOST};
-    consider(s);
+    k->cell_bytes = sum / k->n_cells;
 }
 
 // Considers the choices of all cells; those beyond the accelerator's budget do not fit.
-static void consider_items(struct search *s, struct items *items) {
+static void consider_cells(struct search *s, const struct round *round, struct knapsack *k) {
     const double budget = (double)s->machine->devices[s->accelerator].budget_bytes;
-    const double n_fit = budget / items->k.cell_bytes + 1;
-    knapsack_solve(&items->k);
-    for (int32_t cell = n_fit < N_CELLS ? (int32_t)n_fit : N_CELLS - 1; cell >= 0; cell--)
-        consider_cell(s, items, cell);
+    const double n_fit = budget / k->cell_bytes + 1;
+    enum knapsack_way ways[MAX_UNITS];
+    knapsack_solve(k);
+    for (int32_t cell = n_fit < k->n_cells ? (int32_t)n_fit : k->n_cells - 1; cell >= 0; cell--) {
+        if (!knapsack_take(k, cell, ways)) continue;
+        for (int32_t u = 0; u < s->shape->n_units; u++) (void)place_way(s, round, u, ways[u]);
+        consider(s);
+    }
 }
 
 // Considers each side of the embedding as a problem of its own, since a head that shares its table
 // takes fewer bytes beside it.
-static void consider_sides(struct search *s, struct items *items) {
-    const int32_t last = s->shape->n_units - 1;
+static void consider_sides(struct search *s, const struct round *round, struct knapsack *k) {
+    const struct unit *head = &s->shape->units[s->shape->n_units - 1];
     const struct machine_device *gpu = &s->machine->devices[s->accelerator];
-    const double host_us = items->host_us[0];
-    if (!s->shape->units[last].shares_embed) {
-        consider_items(s, items);
+    struct knapsack_item *embed = &k->items[0], *last = &k->items[s->shape->n_units - 1];
+    const struct knapsack_item both = *embed;
+    if (!head->shares_embed) {
+        consider_cells(s, round, k);
         return;
     }
-    if (host_us < (double)INFINITY) {
-        const double gpu_us = items->gpu_us[0];
-        items->gpu_us[0] = (double)INFINITY;
-        consider_items(s, items);
-        items->gpu_us[0] = gpu_us;
-    }
-    items->host_us[0] = (double)INFINITY;
-    items->bytes[last] = (double)(footprint_unit_weights(&s->shape->units[last], gpu, true));
-    if (items->gpu_us[0] < (double)INFINITY) consider_items(s, items);
+    embed->us[WAY_WHOLE] = (double)INFINITY;
+    if (both.us[WAY_HOST] < (double)INFINITY) consider_cells(s, round, k);
+    *embed = both;
+    embed->us[WAY_HOST] = (double)INFINITY;
+    last->bytes[WAY_WHOLE] = (double)footprint_unit_weights(head, gpu, true);
+    if (both.us[WAY_WHOLE] < (double)INFINITY) consider_cells(s, round, k);
 }
 
 // The gain of units in prompts depends on the micro-batch. Two micro-batches, a small and a large
 // one, come as near to the optimum as all of them (test_exhaustive).
-static void consider_views(struct search *s, struct items *items, bool streams) {
+static void consider_views(struct search *s, const struct round *round, struct knapsack *k,
+                           bool streams) {
     const int n = s->ev.n_choices;
     for (int choice = n > 1; choice < n; choice += (n + 1) / 2) {
-        fill_items(s, items, (struct view){streams, choice});
-        consider_sides(s, items);
+        fill_items(s, round, (struct view){streams, choice}, k);
+        consider_sides(s, round, k);
     }
 }
 
+// The cells of a knapsack. Those with split units are many, and of many units the orders of gain
+// come as near as finer cells.
+static int32_t n_cells(const struct search *s, const struct round *round) {
+    const int32_t n = SPLIT_LABELS / s->shape->n_units;
+    return round->parts && n < N_CELLS ? n : N_CELLS;
+}
+
+// The shares halve, since a small part on the CPU takes time in proportion to it.
 static enum status consider_knapsacks(struct search *s, struct err *e) {
-    struct items items;
-    if (items_open(&items, s->shape->n_units, e) == OK) {
-        for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
-            consider_views(s, &items, streams);
+    static const struct round ROUNDS[] = {{0, true}, {2, true},  {4, true},
+                                          {8, true}, {16, true}, {24, true}};
+    struct knapsack k;
+    if (knapsack_open(&k, s->shape->n_units, e) == OK) {
+        for (size_t i = 0; i < (s->rules.split ? sizeof ROUNDS / sizeof *ROUNDS : 1); i++) {
+            k.n_cells = n_cells(s, &ROUNDS[i]);
+            for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
+                consider_views(s, &ROUNDS[i], &k, streams);
+        }
     }
-    items_close(&items);
+    knapsack_close(&k);
     return e->status;
 }
 
