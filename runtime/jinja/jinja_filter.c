@@ -252,7 +252,8 @@ static const struct jinja_list *items_of_true(struct jinja_heap *h, struct jinja
 static struct jinja_arguments arguments_after(const struct jinja_arguments *a, uint32_t n,
                                               struct jinja_list *room) {
     n = n < a->values->count ? n : a->values->count;
-    *room = (struct jinja_list){a->values->items + n, a->values->count - n, 0};
+    *room =
+        (struct jinja_list){n ? a->values->items + n : a->values->items, a->values->count - n, 0};
     return (struct jinja_arguments){room, a->named};
 }
 
