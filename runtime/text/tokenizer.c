@@ -57,29 +57,51 @@ static void scratch_close(struct encode_scratch *scratch) {
     split_list_close(&scratch->words);
 }
 
+// A text to encode, with the tokenizer_flags of the call.
+struct marked_text {
+    struct gguf_text text;
+    const struct special_set *set; // the special tokens to look for
+    const uint8_t *data;           // as in tokenizer_flags
+};
+
+// The longest special token at byte at, or -1. Where data follows, control tokens end before it;
+// user-defined ones do not.
+static int32_t match_special(const struct tokenizer *t, const struct marked_text *m, size_t at) {
+    const char *bytes = m->text.bytes + at;
+    const size_t left = m->text.length - at;
+    const size_t near = left < t->longest_piece ? left : t->longest_piece;
+    const uint8_t *data = m->data ? memchr(m->data + at, 1, near) : NULL;
+    if (!data) return special_set_match(t, m->set, bytes, left);
+    const size_t n_free = (size_t)(data - (m->data + at));
+    const int32_t any = special_set_match(t, &t->always, bytes, left);
+    const int32_t control = n_free ? special_set_match(t, m->set, bytes, n_free) : -1;
+    if (control < 0) return any;
+    return any >= 0 && t->pieces[any].length > t->pieces[control].length ? any : control;
+}
+
 // Finds the first special token at or after at, or -1; *where gets its position, or length.
-static int32_t next_special(const struct tokenizer *t, const struct special_set *set,
-                            struct gguf_text text, size_t at, size_t *where) {
-    for (; at < text.length; at++) {
-        uint8_t byte = (uint8_t)text.bytes[at];
-        if (set->starts[byte] == set->starts[byte + 1]) continue;
+static int32_t next_special(const struct tokenizer *t, const struct marked_text *m, size_t at,
+                            size_t *where) {
+    for (; at < m->text.length; at++) {
+        uint8_t byte = (uint8_t)m->text.bytes[at];
+        if (m->set->starts[byte] == m->set->starts[byte + 1]) continue;
         *where = at;
-        int32_t id = special_set_match(t, set, text.bytes + at, text.length - at);
+        int32_t id = match_special(t, m, at);
         if (id >= 0) return id;
     }
-    *where = text.length;
+    *where = m->text.length;
     return -1;
 }
 
-static enum status encode_parts(const struct tokenizer *t, struct gguf_text text,
-                                const struct special_set *set, struct token_list *out,
-                                struct err *e) {
+static enum status encode_parts(const struct tokenizer *t, const struct marked_text *m,
+                                struct token_list *out, struct err *e) {
+    const struct gguf_text text = m->text;
     struct encode_scratch scratch = {0};
     enum status status = OK;
     bool prefix = t->add_space_prefix;
     for (size_t at = 0; at < text.length && status == OK;) {
         size_t where;
-        int32_t special = next_special(t, set, text, at, &where);
+        int32_t special = next_special(t, m, at, &where);
         struct gguf_text part = {text.bytes + at, where - at};
         if (part.length > 0)
             status = t->spm ? spm_encode(t, &scratch, part, prefix, out, e)
@@ -102,10 +124,12 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     ASSERT(text || length == 0);
     ASSERT(out);
     uint64_t n_before = out->count;
-    const struct special_set *set = flags.parse_special ? &t->parsed : &t->always;
+    const struct marked_text marked = {.text = {text, length},
+                                       .set = flags.parse_special ? &t->parsed : &t->always,
+                                       .data = flags.parse_special ? flags.data : NULL};
     if (flags.add_special && t->add_bos && t->bos >= 0 && token_list_push(out, t->bos, e) != OK)
         return e->status;
-    enum status status = encode_parts(t, (struct gguf_text){text, length}, set, out, e);
+    enum status status = encode_parts(t, &marked, out, e);
     if (status == OK && flags.add_special && t->add_eos && t->eos >= 0)
         status = token_list_push(out, t->eos, e);
     if (status != OK) out->count = n_before;

@@ -23,6 +23,8 @@ struct tokenizer_flags {
     bool add_special; // BOS first and EOS last where the vocabulary asks for it
     bool
         parse_special; // control tokens in the text become their ids; otherwise they are plain text
+    const uint8_t *data; // with parse_special: [length], 1: no control token may take this byte;
+                         // NULL: every byte is free; borrowed
 };
 
 // Builds the tables from g, which is borrowed until tokenizer_close. ERR_FORMAT or ERR_UNSUPPORTED

@@ -64,9 +64,9 @@ static const char *ids_of(struct subject *s, const char *text, size_t length,
     return out;
 }
 
-#define PLAIN   ((struct tokenizer_flags){false, false})
-#define SPECIAL ((struct tokenizer_flags){false, true})
-#define FRAMED  ((struct tokenizer_flags){true, false})
+#define PLAIN   ((struct tokenizer_flags){.add_special = false})
+#define SPECIAL ((struct tokenizer_flags){.parse_special = true})
+#define FRAMED  ((struct tokenizer_flags){.add_special = true})
 
 #define assert_ids(subject, text, flags, expected)                                          \
     do {                                                                                    \
@@ -422,6 +422,34 @@ static void check_special(void **state) {
     assert_ids(&s, "<|n", SPECIAL, "60 124 110");
     char out[64];
     assert_string_equal(ids_of(&s, "\0<|a|>\0", 7, SPECIAL, out), "0 256 0");
+    close_subject(&s);
+}
+
+// No control token takes a byte that is data, whichever of its bytes that is.
+static void check_data(void **state) {
+    (void)state;
+    struct vocab_build v;
+    struct subject s;
+    static const struct {
+        const char *text, *data, *expected;
+    } cases[] = {
+        {"<|a|>b", "000000", "257"},           {"<|a|>b", "000001", "256 98"},
+        {"<|a|>b", "000010", "258 124 62 98"}, {"<|a|>b", "100000", "258 124 62 98"},
+        {"<|a|>b<", "111000", "258 259"},      {"<|a|>b<", "111100", "258 124 62 98 60"},
+        {"<|a<|a|>", "11100000", "258 256"},   {"<|a<|a|>", "00010000", "258 258 124 62"},
+    };
+    vocab_init_bpe(&v);
+    vocab_add(&v, "<|a|>", TOKEN_CONTROL, 0);    // 256
+    vocab_add(&v, "<|a|>b", TOKEN_CONTROL, 0);   // 257
+    vocab_add(&v, "<|a", TOKEN_USER_DEFINED, 0); // 258
+    vocab_add(&v, "|>b<", TOKEN_CONTROL, 0);     // 259
+    open_subject(&s, &v);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t data[16] = {0};
+        for (size_t at = 0; cases[i].data[at]; at++) data[at] = cases[i].data[at] == '1';
+        const struct tokenizer_flags flags = {.parse_special = true, .data = data};
+        assert_ids(&s, cases[i].text, flags, cases[i].expected);
+    }
     close_subject(&s);
 }
 
@@ -862,20 +890,20 @@ static void check_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_splits),         cmocka_unit_test(check_split_covers),
-        cmocka_unit_test(check_unknown_name),   cmocka_unit_test(check_merges),
-        cmocka_unit_test(check_ignore_merges),  cmocka_unit_test(check_normal_form),
-        cmocka_unit_test(check_missing_bytes),  cmocka_unit_test(check_scores),
-        cmocka_unit_test(check_prefix),         cmocka_unit_test(check_user_defined),
-        cmocka_unit_test(check_unused),         cmocka_unit_test(check_no_byte_tokens),
-        cmocka_unit_test(check_special),        cmocka_unit_test(check_frame),
-        cmocka_unit_test(check_ends),           cmocka_unit_test(check_phi3),
-        cmocka_unit_test(check_round_trip),     cmocka_unit_test(check_decode),
-        cmocka_unit_test(check_stream),         cmocka_unit_test(check_stream_room),
-        cmocka_unit_test(check_stream_start),   cmocka_unit_test(check_utf8),
-        cmocka_unit_test(check_long),           cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_wrong_types),    cmocka_unit_test(check_warnings),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_splits),        cmocka_unit_test(check_split_covers),
+        cmocka_unit_test(check_unknown_name),  cmocka_unit_test(check_merges),
+        cmocka_unit_test(check_ignore_merges), cmocka_unit_test(check_normal_form),
+        cmocka_unit_test(check_missing_bytes), cmocka_unit_test(check_scores),
+        cmocka_unit_test(check_prefix),        cmocka_unit_test(check_user_defined),
+        cmocka_unit_test(check_unused),        cmocka_unit_test(check_no_byte_tokens),
+        cmocka_unit_test(check_special),       cmocka_unit_test(check_frame),
+        cmocka_unit_test(check_data),          cmocka_unit_test(check_ends),
+        cmocka_unit_test(check_phi3),          cmocka_unit_test(check_round_trip),
+        cmocka_unit_test(check_decode),        cmocka_unit_test(check_stream),
+        cmocka_unit_test(check_stream_room),   cmocka_unit_test(check_stream_start),
+        cmocka_unit_test(check_utf8),          cmocka_unit_test(check_long),
+        cmocka_unit_test(check_refused),       cmocka_unit_test(check_wrong_types),
+        cmocka_unit_test(check_warnings),      cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
