@@ -164,8 +164,8 @@ static void take_number(struct lexer *x) {
 }
 
 // The number of n hexadecimal digits, or -1.
-static int32_t hex(const char *s, int n) {
-    int32_t code = 0;
+static int64_t hex(const char *s, int n) {
+    int64_t code = 0;
     for (int i = 0; i < n; i++) {
         const char c = s[i], low = (char)(c | 0x20);
         if (!is_digit(c) && !(low >= 'a' && low <= 'f')) return -1;
@@ -179,7 +179,7 @@ static size_t unescape(const char *s, struct jinja_heap *h, struct jinja_builder
     static const char names[] = "ntr\\'\"abfv", bytes[] = "\n\t\r\\'\"\a\b\f\v";
     const char *name = s[0] ? strchr(names, s[0]) : NULL;
     const int n = s[0] == 'x' ? 2 : s[0] == 'u' ? 4 : s[0] == 'U' ? 8 : 0;
-    const int32_t code = n ? hex(s + 1, n) : -1;
+    const int64_t code = n ? hex(s + 1, n) : -1;
     char out[8] = {0};
     if (s[0] == '\n') return 1;
     if (name)

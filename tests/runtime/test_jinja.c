@@ -219,6 +219,7 @@ static void check_errors(void **state) {
     } cases[] = {
         {"a\nb {{ s", "line 2: a tag has no end"},
         {"{{ 'x }}", "a string has no end"},
+        {"{{ '\\Uffffffff' + 1 }}", "is not possible"},
         {"{# x", "a comment has no end"},
         {"{% if s %}", "endif"},
         {"{% for x in l %}{% else %}", "endfor"},
