@@ -86,7 +86,7 @@ BENCH_BINS := $(BENCHES:%.c=$D/%)
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
 include kernels/cuda/cuda.mk tests/emulator/emulator.mk configs/machines/machines.mk configs/models/models.mk
-include runtime/library/library.mk
+include configs/templates/templates.mk runtime/library/library.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------

@@ -123,6 +123,8 @@ struct tandem_engine_options {
     enum tandem_log_level log_level; // the last level that is logged [TANDEM_LOG_WARN]
     tandem_progress_fn progress;     // may be called until tandem_close [progress is not reported]
     void *progress_context;
+    const char *chat_template; // name of a built-in chat template, or a file [the model's own]
+    const char *chat_kwargs;   // JSON object of variables for it: {"enable_thinking": false} [none]
 };
 void tandem_engine_defaults(struct tandem_engine_options *options, size_t struct_size);
 
@@ -151,7 +153,7 @@ struct tandem_model { // later versions may add fields at the end
     int32_t n_ctx_train; // positions that the model was trained with
     int32_t bos, eos;    // tokens that begin and end a text; -1: none
     bool adds_bos;       // texts begin with bos
-    bool has_chat;       // the file has a chat template of a known family
+    bool has_chat;       // the file has a chat template that works, or options name one
     uint64_t weights_bytes;
 };
 const struct tandem_model *tandem_engine_model(const struct tandem_engine *engine);
@@ -246,7 +248,8 @@ enum tandem_chat {
     TANDEM_CHAT_WHOLE, // a whole conversation without a reply
 };
 // Writes messages[n] in the model's chat format: as tokens for a session, or as text for people.
-// TANDEM_ERR_UNSUPPORTED for a template of a family that is not known.
+// TANDEM_ERR_FORMAT where the template refuses the messages, TANDEM_ERR_UNSUPPORTED without a
+// template that works, and for TANDEM_CHAT_NEXT if the template does not show where a reply ends.
 enum tandem_status tandem_chat_tokens(const struct tandem_engine *engine,
                                       const struct tandem_message *messages, size_t n,
                                       enum tandem_chat part, struct tandem_tokens *out,

@@ -53,6 +53,7 @@ struct cli_options {
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
+    const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
     struct text_list stops;

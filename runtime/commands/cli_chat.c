@@ -1,6 +1,7 @@
 /* cli_chat.c: `tandem chat`: a conversation, a line of standard input per turn. See commands.h.
  *
- * The session keeps everything that was said, so a turn costs only its own tokens. No text of the
+ * Each turn renders the whole conversation, since a template may write older turns otherwise than
+ * the last one; what begins as before is in the session already and costs nothing. No text of the
  * person becomes a control token.
  */
 #include "runtime/commands/commands.h"
@@ -25,11 +26,18 @@ struct line {   // of standard input, without its end
     size_t next, count;
 };
 
+struct history {
+    struct chat_message *list; // owned, with the texts
+    size_t count, capacity;
+};
+
 struct chat {
     struct cli_generator writer;
     struct chat_format format;
-    struct chat_segments segments;
-    struct token_list tokens; // of one turn
+    struct history history;
+    struct chat_text text;    // the conversation
+    struct token_list tokens; // of text
+    struct token_list held;   // what the session holds, with the token that is pending
     struct line line;
 };
 
@@ -87,22 +95,82 @@ static enum status ask(struct chat *chat, struct err *e) {
 
 // ---- The model's turn ---------------------------------------------------------------------------
 
-// Encodes the person's line and the head of the reply, behind what the session holds.
-static enum status encode_turn(struct chat *chat, struct err *e) {
-    const struct generator *g = &chat->writer.generator;
+// Takes the text over, also after a failure.
+static enum status add_message(struct history *h, enum chat_role role, char *text, size_t length,
+                               struct err *e) {
+    if (h->count == h->capacity) {
+        const size_t capacity = 2 * h->capacity + 8;
+        struct chat_message *list = mem_resize(h->list, capacity, sizeof *list);
+        if (!list) {
+            mem_free(text);
+            return err_memory(e, capacity * sizeof *list, "the conversation");
+        }
+        h->list = list;
+        h->capacity = capacity;
+    }
+    h->list[h->count++] = (struct chat_message){.role = role, .text = text, .length = length};
+    return OK;
+}
+
+static enum status add_copy(struct history *h, enum chat_role role, const char *text, size_t length,
+                            struct err *e) {
+    char *copy = mem_text(text, length);
+    return copy ? add_message(h, role, copy, length, e) : err_memory(e, length, "a message");
+}
+
+// Drops the messages behind the first count.
+static void forget_messages(struct history *h, size_t count) {
+    while (h->count > count) mem_free((char *)(uintptr_t)h->list[--h->count].text);
+}
+
+// Opens the conversation with the system prompt, if there is one.
+static enum status begin(struct chat *chat, struct err *e) {
     const char *system = chat->writer.cli->options.system_prompt;
-    struct chat_message messages[2] = {{CHAT_SYSTEM, system, system ? strlen(system) : 0},
-                                       {CHAT_USER, chat->line.text, chat->line.length}};
+    generate_forget(&chat->writer.generator);
+    chat->held.count = 0;
+    forget_messages(&chat->history, 0);
+    return system ? add_copy(&chat->history, CHAT_SYSTEM, system, strlen(system), e) : OK;
+}
+
+// Renders and encodes the conversation with the person's line and the head of the reply.
+static enum status encode_turn(struct chat *chat, struct err *e) {
+    const struct history *h = &chat->history;
+    if (add_copy(&chat->history, CHAT_USER, chat->line.text, chat->line.length, e) ||
+        chat_render(&chat->format, h->list, h->count, true, &chat->text, e))
+        return e->status;
     chat->tokens.count = 0;
-    enum status status;
-    if (session_length(g->session) > 0)
-        status = chat_render_next(&chat->format, messages + 1, 1, &chat->segments, e);
-    else if (system)
-        status = chat_render(&chat->format, messages, 2, true, &chat->segments, e);
-    else
-        status = chat_render(&chat->format, messages + 1, 1, true, &chat->segments, e);
-    if (status != OK) return status;
-    return chat_encode(g->tokenizer, &chat->segments, &chat->tokens, e);
+    return chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e);
+}
+
+// Takes the tokens out of tokens that the session holds already, and out of the session what they
+// do not go on from. One at least is left, whose logits are needed.
+static void skip_held(struct chat *chat) {
+    struct token_list *all = &chat->tokens, *held = &chat->held;
+    uint64_t same = 0;
+    while (same < held->count && same + 1 < all->count && held->ids[same] == all->ids[same]) same++;
+    held->count = same;
+    generate_keep(&chat->writer.generator, (int32_t)same);
+    all->count -= same;
+    memmove(all->ids, all->ids + same, all->count * sizeof *all->ids);
+}
+
+static enum status hold(struct chat *chat, const int32_t *ids, uint64_t n, struct err *e) {
+    for (uint64_t i = 0; i < n; i++)
+        if (token_list_push(&chat->held, ids[i], e) != OK) return e->status;
+    return OK;
+}
+
+// Adds the reply that was drawn to the conversation.
+static enum status keep_reply(struct chat *chat, struct err *e) {
+    const struct generator *g = &chat->writer.generator;
+    size_t length = 0, at = 0;
+    for (int32_t i = 0; i < g->n_tokens; i++)
+        length += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, NULL, 0);
+    char *text = mem_alloc(length + 1, 1);
+    if (!text) return err_memory(e, length, "a reply");
+    for (int32_t i = 0; i < g->n_tokens; i++)
+        at += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, text + at, length - at);
+    return add_message(&chat->history, CHAT_ASSISTANT, text, length, e);
 }
 
 static void say_full(const struct generator *g) {
@@ -112,36 +180,54 @@ static void say_full(const struct generator *g) {
         g->n_ctx);
 }
 
+// Reads what is new in the conversation. *reads is false if it ended without an answer, which the
+// person was told.
+static enum status read_turn(struct chat *chat, bool *reads, struct err *e) {
+    struct cli_generator *w = &chat->writer;
+    const size_t n_before = chat->history.count;
+    *reads = false;
+    enum status status = encode_turn(chat, e);
+    if (status == OK && chat->tokens.count > (uint64_t)w->generator.n_ctx) {
+        say_full(&w->generator);
+        forget_messages(&chat->history, n_before);
+        return OK;
+    }
+    if (status == OK) {
+        skip_held(chat);
+        status = cli_generate_read(w, &chat->tokens, NULL, e);
+    }
+    if (status == OK) status = hold(chat, chat->tokens.ids, chat->tokens.count, e);
+    *reads = status == OK;
+    if (status != ERR_CANCELLED) return status;
+    forget_messages(&chat->history, n_before);
+    fputs("tandem: interrupted. Your message was not added to the conversation\n", stderr);
+    return OK;
+}
+
 // One line and its answer. A full context or Ctrl-C ends the turn, not the conversation.
 static enum status take_turn(struct chat *chat, struct err *e) {
     struct cli_generator *w = &chat->writer;
     enum stop_reason reason;
-    if (encode_turn(chat, e)) return e->status;
-    if (chat->tokens.count > (uint64_t)generate_room(&w->generator)) {
-        say_full(&w->generator);
-        return OK;
-    }
-    enum status status = cli_generate_read(w, &chat->tokens, NULL, e);
-    if (status == ERR_CANCELLED) {
-        fputs("tandem: interrupted. Your message was not added to the conversation\n", stderr);
-        return OK;
-    }
-    if (status != OK) return status;
+    bool reads;
+    const enum status status = read_turn(chat, &reads, e);
+    if (status != OK || !reads) return status;
     if (cli_generate_write(w, w->cli->options.n_predict, false, &reason, e)) return e->status;
     putchar('\n');
     fflush(stdout);
+    if (hold(chat, w->generator.tokens, (uint64_t)w->generator.n_tokens, e) || keep_reply(chat, e))
+        return e->status;
     if (reason == STOP_CONTEXT) say_full(&w->generator);
     return OK;
 }
 
 static enum status converse(struct chat *chat, struct err *e) {
+    if (begin(chat, e)) return e->status;
     while (true) {
         if (ask(chat, e)) return e->status;
         if (chat->line.ended || strcmp(chat->line.text, "/exit") == 0) return OK;
-        if (strcmp(chat->line.text, "/reset") == 0)
-            generate_forget(&chat->writer.generator);
-        else if (chat->line.length > 0 && take_turn(chat, e))
-            return e->status;
+        const bool resets = strcmp(chat->line.text, "/reset") == 0;
+        if (resets && begin(chat, e)) return e->status;
+        if (!resets && chat->line.length > 0 && take_turn(chat, e)) return e->status;
         signal_watch(); // a Ctrl-C during the turn ended only that
     }
 }
@@ -149,19 +235,33 @@ static enum status converse(struct chat *chat, struct err *e) {
 // ---- The command --------------------------------------------------------------------------------
 
 static void close_chat(struct chat *chat) {
+    forget_messages(&chat->history, 0);
+    mem_free(chat->history.list);
     token_list_close(&chat->tokens);
-    chat_segments_close(&chat->segments);
-    chat_format_close(&chat->format);
+    token_list_close(&chat->held);
+    chat_text_close(&chat->text);
+    chat_close(&chat->format);
     cli_generate_close(&chat->writer);
     mem_free(chat->line.text);
+}
+
+// Tries the template before the weights are read.
+static enum status open_format(struct chat *chat, const struct cli *cli, struct err *e) {
+    const struct chat_options options = {.template = cli->options.chat_template,
+                                         .kwargs = cli->options.chat_kwargs};
+    struct gguf g = {0};
+    if (gguf_open(&g, cli->options.model, e)) return e->status;
+    const enum status status = chat_open(&chat->format, &g, &options, &cli->log, e);
+    gguf_close(&g);
+    return status;
 }
 
 enum status cli_chat(struct cli *cli, struct err *e) {
     struct chat chat = {0};
     struct cli_generator *w = &chat.writer;
     enum status status = OK;
-    if (cli_check_trace(cli, e) || cli_generate_open(w, cli, false, e) ||
-        chat_detect(&chat.format, engine_gguf(w->engine), &cli->log, e) || converse(&chat, e))
+    if (cli_check_trace(cli, e) || open_format(&chat, cli, e) ||
+        cli_generate_open(w, cli, false, e) || converse(&chat, e))
         status = e->status;
     else
         cli_generate_report(w);

@@ -78,6 +78,13 @@ void generate_close(struct generator *g) {
     *g = (struct generator){0};
 }
 
+void generate_keep(struct generator *g, int32_t n) {
+    const int32_t length = session_length(g->session);
+    if (n > length) return;
+    g->pending = -1;
+    if (n < length) session_truncate(g->session, n);
+}
+
 void generate_forget(struct generator *g) {
     session_truncate(g->session, 0);
     sampler_forget(&g->sampler);

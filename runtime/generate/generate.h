@@ -100,6 +100,9 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
 
+// Forgets what was read and written behind the first n tokens. More than there are keeps them all.
+void generate_keep(struct generator *g, int32_t n);
+
 // Forgets all that was read and written: the session is empty, the penalty knows no token.
 void generate_forget(struct generator *g);
 

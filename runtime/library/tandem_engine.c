@@ -22,17 +22,21 @@ static void describe_model(struct tandem_engine *en) {
         .eos = tokenizer_eos(tokenizer),
         .adds_bos = tokenizer_adds_bos(tokenizer),
         .has_chat = en->chat_refused.status == OK &&
-                    gguf_find(engine_gguf(en->engine), "tokenizer.chat_template"),
+                    (en->request.asked.chat_template ||
+                     gguf_find(engine_gguf(en->engine), "tokenizer.chat_template")),
         .weights_bytes = shape_weight_bytes(shape),
     };
 }
 
-// Finds the chat format. A model without a known template can do everything but chat.
+// Opens the chat format. A model without a template that works can do everything but chat.
 static enum status find_chat(struct tandem_engine *en, struct err *e) {
     struct err refused = {0};
-    const enum status status = chat_detect(&en->chat, engine_gguf(en->engine), NULL, &refused);
+    const struct chat_options options = {.template = en->request.asked.chat_template,
+                                         .kwargs = en->request.asked.chat_kwargs};
+    const enum status status =
+        chat_open(&en->chat, engine_gguf(en->engine), &options, &en->request.log, &refused);
     if (status != OK) en->chat_refused = refused;
-    if (status != ERR_MEMORY) return OK;
+    if (status == OK || (status != ERR_MEMORY && !options.template && !options.kwargs)) return OK;
     *e = refused;
     return status;
 }
@@ -87,7 +91,7 @@ void tandem_close(struct tandem_engine *engine) {
         generate_close(&engine->sessions[i].generator);
     engine_close(engine->engine);
     tandem_plan_free(engine->plan);
-    chat_format_close(&engine->chat);
+    chat_close(&engine->chat);
     mem_free(engine->sessions);
     mem_free(engine->tokens);
     mem_free(engine->items);
@@ -141,12 +145,9 @@ const int32_t *tandem_session_tokens(const struct tandem_session *session, size_
 }
 
 void tandem_session_truncate(struct tandem_session *session, size_t length) {
-    struct generator *g = &session->generator;
     if (length >= (size_t)session->n_tokens) return;
     session->n_tokens = (int32_t)length;
-    g->pending = -1;
-    if (session->n_tokens < session_length(g->session))
-        session_truncate(g->session, session->n_tokens);
+    generate_keep(&session->generator, session->n_tokens);
 }
 
 void tandem_session_push(struct tandem_session *session, int32_t token) {

@@ -95,15 +95,14 @@ enum tandem_status tandem_detokenize(const struct tandem_engine *engine, const i
 // ---- Conversations ------------------------------------------------------------------------------
 
 static enum status render_list(const struct tandem_engine *en, const struct chat_message *messages,
-                               size_t n, enum tandem_chat part, struct chat_segments *out,
+                               size_t n, enum tandem_chat part, struct chat_text *out,
                                struct err *e) {
     if (part == TANDEM_CHAT_NEXT) return chat_render_next(&en->chat, messages, n, out, e);
     return chat_render(&en->chat, messages, n, part == TANDEM_CHAT_REPLY, out, e);
 }
 
 static enum status render(const struct tandem_engine *en, const struct tandem_message *messages,
-                          size_t n, enum tandem_chat part, struct chat_segments *out,
-                          struct err *e) {
+                          size_t n, enum tandem_chat part, struct chat_text *out, struct err *e) {
     if (en->chat_refused.status != OK) {
         *e = en->chat_refused;
         return e->status;
@@ -114,8 +113,9 @@ static enum status render(const struct tandem_engine *en, const struct tandem_me
     if (!list) return err_memory(e, n * sizeof *list, "a conversation");
     enum status status = OK;
     for (size_t i = 0; i < n && status == OK; i++) {
-        list[i] = (struct chat_message){(enum chat_role)messages[i].role, messages[i].text,
-                                        messages[i].text ? strlen(messages[i].text) : 0};
+        list[i] = (struct chat_message){.role = (enum chat_role)messages[i].role,
+                                        .text = messages[i].text,
+                                        .length = messages[i].text ? strlen(messages[i].text) : 0};
         if ((unsigned)messages[i].role > TANDEM_ASSISTANT || !messages[i].text)
             status = err_set(e, ERR_USAGE, "message %zu has no known role or no text", i);
     }
@@ -129,23 +129,12 @@ enum tandem_status tandem_chat_tokens(const struct tandem_engine *engine,
                                       enum tandem_chat part, struct tandem_tokens *out,
                                       struct tandem_error *e) {
     struct err err = {0};
-    struct chat_segments segments = {0};
+    struct chat_text text = {0};
     struct token_list list = {0};
-    enum status status = render(engine, messages, n, part, &segments, &err);
-    if (status == OK)
-        status = chat_encode(engine_tokenizer(engine->engine), &segments, &list, &err);
-    chat_segments_close(&segments);
+    enum status status = render(engine, messages, n, part, &text, &err);
+    if (status == OK) status = chat_encode(engine_tokenizer(engine->engine), &text, &list, &err);
+    chat_text_close(&text);
     return give_tokens(status, &list, out, &err, e);
-}
-
-static enum status join(const struct chat_segments *segments, struct text *text, struct err *e) {
-    for (size_t i = 0; i < segments->count; i++) {
-        const struct chat_segment *s = &segments->list[i];
-        if (make_room(text, s->length, e)) return e->status;
-        memcpy(text->bytes + text->length, s->text, s->length);
-        text->length += s->length;
-    }
-    return make_room(text, 0, e);
 }
 
 enum tandem_status tandem_chat_text(const struct tandem_engine *engine,
@@ -153,10 +142,12 @@ enum tandem_status tandem_chat_text(const struct tandem_engine *engine,
                                     enum tandem_chat part, struct tandem_text *out,
                                     struct tandem_error *e) {
     struct err err = {0};
-    struct chat_segments segments = {0};
+    struct chat_text rendered = {0};
     struct text text = {0};
-    enum status status = render(engine, messages, n, part, &segments, &err);
-    if (status == OK) status = join(&segments, &text, &err);
-    chat_segments_close(&segments);
+    enum status status = render(engine, messages, n, part, &rendered, &err);
+    if (status == OK) status = make_room(&text, rendered.length, &err);
+    if (status == OK && rendered.length > 0) memcpy(text.bytes, rendered.bytes, rendered.length);
+    text.length = rendered.length;
+    chat_text_close(&rendered);
     return give_text(status, &text, out, &err, e);
 }

@@ -1,272 +1,356 @@
 /* chat.c: see chat.h. */
 #include "runtime/text/chat.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/jinja/jinja.h"
+#include "runtime/jinja/jinja_json.h"
+#include "runtime/text/chat_builtin.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#define DATE_LINES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+#include <time.h>
 
 static const char *const ROLES[] = {"system", "user", "assistant"};
 
-// The literal parts of a turn. Those with specials are control tokens.
-static const struct family {
-    const char *open_special, *head_special, *head, *end_special, *end;
-    bool trims; // contents lose white space at both ends
-} FAMILIES[] = {
-    [CHAT_CHATML] = {"<|im_start|>", "", "\n", "<|im_end|>", "\n", false},
-    [CHAT_LLAMA3] = {"<|start_header_id|>", "<|end_header_id|>", "\n\n", "<|eot_id|>", "", true},
-};
-
-// ---- Finding the family -------------------------------------------------------------------------
-
-static const char *find(struct gguf_text text, const char *what) {
-    return memmem(text.bytes, (size_t)text.length, what, strlen(what));
+void chat_text_close(struct chat_text *text) {
+    mem_free(text->bytes);
+    mem_free(text->data);
+    *text = (struct chat_text){0};
 }
 
-// Copies a string literal of the template without its escapes.
-static char *unescape(struct gguf_text text) {
-    char *out = mem_alloc((size_t)text.length + 1, 1);
-    size_t n = 0;
-    for (size_t i = 0; out && i < text.length; i++) {
-        char c = text.bytes[i];
-        if (c == '\\' && i + 1 < text.length) {
-            c = text.bytes[++i];
-            if (c == 'n') c = '\n';
-            if (c == 't') c = '\t';
-        }
-        out[n++] = c;
-    }
+// ---- Messages as values -------------------------------------------------------------------------
+
+// Changes of the messages without which the template does not take them.
+struct adaption {
+    bool folds_system; // the system message begins the first user's one
+    bool joins;        // messages of one role after each other become one
+};
+
+struct conversation {
+    const struct chat_message *messages;
+    size_t n_messages;
+    bool with_reply;
+};
+
+static struct jinja_value text_value(const char *text, size_t length) {
+    return jinja_of_text(jinja_text(length ? text : "", length, true));
+}
+
+static struct jinja_value message_value(struct jinja_heap *h, const struct chat_message *m,
+                                        struct jinja_value content) {
+    const struct jinja_value out = jinja_dict_new(h, JINJA_DICT);
+    jinja_dict_put(h, out, jinja_literal("role"), jinja_literal(ROLES[m->role]));
+    jinja_dict_put(h, out, jinja_literal("content"), content);
+    if (m->reasoning)
+        jinja_dict_put(h, out, jinja_literal("reasoning_content"),
+                       text_value(m->reasoning, m->reasoning_length));
     return out;
 }
 
-// True if the literal is interrupted by an expression or a statement.
-static bool is_computed(struct gguf_text text) {
-    static const char *const marks[] = {"{{",   "}}",  "{%",  "' +", "'+",
-                                        "\" +", "\"+", "' ~", "\" ~"};
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-        if (find(text, marks[i])) return true;
-    return false;
+// first, an empty line and second; first may be empty.
+static struct jinja_value join(struct jinja_heap *h, struct jinja_value first,
+                               struct jinja_value second) {
+    struct jinja_builder b = {0};
+    if (first.text.length == 0) return second;
+    jinja_builder_add(h, &b, first.text);
+    jinja_builder_put(h, &b, "\n\n", true);
+    jinja_builder_add(h, &b, second.text);
+    return jinja_builder_text(&b);
 }
 
-// ChatML templates carry their default system message as one literal:
-// "<|im_start|>system\nYou are ...<|im_end|>".
-static enum status find_default_system(struct chat_format *f, struct gguf_text template,
-                                       struct err *e) {
-    static const char *const heads[] = {"<|im_start|>system\\n", "<|im_start|>system\n"};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-        struct gguf_text rest = template;
-        for (const char *at; (at = find(rest, heads[i]));) {
-            at += strlen(heads[i]);
-            rest = (struct gguf_text){at, (uint64_t)(template.bytes + template.length - at)};
-            const char *end = find(rest, "<|im_end|>");
-            if (!end) return OK;
-            struct gguf_text text = {at, (uint64_t)(end - at)};
-            if (text.length == 0 || is_computed(text)) continue;
-            f->default_system = unescape(text);
-            return f->default_system ? OK : err_memory(e, text.length, "a system message");
+static struct jinja_value list_messages(struct jinja_heap *h, const struct conversation *c,
+                                        struct adaption how) {
+    const struct chat_message *messages = c->messages;
+    const size_t n = c->n_messages;
+    const struct jinja_value out = jinja_list_new(h, JINJA_LIST);
+    struct jinja_value system = text_value("", 0);
+    for (size_t i = 0; i < n && !jinja_failed(h); i++) {
+        struct jinja_value content = text_value(messages[i].text, messages[i].length);
+        const size_t first = i;
+        if (how.folds_system && messages[i].role == CHAT_SYSTEM) {
+            system = join(h, system, content);
+            continue;
         }
+        while (how.joins && i + 1 < n && messages[i + 1].role == messages[first].role) {
+            i++;
+            content = join(h, content, text_value(messages[i].text, messages[i].length));
+        }
+        if (messages[first].role == CHAT_USER) {
+            content = join(h, system, content);
+            system = text_value("", 0);
+        }
+        jinja_list_add(h, out, message_value(h, &messages[first], content));
     }
-    return OK;
-}
-
-static enum status refuse(const char *actual, struct err *e) {
-    err_set(e, ERR_UNSUPPORTED, "tokenizer.chat_template: a family that is not known here");
-    err_expected(e, "ChatML (<|im_start|>) or Llama 3 (<|start_header_id|>)");
-    if (actual) err_actual(e, "a template with %s", actual);
-    return err_fix(e, "write the turns of the prompt yourself and use: tandem run");
-}
-
-enum status chat_detect(struct chat_format *f, const struct gguf *g, const struct log *log,
-                        struct err *e) {
-    ASSERT(f);
-    ASSERT(g);
-    *f = (struct chat_format){.family = CHAT_CHATML};
-    struct gguf_text template = {0};
-    if (gguf_read_text(g, "tokenizer.chat_template", &template, e) != OK) return e->status;
-    if (!template.bytes || template.length == 0) {
-        log_line(log, LOG_WARN,
-                 "the file has no chat template; turns are marked as in ChatML, "
-                 "which the model may not have learnt");
-        return OK;
-    }
-    // Marks of families that would otherwise be taken for one of ours, and of other common
-    // families.
-    static const char *const others[] = {"<|im_sep|>",  "[INST]",          "[gMASK]",
-                                         "<|turn>",     "<start_of_turn>", "<|start_of_role|>",
-                                         "<|channel|>", "<|user|>"};
-    f->bos = find(template, "bos_token");
-    if (find(template, "<|im_start|>") && !find(template, "<|im_sep|>"))
-        return find_default_system(f, template, e);
-    if (find(template, "<|start_header_id|>")) {
-        f->family = CHAT_LLAMA3;
-        f->dated = find(template, "Cutting Knowledge Date");
-        return OK;
-    }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (find(template, others[i])) return refuse(others[i], e);
-    return refuse(NULL, e);
-}
-
-void chat_format_close(struct chat_format *f) {
-    mem_free(f->default_system);
-    *f = (struct chat_format){0};
+    const struct chat_message last = {.role = CHAT_USER};
+    if (system.text.length > 0) jinja_list_add(h, out, message_value(h, &last, system));
+    return out;
 }
 
 // ---- Rendering ----------------------------------------------------------------------------------
 
-void chat_segments_close(struct chat_segments *segments) {
-    mem_free(segments->list);
-    *segments = (struct chat_segments){0};
+static void tell_time(const struct chat_format *f, struct tm *out) {
+    const time_t now = f->now_s ? (time_t)f->now_s : time(NULL);
+    if (!localtime_r(&now, out)) *out = (struct tm){.tm_mday = 1, .tm_year = 70};
 }
 
-// A turn has at most seven segments; room for them is made before they are added.
-enum { TURN_SEGMENTS = 8 };
+static struct jinja_value list_variables(const struct chat_format *f, struct jinja_heap *h,
+                                         struct jinja_value messages, bool with_reply) {
+    struct jinja_value out = f->kwargs ? jinja_from_json(h, f->kwargs, strlen(f->kwargs))
+                                       : jinja_dict_new(h, JINJA_DICT);
+    if (out.kind != JINJA_DICT) jinja_fail(h, "its variables are no JSON object");
+    jinja_dict_put(h, out, jinja_literal("messages"), messages);
+    jinja_dict_put(h, out, jinja_literal("add_generation_prompt"), jinja_bool(with_reply));
+    if (f->bos) jinja_dict_put(h, out, jinja_literal("bos_token"), jinja_literal(f->bos));
+    if (f->eos) jinja_dict_put(h, out, jinja_literal("eos_token"), jinja_literal(f->eos));
+    return out;
+}
 
-static enum status make_room(struct chat_segments *s, struct err *e) {
-    if (s->capacity - s->count >= TURN_SEGMENTS) return OK;
-    size_t capacity = s->capacity * 2 + 4 * TURN_SEGMENTS;
-    struct chat_segment *list = mem_resize(s->list, capacity, sizeof *list);
-    if (!list) return err_memory(e, capacity * sizeof *list, "a conversation");
-    s->list = list;
-    s->capacity = capacity;
+static enum status take_text(struct jinja_text from, struct chat_text *out, struct err *e) {
+    chat_text_close(out);
+    out->bytes = mem_alloc(from.length + 1u, 1);
+    out->data = mem_alloc(from.length + 1u, 1);
+    if (!out->bytes || !out->data) return err_memory(e, 2 * from.length, "a conversation");
+    out->length = from.length;
+    memcpy(out->bytes, from.bytes, from.length);
+    if (from.marks) memcpy(out->data, from.marks, from.length);
     return OK;
 }
 
-static void add(struct chat_segments *s, const char *text, size_t length, bool parse_special) {
-    if (length == 0) return;
-    ASSERT(s->count < s->capacity);
-    s->list[s->count++] = (struct chat_segment){text, length, parse_special};
+static enum status render_once(const struct chat_format *f, const struct conversation *c,
+                               struct adaption how, struct chat_text *out, struct err *e) {
+    struct jinja_heap h;
+    struct jinja_text text;
+    struct tm now;
+    tell_time(f, &now);
+    jinja_heap_open(&h, e);
+    const struct jinja_value list = list_messages(&h, c, how);
+    const struct jinja_value variables = list_variables(f, &h, list, c->with_reply);
+    if (jinja_render(f->template, &h, variables, &now, &text) == OK) take_text(text, out, e);
+    jinja_heap_close(&h);
+    return e->status;
 }
 
-static void add_plain(struct chat_segments *s, const char *text) {
-    add(s, text, strlen(text), false);
-}
-static void add_special(struct chat_segments *s, const char *text) {
-    add(s, text, strlen(text), true);
-}
-
-// Bytes of white space at the front of text.
-static size_t front_space(const char *text, size_t length) {
-    size_t at = 0, n;
-    while (at < length && utf8_look(text + at, length - at, &n) == UTF8_WHOLE &&
-           utf8_is_space(utf8_code(text + at, n)))
-        at += n;
-    return at;
+// True if the text has the first system message, which some templates leave out.
+static bool has_system(const struct chat_text *text, const struct chat_message *messages,
+                       size_t n) {
+    if (n == 0 || messages[0].role != CHAT_SYSTEM) return true;
+    size_t first = 0, end = messages[0].length;
+    const char *s = messages[0].text;
+    while (first < end && utf8_is_space((uint8_t)s[first]) && (uint8_t)s[first] < 0x80) first++;
+    while (end > first && utf8_is_space((uint8_t)s[end - 1]) && (uint8_t)s[end - 1] < 0x80) end--;
+    return end == first || memmem(text->bytes, text->length, s + first, end - first);
 }
 
-static void add_trimmed(struct chat_segments *s, const char *text, size_t length) {
-    size_t front = front_space(text, length), end = front;
-    for (size_t at = front; at < length;) {
-        size_t space = front_space(text + at, length - at);
-        at += space > 0 ? space : utf8_step(text + at, length - at);
-        if (space == 0) end = at;
+static enum status check_messages(const struct chat_message *messages, size_t n, struct err *e) {
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (messages[i].length > JINJA_TEXT_BYTES ||
+            messages[i].reasoning_length > JINJA_TEXT_BYTES ||
+            (size += messages[i].length) > JINJA_TEXT_BYTES)
+            return err_set(e, ERR_LIMIT, "the conversation is longer than %d MiB",
+                           JINJA_TEXT_BYTES >> 20);
     }
-    add(s, text + front, end - front, false);
-}
-
-static void add_head(const struct chat_format *f, enum chat_role role, struct chat_segments *s) {
-    const struct family *family = &FAMILIES[f->family];
-    add_special(s, family->open_special);
-    add_plain(s, ROLES[role]);
-    add_special(s, family->head_special);
-    add_plain(s, family->head);
-}
-
-static void add_end(const struct chat_format *f, struct chat_segments *s) {
-    add_special(s, FAMILIES[f->family].end_special);
-    add_plain(s, FAMILIES[f->family].end);
-}
-
-static enum status add_turn(const struct chat_format *f, const struct chat_message *message,
-                            const char *before, struct chat_segments *s, struct err *e) {
-    if (make_room(s, e) != OK) return e->status;
-    add_head(f, message->role, s);
-    add_plain(s, before);
-    if (FAMILIES[f->family].trims)
-        add_trimmed(s, message->text, message->length);
-    else
-        add(s, message->text, message->length, false);
-    add_end(f, s);
-    return OK;
-}
-
-static enum status open_reply(const struct chat_format *f, struct chat_segments *s, struct err *e) {
-    if (make_room(s, e) != OK) return e->status;
-    add_head(f, CHAT_ASSISTANT, s);
     return OK;
 }
 
 enum status chat_render(const struct chat_format *f, const struct chat_message *messages,
-                        size_t n_messages, bool with_reply, struct chat_segments *out,
-                        struct err *e) {
+                        size_t n_messages, bool with_reply, struct chat_text *out, struct err *e) {
     ASSERT(f);
     ASSERT(messages || n_messages == 0);
-    out->count = 0;
-    out->starts = true;
-    out->bos = f->bos;
-    bool has_system = n_messages > 0 && messages[0].role == CHAT_SYSTEM;
-    const char *text = f->default_system ? f->default_system : "";
-    struct chat_message system = {CHAT_SYSTEM, text, strlen(text)};
-    if (!has_system && (f->dated || f->default_system) &&
-        add_turn(f, &system, f->dated ? DATE_LINES : "", out, e) != OK)
-        return e->status;
-    for (size_t i = 0; i < n_messages; i++) {
-        const char *before = i == 0 && has_system && f->dated ? DATE_LINES : "";
-        if (add_turn(f, &messages[i], before, out, e) != OK) return e->status;
+    static const struct adaption ways[] = {
+        {false, false}, {true, false}, {false, true}, {true, true}};
+    const struct conversation c = {messages, n_messages, with_reply};
+    struct err first = {0};
+    if (check_messages(messages, n_messages, e)) return e->status;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const enum status status = render_once(f, &c, ways[i], out, e);
+        out->starts = true;
+        if (status == OK && (ways[i].folds_system || has_system(out, messages, n_messages)))
+            return OK;
+        if (status != OK && status != ERR_FORMAT) return status;
+        if (i == 0) first = *e;
     }
-    return with_reply ? open_reply(f, out, e) : OK;
+    if (first.status != OK) *e = first;
+    return first.status ? first.status : render_once(f, &c, ways[0], out, e);
 }
+
+// Stands for a reply of the model; no template changes it.
+#define REPLY "Tandem-reply-5d1c9f"
 
 enum status chat_render_next(const struct chat_format *f, const struct chat_message *messages,
-                             size_t n_messages, struct chat_segments *out, struct err *e) {
-    ASSERT(f);
+                             size_t n_messages, struct chat_text *out, struct err *e) {
     ASSERT(messages || n_messages == 0);
-    out->count = 0;
+    struct chat_message *all = mem_alloc(n_messages + 2, sizeof *all);
+    if (!all) return err_memory(e, (n_messages + 2) * sizeof *all, "a conversation");
+    all[0] = (struct chat_message){.role = CHAT_USER, .text = "x", .length = 1};
+    all[1] = (struct chat_message){.role = CHAT_ASSISTANT, .text = REPLY, .length = strlen(REPLY)};
+    for (size_t i = 0; i < n_messages; i++) all[i + 2] = messages[i];
+    const enum status status = chat_render(f, all, n_messages + 2, true, out, e);
+    mem_free(all);
+    if (status != OK) return status;
+    const char *reply = memmem(out->bytes, out->length, REPLY, strlen(REPLY));
+    if (!reply) {
+        err_set(e, ERR_UNSUPPORTED, "the chat template %s leaves replies out", f->name);
+        return err_fix(e, "render the whole conversation");
+    }
+    const size_t skip = (size_t)(reply - out->bytes) + strlen(REPLY);
+    out->length -= skip;
+    memmove(out->bytes, out->bytes + skip, out->length);
+    memmove(out->data, out->data + skip, out->length);
     out->starts = false;
-    out->bos = false;
-    if (make_room(out, e) != OK) return e->status;
-    add_end(f, out);
-    for (size_t i = 0; i < n_messages; i++)
-        if (add_turn(f, &messages[i], "", out, e) != OK) return e->status;
-    return open_reply(f, out, e);
+    return OK;
 }
 
-// ---- Encoding -----------------------------------------------------------------------------------
-
-// Joins the plain segments from *i on as one text in buffer, which has room; moves *i behind them.
-static size_t join_plain(const struct chat_segments *s, size_t *i, char *buffer) {
-    size_t length = 0;
-    for (; *i < s->count && !s->list[*i].parse_special; (*i)++) {
-        memcpy(buffer + length, s->list[*i].text, s->list[*i].length);
-        length += s->list[*i].length;
-    }
-    return length;
-}
-
-enum status chat_encode(const struct tokenizer *t, const struct chat_segments *segments,
+enum status chat_encode(const struct tokenizer *t, const struct chat_text *text,
                         struct token_list *out, struct err *e) {
-    uint64_t n_before = out->count, size = 0;
-    for (size_t i = 0; i < segments->count; i++)
-        if (!add_size(size, segments->list[i].length, &size))
-            return err_memory(e, SIZE_MAX, "a conversation");
-    char *buffer = mem_alloc(size, 1);
-    if (!buffer) return err_memory(e, size, "a conversation");
-
-    enum status status = OK;
-    bool bos = segments->starts && (segments->bos || tokenizer_adds_bos(t));
-    if (bos && tokenizer_bos(t) >= 0) status = token_list_push(out, tokenizer_bos(t), e);
-    for (size_t i = 0; i < segments->count && status == OK;) {
-        struct chat_segment segment = segments->list[i];
-        if (segment.parse_special)
-            i++;
-        else
-            segment = (struct chat_segment){buffer, join_plain(segments, &i, buffer), false};
-        struct tokenizer_flags flags = {.parse_special = segment.parse_special};
-        status = tokenizer_encode(t, segment.text, segment.length, flags, out, e);
+    const uint64_t n_before = out->count;
+    const struct tokenizer_flags flags = {.parse_special = true, .data = text->data};
+    const bool wants_bos = text->starts && tokenizer_adds_bos(t);
+    if (wants_bos && token_list_push(out, tokenizer_bos(t), e) != OK) return e->status;
+    const uint64_t n_first = out->count;
+    if (tokenizer_encode(t, text->bytes, text->length, flags, out, e) != OK) {
+        out->count = n_before;
+        return e->status;
     }
-    mem_free(buffer);
-    if (status != OK) out->count = n_before;
-    return status;
+    // The template may put BOS first too.
+    if (wants_bos && out->count > n_first && out->ids[n_first] == tokenizer_bos(t)) {
+        out->count--;
+        memmove(out->ids + n_before, out->ids + n_first,
+                (out->count - n_before) * sizeof *out->ids);
+    }
+    return OK;
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+void chat_close(struct chat_format *f) {
+    jinja_close(f->template);
+    mem_free(f->kwargs);
+    mem_free(f->bos);
+    mem_free(f->eos);
+    *f = (struct chat_format){0};
+}
+
+// Copies the text of the token that a key names; fallback is its id where the key is missing, -1
+// for none.
+static enum status read_token(const struct gguf *g, const char *key, int64_t fallback, char **out,
+                              struct err *e) {
+    uint64_t id = fallback < 0 ? UINT64_MAX : (uint64_t)fallback;
+    const struct gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    struct gguf_text text = {0};
+    const uint8_t *cursor = NULL;
+    if (gguf_read_u64(g, key, 0, UINT64_MAX, &id, e) != OK) return e->status;
+    if (!tokens || tokens->type != GGUF_ARRAY || tokens->element != GGUF_STRING ||
+        id >= tokens->count)
+        return OK;
+    for (uint64_t i = 0; i <= id; i++)
+        if (!gguf_next_text(tokens, &cursor, &text)) return OK;
+    *out = mem_text(text.bytes, text.length);
+    return *out ? OK : err_memory(e, text.length, "a control token");
+}
+
+static enum status read_tokens(struct chat_format *f, const struct gguf *g, struct err *e) {
+    struct gguf_text model = {0};
+    if (gguf_read_text(g, "tokenizer.ggml.model", &model, e) != OK) return e->status;
+    const bool spm = model.length == 5 && memcmp(model.bytes, "llama", 5) == 0;
+    if (read_token(g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &f->bos, e) != OK)
+        return e->status;
+    return read_token(g, "tokenizer.ggml.eos_token_id", spm ? 2 : -1, &f->eos, e);
+}
+
+// Parses a template and tries it with the shortest conversation.
+static enum status try_source(struct chat_format *f, const char *name, const char *source,
+                              size_t length, struct err *e) {
+    static const struct chat_message probe = {.role = CHAT_USER, .text = "Hello?", .length = 6};
+    struct chat_text text = {0};
+    snprintf(f->name, sizeof f->name, "%s", name);
+    if (jinja_open(&f->template, source, length, e) != OK) return e->status;
+    if (chat_render(f, &probe, 1, true, &text, e) == OK &&
+        !memmem(text.bytes, text.length, probe.text, probe.length))
+        err_set(e, ERR_FORMAT, "the chat template leaves out what the user says");
+    chat_text_close(&text);
+    if (e->status == OK) return OK;
+    jinja_close(f->template);
+    f->template = NULL;
+    return e->status;
+}
+
+static enum status use_builtin(struct chat_format *f, const char *name, struct err *e) {
+    const char *source = chat_builtin_source(name);
+    return try_source(f, name, source, strlen(source), e);
+}
+
+// A name or a path that the user gave.
+static enum status use_named(struct chat_format *f, const char *name, struct err *e) {
+    char *text;
+    size_t length;
+    if (chat_builtin_source(name)) return use_builtin(f, name, e);
+    if (file_read_text(&text, &length, name, JINJA_SOURCE_BYTES, e) != OK) {
+        char names[sizeof e->fix] = "";
+        for (int i = 0; chat_builtin_name(i); i++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                     chat_builtin_name(i));
+        return err_fix(e, "give a file or one of %s", names);
+    }
+    const enum status status = try_source(f, name, text, length, e);
+    mem_free(text);
+    return status == OK ? OK : err_context(e, "%s", name);
+}
+
+static enum status use_file(struct chat_format *f, const struct gguf *g, const struct log *log,
+                            struct err *e) {
+    struct gguf_text source = {0};
+    if (gguf_read_text(g, "tokenizer.chat_template", &source, e) != OK) return e->status;
+    if (!source.bytes || source.length == 0) {
+        log_line(log, LOG_WARN,
+                 "the file has no chat template; turns are marked as in ChatML, "
+                 "which the model may not have learnt");
+        return use_builtin(f, "chatml", e);
+    }
+    if (try_source(f, "of the file", source.bytes, source.length, e) != ERR_FORMAT)
+        return e->status;
+    const char *like = chat_builtin_like(source.bytes, source.length);
+    if (!like) {
+        e->status = ERR_UNSUPPORTED;
+        return err_fix(e, "give another one with --chat-template NAME or FILE");
+    }
+    log_line(log, LOG_WARN, "%s; the built-in template %s, which it resembles, is used instead",
+             e->what, like);
+    return use_builtin(f, like, e);
+}
+
+static enum status copy_options(struct chat_format *f, const struct chat_options *o,
+                                struct err *e) {
+    struct jinja_heap h;
+    f->now_s = o->now_s;
+    if (!o->kwargs) return OK;
+    jinja_heap_open(&h, e);
+    const struct jinja_value v = jinja_from_json(&h, o->kwargs, strlen(o->kwargs));
+    jinja_heap_close(&h);
+    if (e->status == ERR_MEMORY) return e->status;
+    if (e->status != OK || v.kind != JINJA_DICT) {
+        err_set(e, ERR_USAGE, "the variables for the chat template are no JSON object");
+        return err_fix(e, "write them like {\"enable_thinking\": false}");
+    }
+    f->kwargs = mem_text(o->kwargs, strlen(o->kwargs));
+    return f->kwargs ? OK : err_memory(e, strlen(o->kwargs), "variables");
+}
+
+enum status chat_open(struct chat_format *f, const struct gguf *g, const struct chat_options *o,
+                      const struct log *log, struct err *e) {
+    ASSERT(f);
+    ASSERT(g);
+    ASSERT(o);
+    *f = (struct chat_format){0};
+    *e = (struct err){0};
+    if (copy_options(f, o, e) == OK && read_tokens(f, g, e) == OK) {
+        if (o->template)
+            use_named(f, o->template, e);
+        else
+            use_file(f, g, log, e);
+    }
+    if (e->status != OK) chat_close(f);
+    return e->status;
 }

@@ -59,6 +59,47 @@ chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q
     [ "$(wc -l <"$work/out")" -eq 2 ]
 result chat_stop_text
 
+# ---- Templates -----------------------------------------------------------------------------------
+# The model's own template and ChatML say the same where there is a system prompt.
+chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q
+cp "$work/out" "$work/expected"
+chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q \
+    --chat-template chatml
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected"
+result chat_template_by_name
+cat >"$work/template" <<'X'
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' + word ~ m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n' }}
+X
+chat 'capital of Italy?\n' -n 12 -q --chat-template "$work/template" \
+    --chat-template-kwargs '{"word": "What is the "}'
+[ $code -eq 0 ] &&
+    [ "$(cat "$work/out")" = "$(answer "${asks}What is the capital of Italy?$answers")" ]
+result chat_template_from_file
+chat 'Hello\n' --chat-template nobody
+[ $code -eq 1 ] && grep -q 'chatml, .*gemma' "$work/err" && ! grep -q 'load ' "$work/err"
+result chat_template_unknown
+chat 'Hello\n' --chat-template-kwargs '[1]'
+[ $code -eq 2 ] && grep -q 'no JSON object' "$work/err"
+result chat_template_wrong_variables
+echo '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}' >"$work/template"
+chat 'Hello\n' --chat-template "$work/template"
+[ $code -eq 1 ] && grep -q 'line 1: it works on more than 256 MiB' "$work/err"
+result chat_template_without_end
+# A reply that the template drops from older turns leaves the session too.
+cat >"$work/template" <<'X'
+{%- for m in messages if m.role == 'user' %}
+{{- '<|im_start|>user\n' + m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n' }}
+X
+chat 'Name a city.\nName a river.\n' -n 12 -q --chat-template "$work/template"
+answer "${asks}Name a city.$end${asks}Name a river.$answers" >"$work/expected"
+[ $code -eq 0 ] && [ "$(tail -n 1 "$work/out")" = "$(tail -n 1 "$work/expected")" ]
+result chat_template_that_forgets
+
 # ---- Commands and ends ---------------------------------------------------------------------------
 chat 'Hello\n/reset\nHello\n\n/exit\nHello\n' -n 6
 [ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(uniq "$work/out" | wc -l)" -eq 1 ]
