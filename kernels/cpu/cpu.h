@@ -38,6 +38,19 @@ static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain,
     *last = b < n ? b : n;
 }
 
+// The next portion of work of which so much is left for count lanes: a third of an equal share, so
+// that a lane of a third of the others' speed does not keep them waiting, but at least grain.
+static inline int64_t lane_portion(int64_t left, int32_t count, int64_t grain) {
+    int64_t n = left / (3 * (int64_t)count);
+    if (n < grain) n = grain;
+    return n < left ? n : left;
+}
+
+// Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. Returns false
+// if nothing is left. range begins as zeros. All lanes share out the same n items, once between two
+// barriers; which lane gets which is up to chance, so no result may depend on it.
+bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]);
+
 struct cpu_table {
 #define OP(name, ...)   void (*name)(const struct lane *, const struct name##_args *);
 #define OP_W(name, ...) void (*name[WEIGHT_COUNT])(const struct lane *, const struct name##_args *);

@@ -49,6 +49,8 @@ struct team {
     char pad2[LINE];
     atomic_uint generation; // barriers so far
     char pad3[LINE];
+    atomic_llong taken; // items that lanes took since the last barrier
+    char pad4[LINE];
 };
 
 static inline void pause_a_little(void) {
@@ -91,7 +93,26 @@ void lane_barrier(const struct lane *lane) {
         return;
     }
     atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->taken, 0, memory_order_relaxed);
     atomic_store_explicit(&team->generation, generation + 1, memory_order_release);
+}
+
+bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]) {
+    if (lane->count == 1) {
+        bool all = range[1] == 0 && n > 0;
+        range[1] = n;
+        return all;
+    }
+    atomic_llong *taken = &lane->team->taken;
+    long long start = atomic_load_explicit(taken, memory_order_relaxed), end;
+    do {
+        if (start >= n) return false;
+        end = start + lane_portion(n - start, lane->count, grain);
+    } while (!atomic_compare_exchange_weak_explicit(taken, &start, end, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    range[0] = start;
+    range[1] = end;
+    return true;
 }
 
 void *lane_room(const struct lane *lane, int32_t index) {
@@ -126,6 +147,7 @@ void team_run(struct team *team, team_fn fn, void *context) {
     team->fn = fn;
     team->context = context;
     atomic_store_explicit(&team->ended, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->taken, 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&team->begun, 1, memory_order_release);
 #pragma omp parallel default(none) firstprivate(team) num_threads(team->n_threads)
     run_lane(team, omp_get_thread_num(), omp_get_num_threads());

@@ -4,9 +4,9 @@
  * Blocks of queries that read the same keys are cut into segments of keys; the segments of all
  * blocks form one list, weighted by the time of each, which is cut into equal shares. So all lanes
  * are busy both with one head over many keys and with the end of a prompt, which sees more keys
- * than its start. The lane that has the first segment of a block merges the others, which lie in
- * their lanes' rooms. Owns nothing; every lane calls with the same arguments. Tested by
- * tests/kernels/check_ops.c.
+ * than its start. Where there are many blocks, lanes take whole ones as they come. The lane that
+ * has the first segment of a block merges the others, which lie in their lanes' rooms. Owns
+ * nothing; every lane calls with the same arguments. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/attention_work_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
@@ -19,7 +19,8 @@
 enum {
     SEGMENT_KEYS = 256, // at least; four pages cost more than a merge
     SEGMENTS_MAX = 17,  // of a query: 16, and one more if a window begins within a segment
-    BLOCKS_A_LANE = 4,  // at least, where there are so many tokens
+    BLOCKS_A_LANE = 8,  // at least, where there are so many tokens
+    BLOCKS_TAKEN = 8,   // a lane: so many are shared out as lanes come for them
     PARTIAL_HEAD = 16,  // floats before the sums in a stored part: maximum, sum, and room to align
 };
 
@@ -175,7 +176,7 @@ static void run_segment(const struct work *w, const struct query_block *b, struc
     w->attend(w->a, b, queries, keys);
     for (int32_t i = 0; i < n; i++) {
         const struct query *q = &queries[i];
-        float *part = room + i * partial_floats(w->a);
+        float *part = room ? room + i * partial_floats(w->a) : NULL;
         if (!sees(q, keys)) continue;
         if (totals) {
             merge(out_of(w->a, b, i), &totals[i], (struct total){q->max, q->sum}, q->sum_v,
@@ -258,6 +259,25 @@ static void run_blocks(const struct work *w) {
     finish(w->a, &open, totals);
 }
 
+// Runs the portions of whole blocks that this lane gets.
+static void take_blocks(const struct work *w, int64_t n_blocks) {
+    struct query queries[QUERIES_MAX];
+    struct total totals[QUERIES_MAX];
+    struct query_block b = {0};
+    int64_t at = -1; // number of b
+    for (int64_t range[2] = {0}; lane_take(w->lane, n_blocks, 1, range);) {
+        for (; at + 1 < range[1]; at++) {
+            (void)next_block(w, &b);
+            if (at + 1 < range[0]) continue;
+            start_queries(w->a, &b, queries);
+            start_totals(w->a, &b, totals);
+            for (int32_t i = 0, keys[2]; segment_at(&b, i, keys); i++)
+                run_segment(w, &b, queries, keys, totals, NULL);
+            finish(w->a, &b, totals);
+        }
+    }
+}
+
 void attention_work(const struct lane *lane, const struct attention_args *a, attend_fn *attend) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
@@ -267,6 +287,10 @@ void attention_work(const struct lane *lane, const struct attention_args *a, att
     struct query_block b = {0};
     int64_t tokens = (int64_t)a->n_tokens * a->n_kv_heads / (lane->count * BLOCKS_A_LANE);
     w.tokens_max = tokens < 1 ? 1 : tokens > QUERIES_MAX ? QUERIES_MAX : (int32_t)tokens;
-    while (next_block(&w, &b)) w.total += cost_of_block(&b);
-    run_blocks(&w);
+    int64_t n_blocks = 0;
+    for (; next_block(&w, &b); n_blocks++) w.total += cost_of_block(&b);
+    if (n_blocks >= (int64_t)BLOCKS_TAKEN * lane->count)
+        take_blocks(&w, n_blocks);
+    else
+        run_blocks(&w);
 }

@@ -2,11 +2,12 @@
  * matmul_experts at every x86 level.
  *
  * The tiles are computed by the level's kernel (matmul_work_avx2.h). A matmul is tiles by groups of
- * tokens; each lane takes the same number. An expert is a matmul over its own tokens, wherever they
- * lie. The tiles of all experts form one list, weighted by the time of each tile, which is cut into
- * equal shares, so that all lanes are busy both with one token on 8 experts and with 512 tokens
- * that crowd at some of them. Owns nothing; every lane calls with the same arguments. Tested by
- * tests/kernels/check_ops.c.
+ * tokens. An expert is a matmul over its own tokens, wherever they lie; the tiles of all experts
+ * form one list, weighted by the time of each tile, so that all lanes are busy both with one token
+ * on 8 experts and with 512 tokens that crowd at some of them. Lanes take ever smaller portions
+ * until nothing is left, so a lane that is slow, or whose processor does something else, keeps the
+ * others waiting for a portion at most. Owns nothing; every lane calls with the same arguments.
+ * Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/matmul_work_avx2.h"
 
@@ -14,6 +15,11 @@
 
 // Reading and unpacking the weights of a tile takes as long as multiplying so many tokens.
 enum { TILE_COST = 8 };
+
+enum {
+    TAKE_WEIGHTS = 32768, // weights that are worth a lane's look for more, for one token
+    TAKE_TILES = 4,       // the same for experts
+};
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
 struct x_rows {
@@ -62,20 +68,29 @@ static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel
     return (struct x_rows){base, stride};
 }
 
+// Multiplies one tile with one group of tokens.
+static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
+                     int64_t tile, int32_t group) {
+    struct matmul_tokens tokens;
+    int32_t token = group * k->n_together, left = a->n_tokens - token;
+    tokens.n = left < k->n_together ? left : k->n_together;
+    for (int32_t t = 0; t < tokens.n; t++) {
+        tokens.places[t] = token + t;
+        tokens.x[t] = x.base + (token + t) * x.stride;
+    }
+    k->tile(a, tile, &tokens);
+}
+
 void matmul_work(const struct lane *lane, const struct matmul_args *a,
                  const struct matmul_kernel *k) {
     struct x_rows x = prepare(lane, k, a->x, a->n_tokens, a->n_cols, a->scratch);
-    int64_t n_groups = count_groups(a->n_tokens, k), first, last;
-    lane_share(lane, count_tiles(a->row_count, k) * n_groups, 1, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        struct matmul_tokens tokens;
-        int32_t token = (int32_t)(i % n_groups) * k->n_together, left = a->n_tokens - token;
-        tokens.n = left < k->n_together ? left : k->n_together;
-        for (int32_t t = 0; t < tokens.n; t++) {
-            tokens.places[t] = token + t;
-            tokens.x[t] = x.base + (token + t) * x.stride;
-        }
-        k->tile(a, i / n_groups, &tokens);
+    const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
+    const int64_t tile_weights = (int64_t)k->tile_rows * a->n_cols;
+    // One token's tiles take less than a microsecond, for which lanes should not meet.
+    const int64_t grain = a->n_tokens > 1 ? 1 : 1 + TAKE_WEIGHTS / tile_weights;
+    for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
+        for (int64_t i = range[0]; i < range[1]; i++)
+            run_tile(a, k, x, i / n_groups, (int32_t)(i % n_groups));
     }
 }
 
@@ -142,15 +157,17 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
     int64_t n_x = a->x_per_pair ? (int64_t)a->n_tokens * a->n_used : a->n_tokens;
     struct x_rows x = prepare(lane, k, a->x, n_x, a->n_cols, a->scratch);
     int64_t n_tiles = count_tiles(a->row_count, k), total = 0, start = 0;
-    for (int32_t e = 0; e < a->n_experts; e++) total += tile_cost(a, k, e) * n_tiles;
-    int64_t first = total * lane->index / lane->count;
-    int64_t last = total * (lane->index + 1) / lane->count;
-    for (int32_t e = 0; e < a->n_experts && start < last; e++) {
-        int64_t cost = tile_cost(a, k, e);
-        if (cost == 0) continue;
-        const int64_t tiles[2] = {tiles_before(first, start, cost, n_tiles),
-                                  tiles_before(last, start, cost, n_tiles)};
-        if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles);
-        start += cost * n_tiles;
+    int32_t e = 0;
+    for (int32_t i = 0; i < a->n_experts; i++) total += tile_cost(a, k, i) * n_tiles;
+    for (int64_t range[2] = {0}; lane_take(lane, total, TAKE_TILES * TILE_COST, range);) {
+        for (; e < a->n_experts && start < range[1]; e++) {
+            int64_t cost = tile_cost(a, k, e);
+            if (cost == 0) continue;
+            const int64_t tiles[2] = {tiles_before(range[0], start, cost, n_tiles),
+                                      tiles_before(range[1], start, cost, n_tiles)};
+            if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles);
+            if (start + cost * n_tiles > range[1]) break; // the next range begins here
+            start += cost * n_tiles;
+        }
     }
 }
