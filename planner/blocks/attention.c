@@ -73,23 +73,25 @@ static void encode_attention_mid(const struct forward *f) {
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
                                              f->area[AREA_V], f->tables.cache_rows, f->n_tokens,
                                              u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
-    f->ops->attention(f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],
-                                                          .q = f->area[AREA_Q],
-                                                          .k_cache = f->k_cache,
-                                                          .v_cache = f->v_cache,
-                                                          .pages = f->tables.pages,
-                                                          .positions = f->tables.positions,
-                                                          .sequences = f->tables.sequences,
-                                                          .n_tokens = f->n_tokens,
-                                                          .n_heads = u->n_heads,
-                                                          .n_kv_heads = u->n_kv_heads,
-                                                          .head_dim = u->head_dim_k,
-                                                          .max_pages = f->max_pages,
-                                                          .window = u->window,
-                                                          .k_type = f->k_type,
-                                                          .v_type = f->v_type,
-                                                          .scale = score_scale(f),
-                                                          .softcap = f->hp->attention_softcap});
+    f->ops->attention(f->stream,
+                      &(struct attention_args){.out = f->area[AREA_ATTENDED],
+                                               .q = f->area[AREA_Q],
+                                               .k_cache = f->k_cache,
+                                               .v_cache = f->v_cache,
+                                               .pages = f->tables.pages,
+                                               .positions = f->tables.positions,
+                                               .sequences = f->tables.sequences,
+                                               .sinks = encode_vector(f, ROLE_ATTN_SINKS),
+                                               .n_tokens = f->n_tokens,
+                                               .n_heads = u->n_heads,
+                                               .n_kv_heads = u->n_kv_heads,
+                                               .head_dim = u->head_dim_k,
+                                               .max_pages = f->max_pages,
+                                               .window = u->window,
+                                               .k_type = f->k_type,
+                                               .v_type = f->v_type,
+                                               .scale = score_scale(f),
+                                               .softcap = f->hp->attention_softcap});
 }
 
 // O attended, in the columns of the pieces' rows.
@@ -117,6 +119,7 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
     {ROLE_ATTN_Q_NORM, DIM_HEAD, DIM_ONE, true},
     {ROLE_ATTN_K_NORM, DIM_HEAD, DIM_ONE, true},
+    {ROLE_ATTN_SINKS, DIM_HEADS, DIM_ONE, true},
     {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 

@@ -40,6 +40,7 @@ struct hparams {
     float attention_softcap;          // as in struct attention_args
     float logit_scale, logit_softcap; // as in struct cap_logits_args
     enum glu glu;
+    float glu_limit; // of GLU_CLAMPED
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours

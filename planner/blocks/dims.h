@@ -17,6 +17,7 @@ enum dim {
     DIM_VALUES,   // n_kv_heads * head_dim_v
     DIM_ATTENDED, // n_heads * head_dim_v
     DIM_HEAD,     // head_dim_k
+    DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2
     DIM_LOCAL_ROT, // n_rot if some layer has a window, else 0

@@ -22,7 +22,8 @@ extern const struct block block_embed, block_attention, block_ffn, block_experts
 // it.
 const struct weight *encode_weight(const struct forward *f, int piece, enum tensor_role role);
 
-// Finds the elements of a vector, which every device has whole; NULL if there is none.
+// Finds the elements of a vector, which every device has whole, or of the biases of experts; NULL
+// if there is none.
 const float *encode_vector(const struct forward *f, enum tensor_role role);
 
 // The type whose kernels multiply with w. Models without such kernels are not read.

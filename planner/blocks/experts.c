@@ -11,6 +11,7 @@ static int32_t *integers(const struct forward *f, enum area area) {
 // Chooses the experts of each token and their weights, and sorts the pairs by expert.
 static void encode_route(const struct forward *f) {
     encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
+                                        .bias = ROLE_ROUTER_BIAS,
                                         .out = f->area[AREA_ROUTER_LOGITS],
                                         .x = f->area[AREA_NORMED],
                                         .n_rows = f->n_tokens,
@@ -28,10 +29,16 @@ static void encode_route(const struct forward *f) {
                                                   .scale = 1});
 }
 
-// out[pair] = the matrix of the pair's expert times x, which has a row for each token or each pair.
+// The matrices of experts and their biases.
+static const enum tensor_role GATES[] = {ROLE_EXPERT_GATE, ROLE_EXPERT_GATE_BIAS};
+static const enum tensor_role UPS[] = {ROLE_EXPERT_UP, ROLE_EXPERT_UP_BIAS};
+static const enum tensor_role DOWNS[] = {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_BIAS};
+
+// out[pair] = the matrix of the pair's expert times x, which has a row for each token or each pair,
+// plus the expert's bias if it has one.
 static void encode_experts(const struct forward *f, float *out, const float *x,
-                           enum tensor_role role, bool x_per_pair) {
-    const struct weight *w = encode_weight(f, 0, role);
+                           const enum tensor_role roles[2], bool x_per_pair) {
+    const struct weight *w = encode_weight(f, 0, roles[0]);
     if (!w) return;
     const uint64_t row_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols);
     f->ops->matmul_experts(
@@ -40,6 +47,7 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                                       .x = x,
                                       .weight = w->data,
                                       .slots = integers(f, AREA_EXPERT_SLOTS),
+                                      .bias = encode_vector(f, roles[1]),
                                       .starts = integers(f, AREA_PAIR_STARTS),
                                       .order = integers(f, AREA_PAIR_ORDER),
                                       .scratch = f->area[AREA_MATMUL],
@@ -54,18 +62,19 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                                       .x_per_pair = x_per_pair});
 }
 
-// residual += sum over the chosen experts of weight * down(silu(gate x) * up x), x = norm(residual)
+// residual += sum over the chosen experts of weight * down(gated unit of gate x and up x), x =
+// norm(residual)
 static void encode_unit(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n_pairs = f->n_tokens * u->n_experts_used;
     float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP], *residual = f->area[AREA_RESIDUAL];
     encode_norm(f, f->area[AREA_NORMED], residual, ROLE_FFN_NORM, f->n_tokens);
     encode_route(f);
-    encode_experts(f, gate, f->area[AREA_NORMED], ROLE_EXPERT_GATE, false);
-    encode_experts(f, up, f->area[AREA_NORMED], ROLE_EXPERT_UP, false);
+    encode_experts(f, gate, f->area[AREA_NORMED], GATES, false);
+    encode_experts(f, up, f->area[AREA_NORMED], UPS, false);
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, n_pairs, u->n_ff_expert,
-                                                    u->n_ff_expert, f->hp->glu, 0});
-    encode_experts(f, f->area[AREA_EXPERT_OUT], gate, ROLE_EXPERT_DOWN, true);
+                                                    u->n_ff_expert, f->hp->glu, f->hp->glu_limit});
+    encode_experts(f, f->area[AREA_EXPERT_OUT], gate, DOWNS, true);
     f->ops->combine_experts(f->stream,
                             &(struct combine_experts_args){.out = residual,
                                                            .x = f->area[AREA_EXPERT_OUT],
@@ -81,9 +90,13 @@ static void encode_unit(const struct forward *f) {
 static const struct block_tensor TENSORS[] = {
     {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
     {ROLE_ROUTER, DIM_EMBD, DIM_EXPERTS, false},
+    {ROLE_ROUTER_BIAS, DIM_EXPERTS, DIM_ONE, true},
     {ROLE_EXPERT_GATE, DIM_EMBD, DIM_FF_EXPERT, false},
     {ROLE_EXPERT_UP, DIM_EMBD, DIM_FF_EXPERT, false},
     {ROLE_EXPERT_DOWN, DIM_FF_EXPERT, DIM_EMBD, false},
+    {ROLE_EXPERT_GATE_BIAS, DIM_FF_EXPERT, DIM_ONE, true},
+    {ROLE_EXPERT_UP_BIAS, DIM_FF_EXPERT, DIM_ONE, true},
+    {ROLE_EXPERT_DOWN_BIAS, DIM_EMBD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {

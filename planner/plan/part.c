@@ -22,6 +22,11 @@ static void add_tensors(const struct unit *unit, const void *args, int n_pointer
         memcpy(&address, (const char *)args + (size_t)i * sizeof address, sizeof address);
         if (!(address >> TENSOR_BITS)) continue;
         const struct unit_tensor *t = &unit->tensors[(address >> TENSOR_BITS) - 1];
+        if (tensor_role_info(t->role)->kind == KIND_BIASES) { // of the experts that are read
+            call->vector_bytes +=
+                (double)t->size_bytes * call->weight_bytes / (double)call->tensor->size_bytes;
+            continue;
+        }
         if (t->use == USE_VECTOR) {
             call->vector_bytes += (double)t->size_bytes;
             continue;

@@ -23,6 +23,11 @@ static const struct family FAMILIES[] = {
      .scales_embedding = true,
      .local_rope_base = 10000,
      .n_layers_of_widest = 62},
+    {.architecture = "gpt-oss",
+     .glu = GLU_CLAMPED,
+     .glu_limit = 7,
+     .expert_gate = GATE_CHOSEN,
+     .rope_neox = true},
 };
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 

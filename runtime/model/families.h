@@ -15,6 +15,7 @@
 struct family {
     const char *architecture; // general.architecture of its files
     enum glu glu;
+    float glu_limit; // as in struct hparams
     enum expert_gate expert_gate;
     bool normalise_experts, rope_neox; // as in struct hparams
     bool scales_embedding;             // by sqrt(n_embd)

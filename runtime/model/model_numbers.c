@@ -191,6 +191,7 @@ static enum status read_windows(struct model *m, struct err *e) {
 enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
+    m->hp.glu_limit = m->family->glu_limit;
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||

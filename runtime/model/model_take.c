@@ -20,6 +20,14 @@ static enum status refuse_type(const struct gguf_tensor *t, const char *name, bo
     return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
 }
 
+static bool has_shape(const struct gguf_tensor *t, const struct tensor_want *want) {
+    const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
+    const bool biases = tensor_role_info(want->role)->kind == KIND_BIASES; // a row for each expert
+    return t->ne[0] == (uint64_t)want->n_cols &&
+           t->ne[1] == (uint64_t)(biases ? n_matrices : want->n_rows) &&
+           t->ne[2] == (uint64_t)(biases ? 1 : n_matrices) && t->ne[3] == 1;
+}
+
 static enum status check_tensor(const struct gguf_tensor *t, const char *name,
                                 const struct tensor_want *want, struct err *e) {
     enum weight_type type;
@@ -27,8 +35,7 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
     if (any ? !dtype_weight(t->type, &type) : t->type != DTYPE_F32)
         return refuse_type(t, name, any, e);
     const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
-    if (t->ne[0] != (uint64_t)want->n_cols || t->ne[1] != (uint64_t)want->n_rows ||
-        t->ne[2] != (uint64_t)n_matrices || t->ne[3] != 1) {
+    if (!has_shape(t, want)) {
         err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
         err_expected(e, "[%lld, %lld, %lld]", (long long)want->n_cols, (long long)want->n_rows,
                      (long long)n_matrices);
@@ -36,7 +43,8 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
                           (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
                           (unsigned long long)t->ne[3]);
     }
-    if (n_matrices == 1 || t->size_bytes / (uint64_t)n_matrices % EXPERT_ALIGN == 0) return OK;
+    if (n_matrices == 1 || !any || t->size_bytes / (uint64_t)n_matrices % EXPERT_ALIGN == 0)
+        return OK;
     err_set(e, ERR_UNSUPPORTED, "tensor %s: the bytes of one expert", name);
     err_expected(e, "a multiple of %d", EXPERT_ALIGN);
     return err_actual(e, "%llu", (unsigned long long)(t->size_bytes / (uint64_t)n_matrices));
@@ -57,6 +65,34 @@ enum status model_take_global(const struct model *m, const struct tensor_want *w
     return find_named(m, tensor_role_info(want->role)->name, want, out, e);
 }
 
+static void write_name(int32_t layer, enum tensor_role role, char *out, size_t size_bytes) {
+    const char *name = tensor_role_info(role)->name;
+    if (layer >= 0)
+        snprintf(out, size_bytes, "blk.%d.%s", layer, name);
+    else
+        snprintf(out, size_bytes, "%s", name);
+}
+
+static bool layer_has(const struct model *m, int32_t layer, enum tensor_role role) {
+    char name[TENSOR_NAME + 16];
+    write_name(layer, role, name, sizeof name);
+    return gguf_find_tensor(m->gguf, name);
+}
+
+// Writes the name in the file of a unit's tensor. Where a layer has no other norm before its FFN,
+// the norm after attention is that norm.
+static void name_of(const struct model *m, int32_t layer, enum tensor_role role, char *out,
+                    size_t size_bytes) {
+    const bool other = role != ROLE_FFN_NORM && role != ROLE_ATTN_POST_NORM;
+    const bool alone = !other && !layer_has(m, layer, ROLE_FFN_NORM) &&
+                       !layer_has(m, layer, ROLE_FFN_POST_NORM) &&
+                       layer_has(m, layer, ROLE_ATTN_POST_NORM);
+    if (alone && role == ROLE_ATTN_POST_NORM)
+        out[0] = 0;
+    else
+        write_name(layer, alone ? ROLE_ATTN_POST_NORM : role, out, size_bytes);
+}
+
 enum status model_take_tensor(struct model *m, const struct tensor_want *want, struct err *e) {
     const int32_t u = m->shape->n_units - 1;
     struct unit *unit = &m->shape->units[u];
@@ -64,10 +100,7 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
         unit->shares_embed && want->role == ROLE_OUTPUT ? ROLE_TOKEN_EMBED : want->role;
     const struct gguf_tensor *t;
     char name[TENSOR_NAME + 16];
-    if (unit->layer >= 0)
-        snprintf(name, sizeof name, "blk.%d.%s", unit->layer, tensor_role_info(listed)->name);
-    else
-        snprintf(name, sizeof name, "%s", tensor_role_info(listed)->name);
+    name_of(m, unit->layer, listed, name, sizeof name);
     if (find_named(m, name, want, &t, e)) return e->status;
     if (!t) return OK;
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
@@ -77,7 +110,7 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
                                 .use = tensor_use_of(want->role),
                                 .type = t->type,
                                 .n_cols = (int32_t)t->ne[0],
-                                .n_rows = (int32_t)t->ne[1],
+                                .n_rows = (int32_t)want->n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = t->size_bytes};
     shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);

@@ -248,9 +248,12 @@ def model_tensors(rng, spec, n_vocab):
             vector(f"{prefix}{name}.weight", rng.normal(1, 0.3, head))
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
-        if spec.get("post_norms"):
+        if spec.get("sinks"):
+            vector(prefix + "attn_sinks.weight", rng.normal(0, 1, heads))
+        if spec.get("post_norms") or spec.get("sinks"):
             norm(prefix + "post_attention_norm.weight")
-        norm(prefix + "ffn_norm.weight")
+        if not spec.get("sinks"):
+            norm(prefix + "ffn_norm.weight")
         experts, suffix = (spec["experts"],) if "experts" in spec else (), ".weight"
         if experts:  # far apart, so that rounding of activations does not choose others
             suffix = "_exps.weight"
@@ -258,6 +261,10 @@ def model_tensors(rng, spec, n_vocab):
         matrix(prefix + "ffn_gate" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_up" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
+        if spec.get("expert_biases"):
+            vector(prefix + "ffn_gate_inp.bias", rng.normal(0, 1, experts))
+            for name, rows in {"gate": ff, "up": ff, "down": n_embd}.items():
+                vector(f"{prefix}ffn_{name}_exps.bias", rng.normal(0, 0.5, (*experts, rows)))
         if spec.get("post_norms"):
             norm(prefix + "post_ffw_norm.weight")
     norm("output_norm.weight")
@@ -370,6 +377,21 @@ MODELS = {
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 6.0,
             "attention.scale": 0.125,
+        }
+    },
+    # Layers 0 and 2 see 6 positions; the norm before the FFN is called post_attention_norm.
+    "gpt_oss": SMALL
+    | {"architecture": "gpt-oss", "sinks": True, "layers": 3, "tied": False}
+    | {"experts": 4, "used": 2, "expert_biases": True, "ff": 32, "biases": ALL_BIASES}
+    | {"heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_q": "F16"}}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "attention.sliding_window": 6,
+            "rope.freq_base": 150000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 128,
         }
     },
     # Layers 0, 1 and 3 see 4 positions, with angles of their own.

@@ -72,6 +72,24 @@ GEMMA = {
 # "local_base" is the base of their angles if it is not that of the others.
 FAMILIES = {
     "gemma2": GEMMA | {"model": "Gemma2ForCausalLM", "period": 2},
+    "gpt-oss": {
+        "model": "GptOssForCausalLM",
+        "layer": {
+            "attn_sinks.weight": "self_attn.sinks",
+            "post_attention_norm.weight": "post_attention_layernorm.weight",
+            "ffn_gate_inp.weight": "mlp.router.weight",
+            "ffn_gate_inp.bias": "mlp.router.bias",
+            "ffn_gate_up_exps.bias": "mlp.experts.gate_up_proj_bias",
+            "ffn_down_exps.bias": "mlp.experts.down_proj_bias",
+        },
+        "pairs": True,  # gates and ups of experts alternate, and matrices have columns first
+        "arguments": {
+            "num_local_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "sliding_window": "attention.sliding_window",
+        },
+        "period": 2,
+    },
     "gemma3": GEMMA | {"model": "Gemma3ForCausalLM", "period": 6, "local_base": 10000.0},
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen3": {"model": "Qwen3ForCausalLM"},
@@ -113,7 +131,9 @@ class Model:
         optional = {k: self.hp(v, None) for k, v in family.get("optional", {}).items()}
         head_dim = self.hp("attention.key_length", head_dim)
         scale = self.hp("attention.scale", head_dim**-0.5)
-        layers = {"query_pre_attn_scalar": round(scale**-2)} | self.layer_types(family)
+        layers = self.layer_types(family)
+        if "one_plus" in family:
+            layers["query_pre_attn_scalar"] = round(scale**-2)
         return constants | {theirs: self.hp(ours) for theirs, ours in named.items()} | {
             "vocab_size": len(weights["token_embd.weight"]),
             "tie_word_embeddings": "output.weight" not in weights,
@@ -133,6 +153,10 @@ class Model:
         local = dict(rope)
         if self.hp("rope.scaling.type", None) == "linear":
             rope |= {"rope_type": "linear", "factor": self.hp("rope.scaling.factor")}
+        if self.hp("rope.scaling.type", None) == "yarn":
+            original = self.hp("rope.scaling.original_context_length")
+            rope |= {"rope_type": "yarn", "factor": self.hp("rope.scaling.factor")}
+            rope |= {"original_max_position_embeddings": original, "truncate": True}
         if "local_base" not in family:
             return rope
         local["rope_theta"] = self.hp("rope.freq_base_swa", family["local_base"])
@@ -141,10 +165,15 @@ class Model:
     def their_weights(self, weights):
         out, family = {}, FAMILIES[self.architecture]
         # transformers keeps the gates and ups of experts in one tensor, the gates first.
-        for name in [name for name in weights if name.endswith("ffn_gate_exps.weight")]:
+        for name in [name for name in weights if "ffn_gate_exps." in name]:
             up = name.replace("ffn_gate", "ffn_up")
-            both = np.concatenate([weights.pop(name), weights.pop(up)], axis=1)
-            weights[name.replace("ffn_gate", "ffn_gate_up")] = both
+            both = [weights.pop(name), weights.pop(up)]
+            pairs = np.stack(both, axis=2).reshape(len(both[0]), -1, *both[0].shape[2:])
+            joined = pairs if "pairs" in family else np.concatenate(both, axis=1)
+            weights[name.replace("ffn_gate", "ffn_gate_up")] = joined
+        for name in [name for name in weights if name.endswith("_exps.weight")]:
+            if "pairs" in family:
+                weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
         for name, value in weights.items():
             value = torch.from_numpy(value).double()
             if "norm" in name and family.get("one_plus"):

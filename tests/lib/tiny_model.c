@@ -130,10 +130,27 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
         snprintf(name, sizeof name, "blk.%d.%s.bias", l, tensors[i].name);
         vector(t, name, tensors[i].rows, 0, 0.2f);
     }
+    snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", l);
+    if (m->sinks) vector(t, name, TINY_HEADS, 0, 1);
     for (int i = 0; m->normed && i < 2; i++) {
         snprintf(name, sizeof name, "blk.%d.%s_norm.weight", l, tensors[i].name);
         vector(t, name, (uint64_t)head_dim(m), 1, 0.2f);
     }
+}
+
+static void expert_biases(struct builder *t, int l, uint64_t n) {
+    static const char *const names[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+    float biases[TINY_FF * TINY_MAX_EXPERTS];
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        const uint64_t rows = i < 2 ? TINY_FF : TINY_EMBD;
+        for (uint64_t k = 0; k < rows * n; k++) biases[k] = 0.2f * noise(&t->state);
+        snprintf(name, sizeof name, "blk.%d.%s.bias", l, names[i]);
+        if (!skipped(t, name))
+            gguf_build_tensor(t->b, name, 2, (uint64_t[]){rows, n}, DTYPE_F32, biases);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.bias", l);
+    vector(t, name, n, 0, 0.2f);
 }
 
 // A router, whose matrix is F32, and three matrices for each expert.
@@ -152,6 +169,7 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
     if (!skipped(t, name))
         gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_EMBD, n}, DTYPE_F32, router);
+    if (m->biased) expert_biases(t, l, n);
 }
 
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
@@ -160,7 +178,8 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
     ffn(t, m, l);
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", l);
     vector(t, name, TINY_EMBD, 1, 0.2f);
-    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", l);
+    snprintf(name, sizeof name, "blk.%d.%s.weight", l,
+             m->sinks ? "post_attention_norm" : "ffn_norm");
     vector(t, name, TINY_EMBD, 1, 0.2f);
     static const char *const last[] = {"post_attention_norm", "post_ffw_norm"};
     for (int i = 0; m->ends_with_norms && i < 2; i++) {

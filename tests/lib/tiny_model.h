@@ -22,11 +22,12 @@ struct tiny_model {
     const char *architecture; // NULL: llama
     int n_layers;
     bool tied;            // no output.weight
-    bool biased;          // q, k, v and o have biases
+    bool biased;          // q, k, v and o have biases, and experts and their router
     bool freqs;           // rope_freqs.weight
     bool normed;          // q and k have norms of their heads
     bool capped;          // logits are divided by 2 and capped at 5
     bool ends_with_norms; // attention and FFN do
+    bool sinks;           // of attention; the norm before the FFN is called post_attention_norm
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM

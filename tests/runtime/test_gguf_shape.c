@@ -126,6 +126,14 @@ static void test_equals_model_of_tiny(void **state) {
     tiny_model_write(&windows, f->path);
     check_known(f, f->path);
     assert_true(f->shapes[0].has_windows);
+    const struct tiny_model sinks = {.architecture = "gpt-oss",
+                                     .n_layers = 2,
+                                     .biased = true,
+                                     .sinks = true,
+                                     .window = 30,
+                                     .n_experts = 3};
+    tiny_model_write(&sinks, f->path);
+    check_known(f, f->path);
 }
 
 static void test_equals_model_of_default(void **state) {

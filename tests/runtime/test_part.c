@@ -27,6 +27,12 @@ static const struct tiny_model MODELS[] = {
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32},
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32, .n_experts = 4},
     {.n_layers = N_LAYERS, .normed = true, .capped = true, .seed = 3, .head_dim = 32},
+    {.architecture = "gpt-oss",
+     .n_layers = N_LAYERS,
+     .sinks = true,
+     .biased = true,
+     .n_experts = 4,
+     .window = 50},
     {.architecture = "gemma3", .n_layers = N_LAYERS, .ends_with_norms = true, .window = 30},
 };
 

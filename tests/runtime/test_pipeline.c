@@ -69,6 +69,9 @@ static const struct {
     {{.architecture = "gemma3", .ends_with_norms = true, .normed = true, .window = 30},
      DTYPE_F16,
      DTYPE_F16},
+    {{.architecture = "gpt-oss", .sinks = true, .biased = true, .n_experts = 4, .window = 50},
+     DTYPE_F16,
+     DTYPE_F16},
     {{.architecture = "qwen3moe", .normed = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
