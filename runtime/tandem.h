@@ -110,8 +110,8 @@ struct tandem_engine_options {
                                               // both Q8_0, whichever is faster [F16]
     int32_t n_prompt, n_gen; // tokens of the prompt and the answer for which the placement is
                              // optimised [512, 128]
-    int32_t n_threads;       // for one token at a time [one per core, or as many as help]
-    int32_t n_threads_batch; // for prompts [one per core, or n_threads]
+    int32_t n_threads; // for one token at a time [one per performance core, or as many as help]
+    int32_t n_threads_batch; // for prompts [one per performance core, or n_threads]
     bool no_bind;            // threads are not bound to processors
     bool strict; // memory that the accelerator refuses although it was free is an error; else units
                  // go to the CPU, each with a line in the log

@@ -43,7 +43,7 @@ enum status core_list_plain(struct core_list *out, const struct affinity *allowe
         for (int32_t c = 0; c < AFFINITY_CPUS; c++)
             if (may_use(allowed, c) && rank_in_core(folder, allowed, c) == rank)
                 out->cpus[out->n_cpus++] = c;
-        if (rank == 0) out->n_cores = out->n_cpus;
+        if (rank == 0) out->n_cores = out->n_fast = out->n_cpus;
     }
     return OK;
 }

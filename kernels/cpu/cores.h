@@ -20,6 +20,8 @@ struct core_list {
     int32_t *cpus;   // [n_cpus], owned
     int32_t n_cpus;  // at least 1
     int32_t n_cores; // the first n_cores of cpus lie on different cores
+    int32_t n_fast;  // the first n_fast of these are performance cores: the fastest kind, and as
+                     // many slower kinds as it takes to have a quarter of the cores
 };
 
 // Lists the processors of this machine that the calling thread's affinity and cpuset allow.

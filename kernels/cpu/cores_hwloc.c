@@ -25,6 +25,21 @@ static void append(struct core_list *list, hwloc_topology_t topology, hwloc_cons
     }
 }
 
+// Counts the performance cores among the first n_cores processors, which are sorted by kind. kind
+// is room for a set. Where hwloc does not know which kind is faster, all cores are alike.
+static int32_t count_fast(const struct core_list *list, hwloc_topology_t topology,
+                          hwloc_bitmap_t kind) {
+    int32_t n = 0;
+    for (int k = hwloc_cpukinds_get_nr(topology, 0) - 1; k >= 0 && n * 4 < list->n_cores; k--) {
+        int efficiency;
+        if (hwloc_cpukinds_get_info(topology, (unsigned)k, kind, &efficiency, NULL, NULL, 0) != 0 ||
+            efficiency < 0)
+            return list->n_cores;
+        while (n < list->n_cores && hwloc_bitmap_isset(kind, (unsigned)list->cpus[n])) n++;
+    }
+    return n > 0 ? n : list->n_cores;
+}
+
 static int32_t count_allowed(hwloc_topology_t topology, hwloc_const_cpuset_t allowed) {
     int32_t n = 0;
     hwloc_obj_t cpu = NULL;
@@ -60,6 +75,7 @@ enum status core_list_of(struct core_list *out, hwloc_topology_t topology,
         err_set(e, ERR_DEVICE, "no processor is left to run on");
         goto fail;
     }
+    out->n_fast = count_fast(out, topology, kind);
     hwloc_bitmap_free(kind);
     return OK;
 fail:

@@ -75,8 +75,8 @@ float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
 // Teams: OpenMP threads, each bound to a core while it works if bind is true and no more than the
-// processors that the process may use. n_threads 0: one for each core that it may use, fewer under
-// a processor quota. A team serves one thread at a time.
+// processors that the process may use. n_threads 0: one for each performance core that it may use,
+// fewer under a processor quota. A team serves one thread at a time.
 typedef void (*team_fn)(const struct lane *lane, void *context);
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e);
 // Runs fn on all lanes; the caller is lane 0. Returns when all are done, and with the caller's own

@@ -162,7 +162,7 @@ static void wake(const struct lane *lane, void *context) {
 
 static int32_t default_threads(const struct core_list *cores) {
     int32_t quota = host_cpu_quota(&HOST_ROOTS);
-    return quota > 0 && quota < cores->n_cores ? quota : cores->n_cores;
+    return quota > 0 && quota < cores->n_fast ? quota : cores->n_fast;
 }
 
 enum status team_default_size(int32_t *out, struct err *e) {

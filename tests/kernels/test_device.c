@@ -585,13 +585,13 @@ static void test_default_team(void **state) {
     int32_t n;
     assert_int_equal(core_list_open(&cores, &e), OK);
     assert_int_equal(team_default_size(&n, &e), OK);
-    assert_in_range(n, 1, cores.n_cores);
+    assert_in_range(n, 1, cores.n_fast);
     core_list_close(&cores);
 }
 
 // The order of processors on an invented machine, as "0 2 4 ...".
 static void check_order(const char *machine, const char *fast, const char *allowed_text,
-                        const char *order, int32_t n_cores) {
+                        const char *order, int32_t n_cores, int32_t n_fast) {
     hwloc_topology_t topology;
     assert_int_equal(hwloc_topology_init(&topology), 0);
     assert_int_equal(hwloc_topology_set_synthetic(topology, machine), 0);
@@ -612,6 +612,7 @@ static void check_order(const char *machine, const char *fast, const char *allow
         snprintf(text + strlen(text), sizeof text - strlen(text), i ? " %d" : "%d", list.cpus[i]);
     assert_string_equal(text, order);
     assert_int_equal(list.n_cores, n_cores);
+    assert_int_equal(list.n_fast, n_fast);
     core_list_close(&list);
     hwloc_bitmap_zero(set);
     assert_int_equal(core_list_of(&list, topology, set, &e), ERR_DEVICE);
@@ -622,11 +623,13 @@ static void check_order(const char *machine, const char *fast, const char *allow
 
 static void test_order_of_cores(void **state) {
     (void)state;
-    check_order("core:4 pu:1", NULL, "0-3", "0 1 2 3", 4);
-    check_order("core:3 pu:2", NULL, "0-5", "0 2 4 1 3 5", 3);
-    check_order("core:3 pu:2", NULL, "1,3-5", "1 3 4 5", 3);
-    check_order("core:4 pu:2", "4-7", "0-7", "4 6 0 2 5 7 1 3", 4);
-    check_order("core:4 pu:2", "4-7", "0,2,5", "5 0 2", 3);
+    check_order("core:4 pu:1", NULL, "0-3", "0 1 2 3", 4, 4);
+    check_order("core:3 pu:2", NULL, "0-5", "0 2 4 1 3 5", 3, 3);
+    check_order("core:3 pu:2", NULL, "1,3-5", "1 3 4 5", 3, 3);
+    check_order("core:4 pu:2", "4-7", "0-7", "4 6 0 2 5 7 1 3", 4, 2);
+    check_order("core:4 pu:2", "4-7", "0,2,5", "5 0 2", 3, 1);
+    check_order("core:4 pu:2", "4-7", "0-3", "0 2 1 3", 2, 2);       // slower cores alone
+    check_order("core:8 pu:1", "7", "0-7", "7 0 1 2 3 4 5 6", 8, 8); // one prime core
 }
 
 // The same from the system's lists of the processors of a core, without hwloc. siblings: a list per

@@ -12,7 +12,7 @@
 struct cpu_options {
     enum cpu_isa isa; // the strongest level to use; ISA_AUTO: the best of this CPU. A level that it
                       // lacks is ERR_UNSUPPORTED
-    int32_t n_threads;       // decode team; 0: one per core, performance cores first
+    int32_t n_threads;       // decode team; 0: one per performance core
     int32_t n_threads_batch; // prefill team; 0: as n_threads
     bool no_bind;            // threads are not bound to processors
 };
