@@ -112,7 +112,7 @@ result chat_line_without_newline
 chat '' -n 6
 [ $code -eq 0 ] && ! [ -s "$work/out" ]
 result chat_without_input
-chat 'Hello\nHello again\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.'
+chat 'Hello\nHello again\nTell me more\nTell me more\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.'
 [ $code -eq 0 ] && grep -q 'context of 48 tokens is full' "$work/err" &&
     [ "$(head -n 1 "$work/out")" = "$(tail -n 1 "$work/out")" ]
 result chat_full_context_goes_on
