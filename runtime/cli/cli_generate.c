@@ -134,8 +134,12 @@ static bool take_text(void *context, const char *text, size_t length) {
 }
 
 static bool print_text(void *context, const char *text, size_t length) {
+    struct cli_generator *g = context;
     if (length > 0) {
-        fwrite(text, 1, length, stdout);
+        if (g->print)
+            g->print(g->print_context, text, length);
+        else
+            fwrite(text, 1, length, stdout);
         fflush(stdout);
     }
     return take_text(context, text, length);

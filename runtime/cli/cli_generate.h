@@ -21,7 +21,10 @@ struct cli_generator {
     struct cli *cli; // borrowed
     struct engine *engine;
     struct generator generator;
-    char *output;      // the buffer of standard output
+    char *output; // the buffer of standard output
+    // Takes the text in place of standard output; NULL: nobody.
+    void (*print)(void *context, const char *text, size_t length);
+    void *print_context;
     size_t text_bytes; // handed over by the last cli_generate_write
     int64_t n_calls;   // of the sink by the last cli_generate_write
     // No step after the first may allocate: the growth counts from the second token of each text.

@@ -255,6 +255,14 @@ static enum status set_feed(const char *name, const char *text, enum feed *out, 
     return bad_value(e, name, "arena, staged or auto", text);
 }
 
+static enum status set_reasoning(const char *name, const char *text, enum reasoning *out,
+                                 struct err *e) {
+    static const char *const names[] = {"auto", "none", "hide"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) return *out = (enum reasoning)i, OK;
+    return bad_value(e, name, "auto, none or hide", text);
+}
+
 static enum status add_text(const char *name, const char *text, struct text_list *out,
                             struct err *e) {
     if (out->n == TEXT_LIST)
@@ -278,6 +286,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     case OPTION_KV_TYPE: return cli_options_kv_type(name, text, target, e);
     case OPTION_STRATEGY: return set_strategy(name, text, target, e);
     case OPTION_FEED: return set_feed(name, text, target, e);
+    case OPTION_REASONING: return set_reasoning(name, text, target, e);
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
         return bad_value(e, name, "ref, avx2, avxvnni, avx512 or auto", text);

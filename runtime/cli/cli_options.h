@@ -48,12 +48,20 @@ struct bench_options {
     bool progress, no_warmup, strategies, list_devices;
 };
 
+// How chat prints the thoughts of a model before its answer.
+enum reasoning {
+    REASONING_AUTO, // dimmed on a terminal, left out elsewhere
+    REASONING_NONE, // printed as it comes
+    REASONING_HIDE, // left out
+};
+
 struct cli_options {
     enum command command;
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
+    enum reasoning reasoning;
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
     struct text_list stops;
@@ -89,17 +97,18 @@ struct cli_options {
 enum option_kind {
     OPTION_SWITCH, // takes no value, sets a bool
     OPTION_TEXT,
-    OPTION_LIST,     // struct text_list: every use adds a text
-    OPTION_INT,      // int32_t in low..high
-    OPTION_SEED,     // int64_t in low..high
-    OPTION_REAL,     // float in low..high
-    OPTION_SIZE,     // uint64_t bytes, with a suffix
-    OPTION_LAYERS,   // int32_t: a number, "auto" or "all"
-    OPTION_KV_TYPE,  // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
-    OPTION_STRATEGY, // enum strategy
-    OPTION_FEED,     // enum feed; auto is FEED_NONE
-    OPTION_ISA,      // enum cpu_isa
-    OPTION_HELP,     // shows the help of the command
+    OPTION_LIST,      // struct text_list: every use adds a text
+    OPTION_INT,       // int32_t in low..high
+    OPTION_SEED,      // int64_t in low..high
+    OPTION_REAL,      // float in low..high
+    OPTION_SIZE,      // uint64_t bytes, with a suffix
+    OPTION_LAYERS,    // int32_t: a number, "auto" or "all"
+    OPTION_KV_TYPE,   // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
+    OPTION_STRATEGY,  // enum strategy
+    OPTION_FEED,      // enum feed; auto is FEED_NONE
+    OPTION_REASONING, // enum reasoning
+    OPTION_ISA,       // enum cpu_isa
+    OPTION_HELP,      // shows the help of the command
 };
 
 enum { OPTION_NAMES = 3 };

@@ -35,6 +35,9 @@ struct chat {
     struct cli_generator writer;
     struct chat_format format;
     struct history history;
+    struct chat_reply reply;  // what is printed of the one that is drawn
+    bool dims;                // thoughts are printed, dimmed
+    bool dimmed;              // the last text was such
     struct chat_text text;    // the conversation
     struct token_list tokens; // of text
     struct token_list held;   // what the session holds, with the token that is pending
@@ -93,7 +96,7 @@ static enum status ask(struct chat *chat, struct err *e) {
     return status;
 }
 
-// ---- The model's turn ---------------------------------------------------------------------------
+// ---- The conversation ---------------------------------------------------------------------------
 
 // Takes the text over, also after a failure.
 static enum status add_message(struct history *h, enum chat_role role, char *text, size_t length,
@@ -160,18 +163,90 @@ static enum status hold(struct chat *chat, const int32_t *ids, uint64_t n, struc
     return OK;
 }
 
-// Adds the reply that was drawn to the conversation.
-static enum status keep_reply(struct chat *chat, struct err *e) {
-    const struct generator *g = &chat->writer.generator;
-    size_t length = 0, at = 0;
-    for (int32_t i = 0; i < g->n_tokens; i++)
-        length += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, NULL, 0);
-    char *text = mem_alloc(length + 1, 1);
-    if (!text) return err_memory(e, length, "a reply");
-    for (int32_t i = 0; i < g->n_tokens; i++)
-        at += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, text + at, length - at);
-    return add_message(&chat->history, CHAT_ASSISTANT, text, length, e);
+// ---- Thoughts and answers -----------------------------------------------------------------------
+
+#define DIM   "\033[2m"
+#define PLAIN "\033[0m"
+
+static void set_dimmed(struct chat *chat, bool dimmed) {
+    if (chat->dimmed != dimmed) fputs(dimmed ? DIM : PLAIN "\n", stdout);
+    chat->dimmed = dimmed;
 }
+
+static void print_part(void *context, enum chat_part part, const char *text, size_t length) {
+    struct chat *chat = context;
+    if (part == CHAT_THOUGHT && !chat->dims) return;
+    set_dimmed(chat, part == CHAT_THOUGHT);
+    fwrite(text, 1, length, stdout);
+}
+
+static void print_reply(void *context, const char *text, size_t length) {
+    struct chat *chat = context;
+    chat_reply_write(&chat->reply, text, length);
+}
+
+// Prepares the printing of a reply to the conversation that was rendered last.
+static void begin_reply(struct chat *chat) {
+    const enum reasoning how = chat->writer.cli->options.reasoning;
+    chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
+    chat->reply.take = print_part;
+    chat->reply.context = chat;
+    chat_reply_begin(&chat->reply, chat->format.marks, chat->text.bytes, chat->text.length);
+    chat->writer.print = how == REASONING_NONE ? NULL : print_reply;
+    chat->writer.print_context = chat;
+}
+
+// Collects the parts of a reply: the answer from the front of text, thoughts from its end.
+struct parts {
+    char *text;
+    size_t n_answer, n_thought, length;
+};
+
+static void collect(void *context, enum chat_part part, const char *text, size_t length) {
+    struct parts *p = context;
+    const bool answer = part == CHAT_ANSWER;
+    memcpy(p->text + (answer ? p->n_answer : p->length + p->n_thought), text, length);
+    *(answer ? &p->n_answer : &p->n_thought) += length;
+}
+
+// The drawn reply, as text.
+static char *decode_reply(const struct generator *g, size_t *length) {
+    size_t size = 0, at = 0;
+    for (int32_t i = 0; i < g->n_tokens; i++)
+        size += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, NULL, 0);
+    char *text = mem_alloc(size + 1, 1);
+    for (int32_t i = 0; text && i < g->n_tokens; i++)
+        at += tokenizer_decode(g->tokenizer, g->tokens[i], i == 0, false, text + at, size - at);
+    *length = size;
+    return text;
+}
+
+// Adds the reply that was drawn to the conversation, thoughts apart.
+static enum status keep_reply(struct chat *chat, struct err *e) {
+    size_t length;
+    char *drawn = decode_reply(&chat->writer.generator, &length);
+    struct parts parts = {.text = mem_alloc(2 * length + 1, 1), .length = length};
+    struct chat_reply r = {.take = collect, .context = &parts};
+    if (!drawn || !parts.text) {
+        mem_free(drawn);
+        mem_free(parts.text);
+        return err_memory(e, 3 * length, "a reply");
+    }
+    chat_reply_begin(&r, chat->format.marks, chat->text.bytes, chat->text.length);
+    chat_reply_write(&r, drawn, length);
+    chat_reply_end(&r);
+    mem_free(drawn);
+    if (add_message(&chat->history, CHAT_ASSISTANT, parts.text, parts.n_answer, e))
+        return e->status;
+    struct chat_message *message = &chat->history.list[chat->history.count - 1];
+    if (parts.n_thought > 0) { // in the same memory
+        message->reasoning = parts.text + length;
+        message->reasoning_length = parts.n_thought;
+    }
+    return OK;
+}
+
+// ---- The model's turn ---------------------------------------------------------------------------
 
 static void say_full(const struct generator *g) {
     fprintf(
@@ -211,7 +286,10 @@ static enum status take_turn(struct chat *chat, struct err *e) {
     bool reads;
     const enum status status = read_turn(chat, &reads, e);
     if (status != OK || !reads) return status;
+    begin_reply(chat);
     if (cli_generate_write(w, w->cli->options.n_predict, false, &reason, e)) return e->status;
+    if (w->print) chat_reply_end(&chat->reply);
+    set_dimmed(chat, false);
     putchar('\n');
     fflush(stdout);
     if (hold(chat, w->generator.tokens, (uint64_t)w->generator.n_tokens, e) || keep_reply(chat, e))

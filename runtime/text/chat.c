@@ -267,6 +267,7 @@ static enum status try_source(struct chat_format *f, const char *name, const cha
     struct chat_text text = {0};
     snprintf(f->name, sizeof f->name, "%s", name);
     if (jinja_open(&f->template, source, length, e) != OK) return e->status;
+    f->marks = chat_marks_find(source, length);
     if (chat_render(f, &probe, 1, true, &text, e) == OK &&
         !memmem(text.bytes, text.length, probe.text, probe.length))
         err_set(e, ERR_FORMAT, "the chat template leaves out what the user says");

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/text/chat_reply.h"
 #include "runtime/text/tokenizer.h"
 
 #include <stdbool.h>
@@ -35,10 +36,11 @@ struct chat_options {     // zeros are sensible
 
 struct jinja;
 struct chat_format {
-    struct jinja *template;   // owned
-    char *kwargs, *bos, *eos; // owned, terminated; kwargs may be NULL
-    char name[64];            // where the template is from, for people
-    int64_t now_s;            // 0: the time of each rendering
+    struct jinja *template;         // owned
+    const struct chat_marks *marks; // around what the model thinks; NULL: it has none
+    char *kwargs, *bos, *eos;       // owned, terminated; kwargs may be NULL
+    char name[64];                  // where the template is from, for people
+    int64_t now_s;                  // 0: the time of each rendering
 };
 
 struct chat_text { // a zeroed one is empty; the caller owns it

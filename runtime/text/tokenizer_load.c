@@ -129,6 +129,16 @@ static void mark_ends(struct tokenizer *t, const struct gguf *g) {
     }
 }
 
+// Marks around what a model thinks are printed, so that it can be told from the answer.
+static void show_thoughts(struct tokenizer *t) {
+    static const char *const marks[] = {"<think>",    "</think>",   "<seed:think>", "</seed:think>",
+                                        "<|channel>", "<channel|>", "[THINK]",      "[/THINK]"};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        int32_t id = find_name(t, marks[i]);
+        if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
+    }
+}
+
 // Handles families that use a common name for something else.
 static void mark_families(struct tokenizer *t, const struct gguf *g) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
@@ -141,6 +151,7 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
         }
     }
     if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
+    show_thoughts(t);
 
     struct gguf_text text = {0};
     struct err ignored;

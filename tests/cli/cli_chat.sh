@@ -100,6 +100,15 @@ answer "${asks}Name a city.$end${asks}Name a river.$answers" >"$work/expected"
 [ $code -eq 0 ] && [ "$(tail -n 1 "$work/out")" = "$(tail -n 1 "$work/expected")" ]
 result chat_template_that_forgets
 
+# ---- Thoughts ------------------------------------------------------------------------------------
+# This template begins a thought, which the model never ends.
+chat 'Hello\nHello\n' -n 6 -q --chat-template deepseek-r1
+[ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(wc -c <"$work/out")" -eq 2 ]
+result chat_thoughts_are_hidden_in_a_file
+chat 'Hello\n' -n 6 -q --chat-template deepseek-r1 --reasoning-format none
+[ $code -eq 0 ] && [ "$(wc -c <"$work/out")" -gt 3 ]
+result chat_thoughts_as_they_come
+
 # ---- Commands and ends ---------------------------------------------------------------------------
 chat 'Hello\n/reset\nHello\n\n/exit\nHello\n' -n 6
 [ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(uniq "$work/out" | wc -l)" -eq 1 ]

@@ -462,13 +462,60 @@ static void check_bos(void **state) {
     }
 }
 
+// ---- Replies ------------------------------------------------------------------------------------
+
+// Writes parts as "(thought)answer".
+static void take_part(void *context, enum chat_part part, const char *text, size_t length) {
+    char *out = context;
+    const size_t n = strlen(out);
+    const bool opens = part == CHAT_THOUGHT && (n == 0 || out[0] != '('), inside = strchr(out, ')');
+    const bool closes = part == CHAT_ANSWER && out[0] == '(' && !inside;
+    sprintf(out + n, "%s%.*s", opens ? "(" : closes ? ")" : "", (int)length, text);
+}
+
+static void check_reply(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *prompt, *text, *expected;
+    } cases[] = {
+        {"plain", "", "<think>a</think>b", "<think>a</think>b"},
+        {"</think>", "", "<think>a < b</think>\n\nc </think>", "(a < b)c </think>"},
+        {"</think>", "", "\n<think>a</think>", "(a"},
+        {"</think>", "", "an answer", "an answer"},
+        {"</think>", "", " \n<thin", " \n<thin"},
+        {"</think>", "...<think>\n", "a</thi</think> b", "(a</thi)b"},
+        {"</think>", "...<think>\n", "a</th", "(a</th"},
+        {"</think>", "<think>\n\n</think>\n\n", "b", "b"},
+        {"[THINK]", "[/INST]", "[THINK]a[/THINK]b", "(a)b"},
+        {"<seed:think>", "", "<seed:think>a</seed:think>b", "(a)b"},
+        {"<|channel>", "", "<|channel>thought\na<channel|>b", "(\na)b"},
+        {"<|channel|>", "<|start|>assistant",
+         "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b", "(a)b"},
+        {"<|channel|>", "<|start|>assistant", "<|channel|>final<|message|>b", "b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct chat_marks *marks = chat_marks_find(cases[i].source, strlen(cases[i].source));
+        for (size_t step = 1; step < 60; step++) { // however the text is cut
+            char out[256] = "";
+            struct chat_reply r = {.take = take_part, .context = out};
+            const size_t length = strlen(cases[i].text);
+            chat_reply_begin(&r, marks, cases[i].prompt, strlen(cases[i].prompt));
+            for (size_t at = 0; at < length; at += step)
+                chat_reply_write(&r, cases[i].text + at, length - at < step ? length - at : step);
+            chat_reply_end(&r);
+            assert_string_equal(out, cases[i].expected);
+        }
+    }
+    assert_null(chat_marks_find("plain", 5));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_golden),         cmocka_unit_test(check_families),
-        cmocka_unit_test(check_fallback),       cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_adaption),       cmocka_unit_test(check_never),
-        cmocka_unit_test(check_encode),         cmocka_unit_test(check_bos),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_golden),   cmocka_unit_test(check_families),
+        cmocka_unit_test(check_fallback), cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_adaption), cmocka_unit_test(check_never),
+        cmocka_unit_test(check_encode),   cmocka_unit_test(check_bos),
+        cmocka_unit_test(check_reply),    cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,7 @@ static const char *good_value(const struct option_spec *spec) {
     case OPTION_KV_TYPE: return "f32";
     case OPTION_STRATEGY: return "row-split";
     case OPTION_FEED: return "staged";
+    case OPTION_REASONING: return "hide";
     case OPTION_ISA: return "ref";
     default: return spec->low > 1 ? "2" : "1";
     }
