@@ -53,6 +53,12 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
                                                         f->unit->head_dim_k, f->hp->norm_eps});
 }
 
+// True if the unit has rotary positions. The planner, which has no such number, counts them always.
+static bool turns(const struct forward *f) {
+    const int32_t period = f->hp->no_rope_period;
+    return period == 0 || (f->unit->layer + 1) % period > 0;
+}
+
 static float score_scale(const struct forward *f) {
     const float scale = f->hp->attention_scale;
     return scale > 0 ? scale : 1 / sqrtf((float)f->unit->head_dim_k);
@@ -65,10 +71,12 @@ static void encode_attention_mid(const struct forward *f) {
     const bool local = u->window && has_local_rope(f);
     encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
     encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
-    f->ops->rope(f->stream, &(struct rope_args){f->area[AREA_Q], f->area[AREA_K],
-                                                f->area[local ? AREA_LOCAL_ANGLES : AREA_ANGLES],
-                                                f->n_tokens, u->n_heads, u->n_kv_heads,
-                                                u->head_dim_k, f->shape->n_rot, f->hp->rope_neox});
+    if (turns(f))
+        f->ops->rope(f->stream,
+                     &(struct rope_args){f->area[AREA_Q], f->area[AREA_K],
+                                         f->area[local ? AREA_LOCAL_ANGLES : AREA_ANGLES],
+                                         f->n_tokens, u->n_heads, u->n_kv_heads, u->head_dim_k,
+                                         f->shape->n_rot, f->hp->rope_neox});
     f->ops->kv_store(f->stream,
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
                                              f->area[AREA_V], f->tables.cache_rows, f->n_tokens,

@@ -32,7 +32,8 @@ struct rope_numbers {
 
 // Numbers of a model that ops need besides its shape. A number that is 0 changes nothing.
 struct hparams {
-    float norm_eps;
+    float norm_eps;     // of norms of a head, or of what attention or an FFN makes
+    float residual_eps; // of norms of the residual stream
     struct rope_numbers rope;
     struct rope_numbers local_rope;   // of layers with a window; base 0: as in the others
     float embed_scale;                // of rows of the embedding
@@ -43,6 +44,7 @@ struct hparams {
     float glu_limit; // of GLU_CLAMPED
     enum expert_gate expert_gate;
     bool normalise_experts; // the weights of a token's experts add up to 1
+    int32_t no_rope_period; // the last layer of each so many has no rotary positions; 0: all have
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };
 

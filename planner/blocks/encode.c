@@ -63,6 +63,7 @@ void encode_post_norm(const struct forward *f) {
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL,
-                                                        n_rows, f->shape->n_embd, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL, n_rows,
+                                             f->shape->n_embd, f->hp->residual_eps});
 }

@@ -12,6 +12,8 @@ static const struct family FAMILIES[] = {
      .expert_gate = GATE_SOFTMAX,
      .normalise_experts = true,
      .rope_neox = true},
+    {.architecture = "granite", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
+    {.architecture = "smollm3", .no_rope_period = 4},
     {.architecture = "gemma2",
      .glu = GLU_GELU,
      .rope_neox = true,

@@ -18,6 +18,7 @@ struct family {
     float glu_limit; // as in struct hparams
     enum expert_gate expert_gate;
     bool normalise_experts, rope_neox; // as in struct hparams
+    int32_t no_rope_period;            // as in struct hparams
     bool scales_embedding;             // by sqrt(n_embd)
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers

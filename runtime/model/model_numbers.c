@@ -180,6 +180,20 @@ static enum status read_factors(struct model *m, struct err *e) {
     return OK;
 }
 
+// Reads the factor of what attention and FFN add to the residual stream. The stream is kept divided
+// by it, so that they add what they make: norms of the stream are the same with a greater epsilon.
+static enum status read_residual_scale(struct model *m, struct err *e) {
+    struct hparams *hp = &m->hp;
+    float scale = 0;
+    if (read_optional(m, "embedding_scale", &hp->embed_scale, e) ||
+        read_optional(m, "residual_scale", &scale, e))
+        return e->status;
+    if (scale == 0) scale = 1;
+    hp->residual_eps = hp->norm_eps / (scale * scale);
+    if (scale != 1) hp->embed_scale = (hp->embed_scale > 0 ? hp->embed_scale : 1) / scale;
+    return OK;
+}
+
 static enum status read_windows(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
@@ -192,10 +206,11 @@ enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
     m->hp.glu_limit = m->family->glu_limit;
+    m->hp.no_rope_period = m->family->no_rope_period;
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
-        read_windows(m, e) || read_factors(m, e) || read_rope(m, e))
+        read_windows(m, e) || read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
     return read_local_rope(m, e);
 }

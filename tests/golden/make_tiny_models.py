@@ -379,6 +379,21 @@ MODELS = {
             "attention.scale": 0.125,
         }
     },
+    "granite": SMALL
+    | {"architecture": "granite", "vocabulary": "spm", "heads": 4, "kv": 2, "eps": 1e-2}
+    | {"types": {"": "Q8_0", "attn_k": "F16"}}
+    | {
+        "keys": {
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.25,
+            "logit_scale": 8.0,
+        }
+    },
+    # Layer 3 has no rotary positions.
+    "smollm3": SMALL
+    | {"architecture": "smollm3", "layers": 5, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
+    | {"keys": {"rope.freq_base": 5e6}, "ff": 32},
     # Layers 0 and 2 see 6 positions; the norm before the FFN is called post_attention_norm.
     "gpt_oss": SMALL
     | {"architecture": "gpt-oss", "sinks": True, "layers": 3, "tied": False}

@@ -72,6 +72,21 @@ GEMMA = {
 # "local_base" is the base of their angles if it is not that of the others.
 FAMILIES = {
     "gemma2": GEMMA | {"model": "Gemma2ForCausalLM", "period": 2},
+    "granite": {
+        "model": "GraniteForCausalLM",
+        "adjacent": True,  # rotary positions turn neighbours: rows of q and k change places
+        "arguments": {
+            "embedding_multiplier": "embedding_scale",
+            "residual_multiplier": "residual_scale",
+            "attention_multiplier": "attention.scale",
+            "logits_scaling": "logit_scale",
+        },
+    },
+    "smollm3": {
+        "model": "SmolLM3ForCausalLM",
+        "adjacent": True,
+        "constants": {"no_rope_layer_interval": 4, "pad_token_id": 0},
+    },
     "gpt-oss": {
         "model": "GptOssForCausalLM",
         "layer": {
@@ -176,6 +191,9 @@ class Model:
                 weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
         for name, value in weights.items():
             value = torch.from_numpy(value).double()
+            heads = {"attn_q.": "", "attn_k.": "_kv"}.get((name + "...").split(".", 2)[2][:7])
+            if heads is not None and "adjacent" in family:
+                value = self.halves(value, self.hp("attention.head_count" + heads))
             if "norm" in name and family.get("one_plus"):
                 value = value - 1
             if not name.startswith("blk."):
@@ -186,6 +204,11 @@ class Model:
             out[f"model.layers.{layer}.{names[rest]}"] = value
         out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
         return out
+
+    def halves(self, value, n_heads):
+        """The rows of each head in the order in which its halves turn, not neighbours."""
+        pairs = value.reshape(n_heads, -1, 2, *value.shape[1:])
+        return pairs.transpose(1, 2).reshape(value.shape)
 
     def logits(self, tokens):
         """[n_tokens, n_vocab]"""

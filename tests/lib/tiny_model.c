@@ -101,6 +101,11 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         snprintf(key, sizeof key, "%s.final_logit_softcapping", t->architecture);
         gguf_build_f32(t->b, key, 5);
     }
+    static const char *const scales[] = {"embedding_scale", "residual_scale", "attention.scale"};
+    for (int i = 0; m->scaled && i < 3; i++) {
+        snprintf(key, sizeof key, "%s.%s", t->architecture, scales[i]);
+        gguf_build_f32(t->b, key, (const float[]){3, 0.5f, 0.2f}[i]);
+    }
     if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
     if (m->window) number(t, "attention.sliding_window_pattern", 2);
     if (!m->n_experts) return;

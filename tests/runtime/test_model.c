@@ -163,6 +163,24 @@ static void test_scaling(void **state) {
     assert_float_equal(hp->rope.magnitude, 1.1386294f, 1e-6f);
 }
 
+static void scales(struct gguf_build *b) {
+    gguf_build_f32(b, "llama.embedding_scale", 3);
+    gguf_build_f32(b, "llama.residual_scale", 0.5f);
+    gguf_build_f32(b, "llama.logit_scale", 8);
+}
+
+// The residual stream is kept divided by its scale.
+static void test_scales(void **state) {
+    struct fixture *f = *state;
+    const struct hparams *hp = &f->model.hp;
+    struct err e;
+    assert_int_equal(read_edited(scales, NULL, f, &e), OK);
+    assert_float_equal(hp->embed_scale, 6, 0);
+    assert_float_equal(hp->residual_eps, 4e-5f, 1e-10f);
+    assert_float_equal(hp->norm_eps, 1e-5f, 0);
+    assert_float_equal(hp->logit_scale, 0.125f, 0);
+}
+
 static void test_refusals(void **state) {
     static const struct {
         void (*edit)(struct gguf_build *);
@@ -219,9 +237,8 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_dimensions),
-        cmocka_unit_test(test_reads_experts),
-        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_reads_dimensions), cmocka_unit_test(test_reads_experts),
+        cmocka_unit_test(test_scaling),          cmocka_unit_test(test_scales),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

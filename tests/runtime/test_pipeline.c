@@ -63,6 +63,7 @@ static const struct {
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen3", .normed = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "granite", .scaled = true, .capped = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "gemma2", .ends_with_norms = true, .window = 100, .capped = true},
      DTYPE_F16,
      DTYPE_F16},
@@ -210,7 +211,9 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
     for (int u = 0; u < N_UNITS; u++) {
         if (can_be_split(m, u)) {
             random_unit(f, c, u, ahead);
-            if (m->has_windows && is_attention(u)) c->place.units[u].streamed = false;
+            if (!m->has_windows || !is_attention(u)) continue;
+            c->place.units[u].streamed = false;
+            if (ahead) c->place.units[u] = (struct unit_place){.device = GPU};
             continue;
         }
         c->place.units[u].cpu_parts = 0;
