@@ -1,4 +1,4 @@
-/* quantize_x86.h: activations as blocks of 32 signed bytes with a float scale, for integer matmuls.
+/* quantize_x86.h: makes blocks of signed bytes of activations (act.h) with AVX2.
  *
  * Pure inline functions over the caller's memory; any thread; needs AVX2. The result for a block
  * depends on its 32 floats alone. Included by the x86 matmul files and ops_avx2.c only. Tested by
@@ -7,30 +7,10 @@
 #ifndef TANDEM_KERNELS_CPU_X86_QUANTIZE_X86_H
 #define TANDEM_KERNELS_CPU_X86_QUANTIZE_X86_H
 
+#include "kernels/cpu/act.h"
+
 #include <immintrin.h>
 #include <stdint.h>
-
-enum { ACT_COLS = 32 }; // elements of one block
-
-// The sums of a block's bytes that the dot product of a weight type needs.
-enum act_extra {
-    ACT_SCALED_SUM, // for weights d*n + m: m meets scale * (sum of the bytes)
-    ACT_SUM,        // for bytes stored with an offset of 128
-    ACT_HALF_SUMS,  // for bytes stored with an offset of 32 and a scale per 16
-};
-
-// A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
-// bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.
-struct act_head {
-    float scale; // an element is scale * its byte
-    union {
-        float scaled_sum;
-        int32_t sum;
-        int16_t half_sums[2];
-    };
-};
-_Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
-               "matmul_scratch_bytes counts 40 bytes a block");
 
 // Sums of the lower and of the upper 16 bytes of q.
 static inline void act_half_sums(__m256i q, int32_t sums[2]) {
@@ -77,6 +57,12 @@ static inline void act_quantize(const float *x, enum act_extra extra, int8_t byt
         out->half_sums[0] = (int16_t)sums[0];
         out->half_sums[1] = (int16_t)sums[1];
     }
+}
+
+static inline void act_quantize_blocks(const float *x, int64_t n_blocks, enum act_extra extra,
+                                       int8_t *bytes, struct act_head *heads) {
+    for (int64_t i = 0; i < n_blocks; i++)
+        act_quantize(x + i * ACT_COLS, extra, bytes + i * ACT_COLS, heads + i);
 }
 
 #endif

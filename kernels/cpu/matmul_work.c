@@ -1,7 +1,7 @@
-/* matmul_work_avx2.c: decides which lane multiplies which tile with which tokens, for matmul and
- * matmul_experts at every x86 level.
+/* matmul_work.c: decides which lane multiplies which tile with which tokens, for matmul and
+ * matmul_experts at every level.
  *
- * The tiles are computed by the level's kernel (matmul_work_avx2.h). A matmul is tiles by groups of
+ * The tiles are computed by the level's kernel (matmul_work.h). A matmul is tiles by groups of
  * tokens. An expert is a matmul over its own tokens, wherever they lie; the tiles of all experts
  * form one list, weighted by the time of each tile, so that all lanes are busy both with one token
  * on 8 experts and with 512 tokens that crowd at some of them. Lanes take ever smaller portions
@@ -9,7 +9,7 @@
  * others waiting for a portion at most. Owns nothing; every lane calls with the same arguments.
  * Tested by tests/kernels/check_ops.c.
  */
-#include "kernels/cpu/x86/matmul_work_avx2.h"
+#include "kernels/cpu/matmul_work.h"
 
 #include "base/err.h"
 
@@ -37,14 +37,15 @@ static int64_t count_groups(int64_t n_tokens, const struct matmul_kernel *k) {
 
 // Quantises blocks blocks[0]..blocks[1]-1, counted over all rows of x, into rows at equal
 // distances.
-static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const int64_t blocks[2],
-                     char *base, int64_t stride) {
-    int64_t per_row = n_cols / ACT_COLS;
-    for (int64_t i = blocks[0]; i < blocks[1]; i++) {
+static void quantize(const float *x, int32_t n_cols, const struct matmul_kernel *k,
+                     const int64_t blocks[2], char *base, int64_t stride) {
+    const int64_t per_row = n_cols / ACT_COLS;
+    for (int64_t i = blocks[0], n; i < blocks[1]; i += n) {
+        const int64_t first = i % per_row, in_row = per_row - first, left = blocks[1] - i;
         char *row = base + i / per_row * stride;
         struct act_head *heads = (struct act_head *)(void *)(row + n_cols);
-        int64_t block = i % per_row;
-        act_quantize(x + i * ACT_COLS, extra, (int8_t *)row + block * ACT_COLS, heads + block);
+        n = in_row < left ? in_row : left;
+        k->quantize(x + i * ACT_COLS, n, k->extra, (int8_t *)row + first * ACT_COLS, heads + first);
     }
 }
 
@@ -52,17 +53,16 @@ static void quantize(const float *x, int32_t n_cols, enum act_extra extra, const
 // lanes share several rows. Rows lie as matmul_scratch_bytes counts them.
 static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel *k, const float *x,
                              int64_t n_rows, int32_t n_cols, void *scratch) {
-    if (!k->quantized)
-        return (struct x_rows){(const char *)x, (int64_t)n_cols * (int64_t)sizeof *x};
+    if (!k->quantize) return (struct x_rows){(const char *)x, (int64_t)n_cols * (int64_t)sizeof *x};
     int64_t per_row = n_cols / ACT_COLS, blocks[2] = {0, per_row};
     int64_t stride = (n_cols + per_row * (int64_t)sizeof(struct act_head) + 64 + 63) / 64 * 64;
     char *base = scratch;
     if (n_rows == 1) {
         base += lane->index * stride;
-        quantize(x, n_cols, k->extra, blocks, base, stride);
+        quantize(x, n_cols, k, blocks, base, stride);
     } else {
         lane_share(lane, n_rows * per_row, 1, &blocks[0], &blocks[1]);
-        quantize(x, n_cols, k->extra, blocks, base, stride);
+        quantize(x, n_cols, k, blocks, base, stride);
         lane_barrier(lane);
     }
     return (struct x_rows){base, stride};

@@ -1,15 +1,15 @@
-/* matmul_work_avx2.h: the x86 matmuls of each instruction-set level. A level provides a kernel that
+/* matmul_work.h: the matmuls of each instruction-set level. A level provides a kernel that
  * multiplies a tile of rows with some tokens; this file shares the tiles of matmul and
  * matmul_experts among lanes.
  *
  * Owns nothing; call only on a CPU that has the level's instructions. Weights of integer types give
  * the same bits on every level. Used by the matmul files. Tested by tests/kernels/check_ops.c.
  */
-#ifndef TANDEM_KERNELS_CPU_X86_MATMUL_WORK_AVX2_H
-#define TANDEM_KERNELS_CPU_X86_MATMUL_WORK_AVX2_H
+#ifndef TANDEM_KERNELS_CPU_MATMUL_WORK_H
+#define TANDEM_KERNELS_CPU_MATMUL_WORK_H
 
+#include "kernels/cpu/act.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/x86/quantize_x86.h"
 
 enum { MATMUL_TOKENS_MAX = 64 }; // tokens that share one reading of a tile's weights
 
@@ -30,9 +30,9 @@ struct matmul_kernel {
     // does not depend on the tile or the other tokens.
     void (*tile)(const struct matmul_args *args, int64_t index, const struct matmul_tokens *tokens);
     int32_t tile_rows;
-    int32_t n_together; // most tokens in one call, up to MATMUL_TOKENS_MAX
-    bool quantized;
-    enum act_extra extra; // the sums that quantised activations carry
+    int32_t n_together;        // most tokens in one call, up to MATMUL_TOKENS_MAX
+    act_quantize_fn *quantize; // NULL: it multiplies the floats themselves
+    enum act_extra extra;      // the sums that quantised activations carry
 };
 
 // Runs this lane's share of the op with a level's kernel. Lanes meet once if the kernel needs more

@@ -1,0 +1,38 @@
+/* act.h: activations as blocks of 32 signed bytes with a float scale, for integer matmuls.
+ *
+ * Only the form, which all levels of instructions share; the levels' headers make such
+ * blocks. Owns nothing. Tested by tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_ACT_H
+#define TANDEM_KERNELS_CPU_ACT_H
+
+#include <stdint.h>
+
+enum { ACT_COLS = 32 }; // elements of one block
+
+// The sums of a block's bytes that the dot product of a weight type needs.
+enum act_extra {
+    ACT_SCALED_SUM, // for weights d*n + m: m meets scale * (sum of the bytes)
+    ACT_SUM,        // for bytes stored with an offset of 128
+    ACT_HALF_SUMS,  // for bytes stored with an offset of 32 and a scale per 16
+};
+
+// A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
+// bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.
+struct act_head {
+    float scale; // an element is scale * its byte
+    union {
+        float scaled_sum;
+        int32_t sum;
+        int16_t half_sums[2];
+    };
+};
+_Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
+               "matmul_scratch_bytes counts 40 bytes a block");
+
+// Quantises n_blocks blocks of x. A block's result depends on its 32 floats alone, and is the same
+// with every level's function.
+typedef void act_quantize_fn(const float *x, int64_t n_blocks, enum act_extra extra, int8_t *bytes,
+                             struct act_head *heads);
+
+#endif
