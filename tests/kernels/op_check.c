@@ -62,7 +62,7 @@ static const struct op_entry OPS[OP_COUNT] = {
 // ---- Opening and closing ------------------------------------------------------------------------
 
 bool op_check_open(struct op_check *c, uint64_t seed) {
-    *c = (struct op_check){.random = seed, .align_bytes = 64};
+    *c = (struct op_check){.seed = seed, .align_bytes = 64};
     cpu_table_ref(&c->definition);
     uint8_t **const parts[] = {&c->before, &c->expected, &c->actual, &c->whole, &c->roles};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -115,6 +115,8 @@ void op_line_start(struct op_check *c, enum op_id op, const char *label) {
     (void)snprintf(c->label, sizeof c->label, "%s", label);
     c->worst = 0;
     c->few = (struct op_few){0};
+    c->bits = 0;
+    c->random = c->seed;
     c->failed = false;
 }
 
@@ -134,7 +136,8 @@ void op_line_end(struct op_check *c) {
                c->why);
     } else {
         c->n_passed++;
-        printf("ok %s %s %s nmse %.1e\n", op_name(c->op), c->label, c->backend, c->worst);
+        printf("ok %s %s %s nmse %.1e bits %016" PRIx64 "\n", op_name(c->op), c->label, c->backend,
+               c->worst, c->bits);
     }
     fflush(stdout);
 }
@@ -405,6 +408,12 @@ static void set_roles(struct op_check *c, const struct op_case *k, const void *s
     k->mark(c->roles, shape);
 }
 
+// FNV-1a, over the outputs alone: scratch and padding may differ.
+static void add_bits(struct op_check *c) {
+    for (uint64_t i = 0; i < c->used_bytes; i++)
+        if (is_output(c->roles[i])) c->bits = (c->bits ^ c->actual[i]) * 0x100000001b3U;
+}
+
 void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape) {
     const struct lane alone = {.count = 1};
     union op_args args;
@@ -425,6 +434,7 @@ void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape
             else
                 compare_bits(c, c->expected, is_output, who);
             memcpy(c->whole, c->actual, c->used_bytes);
+            add_bits(c);
         } else {
             compare_bits(c, c->whole, is_output, who);
         }

@@ -68,6 +68,7 @@ struct op_check {
     const char *backend; // the third word of a line: "avx2", "sim"
     bool quick;          // fewer and smaller cases
     int32_t max_tokens;  // of a case
+    uint64_t seed;       // of each line, so that every level gets the same cases
     uint64_t random;     // state of the generator
     int n_passed, n_failed;
 
@@ -88,7 +89,9 @@ struct op_check {
     char label[24], what[120], why[400];
     double worst;
     struct op_few few;
+    uint64_t bits; // a hash of the outputs of all cases on the first device
     bool failed;
+    uint64_t level_bits[OP_COUNT][WEIGHT_COUNT]; // of the weakest level that quantises; 0: not yet
 };
 
 // Takes over an open device as the next rig. False after a message if its memory is refused.
@@ -98,7 +101,8 @@ bool op_check_open(struct op_check *c, uint64_t seed);
 void op_check_close(struct op_check *c); // accepts a zeroed one; closes the devices
 void op_check_close_rigs(struct op_check *c);
 
-// Starts and ends one line of output: "ok matmul q4_1 avx2 nmse 3.1e-05".
+// Starts and ends one line of output: "ok matmul q4_1 avx2 nmse 3.1e-05 bits 9ae16a3b2f90404f". The
+// bits are the same where all outputs are.
 void op_line_start(struct op_check *c, enum op_id op, const char *label);
 void op_line_end(struct op_check *c);
 
