@@ -64,11 +64,11 @@ static bool is_close(double *scores, int32_t n_scores, int32_t n, bool in_order)
 // True if the choice for these logits is a matter of rounding.
 static bool is_unsure(const struct route_args *a, const float *logits, const float *bias) {
     double scores[EXPERTS_MAX], sums[EXPERTS_MAX], sorted[EXPERTS_MAX], exp_sum = 0;
-    double max = -INFINITY;
+    float max = -INFINITY;
     int32_t n_groups = a->n_groups > 1 ? a->n_groups : 1, size = a->n_experts / n_groups;
     if (!bias && n_groups == 1) return false; // logits decide, and they are exact
-    for (int32_t e = 0; e < a->n_experts; e++) max = fmax(max, logits[e]);
-    for (int32_t e = 0; e < a->n_experts; e++) exp_sum += exp(logits[e] - max);
+    for (int32_t e = 0; e < a->n_experts; e++) max = fmaxf(max, logits[e]);
+    for (int32_t e = 0; e < a->n_experts; e++) exp_sum += exp((double)logits[e] - max);
     for (int32_t e = 0; e < a->n_experts; e++) {
         double l = logits[e], g = a->gate == GATE_SIGMOID ? 1 / (1 + exp(-l)) : l;
         if (a->gate == GATE_SOFTMAX) g = exp(l - max) / exp_sum;
