@@ -42,18 +42,15 @@ include base/libraries.mk
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
 FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -fPIC -fvisibility=hidden -I.
-FLAGS += $(call cflags_of,$(PACKAGES))
+FLAGS += $(if $(USE_HWLOC),,-DHAVE_HWLOC=0) $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
 
 # Kernels for one instruction set carry it in their file name; all other code runs on any machine
 # of the architecture.
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-ifeq ($(shell uname -m),x86_64)
-FLAGS += -DHAVE_X86=1
-else
-OTHER_ISA := %_avx2.c %_avxvnni.c %_avx512.c
-endif
+TARGET := $(shell $(CC) -dumpmachine)
+OTHER_ISA := $(if $(filter x86_64-%,$(TARGET)),,kernels/cpu/x86/%)
 
 # ---- Sources -------------------------------------------------------------------------------------
 

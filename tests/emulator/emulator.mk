@@ -9,7 +9,7 @@ EMU_LIB := $(EMU)/libcuda.so.1
 EMU_SETS := 610 750 800
 EMU_CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 ifeq ($(HAVE_EMULATOR),)
-HAVE_EMULATOR := $(and $(strip $(CUDA_IMAGES)),$(filter x86_64,$(shell uname -m)),\
+HAVE_EMULATOR := $(and $(strip $(CUDA_IMAGES)),$(filter x86_64-%,$(TARGET)),\
   $(shell command -v $(EMU_CXX)))
 endif
 # The kernels under address checks, as a part of make test.
