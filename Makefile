@@ -50,7 +50,7 @@ CMOCKA := -lcmocka
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 TARGET := $(shell $(CC) -dumpmachine)
-OTHER_ISA := $(if $(filter x86_64-%,$(TARGET)),,kernels/cpu/x86/%)
+OTHER_ISA := $(if $(filter x86_64-%,$(TARGET)),,kernels/cpu/x86/%) $(if $(filter aarch64-%,$(TARGET)),,kernels/cpu/arm/%)
 
 # ---- Sources -------------------------------------------------------------------------------------
 
@@ -155,6 +155,8 @@ fixtures:
 $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
 $D/obj/%_avx512.o: ISA := $(AVX512)
+$D/obj/%_dotprod.o: ISA := -march=armv8.2-a+dotprod
+$D/obj/%_i8mm.o: ISA := -march=armv8.2-a+dotprod+i8mm
 
 $D/obj/%.o: %.c $D/flags | libraries
 	@mkdir -p $(@D)

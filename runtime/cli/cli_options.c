@@ -289,7 +289,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     case OPTION_REASONING: return set_reasoning(name, text, target, e);
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
-        return bad_value(e, name, "ref, avx2, avxvnni, avx512 or auto", text);
+        return bad_value(e, name, CPU_ISA_NAMES, text);
     case OPTION_HELP:
         o->topic = o->command;
         o->command = COMMAND_HELP;

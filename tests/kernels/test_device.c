@@ -448,6 +448,35 @@ static void test_isa_beyond_the_cpu(void **state) {
     assert_true(cpu_has_isa(cpu_best_isa()));
 }
 
+// The bits that Linux reports of an ARM processor decide on its levels; x86 has none of them.
+static void test_levels_of_arm(void **state) {
+    (void)state;
+    const uint64_t asimd = 1 << 1, asimddp = 1 << 20, i8mm = 1 << 13;
+    static const enum cpu_isa LEVELS[] = {ISA_NEON, ISA_DOTPROD, ISA_I8MM};
+    const struct {
+        uint64_t hwcap, hwcap2;
+        int n_levels; // the first ones of LEVELS
+    } cpus[] = {
+        {0, 0, 0},
+        {asimd, 0, 1}, // Cortex-A57
+        {asimd, i8mm, 1},
+        {asimddp, i8mm, 0},
+        {asimd | asimddp, 0, 2},    // Neoverse N1
+        {asimd | asimddp, i8mm, 3}, // Neoverse V1
+        {UINT64_MAX & ~asimddp, UINT64_MAX, 1},
+        {UINT64_MAX, UINT64_MAX & ~i8mm, 2},
+    };
+    for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
+        for (int l = 0; l < 3; l++)
+            assert_int_equal(cpu_isa_in_hwcaps(LEVELS[l], cpus[i].hwcap, cpus[i].hwcap2),
+                             l < cpus[i].n_levels);
+        assert_false(cpu_isa_in_hwcaps(ISA_AVX2, cpus[i].hwcap, cpus[i].hwcap2));
+    }
+#if HAVE_X86
+    for (int l = 0; l < 3; l++) assert_false(cpu_has_isa(LEVELS[l]));
+#endif
+}
+
 struct stress {
     int n_rounds;
     int64_t cells[4]; // one per lane, summed by all after each barrier
@@ -709,6 +738,7 @@ int main(void) {
         cmocka_unit_test(test_every_refused_allocation),
         cmocka_unit_test(test_cpu_info),
         cmocka_unit_test(test_isa_beyond_the_cpu),
+        cmocka_unit_test(test_levels_of_arm),
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_taken_once),
         cmocka_unit_test(test_slow_lane),

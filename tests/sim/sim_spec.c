@@ -73,9 +73,7 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
                        ? OK
                        : bad_value(e, part, value, size);
         if (strcmp(part, "isa") == 0)
-            return cpu_isa_parse(value, &spec->isa)
-                       ? OK
-                       : bad_value(e, part, value, "ref, avx2, avxvnni, avx512 or auto");
+            return cpu_isa_parse(value, &spec->isa) ? OK : bad_value(e, part, value, CPU_ISA_NAMES);
         if (strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
         if (strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
     }

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static const char *const NAMES[ISA_COUNT] = {"ref", "avx2", "avxvnni", "avx512", "auto"};
+static const char *const NAMES[ISA_COUNT] = {"ref",  "avx2",    "avxvnni", "avx512",
+                                             "neon", "dotprod", "i8mm",    "auto"};
 
 bool cpu_isa_parse(const char *name, enum cpu_isa *out) {
     for (int i = 0; i < ISA_COUNT; i++)
@@ -16,6 +17,25 @@ bool cpu_isa_parse(const char *name, enum cpu_isa *out) {
 const char *cpu_isa_name(enum cpu_isa isa) {
     ASSERT(isa < ISA_COUNT);
     return NAMES[isa];
+}
+
+// The bits by which Linux reports the instructions of aarch64.
+#define HWCAP_ASIMD_BIT   (UINT64_C(1) << 1)
+#define HWCAP_ASIMDDP_BIT (UINT64_C(1) << 20)
+#define HWCAP2_I8MM_BIT   (UINT64_C(1) << 13)
+
+bool cpu_isa_in_hwcaps(enum cpu_isa isa, uint64_t hwcap, uint64_t hwcap2) {
+    const bool neon = hwcap & HWCAP_ASIMD_BIT, dotprod = neon && hwcap & HWCAP_ASIMDDP_BIT;
+    switch (isa) {
+    case ISA_NEON: return neon;
+    case ISA_DOTPROD: return dotprod;
+    case ISA_I8MM: return dotprod && hwcap2 & HWCAP2_I8MM_BIT;
+    default: return false;
+    }
+}
+
+bool cpu_isa_was_run(enum cpu_isa isa) {
+    return isa != ISA_NEON && isa != ISA_DOTPROD && isa != ISA_I8MM;
 }
 
 #if HAVE_X86
@@ -47,9 +67,15 @@ bool cpu_has_isa(enum cpu_isa isa) {
     case ISA_AVX2: return has_avx2();
     case ISA_AVXVNNI: return has_avxvnni();
     case ISA_AVX512: return has_avx512();
-    case ISA_COUNT: break;
+    default: return false;
     }
-    return false;
+}
+#elif HAVE_ARM
+#include <sys/auxv.h>
+
+bool cpu_has_isa(enum cpu_isa isa) {
+    if (isa == ISA_REF || isa == ISA_AUTO) return true;
+    return cpu_isa_in_hwcaps(isa, getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
 }
 #else
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }

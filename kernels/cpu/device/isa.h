@@ -6,6 +6,7 @@
 #define TANDEM_KERNELS_CPU_DEVICE_ISA_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifndef HAVE_X86 // 0 leaves the x86 files out of a build for an x86 machine
 #ifdef __x86_64__
@@ -15,12 +16,36 @@
 #endif
 #endif
 
-enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AUTO, ISA_COUNT };
-// Parses "ref", "avx2", "avxvnni", "avx512" or "auto". False for another name.
+#ifdef __aarch64__
+#define HAVE_ARM 1
+#else
+#define HAVE_ARM 0
+#endif
+
+// The levels of x86, then those of aarch64, each family from the weakest on.
+enum cpu_isa {
+    ISA_REF,
+    ISA_AVX2,
+    ISA_AVXVNNI,
+    ISA_AVX512,
+    ISA_NEON,
+    ISA_DOTPROD,
+    ISA_I8MM,
+    ISA_AUTO,
+    ISA_COUNT
+};
+// The names that cpu_isa_parse takes, for messages.
+#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, neon, dotprod, i8mm or auto"
+// False for another name.
 bool cpu_isa_parse(const char *name, enum cpu_isa *out);
 const char *cpu_isa_name(enum cpu_isa isa);
 // True if this CPU (and this build) can run that level.
 bool cpu_has_isa(enum cpu_isa isa);
+// True if an aarch64 system that reports these bits of AT_HWCAP and AT_HWCAP2 can run a level of
+// that family; false for the levels of x86.
+bool cpu_isa_in_hwcaps(enum cpu_isa isa, uint64_t hwcap, uint64_t hwcap2);
+// False for a level that ran on emulated processors only.
+bool cpu_isa_was_run(enum cpu_isa isa);
 // The strongest level for which cpu_has_isa is true.
 enum cpu_isa cpu_best_isa(void);
 

@@ -6,6 +6,7 @@
  */
 #include "kernels/cpu/device/table.h"
 
+#include "kernels/cpu/arm/arm.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/x86.h"
 #include "kernels/op_command.h"
@@ -22,6 +23,16 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         cpu_matmul_avx512(table);
         table->attention = attention_avx512;
     }
+}
+#elif HAVE_ARM
+static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
+    if (isa >= ISA_NEON && cpu_has_isa(ISA_NEON)) {
+        cpu_matmul_neon(table);
+        cpu_matmul_float_neon(table);
+        cpu_ops_neon(table);
+    }
+    if (isa >= ISA_DOTPROD && cpu_has_isa(ISA_DOTPROD)) cpu_matmul_dotprod(table);
+    if (isa >= ISA_I8MM && cpu_has_isa(ISA_I8MM)) cpu_matmul_i8mm(table);
 }
 #else
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) { (void)table, (void)isa; }

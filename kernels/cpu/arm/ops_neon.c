@@ -1,0 +1,222 @@
+/* ops_neon.c: rms_norm, rope, kv_store, swiglu and cap_logits with NEON.
+ *
+ * Takes four elements at a time and the rest of a row in plain C or through a padded copy. These
+ * ops read and write a few kilobytes per token, so a lane gets at least SHARE elements or none.
+ * Owns nothing. Must not let an element's value depend on where a batch or a lane's share begins.
+ * Emulated by qemu, not run on ARM hardware. Tested by tests/kernels/check_ops.c.
+ */
+#include "kernels/cpu/arm/arm.h"
+
+#include "base/err.h"
+#include "kernels/cpu/arm/attention_neon.h"
+#include "kernels/cpu/arm/quantize_neon.h"
+#include "kernels/cpu/arm/vector_neon.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SHARE = 1024 }; // elements that are worth waking a second lane for
+
+// Sums the squares in eight running sums and those of the rest.
+static float sum_of_squares(const float *x, int32_t n) {
+    float32x4_t a = vdupq_n_f32(0), b = a;
+    float rest = 0;
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        float32x4_t u = vld1q_f32(x + i), v = vld1q_f32(x + i + 4);
+        a = vfmaq_f32(a, u, u);
+        b = vfmaq_f32(b, v, v);
+    }
+    for (; i < n; i++) rest += x[i] * x[i];
+    return vaddvq_f32(vaddq_f32(a, b)) + rest;
+}
+
+// out = scale * x * weight (+ residual), n columns.
+static void scale_row(float *out, const float *x, const float *weight, const float *residual,
+                      int32_t n, float scale) {
+    int32_t c = 0;
+    for (; c + 4 <= n; c += 4) {
+        float32x4_t v = vmulq_f32(vmulq_n_f32(vld1q_f32(x + c), scale), vld1q_f32(weight + c));
+        if (residual) v = vaddq_f32(v, vld1q_f32(residual + c));
+        vst1q_f32(out + c, v);
+    }
+    for (; c < n; c++) out[c] = scale * x[c] * weight[c] + (residual ? residual[c] : 0);
+}
+
+static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_rows, 1, &first, &last);
+    for (int64_t row = first; row < last; row++) {
+        const int64_t at = row * a->n_cols;
+        const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
+        scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
+                  a->n_cols, 1 / sqrtf(mean + a->eps));
+    }
+}
+
+// Rotates the pairs (x, y) by the cosines and sines that lie side by side in turn.
+static inline void turn(float32x4_t *x, float32x4_t *y, float32x4x2_t turn) {
+    float32x4_t turned = vfmsq_f32(vmulq_f32(*x, turn.val[0]), *y, turn.val[1]);
+    *y = vfmaq_f32(vmulq_f32(*y, turn.val[0]), *x, turn.val[1]);
+    *x = turned;
+}
+
+// Rotates pairs (2i, 2i+1), four at a time; the table has cosine and sine side by side.
+static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
+    int32_t i = 0;
+    for (; i + 8 <= n_rot; i += 8) {
+        float32x4x2_t pairs = vld2q_f32(head + i);
+        turn(&pairs.val[0], &pairs.val[1], vld2q_f32(table + i));
+        vst2q_f32(head + i, pairs);
+    }
+    for (; i < n_rot; i += 2) {
+        float x = head[i], y = head[i + 1];
+        head[i] = x * table[i] - y * table[i + 1];
+        head[i + 1] = x * table[i + 1] + y * table[i];
+    }
+}
+
+// Rotates pairs (i, i + n_rot/2), four at a time.
+static void turn_halves(float *head, const float *table, int32_t n_rot) {
+    int32_t n_pairs = n_rot / 2, i = 0;
+    float *other = head + n_pairs;
+    for (; i + 4 <= n_pairs; i += 4) {
+        float32x4_t x = vld1q_f32(head + i), y = vld1q_f32(other + i);
+        turn(&x, &y, vld2q_f32(table + (ptrdiff_t)2 * i));
+        vst1q_f32(head + i, x);
+        vst1q_f32(other + i, y);
+    }
+    for (; i < n_pairs; i++) {
+        float x = head[i], y = other[i];
+        head[i] = x * table[2 * i] - y * table[2 * i + 1];
+        other[i] = x * table[2 * i + 1] + y * table[2 * i];
+    }
+}
+
+static void rope(const struct lane *lane, const struct rope_args *a) {
+    int64_t n_heads = a->n_heads + a->n_kv_heads, first, last;
+    int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
+    lane_share(lane, a->n_tokens * n_heads, grain, &first, &last);
+    for (int64_t item = first; item < last; item++) {
+        int64_t t = item / n_heads, h = item % n_heads;
+        float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
+                                     : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
+        (a->neox ? turn_halves : turn_adjacent)(head, a->table + t * a->n_rot, a->n_rot);
+    }
+}
+
+// Activations are quantised as ops.h defines it for the cache, except for infinities and NaNs.
+static void store_q8_0(uint8_t *block, const float *x) {
+    struct act_head act;
+    int8_t bytes[ACT_COLS];
+    act_quantize(x, ACT_SUM, bytes, &act);
+    const bool finite = isfinite(act.scale);
+    const uint16_t d = finite ? float_to_half(act.scale) : 0x7e00;
+    memcpy(block, &d, sizeof d);
+    if (finite)
+        memcpy(block + sizeof d, bytes, sizeof bytes);
+    else
+        memset(block + sizeof d, 0, sizeof bytes);
+}
+
+static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
+    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
+    if (type == DTYPE_Q8_0) {
+        ASSERT(n % ACT_COLS == 0);
+        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+        for (int32_t i = 0; i < n; i += ACT_COLS, block += sizeof(uint16_t) + ACT_COLS)
+            store_q8_0(block, x + i);
+        return;
+    }
+    if (type == DTYPE_F32) {
+        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *target = (uint16_t *)cache + row * n;
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1_u16(target + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i))));
+    for (; i < n; i++) target[i] = float_to_half(x[i]);
+}
+
+static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    int64_t first, last;
+    lane_share(lane, a->n_tokens, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        if (a->cache_rows[t] < 0) continue;
+        store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
+        store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+    }
+}
+
+// gate * sigmoid(x) * up
+static inline float32x4_t gated_by(float32x4_t gate, float32x4_t x, float32x4_t up) {
+    float32x4_t inverse = exp_neon(vnegq_f32(x));
+    float32x4_t factor = vdivq_f32(gate, vaddq_f32(vdupq_n_f32(1), inverse));
+    return vmulq_f32(factor, up);
+}
+
+// Every form is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, float32x4_t up) {
+    const float32x4_t limit = vdupq_n_f32(a->limit), one = vdupq_n_f32(1);
+    if (a->form == GLU_GELU) {
+        float32x4_t x = vmulq_f32(gate, gate);
+        x = vfmaq_n_f32(vdupq_n_f32(1.5957691F), x, 0.044715F * 1.5957691F);
+        return gated_by(gate, vmulq_f32(x, gate), up);
+    }
+    if (a->form == GLU_CLAMPED) {
+        gate = vminq_f32(gate, limit);
+        up = vmaxq_f32(vminq_f32(up, limit), vnegq_f32(limit));
+        return gated_by(gate, vmulq_n_f32(gate, 1.702F), vaddq_f32(up, one));
+    }
+    return gated_by(gate, gate, up);
+}
+
+static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
+    for (; i + 4 <= last; i += 4)
+        vst1q_f32(a->out + i, gated(a, vld1q_f32(a->gate + i), vld1q_f32(a->up + i)));
+    if (i == last) return;
+    const size_t rest_bytes = (size_t)(last - i) * sizeof(float);
+    float gate[4] = {0}, up[4] = {0};
+    memcpy(gate, a->gate + i, rest_bytes);
+    memcpy(up, a->up + i, rest_bytes);
+    vst1q_f32(gate, gated(a, vld1q_f32(gate), vld1q_f32(up)));
+    memcpy(a->out + i, gate, rest_bytes);
+}
+
+static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
+    int64_t item, last;
+    // Rows without gaps are one long row.
+    const int64_t count = (int64_t)a->n_rows * a->n_cols,
+                  n_cols = a->n_cols == a->stride ? count : a->n_cols;
+    lane_share(lane, count, SHARE, &item, &last);
+    while (item < last) {
+        const int64_t row = item / n_cols,
+                      end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
+        const int64_t gap = row * (a->stride - a->n_cols);
+        swiglu_run(a, item + gap, end + gap);
+        item = end;
+    }
+}
+
+static void cap_logits(const struct lane *lane, const struct cap_logits_args *a) {
+    int64_t i, last;
+    lane_share(lane, (int64_t)a->n_rows * a->n_cols, SHARE, &i, &last);
+    for (; i < last; i += 4) {
+        const size_t n_bytes = (size_t)(last - i < 4 ? last - i : 4) * sizeof(float);
+        float values[4] = {0};
+        memcpy(values, a->x + i, n_bytes);
+        float32x4_t x = vmulq_n_f32(vld1q_f32(values), a->scale);
+        vst1q_f32(values, a->softcap > 0 ? cap_neon(x, a->softcap) : x);
+        memcpy(a->x + i, values, n_bytes);
+    }
+}
+
+void cpu_ops_neon(struct cpu_table *table) {
+    table->rms_norm = rms_norm;
+    table->rope = rope;
+    table->kv_store = kv_store;
+    table->attention = attention_neon;
+    table->swiglu = swiglu;
+    table->cap_logits = cap_logits;
+}
