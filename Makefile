@@ -1,7 +1,7 @@
 # Makefile: builds, tests and runs tandem. `make` alone lists what it can do.
 #
 # Sources are found by folder, so a new file needs no line here. Everything that is made goes to
-# build/, one folder per variant (release, debug, asan, ubsan, tsan, fuzz); the release programs
+# build/, one folder per variant (release, debug, asan, ubsan, tsan, fuzz, arm); the release programs
 # build/tandem and build/tandem-sim lie on top. A changed flag or compiler rebuilds that variant.
 
 BUILD ?= release
@@ -17,6 +17,7 @@ endif
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+include tests/arm/arm.mk
 ifneq ($(filter tsan fuzz,$(BUILD)),)
 override CC := $(if $(findstring clang,$(CC)),$(CC),clang)
 endif
@@ -32,7 +33,7 @@ MODE_ubsan   := -O1 -g1 -fsanitize=undefined $(STOP)
 MODE_tsan    := -O2 -g1 -fsanitize=thread
 MODE_fuzz    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined $(STOP)
 ifndef MODE_$(BUILD)
-$(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan or fuzz)
+$(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan, fuzz or arm)
 endif
 SANITIZED := $(findstring -fsanitize,$(MODE_$(BUILD)))
 
@@ -94,7 +95,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
-	  kernels/cuda/cuda.mk tests/emulator/emulator.mk runtime/library/library.mk
+	  kernels/cuda/cuda.mk tests/emulator/emulator.mk tests/arm/arm.mk runtime/library/library.mk
 
 build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
 

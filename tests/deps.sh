@@ -4,6 +4,7 @@
 #   sh tests/deps.sh          what building, running and testing need; clang makes the GPU's kernels,
 #                             g++ the emulator that tests them
 #   sh tests/deps.sh extra    also the sanitizers of clang, clang-format and valgrind
+#   sh tests/deps.sh arm      also the cross compiler for aarch64 and qemu
 #
 # Quiet and quick when nothing is missing. On a system without dpkg it only looks and says what to
 # install by hand.
@@ -12,7 +13,11 @@ set -eu
 packages='gcc g++ clang make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
     libjansson-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip gnuplot-nox'
 extra='libclang-rt-14-dev libomp-14-dev clang-format valgrind'
-[ "${1:-}" = extra ] && packages="$packages $extra"
+arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
+case ${1:-} in
+extra) packages="$packages $extra" ;;
+arm) packages="$packages $arm" ;;
+esac
 
 say() { echo "tandem: $*" >&2; }
 
