@@ -2,11 +2,13 @@
  * commands.h. */
 #include "runtime/commands/commands.h"
 
+#include "runtime/commands/inspect_summary.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/report/report.h"
 #include "runtime/report/report_json.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { SHOWN_ELEMENTS = 8, SHOWN_CHARACTERS = 100 };
 
@@ -153,7 +155,9 @@ static json_t *tensor_report(const struct gguf_tensor *t) {
                      (int)t->part, "offset", report_json_count(t->file_offset));
 }
 
-static enum status write_file(const struct gguf *g, struct err *e) {
+static enum status write_file(const struct gguf *g, const struct inspect_summary *summary,
+                              struct err *e) {
+    const bool runs = summary->refused.status == OK;
     json_t *values = json_array(), *tensors = json_array(), *types = json_object();
     for (uint32_t i = 0; i < g->n_values; i++)
         json_array_append_new(values, value_report(&g->values[i]));
@@ -167,21 +171,29 @@ static enum status write_file(const struct gguf *g, struct err *e) {
                                 json_pack("{s:o, s:o}", "tensors",
                                           report_json_count(totals.count[t]), "bytes",
                                           report_json_count(totals.bytes[t])));
-    return report_json_write(json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "version",
-                                       (int)g->version, "alignment", (int)g->alignment, "parts",
-                                       (int)g->n_parts, "keys", values, "tensors", tensors, "types",
-                                       types, "tensor_bytes", report_json_count(totals.all_bytes)),
-                             stdout, e);
+    return report_json_write(
+        json_pack("{s:b, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "runs_here", runs, "refused",
+                  runs ? json_null()
+                       : report_json_text(summary->refused.what, strlen(summary->refused.what)),
+                  "version", (int)g->version, "alignment", (int)g->alignment, "parts",
+                  (int)g->n_parts, "keys", values, "tensors", tensors, "types", types,
+                  "tensor_bytes", report_json_count(totals.all_bytes)),
+        stdout, e);
 }
 
 enum status cli_inspect(struct cli *cli, struct err *e) {
     struct gguf gguf;
     if (gguf_open(&gguf, cli->options.model, e)) return e->status;
-    enum status status = OK;
-    if (cli->options.json)
-        status = write_file(&gguf, e);
-    else
+    struct inspect_summary summary;
+    enum status status = inspect_summary_make(&summary, &gguf, cli, e);
+    if (status == OK && cli->options.json) {
+        status = write_file(&gguf, &summary, e);
+    } else if (status == OK) {
+        inspect_summary_print(&summary, &gguf, stdout);
+        putchar('\n');
         print_file(&gguf);
+    }
+    inspect_summary_close(&summary);
     gguf_close(&gguf);
     return status;
 }

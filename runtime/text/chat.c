@@ -143,6 +143,16 @@ static bool has_system(const struct chat_text *text, const struct chat_message *
     return end == first || memmem(text->bytes, text->length, s + first, end - first);
 }
 
+// True if messages would not be the same without the change.
+static bool changes(struct adaption how, const struct chat_message *messages, size_t n) {
+    bool systems = false, neighbours = false;
+    for (size_t i = 0; i < n; i++) {
+        systems |= messages[i].role == CHAT_SYSTEM;
+        neighbours |= i > 0 && messages[i].role == messages[i - 1].role;
+    }
+    return (!how.folds_system || systems) && (!how.joins || neighbours);
+}
+
 static enum status check_messages(const struct chat_message *messages, size_t n, struct err *e) {
     size_t size = 0;
     for (size_t i = 0; i < n; i++) {
@@ -165,6 +175,7 @@ enum status chat_render(const struct chat_format *f, const struct chat_message *
     struct err first = {0};
     if (check_messages(messages, n_messages, e)) return e->status;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (!changes(ways[i], messages, n_messages)) continue;
         const enum status status = render_once(f, &c, ways[i], out, e);
         out->starts = true;
         if (status == OK && (ways[i].folds_system || has_system(out, messages, n_messages)))
@@ -310,7 +321,7 @@ static enum status use_file(struct chat_format *f, const struct gguf *g, const s
                  "which the model may not have learnt");
         return use_builtin(f, "chatml", e);
     }
-    if (try_source(f, "of the file", source.bytes, source.length, e) != ERR_FORMAT)
+    if (try_source(f, CHAT_FILE_NAME, source.bytes, source.length, e) != ERR_FORMAT)
         return e->status;
     const char *like = chat_builtin_like(source.bytes, source.length);
     if (!like) {

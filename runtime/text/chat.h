@@ -34,12 +34,13 @@ struct chat_options {     // zeros are sensible
     int64_t now_s;        // time since 1970 that the template sees; 0: now
 };
 
+#define CHAT_FILE_NAME "of the file"
 struct jinja;
 struct chat_format {
     struct jinja *template;         // owned
     const struct chat_marks *marks; // around what the model thinks; NULL: it has none
     char *kwargs, *bos, *eos;       // owned, terminated; kwargs may be NULL
-    char name[64];                  // where the template is from, for people
+    char name[64];                  // CHAT_FILE_NAME, or the name or path of another template
     int64_t now_s;                  // 0: the time of each rendering
 };
 

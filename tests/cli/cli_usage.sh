@@ -215,6 +215,18 @@ call inspect "$MODEL"
 [ $code -eq 0 ] && grep -q "general.architecture = string: 'llama'" "$out" &&
     grep -q 'Q4_1 .*66355200  in 210' "$out"
 result usage_inspect
+[ "$(head -n 10 "$out" | cut -c 1-13 | tr -d ' \n')" = \
+    architectureparametersquantizationcontextattentionfeed-forwardvocabularytemplatefilerunshere ] &&
+    grep -qx 'parameters     134.5 million in 272 tensors' "$out" &&
+    grep -q '^quantization   mostly Q4_1, 5.[0-9]* bits' "$out" &&
+    grep -qx "template       the file's own" "$out" && grep -q '^runs here      yes' "$out"
+result usage_inspect_begins_with_ten_lines
+sed 's/smollm/nobody/' "$MODEL" >"$work/nobody.gguf"
+call inspect "$work/nobody.gguf"
+rm "$work/nobody.gguf"
+[ $code -eq 0 ] &&
+    grep -q '^runs here      no, because tokenizer.ggml.pre: unknown pre-tokenizer' "$out"
+result usage_inspect_says_why_not
 call devices --device none
 [ $code -eq 0 ] && grep -q '^cpu ' "$out" && grep -q 'matmul:.*Q4_1' "$out"
 result usage_devices

@@ -1,0 +1,162 @@
+/* inspect_summary.c: see inspect_summary.h. */
+#include "runtime/commands/inspect_summary.h"
+
+#include "base/mem.h"
+#include "runtime/host/devices.h"
+#include "runtime/model/gguf_shape.h"
+#include "runtime/report/report.h"
+#include "runtime/text/chat.h"
+#include "runtime/text/tokenizer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// ---- Asking -------------------------------------------------------------------------------------
+
+static void add_up(struct inspect_summary *s, const struct gguf *g) {
+    uint64_t bytes[DTYPE_COUNT] = {0};
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        uint64_t n = 1;
+        for (int d = 0; d < t->n_dims; d++) n *= t->ne[d]; // the reader has checked the product
+        s->n_parameters += n;
+        s->tensor_bytes += t->size_bytes;
+        bytes[t->type] += t->size_bytes;
+        if (bytes[t->type] > bytes[s->type]) s->type = t->type;
+    }
+}
+
+static void describe_template(struct inspect_summary *s, const struct gguf *g) {
+    const struct chat_options options = {0};
+    struct chat_format f;
+    struct err e;
+    const bool own = gguf_find(g, "tokenizer.chat_template");
+    if (chat_open(&f, g, &options, NULL, &e) != OK)
+        snprintf(s->template, sizeof s->template, "%s",
+                 own ? "the file's own, which fails; give --chat-template" : "none");
+    else if (!own)
+        snprintf(s->template, sizeof s->template, "none; chat uses the built-in %s", f.name);
+    else if (strcmp(f.name, CHAT_FILE_NAME) == 0)
+        snprintf(s->template, sizeof s->template, "the file's own");
+    else
+        snprintf(s->template, sizeof s->template, "the file's own fails; chat uses the built-in %s",
+                 f.name);
+    chat_close(&f);
+}
+
+// Plans the model on this machine with the default options.
+static enum status try_plan(const struct shape *shape, struct cli *cli, struct err *e) {
+    struct device *devices[MAX_DEVICES] = {0};
+    struct engine_options options;
+    int32_t n_devices = 0;
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    if (!plan) return err_memory(e, sizeof *plan, "a plan");
+    cli_engine_options(cli, &options);
+    if (devices_open(devices, &n_devices, &options, e) == OK)
+        devices_plan(plan, shape, devices, n_devices, &options, e);
+    devices_close(devices);
+    mem_free(plan);
+    return e->status;
+}
+
+static enum status try_tokenizer(const struct gguf *g, struct err *e) {
+    struct tokenizer *tokenizer;
+    const enum status status = tokenizer_open(&tokenizer, g, NULL, e);
+    tokenizer_close(tokenizer);
+    return status;
+}
+
+static enum status try_to_run(struct inspect_summary *s, const struct gguf *g, struct cli *cli) {
+    struct err *e = &s->refused;
+    if (gguf_shape(s->shape, g, e)) return e->status;
+    if (!s->shape->can_run) {
+        err_set(e, ERR_UNSUPPORTED, "general.architecture %s is not one that this version runs",
+                s->shape->architecture);
+        return e->status;
+    }
+    return try_tokenizer(g, e) ? e->status : try_plan(s->shape, cli, e);
+}
+
+enum status inspect_summary_make(struct inspect_summary *s, const struct gguf *g, struct cli *cli,
+                                 struct err *e) {
+    *s = (struct inspect_summary){.shape = mem_alloc(1, sizeof *s->shape)};
+    if (!s->shape) return err_memory(e, sizeof *s->shape, "the shape of the model");
+    add_up(s, g);
+    describe_template(s, g);
+    try_to_run(s, g, cli);
+    return OK;
+}
+
+void inspect_summary_close(struct inspect_summary *s) {
+    mem_free(s->shape);
+    *s = (struct inspect_summary){0};
+}
+
+// ---- Printing -----------------------------------------------------------------------------------
+
+static void print_key(const char *label, const struct gguf *g, const char *key, FILE *out) {
+    struct gguf_text text = {0};
+    struct err ignored;
+    fputs(label, out);
+    if (gguf_read_text(g, key, &text, &ignored) == OK && text.bytes)
+        report_print_escaped(text.bytes, text.length, 40, out);
+    else
+        fputs("unknown", out);
+}
+
+static uint64_t cache_bytes(const struct shape *shape) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < shape->n_units; i++) {
+        const struct unit *u = &shape->units[i];
+        bytes += 2 * (uint64_t)u->n_kv_heads * (uint64_t)(u->head_dim_k + u->head_dim_v);
+    }
+    return bytes;
+}
+
+static void print_shape(const struct shape *s, FILE *out) {
+    char size[ERR_SIZE_CHARS];
+    if (s->n_layers == 0) {
+        fputs("context        unknown\nattention      unknown\nfeed-forward   unknown\n", out);
+        return;
+    }
+    fprintf(out, "context        trained with %d tokens; a token takes %s of KV cache (F16)\n",
+            s->n_ctx_train, err_size_needed(size, cache_bytes(s)));
+    fprintf(out, "attention      %d layers, %d heads, %d of keys and values, %d columns each\n",
+            s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim);
+    if (s->n_experts)
+        fprintf(out, "feed-forward   %d experts of %d columns, a token goes to %d\n", s->n_experts,
+                s->n_ff_expert, s->n_experts_used);
+    else
+        fprintf(out, "feed-forward   %d columns\n", s->n_ff);
+}
+
+static void print_answer(const struct err *refused, FILE *out) {
+    char text[1024];
+    if (refused->status == OK)
+        fputs("runs here      yes; tandem plan shows where it goes and how fast it would be\n",
+              out);
+    else
+        fprintf(out, "runs here      no, because %s\n", err_text(refused, text, sizeof text));
+}
+
+void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
+    char size[ERR_SIZE_CHARS];
+    const double bits =
+        s->n_parameters ? 8.0 * (double)s->tensor_bytes / (double)s->n_parameters : 0;
+    uint64_t file_bytes = 0;
+    for (uint32_t i = 0; i < g->n_parts; i++) file_bytes += g->parts[i].size_bytes;
+    print_key("architecture   ", g, "general.architecture", out);
+    print_key(", ", g, "general.name", out);
+    fprintf(out, "\nparameters     %.1f million in %u tensors\n", (double)s->n_parameters / 1e6,
+            g->n_tensors);
+    fprintf(out, "quantization   mostly %s, %.2f bits a parameter, %s\n",
+            g->n_tensors ? dtype_name(s->type) : "nothing", bits,
+            err_size_needed(size, s->tensor_bytes));
+    print_shape(s->shape, out);
+    print_key("vocabulary     ", g, "tokenizer.ggml.model", out);
+    print_key(", pre-tokenizer ", g, "tokenizer.ggml.pre", out);
+    fprintf(out, ", %d tokens\ntemplate       %s\n", s->shape->n_vocab, s->template);
+    fprintf(out, "file           GGUF version %u, %u part%s, %s\n", g->version, g->n_parts,
+            g->n_parts == 1 ? "" : "s", err_size_needed(size, file_bytes));
+    print_answer(&s->refused, out);
+}

@@ -1,0 +1,29 @@
+/* inspect_summary.h: ten lines about a GGUF file, for somebody who wants to know whether it runs
+ * here and why not.
+ *
+ * A struct inspect_summary is a plain value. Opens the devices for a moment, to plan; loads
+ * nothing. One thread. Tested by tests/cli/cli_usage.sh.
+ */
+#ifndef TANDEM_RUNTIME_COMMANDS_INSPECT_SUMMARY_H
+#define TANDEM_RUNTIME_COMMANDS_INSPECT_SUMMARY_H
+
+#include "runtime/cli/cli_command.h"
+#include "runtime/gguf/gguf.h"
+
+#include <stdio.h>
+
+struct inspect_summary {
+    struct shape *shape; // owned; zeroed if the file is no model
+    uint64_t n_parameters, tensor_bytes;
+    enum dtype type;    // with the most bytes of tensors
+    char template[96];  // where turns come from, in words
+    struct err refused; // why the model does not run here; status OK: it does
+};
+
+// ERR_MEMORY is the only failure: all else is an answer.
+enum status inspect_summary_make(struct inspect_summary *s, const struct gguf *g, struct cli *cli,
+                                 struct err *e);
+void inspect_summary_close(struct inspect_summary *s); // accepts a zeroed one
+void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out);
+
+#endif
