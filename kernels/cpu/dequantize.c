@@ -176,6 +176,72 @@ static void q6_k_block(const uint8_t *block, float *out) {
     }
 }
 
+// The 16 values that the nibbles of IQ4_NL and IQ4_XS stand for.
+static const int8_t UNEVEN[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+
+// Half d; nibbles as in Q4_0. Value: d UNEVEN[n].
+static void iq4_nl_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)UNEVEN[block[2 + i] & 15];
+        out[i + 16] = d * (float)UNEVEN[block[2 + i] >> 4];
+    }
+}
+
+// The 16 values of a float of four bits (sign, two exponent bits, one of fraction), doubled.
+static const int8_t FLOATS_OF_4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Byte e; nibbles as in Q4_0. Value: 2^(e - 128) FLOATS_OF_4[n]. Source: OCP Microscaling Formats
+// 1.0, whose NaN (e = 255) is a number here.
+static void mxfp4_block(const uint8_t *block, float *out) {
+    float d = ldexpf(1, block[0] - 128);
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)FLOATS_OF_4[block[1 + i] & 15];
+        out[i + 16] = d * (float)FLOATS_OF_4[block[1 + i] >> 4];
+    }
+}
+
+// Half d; 16-bit word of upper scale bits; 4 bytes of lower ones; eight groups of 16 bytes of
+// nibbles as in Q4_0. A group's scale has a nibble, low ones first, and a bit pair. Value: d (scale
+// - 32) UNEVEN[n].
+static void iq4_xs_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    uint16_t upper;
+    memcpy(&upper, block + 2, sizeof upper);
+    for (int group = 0; group < 8; group++) {
+        int low = block[4 + group / 2] >> (group & 1) * 4 & 15;
+        float scale = d * (float)((low | (upper >> 2 * group & 3) << 4) - 32);
+        const uint8_t *nibbles = block + 8 + 16 * group;
+        for (int i = 0; i < 16; i++) {
+            out[32 * group + i] = scale * (float)UNEVEN[nibbles[i] & 15];
+            out[32 * group + i + 16] = scale * (float)UNEVEN[nibbles[i] >> 4];
+        }
+    }
+}
+
+// Scale i (0..15) of a Q3_K block: a nibble of the first 8 bytes, the low ones first, and a bit
+// pair of the last 4.
+static int third_scale(const uint8_t scales[12], int i) {
+    int low = scales[i % 8] >> i / 8 * 4 & 15;
+    return low | (scales[8 + i % 4] >> i / 4 * 2 & 3) << 4;
+}
+
+// 32 bytes of high bits; 64 bytes of bit pairs; 12 bytes of scales; half d. Each half of the block
+// has four groups of 32: the four bit pairs of its 32 bytes. Bit g of high byte i belongs to
+// element i of group g; a scale covers 16 elements. Value: d (scale - 32) (n - 4).
+static void q3_k_block(const uint8_t *block, float *out) {
+    float d = read_half(block + 108);
+    for (int group = 0; group < 8; group++) {
+        const uint8_t *pairs = block + 32 + group / 4 * 32;
+        for (int i = 0; i < 32; i++) {
+            int n = (pairs[i] >> group % 4 * 2 & 3) | (block[i] >> group & 1) << 2;
+            float scale = d * (float)(third_scale(block + 96, 2 * group + i / 16) - 32);
+            out[32 * group + i] = scale * (float)(n - 4);
+        }
+    }
+}
+
 // Defines name_row for each type from its block function.
 #define ROW_FLOATS(NAME, name)
 #define ROW_HALVES(NAME, name)

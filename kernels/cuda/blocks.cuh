@@ -8,8 +8,9 @@
  * and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
- * 20, 22, 24 or 34 bytes or n_cols/256 blocks of 144, 176 or 210. So blocks of Q4_K and Q5_K are
- * 16-byte aligned, those of Q4_1 and Q5_1 4-byte aligned, and all others only 2-byte aligned.
+ * 17, 20, 22, 24 or 34 bytes or n_cols/256 blocks of 110, 136, 144, 176 or 210. So blocks of Q4_K
+ * and Q5_K are 16-byte aligned, those of IQ4_XS 8-byte, those of Q4_1 and Q5_1 4-byte aligned,
+ * those of MXFP4 not at all, and all others only 2-byte aligned.
  */
 #ifndef TANDEM_KERNELS_CUDA_BLOCKS_CUH
 #define TANDEM_KERNELS_CUDA_BLOCKS_CUH
@@ -76,6 +77,19 @@ template <int N> DEVICE_FN void load_words_2(uint32_t *out, const uint8_t *p) {
     }
 }
 
+// The same from any address.
+template <int N> DEVICE_FN void load_words_1(uint32_t *out, const uint8_t *p) {
+    uint32_t misplaced = (uint32_t)(uintptr_t)p & 3;
+    const uint32_t *aligned = (const uint32_t *)(p - misplaced);
+    uint32_t word = __ldg(aligned);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t next = i + 1 < N || misplaced ? __ldg(aligned + i + 1) : 0;
+        out[i] = (uint32_t)(((uint64_t)next << 32 | word) >> 8 * misplaced);
+        word = next;
+    }
+}
+
 // ---- bytes -------------------------------------------------------------------------------------
 
 // Converts four bytes n (0..127) to n - CENTRE, signed.
@@ -100,6 +114,41 @@ DEVICE_FN void add_fifth_bits(uint32_t *words, uint32_t high) {
 
 DEVICE_FN int nibble_of_32(const uint8_t *nibbles, int i) { // element i (0..31) of 16 bytes
     return nibbles[i & 15] >> (i >> 4) * 4 & 15;
+}
+
+// The bytes, four to a word, that the 16 values of a nibble stand for in IQ4_NL and IQ4_XS.
+struct uneven_values {
+    static constexpr uint32_t FIRST = 0xbfad9881, SECOND = 0xf6eaddcf, THIRD = 0x26190d01,
+                              FOURTH = 0x71594535;
+};
+
+// The same for MXFP4.
+struct floats_of_4 {
+    static constexpr uint32_t FIRST = 0x03020100, SECOND = 0x0c080604, THIRD = 0xfdfeff00,
+                              FOURTH = 0xf4f8fafc;
+};
+
+// The values of four nibbles, the lowest first. A selector of __byte_perm has three bits for a byte
+// of two words; the fourth bit of a nibble chooses between two results.
+template <class Values> DEVICE_FN uint32_t four_values(uint32_t nibbles) {
+    uint32_t low = __byte_perm(Values::FIRST, Values::SECOND, nibbles & 0x7777u);
+    uint32_t high = __byte_perm(Values::THIRD, Values::FOURTH, nibbles & 0x7777u);
+    return __byte_perm(low, high, 0x3210u | (nibbles & 0x8888u) >> 1);
+}
+
+// Spreads 16 bytes of nibbles, as spread_nibbles, and puts their values in their places.
+template <class Values> DEVICE_FN void spread_values(uint32_t *words, const uint32_t *nibbles) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t first = four_values<Values>(nibbles[i] & 0xffff);
+        uint32_t last = four_values<Values>(nibbles[i] >> 16);
+        words[i] = __byte_perm(first, last, 0x6420);
+        words[i + 4] = __byte_perm(first, last, 0x7531);
+    }
+}
+
+template <class Values> DEVICE_FN float value_of(int nibble) {
+    return (float)(int8_t)four_values<Values>((uint32_t)nibble);
 }
 
 // ---- plain types -------------------------------------------------------------------------------
@@ -222,6 +271,44 @@ struct weight_q4_1 : weight_of_32<sizeof(q4_1_block)> {
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q4_1_block *b = (const q4_1_block *)block(row, column / 32);
         return half_at(b->d) * (float)nibble_of_32(b->nibbles, column % 32) + half_at(b->m);
+    }
+};
+
+struct weight_iq4_nl : weight_of_32<sizeof(q4_0_block)> {
+    static constexpr bool HAS_OFFSET = false;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = block(row, item);
+        uint32_t nibbles[4];
+        load_words_2<4>(nibbles, b + offsetof(q4_0_block, nibbles));
+        spread_values<uneven_values>(out->words, nibbles);
+        out->scale = half_at(b), out->offset = 0;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q4_0_block *b = (const q4_0_block *)block(row, column / 32);
+        return half_at(b->d) * value_of<uneven_values>(nibble_of_32(b->nibbles, column % 32));
+    }
+};
+
+struct mxfp4_block {
+    uint8_t e, nibbles[16];
+};
+
+struct weight_mxfp4 : weight_of_32<sizeof(mxfp4_block)> {
+    static constexpr bool HAS_OFFSET = false;
+    // 2^(e - 128): e as a float's exponent; the two least are subnormal.
+    DEVICE_FN float scale(int e) {
+        return __uint_as_float(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = block(row, item);
+        uint32_t nibbles[4];
+        load_words_1<4>(nibbles, b + offsetof(mxfp4_block, nibbles));
+        spread_values<floats_of_4>(out->words, nibbles);
+        out->scale = scale(*b), out->offset = 0;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const mxfp4_block *b = (const mxfp4_block *)block(row, column / 32);
+        return scale(b->e) * value_of<floats_of_4>(nibble_of_32(b->nibbles, column % 32));
     }
 };
 
@@ -406,6 +493,84 @@ struct weight_q6_k {
         int nibble = b->nibbles[64 * half + 32 * (j & 1) + i] >> j / 2 * 4 & 15;
         int n = nibble | (b->pairs[32 * half + i] >> 2 * j & 3) << 4;
         return half_at(b->d) * (float)b->scales[2 * g + i / 16] * (float)(n - 32);
+    }
+};
+
+struct iq4_xs_block {
+    uint8_t d[2], upper[2], lower[4], nibbles[128];
+};
+
+struct weight_iq4_xs {
+    static constexpr int BLOCK = 256, BYTES = sizeof(iq4_xs_block);
+    static constexpr bool HAS_OFFSET = false, TWO_SCALES = false;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 1, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return item; }
+    // header: the first 8 bytes of the block.
+    DEVICE_FN float scale(const uint32_t *header, int g) {
+        uint32_t n = (header[1] >> 4 * g & 15) | (header[0] >> (16 + 2 * g) & 3) << 4;
+        return two_halves(header[0]).x * (float)((int)n - 32);
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const uint8_t *b = row + (int64_t)(item >> 3) * BYTES;
+        uint32_t header[2], nibbles[4];
+        load_words<2>(header, b);
+        load_words<4>(nibbles, b + offsetof(iq4_xs_block, nibbles) + 16 * (item & 7));
+        spread_values<uneven_values>(out->words, nibbles);
+        out->scale = scale(header, item & 7), out->offset = 0;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const iq4_xs_block *b = (const iq4_xs_block *)(row + (int64_t)(column / 256) * BYTES);
+        int g = column % 256 / 32;
+        uint32_t header[2];
+        load_words<2>(header, b->d);
+        int nibble = nibble_of_32(b->nibbles + 16 * g, column % 32);
+        return scale(header, g) * value_of<uneven_values>(nibble);
+    }
+};
+
+// Each half of a block has four groups: the four bit pairs of its 32 bytes. Bit g of high[i]
+// belongs to element i of group g. A scale covers 16 elements.
+struct q3_k_block {
+    uint8_t high[32], pairs[64], scales[12], d[2];
+};
+
+// Groups 2j and 2j+1 share their bytes, so an item is such a pair.
+struct weight_q3_k {
+    static constexpr int BLOCK = 256, BYTES = sizeof(q3_k_block);
+    static constexpr bool HAS_OFFSET = false, TWO_SCALES = true;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return 2 * item; }
+    // Scale i (0..15): a nibble of the first 8 bytes and a bit pair of the last 4.
+    DEVICE_FN float scale(const q3_k_block *b, int i) {
+        int low = b->scales[i & 7] >> (i >> 3) * 4 & 15;
+        int n = low | (b->scales[8 + (i & 3)] >> (i >> 2) * 2 & 3) << 4;
+        return half_at(b->d) * (float)(n - 32);
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const q3_k_block *b = (const q3_k_block *)(row + (int64_t)(item >> 2) * BYTES);
+        int pair = item & 3;
+        uint32_t high[8], pairs[8];
+        load_words_2<8>(high, b->high);
+        load_words_2<8>(pairs, b->pairs + 32 * (pair >> 1));
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t two = pairs[i] >> 4 * (pair & 1), third = high[i] >> 2 * pair;
+            out[0].words[i] = centre_bytes<4>((two & 0x03030303u) | (third << 2 & 0x04040404u));
+            out[1].words[i] =
+                centre_bytes<4>((two >> 2 & 0x03030303u) | (third << 1 & 0x04040404u));
+        }
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+            out[g].scale = scale(b, 4 * pair + 2 * g);
+            out[g].scale_high = scale(b, 4 * pair + 2 * g + 1);
+            out[g].offset = 0;
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q3_k_block *b = (const q3_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        int g = column % 256 / 32, i = column % 32;
+        int n = (b->pairs[32 * (g / 4) + i] >> 2 * (g & 3) & 3) | (b->high[i] >> g & 1) << 2;
+        return scale(b, 2 * g + i / 16) * (float)(n - 4);
     }
 };
 

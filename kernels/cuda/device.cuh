@@ -9,7 +9,7 @@
  *   threadIdx, blockIdx, blockDim, gridDim; CUDA_ARCH: 610, 750, 800, ...
  *   int2 int4 uint2 uint4 float2 float4 and make_...; __half with __half2float, __float2half
  *   __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __ballot_sync
- *   __dp4a, __popc, __ldg, atomicAdd (int, unsigned, float), __threadfence
+ *   __dp4a, __popc, __byte_perm, __ldg, atomicAdd (int, unsigned, float), __threadfence
  *   fmaf fmaxf fminf fabsf sqrtf rsqrtf floorf rintf exp2f __expf __logf __fdividef, min, max
  *   fma fabs floor rint sqrt (double; slow on cards, for tables only)
  *   __float_as_uint __float_as_int __uint_as_float __int_as_float __float2int_rn
@@ -106,6 +106,9 @@ DEVICE_FN float __uint_as_float(unsigned a) { return __nvvm_bitcast_i2f((int)a);
 DEVICE_FN long long __double_as_longlong(double a) { return __nvvm_bitcast_d2ll(a); }
 DEVICE_FN double __longlong_as_double(long long a) { return __nvvm_bitcast_ll2d(a); }
 DEVICE_FN int __popc(unsigned a) { return __builtin_popcount(a); }
+DEVICE_FN unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    return __nvvm_prmt(a, b, selector);
+}
 DEVICE_FN int __dp4a(int a, int b, int c) {
     int d;
     asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));

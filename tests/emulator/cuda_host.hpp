@@ -97,6 +97,15 @@ DEVICE_FN int __dp4a(int a, int b, int c) {
                  (unsigned)_mm_extract_epi32(products, 1));
 }
 
+// Byte i of the result is the byte of b:a that nibble i of the selector names with three bits.
+DEVICE_FN unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    const uint64_t bytes = (uint64_t)b << 32 | a;
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
+
 template <class T> DEVICE_FN T __ldg(const T *p) { return *p; }
 DEVICE_FN int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE_FN unsigned atomicAdd(unsigned *p, unsigned v) {

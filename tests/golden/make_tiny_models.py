@@ -53,6 +53,9 @@ SPREAD = {
     "Q4_K": (260.0, 0, 2, 7.5),
     "Q5_K": (530.0, 0, 2, 15.5),
     "Q6_K": (680.0, 208, None, 0),
+    "Q3_K": (42.5, 108, None, 0),
+    "IQ4_NL": (70.8, 0, None, 0),
+    "IQ4_XS": (1310.0, 0, None, 0),
 }
 
 
@@ -63,8 +66,11 @@ def random_weights(rng, name, shape, std):
     assert shape[-1] % elements == 0, f"{name} cannot hold rows of {shape[-1]}"
     if name in ("F32", "F16", "BF16"):
         return random_plain(rng, n, std, name).tobytes()
-    spread, d_at, minimum_at, minimum = SPREAD[name]
     raw = rng.integers(0, 256, (n, size), dtype=np.uint8)
+    if name == "MXFP4":  # 2^(byte - 128) times values of deviation 5.85
+        raw[:, 0] = round(128 + np.log2(std / 5.85)) + rng.integers(-1, 2, n)
+        return raw.tobytes()
+    spread, d_at, minimum_at, minimum = SPREAD[name]
     raw[:, d_at : d_at + 2] = halves(rng, n, std / spread)
     if minimum_at:
         raw[:, minimum_at : minimum_at + 2] = halves(rng, n, minimum * std / spread)
@@ -344,6 +350,18 @@ MODELS = {
             "ffn_gate": "Q4_K",
             "ffn_up": "Q5_K",
             "ffn_down": "Q8_0",
+        }
+    },
+    "few_bits": SMALL
+    | {"n_embd": 256, "ff": 256}
+    | {
+        "types": {
+            "": "IQ4_NL",
+            "attn_q": "Q3_K",
+            "attn_output": "MXFP4",
+            "ffn_gate": "IQ4_XS",
+            "ffn_up": "MXFP4",
+            "ffn_down": "Q3_K",
         }
     },
     # 14 rows of the head are no token; q and v have biases, k and the output have none.

@@ -108,6 +108,41 @@ def decode_q6_k(raw):
     return half(raw, 208) * np.repeat(sc, 16, axis=1) * y
 
 
+UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], float)
+FLOATS_OF_4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], float)
+
+
+def decode_iq4_nl(raw):
+    return half(raw, 0) * UNEVEN[nibbles(raw[:, 2:18]).astype(int)]
+
+
+def decode_mxfp4(raw):
+    return 2.0 ** (raw[:, :1].astype(float) - 128) * FLOATS_OF_4[nibbles(raw[:, 1:17]).astype(int)]
+
+
+def decode_iq4_xs(raw):
+    upper = raw[:, 2:4].copy().view("<u2").astype(int)
+    y = np.empty((len(raw), 8, 32))
+    for i in range(8):
+        low = raw[:, 4 + i // 2 : 5 + i // 2].astype(int) >> 4 * (i % 2) & 15
+        scale = (low | (upper >> 2 * i & 3) << 4) - 32
+        y[:, i] = scale * UNEVEN[nibbles(raw[:, 8 + 16 * i : 24 + 16 * i]).astype(int)]
+    return half(raw, 0) * y.reshape(len(raw), 256)
+
+
+def decode_q3_k(raw):
+    high, pairs, sc = raw[:, :32].astype(int), raw[:, 32:96].astype(int), raw[:, 96:108].astype(int)
+    scales = [
+        (sc[:, i % 8] >> 4 * (i // 8) & 15 | (sc[:, 8 + i % 4] >> 2 * (i // 4) & 3) << 4) - 32
+        for i in range(16)
+    ]
+    y = np.empty((len(raw), 8, 32))
+    for g in range(8):
+        two = pairs[:, 32 * (g // 4) :][:, :32] >> 2 * (g % 4) & 3
+        y[:, g] = two - np.where(high >> g & 1, 0, 4)
+    return half(raw, 108) * np.repeat(np.stack(scales, axis=1), 16, axis=1) * y.reshape(-1, 256)
+
+
 # name -> (number in the file, elements, bytes, decoder)
 TYPES = {
     "F32": (0, 1, 4, decode_f32),
@@ -121,6 +156,10 @@ TYPES = {
     "Q4_K": (12, 256, 144, decode_q4_k),
     "Q5_K": (13, 256, 176, decode_q5_k),
     "Q6_K": (14, 256, 210, decode_q6_k),
+    "Q3_K": (11, 256, 110, decode_q3_k),
+    "IQ4_NL": (20, 32, 18, decode_iq4_nl),
+    "IQ4_XS": (23, 256, 136, decode_iq4_xs),
+    "MXFP4": (39, 32, 17, decode_mxfp4),
 }
 TYPE_NAMES = {number: name for name, (number, _, _, _) in TYPES.items()}
 
@@ -368,6 +407,10 @@ KNOWN_SUMS = (
         "Q4_K": (0, 2, [19.71875, -1.59375, 8.09375, 17.78125], 3.03125, 3402.5, 3439.25),
         "Q5_K": (0, 2, [50.71875, -1.59375, 39.09375, 17.78125], 6.78125, 7263.5, 7284.9375),
         "Q6_K": (208, None, [-89.4375, 106, 36.4375, -33.125], -3.75, 288.25, 16656.375),
+        "Q3_K": (108, None, [5.0625, -6.75, 1.6875, -3.375], 2.625, 59.875, 575.625),
+        "IQ4_NL": (0, None, [-2.1875, 1.5625, 7.0625, -3.0625], 0.0625, -16.0625, 106.5625),
+        "IQ4_XS": (0, None, [4.0625, -0.0625, -4.3125, 5.1875], -1, -687.8125, 10416.4375),
+        "MXFP4": (None, None, [0, 0.75, -0.25, -1.5], 0.75, 3.125, 18.875),
     }
 )
 
@@ -376,7 +419,10 @@ def self_check():
     for name, (d_at, m_at, first, last, total, magnitude) in KNOWN_SUMS.items():
         _, elements, size, _ = TYPES[name]
         block = ((37 * np.arange(size) + 11) % 256).astype(np.uint8)
-        block[d_at : d_at + 2] = [0x00, 0x2C]
+        if d_at is None:
+            block[0] = 125  # 2^-3
+        else:
+            block[d_at : d_at + 2] = [0x00, 0x2C]
         if m_at is not None:
             block[m_at : m_at + 2] = [0x00, 0x28]
         y = decode(name, block.tobytes(), elements)

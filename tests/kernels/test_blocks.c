@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 // Byte i of the block is 37 i + 11, then the half at each scale offset is overwritten: 0.0625 at
-// the first, 0.03125 at the second (-1: there is none).
+// the first, 0.03125 at the second (-1: there is none), and 125 for 2^-3 in a block of MXFP4.
 struct vector {
     enum weight_type type;
     int scale_offsets[2];
@@ -26,6 +26,10 @@ static const struct vector VECTORS[] = {
     {WEIGHT_Q4_K, {0, 2}, {19.71875, -1.59375, 8.09375, 17.78125}, 3.03125, 3402.5, 3439.25},
     {WEIGHT_Q5_K, {0, 2}, {50.71875, -1.59375, 39.09375, 17.78125}, 6.78125, 7263.5, 7284.9375},
     {WEIGHT_Q6_K, {208, -1}, {-89.4375, 106, 36.4375, -33.125}, -3.75, 288.25, 16656.375},
+    {WEIGHT_Q3_K, {108, -1}, {5.0625, -6.75, 1.6875, -3.375}, 2.625, 59.875, 575.625},
+    {WEIGHT_IQ4_NL, {0, -1}, {-2.1875, 1.5625, 7.0625, -3.0625}, 0.0625, -16.0625, 106.5625},
+    {WEIGHT_MXFP4, {-1, -1}, {0, 0.75, -0.25, -1.5}, 0.75, 3.125, 18.875},
+    {WEIGHT_IQ4_XS, {0, -1}, {4.0625, -0.0625, -4.3125, 5.1875}, -1, -687.8125, 10416.4375},
 };
 
 static void put_half(uint8_t *block, int offset, uint16_t half) {
@@ -45,6 +49,7 @@ static void blocks_match_vectors(void **state) {
         for (uint32_t i = 0; i < info->block_bytes; i++) block[i] = (uint8_t)(37 * i + 11);
         put_half(block, want->scale_offsets[0], 0x2c00);
         put_half(block, want->scale_offsets[1], 0x2800);
+        if (want->type == WEIGHT_MXFP4) block[0] = 125;
         dequantize_row(want->type, block, y, info->block_elements);
         double sum = 0, sum_abs = 0;
         for (uint32_t i = 0; i < info->block_elements; i++) sum += y[i], sum_abs += fabs(y[i]);

@@ -37,15 +37,17 @@ static struct spread measure(enum weight_type type, const struct block_scales *s
 }
 
 struct block_scales block_scales_of(enum weight_type type) {
-    static const int places[][2] = {
-#define WEIGHT(NAME, name, KIND, factor_at, offset_at) {factor_at, offset_at},
+    enum { SCALE_HALF, SCALE_POWER };
+    static const int places[][3] = {
+#define WEIGHT(NAME, name, KIND, SCALE, factor_at, offset_at) {factor_at, offset_at, SCALE_##SCALE},
 #include "kernels/weights.def"
 #undef WEIGHT
     };
-    struct block_scales s = {{places[type][0], places[type][1]}, {0, 1}};
+    struct block_scales s = {
+        {places[type][0], places[type][1]}, places[type][2] == SCALE_POWER, {0, 1}};
     if (s.at[0] < 0) return s;
-    const double offset_mean = measure(type, &s).mean;
-    s = (struct block_scales){{s.at[0], s.at[1]}, {1, 0}};
+    const double offset_mean = s.at[1] >= 0 ? measure(type, &s).mean : 0;
+    s.factor[0] = 1, s.factor[1] = 0;
     const double mean = measure(type, &s).mean;
     if (s.at[1] >= 0) s.factor[1] = (float)(-mean / offset_mean); // takes off the mean
     const float size = (float)(1 / measure(type, &s).deviation);
@@ -57,6 +59,9 @@ void block_scales_put(const struct block_scales *s, const float values[2], void 
     for (int i = 0; i < 2; i++) {
         if (s->at[i] < 0) continue;
         const uint16_t half = float_to_half(values[i]);
-        memcpy((char *)block + s->at[i], &half, sizeof half);
+        if (s->power)
+            ((uint8_t *)block)[s->at[i]] = (uint8_t)(128 + lrintf(log2f(fabsf(values[i]))));
+        else
+            memcpy((char *)block + s->at[i], &half, sizeof half);
     }
 }

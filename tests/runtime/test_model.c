@@ -113,7 +113,7 @@ static void bad_type(struct gguf_build *b) {
     gguf_build_tensor(b, "output_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F16, NULL);
 }
 static void no_kernel(struct gguf_build *b) {
-    gguf_build_tensor(b, "blk.1.ffn_up.weight", 2, (uint64_t[]){TINY_EMBD, TINY_FF}, DTYPE_IQ4_NL,
+    gguf_build_tensor(b, "blk.1.ffn_up.weight", 2, (uint64_t[]){TINY_EMBD, TINY_FF}, DTYPE_Q8_1,
                       NULL);
 }
 static void kv_heads(struct gguf_build *b) {

@@ -5,7 +5,7 @@
  * bytes of lane r. A dot product with 4 activation bytes, broadcast to all lanes, then needs no sum
  * across lanes, and the same form serves one token and many. Pure inline functions; reads nothing
  * beyond the given blocks; any thread. WIDE comes from the including file (wide_x86.h), as does
- * SIGNED_BYTES (Q8_0 stays signed, else it gets an offset of 128).
+ * SIGNED_BYTES (signed bytes stay signed, else they get an offset of 128).
  * Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_PANEL_X86_H
@@ -18,7 +18,8 @@
 #include <stdint.h>
 
 // 32 columns of ROWS rows. Element = scale[0] * byte + scale[1], or, for types with a scale per 16
-// columns (Q6_K), scale[column / 16] * (byte - 32), or (Q8_0) scale[0] * signed byte.
+// columns (Q6_K, Q3_K), scale[column / 16] * (byte - 32), or (Q8_0, IQ4_NL, IQ4_XS) scale[0] *
+// signed byte.
 struct panel {
     veci bytes[8];
     vecf scale[2];
@@ -292,6 +293,122 @@ INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
     scales_q6_k(rows, offset, out);
     put_sixths(rows, offset, offset + 128, out);
     put_sixths(rows, offset + 64, offset + 160, out + 4);
+}
+
+// The 16 values of IQ4_NL's and IQ4_XS's nibbles, in each byte that has a nibble.
+INLINE veci uneven_values(veci nibbles) {
+    const __m128i values =
+        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    veci v = V(shuffle_epi8)(V_REPEAT(values), nibbles);
+#if !SIGNED_BYTES
+    v = V_SI(xor)(v, V(set1_epi8)((char)-128));
+#endif
+    return v;
+}
+
+INLINE void put_uneven(const veci q[4], struct panel *out) {
+    put_nibbles(q, out);
+    UNROLL for (int c = 0; c < 8; c++) out->bytes[c] = uneven_values(out->bytes[c]);
+}
+
+#define EXTRA_IQ4_NL ACT_SUM
+INLINE void scales_iq4_nl(struct rows rows, int64_t offset, struct panel *out) {
+    scales_q8_0(rows, offset, out);
+}
+
+INLINE void unpack_iq4_nl(struct rows rows, int64_t offset, struct panel *out) {
+    veci q[4];
+    scales_iq4_nl(rows, offset, out);
+    gather16(rows, offset + 2, q);
+    put_uneven(q, out);
+}
+
+// The 16 values of MXFP4's nibbles, plus 12, in each byte that has a nibble.
+INLINE veci floats_of_4(veci nibbles) {
+    const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    return V(shuffle_epi8)(V_REPEAT(values), nibbles);
+}
+
+// 2^(e - 128) of the first byte e of each lane: its bits as a float's exponent; the two least are
+// subnormal.
+#define EXTRA_MXFP4 ACT_SCALED_SUM
+INLINE void scales_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
+    veci head[4], one = V(set1_epi32)(1);
+    gather16(rows, offset, head);
+    veci e = V_SI(and)(head[0], V(set1_epi32)(255));
+    veci normal = V(slli_epi32)(V(sub_epi32)(e, one), 23);
+    veci small = V(slli_epi32)(V(add_epi32)(V(min_epi32)(e, one), one), 21);
+    out->scale[0] = (vecf)V(max_epi32)(normal, small);
+    out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-12));
+}
+
+INLINE void unpack_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
+    veci q[4];
+    scales_mxfp4(rows, offset, out);
+    gather16(rows, offset + 1, q);
+    put_nibbles(q, out);
+    UNROLL for (int c = 0; c < 8; c++) out->bytes[c] = floats_of_4(out->bytes[c]);
+}
+
+#define EXTRA_IQ4_XS ACT_SUM
+INLINE void scales_iq4_xs(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci head[4];
+    gather16(rows, offset, head);
+    vecf d = half_low(head[0]);
+    UNROLL for (int i = 0; i < 8; i++) {
+        veci low = V_SI(and)(V(srli_epi32)(head[1], (shift_count)(4 * i)), V(set1_epi32)(15));
+        veci high = V_SI(and)(V(srli_epi32)(head[0], (shift_count)(12 + 2 * i)), V(set1_epi32)(48));
+        veci scale = V(sub_epi32)(V_SI(or)(low, high), V(set1_epi32)(32));
+        out[i].scale[0] = V(mul_ps)(d, V(cvtepi32_ps)(scale));
+        out[i].scale[1] = V(setzero_ps)();
+    }
+}
+
+INLINE void unpack_iq4_xs(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_iq4_xs(rows, offset, out);
+    for (int i = 0; i < 8; i++) {
+        veci q[4];
+        gather16(rows, offset + 8 + 16 * i, q);
+        put_uneven(q, out + i);
+    }
+}
+
+// The 12 bytes of scales lie between others: 14 bytes before the end of the block.
+#define EXTRA_Q3_K ACT_HALF_SUMS
+INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci tail[4], packed[3];
+    gather16(rows, offset + 94, tail);
+    UNROLL for (int i = 0; i < 3; i++) {
+        packed[i] = V_SI(or)(V(srli_epi32)(tail[i], 16), V(slli_epi32)(tail[i + 1], 16));
+    }
+    vecf d = half_high(tail[3]);
+    UNROLL for (int i = 0; i < 16; i++) {
+        veci low = V(srli_epi32)(packed[i / 4 % 2], (shift_count)(i / 8 * 4));
+        veci high = V(slli_epi32)(V(srli_epi32)(packed[2], (shift_count)(i / 4 * 2)), 4);
+        veci scale = V_SI(or)(and_bytes(low, 15), and_bytes(high, 48));
+        vecf centred = V(sub_ps)(byte_to_float(scale, i % 4), V(set1_ps)(32));
+        out[i / 2].scale[i % 2] = V(mul_ps)(d, centred);
+    }
+}
+
+// Bytes are n - 4 + 32.
+INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci third[8];
+    scales_q3_k(rows, offset, out);
+    gather32(rows, offset, third);
+    for (int half = 0; half < 2; half++, out += 4) {
+        veci pairs[8];
+        gather32(rows, offset + 32 + 32 * half, pairs);
+        for (int quarter = 0; quarter < 4; quarter++) {
+            UNROLL for (int c = 0; c < 8; c++) {
+                veci bit = V(slli_epi32)(and_bytes(third[c], 1), 2);
+                veci n = V_SI(or)(and_bytes(pairs[c], 3), bit);
+                out[quarter].bytes[c] = V(add_epi8)(n, V(set1_epi8)(28));
+                pairs[c] = V(srli_epi32)(pairs[c], 2);
+                third[c] = V(srli_epi32)(third[c], 1);
+            }
+        }
+    }
 }
 
 #endif

@@ -127,6 +127,27 @@ INLINE veci columns_q6_k(const uint8_t *at, int i) {
     return V_SI(or)(and_bytes(low, 15), V(slli_epi32)(upper, 4));
 }
 
+INLINE veci columns_iq4_nl(const uint8_t *at, int i) {
+    at += VECTOR_BLOCKS * i * BLOCK_BYTES_IQ4_NL;
+    return uneven_values(load_nibbles(at + 2, BLOCK_BYTES_IQ4_NL));
+}
+
+INLINE veci columns_mxfp4(const uint8_t *at, int i) {
+    at += VECTOR_BLOCKS * i * BLOCK_BYTES_MXFP4;
+    return floats_of_4(load_nibbles(at + 1, BLOCK_BYTES_MXFP4));
+}
+
+INLINE veci columns_iq4_xs(const uint8_t *at, int i) {
+    return uneven_values(load_nibbles(at + 8 + 16 * VECTOR_BLOCKS * i, 16));
+}
+
+INLINE veci columns_q3_k(const uint8_t *at, int i) {
+    int group = i * VECTOR_BLOCKS;
+    veci pairs = and_bytes(shift_block(at + 32 + group / 4 * 32, group % 4 * 2, 2), 3);
+    veci third = and_bytes(shift_block(at, group, 1), 1);
+    return V(add_epi8)(V_SI(or)(pairs, V(slli_epi32)(third, 2)), V(set1_epi8)(28));
+}
+
 // The products of a vector's columns with x, added up by fours.
 INLINE veci dot_fours(veci w, veci x, enum act_extra extra) {
 #if VNNI
