@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "runtime/model/model_read.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static bool has_area(const struct pipeline *p, int d, enum area area) {
 // Copies the divisors of the rope frequencies to every device that computes attention, and the slot
 // table to every device that computes experts, which has all experts of a unit in order.
 static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
-    const struct gguf_tensor *freqs = p->model->rope_freqs;
+    const struct gguf_tensor *freqs = model_rope_divisors(p->model, p->plan->workload.n_ctx);
     int32_t slots[EXPERTS_MAX];
     for (int32_t i = 0; i < EXPERTS_MAX; i++) slots[i] = i;
     if (freqs && has_area(p, d, AREA_FREQS) &&
@@ -259,7 +260,7 @@ static struct forward forward_on(const struct pipeline *p, int d, const struct m
     f.tables =
         on->device->info.is_host ? pipeline_tables(p) : tables_at(p, base + s->at[AREA_TABLES]);
     for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(base + s->at[i]);
-    if (!p->model->rope_freqs) f.area[AREA_FREQS] = NULL;
+    if (!model_rope_divisors(p->model, p->plan->workload.n_ctx)) f.area[AREA_FREQS] = NULL;
     f.area[AREA_LOGITS] += (int64_t)batch->first_logits * p->shape->n_vocab;
     return f;
 }

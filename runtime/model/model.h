@@ -12,13 +12,21 @@
 
 struct family; // families.h
 
+enum { MAX_FUSED_PARTS = 8 }; // of a layer: q, k, v, their biases, gate and up
+
 struct model {
     const struct gguf *gguf;     // borrowed
     struct shape *shape;         // borrowed
     const struct family *family; // constant
     struct hparams hp;
-    int32_t windows[MAX_LAYERS];          // positions that a token sees, 0: all
-    const struct gguf_tensor *rope_freqs; // NULL: the model has none
+    int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
+    // Divisors of the frequencies of rotary positions; NULL: the model has none. Some models have
+    // others for contexts longer than n_ctx_short and for shorter ones.
+    const struct gguf_tensor *rope_freqs, *long_freqs, *short_freqs;
+    int32_t n_ctx_short;
+    // Rows of fused tensors, as if the file had the parts.
+    struct gguf_tensor parts[MAX_LAYERS * MAX_FUSED_PARTS];
+    int32_t n_parts;
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS]; // of shape->units[..].tensors
 };
 

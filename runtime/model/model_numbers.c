@@ -87,19 +87,16 @@ static enum status check_positive(const struct model *m, const char *key, float 
 // their frequency; those with fewer than beta_slow are interpolated.
 static enum status read_yarn(struct model *m, float factor, struct err *e) {
     struct hparams *hp = &m->hp;
-    int32_t original = m->shape->n_ctx_train;
     float beta_fast = 32, beta_slow = 1;
-    if (model_take_int(m, "rope.scaling.original_context_length", MAX_TRAIN_CONTEXT, &original,
-                       e) ||
-        model_take_float(m, "rope.scaling.yarn_beta_fast", &beta_fast, e) ||
+    if (model_take_float(m, "rope.scaling.yarn_beta_fast", &beta_fast, e) ||
         model_take_float(m, "rope.scaling.yarn_beta_slow", &beta_slow, e) ||
         check_positive(m, "rope.scaling.yarn_beta_fast", beta_fast, e) ||
         check_positive(m, "rope.scaling.yarn_beta_slow", beta_slow, e)) {
         return e->status;
     }
     const double per_turn = m->shape->n_rot / (2 * log((double)hp->rope.base));
-    const double low = floor(per_turn * log(original / (2 * M_PI * (double)beta_fast)));
-    const double high = ceil(per_turn * log(original / (2 * M_PI * (double)beta_slow)));
+    const double low = floor(per_turn * log(m->n_ctx_short / (2 * M_PI * (double)beta_fast)));
+    const double high = ceil(per_turn * log(m->n_ctx_short / (2 * M_PI * (double)beta_slow)));
     hp->rope.ext = 1;
     hp->rope.corr_low = (float)fmax(0, low);
     hp->rope.corr_high = (float)fmin(m->shape->n_rot - 1, high);
@@ -108,17 +105,17 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
 }
 
 // Ways to map positions beyond the training context into it.
-enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALINGS };
+enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONGROPE, SCALINGS };
 
 static enum status read_scaling(const struct model *m, enum scaling *out, struct err *e) {
-    static const char *const names[SCALINGS] = {"none", "linear", "yarn"};
+    static const char *const names[SCALINGS] = {"none", "linear", "yarn", "longrope"};
     struct gguf_text type = {"linear", 6};
     if (model_take_text(m, "rope.scaling.type", &type, e)) return e->status;
     for (*out = 0; *out < SCALINGS; ++*out)
         if (type.length == strlen(names[*out]) && !memcmp(type.bytes, names[*out], type.length))
             return OK;
     err_set(e, ERR_UNSUPPORTED, "key %s.rope.scaling.type", m->shape->architecture);
-    err_expected(e, "none, linear or yarn");
+    err_expected(e, "none, linear, yarn or longrope");
     return err_actual(e, "%.*s", (int)(type.length < 64 ? type.length : 64), type.bytes);
 }
 
@@ -140,6 +137,11 @@ static enum status read_rope(struct model *m, struct err *e) {
         read_scaling(m, &scaling, e))
         return e->status;
     if (s->n_rot % 2) return unsupported(e, "rope.dimension_count is odd", s->n_rot - 1, s->n_rot);
+    m->n_ctx_short = s->n_ctx_train;
+    if (model_take_int(m, "rope.scaling.original_context_length", MAX_TRAIN_CONTEXT,
+                       &m->n_ctx_short, e))
+        return e->status;
+    if (scaling == SCALING_LONGROPE) factor = 1;            // divisors say it for each frequency
     if (factor == 0 || scaling == SCALING_NONE) factor = 1; // old files store 0 for "no scaling"
     if (check_positive(m, "rope.scaling.factor", factor, e)) return e->status;
     hp->rope.scale = 1 / factor;

@@ -39,9 +39,14 @@ static enum status read_outside(struct model *m, struct err *e) {
     const struct gguf_tensor *table =
         gguf_find_tensor(m->gguf, tensor_role_info(ROLE_TOKEN_EMBED)->name);
     if (table && table->ne[1] <= SHAPE_VOCAB) s->n_vocab = (int32_t)table->ne[1];
-    const struct tensor_want freqs = {
+    struct tensor_want freqs = {
         .role = ROLE_ROPE_FREQS, .n_cols = s->n_rot / 2, .n_rows = 1, .optional = true};
-    return model_take_global(m, &freqs, &m->rope_freqs, e);
+    if (model_take_global(m, &freqs, &m->rope_freqs, e)) return e->status;
+    freqs.role = ROLE_ROPE_FACTORS_LONG;
+    if (model_take_global(m, &freqs, &m->long_freqs, e)) return e->status;
+    freqs.role = ROLE_ROPE_FACTORS_SHORT;
+    freqs.optional = !m->long_freqs;
+    return model_take_global(m, &freqs, &m->short_freqs, e);
 }
 
 static void set_numbers(const struct model *m, struct unit *unit) {
@@ -95,4 +100,9 @@ enum status model_read(struct model *m, struct shape *shape, const struct gguf *
         return e->status;
     shape->can_run = true;
     return OK;
+}
+
+const struct gguf_tensor *model_rope_divisors(const struct model *m, int32_t n_ctx) {
+    if (!m->long_freqs) return m->rope_freqs;
+    return n_ctx > m->n_ctx_short ? m->long_freqs : m->short_freqs;
 }

@@ -14,4 +14,7 @@
 // them on the heap.
 enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e);
 
+// The divisors of the frequencies of rotary positions for contexts of that length; NULL: none.
+const struct gguf_tensor *model_rope_divisors(const struct model *m, int32_t n_ctx);
+
 #endif

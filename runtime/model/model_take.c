@@ -93,15 +93,84 @@ static void name_of(const struct model *m, int32_t layer, enum tensor_role role,
         write_name(layer, alone ? ROLE_ATTN_POST_NORM : role, out, size_bytes);
 }
 
+// ---- Parts of fused tensors ---------------------------------------------------------------------
+
+// Finds the tensor that holds the rows of several roles, of which this is one; ROLE_OTHER if no
+// tensor may hold it besides its own.
+static enum tensor_role fused_role(enum tensor_role role) {
+    switch (role) {
+    case ROLE_ATTN_Q:
+    case ROLE_ATTN_K:
+    case ROLE_ATTN_V: return ROLE_ATTN_QKV;
+    case ROLE_ATTN_Q_BIAS:
+    case ROLE_ATTN_K_BIAS:
+    case ROLE_ATTN_V_BIAS: return ROLE_ATTN_QKV_BIAS;
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_UP: return ROLE_FFN_UP;
+    default: return ROLE_OTHER;
+    }
+}
+
+// Sets the rows before a role's rows in its fused tensor, and all rows there: q, k, v; or gate, up.
+static void find_rows(const struct model *m, const struct unit *unit, enum tensor_role role,
+                      int64_t *first, int64_t *count) {
+    const int64_t q = dims_of(m->shape, unit, DIM_QUERIES), k = dims_of(m->shape, unit, DIM_KEYS);
+    const int64_t v = dims_of(m->shape, unit, DIM_VALUES), ff = m->shape->n_ff;
+    const bool ffn = fused_role(role) == ROLE_FFN_UP;
+    *count = ffn ? 2 * ff : q + k + v;
+    *first = 0;
+    if (role == ROLE_FFN_UP) *first = ff;
+    if (role == ROLE_ATTN_K || role == ROLE_ATTN_K_BIAS) *first = q;
+    if (role == ROLE_ATTN_V || role == ROLE_ATTN_V_BIAS) *first = q + k;
+}
+
+// True if the layer has the role's rows in a fused tensor.
+static bool is_fused(const struct model *m, int32_t layer, enum tensor_role role) {
+    const enum tensor_role whole = fused_role(role);
+    if (layer < 0 || whole == ROLE_OTHER || !layer_has(m, layer, whole)) return false;
+    return !layer_has(m, layer, whole == ROLE_FFN_UP ? ROLE_FFN_GATE : role);
+}
+
+// Makes the wanted part of a fused tensor.
+static enum status take_part(struct model *m, const struct unit *unit,
+                             const struct tensor_want *want, const struct gguf_tensor **out,
+                             struct err *e) {
+    const bool vector = tensor_use_of(want->role) == USE_VECTOR;
+    struct tensor_want all = *want;
+    int64_t first, count;
+    char name[TENSOR_NAME + 16];
+    find_rows(m, unit, want->role, &first, &count);
+    all.role = fused_role(want->role);
+    *(vector ? &all.n_cols : &all.n_rows) = count;
+    write_name(unit->layer, all.role, name, sizeof name);
+    const struct gguf_tensor *whole;
+    if (find_named(m, name, &all, &whole, e)) return e->status;
+    ASSERT(m->n_parts < MAX_LAYERS * MAX_FUSED_PARTS);
+    struct gguf_tensor *part = &m->parts[m->n_parts++];
+    const uint64_t row_bytes = whole->size_bytes / (uint64_t)count;
+    const uint64_t n_rows = (uint64_t)(vector ? want->n_cols : want->n_rows);
+    *part = *whole;
+    part->ne[vector ? 0 : 1] = n_rows;
+    part->data += row_bytes * (uint64_t)first;
+    part->file_offset += row_bytes * (uint64_t)first;
+    part->size_bytes = row_bytes * n_rows;
+    *out = part;
+    return check_tensor(part, name, want, e);
+}
+
 enum status model_take_tensor(struct model *m, const struct tensor_want *want, struct err *e) {
     const int32_t u = m->shape->n_units - 1;
     struct unit *unit = &m->shape->units[u];
     const enum tensor_role listed =
         unit->shares_embed && want->role == ROLE_OUTPUT ? ROLE_TOKEN_EMBED : want->role;
-    const struct gguf_tensor *t;
+    const struct gguf_tensor *t = NULL;
     char name[TENSOR_NAME + 16];
     name_of(m, unit->layer, listed, name, sizeof name);
-    if (find_named(m, name, want, &t, e)) return e->status;
+    if (is_fused(m, unit->layer, want->role)) {
+        if (take_part(m, unit, want, &t, e)) return e->status;
+    } else if (find_named(m, name, want, &t, e)) {
+        return e->status;
+    }
     if (!t) return OK;
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
     m->tensors[u][unit->n_tensors] = t;

@@ -243,10 +243,14 @@ def model_tensors(rng, spec, n_vocab):
     matrix("token_embd.weight", n_vocab, n_embd, 1.0)
     if spec.get("rope_freqs"):
         vector("rope_freqs.weight", np.linspace(1, 8, head // 2))
+    for name, end in {"long": 9, "short": 3}.items() if "longrope" in spec else ():
+        vector(f"rope_factors_{name}.weight", np.linspace(1, end, spec["longrope"] // 2))
     for layer in range(spec["layers"]):
         prefix = f"blk.{layer}."
         norm(prefix + "attn_norm.weight")
         sizes = {"attn_q": heads * head, "attn_k": kv * head, "attn_v": kv * head}
+        if spec.get("fused"):
+            sizes = {"attn_qkv": (heads + 2 * kv) * head}
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
@@ -264,8 +268,10 @@ def model_tensors(rng, spec, n_vocab):
         if experts:  # far apart, so that rounding of activations does not choose others
             suffix = "_exps.weight"
             vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
-        matrix(prefix + "ffn_gate" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
-        matrix(prefix + "ffn_up" + suffix, ff, n_embd, 1.5 / np.sqrt(n_embd), experts)
+        fused = spec.get("fused", False)  # gate and up are one tensor
+        for name in ["ffn_gate", "ffn_up"][fused:]:
+            rows = ff * (1 + fused)
+            matrix(prefix + name + suffix, rows, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
         if spec.get("expert_biases"):
             vector(prefix + "ffn_gate_inp.bias", rng.normal(0, 1, experts))
@@ -406,6 +412,17 @@ MODELS = {
             "residual_scale": 0.22,
             "attention.scale": 0.25,
             "logit_scale": 8.0,
+        }
+    },
+    # A context of 256 takes the long factors.
+    "phi3": SMALL
+    | {"architecture": "phi3", "fused": True, "longrope": 12, "tied": False}
+    | {"types": {"": "Q8_0", "attn_output": "F16"}}
+    | {
+        "keys": {
+            "rope.dimension_count": 12,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.attn_factor": 2**0.5,
         }
     },
     # Layer 3 has no rotary positions.

@@ -82,6 +82,17 @@ FAMILIES = {
             "logits_scaling": "logit_scale",
         },
     },
+    "phi3": {
+        "model": "Phi3ForCausalLM",
+        "layer": {
+            "attn_qkv.weight": "self_attn.qkv_proj.weight",
+            "ffn_up.weight": "mlp.gate_up_proj.weight",
+        },
+        "arguments": {
+            "original_max_position_embeddings": "rope.scaling.original_context_length",
+        },
+        "constants": {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
+    },
     "smollm3": {
         "model": "SmolLM3ForCausalLM",
         "adjacent": True,
@@ -154,8 +165,24 @@ class Model:
             "tie_word_embeddings": "output.weight" not in weights,
             "intermediate_size": self.hp("feed_forward_length"),
             "head_dim": head_dim,
-            "rope_parameters": self.rope(family),
+            "rope_parameters": self.rope(family) | self.long_rope(weights),
         } | optional | (layers if "period" in family else {})
+
+    def long_rope(self, weights):
+        factors = {
+            kind + "_factor": weights.pop(f"rope_factors_{kind}.weight", np.zeros(0)).tolist()
+            for kind in ("long", "short")
+        }
+        if not factors["long_factor"]:
+            return {}
+        original = self.hp("rope.scaling.original_context_length")
+        head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
+        part = self.hp("rope.dimension_count") / head_dim
+        return factors | {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": original,
+            "partial_rotary_factor": part,
+        }
 
     def layer_types(self, family):
         period = self.hp("attention.sliding_window_pattern", family.get("period", 1))

@@ -126,9 +126,10 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
     } tensors[] = {{"attn_q", TINY_EMBD, q},
                    {"attn_k", TINY_EMBD, kv},
                    {"attn_v", TINY_EMBD, kv},
-                   {"attn_output", q, TINY_EMBD}};
+                   {"attn_output", q, TINY_EMBD},
+                   {"attn_qkv", TINY_EMBD, q + 2 * kv}};
     char name[64];
-    for (int i = 0; i < 4; i++) {
+    for (int i = m->fused ? 3 : 0; i < (m->fused ? 5 : 4); i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
         matrix(t, name, tensors[i].cols, tensors[i].rows, 0.25f);
         if (!m->biased) continue;
@@ -164,8 +165,10 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     const uint64_t n = m->n_experts ? (uint64_t)m->n_experts : 1;
     float router[TINY_EMBD * TINY_MAX_EXPERTS];
     char name[64];
-    for (int i = 0; i < 3; i++) {
-        const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i < 2 ? TINY_FF : TINY_EMBD;
+    for (int i = m->fused ? 1 : 0; i < 3; i++) {
+        const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i == 2     ? TINY_EMBD
+                                                                  : m->fused ? 2 * TINY_FF
+                                                                             : TINY_FF;
         snprintf(name, sizeof name, "blk.%d.%s%s.weight", l, names[i], m->n_experts ? "_exps" : "");
         matrices(t, name, cols, rows, n, 0.25f);
     }

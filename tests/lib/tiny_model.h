@@ -27,6 +27,7 @@ struct tiny_model {
     bool normed;          // q and k have norms of their heads
     bool capped;          // logits are divided by 2 and capped at 5
     bool scaled;          // the embedding, the residual stream and scores are
+    bool fused;           // q, k and v are one tensor, and gate and up of a dense FFN
     bool ends_with_norms; // attention and FFN do
     bool sinks;           // of attention; the norm before the FFN is called post_attention_norm
     int window;           // positions that layers see whose architecture has windows; 0: no key

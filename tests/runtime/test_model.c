@@ -163,6 +163,32 @@ static void test_scaling(void **state) {
     assert_float_equal(hp->rope.magnitude, 1.1386294f, 1e-6f);
 }
 
+static void short_fused(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.1.attn_qkv.weight", 2, (uint64_t[]){TINY_EMBD, 100}, DTYPE_F16, NULL);
+}
+
+// The parts of fused tensors follow each other, and each has its own rows.
+static void test_reads_fused(void **state) {
+    const struct tiny_model tiny = {.n_layers = 2, .fused = true, .biased = true};
+    enum { Q = TINY_HEADS * TINY_HEAD_DIM, KV = TINY_KV_HEADS * TINY_HEAD_DIM };
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(shape_check(&f->shape, &e), OK);
+    const struct gguf_tensor *const *attn = f->model.tensors[3], *const *ffn = f->model.tensors[4];
+    assert_int_equal(attn[1]->ne[1], Q);
+    assert_int_equal(attn[2]->ne[1], KV);
+    assert_ptr_equal(attn[2]->data, attn[1]->data + attn[1]->size_bytes);
+    assert_ptr_equal(attn[3]->data, attn[2]->data + attn[2]->size_bytes);
+    assert_int_equal(attn[3]->size_bytes, KV * TINY_EMBD * 2);
+    assert_int_equal(attn[5]->size_bytes, Q * sizeof(float));
+    assert_ptr_equal(attn[7]->data, attn[5]->data + (Q + KV) * sizeof(float));
+    assert_int_equal(ffn[1]->ne[1], TINY_FF);
+    assert_ptr_equal(ffn[2]->data, ffn[1]->data + ffn[1]->size_bytes);
+    assert_int_equal(read_tiny(&tiny, short_fused, "blk.1.attn_qkv.weight", f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "blk.1.attn_qkv.weight has the wrong shape"));
+}
+
 static void scales(struct gguf_build *b) {
     gguf_build_f32(b, "llama.embedding_scale", 3);
     gguf_build_f32(b, "llama.residual_scale", 0.5f);
@@ -239,7 +265,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_dimensions), cmocka_unit_test(test_reads_experts),
         cmocka_unit_test(test_scaling),          cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_reads_fused),      cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -64,6 +64,7 @@ static const struct {
     {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen3", .normed = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "granite", .scaled = true, .capped = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "phi3", .fused = true, .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "gemma2", .ends_with_norms = true, .window = 100, .capped = true},
      DTYPE_F16,
      DTYPE_F16},
