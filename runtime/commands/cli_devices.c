@@ -10,16 +10,18 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static json_t *cpu_report(enum cpu_isa isa) {
-    json_t *levels = json_array(), *paths = json_object();
+    json_t *levels = json_array(), *emulated = json_array(), *paths = json_object();
     struct cpu_table table;
     cpu_table_init(&table, isa);
-    for (int i = 0; i < ISA_AUTO; i++)
-        if (cpu_has_isa((enum cpu_isa)i))
-            json_array_append_new(levels, json_string(cpu_isa_name((enum cpu_isa)i)));
+    for (enum cpu_isa i = ISA_REF; i < ISA_AUTO; i++) {
+        if (!cpu_has_isa(i)) continue;
+        json_array_append_new(levels, json_string(cpu_isa_name(i)));
+        if (!cpu_isa_was_run(i)) json_array_append_new(emulated, json_string(cpu_isa_name(i)));
+    }
     for (int w = 0; w < WEIGHT_COUNT; w++)
         json_object_set_new(paths, dtype_name(weight_dtype((enum weight_type)w)),
                             json_string(table.matmul_path[w]));
-    return json_pack("{s:o, s:o}", "isa", levels, "matmul", paths);
+    return json_pack("{s:o, s:o, s:o}", "isa", levels, "isa_emulated", emulated, "matmul", paths);
 }
 
 static json_t *device_report(const struct device_info *info) {
@@ -42,8 +44,10 @@ static void print_cpu(enum cpu_isa isa) {
     struct cpu_table table;
     cpu_table_init(&table, isa);
     printf("     instructions:");
-    for (int i = 0; i < ISA_AUTO; i++)
-        if (cpu_has_isa((enum cpu_isa)i)) printf(" %s", cpu_isa_name((enum cpu_isa)i));
+    for (enum cpu_isa i = ISA_REF; i < ISA_AUTO; i++) {
+        if (!cpu_has_isa(i)) continue;
+        printf(" %s%s", cpu_isa_name(i), cpu_isa_was_run(i) ? "" : " (never run on real hardware)");
+    }
     printf("\n     matmul:");
     for (int w = 0; w < WEIGHT_COUNT; w++)
         printf("%s %s %s", w ? "," : "", dtype_name(weight_dtype((enum weight_type)w)),

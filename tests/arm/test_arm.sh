@@ -26,6 +26,8 @@ for level in neon=cortex-a57 dotprod=neoverse-n1 i8mm=max; do
     export ARM_CPU
     "$work/tandem" devices | grep -q "Q4_K $isa"
     [ $? -eq 0 ] && echo "ok ${isa}_is_chosen" || echo "not ok ${isa}_is_chosen"
+    "$work/tandem" devices | grep -q " $isa (never run on real hardware)"
+    [ $? -eq 0 ] && echo "ok ${isa}_was_not_run" || echo "not ok ${isa}_was_not_run"
     qemu-aarch64 -cpu "$ARM_CPU" build/arm/tests/kernels/check_ops --quick --isa "$isa" >"$work/$isa"
     code=$?
     grep '^[on]' "$work/$isa"
