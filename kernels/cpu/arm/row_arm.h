@@ -103,6 +103,46 @@ INLINE int8x16x2_t columns_q6_k(const uint8_t *block, int group) {
     return as_signed(v[0], v[1]);
 }
 
+// The values that a table has for nibbles.
+INLINE int8x16x2_t look_up(const int8_t values[16], uint8x16x2_t nibbles) {
+    const int8x16_t table = vld1q_s8(values);
+    return (int8x16x2_t){{vqtbl1q_s8(table, nibbles.val[0]), vqtbl1q_s8(table, nibbles.val[1])}};
+}
+
+INLINE int8x16x2_t uneven_values(uint8x16x2_t nibbles) {
+    static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+    return look_up(values, nibbles);
+}
+
+INLINE int8x16x2_t columns_iq4_nl(const uint8_t *block, int group) {
+    (void)group;
+    return uneven_values(load_nibbles(block + 2));
+}
+
+INLINE int8x16x2_t columns_iq4_xs(const uint8_t *block, int group) {
+    return uneven_values(load_nibbles(block + 8 + 16 * group));
+}
+
+// The values plus 12, as those of panel_x86.h.
+INLINE int8x16x2_t columns_mxfp4(const uint8_t *block, int group) {
+    static const int8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    (void)group;
+    return look_up(values, load_nibbles(block + 1));
+}
+
+// Bytes are n - 4 + 32.
+INLINE int8x16x2_t columns_q3_k(const uint8_t *block, int group) {
+    uint8x16x2_t pairs = load32(block + 32 + group / 4 * 32), third = load32(block);
+    uint8x16_t v[2];
+    for (int i = 0; i < 2; i++) {
+        uint8x16_t upper = vshlq_n_u8(bits_from(third.val[i], group, 1), 2);
+        uint8x16_t n = vorrq_u8(bits_from(pairs.val[i], group % 4 * 2, 3), upper);
+        v[i] = vaddq_u8(n, vdupq_n_u8(28));
+    }
+    return as_signed(v[0], v[1]);
+}
+
 // The scales of one block of a row. A block of 32 columns has the scale and the offset as the first
 // two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups.
 struct scales {
@@ -180,6 +220,47 @@ INLINE struct scales scales_q6_k(const uint8_t *block) {
         out.v[2 * i] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words[i]))), d);
         out.v[2 * i + 1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(words[i]))), d);
     }
+    return out;
+}
+
+#define EXTRA_IQ4_NL ACT_SUM
+INLINE struct scales scales_iq4_nl(const uint8_t *block) { return scales_q8_0(block); }
+
+// The byte as the exponent of a float, less 128; the two least are subnormal.
+#define EXTRA_MXFP4 ACT_SCALED_SUM
+INLINE struct scales scales_mxfp4(const uint8_t *block) {
+    const uint32_t e = *block, bits = e < 2 ? 0x200000u << e : (e - 1) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale_and_offset(scale, scale * -12);
+}
+
+#define EXTRA_IQ4_XS ACT_SUM
+INLINE struct scales scales_iq4_xs(const uint8_t *block) {
+    struct scales out = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
+    const float d = half_at(block);
+    float scales[8];
+    uint16_t upper;
+    memcpy(&upper, block + 2, sizeof upper);
+    for (int i = 0; i < 8; i++) {
+        const int low = block[4 + i / 2] >> i % 2 * 4 & 15;
+        scales[i] = d * (float)((low | (upper >> 2 * i & 3) << 4) - 32);
+    }
+    for (int i = 0; i < 2; i++) out.v[i] = vld1q_f32(scales + 4 * i);
+    return out;
+}
+
+#define EXTRA_Q3_K ACT_HALF_SUMS
+INLINE struct scales scales_q3_k(const uint8_t *block) {
+    const uint8_t *packed = block + 96;
+    const float d = half_at(block + 108);
+    struct scales out;
+    float scales[16];
+    for (int i = 0; i < 16; i++) {
+        const int low = packed[i % 8] >> i / 8 * 4 & 15;
+        scales[i] = d * (float)((low | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);
+    }
+    for (int i = 0; i < 4; i++) out.v[i] = vld1q_f32(scales + 4 * i);
     return out;
 }
 
