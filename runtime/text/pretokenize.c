@@ -102,6 +102,7 @@ static const struct group GROUPS[] = {
      0,
      {"\\p{N}", GPT2}},
     {"|tekken|", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
+    {"|gemma4|granite-embed-multi-311m|sarvam-moe|", ADD_BOS, {"\\n+|[^\\n]+"}},
     {"|gpt-4o|llama4|kanana2|talkie|minimax-m2|", 0, {O200K}},
     {"|deepseek-v3|hunyuan-dense|joyai-llm|hy_v4|",
      0,

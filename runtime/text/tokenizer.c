@@ -249,14 +249,14 @@ size_t tokenizer_decode(const struct tokenizer *t, int32_t id, bool first, bool 
             put(&w, piece.bytes, piece.length);
         break;
     case TOKEN_USER_DEFINED:
-        if (t->spm)
+        if (t->spm || t->characters)
             put_spaced(&w, piece);
         else
             put(&w, piece.bytes, piece.length);
         break;
     case TOKEN_NORMAL:
     case TOKEN_UNUSED:
-        if (!t->spm) {
+        if (!t->spm && !t->characters) {
             put_byte_level(&w, t, piece);
             break;
         }

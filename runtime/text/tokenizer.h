@@ -2,9 +2,9 @@
  *
  * A struct tokenizer owns its tables and borrows piece texts from the GGUF mapping: the gguf must
  * stay open. Read-only after tokenizer_open: any number of threads may encode at once. Must not
- * know the model. Two families: byte-level BPE (tokenizer.ggml.model "gpt2") and SentencePiece BPE
- * ("llama"). Tested by tests/runtime/test_tokenizer.c, tests/fuzz/fuzz_tokenizer.c and the goldens
- * of the original tokenizers.
+ * know the model. Three families: BPE of bytes (tokenizer.ggml.model "gpt2") or of characters
+ * ("gemma4"), and SentencePiece BPE ("llama"). Tested by tests/runtime/test_tokenizer.c,
+ * tests/fuzz/fuzz_tokenizer.c and the goldens of the original tokenizers.
  */
 #ifndef TANDEM_RUNTIME_TEXT_TOKENIZER_H
 #define TANDEM_RUNTIME_TEXT_TOKENIZER_H

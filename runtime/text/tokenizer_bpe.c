@@ -1,8 +1,9 @@
-/* tokenizer_bpe.c: byte-level BPE, tokenizer.ggml.model "gpt2".
+/* tokenizer_bpe.c: BPE of bytes, tokenizer.ggml.model "gpt2", and of characters, "gemma4".
  *
- * Words come from the pre-tokenizer; each starts as one token per byte, and the adjacent pair of
- * lowest rank is merged until there is none, through a heap, so that a word of n bytes costs
- * O(n log n). Bytes for which the vocabulary has no token are left out. Reads the tables of struct
+ * Words come from the pre-tokenizer; each starts as one token per byte or character, and the
+ * adjacent pair of lowest rank is merged until there is none, through a heap, so that a word of n
+ * bytes costs O(n log n). A character without a token becomes its bytes; bytes for which the
+ * vocabulary has no token are left out. Reads the tables of struct
  * tokenizer; works in the caller's scratch. Tested by tests/runtime/test_tokenizer.c and the
  * goldens.
  */
@@ -14,20 +15,34 @@
 #include <utf8proc.h>
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 // ---- Loading ------------------------------------------------------------------------------------
 
-// Printable bytes stand for themselves, the other 68 for U+0100 and up, in order.
+// The token with that text, unless it is a control token, which no plain text becomes; or -1.
+static int32_t find_plain(const struct tokenizer *t, const char *text, size_t length) {
+    const int32_t id = vocabulary_find(t, text, length);
+    const enum token_kind kind = id >= 0 ? kind_of(t, id) : TOKEN_NORMAL;
+    return kind == TOKEN_CONTROL || kind == TOKEN_UNKNOWN ? -1 : id;
+}
+
+// Printable bytes stand for themselves, the other 68 for U+0100 and up, in order; beside characters
+// bytes have tokens of their own.
 static void map_bytes(struct tokenizer *t) {
     memset(t->code_bytes, -1, sizeof t->code_bytes);
     uint32_t next = 256, n_missing = 0;
     for (uint32_t byte = 0; byte < 256; byte++) {
         bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
         uint32_t code = printable ? byte : next++;
-        char text[4];
-        t->code_bytes[code] = (int16_t)byte;
-        t->byte_ids[byte] = vocabulary_find(t, text, utf8_write(code, text));
+        char text[8];
+        if (t->characters) {
+            snprintf(text, sizeof text, "<0x%02X>", byte);
+            t->byte_ids[byte] = find_plain(t, text, 6);
+        } else {
+            t->code_bytes[code] = (int16_t)byte;
+            t->byte_ids[byte] = vocabulary_find(t, text, utf8_write(code, text));
+        }
         n_missing += t->byte_ids[byte] < 0;
     }
     if (n_missing > 0)
@@ -153,6 +168,7 @@ static enum status load_merges(struct tokenizer *t, const struct gguf *g, struct
 enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
     struct gguf_text name = {0};
     if (gguf_read_text(g, "tokenizer.ggml.pre", &name, e) != OK) return e->status;
+    if (!name.bytes && t->characters) name = (struct gguf_text){"gemma4", 6};
     if (!name.bytes) {
         log_line(t->log, LOG_WARN,
                  "tokenizer.ggml.pre is missing; text is cut into words by the "
@@ -227,12 +243,19 @@ static void merge_all(struct word *w) {
     }
 }
 
-// Makes symbols of the bytes of text that have a token; returns their number.
+// Makes symbols of the characters or bytes of text that have a token; returns their number.
 static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
                              struct bpe_symbol *symbols) {
     uint32_t n = 0;
-    for (size_t i = 0; i < text.length; i++) {
-        int32_t id = t->byte_ids[(uint8_t)text.bytes[i]];
+    size_t end = 0; // of the character without a token whose bytes are taken
+    for (size_t i = 0, length; i < text.length; i += length) {
+        length = t->characters && i >= end ? utf8_step(text.bytes + i, text.length - i) : 1;
+        int32_t id = t->characters && i >= end ? find_plain(t, text.bytes + i, length) : -1;
+        if (id < 0) {
+            if (i >= end) end = i + length;
+            length = 1;
+            id = t->byte_ids[(uint8_t)text.bytes[i]];
+        }
         if (id < 0) continue;
         symbols[n] = (struct bpe_symbol){id, -1, NO_RANK, n - 1, n + 1};
         n++;
@@ -249,6 +272,10 @@ static enum status find_whole(const struct tokenizer *t, struct encode_scratch *
                               struct gguf_text word, int32_t *id, struct err *e) {
     *id = -1;
     if (word.length > t->longest_piece) return OK;
+    if (t->characters) {
+        *id = find_plain(t, word.bytes, word.length);
+        return OK;
+    }
     if (token_buffer_reserve(&scratch->codes, (size_t)word.length * 2, 1, e) != OK)
         return e->status;
     char *mapped = scratch->codes.memory;
@@ -267,7 +294,8 @@ static enum status find_whole(const struct tokenizer *t, struct encode_scratch *
 
 static enum status encode_word(const struct tokenizer *t, struct encode_scratch *scratch,
                                struct gguf_text text, struct token_list *out, struct err *e) {
-    if (pretokenizer_traits(t->pretokenizer)->ignore_merges) {
+    const bool newlines = t->characters && text.length > 0 && text.bytes[0] == '\n';
+    if (newlines || pretokenizer_traits(t->pretokenizer)->ignore_merges) {
         int32_t id;
         if (find_whole(t, scratch, text, &id, e) != OK) return e->status;
         if (id >= 0) return token_list_push(out, id, e);
@@ -343,6 +371,22 @@ static enum status normalise(struct encode_scratch *scratch, struct gguf_text *t
     return OK;
 }
 
+// Replaces spaces by U+2581, in scratch.
+static enum status mark_spaces(struct encode_scratch *scratch, struct gguf_text *text,
+                               struct err *e) {
+    if (token_buffer_reserve(&scratch->text, (size_t)text->length, 3, e) != OK) return e->status;
+    char *out = scratch->text.memory;
+    for (size_t i = 0; i < text->length; i++) {
+        if (text->bytes[i] == ' ')
+            out = (char *)memcpy(out, "\xe2\x96\x81", 3) + 3;
+        else
+            *out++ = text->bytes[i];
+    }
+    *text =
+        (struct gguf_text){scratch->text.memory, (uint64_t)(out - (char *)scratch->text.memory)};
+    return OK;
+}
+
 enum status bpe_encode(const struct tokenizer *t, struct encode_scratch *scratch,
                        struct gguf_text text, struct token_list *out, struct err *e) {
     if (text.length > INT32_MAX / 4) {
@@ -352,6 +396,7 @@ enum status bpe_encode(const struct tokenizer *t, struct encode_scratch *scratch
     }
     if (pretokenizer_traits(t->pretokenizer)->nfc && normalise(scratch, &text, e) != OK)
         return e->status;
+    if (t->characters && mark_spaces(scratch, &text, e) != OK) return e->status;
     struct split_list *words = &scratch->words;
     size_t first = 0, length = (size_t)text.length;
     if (pretokenizer_split(t->pretokenizer, text.bytes, length, words, e) != OK) return e->status;

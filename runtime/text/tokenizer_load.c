@@ -177,10 +177,12 @@ static enum status load_model(struct tokenizer *t, const struct gguf *g, struct 
         return err_fix(e, "give the file of the language model itself");
     }
     if (model.length == 4 && memcmp(model.bytes, "gpt2", 4) == 0) return OK;
+    t->characters = model.length == 6 && memcmp(model.bytes, "gemma4", 6) == 0;
+    if (t->characters) return OK;
     t->spm = model.length == 5 && memcmp(model.bytes, "llama", 5) == 0;
     if (t->spm) return OK;
     err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.model: unknown kind of tokenizer");
-    err_expected(e, "gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
+    err_expected(e, "gpt2 (byte-level BPE), gemma4 (BPE of characters) or llama (SentencePiece)");
     return err_actual(e, "%.*s", model.length < 64 ? (int)model.length : 64, model.bytes);
 }
 
@@ -280,5 +282,7 @@ enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err
     if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
         gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
         return e->status;
+    // The converters of this family write that there is no BOS, but the model needs it.
+    if (t->characters) t->add_bos = t->bos >= 0;
     return build_sets(t, e);
 }

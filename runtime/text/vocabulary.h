@@ -42,7 +42,8 @@ struct special_set {      // tokens that are found in raw text
 
 struct tokenizer {
     const struct log *log; // borrowed, for warnings while opening
-    bool spm;              // SentencePiece, else byte-level BPE
+    bool spm;              // SentencePiece, else BPE
+    bool characters;       // BPE merges characters, and spaces are U+2581, else bytes
 
     uint32_t count;
     struct gguf_text *pieces; // owned table of borrowed texts
@@ -60,7 +61,7 @@ struct tokenizer {
 
     int32_t byte_ids[256]; // the token of one byte, -1 where it is missing
 
-    // Byte-level BPE.
+    // BPE; code_bytes for bytes.
     struct pretokenizer *pretokenizer; // owned
     struct merge_slot *merges;         // owned
     uint64_t merge_mask;

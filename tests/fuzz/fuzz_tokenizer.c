@@ -17,8 +17,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 enum { ROOM = 1 << 14 };
 
 static const char *const PRE[] = {
-    "llama-bpe",   "qwen2",        "qwen35",         "gpt-2",  "smollm",  "tekken", "gpt-4o",
-    "deepseek-v3", "deepseek-llm", "deepseek-coder", "falcon", "default", NULL,     "nobody"};
+    "llama-bpe", "qwen2",  "qwen35",      "gpt-2",        "smollm",
+    "tekken",    "gpt-4o", "deepseek-v3", "deepseek-llm", "deepseek-coder",
+    "falcon",    "gemma4", "default",     NULL,           "nobody"};
 
 struct input {
     const uint8_t *bytes;
@@ -116,6 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
         vocab_init_spm(v);
     else
         vocab_init_bpe(v);
+    if (first & 1 && options & 4) v->model = "gemma4";
     v->pre = PRE[(first >> 1) % (sizeof PRE / sizeof *PRE)];
     mutate(v, &in, arena);
 

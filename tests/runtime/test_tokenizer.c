@@ -233,6 +233,45 @@ static void check_merges(void **state) {
     close_subject(&s);
 }
 
+// The family of Gemma 4: merges of characters, spaces as U+2581, runs of newlines as one token.
+static void check_characters(void **state) {
+    (void)state;
+    struct vocab_build v;
+    struct subject s;
+    vocab_init_spm(&v); // bytes from id 3 on
+    v.model = "gemma4";
+    v.pre = "gemma4";
+    v.n_scores = 0;
+    vocab_key(&v, (struct vocab_key){"tokenizer.ggml.bos_token_id", GGUF_U32, 1, NULL});
+    vocab_key(&v, (struct vocab_key){"tokenizer.ggml.add_bos_token", GGUF_BOOL, 0, NULL});
+    vocab_add(&v, "\u2581", TOKEN_NORMAL, 0);         // 259
+    vocab_add(&v, "a", TOKEN_NORMAL, 0);              // 260
+    vocab_add(&v, "b", TOKEN_NORMAL, 0);              // 261
+    vocab_add(&v, "\u00e9", TOKEN_NORMAL, 0);         // 262
+    vocab_add(&v, "\n", TOKEN_NORMAL, 0);             // 263
+    vocab_add(&v, "\n\n\n", TOKEN_NORMAL, 0);         // 264, of no merge
+    vocab_merge(&v, "a b", "ab");                     // 265
+    vocab_merge(&v, "\u2581 ab", "\u2581ab");         // 266
+    vocab_merge(&v, "\u00e9 a", "\u00e9a");           // 267
+    vocab_merge(&v, "\u2581 \u2581", "\u2581\u2581"); // 268
+    vocab_add(&v, "\x01", TOKEN_CONTROL, 0);          // 269
+    open_subject(&s, &v);
+    assert_ids(&s, "ab ab", PLAIN, "265 266");
+    assert_ids(&s, " aab", PLAIN, "259 260 265");
+    assert_ids(&s, "\u00e9a  b", PLAIN, "267 268 261");
+    assert_ids(&s, "a\n\n\nb", PLAIN, "260 264 261");
+    assert_ids(&s, "a\n\nb", PLAIN, "260 263 263 261");
+    assert_ids(&s, "a\u65e5\xff", PLAIN, "260 233 154 168 258"); // bytes of a character, and one
+    assert_ids(&s, "ab\x01", PLAIN, "265 4");                    // no control token
+    assert_ids(&s, "ab", FRAMED, "1 265");                       // whatever the key says
+    char out[16] = "";
+    assert_int_equal(tokenizer_decode(s.t, 266, true, false, out, sizeof out), 3);
+    assert_string_equal(out, " ab");
+    assert_int_equal(tokenizer_decode(s.t, 233, true, false, out, sizeof out), 1);
+    assert_int_equal((uint8_t)out[0], 0xe6);
+    close_subject(&s);
+}
+
 static void check_ignore_merges(void **state) {
     (void)state;
     struct vocab_build v;
@@ -890,20 +929,21 @@ static void check_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_splits),        cmocka_unit_test(check_split_covers),
-        cmocka_unit_test(check_unknown_name),  cmocka_unit_test(check_merges),
-        cmocka_unit_test(check_ignore_merges), cmocka_unit_test(check_normal_form),
-        cmocka_unit_test(check_missing_bytes), cmocka_unit_test(check_scores),
-        cmocka_unit_test(check_prefix),        cmocka_unit_test(check_user_defined),
-        cmocka_unit_test(check_unused),        cmocka_unit_test(check_no_byte_tokens),
-        cmocka_unit_test(check_special),       cmocka_unit_test(check_frame),
-        cmocka_unit_test(check_data),          cmocka_unit_test(check_ends),
-        cmocka_unit_test(check_phi3),          cmocka_unit_test(check_round_trip),
-        cmocka_unit_test(check_decode),        cmocka_unit_test(check_stream),
-        cmocka_unit_test(check_stream_room),   cmocka_unit_test(check_stream_start),
-        cmocka_unit_test(check_utf8),          cmocka_unit_test(check_long),
-        cmocka_unit_test(check_refused),       cmocka_unit_test(check_wrong_types),
-        cmocka_unit_test(check_warnings),      cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_splits),         cmocka_unit_test(check_split_covers),
+        cmocka_unit_test(check_unknown_name),   cmocka_unit_test(check_merges),
+        cmocka_unit_test(check_ignore_merges),  cmocka_unit_test(check_characters),
+        cmocka_unit_test(check_normal_form),    cmocka_unit_test(check_missing_bytes),
+        cmocka_unit_test(check_scores),         cmocka_unit_test(check_prefix),
+        cmocka_unit_test(check_user_defined),   cmocka_unit_test(check_unused),
+        cmocka_unit_test(check_no_byte_tokens), cmocka_unit_test(check_special),
+        cmocka_unit_test(check_frame),          cmocka_unit_test(check_data),
+        cmocka_unit_test(check_ends),           cmocka_unit_test(check_phi3),
+        cmocka_unit_test(check_round_trip),     cmocka_unit_test(check_decode),
+        cmocka_unit_test(check_stream),         cmocka_unit_test(check_stream_room),
+        cmocka_unit_test(check_stream_start),   cmocka_unit_test(check_utf8),
+        cmocka_unit_test(check_long),           cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_wrong_types),    cmocka_unit_test(check_warnings),
+        cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
