@@ -19,7 +19,9 @@ struct lane {
     struct team *team;
 };
 
-// Waits until all lanes of the team are here; writes before it are visible after it.
+// Waits until the work since the last barrier is done; writes before it are visible after it. Where
+// lanes took that work through lane_take, it may be done before all lanes are here, and a late lane
+// passes at once. Else all lanes have to be here.
 void lane_barrier(const struct lane *lane);
 // Memory of a lane of the team, LANE_ROOM_BYTES of it, through which lanes hand on what they
 // computed within an op. Any lane may use it; the barrier orders their accesses. Call it with more
@@ -39,17 +41,24 @@ static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain,
 }
 
 // The next portion of work of which so much is left for count lanes: a third of an equal share, so
-// that a lane of a third of the others' speed does not keep them waiting, but at least grain.
+// that a lane of a third of the others' speed does not keep them waiting, in multiples of grain.
 static inline int64_t lane_portion(int64_t left, int32_t count, int64_t grain) {
-    int64_t n = left / (3 * (int64_t)count);
-    if (n < grain) n = grain;
+    int64_t n = left / (3 * (int64_t)count) / grain * grain;
+    if (n == 0) n = grain;
     return n < left ? n : left;
 }
 
 // Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. Returns false
-// if nothing is left. range begins as zeros. All lanes share out the same n items, once between two
-// barriers; which lane gets which is up to chance, so no result may depend on it.
+// if nothing is left. range begins as zeros and a call says that the portion before is computed.
+// All lanes share out the same n items, once between two barriers, and do nothing else there: a
+// lane may come so late that the work is done and its operands serve others, so it reads and writes
+// them only while it has a portion. Which lane gets which is up to chance; no result may depend on
+// it.
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]);
+
+// Makes the next barrier wait for all lanes, though they took their work: for an op that reads
+// operands without a portion. All lanes call it.
+void lane_need_all(const struct lane *lane);
 
 struct cpu_table {
 #define OP(name, ...)   void (*name)(const struct lane *, const struct name##_args *);

@@ -23,7 +23,7 @@ enum {
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
 struct x_rows {
-    const char *base;
+    char *base; // only read if the kernel takes floats
     int64_t stride;
 };
 
@@ -49,23 +49,31 @@ static void quantize(const float *x, int32_t n_cols, const struct matmul_kernel 
     }
 }
 
-// Quantises x. Each lane quantises a single row for itself, which is cheaper than a barrier; the
-// lanes share several rows. Rows lie as matmul_scratch_bytes counts them.
-static struct x_rows prepare(const struct lane *lane, const struct matmul_kernel *k, const float *x,
-                             int64_t n_rows, int32_t n_cols, void *scratch) {
-    if (!k->quantize) return (struct x_rows){(const char *)x, (int64_t)n_cols * (int64_t)sizeof *x};
-    int64_t per_row = n_cols / ACT_COLS, blocks[2] = {0, per_row};
-    int64_t stride = (n_cols + per_row * (int64_t)sizeof(struct act_head) + 64 + 63) / 64 * 64;
-    char *base = scratch;
-    if (n_rows == 1) {
-        base += lane->index * stride;
-        quantize(x, n_cols, k, blocks, base, stride);
-    } else {
-        lane_share(lane, n_rows * per_row, 1, &blocks[0], &blocks[1]);
-        quantize(x, n_cols, k, blocks, base, stride);
-        lane_barrier(lane);
-    }
-    return (struct x_rows){base, stride};
+// Rows lie as matmul_scratch_bytes counts them: a single row of each lane's own, or all rows.
+static struct x_rows rows_in(const struct matmul_kernel *k, const float *x, int32_t n_cols,
+                             void *scratch) {
+    int64_t heads_bytes = n_cols / ACT_COLS * (int64_t)sizeof(struct act_head);
+    if (!k->quantize)
+        return (struct x_rows){(char *)(uintptr_t)x, (int64_t)n_cols * (int64_t)sizeof *x};
+    return (struct x_rows){scratch, (n_cols + heads_bytes + 64 + 63) / 64 * 64};
+}
+
+// Quantises several rows of x for all lanes, which meet afterwards.
+static void quantize_rows(const struct lane *lane, const struct matmul_kernel *k, const float *x,
+                          int64_t n_rows, int32_t n_cols, struct x_rows rows) {
+    const int64_t n = n_rows * (n_cols / ACT_COLS);
+    for (int64_t blocks[2] = {0}; lane_take(lane, n, 1, blocks);)
+        quantize(x, n_cols, k, blocks, rows.base, rows.stride);
+    lane_barrier(lane);
+}
+
+// Quantises a single row for this lane, which is cheaper than a barrier.
+static struct x_rows quantize_own(const struct lane *lane, const struct matmul_kernel *k,
+                                  const float *x, int32_t n_cols, struct x_rows rows) {
+    const int64_t blocks[2] = {0, n_cols / ACT_COLS};
+    char *base = rows.base + lane->index * rows.stride;
+    quantize(x, n_cols, k, blocks, base, rows.stride);
+    return (struct x_rows){base, rows.stride};
 }
 
 // Multiplies one tile with one group of tokens.
@@ -83,12 +91,16 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
 
 void matmul_work(const struct lane *lane, const struct matmul_args *a,
                  const struct matmul_kernel *k) {
-    struct x_rows x = prepare(lane, k, a->x, a->n_tokens, a->n_cols, a->scratch);
+    struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
+    bool own = k->quantize && a->n_tokens == 1;
+    if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
     const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
     const int64_t tile_weights = (int64_t)k->tile_rows * a->n_cols;
     // One token's tiles take less than a microsecond, for which lanes should not meet.
     const int64_t grain = a->n_tokens > 1 ? 1 : 1 + TAKE_WEIGHTS / tile_weights;
     for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
+        if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
+        own = false;
         for (int64_t i = range[0]; i < range[1]; i++)
             run_tile(a, k, x, i / n_groups, (int32_t)(i % n_groups));
     }
@@ -155,11 +167,15 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
                          const struct matmul_kernel *k) {
     ASSERT(a->row_first >= 0 && a->row_first + a->row_count <= a->n_rows);
     int64_t n_x = a->x_per_pair ? (int64_t)a->n_tokens * a->n_used : a->n_tokens;
-    struct x_rows x = prepare(lane, k, a->x, n_x, a->n_cols, a->scratch);
+    struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
+    bool own = k->quantize && n_x == 1;
+    if (k->quantize && !own) quantize_rows(lane, k, a->x, n_x, a->n_cols, x);
     int64_t n_tiles = count_tiles(a->row_count, k), total = 0, start = 0;
     int32_t e = 0;
     for (int32_t i = 0; i < a->n_experts; i++) total += tile_cost(a, k, i) * n_tiles;
     for (int64_t range[2] = {0}; lane_take(lane, total, TAKE_TILES * TILE_COST, range);) {
+        if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
+        own = false;
         for (; e < a->n_experts && start < range[1]; e++) {
             int64_t cost = tile_cost(a, k, e);
             if (cost == 0) continue;
@@ -170,4 +186,5 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
             start += cost * n_tiles;
         }
     }
+    lane_need_all(lane); // the costs come from what route chose
 }

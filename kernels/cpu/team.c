@@ -19,17 +19,25 @@
 #include <stdatomic.h>
 
 enum {
-    LINE = 64,           // bytes of a cache line
-    SPIN_NS_MAX = 50000, // how long a lane waits before it offers its processor to others
-    SPIN_NS_MIN = 500,   // the same after such waits were in vain
-    PAUSES_A_LOOK = 8,   // pauses between two looks at the clock
+    LINE = 64,              // bytes of a cache line
+    SPIN_NS_MAX = 50000,    // how long a lane waits before it offers its processor to others
+    SPIN_NS_MIN = 500,      // the same after such waits were in vain
+    SPIN_NS_BOUND = 200000, // the same of a lane with a processor of its own, always
+    PAUSES_A_LOOK = 8,      // pauses between two looks at the clock
     LANES_MAX = 1024,
 };
 
-struct patience {
-    uint64_t spin_ns; // 0: never
-    char pad[LINE - sizeof(uint64_t)];
+// A lane's own state.
+struct own {
+    uint64_t spin_ns; // how long it waits before it yields; 0: not at all
+    int64_t n_items;  // that lane_take shares out in this phase; 0: none
+    uint32_t phase;   // barriers that the lane has passed
+    char pad[LINE - 2 * sizeof(uint64_t) - sizeof(uint32_t)];
 };
+
+// A count of one phase, so that nobody has to reset it: the phase in the upper half, the count in
+// the lower.
+typedef atomic_ullong phase_count;
 
 // Everything that a worker touches is reached through this struct. The two counters of a run order
 // memory as OpenMP does, in a form that race detectors understand.
@@ -39,18 +47,21 @@ struct team {
     int32_t n_threads; // of the OpenMP region
     int32_t n_lanes;   // threads that work in the next run
     int32_t *cpus;     // [n_threads], owned: the processor of each lane; NULL: nothing is bound
-    struct patience *patience; // [n_threads], owned: each lane's own
-    char *rooms;               // [n_threads, LANE_ROOM_BYTES], owned; NULL with one thread
+    struct own *own;   // [n_threads], owned
+    char *rooms;       // [n_threads, LANE_ROOM_BYTES], owned; NULL with one thread
     char pad0[LINE];
     atomic_uint begun; // runs so far
     atomic_int ended;  // threads that have left this run
     char pad1[LINE];
-    atomic_int arrived; // lanes at the barrier
+    phase_count arrived; // lanes at the barrier
     char pad2[LINE];
-    atomic_uint generation; // barriers so far
+    atomic_uint phase;    // the latest; a phase ends with a barrier
+    uint32_t first_phase; // of this run
     char pad3[LINE];
-    atomic_llong taken; // items that lanes took since the last barrier
+    phase_count taken; // items that lanes took
     char pad4[LINE];
+    phase_count done; // items of those that are computed
+    char pad5[LINE];
 };
 
 static inline void pause_a_little(void) {
@@ -61,40 +72,84 @@ static inline void pause_a_little(void) {
 #endif
 }
 
-// Waits until *generation is no longer old: at first by spinning, since the other lanes are nearly
-// there, later by yielding. A lane whose spinning was in vain spins for less time next time,
-// because the lane it waits for may need this very processor: two unbound lanes on one processor
-// would otherwise take each other's time.
-static void wait_generation(const atomic_uint *generation, unsigned old,
-                            struct patience *patience) {
-    uint64_t spin_ns = patience->spin_ns, start_ns = spin_ns ? clock_ns() : 0;
+static uint64_t count_in(uint32_t phase, uint64_t count) { return (uint64_t)phase << 32 | count; }
+
+static bool is_later(uint32_t phase, uint32_t than) { return (int32_t)(phase - than) > 0; }
+
+// The count in a phase: 0 if it is still one of an earlier phase.
+static uint64_t count_of(uint64_t value, uint32_t phase) {
+    return (uint32_t)(value >> 32) == phase ? (uint32_t)value : 0;
+}
+
+// Adds to the count of a phase that cannot have ended. Returns the sum.
+static uint64_t add_to(phase_count *counter, uint32_t phase, uint64_t n) {
+    unsigned long long old = atomic_load_explicit(counter, memory_order_relaxed);
+    uint64_t sum;
+    do sum = count_of(old, phase) + n;
+    while (!atomic_compare_exchange_weak_explicit(counter, &old, count_in(phase, sum),
+                                                  memory_order_acq_rel, memory_order_relaxed));
+    return sum;
+}
+
+static void end_phase(struct team *team, uint32_t phase) {
+    (void)atomic_compare_exchange_strong_explicit(&team->phase, &phase, phase + 1,
+                                                  memory_order_acq_rel, memory_order_acquire);
+}
+
+// True if the phase is over. It is also over when all of its items are computed, whichever lanes
+// are still to come.
+static bool has_ended(struct team *team, uint32_t phase, int64_t n_items) {
+    if (is_later(atomic_load_explicit(&team->phase, memory_order_acquire), phase)) return true;
+    if (n_items == 0 || atomic_load_explicit(&team->done, memory_order_acquire) !=
+                            count_in(phase, (uint64_t)n_items))
+        return false;
+    end_phase(team, phase);
+    return true;
+}
+
+// Waits for the end of a phase: at first by spinning, since the other lanes are nearly there, later
+// by yielding. An unbound lane whose spinning was in vain spins for less time next time, because
+// the lane it waits for may need this very processor: two lanes on one processor would otherwise
+// take each other's time. A bound lane that yields at once would lose its processor to any other
+// program for milliseconds, several hundred times a token.
+static void wait_phase(struct team *team, uint32_t phase, int64_t n_items, struct own *own) {
+    uint64_t spin_ns = own->spin_ns, start_ns = spin_ns ? clock_ns() : 0;
     while (spin_ns > 0) {
         for (int i = 0; i < PAUSES_A_LOOK; i++) {
-            if (atomic_load_explicit(generation, memory_order_acquire) == old) {
+            if (!has_ended(team, phase, n_items)) {
                 pause_a_little();
                 continue;
             }
-            if (spin_ns < SPIN_NS_MAX) patience->spin_ns = spin_ns + spin_ns / 8;
+            if (!team->cpus && spin_ns < SPIN_NS_MAX) own->spin_ns = spin_ns + spin_ns / 8;
             return;
         }
         if (clock_ns() - start_ns > spin_ns) break;
     }
-    if (spin_ns > SPIN_NS_MIN) patience->spin_ns = spin_ns / 2;
-    while (atomic_load_explicit(generation, memory_order_acquire) == old) sched_yield();
+    if (!team->cpus && spin_ns > SPIN_NS_MIN) own->spin_ns = spin_ns / 2;
+    while (!has_ended(team, phase, n_items)) sched_yield();
 }
 
+// A lane that comes late, because its processor did something else, passes the phases that the
+// others ended meanwhile.
 void lane_barrier(const struct lane *lane) {
     if (lane->count == 1) return;
     struct team *team = lane->team;
-    unsigned generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
-    int arrived = 1 + atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel);
-    if (arrived < lane->count) {
-        wait_generation(&team->generation, generation, &team->patience[lane->index]);
-        return;
-    }
-    atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->taken, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->generation, generation + 1, memory_order_release);
+    struct own *own = &team->own[lane->index];
+    const uint32_t phase = own->phase++;
+    const int64_t n_items = own->n_items;
+    own->n_items = 0;
+    if (has_ended(team, phase, n_items)) return;
+    unsigned long long old = atomic_load_explicit(&team->arrived, memory_order_relaxed);
+    uint64_t arrived;
+    do {
+        if (is_later((uint32_t)(old >> 32), phase)) break; // the phase has ended just now
+        arrived = count_of(old, phase) + 1;
+    } while (!atomic_compare_exchange_weak_explicit(&team->arrived, &old, count_in(phase, arrived),
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    if (!is_later((uint32_t)(old >> 32), phase) && arrived == (uint64_t)lane->count)
+        end_phase(team, phase);
+    else
+        wait_phase(team, phase, n_items, own);
 }
 
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]) {
@@ -103,16 +158,27 @@ bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[
         range[1] = n;
         return all;
     }
-    atomic_llong *taken = &lane->team->taken;
-    long long start = atomic_load_explicit(taken, memory_order_relaxed), end;
+    ASSERT(n <= INT32_MAX);
+    struct team *team = lane->team;
+    struct own *own = &team->own[lane->index];
+    own->n_items = n;
+    if (range[1] > range[0]) (void)add_to(&team->done, own->phase, (uint64_t)(range[1] - range[0]));
+    unsigned long long old = atomic_load_explicit(&team->taken, memory_order_relaxed);
+    int64_t start, end;
     do {
-        if (start >= n) return false;
+        start = (int64_t)count_of(old, own->phase);
+        if (is_later((uint32_t)(old >> 32), own->phase) || start >= n) return false;
         end = start + lane_portion(n - start, lane->count, grain);
-    } while (!atomic_compare_exchange_weak_explicit(taken, &start, end, memory_order_relaxed,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&team->taken, &old,
+                                                    count_in(own->phase, (uint64_t)end),
+                                                    memory_order_relaxed, memory_order_relaxed));
     range[0] = start;
     range[1] = end;
     return true;
+}
+
+void lane_need_all(const struct lane *lane) {
+    if (lane->count > 1) lane->team->own[lane->index].n_items = 0;
 }
 
 void *lane_room(const struct lane *lane, int32_t index) {
@@ -128,6 +194,8 @@ static void run_lane(struct team *team, int32_t index, int32_t n_threads) {
         if (team->cpus && affinity_cpu() != team->cpus[index])
             (void)affinity_set_cpu(team->cpus[index]); // a refusal costs speed only
         struct lane lane = {index, count, team};
+        team->own[index].phase = team->first_phase;
+        team->own[index].n_items = 0;
         team->fn(&lane, team->context);
     }
     atomic_fetch_add_explicit(&team->ended, 1, memory_order_release);
@@ -147,7 +215,7 @@ void team_run(struct team *team, team_fn fn, void *context) {
     team->fn = fn;
     team->context = context;
     atomic_store_explicit(&team->ended, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->taken, 0, memory_order_relaxed);
+    team->first_phase = 1 + atomic_fetch_add_explicit(&team->phase, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&team->begun, 1, memory_order_release);
 #pragma omp parallel default(none) firstprivate(team) num_threads(team->n_threads)
     run_lane(team, omp_get_thread_num(), omp_get_num_threads());
@@ -178,10 +246,10 @@ static struct team *new_team(int32_t n_threads, struct err *e) {
     struct team *team = mem_alloc(1, sizeof *team);
     if (team) {
         team->n_threads = team->n_lanes = n_threads;
-        team->patience = mem_alloc((size_t)n_threads, sizeof *team->patience);
+        team->own = mem_alloc((size_t)n_threads, sizeof *team->own);
         team->rooms = n_threads > 1 ? mem_alloc((size_t)n_threads, LANE_ROOM_BYTES) : NULL;
     }
-    if (team && team->patience && (team->rooms || n_threads == 1)) return team;
+    if (team && team->own && (team->rooms || n_threads == 1)) return team;
     err_memory(e, (uint64_t)n_threads * LANE_ROOM_BYTES, "a team of threads");
     team_close(team);
     return NULL;
@@ -204,7 +272,8 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
         return e->status;
     }
     bool fits = n_threads <= cores.n_cpus;
-    for (int32_t i = 0; fits && i < n_threads; i++) team->patience[i].spin_ns = SPIN_NS_MAX;
+    for (int32_t i = 0; fits && i < n_threads; i++)
+        team->own[i].spin_ns = bind ? SPIN_NS_BOUND : SPIN_NS_MAX;
     if (bind && fits) {
         team->cpus = cores.cpus; // the team owns the array now
         cores = (struct core_list){0};
@@ -225,7 +294,7 @@ void team_use(struct team *team, int32_t n_lanes) {
 
 void team_close(struct team *team) {
     if (!team) return;
-    mem_free(team->patience);
+    mem_free(team->own);
     mem_free(team->rooms);
     mem_free(team->cpus);
     mem_free(team);

@@ -18,6 +18,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -542,6 +543,42 @@ static void test_taken_once(void **state) {
     }
 }
 
+struct lateness {
+    struct taking taking;
+    atomic_bool others_done;
+    atomic_int n_late; // items that the late lane took
+};
+
+static void take_late(const struct lane *lane, void *context) {
+    struct lateness *late = context;
+    const bool is_late = lane->index == lane->count - 1;
+    while (is_late && !atomic_load(&late->others_done)) sched_yield();
+    for (int round = 0; round < 10; round++) {
+        for (int64_t range[2] = {0}; lane_take(lane, N_ITEMS, 1, range);) {
+            if (is_late) atomic_fetch_add(&late->n_late, 1);
+            for (int64_t i = range[0]; i < range[1]; i++)
+                atomic_fetch_add(&late->taking.times[i], 1);
+        }
+        lane_barrier(lane);
+    }
+    if (lane->index == 0) atomic_store(&late->others_done, true);
+}
+
+// Lanes that took all the work go on without the one that is still to come; it finds nothing left.
+static void test_late_lane(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        struct lateness late = {0};
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        team_run(team, take_late, &late);
+        for (int i = 0; i < N_ITEMS; i++) assert_int_equal(late.taking.times[i], 10);
+        assert_int_equal(late.n_late, 0);
+        team_close(team);
+    }
+}
+
 // In a time of its own, in which the first lane has a third of the others' speed, a team is done in
 // at most 1.15 of the time that no division of the work could beat.
 static void test_slow_lane(void **state) {
@@ -741,6 +778,7 @@ int main(void) {
         cmocka_unit_test(test_levels_of_arm),
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_late_lane),
         cmocka_unit_test(test_slow_lane),
         cmocka_unit_test(test_too_many_threads),
         cmocka_unit_test(test_binding),

@@ -4,7 +4,8 @@
  * Blocks of queries that read the same keys are cut into segments of keys; the segments of all
  * blocks form one list, weighted by the time of each, which is cut into equal shares. So all lanes
  * are busy both with one head over many keys and with the end of a prompt, which sees more keys
- * than its start. Where there are many blocks, lanes take whole ones as they come. The lane that
+ * than its start. Where there are many blocks, or none has two
+ * segments, lanes take whole ones as they come. The lane that
  * has the first segment of a block merges the others, which lie in their lanes' rooms. Owns
  * nothing; every lane calls with the same arguments. Tested by tests/kernels/check_ops.c.
  */
@@ -288,8 +289,12 @@ void attention_work(const struct lane *lane, const struct attention_args *a, att
     int64_t tokens = (int64_t)a->n_tokens * a->n_kv_heads / (lane->count * BLOCKS_A_LANE);
     w.tokens_max = tokens < 1 ? 1 : tokens > QUERIES_MAX ? QUERIES_MAX : (int32_t)tokens;
     int64_t n_blocks = 0;
-    for (; next_block(&w, &b); n_blocks++) w.total += cost_of_block(&b);
-    if (n_blocks >= (int64_t)BLOCKS_TAKEN * lane->count)
+    bool can_cut = false;
+    for (; next_block(&w, &b); n_blocks++) {
+        w.total += cost_of_block(&b);
+        can_cut |= b.first_key / b.segment_keys != b.last_key / b.segment_keys;
+    }
+    if (!can_cut || n_blocks >= (int64_t)BLOCKS_TAKEN * lane->count)
         take_blocks(&w, n_blocks);
     else
         run_blocks(&w);

@@ -53,13 +53,13 @@ static void scale_row(float *out, const float *x, const float *weight, const flo
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
-    int64_t first, last;
-    lane_share(lane, a->n_rows, 1, &first, &last);
-    for (int64_t row = first; row < last; row++) {
-        const int64_t at = row * a->n_cols;
-        const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
-        scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
-                  a->n_cols, 1 / sqrtf(mean + a->eps));
+    for (int64_t rows[2] = {0}; lane_take(lane, a->n_rows, 1, rows);) {
+        for (int64_t row = rows[0]; row < rows[1]; row++) {
+            const int64_t at = row * a->n_cols;
+            const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
+            scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
+                      a->n_cols, 1 / sqrtf(mean + a->eps));
+        }
     }
 }
 
@@ -100,19 +100,21 @@ static void turn_halves(float *head, const float *table, int32_t n_rot) {
     }
 }
 
+static void turn_head(const struct rope_args *a, int64_t item) {
+    const int64_t n_heads = a->n_heads + a->n_kv_heads, t = item / n_heads, h = item % n_heads;
+    float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
+                                 : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
+    if (a->neox)
+        turn_halves(head, a->table + t * a->n_rot, a->n_rot);
+    else
+        turn_adjacent(head, a->table + t * a->n_rot, a->n_rot);
+}
+
 static void rope(const struct lane *lane, const struct rope_args *a) {
-    int64_t n_heads = a->n_heads + a->n_kv_heads, first, last;
-    int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
-    lane_share(lane, a->n_tokens * n_heads, grain, &first, &last);
-    for (int64_t item = first; item < last; item++) {
-        int64_t t = item / n_heads, h = item % n_heads;
-        float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
-                                     : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
-        if (a->neox)
-            turn_halves(head, a->table + t * a->n_rot, a->n_rot);
-        else
-            turn_adjacent(head, a->table + t * a->n_rot, a->n_rot);
-    }
+    const int64_t n = (int64_t)a->n_tokens * (a->n_heads + a->n_kv_heads);
+    const int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
+    for (int64_t items[2] = {0}; lane_take(lane, n, grain, items);)
+        for (int64_t item = items[0]; item < items[1]; item++) turn_head(a, item);
 }
 
 // Activations are quantised as ops.h defines it for the cache, except for infinities and NaNs.
@@ -152,12 +154,12 @@ static void store_row(void *cache, enum dtype type, int64_t row, const float *x,
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
-    int64_t first, last;
-    lane_share(lane, a->n_tokens, 1, &first, &last);
-    for (int64_t t = first; t < last; t++) {
-        if (a->cache_rows[t] < 0) continue;
-        store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
-        store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+    for (int64_t range[2] = {0}; lane_take(lane, a->n_tokens, 1, range);) {
+        for (int64_t t = range[0]; t < range[1]; t++) {
+            if (a->cache_rows[t] < 0) continue;
+            store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
+            store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+        }
     }
 }
 
@@ -198,17 +200,15 @@ static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
 }
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
-    int64_t item, last;
     // Rows without gaps are one long row.
     const int64_t count = (int64_t)a->n_rows * a->n_cols,
                   n_cols = a->n_cols == a->stride ? count : a->n_cols;
-    lane_share(lane, count, SHARE, &item, &last);
-    while (item < last) {
-        const int64_t row = item / n_cols,
-                      end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
-        const int64_t gap = row * (a->stride - a->n_cols);
-        swiglu_run(a, item + gap, end + gap);
-        item = end;
+    for (int64_t range[2] = {0}; lane_take(lane, count, SHARE, range);) {
+        for (int64_t item = range[0], end; item < range[1]; item = end) {
+            const int64_t row = item / n_cols, gap = row * (a->stride - a->n_cols);
+            end = (row + 1) * n_cols < range[1] ? (row + 1) * n_cols : range[1];
+            swiglu_run(a, item + gap, end + gap);
+        }
     }
 }
 
