@@ -66,12 +66,16 @@ struct matmul_args {
 // out[t][i] = magnitude * (cos, sin) of the angle by which pair i is rotated at positions[t]. With
 // f = base^(-2i/n_rot) / freq_factors[i]: angle = position * (scale*f*(1-mix_i) + f*mix_i), where
 // mix_i = ext_factor * (1 - clamp((i - corr_low) / max(0.001, corr_high - corr_low), 0, 1)).
-// Sources: Su et al. 2021; YaRN, Peng et al. 2023.
+// With a temperature, magnitude is also times 1 + temperature * ln(1 + positions[t] / period), the
+// quotient rounded down. Sources: Su et al. 2021; YaRN, Peng et al. 2023; temperature, Nakanishi
+// 2025.
 struct rope_table_args {
     float *out;                // [n_tokens, n_rot/2, 2]
     const int32_t *positions;  // [n_tokens]
     const float *freq_factors; // [n_rot/2] or NULL
     int32_t n_tokens, n_rot;
+    int32_t period; // of the temperature, at least 1; 0: none
+    float temperature;
     float base, scale, magnitude;          // scale: 1/factor of linear or YaRN scaling, 1 without
     float ext_factor, corr_low, corr_high; // ext_factor 0: no YaRN
 };

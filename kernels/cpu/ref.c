@@ -164,6 +164,11 @@ static double rope_frequency(const struct rope_table_args *a, int32_t i) {
     return a->scale * f * (1 - mix) + f * mix;
 }
 
+static double rope_magnitude(const struct rope_table_args *a, int32_t position) {
+    if (!a->period) return a->magnitude;
+    return a->magnitude * (1 + a->temperature * log(1 + position / a->period));
+}
+
 static void rope_table(const struct lane *lane, const struct rope_table_args *a) {
     int32_t n_pairs = a->n_rot / 2;
     int64_t first, last;
@@ -172,9 +177,10 @@ static void rope_table(const struct lane *lane, const struct rope_table_args *a)
         double frequency = rope_frequency(a, (int32_t)i);
         for (int64_t t = 0; t < a->n_tokens; t++) {
             double angle = a->positions[t] * frequency;
+            double magnitude = rope_magnitude(a, a->positions[t]);
             float *pair = a->out + (t * n_pairs + i) * 2;
-            pair[0] = (float)(a->magnitude * cos(angle));
-            pair[1] = (float)(a->magnitude * sin(angle));
+            pair[0] = (float)(magnitude * cos(angle));
+            pair[1] = (float)(magnitude * sin(angle));
         }
     }
 }

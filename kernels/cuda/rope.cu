@@ -31,6 +31,12 @@ DEVICE_FN double frequency(const struct rope_table_args &a, int i) {
     return (double)a.scale * f * (1 - mix) + f * mix;
 }
 
+DEVICE_FN float magnitude_at(const struct rope_table_args &a, int position) {
+    if (!a.period) return a.magnitude;
+    double log = 0.6931471805599453 * log2_of((float)(1 + position / a.period));
+    return a.magnitude * (float)(1 + (double)a.temperature * log);
+}
+
 // {cos, sin} of an angle in turns. The nearest quarter turn is subtracted exactly; the error of the
 // series is below 3e-8 up to an eighth of a turn.
 DEVICE_FN float2 cos_sin(double turns) {
@@ -55,7 +61,8 @@ KERNEL void __launch_bounds__(ROPE_TABLE_THREADS) rope_table(const struct rope_t
     double turns_per_position = frequency(a, i) / 6.2831853071795864769;
     float2 pair = cos_sin((double)a.positions[blockIdx.x] * turns_per_position);
     float *out = a.out + ((int64_t)blockIdx.x * n_pairs + i) * 2;
-    out[0] = a.magnitude * pair.x, out[1] = a.magnitude * pair.y;
+    float magnitude = magnitude_at(a, a.positions[blockIdx.x]);
+    out[0] = magnitude * pair.x, out[1] = magnitude * pair.y;
 }
 
 // Grid (n_tokens, n_heads + n_kv_heads): a block rotates one head, whose pairs its threads stride

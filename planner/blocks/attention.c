@@ -12,6 +12,8 @@ static void encode_table(const struct forward *f, enum area area, const struct r
                                                             .freq_factors = freq_factors,
                                                             .n_tokens = f->n_tokens,
                                                             .n_rot = f->shape->n_rot,
+                                                            .period = rope->period,
+                                                            .temperature = rope->temperature,
                                                             .base = rope->base,
                                                             .scale = rope->scale,
                                                             .magnitude = rope->magnitude,
@@ -22,9 +24,14 @@ static void encode_table(const struct forward *f, enum area area, const struct r
 
 static bool has_local_rope(const struct forward *f) { return f->hp->local_rope.base > 0; }
 
+// A model has at most one of these two.
+static bool has_query_rope(const struct forward *f) { return f->hp->query_rope.base > 0; }
+
 static void encode_angles(const struct forward *f) {
     encode_table(f, AREA_ANGLES, &f->hp->rope, f->area[AREA_FREQS]);
-    if (has_local_rope(f)) encode_table(f, AREA_LOCAL_ANGLES, &f->hp->local_rope, NULL);
+    if (has_local_rope(f)) encode_table(f, AREA_OTHER_ANGLES, &f->hp->local_rope, NULL);
+    if (has_query_rope(f))
+        encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, f->area[AREA_FREQS]);
 }
 
 // q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on
@@ -59,6 +66,28 @@ static bool turns(const struct forward *f) {
     return period == 0 || (f->unit->layer + 1) % period > 0;
 }
 
+// q = rope(q), k = rope(k), in two calls if queries have a table of their own.
+static void encode_rope(const struct forward *f) {
+    const struct unit *u = f->unit;
+    const bool apart = has_query_rope(f), local = u->window && has_local_rope(f);
+    struct rope_args args = {.q = f->area[AREA_Q],
+                             .k = f->area[AREA_K],
+                             .table = f->area[local ? AREA_OTHER_ANGLES : AREA_ANGLES],
+                             .n_tokens = f->n_tokens,
+                             .n_heads = apart ? 0 : u->n_heads,
+                             .n_kv_heads = u->n_kv_heads,
+                             .head_dim = u->head_dim_k,
+                             .n_rot = f->shape->n_rot,
+                             .neox = f->hp->rope_neox};
+    if (!turns(f)) return;
+    f->ops->rope(f->stream, &args);
+    if (!apart) return;
+    args.table = f->area[AREA_OTHER_ANGLES];
+    args.n_heads = u->n_heads;
+    args.n_kv_heads = 0;
+    f->ops->rope(f->stream, &args);
+}
+
 static float score_scale(const struct forward *f) {
     const float scale = f->hp->attention_scale;
     return scale > 0 ? scale : 1 / sqrtf((float)f->unit->head_dim_k);
@@ -68,15 +97,9 @@ static float score_scale(const struct forward *f) {
 // cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
-    const bool local = u->window && has_local_rope(f);
     encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
     encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
-    if (turns(f))
-        f->ops->rope(f->stream,
-                     &(struct rope_args){f->area[AREA_Q], f->area[AREA_K],
-                                         f->area[local ? AREA_LOCAL_ANGLES : AREA_ANGLES],
-                                         f->n_tokens, u->n_heads, u->n_kv_heads, u->head_dim_k,
-                                         f->shape->n_rot, f->hp->rope_neox});
+    encode_rope(f);
     f->ops->kv_store(f->stream,
                      &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
                                              f->area[AREA_V], f->tables.cache_rows, f->n_tokens,
@@ -136,7 +159,7 @@ static const struct block_area NEEDED[] = {
     {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
     {AREA_FREQS, ROWS_ONE, DIM_HALF_ROT},
     {AREA_ANGLES, ROWS_TOKENS, DIM_ROT},
-    {AREA_LOCAL_ANGLES, ROWS_TOKENS, DIM_LOCAL_ROT},
+    {AREA_OTHER_ANGLES, ROWS_TOKENS, DIM_OTHER_ROT},
     {AREA_Q, ROWS_TOKENS, DIM_QUERIES},
     {AREA_ATTENDED, ROWS_TOKENS, DIM_ATTENDED},
     {AREA_K, ROWS_TOKENS, DIM_KEYS},

@@ -28,6 +28,8 @@ enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT, PHASE_NORM, STEP_PH
 // The arguments of rope_table.
 struct rope_numbers {
     float base, scale, magnitude, ext, corr_low, corr_high;
+    float temperature;
+    int32_t period; // of the temperature; 0: none
 };
 
 // Numbers of a model that ops need besides its shape. A number that is 0 changes nothing.
@@ -36,6 +38,7 @@ struct hparams {
     float residual_eps; // of norms of the residual stream
     struct rope_numbers rope;
     struct rope_numbers local_rope;   // of layers with a window; base 0: as in the others
+    struct rope_numbers query_rope;   // of queries; base 0: as of keys
     float embed_scale;                // of rows of the embedding
     float attention_scale;            // of scores; 0: 1 / sqrt(head_dim)
     float attention_softcap;          // as in struct attention_args

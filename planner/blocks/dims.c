@@ -24,7 +24,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_HEADS: return n_heads;
     case DIM_ROT: return shape->n_rot;
     case DIM_HALF_ROT: return shape->n_rot / 2;
-    case DIM_LOCAL_ROT: return shape->has_windows ? shape->n_rot : 0;
+    case DIM_OTHER_ROT: return shape->has_other_angles ? shape->n_rot : 0;
     case DIM_FF: return ff_of(shape, unit);
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;

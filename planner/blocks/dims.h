@@ -20,7 +20,7 @@ enum dim {
     DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2
-    DIM_LOCAL_ROT, // n_rot if some layer has a window, else 0
+    DIM_OTHER_ROT, // n_rot if the model has other angles, else 0
     DIM_FF,        // of a unit that has no tensors yet, the largest of any
     DIM_FF_EXPERT,
     DIM_EXPERTS,

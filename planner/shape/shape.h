@@ -78,8 +78,8 @@ struct shape {
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
     int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
-    bool has_windows;                               // some layer has one
-    bool can_run; // false: the runtime cannot compute the model, which can only be planned
+    bool has_other_angles; // layers with a window, or queries, have a table of their own
+    bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
     struct unit units[MAX_UNITS];
 };

@@ -192,7 +192,7 @@ static void add_attention(struct build *b, int32_t layer) {
     unit->n_kv_heads = s->attention.n_kv_heads;
     unit->head_dim_k = unit->head_dim_v = s->attention.head_dim;
     unit->window = is_inside(s->window.period, layer) ? s->window.positions : 0;
-    b->out->has_windows = b->out->has_windows || unit->window;
+    b->out->has_other_angles = b->out->has_other_angles || unit->window;
     add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_Q, s->n_embd, s->attention.gated ? 2 * q : q);
     add_matrix(b, ROLE_ATTN_K, s->n_embd, kv);

@@ -14,6 +14,7 @@ static const struct family FAMILIES[] = {
      .rope_neox = true},
     {.architecture = "granite", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
     {.architecture = "smollm3", .no_rope_period = 4},
+    {.architecture = "mistral3"},
     {.architecture = "phi3", .rope_neox = true},
     {.architecture = "gemma2",
      .glu = GLU_GELU,

@@ -444,7 +444,7 @@ static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 // Widens the shape's numbers, which are the largest of any layer, by those of a unit.
 static void widen(struct shape *s, const struct unit *unit) {
-    s->has_windows = s->has_windows || unit->window;
+    s->has_other_angles = s->has_other_angles || unit->window;
     s->n_heads = max_i32(s->n_heads, unit->n_heads);
     s->n_kv_heads = max_i32(s->n_kv_heads, unit->n_kv_heads);
     s->head_dim = max_i32(s->head_dim, max_i32(unit->head_dim_k, unit->head_dim_v));
@@ -458,6 +458,7 @@ static void widen(struct shape *s, const struct unit *unit) {
 static enum status finish(struct reader *r) {
     struct shape *s = r->out;
     int32_t n_shared = 0;
+    s->has_other_angles = gguf_find(r->g, key_of(r, "attention.temperature_scale").text);
     if (read_int(r, "attention.shared_kv_layers", 0, r->n_layers, &n_shared)) return r->e->status;
     for (int u = 1; u + 1 < s->n_units; u++) {
         struct unit *unit = &s->units[u];

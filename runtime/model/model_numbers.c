@@ -104,6 +104,14 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
     return OK;
 }
 
+// Gets YaRN's magnitude right where the file says how much of it scores have already.
+static enum status read_magnitude(struct model *m, float factor, struct err *e) {
+    float multiplier = 0;
+    if (model_take_float(m, "rope.scaling.yarn_log_multiplier", &multiplier, e)) return e->status;
+    if (multiplier != 0 && factor > 1) m->hp.rope.magnitude /= 1 + 0.1f * multiplier * logf(factor);
+    return OK;
+}
+
 // Ways to map positions beyond the training context into it.
 enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONGROPE, SCALINGS };
 
@@ -145,7 +153,8 @@ static enum status read_rope(struct model *m, struct err *e) {
     if (factor == 0 || scaling == SCALING_NONE) factor = 1; // old files store 0 for "no scaling"
     if (check_positive(m, "rope.scaling.factor", factor, e)) return e->status;
     hp->rope.scale = 1 / factor;
-    if (scaling == SCALING_YARN && read_yarn(m, factor, e)) return e->status;
+    if (scaling == SCALING_YARN && (read_yarn(m, factor, e) || read_magnitude(m, factor, e)))
+        return e->status;
     hp->rope.magnitude *= attn_factor;
     return OK;
 }
@@ -156,6 +165,22 @@ static enum status read_local_rope(struct model *m, struct err *e) {
     if (model_take_float(m, "rope.freq_base_swa", &base, e)) return e->status;
     if (base != 0 && check_positive(m, "rope.freq_base_swa", base, e)) return e->status;
     m->hp.local_rope = (struct rope_numbers){.base = base, .scale = 1, .magnitude = 1};
+    return OK;
+}
+
+// Scores of far positions may be scaled by a temperature, through the angles of queries.
+static enum status read_temperature(struct model *m, struct err *e) {
+    struct hparams *hp = &m->hp;
+    float temperature = 0;
+    if (model_take_float(m, "attention.temperature_scale", &temperature, e)) return e->status;
+    if (!(temperature > 0)) return OK;
+    if (hp->local_rope.base > 0)
+        return err_set(e, ERR_UNSUPPORTED, "key %s.attention.temperature_scale beside windows",
+                       m->shape->architecture);
+    m->shape->has_other_angles = true;
+    hp->query_rope = hp->rope;
+    hp->query_rope.temperature = temperature;
+    hp->query_rope.period = m->n_ctx_short;
     return OK;
 }
 
@@ -200,7 +225,8 @@ static enum status read_windows(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
     if (per_layer_windows(&layers, m->windows, e)) return e->status;
-    for (int32_t l = 0; l < s->n_layers; l++) s->has_windows = s->has_windows || m->windows[l];
+    for (int32_t l = 0; l < s->n_layers; l++)
+        s->has_other_angles = s->has_other_angles || m->windows[l];
     return OK;
 }
 
@@ -214,5 +240,5 @@ enum status model_numbers(struct model *m, struct err *e) {
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
         read_windows(m, e) || read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
-    return read_local_rope(m, e);
+    return read_local_rope(m, e) ? e->status : read_temperature(m, e);
 }

@@ -414,6 +414,19 @@ MODELS = {
             "logit_scale": 8.0,
         }
     },
+    # From position 8 on scores have another temperature.
+    "mistral3": SMALL
+    | {"architecture": "mistral3", "head": 32, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
+    | {
+        "keys": {
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 8,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+            "attention.temperature_scale": 0.4,
+        }
+    },
     # A context of 256 takes the long factors.
     "phi3": SMALL
     | {"architecture": "phi3", "fused": True, "longrope": 12, "tied": False}

@@ -82,6 +82,7 @@ FAMILIES = {
             "logits_scaling": "logit_scale",
         },
     },
+    "mistral3": {"model": "Ministral3ForCausalLM", "adjacent": True},
     "phi3": {
         "model": "Phi3ForCausalLM",
         "layer": {
@@ -199,6 +200,12 @@ class Model:
             original = self.hp("rope.scaling.original_context_length")
             rope |= {"rope_type": "yarn", "factor": self.hp("rope.scaling.factor")}
             rope |= {"original_max_position_embeddings": original, "truncate": True}
+            multiplier = self.hp("rope.scaling.yarn_log_multiplier", None)
+            if multiplier:
+                rope |= {"mscale": 1.0, "mscale_all_dim": multiplier}
+            temperature = self.hp("attention.temperature_scale", None)
+            if temperature:
+                rope["llama_4_scaling_beta"] = temperature
         if "local_base" not in family:
             return rope
         local["rope_theta"] = self.hp("rope.freq_base_swa", family["local_base"])

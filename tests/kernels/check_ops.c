@@ -271,8 +271,9 @@ static void check_rope_table(struct op_check *c) {
                                               .scale = 1,
                                               .magnitude = 1}};
         if (i % 3 == 2) // YaRN by a factor of 4
-            s.args.scale = 0.25F, s.args.magnitude = 1.1386F, s.args.ext_factor = 1,
-            s.args.corr_low = 5.5F, s.args.corr_high = 20;
+            s.args.period = 8192, s.args.temperature = 0.1F, s.args.scale = 0.25F,
+            s.args.magnitude = 1.1386F, s.args.ext_factor = 1, s.args.corr_low = 5.5F,
+            s.args.corr_high = 20;
         op_describe(c, "%d tokens, n_rot %d, variant %d", s.args.n_tokens, s.args.n_rot, i % 3);
         op_scene_clear(c);
         s.positions = op_scene_add(c, (uint64_t)s.args.n_tokens * 4);

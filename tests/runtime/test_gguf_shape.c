@@ -82,7 +82,7 @@ static void same_shape(const struct shape *a, const struct shape *b) {
                             b->n_heads,  b->n_kv_heads, b->head_dim,       b->n_rot,
                             b->n_ff,     b->n_experts,  b->n_experts_used, b->n_ff_expert};
     assert_memory_equal(of_a, of_b, sizeof of_a);
-    assert_int_equal(a->has_windows, b->has_windows);
+    assert_int_equal(a->has_other_angles, b->has_other_angles);
     assert_int_equal(a->n_units, b->n_units);
     for (int u = 0; u < a->n_units; u++) same_unit(&a->units[u], &b->units[u]);
 }
@@ -125,7 +125,7 @@ static void test_equals_model_of_tiny(void **state) {
         .architecture = "gemma3", .n_layers = 5, .ends_with_norms = true, .window = 30};
     tiny_model_write(&windows, f->path);
     check_known(f, f->path);
-    assert_true(f->shapes[0].has_windows);
+    assert_true(f->shapes[0].has_other_angles);
     const struct tiny_model sinks = {.architecture = "gpt-oss",
                                      .n_layers = 2,
                                      .biased = true,
