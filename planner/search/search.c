@@ -404,7 +404,7 @@ static void fill_items(struct search *s, const struct round *round, struct view 
         for (int way = 0; way < KNAPSACK_WAYS; way++) {
             const bool allowed = place_way(s, round, u, (enum knapsack_way)way);
             item->us[way] = allowed ? unit_us(s, u, view) : (double)INFINITY;
-            item->bytes[way] = unit_gpu_bytes(s, u);
+            item->bytes[way] = allowed ? unit_gpu_bytes(s, u) : 0;
         }
         sum += item->bytes[WAY_WHOLE];
     }
