@@ -355,12 +355,14 @@ static bool run_plan(struct fixture *f, const struct model_file *m, const struct
     return runs_ahead;
 }
 
-// [attention][split][streamed]: units of all plans.
+// [attention][split][streamed]: units of all plans. The few plans under sanitizers have some of
+// each.
 static void check_ways(const int n[2][2][2]) {
+    const int least = SLOW ? 0 : N_PLANS / 8;
     for (int attention = 0; attention < 2; attention++) {
-        assert_true(n[attention][0][1] > N_PLANS / 8);
-        assert_true(n[attention][1][0] > N_PLANS / 8);
-        assert_true(n[attention][1][1] > N_PLANS / 8);
+        assert_true(n[attention][0][1] > least);
+        assert_true(n[attention][1][0] > least);
+        assert_true(n[attention][1][1] > least);
     }
 }
 
