@@ -48,12 +48,13 @@ static inline int64_t lane_portion(int64_t left, int32_t count, int64_t grain) {
     return n < left ? n : left;
 }
 
-// Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. Returns false
-// if nothing is left. range begins as zeros and a call says that the portion before is computed.
-// All lanes share out the same n items, once between two barriers, and do nothing else there: a
-// lane may come so late that the work is done and its operands serve others, so it reads and writes
-// them only while it has a portion. Which lane gets which is up to chance; no result may depend on
-// it.
+// Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. grain: items
+// that are worth the lanes' meeting over them, which takes a part of a microsecond; of few grains
+// each lane gets an equal share at once. Returns false if nothing is left. range begins as zeros
+// and a call says that the portion before is computed. All lanes share out the same n items, once
+// between two barriers, and do nothing else there: a lane may come so late that the work is done
+// and its operands serve others, so it reads and writes them only while it has a portion. Which
+// lane gets which is up to chance; no result may depend on it.
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]);
 
 // Makes the next barrier wait for all lanes, though they took their work: for an op that reads

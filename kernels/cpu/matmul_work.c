@@ -17,8 +17,10 @@
 enum { TILE_COST = 8 };
 
 enum {
-    TAKE_WEIGHTS = 32768, // weights that are worth a lane's look for more, for one token
-    TAKE_TILES = 4,       // the same for experts
+    TAKE_WEIGHTS = 64 << 10, // weights that are worth a lane's look for more, for one token
+    FEW_LOOKS = 32,          // of each lane: a matmul that has no more is shared out at once
+    TAKE_BLOCKS = 64,        // blocks to quantise that are worth a look
+    TAKE_TILES = 4,          // an expert's tiles that are
 };
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
@@ -62,7 +64,7 @@ static struct x_rows rows_in(const struct matmul_kernel *k, const float *x, int3
 static void quantize_rows(const struct lane *lane, const struct matmul_kernel *k, const float *x,
                           int64_t n_rows, int32_t n_cols, struct x_rows rows) {
     const int64_t n = n_rows * (n_cols / ACT_COLS);
-    for (int64_t blocks[2] = {0}; lane_take(lane, n, 1, blocks);)
+    for (int64_t blocks[2] = {0}; lane_take(lane, n, TAKE_BLOCKS, blocks);)
         quantize(x, n_cols, k, blocks, rows.base, rows.stride);
     lane_barrier(lane);
 }
@@ -89,15 +91,23 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
     k->tile(a, tile, &tokens);
 }
 
+// The tiles that a lane takes at least, all of them to share them out at once. A tile of few tokens
+// takes less than a microsecond, for which lanes should not meet.
+static int64_t matmul_grain(const struct matmul_args *a, const struct matmul_kernel *k,
+                            int64_t n_tiles, int32_t n_lanes) {
+    const int64_t tile_weights = (int64_t)k->tile_rows * a->n_cols;
+    const int64_t together = a->n_tokens < k->n_together ? a->n_tokens : k->n_together;
+    const int64_t grain = 1 + TAKE_WEIGHTS * TILE_COST / (tile_weights * (TILE_COST + together));
+    return n_tiles <= FEW_LOOKS * grain * n_lanes ? n_tiles : grain;
+}
+
 void matmul_work(const struct lane *lane, const struct matmul_args *a,
                  const struct matmul_kernel *k) {
     struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
     const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
-    const int64_t tile_weights = (int64_t)k->tile_rows * a->n_cols;
-    // One token's tiles take less than a microsecond, for which lanes should not meet.
-    const int64_t grain = a->n_tokens > 1 ? 1 : 1 + TAKE_WEIGHTS / tile_weights;
+    const int64_t grain = matmul_grain(a, k, tiles * n_groups, lane->count);
     for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;

@@ -25,6 +25,7 @@ enum {
     SPIN_NS_BOUND = 200000, // the same of a lane with a processor of its own, always
     PAUSES_A_LOOK = 8,      // pauses between two looks at the clock
     LANES_MAX = 1024,
+    FEW_GRAINS = 4, // of work for each lane: too little to be worth meeting over it
 };
 
 // A lane's own state.
@@ -152,12 +153,20 @@ void lane_barrier(const struct lane *lane) {
         wait_phase(team, phase, n_items, own);
 }
 
+// The lane's equal share, once. The next barrier waits for all lanes.
+static bool take_share(const struct lane *lane, int64_t n, int64_t range[2]) {
+    if (range[1] > 0) return false;
+    lane_share(lane, n, 1, &range[0], &range[1]);
+    return range[0] < range[1];
+}
+
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]) {
     if (lane->count == 1) {
         bool all = range[1] == 0 && n > 0;
         range[1] = n;
         return all;
     }
+    if (n <= FEW_GRAINS * grain * lane->count) return take_share(lane, n, range);
     ASSERT(n <= INT32_MAX);
     struct team *team = lane->team;
     struct own *own = &team->own[lane->index];

@@ -53,7 +53,7 @@ static void scale_row(float *out, const float *x, const float *weight, const flo
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
-    for (int64_t rows[2] = {0}; lane_take(lane, a->n_rows, 1, rows);) {
+    for (int64_t rows[2] = {0}; lane_take(lane, a->n_rows, 1 + SHARE / a->n_cols, rows);) {
         for (int64_t row = rows[0]; row < rows[1]; row++) {
             const int64_t at = row * a->n_cols;
             const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
@@ -154,7 +154,7 @@ static void store_row(void *cache, enum dtype type, int64_t row, const float *x,
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
-    for (int64_t range[2] = {0}; lane_take(lane, a->n_tokens, 1, range);) {
+    for (int64_t range[2] = {0}; lane_take(lane, a->n_tokens, 1 + SHARE / a->n_cols, range);) {
         for (int64_t t = range[0]; t < range[1]; t++) {
             if (a->cache_rows[t] < 0) continue;
             store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
