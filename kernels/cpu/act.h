@@ -35,4 +35,16 @@ _Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
 typedef void act_quantize_fn(const float *x, int64_t n_blocks, enum act_extra extra, int8_t *bytes,
                              struct act_head *heads);
 
+// Fills the head of a block whose lower and upper 16 bytes have these sums.
+static inline void act_head_set(struct act_head *out, float scale, const int32_t sums[2],
+                                enum act_extra extra) {
+    out->scale = scale;
+    if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
+    if (extra == ACT_SUM) out->sum = sums[0] + sums[1];
+    if (extra == ACT_HALF_SUMS) {
+        out->half_sums[0] = (int16_t)sums[0];
+        out->half_sums[1] = (int16_t)sums[1];
+    }
+}
+
 #endif

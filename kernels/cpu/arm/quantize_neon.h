@@ -42,13 +42,7 @@ static inline void act_quantize(const float *x, enum act_extra extra, int8_t byt
         vst1q_s8(bytes + (ptrdiff_t)16 * half, q);
         sums[half] = vaddlvq_s8(q);
     }
-    out->scale = scale;
-    if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
-    if (extra == ACT_SUM) out->sum = sums[0] + sums[1];
-    if (extra == ACT_HALF_SUMS) {
-        out->half_sums[0] = (int16_t)sums[0];
-        out->half_sums[1] = (int16_t)sums[1];
-    }
+    act_head_set(out, scale, sums, extra);
 }
 
 static inline void act_quantize_blocks(const float *x, int64_t n_blocks, enum act_extra extra,

@@ -50,13 +50,7 @@ static inline void act_quantize(const float *x, enum act_extra extra, int8_t byt
     _mm256_storeu_si256((__m256i *)bytes, q);
     int32_t sums[2];
     act_half_sums(q, sums);
-    out->scale = scale;
-    if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
-    if (extra == ACT_SUM) out->sum = sums[0] + sums[1];
-    if (extra == ACT_HALF_SUMS) {
-        out->half_sums[0] = (int16_t)sums[0];
-        out->half_sums[1] = (int16_t)sums[1];
-    }
+    act_head_set(out, scale, sums, extra);
 }
 
 static inline void act_quantize_blocks(const float *x, int64_t n_blocks, enum act_extra extra,
