@@ -292,6 +292,11 @@ const float *tandem_logits(struct tandem_engine *engine, size_t i);
 
 // ---- Generation ---------------------------------------------------------------------------------
 
+struct tandem_logit_bias {
+    int32_t token;
+    float bias; // added to its logit; -INFINITY: it is never drawn
+};
+
 struct tandem_sampling { // zeros draw the likeliest token always. Defaults in brackets
     size_t struct_size;
     float temp;            // temperature; 0 or less: the likeliest token [0.8]
@@ -301,6 +306,31 @@ struct tandem_sampling { // zeros draw the likeliest token always. Defaults in b
     float repeat_penalty;  // make recent tokens less likely; 0 or 1: off [1]
     int32_t repeat_last_n; // tokens that are recent; 0: off, -1: all of the session [64]
     int64_t seed;          // of the random numbers; -1: a new one each time [-1]
+    float frequency_penalty; // taken from the logit for each time that a token is recent [0]
+    float presence_penalty;  // taken once from the logit of a recent token [0]
+    float typical_p;   // draw from the tokens of the most usual surprise whose probabilities add
+                       // up to P; 0: off [0]
+    float top_n_sigma; // drop tokens N standard deviations below the best logit; 0: off [0]
+    float xtc_probability; // with this probability drop all tokens above the threshold but the
+                           // least likely; 0: off [0]
+    float xtc_threshold;   // 0: 0.1; above 0.5: off [0.1]
+    float dynatemp_range;  // temperatures from temp - range to temp + range by entropy; 0: off [0]
+    float dynatemp_exponent;    // 0: 1 [1]
+    float dry_multiplier;       // of the penalty for tokens that continue a repetition; 0: off [0]
+    float dry_base;             // the penalty's base, 1 or more; 0: 1.75 [1.75]
+    int32_t dry_allowed_length; // tokens that may be repeated; 0: 2 [2]
+    int32_t dry_last_n;         // tokens that are looked at; 0: 64, -1: all of the session [64]
+    const char *const *dry_breakers; // [n_dry_breakers] texts that repetitions do not reach across;
+                                     // NULL: a newline, a colon, a quotation mark, an asterisk
+    size_t n_dry_breakers;
+    int32_t mirostat;   // 1 or 2: aim at a constant surprise by this version of Mirostat, in place
+                        // of all steps but the temperature; 0: off [0]
+    float mirostat_tau; // the surprise in bits; 0: 5 [5]
+    float mirostat_eta; // learning rate; 0: 0.1 [0.1]
+    const struct tandem_logit_bias *logit_bias; // [n_logit_bias], before all other steps
+    size_t n_logit_bias;
+    const char *samplers; // the steps in their order, as --samplers of tandem; NULL:
+                          // "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"
 };
 void tandem_sampling_defaults(struct tandem_sampling *sampling, size_t struct_size);
 

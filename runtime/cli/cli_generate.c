@@ -30,40 +30,59 @@ static enum status open_engine(struct cli_generator *g, bool all_logits, uint64_
     return status;
 }
 
-// Reads the texts of --stop. With -e they lie in copies, which the caller frees.
-static enum status read_stops(const struct cli_options *o, struct text_list *out,
-                              char *copies[TEXT_LIST], struct err *e) {
-    *out = o->stops;
-    for (int32_t i = 0; i < o->stops.n && o->escape; i++) {
-        const size_t length = strlen(o->stops.texts[i]);
-        copies[i] = mem_text(o->stops.texts[i], length);
-        if (!copies[i]) return err_memory(e, length, "a stop text");
-        cli_unescape(copies[i], length);
-        out->texts[i] = copies[i];
+// Texts of an option; with -e they lie in copies.
+struct read_list {
+    struct text_list list;
+    char *copies[TEXT_LIST]; // owned
+};
+
+static enum status read_texts(struct read_list *out, const struct text_list *given, bool escape,
+                              struct err *e) {
+    out->list = *given;
+    for (int32_t i = 0; i < given->n && escape; i++) {
+        const size_t length = strlen(given->texts[i]);
+        out->copies[i] = mem_text(given->texts[i], length);
+        if (!out->copies[i]) return err_memory(e, length, "the text of an option");
+        cli_unescape(out->copies[i], length);
+        out->list.texts[i] = out->copies[i];
     }
     return OK;
 }
 
+static void close_texts(struct read_list *texts) {
+    for (int32_t i = 0; i < TEXT_LIST; i++) mem_free(texts->copies[i]);
+}
+
+// Drops the texts "none", which stand for no text at all.
+static void drop_none(struct text_list *list) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < list->n; i++)
+        if (strcmp(list->texts[i], "none") != 0) list->texts[kept++] = list->texts[i];
+    list->n = kept;
+}
+
 static enum status open_generator(struct cli_generator *g, struct err *e) {
     const struct cli_options *o = &g->cli->options;
-    char *copies[TEXT_LIST] = {0};
-    struct text_list stops;
-    enum status status = read_stops(o, &stops, copies, e);
-    const struct generate_options options = {
-        .sampler = {.temp = o->temp,
-                    .top_k = o->top_k,
-                    .top_p = o->top_p,
-                    .min_p = o->min_p,
-                    .repeat_penalty = o->repeat_penalty,
-                    .repeat_last_n = o->repeat_last_n,
-                    .seed = o->seed},
+    struct read_list stops = {0}, breakers = {0};
+    enum status status = OK;
+    if (read_texts(&stops, &o->stops, o->escape, e) ||
+        read_texts(&breakers, &o->dry_breakers, o->escape, e))
+        status = e->status;
+    drop_none(&breakers.list);
+    struct generate_options options = {
+        .sampler = o->sampling,
         .n_batch = o->n_batch,
         .ignore_end = o->ignore_end,
-        .stops = stops.texts,
-        .n_stops = stops.n,
+        .stops = stops.list.texts,
+        .n_stops = stops.list.n,
+        .dry_breakers = o->dry_breakers.n > 0 ? breakers.list.texts : NULL,
+        .n_dry_breakers = breakers.list.n,
     };
+    options.sampler.biases = o->biases;
+    options.sampler.n_biases = o->n_biases;
     if (!status) status = generate_open(&g->generator, g->engine, &options, e);
-    for (int32_t i = 0; i < TEXT_LIST; i++) mem_free(copies[i]);
+    close_texts(&stops);
+    close_texts(&breakers);
     return status;
 }
 

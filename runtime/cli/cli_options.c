@@ -271,6 +271,27 @@ static enum status add_text(const char *name, const char *text, struct text_list
     return OK;
 }
 
+static enum status
+set_order(enum status (*read)(struct sampler_order *, const char *, struct err *), const char *name,
+          const char *text, struct sampler_order *out, struct err *e) {
+    return read(out, text, e) ? err_context(e, "option %s", name) : OK;
+}
+
+// Adds a bias such as 15043+1, 15043-0.5 or 15043-inf.
+static enum status add_bias(struct cli_options *o, const char *name, const char *text,
+                            struct err *e) {
+    char *sign, *end;
+    const long token = strtol(text, &sign, 10);
+    const float bias = strtof(sign, &end);
+    const bool form = sign > text && (*sign == '+' || *sign == '-') && !*end;
+    if (!form || token < 0 || token > INT32_MAX || !(bias < INFINITY))
+        return bad_value(e, name, "a token and what to add, such as 15043+1 or 15043-inf", text);
+    if (o->n_biases == TEXT_LIST)
+        return err_set(e, ERR_USAGE, "option %s is given more than %d times", name, TEXT_LIST);
+    o->biases[o->n_biases++] = (struct logit_bias){(int32_t)token, bias};
+    return OK;
+}
+
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,
                              const char *name, const char *text, struct err *e) {
     void *target = (char *)o + spec->offset;
@@ -290,6 +311,9 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
         return bad_value(e, name, CPU_ISA_NAMES, text);
+    case OPTION_SAMPLERS: return set_order(sampler_order_names, name, text, target, e);
+    case OPTION_LETTERS: return set_order(sampler_order_letters, name, text, target, e);
+    case OPTION_BIAS: return add_bias(o, name, text, e);
     case OPTION_HELP:
         o->topic = o->command;
         o->command = COMMAND_HELP;
@@ -476,13 +500,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
         .kv_type_v = DTYPE_F16,
         .gpu_layers = GPU_LAYERS_AUTO,
         .isa = ISA_AUTO,
-        .temp = 0.8f,
-        .top_k = 40,
-        .top_p = 0.95f,
-        .min_p = 0.05f,
-        .repeat_penalty = 1,
-        .repeat_last_n = 64,
-        .seed = -1,
+        .sampling = sampler_defaults(),
         .bench = {.n_repeats = 5},
     };
     if (argc < 2) {

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
+#include "runtime/generate/sampler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,9 +86,10 @@ struct cli_options {
     float wait_limit_s;                   // 0: the devices' own
     const char *machine_out, *trace_path; // NULL: not given
 
-    float temp, top_p, min_p, repeat_penalty;
-    int32_t top_k, repeat_last_n;
-    int64_t seed; // -1: a random one
+    struct sampler_options sampling; // without breakers and biases, which are here:
+    struct text_list dry_breakers;   // the text "none" stands for none; empty: the usual ones
+    struct logit_bias biases[TEXT_LIST];
+    int32_t n_biases;
 
     struct bench_options bench;
 
@@ -108,6 +110,9 @@ enum option_kind {
     OPTION_FEED,      // enum feed; auto is FEED_NONE
     OPTION_REASONING, // enum reasoning
     OPTION_ISA,       // enum cpu_isa
+    OPTION_SAMPLERS,  // struct sampler_order, by names
+    OPTION_LETTERS,   // struct sampler_order, by letters
+    OPTION_BIAS,      // adds to biases of struct cli_options
     OPTION_HELP,      // shows the help of the command
 };
 

@@ -39,8 +39,21 @@ static enum status open_stops(struct generator *g, const struct generate_options
     return stop_filter_open(&g->filter, o->stops, o->n_stops, g->piece_bytes, e);
 }
 
+static enum status open_sampler(struct generator *g, const struct generate_options *o,
+                                struct err *e) {
+    static const char *const usual[] = {"\n", ":", "\"", "*"};
+    struct sampler_options sampler = o->sampler;
+    const int32_t n = o->dry_breakers ? o->n_dry_breakers : 4;
+    if (dry_is_on(&sampler.dry) &&
+        breakers_open(&g->breakers, g->tokenizer, o->dry_breakers ? o->dry_breakers : usual, n, e))
+        return e->status;
+    sampler.dry.breakers = &g->breakers;
+    return sampler_init(&g->sampler, &sampler, engine_n_vocab(g->engine), g->n_ctx, e);
+}
+
 static void close_options(struct generator *g) {
     sampler_close(&g->sampler);
+    breakers_close(&g->breakers);
     stop_filter_close(&g->filter);
     mem_free(g->stop_tokens);
     g->stop_tokens = NULL;
@@ -52,7 +65,7 @@ enum status generate_set_options(struct generator *g, const struct generate_opti
     close_options(g);
     g->ignore_end = options->ignore_end;
     if (open_stops(g, options, e)) return e->status;
-    return sampler_init(&g->sampler, &options->sampler, engine_n_vocab(g->engine), g->n_ctx, e);
+    return open_sampler(g, options, e);
 }
 
 enum status generate_open(struct generator *g, struct engine *engine,

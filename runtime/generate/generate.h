@@ -34,6 +34,10 @@ struct generate_options {
     // They are copied.
     const char *const *stops;
     int32_t n_stops;
+    // Texts that repetitions do not reach across, for DRY; sampler.dry.breakers is not read. NULL:
+    // a newline, a colon, a quotation mark and an asterisk.
+    const char *const *dry_breakers;
+    int32_t n_dry_breakers;
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
@@ -57,6 +61,7 @@ struct generator {
     struct session *session;
     const struct tokenizer *tokenizer; // borrowed from the engine
     struct sampler sampler;
+    struct breakers breakers; // lent to the sampler
     bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
@@ -74,7 +79,8 @@ struct generator {
 };
 
 // Takes a session of the engine. ERR_LIMIT if none is free, ERR_USAGE for a stop text that is empty
-// or no UTF-8, ERR_MEMORY. On failure *g is closed.
+// or no UTF-8, a breaker of a wrong length or a bias of no token, ERR_MEMORY. On failure *g is
+// closed.
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e);
 void generate_close(struct generator *g); // accepts a zeroed one; leaves it zeroed

@@ -5,8 +5,6 @@
 #include "base/mem.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/random.h>
 
 // ---- Random numbers -----------------------------------------------------------------------------
@@ -45,175 +43,212 @@ static int64_t random_seed(void) {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
+struct sampler_options sampler_defaults(void) {
+    return (struct sampler_options){
+        .temp = 0.8F,
+        .top_k = 40,
+        .top_p = 0.95F,
+        .min_p = 0.05F,
+        .repeat_penalty = 1,
+        .repeat_last_n = 64,
+        .seed = -1,
+        .typical_p = 1,
+        .top_n_sigma = -1,
+        .xtc_threshold = 0.1F,
+        .dynatemp_exponent = 1,
+        .dry = {.base = 1.75F, .allowed_length = 2, .last_n = 64},
+        .mirostat_tau = 5,
+        .mirostat_eta = 0.1F,
+    };
+}
+
+static enum status check_biases(const struct sampler_options *o, int32_t n_vocab, struct err *e) {
+    for (int32_t i = 0; i < o->n_biases; i++) {
+        const struct logit_bias *b = &o->biases[i];
+        if (b->token < 0 || b->token >= n_vocab) {
+            err_set(e, ERR_USAGE, "a logit bias names token %d", b->token);
+            return err_expected(e, "0 to %d", n_vocab - 1);
+        }
+        if (!(b->bias < INFINITY))
+            return err_set(e, ERR_USAGE, "the logit bias of token %d is no number", b->token);
+    }
+    return OK;
+}
+
+static bool has_step(const struct sampler_order *order, enum sampler_step step) {
+    for (int32_t i = 0; i < order->n; i++)
+        if (order->steps[i] == step) return true;
+    return false;
+}
+
+static bool xtc_on(const struct sampler_options *o) {
+    return o->xtc_probability > 0 && o->xtc_threshold <= 0.5F;
+}
+
+// Finds out whether steps that only cut can be left out: the likeliest survives all but two.
+static void set_shortcuts(struct sampler *s) {
+    const struct sampler_options *o = &s->options;
+    const bool plain = o->dynatemp_range <= 0 && has_step(&o->order, SAMPLER_TEMPERATURE);
+    s->greedy = o->temp <= 0 && (o->mirostat || plain);
+    s->cuts = !s->greedy || (o->typical_p > 0 && o->typical_p < 1) || xtc_on(o);
+}
+
 enum status sampler_init(struct sampler *s, const struct sampler_options *options, int32_t n_vocab,
                          int32_t n_ctx, struct err *e) {
     ASSERT(n_vocab > 0);
     ASSERT(n_ctx > 0);
-    ASSERT(options->repeat_penalty > 0);
-    *s = (struct sampler){.options = *options, .n_vocab = n_vocab};
+    *s = (struct sampler){.options = *options, .n_vocab = n_vocab, .mu = 2 * options->mirostat_tau};
+    s->options.order = sampler_order_of(&options->order);
     if (s->options.seed < 0) s->options.seed = random_seed();
     uint64_t seed = (uint64_t)s->options.seed;
     for (int i = 0; i < 4; i++) s->state[i] = splitmix(&seed);
+    set_shortcuts(s);
 
-    bool penalty = options->repeat_penalty != 1 && options->repeat_last_n != 0;
-    if (penalty) {
-        bool whole = options->repeat_last_n < 0 || options->repeat_last_n > n_ctx;
-        s->n_window = whole ? n_ctx : options->repeat_last_n;
-    }
-    s->candidates = mem_alloc((size_t)n_vocab, sizeof *s->candidates);
-    s->recent = mem_alloc((size_t)s->n_window, sizeof *s->recent);
-    if (penalty) s->logits = mem_alloc((size_t)n_vocab, sizeof *s->logits);
-    if (s->candidates && s->recent && (s->logits || !penalty)) return OK;
+    const struct penalty_options repeat = {options->repeat_penalty, options->frequency_penalty,
+                                           options->presence_penalty, options->repeat_last_n};
+    if (check_biases(options, n_vocab, e) ||
+        penalties_open(&s->penalties, &repeat, &options->dry, n_vocab, n_ctx, e))
+        goto fail;
+    s->memory = mem_alloc((size_t)n_vocab, sizeof *s->memory);
+    if (s->memory) return OK;
+    err_memory(e, (size_t)n_vocab * sizeof *s->memory, "the sampler");
+fail:
     sampler_close(s);
-    return err_memory(e, (size_t)n_vocab * sizeof *s->candidates, "the sampler");
+    return e->status;
 }
 
 void sampler_close(struct sampler *s) {
-    mem_free(s->candidates);
-    mem_free(s->logits);
-    mem_free(s->recent);
+    mem_free(s->memory);
+    penalties_close(&s->penalties);
     *s = (struct sampler){0};
 }
 
 void sampler_accept(struct sampler *s, int32_t token) {
     ASSERT(token >= 0 && token < s->n_vocab);
-    if (!s->n_window) return;
-    s->recent[s->next] = token;
-    s->next = (s->next + 1) % s->n_window;
-    if (s->n_recent < s->n_window) s->n_recent++;
+    penalties_accept(&s->penalties, token);
 }
 
-void sampler_forget(struct sampler *s) { s->n_recent = s->next = 0; }
+void sampler_forget(struct sampler *s) {
+    penalties_forget(&s->penalties);
+    s->mu = 2 * s->options.mirostat_tau;
+}
 
 // ---- The chain ----------------------------------------------------------------------------------
 
-// Returns the logits with the penalty on every token of the window, once however often it occurs.
-static const float *penalise(struct sampler *s, const float *logits) {
-    if (!s->n_recent) return logits;
-    memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
-    float penalty = s->options.repeat_penalty;
-    for (int32_t i = 0; i < s->n_recent; i++) {
-        float logit = logits[s->recent[i]];
-        s->logits[s->recent[i]] = logit <= 0 ? logit * penalty : logit / penalty;
-    }
-    return s->logits;
+static enum status bad_logit(int32_t token, float logit, struct err *e) {
+    err_set(e, ERR_DEVICE, "the logit of token %d is %s", token,
+            isnan(logit) ? "not a number" : "infinite");
+    // Keys and values from 65520 on are infinite in halves.
+    return err_fix(e, "%scheck the model file; compare with --device none --isa ref",
+                   isnan(logit) ? "try -ctk f32 -ctv f32, since numbers may have been too large "
+                                  "for the F16 KV cache; "
+                                : "");
 }
 
-// Finds the likeliest token. ERR_DEVICE if the logits cannot be a model's.
-static enum status check_logits(const float *logits, int32_t n_vocab, int32_t *best,
-                                struct err *e) {
-    *best = -1;
+// Makes every token a candidate. ERR_DEVICE if the logits cannot be a model's.
+static enum status list_candidates(struct sampler *s, const float *logits, struct err *e) {
     float most = -INFINITY;
-    for (int32_t i = 0; i < n_vocab; i++) {
-        if (!(logits[i] < INFINITY)) {
-            const bool is_nan = isnan(logits[i]);
-            err_set(e, ERR_DEVICE, "the logit of token %d is %s", i,
-                    is_nan ? "not a number" : "infinite");
-            // Keys and values from 65520 on are infinite in halves.
-            return err_fix(e, "%scheck the model file; compare with --device none --isa ref",
-                           is_nan ? "try -ctk f32 -ctv f32, since numbers may have been too large "
-                                    "for the F16 KV cache; "
-                                  : "");
-        }
-        if (logits[i] > most) {
-            most = logits[i];
-            *best = i;
-        }
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        if (!(logits[i] < INFINITY)) return bad_logit(i, logits[i], e);
+        if (logits[i] > most) most = logits[i];
+        s->memory[i].logit = logits[i];
+        s->memory[i].token = i;
     }
-    if (*best >= 0) return OK;
-    return err_set(e, ERR_DEVICE, "all %d logits are minus infinity", n_vocab);
+    s->candidates = (struct candidates){s->memory, s->n_vocab};
+    if (most > -INFINITY) return OK;
+    return err_set(e, ERR_DEVICE, "all %d logits are minus infinity", s->n_vocab);
 }
 
-static bool likelier(struct candidate a, struct candidate b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+// Called with the whole list, where tokens are indices.
+static enum status add_biases(struct sampler *s, struct err *e) {
+    const struct sampler_options *o = &s->options;
+    if (o->n_biases == 0) return OK;
+    for (int32_t i = 0; i < o->n_biases; i++)
+        s->memory[o->biases[i].token].logit += o->biases[i].bias;
+    if (s->memory[candidates_best(&s->candidates)].logit > -INFINITY) return OK;
+    return err_set(e, ERR_USAGE, "the logit biases leave no token that may be drawn");
 }
 
-// Restores a heap of n candidates below place i; on top is the likeliest, or else the unlikeliest.
-static void sift_down(struct candidate *heap, int32_t i, int32_t n, bool likeliest_on_top) {
-    struct candidate moved = heap[i];
-    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && likelier(heap[child + 1], heap[child]) == likeliest_on_top) child++;
-        if (likelier(heap[child], moved) != likeliest_on_top) break;
-        heap[i] = heap[child];
+static void temper(struct candidates *c, const struct sampler_options *o) {
+    const float low = o->temp - o->dynatemp_range;
+    if (o->dynatemp_range > 0)
+        candidates_temper_by_entropy(c, low > 0 ? low : 0, o->temp + o->dynatemp_range,
+                                     o->dynatemp_exponent);
+    else
+        candidates_temper(c, o->temp);
+}
+
+static void cut(struct sampler *s, enum sampler_step step) {
+    const struct sampler_options *o = &s->options;
+    struct candidates *c = &s->candidates;
+    switch (step) {
+    case SAMPLER_TOP_N_SIGMA: candidates_top_n_sigma(c, o->top_n_sigma); break;
+    case SAMPLER_TOP_K: candidates_top_k(c, o->top_k); break;
+    case SAMPLER_TYPICAL: candidates_typical(c, o->typical_p); break;
+    case SAMPLER_TOP_P: candidates_top_p(c, o->top_p); break;
+    case SAMPLER_MIN_P: candidates_min_p(c, o->min_p); break;
+    case SAMPLER_XTC:
+        if (xtc_on(o) && c->n > 1 && sampler_uniform(s) <= o->xtc_probability)
+            candidates_exclude_top(c, o->xtc_threshold);
+        break;
+    case SAMPLER_TEMPERATURE: temper(c, o); break;
+    default: break;
     }
-    heap[i] = moved;
 }
 
-static void make_heap(struct candidate *heap, int32_t n, bool likeliest_on_top) {
-    for (int32_t i = n / 2; i-- > 0;) sift_down(heap, i, n, likeliest_on_top);
-}
-
-// Keeps the k likeliest of the logits and returns their number. A heap with the unlikeliest kept
-// candidate on top lets nearly every logit go after one comparison.
-static int32_t top_k(struct candidate *list, const float *logits, int32_t n_vocab, int32_t k) {
-    int32_t n = 0;
-    if (k <= 0 || k > n_vocab) k = n_vocab;
-    for (int32_t i = 0; i < n_vocab; i++) {
-        struct candidate c = {logits[i], i};
-        if (c.logit == -INFINITY) continue;
-        if (n < k) {
-            list[n++] = c;
-            if (n == k && k < n_vocab) make_heap(list, n, false);
-        } else if (likelier(c, list[0])) {
-            list[0] = c;
-            sift_down(list, 0, n, false);
-        }
+static void run_steps(struct sampler *s) {
+    const struct sampler_order *order = &s->options.order;
+    for (int32_t i = 0; i < order->n; i++) {
+        if (order->steps[i] == SAMPLER_PENALTIES)
+            penalties_repeat(&s->penalties, &s->candidates);
+        else if (order->steps[i] == SAMPLER_DRY)
+            penalties_dry(&s->penalties, &s->candidates);
+        else if (s->cuts)
+            cut(s, order->steps[i]);
     }
-    return n;
 }
 
-static double sum_of_weights(const struct candidate *list, int32_t n, float most, double temp) {
+static void run_mirostat(struct sampler *s) {
+    if (s->greedy) return;
+    candidates_temper(&s->candidates, s->options.temp);
+    if (s->options.mirostat == 1)
+        candidates_mirostat_1(&s->candidates, s->mu, s->n_vocab);
+    else
+        candidates_mirostat_2(&s->candidates, s->mu);
+}
+
+enum status sampler_apply(struct sampler *s, const float *logits, struct err *e) {
+    if (list_candidates(s, logits, e) || add_biases(s, e)) return e->status;
+    if (s->options.mirostat)
+        run_mirostat(s);
+    else
+        run_steps(s);
+    if (!s->greedy) candidates_softmax(&s->candidates);
+    return OK;
+}
+
+// The index of a candidate, drawn by the probabilities.
+static int32_t draw(struct sampler *s) {
+    const struct candidates *c = &s->candidates;
     double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp(((double)list[i].logit - most) / temp);
-    return sum;
-}
-
-// Keeps the likeliest candidates whose probabilities reach p together. They are taken off a heap
-// one by one, so the unlikely rest is never sorted. Returns their number; they move to the front.
-static int32_t top_p(struct candidate *list, int32_t n, float most, float p) {
-    if (p >= 1) return n;
-    double wanted = p * sum_of_weights(list, n, most, 1), sum = 0;
-    make_heap(list, n, true);
-    int32_t left = n;
-    do {
-        struct candidate best = list[0];
-        list[0] = list[--left];
-        list[left] = best;
-        sift_down(list, 0, left, true);
-        sum += exp((double)best.logit - most);
-    } while (sum < wanted && left > 0);
-    memmove(list, list + left, (size_t)(n - left) * sizeof *list);
-    return n - left;
-}
-
-static int32_t min_p(struct candidate *list, int32_t n, float most, float p) {
-    if (p <= 0) return n;
-    double least = most + log(p);
-    int32_t kept = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (list[i].logit >= least || list[i].logit == most) list[kept++] = list[i];
-    return kept;
-}
-
-static int32_t draw(struct sampler *s, int32_t n, float most) {
-    double temp = s->options.temp;
-    double left = sampler_uniform(s) * sum_of_weights(s->candidates, n, most, temp);
-    for (int32_t i = 0; i < n - 1; i++) {
-        left -= exp(((double)s->candidates[i].logit - most) / temp);
-        if (left < 0) return s->candidates[i].token;
+    int32_t last = 0; // that can be drawn
+    for (int32_t i = 0; i < c->n; i++) sum += c->list[i].p;
+    double left = sampler_uniform(s) * sum;
+    for (int32_t i = 0; i < c->n; i++) {
+        if (c->list[i].p <= 0) continue;
+        last = i;
+        left -= c->list[i].p;
+        if (left < 0) break;
     }
-    return s->candidates[n - 1].token;
+    return last;
 }
 
 enum status sampler_draw(struct sampler *s, const float *logits, int32_t *token, struct err *e) {
-    const float *used = penalise(s, logits);
-    enum status status = check_logits(used, s->n_vocab, token, e);
-    if (status != OK || s->options.temp <= 0) return status;
-
-    float most = used[*token];
-    int32_t n = top_k(s->candidates, used, s->n_vocab, s->options.top_k);
-    n = top_p(s->candidates, n, most, s->options.top_p);
-    n = min_p(s->candidates, n, most, s->options.min_p);
-    *token = draw(s, n, most);
+    if (sampler_apply(s, logits, e)) return e->status;
+    const int32_t chosen = s->greedy ? candidates_best(&s->candidates) : draw(s);
+    const struct candidate *c = &s->candidates.list[chosen];
+    *token = c->token;
+    if (s->options.mirostat && !s->greedy)
+        s->mu -= s->options.mirostat_eta * (-log2f(c->p) - s->options.mirostat_tau);
     return OK;
 }

@@ -2,6 +2,7 @@
  */
 #include "runtime/library/tandem_engine.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,20 @@ static void fill_struct(void *out, size_t size_bytes, const void *known, size_t 
 }
 
 static const struct tandem_sampling DEFAULT_SAMPLING = {
-    .temp = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.05F, .repeat_last_n = 64, .seed = -1};
+    .temp = 0.8F,
+    .top_k = 40,
+    .top_p = 0.95F,
+    .min_p = 0.05F,
+    .repeat_last_n = 64,
+    .seed = -1,
+    .xtc_threshold = 0.1F,
+    .dynatemp_exponent = 1,
+    .dry_base = 1.75F,
+    .dry_allowed_length = 2,
+    .dry_last_n = 64,
+    .mirostat_tau = 5,
+    .mirostat_eta = 0.1F,
+};
 
 void tandem_sampling_defaults(struct tandem_sampling *sampling, size_t struct_size) {
     fill_struct(sampling, struct_size, &DEFAULT_SAMPLING, sizeof DEFAULT_SAMPLING);
@@ -26,23 +40,81 @@ void tandem_generate_defaults(struct tandem_generate_options *options, size_t st
     options->struct_size = struct_size;
 }
 
-static enum status read_sampling(struct sampler_options *out, const struct tandem_sampling *asked,
+// True if every field of s is in its range.
+static bool in_range(const struct tandem_sampling *s) {
+    const float not_below_0[] = {s->top_p,         s->min_p,          s->repeat_penalty,
+                                 s->typical_p,     s->top_n_sigma,    s->xtc_probability,
+                                 s->xtc_threshold, s->dynatemp_range, s->dynatemp_exponent,
+                                 s->dry_base,      s->dry_multiplier, s->mirostat_tau,
+                                 s->mirostat_eta};
+    for (size_t i = 0; i < sizeof not_below_0 / sizeof *not_below_0; i++)
+        if (!(not_below_0[i] >= 0 && not_below_0[i] < INFINITY)) return false;
+    return !isnan(s->temp) && isfinite(s->frequency_penalty) && isfinite(s->presence_penalty) &&
+           s->top_k >= 0 && s->repeat_last_n >= -1 && s->seed >= -1 && s->dry_last_n >= -1 &&
+           s->dry_allowed_length >= 0 && s->mirostat >= 0 && s->mirostat <= 2 &&
+           (s->n_logit_bias == 0 || s->logit_bias) && s->n_logit_bias <= INT32_MAX &&
+           (s->n_dry_breakers == 0 || s->dry_breakers) && s->n_dry_breakers <= INT16_MAX;
+}
+
+static float or_default(float value, float usual) { return value > 0 ? value : usual; }
+
+static struct dry_options read_dry(const struct tandem_sampling *s) {
+    return (struct dry_options){
+        .multiplier = s->dry_multiplier,
+        .base = or_default(s->dry_base, DEFAULT_SAMPLING.dry_base),
+        .allowed_length =
+            s->dry_allowed_length ? s->dry_allowed_length : DEFAULT_SAMPLING.dry_allowed_length,
+        .last_n = s->dry_last_n ? s->dry_last_n : DEFAULT_SAMPLING.dry_last_n,
+    };
+}
+
+static struct sampler_options read_steps(const struct tandem_sampling *s) {
+    return (struct sampler_options){
+        .temp = s->temp,
+        .top_k = s->top_k,
+        .top_p = or_default(s->top_p, 1),
+        .min_p = s->min_p,
+        .repeat_penalty = or_default(s->repeat_penalty, 1),
+        .repeat_last_n = s->repeat_last_n,
+        .seed = s->seed,
+        .frequency_penalty = s->frequency_penalty,
+        .presence_penalty = s->presence_penalty,
+        .typical_p = s->typical_p,
+        .top_n_sigma = s->top_n_sigma,
+        .xtc_probability = s->xtc_probability,
+        .xtc_threshold = or_default(s->xtc_threshold, DEFAULT_SAMPLING.xtc_threshold),
+        .dynatemp_range = s->dynatemp_range,
+        .dynatemp_exponent = or_default(s->dynatemp_exponent, 1),
+        .dry = read_dry(s),
+        .mirostat = s->mirostat,
+        .mirostat_tau = or_default(s->mirostat_tau, DEFAULT_SAMPLING.mirostat_tau),
+        .mirostat_eta = or_default(s->mirostat_eta, DEFAULT_SAMPLING.mirostat_eta),
+    };
+}
+
+static_assert(sizeof(struct tandem_logit_bias) == sizeof(struct logit_bias) &&
+                  offsetof(struct tandem_logit_bias, bias) == offsetof(struct logit_bias, bias),
+              "both are the same list");
+
+static enum status read_sampling(struct generate_options *out, const struct tandem_sampling *asked,
                                  struct err *e) {
     struct tandem_sampling s = DEFAULT_SAMPLING;
     const size_t first_bytes = END_OF_FIELD(struct tandem_sampling, seed);
     if (tandem_struct_read(&s, sizeof s, first_bytes, asked, e)) return e->status;
-    if (isnan(s.temp) || s.top_k < 0 || !(s.top_p >= 0) || !(s.min_p >= 0) ||
-        !(s.repeat_penalty >= 0) || s.repeat_last_n < -1 || s.seed < -1) {
+    if (!in_range(&s)) {
         err_set(e, ERR_USAGE, "sampling: a field is out of range");
         return err_fix(e, "begin with tandem_sampling_defaults");
     }
-    *out = (struct sampler_options){.temp = s.temp,
-                                    .top_k = s.top_k,
-                                    .top_p = s.top_p > 0 ? s.top_p : 1,
-                                    .min_p = s.min_p,
-                                    .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1,
-                                    .repeat_last_n = s.repeat_last_n,
-                                    .seed = s.seed};
+    for (size_t i = 0; i < s.n_dry_breakers; i++)
+        if (!s.dry_breakers[i])
+            return err_set(e, ERR_USAGE, "sampling: dry_breakers[%zu] is NULL", i);
+    out->sampler = read_steps(&s);
+    out->sampler.biases = (const struct logit_bias *)s.logit_bias;
+    out->sampler.n_biases = (int32_t)s.n_logit_bias;
+    out->dry_breakers = s.dry_breakers;
+    out->n_dry_breakers = (int32_t)s.n_dry_breakers;
+    if (s.samplers && sampler_order_names(&out->sampler.order, s.samplers, e))
+        return err_context(e, "sampling.samplers");
     return OK;
 }
 
@@ -57,7 +129,7 @@ static enum status read_options(struct generate_options *out,
         if (!asked->stop[i]) return err_set(e, ERR_USAGE, "options: stop[%zu] is NULL", i);
     *out = (struct generate_options){
         .ignore_end = asked->ignore_end, .stops = asked->stop, .n_stops = (int32_t)asked->n_stop};
-    return read_sampling(&out->sampler, asked->sampling, e);
+    return read_sampling(out, asked->sampling, e);
 }
 
 // ---- The text -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include "planner/planner.h"
 #include "runtime/cli/cli_options.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,10 +51,12 @@ static void defaults_are_the_known_ones(void **state) {
     assert_int_equal(o.gpu_layers, GPU_LAYERS_AUTO);
     assert_int_equal(o.n_threads, 0);
     assert_int_equal(o.isa, ISA_AUTO);
-    assert_true(o.temp == 0.8f && o.top_p == 0.95f && o.min_p == 0.05f && o.repeat_penalty == 1);
-    assert_int_equal(o.top_k, 40);
-    assert_int_equal(o.repeat_last_n, 64);
-    assert_int_equal(o.seed, -1);
+    const struct sampler_options *s = &o.sampling;
+    assert_true(s->temp == 0.8f && s->top_p == 0.95f && s->min_p == 0.05f);
+    assert_true(s->repeat_penalty == 1);
+    assert_int_equal(s->top_k, 40);
+    assert_int_equal(s->repeat_last_n, 64);
+    assert_int_equal(s->seed, -1);
     assert_false(o.json || o.strict || o.ignore_end || o.no_bind);
     assert_int_equal(o.strategy, STRATEGY_AUTO);
     assert_int_equal(o.feed, FEED_NONE);
@@ -71,11 +74,34 @@ static const char *good_value(const struct option_spec *spec) {
     case OPTION_FEED: return "staged";
     case OPTION_REASONING: return "hide";
     case OPTION_ISA: return "ref";
+    case OPTION_SAMPLERS: return "dry;temperature";
+    case OPTION_LETTERS: return "dt";
+    case OPTION_BIAS: return "7-0.5";
     default: return spec->low > 1 ? "2" : "1";
     }
 }
 static const char *bad_value(enum option_kind kind) {
     return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
+}
+
+static void sampling_is_read_as_llama_cli_does(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-l", "15043-inf", "--logit-bias", "7+1.5", "--sampling-seq", "kt"), OK);
+    assert_int_equal(o.n_biases, 2);
+    assert_int_equal(o.biases[0].token, 15043);
+    assert_true(o.biases[0].bias == -INFINITY && o.biases[1].bias == 1.5F);
+    assert_int_equal(o.sampling.order.n, 2);
+    assert_int_equal(o.sampling.order.steps[1], SAMPLER_TEMPERATURE);
+    const char *const bad[] = {"", "7", "7*1", "+1", "7+", "7+1x", "7+inf", "7+nan", "-7+1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(RUN("-l", bad[i]), ERR_USAGE);
+    assert_int_equal(RUN("--dry-sequence-breaker", "none", "--mirostat", "2"), OK);
+    assert_int_equal(o.dry_breakers.n, 1);
+    assert_int_equal(RUN("--mirostat", "3"), ERR_USAGE);
+    assert_int_equal(RUN("--samplers", "top_k,temp"), ERR_USAGE);
+    assert_says(&e, "--samplers");
 }
 
 static const char *any_command(const struct option_spec *spec) {
@@ -130,7 +156,7 @@ static void numbers_keep_their_range(void **state) {
     assert_int_equal(RUN("--top-p", "nan"), ERR_USAGE);
     assert_int_equal(RUN("--repeat-penalty", "0"), ERR_USAGE);
     assert_int_equal(RUN("-s", "4294967295"), OK);
-    assert_int_equal(o.seed, 4294967295);
+    assert_int_equal(o.sampling.seed, 4294967295);
     assert_int_equal(RUN("-s", "4294967296"), ERR_USAGE);
     assert_int_equal(RUN("-t", "-1", "-tb", "-1"), OK);
     assert_int_equal(o.n_threads, 0);
@@ -470,6 +496,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_known_ones),
         cmocka_unit_test(every_name_of_every_option_is_parsed),
+        cmocka_unit_test(sampling_is_read_as_llama_cli_does),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),

@@ -1,7 +1,12 @@
 /* test_sampler.c: tests of runtime/generate/sampler.h: the chain step by step, the drawn
- * frequencies, bad logits. */
+ * frequencies, bad logits, refused allocations. test_sampler_golden.c has the formulas of the
+ * chain.
+ */
+// link: wrap-alloc
 #include "base/mem.h"
 #include "runtime/generate/sampler.h"
+#include "runtime/gguf/gguf.h"
+#include "tests/lib/alloc_fail.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -199,10 +204,10 @@ static void penalty_counts_a_token_once_and_forgets(void **state) {
     sampler_accept(&s, 0); // twice would be 4 / 2.25; once is 2.67, below 3 both ways
     assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
     assert_int_equal(token, 1);
-    assert_true(s.logits[0] == 4 / 1.5f);
+    assert_true(s.candidates.list[0].logit == 4 / 1.5f);
     sampler_accept(&s, 2);
     assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
-    assert_true(s.logits[2] == -1.5f);
+    assert_true(s.candidates.list[2].logit == -1.5f);
     sampler_accept(&s, 1);
     sampler_accept(&s, 1); // 0 has left the window of three
     assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
@@ -247,14 +252,14 @@ static void window_of_the_whole_context(void **state) {
     struct sampler s;
     struct err e;
     assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
-    assert_int_equal(s.n_window, 16);
+    assert_int_equal(s.penalties.n_window, 16);
     for (int i = 0; i < 40; i++) sampler_accept(&s, i % 4);
-    assert_int_equal(s.n_recent, 16);
+    assert_int_equal(s.penalties.n_recent, 16);
     sampler_close(&s);
     options.repeat_last_n = 0;
     assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
     sampler_accept(&s, 1);
-    assert_int_equal(s.n_recent, 0);
+    assert_int_equal(s.penalties.n_recent, 0);
     sampler_close(&s);
 }
 
@@ -266,7 +271,13 @@ static void same_seed_same_tokens(void **state) {
     struct err e;
     bool random_differs = false;
     for (int round = 0; round < 3; round++) {
-        struct sampler_options options = {0.8f, 40, 0.95f, 0.05f, 1.1f, 64, round < 2 ? 42 : -1};
+        struct sampler_options options = {.temp = 0.8f,
+                                          .top_k = 40,
+                                          .top_p = 0.95f,
+                                          .min_p = 0.05f,
+                                          .repeat_penalty = 1.1f,
+                                          .repeat_last_n = 64,
+                                          .seed = round < 2 ? 42 : -1};
         struct sampler s;
         assert_int_equal(sampler_init(&s, &options, 1000, 64, &e), OK);
         assert_true(s.options.seed >= 0);
@@ -303,11 +314,198 @@ static void broken_logits_are_a_device_error(void **state) {
     }
 }
 
+// ---- Steps that the golden cases do not reach ---------------------------------------------------
+
+static void order_is_read_by_names_and_letters(void **state) {
+    (void)state;
+    struct sampler_order names, letters;
+    struct err e;
+    assert_int_equal(sampler_order_names(&names,
+                                         "penalties;dry;top_n_sigma;top_k;typ_p;top_p;"
+                                         "min_p;xtc;temperature",
+                                         &e),
+                     OK);
+    assert_int_equal(sampler_order_letters(&letters, "edskypmxt", &e), OK);
+    assert_int_equal(names.n, SAMPLER_STEPS);
+    assert_int_equal(letters.n, SAMPLER_STEPS);
+    for (int i = 0; i < SAMPLER_STEPS; i++) {
+        assert_int_equal(names.steps[i], i);
+        assert_int_equal(letters.steps[i], i);
+    }
+    assert_int_equal(sampler_order_names(&names, "temp;top-k;nucleus;typ", &e), OK);
+    assert_int_equal(names.n, 4);
+    assert_int_equal(names.steps[0], SAMPLER_TEMPERATURE);
+    assert_int_equal(names.steps[1], SAMPLER_TOP_K);
+    assert_int_equal(names.steps[2], SAMPLER_TOP_P);
+    assert_int_equal(names.steps[3], SAMPLER_TYPICAL);
+    const char *const bad[] = {"", "top_k;", ";", "top_kk", "infill"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(sampler_order_names(&names, bad[i], &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "'infill'"));
+    assert_non_null(strstr(e.expected, "top_n_sigma (s)"));
+    assert_int_equal(sampler_order_letters(&letters, "kz", &e), ERR_USAGE);
+    assert_int_equal(sampler_order_letters(&letters, "", &e), ERR_USAGE);
+    assert_int_equal(sampler_order_letters(&letters, "kkkkkkkkkkkkkkkkkkk", &e), ERR_USAGE);
+}
+
+// XTC draws for every token, and cuts as often as it is asked to: then only the 0.2 is left of the
+// three above the threshold, beside the 0.05.
+static void xtc_cuts_as_often_as_asked(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.2, 0.05};
+    float logits[4];
+    int counts[4];
+    log_of(p, 4, logits);
+    struct sampler_options options = plain;
+    options.xtc_probability = 0.3f;
+    options.xtc_threshold = 0.1f;
+    count_draws(&options, logits, 4, 100000, counts);
+    assert_frequency(counts[0], 100000, 0.7 * 0.5);
+    assert_frequency(counts[2], 100000, 0.7 * 0.2 + 0.3 * 0.8);
+    options.xtc_threshold = 0.51f; // off
+    count_draws(&options, logits, 4, 100000, counts);
+    for (int i = 0; i < 4; i++) assert_frequency(counts[i], 100000, p[i]);
+}
+
+// A greedy sampler obeys the steps that can drop the likeliest token.
+static void greedy_obeys_xtc_and_typical(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.3, 0.1, 0.1};
+    float logits[4];
+    int counts[4];
+    log_of(p, 4, logits);
+    struct sampler_options options = plain;
+    options.temp = 0;
+    options.xtc_probability = 1;
+    options.xtc_threshold = 0.2f;
+    count_draws(&options, logits, 4, 10, counts);
+    assert_int_equal(counts[1], 10);
+    options.xtc_probability = 0;
+    options.typical_p = 0.2f; // the entropy is 1.17: -ln 0.3 is nearest
+    count_draws(&options, logits, 4, 10, counts);
+    assert_int_equal(counts[1], 10);
+}
+
+static void mirostat_follows_the_surprise(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.125, 0.125};
+    float logits[4];
+    log_of(p, 4, logits);
+    for (int version = 1; version <= 2; version++) {
+        struct sampler_options options = plain;
+        options.mirostat = version;
+        options.mirostat_tau = 3;
+        options.mirostat_eta = 0.5f;
+        struct sampler s;
+        struct err e;
+        int32_t token;
+        assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+        assert_true(s.mu == 6);
+        for (int i = 0; i < 20; i++) {
+            const float mu = s.mu;
+            assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+            double kept = 0;
+            for (int32_t k = 0; k < s.candidates.n; k++) kept += p[s.candidates.list[k].token];
+            const double surprise = -log2(p[token] / kept);
+            assert_true(fabs(s.mu - (mu - 0.5 * (surprise - 3))) < 1e-5);
+        }
+        sampler_forget(&s);
+        assert_true(s.mu == 6);
+        sampler_close(&s);
+    }
+}
+
+static void biases_move_and_forbid_tokens(void **state) {
+    (void)state;
+    const float logits[] = {1, 2, 3, 4};
+    struct logit_bias biases[] = {{3, -INFINITY}, {0, 2.5f}, {1, -INFINITY}, {2, -INFINITY}};
+    struct sampler_options options = plain;
+    options.temp = 0;
+    options.biases = biases;
+    options.n_biases = 2;
+    int counts[4];
+    count_draws(&options, logits, 4, 5, counts);
+    assert_int_equal(counts[0], 5);
+
+    struct sampler s;
+    struct err e;
+    int32_t token;
+    biases[1].bias = -INFINITY;
+    options.n_biases = 4;
+    assert_int_equal(sampler_init(&s, &options, 4, 16, &e), OK);
+    assert_int_equal(sampler_draw(&s, logits, &token, &e), ERR_USAGE);
+    assert_non_null(strstr(e.what, "biases leave no token"));
+    sampler_close(&s);
+    const struct logit_bias bad[] = {{4, 1}, {-1, 1}, {0, NAN}, {0, INFINITY}};
+    for (int i = 0; i < 4; i++) {
+        options.biases = &bad[i];
+        options.n_biases = 1;
+        assert_int_equal(sampler_init(&s, &options, 4, 16, &e), ERR_USAGE);
+        assert_null(s.memory);
+    }
+}
+
+// "the in" begins within the token " the" of this vocabulary, and is whole in none.
+static void breakers_begin_within_tokens(void **state) {
+    (void)state;
+    struct gguf gguf;
+    struct tokenizer *t;
+    struct breakers b;
+    struct err e;
+    int32_t n, n_whole = 0;
+    const char *const texts[] = {"the in"}, *const empty[] = {"ok", ""};
+    assert_int_equal(gguf_open(&gguf, "tests/golden/tiny/experts_mixed.gguf", &e), OK);
+    assert_int_equal(tokenizer_open(&t, &gguf, NULL, &e), OK);
+    assert_int_equal(breakers_open(&b, t, texts, 1, &e), OK);
+    const int32_t the = tokenizer_find(t, "\u0120the", 5), in = tokenizer_find(t, "\u0120in", 4);
+    const struct breaker *found = breakers_of(&b, the, &n);
+    assert_true(the >= 0 && n == 1 && found->n_tail > 0);
+    if (in >= 0) assert_int_equal(found->tail[0], in);
+    for (int32_t i = 0; i < b.n; i++) n_whole += b.list[i].n_tail == 0;
+    assert_int_equal(n_whole, 0);
+    breakers_of(&b, tokenizer_bos(t), &n);
+    assert_int_equal(n, 0);
+    breakers_close(&b);
+    assert_int_equal(breakers_open(&b, t, empty, 2, &e), ERR_USAGE);
+    tokenizer_close(t);
+    gguf_close(&gguf);
+}
+
+static void refused_allocations_are_errors(void **state) {
+    (void)state;
+    struct gguf gguf;
+    struct tokenizer *t;
+    struct err e;
+    const char *const texts[] = {"\n", "the in"};
+    assert_int_equal(gguf_open(&gguf, "tests/golden/tiny/plain.gguf", &e), OK);
+    assert_int_equal(tokenizer_open(&t, &gguf, NULL, &e), OK);
+    struct sampler_options options = plain;
+    options.repeat_penalty = 2;
+    options.repeat_last_n = 4;
+    bool refused = true;
+    for (int64_t n = 1; refused; n++) {
+        struct breakers b = {0};
+        struct sampler s = {0};
+        enum status status = OK;
+        alloc_fail_at(n);
+        if (breakers_open(&b, t, texts, 2, &e) || sampler_init(&s, &options, 8, 16, &e))
+            status = e.status;
+        refused = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_int_equal(status, refused ? ERR_MEMORY : OK);
+        assert_true(n < 1000);
+        sampler_close(&s);
+        breakers_close(&b);
+    }
+    tokenizer_close(t);
+    gguf_close(&gguf);
+}
+
 static void close_accepts_a_zeroed_one(void **state) {
     (void)state;
     struct sampler s = {0};
     sampler_close(&s);
-    assert_null(s.candidates);
+    assert_null(s.memory);
 }
 
 int main(void) {
@@ -326,6 +524,13 @@ int main(void) {
         cmocka_unit_test(window_of_the_whole_context),
         cmocka_unit_test(same_seed_same_tokens),
         cmocka_unit_test(broken_logits_are_a_device_error),
+        cmocka_unit_test(order_is_read_by_names_and_letters),
+        cmocka_unit_test(xtc_cuts_as_often_as_asked),
+        cmocka_unit_test(greedy_obeys_xtc_and_typical),
+        cmocka_unit_test(mirostat_follows_the_surprise),
+        cmocka_unit_test(biases_move_and_forbid_tokens),
+        cmocka_unit_test(breakers_begin_within_tokens),
+        cmocka_unit_test(refused_allocations_are_errors),
         cmocka_unit_test(close_accepts_a_zeroed_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
