@@ -441,6 +441,68 @@ static void bench_combine_experts(struct bench *b, int32_t n_tokens) {
             op_cost_combine_experts(&job.args.combine_experts, 0));
 }
 
+// ---- The ops with a state: a layer of a hybrid model of 9B --------------------------------------
+
+enum { DELTA_HEADS = 32, DELTA_KEY_HEADS = 16, DELTA_DIM = 128, DELTA_TAPS = 4, DELTA_STATES = 64 };
+enum { DELTA_COLUMNS = (DELTA_HEADS + 2 * DELTA_KEY_HEADS) * DELTA_DIM };
+
+// Steps of one sequence in place, whose state a call finds where the last one left it.
+static const int32_t *steps_of(struct bench *b, int32_t n_tokens) {
+    return numbers(b, 2 * (int64_t)n_tokens, 0, 1);
+}
+
+static void bench_split_rows(struct bench *b, int32_t n_tokens) {
+    const int32_t n_heads = b->options.shape->n_heads, head_dim = b->options.shape->head_dim;
+    const int64_t count = (int64_t)n_tokens * n_heads * head_dim;
+    struct job job = {.b = b, .call = call_split_rows};
+    job.args.split_rows = (struct split_rows_args){
+        values(b, count), values(b, count), values(b, 2 * count), n_tokens * n_heads, head_dim};
+    measure(&job, OP_split_rows, "-", n_tokens, op_cost_split_rows(&job.args.split_rows, 0));
+}
+
+static void bench_short_conv(struct bench *b, int32_t n_tokens) {
+    const int64_t count = (int64_t)n_tokens * DELTA_COLUMNS;
+    struct job job = {.b = b, .call = call_short_conv};
+    job.args.short_conv =
+        (struct short_conv_args){.out = values(b, count),
+                                 .states = values(b, (DELTA_TAPS - 1) * DELTA_COLUMNS),
+                                 .x = values(b, count),
+                                 .weight = values(b, DELTA_TAPS * DELTA_COLUMNS),
+                                 .steps = steps_of(b, n_tokens),
+                                 .n_tokens = n_tokens,
+                                 .n_cols = DELTA_COLUMNS,
+                                 .n_taps = DELTA_TAPS};
+    measure(&job, OP_short_conv, "-", n_tokens, op_cost_short_conv(&job.args.short_conv, 0));
+}
+
+// Gives each call another state, as layers do.
+static void move_state(const struct job *job, union op_args *args, int64_t n) {
+    args->delta_rule.states =
+        job->args.delta_rule.states + n % DELTA_STATES * (int64_t)job->stride_bytes / 4;
+}
+
+static void bench_delta_rule(struct bench *b, int32_t n_tokens) {
+    const int64_t n_gates = (int64_t)n_tokens * DELTA_HEADS;
+    struct job job = {.b = b, .call = call_delta_rule, .move = move_state};
+    job.stride_bytes = sizeof(float) * DELTA_HEADS * DELTA_DIM * DELTA_DIM;
+    job.args.delta_rule = (struct delta_rule_args){
+        .out = values(b, n_gates * DELTA_DIM),
+        .states = values(b, DELTA_STATES * (int64_t)(job.stride_bytes / 4)),
+        .qkv = values(b, (int64_t)n_tokens * DELTA_COLUMNS),
+        .alpha = values(b, n_gates),
+        .beta = values(b, n_gates),
+        .a = values(b, DELTA_HEADS),
+        .dt_bias = values(b, DELTA_HEADS),
+        .steps = steps_of(b, n_tokens),
+        .n_tokens = n_tokens,
+        .n_heads = DELTA_HEADS,
+        .n_key_heads = DELTA_KEY_HEADS,
+        .head_dim = DELTA_DIM,
+        .order = KEYS_TILED,
+        .eps = 1e-6F};
+    measure(&job, OP_delta_rule, "-", n_tokens, op_cost_delta_rule(&job.args.delta_rule, 0));
+}
+
 // ---- The program --------------------------------------------------------------------------------
 
 static void bench_batch(struct bench *b, int32_t n_tokens) {

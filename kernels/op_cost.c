@@ -152,6 +152,37 @@ struct op_cost op_cost_combine_experts(const struct combine_experts_args *a, int
     };
 }
 
+struct op_cost op_cost_split_rows(const struct split_rows_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t moved = floats(2 * (int64_t)a->n_rows, a->n_cols);
+    return (struct op_cost){.read_bytes = moved, .written_bytes = moved};
+}
+
+// The tokens are taken to be of one sequence, here and in the delta rule, so a state counts once.
+struct op_cost op_cost_short_conv(const struct short_conv_args *a, int64_t n_keys) {
+    (void)n_keys;
+    uint64_t state = floats(a->n_taps - 1, a->n_cols), moved = floats(a->n_tokens, a->n_cols);
+    return (struct op_cost){
+        .read_bytes = moved + floats(a->n_taps, a->n_cols) + floats(a->n_tokens, 2) + state,
+        .written_bytes = moved + state,
+        // The products, then an exponential and a division.
+        .flops = (2.0 * a->n_taps + 15) * (double)product(a->n_tokens, a->n_cols),
+    };
+}
+
+struct op_cost op_cost_delta_rule(const struct delta_rule_args *a, int64_t n_keys) {
+    (void)n_keys;
+    int64_t n_heads = a->n_heads, width = n_heads * a->head_dim;
+    uint64_t state = floats(width, a->head_dim);
+    return (struct op_cost){
+        .read_bytes = floats(a->n_tokens, width + 2 * (int64_t)a->n_key_heads * a->head_dim) +
+                      floats(a->n_tokens, 2 * n_heads + 2) + floats(2, n_heads) + state,
+        .written_bytes = floats(a->n_tokens, width) + state,
+        // A product with the state before and after it changes, its decay and its change.
+        .flops = 7.0 * (double)product(a->n_tokens, width) * a->head_dim,
+    };
+}
+
 // A row of quantised activations ends with 64 bytes to spare, so that rows whose length is a
 // multiple of 4096 bytes do not all fall into the same cache sets.
 uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes) {

@@ -25,6 +25,8 @@ enum {
     HEAD_DIM_MAX = 256,    // largest head_dim of attention, a multiple of 2
     EXPERTS_MAX = 1024,    // experts of one layer
     EXPERTS_USED_MAX = 32, // experts that one token goes to
+    CONV_TAPS_MAX = 8,     // inputs of a short convolution, at least 2
+    DELTA_DIM_MAX = 256,   // largest head_dim of the delta rule
 };
 
 // out[t] = scale * dequantised row tokens[t] of table.
@@ -130,6 +132,7 @@ enum glu {
     GLU_GELU,    // gate / 2 * (1 + tanh(sqrt(2/pi) * (gate + 0.044715 gate^3))) * up
     GLU_CLAMPED, // g * sigmoid(1.702 g) * (u + 1) with g = min(gate, limit) and u = up within
                  // -limit..limit
+    GLU_SIGMOID, // sigmoid(gate) * up
 };
 
 // out = the unit of gate and up in the first n_cols columns; other columns of out stay untouched.
@@ -216,6 +219,52 @@ struct combine_experts_args {
     const int32_t *slots;  // [n_experts], or NULL: all are here
     const float *residual; // [n_tokens, n_cols] or NULL
     int32_t n_tokens, n_cols, n_used, n_experts;
+};
+
+// Parts rows of two halves: first[i] = x[i][0..n_cols-1], second[i] = the rest of x[i].
+struct split_rows_args {
+    float *first, *second; // [n_rows, n_cols]
+    const float *x;        // [n_rows, 2 * n_cols]
+    int32_t n_rows, n_cols;
+};
+
+// The next two ops take the tokens in order, and each token makes a new state of an old one. Token
+// t reads state steps[t][0], or zeros if that is negative, and writes state steps[t][1], which may
+// be the same. A token of the same call may read it, so the tokens of a sequence form a chain, and
+// chains may be mixed. A state that a later token of the call overwrites need not reach memory. The
+// result for a token depends on the values of its state alone, not on where the chain was cut.
+
+// out[t][c] = silu(sum_j weight[c][j] * input[j]), j = 0..n_taps-1: the last input is x[t][c],
+// those before it are the state's, which then holds the last n_taps - 1 of them, the oldest first.
+struct short_conv_args {
+    float *out;           // [n_tokens, n_cols]
+    float *states;        // [states, n_taps - 1, n_cols]
+    const float *x;       // [n_tokens, n_cols]
+    const float *weight;  // [n_cols, n_taps]
+    const int32_t *steps; // [n_tokens, 2]
+    int32_t n_tokens, n_cols, n_taps;
+};
+
+// The order in which value heads share key heads.
+enum key_order {
+    KEYS_TILED,   // head h has key head h % n_key_heads
+    KEYS_GROUPED, // head h has key head h / (n_heads / n_key_heads)
+};
+
+// The gated delta rule. For head h of token t with its state S, and q and k scaled to length 1 (x /
+// sqrt(sum x^2 + eps)), q also by 1 / sqrt(head_dim): with g = exp(a[h] * ln(1 + e^(alpha[t][h] +
+// dt_bias[h]))), S = g S, then S = S + sigmoid(beta[t][h]) * k (v - k S), and out[t][h] = q S.
+// Source: Yang, Kautz and Hatamizadeh 2024.
+struct delta_rule_args {
+    float *out;                // [n_tokens, n_heads, head_dim]
+    float *states;             // [states, n_heads, head_dim of k, head_dim of v]
+    const float *qkv;          // [n_tokens, q then k of n_key_heads, v of n_heads; head_dim each]
+    const float *alpha, *beta; // [n_tokens, n_heads]
+    const float *a, *dt_bias;  // [n_heads]
+    const int32_t *steps;      // [n_tokens, 2]
+    int32_t n_tokens, n_heads, n_key_heads, head_dim; // n_heads is a multiple of n_key_heads
+    enum key_order order;
+    float eps;
 };
 
 // One per backend, filled by expanding ops.def in order; no entry may be NULL, and those of OP_W

@@ -71,11 +71,14 @@ struct cpu_table {
                                         // devices`: "avx2", "ref"
 };
 
-// Fills every entry with the plain C definitions of ref.c and ref_route.c.
+// Fills every entry with the plain C definitions of ref.c, ref_route.c and ref_state.c.
 void cpu_table_ref(struct cpu_table *table);
 // The definition of route (ref_route.c). All lanes call it and meet once if there is more than one
 // token.
 void cpu_route(const struct lane *lane, const struct route_args *args);
+// The definitions of the ops with a state (ref_state.c).
+void cpu_short_conv(const struct lane *lane, const struct short_conv_args *args);
+void cpu_delta_rule(const struct lane *lane, const struct delta_rule_args *args);
 
 // Converts one row of n elements of a weight type to floats; this defines each block format. n is a
 // multiple of the block's elements.

@@ -1,4 +1,5 @@
-/* ref.c: the definition of every op but route (ref_route.c), in plain C.
+/* ref.c: the definition of every op but route (ref_route.c) and those with a state (ref_state.c),
+ * in plain C.
  *
  * Every other kernel is tested against these. Sums run in double, in an order that depends on
  * nothing but the sizes of one row, so that a result is the same for every batch, row range and
@@ -325,6 +326,7 @@ static double gated(const struct swiglu_args *a, double gate, double up) {
         gate = fmin(gate, a->limit);
         up = fmax(fmin(up, a->limit), -a->limit);
         return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+    case GLU_SIGMOID: return up / (1 + exp(-gate));
     }
     return gate / (1 + exp(-gate)) * up;
 }
@@ -358,6 +360,24 @@ static void cap_logits(const struct lane *lane, const struct cap_logits_args *a)
 }
 
 static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
+
+static void split_rows(const struct lane *lane, const struct split_rows_args *a) {
+    const size_t half_bytes = (size_t)a->n_cols * sizeof *a->x;
+    int64_t i, last;
+    lane_share(lane, a->n_rows, 8, &i, &last);
+    for (; i < last; i++) {
+        memcpy(a->first + i * a->n_cols, a->x + 2 * i * a->n_cols, half_bytes);
+        memcpy(a->second + i * a->n_cols, a->x + (2 * i + 1) * a->n_cols, half_bytes);
+    }
+}
+
+static void short_conv(const struct lane *lane, const struct short_conv_args *a) {
+    cpu_short_conv(lane, a);
+}
+
+static void delta_rule(const struct lane *lane, const struct delta_rule_args *a) {
+    cpu_delta_rule(lane, a);
+}
 
 // The table has one function per weight type.
 #define WEIGHT(NAME, name, ...)                                                          \

@@ -245,6 +245,35 @@ static void combine_experts(struct cuda_stream *s, enum weight_type type,
         a, sizeof *a);
 }
 
+// ---- States ------------------------------------------------------------------------------------
+
+static void split_rows(struct cuda_stream *s, enum weight_type type,
+                       const struct split_rows_args *a) {
+    (void)type;
+    add(s, KERNEL_split_rows,
+        (struct cuda_grid){(uint32_t)a->n_rows, parts(a->n_cols, SPLIT_COLS), 1, SPLIT_THREADS, 0},
+        a, sizeof *a);
+}
+
+static void short_conv(struct cuda_stream *s, enum weight_type type,
+                       const struct short_conv_args *a) {
+    (void)type;
+    if (a->n_tokens == 0) return;
+    add(s, KERNEL_short_conv,
+        (struct cuda_grid){parts(a->n_cols, SHORT_CONV_THREADS), 1, 1, SHORT_CONV_THREADS, 0}, a,
+        sizeof *a);
+}
+
+static void delta_rule(struct cuda_stream *s, enum weight_type type,
+                       const struct delta_rule_args *a) {
+    (void)type;
+    if (a->n_tokens == 0) return;
+    add(s, KERNEL_delta_rule,
+        (struct cuda_grid){(uint32_t)a->n_heads, parts(a->head_dim, DELTA_COLS), 1,
+                           DELTA_COLS * DELTA_WARPS, 0},
+        a, sizeof *a);
+}
+
 // ---- Attention ---------------------------------------------------------------------------------
 
 // The number of runs that the keys of a token are cut into, so that few tokens keep the device

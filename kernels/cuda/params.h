@@ -74,6 +74,17 @@ enum {
     COMBINE_THREADS = 128,
     COMBINE_COLS = 512,
 
+    // split_rows: grid (n_rows, column chunks).
+    SPLIT_THREADS = 128,
+    SPLIT_COLS = 512,
+
+    // short_conv: grid (column chunks), one thread per column.
+    SHORT_CONV_THREADS = 64,
+
+    // delta_rule: grid (n_heads, column chunks), a warp for each DELTA_WARPS-th row of the state.
+    DELTA_COLS = 32,
+    DELTA_WARPS = 4,
+
     // attention: grid (token tiles, n_kv_heads, n_splits), attention_shared_bytes of dynamic shared
     // memory; attention_merge: grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,

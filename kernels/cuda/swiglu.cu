@@ -16,6 +16,7 @@ DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
         up = fmaxf(fminf(up, a.limit), -a.limit) + 1;
         x = 1.702f * gate;
     }
+    if (a.form == GLU_SIGMOID) gate = 1;
     return gate / (1 + __expf(-x)) * up;
 }
 

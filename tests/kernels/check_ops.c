@@ -7,12 +7,13 @@
  * lanes. Cases have up to 128 tokens, or as --tokens says. --quick, which sanitizers always take:
  * fewer sizes, up to 7 tokens, 1 and 2 lanes. A line per op, type and level: "ok matmul q4_1 avx2
  * nmse 3.1e-05 bits 9ae16a3b2f90404f" or "not ok ... : why". Exit code 1 if anything failed. An op
- * that is listed without a check, here or (the ops of experts) in check_experts.c, does not
- * compile.
+ * that is listed without a check, here or (the ops of experts, and those with a state) in
+ * check_experts.c and check_state.c, does not compile.
  */
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/drivers.h"
 #include "tests/kernels/check_experts.h"
+#include "tests/kernels/check_state.h"
 #include "tests/kernels/op_check.h"
 #include "tests/sim/sim_device.h"
 
@@ -651,8 +652,8 @@ static void check_form(struct op_check *c, enum glu form) {
 }
 
 static void check_swiglu(struct op_check *c) {
-    static const enum glu FORMS[] = {GLU_SILU, GLU_GELU, GLU_CLAMPED};
-    for (int i = 0; i < 3; i++) check_form(c, FORMS[i]);
+    static const enum glu FORMS[] = {GLU_SILU, GLU_GELU, GLU_CLAMPED, GLU_SIGMOID};
+    for (int i = 0; i < 4; i++) check_form(c, FORMS[i]);
 }
 
 // ---- gather_rows --------------------------------------------------------------------------------
@@ -693,6 +694,47 @@ static void check_gather_rows(struct op_check *c) {
         s.out = op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
         int32_t *rows = op_scene_at(c, s.rows);
         for (int r = 0; r < s.n_rows; r++) rows[r] = (int32_t)op_random(c, 41);
+        op_run_whole(c, &k, &s);
+        s.first = s.n_rows / 2, s.n_rows = 1;
+        op_run_part(c, &k, &s);
+    }
+}
+
+// ---- split_rows ---------------------------------------------------------------------------------
+
+struct split_rows_shape {
+    uint64_t first_half, second_half, x;
+    int32_t first, n_rows, n_cols;
+};
+
+static void place_split_rows(union op_args *args, const void *shape, char *base) {
+    const struct split_rows_shape *s = shape;
+    const int64_t skip = (int64_t)s->first * s->n_cols;
+    args->split_rows = (struct split_rows_args){.first = (float *)(base + s->first_half) + skip,
+                                                .second = (float *)(base + s->second_half) + skip,
+                                                .x = floats_at(base, s->x) + 2 * skip,
+                                                .n_rows = s->n_rows,
+                                                .n_cols = s->n_cols};
+}
+
+static void mark_split_rows(uint8_t *roles, const void *shape) {
+    const struct split_rows_shape *s = shape;
+    const uint64_t row_bytes = (uint64_t)s->n_cols * 4, skip = (uint64_t)s->first * row_bytes;
+    op_mark(roles, s->first_half + skip, (uint64_t)s->n_rows * row_bytes, ROLE_F32);
+    op_mark(roles, s->second_half + skip, (uint64_t)s->n_rows * row_bytes, ROLE_F32);
+}
+
+static void check_split_rows(struct op_check *c) {
+    static const int32_t COLS[] = {1, 67, 1100};
+    struct op_case k = {.op = OP_split_rows, .place = place_split_rows, .mark = mark_split_rows};
+    for (int i = 0; i < op_n_batches(c) * 3; i++) {
+        struct split_rows_shape s = {.n_rows = OP_BATCHES[i / 3], .n_cols = COLS[i % 3]};
+        const int64_t count = (int64_t)s.n_rows * s.n_cols;
+        op_describe(c, "%d rows, %d columns", s.n_rows, s.n_cols);
+        op_scene_clear(c);
+        s.x = op_scene_normal(c, 2 * count, 1);
+        s.first_half = op_scene_add(c, (uint64_t)count * 4);
+        s.second_half = op_scene_add(c, (uint64_t)count * 4);
         op_run_whole(c, &k, &s);
         s.first = s.n_rows / 2, s.n_rows = 1;
         op_run_part(c, &k, &s);

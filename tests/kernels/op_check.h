@@ -31,6 +31,7 @@ struct op_case {
     enum weight_type type; // of ops with weight types
     double limit;          // largest normalised mean square error; 0: bit for bit
     bool may_skip;         // writes fewer bytes than op_cost says
+    bool of_many;          // sequences: writes more, since op_cost counts the state of one
     bool may_be_nan;       // where the definition says NaN, NaN is right
     bool is_other;         // of another op than the whole: only the CPU need give the same bits
     // The energy (sum of squares) to expect of a shape's outputs; NULL: what they have. For sums of

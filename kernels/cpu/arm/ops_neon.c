@@ -169,6 +169,7 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
         up = vmaxq_f32(vminq_f32(up, limit), vnegq_f32(limit));
         return gated_by(gate, vmulq_n_f32(gate, 1.702F), vaddq_f32(up, one));
     }
+    if (a->form == GLU_SIGMOID) return gated_by(one, gate, up);
     return gated_by(gate, gate, up);
 }
 

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
+#include "kernels/cpu/x86/state_x86.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 
 #include <math.h>
@@ -186,6 +187,7 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
         return gated_by(gate, _mm256_mul_ps(gate, _mm256_set1_ps(1.702F)),
                         _mm256_add_ps(up, _mm256_set1_ps(1)));
     }
+    if (a->form == GLU_SIGMOID) return gated_by(_mm256_set1_ps(1), gate, up);
     return gated_by(gate, gate, up);
 }
 
@@ -242,4 +244,6 @@ void cpu_ops_avx2(struct cpu_table *table) {
     table->attention = attention_avx2;
     table->swiglu = swiglu;
     table->cap_logits = cap_logits;
+    table->short_conv = short_conv_avx2;
+    table->delta_rule = delta_rule_avx2;
 }

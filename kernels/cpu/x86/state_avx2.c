@@ -1,0 +1,174 @@
+/* state_avx2.c: short_conv and delta_rule with AVX2.
+ *
+ * short_conv: eight columns at a time, whose last inputs stay in registers from token to token.
+ * delta_rule: a lane takes a head at a time. TOKENS tokens share what depends on no column of the
+ * state; then 32 columns of the state at a time pass these tokens, 16 KiB for a head of 128, which
+ * stay in the first-level cache. A column is added up in two sums, of the even and of the odd rows,
+ * whichever columns are beside it. Sizes that no model has take the definition. Owns nothing. Must
+ * not let a result depend on where a batch or a lane's share begins. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#include "kernels/cpu/x86/state_x86.h"
+
+#include "kernels/cpu/x86/vector_avx2.h"
+
+#include <math.h>
+
+enum {
+    TAPS = 4,    // of short_conv here
+    SHARE = 256, // values of short_conv that are worth waking a second lane for
+    TOKENS = 16, // of delta_rule that pass a part of the state at once
+};
+
+// ---- short_conv ---------------------------------------------------------------------------------
+
+// True if token t reads what token t - 1 writes.
+static bool continues(const int32_t *steps, int64_t t) {
+    return t > 0 && steps[2 * t] == steps[2 * t - 1];
+}
+
+// All tokens in columns c..c+7.
+static void convolve_eight(const struct short_conv_args *a, int64_t c) {
+    const __m256i rows = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const int64_t n = a->n_cols, state = (TAPS - 1) * n;
+    __m256 weights[TAPS], old[TAPS - 1];
+    for (int j = 0; j < TAPS; j++)
+        weights[j] = _mm256_i32gather_ps(a->weight + c * TAPS + j, rows, sizeof(float));
+    for (int j = 0; j < TAPS - 1; j++) old[j] = _mm256_setzero_ps();
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        const int32_t *step = a->steps + 2 * t;
+        const float *from = a->states + (int64_t)(step[0] < 0 ? 0 : step[0]) * state + c;
+        for (int j = 0; j < TAPS - 1 && !continues(a->steps, t); j++)
+            old[j] = step[0] < 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(from + j * n);
+        const __m256 x = _mm256_loadu_ps(a->x + t * n + c);
+        __m256 sum = _mm256_mul_ps(weights[0], old[0]);
+        sum = _mm256_fmadd_ps(weights[1], old[1], sum);
+        sum = _mm256_fmadd_ps(weights[2], old[2], sum);
+        sum = _mm256_fmadd_ps(weights[3], x, sum);
+        const __m256 inverse = exp_avx2(_mm256_sub_ps(_mm256_setzero_ps(), sum));
+        sum = _mm256_div_ps(sum, _mm256_add_ps(_mm256_set1_ps(1), inverse));
+        _mm256_storeu_ps(a->out + t * n + c, sum);
+        old[0] = old[1], old[1] = old[2], old[2] = x;
+        if (t + 1 < a->n_tokens && continues(a->steps, t + 1)) continue;
+        for (int j = 0; j < TAPS - 1; j++)
+            _mm256_storeu_ps(a->states + step[1] * state + j * n + c, old[j]);
+    }
+}
+
+void short_conv_avx2(const struct lane *lane, const struct short_conv_args *a) {
+    if (a->n_taps != TAPS || a->n_cols % 8) {
+        cpu_short_conv(lane, a);
+        return;
+    }
+    const int64_t grain = 1 + SHARE / (8 * (int64_t)a->n_tokens);
+    for (int64_t range[2] = {0}; lane_take(lane, a->n_cols / 8, grain, range);)
+        for (int64_t i = range[0]; i < range[1]; i++) convolve_eight(a, 8 * i);
+}
+
+// ---- delta_rule ---------------------------------------------------------------------------------
+
+// One token of a head, without its columns of the state.
+struct token {
+    const float *q, *k, *v;     // [head_dim], as they are
+    float decay, recall, learn; // the change of column j is k * learn * (v[j] - recall * (k S)[j])
+    float q_scale;
+    const float *from; // the head's state that it reads, NULL: zeros
+    float *to;         // the one that it writes
+    float *out;        // [head_dim]
+};
+
+static float inverse_length(const float *x, int32_t n, float eps) {
+    __m256 squares = _mm256_setzero_ps();
+    for (int32_t i = 0; i < n; i += 8) {
+        const __m256 v = _mm256_loadu_ps(x + i);
+        squares = _mm256_fmadd_ps(v, v, squares);
+    }
+    return 1 / sqrtf(sum_avx2(squares) + eps);
+}
+
+static void prepare(const struct delta_rule_args *a, int64_t t, int64_t h, struct token *out) {
+    const int64_t n = a->head_dim, n_keys = (int64_t)a->n_key_heads * n, at = t * a->n_heads + h;
+    const int64_t shared = a->n_heads / a->n_key_heads;
+    const int64_t key = (a->order == KEYS_TILED ? h % a->n_key_heads : h / shared) * n;
+    const float *qkv = a->qkv + t * (2 * n_keys + a->n_heads * n);
+    const int32_t *step = a->steps + 2 * t;
+    *out = (struct token){.q = qkv + key, .k = qkv + n_keys + key, .v = qkv + 2 * n_keys + h * n};
+    const float z = a->alpha[at] + a->dt_bias[h];
+    const float k_scale = inverse_length(out->k, a->head_dim, a->eps);
+    out->decay = expf(a->a[h] * (z > 20 ? z : log1pf(expf(z))));
+    out->recall = out->decay * k_scale;
+    out->learn = k_scale / (1 + expf(-a->beta[at]));
+    out->q_scale = inverse_length(out->q, a->head_dim, a->eps) / sqrtf((float)a->head_dim);
+    const int64_t state = a->n_heads * n * n;
+    out->from = step[0] < 0 ? NULL : a->states + step[0] * state + h * n * n;
+    out->to = a->states + step[1] * state + h * n * n;
+    out->out = a->out + at * n;
+}
+
+// Adds rows i and i + 1 of the state times x[i] and x[i + 1] to the sums of even and of odd rows.
+#define ADD_ROWS(sums, x, rows)                                                                 \
+    do {                                                                                        \
+        for (int v = 0; v < n_vectors; v++) {                                                   \
+            (sums)[0][v] = _mm256_fmadd_ps(_mm256_set1_ps((x)[0]), (rows)[0][v], (sums)[0][v]); \
+            (sums)[1][v] = _mm256_fmadd_ps(_mm256_set1_ps((x)[1]), (rows)[1][v], (sums)[1][v]); \
+        }                                                                                       \
+    } while (0)
+
+// One token in 8 * n_vectors columns of the state from column c on.
+static inline __attribute__((always_inline)) void step_columns(const struct token *k, int64_t n,
+                                                               int64_t c, int n_vectors) {
+    __m256 sums[2][4], change[4], rows[2][4];
+    for (int v = 0; v < n_vectors; v++) sums[0][v] = sums[1][v] = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n && k->from; i += 2) {
+        for (int r = 0; r < 2; r++)
+            for (int v = 0; v < n_vectors; v++)
+                rows[r][v] = _mm256_loadu_ps(k->from + (i + r) * n + c + 8 * v);
+        ADD_ROWS(sums, k->k + i, rows);
+    }
+    for (int v = 0; v < n_vectors; v++) {
+        const __m256 recalled = _mm256_add_ps(sums[0][v], sums[1][v]);
+        change[v] = _mm256_fnmadd_ps(_mm256_set1_ps(k->recall), recalled,
+                                     _mm256_loadu_ps(k->v + c + 8 * v));
+        change[v] = _mm256_mul_ps(_mm256_set1_ps(k->learn), change[v]);
+        sums[0][v] = sums[1][v] = _mm256_setzero_ps();
+    }
+    for (int64_t i = 0; i < n; i += 2) {
+        for (int r = 0; r < 2; r++) {
+            const __m256 key = _mm256_set1_ps(k->k[i + r]), decay = _mm256_set1_ps(k->decay);
+            for (int v = 0; v < n_vectors; v++) {
+                const int64_t at = (i + r) * n + c + 8 * v;
+                const __m256 old = k->from ? _mm256_loadu_ps(k->from + at) : _mm256_setzero_ps();
+                rows[r][v] = _mm256_fmadd_ps(key, change[v], _mm256_mul_ps(decay, old));
+                _mm256_storeu_ps(k->to + at, rows[r][v]);
+            }
+        }
+        ADD_ROWS(sums, k->q + i, rows);
+    }
+    for (int v = 0; v < n_vectors; v++)
+        _mm256_storeu_ps(k->out + c + 8 * v, _mm256_mul_ps(_mm256_set1_ps(k->q_scale),
+                                                           _mm256_add_ps(sums[0][v], sums[1][v])));
+}
+
+static void run_head(const struct delta_rule_args *a, int64_t h) {
+    const int64_t n = a->head_dim;
+    for (int64_t first = 0; first < a->n_tokens; first += TOKENS) {
+        struct token tokens[TOKENS];
+        const int64_t left = a->n_tokens - first, count = left < TOKENS ? left : TOKENS;
+        for (int64_t t = 0; t < count; t++) prepare(a, first + t, h, &tokens[t]);
+        int64_t c = 0;
+        for (; c + 32 <= n; c += 32)
+            for (int64_t t = 0; t < count; t++) step_columns(&tokens[t], n, c, 4);
+        for (; c < n; c += 8)
+            for (int64_t t = 0; t < count; t++) step_columns(&tokens[t], n, c, 1);
+    }
+}
+
+void delta_rule_avx2(const struct lane *lane, const struct delta_rule_args *a) {
+    if (a->head_dim % 8) {
+        cpu_delta_rule(lane, a);
+        return;
+    }
+    ASSERT(a->n_heads % a->n_key_heads == 0);
+    for (int64_t range[2] = {0}; lane_take(lane, a->n_heads, 1, range);)
+        for (int64_t h = range[0]; h < range[1]; h++) run_head(a, h);
+}
