@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -130,4 +131,18 @@ enum status file_read_text(char **text, size_t *size_bytes, const char *path, si
     enum status status = read_all(text, size_bytes, in, path, limit_bytes, e);
     fclose(in);
     return status;
+}
+
+enum status file_make_folders(const char *path, struct err *e) {
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return err_errno(e, ENAMETOOLONG, "%.80s...", path);
+    for (char *at = part + 1;; at++) {
+        if (*at && *at != '/') continue;
+        const char end = *at;
+        *at = 0;
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) return err_errno(e, errno, "%s", part);
+        if (!end) return OK;
+        *at = '/';
+    }
 }

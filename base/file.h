@@ -1,7 +1,7 @@
 /* file.h: read-only files, mapped or read by position.
  *
  * A struct file owns one descriptor and one mapping; views into the mapping are lent until
- * file_close. Must not write. One thread opens and closes; any thread may read. Tested by
+ * file_close. Writes no file. One thread opens and closes; any thread may read. Tested by
  * tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_FILE_H
@@ -45,5 +45,8 @@ void file_close(struct file *f);
 // frees *text with mem_free.
 enum status file_read_text(char **text, size_t *size_bytes, const char *path, size_t limit_bytes,
                            struct err *e);
+
+// Makes every missing folder of the path, readable by the user alone.
+enum status file_make_folders(const char *path, struct err *e);
 
 #endif

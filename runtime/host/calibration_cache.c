@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -127,20 +126,6 @@ bool calibration_load(struct machine *m, const char *cache_path, const struct ca
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-// Makes every missing folder of the path, readable by the user alone.
-static enum status make_folders(const char *path, struct err *e) {
-    char part[CALIBRATION_PATH];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *at = part + 1;; at++) {
-        if (*at && *at != '/') continue;
-        const char end = *at;
-        *at = 0;
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) return err_errno(e, errno, "%s", part);
-        if (!end) return OK;
-        *at = '/';
-    }
-}
-
 static enum status write_text(FILE *out, const struct machine *m, const struct calibration_key *key,
                               struct err *e) {
     json_t *name = json_string(key->text);
@@ -171,6 +156,6 @@ enum status calibration_store(const struct machine *m, const char *cache_path,
     char path[CALIBRATION_PATH];
     if (!calibration_path(path, cache_path, key))
         return err_set(e, ERR_FILE, "the name of the folder for calibrations is too long");
-    if (make_folders(cache_path, e)) return e->status;
+    if (file_make_folders(cache_path, e)) return e->status;
     return write_file(path, m, key, e);
 }

@@ -441,6 +441,22 @@ static void file_read_text_names_what_it_cannot_read(void **state) {
     assert_non_null(strstr(e.what, folder->path));
 }
 
+static void file_make_folders_makes_all_or_names_what_is_in_the_way(void **state) {
+    const struct folder *folder = *state;
+    char path[600];
+    struct err e;
+    snprintf(path, sizeof path, "%s/one/two", folder->path);
+    assert_int_equal(file_make_folders(path, &e), OK);
+    assert_int_equal(file_make_folders(path, &e), OK);
+    assert_int_equal(rmdir(path), 0);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(rmdir(path), 0);
+    file_write(folder, "x", 1);
+    snprintf(path, sizeof path, "%s/two", folder->file);
+    assert_int_equal(file_make_folders(path, &e), ERR_FILE);
+    assert_non_null(strstr(e.what, folder->file));
+}
+
 // ---- The string map ----------------------------------------------------------------------------
 
 enum { N_KEYS = 100000, KEY_ROOM = 12 };
@@ -629,6 +645,7 @@ int main(void) {
         IN_FOLDER(file_refuses_what_is_no_file),
         IN_FOLDER(file_read_text_gives_all_or_names_the_limit),
         IN_FOLDER(file_read_text_names_what_it_cannot_read),
+        IN_FOLDER(file_make_folders_makes_all_or_names_what_is_in_the_way),
         cmocka_unit_test(strmap_finds_100000_keys),
         cmocka_unit_test(strmap_keeps_colliding_keys_apart),
         cmocka_unit_test(strmap_compares_bytes_and_lengths),
