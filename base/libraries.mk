@@ -4,17 +4,19 @@
 # the threads of a core. All else needs the other libraries too, of which only jemalloc can be left
 # out: with JEMALLOC=0 nobody counts what is allocated. make test needs them all. "auto" leaves out
 # what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
-# on a bare machine. A library is found by pkg-config or, without it, by compiling and linking.
+# on a bare machine. libedit is used where it is, but with LIBEDIT=0. A library is found by pkg-config or, without it, by compiling and linking.
 
 HWLOC ?= 1
 JEMALLOC ?= 1
+LIBEDIT ?= 1
 
-LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc
+LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit
 HEADER_hwloc := hwloc.h
 HEADER_libpcre2-8 := pcre2.h
 HEADER_libutf8proc := utf8proc.h
 HEADER_jansson := jansson.h
 HEADER_jemalloc := jemalloc/jemalloc.h
+HEADER_libedit := histedit.h
 DEBIAN = $(patsubst liblib%,lib%,$(patsubst %,lib%-dev,$(1:libpcre2-8=libpcre2)))
 
 PROBE := echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 -x c -
@@ -28,8 +30,9 @@ LACKING := $(filter-out $(FOUND),$(LIBRARIES))
 chosen = $(if $(filter auto,$($1)),$(filter $2,$(FOUND)),$(if $(filter-out 0,$($1)),$2))
 USE_HWLOC := $(call chosen,HWLOC,hwloc)
 USE_JEMALLOC := $(if $(SANITIZED),,$(call chosen,JEMALLOC,jemalloc))
+USE_LIBEDIT := $(if $(filter-out 0,$(LIBEDIT)),$(filter libedit,$(FOUND)))
 
-PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC)
+PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC) $(USE_LIBEDIT)
 NEEDED := $(filter $(LACKING),$(PACKAGES))
 # Without these nothing of runtime/ can be built.
 MODELS_LACK := $(filter $(NEEDED),libpcre2-8 libutf8proc jansson)
@@ -42,6 +45,9 @@ endif
 ifeq ($(USE_JEMALLOC),)
 $(info tandem: built without jemalloc (libjemalloc-dev): nobody counts what is allocated)
 endif
+endif
+ifeq ($(USE_LIBEDIT)$(MAKELEVEL),0)
+$(info tandem: built without libedit (libedit-dev): tandem chat has no line editing)
 endif
 
 # $1: libraries.

@@ -11,7 +11,7 @@
 set -eu
 
 packages='gcc g++ clang make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
-    libjansson-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip gnuplot-nox'
+    libjansson-dev libedit-dev libcmocka-dev libc6-dev ca-certificates python3 python3-pip unzip gnuplot-nox'
 extra='libclang-rt-14-dev libomp-14-dev clang-format valgrind'
 arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 case ${1:-} in
@@ -26,7 +26,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     for tool in gcc pkg-config python3 unzip; do
         command -v "$tool" >/dev/null 2>&1 || lacking="$lacking $tool"
     done
-    for library in hwloc jemalloc libpcre2-8 libutf8proc jansson cmocka; do
+    for library in hwloc jemalloc libpcre2-8 libutf8proc jansson libedit cmocka; do
         pkg-config --exists "$library" 2>/dev/null || lacking="$lacking $library"
     done
     [ -z "$lacking" ] && exit 0

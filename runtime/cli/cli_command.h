@@ -15,6 +15,7 @@ struct cli {
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
     const char *cache_path; // the folder of calibrations; NULL: none is kept
+    const char *state_path; // the folder of histories and conversations; NULL: none is kept
     bool may_calibrate;     // a command may measure this computer unasked
     struct log log;
     struct progress_bar bar;

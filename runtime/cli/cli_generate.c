@@ -61,7 +61,8 @@ static void drop_none(struct text_list *list) {
     list->n = kept;
 }
 
-static enum status open_generator(struct cli_generator *g, struct err *e) {
+// Opens the generator, or gives it other options if it is open.
+static enum status set_generator(struct cli_generator *g, bool opens, struct err *e) {
     const struct cli_options *o = &g->cli->options;
     struct read_list stops = {0}, breakers = {0};
     enum status status = OK;
@@ -80,7 +81,9 @@ static enum status open_generator(struct cli_generator *g, struct err *e) {
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;
-    if (!status) status = generate_open(&g->generator, g->engine, &options, e);
+    if (!status)
+        status = opens ? generate_open(&g->generator, g->engine, &options, e)
+                       : generate_set_options(&g->generator, &options, e);
     close_texts(&stops);
     close_texts(&breakers);
     return status;
@@ -98,7 +101,7 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
     uint64_t load_ns = 0;
     *g = (struct cli_generator){.cli = cli};
     signal_watch();
-    if (open_engine(g, all_logits, &load_ns, e) || open_generator(g, e) || buffer_output(g, e))
+    if (open_engine(g, all_logits, &load_ns, e) || set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
@@ -113,6 +116,10 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
 fail:
     cli_generate_close(g);
     return e->status;
+}
+
+enum status cli_generate_set_options(struct cli_generator *g, struct err *e) {
+    return set_generator(g, false, e);
 }
 
 void cli_generate_close(struct cli_generator *g) {

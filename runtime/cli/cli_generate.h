@@ -37,6 +37,9 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
                               struct err *e);
 void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leaves it zeroed
 
+// Takes the sampling options of the cli for the texts to come. Errors as cli_generate_open's.
+enum status cli_generate_set_options(struct cli_generator *g, struct err *e);
+
 // Calls generate_read and clears the progress bar.
 enum status cli_generate_read(struct cli_generator *g, const struct token_list *tokens,
                               const struct logits_sink *logits, struct err *e);

@@ -16,6 +16,10 @@
 #define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
 #define ALL         (MODEL | MEASURED | IN(BENCH))
 
+// A setting that /set changes during a conversation; no command.
+#define LIVE  (1u << 31)
+#define TUNED (GENERATE | LIVE)
+
 #define AT(field) offsetof(struct cli_options, field)
 #define NAMES(...) \
     { __VA_ARGS__ }
@@ -45,9 +49,8 @@ static const struct {
          "standard\nerror. Ctrl-C ends the text, a second one the program.\n"},
     [COMMAND_CHAT] =
         {"chat", "-m FILE", "holds a conversation with a model",
-         "Each line of standard input is a turn. /reset forgets the conversation; /exit "
-         "or the end of\nthe input ends the program. Ctrl-C ends an answer, or the program "
-         "while it waits for a line.\n"},
+         "At a terminal each line is a turn, and /help lists the commands. -p, -f (both: one after "
+         "the\nother) or a pipe ask one question. Ctrl-C stops an answer, which is kept.\n"},
     [COMMAND_PLAN] =
         {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
          "Only the header of FILE is read. Predicts times from the machine's rates, and "
@@ -263,6 +266,14 @@ static enum status set_reasoning(const char *name, const char *text, enum reason
     return bad_value(e, name, "auto, none or hide", text);
 }
 
+static enum status set_thinking(const char *name, const char *text, enum thinking *out,
+                                struct err *e) {
+    static const char *const names[] = {"auto", "off", "on"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) return *out = (enum thinking)i, OK;
+    return bad_value(e, name, "on, off or auto", text);
+}
+
 static enum status add_text(const char *name, const char *text, struct text_list *out,
                             struct err *e) {
     if (out->n == TEXT_LIST)
@@ -308,6 +319,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     case OPTION_STRATEGY: return set_strategy(name, text, target, e);
     case OPTION_FEED: return set_feed(name, text, target, e);
     case OPTION_REASONING: return set_reasoning(name, text, target, e);
+    case OPTION_THINKING: return set_thinking(name, text, target, e);
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
         return bad_value(e, name, CPU_ISA_NAMES, text);
@@ -320,6 +332,49 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
         return OK;
     }
     return OK;
+}
+
+// ---- Settings of a conversation
+// ------------------------------------------------------------------
+
+enum status cli_options_set(struct cli_options *o, const char *name, const char *value,
+                            struct err *e) {
+    for (int i = 0; i < TABLE_COUNT; i++)
+        for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
+            const char *own = table[i].names[k] + strspn(table[i].names[k], "-");
+            if (!(table[i].commands & LIVE) || strcmp(own, name) != 0) continue;
+            if (*value) return set_value(o, &table[i], name, value, e);
+            err_set(e, ERR_USAGE, "%s needs a value: %s", name, table[i].value);
+            return err_fix(e, "%s", table[i].help);
+        }
+    err_set(e, ERR_USAGE, "there is no setting '%s'", name);
+    return err_fix(e, "/set lists the settings");
+}
+
+static void print_setting(const struct option_spec *spec, const void *value, FILE *out) {
+    static const char *const reasoning[] = {"auto", "none", "hide"};
+    static const char *const thinking[] = {"auto", "off", "on"};
+    switch (spec->kind) {
+    case OPTION_INT: fprintf(out, "%d", *(const int32_t *)value); break;
+    case OPTION_SEED: fprintf(out, "%lld", (long long)*(const int64_t *)value); break;
+    case OPTION_REAL: fprintf(out, "%g", (double)*(const float *)value); break;
+    case OPTION_REASONING: fputs(reasoning[*(const enum reasoning *)value], out); break;
+    case OPTION_THINKING: fputs(thinking[*(const enum thinking *)value], out); break;
+    default: break;
+    }
+}
+
+void cli_options_print_settings(const struct cli_options *o, FILE *out) {
+    for (int i = 0; i < TABLE_COUNT; i++) {
+        const struct option_spec *spec = &table[i];
+        if (!(spec->commands & LIVE)) continue;
+        const char *name = spec->names[0];
+        for (int k = 1; k < OPTION_NAMES && strncmp(name, "--", 2) != 0 && spec->names[k]; k++)
+            name = spec->names[k];
+        fprintf(out, "  %-20s ", name + strspn(name, "-"));
+        print_setting(spec, (const char *)o + spec->offset, out);
+        fputc('\n', out);
+    }
 }
 
 // ---- Arguments ----------------------------------------------------------------------------------

@@ -56,6 +56,9 @@ enum reasoning {
     REASONING_HIDE, // left out
 };
 
+// Whether a model thinks before it answers, where its template has a switch.
+enum thinking { THINKING_AUTO, THINKING_OFF, THINKING_ON };
+
 struct cli_options {
     enum command command;
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
@@ -63,6 +66,8 @@ struct cli_options {
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
     enum reasoning reasoning;
+    enum thinking thinking;
+    bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
     bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
     struct text_list stops;
@@ -109,6 +114,7 @@ enum option_kind {
     OPTION_STRATEGY,  // enum strategy
     OPTION_FEED,      // enum feed; auto is FEED_NONE
     OPTION_REASONING, // enum reasoning
+    OPTION_THINKING,  // enum thinking
     OPTION_ISA,       // enum cpu_isa
     OPTION_SAMPLERS,  // struct sampler_order, by names
     OPTION_LETTERS,   // struct sampler_order, by letters
@@ -137,6 +143,12 @@ const struct option_spec *cli_option_table(int32_t *count);
 enum status cli_options_size(const char *name, const char *text, uint64_t *out, struct err *e);
 enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e);
 enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out, struct err *e);
+
+// Changes a setting during a conversation: an option by its name without dashes. ERR_USAGE.
+enum status cli_options_set(struct cli_options *o, const char *name, const char *value,
+                            struct err *e);
+// Prints these settings, a line each.
+void cli_options_print_settings(const struct cli_options *o, FILE *out);
 
 // The name of a command as it is typed.
 const char *command_name(enum command command);

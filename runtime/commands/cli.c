@@ -53,24 +53,27 @@ static int fail(struct cli *cli, const struct err *e) {
     return exit_code(cli, e->status);
 }
 
-// $XDG_CACHE_HOME/tandem, by its rules an absolute path, else ~/.cache/tandem; NULL without a home.
-static const char *cache_path(const struct cli_environment *environment, char *out, size_t size) {
-    const char *cache = environment->cache_home, *home = environment->home;
+// base/tandem, where base by the rules of XDG is an absolute path, else ~/other/tandem; NULL
+// without a home.
+static const char *own_folder(char out[PATH_MAX], const char *base, const char *home,
+                              const char *other) {
     int length = 0;
-    if (cache && cache[0] == '/')
-        length = snprintf(out, size, "%s/tandem", cache);
+    if (base && base[0] == '/')
+        length = snprintf(out, PATH_MAX, "%s/tandem", base);
     else if (home && home[0] == '/')
-        length = snprintf(out, size, "%s/.cache/tandem", home);
-    return length > 0 && (size_t)length < size ? out : NULL;
+        length = snprintf(out, PATH_MAX, "%s/%s/tandem", home, other);
+    return length > 0 && length < PATH_MAX ? out : NULL;
 }
 
 int cli_main(int argc, char **argv, const struct cli_environment *environment) {
-    char cache[PATH_MAX];
+    char cache[PATH_MAX], state[PATH_MAX];
+    const char *home = environment->home;
     const char *calibrate = environment->calibrate;
     struct cli cli = {
         .drivers = environment->drivers,
         .n_drivers = environment->n_drivers,
-        .cache_path = cache_path(environment, cache, sizeof cache),
+        .cache_path = own_folder(cache, environment->cache_home, home, ".cache"),
+        .state_path = own_folder(state, environment->state_home, home, ".local/state"),
         .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
     };
     struct err e = {0};

@@ -13,6 +13,7 @@ struct cli_environment {
     const struct device_driver *drivers; // the accelerators that this program knows
     int n_drivers;
     const char *cache_home; // XDG_CACHE_HOME, or NULL
+    const char *state_home; // XDG_STATE_HOME, or NULL
     const char *home;       // HOME, or NULL
     const char *calibrate;  // TANDEM_CALIBRATE: "never" forbids calibration that nobody asked for
 };

@@ -10,6 +10,7 @@ int main(int argc, char **argv) {
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     struct cli_environment environment = {
         .cache_home = getenv("XDG_CACHE_HOME"),
+        .state_home = getenv("XDG_STATE_HOME"),
         .home = getenv("HOME"),
         .calibrate = getenv("TANDEM_CALIBRATE"),
     };

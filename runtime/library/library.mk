@@ -13,7 +13,7 @@ API_VERSION := $(shell sed -n 's/^.define TANDEM_VERSION  *"\(.*\)"/\1/p' runtim
 SONAME := libtandem.so.$(firstword $(subst ., ,$(API_VERSION)))
 API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/measure/% runtime/report/%,$(LIBRARY))
 API_OBJECTS := $(API_PARTS:%.c=$D/obj/%.o)
-API_LIBS := $(call libs_of,$(filter-out jemalloc,$(PACKAGES))) $(SYSTEM_LIBS)
+API_LIBS := $(call libs_of,$(filter-out jemalloc libedit,$(PACKAGES))) $(SYSTEM_LIBS)
 
 .PHONY: install
 ifeq ($(SANITIZED),)

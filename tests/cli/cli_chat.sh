@@ -18,14 +18,20 @@ result() {
         echo "  code $code"; head -n 5 "$work/out" "$work/err"
     fi
 }
-# chat LINES ARGUMENT...: with LINES, as printf has them, on standard input; sets code, $work/out
-# and $work/err.
+# chat LINES ARGUMENT...: with LINES, as printf has them, on standard input, each a turn; sets code,
+# $work/out and $work/err. once: all of LINES is one turn.
 chat() {
+    lines=$1
+    shift
+    once "$lines" --lines "$@"
+}
+once() {
     printf "$1" >"$work/in"
     shift
     "$TANDEM" chat -m "$MODEL" --temp 0 -c 512 "$@" <"$work/in" >"$work/out" 2>"$work/err"
     code=$?
 }
+export XDG_STATE_HOME="$work/state"
 # answer PROMPT: what run says to a rendered conversation.
 answer() { "$TANDEM" run -m "$MODEL" --temp 0 -c 512 -q -n 12 -p "$1"; }
 end="<|im_end|>$nl"
@@ -121,10 +127,130 @@ result chat_line_without_newline
 chat '' -n 6
 [ $code -eq 0 ] && ! [ -s "$work/out" ]
 result chat_without_input
-chat 'Hello\nHello again\nTell me more\nTell me more\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.'
+
+# ---- A full context ------------------------------------------------------------------------------
+# The third question has no room beside the first, which is forgotten: what is left says what a
+# fresh conversation says. The instructions stay.
+chat 'Name a city.\nName a river.\nName a lake.\n' -c 72 -n 10 -sys 'Be brief.'
+cp "$work/out" "$work/answers"
+grep -q 'context of 72 tokens is full: forgot the oldest turn' "$work/err"
+forgot=$?
+begin="<|im_start|>system${nl}Be brief.$end${asks}"
+third="${begin}Name a river.$end<|im_start|>assistant$nl$(sed -n 2p "$work/answers")$end${asks}"
+"$TANDEM" run -m "$MODEL" --temp 0 -c 72 -q -n 10 -p "${third}Name a lake.$answers" \
+    >"$work/expected"
+[ $code -eq 0 ] && [ $forgot -eq 0 ] && sed -n 3p "$work/answers" | cmp -s - "$work/expected"
+result chat_full_context_forgets_the_oldest_turn
+chat '/set predict 8\nHello\n/set predict 45\nTell me a story about a dog.\n' -c 80 -sys 'Be brief.'
+[ $code -eq 0 ] && grep -q 'forgot the oldest turn' "$work/err" &&
+    [ "$(sed -n '2,$p' "$work/out" | wc -w)" -gt 30 ] && ! grep -q '/clear' "$work/err"
+result chat_full_context_within_an_answer
+chat 'Hello\nHello again\nTell me more\nTell me more\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.' \
+    --no-context-shift
 [ $code -eq 0 ] && grep -q 'context of 48 tokens is full' "$work/err" &&
     [ "$(head -n 1 "$work/out")" = "$(tail -n 1 "$work/out")" ]
-result chat_full_context_goes_on
+result chat_full_context_refuses
+
+# ---- One question --------------------------------------------------------------------------------
+chat 'What is the capital of Italy?\n' -n 12 -q
+cp "$work/out" "$work/expected"
+once 'ignored' -n 12 -q -p 'What is the capital of Italy?'
+[ $code -eq 0 ] && [ -s "$work/out" ] && cmp -s "$work/out" "$work/expected"
+result chat_one_question
+once 'What is the capital of Italy?\n' -n 12 -q
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected"
+result chat_pipe_is_one_question
+printf 'What is\nthe capital\n' >"$work/question"
+once 'What is\nthe capital\n' -n 12 -q
+cp "$work/out" "$work/expected"
+once '' -n 12 -q -f "$work/question"
+[ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -ge 1 ] && cmp -s "$work/out" "$work/expected"
+result chat_question_from_a_file
+once 'one two' -n 12 -q -p 'Count the words:' -f -
+cp "$work/out" "$work/expected"
+once 'Count the words:\n\none two\n' -n 12 -q
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected"
+result chat_question_and_a_pipe
+once 'x' -n 12 -q -p ''
+[ $code -eq 2 ] && grep -q 'question is empty' "$work/err"
+result chat_empty_question
+once 'x' -n 12 -q -c 32 -f "$0"
+[ $code -eq 1 ] && grep -q 'longer than the context' "$work/err"
+result chat_question_without_room
+
+# ---- Lines of several lines ----------------------------------------------------------------------
+once 'one\ntwo\nthree' -n 8 -q
+cp "$work/out" "$work/expected"
+chat 'one\\\ntwo\\\nthree\n' -n 8 -q
+[ $code -eq 0 ] && [ -s "$work/out" ] && cmp -s "$work/out" "$work/expected"
+result chat_backslash_joins_lines
+chat '"""one\ntwo\nthree"""\n' -n 8 -q
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected"
+result chat_quotes_join_lines
+chat '"""\none\ntwo\nthree\n"""\n' -n 8 -q
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected"
+result chat_quotes_on_lines_of_their_own
+
+# ---- Commands ------------------------------------------------------------------------------------
+chat '/help\n/?\n/nonsense\n/bye\nHello\n' -n 6
+[ $code -eq 0 ] && ! [ -s "$work/out" ] && [ "$(grep -c '^  /regen ' "$work/err")" -eq 2 ] &&
+    grep -q 'there is no command /nonsense' "$work/err"
+result chat_help_and_unknown_command
+chat '/etc/passwd is a file\n' -n 6
+[ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -ge 1 ] && ! grep -q 'no command' "$work/err"
+result chat_path_is_no_command
+chat 'Name a city.\n/regen\n' -n 6
+[ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(uniq "$work/out" | wc -l)" -eq 1 ]
+result chat_regen
+chat '/regen\n/undo\nHello\n' -n 6
+[ $code -eq 0 ] && grep -q 'no question to answer again' "$work/err" &&
+    grep -q 'no question to take back' "$work/err" && [ "$(wc -l <"$work/out")" -eq 1 ]
+result chat_commands_without_a_question
+chat 'Name a city.\nName a river.\n/undo\nName a river.\n' -n 8
+[ $code -eq 0 ] && [ "$(sed -n 2p "$work/out")" = "$(sed -n 3p "$work/out")" ]
+result chat_undo
+chat 'Name a city.\n' -n 8 -q -sys 'Speak like a pirate.'
+cp "$work/out" "$work/expected"
+chat '/system Speak like a pirate.\nName a city.\n/system\n/system none\n/system\n' -n 8
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected" &&
+    grep -q '^Speak like a pirate.$' "$work/err" && grep -q 'no instructions' "$work/err"
+result chat_system
+chat '/set predict 3\n/set seed 5\nTell me a long story.\n/set predict\n/set tempo 3\n/set temp x\n/show\n' -n 60
+[ $code -eq 0 ] && [ "$(wc -w <"$work/out")" -le 3 ] && grep -q "no setting 'tempo'" "$work/err" &&
+    grep -q "predict needs a value" "$work/err" && grep -q "got 'x'" "$work/err" &&
+    grep -q '^  seed  *5$' "$work/err" && grep -q 'tokens used, 1 questions' "$work/err"
+result chat_set_and_show
+chat 'Name a city.\n/save one\n/clear\n/load one\nName a river.\n/save ./%%\n' -n 8 -sys 'Be brief.'
+mv ./% "$work/saved" 2>/dev/null
+[ $code -eq 0 ] && python3 - "$work" <<'X'
+import json, os, sys
+work = sys.argv[1]
+one = json.load(open(work + "/state/tandem/chats/one.json"))["messages"]
+two = json.load(open(work + "/saved"))["messages"]
+answers = open(work + "/out").read().split("\n")
+assert [m["role"] for m in one] == ["system", "user", "assistant"], one
+assert two[:3] == one and two[4]["content"] == "\n".join(answers[1:-1]), two
+assert os.stat(work + "/state/tandem").st_mode & 0o77 == 0
+X
+result chat_save_and_load
+echo '{"messages": [{"role": "king", "content": "x"}]}' >"$work/king.json"
+chat "/load nobody\n/load $work/king.json\n/load $0\n/save\n" -n 8
+[ $code -eq 0 ] && grep -q 'nobody.json: No such file' "$work/err" && grep -q "'king'" "$work/err" &&
+    grep -q 'cli_chat.sh: line 1' "$work/err" && grep -q 'name of a conversation' "$work/err"
+result chat_load_of_no_conversation
+# The switch for thoughts reaches the template, also in the middle.
+cat >"$work/template" <<'X'
+{{- '<|im_start|>user\n' + messages[-1].content + (' 1+1=2, 2+2=' if enable_thinking else '') }}
+{{- '<|im_end|>\n<|im_start|>assistant\n' }}
+X
+chat 'Hello 1+1=2, 2+2=\n' -n 8 -q --chat-template "$work/template" --reasoning off
+cp "$work/out" "$work/expected"
+chat 'Hello\n/set reasoning on\nHello\n/set reasoning off\nHello\n' -n 8 -q \
+    --chat-template "$work/template" --reasoning off
+[ $code -eq 0 ] && [ "$(sed -n 2p "$work/out")" = "$(cat "$work/expected")" ] &&
+    [ "$(sed -n 1p "$work/out")" = "$(sed -n 3p "$work/out")" ] &&
+    [ "$(sed -n 1p "$work/out")" != "$(sed -n 2p "$work/out")" ]
+result chat_reasoning_switch
 
 # ---- Ctrl-C --------------------------------------------------------------------------------------
 # At the prompt it ends the program; in an answer, which begins before it is sent, only that.
@@ -146,7 +272,7 @@ sys.stdout.buffer.write(text + rest)
 sys.exit(chat.returncode)
 X
 for where in prompt answer; do
-    python3 "$work/interrupt" $where "$work/err" "$TANDEM" chat -m "$MODEL" --temp 0 -t 1 \
+    python3 "$work/interrupt" $where "$work/err" "$TANDEM" chat -m "$MODEL" --temp 0 -t 1 --lines \
         >"$work/out"
     code=$?
     if [ $where = prompt ]; then ! [ -s "$work/out" ]; else [ -s "$work/out" ]; fi &&

@@ -73,6 +73,7 @@ static const char *good_value(const struct option_spec *spec) {
     case OPTION_STRATEGY: return "row-split";
     case OPTION_FEED: return "staged";
     case OPTION_REASONING: return "hide";
+    case OPTION_THINKING: return "on";
     case OPTION_ISA: return "ref";
     case OPTION_SAMPLERS: return "dry;temperature";
     case OPTION_LETTERS: return "dt";
@@ -138,6 +139,22 @@ static void every_name_of_every_option_is_parsed(void **state) {
             assert_says(&e, name);
             assert_says(&e, bad);
         }
+}
+
+static void settings_change_by_their_names(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("--temp", "1"), OK);
+    assert_int_equal(cli_options_set(&o, "temp", "0.25", &e), OK);
+    assert_int_equal(cli_options_set(&o, "n", "7", &e), OK);
+    assert_int_equal(cli_options_set(&o, "reasoning", "off", &e), OK);
+    assert_true(o.sampling.temp == 0.25f && o.n_predict == 7 && o.thinking == THINKING_OFF);
+    assert_int_equal(cli_options_set(&o, "temp", "", &e), ERR_USAGE);
+    assert_says(&e, "temp needs a value: T");
+    assert_int_equal(cli_options_set(&o, "top-p", "2", &e), ERR_USAGE);
+    assert_int_equal(cli_options_set(&o, "ngl", "2", &e), ERR_USAGE); // not in a conversation
+    assert_says(&e, "no setting 'ngl'");
 }
 
 static void numbers_keep_their_range(void **state) {
@@ -497,6 +514,7 @@ int main(void) {
         cmocka_unit_test(defaults_are_the_known_ones),
         cmocka_unit_test(every_name_of_every_option_is_parsed),
         cmocka_unit_test(sampling_is_read_as_llama_cli_does),
+        cmocka_unit_test(settings_change_by_their_names),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),

@@ -20,6 +20,7 @@ int main(int argc, char **argv) {
         .drivers = drivers,
         .n_drivers = n + 1,
         .cache_home = getenv("XDG_CACHE_HOME"),
+        .state_home = getenv("XDG_STATE_HOME"),
         .home = getenv("HOME"),
         .calibrate = getenv("TANDEM_CALIBRATE"),
     };

@@ -1,0 +1,214 @@
+/* chat_commands.c: see chat_commands.h. */
+#include "runtime/commands/chat_commands.h"
+
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+struct call {
+    struct chat *chat;
+    const char *argument; // without white space around it; may be empty
+    enum chat_action action;
+};
+
+// ---- The commands -------------------------------------------------------------------------------
+
+static enum status do_help(struct call *call, struct err *e);
+
+static enum status do_leave(struct call *call, struct err *e) {
+    (void)e;
+    call->action = CHAT_LEAVES;
+    return OK;
+}
+
+void chat_clear(struct chat *chat) {
+    generate_forget(&chat->writer.generator);
+    chat->held.count = 0;
+    chat_history_keep(&chat->history, chat_history_system(&chat->history) ? 1 : 0);
+}
+
+static enum status do_clear(struct call *call, struct err *e) {
+    (void)e;
+    chat_clear(call->chat);
+    fputs("The conversation is forgotten.\n", stderr);
+    return OK;
+}
+
+static enum status do_undo(struct call *call, struct err *e) {
+    if (!chat_history_undo(&call->chat->history))
+        return err_set(e, ERR_USAGE, "there is no question to take back");
+    fputs("The last question and its answer are taken back.\n", stderr);
+    return OK;
+}
+
+static enum status do_regen(struct call *call, struct err *e) {
+    struct chat_history *h = &call->chat->history;
+    size_t count = h->count;
+    while (count > 0 && h->list[count - 1].role == CHAT_ASSISTANT) count--;
+    if (count == 0 || h->list[count - 1].role != CHAT_USER)
+        return err_set(e, ERR_USAGE, "there is no question to answer again");
+    chat_history_keep(h, count);
+    call->action = CHAT_ANSWERS;
+    return OK;
+}
+
+static enum status do_system(struct call *call, struct err *e) {
+    struct chat_history *h = &call->chat->history;
+    if (!*call->argument) {
+        const char *system = chat_history_system(h);
+        fprintf(stderr, "%s\n", system ? system : "There are no instructions.");
+        return OK;
+    }
+    const bool none = strcmp(call->argument, "none") == 0;
+    if (chat_history_set_system(h, none ? NULL : call->argument, e)) return e->status;
+    fprintf(stderr, "The instructions are %s.\n", none ? "taken away" : "set");
+    return OK;
+}
+
+static enum status do_show(struct call *call, struct err *e) {
+    const struct chat *chat = call->chat;
+    const struct cli_options *o = &chat->writer.cli->options;
+    const char *system = chat_history_system(&chat->history);
+    (void)e;
+    fprintf(stderr, "  model                %s\n  chat template        %s\n", o->model,
+            chat->format.name);
+    fprintf(stderr, "  context              %llu of %d tokens used, %zu questions\n",
+            (unsigned long long)chat->held.count, chat->writer.generator.n_ctx,
+            chat_history_count(&chat->history, CHAT_USER));
+    fprintf(stderr, "  system               %s\n", system ? system : "(none)");
+    cli_options_print_settings(o, stderr);
+    return OK;
+}
+
+static enum status do_set(struct call *call, struct err *e) {
+    struct cli *cli = call->chat->writer.cli;
+    char name[40];
+    const size_t length = strcspn(call->argument, " \t=");
+    const char *value = call->argument + length;
+    value += strspn(value, " \t=");
+    if (length == 0) {
+        cli_options_print_settings(&cli->options, stderr);
+        return OK;
+    }
+    struct cli_options before = cli->options;
+    snprintf(name, sizeof name, "%.*s", (int)length, call->argument);
+    if (cli_options_set(&cli->options, name, value, e)) return e->status;
+    if (before.thinking == cli->options.thinking)
+        return cli_generate_set_options(&call->chat->writer, e);
+    if (chat_change_format(call->chat, e) == OK) return OK;
+    cli->options = before;
+    return e->status;
+}
+
+// A name without a slash is one of the person's saved conversations.
+static enum status path_of(char out[PATH_MAX], const struct call *call, struct err *e) {
+    const char *state = call->chat->writer.cli->state_path, *name = call->argument;
+    if (!*name) {
+        err_set(e, ERR_USAGE, "the name of a conversation is missing");
+        return err_fix(e, "for example: /save holidays, or /save ./holidays.json");
+    }
+    if (strchr(name, '/'))
+        snprintf(out, PATH_MAX, "%s", name);
+    else if (!state || snprintf(out, PATH_MAX, "%s/chats/%s.json", state, name) >= PATH_MAX)
+        return err_set(e, ERR_USAGE, "there is no folder for %.40s: give a path with a /", name);
+    return OK;
+}
+
+static enum status do_save(struct call *call, struct err *e) {
+    char path[PATH_MAX];
+    if (path_of(path, call, e) || chat_history_save(&call->chat->history, path, e))
+        return e->status;
+    fprintf(stderr, "Saved to %s\n", path);
+    return OK;
+}
+
+static enum status do_load(struct call *call, struct err *e) {
+    char path[PATH_MAX];
+    struct chat_history *h = &call->chat->history;
+    if (path_of(path, call, e) || chat_history_load(h, path, e)) return e->status;
+    fprintf(stderr, "Loaded %zu questions and %zu answers.\n", chat_history_count(h, CHAT_USER),
+            chat_history_count(h, CHAT_ASSISTANT));
+    return OK;
+}
+
+// ---- Their names --------------------------------------------------------------------------------
+
+static const struct chat_word {
+    const char *names[4]; // the first one is shown
+    const char *argument, *help;
+    enum status (*run)(struct call *call, struct err *e);
+} WORDS[] = {
+    {{"help", "?"}, "", "this list", do_help},
+    {{"bye", "exit", "quit"}, "", "end the program", do_leave},
+    {{"clear", "reset", "new"}, "", "forget the conversation", do_clear},
+    {{"regen", "retry"}, "", "answer the last question again", do_regen},
+    {{"undo"}, "", "take the last question and its answer back", do_undo},
+    {{"system"}, "TEXT", "set the instructions; 'none' takes them away", do_system},
+    {{"set"}, "NAME VALUE", "change a setting, such as /set temp 0.2; alone: list them", do_set},
+    {{"show"}, "", "the model, the context and the settings", do_show},
+    {{"save"}, "NAME", "keep the conversation", do_save},
+    {{"load"}, "NAME", "go on with a kept conversation", do_load},
+};
+enum { WORDS_COUNT = sizeof WORDS / sizeof *WORDS };
+
+static enum status do_help(struct call *call, struct err *e) {
+    (void)call;
+    (void)e;
+    for (int i = 0; i < WORDS_COUNT; i++) {
+        char left[48];
+        snprintf(left, sizeof left, "/%s %s", WORDS[i].names[0], WORDS[i].argument);
+        fprintf(stderr, "  %-20s %s\n", left, WORDS[i].help);
+    }
+    fputs("  \"\"\"                  begins a text of several lines, and ends it\n"
+          "  \\                    at the end of a line: the next line belongs to it\n"
+          "  Ctrl-C               stops an answer, or drops the line; Ctrl-D ends the program\n",
+          stderr);
+    return OK;
+}
+
+static const struct chat_word *find(const char *name, size_t length) {
+    for (int i = 0; i < WORDS_COUNT; i++)
+        for (int k = 0; k < 4 && WORDS[i].names[k]; k++)
+            if (strlen(WORDS[i].names[k]) == length && memcmp(WORDS[i].names[k], name, length) == 0)
+                return &WORDS[i];
+    return NULL;
+}
+
+static size_t word_length(const char *text) { return strcspn(text, " \t\n"); }
+
+bool chat_command_is(const char *text) {
+    const size_t length = word_length(text);
+    return text[0] == '/' && length > 1 && !memchr(text + 1, '/', length - 1);
+}
+
+// Carries out a command whose line was copied to text, which is changed.
+static enum status run(struct call *call, char *text, struct err *e) {
+    const size_t length = word_length(text);
+    const struct chat_word *word = find(text + 1, length - 1);
+    if (!word) {
+        err_set(e, ERR_USAGE, "there is no command %.*s", (int)length, text);
+        return err_fix(e, "/help lists the commands");
+    }
+    char *argument = text + length, *end = text + strlen(text);
+    while (*argument && isspace((unsigned char)*argument)) argument++;
+    while (end > argument && isspace((unsigned char)end[-1])) *--end = 0;
+    call->argument = argument;
+    return word->run(call, e);
+}
+
+enum status chat_command(struct chat *chat, const char *text, enum chat_action *action,
+                         struct err *e) {
+    struct call call = {.chat = chat, .action = CHAT_GOES_ON};
+    char *copy = mem_text(text, strlen(text));
+    if (!copy) return err_memory(e, strlen(text), "a command");
+    const enum status status = run(&call, copy, e);
+    mem_free(copy);
+    *action = call.action;
+    if (status == OK) return OK;
+    char line[1024];
+    fprintf(stderr, "%s\n", err_text(e, line, sizeof line));
+    return status == ERR_MEMORY ? status : OK;
+}

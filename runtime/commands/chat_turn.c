@@ -1,0 +1,318 @@
+/* chat_turn.c: see chat_turn.h. */
+#include "runtime/commands/chat_turn.h"
+
+#include "base/mem.h"
+#include "runtime/cli/cli_signal.h"
+
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIM   "\033[2m"
+#define PLAIN "\033[0m"
+
+// ---- What the model reads -----------------------------------------------------------------------
+
+static int32_t context_of(const struct chat *chat) { return chat->writer.generator.n_ctx; }
+
+// Renders and encodes the conversation with the head of the reply and what is drawn of it.
+static enum status encode(struct chat *chat, struct err *e) {
+    const struct chat_history *h = &chat->history;
+    chat->tokens.count = 0;
+    if (chat_render(&chat->format, h->list, h->count, true, &chat->text, e) ||
+        chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e))
+        return e->status;
+    for (uint64_t i = 0; i < chat->drawn.count; i++)
+        if (token_list_push(&chat->tokens, chat->drawn.ids[i], e)) return e->status;
+    return OK;
+}
+
+// Encodes the conversation, without its oldest turns where it has more than limit tokens.
+static enum status encode_within(struct chat *chat, int64_t limit, struct err *e) {
+    const bool shifts = !chat->writer.cli->options.no_context_shift;
+    const int64_t comfortable = context_of(chat) - context_of(chat) / 4;
+    if (encode(chat, e)) return e->status;
+    while (shifts && (int64_t)chat->tokens.count > limit) {
+        if (!chat_history_drop_oldest(&chat->history)) break;
+        chat->n_dropped++;
+        limit = comfortable; // else the next turn would drop another one
+        if (encode(chat, e)) return e->status;
+    }
+    return OK;
+}
+
+static void say_dropped(struct chat *chat) {
+    const size_t n = chat->n_dropped;
+    chat->n_dropped = 0;
+    if (n == 0 || chat->writer.cli->options.quiet) return;
+    fprintf(stderr, "tandem: the context of %d tokens is full: forgot the oldest %s\n",
+            context_of(chat), n == 1 ? "turn" : "turns");
+}
+
+static void say_full(const struct chat *chat) {
+    fprintf(stderr,
+            "tandem: the context of %d tokens is full\n"
+            "Type /clear to begin anew, or start with a larger -c\n",
+            context_of(chat));
+}
+
+// Takes the tokens out of tokens that the session holds already, and out of the session what they
+// do not go on from. One at least is left, whose logits are needed.
+static void skip_held(struct chat *chat) {
+    struct token_list *all = &chat->tokens, *held = &chat->held;
+    uint64_t same = 0;
+    while (same < held->count && same + 1 < all->count && held->ids[same] == all->ids[same]) same++;
+    held->count = same;
+    generate_keep(&chat->writer.generator, (int32_t)same);
+    all->count -= same;
+    memmove(all->ids, all->ids + same, all->count * sizeof *all->ids);
+}
+
+static enum status push_all(struct token_list *list, const int32_t *ids, uint64_t n,
+                            struct err *e) {
+    for (uint64_t i = 0; i < n; i++)
+        if (token_list_push(list, ids[i], e) != OK) return e->status;
+    return OK;
+}
+
+// Reads what of tokens is new.
+static enum status read_tokens(struct chat *chat, struct err *e) {
+    skip_held(chat);
+    if (cli_generate_read(&chat->writer, &chat->tokens, NULL, e)) return e->status;
+    return push_all(&chat->held, chat->tokens.ids, chat->tokens.count, e);
+}
+
+// Reads the person's message. *reads is false if the turn ends here, which the person was told.
+static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
+    *reads = false;
+    if (encode_within(chat, context_of(chat), e)) return e->status;
+    say_dropped(chat);
+    if (chat->tokens.count > (uint64_t)context_of(chat)) {
+        chat_history_undo(&chat->history);
+        say_full(chat);
+        return OK;
+    }
+    const enum status status = read_tokens(chat, e);
+    *reads = status == OK;
+    if (status != ERR_CANCELLED) return status;
+    chat_history_undo(&chat->history);
+    fputs("tandem: stopped. Your message was not added to the conversation\n", stderr);
+    return OK;
+}
+
+// ---- What is printed of the reply ---------------------------------------------------------------
+
+static void set_dimmed(struct chat *chat, bool dimmed) {
+    if (chat->dimmed != dimmed) fputs(dimmed ? DIM : PLAIN "\n", stdout);
+    chat->dimmed = dimmed;
+}
+
+static void print_part(void *context, enum chat_part part, const char *text, size_t length) {
+    struct chat *chat = context;
+    if (part == CHAT_THOUGHT && !chat->dims) return;
+    set_dimmed(chat, part == CHAT_THOUGHT);
+    fwrite(text, 1, length, stdout);
+}
+
+static void print_reply(void *context, const char *text, size_t length) {
+    struct chat *chat = context;
+    chat_reply_write(&chat->reply, text, length);
+}
+
+// Prepares the printing of a reply to the conversation that was rendered last.
+static void begin_reply(struct chat *chat) {
+    const enum reasoning how = chat->writer.cli->options.reasoning;
+    chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
+    chat->reply.take = print_part;
+    chat->reply.context = chat;
+    chat_reply_begin(&chat->reply, chat->format.marks, chat->text.bytes, chat->text.length);
+    chat->writer.print = how == REASONING_NONE ? NULL : print_reply;
+    chat->writer.print_context = chat;
+}
+
+static void end_reply(struct chat *chat) {
+    if (chat->writer.print) chat_reply_end(&chat->reply);
+    set_dimmed(chat, false);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void say_speed(const struct chat *chat, const struct timings *before) {
+    const struct timings *now = &chat->writer.generator.timings;
+    const int64_t steps = now->decode_steps - before->decode_steps;
+    if (!chat->tells || chat->writer.cli->options.quiet || steps <= 0) return;
+    const bool dims = isatty(STDERR_FILENO);
+    fprintf(stderr, "%s[%lld tokens, %.1f tokens/s; context %llu of %d]%s\n", dims ? DIM : "",
+            (long long)(now->new_tokens - before->new_tokens),
+            timings_rate(steps, now->decode_ns - before->decode_ns),
+            (unsigned long long)chat->held.count, context_of(chat), dims ? PLAIN : "");
+}
+
+// ---- What is kept of the reply ------------------------------------------------------------------
+
+// Collects the parts of a reply: the answer from the front of text, thoughts from its end.
+struct parts {
+    char *text;
+    size_t n_answer, n_thought, length;
+};
+
+static void collect(void *context, enum chat_part part, const char *text, size_t length) {
+    struct parts *p = context;
+    const bool answer = part == CHAT_ANSWER;
+    memcpy(p->text + (answer ? p->n_answer : p->length + p->n_thought), text, length);
+    *(answer ? &p->n_answer : &p->n_thought) += length;
+}
+
+// The drawn reply, as text.
+static char *decode_reply(const struct chat *chat, size_t *length) {
+    const struct tokenizer *tokenizer = chat->writer.generator.tokenizer;
+    const struct token_list *drawn = &chat->drawn;
+    size_t size = 0, at = 0;
+    for (uint64_t i = 0; i < drawn->count; i++)
+        size += tokenizer_decode(tokenizer, drawn->ids[i], i == 0, false, NULL, 0);
+    char *text = mem_alloc(size + 1, 1);
+    for (uint64_t i = 0; text && i < drawn->count; i++)
+        at += tokenizer_decode(tokenizer, drawn->ids[i], i == 0, false, text + at, size - at);
+    *length = size;
+    return text;
+}
+
+// Adds the reply that was drawn to the conversation, thoughts apart.
+static enum status keep_reply(struct chat *chat, struct err *e) {
+    size_t length;
+    char *drawn = decode_reply(chat, &length);
+    struct parts parts = {.text = mem_alloc(2 * length + 1, 1), .length = length};
+    struct chat_reply r = {.take = collect, .context = &parts};
+    enum status status = OK;
+    if (!drawn || !parts.text)
+        status = err_memory(e, 3 * length, "a reply");
+    else {
+        chat_reply_begin(&r, chat->format.marks, chat->text.bytes, chat->text.length);
+        chat_reply_write(&r, drawn, length);
+        chat_reply_end(&r);
+        const struct chat_message message = {
+            .role = CHAT_ASSISTANT,
+            .text = parts.text,
+            .length = parts.n_answer,
+            .reasoning = parts.n_thought > 0 ? parts.text + length : NULL,
+            .reasoning_length = parts.n_thought,
+        };
+        status = chat_history_add(&chat->history, &message, e);
+    }
+    mem_free(drawn);
+    mem_free(parts.text);
+    return status;
+}
+
+// ---- The turn -----------------------------------------------------------------------------------
+
+// Draws tokens until the reply or the context ends.
+static enum status draw(struct chat *chat, enum stop_reason *reason, struct err *e) {
+    struct cli_generator *w = &chat->writer;
+    const int32_t most = w->cli->options.n_predict;
+    const int32_t limit = most < 0 ? most : most - (int32_t)chat->drawn.count;
+    if (cli_generate_write(w, limit, false, reason, e)) return e->status;
+    const uint64_t n = (uint64_t)w->generator.n_tokens;
+    if (push_all(&chat->held, w->generator.tokens, n, e)) return e->status;
+    return push_all(&chat->drawn, w->generator.tokens, n, e);
+}
+
+// Makes room for more of the reply. *goes_on is false if nothing can be forgotten.
+static enum status forget_oldest(struct chat *chat, bool *goes_on, struct err *e) {
+    const size_t before = chat->n_dropped;
+    *goes_on = false;
+    if (encode_within(chat, context_of(chat) - context_of(chat) / 4, e)) return e->status;
+    if (chat->n_dropped == before || chat->tokens.count >= (uint64_t)context_of(chat)) return OK;
+    *goes_on = true;
+    return read_tokens(chat, e);
+}
+
+static enum status write_reply(struct chat *chat, enum stop_reason *reason, struct err *e) {
+    bool goes_on = true;
+    chat->drawn.count = 0;
+    while (goes_on) {
+        if (draw(chat, reason, e)) return e->status;
+        goes_on = false;
+        if (*reason == STOP_CONTEXT && forget_oldest(chat, &goes_on, e)) {
+            if (e->status != ERR_CANCELLED) return e->status;
+            *reason = STOP_CANCEL;
+            return OK;
+        }
+    }
+    return OK;
+}
+
+enum status chat_answer(struct chat *chat, bool *answered, struct err *e) {
+    const struct timings before = chat->writer.generator.timings;
+    enum stop_reason reason;
+    chat->drawn.count = 0;
+    if (read_message(chat, answered, e)) return e->status;
+    if (!*answered) return OK;
+    begin_reply(chat);
+    const enum status status = write_reply(chat, &reason, e);
+    if (status) set_dimmed(chat, false);
+    if (status) return status;
+    end_reply(chat);
+    say_dropped(chat);
+    say_speed(chat, &before);
+    if (keep_reply(chat, e)) return e->status;
+    if (reason == STOP_CONTEXT) say_full(chat);
+    return OK;
+}
+
+// ---- Opening and closing ------------------------------------------------------------------------
+
+// The variables of the template: those of the person, with the switch by which templates turn
+// thoughts on and off. The caller frees them. NULL: none, or no memory.
+static char *template_variables(const struct cli_options *o) {
+    json_t *root = o->chat_kwargs ? json_loads(o->chat_kwargs, 0, NULL) : json_object();
+    if (!json_is_object(root) || o->thinking == THINKING_AUTO) {
+        json_decref(root); // chat_open says what is wrong with it
+        return o->chat_kwargs ? mem_text(o->chat_kwargs, strlen(o->chat_kwargs)) : NULL;
+    }
+    json_object_set_new(root, "enable_thinking", json_boolean(o->thinking == THINKING_ON));
+    const size_t length = json_dumpb(root, NULL, 0, 0);
+    char *text = mem_alloc(length + 1, 1);
+    if (text) json_dumpb(root, text, length, 0);
+    json_decref(root);
+    return text;
+}
+
+static enum status read_format(struct chat_format *out, const struct cli *cli, struct err *e) {
+    char *variables = template_variables(&cli->options);
+    const struct chat_options options = {.template = cli->options.chat_template,
+                                         .kwargs = variables};
+    struct gguf g = {0};
+    enum status status = gguf_open(&g, cli->options.model, e);
+    if (!status) status = chat_open(out, &g, &options, &cli->log, e);
+    gguf_close(&g);
+    mem_free(variables);
+    return status;
+}
+
+enum status chat_change_format(struct chat *chat, struct err *e) {
+    struct chat_format format = {0};
+    if (read_format(&format, chat->writer.cli, e)) return e->status;
+    chat_close(&chat->format);
+    chat->format = format;
+    return OK;
+}
+
+enum status chat_open_model(struct chat *chat, struct cli *cli, struct err *e) {
+    *chat = (struct chat){0};
+    if (read_format(&chat->format, cli, e)) return e->status;
+    if (cli_generate_open(&chat->writer, cli, false, e) == OK) return OK;
+    chat_close_model(chat);
+    return e->status;
+}
+
+void chat_close_model(struct chat *chat) {
+    chat_history_close(&chat->history);
+    token_list_close(&chat->tokens);
+    token_list_close(&chat->held);
+    token_list_close(&chat->drawn);
+    chat_text_close(&chat->text);
+    chat_close(&chat->format);
+    cli_generate_close(&chat->writer);
+    *chat = (struct chat){0};
+}

@@ -1,0 +1,185 @@
+#!/bin/sh
+# cli_chat_terminal.sh: `tandem chat` at a terminal, which tests/lib/terminal.py plays: keys, pastes,
+# the history, Ctrl-C.
+# run: alone
+set -u
+: "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_STATE_HOME="$work/state" TERM=xterm
+
+# at_terminal NAME: the steps of standard input (tests/lib/terminal.py) succeed. ARGUMENTS are those
+# of chat.
+at_terminal() {
+    name=$1
+    shift
+    if { echo "wait('Ctrl-D ends the program')"; cat; } |
+        python3 "$(dirname "$0")/../lib/terminal.py" "$TANDEM" chat -m "$MODEL" --temp 0 "$@" \
+            >"$work/log" 2>&1; then
+        echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 5 "$work/log"
+    fi
+}
+
+at_terminal terminal_hint_speed_and_end -n 6 -c 512 <<'X'
+saw('/help')
+line('Name a city.')
+wait(r'\[\d+ tokens, [\d.]+ tokens/s; context \d+ of 512\]')
+keys(CTRL_D)
+ends(0)
+saw('prompt')
+X
+at_terminal terminal_commands_and_bye -n 6 -c 512 <<'X'
+line('/help')
+wait('/regen')
+line('/nonsense')
+wait('no command /nonsense')
+line('/bye')
+ends(0)
+X
+# What is typed before the cursor, deleted and moved over reaches the model as it shows.
+at_terminal terminal_editing -n 6 -c 512 -sys 'Be brief.' <<'X'
+keys('ame a citx', LEFT, CTRL_A, 'N', CTRL_E, BACKSPACE, 'y.', LEFT, LEFT, RIGHT, RIGHT, '\r')
+answered()
+line('/save typed')
+wait('Saved')
+said('typed', 'Name a city.')
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_characters -n 6 -c 512 <<'X'
+keys('日本語🙂x', BACKSPACE, BACKSPACE, BACKSPACE, 'é 👍', '\r')
+answered()
+line('/save characters')
+wait('Saved')
+said('characters', '日本é 👍')
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_history -n 4 -c 512 <<'X'
+line('Name a lake.')
+answered()
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_history_is_kept -n 4 -c 512 <<'X'
+keys(UP)
+wait('Name a lake')
+keys(BACKSPACE, '?', '\r')
+answered()
+line('/save again')
+wait('Saved')
+said('again', 'Name a lake?')
+keys(UP, UP, UP, CTRL_D)
+keys(CTRL_C, CTRL_D)
+ends(0)
+X
+[ "$(stat -c %a "$work/state/tandem/history")" = 600 ] && echo "ok terminal_history_is_private" ||
+    echo "not ok terminal_history_is_private"
+# Three lines that are pasted at once are one turn, and so is one that a terminal's own line would
+# cut at 4,095 bytes.
+at_terminal terminal_paste_of_lines -n 4 -c 512 <<'X'
+paste('one\rtwo\tand\nthree 🙂')
+keys('\r')
+answered()
+line('/save lines')
+wait('Saved')
+said('lines', 'one\ntwo\tand\nthree 🙂')
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_paste_of_7200_characters -n 4 -c 4096 <<'X'
+text = ''.join('word%d ' % i for i in range(1100))[:7200]
+paste(text)
+keys('\r')
+answered()
+line('/save long')
+wait('Saved')
+said('long', text.strip())
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_lines_by_hand -n 4 -c 512 <<'X'
+keys('one\\\r')
+wait(r'\n\. ')
+keys('two\r')
+answered()
+line('/save one')
+wait('Saved')
+said('one', 'one\ntwo')
+keys('"""three\r')
+wait(r'\n\. ')
+keys('four"""\r')
+answered()
+line('/save two')
+wait('two.json')
+said('two', 'three\nfour')
+keys(CTRL_D)
+ends(0)
+X
+# Ctrl-C drops a line, stops an answer, which stays, and ends the program at an empty line.
+at_terminal terminal_ctrl_c_drops_a_line -n 4 -c 512 <<'X'
+keys('Name a ci', CTRL_C)
+wait('\\^C')
+line('Name a lake.')
+answered()
+line('/save dropped')
+wait('Saved')
+said('dropped', 'Name a lake.')
+keys('one\\\r')
+wait(r'\n\. ')
+keys(CTRL_C)
+wait('\\^C')
+keys(CTRL_C)
+ends(0)
+X
+at_terminal terminal_ctrl_c_in_an_answer -c 2048 --stop 'neverever' <<'X'
+line('Write a very long story about the sea.')
+wait(r'story[^\n]*\n[^\n]*\w+ \w+')
+keys(CTRL_C)
+wait('tokens/s; context')
+line('/save sea')
+wait('Saved')
+reply = messages('sea')[-1]
+assert reply['role'] == 'assistant' and 2 < len(reply['content']) < 6000, reply
+line('/undo')
+wait('taken back')
+line('/bye')
+ends(0)
+X
+# What is typed during an answer does not show in it, and is the next line.
+at_terminal terminal_typing_in_an_answer -n 60 -c 1024 <<'X'
+line('Write a very long story about the sea.')
+wait(r'story[^\n]*\n[^\n]*\w+ \w+')
+paste('Name\na river.')
+wait('tokens/s; context')
+keys('\r')
+answered()
+line('/save river')
+wait('Saved')
+said('river', 'Name\na river.')
+keys(CTRL_D)
+ends(0)
+X
+# A message without room comes back into the line.
+at_terminal terminal_full_context_keeps_the_line -n 4 -c 64 -sys 'Be brief.' --no-context-shift <<'X'
+line('Name a city. ' * 20)
+wait('64 tokens is full')
+wait('Name a city. Name a city.')
+keys(CTRL_U, 'Name a city.\r')
+answered()
+line('/save short')
+wait('Saved')
+said('short', 'Name a city.')
+keys(CTRL_D)
+ends(0)
+X
+TERM=dumb
+at_terminal terminal_that_cannot_edit -n 4 -c 512 <<'X'
+line('Name a city.')
+answered()
+keys(CTRL_D)
+ends(0)
+X
