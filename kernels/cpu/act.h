@@ -6,16 +6,25 @@
 #ifndef TANDEM_KERNELS_CPU_ACT_H
 #define TANDEM_KERNELS_CPU_ACT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { ACT_COLS = 32 }; // elements of one block
 
-// The sums of a block's bytes that the dot product of a weight type needs.
+// How a type makes weights of the bytes of 32 columns, which decides the sums of activations that
+// its products need. s and m are floats of each 32 columns.
 enum act_extra {
-    ACT_SCALED_SUM, // for weights d*n + m: m meets scale * (sum of the bytes)
-    ACT_SUM,        // for bytes stored with an offset of 128
-    ACT_HALF_SUMS,  // for bytes stored with an offset of 32 and a scale per 16
+    ACT_SCALED_SUM, // s n + m, n up to 31: m meets scale * (sum of the activations)
+    ACT_SUM,        // s n, n from -128 to 127
+    ACT_HALF_SUMS,  // s[column / 16] (n - 32), n up to 63
+    ACT_HALF_PARTS, // s f[column / 16] n + m o[column / 16], n up to 15, f and o signed bytes: the
+                    // sums of halves meet f and the activations' sums o as integers
 };
+
+// True if the sums of a block's lower and upper 16 columns are kept apart.
+static inline bool act_has_halves(enum act_extra extra) {
+    return extra == ACT_HALF_SUMS || extra == ACT_HALF_PARTS;
+}
 
 // A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
 // bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.
@@ -41,7 +50,7 @@ static inline void act_head_set(struct act_head *out, float scale, const int32_t
     out->scale = scale;
     if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
     if (extra == ACT_SUM) out->sum = sums[0] + sums[1];
-    if (extra == ACT_HALF_SUMS) {
+    if (act_has_halves(extra)) {
         out->half_sums[0] = (int16_t)sums[0];
         out->half_sums[1] = (int16_t)sums[1];
     }

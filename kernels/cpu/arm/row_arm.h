@@ -131,20 +131,20 @@ INLINE int8x16x2_t columns_mxfp4(const uint8_t *block, int group) {
     return look_up(values, load_nibbles(block + 1));
 }
 
-// Bytes are n - 4 + 32.
 INLINE int8x16x2_t columns_q3_k(const uint8_t *block, int group) {
     uint8x16x2_t pairs = load32(block + 32 + group / 4 * 32), third = load32(block);
     uint8x16_t v[2];
     for (int i = 0; i < 2; i++) {
         uint8x16_t upper = vshlq_n_u8(bits_from(third.val[i], group, 1), 2);
-        uint8x16_t n = vorrq_u8(bits_from(pairs.val[i], group % 4 * 2, 3), upper);
-        v[i] = vaddq_u8(n, vdupq_n_u8(28));
+        v[i] = vorrq_u8(bits_from(pairs.val[i], group % 4 * 2, 3), upper);
     }
     return as_signed(v[0], v[1]);
 }
 
 // The scales of one block of a row. A block of 32 columns has the scale and the offset as the first
-// two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups.
+// two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups,
+// or for ACT_HALF_PARTS 8 words of signed bytes, two factors and two offsets of a group, and then
+// the scale and the offset.
 struct scales {
     float32x4_t v[4];
 };
@@ -250,18 +250,27 @@ INLINE struct scales scales_iq4_xs(const uint8_t *block) {
     return out;
 }
 
-#define EXTRA_Q3_K ACT_HALF_SUMS
+// The factors and offsets of 8 groups, four bytes each.
+INLINE struct scales scales_of_parts(const int8_t parts[32], float scale, float offset) {
+    struct scales out = scale_and_offset(scale, offset);
+    out.v[2] = out.v[0];
+    out.v[0] = vreinterpretq_f32_s8(vld1q_s8(parts));
+    out.v[1] = vreinterpretq_f32_s8(vld1q_s8(parts + 16));
+    out.v[3] = vdupq_n_f32(0);
+    return out;
+}
+
+#define EXTRA_Q3_K ACT_HALF_PARTS
 INLINE struct scales scales_q3_k(const uint8_t *block) {
     const uint8_t *packed = block + 96;
     const float d = half_at(block + 108);
-    struct scales out;
-    float scales[16];
+    int8_t parts[32];
     for (int i = 0; i < 16; i++) {
         const int low = packed[i % 8] >> i / 8 * 4 & 15;
-        scales[i] = d * (float)((low | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);
+        const int scale = (low | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
+        parts[i / 2 * 4 + i % 2] = parts[i / 2 * 4 + i % 2 + 2] = (int8_t)scale;
     }
-    for (int i = 0; i < 4; i++) out.v[i] = vld1q_f32(scales + 4 * i);
-    return out;
+    return scales_of_parts(parts, d, d * -4);
 }
 
 // Four vectors become four whose lane r comes from vector r.

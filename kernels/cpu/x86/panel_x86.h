@@ -17,12 +17,13 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-// 32 columns of ROWS rows. Element = scale[0] * byte + scale[1], or, for types with a scale per 16
-// columns (Q6_K, Q3_K), scale[column / 16] * (byte - 32), or (Q8_0, IQ4_NL, IQ4_XS) scale[0] *
-// signed byte.
+// 32 columns of ROWS rows, and what makes weights of their bytes (enum act_extra): the scale and
+// the offset, or the scales of both halves; for ACT_HALF_PARTS also pairs of 16-bit integers, the
+// factors and the offsets of both halves.
 struct panel {
     veci bytes[8];
     vecf scale[2];
+    veci parts[2];
 };
 
 // ROWS rows at equal distances: row r at group[r / 4] + r % 4 * stride. A register for every fourth
@@ -373,8 +374,15 @@ INLINE void unpack_iq4_xs(struct rows rows, int64_t offset, struct panel out[8])
     }
 }
 
+// Bytes 2i and 2i + 1 of each lane as 16-bit integers in the order of the lane.
+INLINE veci byte_pair(veci v, int i) {
+    __m128i order = _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1);
+    order = _mm_add_epi8(order, _mm_set1_epi16((int16_t)(2 * i)));
+    return V(shuffle_epi8)(v, V_REPEAT(order));
+}
+
 // The 12 bytes of scales lie between others: 14 bytes before the end of the block.
-#define EXTRA_Q3_K ACT_HALF_SUMS
+#define EXTRA_Q3_K ACT_HALF_PARTS
 INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci tail[4], packed[3];
     gather16(rows, offset + 94, tail);
@@ -382,16 +390,16 @@ INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
         packed[i] = V_SI(or)(V(srli_epi32)(tail[i], 16), V(slli_epi32)(tail[i + 1], 16));
     }
     vecf d = half_high(tail[3]);
-    UNROLL for (int i = 0; i < 16; i++) {
-        veci low = V(srli_epi32)(packed[i / 4 % 2], (shift_count)(i / 8 * 4));
-        veci high = V(slli_epi32)(V(srli_epi32)(packed[2], (shift_count)(i / 4 * 2)), 4);
-        veci scale = V_SI(or)(and_bytes(low, 15), and_bytes(high, 48));
-        vecf centred = V(sub_ps)(byte_to_float(scale, i % 4), V(set1_ps)(32));
-        out[i / 2].scale[i % 2] = V(mul_ps)(d, centred);
+    UNROLL for (int i = 0; i < 8; i++) {
+        veci low = V(srli_epi32)(packed[i / 2 % 2], (shift_count)(i / 4 * 4));
+        veci high = V(slli_epi32)(V(srli_epi32)(packed[2], (shift_count)(i / 2 * 2)), 4);
+        veci scales = byte_pair(V_SI(or)(and_bytes(low, 15), and_bytes(high, 48)), i % 2);
+        out[i].parts[0] = out[i].parts[1] = V(sub_epi16)(scales, V(set1_epi16)(32));
+        out[i].scale[0] = d;
+        out[i].scale[1] = V(mul_ps)(d, V(set1_ps)(-4));
     }
 }
 
-// Bytes are n - 4 + 32.
 INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci third[8];
     scales_q3_k(rows, offset, out);
@@ -402,8 +410,7 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
         for (int quarter = 0; quarter < 4; quarter++) {
             UNROLL for (int c = 0; c < 8; c++) {
                 veci bit = V(slli_epi32)(and_bytes(third[c], 1), 2);
-                veci n = V_SI(or)(and_bytes(pairs[c], 3), bit);
-                out[quarter].bytes[c] = V(add_epi8)(n, V(set1_epi8)(28));
+                out[quarter].bytes[c] = V_SI(or)(and_bytes(pairs[c], 3), bit);
                 pairs[c] = V(srli_epi32)(pairs[c], 2);
                 third[c] = V(srli_epi32)(third[c], 1);
             }

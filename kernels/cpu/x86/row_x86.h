@@ -145,7 +145,17 @@ INLINE veci columns_q3_k(const uint8_t *at, int i) {
     int group = i * VECTOR_BLOCKS;
     veci pairs = and_bytes(shift_block(at + 32 + group / 4 * 32, group % 4 * 2, 2), 3);
     veci third = and_bytes(shift_block(at, group, 1), 1);
-    return V(add_epi8)(V_SI(or)(pairs, V(slli_epi32)(third, 2)), V(set1_epi8)(28));
+    return V_SI(or)(pairs, V(slli_epi32)(third, 2));
+}
+
+// The lower 16 bits of each lane of a, then those of b.
+INLINE veci pair_lanes(veci a, veci b) {
+    b = V(slli_epi32)(b, 16);
+#if WIDE
+    return _mm512_mask_mov_epi16(b, 0x55555555, a);
+#else
+    return _mm256_blend_epi16(b, a, 0x55);
+#endif
 }
 
 // The products of a vector's columns with x, added up by fours.
@@ -205,7 +215,8 @@ struct quad {
 // 5-bit weights 8*127*31.
 INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum act_extra extra,
                      veci (*columns)(const uint8_t *at, int i)) {
-    const bool fours_fit = extra != ACT_SUM, eights_fit = extra == ACT_SCALED_SUM;
+    const bool fours_fit = extra != ACT_SUM;
+    const bool eights_fit = extra == ACT_SCALED_SUM || extra == ACT_HALF_PARTS;
     veci acts = V_SI(loadu)((const void *)(x + i * (int)sizeof(veci))), v[4];
     UNROLL for (int r = 0; r < 4; r++) {
         v[r] = dot_fours(columns(rows.at + r * rows.stride, i), acts, extra);
