@@ -357,6 +357,21 @@ struct weight_q5_1 : weight_of_32<sizeof(q5_1_block)> {
 
 // ---- blocks of 256 -----------------------------------------------------------------------------
 
+// The members that types of 256 columns share, unless they say otherwise; an item is GROUPS groups.
+template <int BLOCK_BYTES, int GROUPS> struct weight_of_256 {
+    static constexpr int BLOCK = 256, BYTES = BLOCK_BYTES;
+    static constexpr bool HAS_OFFSET = false, TWO_SCALES = false;
+    static constexpr int CENTRE = 0, ITEM_GROUPS = GROUPS, ITEM_STEP = 1;
+    DEVICE_FN int first_group(int item) { return GROUPS * item; }
+    // The block that has an item, or a column.
+    DEVICE_FN const uint8_t *block_of(const uint8_t *row, int item) {
+        return row + (int64_t)(GROUPS * item >> 3) * BLOCK_BYTES;
+    }
+    DEVICE_FN const uint8_t *block_at(const uint8_t *row, int column) {
+        return row + (int64_t)(column / 256) * BLOCK_BYTES;
+    }
+};
+
 // The header of Q4_K and Q5_K blocks: 16 bytes {half d, half dmin, 12 bytes of group scales}.
 // Groups 2j and 2j+1 share 32 bytes of nibbles, so an item is such a pair.
 struct k_header {
@@ -394,13 +409,10 @@ struct q4_k_block {
     uint8_t nibbles[128];
 };
 
-struct weight_q4_k {
-    static constexpr int BLOCK = 256, BYTES = sizeof(q4_k_block);
-    static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
-    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
-    DEVICE_FN int first_group(int item) { return 2 * item; }
+struct weight_q4_k : weight_of_256<sizeof(q4_k_block), 2> {
+    static constexpr bool HAS_OFFSET = true;
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        const uint8_t *b = block_of(row, item);
         uint32_t nibbles[8];
         load_words_16<8>(nibbles, b + offsetof(q4_k_block, nibbles) + 32 * (item & 3));
         load_k_scales(out, __ldg((const uint4 *)b), item & 3);
@@ -411,7 +423,7 @@ struct weight_q4_k {
         }
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
-        const q4_k_block *b = (const q4_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        const q4_k_block *b = (const q4_k_block *)block_at(row, column);
         int g = column % 256 / 32, i = column % 32;
         float2 scale = k_scale(&b->header, g);
         return scale.x * (float)(b->nibbles[g / 2 * 32 + i] >> (g & 1) * 4 & 15) - scale.y;
@@ -423,13 +435,10 @@ struct q5_k_block {
     uint8_t high[32], nibbles[128]; // bit g of high[i] belongs to element i of group g
 };
 
-struct weight_q5_k {
-    static constexpr int BLOCK = 256, BYTES = sizeof(q5_k_block);
-    static constexpr bool HAS_OFFSET = true, TWO_SCALES = false;
-    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
-    DEVICE_FN int first_group(int item) { return 2 * item; }
+struct weight_q5_k : weight_of_256<sizeof(q5_k_block), 2> {
+    static constexpr bool HAS_OFFSET = true;
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        const uint8_t *b = block_of(row, item);
         uint32_t nibbles[8], high[8];
         load_words_16<8>(nibbles, b + offsetof(q5_k_block, nibbles) + 32 * (item & 3));
         load_words_16<8>(high, b + offsetof(q5_k_block, high));
@@ -442,7 +451,7 @@ struct weight_q5_k {
         }
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
-        const q5_k_block *b = (const q5_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        const q5_k_block *b = (const q5_k_block *)block_at(row, column);
         int g = column % 256 / 32, i = column % 32;
         int n = (b->nibbles[g / 2 * 32 + i] >> (g & 1) * 4 & 15) | (b->high[i] >> g & 1) << 4;
         float2 scale = k_scale(&b->header, g);
@@ -459,13 +468,12 @@ struct q6_k_block {
 };
 
 // Groups j and j + 2 of a half share 32 bytes of nibbles, so an item is such a pair.
-struct weight_q6_k {
-    static constexpr int BLOCK = 256, BYTES = sizeof(q6_k_block);
-    static constexpr bool HAS_OFFSET = false, TWO_SCALES = true;
-    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 2;
+struct weight_q6_k : weight_of_256<sizeof(q6_k_block), 2> {
+    static constexpr bool TWO_SCALES = true;
+    static constexpr int ITEM_STEP = 2;
     DEVICE_FN int first_group(int item) { return (item >> 1) * 4 + (item & 1); }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = row + (int64_t)(item >> 2) * BYTES;
+        const uint8_t *b = block_of(row, item);
         int half = item >> 1 & 1, j = item & 1;
         uint32_t nibbles[8], pairs[8];
         load_words_2<8>(nibbles, b + offsetof(q6_k_block, nibbles) + 64 * half + 32 * j);
@@ -488,7 +496,7 @@ struct weight_q6_k {
         }
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
-        const q6_k_block *b = (const q6_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        const q6_k_block *b = (const q6_k_block *)block_at(row, column);
         int g = column % 256 / 32, i = column % 32, half = g / 4, j = g % 4;
         int nibble = b->nibbles[64 * half + 32 * (j & 1) + i] >> j / 2 * 4 & 15;
         int n = nibble | (b->pairs[32 * half + i] >> 2 * j & 3) << 4;
@@ -500,18 +508,14 @@ struct iq4_xs_block {
     uint8_t d[2], upper[2], lower[4], nibbles[128];
 };
 
-struct weight_iq4_xs {
-    static constexpr int BLOCK = 256, BYTES = sizeof(iq4_xs_block);
-    static constexpr bool HAS_OFFSET = false, TWO_SCALES = false;
-    static constexpr int CENTRE = 0, ITEM_GROUPS = 1, ITEM_STEP = 1;
-    DEVICE_FN int first_group(int item) { return item; }
+struct weight_iq4_xs : weight_of_256<sizeof(iq4_xs_block), 1> {
     // header: the first 8 bytes of the block.
     DEVICE_FN float scale(const uint32_t *header, int g) {
         uint32_t n = (header[1] >> 4 * g & 15) | (header[0] >> (16 + 2 * g) & 3) << 4;
         return two_halves(header[0]).x * (float)((int)n - 32);
     }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = row + (int64_t)(item >> 3) * BYTES;
+        const uint8_t *b = block_of(row, item);
         uint32_t header[2], nibbles[4];
         load_words<2>(header, b);
         load_words<4>(nibbles, b + offsetof(iq4_xs_block, nibbles) + 16 * (item & 7));
@@ -519,7 +523,7 @@ struct weight_iq4_xs {
         out->scale = scale(header, item & 7), out->offset = 0;
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
-        const iq4_xs_block *b = (const iq4_xs_block *)(row + (int64_t)(column / 256) * BYTES);
+        const iq4_xs_block *b = (const iq4_xs_block *)block_at(row, column);
         int g = column % 256 / 32;
         uint32_t header[2];
         load_words<2>(header, b->d);
@@ -535,11 +539,8 @@ struct q3_k_block {
 };
 
 // Groups 2j and 2j+1 share their bytes, so an item is such a pair.
-struct weight_q3_k {
-    static constexpr int BLOCK = 256, BYTES = sizeof(q3_k_block);
-    static constexpr bool HAS_OFFSET = false, TWO_SCALES = true;
-    static constexpr int CENTRE = 0, ITEM_GROUPS = 2, ITEM_STEP = 1;
-    DEVICE_FN int first_group(int item) { return 2 * item; }
+struct weight_q3_k : weight_of_256<sizeof(q3_k_block), 2> {
+    static constexpr bool TWO_SCALES = true;
     // Scale i (0..15): a nibble of the first 8 bytes and a bit pair of the last 4.
     DEVICE_FN float scale(const q3_k_block *b, int i) {
         int low = b->scales[i & 7] >> (i >> 3) * 4 & 15;
@@ -547,7 +548,7 @@ struct weight_q3_k {
         return half_at(b->d) * (float)(n - 32);
     }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const q3_k_block *b = (const q3_k_block *)(row + (int64_t)(item >> 2) * BYTES);
+        const q3_k_block *b = (const q3_k_block *)(block_of(row, item));
         int pair = item & 3;
         uint32_t high[8], pairs[8];
         load_words_2<8>(high, b->high);
@@ -567,7 +568,7 @@ struct weight_q3_k {
         }
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
-        const q3_k_block *b = (const q3_k_block *)(row + (int64_t)(column / 256) * BYTES);
+        const q3_k_block *b = (const q3_k_block *)block_at(row, column);
         int g = column % 256 / 32, i = column % 32;
         int n = (b->pairs[32 * (g / 4) + i] >> 2 * (g & 3) & 3) | (b->high[i] >> g & 1) << 2;
         return scale(b, 2 * g + i / 16) * (float)(n - 4);
