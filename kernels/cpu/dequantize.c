@@ -242,6 +242,20 @@ static void q3_k_block(const uint8_t *block, float *out) {
     }
 }
 
+// 16 bytes of scales; 64 bytes of bit pairs; half d; half dmin. Each half of the block has four
+// groups of 32: the four bit pairs of its 32 bytes. A scale covers 16 elements; its upper nibble is
+// their minimum. Value: d (scale & 15) n - dmin (scale >> 4).
+static void q2_k_block(const uint8_t *block, float *out) {
+    float d = read_half(block + 80), dmin = read_half(block + 82);
+    for (int group = 0; group < 8; group++) {
+        const uint8_t *pairs = block + 16 + group / 4 * 32;
+        for (int i = 0; i < 32; i++) {
+            int n = pairs[i] >> group % 4 * 2 & 3, scale = block[2 * group + i / 16];
+            out[32 * group + i] = d * (float)(scale & 15) * (float)n - dmin * (float)(scale >> 4);
+        }
+    }
+}
+
 // Defines name_row for each type from its block function.
 #define ROW_FLOATS(NAME, name)
 #define ROW_HALVES(NAME, name)

@@ -8,9 +8,9 @@
  * and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
- * 17, 20, 22, 24 or 34 bytes or n_cols/256 blocks of 110, 136, 144, 176 or 210. So blocks of Q4_K
- * and Q5_K are 16-byte aligned, those of IQ4_XS 8-byte, those of Q4_1 and Q5_1 4-byte aligned,
- * those of MXFP4 not at all, and all others only 2-byte aligned.
+ * 17, 20, 22, 24 or 34 bytes or n_cols/256 blocks of 84, 110, 136, 144, 176 or 210. So blocks of
+ * Q4_K and Q5_K are 16-byte aligned, those of IQ4_XS 8-byte, those of Q4_1, Q5_1 and Q2_K 4-byte
+ * aligned, those of MXFP4 not at all, and all others only 2-byte aligned.
  */
 #ifndef TANDEM_KERNELS_CUDA_BLOCKS_CUH
 #define TANDEM_KERNELS_CUDA_BLOCKS_CUH
@@ -24,10 +24,12 @@
 // signed. Without HAS_OFFSET offset is 0. With TWO_SCALES scale belongs to elements 0..15 and
 // scale_high to elements 16..31; otherwise scale_high is not set. Where CENTRE is not 0, offset is
 // -CENTRE * scale: GEMMs take CENTRE off the bytes instead, once per weight, which saves a
-// multiply-add per weight and token.
+// multiply-add per weight and token. With TWO_OFFSETS elements 0..15 have offset * (minima & 15)
+// and the others offset * (minima >> 4), where offset is a half.
 struct weight_group {
     uint32_t words[8];
     float scale, scale_high, offset;
+    uint32_t minima;
 };
 
 // A thread unpacks one item at once: ITEM_GROUPS groups that share bytes, at column 32 *
@@ -210,7 +212,7 @@ struct weight_bf16 {
 // The members that all types with one group per block share.
 template <int BLOCK_BYTES> struct weight_of_32 {
     static constexpr int BLOCK = 32, BYTES = BLOCK_BYTES;
-    static constexpr bool TWO_SCALES = false;
+    static constexpr bool TWO_SCALES = false, TWO_OFFSETS = false;
     static constexpr int CENTRE = 0, ITEM_GROUPS = 1, ITEM_STEP = 1;
     DEVICE_FN int first_group(int item) { return item; }
     DEVICE_FN const uint8_t *block(const uint8_t *row, int i) {
@@ -360,7 +362,7 @@ struct weight_q5_1 : weight_of_32<sizeof(q5_1_block)> {
 // The members that types of 256 columns share, unless they say otherwise; an item is GROUPS groups.
 template <int BLOCK_BYTES, int GROUPS> struct weight_of_256 {
     static constexpr int BLOCK = 256, BYTES = BLOCK_BYTES;
-    static constexpr bool HAS_OFFSET = false, TWO_SCALES = false;
+    static constexpr bool HAS_OFFSET = false, TWO_SCALES = false, TWO_OFFSETS = false;
     static constexpr int CENTRE = 0, ITEM_GROUPS = GROUPS, ITEM_STEP = 1;
     DEVICE_FN int first_group(int item) { return GROUPS * item; }
     // The block that has an item, or a column.
@@ -572,6 +574,42 @@ struct weight_q3_k : weight_of_256<sizeof(q3_k_block), 2> {
         int g = column % 256 / 32, i = column % 32;
         int n = (b->pairs[32 * (g / 4) + i] >> 2 * (g & 3) & 3) | (b->high[i] >> g & 1) << 2;
         return scale(b, 2 * g + i / 16) * (float)(n - 4);
+    }
+};
+
+// Each half of a block has four groups: the four bit pairs of its 32 bytes. A scale covers 16
+// elements; its upper nibble is their minimum.
+struct q2_k_block {
+    uint8_t scales[16], pairs[64], d[2], dmin[2];
+};
+
+// Groups 2j and 2j+1 share their bytes, so an item is such a pair. A byte is scale * n, up to 45,
+// so that both halves have the factor d.
+struct weight_q2_k : weight_of_256<sizeof(q2_k_block), 2> {
+    static constexpr bool TWO_OFFSETS = true;
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const q2_k_block *b = (const q2_k_block *)block_of(row, item);
+        int pair = item & 3;
+        uint32_t pairs[8], scales, d;
+        load_words<8>(pairs, b->pairs + 32 * (pair >> 1));
+        load_words<1>(&scales, b->scales + 4 * pair);
+        load_words<1>(&d, b->d);
+#pragma unroll
+        for (int g = 0; g < 2; g++, scales >>= 16) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                uint32_t n = pairs[i] >> (4 * (pair & 1) + 2 * g) & 0x03030303u;
+                out[g].words[i] = n * (scales >> i / 4 * 8 & 15);
+            }
+            out[g].scale = two_halves(d).x, out[g].offset = -two_halves(d).y;
+            out[g].minima = (scales >> 4 & 15) | (scales >> 8 & 0xf0);
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const q2_k_block *b = (const q2_k_block *)block_at(row, column);
+        int g = column % 256 / 32, i = column % 32, scale = b->scales[2 * g + i / 16];
+        int n = b->pairs[32 * (g / 4) + i] >> 2 * (g & 3) & 3;
+        return half_at(b->d) * (float)((scale & 15) * n) - half_at(b->dmin) * (float)(scale >> 4);
     }
 };
 

@@ -35,7 +35,8 @@ static_assert(GEMM_DP4A_ROWS == GEMM_SIDE && GEMM_DP4A_TOKENS == GEMM_SIDE &&
 
 // A row's or a token's part of a step. Quantised: 64 columns as signed bytes, and for each of their
 // two groups scales[i] = {scale, offset} of a weight, {scale of 0..15, scale of 16..31} of a weight
-// with two scales, {scale, sum} of a token. Else 16 columns as floats or 32 as halves.
+// with two scales, {scale, sum} of a token; with two offsets see add_two_offsets. Else 16 columns
+// as floats or 32 as halves.
 struct alignas(16) gemm_line {
     uint4 chunks[4];
     float2 scales[2];
@@ -70,6 +71,26 @@ DEVICE_FN void gemm_find(expert_rows *rows, const struct experts_params &p) {
     *rows = find_tile(p.a, (int)blockIdx.x, GEMM_SIDE);
 }
 
+// The minima of a group with TWO_OFFSETS lie in the lowest bits of its offset, which are 0 in a
+// half that became a float; a token's scale has the sums of both halves beside it, 16 bits each.
+DEVICE_FN float with_minima(float offset, uint32_t minima) {
+    return __uint_as_float(__float_as_uint(offset) | minima);
+}
+DEVICE_FN float half_sums(uint4 low, uint4 high) {
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    int sums[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++) sums[i / 4] = __dp4a((int)words[i], 0x01010101, sums[i / 4]);
+    return __uint_as_float((uint32_t)(sums[0] & 0xffff) | (uint32_t)sums[1] << 16);
+}
+// sum + both offsets times a token, from the scales of their lines.
+DEVICE_FN float add_two_offsets(float sum, float w, float2 x) {
+    uint32_t bits = __float_as_uint(w), pair = __float_as_uint(x.y);
+    int low = (int)(bits & 15) * (int16_t)pair,
+        high = (int)(bits >> 4 & 15) * (int16_t)(pair >> 16);
+    return fmaf(__uint_as_float(bits & ~0xffu) * x.x, (float)(low + high), sum);
+}
+
 // Lines of a quantised type. A step is 64 columns: an item of two groups (for Q6_K two columns of
 // groups apart) or two items of one.
 template <class W> struct quantised_lines {
@@ -94,7 +115,9 @@ template <class W> struct quantised_lines {
             words[k] = W::CENTRE ? centre_bytes<W::CENTRE>(g.words[k]) : g.words[k];
         out->chunks[2 * i] = make_uint4(words[0], words[1], words[2], words[3]);
         out->chunks[2 * i + 1] = make_uint4(words[4], words[5], words[6], words[7]);
-        out->scales[i] = make_float2(g.scale, W::TWO_SCALES ? g.scale_high : g.offset);
+        float second = W::TWO_SCALES ? g.scale_high : g.offset;
+        if (W::TWO_OFFSETS) second = with_minima(second, g.minima);
+        out->scales[i] = make_float2(g.scale, second);
     }
     // The last step of a row with an odd number of groups has no second group.
     DEVICE_FN void clear_second(gemm_line *out) {
@@ -119,6 +142,8 @@ template <class W> struct quantised_lines {
             const uint4 *bytes = (const uint4 *)acts_bytes(l.line, g);
             out->chunks[2 * i] = __ldg(bytes), out->chunks[2 * i + 1] = __ldg(bytes + 1);
             out->scales[i] = acts_scale(l.line, l.n_cols, g);
+            if (W::TWO_OFFSETS)
+                out->scales[i].y = half_sums(out->chunks[2 * i], out->chunks[2 * i + 1]);
         }
     }
     DEVICE_FN void load(gemm_line *out, quantised_lines &l, int step) {

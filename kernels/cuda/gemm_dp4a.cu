@@ -52,6 +52,7 @@ template <class W> struct dp4a_math : dp4a_places {
             for (int j = 0; j < 4; j++) {
                 float *sum = sums + 8 * j + i;
                 if (quantised_lines<W>::HAS_OFFSET) *sum = fmaf(w.y, x[j].y, *sum);
+                if (W::TWO_OFFSETS) *sum = add_two_offsets(*sum, w.y, x[j]);
                 *sum = fmaf(scale * x[j].x, gemm_float(dots[8 * j + i]), *sum);
             }
         }

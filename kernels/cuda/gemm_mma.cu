@@ -100,6 +100,11 @@ template <class W> struct mma_math : mma_places {
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[e] = fmaf(last[e / 2], x_scales[e % 2].y, sums[e]);
         }
+        if (W::TWO_OFFSETS) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sums[e] = add_two_offsets(sums[e], last[e / 2], x_scales[e % 2]);
+        }
         add_scaled(sums, d, first, x_scales);
     }
     DEVICE_FN void add(float *sums, const gemm_tile &tile) {

@@ -48,6 +48,13 @@ DEVICE_FN void write_sums(const typename Rows::params &p, const Rows &rows, int 
     }
 }
 
+// The sum of four words of signed bytes.
+DEVICE_FN int sum_bytes(int4 words) {
+    const int ones = 0x01010101;
+    int sum = __dp4a(words.x, ones, __dp4a(words.y, ones, 0));
+    return __dp4a(words.z, ones, __dp4a(words.w, ones, sum));
+}
+
 // Returns sum plus the product of 32 columns of a weight row with those of a token. Every
 // multiply-add is explicit, so that the compiler rounds alike for every number of tokens.
 template <class W>
@@ -63,6 +70,10 @@ DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, in
     if (W::TWO_SCALES)
         return fmaf(x.x, fmaf(w.scale, (float)first, w.scale_high * (float)last), sum);
     if (W::HAS_OFFSET) sum = fmaf(w.offset, x.y, sum);
+    if (W::TWO_OFFSETS) {
+        int minima = (int)(w.minima & 15) * sum_bytes(low) + (int)(w.minima >> 4) * sum_bytes(high);
+        sum = fmaf(w.offset * x.x, (float)minima, sum);
+    }
     return fmaf(w.scale * x.x, (float)(first + last), sum);
 }
 

@@ -54,6 +54,7 @@ SPREAD = {
     "Q5_K": (530.0, 0, 2, 15.5),
     "Q6_K": (680.0, 208, None, 0),
     "Q3_K": (42.5, 108, None, 0),
+    "Q2_K": (13.9, 80, 82, 1.5),
     "IQ4_NL": (70.8, 0, None, 0),
     "IQ4_XS": (1310.0, 0, None, 0),
 }
@@ -364,6 +365,7 @@ MODELS = {
         "types": {
             "": "IQ4_NL",
             "attn_q": "Q3_K",
+            "attn_v": "Q2_K",
             "attn_output": "MXFP4",
             "ffn_gate": "IQ4_XS",
             "ffn_up": "MXFP4",

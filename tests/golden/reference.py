@@ -143,6 +143,15 @@ def decode_q3_k(raw):
     return half(raw, 108) * np.repeat(np.stack(scales, axis=1), 16, axis=1) * y.reshape(-1, 256)
 
 
+def decode_q2_k(raw):
+    sc, pairs = raw[:, :16].astype(int), raw[:, 16:80].astype(int)
+    n = np.concatenate(
+        [pairs[:, 32 * (g // 4) :][:, :32] >> 2 * (g % 4) & 3 for g in range(8)], axis=1
+    )
+    scale, minimum = np.repeat(sc & 15, 16, axis=1), np.repeat(sc >> 4, 16, axis=1)
+    return half(raw, 80) * scale * n - half(raw, 82) * minimum
+
+
 # name -> (number in the file, elements, bytes, decoder)
 TYPES = {
     "F32": (0, 1, 4, decode_f32),
@@ -160,6 +169,7 @@ TYPES = {
     "IQ4_NL": (20, 32, 18, decode_iq4_nl),
     "IQ4_XS": (23, 256, 136, decode_iq4_xs),
     "MXFP4": (39, 32, 17, decode_mxfp4),
+    "Q2_K": (10, 256, 84, decode_q2_k),
 }
 TYPE_NAMES = {number: name for name, (number, _, _, _) in TYPES.items()}
 
@@ -408,6 +418,7 @@ KNOWN_SUMS = (
         "Q5_K": (0, 2, [50.71875, -1.59375, 39.09375, 17.78125], 6.78125, 7263.5, 7284.9375),
         "Q6_K": (208, None, [-89.4375, 106, 36.4375, -33.125], -3.75, 288.25, 16656.375),
         "Q3_K": (108, None, [5.0625, -6.75, 1.6875, -3.375], 2.625, 59.875, 575.625),
+        "Q2_K": (80, 82, [2.0625, 0, 0.6875, 1.375], 0.28125, 128.6875, 160.25),
         "IQ4_NL": (0, None, [-2.1875, 1.5625, 7.0625, -3.0625], 0.0625, -16.0625, 106.5625),
         "IQ4_XS": (0, None, [4.0625, -0.0625, -4.3125, 5.1875], -1, -687.8125, 10416.4375),
         "MXFP4": (None, None, [0, 0.75, -0.25, -1.5], 0.75, 3.125, 18.875),

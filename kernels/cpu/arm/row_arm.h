@@ -141,6 +141,12 @@ INLINE int8x16x2_t columns_q3_k(const uint8_t *block, int group) {
     return as_signed(v[0], v[1]);
 }
 
+INLINE int8x16x2_t columns_q2_k(const uint8_t *block, int group) {
+    uint8x16x2_t pairs = load32(block + 16 + group / 4 * 32);
+    const int bit = group % 4 * 2;
+    return as_signed(bits_from(pairs.val[0], bit, 3), bits_from(pairs.val[1], bit, 3));
+}
+
 // The scales of one block of a row. A block of 32 columns has the scale and the offset as the first
 // two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups,
 // or for ACT_HALF_PARTS 8 words of signed bytes, two factors and two offsets of a group, and then
@@ -271,6 +277,16 @@ INLINE struct scales scales_q3_k(const uint8_t *block) {
         parts[i / 2 * 4 + i % 2] = parts[i / 2 * 4 + i % 2 + 2] = (int8_t)scale;
     }
     return scales_of_parts(parts, d, d * -4);
+}
+
+#define EXTRA_Q2_K ACT_HALF_PARTS
+INLINE struct scales scales_q2_k(const uint8_t *block) {
+    int8_t parts[32];
+    for (int i = 0; i < 16; i++) {
+        parts[i / 2 * 4 + i % 2] = (int8_t)(block[i] & 15);
+        parts[i / 2 * 4 + i % 2 + 2] = (int8_t)(block[i] >> 4);
+    }
+    return scales_of_parts(parts, half_at(block + 80), 0 - half_at(block + 82));
 }
 
 // Four vectors become four whose lane r comes from vector r.

@@ -418,4 +418,34 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+#define EXTRA_Q2_K ACT_HALF_PARTS
+INLINE void scales_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    const veci nibble = V(set1_epi16)(15);
+    veci scales[4], tail[4];
+    gather16(rows, offset, scales);
+    gather16(rows, offset + 68, tail);
+    vecf d = half_low(tail[3]), low = minus(half_high(tail[3]));
+    UNROLL for (int i = 0; i < 8; i++) {
+        veci both = byte_pair(scales[i / 2], i % 2);
+        out[i].parts[0] = V_SI(and)(both, nibble);
+        out[i].parts[1] = V(srli_epi16)(both, 4);
+        out[i].scale[0] = d;
+        out[i].scale[1] = low;
+    }
+}
+
+INLINE void unpack_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_q2_k(rows, offset, out);
+    for (int half = 0; half < 2; half++, out += 4) {
+        veci pairs[8];
+        gather32(rows, offset + 16 + 32 * half, pairs);
+        for (int quarter = 0; quarter < 4; quarter++) {
+            UNROLL for (int c = 0; c < 8; c++) {
+                out[quarter].bytes[c] = and_bytes(pairs[c], 3);
+                pairs[c] = V(srli_epi32)(pairs[c], 2);
+            }
+        }
+    }
+}
+
 #endif

@@ -148,6 +148,11 @@ INLINE veci columns_q3_k(const uint8_t *at, int i) {
     return V_SI(or)(pairs, V(slli_epi32)(third, 2));
 }
 
+INLINE veci columns_q2_k(const uint8_t *at, int i) {
+    int group = i * VECTOR_BLOCKS;
+    return and_bytes(shift_block(at + 16 + group / 4 * 32, group % 4 * 2, 2), 3);
+}
+
 // The lower 16 bits of each lane of a, then those of b.
 INLINE veci pair_lanes(veci a, veci b) {
     b = V(slli_epi32)(b, 16);
