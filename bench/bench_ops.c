@@ -340,8 +340,15 @@ static void bench_swiglu(struct bench *b, int32_t n_tokens) {
     const int32_t n_ff = b->options.shape->n_ff;
     const int64_t count = (int64_t)n_tokens * n_ff;
     struct job job = {.b = b, .call = call_swiglu};
-    job.args.swiglu = (struct swiglu_args){
-        values(b, count), values(b, count), values(b, count), n_tokens, n_ff, n_ff, GLU_SILU, 0};
+    job.args.swiglu = (struct swiglu_args){values(b, count),
+                                           values(b, count),
+                                           values(b, count),
+                                           NULL,
+                                           n_tokens,
+                                           n_ff,
+                                           n_ff,
+                                           GLU_SILU,
+                                           0};
     measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));
 }
 

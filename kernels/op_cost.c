@@ -87,7 +87,7 @@ struct op_cost op_cost_swiglu(const struct swiglu_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t made = floats(a->n_rows, a->n_cols);
     return (struct op_cost){
-        .read_bytes = 2 * made,
+        .read_bytes = 2 * made + (a->row_gate ? floats(a->n_rows, 1) : 0),
         .written_bytes = made,
         // An exponential, a division and two products.
         .flops = 15.0 * (double)product(a->n_rows, a->n_cols),

@@ -135,11 +135,13 @@ enum glu {
     GLU_SIGMOID, // sigmoid(gate) * up
 };
 
-// out = the unit of gate and up in the first n_cols columns; other columns of out stay untouched.
-// out may be gate or up. Sources: Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
+// out = the unit of gate and up in the first n_cols columns, times sigmoid(row_gate) of its row if
+// there are such gates; other columns of out stay untouched. out may be gate or up. Sources:
+// Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
 struct swiglu_args {
     float *out;             // [n_rows, stride]
     const float *gate, *up; // [n_rows, stride]
+    const float *row_gate;  // [n_rows] or NULL
     int32_t n_rows, n_cols, stride;
     enum glu form;
     float limit; // of GLU_CLAMPED

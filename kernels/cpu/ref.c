@@ -335,8 +335,9 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
     for (int64_t item = first; item < last; item++) {
-        const int64_t i = item / a->n_cols * a->stride + item % a->n_cols;
-        a->out[i] = (float)gated(a, a->gate[i], a->up[i]);
+        const int64_t row = item / a->n_cols, i = row * a->stride + item % a->n_cols;
+        const double share = a->row_gate ? 1 / (1 + exp(-(double)a->row_gate[row])) : 1;
+        a->out[i] = (float)(share * gated(a, a->gate[i], a->up[i]));
     }
 }
 

@@ -1,8 +1,8 @@
 /* swiglu.cu: gated linear units.
  *
  * Grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
- * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element; out may be gate or up, and any number of
- * rows and columns is allowed. Tested by tests/kernels/check_ops.c.
+ * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element, and reads 4 per row; out may be gate or
+ * up, and any number of rows and columns is allowed. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
@@ -25,9 +25,10 @@ KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a)
     const unsigned row = blockIdx.x / n_chunks;
     const int first = (int)((blockIdx.x - row * n_chunks) * SWIGLU_ELEMENTS + threadIdx.x);
     const int64_t at = (int64_t)row * a.stride + first;
+    const float share = a.row_gate ? 1 / (1 + __expf(-a.row_gate[row])) : 1;
 #pragma unroll
     for (int i = 0; i < SWIGLU_ELEMENTS; i += SWIGLU_THREADS) {
         if (first + i >= a.n_cols) continue;
-        a.out[at + i] = gated(a, a.gate[at + i], a.up[at + i]);
+        a.out[at + i] = share * gated(a, a.gate[at + i], a.up[at + i]);
     }
 }

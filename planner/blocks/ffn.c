@@ -15,8 +15,8 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff) {
     float *gate = f->area[AREA_GATE] + first;
     const float *up = f->area[AREA_UP] + first;
     f->ops->swiglu(f->stream,
-                   &(struct swiglu_args){gate, gate, up, f->n_tokens, n_own ? n_own : n_ff, n_ff,
-                                         f->hp->glu, f->hp->glu_limit});
+                   &(struct swiglu_args){gate, gate, up, NULL, f->n_tokens, n_own ? n_own : n_ff,
+                                         n_ff, f->hp->glu, f->hp->glu_limit});
 }
 
 // gate = the gated unit of gate x and up x, x = norm(residual), in the columns of the pieces' rows.

@@ -279,8 +279,8 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
                   &(struct rms_norm_args){rig->more, rig->x, weight, NULL, n, rig->n_cols, 1e-5F});
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
-    ops->swiglu(rig->stream, &(struct swiglu_args){rig->out, rig->x, rig->more, n, rig->n_cols,
-                                                   rig->n_cols, GLU_SILU, 0});
+    ops->swiglu(rig->stream, &(struct swiglu_args){rig->out, rig->x, rig->more, NULL, n,
+                                                   rig->n_cols, rig->n_cols, GLU_SILU, 0});
 }
 
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes) {
@@ -338,8 +338,8 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
                                                .k_type = DTYPE_F16,
                                                .v_type = DTYPE_F16,
                                                .scale = 0.125F});
-    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, 1, TINY_COLS, TINY_COLS,
-                                         GLU_SILU, 0});
+    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, NULL, 1, TINY_COLS,
+                                         TINY_COLS, GLU_SILU, 0});
 }
 
 // ---- Timing -------------------------------------------------------------------------------------

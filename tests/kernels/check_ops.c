@@ -584,9 +584,10 @@ static void check_attention(struct op_check *c) {
 // ---- swiglu -------------------------------------------------------------------------------------
 
 struct swiglu_shape {
-    uint64_t out, gate, up;
+    uint64_t out, gate, up, row_gate;
     int32_t n_rows, first, n_cols, stride;
     enum glu form;
+    bool has_row_gate;
 };
 
 static void place_swiglu(union op_args *args, const void *shape, char *base) {
@@ -595,6 +596,7 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .out = (float *)(base + s->out) + s->first,
         .gate = floats_at(base, s->gate) + s->first,
         .up = floats_at(base, s->up) + s->first,
+        .row_gate = s->has_row_gate ? floats_at(base, s->row_gate) : NULL,
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .stride = s->stride,
@@ -622,13 +624,18 @@ static void check_form(struct op_check *c, enum glu form) {
                  {7, 100}, {33, 576}, {3, 1100}, {1, 100000}, {20, 5000}};
     static const float HARD[] = {-200, 200, -88, -104, 3e38F, -3e38F, 0, -0.0F};
     struct op_case k = {.op = OP_swiglu, .limit = 1e-6, .place = place_swiglu, .mark = mark_swiglu};
-    for (int i = 0; i < 33; i++) {
-        const int32_t n_rows = SIZES[i / 3].n_rows, n_cols = SIZES[i / 3].n_cols;
+    for (int i = 0; i < 66; i++) {
+        const int32_t n_rows = SIZES[i / 6].n_rows, n_cols = SIZES[i / 6].n_cols;
         const int64_t count = (int64_t)n_rows * n_cols;
-        struct swiglu_shape s = {
-            .n_rows = n_rows, .n_cols = n_cols, .stride = n_cols, .form = form};
-        op_describe(c, "form %d, %d rows of %d, alias %d", form, n_rows, n_cols, i % 3);
+        struct swiglu_shape s = {.n_rows = n_rows,
+                                 .n_cols = n_cols,
+                                 .stride = n_cols,
+                                 .form = form,
+                                 .has_row_gate = i % 6 > 2};
+        op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d", form, n_rows, n_cols,
+                    i % 3, s.has_row_gate);
         op_scene_clear(c);
+        s.row_gate = op_scene_normal(c, n_rows, 3);
         s.gate = op_scene_normal(c, count, 4);
         s.up = op_scene_normal(c, count, 1);
         s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)count * 4) : i % 3 == 1 ? s.gate : s.up;

@@ -173,29 +173,33 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
     return gated_by(gate, gate, up);
 }
 
-static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
-    for (; i + 4 <= last; i += 4)
-        vst1q_f32(a->out + i, gated(a, vld1q_f32(a->gate + i), vld1q_f32(a->up + i)));
+// share: what multiplies all elements of the run.
+static void swiglu_run(const struct swiglu_args *a, float share, int64_t i, int64_t last) {
+    for (; i + 4 <= last; i += 4) {
+        float32x4_t made = gated(a, vld1q_f32(a->gate + i), vld1q_f32(a->up + i));
+        vst1q_f32(a->out + i, vmulq_n_f32(made, share));
+    }
     if (i == last) return;
     const size_t rest_bytes = (size_t)(last - i) * sizeof(float);
     float gate[4] = {0}, up[4] = {0};
     memcpy(gate, a->gate + i, rest_bytes);
     memcpy(up, a->up + i, rest_bytes);
-    vst1q_f32(gate, gated(a, vld1q_f32(gate), vld1q_f32(up)));
+    vst1q_f32(gate, vmulq_n_f32(gated(a, vld1q_f32(gate), vld1q_f32(up)), share));
     memcpy(a->out + i, gate, rest_bytes);
 }
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t item, last;
-    // Rows without gaps are one long row.
+    // Rows without gaps and without gates of their own are one long row.
     const int64_t count = (int64_t)a->n_rows * a->n_cols,
-                  n_cols = a->n_cols == a->stride ? count : a->n_cols;
+                  n_cols = a->n_cols == a->stride && !a->row_gate ? count : a->n_cols;
     lane_share(lane, count, SHARE, &item, &last);
     while (item < last) {
         const int64_t row = item / n_cols,
                       end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
         const int64_t gap = row * (a->stride - a->n_cols);
-        swiglu_run(a, item + gap, end + gap);
+        const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
+        swiglu_run(a, share, item + gap, end + gap);
         item = end;
     }
 }

@@ -191,25 +191,29 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
     return gated_by(gate, gate, up);
 }
 
-static void swiglu_run(const struct swiglu_args *a, int64_t i, int64_t last) {
-    for (; i + 8 <= last; i += 8)
-        _mm256_storeu_ps(a->out + i,
-                         gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i)));
+// share: what multiplies all elements of the run.
+static void swiglu_run(const struct swiglu_args *a, float share, int64_t i, int64_t last) {
+    const __m256 shares = _mm256_set1_ps(share);
+    for (; i + 8 <= last; i += 8) {
+        __m256 made = gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i));
+        _mm256_storeu_ps(a->out + i, _mm256_mul_ps(shares, made));
+    }
     if (i == last) return;
     __m256i rest = first_lanes_avx2((int)(last - i));
     __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(a->up + i, rest);
-    _mm256_maskstore_ps(a->out + i, rest, gated(a, gate, up));
+    _mm256_maskstore_ps(a->out + i, rest, _mm256_mul_ps(shares, gated(a, gate, up)));
 }
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
-    // Rows without gaps are one long row.
+    // Rows without gaps and without gates of their own are one long row.
     const int64_t count = (int64_t)a->n_rows * a->n_cols,
-                  n_cols = a->n_cols == a->stride ? count : a->n_cols;
+                  n_cols = a->n_cols == a->stride && !a->row_gate ? count : a->n_cols;
     for (int64_t range[2] = {0}; lane_take(lane, count, SHARE, range);) {
         for (int64_t item = range[0], end; item < range[1]; item = end) {
             const int64_t row = item / n_cols, gap = row * (a->stride - a->n_cols);
             end = (row + 1) * n_cols < range[1] ? (row + 1) * n_cols : range[1];
-            swiglu_run(a, item + gap, end + gap);
+            const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
+            swiglu_run(a, share, item + gap, end + gap);
         }
     }
 }
