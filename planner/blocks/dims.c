@@ -29,6 +29,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;
     case DIM_EXPERT_BOUNDS: return n_experts + 1;
+    case DIM_SHARED_GATE: return shape->has_shared_gates;
     case DIMS: break;
     }
     ASSERT(false);

@@ -25,6 +25,7 @@ enum dim {
     DIM_FF_EXPERT,
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1
+    DIM_SHARED_GATE,   // 1 if a shared expert of the model has a gate, else 0
     DIMS
 };
 // The width in one unit, or the largest of any unit if unit is NULL.

@@ -63,12 +63,13 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
 }
 
 // residual += sum over the chosen experts of weight * down(gated unit of gate x and up x), x =
-// norm(residual)
+// norm(residual). Behind a shared expert, which has added to the residual stream, x is there.
 static void encode_unit(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n_pairs = f->n_tokens * u->n_experts_used;
     float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP], *residual = f->area[AREA_RESIDUAL];
-    encode_norm(f, f->area[AREA_NORMED], residual, ROLE_FFN_NORM, f->n_tokens);
+    if (unit_find(u, ROLE_FFN_NORM))
+        encode_norm(f, f->area[AREA_NORMED], residual, ROLE_FFN_NORM, f->n_tokens);
     encode_route(f);
     encode_experts(f, gate, f->area[AREA_NORMED], GATES, false);
     encode_experts(f, up, f->area[AREA_NORMED], UPS, false);

@@ -1,10 +1,29 @@
-/* ffn.c: a dense FFN with a gate (SwiGLU, GeGLU); a shared expert is one. Tested by
- * tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
+/* ffn.c: a dense FFN with a gate (SwiGLU, GeGLU). A shared expert is one, which may have a gate for
+ * each token too; the routed experts behind it read the norm that it leaves in AREA_NORMED. Tested
+ * by tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
 #include "planner/blocks/encode.h"
+
+// Makes the logits of the tokens' gates, on every device that computes rows of the FFN; NULL if
+// there are none.
+static const float *encode_shared_gate(const struct forward *f) {
+    const float *weight = encode_vector(f, ROLE_SHARED_GATE);
+    float *out = f->area[AREA_SHARED_GATE];
+    if (!weight) return NULL;
+    f->ops->matmul(f->stream, WEIGHT_F32,
+                   &(struct matmul_args){.out = out,
+                                         .x = f->area[AREA_NORMED],
+                                         .weight = weight,
+                                         .scratch = f->area[AREA_MATMUL],
+                                         .n_tokens = f->n_tokens,
+                                         .n_cols = f->shape->n_embd,
+                                         .row_count = 1,
+                                         .out_stride = 1});
+    return out;
+}
 
 // gate = the gated unit of gate and up in the columns of the pieces' rows; in all columns if a unit
 // that can only be planned has other matrices.
-static void encode_swiglu(const struct forward *f, int32_t n_ff) {
+static void encode_swiglu(const struct forward *f, int32_t n_ff, const float *row_gate) {
     int32_t n_own = 0, first = 0;
     for (int i = 0; i < f->n_pieces; i++) {
         const struct weight *w = encode_weight(f, i, ROLE_FFN_GATE);
@@ -14,9 +33,15 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff) {
     }
     float *gate = f->area[AREA_GATE] + first;
     const float *up = f->area[AREA_UP] + first;
-    f->ops->swiglu(f->stream,
-                   &(struct swiglu_args){gate, gate, up, NULL, f->n_tokens, n_own ? n_own : n_ff,
-                                         n_ff, f->hp->glu, f->hp->glu_limit});
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = gate,
+                                                    .gate = gate,
+                                                    .up = up,
+                                                    .row_gate = row_gate,
+                                                    .n_rows = f->n_tokens,
+                                                    .n_cols = n_own ? n_own : n_ff,
+                                                    .stride = n_ff,
+                                                    .form = f->hp->glu,
+                                                    .limit = f->hp->glu_limit});
 }
 
 // gate = the gated unit of gate x and up x, x = norm(residual), in the columns of the pieces' rows.
@@ -29,7 +54,7 @@ static void encode_ffn_in(const struct forward *f) {
     encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_FFN_NORM, n);
     encode_product(f, &gate);
     encode_product(f, &up);
-    encode_swiglu(f, n_ff);
+    encode_swiglu(f, n_ff, encode_shared_gate(f));
 }
 
 // Down, of the columns of the pieces' rows.
@@ -45,15 +70,19 @@ static void encode_ffn(const struct forward *f) {
 }
 
 static const struct block_tensor TENSORS[] = {
-    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},     {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
-    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},        {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
-    {ROLE_FFN_POST_NORM, DIM_EMBD, DIM_ONE, true},
+    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},   {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
+    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},      {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+    {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true}, {ROLE_FFN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {
-    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD}, {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
-    {AREA_GATE, ROWS_TOKENS, DIM_FF},       {AREA_UP, ROWS_TOKENS, DIM_FF},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},   {AREA_MATMUL, ROWS_TOKENS, DIM_FF},
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+    {AREA_GATE, ROWS_TOKENS, DIM_FF},
+    {AREA_UP, ROWS_TOKENS, DIM_FF},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_FF},
+    {AREA_SHARED_GATE, ROWS_TOKENS, DIM_SHARED_GATE},
 };
 
 const struct block block_ffn = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED), .encode = encode_ffn};

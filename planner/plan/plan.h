@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 27
+enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 27, with experts 30
 
 enum step_kind {
     STEP_INPUTS, // device gets the batch's tables (positions, sequences, cache rows, pages, rows,
@@ -39,6 +39,8 @@ enum step_data {
     DATA_QUERIES,  // of split attention, before rope, [n_tokens, n_heads * head_dim]
     DATA_ATTENDED, // the output of split attention before its last matmul, same shape
     DATA_BRANCH, // the output of a split unit that ends with a norm, before it, [n_tokens, n_embd]
+    DATA_SHARED, // the residual stream behind a shared expert, then the norm that it has read and
+                 // routed experts read too, [2, n_tokens, n_embd]
     STEP_DATA
 };
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...

@@ -70,15 +70,19 @@ static void compute(struct walker *w, int8_t device, int16_t unit, enum step_pha
              .kind = STEP_COMPUTE, .device = device, .slot = slot, .phase = phase, .unit = unit});
 }
 
-// Moves the residual stream of all tokens to device to. One end of every copy is the host.
-static void move_residual(struct walker *w, int8_t to, int16_t unit) {
-    const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
+// Moves the residual stream of all tokens, alone or with more, to device to. One end of every copy
+// is the host.
+static void move(struct walker *w, int8_t to, int16_t unit, struct columns columns) {
     while (w->at != to) {
         const int8_t next = w->at == DEVICE_HOST ? to : DEVICE_HOST;
-        send(w, w->at, next, unit, all);
-        wait_for(w, next, w->at, unit, DATA_RESIDUAL);
+        send(w, w->at, next, unit, columns);
+        wait_for(w, next, w->at, unit, columns.data);
         w->at = next;
     }
+}
+
+static void move_residual(struct walker *w, int8_t to, int16_t unit) {
+    move(w, to, unit, (struct columns){DATA_RESIDUAL, 0, w->s->shape->n_embd});
 }
 
 void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,
@@ -122,7 +126,12 @@ static void compute_streamed(struct walker *w, int16_t u) {
 }
 
 static void compute_whole(struct walker *w, int16_t u) {
-    move_residual(w, place_of(w, u)->device, -1);
+    const int8_t device = place_of(w, u)->device;
+    const int32_t n_embd = w->s->shape->n_embd;
+    if (unit_reads_normed(w->s->shape, u))
+        move(w, device, -1, (struct columns){DATA_SHARED, 0, 2 * n_embd});
+    else
+        move_residual(w, device, -1);
     compute(w, w->at, u, PHASE_ALL, -1);
 }
 

@@ -35,6 +35,10 @@ const struct unit_tensor *unit_post_norm(const struct unit *unit) {
     return unit->kind == UNIT_FFN ? unit_find(unit, ROLE_FFN_POST_NORM) : NULL;
 }
 
+bool unit_reads_normed(const struct shape *shape, int32_t unit) {
+    return shape->units[unit].kind == UNIT_EXPERTS && shape->units[unit - 1].kind == UNIT_FFN;
+}
+
 enum tensor_use tensor_use_of(enum tensor_role role) {
     static const enum tensor_use uses[] = {
         [KIND_MATRIX] = USE_MATRIX,   [KIND_VECTOR] = USE_VECTOR,  [KIND_ROWS] = USE_ROWS,

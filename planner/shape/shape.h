@@ -79,6 +79,7 @@ struct shape {
     int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
     bool has_other_angles; // layers with a window, or queries, have a table of their own
+    bool has_shared_gates; // a shared expert has a gate for each token
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
     struct unit units[MAX_UNITS];
@@ -91,6 +92,9 @@ enum tensor_use tensor_use_of(enum tensor_role role);
 // Finds the norm that the output of attention or an FFN goes through before it is added to the
 // residual stream; NULL if the unit adds it as it is.
 const struct unit_tensor *unit_post_norm(const struct unit *unit);
+
+// True for routed experts behind a shared expert, which has computed the norm that both read.
+bool unit_reads_normed(const struct shape *shape, int32_t unit);
 
 // Writes the name of a unit in files and errors: "embed", "blk.7.attention", "blk.7.ffn",
 // "blk.7.experts", "head".

@@ -291,6 +291,7 @@ static void add_layer(struct build *b, int32_t layer) {
     if (s->experts.n_ff_shared > 0) {
         start(b, UNIT_FFN, layer);
         add_shared_expert(b);
+        b->out->has_shared_gates = s->experts.shared_gate;
     }
     start(b, UNIT_EXPERTS, layer);
     add_experts(b);

@@ -197,11 +197,10 @@ static int32_t last_step(const struct pipeline *p, struct step_place place) {
 
 // Names the data that a wait for a step waits for, without the unit.
 static const char *step_words(const struct step *step) {
-    static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
-                                                [DATA_HIDDEN] = "columns of ",
-                                                [DATA_QUERIES] = "the queries of ",
-                                                [DATA_ATTENDED] = "what was attended to in ",
-                                                [DATA_BRANCH] = "columns of the output of "};
+    static const char *const data[STEP_DATA] = {
+        [DATA_RESIDUAL] = "the residual stream for ", [DATA_HIDDEN] = "columns of ",
+        [DATA_QUERIES] = "the queries of ",           [DATA_ATTENDED] = "what was attended to in ",
+        [DATA_BRANCH] = "columns of the output of ",  [DATA_SHARED] = "the input of "};
     switch (step->kind) {
     case STEP_INPUTS: return "the tables of the batch";
     case STEP_FETCH:
@@ -410,15 +409,20 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
 static const struct {
     enum area area;
     enum dim width;
-} CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
-                        [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
-                        [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
-                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
-                        [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD}};
+} CARRIED[STEP_DATA] = {
+    [DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD}, [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
+    [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},      [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
+    [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD},     [DATA_SHARED] = {AREA_RESIDUAL, DIM_EMBD}};
 
 // The address of data on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
     return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
+}
+
+// The bytes from the residual stream to the area that goes with it.
+static uint64_t normed_after(const struct pipeline *p, int d) {
+    const struct scratch_layout *scratch = &p->plan->devices[d].scratch;
+    return scratch->at[AREA_NORMED] - scratch->at[AREA_RESIDUAL];
 }
 
 // Copies columns of all tokens in one command.
@@ -429,6 +433,14 @@ static void copy_columns(const struct pipeline *p, struct stream *s, const struc
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;
     const enum copy_direction way = step->device == DEVICE_HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
+    if (step->data == DATA_SHARED) { // all tokens of one area, then of the other
+        const uint64_t area_bytes = step->bytes_per_row * (uint64_t)n_tokens / 2;
+        const struct row_copy both = {
+            target,     source, normed_after(p, step->peer), normed_after(p, step->device),
+            area_bytes, 2};
+        stream_copy_rows(s, &both, way);
+        return;
+    }
     if (n_tokens == 1 || step->n_cols == width) {
         stream_copy(s, target, source, step->bytes_per_row * (uint64_t)n_tokens, way);
         return;

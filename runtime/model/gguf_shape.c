@@ -453,6 +453,7 @@ static void widen(struct shape *s, const struct unit *unit) {
     s->n_ff_expert = max_i32(s->n_ff_expert, unit->n_ff_expert);
     const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
     if (down) s->n_ff = max_i32(s->n_ff, down->n_cols);
+    s->has_shared_gates = s->has_shared_gates || unit_find(unit, ROLE_SHARED_GATE);
 }
 
 static enum status finish(struct reader *r) {

@@ -101,7 +101,8 @@ static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
     unit->n_experts_used = s->n_experts_used;
     unit->n_ff_expert = s->n_ff_expert;
     const enum dtype type = any_type(dice);
-    add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
+    if (!unit_reads_normed(s, s->n_units - 1))
+        add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
     add_tensor(unit, ROLE_ROUTER, DTYPE_F32, s->n_embd, s->n_experts);
     add_tensor(unit, ROLE_EXPERT_GATE, type, s->n_embd, s->n_ff_expert);
     add_tensor(unit, ROLE_EXPERT_UP, type, s->n_embd, s->n_ff_expert);

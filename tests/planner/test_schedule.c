@@ -6,6 +6,7 @@
 #include "planner/planner.h"
 
 #include "tests/lib/small_plan.h"
+#include "tests/lib/small_shape.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -235,11 +236,11 @@ static void test_bytes_of_streamed_attention(void **state) {
 
 // I: inputs; F2>0: unit 2 to slot 0; C1/2<0: device 1, unit 2, from slot 0; C1/2in, C1/2out: its
 // phases, and C1/1mid; S0r0+128: residual columns 0..127 from device 0; S1h0+192@2: hidden, of unit
-// 2; W0h@2: device 0 waits for it; q, a: queries and what they attended to; B1<0: the cache of unit
-// 1 is stored from slot 0; L: logits.
+// 2; W0h@2: device 0 waits for it; q, a: queries and what they attended to; s: what a shared expert
+// leaves to the routed ones; B1<0: the cache of unit 1 is stored from slot 0; L: logits.
 static void describe(const struct step *s, char *out, size_t size) {
     static const char *const phases[] = {"", "in", "mid", "out"};
-    const char data = "rhqa"[s->data];
+    const char data = "rhqabs"[s->data];
     char unit[16] = "", slot[16] = "";
     if (s->unit >= 0) snprintf(unit, sizeof unit, "@%d", s->unit);
     if (s->slot >= 0) snprintf(slot, sizeof slot, "<%d", s->slot);
@@ -408,6 +409,26 @@ static void test_steps_of_whole_units(void **state) {
     assert_true(f->plan.runs_ahead);
 }
 
+// Routed experts get what they read besides the residual stream in the same copy.
+static void test_steps_behind_a_shared_expert(void **state) {
+    struct small_plan *f = *state;
+    small_model(f, 1);
+    given_ways(f);
+    small_shape(&f->shape);
+    for (int u = 0; u < f->shape.n_units; u++) f->c.place.units[u].device = u != 7;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_ONE,
+                 "I C1/0 C1/1 C1/2 C1/3 C1/4 C1/5 C1/6 S1s0+512 W0s C0/7 S0r0+256 W1r C1/8 L ");
+    const uint64_t *at = f->plan.devices[GPU].scratch.at;
+    assert_true(at[AREA_NORMED] >= at[AREA_RESIDUAL] + UBATCH * 256 * 4);
+    // Experts on the accelerator, and those of a layer without a shared one on the CPU.
+    for (int u = 0; u < f->shape.n_units; u++) f->c.place.units[u].device = u == 7;
+    solve_given(f);
+    assert_steps(&f->plan, BATCH_ONE,
+                 "I C0/0 C0/1 C0/2 C0/3 C0/4 C0/5 C0/6 S0s0+512 W1s C1/7 S1r0+256 W0r C0/8 ");
+    assert_false(f->plan.runs_ahead);
+}
+
 // The k-th streamed unit goes to slot k % 2, as soon as unit k - 2 was computed, and the first two
 // at the start.
 static void test_rings(void **state) {
@@ -439,6 +460,7 @@ static void test_rings(void **state) {
 // The activations of the current unit that each device has.
 struct state {
     bool residual[MAX_DEVICES];         // has all columns of the residual stream
+    bool normed[MAX_DEVICES];           // and what the dense FFN of the layer has read
     int n_cols[STEP_DATA][MAX_DEVICES]; // of the others; 0: not computed
     int next_unit;
     int16_t in_slot[RING_SLOTS];
@@ -485,6 +507,10 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
 static void follow_compute(struct small_plan *f, struct state *st, const struct step *s) {
     assert_int_equal(s->unit, st->next_unit);
     if (s->unit > 0) assert_true(st->residual[s->device]);
+    if (unit_reads_normed(&f->shape, s->unit)) assert_true(st->normed[s->device]);
+    st->normed[HOST] = st->normed[HOST] && s->device != HOST;
+    st->normed[GPU] = st->normed[GPU] && s->device != GPU;
+    if (f->shape.units[s->unit].kind == UNIT_FFN) st->normed[s->device] = true;
     if (s->phase != PHASE_ALL) {
         follow_phase(f, st, s);
         return;
@@ -528,7 +554,8 @@ static void follow_wait(struct state *st, const struct step *s) {
     const struct step *sent = st->sent[s->device];
     assert_non_null(sent);
     assert_true(sent->data == s->data && sent->unit == s->unit);
-    if (s->data == DATA_RESIDUAL)
+    if (s->data == DATA_SHARED) st->normed[s->device] = st->normed[s->peer];
+    if (s->data == DATA_SHARED || s->data == DATA_RESIDUAL)
         st->residual[s->device] = true;
     else
         st->n_cols[s->data][s->device] += sent->n_cols;
@@ -775,6 +802,7 @@ int main(void) {
         cmocka_unit_test(test_steps_of_split_attention),
         cmocka_unit_test(test_longest_list),
         cmocka_unit_test(test_steps_of_whole_units),
+        cmocka_unit_test(test_steps_behind_a_shared_expert),
         cmocka_unit_test(test_rings),
         cmocka_unit_test(test_steps_of_random_plans),
         cmocka_unit_test(test_printed),
