@@ -10,6 +10,7 @@ static int32_t *integers(const struct forward *f, enum area area) {
 
 // Chooses the experts of each token and their weights, and sorts the pairs by expert.
 static void encode_route(const struct forward *f) {
+    const float scale = f->hp->expert_scale;
     encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
                                         .bias = ROLE_ROUTER_BIAS,
                                         .out = f->area[AREA_ROUTER_LOGITS],
@@ -26,7 +27,7 @@ static void encode_route(const struct forward *f) {
                                                   .n_used = f->unit->n_experts_used,
                                                   .gate = f->hp->expert_gate,
                                                   .normalise = f->hp->normalise_experts,
-                                                  .scale = 1});
+                                                  .scale = scale > 0 ? scale : 1});
 }
 
 // The matrices of experts and their biases.
@@ -89,7 +90,7 @@ static void encode_unit(const struct forward *f) {
 }
 
 static const struct block_tensor TENSORS[] = {
-    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
+    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false}, // unless a shared expert has it
     {ROLE_ROUTER, DIM_EMBD, DIM_EXPERTS, false},
     {ROLE_ROUTER_BIAS, DIM_EXPERTS, DIM_ONE, true},
     {ROLE_EXPERT_GATE, DIM_EMBD, DIM_FF_EXPERT, false},

@@ -37,6 +37,12 @@ enum tensor_role tensor_role_find(const char *name) {
     return ROLE_OTHER;
 }
 
+const char *tensor_role_name(enum tensor_role role, int i) {
+    for (size_t k = 0; k < sizeof NAMES / sizeof *NAMES; k++)
+        if (NAMES[k].role == role && i-- == 0) return NAMES[k].name;
+    return NULL;
+}
+
 bool tensor_role_is_f32(enum tensor_role role) {
     switch (tensor_role_info(role)->kind) {
     case KIND_VECTOR:

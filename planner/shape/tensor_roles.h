@@ -60,6 +60,10 @@ const struct tensor_role_info *tensor_role_info(enum tensor_role role);
 // it.
 enum tensor_role tensor_role_find(const char *name);
 
+// The i-th name of a role in files, counted from 0: its own, then its aliases; NULL behind the
+// last.
+const char *tensor_role_name(enum tensor_role role, int i);
+
 // True if quantised files keep such a tensor in F32.
 bool tensor_role_is_f32(enum tensor_role role);
 

@@ -428,7 +428,8 @@ static uint64_t normed_after(const struct pipeline *p, int d) {
 // Copies columns of all tokens in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
                          int32_t n_tokens) {
-    const int32_t width = (int32_t)dims_of(p->shape, NULL, CARRIED[step->data].width);
+    const struct unit *unit = step->unit >= 0 ? &p->shape->units[step->unit] : NULL;
+    const int32_t width = (int32_t)dims_of(p->shape, unit, CARRIED[step->data].width);
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;

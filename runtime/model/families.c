@@ -7,6 +7,7 @@
 static const struct family FAMILIES[] = {
     {.architecture = "llama", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
     {.architecture = "qwen2", .rope_neox = true},
+    {.architecture = "qwen2moe", .expert_gate = GATE_SOFTMAX, .rope_neox = true},
     {.architecture = "qwen3", .rope_neox = true},
     {.architecture = "qwen3moe",
      .expert_gate = GATE_SOFTMAX,

@@ -17,19 +17,69 @@ static enum status unsupported(struct err *e, const char *what, int expected, in
     return err_actual(e, "%d", actual);
 }
 
-// Reads the numbers of experts, which all layers have or none. Files of dense models may say that
-// there is one expert.
+static enum status check_positive(const struct model *m, const char *key, float value,
+                                  struct err *e) {
+    if (isfinite(value) && value > 0) return OK;
+    err_set(e, ERR_FORMAT, "key %s.%s", m->shape->architecture, key);
+    err_expected(e, "a positive number");
+    return err_actual(e, "%g", (double)value);
+}
+
+// Reads a factor or a cap that files of most families lack; 0 then.
+static enum status read_optional(struct model *m, const char *key, float *out, struct err *e) {
+    if (model_take_float(m, key, out, e)) return e->status;
+    return *out != 0 ? check_positive(m, key, *out, e) : OK;
+}
+
+// Sets the widths of dense FFNs and of shared experts: what the keys say, and what the FFN has
+// where they say nothing and the layer has such tensors.
+static enum status read_widths(struct model *m, int32_t n_ff, struct err *e) {
+    struct shape *s = m->shape;
+    int32_t n_shared = 0, n_ff_shared = 0;
+    if (s->n_experts) {
+        if (model_take_count(m, "leading_dense_block_count", s->n_layers, &m->n_dense_layers, e) ||
+            model_take_count(m, "expert_shared_count", SHAPE_EXPERTS, &n_shared, e))
+            return e->status;
+        n_ff_shared = n_shared <= MAX_WIDTH / s->n_ff_expert ? n_shared * s->n_ff_expert : 0;
+        if (model_take_count(m, "expert_shared_feed_forward_length", MAX_WIDTH, &n_ff_shared, e))
+            return e->status;
+    }
+    s->n_ff = 0;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        const bool dense = !s->n_experts || l < m->n_dense_layers;
+        m->n_ff[l] = dense ? n_ff : n_ff_shared;
+        if (m->n_ff[l] == 0 && model_layer_has(m, l, ROLE_FFN_DOWN)) m->n_ff[l] = n_ff;
+        if (m->n_ff[l] > s->n_ff) s->n_ff = m->n_ff[l];
+    }
+    return OK;
+}
+
+// Files of most families do not say how the weights of a token's experts are made.
+static enum status read_expert_weights(struct model *m, struct err *e) {
+    struct hparams *hp = &m->hp;
+    int32_t gate = 0; // 1 softmax, 2 sigmoid, 3 softmax over the chosen
+    hp->expert_gate = m->family->expert_gate;
+    hp->normalise_experts = m->family->normalise_experts;
+    if (model_take_count(m, "expert_gating_func", 3, &gate, e) ||
+        model_take_bool(m, "expert_weights_norm", &hp->normalise_experts, e) ||
+        read_optional(m, "expert_weights_scale", &hp->expert_scale, e))
+        return e->status;
+    if (gate)
+        hp->expert_gate = (enum expert_gate[]){GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN}[gate - 1];
+    return OK;
+}
+
+// Reads the numbers of experts. Files of dense models may say that there is one expert.
 static enum status read_experts(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    m->hp.expert_gate = m->family->expert_gate;
-    m->hp.normalise_experts = m->family->normalise_experts;
+    const int32_t n_ff = s->n_ff;
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
     if (s->n_experts <= 1) s->n_experts = 0;
-    if (!s->n_experts) return OK;
-    s->n_ff_expert = s->n_ff;
-    s->n_ff = 0;
+    if (!s->n_experts) return read_widths(m, n_ff, e);
+    s->n_ff_expert = n_ff;
     if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
-        model_take_int(m, "expert_feed_forward_length", MAX_WIDTH, &s->n_ff_expert, e))
+        model_take_int(m, "expert_feed_forward_length", MAX_WIDTH, &s->n_ff_expert, e) ||
+        read_expert_weights(m, e) || read_widths(m, n_ff, e))
         return e->status;
     if (s->n_experts > EXPERTS_MAX)
         return unsupported(e, "experts of a layer", EXPERTS_MAX, s->n_experts);
@@ -73,14 +123,6 @@ static enum status read_dimensions(struct model *m, struct err *e) {
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
     return read_experts(m, e) ? e->status : read_heads(m, e);
-}
-
-static enum status check_positive(const struct model *m, const char *key, float value,
-                                  struct err *e) {
-    if (isfinite(value) && value > 0) return OK;
-    err_set(e, ERR_FORMAT, "key %s.%s", m->shape->architecture, key);
-    err_expected(e, "a positive number");
-    return err_actual(e, "%g", (double)value);
 }
 
 // YaRN (Peng et al. 2023): pairs that make more than beta_fast turns in the original context keep
@@ -182,12 +224,6 @@ static enum status read_temperature(struct model *m, struct err *e) {
     hp->query_rope.temperature = temperature;
     hp->query_rope.period = m->n_ctx_short;
     return OK;
-}
-
-// Reads a factor or a cap that files of most families lack; 0 then.
-static enum status read_optional(struct model *m, const char *key, float *out, struct err *e) {
-    if (model_take_float(m, key, out, e)) return e->status;
-    return *out != 0 ? check_positive(m, key, *out, e) : OK;
 }
 
 // Reads the factors and caps of embedding, attention and logits. Files hold the divisor of logits.

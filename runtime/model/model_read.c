@@ -66,28 +66,44 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     }
 }
 
+// The width of a unit that has no tensors yet.
+static int64_t width_of(const struct model *m, const struct unit *unit, enum dim dim) {
+    return dim == DIM_FF ? m->n_ff[unit->layer] : dims_of(m->shape, unit, dim);
+}
+
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
     const struct block *block = blocks_of_kind(kind);
+    const bool reads_normed = unit_reads_normed(m->shape, m->shape->n_units - 1);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];
+        if (reads_normed && t->role == ROLE_FFN_NORM) continue; // the shared expert has it
         const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
         const struct tensor_want want = {.role = t->role,
-                                         .n_cols = dims_of(m->shape, unit, t->n_cols),
-                                         .n_rows = dims_of(m->shape, unit, t->n_rows),
+                                         .n_cols = width_of(m, unit, t->n_cols),
+                                         .n_rows = width_of(m, unit, t->n_rows),
                                          .n_experts = per_expert ? unit->n_experts : 0,
                                          .optional = t->optional};
         if (model_take_tensor(m, &want, e)) return e->status;
     }
+    if (unit_find(unit, ROLE_SHARED_GATE)) m->shape->has_shared_gates = true;
+    return OK;
+}
+
+static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
+    const bool experts = m->shape->n_experts && layer >= m->n_dense_layers;
+    if (read_unit(m, UNIT_ATTENTION, layer, e) ||
+        (m->n_ff[layer] && read_unit(m, UNIT_FFN, layer, e)) ||
+        (experts && read_unit(m, UNIT_EXPERTS, layer, e)))
+        return e->status;
     return OK;
 }
 
 static enum status read_units(struct model *m, struct err *e) {
-    const enum unit_kind ffn = m->shape->n_experts ? UNIT_EXPERTS : UNIT_FFN;
     if (read_unit(m, UNIT_EMBED, -1, e)) return e->status;
     for (int32_t l = 0; l < m->shape->n_layers; l++)
-        if (read_unit(m, UNIT_ATTENTION, l, e) || read_unit(m, ffn, l, e)) return e->status;
+        if (read_layer(m, l, e)) return e->status;
     return read_unit(m, UNIT_HEAD, -1, e);
 }
 

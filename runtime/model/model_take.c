@@ -65,18 +65,28 @@ enum status model_take_global(const struct model *m, const struct tensor_want *w
     return find_named(m, tensor_role_info(want->role)->name, want, out, e);
 }
 
-static void write_name(int32_t layer, enum tensor_role role, char *out, size_t size_bytes) {
-    const char *name = tensor_role_info(role)->name;
+static void write_name(int32_t layer, const char *name, char *out, size_t size_bytes) {
     if (layer >= 0)
         snprintf(out, size_bytes, "blk.%d.%s", layer, name);
     else
         snprintf(out, size_bytes, "%s", name);
 }
 
-static bool layer_has(const struct model *m, int32_t layer, enum tensor_role role) {
+// Writes the name that the file has for a role, or the role's first name if it has none.
+static bool find_name(const struct model *m, int32_t layer, enum tensor_role role, char *out,
+                      size_t size_bytes) {
+    const char *name;
+    for (int i = 0; (name = tensor_role_name(role, i)); i++) {
+        write_name(layer, name, out, size_bytes);
+        if (gguf_find_tensor(m->gguf, out)) return true;
+    }
+    write_name(layer, tensor_role_info(role)->name, out, size_bytes);
+    return false;
+}
+
+bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role) {
     char name[TENSOR_NAME + 16];
-    write_name(layer, role, name, sizeof name);
-    return gguf_find_tensor(m->gguf, name);
+    return find_name(m, layer, role, name, sizeof name);
 }
 
 // Writes the name in the file of a unit's tensor. Where a layer has no other norm before its FFN,
@@ -84,13 +94,13 @@ static bool layer_has(const struct model *m, int32_t layer, enum tensor_role rol
 static void name_of(const struct model *m, int32_t layer, enum tensor_role role, char *out,
                     size_t size_bytes) {
     const bool other = role != ROLE_FFN_NORM && role != ROLE_ATTN_POST_NORM;
-    const bool alone = !other && !layer_has(m, layer, ROLE_FFN_NORM) &&
-                       !layer_has(m, layer, ROLE_FFN_POST_NORM) &&
-                       layer_has(m, layer, ROLE_ATTN_POST_NORM);
+    const bool alone = !other && !model_layer_has(m, layer, ROLE_FFN_NORM) &&
+                       !model_layer_has(m, layer, ROLE_FFN_POST_NORM) &&
+                       model_layer_has(m, layer, ROLE_ATTN_POST_NORM);
     if (alone && role == ROLE_ATTN_POST_NORM)
         out[0] = 0;
     else
-        write_name(layer, alone ? ROLE_ATTN_POST_NORM : role, out, size_bytes);
+        find_name(m, layer, alone ? ROLE_ATTN_POST_NORM : role, out, size_bytes);
 }
 
 // ---- Parts of fused tensors ---------------------------------------------------------------------
@@ -115,7 +125,7 @@ static enum tensor_role fused_role(enum tensor_role role) {
 static void find_rows(const struct model *m, const struct unit *unit, enum tensor_role role,
                       int64_t *first, int64_t *count) {
     const int64_t q = dims_of(m->shape, unit, DIM_QUERIES), k = dims_of(m->shape, unit, DIM_KEYS);
-    const int64_t v = dims_of(m->shape, unit, DIM_VALUES), ff = m->shape->n_ff;
+    const int64_t v = dims_of(m->shape, unit, DIM_VALUES), ff = m->n_ff[unit->layer];
     const bool ffn = fused_role(role) == ROLE_FFN_UP;
     *count = ffn ? 2 * ff : q + k + v;
     *first = 0;
@@ -127,8 +137,8 @@ static void find_rows(const struct model *m, const struct unit *unit, enum tenso
 // True if the layer has the role's rows in a fused tensor.
 static bool is_fused(const struct model *m, int32_t layer, enum tensor_role role) {
     const enum tensor_role whole = fused_role(role);
-    if (layer < 0 || whole == ROLE_OTHER || !layer_has(m, layer, whole)) return false;
-    return !layer_has(m, layer, whole == ROLE_FFN_UP ? ROLE_FFN_GATE : role);
+    if (layer < 0 || whole == ROLE_OTHER || !model_layer_has(m, layer, whole)) return false;
+    return !model_layer_has(m, layer, whole == ROLE_FFN_UP ? ROLE_FFN_GATE : role);
 }
 
 // Makes the wanted part of a fused tensor.
@@ -142,7 +152,7 @@ static enum status take_part(struct model *m, const struct unit *unit,
     find_rows(m, unit, want->role, &first, &count);
     all.role = fused_role(want->role);
     *(vector ? &all.n_cols : &all.n_rows) = count;
-    write_name(unit->layer, all.role, name, sizeof name);
+    find_name(m, unit->layer, all.role, name, sizeof name);
     const struct gguf_tensor *whole;
     if (find_named(m, name, &all, &whole, e)) return e->status;
     ASSERT(m->n_parts < MAX_LAYERS * MAX_FUSED_PARTS);
@@ -220,6 +230,10 @@ enum status model_take_int(const struct model *m, const char *key, int32_t high,
 
 enum status model_take_float(const struct model *m, const char *key, float *out, struct err *e) {
     return gguf_read_f32(m->gguf, key_of(m, key).text, out, e);
+}
+
+enum status model_take_bool(const struct model *m, const char *key, bool *out, struct err *e) {
+    return gguf_read_bool(m->gguf, key_of(m, key).text, out, e);
 }
 
 enum status model_take_text(const struct model *m, const char *key, struct gguf_text *out,

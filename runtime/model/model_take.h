@@ -12,6 +12,9 @@
 // Starts the next unit of m->shape.
 struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer);
 
+// True if the file has a tensor of that role in the layer, under any of its names.
+bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role);
+
 // A tensor that a unit needs, with its required dimensions: matrices may have any weight type,
 // others are F32.
 struct tensor_want {
@@ -35,6 +38,7 @@ enum status model_take_int(const struct model *m, const char *key, int32_t high,
                            struct err *e);
 // Reads such a key as a float; a missing key leaves *out unchanged.
 enum status model_take_float(const struct model *m, const char *key, float *out, struct err *e);
+enum status model_take_bool(const struct model *m, const char *key, bool *out, struct err *e);
 enum status model_take_text(const struct model *m, const char *key, struct gguf_text *out,
                             struct err *e);
 

@@ -274,6 +274,11 @@ def model_tensors(rng, spec, n_vocab):
             rows = ff * (1 + fused)
             matrix(prefix + name + suffix, rows, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
+        if "shared" in spec:  # an expert that every token takes, with a gate of one row
+            matrix(prefix + "ffn_gate_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
+            matrix(prefix + "ffn_up_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
+            matrix(prefix + "ffn_down_shexp.weight", n_embd, spec["shared"], 0.2)
+            vector(prefix + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.3, (1, n_embd)))
         if spec.get("expert_biases"):
             vector(prefix + "ffn_gate_inp.bias", rng.normal(0, 1, experts))
             for name, rows in {"gate": ff, "up": ff, "down": n_embd}.items():
@@ -393,6 +398,18 @@ MODELS = {
     | {"architecture": "qwen3moe", "normed": True, "experts": 4, "used": 2, "tied": False}
     | {"types": {"": "Q8_0", "attn_q": "F16"}, "ff": 32, "vocabulary": "spm"}
     | {"keys": {"feed_forward_length": 96, "expert_feed_forward_length": 32}},
+    "qwen2moe": SMALL
+    | {"architecture": "qwen2moe", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 64, "heads": 4, "kv": 2}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "ffn_down_shexp": "F16"}, "vocabulary": "spm"}
+    | {
+        "keys": {
+            "feed_forward_length": 96,
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "rope.freq_base": 1e6,
+        }
+    },
     # Layers 0 and 2 see 5 positions.
     "gemma2": SMALL
     | {"architecture": "gemma2", "post_norms": True, "types": {"": "Q8_0", "attn_v": "F16"}}

@@ -45,6 +45,10 @@ EXPERTS = {
     "ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj",
     "ffn_down_exps.weight": "mlp.experts.down_proj",
 }
+SHARED_EXPERT = {
+    f"ffn_{name}_shexp.weight": f"mlp.shared_expert.{name}_proj.weight"
+    for name in ("gate", "up", "down")
+} | {"ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight"}
 EXPERT_ARGUMENTS = {
     "num_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
@@ -119,6 +123,13 @@ FAMILIES = {
     },
     "gemma3": GEMMA | {"model": "Gemma3ForCausalLM", "period": 6, "local_base": 10000.0},
     "qwen2": {"model": "Qwen2ForCausalLM"},
+    "qwen2moe": {
+        "model": "Qwen2MoeForCausalLM",
+        "layer": SHARED_EXPERT,
+        "arguments": EXPERT_ARGUMENTS
+        | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
+        "constants": {"norm_topk_prob": False},
+    },
     "qwen3": {"model": "Qwen3ForCausalLM"},
     "qwen3moe": {
         "model": "Qwen3MoeForCausalLM",

@@ -111,6 +111,7 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     if (!m->n_experts) return;
     number(t, "expert_count", (uint32_t)m->n_experts);
     number(t, "expert_used_count", 2);
+    if (m->shared) number(t, "expert_shared_feed_forward_length", TINY_FF);
 }
 
 static int head_dim(const struct tiny_model *m) {
@@ -159,6 +160,17 @@ static void expert_biases(struct builder *t, int l, uint64_t n) {
     vector(t, name, n, 0, 0.2f);
 }
 
+static void shared_expert(struct builder *t, int l) {
+    static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s_shexp.weight", l, names[i]);
+        matrix(t, name, i < 2 ? TINY_EMBD : TINY_FF, i < 2 ? TINY_FF : TINY_EMBD, 0.25f);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp_shexp.weight", l);
+    vector(t, name, TINY_EMBD, 0, 0.3f);
+}
+
 // A router, whose matrix is F32, and three matrices for each expert.
 static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
@@ -178,6 +190,7 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     if (!skipped(t, name))
         gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_EMBD, n}, DTYPE_F32, router);
     if (m->biased) expert_biases(t, l, n);
+    if (m->shared) shared_expert(t, l);
 }
 
 static void layer(struct builder *t, const struct tiny_model *m, int l) {

@@ -83,6 +83,7 @@ static void same_shape(const struct shape *a, const struct shape *b) {
                             b->n_ff,     b->n_experts,  b->n_experts_used, b->n_ff_expert};
     assert_memory_equal(of_a, of_b, sizeof of_a);
     assert_int_equal(a->has_other_angles, b->has_other_angles);
+    assert_int_equal(a->has_shared_gates, b->has_shared_gates);
     assert_int_equal(a->n_units, b->n_units);
     for (int u = 0; u < a->n_units; u++) same_unit(&a->units[u], &b->units[u]);
 }
@@ -134,6 +135,11 @@ static void test_equals_model_of_tiny(void **state) {
                                      .n_experts = 3};
     tiny_model_write(&sinks, f->path);
     check_known(f, f->path);
+    const struct tiny_model shared = {
+        .architecture = "qwen2moe", .n_layers = 2, .n_experts = 3, .shared = true};
+    tiny_model_write(&shared, f->path);
+    check_known(f, f->path);
+    assert_true(f->shapes[0].has_shared_gates);
 }
 
 static void test_equals_model_of_default(void **state) {

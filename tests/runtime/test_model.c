@@ -147,6 +147,64 @@ static void test_reads_experts(void **state) {
     assert_int_equal(f->shape.n_experts, 0);
 }
 
+static void weights_of_experts(struct gguf_build *b) {
+    gguf_build_int(b, "qwen2moe.expert_gating_func", GGUF_U32, 2);
+    gguf_build_int(b, "qwen2moe.expert_weights_norm", GGUF_BOOL, 1);
+    gguf_build_f32(b, "qwen2moe.expert_weights_scale", 2.5f);
+}
+
+// A shared expert is an FFN before the routed ones, has the norm of both, and any name of its key.
+static void test_reads_shared_experts(void **state) {
+    const struct tiny_model tiny = {
+        .architecture = "qwen2moe", .n_layers = 2, .n_experts = 4, .shared = true};
+    static const char width[] = "qwen2moe.expert_shared_feed_forward_length";
+    struct fixture *f = *state;
+    const struct hparams *hp = &f->model.hp;
+    const struct unit *ffn = &f->shape.units[2], *experts = &f->shape.units[3];
+    struct err e;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_tiny(&tiny, NULL, i ? width : NULL, f, &e), OK);
+        assert_int_equal(f->shape.n_units, 8);
+        assert_true(ffn->kind == UNIT_FFN && ffn->n_tensors == 5);
+        assert_string_equal(ffn->tensors[1].name, "blk.0.ffn_gate_shexp.weight");
+        assert_true(experts->kind == UNIT_EXPERTS && experts->n_tensors == 4);
+        assert_int_equal(f->shape.n_ff, TINY_FF);
+        assert_true(f->shape.has_shared_gates);
+    }
+    assert_false(hp->normalise_experts);
+    assert_int_equal(hp->expert_gate, GATE_SOFTMAX);
+    assert_int_equal(read_tiny(&tiny, weights_of_experts, NULL, f, &e), OK);
+    assert_true(hp->normalise_experts);
+    assert_int_equal(hp->expert_gate, GATE_SIGMOID);
+    assert_float_equal(hp->expert_scale, 2.5f, 0);
+    assert_int_equal(read_tiny(&tiny, NULL, "blk.1.ffn_down_shexp.weight", f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "blk.1.ffn_down"));
+}
+
+static void dense_start(struct gguf_build *b) {
+    static const char *const names[] = {"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
+                                        "blk.0.ffn_down.weight"};
+    gguf_build_int(b, "llama.leading_dense_block_count", GGUF_U32, 1);
+    for (int i = 0; i < 3; i++)
+        gguf_build_tensor(b, names[i], 2,
+                          i < 2 ? (uint64_t[]){TINY_EMBD, TINY_FF}
+                                : (uint64_t[]){TINY_FF, TINY_EMBD},
+                          DTYPE_F16, NULL);
+}
+
+static void test_reads_dense_start(void **state) {
+    const struct tiny_model tiny = {.n_layers = 3, .n_experts = 4};
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, dense_start, NULL, f, &e), OK);
+    assert_int_equal(f->shape.n_units, 8);
+    assert_int_equal(f->shape.units[2].kind, UNIT_FFN);
+    assert_int_equal(f->shape.units[4].kind, UNIT_EXPERTS);
+    assert_int_equal(f->shape.units[6].kind, UNIT_EXPERTS);
+    assert_int_equal(f->shape.n_ff, TINY_FF);
+    assert_int_equal(shape_check(&f->shape, &e), OK);
+}
+
 static void test_scaling(void **state) {
     struct fixture *f = *state;
     const struct hparams *hp = &f->model.hp;
@@ -263,9 +321,14 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_dimensions), cmocka_unit_test(test_reads_experts),
-        cmocka_unit_test(test_scaling),          cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_reads_fused),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_reads_dimensions),
+        cmocka_unit_test(test_reads_experts),
+        cmocka_unit_test(test_reads_shared_experts),
+        cmocka_unit_test(test_reads_dense_start),
+        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_reads_fused),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

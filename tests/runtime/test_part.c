@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { HOST, GPU, N_LAYERS = 3, N_UNITS = 2 * N_LAYERS + 2, N_CTX = 256, MAX_LISTED = 200 };
+enum { HOST, GPU, N_LAYERS = 3, N_CTX = 256, MAX_LISTED = 200 };
 
 static const struct tiny_model MODELS[] = {
     {.n_layers = N_LAYERS, .biased = true, .seed = 3, .head_dim = 32},
@@ -34,6 +34,7 @@ static const struct tiny_model MODELS[] = {
      .n_experts = 4,
      .window = 50},
     {.architecture = "gemma3", .n_layers = N_LAYERS, .ends_with_norms = true, .window = 30},
+    {.architecture = "qwen2moe", .n_layers = N_LAYERS, .n_experts = 4, .shared = true},
 };
 
 struct listed {
@@ -115,7 +116,7 @@ static void open_rig(struct rig *r, const struct constraints *c, const struct ti
     o.workload.kv_type_k = o.workload.kv_type_v = DTYPE_F16;
     assert_int_equal(gguf_open(&r->gguf, r->path, &e), OK);
     assert_int_equal(model_read(&r->model, &r->shape, &r->gguf, &e), OK);
-    assert_int_equal(r->shape.n_units, N_UNITS);
+    assert_int_equal(r->shape.n_units, (tiny->shared ? 3 : 2) * N_LAYERS + 2);
     assert_int_equal(devices_open(r->devices, &n_devices, &o, &e), OK);
     assert_int_equal(devices_plan(&r->plan, &r->shape, r->devices, n_devices, &o, &e), OK);
     const struct placed_model placed = {&r->model, &r->shape, &r->plan, r->devices};
@@ -190,20 +191,27 @@ static void compare(struct rig *r, int d, const struct list *listed, int32_t n_t
     assert_int_equal(n, listed->n);
 }
 
-// Units whole on both devices, split, streamed, and both; experts are always whole, and attention
-// with a window is not streamed.
-static struct constraints ways(bool has_experts, bool has_windows) {
-    struct constraints c = {
-        .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
-    const int8_t devices[N_UNITS] = {HOST, GPU, GPU, HOST, HOST, GPU, GPU, HOST};
-    for (int u = 0; u < N_UNITS; u++) c.place.units[u].device = devices[u];
-    c.place.units[1].cpu_parts = c.place.units[5].cpu_parts = 16;
-    c.place.units[3].streamed = c.place.units[5].streamed = !has_windows;
-    if (!has_experts) {
-        c.place.units[2].cpu_parts = c.place.units[6].cpu_parts = 12;
-        c.place.units[4].streamed = c.place.units[6].streamed = true;
+// Places attention or a dense FFN: split, streamed, or both.
+static struct unit_place place_in(int layer, int cpu_parts, bool streams) {
+    return (struct unit_place){.device = layer == 1 ? HOST : GPU,
+                               .cpu_parts = (uint8_t)(layer == 1 ? 0 : cpu_parts),
+                               .streamed = layer > 0 && streams};
+}
+
+// Units whole on both devices, split, streamed, and both; experts are always whole, behind a shared
+// one on the other device, and attention with a window is not streamed.
+static struct constraints ways(const struct tiny_model *m) {
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO,
+                            .has_units = true,
+                            .has_placement = true,
+                            .place = {.feed = FEED_ARENA}};
+    struct unit_place *next = &c.place.units[1];
+    for (int layer = 0; layer < N_LAYERS; layer++) {
+        const int8_t other = layer == 1 ? GPU : HOST, same = (int8_t)(1 - other);
+        *next++ = place_in(layer, 16, m->window == 0);
+        if (!m->n_experts || m->shared) *next++ = place_in(layer, 12, true);
+        if (m->n_experts) *next++ = (struct unit_place){.device = m->shared ? other : same};
     }
-    c.place.feed = FEED_ARENA;
     return c;
 }
 
@@ -214,7 +222,7 @@ static void test_listed_is_encoded(void **state) {
     (void)state;
     assert_true(r && listed);
     for (size_t m = 0; m < sizeof MODELS / sizeof *MODELS; m++) {
-        const struct constraints c = ways(MODELS[m].n_experts > 0, MODELS[m].window > 0);
+        const struct constraints c = ways(&MODELS[m]);
         open_rig(r, &c, &MODELS[m]);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             const struct pass pass = {counts[i], 1, 0};

@@ -44,7 +44,7 @@ enum {
     HOST,
     GPU,
     N_LAYERS = 3,
-    N_UNITS = 2 * N_LAYERS + 2,
+    N_UNITS = 2 * N_LAYERS + 2, // of models without shared experts
     N_CTX = 448,
     N_SESSIONS = 3,
     MAX_ROWS = 6,
@@ -75,13 +75,15 @@ static const struct {
      DTYPE_F16,
      DTYPE_F16},
     {{.architecture = "qwen3moe", .normed = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen2moe", .n_experts = 4, .shared = true}, DTYPE_F16, DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
 struct model_file {
     char path[64];
     enum dtype k_type, v_type;
-    bool has_experts; // which are whole on one device
+    int per_layer;    // units: attention, then a dense FFN, experts, or both
+    bool has_experts; // the last of a layer, which are whole on one device
     bool has_windows; // attention is not streamed
     float *expected;  // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
@@ -165,6 +167,7 @@ static int setup(void **state) {
         m->k_type = MODELS[i].k_type;
         m->v_type = MODELS[i].v_type;
         m->has_experts = tiny.n_experts > 0;
+        m->per_layer = tiny.shared ? 3 : 2;
         m->has_windows = tiny.window > 0;
         tiny.n_layers = N_LAYERS;
         tiny.seed = 3;
@@ -188,11 +191,17 @@ static int teardown(void **state) {
 
 // ---- Plans --------------------------------------------------------------------------------------
 
-static bool is_attention(int u) { return u % 2 == 1 && u < N_UNITS - 1; }
-static bool is_layer(int u) { return u > 0 && u < N_UNITS - 1; }
+static int n_units(const struct model_file *m) { return m->per_layer * N_LAYERS + 2; }
+
+static bool is_layer(const struct model_file *m, int u) { return u > 0 && u < n_units(m) - 1; }
+
+static bool is_attention(const struct model_file *m, int u) {
+    return is_layer(m, u) && u % m->per_layer == 1;
+}
 
 static bool can_be_split(const struct model_file *m, int u) {
-    return is_attention(u) || (is_layer(u) && !m->has_experts);
+    const bool last = u % m->per_layer == 0;
+    return is_layer(m, u) && !(last && m->has_experts);
 }
 
 // Places a unit at random; the CPU gets all of an FFN or attention, or some parts.
@@ -209,10 +218,10 @@ static void random_unit(struct fixture *f, struct constraints *c, int u, bool ne
 static void random_ways(struct fixture *f, const struct model_file *m, struct engine_options *o,
                         bool ahead) {
     struct constraints *c = &o->constraints;
-    for (int u = 0; u < N_UNITS; u++) {
+    for (int u = 0; u < n_units(m); u++) {
         if (can_be_split(m, u)) {
             random_unit(f, c, u, ahead);
-            if (!m->has_windows || !is_attention(u)) continue;
+            if (!m->has_windows || !is_attention(m, u)) continue;
             c->place.units[u].streamed = false;
             if (ahead) c->place.units[u] = (struct unit_place){.device = GPU};
             continue;
@@ -248,7 +257,7 @@ static void ahead_ways(struct constraints *c, enum feed feed) {
     c->place.units[1].device = HOST;
     c->place.units[1].cpu_parts = 0;
     c->place.units[N_UNITS - 1].device = GPU;
-    for (int u = 0; u < N_UNITS; u++) c->place.units[u].streamed = is_layer(u);
+    for (int u = 1; u < N_UNITS - 1; u++) c->place.units[u].streamed = true;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -288,11 +297,12 @@ static void expect_rows(const struct model_file *m, const struct engine *en,
     }
 }
 
-static void describe(const struct engine_options *o, int number, char *out, size_t size_bytes) {
+static void describe(const struct model_file *m, const struct engine_options *o, int number,
+                     char *out, size_t size_bytes) {
     const struct constraints *c = &o->constraints;
     int n = snprintf(out, size_bytes, "plan %d, feed %s, -ub %d:", number, feed_name(c->place.feed),
                      o->workload.n_ubatch);
-    for (int u = 0; u < N_UNITS; u++)
+    for (int u = 0; u < n_units(m); u++)
         n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->place.units[u].device,
                       c->place.units[u].cpu_parts, c->place.units[u].streamed ? "s" : "");
 }
@@ -374,12 +384,12 @@ static void test_random_plans(void **state) {
         struct engine_options o = options_for(f, m);
         char what[256];
         random_ways(f, m, &o, i % 3 == 0);
-        describe(&o, i, what, sizeof what);
+        describe(m, &o, i, what, sizeof what);
         n_ahead += run_plan(f, m, &o, what);
-        for (int u = 1; u < N_UNITS - 1; u++) {
+        for (int u = 1; u < n_units(m) - 1; u++) {
             const struct constraints *c = &o.constraints;
             if (!can_be_split(m, u)) continue;
-            n[is_attention(u)][c->place.units[u].cpu_parts > 0][c->place.units[u].streamed]++;
+            n[is_attention(m, u)][c->place.units[u].cpu_parts > 0][c->place.units[u].streamed]++;
         }
     }
     check_ways(n);
@@ -399,7 +409,7 @@ static void test_split_points(void **state) {
         for (int i = 0; i < 4; i++) o.constraints.place.units[split[i]].cpu_parts = (uint8_t)parts;
         o.workload.n_ubatch = 1 + below(f, 100);
         o.cpu.n_threads = 1 + parts % 2;
-        describe(&o, parts, what, sizeof what);
+        describe(m, &o, parts, what, sizeof what);
         run_plan(f, m, &o, what);
     }
 }
