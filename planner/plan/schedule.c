@@ -27,10 +27,29 @@ static bool is_streamed(const struct walker *w, int32_t unit) {
     return w->s->batch == BATCH_PREFILL && place_of(w, unit)->streamed;
 }
 
-static void emit(struct walker *w, const struct step *step) {
+// Counts the bytes that the step copies.
+static void count_bytes(const struct schedule *s, struct step *step) {
+    const struct unit *unit = step->unit >= 0 ? &s->shape->units[step->unit] : NULL;
+    const struct unit_place *place = unit ? &s->place->units[step->unit] : NULL;
+    switch (step->kind) {
+    case STEP_INPUTS: step->bytes_fixed = s->tables_bytes; break;
+    case STEP_FETCH:
+        step->bytes_fixed = footprint_fetch(unit, place->cpu_parts);
+        if (footprint_fetches_kv(unit, place)) step->bytes_per_past = footprint_kv_row(unit, s->w);
+        break;
+    case STEP_STORE: step->bytes_per_row = footprint_kv_row(unit, s->w); break;
+    case STEP_SEND: step->bytes_per_row = (uint64_t)step->n_cols * sizeof(float); break;
+    case STEP_LOGITS: step->bytes_per_row = (uint64_t)s->shape->n_vocab * sizeof(float); break;
+    case STEP_COMPUTE:
+    case STEP_WAIT: break;
+    }
+}
+
+static void emit(struct walker *w, struct step *step) {
     w->n_to += step->kind == STEP_SEND && step->device == DEVICE_HOST;
     w->n_from += step->kind == STEP_SEND && step->device != DEVICE_HOST;
     w->n_inputs += step->kind == STEP_INPUTS;
+    count_bytes(w->s, step);
     w->s->take(w->s->context, step);
 }
 
@@ -216,6 +235,12 @@ bool schedule_walk(const struct schedule *schedule) {
     return w.n_inputs > 0 && w.n_to <= 1 && w.n_from == 0;
 }
 
+struct step schedule_fetch(const struct schedule *schedule, int16_t unit) {
+    struct step step = {.kind = STEP_FETCH, .device = schedule->place->ring, .unit = unit};
+    count_bytes(schedule, &step);
+    return step;
+}
+
 int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at) {
     struct walker w = {.s = schedule, .at = at};
     compute_unit(&w, (int16_t)unit);
@@ -226,36 +251,14 @@ int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at) {
 
 struct writer {
     struct plan *plan;
-    const struct shape *shape;
     enum batch_class batch;
 };
 
-// Bytes that the step copies.
-static void count_step(const struct writer *w, struct step *step) {
-    const struct unit *unit = step->unit >= 0 ? &w->shape->units[step->unit] : NULL;
-    const struct unit_place *place = unit ? &w->plan->place.units[step->unit] : NULL;
-    switch (step->kind) {
-    case STEP_INPUTS: step->bytes_fixed = w->plan->tables.size_bytes; break;
-    case STEP_FETCH:
-        step->bytes_fixed = footprint_fetch(unit, place->cpu_parts);
-        if (footprint_fetches_kv(unit, place))
-            step->bytes_per_past = footprint_kv_row(unit, &w->plan->workload);
-        break;
-    case STEP_STORE: step->bytes_per_row = footprint_kv_row(unit, &w->plan->workload); break;
-    case STEP_SEND: step->bytes_per_row = (uint64_t)step->n_cols * sizeof(float); break;
-    case STEP_LOGITS: step->bytes_per_row = (uint64_t)w->shape->n_vocab * sizeof(float); break;
-    case STEP_COMPUTE:
-    case STEP_WAIT: break;
-    }
-}
-
 static void write_step(void *context, const struct step *step) {
-    struct writer *w = context;
+    const struct writer *w = context;
     int32_t *n = &w->plan->n_steps[w->batch];
     ASSERT(*n < MAX_STEPS);
-    struct step *out = &w->plan->steps[w->batch][(*n)++];
-    *out = *step;
-    count_step(w, out);
+    w->plan->steps[w->batch][(*n)++] = *step;
 }
 
 void plan_schedule(struct plan *plan, const struct shape *shape) {
@@ -263,9 +266,16 @@ void plan_schedule(struct plan *plan, const struct shape *shape) {
     for (int32_t u = 0; u < shape->n_units; u++)
         widths[u] = footprint_split_width(&shape->units[u]);
     for (int batch = 0; batch < BATCH_CLASSES; batch++) {
-        struct writer w = {plan, shape, (enum batch_class)batch};
-        const struct schedule schedule = {
-            shape, &plan->machine, &plan->place, widths, w.batch, write_step, &w};
+        struct writer w = {plan, (enum batch_class)batch};
+        const struct schedule schedule = {.shape = shape,
+                                          .machine = &plan->machine,
+                                          .w = &plan->workload,
+                                          .place = &plan->place,
+                                          .widths = widths,
+                                          .tables_bytes = plan->tables.size_bytes,
+                                          .batch = w.batch,
+                                          .take = write_step,
+                                          .context = &w};
         plan->n_steps[batch] = 0;
         plan->runs_ahead = schedule_walk(&schedule);
     }

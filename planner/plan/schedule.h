@@ -8,15 +8,17 @@
 
 #include "planner/plan/plan.h"
 
-// Receives each step in order, without its byte counts. step is valid during the call.
+// Receives each step in order, with its bytes. step is valid during the call.
 typedef void (*schedule_fn)(void *context, const struct step *step);
 
 // The input of a walk; all borrowed during the call.
 struct schedule {
     const struct shape *shape;
     const struct machine *machine;
+    const struct workload *w;
     const struct placement *place;
     const int32_t *widths; // [n_units], footprint_split_width of each unit
+    uint64_t tables_bytes; // of footprint_tables
     enum batch_class batch;
     schedule_fn take;
     void *context;
@@ -29,6 +31,9 @@ bool schedule_walk(const struct schedule *schedule);
 // Hands the steps of one unit to take, with the residual stream on device at, and returns the
 // device that has it afterwards. Streamed units get no fetch and slot 0.
 int8_t schedule_unit(const struct schedule *schedule, int32_t unit, int8_t at);
+
+// The fetch of a streamed unit into slot 0.
+struct step schedule_fetch(const struct schedule *schedule, int16_t unit);
 
 // The devices that work in a pass of that class.
 void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,

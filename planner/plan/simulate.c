@@ -54,48 +54,34 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
 }
 
-static struct step_work copy_work(struct walk *w, const struct step *step, uint64_t size_bytes) {
-    w->out->copied_bytes += size_bytes;
-    w->out->n_copies += size_bytes > 0;
-    if (!w->timed || !size_bytes) return (struct step_work){0, (double)size_bytes};
-    const struct link link = step_link(&w->plan->machine, step);
-    return (struct step_work){cost_copy_us(link, (double)size_bytes), (double)size_bytes};
+// Bytes that the step copies.
+static uint64_t copied_bytes(const struct step *step, const struct pass *pass) {
+    const int32_t n_rows = step->kind == STEP_LOGITS ? pass->n_logits : pass->n_tokens;
+    return step->bytes_fixed + step->bytes_per_row * (uint64_t)n_rows +
+           step->bytes_per_past * (uint64_t)pass->n_past;
 }
 
-// The copy of rows of a KV cache between the host and a slot.
-static struct step_work cache_work(struct walk *w, const struct step *step, uint64_t size_bytes) {
-    w->out->copied_bytes += size_bytes;
-    w->out->n_copies += size_bytes > 0;
-    if (!w->timed) return (struct step_work){0};
-    const struct link link = step_link(&w->plan->machine, step);
-    return (struct step_work){cost_cache_us(link, (double)size_bytes), (double)size_bytes};
-}
-
-// The copy of a unit's weights, then of its KV cache.
-static struct step_work fetch_work(struct walk *w, const struct step *step) {
-    const enum feed feed = w->plan->place.feed;
-    const double size_bytes = (double)step->bytes_fixed;
-    w->out->copied_bytes += step->bytes_fixed;
-    w->out->n_copies++;
-    struct step_work work = cache_work(w, step, step->bytes_per_past * (uint64_t)w->pass->n_past);
-    if (!w->timed) return work;
-    work.us += cost_feed_us(step_link(&w->plan->machine, step), feed, size_bytes);
-    work.dram_bytes += size_bytes * cost_feed_passes(feed);
-    return work;
+struct step_work simulate_copy(const struct machine *m, enum feed feed, const struct step *step,
+                               const struct pass *pass) {
+    const double size_bytes = (double)copied_bytes(step, pass);
+    if (!(size_bytes > 0)) return (struct step_work){0};
+    const struct link link = step_link(m, step);
+    if (step->kind == STEP_STORE)
+        return (struct step_work){cost_cache_us(link, size_bytes), size_bytes};
+    if (step->kind != STEP_FETCH)
+        return (struct step_work){cost_copy_us(link, size_bytes), size_bytes};
+    const double weights = (double)step->bytes_fixed, cache = size_bytes - weights;
+    return (struct step_work){cost_feed_us(link, feed, weights) + cost_cache_us(link, cache),
+                              weights * cost_feed_passes(feed) + cache};
 }
 
 static struct step_work work_of(struct walk *w, const struct step *step) {
-    const uint64_t n_tokens = (uint64_t)w->pass->n_tokens, n_logits = (uint64_t)w->pass->n_logits;
-    switch (step->kind) {
-    case STEP_INPUTS: return copy_work(w, step, step->bytes_fixed);
-    case STEP_FETCH: return fetch_work(w, step);
-    case STEP_COMPUTE: return compute_work(w, step);
-    case STEP_SEND: return copy_work(w, step, step->bytes_per_row * n_tokens);
-    case STEP_LOGITS: return copy_work(w, step, step->bytes_per_row * n_logits);
-    case STEP_STORE: return cache_work(w, step, step->bytes_per_row * n_tokens);
-    case STEP_WAIT: break;
-    }
-    return (struct step_work){0};
+    if (step->kind == STEP_COMPUTE) return compute_work(w, step);
+    const uint64_t size_bytes = copied_bytes(step, w->pass);
+    w->out->copied_bytes += size_bytes;
+    w->out->n_copies += (size_bytes > 0) + (step->bytes_per_past && w->pass->n_past > 0);
+    if (!w->timed) return (struct step_work){0};
+    return simulate_copy(&w->plan->machine, w->plan->place.feed, step, w->pass);
 }
 
 // ---- A pass -------------------------------------------------------------------------------------

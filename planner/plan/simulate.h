@@ -28,6 +28,10 @@ void plan_simulate(const struct plan *plan, const struct shape *shape, const str
 void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                      struct step_times *out);
 
+// The work of a step that copies; none for a step that copies no byte.
+struct step_work simulate_copy(const struct machine *m, enum feed feed, const struct step *step,
+                               const struct pass *pass);
+
 // The part of its unit that a compute step computes.
 struct unit_part plan_part(const struct plan *plan, const struct step *step);
 

@@ -2,9 +2,8 @@
 #include "planner/search/evaluate.h"
 
 #include "base/mem.h"
-#include "planner/plan/clocks.h"
-#include "planner/plan/cost.h"
 #include "planner/plan/footprint.h"
+#include "planner/plan/simulate.h"
 
 #include <math.h>
 
@@ -213,66 +212,39 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     return *work_of(w->ev, &work, w->choice, w->sample);
 }
 
-// Bytes of keys and values of n_positions that are copied between the host and a slot.
-static double kv_bytes(const struct walk *w, int32_t u, int32_t n_positions) {
-    const struct unit *unit = &w->ev->shape->units[u];
-    if (!footprint_fetches_kv(unit, &w->place->units[u])) return 0;
-    return (double)footprint_kv_row(unit, &w->ev->choices[w->choice].w) * n_positions;
-}
-
-static struct step_work fetch_work(struct walk *w, const struct step *step, enum feed feed) {
-    const struct link link = step_link(w->ev->machine, step);
-    const struct unit_place *at = &w->place->units[step->unit];
-    const struct pass *pass = &w->ev->choices[w->choice].samples[w->sample].pass;
-    const double weights = (double)bytes_of(w->ev, step->unit, w->place->ring, at, 0)->fetch;
-    const double cache = kv_bytes(w, step->unit, pass->n_past);
-    return (struct step_work){cost_feed_us(link, feed, weights) + cost_cache_us(link, cache),
-                              weights * cost_feed_passes(feed) + cache};
-}
-
-static struct step_work copy_work(const struct walk *w, const struct step *step,
-                                  double size_bytes) {
-    if (!(size_bytes > 0)) return (struct step_work){0};
-    return (struct step_work){cost_copy_us(step_link(w->ev->machine, step), size_bytes),
-                              size_bytes};
-}
-
-static struct step_work step_work(struct walk *w, const struct step *step) {
-    const struct choice *choice = &w->ev->choices[w->choice];
-    const struct pass *pass = &choice->samples[w->sample].pass;
-    switch (step->kind) {
-    case STEP_INPUTS: return copy_work(w, step, (double)choice->tables_bytes);
-    case STEP_FETCH: return fetch_work(w, step, w->place->feed);
-    case STEP_COMPUTE: return compute_work(w, step);
-    case STEP_SEND: return copy_work(w, step, 4.0 * step->n_cols * pass->n_tokens);
-    case STEP_LOGITS: return copy_work(w, step, 4.0 * w->ev->shape->n_vocab * pass->n_logits);
-    case STEP_STORE: {
-        const double size_bytes = kv_bytes(w, step->unit, pass->n_tokens);
-        return (struct step_work){cost_cache_us(step_link(w->ev->machine, step), size_bytes),
-                                  size_bytes};
-    }
-    case STEP_WAIT: break;
-    }
-    return (struct step_work){0};
-}
-
 static void take_step(void *context, const struct step *step) {
     struct walk *w = context;
-    const bool counts = step->kind == STEP_COMPUTE || !w->free_copies;
-    const struct step_work work = counts ? step_work(w, step) : (struct step_work){0};
+    const struct pass *pass = &w->ev->choices[w->choice].samples[w->sample].pass;
+    struct step_work work = {0};
+    if (step->kind == STEP_COMPUTE)
+        work = compute_work(w, step);
+    else if (!w->free_copies)
+        work = simulate_copy(w->ev->machine, w->place->feed, step, pass);
     clocks_run(&w->clocks, step, &work);
+}
+
+static struct schedule schedule_of(struct walk *w) {
+    const struct evaluator *ev = w->ev;
+    const struct choice *choice = &ev->choices[w->choice];
+    return (struct schedule){.shape = ev->shape,
+                             .machine = ev->machine,
+                             .w = &choice->w,
+                             .place = w->place,
+                             .widths = ev->widths,
+                             .tables_bytes = choice->tables_bytes,
+                             .batch = batch_class_of(choice->samples[w->sample].pass.n_tokens),
+                             .take = take_step,
+                             .context = w};
 }
 
 static double walk_us(struct walk *w) {
     struct evaluator *ev = w->ev;
     const struct sample *sample = &ev->choices[w->choice].samples[w->sample];
-    const enum batch_class batch = batch_class_of(sample->pass.n_tokens);
-    const struct schedule schedule = {ev->shape, ev->machine, w->place, ev->widths,
-                                      batch,     take_step,   w};
+    const struct schedule schedule = schedule_of(w);
     bool used[MAX_DEVICES];
-    schedule_used(w->place, ev->shape, batch, used);
+    schedule_used(w->place, ev->shape, schedule.batch, used);
     clocks_start(&w->clocks, ev->machine, used, w->place->units[0].device);
-    const bool ahead = schedule_walk(&schedule) && batch == BATCH_PREFILL;
+    const bool ahead = schedule_walk(&schedule) && schedule.batch == BATCH_PREFILL;
     return ahead && !sample_waits(sample) ? clocks_period_us(&w->clocks)
                                           : clocks_total_us(&w->clocks);
 }
@@ -285,13 +257,7 @@ static double walk_unit_us(struct walk *w, int32_t u, int8_t from) {
     struct evaluator *ev = w->ev;
     const struct sample *sample = &ev->choices[w->choice].samples[w->sample];
     const bool used[MAX_DEVICES] = {false};
-    const struct schedule schedule = {ev->shape,
-                                      ev->machine,
-                                      w->place,
-                                      ev->widths,
-                                      batch_class_of(sample->pass.n_tokens),
-                                      take_step,
-                                      w};
+    const struct schedule schedule = schedule_of(w);
     clocks_start(&w->clocks, ev->machine, used, from);
     w->clocks.host_sent = true;
     return sample->weight * w->clocks.compute[schedule_unit(&schedule, u, from)];
@@ -325,9 +291,12 @@ static void time_prompt(struct walk *w, int32_t u, struct unit_time *out) {
     for (int d = 0; d < w->ev->machine->n_devices; d++)
         out->busy_us[d][i] += sample->weight * w->clocks.busy_us[d];
     if (!streamed) return;
-    const struct step fetch = {.kind = STEP_FETCH, .device = w->place->ring, .unit = (int16_t)u};
-    const double us =
-        min_us(fetch_work(w, &fetch, FEED_ARENA).us, fetch_work(w, &fetch, FEED_STAGED).us);
+    const struct schedule schedule = schedule_of(w);
+    const struct step fetch = schedule_fetch(&schedule, (int16_t)u);
+    double us = (double)INFINITY;
+    for (int feed = FEED_ARENA; feed < FEEDS; feed++)
+        us = min_us(
+            us, simulate_copy(w->ev->machine, (enum feed)feed, &fetch, &sample->pass).us);
     out->fetch_us[i] += sample->weight * us;
 }
 
