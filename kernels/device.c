@@ -72,6 +72,11 @@ void buffer_free(struct buffer *b) {
     *b = (struct buffer){0};
 }
 
+uint64_t device_free_bytes(struct device *d) {
+    ASSERT(d);
+    return d->class->free_bytes(d);
+}
+
 bool device_host_register(struct device *d, void *base, uint64_t size_bytes) {
     ASSERT(d);
     return !base || size_bytes == 0 || d->class->host_register(d, base, size_bytes);

@@ -94,6 +94,7 @@ struct device_class {
     enum status (*buffer_new)(struct device *d, uint64_t size_bytes, enum purpose purpose,
                               void **base, struct err *e);
     void (*buffer_free)(struct device *d, void *base, uint64_t size_bytes);
+    uint64_t (*free_bytes)(struct device *d);
     bool (*host_register)(struct device *d, void *base, uint64_t size_bytes);
     void (*host_unregister)(struct device *d, void *base);
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
@@ -126,6 +127,9 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
 void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose purpose,
                 struct buffer *out);
 void buffer_free(struct buffer *b); // accepts a zeroed one; leaves it zeroed
+
+// Bytes that d says it could give now, other programs' memory left out; 0 if it cannot tell.
+uint64_t device_free_bytes(struct device *d);
 
 // Tells d that copies will go to and from host memory at base, so that it can pin it: only then
 // they run beside everything else. Never fails: where pinning is refused copies are slower, the log

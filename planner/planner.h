@@ -20,7 +20,6 @@
 #include "planner/plan/request.h"
 #include "planner/plan/simulate.h"
 #include "planner/search/advise.h"
-#include "planner/search/demote.h"
 #include "planner/search/patterns.h"
 #include "planner/search/replay.h"
 #include "planner/search/solver.h"

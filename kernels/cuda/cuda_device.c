@@ -29,6 +29,20 @@ static unsigned long long address_of(const void *p) { return (unsigned long long
 
 // ---- Memory ------------------------------------------------------------------------------------
 
+static uint64_t without_reserve(uint64_t free_bytes, uint64_t total_bytes) {
+    const uint64_t reserve = total_bytes / 16 < RESERVE_BYTES ? total_bytes / 16 : RESERVE_BYTES;
+    return free_bytes > reserve ? free_bytes - reserve : 0;
+}
+
+static uint64_t cuda_free_bytes(struct device *d) {
+    struct cuda_device *cuda = cuda_of(d);
+    size_t free_bytes = 0, total_bytes = 0;
+    if (d->lost) return 0;
+    cuda_enter(cuda);
+    (void)cuda->driver.memory_info(&free_bytes, &total_bytes); // after a failure both stay 0
+    return without_reserve(free_bytes, total_bytes);
+}
+
 static enum status refuse_memory(struct cuda_device *cuda, uint64_t size_bytes,
                                  enum purpose purpose, const char *why, struct err *e) {
     size_t free_bytes = 0, total_bytes = 0;
@@ -255,6 +269,7 @@ static const struct device_class CUDA_CLASS = {
     .event_time = cuda_event_time,
     .flush = cuda_flush,
     .wait = cuda_wait,
+    .free_bytes = cuda_free_bytes,
     .batch_hint = cuda_batch_hint,
     .close = cuda_close,
 };
@@ -342,9 +357,8 @@ static enum status read_memory(struct cuda_device *cuda, struct err *e) {
     unsigned code = cuda->driver.memory_info(&free_bytes, &total_bytes);
     if (cuda_check(&cuda->driver, code, e, "%s: asking for its free memory", cuda->base.info.name))
         return e->status;
-    uint64_t reserve = total_bytes / 16 < RESERVE_BYTES ? total_bytes / 16 : RESERVE_BYTES;
     cuda->base.info.capacity_bytes = total_bytes;
-    cuda->base.info.free_bytes = free_bytes > reserve ? free_bytes - reserve : 0;
+    cuda->base.info.free_bytes = without_reserve(free_bytes, total_bytes);
     return OK;
 }
 

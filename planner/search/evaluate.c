@@ -295,8 +295,7 @@ static void time_prompt(struct walk *w, int32_t u, struct unit_time *out) {
     const struct step fetch = schedule_fetch(&schedule, (int16_t)u);
     double us = (double)INFINITY;
     for (int feed = FEED_ARENA; feed < FEEDS; feed++)
-        us = min_us(
-            us, simulate_copy(w->ev->machine, (enum feed)feed, &fetch, &sample->pass).us);
+        us = min_us(us, simulate_copy(w->ev->machine, (enum feed)feed, &fetch, &sample->pass).us);
     out->fetch_us[i] += sample->weight * us;
 }
 

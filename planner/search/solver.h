@@ -20,7 +20,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
 
 // Completes a plan whose units are placed: fills bytes and steps for plan->machine, workload and
 // place, as planner_solve does. The feed must be given if anything is streamed, and becomes none if
-// nothing is. For replaying and demoting. ERR_MEMORY as above.
+// nothing is. ERR_MEMORY as above.
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e);
 
 #endif

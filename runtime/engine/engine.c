@@ -36,7 +36,7 @@ struct engine {
     struct kv kv;
     struct session *sessions; // [n_sessions]
     int32_t n_open;           // sessions in use
-    int32_t n_demoted;        // units that the accelerator refused
+    int32_t n_replans;        // after refusals of the accelerator
     int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
     struct progress progress;
 };
@@ -76,31 +76,48 @@ static enum status refuse_rest(struct engine *en, struct err *e) {
     return err_fix(e, "the CPU has no room for the units; without the GPU: %s", alone.fix);
 }
 
+// Plans again for what the accelerator gives now: what it says, or half of what it refused although
+// it says that there is more. What was asked for (-ngl, a plan file, ...) no longer counts where it
+// does not fit. False if nothing was on the accelerator, or nothing fits.
+static bool plan_smaller(struct engine *en, const struct engine_options *o) {
+    struct engine_options less = *o;
+    const int32_t accelerator = machine_accelerator(&en->plan.machine);
+    const uint64_t planned_bytes = plan_device_bytes(&en->plan, accelerator);
+    const uint64_t free_bytes = device_free_bytes(en->devices[accelerator]);
+    if (accelerator == DEVICE_HOST || !planned_bytes) return false;
+    less.constraints.vram_bytes = free_bytes < planned_bytes ? free_bytes : planned_bytes / 2;
+    if (!less.constraints.vram_bytes) less.constraints.vram_bytes = 1; // 0: no limit
+    struct err refused = {0};
+    if (devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &less, &refused) == OK)
+        return true;
+    less.plan_path = less.tensor_overrides = NULL;
+    less.workload = en->plan.workload;
+    less.constraints.gpu_layers = GPU_LAYERS_AUTO;
+    less.constraints.strategy = STRATEGY_AUTO;
+    less.constraints.has_units = less.constraints.has_placement = false;
+    return devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &less, &refused) == OK;
+}
+
 // Takes all memory of devices. If the accelerator refuses memory that was free when the plan was
-// made (another program took it), one unit moves to the CPU and everything is tried again.
+// made (another program took it), a plan for less is made and everything is tried again.
 static enum status reserve(struct engine *en, const struct placed_model *placed,
                            const struct engine_options *o, struct err *e) {
     for (;;) {
-        const uint32_t before = refusals(en);
-        if (weights_open(&en->weights, placed, e) == OK &&
-            pipeline_open(&en->pipeline, placed, &en->weights, en->trace, e) == OK)
+        const uint32_t n_refused = refusals(en);
+        struct err refused = {0};
+        if (weights_open(&en->weights, placed, &refused) == OK &&
+            pipeline_open(&en->pipeline, placed, &en->weights, en->trace, &refused) == OK) {
+            if (en->n_replans)
+                log_line(o->log, LOG_WARN, "more of the model goes to the CPU: %s, wanted %s",
+                         e->what, e->expected);
             return OK;
-        int32_t unit;
-        if (o->strict || refusals(en) == before) return e->status;
+        }
+        *e = refused;
+        if (o->strict || refusals(en) == n_refused) return e->status;
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
-        if (!planner_demote(&en->plan, &en->shape, &unit)) return refuse_rest(en, e);
-        en->n_demoted++;
-        if (unit == DEMOTED_RING) {
-            log_line(o->log, LOG_WARN, "nothing is streamed any more: %s, wanted %s", e->what,
-                     e->expected);
-            continue;
-        }
-        const struct unit *moved = &en->shape.units[unit];
-        char layer[24] = "";
-        if (moved->layer >= 0) (void)snprintf(layer, sizeof layer, " of layer %d", moved->layer);
-        log_line(o->log, LOG_WARN, "%s%s goes to the CPU: %s, wanted %s",
-                 unit_kind_name(moved->kind), layer, e->what, e->expected);
+        if (!plan_smaller(en, o)) return refuse_rest(en, e);
+        en->n_replans++;
     }
 }
 
@@ -309,7 +326,7 @@ bool engine_rounds_by_batch(const struct engine *engine) {
     return rounds;
 }
 
-int32_t engine_n_demoted(const struct engine *engine) { return engine->n_demoted; }
+int32_t engine_n_replans(const struct engine *engine) { return engine->n_replans; }
 
 int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity) {
     int32_t n = 0;

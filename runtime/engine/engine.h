@@ -24,8 +24,8 @@ struct trace; // trace.h
 
 // Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
 // ERR_MEMORY means that no plan fits and says what would fit. If an accelerator refuses memory that
-// was free when the plan was made, one unit after the other moves to the CPU until the rest is
-// granted, each with a line in the log; with strict that is ERR_MEMORY.
+// was free when the plan was made, a plan for less is made and the log says so; with strict that is
+// ERR_MEMORY.
 enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e);
 // NULL is allowed; all sessions must be freed before. Never waits for a device that did not answer;
 // host memory that it may still touch then stays until the process ends.
@@ -74,8 +74,8 @@ const struct trace *engine_trace(const struct engine *engine);
 // otherwise every plan gives the same logits, bit for bit.
 bool engine_rounds_by_batch(const struct engine *engine);
 
-// Units that went to the CPU because the accelerator refused their memory.
-int32_t engine_n_demoted(const struct engine *engine);
+// Plans that were made because the accelerator refused the memory of the one before.
+int32_t engine_n_replans(const struct engine *engine);
 
 // Bytes that are allocated, beside the bytes of the plan.
 struct memory_row {

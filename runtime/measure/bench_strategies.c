@@ -126,7 +126,7 @@ static void look_at(struct bench_case *c, const struct engine *engine) {
     c->peak_vram_bytes = bench_peak_vram(engine);
     c->peak_ram_bytes = engine_peak_bytes(engine, 0);
     c->pinned_bytes = bench_pinned_bytes(engine);
-    c->n_demoted = engine_n_demoted(engine);
+    c->n_replans = engine_n_replans(engine);
 }
 
 // True if the engine refused the options; false if something failed.

@@ -59,7 +59,7 @@ struct bench_case {
     struct bench_agreement agreement;
     uint64_t peak_vram_bytes, peak_ram_bytes, pinned_bytes;
     uint64_t plan_id;  // equal plans have equal ids
-    int32_t n_demoted; // units that the accelerator refused
+    int32_t n_replans; // plans made because the accelerator refused memory
 };
 
 struct bench_setup { // of all cases

@@ -143,7 +143,7 @@ static void fill_row(struct comparing *x) {
         row, bench_real("first_token_ms", c->is_refused ? NAN : c->prompt.time_us.median * 1e-3));
     bench_row_add(row, bench_real("total_ms", bench_case_total_us(c) * 1e-3));
     bench_row_add_memory(row, engine);
-    bench_row_add(row, bench_count("units_demoted", c->n_demoted));
+    bench_row_add(row, bench_count("replans", c->n_replans));
     add_agreement(row, c);
 }
 

@@ -52,7 +52,7 @@ struct check {
     float *logits;                       // [MAX_SESSIONS, n_rows, n_vocab] of this draw
     bool loading_began;
     int32_t n_problems;                                                // of this draw
-    int32_t n_ran, n_refused, n_demoted, n_split, n_advised, n_failed; // draws
+    int32_t n_ran, n_refused, n_replans, n_split, n_advised, n_failed; // draws
 };
 
 // ---- The accelerator, watched -------------------------------------------------------------------
@@ -355,7 +355,7 @@ static void judge_memory(struct check *c, const struct draw *d, const struct eng
         if (peak > limits[i])
             problem(c, d, "device %d: a peak of %" PRIu64 " bytes, the limit is %" PRIu64, i, peak,
                     limits[i]);
-        if (engine_n_demoted(en) ? peak < planned[i] : peak != planned[i])
+        if (engine_n_replans(en) ? peak < planned[i] : peak != planned[i])
             problem(c, d, "device %d: a peak of %" PRIu64 " bytes, planned %" PRIu64, i, peak,
                     planned[i]);
     }
@@ -449,20 +449,21 @@ static bool try_draw(struct check *c, const struct draw *d) {
     struct engine *en;
     struct err e = {0};
     char text[1024] = "";
-    int32_t n_units = 0, n_demoted = 0;
+    int32_t n_units = 0, n_replans = 0;
     c->n_problems = 0;
     if (!expected_logits(c, d, &e)) {
         problem(c, d, "the CPU alone: %s", err_text(&e, text, sizeof text));
     } else if (open_draw(&en, c, d, &e) == OK) {
         const struct plan *plan = engine_plan(en);
         for (int32_t u = 0; u < plan->n_units; u++) n_units += plan->place.units[u].device;
-        n_demoted = engine_n_demoted(en);
+        n_replans = engine_n_replans(en);
         judge_run(c, d, en);
         c->n_split += n_units > 0 && n_units < plan->n_units;
         engine_close(en);
         c->n_ran++;
-        c->n_demoted += n_demoted > 0;
-        snprintf(text, sizeof text, "ran with %d units on it, %d demoted", n_units, n_demoted);
+        c->n_replans += n_replans > 0;
+        snprintf(text, sizeof text, "ran with %d units on it, %d plans refused", n_units,
+                 n_replans);
     } else {
         judge_refusal(c, d, &e);
         c->n_refused++;
@@ -500,9 +501,9 @@ int main(int argc, char **argv) {
         make_draw(&d, &c, seed, i);
         (void)try_draw(&c, &d);
     }
-    printf("# %s, seed %" PRIu64 ": %d budgets: %d ran (%d split, %d with units demoted), %d "
+    printf("# %s, seed %" PRIu64 ": %d budgets: %d ran (%d split, %d after a refusal), %d "
            "refused (%d ran as advised), %d failed\n",
-           c.kind, seed, count, c.n_ran, c.n_split, c.n_demoted, c.n_refused, c.n_advised,
+           c.kind, seed, count, c.n_ran, c.n_split, c.n_replans, c.n_refused, c.n_advised,
            c.n_failed);
     close_check(&c);
     return c.n_failed > 0;

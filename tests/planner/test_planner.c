@@ -624,33 +624,6 @@ static void test_walk(void **state) {
     assert_true(p.decode_share[0] + p.decode_share[1] < 1);
 }
 
-// Demotion takes units to the CPU one by one until none is left, and every plan on the way is
-// whole.
-static void test_demote(void **state) {
-    struct fixture *f = *state;
-    struct err e;
-    for (int with_rates = 0; with_rates < 2; with_rates++) {
-        fill_shape(&f->shape, 4, true);
-        struct machine m = with_rates ? round_machine(1000 * MIB, 1000 * MIB)
-                                      : invent_machine(1000 * MIB, 1000 * MIB);
-        assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), OK);
-        int32_t n = 0, unit;
-        for (uint64_t bytes = total(&f->plan, 1); planner_demote(&f->plan, &f->shape, &unit); n++) {
-            assert_int_equal(f->plan.place.units[unit].device, 0);
-            assert_true(total(&f->plan, 1) < bytes);
-            bytes = total(&f->plan, 1);
-            assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
-        }
-        assert_int_equal(n, f->shape.n_units - 1); // the embedding was there already
-        assert_int_equal(total(&f->plan, 1), 0);
-    }
-    struct machine m = invent_machine(1000 * MIB, 1000 * MIB);
-    assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), OK);
-    f->plan.machine.devices[0].budget_bytes = total(&f->plan, 0);
-    int32_t unit;
-    assert_false(planner_demote(&f->plan, &f->shape, &unit));
-}
-
 // Fixed units stay in their place; the planner places the others.
 static void test_constraints(void **state) {
     struct fixture *f = *state;
@@ -738,8 +711,8 @@ int main(void) {
         cmocka_unit_test(test_cost_by_hand),    cmocka_unit_test(test_cost_of_queries),
         cmocka_unit_test(test_cost_of_cached),  cmocka_unit_test(test_cached_passes),
         cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_demote),          cmocka_unit_test(test_constraints),
-        cmocka_unit_test(test_windows),         cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_constraints),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

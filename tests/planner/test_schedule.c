@@ -699,81 +699,6 @@ static void test_attention_printed(void **state) {
     assert_prints(f, expected, sizeof expected / sizeof *expected);
 }
 
-// ---- Giving up what is on the accelerator -------------------------------------------------------
-
-// The cost of each byte freed by giving up a unit, or everything that is streamed; INFINITY if that
-// is impossible or frees nothing.
-static double us_per_byte(struct small_plan *f, int32_t unit) {
-    struct prediction before, after;
-    struct err e;
-    const uint64_t bytes = plan_device_bytes(&f->plan, GPU);
-    f->other = f->plan;
-    struct placement *place = &f->other.place;
-    if (unit == DEMOTED_RING)
-        for (int u = 0; u < f->shape.n_units; u++) place->units[u].streamed = false;
-    else
-        place->units[unit] = (struct unit_place){.device = HOST};
-    if (planner_complete(&f->other, &f->shape, &e)) return (double)INFINITY;
-    const uint64_t left = plan_device_bytes(&f->other, GPU);
-    if (left >= bytes) return (double)INFINITY;
-    plan_predict(&f->plan, &f->shape, &before);
-    plan_predict(&f->other, &f->shape, &after);
-    return (after.total_us - before.total_us) / (double)(bytes - left);
-}
-
-// [1 + unit], and first the ring.
-static double least_us_per_byte(struct small_plan *f, double cost[1 + MAX_UNITS]) {
-    double least = (double)INFINITY;
-    for (int32_t u = DEMOTED_RING; u < f->shape.n_units; u++) {
-        const bool is_there =
-            u == DEMOTED_RING ? f->plan.slot_bytes > 0 : f->plan.place.units[u].device == GPU;
-        cost[1 + u] = is_there ? us_per_byte(f, u) : (double)INFINITY;
-        least = fmin(least, cost[1 + u]);
-    }
-    return least;
-}
-
-// Every step frees bytes there, those that cost least, and at last nothing is left; at no time is
-// anything half done.
-static void test_demotion(void **state) {
-    struct small_plan *f = *state;
-    int n_rings = 0, n_splits = 0;
-    for (uint64_t seed = 0; seed < N_RANDOM / 4; seed++) {
-        if (!invent_given(f, seed, 14)) continue;
-        for (;;) {
-            const uint64_t before = plan_device_bytes(&f->plan, GPU);
-            double cost[1 + MAX_UNITS];
-            const double least = least_us_per_byte(f, cost);
-            int32_t unit;
-            f->other = f->plan;
-            const bool found = planner_demote(&f->plan, &f->shape, &unit);
-            assert_int_equal(found, least < (double)INFINITY);
-            if (!found) break;
-            assert_true(cost[1 + unit] <= least + 1e-9 * fabs(least));
-            assert_true(plan_device_bytes(&f->plan, GPU) < before);
-            if (unit == DEMOTED_RING) {
-                for (int u = 0; u < f->plan.n_units; u++)
-                    assert_false(f->plan.place.units[u].streamed);
-                assert_int_equal(f->plan.slot_bytes, 0);
-                n_rings++;
-            } else {
-                assert_int_equal(f->other.place.units[unit].device, GPU);
-                assert_int_equal(f->plan.place.units[unit].device, HOST);
-                assert_int_equal(f->plan.place.units[unit].cpu_parts, 0);
-                n_splits += f->other.place.units[unit].cpu_parts > 0;
-            }
-            struct err e;
-            f->other = f->plan;
-            assert_int_equal(planner_complete(&f->plan, &f->shape, &e), OK);
-            assert_memory_equal(&f->plan, &f->other, offsetof(struct plan, n_steps));
-        }
-        for (int u = 0; u < f->plan.n_units; u++)
-            assert_int_equal(f->plan.place.units[u].device, HOST);
-    }
-    assert_true(n_rings > N_RANDOM / 40);
-    assert_true(n_splits > N_RANDOM / 40);
-}
-
 // ---- Classes ------------------------------------------------------------------------------------
 
 static void test_classes(void **state) {
@@ -807,7 +732,6 @@ int main(void) {
         cmocka_unit_test(test_steps_of_random_plans),
         cmocka_unit_test(test_printed),
         cmocka_unit_test(test_attention_printed),
-        cmocka_unit_test(test_demotion),
     };
     return cmocka_run_group_tests(tests, open_small_plan, close_small_plan);
 }

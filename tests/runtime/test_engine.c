@@ -432,8 +432,9 @@ static void test_device_faults(void **state) {
     for (int kind = 0; kind < 4; kind++) assert_true(failures[kind] >= 3);
 }
 
-// Units that go to the CPU on a device with that fault; the logits and the books stay right.
-static int demoted(struct fixture *f, const char *fault) {
+// Bytes left on a device with that fault; the logits and the books stay right. n_replans: plans
+// that are to be made anew.
+static uint64_t left_on(struct fixture *f, const char *fault, int n_replans) {
     char spec[64];
     float logits[TINY_VOCAB];
     struct engine_options o = f->options;
@@ -446,41 +447,39 @@ static int demoted(struct fixture *f, const char *fault) {
     expect_same(f, logits, spec);
     en = open_ok(&o);
     check_books(en);
-    const int n = engine_n_demoted(en);
+    assert_int_equal(engine_n_replans(en), n_replans);
+    const uint64_t left = plan_device_bytes(engine_plan(en), 1);
     engine_close(en);
     o.strict = true;
-    if (n > 0) assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
-    return n;
+    if (n_replans > 0) assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+    return left;
 }
 
-// Units whose memory the device refuses go to the CPU one by one.
-static void test_demotion(void **state) {
+// The plan for a device that refuses memory takes what there is at most; half of what was refused,
+// if the device says that there is enough.
+static void test_refusals(void **state) {
     struct fixture *f = *state;
-    assert_int_equal(demoted(f, ""), 0);
-    assert_int_equal(demoted(f, ",fail=alloc:1"), 1);
-    assert_int_equal(demoted(f, ",fail=alloc:2"), 1);
-    assert_int_equal(demoted(f, ",fail=alloc:3"), 1);
-    struct engine_options o = f->options;
-    o.device_spec = "sim:vram=16M";
-    o.constraints.gpu_layers = GPU_LAYERS_ALL;
-    struct engine *en = open_ok(&o);
-    const unsigned long long used = engine_peak_bytes(en, 1);
-    engine_close(en);
-    int before = 0;
+    const uint64_t used = left_on(f, "", 0);
+    for (int n = 1; n <= 3; n++) {
+        char fault[48];
+        snprintf(fault, sizeof fault, ",fail=alloc:%d", n);
+        assert_true(left_on(f, fault, 1) <= used / 2);
+    }
+    uint64_t before = used;
     // That much of what it needs is taken by others.
     for (unsigned percent = 20; percent <= 100; percent += 40) {
         char fault[48];
-        const unsigned long long left = used * (100 - percent) / 100;
-        snprintf(fault, sizeof fault, ",taken=%lluK", (16 << 10) - (left >> 10));
-        const int n = demoted(f, fault);
-        assert_true(n > before);
-        before = n;
+        const unsigned long long room = used * (100 - percent) / 100 >> 10;
+        snprintf(fault, sizeof fault, ",taken=%lluK", (16 << 10) - room);
+        const uint64_t left = left_on(f, fault, 1);
+        assert_true(left <= before && left <= room << 10);
+        before = left;
     }
-    assert_int_equal(before, N_UNITS - 1); // nothing is left there; the embedding never was
+    assert_int_equal(before, 0);
 }
 
 // A model that fits neither the device nor the CPU is refused with the sizes that would fit.
-static void test_demotion_refused(void **state) {
+static void test_nothing_fits(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;
     struct engine *en;
@@ -502,12 +501,12 @@ static void test_demotion_refused(void **state) {
     assert_int_equal(sscanf(raise, "--ram to %lluM", &ram_mib), 1);
     o.constraints.ram_bytes = ram_mib << 20;
     en = open_ok(&o);
-    assert_true(engine_n_demoted(en) > 0);
+    assert_true(engine_n_replans(en) > 0);
     engine_close(en);
 }
 
-// Every host allocation of engine_open refused in turn: ERR_MEMORY, or a unit that goes to the CPU;
-// nothing is left behind.
+// Every host allocation of engine_open refused in turn: ERR_MEMORY, or a smaller plan; nothing is
+// left behind.
 static void test_refused_allocations(void **state) {
     struct fixture *f = *state;
     struct engine_options o = f->options;
@@ -522,13 +521,13 @@ static void test_refused_allocations(void **state) {
         enum status status = engine_open(&en, &o, &e);
         bool happened = alloc_fail_happened();
         alloc_fail_at(0);
-        const bool demoted = status == OK && engine_n_demoted(en) > 0;
+        const bool replanned = status == OK && engine_n_replans(en) > 0;
         if (status == OK) engine_close(en);
         assert_int_equal(alloc_fail_mapped_bytes(), mapped_bytes);
         if (!happened) break;
         refused++;
         // Memory of the simulated device comes from the host too.
-        if (status != ERR_MEMORY && !demoted)
+        if (status != ERR_MEMORY && !replanned)
             fail_msg("allocation %d: status %s, %s", n, status_name(status), e.what);
     }
     assert_true(refused > 10);
@@ -547,8 +546,8 @@ int main(void) {
         cmocka_unit_test(test_one_session_is_full),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_device_faults),
-        cmocka_unit_test(test_demotion),
-        cmocka_unit_test(test_demotion_refused),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_refused_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -182,14 +182,18 @@ static bool strikes(struct sim_device *sim, enum sim_fault fault) {
     return ++sim->n_faults[fault] == sim->spec.fail_at[fault];
 }
 
-static enum status refuse_memory(const struct sim_device *sim, uint64_t size_bytes,
-                                 enum purpose purpose, struct err *e) {
-    const uint64_t used = sim->spec.taken_bytes + device_used_bytes(&sim->base);
-    const uint64_t left = used < sim->spec.vram_bytes ? sim->spec.vram_bytes - used : 0;
+static uint64_t sim_free_bytes(struct device *d) {
+    const struct sim_device *sim = sim_of(d);
+    const uint64_t used = sim->spec.taken_bytes + device_used_bytes(d);
+    return used < sim->spec.vram_bytes ? sim->spec.vram_bytes - used : 0;
+}
+
+static enum status refuse_memory(struct sim_device *sim, uint64_t size_bytes, enum purpose purpose,
+                                 struct err *e) {
     err_set(e, ERR_MEMORY, "%s: no memory for %s", sim->base.info.name, purpose_name(purpose));
     char size[ERR_SIZE_CHARS], all[ERR_SIZE_CHARS];
     err_expected(e, "%s", err_size_needed(size, size_bytes));
-    return err_actual(e, "%s free of %s", err_size_limit(size, left),
+    return err_actual(e, "%s free of %s", err_size_limit(size, sim_free_bytes(&sim->base)),
                       err_size_limit(all, sim->base.info.capacity_bytes));
 }
 
@@ -200,8 +204,7 @@ static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum pu
     bool gone = sim->gone, refused = strikes(sim, SIM_FAULT_ALLOC);
     pthread_mutex_unlock(&sim->lock);
     if (gone) return gone_error(e);
-    const uint64_t others = sim->spec.taken_bytes + device_used_bytes(d);
-    if (refused || others > sim->spec.vram_bytes || size_bytes > sim->spec.vram_bytes - others)
+    if (refused || size_bytes > sim_free_bytes(d))
         return refuse_memory(sim, size_bytes, purpose, e);
     uint64_t room = size_bytes + 2 * GUARD_BYTES + ALIGN_BYTES;
     struct allocation *a = mem_alloc(1, sizeof *a);
@@ -732,6 +735,7 @@ static const struct device_class SIM_CLASS = {
     .event_time = sim_event_time,
     .flush = sim_flush,
     .wait = sim_wait,
+    .free_bytes = sim_free_bytes,
     .batch_hint = sim_batch_hint,
     .close = sim_close,
 };

@@ -282,6 +282,13 @@ static void cpu_close(struct device *d) {
     mem_free(cpu);
 }
 
+static uint64_t cpu_free_bytes(struct device *d) {
+    struct host_memory memory;
+    struct err ignored;
+    (void)d;
+    return host_memory_read(&memory, &HOST_ROOTS, &ignored) == OK ? memory.free_bytes : 0;
+}
+
 static const struct device_class CPU_CLASS = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
@@ -300,6 +307,7 @@ static const struct device_class CPU_CLASS = {
     .event_time = cpu_event_time,
     .flush = cpu_flush,
     .wait = cpu_wait,
+    .free_bytes = cpu_free_bytes,
     .batch_hint = cpu_batch_hint,
     .close = cpu_close,
 };
