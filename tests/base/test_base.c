@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "base/progress.h"
 #include "base/strmap.h"
 
@@ -622,6 +623,41 @@ static void progress_without_a_listener_goes_on(void **state) {
     assert_int_equal(seen, 5);
 }
 
+// ---- new_file.h ---------------------------------------------------------------------------------
+
+static void new_files_appear_whole_or_not_at_all(void **state) {
+    (void)state;
+    char folder[] = "/tmp/newfileXXXXXX", path[64];
+    struct new_file f;
+    struct err e;
+    char *text;
+    size_t size;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(new_file_open(&f, path, &e), OK);
+    assert_int_equal(new_file_reserve(&f, 10, &e), OK);
+    assert_int_equal(new_file_write(&f, "one", 3, &e), OK);
+    assert_int_not_equal(access(path, F_OK), 0);
+    new_file_close(&f); // nothing is left
+    assert_int_equal(new_file_open(&f, path, &e), OK);
+    assert_int_equal(new_file_write(&f, "one ", 4, &e), OK);
+    assert_int_equal(new_file_write(&f, "two", 3, &e), OK);
+    assert_int_equal(new_file_commit(&f, &e), OK);
+    assert_int_equal(file_read_text(&text, &size, path, 100, &e), OK);
+    assert_string_equal(text, "one two");
+    mem_free(text);
+
+    assert_int_equal(new_file_open(&f, path, &e), ERR_FILE); // it exists
+    unlink(path);
+    assert_int_equal(new_file_open(&f, path, &e), OK);
+    assert_int_equal(symlink("nowhere", path), 0); // the name is taken meanwhile
+    assert_int_equal(new_file_commit(&f, &e), ERR_FILE);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(new_file_open(&f, path, &e), ERR_FILE);
+    new_file_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(err_reads_as_one_line),
@@ -655,6 +691,7 @@ int main(void) {
         cmocka_unit_test(clock_never_goes_back),
         cmocka_unit_test(log_writes_what_its_level_lets_through),
         cmocka_unit_test(log_tells_its_listener),
+        cmocka_unit_test(new_files_appear_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

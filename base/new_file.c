@@ -1,0 +1,90 @@
+/* new_file.c: see new_file.h. */
+#include "base/new_file.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum status check_free(const char *path, struct err *e) {
+    if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return OK;
+    err_set(e, ERR_FILE, "%s exists", path);
+    return err_fix(e, "remove it or give another name");
+}
+
+enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
+    enum { SUFFIX_BYTES = 32 };
+    const size_t length = strlen(path);
+    *f = (struct new_file){.descriptor = -1};
+    if (check_free(path, e)) return e->status;
+    f->path = mem_text(path, length);
+    f->temporary = mem_alloc(length + SUFFIX_BYTES, 1);
+    if (!f->path || !f->temporary) {
+        err_memory(e, length, "a file name");
+        goto fail;
+    }
+    snprintf(f->temporary, length + SUFFIX_BYTES, "%s.%ld.part", path, (long)getpid());
+    f->descriptor = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->descriptor >= 0) return OK;
+    err_errno(e, errno, "%s", f->temporary);
+fail:
+    new_file_close(f);
+    return e->status;
+}
+
+enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {
+#ifdef __linux__
+    if (size_bytes == 0 || fallocate(f->descriptor, FALLOC_FL_KEEP_SIZE, 0, (off_t)size_bytes) == 0)
+        return OK;
+    if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {
+        char size[ERR_SIZE_CHARS];
+        return err_errno(e, errno, "%s: no room for %s", f->path,
+                         err_size_needed(size, size_bytes));
+    }
+#endif
+    (void)f;
+    (void)size_bytes;
+    (void)e;
+    return OK;
+}
+
+enum status new_file_write(struct new_file *f, const void *bytes, size_t size_bytes,
+                           struct err *e) {
+    for (size_t done = 0; done < size_bytes;) {
+        const ssize_t n = write(f->descriptor, (const char *)bytes + done, size_bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_errno(e, errno, "%s: writing", f->path);
+        done += (size_t)n;
+    }
+    return OK;
+}
+
+enum status new_file_commit(struct new_file *f, struct err *e) {
+    enum status status = OK;
+    const int descriptor = f->descriptor;
+    const int synced = fsync(descriptor), failure = errno;
+    f->descriptor = -1;
+    if (close(descriptor) != 0 || synced != 0)
+        status = err_errno(e, synced != 0 ? failure : errno, "%s: writing", f->path);
+    else if (check_free(f->path, e))
+        status = e->status;
+    else if (rename(f->temporary, f->path) != 0)
+        status = err_errno(e, errno, "%s", f->path);
+    else {
+        mem_free(f->temporary);
+        f->temporary = NULL;
+    }
+    new_file_close(f);
+    return status;
+}
+
+void new_file_close(struct new_file *f) {
+    if (f->path && f->descriptor >= 0) close(f->descriptor);
+    if (f->path && f->temporary) unlink(f->temporary);
+    mem_free(f->path);
+    mem_free(f->temporary);
+    *f = (struct new_file){0};
+}

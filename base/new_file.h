@@ -1,0 +1,37 @@
+/* new_file.h: writes a file that appears under its name when it is whole, or not at all.
+ *
+ * A struct new_file owns a descriptor and its file, which has another name beside the wanted one
+ * until new_file_commit. Must not overwrite. One thread. Tested by tests/base/test_base.c.
+ */
+#ifndef TANDEM_BASE_NEW_FILE_H
+#define TANDEM_BASE_NEW_FILE_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct new_file {
+    char *path, *temporary; // owned
+    int descriptor;
+};
+
+// Begins the file. ERR_FILE if path exists or its folder cannot be written, ERR_MEMORY. On failure
+// *f is closed.
+enum status new_file_open(struct new_file *f, const char *path, struct err *e);
+
+// Asks for the room of a file of that size, so that a full disk shows before the work; file systems
+// that cannot tell give none. ERR_FILE.
+enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e);
+
+// Appends. ERR_FILE, also if the disk is full.
+enum status new_file_write(struct new_file *f, const void *bytes, size_t size_bytes, struct err *e);
+
+// Brings the file to the disk and gives it its name. ERR_FILE, also if the name is taken meanwhile.
+// Closes *f in either case.
+enum status new_file_commit(struct new_file *f, struct err *e);
+
+// Removes the file unless it was committed. Accepts a zeroed struct; leaves it zeroed.
+void new_file_close(struct new_file *f);
+
+#endif
