@@ -47,6 +47,7 @@ runtime/engine/     ^($below|runtime/(text|model|host|engine)/)
 runtime/generate/   ^($below|runtime/(text|model|host|engine|generate)/)
 runtime/library/    ^($below|kernels/drivers[.]|runtime/(text|model|host|engine|generate|library)/)
 runtime/report/     ^($below|runtime/(text|model|host|engine|generate|report)/)
+runtime/quantize/   ^($below|kernels/cpu/(cpu|quantize|dequantize|team)[.]|runtime/quantize/)
 runtime/cli/        ^($below|runtime/(text|model|host|engine|generate|report|cli)/)
 runtime/measure/    ^($below|runtime/(text|model|host|engine|generate|report|cli|measure)/)
 runtime/commands/   .

@@ -14,7 +14,7 @@
 #define OPENED      (ENGINE | IN(BENCH))
 #define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
 #define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
-#define ALL         (MODEL | MEASURED | IN(BENCH))
+#define ALL         (MODEL | MEASURED | IN(BENCH) | IN(QUANTIZE))
 
 // A setting that /set changes during a conversation; no command.
 #define LIVE  (1u << 31)
@@ -75,6 +75,10 @@ static const struct {
                             "Cuts the tokens into windows of -c and scores every token of a window "
                             "but its first, in\nnatural logarithms. A last window of one token is "
                             "left out.\n"},
+    [COMMAND_QUANTIZE] = {"quantize", "FILE OUT TYPE", "writes a model with smaller types",
+                          "FILE holds F32, F16 or BF16. TYPE names a mixture of types, as "
+                          "llama-quantize makes it: Q4_K_M,\nQ5_K_M, Q6_K, Q8_0 ... OUT appears "
+                          "when it is whole; a file is never overwritten.\n"},
     [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", ""},
     [COMMAND_VERSION] = {"--version", "", "shows the version", ""},
 };
@@ -427,7 +431,16 @@ static enum status parse_option(struct cli_options *o, int argc, char **argv, in
     return set_value(o, spec, name, argv[++*i], e);
 }
 
+// Takes an argument of quantize: the model, the new file, the type. False if there are more.
+static bool take_quantize(struct cli_options *o, const char *text) {
+    const char **const places[] = {&o->model, &o->output, &o->mixture};
+    for (int i = 0; i < 3; i++)
+        if (!*places[i]) return *places[i] = text, true;
+    return false;
+}
+
 static enum status parse_plain(struct cli_options *o, const char *text, struct err *e) {
+    if (o->command == COMMAND_QUANTIZE && take_quantize(o, text)) return OK;
     if ((MODEL & 1u << o->command) && !o->model) {
         o->model = text;
         return OK;
@@ -534,6 +547,11 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     const char *command = command_name(o->command);
     int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
     if (check_model(o, e)) return e->status;
+    if (o->command == COMMAND_QUANTIZE && !(o->model && o->output && o->mixture)) {
+        err_set(e, ERR_USAGE,
+                "'tandem quantize' needs a model, a name for the new file and a type");
+        return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
+    }
     if (o->command == COMMAND_PERPLEXITY && !texts)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {

@@ -28,6 +28,7 @@ enum command {
     COMMAND_DOCTOR,
     COMMAND_TOKENIZE,
     COMMAND_PERPLEXITY,
+    COMMAND_QUANTIZE,
     COMMAND_HELP,
     COMMAND_VERSION,
     COMMAND_COUNT,
@@ -95,6 +96,8 @@ struct cli_options {
     struct text_list dry_breakers;   // the text "none" stands for none; empty: the usual ones
     struct logit_bias biases[TEXT_LIST];
     int32_t n_biases;
+
+    const char *output, *mixture, *importance; // of quantize; NULL: not given
 
     struct bench_options bench;
 

@@ -22,6 +22,7 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_DOCTOR: return cli_doctor(cli, e);
     case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
+    case COMMAND_QUANTIZE: return cli_quantize(cli, e);
     case COMMAND_HELP:
         cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
         return OK;

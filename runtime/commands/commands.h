@@ -18,5 +18,6 @@ enum status cli_calibrate(struct cli *cli, struct err *e);
 enum status cli_doctor(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
+enum status cli_quantize(struct cli *cli, struct err *e);
 
 #endif

@@ -49,7 +49,7 @@ call help
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^usage: tandem COMMAND' "$out"
 result usage_help
 sed -n 's/^  tandem \([a-z]*\) .*/\1/p' "$out" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -eq 11 ]
+[ "$(wc -l <"$work/commands")" -eq 12 ]
 result usage_help_lists_the_commands
 while read -r command; do
     [ "$command" = help ] && continue

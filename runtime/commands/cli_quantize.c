@@ -1,0 +1,44 @@
+/* cli_quantize.c: `tandem quantize`: writes a model with smaller types. See commands.h. */
+#include "runtime/commands/commands.h"
+
+#include "runtime/cli/cli_signal.h"
+#include "runtime/quantize/quantize_file.h"
+#include "runtime/report/report_json.h"
+
+static enum status print_json(const struct cli_options *o, const struct quantize_result *r,
+                              struct err *e) {
+    return report_json_write(
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "file", o->output, "type", o->mixture,
+                  "source_bytes", report_json_count(r->source_bytes), "target_bytes",
+                  report_json_count(r->target_bytes), "tensors", report_json_count(r->n_tensors),
+                  "quantized", report_json_count(r->n_changed), "with_importance",
+                  report_json_count(r->n_important)),
+        stdout, e);
+}
+
+static void print_result(const struct cli_options *o, const struct quantize_result *r) {
+    char source[ERR_SIZE_CHARS], target[ERR_SIZE_CHARS];
+    fprintf(stderr, "%s: %s, from %s; %u of %u tensors quantised", o->output,
+            err_size_needed(target, r->target_bytes), err_size_needed(source, r->source_bytes),
+            r->n_changed, r->n_tensors);
+    if (o->importance) fprintf(stderr, ", %u of them with importance", r->n_important);
+    fputc('\n', stderr);
+}
+
+enum status cli_quantize(struct cli *cli, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    struct quantize_options options = {.source = o->model,
+                                       .target = o->output,
+                                       .importance = o->importance,
+                                       .n_threads = o->n_threads,
+                                       .progress = cli_progress(cli)};
+    struct quantize_result result;
+    if (mixture_find(&options.mixture, o->mixture, e)) return e->status;
+    signal_watch();
+    const enum status status = quantize_file(&options, &result, e);
+    progress_bar_clear(&cli->bar);
+    if (status) return status;
+    if (o->json) return print_json(o, &result, e);
+    if (!o->quiet) print_result(o, &result);
+    return OK;
+}

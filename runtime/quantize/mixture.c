@@ -1,0 +1,280 @@
+/* mixture.c: see mixture.h. */
+#include "runtime/quantize/mixture.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum file_type { // numbers of general.file_type
+    FILE_Q4_0 = 2,
+    FILE_Q4_1 = 3,
+    FILE_Q8_0 = 7,
+    FILE_Q5_0 = 8,
+    FILE_Q5_1 = 9,
+    FILE_Q3_K_M = 12,
+    FILE_Q4_K_S = 14,
+    FILE_Q4_K_M = 15,
+    FILE_Q5_K_S = 16,
+    FILE_Q5_K_M = 17,
+    FILE_Q6_K = 18,
+    FILE_MXFP4 = 38,
+};
+
+static const struct mixture mixtures[] = {
+    {"Q8_0", FILE_Q8_0, DTYPE_Q8_0},        {"Q6_K", FILE_Q6_K, DTYPE_Q6_K},
+    {"Q5_K_M", FILE_Q5_K_M, DTYPE_Q5_K},    {"Q5_K_S", FILE_Q5_K_S, DTYPE_Q5_K},
+    {"Q5_1", FILE_Q5_1, DTYPE_Q5_1},        {"Q5_0", FILE_Q5_0, DTYPE_Q5_0},
+    {"Q4_K_M", FILE_Q4_K_M, DTYPE_Q4_K},    {"Q4_K_S", FILE_Q4_K_S, DTYPE_Q4_K},
+    {"Q4_1", FILE_Q4_1, DTYPE_Q4_1},        {"Q4_0", FILE_Q4_0, DTYPE_Q4_0},
+    {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},
+};
+enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
+
+enum status mixture_find(const struct mixture **out, const char *name, struct err *e) {
+    char known[160] = "";
+    for (int i = 0, used = 0; i < N_MIXTURES; i++) {
+        *out = &mixtures[i];
+        if (strcasecmp(name, mixtures[i].name) == 0) return OK;
+        used += snprintf(known + used, sizeof known - (size_t)used, "%s%s", i ? ", " : "",
+                         mixtures[i].name);
+    }
+    err_set(e, ERR_USAGE, "no mixture of types has this name");
+    err_expected(e, "%s", known);
+    return err_actual(e, "'%.40s'", name);
+}
+
+// ---- Names of tensors ---------------------------------------------------------------------------
+
+enum role {
+    ROLE_OUTPUT,
+    ROLE_EMBEDDING,
+    ROLE_VALUES, // and what holds the values too
+    ROLE_KEYS,
+    ROLE_ATTENTION_OUTPUT,
+    ROLE_FFN_DOWN,
+    ROLE_OTHER
+};
+
+static bool holds(const struct gguf_tensor *t, const char *text) {
+    return memmem(t->name.bytes, t->name.length, text, strlen(text)) != NULL;
+}
+
+static bool is_named(const struct gguf_tensor *t, const char *text) {
+    return t->name.length == strlen(text) && memcmp(t->name.bytes, text, t->name.length) == 0;
+}
+
+static bool ends_with(const struct gguf_tensor *t, const char *text) {
+    const size_t length = strlen(text);
+    return t->name.length >= length &&
+           memcmp(t->name.bytes + t->name.length - length, text, length) == 0;
+}
+
+static enum role role_of(const struct gguf_tensor *t) {
+    if (is_named(t, "output.weight")) return ROLE_OUTPUT;
+    if (is_named(t, "token_embd.weight") || is_named(t, "per_layer_token_embd.weight"))
+        return ROLE_EMBEDDING;
+    if (holds(t, "attn_v.weight") || holds(t, "attn_qkv.weight") || holds(t, "attn_kv_b.weight"))
+        return ROLE_VALUES;
+    if (holds(t, "attn_k.weight")) return ROLE_KEYS;
+    if (holds(t, "attn_output.weight")) return ROLE_ATTENTION_OUTPUT;
+    return holds(t, "ffn_down") ? ROLE_FFN_DOWN : ROLE_OTHER;
+}
+
+// The number in "blk.N.", or -1.
+static int64_t layer_of(const struct gguf_tensor *t) {
+    static const char prefix[] = "blk.";
+    const size_t first = sizeof prefix - 1;
+    int64_t layer = 0;
+    if (t->name.length <= first || memcmp(t->name.bytes, prefix, first) != 0) return -1;
+    for (size_t i = first; i < t->name.length && i < first + 9; i++) {
+        const char c = t->name.bytes[i];
+        if (c == '.') return i > first ? layer : -1;
+        if (c < '0' || c > '9') return -1;
+        layer = 10 * layer + (c - '0');
+    }
+    return -1;
+}
+
+// Matrices that stay as they are: small ones, whose errors would cost more than their bytes.
+static bool is_kept(const struct gguf_tensor *t) {
+    static const char *const kept[] = {
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "ffn_gate_tid2eid.weight",
+        "altup",
+        "laurel",
+        "per_layer_model_proj",
+        "position_embd.weight",
+        "token_types.weight",
+        "ssm_conv1d",
+        "shortconv.conv",
+        "indexer.k_proj",
+        "indexer.q_proj",
+        "time_mix_first",
+        "time_mix_w0",
+        "time_mix_w1",
+        "time_mix_w2",
+        "time_mix_v0",
+        "time_mix_v1",
+        "time_mix_v2",
+        "time_mix_a0",
+        "time_mix_a1",
+        "time_mix_a2",
+        "time_mix_g1",
+        "time_mix_g2",
+        "time_mix_decay_w1",
+        "time_mix_decay_w2",
+        "time_mix_lerp_fused",
+        "attn_rel_b.weight",
+        ".position_embd",
+        ".rel_pos",
+        ".patch_embd",
+        ".patch_merger",
+    };
+    if (t->ne[1] * t->ne[2] * t->ne[3] <= 1 || !ends_with(t, "weight")) return true;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (holds(t, kept[i])) return true;
+    return false;
+}
+
+// ---- The rules ----------------------------------------------------------------------------------
+
+struct facts { // about the model
+    enum file_type file;
+    uint64_t n_layers, n_experts;
+    bool tied;         // no output matrix: the embedding takes its place
+    bool wide_queries; // 80 layers whose values are shared by many query heads
+    bool has_importance;
+};
+
+// The first and last eighth of the layers and every third between them get more bits.
+static bool more_bits(uint64_t i, uint64_t n) {
+    return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+}
+
+static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q3_K_M) type = i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K;
+    if ((f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M) && more_bits(i, n)) type = DTYPE_Q6_K;
+    if (f->file == FILE_Q4_K_S && i < 4) type = DTYPE_Q5_K;
+    if (f->wide_queries && (type == DTYPE_Q3_K || type == DTYPE_Q4_K)) type = DTYPE_Q5_K;
+    return f->n_experts == 8 ? DTYPE_Q8_0 : type;
+}
+
+static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q3_K_M) return i < n / 16 ? DTYPE_Q5_K : DTYPE_Q4_K;
+    if (f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M)
+        return more_bits(i, n) ? DTYPE_Q6_K : type;
+    if (i >= n / 8) return type;
+    if (f->file == FILE_Q4_K_S) return DTYPE_Q5_K;
+    // Without an offset a few first layers can go wrong where importance says what matters.
+    if (f->file == FILE_Q4_0 && f->has_importance) return DTYPE_Q4_1;
+    return f->file == FILE_Q5_0 && f->has_importance ? DTYPE_Q5_1 : type;
+}
+
+static enum dtype attention_output_type(const struct facts *f, enum dtype type) {
+    const bool few_bits =
+        f->file == FILE_Q3_K_M || f->file == FILE_Q4_K_S || f->file == FILE_Q4_K_M;
+    if (f->n_experts == 8) return few_bits ? DTYPE_Q5_K : type;
+    return f->file == FILE_Q3_K_M ? DTYPE_Q4_K : type;
+}
+
+static enum dtype output_type(const struct facts *f, enum dtype type, uint64_t columns) {
+    const bool whole = columns % dtype_find((uint32_t)type)->block_elements == 0;
+    return f->file == FILE_MXFP4 || f->file == FILE_Q8_0 || !whole ? DTYPE_Q8_0 : DTYPE_Q6_K;
+}
+
+// The type for rows that are no multiple of the block.
+static enum dtype fitting_type(enum dtype type, uint64_t columns) {
+    static const struct {
+        enum dtype from, to;
+    } smaller[] = {{DTYPE_Q3_K, DTYPE_Q4_0},
+                   {DTYPE_Q4_K, DTYPE_Q5_0},
+                   {DTYPE_Q5_K, DTYPE_Q5_1},
+                   {DTYPE_Q6_K, DTYPE_Q8_0}};
+    if (columns % dtype_find((uint32_t)type)->block_elements == 0) return type;
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++)
+        if (smaller[i].from == type && columns % BLOCK_ELEMENTS_Q8_0 == 0) return smaller[i].to;
+    return DTYPE_F16;
+}
+
+// How many tensors of that role stand in lower layers, of *n.
+static uint64_t rank_of(const struct gguf *g, enum role role, const struct gguf_tensor *t,
+                        uint64_t *n) {
+    uint64_t rank = 0;
+    *n = 0;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        if (role_of(&g->tensors[i]) != role || is_kept(&g->tensors[i])) continue;
+        rank += layer_of(&g->tensors[i]) < layer_of(t);
+        ++*n;
+    }
+    return rank;
+}
+
+static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
+                         const struct gguf_tensor *t) {
+    const enum role role = role_of(t);
+    const int64_t layer = layer_of(t);
+    uint64_t n;
+    if (role == ROLE_OUTPUT || (role == ROLE_EMBEDDING && f->tied))
+        return output_type(f, m->base, t->ne[0]);
+    if (f->file == FILE_MXFP4) return t->ne[2] > 1 ? DTYPE_MXFP4 : DTYPE_Q8_0;
+    switch (role) {
+    case ROLE_VALUES: {
+        const uint64_t rank = rank_of(g, role, t, &n);
+        return values_type(f, m->base, rank, n);
+    }
+    case ROLE_KEYS: return f->n_experts == 8 ? DTYPE_Q8_0 : m->base;
+    case ROLE_FFN_DOWN: {
+        const uint64_t rank = rank_of(g, role, t, &n);
+        return down_type(f, m->base, f->n_experts > 1 && layer >= 0 ? (uint64_t)layer : rank,
+                         f->n_layers);
+    }
+    case ROLE_ATTENTION_OUTPUT: return attention_output_type(f, m->base);
+    default: return m->base;
+    }
+}
+
+// ---- A whole file -------------------------------------------------------------------------------
+
+static enum status read_number(const struct gguf *g, struct gguf_text architecture,
+                               const char *name, uint64_t *out, struct err *e) {
+    char key[128];
+    snprintf(key, sizeof key, "%.*s.%s", (int)(architecture.length < 64 ? architecture.length : 64),
+             architecture.bytes, name);
+    return gguf_read_u64(g, key, 0, 1 << 20, out, e);
+}
+
+static enum status read_facts(struct facts *f, const struct gguf *g, struct err *e) {
+    struct gguf_text architecture = {"", 0};
+    f->tied = !gguf_find_tensor(g, "output.weight");
+    if (gguf_read_text(g, "general.architecture", &architecture, e) ||
+        read_number(g, architecture, "block_count", &f->n_layers, e) ||
+        read_number(g, architecture, "expert_count", &f->n_experts, e))
+        return e->status;
+    f->wide_queries = f->n_layers == 80 && f->n_experts == 0;
+    return OK;
+}
+
+static bool is_plain(enum dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
+                           enum dtype *types, struct err *e) {
+    struct facts facts = {.file = (enum file_type)m->file_type, .has_importance = has_importance};
+    if (read_facts(&facts, g, e)) return e->status;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        types[i] = t->type;
+        if (is_kept(t)) continue;
+        if (!is_plain(t->type)) {
+            err_set(e, ERR_UNSUPPORTED, "tensor %.*s is quantised already", (int)t->name.length,
+                    t->name.bytes);
+            err_expected(e, "F32, F16 or BF16");
+            err_actual(e, "%s", dtype_name(t->type));
+            return err_fix(e, "begin with the model in full precision");
+        }
+        types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
+    }
+    return OK;
+}

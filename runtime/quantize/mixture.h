@@ -1,0 +1,27 @@
+/* mixture.h: the types that a quantised file gives its tensors, as its name (Q4_K_M) says.
+ *
+ * The rules are those of llama-quantize, so that files of both have the same sizes. Owns nothing;
+ * any thread. Tested by tests/runtime/test_quantize_file.c.
+ */
+#ifndef TANDEM_RUNTIME_QUANTIZE_MIXTURE_H
+#define TANDEM_RUNTIME_QUANTIZE_MIXTURE_H
+
+#include "base/err.h"
+#include "runtime/gguf/gguf.h"
+
+struct mixture {
+    const char *name;
+    uint32_t file_type; // general.file_type
+    enum dtype base;    // of most matrices
+};
+
+// ERR_USAGE lists the names; small letters are known too.
+enum status mixture_find(const struct mixture **out, const char *name, struct err *e);
+
+// Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. has_importance: there
+// is a matrix of importance. ERR_FORMAT for keys of the model that are no numbers,
+// ERR_UNSUPPORTED for a matrix that is quantised already, ERR_MEMORY.
+enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
+                           enum dtype *types, struct err *e);
+
+#endif

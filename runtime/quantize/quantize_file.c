@@ -1,0 +1,275 @@
+/* quantize_file.c: see quantize_file.h. */
+#include "runtime/quantize/quantize_file.h"
+
+#include "base/mem.h"
+#include "base/new_file.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/quantize.h"
+#include "runtime/gguf/gguf_write.h"
+#include "runtime/quantize/importance.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK_ELEMENTS = 4 << 20, WRITE_BYTES = 1 << 20, QUANTIZATION_VERSION = 2 };
+
+// A model on its way into a new file.
+struct job {
+    const struct quantize_options *options;
+    struct gguf gguf;
+    struct importance importance; // empty without a file
+    enum dtype *types;            // [n_tensors]
+    struct team *team;
+    int32_t n_lanes;
+    float *rows;    // [n_lanes, longest row]: a row as floats for each lane
+    uint64_t *bad;  // [n_lanes], of struct row_work
+    uint8_t *chunk; // quantised rows
+    struct new_file target;
+    uint64_t done_bytes; // of the source's tensors
+    struct quantize_result result;
+};
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+// Rows of one tensor, which the lanes share out.
+struct row_work {
+    const struct gguf_tensor *tensor;
+    enum weight_type from;
+    enum dtype to;
+    const float *importance; // NULL: none
+    bool per_matrix;
+    uint64_t first, count;             // rows
+    size_t source_bytes, target_bytes; // of a row
+    float *rows;
+    uint8_t *out;
+    uint64_t *bad; // [n_lanes]: the first row that holds no usable number, or UINT64_MAX
+};
+
+static bool usable(const float *row, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (!(fabsf(row[i]) <= QUANTIZE_MOST)) return false;
+    return true;
+}
+
+static const float *row_importance(const struct row_work *w, uint64_t row) {
+    if (!w->importance || !w->per_matrix) return w->importance;
+    return w->importance + row / w->tensor->ne[1] % w->tensor->ne[2] * w->tensor->ne[0];
+}
+
+static void quantize_lane(const struct lane *lane, void *context) {
+    const struct row_work *w = context;
+    const int64_t n = (int64_t)w->tensor->ne[0];
+    float *row = w->rows + lane->index * n;
+    int64_t first, last;
+    lane_share(lane, (int64_t)w->count, 1, &first, &last);
+    w->bad[lane->index] = UINT64_MAX;
+    for (int64_t i = first; i < last; i++) {
+        const uint64_t number = w->first + (uint64_t)i;
+        dequantize_row(w->from, w->tensor->data + number * w->source_bytes, row, n);
+        if (!usable(row, (uint64_t)n)) {
+            w->bad[lane->index] = number;
+            return;
+        }
+        quantize_row(w->to, row, row_importance(w, number), w->out + (size_t)i * w->target_bytes,
+                     n);
+    }
+}
+
+static enum status check_rows(const struct job *j, const struct row_work *w, struct err *e) {
+    for (int32_t i = 0; i < j->n_lanes; i++) {
+        if (w->bad[i] == UINT64_MAX) continue;
+        err_set(e, ERR_FORMAT, "tensor %.*s, row %llu: an element is no number, or too large",
+                (int)w->tensor->name.length, w->tensor->name.bytes, (unsigned long long)w->bad[i]);
+        return err_expected(e, "magnitudes up to %g", (double)QUANTIZE_MOST);
+    }
+    return OK;
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+static enum status tell(struct job *j, uint64_t bytes, struct err *e) {
+    j->done_bytes += bytes;
+    if (progress_tell(&j->options->progress, "quantize", j->done_bytes, j->result.source_bytes))
+        return OK;
+    return err_set(e, ERR_CANCELLED, "quantising was stopped; no file is left");
+}
+
+static enum status copy_tensor(struct job *j, const struct gguf_tensor *t, struct err *e) {
+    for (uint64_t at = 0, n; at < t->size_bytes; at += n) {
+        n = t->size_bytes - at < WRITE_BYTES ? t->size_bytes - at : WRITE_BYTES;
+        if (new_file_write(&j->target, t->data + at, n, e) || tell(j, n, e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status quantize_rows(struct job *j, struct row_work *w, struct err *e) {
+    team_run(j->team, quantize_lane, w);
+    if (check_rows(j, w, e) || new_file_write(&j->target, w->out, w->count * w->target_bytes, e))
+        return e->status;
+    const struct gguf_tensor *t = w->tensor;
+    file_forget(&j->gguf.parts[t->part], t->file_offset + w->first * w->source_bytes,
+                w->count * w->source_bytes);
+    return tell(j, w->count * w->source_bytes, e);
+}
+
+static uint64_t rows_of(const struct gguf_tensor *t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
+
+static uint64_t chunk_rows(uint64_t n_columns) {
+    return n_columns < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / n_columns : 1;
+}
+
+static enum status quantize_tensor(struct job *j, const struct gguf_tensor *t, enum dtype to,
+                                   struct err *e) {
+    const uint64_t n_rows = rows_of(t), most = chunk_rows(t->ne[0]);
+    struct row_work w = {.tensor = t,
+                         .to = to,
+                         .source_bytes = dtype_bytes(t->type, t->ne[0]),
+                         .target_bytes = dtype_bytes(to, t->ne[0]),
+                         .rows = j->rows,
+                         .out = j->chunk,
+                         .bad = j->bad};
+    if (!dtype_weight(t->type, &w.from)) ASSERT(!"mixture_choose takes only plain types");
+    if (importance_find(&j->importance, t, &w.importance, &w.per_matrix, e)) return e->status;
+    j->result.n_changed++;
+    j->result.n_important += w.importance != NULL;
+    for (; w.first < n_rows; w.first += w.count) {
+        w.count = n_rows - w.first < most ? n_rows - w.first : most;
+        if (quantize_rows(j, &w, e)) return e->status;
+    }
+    return OK;
+}
+
+// ---- The head -----------------------------------------------------------------------------------
+
+static bool key_is(const struct gguf_value *value, const char *key) {
+    return value->key.length == strlen(key) && memcmp(value->key.bytes, key, strlen(key)) == 0;
+}
+
+// Keys that the new file has with other values, or, being whole, not at all.
+static bool is_replaced(const struct gguf_value *value) {
+    static const char *const keys[] = {"general.file_type",
+                                       "general.quantization_version",
+                                       "split.no",
+                                       "split.count",
+                                       "split.tensors.count",
+                                       "quantize.imatrix.file",
+                                       "quantize.imatrix.entries_count"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (key_is(value, keys[i])) return true;
+    return false;
+}
+
+static uint64_t target_bytes(const struct job *j, uint32_t i) {
+    const struct gguf_tensor *t = &j->gguf.tensors[i];
+    return dtype_bytes(j->types[i], t->ne[0]) * rows_of(t);
+}
+
+// Fills *h, and the sizes of the result.
+static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) {
+    const struct quantize_options *o = j->options;
+    uint64_t offset = 0;
+    gguf_head_open(h);
+    for (uint32_t i = 0; i < j->gguf.n_values; i++)
+        if (!is_replaced(&j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
+    gguf_head_u32(h, "general.file_type", o->mixture->file_type);
+    gguf_head_u32(h, "general.quantization_version", QUANTIZATION_VERSION);
+    if (o->importance) {
+        gguf_head_text(h, "quantize.imatrix.file", o->importance);
+        gguf_head_u32(h, "quantize.imatrix.entries_count", j->importance.n_entries);
+    }
+    for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
+        const struct gguf_tensor *t = &j->gguf.tensors[i];
+        gguf_head_tensor(h, t, j->types[i], offset);
+        offset += round_up(target_bytes(j, i), j->gguf.alignment);
+        j->result.source_bytes += t->size_bytes;
+        j->result.target_bytes += target_bytes(j, i);
+    }
+    j->result.n_tensors = j->gguf.n_tensors;
+    if (gguf_head_finish(h, j->gguf.alignment, e)) return e->status;
+    return new_file_reserve(&j->target, h->size + offset, e);
+}
+
+static enum status write_head(struct job *j, struct err *e) {
+    struct gguf_head head;
+    enum status status = make_head(j, &head, e);
+    if (!status) status = new_file_write(&j->target, head.bytes, head.size, e);
+    gguf_head_close(&head);
+    return status;
+}
+
+// ---- The whole file -----------------------------------------------------------------------------
+
+static enum status pad(struct job *j, uint64_t written, struct err *e) {
+    static const uint8_t zeros[256];
+    for (uint64_t left = round_up(written, j->gguf.alignment) - written; left > 0;) {
+        const uint64_t n = left < sizeof zeros ? left : sizeof zeros;
+        if (new_file_write(&j->target, zeros, n, e)) return e->status;
+        left -= n;
+    }
+    return OK;
+}
+
+static enum status write_tensors(struct job *j, struct err *e) {
+    for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
+        const struct gguf_tensor *t = &j->gguf.tensors[i];
+        const enum status status =
+            j->types[i] == t->type ? copy_tensor(j, t, e) : quantize_tensor(j, t, j->types[i], e);
+        if (status || pad(j, target_bytes(j, i), e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status make_buffers(struct job *j, struct err *e) {
+    uint64_t longest = 1, chunk = 1;
+    for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
+        const struct gguf_tensor *t = &j->gguf.tensors[i];
+        const uint64_t n_rows =
+            rows_of(t) < chunk_rows(t->ne[0]) ? rows_of(t) : chunk_rows(t->ne[0]);
+        const uint64_t bytes = n_rows * dtype_bytes(j->types[i], t->ne[0]);
+        if (j->types[i] == t->type) continue;
+        if (t->ne[0] > longest) longest = t->ne[0];
+        if (bytes > chunk) chunk = bytes;
+    }
+    j->bad = mem_alloc((size_t)j->n_lanes, sizeof *j->bad);
+    j->rows = mem_alloc((size_t)j->n_lanes * longest, sizeof *j->rows);
+    j->chunk = mem_alloc(chunk, 1);
+    if (j->bad && j->rows && j->chunk) return OK;
+    return err_memory(e, chunk + (size_t)j->n_lanes * longest * sizeof *j->rows,
+                      "rows of a tensor");
+}
+
+static enum status open_job(struct job *j, struct err *e) {
+    const struct quantize_options *o = j->options;
+    if (gguf_open(&j->gguf, o->source, e)) return e->status;
+    if (o->importance && importance_open(&j->importance, o->importance, e)) return e->status;
+    j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);
+    if (!j->types) return err_memory(e, j->gguf.n_tensors * sizeof *j->types, "the types");
+    if (mixture_choose(o->mixture, &j->gguf, o->importance != NULL, j->types, e))
+        return err_context(e, "%s", o->source);
+    if (team_open(&j->team, o->n_threads, false, e)) return e->status;
+    j->n_lanes = team_size(j->team);
+    return make_buffers(j, e);
+}
+
+static void close_job(struct job *j) {
+    new_file_close(&j->target);
+    team_close(j->team);
+    importance_close(&j->importance);
+    gguf_close(&j->gguf);
+    mem_free(j->types);
+    mem_free(j->rows);
+    mem_free(j->bad);
+    mem_free(j->chunk);
+}
+
+enum status quantize_file(const struct quantize_options *options, struct quantize_result *result,
+                          struct err *e) {
+    struct job job = {.options = options};
+    enum status status = OK;
+    if (open_job(&job, e) || new_file_open(&job.target, options->target, e) ||
+        write_head(&job, e) || write_tensors(&job, e) || new_file_commit(&job.target, e))
+        status = e->status;
+    *result = job.result;
+    close_job(&job);
+    return status;
+}

@@ -1,0 +1,33 @@
+/* quantize_file.h: writes a model with smaller types.
+ *
+ * Reads the tensors from where the file is mapped, a few megabytes at a time, and quantises rows on
+ * all lanes of a team; the bytes do not depend on their number. The new file appears when it is
+ * whole. One thread. Tested by tests/runtime/test_quantize_file.c and tests/cli/cli_quantize.sh.
+ */
+#ifndef TANDEM_RUNTIME_QUANTIZE_QUANTIZE_FILE_H
+#define TANDEM_RUNTIME_QUANTIZE_QUANTIZE_FILE_H
+
+#include "base/progress.h"
+#include "runtime/quantize/mixture.h"
+
+struct quantize_options {
+    const char *source, *target;   // a GGUF file, or part 1 of a split one; a name that is free
+    const char *importance;        // file of llama-imatrix; NULL: none
+    const struct mixture *mixture; // borrowed
+    int32_t n_threads;             // 0: one per performance core
+    struct progress progress;      // told "quantize", in bytes of the source
+};
+
+struct quantize_result {
+    uint64_t source_bytes, target_bytes; // of tensors
+    uint32_t n_tensors, n_changed;
+    uint32_t n_important; // quantised with importance
+};
+
+// ERR_FILE also if target exists or the disk is full; ERR_FORMAT, ERR_UNSUPPORTED for the source or
+// the importance, also for an element that is no number below 65504; ERR_MEMORY, ERR_CANCELLED. On
+// failure no file is left.
+enum status quantize_file(const struct quantize_options *options, struct quantize_result *result,
+                          struct err *e);
+
+#endif

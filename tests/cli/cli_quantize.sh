@@ -1,0 +1,85 @@
+#!/bin/sh
+# cli_quantize.sh: tandem quantize: tiny models in every mixture run and give nearly the logits that
+# they gave before; bytes do not depend on threads; nothing is overwritten or left behind.
+set -u
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+prompt=tests/golden/tiny/prompt.txt
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+check() { # name, exit code of the test before it, detail
+    if [ "$2" -eq 0 ]; then echo "ok $1 ${3:-}"; else echo "not ok $1 ${3:-}"; fi
+}
+fails() { # name, exit code, text that standard error must hold, command...
+    name=$1 code=$2 text=$3
+    shift 3
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ $got -eq "$code" ] && grep -q -e "$text" "$work/err"
+    check "$name" $? "exit code $got: $(head -c 300 "$work/err")"
+}
+logits() { # model, file
+    "$TANDEM" run -q -m "$1" -f $prompt -n 0 --isa ref --logits-out "$2"
+}
+nmse() { # file, file, limit
+    python3 -c '
+import array, sys
+a, b = (array.array("f", open(name, "rb").read()) for name in sys.argv[1:3])
+error = sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)
+print("nmse %.2g" % error)
+sys.exit(len(a) != len(b) or not error <= float(sys.argv[3]))' "$@"
+}
+
+"$TOOLS/lib/write_tiny" "$work/dense.gguf" && "$TOOLS/lib/write_tiny" "$work/experts.gguf" 4
+check quantize_tiny_models $?
+# The logits of random weights react more to errors than those of trained ones, and with experts most
+# of all, since some tokens go to others: the limits are twice what was measured.
+for model in dense experts; do
+    logits "$work/$model.gguf" "$work/$model.f32"
+    for row in 'Q8_0 1e-3 6e-3' 'Q6_K 1e-3 6e-3' 'Q5_K_M 3e-2 7e-2' 'Q5_K_S 3e-2 7e-2' \
+        'Q5_1 3e-2 7e-2' 'Q5_0 4e-2 1e-1' 'Q4_K_M 4e-2 1e-1' 'Q4_K_S 4e-2 1e-1' 'Q4_1 1e-1 3e-1' \
+        'Q4_0 1.5e-1 3e-1' 'Q3_K_M 1e-1 3e-1' 'MXFP4_MOE 1e-3 1.5e-1'; do
+        # shellcheck disable=SC2086
+        set -- $row
+        type=$1 limit=$2
+        [ $model = dense ] || limit=$3
+        out=$work/$model.$type.gguf
+        "$TANDEM" quantize -q "$work/$model.gguf" "$out" "$type" &&
+            logits "$out" "$work/out.f32" &&
+            detail=$(nmse "$work/$model.f32" "$work/out.f32" "$limit")
+        check "quantize_${model}_$type" $? "${detail:-}"
+        if [ "$type" = Q4_K_M ]; then
+            "$TANDEM" quantize -q -t 3 "$work/$model.gguf" "$work/other" q4_k_m &&
+                cmp "$out" "$work/other"
+            check "quantize_same_bytes_by_3_threads_$model" $?
+            rm -f "$work/other"
+        fi
+    done
+done
+"$TANDEM" inspect -q -m "$work/experts.MXFP4_MOE.gguf" | grep -q 'MXFP4 .*ffn_down_exps'
+check quantize_experts_are_mxfp4 $?
+
+parts=tests/golden/tiny/split-00001-of-00003.gguf
+fails quantize_split_is_read 1 'quantised already' "$TANDEM" quantize "$parts" "$work/new" Q8_0
+fails quantize_refuses_quantised 1 'quantised already' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
+fails quantize_refuses_to_overwrite 1 'exists' \
+    "$TANDEM" quantize "$work/dense.gguf" "$work/experts.gguf" Q4_0
+fails quantize_needs_a_type 2 'needs a model' "$TANDEM" quantize "$work/dense.gguf" "$work/new"
+fails quantize_names_the_types 2 'Q4_K_M' "$TANDEM" quantize "$work/dense.gguf" "$work/new" Q9
+fails quantize_missing_source 1 'No such file' "$TANDEM" quantize "$work/none" "$work/new" Q8_0
+fails quantize_missing_folder 1 'No such file' \
+    "$TANDEM" quantize "$work/dense.gguf" "$work/none/new" Q8_0
+head -c 3000 "$work/dense.gguf" >"$work/cut.gguf"
+fails quantize_cut_source 1 'error' "$TANDEM" quantize "$work/cut.gguf" "$work/new" Q8_0
+fails quantize_bad_importance 1 'importance' \
+    "$TANDEM" quantize --imatrix $prompt "$work/dense.gguf" "$work/new" Q8_0
+# A file of at most 40 blocks of 512 bytes stands for a disk that fills up.
+fails quantize_full_disk 1 'File too large' sh -c \
+    'trap "" XFSZ; ulimit -f 40; exec "$1" quantize "$2" "$3" Q8_0' - \
+    "$TANDEM" "$work/dense.gguf" "$work/new"
+ls "$work" | grep -q -e '^new' -e 'part$'
+[ $? -eq 1 ]
+check quantize_leaves_nothing_behind $?
+
+"$TANDEM" quantize --json -q -o "$work/new" --type Q8_0 -m "$work/dense.gguf" | grep -q '"tensors": *[1-9]'
+check quantize_json $?

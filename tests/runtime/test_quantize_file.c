@@ -1,0 +1,436 @@
+/* test_quantize_file.c: tests of runtime/quantize: the type of every tensor by the rules of the
+ * mixtures, keys that stay, importance in both forms, broken input, refused allocations. */
+// link: wrap-alloc
+#include "base/mem.h"
+#include "runtime/quantize/importance.h"
+#include "runtime/quantize/quantize_file.h"
+#include "tests/lib/alloc_fail.h"
+#include "tests/lib/tiny_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { LAYERS = 16, COLUMNS = 256, PATH_BYTES = 96 };
+
+struct paths {
+    char folder[32], source[PATH_BYTES], target[PATH_BYTES], importance[PATH_BYTES];
+};
+
+static int make_paths(void **state) {
+    static struct paths p;
+    strcpy(p.folder, "/tmp/quantizeXXXXXX");
+    assert_non_null(mkdtemp(p.folder));
+    snprintf(p.source, sizeof p.source, "%s/source.gguf", p.folder);
+    snprintf(p.target, sizeof p.target, "%s/target.gguf", p.folder);
+    snprintf(p.importance, sizeof p.importance, "%s/importance", p.folder);
+    *state = &p;
+    return 0;
+}
+
+static int remove_paths(void **state) {
+    const struct paths *p = *state;
+    unlink(p->source);
+    unlink(p->target);
+    unlink(p->importance);
+    return rmdir(p->folder); // fails if anything else is left
+}
+
+static void add_matrix(struct gguf_build *b, const char *name, uint64_t columns, uint64_t experts) {
+    static float values[COLUMNS * 4 * 8];
+    const uint64_t ne[] = {columns, 4, experts};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        values[i] = sinf((float)(i * i % 1009)) / 8;
+    gguf_build_tensor(b, name, experts > 1 ? 3 : 2, ne, DTYPE_F32, values);
+}
+
+static void add_layer(struct gguf_build *b, int layer, uint64_t experts) {
+    static const char *const names[] = {"attn_q",      "attn_k",   "attn_v",
+                                        "attn_output", "ffn_gate", "ffn_up"};
+    const uint64_t ne[] = {COLUMNS};
+    char name[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, names[i]);
+        add_matrix(b, name, COLUMNS, 1);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_down%s.weight", layer, experts > 1 ? "_exps" : "");
+    add_matrix(b, name, COLUMNS, experts);
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
+    add_matrix(b, name, COLUMNS, 1);
+    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
+    gguf_build_tensor(b, name, 1, ne, DTYPE_F32, NULL);
+}
+
+// A model with odd rows in one matrix; the layers come in the order of their names.
+static void write_model(const char *path, uint64_t experts, bool tied) {
+    static const char *const texts[] = {"a", "", "longer text"};
+    struct gguf_build b;
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.architecture", "llama");
+    gguf_build_int(&b, "general.file_type", GGUF_U32, 1);
+    gguf_build_int(&b, "llama.block_count", GGUF_U32, LAYERS);
+    if (experts > 1) gguf_build_int(&b, "llama.expert_count", GGUF_U32, experts);
+    gguf_build_texts(&b, "some.texts", texts, 3);
+    gguf_build_f32(&b, "some.number", 1.5F);
+    add_matrix(&b, "token_embd.weight", COLUMNS, 1);
+    if (!tied) add_matrix(&b, "output.weight", COLUMNS, 1);
+    for (int i = 0; i < LAYERS; i++) add_layer(&b, i < 2 ? i : LAYERS + 1 - i, experts);
+    add_matrix(&b, "odd.weight", 96, 1);
+    add_matrix(&b, "very_odd.weight", 20, 1);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}
+
+static enum status quantize(const struct paths *p, const char *type, const char *importance,
+                            struct quantize_result *result, struct err *e) {
+    struct quantize_options o = {
+        .source = p->source, .target = p->target, .importance = importance, .n_threads = 2};
+    assert_int_equal(mixture_find(&o.mixture, type, e), OK);
+    unlink(p->target);
+    return quantize_file(&o, result, e);
+}
+
+static void must_quantize(const struct paths *p, const char *type, const char *importance,
+                          struct gguf *g) {
+    struct quantize_result result;
+    struct err e;
+    if (quantize(p, type, importance, &result, &e)) fail_msg("%s: %s", type, e.what);
+    if (gguf_open(g, p->target, &e)) fail_msg("%s: %s", type, e.what);
+}
+
+static void assert_type(const struct gguf *g, const char *name, enum dtype type) {
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    assert_non_null(t);
+    if (t->type != type) fail_msg("%s is %s, not %s", name, dtype_name(t->type), dtype_name(type));
+}
+
+static void assert_layer(const struct gguf *g, int layer, const char *part, enum dtype type) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    assert_type(g, name, type);
+}
+
+// With 16 layers the first and last two have more bits, and 4, 7, 10, 13 between them.
+static bool has_more_bits(int layer) { return layer < 2 || layer >= 14 || layer % 3 == 1; }
+
+static void types_follow_the_rules(void **state) {
+    const struct paths *p = *state;
+    struct gguf g;
+    write_model(p->source, 1, false);
+    must_quantize(p, "Q4_K_M", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_q", DTYPE_Q4_K);
+        assert_layer(&g, i, "attn_v", has_more_bits(i) ? DTYPE_Q6_K : DTYPE_Q4_K);
+        assert_layer(&g, i, "ffn_down", has_more_bits(i) ? DTYPE_Q6_K : DTYPE_Q4_K);
+        assert_layer(&g, i, "ffn_gate_inp", DTYPE_F32);
+        assert_layer(&g, i, "attn_norm", DTYPE_F32);
+    }
+    assert_type(&g, "token_embd.weight", DTYPE_Q4_K);
+    assert_type(&g, "output.weight", DTYPE_Q6_K);
+    assert_type(&g, "odd.weight", DTYPE_Q5_0);
+    assert_type(&g, "very_odd.weight", DTYPE_F16);
+    gguf_close(&g);
+
+    must_quantize(p, "Q4_K_S", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_v", i < 4 ? DTYPE_Q5_K : DTYPE_Q4_K);
+        assert_layer(&g, i, "ffn_down", i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K);
+    }
+    gguf_close(&g);
+
+    must_quantize(p, "Q3_K_M", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_v", i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K);
+        assert_layer(&g, i, "ffn_down", i < 1 ? DTYPE_Q5_K : DTYPE_Q4_K);
+        assert_layer(&g, i, "attn_output", DTYPE_Q4_K);
+        assert_layer(&g, i, "ffn_up", DTYPE_Q3_K);
+    }
+    assert_type(&g, "odd.weight", DTYPE_Q4_0);
+    gguf_close(&g);
+}
+
+static void tied_and_expert_models_have_their_rules(void **state) {
+    const struct paths *p = *state;
+    struct gguf g;
+    write_model(p->source, 4, true);
+    must_quantize(p, "MXFP4_MOE", NULL, &g);
+    assert_type(&g, "token_embd.weight", DTYPE_Q8_0);
+    assert_layer(&g, 3, "ffn_down_exps", DTYPE_MXFP4);
+    assert_layer(&g, 3, "attn_k", DTYPE_Q8_0);
+    gguf_close(&g);
+    must_quantize(p, "Q5_K_M", NULL, &g);
+    assert_type(&g, "token_embd.weight", DTYPE_Q6_K);
+    assert_type(&g, "odd.weight", DTYPE_Q5_1);
+    for (int i = 0; i < LAYERS; i++)
+        assert_layer(&g, i, "ffn_down_exps", has_more_bits(i) ? DTYPE_Q6_K : DTYPE_Q5_K);
+    gguf_close(&g);
+    write_model(p->source, 8, true);
+    must_quantize(p, "Q4_K_M", NULL, &g);
+    assert_layer(&g, 5, "attn_v", DTYPE_Q8_0);
+    assert_layer(&g, 5, "attn_k", DTYPE_Q8_0);
+    assert_layer(&g, 5, "attn_output", DTYPE_Q5_K);
+    gguf_close(&g);
+}
+
+static void keys_stay_and_the_type_is_told(void **state) {
+    const struct paths *p = *state;
+    struct gguf before, after;
+    struct err e;
+    uint64_t number = 0;
+    float real = 0;
+    write_model(p->source, 1, false);
+    must_quantize(p, "Q5_0", NULL, &after);
+    assert_int_equal(gguf_open(&before, p->source, &e), OK);
+    assert_int_equal(gguf_read_u64(&after, "general.file_type", 0, 99, &number, &e), OK);
+    assert_int_equal(number, 8);
+    assert_int_equal(gguf_read_u64(&after, "general.quantization_version", 0, 9, &number, &e), OK);
+    assert_int_equal(number, 2);
+    assert_int_equal(gguf_read_f32(&after, "some.number", &real, &e), OK);
+    assert_true(real == 1.5F);
+    const struct gguf_value *old = gguf_find(&before, "some.texts");
+    const struct gguf_value *new = gguf_find(&after, "some.texts");
+    assert_true(new &&new->count == old->count &&new->size_bytes == old->size_bytes);
+    assert_memory_equal(new->data, old->data, old->size_bytes);
+    assert_int_equal(after.n_tensors, before.n_tensors);
+    for (uint32_t i = 0; i < after.n_tensors; i++) // the order of the file, too
+        assert_memory_equal(after.tensors[i].name.bytes, before.tensors[i].name.bytes,
+                            before.tensors[i].name.length);
+    const struct gguf_tensor *norm = gguf_find_tensor(&after, "blk.3.attn_norm.weight");
+    assert_memory_equal(norm->data, gguf_find_tensor(&before, "blk.3.attn_norm.weight")->data,
+                        norm->size_bytes);
+    gguf_close(&before);
+    gguf_close(&after);
+}
+
+static void split_files_become_one(void **state) {
+    const struct paths *p = *state;
+    char parts[2][PATH_BYTES];
+    struct quantize_options o = {.source = parts[0], .target = p->target, .n_threads = 1};
+    struct quantize_result result;
+    struct gguf g;
+    struct err e;
+    for (uint64_t i = 0; i < 2; i++) {
+        struct gguf_build b;
+        gguf_build_init(&b);
+        gguf_build_text(&b, "general.architecture", "llama");
+        gguf_build_split(&b, i, 2, 2);
+        add_matrix(&b, i ? "b.weight" : "a.weight", COLUMNS, 1);
+        gguf_build_finish(&b);
+        snprintf(parts[i], PATH_BYTES, "%s/m-%05d-of-00002.gguf", p->folder, (int)i + 1);
+        gguf_build_write(&b, parts[i]);
+        gguf_build_close(&b);
+    }
+    assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(gguf_open(&g, p->target, &e), OK);
+    assert_int_equal(g.n_parts, 1);
+    assert_null(gguf_find(&g, "split.count"));
+    assert_type(&g, "a.weight", DTYPE_Q8_0);
+    assert_type(&g, "b.weight", DTYPE_Q8_0);
+    gguf_close(&g);
+    unlink(parts[0]);
+    unlink(parts[1]);
+}
+
+// ---- Importance ---------------------------------------------------------------------------------
+
+static void write_bytes(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+// A file of the older form with one record: uses 4, values 4 * value.
+static void write_dat(const char *path, const char *name, int32_t n_values, float value) {
+    uint8_t bytes[8192];
+    size_t size = 0;
+    const int32_t one = 1, length = (int32_t)strlen(name), uses = 4;
+    const float sum = 4 * value;
+    memcpy(bytes + size, &one, 4), size += 4;
+    memcpy(bytes + size, &length, 4), size += 4;
+    memcpy(bytes + size, name, strlen(name)), size += strlen(name);
+    memcpy(bytes + size, &uses, 4), size += 4;
+    memcpy(bytes + size, &n_values, 4), size += 4;
+    for (int32_t i = 0; i < n_values; i++) memcpy(bytes + size, &sum, 4), size += 4;
+    write_bytes(path, bytes, size);
+}
+
+static void write_gguf_importance(const char *path, const char *name, uint64_t columns,
+                                  uint64_t matrices, float count) {
+    struct gguf_build b;
+    char text[128];
+    float sums[COLUMNS * 4], counts[4];
+    for (size_t i = 0; i < COLUMNS * 4; i++) sums[i] = (float)(i % 7 + 1);
+    for (int i = 0; i < 4; i++) counts[i] = i == 1 ? 0 : count;
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.type", "imatrix");
+    snprintf(text, sizeof text, "%s.in_sum2", name);
+    gguf_build_tensor(&b, text, 2, (const uint64_t[]){columns, matrices}, DTYPE_F32, sums);
+    snprintf(text, sizeof text, "%s.counts", name);
+    gguf_build_tensor(&b, text, 2, (const uint64_t[]){1, matrices}, DTYPE_F32, counts);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}
+
+static void importance_is_read_in_both_forms(void **state) {
+    const struct paths *p = *state;
+    struct importance m;
+    struct err e;
+    const float *values;
+    bool per_matrix;
+    struct gguf_tensor t = {.name = {"blk.0.x.weight", 14}, .ne = {COLUMNS, 4, 1, 1}};
+    write_dat(p->importance, "blk.0.x.weight", COLUMNS, 2.5F);
+    assert_int_equal(importance_open(&m, p->importance, &e), OK);
+    assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), OK);
+    assert_true(values && values[0] == 2.5F && values[COLUMNS - 1] == 2.5F && !per_matrix);
+    t.ne[0] = 128;
+    assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), ERR_FORMAT);
+    t.name.length = 3;
+    assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), OK);
+    assert_null(values);
+    importance_close(&m);
+
+    write_gguf_importance(p->importance, "blk.0.x.weight", COLUMNS, 4, 2);
+    t = (struct gguf_tensor){.name = {"blk.0.x.weight", 14}, .ne = {COLUMNS, 4, 4, 1}};
+    assert_int_equal(importance_open(&m, p->importance, &e), OK);
+    assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), OK);
+    assert_true(per_matrix && values[3] == 2);
+    assert_true(values[COLUMNS + 3] == 1); // a matrix that was never used
+    importance_close(&m);
+}
+
+static void importance_changes_the_rows(void **state) {
+    const struct paths *p = *state;
+    struct gguf plain, weighted;
+    char other[PATH_BYTES];
+    write_model(p->source, 4, false);
+    write_gguf_importance(p->importance, "blk.2.ffn_down_exps.weight", COLUMNS, 4, 1);
+    must_quantize(p, "Q4_0", NULL, &plain);
+    snprintf(other, sizeof other, "%s/plain", p->folder);
+    assert_int_equal(rename(p->target, other), 0);
+    must_quantize(p, "Q4_0", p->importance, &weighted);
+    assert_layer(&weighted, 0, "ffn_down_exps", DTYPE_Q4_1); // only with importance
+    const struct gguf_tensor *a = gguf_find_tensor(&plain, "blk.2.ffn_down_exps.weight");
+    const struct gguf_tensor *b = gguf_find_tensor(&weighted, "blk.2.ffn_down_exps.weight");
+    assert_int_equal(a->type, b->type);
+    assert_memory_not_equal(a->data, b->data, a->size_bytes);
+    // The second expert was never used: all its columns count alike.
+    a = gguf_find_tensor(&plain, "blk.2.attn_q.weight");
+    b = gguf_find_tensor(&weighted, "blk.2.attn_q.weight");
+    assert_memory_equal(a->data, b->data, a->size_bytes);
+    struct gguf_text text = {0};
+    struct err e;
+    assert_int_equal(gguf_read_text(&weighted, "quantize.imatrix.file", &text, &e), OK);
+    assert_int_equal(text.length, strlen(p->importance));
+    unlink(other);
+    gguf_close(&plain);
+    gguf_close(&weighted);
+}
+
+static void broken_importance_is_refused(void **state) {
+    const struct paths *p = *state;
+    struct importance m;
+    struct err e;
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } broken[] = {
+        {"", 0},
+        {"\1\0\0", 3},
+        {"\1\0\0\0", 4},
+        {"\xff\xff\xff\xff", 4},
+        {"\1\0\0\0\1\0\0\0x\1\0\0\0\xff\xff\xff\x7f", 17},
+        {"\1\0\0\0\xff\xff\xff\x7fx", 9},
+        {"\1\0\0\0\1\0\0\0x\1\0\0\0\1\0\0\0\0\0\xc0\x7f", 21}, // no number
+        {"\1\0\0\0\1\0\0\0x\1\0\0\0\1\0\0\0\0\0\x80\xbf", 21}, // -1
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        write_bytes(p->importance, broken[i].bytes, broken[i].size);
+        if (importance_open(&m, p->importance, &e) != ERR_FORMAT) fail_msg("case %zu", i);
+        assert_null(m.entries);
+    }
+    write_model(p->importance, 1, true); // a model is none
+    assert_int_equal(importance_open(&m, p->importance, &e), ERR_FORMAT);
+}
+
+// ---- What goes wrong ----------------------------------------------------------------------------
+
+static void unusable_numbers_are_refused(void **state) {
+    const struct paths *p = *state;
+    static const float bad[] = {NAN, INFINITY, -1e6F};
+    for (int i = 0; i < 3; i++) {
+        struct gguf_build b;
+        struct quantize_result result;
+        struct err e;
+        float values[2 * COLUMNS] = {0};
+        values[COLUMNS + 9] = bad[i];
+        gguf_build_init(&b);
+        gguf_build_text(&b, "general.architecture", "llama");
+        gguf_build_tensor(&b, "blk.0.attn_q.weight", 2, (const uint64_t[]){COLUMNS, 2}, DTYPE_F32,
+                          values);
+        gguf_build_finish(&b);
+        gguf_build_write(&b, p->source);
+        gguf_build_close(&b);
+        assert_int_equal(quantize(p, "Q4_0", NULL, &result, &e), ERR_FORMAT);
+        assert_non_null(strstr(e.what, "attn_q.weight, row 1"));
+        assert_int_not_equal(access(p->target, F_OK), 0);
+    }
+}
+
+static bool stop_halfway(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)context;
+    assert_string_equal(what, "quantize");
+    return done < total / 2;
+}
+
+static void stopping_leaves_no_file(void **state) {
+    const struct paths *p = *state;
+    struct quantize_options o = {
+        .source = p->source, .target = p->target, .n_threads = 1, .progress = {stop_halfway, NULL}};
+    struct quantize_result result;
+    struct err e;
+    write_model(p->source, 1, false);
+    unlink(p->target);
+    assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), ERR_CANCELLED);
+    assert_int_not_equal(access(p->target, F_OK), 0);
+}
+
+static void refused_allocations_are_errors(void **state) {
+    const struct paths *p = *state;
+    bool refused = true;
+    write_model(p->source, 1, false);
+    write_gguf_importance(p->importance, "blk.2.ffn_down.weight", COLUMNS, 1, 1);
+    for (int64_t n = 1; refused; n++) {
+        struct quantize_result result;
+        struct err e;
+        alloc_fail_at(n);
+        const enum status status = quantize(p, "Q4_K_M", p->importance, &result, &e);
+        refused = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_int_equal(status, refused ? ERR_MEMORY : OK);
+        assert_true(n < 1000);
+        if (refused) assert_int_not_equal(access(p->target, F_OK), 0);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_paths, remove_paths)
+    const struct CMUnitTest tests[] = {
+        TEST(types_follow_the_rules),           TEST(tied_and_expert_models_have_their_rules),
+        TEST(keys_stay_and_the_type_is_told),   TEST(split_files_become_one),
+        TEST(importance_is_read_in_both_forms), TEST(importance_changes_the_rows),
+        TEST(broken_importance_is_refused),     TEST(unusable_numbers_are_refused),
+        TEST(stopping_leaves_no_file),          TEST(refused_allocations_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
