@@ -79,6 +79,17 @@ static void vocabulary(struct builder *t, int padding) {
     gguf_build_int(t->b, "tokenizer.ggml.eos_token_id", GGUF_U32, 256);
 }
 
+static void tempered_keys(struct builder *t) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", t->architecture);
+    gguf_build_text(t->b, key, "yarn");
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", t->architecture);
+    gguf_build_f32(t->b, key, 16);
+    snprintf(key, sizeof key, "%s.attention.temperature_scale", t->architecture);
+    gguf_build_f32(t->b, key, 0.1f);
+    number(t, "rope.scaling.original_context_length", 64);
+}
+
 static void keys(struct builder *t, const struct tiny_model *m) {
     char key[64];
     gguf_build_text(t->b, "general.architecture", t->architecture);
@@ -106,6 +117,7 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         snprintf(key, sizeof key, "%s.%s", t->architecture, scales[i]);
         gguf_build_f32(t->b, key, (const float[]){3, 0.5f, 0.2f}[i]);
     }
+    if (m->tempered) tempered_keys(t);
     if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
     if (m->window) number(t, "attention.sliding_window_pattern", 2);
     if (!m->n_experts) return;

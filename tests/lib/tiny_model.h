@@ -30,6 +30,7 @@ struct tiny_model {
     bool fused;           // q, k and v are one tensor, and gate and up of a dense FFN
     bool ends_with_norms; // attention and FFN do
     bool sinks;           // of attention; the norm before the FFN is called post_attention_norm
+    bool tempered;        // scores of positions from 64 on have another temperature, under YaRN
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM

@@ -44,7 +44,7 @@ enum {
     HOST,
     GPU,
     N_LAYERS = 3,
-    N_UNITS = 2 * N_LAYERS + 2, // of models without shared experts
+    N_UNITS = 2 * N_LAYERS + 2, // of the models in most tests
     N_CTX = 448,
     N_SESSIONS = 3,
     MAX_ROWS = 6,
@@ -52,6 +52,7 @@ enum {
 };
 
 // Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants them.
+// The last of four layers of smollm3 has no rotary positions.
 static const struct {
     struct tiny_model tiny;
     enum dtype k_type, v_type; // of its cache
@@ -76,12 +77,15 @@ static const struct {
      DTYPE_F16},
     {{.architecture = "qwen3moe", .normed = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen2moe", .n_experts = 4, .shared = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "smollm3", .n_layers = 4, .tied = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
 struct model_file {
     char path[64];
     enum dtype k_type, v_type;
+    int n_units;
     int per_layer;    // units: attention, then a dense FFN, experts, or both
     bool has_experts; // the last of a layer, which are whole on one device
     bool has_windows; // attention is not streamed
@@ -169,7 +173,8 @@ static int setup(void **state) {
         m->has_experts = tiny.n_experts > 0;
         m->per_layer = tiny.shared ? 3 : 2;
         m->has_windows = tiny.window > 0;
-        tiny.n_layers = N_LAYERS;
+        if (!tiny.n_layers) tiny.n_layers = N_LAYERS;
+        m->n_units = m->per_layer * tiny.n_layers + 2;
         tiny.seed = 3;
         tiny_model_write(&tiny, m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
@@ -191,9 +196,7 @@ static int teardown(void **state) {
 
 // ---- Plans --------------------------------------------------------------------------------------
 
-static int n_units(const struct model_file *m) { return m->per_layer * N_LAYERS + 2; }
-
-static bool is_layer(const struct model_file *m, int u) { return u > 0 && u < n_units(m) - 1; }
+static bool is_layer(const struct model_file *m, int u) { return u > 0 && u < m->n_units - 1; }
 
 static bool is_attention(const struct model_file *m, int u) {
     return is_layer(m, u) && u % m->per_layer == 1;
@@ -218,7 +221,7 @@ static void random_unit(struct fixture *f, struct constraints *c, int u, bool ne
 static void random_ways(struct fixture *f, const struct model_file *m, struct engine_options *o,
                         bool ahead) {
     struct constraints *c = &o->constraints;
-    for (int u = 0; u < n_units(m); u++) {
+    for (int u = 0; u < m->n_units; u++) {
         if (can_be_split(m, u)) {
             random_unit(f, c, u, ahead);
             if (!m->has_windows || !is_attention(m, u)) continue;
@@ -302,7 +305,7 @@ static void describe(const struct model_file *m, const struct engine_options *o,
     const struct constraints *c = &o->constraints;
     int n = snprintf(out, size_bytes, "plan %d, feed %s, -ub %d:", number, feed_name(c->place.feed),
                      o->workload.n_ubatch);
-    for (int u = 0; u < n_units(m); u++)
+    for (int u = 0; u < m->n_units; u++)
         n += snprintf(out + n, size_bytes - (size_t)n, " %d/%d%s", c->place.units[u].device,
                       c->place.units[u].cpu_parts, c->place.units[u].streamed ? "s" : "");
 }
@@ -386,7 +389,7 @@ static void test_random_plans(void **state) {
         random_ways(f, m, &o, i % 3 == 0);
         describe(m, &o, i, what, sizeof what);
         n_ahead += run_plan(f, m, &o, what);
-        for (int u = 1; u < n_units(m) - 1; u++) {
+        for (int u = 1; u < m->n_units - 1; u++) {
             const struct constraints *c = &o.constraints;
             if (!can_be_split(m, u)) continue;
             n[is_attention(m, u)][c->place.units[u].cpu_parts > 0][c->place.units[u].streamed]++;
