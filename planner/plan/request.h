@@ -39,7 +39,7 @@ int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
 
-enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX };
+enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, CPU_EXPERTS_ALL = INT32_MAX };
 
 // Families of plans that a user or a benchmark may ask for. All but AUTO follow one idea, and give
 // the fastest plan of that family that fits.
@@ -63,7 +63,8 @@ struct constraints {
                          // the fastest placement that fits
     uint64_t vram_bytes; // upper limit for the accelerator, 0: its budget
     uint64_t ram_bytes;  // limit for the CPU, 0: its budget
-    bool cpu_experts;    // --cpu-moe: routed experts stay on the CPU
+    int32_t cpu_experts; // --cpu-moe, --n-cpu-moe: routed experts of the first N layers stay on the
+                         // CPU; CPU_EXPERTS_ALL
     bool kv_auto;        // the planner may choose Q8_0 for the cache
     bool whole_units;    // no unit is split and nothing is streamed
     // Fixed places of units: with has_units the devices of place.units override everything above,

@@ -146,7 +146,7 @@ enum status planner_complete(struct plan *plan, const struct shape *shape, struc
 
 // ---- Constraints --------------------------------------------------------------------------------
 
-// Devices that each unit may be on: a named device, then --cpu-moe, then -ngl, else any.
+// Devices that each unit may be on: a named device, then --n-cpu-moe, then -ngl, else any.
 static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
                                      const struct shape *shape, const struct constraints *c,
                                      struct err *e) {
@@ -168,7 +168,7 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
         }
         if (d != DEVICE_ANY)
             allowed[u] = only(d);
-        else if (c->cpu_experts && unit->kind == UNIT_EXPERTS)
+        else if (unit->layer < c->cpu_experts && unit->kind == UNIT_EXPERTS)
             allowed[u] = only(DEVICE_HOST);
         else if (!is_auto)
             allowed[u] = only(u >= shape->n_units - n_last ? accelerator : DEVICE_HOST);

@@ -55,7 +55,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .constraints = {.gpu_layers = o->gpu_layers,
                         .vram_bytes = o->vram_bytes,
                         .ram_bytes = o->ram_bytes,
-                        .cpu_experts = o->cpu_experts,
+                        .cpu_experts = o->cpu_experts ? CPU_EXPERTS_ALL : o->n_cpu_experts,
                         .kv_auto = kv_auto,
                         .strategy = o->strategy,
                         .place = {.feed = o->feed}},

@@ -79,7 +79,8 @@ struct cli_options {
     const char *shape, *machine;       // names or files; NULL: the model's, this machine
     const char *plan_path, *save_path; // NULL: not given
     const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
-    bool cpu_experts;
+    bool cpu_experts;                  // of all layers
+    int32_t n_cpu_experts;             // of the first layers
     enum strategy strategy;
     enum feed feed; // FEED_NONE: the planner's choice
 

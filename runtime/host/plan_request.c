@@ -5,7 +5,8 @@ enum status plan_request_constraints(struct constraints *out, const struct shape
                                      const struct engine_options *options, struct err *e) {
     *out = options->constraints;
     if (out->cpu_experts && !shape->n_experts)
-        log_line(options->log, LOG_WARN, "--cpu-moe: this model has no experts");
+        log_line(options->log, LOG_WARN,
+                 "this model has no experts that --cpu-moe or --n-cpu-moe could mean");
     if (!options->tensor_overrides) return OK;
     return constraints_add_patterns(out, shape, options->tensor_overrides, e);
 }

@@ -111,6 +111,9 @@ moe='--shape gpt-oss-20b --machine rtx-3060-12g --json'
 plan $moe --cpu-moe
 holds 'all(d == 0 for n, d in units.items() if n.endswith("experts")) and sum(units.values()) > 0'
 result cpu_moe
+plan $moe --n-cpu-moe 5
+holds 'all(units[f"blk.{i}.experts"] == (i > 4) for i in range(24))'
+result n_cpu_moe
 plan $moe -ot 'blk\.[0-9]\.ffn_.*_exps=CPU,blk\.1[0-9]\.attn=CPU'
 holds 'all(units[f"blk.{i}.experts"] == 0 for i in range(10)) and
        all(units[f"blk.{i}.attention"] == 0 for i in range(10, 20)) and

@@ -644,10 +644,14 @@ static void test_constraints(void **state) {
     f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 256;
     const struct machine m = round_machine(1000 * MIB, 1000 * MIB);
     struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 512};
-    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .cpu_experts = true, .kv_auto = true};
+    struct constraints c = {
+        .gpu_layers = GPU_LAYERS_AUTO, .cpu_experts = CPU_EXPERTS_ALL, .kv_auto = true};
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
     for (int u = 2; u < 9; u += 2) assert_int_equal(f->plan.place.units[u].device, 0);
     assert_int_equal(f->plan.place.units[9].device, 1);
+    c.cpu_experts = 3; // of the first layers; there is room for all others
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    for (int u = 2; u < 9; u += 2) assert_int_equal(f->plan.place.units[u].device, u / 2 > 3);
     assert_true(f->plan.workload.n_ubatch >= 64 && f->plan.workload.n_ubatch <= 512);
     c.has_units = true;
     for (int u = 0; u < f->shape.n_units; u++)

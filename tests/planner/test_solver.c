@@ -322,12 +322,12 @@ static double best_of_ladder(struct fixture *f) {
     for (int cpu_experts = 0; cpu_experts < 2; cpu_experts++) {
         for (int32_t n = 0; n <= f->shape.n_layers + 1; n++) {
             f->constraints.gpu_layers = n;
-            f->constraints.cpu_experts = cpu_experts;
+            f->constraints.cpu_experts = cpu_experts ? CPU_EXPERTS_ALL : 0;
             if (solve(f, &f->other, &us) == OK) best = fmin(best, us);
         }
     }
     f->constraints.gpu_layers = GPU_LAYERS_AUTO;
-    f->constraints.cpu_experts = false;
+    f->constraints.cpu_experts = 0;
     return best;
 }
 
@@ -358,7 +358,7 @@ static void test_limits(void **state) {
             f->constraints.vram_bytes = f->machine.devices[GPU].budget_bytes / 2 + 1;
         if (dice_chance(&f->dice, 0.3))
             f->constraints.ram_bytes = f->machine.devices[HOST].budget_bytes / 2 + 1;
-        f->constraints.cpu_experts = dice_chance(&f->dice, 0.3);
+        f->constraints.cpu_experts = dice_chance(&f->dice, 0.3) ? dice_int(&f->dice, 1, 6) : 0;
         f->constraints.kv_auto = dice_chance(&f->dice, 0.3);
         struct err e;
         const enum status status =
@@ -380,8 +380,8 @@ static void test_limits(void **state) {
         for (int u = 0; u < p->n_units; u++) {
             units[p->place.units[u].device] += p->unit_weight_bytes[u] + p->unit_kv_bytes[u];
             units[HOST] += p->unit_cpu_bytes[u];
-            assert_false(f->constraints.cpu_experts && p->place.units[u].device == GPU &&
-                         f->shape.units[u].kind == UNIT_EXPERTS);
+            assert_false(f->shape.units[u].layer < f->constraints.cpu_experts &&
+                         p->place.units[u].device == GPU && f->shape.units[u].kind == UNIT_EXPERTS);
         }
         units[HOST] += p->tables.size_bytes + (uint64_t)p->n_blocks * p->block_bytes;
         units[GPU] += RING_SLOTS * p->slot_bytes;

@@ -306,7 +306,7 @@ static void a_plan_file_excludes_what_it_holds(void **state) {
     static const char *const held[][2] = {
         {"-c", "512"},         {"-ub", "64"},         {"-ctk", "q8_0"},    {"-ctv", "f32"},
         {"--n-prompt", "9"},   {"--n-gen", "9"},      {"-ngl", "3"},       {"-ot", "x=CPU"},
-        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"},
+        {"--logits-out", "x"}, {"--strategy", "cpu"}, {"--feed", "arena"}, {"--n-cpu-moe", "4"},
     };
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         assert_int_equal(RUN(held[i][0], held[i][1]), OK);
