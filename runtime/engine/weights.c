@@ -12,6 +12,8 @@ struct load {
     struct stream *streams[MAX_DEVICES]; // copy-in streams, NULL on the host
     uint64_t done_bytes, total_bytes;
     uint64_t at[MAX_DEVICES], arena_at; // where the next unit starts, on accelerators
+    uint64_t made_at;                   // where the next tensor of weights.made starts
+    struct stream *converter;           // of the CPU
 };
 
 // The rows of a tensor on one device.
@@ -58,6 +60,31 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
     return share;
 }
 
+// True if tensor i of the share has another type in the file.
+static bool is_made(const struct share *share, int i) {
+    return share->tensors[i]->type != share->unit->tensors[share->index[i]].type;
+}
+
+// Makes F32 of such a tensor, by the CPU's op that decodes rows.
+static enum status make_f32(struct load *load, const struct share *share, int i, void *target,
+                            struct err *e) {
+    const struct gguf_tensor *t = share->tensors[i];
+    const struct device *host = load->placed->devices[DEVICE_HOST];
+    const int32_t first = 0;
+    enum weight_type type;
+    const bool known = dtype_weight(t->type, &type);
+    ASSERT(known);
+    const struct embed_args args = {.out = target,
+                                    .table = t->data,
+                                    .tokens = &first,
+                                    .n_tokens = 1,
+                                    .n_cols = (int32_t)(share->rows[i].size_bytes / sizeof(float)),
+                                    .n_rows = 1,
+                                    .scale = 1};
+    host->ops->embed(load->converter, type, &args);
+    return stream_wait(load->converter, e);
+}
+
 // Sets the address of tensor i of the share.
 static void bind(struct weights *w, const struct share *share, int i, const void *data) {
     const struct unit_tensor *t = &share->unit->tensors[share->index[i]];
@@ -75,12 +102,25 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
+// Makes a tensor of the share in the buffer for such tensors.
+static enum status make_tensor(struct load *load, const struct share *share, int i, struct err *e) {
+    const uint64_t align = load->placed->devices[DEVICE_HOST]->info.align_bytes;
+    char *data = (char *)load->w->made.base + load->made_at;
+    load->made_at += round_up(share->rows[i].size_bytes, align);
+    bind(load->w, share, i, data);
+    return make_f32(load, share, i, data, e);
+}
+
 // Brings the share into memory without a copy, since the host computes with the mapped file.
 static enum status map_share(struct load *load, const struct share *share, struct err *e) {
     const struct model *m = load->placed->model;
     for (int i = 0; i < share->n; i++) {
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
+        if (is_made(share, i)) {
+            if (make_tensor(load, share, i, e)) return e->status;
+            continue;
+        }
         if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
                           rows->size_bytes, e))
             return e->status;
@@ -109,13 +149,29 @@ static enum status read_share(struct load *load, const struct share *share, stru
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
         char *data = (char *)w->arena.base + load->arena_at;
-        if (read_rows(&m->gguf->parts[t->part], data, t->file_offset + rows->offset_bytes,
-                      rows->size_bytes, e))
+        if (is_made(share, i) ? make_f32(load, share, i, data, e)
+                              : read_rows(&m->gguf->parts[t->part], data,
+                                          t->file_offset + rows->offset_bytes, rows->size_bytes, e))
             return e->status;
         bind(w, share, i, data);
         load->arena_at += round_up(rows->size_bytes, align);
     }
     return OK;
+}
+
+// Copies a tensor of the share that is made for it.
+static enum status copy_made(struct load *load, const struct share *share, int i, int device,
+                             char *target, struct err *e) {
+    const uint64_t size_bytes = share->rows[i].size_bytes;
+    float *made = mem_alloc(size_bytes / sizeof *made, sizeof *made);
+    if (!made) return err_memory(e, size_bytes, "a tensor that is converted");
+    enum status status = make_f32(load, share, i, made, e);
+    if (!status) {
+        stream_copy(load->streams[device], target, made, size_bytes, COPY_TO_DEVICE);
+        status = stream_wait(load->streams[device], e);
+    }
+    mem_free(made);
+    return status;
 }
 
 static enum status copy_share(struct load *load, const struct share *share, int device,
@@ -132,8 +188,12 @@ static enum status copy_share(struct load *load, const struct share *share, int 
         }
         char *data = (char *)load->w->buffers[device].base + load->at[device];
         bind(load->w, share, i, data);
-        stream_copy(stream, data, share->tensors[i]->data + rows->offset_bytes, rows->size_bytes,
-                    COPY_TO_DEVICE);
+        if (is_made(share, i)) {
+            if (copy_made(load, share, i, device, data, e)) return e->status;
+        } else {
+            stream_copy(stream, data, share->tensors[i]->data + rows->offset_bytes,
+                        rows->size_bytes, COPY_TO_DEVICE);
+        }
         load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
     return stream_wait(stream, e);
@@ -173,6 +233,7 @@ static enum status load_units(struct load *load, struct err *e) {
     for (int d = DEVICE_HOST + 1; d < plan->machine.n_devices; d++)
         ASSERT(load->at[d] == w->buffers[d].size_bytes);
     ASSERT(load->arena_at == w->arena.size_bytes);
+    ASSERT(load->made_at == w->made.size_bytes);
     return OK;
 }
 
@@ -189,11 +250,32 @@ static void count_bytes(const struct plan *plan, uint64_t bytes[MAX_DEVICES],
     }
 }
 
+// Counts those weights of the host that it makes, and does not use where the file is mapped.
+static uint64_t count_made(const struct placed_model *placed) {
+    const struct plan *plan = placed->plan;
+    const uint64_t align = placed->devices[DEVICE_HOST]->info.align_bytes;
+    uint64_t bytes = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        const struct unit_place *place = &plan->place.units[u];
+        if (in_arena(plan, u) || (place->device != DEVICE_HOST && !place->cpu_parts)) continue;
+        const struct share share = share_of(placed, u, true);
+        for (int i = 0; i < share.n; i++)
+            if (is_made(&share, i)) bytes += round_up(share.rows[i].size_bytes, align);
+    }
+    return bytes;
+}
+
 static enum status open_buffers(struct weights *w, const struct placed_model *placed,
                                 struct err *e) {
     const int n_devices = placed->plan->machine.n_devices;
     uint64_t bytes[MAX_DEVICES] = {0}, arena_bytes = 0;
+    const uint64_t made_bytes = count_made(placed);
     count_bytes(placed->plan, bytes, &arena_bytes);
+    bytes[DEVICE_HOST] -= made_bytes;
+    if (n_devices > 1) w->reader = placed->devices[n_devices - 1];
+    if (made_bytes &&
+        buffer_new(placed->devices[DEVICE_HOST], made_bytes, PURPOSE_WEIGHTS, &w->made, e))
+        return e->status;
     void *mapping = (void *)(uintptr_t)placed->model->gguf->parts[0].map;
     buffer_map(placed->devices[DEVICE_HOST], mapping, bytes[DEVICE_HOST], PURPOSE_WEIGHTS,
                &w->buffers[DEVICE_HOST]);
@@ -226,13 +308,15 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e) {
     struct load load = {.w = w, .placed = placed, .options = options};
     const int n_devices = placed->plan->machine.n_devices;
-    enum status status = OK;
+    enum status status =
+        stream_new(placed->devices[DEVICE_HOST], STREAM_COMPUTE, &load.converter, e);
     for (int d = 0; d < n_devices && !status; d++) {
         if (placed->devices[d]->info.is_host || !w->buffers[d].size_bytes) continue;
         status = stream_new(placed->devices[d], STREAM_COPY_IN, &load.streams[d], e);
     }
     if (!status) status = load_units(&load, e);
     for (int d = 0; d < n_devices; d++) stream_free(load.streams[d]);
+    stream_free(load.converter);
     return status;
 }
 
@@ -242,6 +326,8 @@ void weights_close(struct weights *w) {
         w->arena.abandoned = w->pinned_for->lost; // a copy may still read it
     }
     buffer_free(&w->arena);
+    w->made.abandoned = w->reader && w->reader->lost;
+    buffer_free(&w->made);
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&w->buffers[d]);
     mem_free(w->home);
     mem_free(w->cpu);

@@ -29,7 +29,8 @@ struct model {
     // Rows of fused tensors, as if the file had the parts.
     struct gguf_tensor parts[MAX_LAYERS * MAX_FUSED_PARTS];
     int32_t n_parts;
-    const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS]; // of shape->units[..].tensors
+    // As they are in the file, of shape->units[..].tensors, where small ones may have another type.
+    const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS];
 };
 
 #endif

@@ -12,10 +12,10 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
     return unit;
 }
 
-static enum status refuse_type(const struct gguf_tensor *t, const char *name, bool any,
+static enum status refuse_type(const struct gguf_tensor *t, const char *name, const char *expected,
                                struct err *e) {
     err_set(e, ERR_UNSUPPORTED, "tensor %s has a type that has no kernel", name);
-    err_expected(e, "%s", any ? weight_names() : "F32");
+    err_expected(e, "%s", expected);
     err_actual(e, "%s", dtype_name(t->type));
     return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
 }
@@ -28,12 +28,19 @@ static bool has_shape(const struct gguf_tensor *t, const struct tensor_want *wan
            t->ne[2] == (uint64_t)(biases ? 1 : n_matrices) && t->ne[3] == 1;
 }
 
+// Matrices may have any type with kernels. Other tensors become F32 when they are loaded.
+static enum status check_type(const struct gguf_tensor *t, const char *name, bool any,
+                              struct err *e) {
+    enum weight_type type;
+    if (any) return dtype_weight(t->type, &type) ? OK : refuse_type(t, name, weight_names(), e);
+    if (t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16) return OK;
+    return refuse_type(t, name, "F32, F16 or BF16", e);
+}
+
 static enum status check_tensor(const struct gguf_tensor *t, const char *name,
                                 const struct tensor_want *want, struct err *e) {
-    enum weight_type type;
     const bool any = !tensor_role_is_f32(want->role);
-    if (any ? !dtype_weight(t->type, &type) : t->type != DTYPE_F32)
-        return refuse_type(t, name, any, e);
+    if (check_type(t, name, any, e)) return e->status;
     const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
     if (!has_shape(t, want)) {
         err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
@@ -62,7 +69,9 @@ static enum status find_named(const struct model *m, const char *name,
 
 enum status model_take_global(const struct model *m, const struct tensor_want *want,
                               const struct gguf_tensor **out, struct err *e) {
-    return find_named(m, tensor_role_info(want->role)->name, want, out, e);
+    const char *name = tensor_role_info(want->role)->name;
+    if (find_named(m, name, want, out, e)) return e->status;
+    return *out && (*out)->type != DTYPE_F32 ? refuse_type(*out, name, "F32", e) : OK;
 }
 
 static void write_name(int32_t layer, const char *name, char *out, size_t size_bytes) {
@@ -185,13 +194,15 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
     m->tensors[u][unit->n_tensors] = t;
     struct unit_tensor *out = &unit->tensors[unit->n_tensors++];
+    const uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2];
+    const bool f32 = tensor_role_is_f32(want->role);
     *out = (struct unit_tensor){.role = want->role,
                                 .use = tensor_use_of(want->role),
-                                .type = t->type,
+                                .type = f32 ? DTYPE_F32 : t->type,
                                 .n_cols = (int32_t)t->ne[0],
                                 .n_rows = (int32_t)want->n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
-                                .size_bytes = t->size_bytes};
+                                .size_bytes = f32 ? elements * sizeof(float) : t->size_bytes};
     shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
     return OK;
 }

@@ -15,8 +15,8 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
 // True if the file has a tensor of that role in the layer, under any of its names.
 bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role);
 
-// A tensor that a unit needs, with its required dimensions: matrices may have any weight type,
-// others are F32.
+// A tensor that a unit needs, with its required dimensions. Matrices may have any weight type.
+// Others (norms, biases, routers) are F32 in the unit and F32, F16 or BF16 in the file.
 struct tensor_want {
     enum tensor_role role;
     int64_t n_cols, n_rows; // n_rows is 1 for vectors

@@ -236,7 +236,12 @@ def model_tensors(rng, spec, n_vocab):
         tensors.append((name, type_name, shape, raw))
 
     def vector(name, values):
-        tensors.append((name, "F32", values.shape, values.astype("<f4").tobytes()))
+        type_name = pick_type(spec.get("vectors", {"": "F32"}), name)
+        floats = values.astype("<f4")
+        raw = floats.astype("<f2") if type_name == "F16" else floats
+        if type_name == "BF16":
+            raw = (floats.view("<u4") >> 16).astype("<u2")
+        tensors.append((name, type_name, values.shape, raw.tobytes()))
 
     def norm(name):
         vector(name, rng.normal(1, 0.1, n_embd))
@@ -387,6 +392,10 @@ MODELS = {
     | {"experts": 3, "used": 3, "types": {"": "Q5_1", "ffn_gate": "Q4_0", "ffn_up": "F32"}}
     | {"n_embd": 64, "heads": 4, "ff": 96}
     | {"keys": {"feed_forward_length": 64, "expert_feed_forward_length": 96}},
+    # Norms, biases and routers in other types than F32.
+    "half_vectors": SMALL
+    | {"experts": 4, "used": 2, "heads": 4, "types": {"": "Q8_0"}, "biases": ALL_BIASES}
+    | {"vectors": {"": "F16", "attn_norm": "BF16", "attn_k": "BF16", "output_norm": "F32"}},
     "qwen2": SMALL
     | {"architecture": "qwen2", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
     | {"n_embd": 64, "heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}

@@ -18,6 +18,7 @@ static float noise(uint64_t *state) {
 struct builder {
     struct gguf_build *b;
     const char *architecture, *skip;
+    bool halves;
     uint64_t state;
 };
 
@@ -40,10 +41,23 @@ static void matrix(struct builder *t, const char *name, uint64_t cols, uint64_t 
     matrices(t, name, cols, rows, 1, scale);
 }
 
+// A tensor that is F32 in most files.
+static void floats(struct builder *t, const char *name, int n_dims, const uint64_t *ne,
+                   const float *data) {
+    uint16_t halves[TINY_FF * TINY_MAX_EXPERTS];
+    const uint64_t count = ne[0] * (n_dims > 1 ? ne[1] : 1);
+    if (skipped(t, name)) return;
+    for (uint64_t i = 0; i < count; i++) halves[i] = float_to_half(data[i]);
+    if (t->halves)
+        gguf_build_tensor(t->b, name, n_dims, ne, DTYPE_F16, halves);
+    else
+        gguf_build_tensor(t->b, name, n_dims, ne, DTYPE_F32, data);
+}
+
 static void vector(struct builder *t, const char *name, uint64_t count, float middle, float scale) {
     float data[TINY_VOCAB];
     for (uint64_t i = 0; i < count; i++) data[i] = middle + scale * noise(&t->state);
-    if (!skipped(t, name)) gguf_build_tensor(t->b, name, 1, &count, DTYPE_F32, data);
+    floats(t, name, 1, &count, data);
 }
 
 static void number(struct builder *t, const char *name, uint32_t value) {
@@ -165,8 +179,7 @@ static void expert_biases(struct builder *t, int l, uint64_t n) {
         const uint64_t rows = i < 2 ? TINY_FF : TINY_EMBD;
         for (uint64_t k = 0; k < rows * n; k++) biases[k] = 0.2f * noise(&t->state);
         snprintf(name, sizeof name, "blk.%d.%s.bias", l, names[i]);
-        if (!skipped(t, name))
-            gguf_build_tensor(t->b, name, 2, (uint64_t[]){rows, n}, DTYPE_F32, biases);
+        floats(t, name, 2, (uint64_t[]){rows, n}, biases);
     }
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.bias", l);
     vector(t, name, n, 0, 0.2f);
@@ -199,8 +212,7 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     if (!m->n_experts) return;
     for (uint64_t i = 0; i < n * TINY_EMBD; i++) router[i] = noise(&t->state);
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
-    if (!skipped(t, name))
-        gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_EMBD, n}, DTYPE_F32, router);
+    floats(t, name, 2, (uint64_t[]){TINY_EMBD, n}, router);
     if (m->biased) expert_biases(t, l, n);
     if (m->shared) shared_expert(t, l);
 }
@@ -222,7 +234,7 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
 }
 
 void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip) {
-    struct builder t = {b, m->architecture ? m->architecture : "llama", skip,
+    struct builder t = {b, m->architecture ? m->architecture : "llama", skip, m->halves,
                         m->seed * 2 + 88172645463325252u};
     gguf_build_init(b);
     keys(&t, m);

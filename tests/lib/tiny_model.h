@@ -23,6 +23,7 @@ struct tiny_model {
     int n_layers;
     bool tied;            // no output.weight
     bool biased;          // q, k, v and o have biases, and experts and their router
+    bool halves;          // norms, biases and routers are F16
     bool freqs;           // rope_freqs.weight
     bool normed;          // q and k have norms of their heads
     bool capped;          // logits are divided by 2 and capped at 5

@@ -110,7 +110,7 @@ static void bad_norm(struct gguf_build *b) {
     gguf_build_tensor(b, "blk.0.attn_q_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F32, NULL);
 }
 static void bad_type(struct gguf_build *b) {
-    gguf_build_tensor(b, "output_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_F16, NULL);
+    gguf_build_tensor(b, "output_norm.weight", 1, (uint64_t[]){TINY_EMBD}, DTYPE_Q8_0, NULL);
 }
 static void no_kernel(struct gguf_build *b) {
     gguf_build_tensor(b, "blk.1.ffn_up.weight", 2, (uint64_t[]){TINY_EMBD, TINY_FF}, DTYPE_Q8_1,
@@ -203,6 +203,25 @@ static void test_reads_dense_start(void **state) {
     assert_int_equal(f->shape.units[6].kind, UNIT_EXPERTS);
     assert_int_equal(f->shape.n_ff, TINY_FF);
     assert_int_equal(shape_check(&f->shape, &e), OK);
+}
+
+// Small tensors are F32 in the unit, with as many bytes, whatever they are in the file.
+static void test_reads_halves(void **state) {
+    const struct tiny_model tiny = {.n_layers = 1, .n_experts = 4, .biased = true, .halves = true};
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(shape_check(&f->shape, &e), OK);
+    const struct unit_tensor *norm = &f->shape.units[1].tensors[0];
+    const struct unit_tensor *router = unit_find(&f->shape.units[2], ROLE_ROUTER);
+    const struct unit_tensor *biases = unit_find(&f->shape.units[2], ROLE_EXPERT_UP_BIAS);
+    assert_true(norm->type == DTYPE_F32 && norm->size_bytes == 4 * TINY_EMBD);
+    assert_true(router->type == DTYPE_F32 && router->size_bytes == 4 * 4 * TINY_EMBD);
+    assert_true(biases->type == DTYPE_F32 && biases->size_bytes == 4 * 4 * TINY_FF);
+    assert_int_equal(f->model.tensors[1][0]->type, DTYPE_F16);
+    const struct tiny_model turned = {.n_layers = 1, .freqs = true, .halves = true};
+    assert_int_equal(read_tiny(&turned, NULL, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "rope_freqs.weight"));
 }
 
 static void test_scaling(void **state) {
@@ -325,6 +344,7 @@ int main(void) {
         cmocka_unit_test(test_reads_experts),
         cmocka_unit_test(test_reads_shared_experts),
         cmocka_unit_test(test_reads_dense_start),
+        cmocka_unit_test(test_reads_halves),
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_reads_fused),
