@@ -14,17 +14,26 @@ enum { ACT_COLS = 32 }; // elements of one block
 // How a type makes weights of the bytes of 32 columns, which decides the sums of activations that
 // its products need. s and m are floats of each 32 columns.
 enum act_extra {
-    ACT_SCALED_SUM, // s n + m, n up to 31: m meets scale * (sum of the activations)
-    ACT_SUM,        // s n, n from -128 to 127
-    ACT_HALF_SUMS,  // s[column / 16] (n - 32), n up to 63
-    ACT_HALF_PARTS, // s f[column / 16] n + m o[column / 16], n up to 15, f and o signed bytes: the
-                    // sums of halves meet f and the activations' sums o as integers
+    ACT_SCALED_SUM,  // s n + m, n up to 31: m meets scale * (sum of the activations)
+    ACT_SUM,         // s n, n from -128 to 127
+    ACT_HALF_SUMS,   // s[column / 16] (n - 32), n up to 63
+    ACT_WIDE_HALVES, // s[column / 16] (n - 64), n up to 127
+    ACT_HALF_PARTS,  // s f[column / 16] n + m o[column / 16], n up to 15, f and o signed bytes: the
+                     // sums of halves meet f and the activations' sums o as integers
 };
+
+// True if there is a float for every 16 columns.
+static inline bool act_has_half_scales(enum act_extra extra) {
+    return extra == ACT_HALF_SUMS || extra == ACT_WIDE_HALVES;
+}
 
 // True if the sums of a block's lower and upper 16 columns are kept apart.
 static inline bool act_has_halves(enum act_extra extra) {
-    return extra == ACT_HALF_SUMS || extra == ACT_HALF_PARTS;
+    return act_has_half_scales(extra) || extra == ACT_HALF_PARTS;
 }
+
+// The number that bytes with scales of halves are stored with an offset of.
+static inline int act_centre(enum act_extra extra) { return extra == ACT_WIDE_HALVES ? 64 : 32; }
 
 // A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
 // bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.

@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "base/err.h"
+#include "kernels/cpu/grid_tables.h"
 
 #include <math.h>
 #include <string.h>
@@ -253,6 +254,122 @@ static void q2_k_block(const uint8_t *block, float *out) {
             int n = pairs[i] >> group % 4 * 2 & 3, scale = block[2 * group + i / 16];
             out[32 * group + i] = d * (float)(scale & 15) * (float)n - dmin * (float)(scale >> 4);
         }
+    }
+}
+
+// Adds the signs to 32 magnitudes of a group: entries of 4 columns in words or of 8 in pairs of
+// them.
+static void signed_group(float scale, const uint32_t words[8], uint32_t signs, float *out) {
+    for (int i = 0; i < 32; i++) {
+        float magnitude = scale * (float)(words[i / 4] >> 8 * (i % 4) & 255);
+        out[i] = signs >> i & 1 ? -magnitude : magnitude;
+    }
+}
+
+// The types below store places in a codebook of GRIDS, whose entries are the magnitudes of 4 or 8
+// columns; grid_tables.h says where places and signs lie.
+
+// Half d; 64 places; eight words, each the signs of a group and the scale s in its top nibble.
+// Value: d (s + 1/2) / 2 entry.
+static void iq3_xxs_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int group = 0; group < 8; group++) {
+        uint32_t words[8], scale = block[66 + 4 * group + 3] >> 4;
+        for (int i = 0; i < 8; i++) words[i] = GRIDS.iq3_xxs[iq3_xxs_entry(block, group, i)];
+        signed_group(d * ((float)scale + 0.5F) * 0.5F, words, iq3_xxs_signs(block, group),
+                     out + (ptrdiff_t)32 * group);
+    }
+}
+
+// Half d; 64 places; 8 bytes of their ninth bits; 32 bytes of signs; 4 bytes of scales s, low
+// nibbles first. Value: d (2 s + 1) entry.
+static void iq3_s_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int group = 0; group < 8; group++) {
+        uint32_t words[8];
+        int scale = block[106 + group / 2] >> group % 2 * 4 & 15;
+        for (int i = 0; i < 8; i++) words[i] = GRIDS.iq3_s[iq3_s_entry(block, group, i)];
+        signed_group(d * (float)(2 * scale + 1), words, iq3_s_signs(block, group),
+                     out + (ptrdiff_t)32 * group);
+    }
+}
+
+// Half d; for each group four places and a word as in IQ3_XXS. Value: d (s + 1/2) / 4 entry.
+static void iq2_xxs_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int group = 0; group < 8; group++) {
+        uint64_t entries[4];
+        uint32_t words[8], scale = block[2 + 8 * group + 7] >> 4;
+        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_xxs[iq2_xxs_entry(block, group, i)];
+        memcpy(words, entries, sizeof words);
+        signed_group(d * ((float)scale + 0.5F) * 0.25F, words, iq2_xxs_signs(block, group),
+                     out + (ptrdiff_t)32 * group);
+    }
+}
+
+// Gives the halves of a group their scales, the nibbles of a byte s: d (s + 1/2) / 4.
+static void scale_halves(float d, uint8_t scales, float out[32]) {
+    for (int i = 0; i < 32; i++) {
+        out[i] *= d * ((float)(scales >> i / 16 * 4 & 15) + 0.5F) * 0.25F;
+    }
+}
+
+// Half d; 32 words of 16 bits, each a place of 9 bits and 7 signs; 8 bytes of scales.
+static void iq2_xs_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int group = 0; group < 8; group++, out += 32) {
+        uint64_t entries[4];
+        uint32_t words[8];
+        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_xs[iq2_xs_entry(block, group, i)];
+        memcpy(words, entries, sizeof words);
+        signed_group(1, words, iq2_xs_signs(block, group), out);
+        scale_halves(d, block[66 + group], out);
+    }
+}
+
+// Half d; 32 places; 32 bytes of signs; 8 bytes of two more bits of each place; 8 bytes of scales.
+static void iq2_s_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int group = 0; group < 8; group++, out += 32) {
+        uint64_t entries[4];
+        uint32_t words[8];
+        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_s[iq2_s_entry(block, group, i)];
+        memcpy(words, entries, sizeof words);
+        signed_group(1, words, iq2_s_signs(block, group), out);
+        scale_halves(d, block[74 + group], out);
+    }
+}
+
+// Eight columns of IQ1_S or IQ1_M. Value: scale (entry - 1 +- 1/8).
+static void ternary_eight(float scale, uint32_t place, bool minus, float *out) {
+    for (int j = 0; j < 8; j++) {
+        float value = (float)(GRIDS.iq1[place] >> 8 * j & 255) - 1;
+        out[j] = scale * (value + (minus ? -0.125F : 0.125F));
+    }
+}
+
+// Half d; 32 places; for each group a word of 16 bits: three more bits of each place, the scale s
+// in three bits, and the sign of the eighth. Value: d (2 s + 1) (entry - 1 +- 1/8).
+static void iq1_s_block(const uint8_t *block, float *out) {
+    float d = read_half(block);
+    for (int i = 0; i < 32; i++) {
+        const int group = i / 4;
+        const uint16_t word = grid_word16(block + 34 + 2 * group);
+        const float scale = d * (float)(2 * (word >> 12 & 7) + 1);
+        ternary_eight(scale, iq1_s_entry(block, group, i % 4), word >> 15, out + (ptrdiff_t)8 * i);
+    }
+}
+
+// 32 places; 16 bytes of nibbles, for each place three more bits and the sign of the eighth; four
+// words of 16 bits with the scales s of half groups in three bits each and d in their top nibbles.
+// Value: d (2 s + 1) (entry - 1 +- 1/8).
+static void iq1_m_block(const uint8_t *block, float *out) {
+    float d = half_to_float(iq1_m_half(block));
+    for (int i = 0; i < 32; i++) {
+        const int group = i / 4;
+        const float scale = d * (float)iq1_m_scale(block, group, i % 4 / 2);
+        ternary_eight(scale, iq1_m_entry(block, group, i % 4),
+                      iq1_m_nibble(block, group, i % 4) & 8, out + (ptrdiff_t)8 * i);
     }
 }
 

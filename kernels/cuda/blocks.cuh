@@ -613,6 +613,8 @@ struct weight_q2_k : weight_of_256<sizeof(q2_k_block), 2> {
     }
 };
 
+#include "kernels/cuda/blocks_iq.cuh"
+
 #define WEIGHT(NAME, name, ...)                                    \
     static_assert(weight_##name::BLOCK == BLOCK_ELEMENTS_##NAME && \
                       weight_##name::BYTES == BLOCK_BYTES_##NAME,  \

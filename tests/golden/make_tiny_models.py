@@ -55,6 +55,13 @@ SPREAD = {
     "Q6_K": (680.0, 208, None, 0),
     "Q3_K": (42.5, 108, None, 0),
     "Q2_K": (13.9, 80, 82, 1.5),
+    "IQ3_XXS": (143.0, 0, None, 0),
+    "IQ3_S": (140.0, 0, None, 0),
+    "IQ2_XXS": (53.0, 0, None, 0),
+    "IQ2_XS": (56.0, 0, None, 0),
+    "IQ2_S": (57.0, 0, None, 0),
+    "IQ1_S": (7.2, 0, None, 0),
+    "IQ1_M": (7.2, None, None, 0),
     "IQ4_NL": (70.8, 0, None, 0),
     "IQ4_XS": (1310.0, 0, None, 0),
 }
@@ -72,6 +79,10 @@ def random_weights(rng, name, shape, std):
         raw[:, 0] = round(128 + np.log2(std / 5.85)) + rng.integers(-1, 2, n)
         return raw.tobytes()
     spread, d_at, minimum_at, minimum = SPREAD[name]
+    if name == "IQ1_M":
+        d = halves(rng, n, std / spread).view("<u2")[:, 0]
+        reference.put_top_nibbles(raw, d.astype(int))
+        return raw.tobytes()
     raw[:, d_at : d_at + 2] = halves(rng, n, std / spread)
     if minimum_at:
         raw[:, minimum_at : minimum_at + 2] = halves(rng, n, minimum * std / spread)
@@ -380,6 +391,21 @@ MODELS = {
             "ffn_gate": "IQ4_XS",
             "ffn_up": "MXFP4",
             "ffn_down": "Q3_K",
+        }
+    },
+    "codebooks": SMALL
+    | {"n_embd": 256, "ff": 256}
+    | {
+        "types": {
+            "": "IQ3_XXS",
+            "token_embd": "IQ2_S",
+            "attn_q": "IQ2_XXS",
+            "attn_k": "IQ2_XS",
+            "attn_v": "IQ3_S",
+            "attn_output": "Q4_0",
+            "blk.0.ffn_gate": "IQ1_S",
+            "blk.1.ffn_gate": "IQ1_M",
+            "ffn_up": "IQ3_S",
         }
     },
     # 14 rows of the head are no token; q and v have biases, k and the output have none.

@@ -7,6 +7,7 @@ container).
 """
 
 import glob
+import os
 import re
 
 import numpy as np
@@ -152,6 +153,101 @@ def decode_q2_k(raw):
     return half(raw, 80) * scale * n - half(raw, 82) * minimum
 
 
+def codebook(name, bits, values):
+    """A codebook of kernels/grids.def, data of the format: an entry a row, a column a value."""
+    path = os.path.join(os.path.dirname(__file__), "..", "..", "kernels", "grids.def")
+    with open(path, encoding="ascii") as lines:
+        rows = re.findall(rf"^{name}\((0x.*)\)$", lines.read(), re.MULTILINE)
+    codes = np.array([int(code, 16) for row in rows for code in row.split(", ")])
+    columns = {2: 8, 3: 4}[bits]
+    return np.array(values, float)[codes[:, None] >> bits * np.arange(columns) & 2**bits - 1]
+
+
+MAGNITUDES_2 = [8, 25, 43, 0]
+IQ2_XXS = codebook("IQ2_XXS", 2, MAGNITUDES_2)
+IQ2_XS = codebook("IQ2_XS", 2, MAGNITUDES_2)
+IQ2_S = codebook("IQ2_S", 2, MAGNITUDES_2)
+IQ3_XXS = codebook("IQ3_XXS", 3, [4, 12, 20, 28, 36, 44, 52, 62])
+IQ3_S = codebook("IQ3_S", 3, [1, 3, 5, 7, 9, 11, 13, 15])
+IQ1 = codebook("IQ1_S", 2, [-1, 0, 1, 0])
+
+
+def words(raw, at, n, kind):
+    """n little-endian integers of every block from byte `at` on."""
+    size = np.dtype(kind).itemsize
+    return raw[:, at : at + n * size].copy().view(kind).astype(np.int64)
+
+
+def signs(bits):
+    """-1 or 1 for eight columns from eight bits."""
+    return 1.0 - 2 * (bits[..., None] >> np.arange(8) & 1)
+
+
+def signs_of_7(bits):
+    parity = sum(bits >> i for i in range(7)) & 1
+    return signs(bits | parity << 7)
+
+
+def signs_of_words(w):
+    return signs_of_7(w[..., None] >> 7 * np.arange(4) & 127)
+
+
+def nibbles_in_turn(raw):
+    return np.stack([raw & 15, raw >> 4], axis=-1).reshape(len(raw), -1).astype(float)
+
+
+def decode_iq3_xxs(raw):
+    w = words(raw, 66, 8, "<u4")
+    y = IQ3_XXS[raw[:, 2:66]].reshape(-1, 8, 4, 8) * signs_of_words(w)
+    scale = (0.5 + (w >> 28)) / 2
+    return half(raw, 0) * (y * scale[..., None, None]).reshape(-1, 256)
+
+
+def decode_iq3_s(raw):
+    high = np.unpackbits(raw[:, 66:74], axis=1, bitorder="little").astype(int)
+    y = IQ3_S[raw[:, 2:66] | high << 8].reshape(-1, 32, 8) * signs(raw[:, 74:106].astype(int))
+    scale = 1 + 2 * nibbles_in_turn(raw[:, 106:110])
+    return half(raw, 0) * np.repeat(scale, 32, axis=1) * y.reshape(-1, 256)
+
+
+def decode_iq2_xxs(raw):
+    groups = raw[:, 2:66].reshape(-1, 8, 8)
+    w = groups[:, :, 4:].copy().view("<u4")[..., 0].astype(np.int64)
+    y = IQ2_XXS[groups[:, :, :4]] * signs_of_words(w)
+    scale = (0.5 + (w >> 28)) / 4
+    return half(raw, 0) * (y * scale[..., None, None]).reshape(-1, 256)
+
+
+def decode_iq2_xs(raw):
+    w = words(raw, 2, 32, "<u2")
+    y = (IQ2_XS[w & 511] * signs_of_7(w >> 9)).reshape(-1, 256)
+    return half(raw, 0) * np.repeat((0.5 + nibbles_in_turn(raw[:, 66:74])) / 4, 16, axis=1) * y
+
+
+def decode_iq2_s(raw):
+    high = raw[:, 66:74, None].astype(int) >> 2 * np.arange(4) & 3
+    place = raw[:, 2:34] | high.reshape(-1, 32) << 8
+    y = (IQ2_S[place] * signs(raw[:, 34:66].astype(int))).reshape(-1, 256)
+    return half(raw, 0) * np.repeat((0.5 + nibbles_in_turn(raw[:, 74:82])) / 4, 16, axis=1) * y
+
+
+def decode_iq1_s(raw):
+    h = words(raw, 34, 8, "<u2")
+    high = (h[:, :, None] >> 3 * np.arange(4) & 7).reshape(-1, 32)
+    y = IQ1[raw[:, 2:34] | high << 8].reshape(-1, 8, 32) + np.where(h >> 15, -1, 1)[..., None] / 8
+    return half(raw, 0) * (y * (2 * (h >> 12 & 7) + 1)[..., None]).reshape(-1, 256)
+
+
+def decode_iq1_m(raw):
+    sc = words(raw, 48, 4, "<u2")
+    bits = sc[:, 0] >> 12 | sc[:, 1] >> 8 & 0xF0 | sc[:, 2] >> 4 & 0xF00 | sc[:, 3] & 0xF000
+    d = bits.astype("<u2").view("<f2").astype(float)[:, None]
+    t = nibbles_in_turn(raw[:, 32:48]).astype(int)
+    y = IQ1[raw[:, :32] | (t & 7) << 8] + np.where(t & 8, -1, 1)[..., None] / 8
+    scale = (2 * (sc[:, :, None] >> 3 * np.arange(4) & 7) + 1).reshape(-1, 16)
+    return d * np.repeat(scale, 16, axis=1) * y.reshape(-1, 256)
+
+
 # name -> (number in the file, elements, bytes, decoder)
 TYPES = {
     "F32": (0, 1, 4, decode_f32),
@@ -170,6 +266,13 @@ TYPES = {
     "IQ4_XS": (23, 256, 136, decode_iq4_xs),
     "MXFP4": (39, 32, 17, decode_mxfp4),
     "Q2_K": (10, 256, 84, decode_q2_k),
+    "IQ3_XXS": (18, 256, 98, decode_iq3_xxs),
+    "IQ3_S": (21, 256, 110, decode_iq3_s),
+    "IQ2_XXS": (16, 256, 66, decode_iq2_xxs),
+    "IQ2_XS": (17, 256, 74, decode_iq2_xs),
+    "IQ2_S": (22, 256, 82, decode_iq2_s),
+    "IQ1_S": (19, 256, 50, decode_iq1_s),
+    "IQ1_M": (29, 256, 56, decode_iq1_m),
 }
 TYPE_NAMES = {number: name for name, (number, _, _, _) in TYPES.items()}
 
@@ -421,16 +524,45 @@ KNOWN_SUMS = (
         "Q2_K": (80, 82, [2.0625, 0, 0.6875, 1.375], 0.28125, 128.6875, 160.25),
         "IQ4_NL": (0, None, [-2.1875, 1.5625, 7.0625, -3.0625], 0.0625, -16.0625, 106.5625),
         "IQ4_XS": (0, None, [4.0625, -0.0625, -4.3125, 5.1875], -1, -687.8125, 10416.4375),
+        "IQ2_XXS": (
+            (0, None, [-3.6953125, 3.6953125, 2.1484375, -2.1484375])
+            + (-5.0390625, 47.734375, 660.4375)
+        ),
+        "IQ2_XS": (
+            (0, None, [-0.6875, 2.1484375, -0.6875, -3.6953125]) + (-1.1875, 93.15625, 631.859375)
+        ),
+        "IQ2_S": (
+            (0, None, [-9.0703125, 5.2734375, -1.6875, 1.6875])
+            + (4.8828125, -50.0390625, 584.0078125)
+        ),
+        "IQ3_XXS": (0, None, [-0.8125, 0.5625, -0.4375, 0.1875], -0.9375, -42.75, 1262.75),
+        "IQ3_S": (0, None, [-5.0625, 15.1875, -21.9375, -11.8125], 14.0625, 91, 1778.25),
+        "IQ1_S": (
+            (0, None, [-0.1640625, 0.0234375, 0.2109375, 0.2109375])
+            + (-0.2734375, 1.25, 82.359375)
+        ),
+        "IQ1_M": (
+            (None, None, [-0.0546875, 0.3828125, -0.0546875, -0.0546875])
+            + (-0.1171875, 2.5625, 72.375)
+        ),
         "MXFP4": (None, None, [0, 0.75, -0.25, -1.5], 0.75, 3.125, 18.875),
     }
 )
+
+
+def put_top_nibbles(raw, halves):
+    """The four nibbles of halves, as integers, on top of the last four words of IQ1_M."""
+    for i in range(4):
+        raw[:, 49 + 2 * i] = raw[:, 49 + 2 * i] & 15 | (halves >> 4 * i & 15) << 4
 
 
 def self_check():
     for name, (d_at, m_at, first, last, total, magnitude) in KNOWN_SUMS.items():
         _, elements, size, _ = TYPES[name]
         block = ((37 * np.arange(size) + 11) % 256).astype(np.uint8)
-        if d_at is None:
+        if name == "IQ1_M":
+            put_top_nibbles(block[None], np.array([0x2C00]))
+        elif d_at is None:
             block[0] = 125  # 2^-3
         else:
             block[d_at : d_at + 2] = [0x00, 0x2C]

@@ -6,11 +6,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
 // Byte i of the block is 37 i + 11, then the half at each scale offset is overwritten: 0.0625 at
-// the first, 0.03125 at the second (-1: there is none), and 125 for 2^-3 in a block of MXFP4.
+// the first, 0.03125 at the second (-1: there is none), 125 for 2^-3 in a block of MXFP4, and
+// 0.0625 in the top nibbles of four words of IQ1_M.
 struct vector {
     enum weight_type type;
     int scale_offsets[2];
@@ -31,6 +33,38 @@ static const struct vector VECTORS[] = {
     {WEIGHT_IQ4_NL, {0, -1}, {-2.1875, 1.5625, 7.0625, -3.0625}, 0.0625, -16.0625, 106.5625},
     {WEIGHT_MXFP4, {-1, -1}, {0, 0.75, -0.25, -1.5}, 0.75, 3.125, 18.875},
     {WEIGHT_IQ4_XS, {0, -1}, {4.0625, -0.0625, -4.3125, 5.1875}, -1, -687.8125, 10416.4375},
+    {WEIGHT_IQ2_XXS,
+     {0, -1},
+     {-3.6953125, 3.6953125, 2.1484375, -2.1484375},
+     -5.0390625,
+     47.734375,
+     660.4375},
+    {WEIGHT_IQ2_XS,
+     {0, -1},
+     {-0.6875, 2.1484375, -0.6875, -3.6953125},
+     -1.1875,
+     93.15625,
+     631.859375},
+    {WEIGHT_IQ2_S,
+     {0, -1},
+     {-9.0703125, 5.2734375, -1.6875, 1.6875},
+     4.8828125,
+     -50.0390625,
+     584.0078125},
+    {WEIGHT_IQ3_XXS, {0, -1}, {-0.8125, 0.5625, -0.4375, 0.1875}, -0.9375, -42.75, 1262.75},
+    {WEIGHT_IQ3_S, {0, -1}, {-5.0625, 15.1875, -21.9375, -11.8125}, 14.0625, 91, 1778.25},
+    {WEIGHT_IQ1_S,
+     {0, -1},
+     {-0.1640625, 0.0234375, 0.2109375, 0.2109375},
+     -0.2734375,
+     1.25,
+     82.359375},
+    {WEIGHT_IQ1_M,
+     {-1, -1},
+     {-0.0546875, 0.3828125, -0.0546875, -0.0546875},
+     -0.1171875,
+     2.5625,
+     72.375},
 };
 
 static void put_half(uint8_t *block, int offset, uint16_t half) {
@@ -51,6 +85,8 @@ static void blocks_match_vectors(void **state) {
         put_half(block, want->scale_offsets[0], 0x2c00);
         put_half(block, want->scale_offsets[1], 0x2800);
         if (want->type == WEIGHT_MXFP4) block[0] = 125;
+        for (int i = 0; i < 4 && want->type == WEIGHT_IQ1_M; i++)
+            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (0x2c00 >> 4 * i & 15) << 4);
         dequantize_row(want->type, block, y, info->block_elements);
         double sum = 0, sum_abs = 0;
         for (uint32_t i = 0; i < info->block_elements; i++) sum += y[i], sum_abs += fabs(y[i]);
@@ -75,6 +111,78 @@ static void rows_are_blocks_back_to_back(void **state) {
             assert_memory_equal(one, whole + b * info->block_elements,
                                 info->block_elements * sizeof *one);
         }
+    }
+}
+
+// The checksum of zlib, of text.
+static uint32_t crc32_add(uint32_t crc, const char *text) {
+    for (crc = ~crc; *text; text++) {
+        crc ^= (uint8_t)*text;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    return ~crc;
+}
+
+// The codes of a codebook as one line of hexadecimal digits have the checksum of the format.
+static void codebooks_are_those_of_the_format(void **state) {
+    static const struct {
+        int digits, n;
+        uint32_t crc;
+        uint16_t codes[2048];
+    } BOOKS[] = {
+#define CODES(...) __VA_ARGS__,
+        {4,
+         256,
+         0x757ee0cc,
+         {
+#define IQ2_XXS CODES
+#include "kernels/grids.def"
+         }},
+        {4,
+         512,
+         0x0ee9db97,
+         {
+#define IQ2_XS CODES
+#include "kernels/grids.def"
+         }},
+        {4,
+         1024,
+         0x86810c0e,
+         {
+#define IQ2_S CODES
+#include "kernels/grids.def"
+         }},
+        {3,
+         256,
+         0xd4e0a9cc,
+         {
+#define IQ3_XXS CODES
+#include "kernels/grids.def"
+         }},
+        {3,
+         512,
+         0xb012af85,
+         {
+#define IQ3_S CODES
+#include "kernels/grids.def"
+         }},
+        {4,
+         2048,
+         0x776605f5,
+         {
+#define IQ1_S CODES
+#include "kernels/grids.def"
+         }},
+    };
+    (void)state;
+    for (size_t b = 0; b < sizeof BOOKS / sizeof *BOOKS; b++) {
+        uint32_t crc = 0;
+        for (int i = 0; i < BOOKS[b].n; i++) {
+            char text[8];
+            snprintf(text, sizeof text, "%0*x", BOOKS[b].digits, BOOKS[b].codes[i]);
+            crc = crc32_add(crc, text);
+        }
+        assert_int_equal(crc, BOOKS[b].crc);
     }
 }
 
@@ -137,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_match_vectors),
         cmocka_unit_test(rows_are_blocks_back_to_back),
+        cmocka_unit_test(codebooks_are_those_of_the_format),
         cmocka_unit_test(plain_types),
         cmocka_unit_test(every_half_is_read_and_written_back),
         cmocka_unit_test(rounding_is_to_nearest_even),

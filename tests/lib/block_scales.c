@@ -37,14 +37,16 @@ static struct spread measure(enum weight_type type, const struct block_scales *s
 }
 
 struct block_scales block_scales_of(enum weight_type type) {
-    enum { SCALE_HALF, SCALE_POWER };
+    enum { SCALE_HALF, SCALE_POWER, SCALE_NIBBLES };
     static const int places[][3] = {
 #define WEIGHT(NAME, name, KIND, SCALE, factor_at, offset_at) {factor_at, offset_at, SCALE_##SCALE},
 #include "kernels/weights.def"
 #undef WEIGHT
     };
-    struct block_scales s = {
-        {places[type][0], places[type][1]}, places[type][2] == SCALE_POWER, {0, 1}};
+    struct block_scales s = {.at = {places[type][0], places[type][1]},
+                             .power = places[type][2] == SCALE_POWER,
+                             .nibbles = places[type][2] == SCALE_NIBBLES,
+                             .factor = {0, 1}};
     if (s.at[0] < 0) return s;
     const double offset_mean = s.at[1] >= 0 ? measure(type, &s).mean : 0;
     s.factor[0] = 1, s.factor[1] = 0;
@@ -55,12 +57,20 @@ struct block_scales block_scales_of(enum weight_type type) {
     return s;
 }
 
+// Nibble i of the half, from the lowest on, goes to the top of word i.
+static void put_nibbles(uint16_t half, uint8_t *words) {
+    for (int i = 0; i < 4; i++)
+        words[2 * i + 1] = (uint8_t)((words[2 * i + 1] & 15) | (half >> 4 * i & 15) << 4);
+}
+
 void block_scales_put(const struct block_scales *s, const float values[2], void *block) {
     for (int i = 0; i < 2; i++) {
         if (s->at[i] < 0) continue;
         const uint16_t half = float_to_half(values[i]);
         if (s->power)
             ((uint8_t *)block)[s->at[i]] = (uint8_t)(128 + lrintf(log2f(fabsf(values[i]))));
+        else if (s->nibbles)
+            put_nibbles(half, (uint8_t *)block + s->at[i]);
         else
             memcpy((char *)block + s->at[i], &half, sizeof half);
     }

@@ -14,6 +14,7 @@
 struct block_scales { // the factor and the offset
     int at[2];        // the byte of the block where the scale lies; -1: there is none
     bool power;       // scales are bytes n for 2^(n - 128), else halves
+    bool nibbles;     // a half is the top nibbles of four words
     float factor[2];  // with which, all other bytes being random, elements have a mean of about 0
                       // and a deviation of about 1
 };

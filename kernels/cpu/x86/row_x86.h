@@ -60,6 +60,15 @@ INLINE veci load_nibbles(const uint8_t *at, int64_t step) {
 #endif
 }
 
+// All bits of byte j where bit j is set.
+INLINE __m256i set_bytes(uint32_t bits) {
+    const __m256i own = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    const __m256i byte =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, own), own);
+}
+
 // Adds 16 to column j where bit j of the four bytes at is set; of two blocks in a wide vector.
 INLINE veci add_fifth_bits(veci v, const uint8_t *at, int64_t step) {
     uint32_t first, second;
@@ -70,12 +79,7 @@ INLINE veci add_fifth_bits(veci v, const uint8_t *at, int64_t step) {
     return _mm512_or_si512(v, _mm512_maskz_set1_epi8(set, 16));
 #else
     (void)step, (void)second;
-    const __m256i own = _mm256_set1_epi64x((int64_t)0x8040201008040201);
-    const __m256i byte =
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    __m256i bits = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)first), byte);
-    __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, own), own);
-    return _mm256_or_si256(v, and_bytes(set, 16));
+    return _mm256_or_si256(v, and_bytes(set_bytes(first), 16));
 #endif
 }
 
@@ -220,7 +224,7 @@ struct quad {
 // 5-bit weights 8*127*31.
 INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum act_extra extra,
                      veci (*columns)(const uint8_t *at, int i)) {
-    const bool fours_fit = extra != ACT_SUM;
+    const bool fours_fit = extra != ACT_SUM && extra != ACT_WIDE_HALVES;
     const bool eights_fit = extra == ACT_SCALED_SUM || extra == ACT_HALF_PARTS;
     veci acts = V_SI(loadu)((const void *)(x + i * (int)sizeof(veci))), v[4];
     UNROLL for (int r = 0; r < 4; r++) {

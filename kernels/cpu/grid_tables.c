@@ -1,0 +1,37 @@
+/* grid_tables.c: see grid_tables.h. The compiler builds the tables: 33 KiB. */
+#include "kernels/cpu/grid_tables.h"
+
+#include "kernels/grids.h"
+
+const struct grid_tables GRIDS = {
+    .iq2_xxs =
+        {
+#define IQ2_XXS GRID_IQ2
+#include "kernels/grids.def"
+        },
+    .iq2_xs =
+        {
+#define IQ2_XS GRID_IQ2
+#include "kernels/grids.def"
+        },
+    .iq2_s =
+        {
+#define IQ2_S GRID_IQ2
+#include "kernels/grids.def"
+        },
+    .iq1 =
+        {
+#define IQ1_S GRID_IQ1
+#include "kernels/grids.def"
+        },
+    .iq3_xxs =
+        {
+#define IQ3_XXS GRID_IQ3_XXS
+#include "kernels/grids.def"
+        },
+    .iq3_s =
+        {
+#define IQ3_S GRID_IQ3_S
+#include "kernels/grids.def"
+        },
+};

@@ -1,0 +1,246 @@
+/* grid_x86.h: the IQ types, whose groups of 4 or 8 columns are entries of codebooks.
+ *
+ * Entries are looked up for a row at a time, in the order of its columns; panels are made of such
+ * rows, transposed (row_x86.h has the forms). Signs are bits of their own, for which a column is
+ * centre minus instead of plus its magnitude: the bytes are n of enum act_extra, or n with an
+ * offset of 128 where signed bytes need one. Pure inline functions; reads nothing beyond the given
+ * blocks and the tables; any thread. Included by matmul_x86.inc only. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_GRID_X86_H
+#define TANDEM_KERNELS_CPU_X86_GRID_X86_H
+
+#include "kernels/cpu/grid_tables.h"
+#include "kernels/cpu/x86/row_x86.h"
+
+#if SIGNED_BYTES
+enum { SIGNED_CENTRE = 0 }; // for ACT_SUM
+#else
+enum { SIGNED_CENTRE = 128 };
+#endif
+
+// Vectors of columns are those of row_x86.h: i is the vector of a block.
+
+// Entries of eight columns.
+INLINE veci entries_of_8(const uint64_t *table, const uint8_t *at, int i,
+                         uint32_t (*entry)(const uint8_t *, int, int)) {
+    long long v[4 * VECTOR_BLOCKS];
+    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
+        v[n] = (long long)table[entry(at, i * VECTOR_BLOCKS + n / 4, n % 4)];
+    }
+#if WIDE
+    return _mm512_setr_epi64(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+#else
+    return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
+#endif
+}
+
+// Entries of four columns.
+INLINE veci entries_of_4(const uint32_t *table, const uint8_t *at, int i,
+                         uint32_t (*entry)(const uint8_t *, int, int)) {
+    long long v[4 * VECTOR_BLOCKS];
+    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
+        const int group = i * VECTOR_BLOCKS + n / 4, first = n % 4 * 2;
+        const uint64_t upper = table[entry(at, group, first + 1)];
+        v[n] = (long long)(table[entry(at, group, first)] | upper << 32);
+    }
+#if WIDE
+    return _mm512_setr_epi64(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+#else
+    return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
+#endif
+}
+
+// centre - v where a column is negative, else centre + v.
+INLINE veci put_signs(veci v, const uint8_t *at, int i,
+                      uint32_t (*signs)(const uint8_t *block, int group), int centre) {
+    const veci middle = V(set1_epi8)((char)centre);
+#if WIDE
+    __mmask64 minus = signs(at, 2 * i) | (uint64_t)signs(at, 2 * i + 1) << 32;
+    return _mm512_mask_sub_epi8(_mm512_add_epi8(middle, v), minus, middle, v);
+#else
+    veci minus = set_bytes(signs(at, i));
+    return _mm256_add_epi8(middle, _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus));
+#endif
+}
+
+INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
+    veci v = entries_of_4(GRIDS.iq3_xxs, at, i, iq3_xxs_entry);
+    return put_signs(v, at, i, iq3_xxs_signs, SIGNED_CENTRE);
+}
+
+INLINE veci columns_iq3_s(const uint8_t *at, int i) {
+    veci v = entries_of_4(GRIDS.iq3_s, at, i, iq3_s_entry);
+    return put_signs(v, at, i, iq3_s_signs, 15);
+}
+
+INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
+    veci v = entries_of_8(GRIDS.iq2_xxs, at, i, iq2_xxs_entry);
+    return put_signs(v, at, i, iq2_xxs_signs, SIGNED_CENTRE);
+}
+
+INLINE veci columns_iq2_xs(const uint8_t *at, int i) {
+    veci v = entries_of_8(GRIDS.iq2_xs, at, i, iq2_xs_entry);
+    return put_signs(v, at, i, iq2_xs_signs, 64);
+}
+
+INLINE veci columns_iq2_s(const uint8_t *at, int i) {
+    veci v = entries_of_8(GRIDS.iq2_s, at, i, iq2_s_entry);
+    return put_signs(v, at, i, iq2_s_signs, 64);
+}
+
+INLINE veci columns_iq1_s(const uint8_t *at, int i) {
+    return entries_of_8(GRIDS.iq1, at, i, iq1_s_entry);
+}
+
+// Bytes are 4 n, plus 1 where an eighth is added.
+INLINE veci columns_iq1_m(const uint8_t *at, int i) {
+    uint64_t ones[4 * VECTOR_BLOCKS];
+    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
+        const uint32_t nibble = iq1_m_nibble(at, i * VECTOR_BLOCKS + n / 4, n % 4);
+        ones[n] = nibble & 8 ? 0 : 0x0101010101010101;
+    }
+    veci entries = V(slli_epi32)(entries_of_8(GRIDS.iq1, at, i, iq1_m_entry), 2);
+    return V_SI(or)(entries, V_SI(loadu)((const void *)ones));
+}
+
+INLINE void put_scale(struct panel *out, vecf scale, vecf offset) {
+    out->scale[0] = scale;
+    out->scale[1] = offset;
+}
+
+// The nibble, or as many bits as the mask has, of each lane from one on, as a float.
+INLINE vecf bits_to_float(veci v, int bit, int mask) {
+    return V(cvtepi32_ps)(V_SI(and)(V(srli_epi32)(v, (shift_count)bit), V(set1_epi32)(mask)));
+}
+
+// d (n + 1/2) factor
+INLINE vecf scale_of_half(vecf d, vecf n, float factor) {
+    return V(mul_ps)(d, V(fmadd_ps)(n, V(set1_ps)(factor), V(set1_ps)(factor / 2)));
+}
+
+INLINE vecf half_of_block(struct rows rows, int64_t offset) {
+    veci head[4];
+    gather16(rows, offset, head);
+    return half_low(head[0]);
+}
+
+#define EXTRA_IQ3_XXS ACT_SUM
+INLINE void scales_iq3_xxs(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci words[8];
+    gather32(rows, offset + 66, words);
+    vecf d = half_of_block(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) {
+        vecf scale = scale_of_half(d, bits_to_float(words[i], 28, 15), 0.5F);
+        put_scale(out + i, scale, V(setzero_ps)());
+    }
+}
+
+#define EXTRA_IQ2_XXS ACT_SUM
+INLINE void scales_iq2_xxs(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci words[16];
+    gather32(rows, offset + 2, words);
+    gather32(rows, offset + 34, words + 8);
+    vecf d = half_of_block(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) {
+        vecf scale = scale_of_half(d, bits_to_float(words[2 * i + 1], 28, 15), 0.25F);
+        put_scale(out + i, scale, V(setzero_ps)());
+    }
+}
+
+#define EXTRA_IQ3_S ACT_SCALED_SUM
+INLINE void scales_iq3_s(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci tail[4];
+    gather16(rows, offset + 94, tail);
+    vecf d = half_of_block(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) {
+        vecf scale = scale_of_half(d, bits_to_float(tail[3], 4 * i, 15), 2);
+        put_scale(out + i, scale, V(mul_ps)(scale, V(set1_ps)(-15)));
+    }
+}
+
+// The nibbles of 8 bytes at place are the scales of half groups.
+INLINE void scales_of_nibbles(struct rows rows, int64_t offset, int64_t place,
+                              struct panel out[8]) {
+    veci tail[4];
+    gather16(rows, offset + place - 8, tail);
+    vecf d = half_of_block(rows, offset);
+    UNROLL for (int i = 0; i < 16; i++) {
+        vecf n = bits_to_float(tail[2 + i / 8], 4 * (i % 8), 15);
+        out[i / 2].scale[i % 2] = scale_of_half(d, n, 0.25F);
+    }
+}
+
+#define EXTRA_IQ2_XS ACT_WIDE_HALVES
+INLINE void scales_iq2_xs(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_of_nibbles(rows, offset, 66, out);
+}
+
+#define EXTRA_IQ2_S ACT_WIDE_HALVES
+INLINE void scales_iq2_s(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_of_nibbles(rows, offset, 74, out);
+}
+
+// Bytes are n + 1; an eighth is taken off where the top bit is set, else added.
+#define EXTRA_IQ1_S ACT_SCALED_SUM
+INLINE void scales_iq1_s(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci words[4];
+    gather16(rows, offset + 34, words);
+    vecf d = half_of_block(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) {
+        vecf scale = scale_of_half(d, bits_to_float(words[i / 2], i % 2 * 16 + 12, 7), 2);
+        vecf minus = bits_to_float(words[i / 2], i % 2 * 16 + 15, 1);
+        vecf eighths = V(fmadd_ps)(minus, V(set1_ps)(-0.25F), V(set1_ps)(-0.875F));
+        put_scale(out + i, scale, V(mul_ps)(scale, eighths));
+    }
+}
+
+#define EXTRA_IQ1_M ACT_HALF_PARTS
+INLINE void scales_iq1_m(struct rows rows, int64_t offset, struct panel out[8]) {
+    const veci odd = V(set1_epi32)(0x10001);
+    veci tail[4];
+    gather16(rows, offset + 40, tail);
+    veci low = V_SI(or)(V_SI(and)(V(srli_epi32)(tail[2], 12), V(set1_epi32)(15)),
+                        V_SI(and)(V(srli_epi32)(tail[2], 24), V(set1_epi32)(0xf0)));
+    veci high = V_SI(or)(V_SI(and)(V(srli_epi32)(tail[3], 4), V(set1_epi32)(0xf00)),
+                         V_SI(and)(V(srli_epi32)(tail[3], 16), V(set1_epi32)(0xf000)));
+    vecf d = half_low(V_SI(or)(low, high));
+    UNROLL for (int i = 0; i < 8; i++) {
+        veci both = V(srli_epi32)(tail[2 + i / 4], (shift_count)(i / 2 % 2 * 16 + i % 2 * 6));
+        veci first = V_SI(and)(V(slli_epi32)(both, 1), V(set1_epi32)(14));
+        veci second = V_SI(and)(V(slli_epi32)(both, 14), V(set1_epi32)(14 << 16));
+        out[i].parts[0] = out[i].parts[1] = V_SI(or)(V_SI(or)(first, second), odd);
+        put_scale(out + i, V(mul_ps)(d, V(set1_ps)(0.25F)), V(mul_ps)(d, V(set1_ps)(-1.125F)));
+    }
+}
+
+// Panels of a block by the rows' columns.
+INLINE void unpack_columns(struct rows rows, int64_t offset, veci (*columns)(const uint8_t *, int),
+                           struct panel out[8]) {
+    uint8_t turned[ROWS][sizeof(veci)];
+    UNROLL for (int i = 0; i < 8 / VECTOR_BLOCKS; i++) {
+        for (int r = 0; r < ROWS; r++) {
+            const uint8_t *at = rows.group[r / 4] + r % 4 * rows.stride + offset;
+            V_SI(storeu)((void *)turned[r], columns(at, i));
+        }
+        UNROLL for (int b = 0; b < VECTOR_BLOCKS; b++) {
+            gather32(rows_at(turned[0], sizeof(veci)), 32 * b, out[VECTOR_BLOCKS * i + b].bytes);
+        }
+    }
+}
+
+#define UNPACK(name)                                                                   \
+    INLINE void unpack_##name(struct rows rows, int64_t offset, struct panel out[8]) { \
+        scales_##name(rows, offset, out);                                              \
+        unpack_columns(rows, offset, columns_##name, out);                             \
+    }
+UNPACK(iq3_xxs)
+UNPACK(iq3_s)
+UNPACK(iq2_xxs)
+UNPACK(iq2_xs)
+UNPACK(iq2_s)
+UNPACK(iq1_s)
+UNPACK(iq1_m)
+#undef UNPACK
+
+#endif
