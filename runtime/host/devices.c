@@ -2,6 +2,7 @@
 #include "runtime/host/devices.h"
 
 #include "base/host.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
@@ -10,6 +11,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static_assert((int)PURPOSE_COUNT == (int)PLAN_PURPOSES && (int)PURPOSE_STAGING == (int)PLAN_STAGING,
               "the planner and the devices name the same purposes");
@@ -97,26 +99,31 @@ enum status devices_machine(struct machine *out, struct device *const *devices, 
 
 // ---- Measuring unasked --------------------------------------------------------------------------
 
-// Measures and keeps the rates of m. A failure is logged, and the planner uses the rates of another
-// machine; only ERR_CANCELLED is returned.
-static enum status measure(struct machine *m, struct device *accelerator,
-                           const struct calibration_key *key, const struct engine_options *o,
-                           struct err *e) {
+// Measures and keeps the rates of m. After a failure, or where its progress call wants no more, a
+// line says so, and the planner uses the rates of another machine.
+static void measure(struct machine *m, struct device *accelerator,
+                    const struct calibration_key *key, const struct engine_options *o) {
     const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
     struct calibration calibration;
+    struct err e = {0};
     char text[512];
-    if (calibrate(m, accelerator, &options, &calibration, e) == OK &&
-        calibration_store(m, o->cache_path, key, e) == OK) {
+    // A result that cannot be kept would be measured in every run.
+    if (file_make_folders(o->cache_path, &e) == OK) {
         log_line(o->log, LOG_NOTE,
-                 "measured this computer once, in %.1f s, to place models well ('tandem calibrate' "
-                 "does it anew)",
-                 calibration.seconds);
-        return OK;
+                 "measuring this computer, once, for about 12 s, to place models well (Ctrl-C "
+                 "skips it)");
+        const enum status status = calibrate(m, accelerator, &options, &calibration, &e);
+        progress_tell(&o->progress, "calibrate", 1, 1); // the bar goes away
+        if (!status) calibration_store(m, o->cache_path, key, &e);
     }
-    if (e->status == ERR_CANCELLED) return e->status;
-    log_line(o->log, LOG_WARN, "this computer was not measured: %s",
-             err_text(e, text, sizeof text));
-    return OK;
+    if (!e.status)
+        log_line(o->log, LOG_NOTE, "measured in %.1f s; 'tandem calibrate' does it anew",
+                 calibration.seconds);
+    else if (e.status == ERR_CANCELLED)
+        log_line(o->log, LOG_NOTE, "skipped: speeds are estimated; 'tandem calibrate' measures");
+    else
+        log_line(o->log, LOG_WARN, "this computer was not measured: %s",
+                 err_text(&e, text, sizeof text));
 }
 
 // Opens the CPU again with the team that is enough for one token, if another one was measured.
@@ -143,7 +150,7 @@ static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t 
     calibration_key_of(&key, devices, n, o);
     enum status status = devices_describe(m, devices, n, e);
     if (!status && !calibration_load(m, o->cache_path, &key, o->log) && wanted)
-        status = measure(m, devices[1], &key, o, e);
+        measure(m, devices[1], &key, o);
     if (!status && o->cpu.n_threads == 0)
         status = adopt_team(&devices[0], machine_decode_team(m), o, e);
     mem_free(m);
@@ -152,9 +159,21 @@ static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t 
 
 // ---- What callers see ---------------------------------------------------------------------------
 
+// Threads that share a processor wait for each other at every op.
+static void check_threads(const struct engine_options *options) {
+    const long here = sysconf(_SC_NPROCESSORS_ONLN);
+    const int32_t n = options->cpu.n_threads, n_batch = options->cpu.n_threads_batch;
+    const int32_t most = n > n_batch ? n : n_batch;
+    if (here > 0 && most > here)
+        log_line(options->log, LOG_WARN,
+                 "%d threads on %ld processors: more than there are make everything slow", most,
+                 here);
+}
+
 enum status devices_open(struct device *devices[MAX_DEVICES], int32_t *n,
                          const struct engine_options *options, struct err *e) {
     *n = 0;
+    check_threads(options);
     if (device_open_cpu(&devices[0], &options->cpu, options->log, e) ||
         open_accelerator(&devices[1], options, e) ||
         use_calibration(devices, devices[1] ? 2 : 1, options, e)) {
