@@ -108,7 +108,7 @@ enum status err_memory(struct err *e, size_t size_bytes, const char *purpose) {
     return err_fix(e, "close other programs, or use a shorter context (-c) or a smaller model");
 }
 
-char *err_text(const struct err *e, char *out, size_t size_bytes) {
+static char *join(const struct err *e, bool with_fix, char *out, size_t size_bytes) {
     ASSERT(size_bytes > 0);
     size_t used = 0;
     out[0] = 0;
@@ -116,13 +116,21 @@ char *err_text(const struct err *e, char *out, size_t size_bytes) {
     int n = 1;
     if (e->expected[0]) parts[n++] = ": expected ", parts[n++] = e->expected;
     if (e->actual[0]) parts[n++] = e->expected[0] ? ", got " : ": got ", parts[n++] = e->actual;
-    if (e->fix[0]) parts[n++] = ". Fix: ", parts[n++] = e->fix;
+    if (e->fix[0] && with_fix) parts[n++] = ". Fix: ", parts[n++] = e->fix;
     for (int i = 0; i < n; i++) {
         int length = snprintf(out + used, size_bytes - used, "%s", parts[i]);
         if (length < 0 || (size_t)length >= size_bytes - used) break;
         used += (size_t)length;
     }
     return out;
+}
+
+char *err_text(const struct err *e, char *out, size_t size_bytes) {
+    return join(e, true, out, size_bytes);
+}
+
+char *err_sentence(const struct err *e, char *out, size_t size_bytes) {
+    return join(e, false, out, size_bytes);
 }
 
 const char *status_name(enum status status) {

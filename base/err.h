@@ -62,6 +62,9 @@ char *err_size_needed(char out[ERR_SIZE_CHARS], uint64_t size_bytes);
 // One line "what: expected X, got Y (fix)" into out[size_bytes], always terminated. Returns out.
 char *err_text(const struct err *e, char *out, size_t size_bytes);
 
+// The same without the fix, for who shows that apart.
+char *err_sentence(const struct err *e, char *out, size_t size_bytes);
+
 // A short constant name of a status ("format"), for logs and JSON.
 const char *status_name(enum status status);
 

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define N_CTX_OF_MODEL INT32_MAX // of workload.n_ctx: as long as the model was trained for
+
 struct engine_options {
     const char *model_path;
     const char

@@ -16,19 +16,22 @@ enum {
     USAGE_SPANS = 1 << 17 // -v alone: in a long run its figures cover the first passes
 };
 
+static bool computes(const struct cli_options *o) {
+    return o->command == COMMAND_RUN || o->command == COMMAND_CHAT ||
+           (o->command == COMMAND_BENCH && !o->bench.list_devices);
+}
+
 static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
     struct cli *cli = context;
     progress_bar_show(&cli->bar, what, done, total);
-    return !signal_seen();
+    if (!signal_seen()) return true;
+    // Ctrl-C skips a measurement that nobody asked for, and nothing else.
+    if (strcmp(what, "calibrate") == 0 && computes(&cli->options)) signal_watch();
+    return false;
 }
 
 struct progress cli_progress(struct cli *cli) {
     return (struct progress){on_progress, cli};
-}
-
-static bool computes(const struct cli_options *o) {
-    return o->command == COMMAND_RUN || o->command == COMMAND_CHAT ||
-           (o->command == COMMAND_BENCH && !o->bench.list_devices);
 }
 
 static int32_t trace_spans(const struct cli_options *o) {
@@ -116,8 +119,13 @@ size_t cli_unescape(char *text, size_t length) {
 
 enum status cli_read_text(const struct cli *cli, char **text, size_t *length, struct err *e) {
     const struct cli_options *o = &cli->options;
-    if (!o->prompt)
-        return file_read_text(text, length, o->from_stdin ? "-" : o->file, TEXT_LIMIT_BYTES, e);
+    if (!o->prompt) {
+        const char *path = o->from_stdin ? "-" : o->file;
+        if (file_read_text(text, length, path, TEXT_LIMIT_BYTES, e)) return e->status;
+        // An editor ends the last line of a file, which is not meant as part of the prompt.
+        if (o->command == COMMAND_RUN && *length > 0 && (*text)[*length - 1] == '\n') --*length;
+        return OK;
+    }
     *length = strlen(o->prompt);
     *text = mem_text(o->prompt, *length);
     if (!*text) return err_memory(e, *length, "the prompt");

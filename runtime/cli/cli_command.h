@@ -17,6 +17,8 @@ struct cli {
     const char *cache_path; // the folder of calibrations; NULL: none is kept
     const char *state_path; // the folder of histories and conversations; NULL: none is kept
     bool may_calibrate;     // a command may measure this computer unasked
+    bool interrupted;       // Ctrl-C ended the work early: exit code 130, after all is told
+    int output_errno;       // why standard output refused text first; 0: it did not
     struct log log;
     struct progress_bar bar;
 };

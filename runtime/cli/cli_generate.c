@@ -6,6 +6,7 @@
 #include "runtime/cli/cli_signal.h"
 #include "runtime/report/report.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
@@ -106,7 +107,8 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
     if (!cli->options.quiet)
-        report_print_plan(engine_plan(g->engine), engine_shape(g->engine), stderr);
+        report_print_plan(engine_plan(g->engine), engine_shape(g->engine), cli->options.verbose,
+                          stderr);
     if (cli->options.verbose) {
         struct memory_use use;
         report_memory_use(&use, g->engine);
@@ -159,6 +161,11 @@ static bool take_text(void *context, const char *text, size_t length) {
     return !signal_seen();
 }
 
+void cli_flush_output(struct cli *cli) {
+    errno = 0;
+    if (fflush(stdout) != 0 && cli->output_errno == 0) cli->output_errno = errno ? errno : EIO;
+}
+
 static bool print_text(void *context, const char *text, size_t length) {
     struct cli_generator *g = context;
     if (length > 0) {
@@ -166,7 +173,7 @@ static bool print_text(void *context, const char *text, size_t length) {
             g->print(g->print_context, text, length);
         else
             fwrite(text, 1, length, stdout);
-        fflush(stdout);
+        cli_flush_output(g->cli);
     }
     return take_text(context, text, length);
 }
@@ -187,11 +194,14 @@ enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool sile
 }
 
 void cli_generate_report(const struct cli_generator *g) {
+    const struct machine *machine = &engine_plan(g->engine)->machine;
     struct memory_use use;
     if (g->cli->options.quiet) return;
+    report_print_speeds(&g->generator.timings, machine, stderr);
+    if (!g->cli->options.verbose) return;
     report_memory_use(&use, g->engine);
     report_print_timings(&g->generator.timings, stderr);
     report_print_bytes(&use, stderr);
-    report_print_predicted(&g->generator.timings, &engine_plan(g->engine)->machine, stderr);
+    report_print_predicted(&g->generator.timings, machine, stderr);
     cli_print_usage(g->cli, g->engine);
 }

@@ -40,6 +40,9 @@ void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leave
 // Takes the sampling options of the cli for the texts to come. Errors as cli_generate_open's.
 enum status cli_generate_set_options(struct cli_generator *g, struct err *e);
 
+// Flushes standard output, so that what is printed on standard error comes after its text.
+void cli_flush_output(struct cli *cli);
+
 // Calls generate_read and clears the progress bar.
 enum status cli_generate_read(struct cli_generator *g, const struct token_list *tokens,
                               const struct logits_sink *logits, struct err *e);

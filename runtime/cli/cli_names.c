@@ -4,8 +4,11 @@
 #include "runtime/cli/cli_command.h"
 #include "runtime/model/gguf_shape.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { NAME_CHARS = 48 };
 
 // The machines or models that are built into the program, by name.
 struct builtins {
@@ -14,19 +17,50 @@ struct builtins {
     const char *(*name)(int32_t i);
 };
 
-// The index of name in *list, or -1 if it is a file's path. ERR_USAGE if it is neither.
+// Letters and digits alone count, so that "RTX3060 Laptop" finds rtx-3060-laptop-6g.
+static void fold(char out[NAME_CHARS], const char *name) {
+    size_t used = 0;
+    for (; *name && used < NAME_CHARS - 1; name++)
+        if (isalnum((unsigned char)*name)) out[used++] = (char)tolower((unsigned char)*name);
+    out[used] = 0;
+}
+
+// Counts the names that begin with name, both folded, and writes them to text[size]. *index is the
+// one that is meant: the whole name, or the only one.
+static int32_t find_names(const struct builtins *list, const char *name, int32_t *index, char *text,
+                          size_t size) {
+    char wanted[NAME_CHARS], own[NAME_CHARS];
+    int32_t count = 0;
+    size_t used = 0;
+    fold(wanted, name);
+    text[0] = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        fold(own, list->name(i));
+        if (strncmp(own, wanted, strlen(wanted)) != 0) continue;
+        if (strcmp(own, wanted) == 0) return *index = i, 1;
+        *index = i;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", count++ ? ", " : "", list->name(i));
+        if (used >= size) used = size - 1;
+    }
+    return count;
+}
+
+// The index of what name means in *list, or -1 if it is a file's path. ERR_USAGE if it is neither.
 static enum status find_builtin(const struct builtins *list, const char *name, int32_t *index,
                                 struct err *e) {
-    char known[sizeof e->what - 64] = "";
-    for (*index = 0; *index < list->count; ++*index) {
-        if (strcmp(name, list->name(*index)) == 0) return OK;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", list->name(*index));
-    }
+    char found[sizeof e->fix - 32], known[sizeof e->what - 64];
     *index = -1;
     if (strchr(name, '/') || access(name, F_OK) == 0) return OK;
+    const int32_t count = *name ? find_names(list, name, index, found, sizeof found) : 0;
+    if (count == 1) return OK;
+    if (count > 0) {
+        err_set(e, ERR_USAGE, "%s: '%.40s' begins %d names", list->option, name, (int)count);
+        return err_fix(e, "take one of %s", found);
+    }
+    find_names(list, "", index, known, sizeof known);
     err_set(e, ERR_USAGE, "%s: '%.40s' is no file and none of %s", list->option, name, known);
-    return err_fix(e, "take one of these names or the path of a JSON file");
+    return err_fix(e, "take the beginning of one of these names, or the path of a JSON file");
 }
 
 static enum status read_named_shape(struct shape *out, const char *name, struct err *e) {

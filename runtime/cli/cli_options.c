@@ -41,46 +41,55 @@ enum { TABLE_COUNT = sizeof table / sizeof *table };
 
 static const struct {
     const char *name, *usage, *summary;
-    const char *more; // further lines of the command's own page
+    const char *more;    // further lines of the command's own page
+    const char *example; // what may follow the name; NULL: none
 } commands[COMMAND_COUNT] = {
     [COMMAND_RUN] =
         {"run", "-m FILE -p TEXT", "completes a prompt",
          "Only the new text goes to standard output (--echo: the prompt too), statistics to "
-         "standard\nerror. Ctrl-C ends the text, a second one the program.\n"},
+         "standard\nerror. Ctrl-C ends the text, a second one the program.\n",
+         "-m model.gguf -p \"Once upon a time\" -n 100"},
     [COMMAND_CHAT] =
         {"chat", "-m FILE", "holds a conversation with a model",
          "At a terminal each line is a turn, and /help lists the commands. -p, -f (both: one after "
-         "the\nother) or a pipe ask one question. Ctrl-C stops an answer, which is kept.\n"},
+         "the\nother) or a pipe ask one question. Ctrl-C stops an answer, which is kept.\n",
+         "-m model.gguf -p \"What is the capital of Italy?\""},
     [COMMAND_PLAN] =
         {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
-         "Only the header of FILE is read. Predicts times from the machine's rates, and "
-         "says what binds\nand what would help.\n"},
+         "Only the header of FILE is read. Predicts times from the machine's speeds, and "
+         "says what binds\nand what would help.\n",
+         "--shape llama-3.1-8b --machine rtx-3060-12g -c 8192"},
     [COMMAND_BENCH] =
         {"bench", "-m FILE", "measures tokens per second, or compares strategies",
          "Lists are numbers and ranges with commas: 1,2,4 or 1-8 or 1-8+2 or 1-64*2. Every "
-         "combination is\nmeasured; options may also be given several times.\n"},
-    [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", ""},
-    [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", ""},
+         "combination is\nmeasured; options may also be given several times.\n",
+         "-m model.gguf -p 512 -n 128 -ngl 0,auto"},
+    [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", "", "model.gguf"},
+    [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", "", "-v"},
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
                            "Takes at most 10 seconds. The result is kept for later runs; stop "
                            "other programs first.\n"},
     [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
                         "says what holds this computer back, what it costs and how to mend it",
-                        "Costs are those of the model that is named, or of Llama 3.1 8B.\n"},
+                        "Costs are those of the model that is named, or of Llama 3.1 8B.\n",
+                        "-m model.gguf"},
     [COMMAND_TOKENIZE] = {"tokenize", "-m FILE -p TEXT", "shows the tokens of a text",
                           "Reads only the vocabulary. One line per token: its number -> 'its "
-                          "text'.\n"},
+                          "text'.\n",
+                          "-m model.gguf -p \"Hello world\" --ids"},
     [COMMAND_PERPLEXITY] = {"perplexity", "-m FILE -f FILE",
                             "measures how well a model knows a text",
                             "Cuts the tokens into windows of -c and scores every token of a window "
                             "but its first, in\nnatural logarithms. A last window of one token is "
-                            "left out.\n"},
+                            "left out.\n",
+                            "-m model.gguf -f text.txt -c 512"},
     [COMMAND_QUANTIZE] = {"quantize", "FILE OUT TYPE", "writes a model with smaller types",
                           "FILE holds F32, F16 or BF16. TYPE names a mixture of types, as "
                           "llama-quantize makes it: Q4_K_M,\nQ5_K_M, Q6_K, Q8_0 ... OUT appears "
-                          "when it is whole; a file is never overwritten.\n"},
+                          "when it is whole; a file is never overwritten.\n",
+                          "model-f16.gguf model-q4.gguf Q4_K_M"},
     [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", ""},
-    [COMMAND_VERSION] = {"--version", "", "shows the version", ""},
+    [COMMAND_VERSION] = {"version", "", "shows the version", ""},
 };
 
 const struct option_spec *cli_option_table(int32_t *count) {
@@ -99,33 +108,42 @@ enum { NAME_MAX_CHARS = 40 };
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-// Insertions, deletions and replacements between two names. Source: Levenshtein 1966.
+// Insertions, deletions, replacements and swaps of neighbours between two names. Source: Damerau
+// 1964, as optimal string alignment.
 static int edit_distance(const char *a, const char *b) {
-    size_t n = strlen(b);
-    if (strlen(a) > NAME_MAX_CHARS || n > NAME_MAX_CHARS) return NAME_MAX_CHARS;
-    int row[NAME_MAX_CHARS + 1];
+    const size_t m = strlen(a), n = strlen(b);
+    if (m > NAME_MAX_CHARS || n > NAME_MAX_CHARS) return NAME_MAX_CHARS;
+    int rows[3][NAME_MAX_CHARS + 1], *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= n; j++) row[j] = (int)j;
-    for (size_t i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i + 1;
-        for (size_t j = 0; j < n; j++) {
-            int replaced = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            row[j + 1] = smaller(replaced, smaller(row[j], diagonal) + 1);
+    for (size_t i = 1; i <= m; i++) {
+        int *const free_row = before;
+        before = last, last = row, row = free_row;
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n; j++) {
+            row[j] =
+                smaller(last[j - 1] + (a[i - 1] != b[j - 1]), smaller(row[j - 1], last[j]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], before[j - 2] + 1);
         }
     }
     return row[n];
 }
 
+// Names are close if at most two changes, and a third of the letters, are between them. Short ones
+// have too many neighbours.
+static int most_changes(const char *given) {
+    return smaller(2, (int)strlen(given + strspn(given, "-")) / 3);
+}
+
 // The name closest to given if it is close at all, else NULL.
 static const char *closest_option(const char *given, enum command command) {
     const char *best = NULL;
-    int least = smaller(3, (int)strlen(given) / 2);
+    int least = most_changes(given);
     for (int i = 0; i < TABLE_COUNT; i++)
         for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
             if (!(table[i].commands & 1u << command)) continue;
             int distance = edit_distance(given, table[i].names[k]);
-            if (distance < least || (distance == least && !best)) {
+            if (distance < least || (distance == least && distance > 0 && !best)) {
                 least = distance;
                 best = table[i].names[k];
             }
@@ -134,9 +152,8 @@ static const char *closest_option(const char *given, enum command command) {
 }
 
 static const char *closest_command(const char *given) {
-    for (int i = 0; i < COMMAND_VERSION; i++)
-        if (edit_distance(given, commands[i].name) <= smaller(2, (int)strlen(given) / 2))
-            return commands[i].name;
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (edit_distance(given, commands[i].name) <= most_changes(given)) return commands[i].name;
     return NULL;
 }
 
@@ -205,7 +222,7 @@ enum status cli_options_size(const char *name, const char *text, uint64_t *out, 
     if (!(bytes >= 1 && bytes < 9e18) || text[0] == '-')
         return bad_value(e, name, "a size above 0 such as 6G, 512M or 1.5GiB", text);
     if (!*end && bytes < PLAIN_BYTES) {
-        err_set(e, ERR_USAGE, "option %s: %s without a unit means bytes", name, text);
+        err_set(e, ERR_USAGE, "option %s: %s means so many bytes", name, text);
         return err_fix(e, "did you mean %s%c? %sB are bytes", text, bytes < 1024 ? 'G' : 'M', text);
     }
     *out = (uint64_t)bytes;
@@ -330,6 +347,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     case OPTION_SAMPLERS: return set_order(sampler_order_names, name, text, target, e);
     case OPTION_LETTERS: return set_order(sampler_order_letters, name, text, target, e);
     case OPTION_BIAS: return add_bias(o, name, text, e);
+    case OPTION_VERSION: o->command = COMMAND_VERSION; return OK;
     case OPTION_HELP:
         o->topic = o->command;
         o->command = COMMAND_HELP;
@@ -461,6 +479,10 @@ static bool command_find(const char *text, enum command *out) {
 
 static enum status parse_command(struct cli_options *o, const char *text, struct err *e) {
     if (command_find(text, &o->command)) return OK;
+    if (strcmp(text, "--version") == 0 || strcmp(text, "-V") == 0) {
+        o->command = COMMAND_VERSION;
+        return OK;
+    }
     if (strcmp(text, "-h") == 0 || strcmp(text, "--help") == 0) {
         o->command = COMMAND_HELP;
         return OK;
@@ -569,6 +591,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
         .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
         .n_predict = -1,
+        .n_ctx = -1, // not given
         .n_batch = 2048,
         .kv_type_k = DTYPE_F16,
         .kv_type_v = DTYPE_F16,
@@ -577,10 +600,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
         .sampling = sampler_defaults(),
         .bench = {.n_repeats = 5},
     };
-    if (argc < 2) {
-        err_set(e, ERR_USAGE, "no command given");
-        return err_fix(e, "for example: tandem run -m model.gguf -p \"Once upon a time\"");
-    }
+    if (argc < 2) return OK; // the list of commands
     enum status status = parse_command(o, argv[1], e);
     if (status != OK) return status;
     if (o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
@@ -589,8 +609,12 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
     for (int i = 2; i < argc; i++) {
         bool option = argv[i][0] == '-' && argv[i][1];
         status = option ? parse_option(o, argc, argv, &i, e) : parse_plain(o, argv[i], e);
-        if (status != OK || o->command == COMMAND_HELP) return status;
+        if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
+            return status;
     }
+    if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
+    if (o->n_ctx < 0) o->n_ctx = 0;
+    if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
     if (o->n_threads < 0) o->n_threads = 0;
     if (o->n_threads_batch < 0) o->n_threads_batch = 0;
     return check_whole(o, e);
@@ -617,6 +641,15 @@ static void print_wrapped(const char *text, FILE *out) {
     fputc('\n', out);
 }
 
+// Prints left in its column, and text in the other one.
+static void print_row(const char *left, const char *text, FILE *out) {
+    if (strlen(left) < HELP_INDENT - 3)
+        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
+    else
+        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
+    print_wrapped(text, out);
+}
+
 static void print_option(const struct option_spec *spec, FILE *out) {
     char left[96];
     int length = 0;
@@ -624,11 +657,7 @@ static void print_option(const struct option_spec *spec, FILE *out) {
         length += snprintf(left + length, sizeof left - (size_t)length, "%s%s", k ? ", " : "",
                            spec->names[k]);
     if (spec->value) snprintf(left + length, sizeof left - (size_t)length, " %s", spec->value);
-    if (strlen(left) < HELP_INDENT - 3)
-        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
-    else
-        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
-    print_wrapped(spec->help, out);
+    print_row(left, spec->help, out);
 }
 
 static void print_devices(const struct device_driver *drivers, int32_t n_drivers, FILE *out) {
@@ -645,13 +674,18 @@ static void help_all(FILE *out) {
                  "Runs a language model (a GGUF file) on the GPU and the CPU together.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++) {
         char left[64];
-        snprintf(left, sizeof left, "tandem %s %s", commands[i].name, commands[i].usage);
-        fprintf(out, "  %-*s %s\n", HELP_INDENT, left, commands[i].summary);
+        snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].usage);
+        print_row(left, commands[i].summary, out);
     }
+    fprintf(out, "\nExamples:\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (commands[i].example)
+            fprintf(out, "  tandem %s %s\n", commands[i].name, commands[i].example);
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
                  "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
                  "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
-                 "3 --strict and the placement asked for does not fit or is refused its memory.\n");
+                 "3 --strict and the placement asked for does not fit or is refused its memory,\n"
+                 "130 stopped by Ctrl-C.\n");
 }
 
 void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
@@ -678,4 +712,6 @@ void cli_options_help(enum command topic, const struct device_driver *drivers, i
         print_option(&table[i], out);
     }
     if (devices) print_devices(drivers, n_drivers, out);
+    if (commands[topic].example)
+        fprintf(out, "\nExample:\n  tandem %s %s\n", commands[topic].name, commands[topic].example);
 }

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
+#include "runtime/options.h"
 #include "runtime/generate/sampler.h"
 
 #include <stdbool.h>
@@ -69,7 +70,7 @@ struct cli_options {
     enum reasoning reasoning;
     enum thinking thinking;
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
-    bool from_stdin, escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
+    bool from_stdin, escape, no_escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
     struct text_list stops;
 
@@ -123,6 +124,7 @@ enum option_kind {
     OPTION_SAMPLERS,  // struct sampler_order, by names
     OPTION_LETTERS,   // struct sampler_order, by letters
     OPTION_BIAS,      // adds to biases of struct cli_options
+    OPTION_VERSION,   // shows the version
     OPTION_HELP,      // shows the help of the command
 };
 

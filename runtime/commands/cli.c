@@ -1,10 +1,12 @@
 /* cli.c: see cli.h. */
 #include "runtime/commands/cli.h"
 
+#include "runtime/cli/cli_generate.h"
 #include "runtime/commands/commands.h"
 #include "runtime/measure/cli_bench.h"
 #include "runtime/tandem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -32,25 +34,38 @@ static enum status run_command(struct cli *cli, struct err *e) {
     return OK;
 }
 
+enum { EXIT_INTERRUPTED = 128 + 2 }; // as of a program that SIGINT ends: loops of a shell end too
+
 static int exit_code(const struct cli *cli, enum status status) {
+    if (status == ERR_CANCELLED) return EXIT_INTERRUPTED;
     if (status == OK) return 0;
     if (status == ERR_USAGE) return 2;
     return cli->options.strict && status == ERR_MEMORY ? 3 : 1;
+}
+
+// Prints the second line of an error: what the person can do, and where the help is.
+static void print_way_out(const struct cli *cli, const struct err *e) {
+    const bool helps = e->status == ERR_USAGE && !strstr(e->fix, "'tandem help");
+    const enum command command = cli->options.command;
+    if (!e->fix[0] && !helps) return;
+    fputs("  ", stderr);
+    if (e->fix[0]) {
+        const bool ended = strchr(".?", e->fix[strlen(e->fix) - 1]);
+        fprintf(stderr, "%c%s%s", toupper((unsigned char)e->fix[0]), e->fix + 1, ended ? "" : ".");
+    }
+    if (helps)
+        fprintf(stderr, "%sSee 'tandem help%s%s'.", e->fix[0] ? " " : "",
+                command < COMMAND_HELP ? " " : "",
+                command < COMMAND_HELP ? command_name(command) : "");
+    fputc('\n', stderr);
 }
 
 static int fail(struct cli *cli, const struct err *e) {
     char text[1024];
     fflush(stdout);
     progress_bar_clear(&cli->bar);
-    err_text(e, text, sizeof text);
-    fprintf(stderr, "tandem: error: %s", text);
-    if (e->status == ERR_USAGE && !strstr(text, "'tandem help")) {
-        const enum command command = cli->options.command;
-        const bool known = command < COMMAND_HELP, ended = strchr(".?", text[strlen(text) - 1]);
-        fprintf(stderr, "%s See 'tandem help%s%s'", ended ? "" : ".", known ? " " : "",
-                known ? command_name(command) : "");
-    }
-    fputc('\n', stderr);
+    fprintf(stderr, "tandem: error: %s\n", err_sentence(e, text, sizeof text));
+    print_way_out(cli, e);
     return exit_code(cli, e->status);
 }
 
@@ -84,10 +99,10 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
     progress_bar_init(&cli.bar, stderr, !o->quiet);
     if (run_command(&cli, &e) != OK) return fail(&cli, &e);
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        err_errno(&e, errno ? errno : EIO, "standard output");
+    cli_flush_output(&cli);
+    if (cli.output_errno || ferror(stdout)) {
+        err_errno(&e, cli.output_errno ? cli.output_errno : EIO, "standard output");
         return fail(&cli, &e);
     }
-    return 0;
+    return cli.interrupted ? EXIT_INTERRUPTED : 0;
 }

@@ -47,7 +47,8 @@ static enum status add_texts(struct chat *chat, struct cli *cli, struct err *e) 
 static enum status answer_once(struct chat *chat, struct cli *cli, struct err *e) {
     bool answered;
     if (add_texts(chat, cli, e) || chat_answer(chat, &answered, e)) return e->status;
-    if (answered || signal_seen()) return OK;
+    cli->interrupted = signal_seen();
+    if (answered || cli->interrupted) return OK;
     return err_set(e, ERR_LIMIT, "the question is longer than the context");
 }
 

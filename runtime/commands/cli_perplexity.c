@@ -93,7 +93,8 @@ static enum status open_engine(struct measurement *m, struct cli *cli, struct er
     progress_bar_clear(&cli->bar);
     m->n_window = engine_workload(m->engine)->n_ctx;
     if (!cli->options.quiet)
-        report_print_plan(engine_plan(m->engine), engine_shape(m->engine), stderr);
+        report_print_plan(engine_plan(m->engine), engine_shape(m->engine), cli->options.verbose,
+                          stderr);
     const struct generate_options reading = {.sampler = {.repeat_penalty = 1}};
     return generate_open(&m->generator, m->engine, &reading, e);
 }

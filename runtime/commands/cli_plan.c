@@ -39,7 +39,8 @@ static enum status advise(struct planning *p, struct err *e) {
                                       .vram_bytes = p->options.constraints.vram_bytes,
                                       .ram_bytes = p->options.constraints.ram_bytes};
     if (p->plan.machine.rates == RATES_NONE) return OK;
-    if (!p->options.plan_path && plan_request_constraints(&constraints, &p->shape, &p->options, e))
+    if (!p->options.plan_path &&
+        plan_request_constraints(&constraints, &p->shape, &p->plan.machine, &p->options, e))
         return e->status;
     return planner_advise(&p->plan, &p->shape, &constraints, p->advice, e);
 }
@@ -81,9 +82,12 @@ static enum status save_plan(const struct planning *p, const char *path, struct 
     if (!path) return OK;
     FILE *out = fopen(path, "w");
     if (!out) return err_errno(e, errno, "%s", path);
-    enum status status = plan_save(&p->plan, &p->shape, out, e);
-    if (fclose(out) != 0 && status == OK) status = err_errno(e, errno, "%s", path);
-    return status;
+    errno = 0;
+    const enum status status = plan_save(&p->plan, &p->shape, out, e);
+    const int refused = errno; // of the write, whose error does not know the name
+    const bool closed = fclose(out) == 0;
+    if (status == OK && closed) return OK;
+    return status == ERR_MEMORY ? status : err_errno(e, refused ? refused : errno, "%s", path);
 }
 
 enum status cli_plan(struct cli *cli, struct err *e) {

@@ -25,7 +25,10 @@ static enum status encode_prompt(struct run *run, struct err *e) {
     if (tokenizer_encode(engine_tokenizer(run->writer.engine), run->text, run->text_bytes, flags,
                          &run->prompt, e))
         return e->status;
-    return run->prompt.count ? OK : err_set(e, ERR_USAGE, "the prompt is empty");
+    if (run->prompt.count) return OK;
+    return err_set(e, ERR_USAGE, "%s",
+                   run->text_bytes == 0 ? "the prompt is empty"
+                                        : "no token of the model stands for this prompt");
 }
 
 static enum status write_logits(void *context, int32_t first, int32_t n, struct err *e) {
@@ -90,12 +93,13 @@ static enum status write_result(struct run *run, struct err *e) {
 static void print_end(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     const struct cli_options *o = &run->writer.cli->options;
-    fflush(stdout); // on a terminal the statistics come after the text
+    cli_flush_output(run->writer.cli);
+    run->writer.cli->interrupted = run->reason == STOP_CANCEL;
     if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
         fprintf(stderr, "tandem: the context of %d tokens is full. Use a larger -c for more\n",
                 g->n_ctx);
-    if (run->reason == STOP_CANCEL) fprintf(stderr, "tandem: interrupted\n");
+    if (run->reason == STOP_CANCEL) fprintf(stderr, "tandem: stopped\n");
     if (o->verbose && g->sampler.options.temp > 0)
         fprintf(stderr, "tandem: seed %lld\n", (long long)g->sampler.options.seed);
     cli_generate_report(&run->writer);

@@ -198,7 +198,7 @@ static void look_at_rates(struct examination *x) {
     if (m->rates == RATES_MEASURED) return;
     struct finding *found = add(x, FINDING_NOTE, "calibration");
     WRITE(found->what, "this machine was not measured: plans use %s%s",
-          m->rates == RATES_NONE ? "no rates" : "the rates of ", m->rates_name);
+          m->rates == RATES_NONE ? "guesses" : "the speeds of ", m->rates_name);
     WRITE(found->cost, "the plan may not be the fastest, and predictions are rough");
     WRITE(found->fix, "run `tandem calibrate` once (10 s)");
 }

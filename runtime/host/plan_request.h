@@ -9,8 +9,10 @@
 #include "runtime/options.h"
 
 // Makes the constraints of the options, with the overrides of tensors (-ot) as units of that model.
-// ERR_USAGE for patterns that are wrong.
+// On a machine without a GPU, layers that are wanted there are left to the planner, but with
+// strict. ERR_USAGE for patterns that are wrong or name a GPU that is not there.
 enum status plan_request_constraints(struct constraints *out, const struct shape *shape,
+                                     const struct machine *machine,
                                      const struct engine_options *options, struct err *e);
 
 // Makes the plan that the options ask for: solved, or replayed from options->plan_path.

@@ -106,7 +106,7 @@ void cli_bench_say_rates(const struct cli *cli, const struct machine *machine) {
         fprintf(stderr, "tandem: nothing is known of this machine's rates: no planned speed\n");
     else
         fprintf(stderr,
-                "tandem: planned speed and limit are by the rates of %s; 'tandem calibrate' "
+                "tandem: planned speed and limit are by the speeds of %s; 'tandem calibrate' "
                 "measures this machine's\n",
                 machine->rates_name);
 }

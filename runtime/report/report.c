@@ -4,7 +4,6 @@
 #include "base/utf8.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 
 static const double MIB = 1024.0 * 1024.0;
 
@@ -14,6 +13,26 @@ static void print_line(const char *name, uint64_t ns, int64_t count, int64_t n_t
             count == 1 ? "token" : "tokens");
     if (n_timed > 0 && ns > 0) fprintf(out, ", %8.1f tokens/s", timings_rate(n_timed, ns));
     fputc('\n', out);
+}
+
+// rate and planned are tokens per second; 0: unknown.
+static void print_speed(const char *name, int64_t count, double rate, double planned,
+                        const struct machine *machine, FILE *out) {
+    fprintf(out, "tandem: %-10s %6" PRId64 " %s", name, count, count == 1 ? "token" : "tokens");
+    if (rate > 0) fprintf(out, ", %8.1f tokens/s", rate);
+    if (rate > 0 && planned > 0)
+        fprintf(out, " (%s %.1f)", machine->rates == RATES_MEASURED ? "planned" : "estimated",
+                planned);
+    fputc('\n', out);
+}
+
+static double rate_of(int64_t count, double us) { return us > 0 ? (double)count * 1e6 / us : 0; }
+
+void report_print_speeds(const struct timings *t, const struct machine *machine, FILE *out) {
+    print_speed("prompt", t->prompt_tokens, timings_rate(t->prompt_tokens, t->prompt_ns),
+                rate_of(t->prompt_tokens, t->predicted_prompt_us), machine, out);
+    print_speed("generation", t->new_tokens, timings_rate(t->decode_steps, t->decode_ns),
+                rate_of(t->decode_steps, t->predicted_decode_us), machine, out);
 }
 
 void report_print_timings(const struct timings *t, FILE *out) {
@@ -26,7 +45,7 @@ static void print_rates(const struct machine *machine, FILE *out) {
     if (machine->rates == RATES_NEAREST || machine->rates == RATES_FILE)
         fprintf(
             out,
-            ". Predictions use the rates of a similar machine (%s); 'tandem calibrate' measures "
+            ". Predictions use the speeds of a similar machine (%s); 'tandem calibrate' measures "
             "this one",
             machine->rates_name);
 }
@@ -94,18 +113,39 @@ static void print_ways(const struct plan *plan, FILE *out) {
         fprintf(out, ", %d streamed in prompts (%s)", n_streamed, feed_name(plan->place.feed));
 }
 
-void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out) {
+// Counts the layers of which something on the CPU is computed by the GPU in prompts.
+static int32_t streamed_layers(const struct plan *plan, const struct shape *shape) {
+    int32_t count = 0, last = -1;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        const int32_t layer = shape->units[u].layer;
+        if (!plan->place.units[u].streamed || layer == last) continue;
+        last = layer;
+        count++;
+    }
+    return count;
+}
+
+void report_print_plan(const struct plan *plan, const struct shape *shape, bool detail, FILE *out) {
     const struct machine *machine = &plan->machine;
-    fprintf(out, "tandem: context %d, micro-batch %d", plan->workload.n_ctx,
-            plan->workload.n_ubatch);
-    const int8_t accelerator = machine_accelerator(machine);
-    if (accelerator != DEVICE_HOST)
-        fprintf(out, ", %d of %d layers on %s", plan_layers_on_gpu(plan, shape),
-                shape->n_layers + 1, machine->devices[accelerator].name);
+    const int8_t gpu = machine_accelerator(machine);
+    char size[ERR_SIZE_CHARS];
+    fputs("tandem: ", out);
+    if (gpu == DEVICE_HOST)
+        fputs("on the CPU", out);
+    else
+        fprintf(out, "%d of %d layers on %s", plan_layers_on_gpu(plan, shape), shape->n_layers + 1,
+                machine->devices[gpu].name);
     for (int32_t d = 0; d < machine->n_devices; d++)
-        fprintf(out, "%s %.1f MiB on %s", d ? " +" : ", weights",
-                (double)plan->devices[d].bytes[PLAN_WEIGHTS] / MIB, machine->devices[d].kind);
-    print_ways(plan, out);
+        fprintf(out, "%s%s in %s", d ? ", " : "; weights: ",
+                err_size_needed(size, plan->devices[d].bytes[PLAN_WEIGHTS]),
+                d == DEVICE_HOST ? "RAM" : "VRAM");
+    const int32_t n_streamed = streamed_layers(plan, shape);
+    if (n_streamed) fprintf(out, "; prompts use the GPU for %d more", n_streamed);
+    fprintf(out, "; context %d", plan->workload.n_ctx);
+    if (detail) {
+        fprintf(out, ", micro-batch %d", plan->workload.n_ubatch);
+        print_ways(plan, out);
+    }
     fputc('\n', out);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/generate/timings.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 // The bytes that the devices of an engine hold.
@@ -19,8 +20,11 @@ struct memory_use {
 };
 void report_memory_use(struct memory_use *out, const struct engine *engine);
 
-// Prints three lines: loading, the prompts and the new tokens. The speed of new tokens counts
-// passes, since the first token after a prompt needs none.
+// Prints two lines: the speed of reading prompts and of generating, each beside the plan's, which
+// is called an estimate where this machine was not measured. The speed of generating counts steps,
+// since the first token after a prompt needs none.
+void report_print_speeds(const struct timings *t, const struct machine *machine, FILE *out);
+// Prints three lines: the times of loading, of the prompts and of the new tokens.
 void report_print_timings(const struct timings *t, FILE *out);
 // Prints one line: allocated and planned bytes of all devices.
 void report_print_bytes(const struct memory_use *use, FILE *out);
@@ -29,8 +33,9 @@ void report_print_bytes(const struct memory_use *use, FILE *out);
 void report_print_predicted(const struct timings *t, const struct machine *machine, FILE *out);
 // Prints a table: device and purpose with planned and allocated bytes, and the peak of each device.
 void report_print_memory(const struct memory_use *use, const struct machine *machine, FILE *out);
-// Prints one line: layers on the accelerator, bytes of weights on each device, context.
-void report_print_plan(const struct plan *plan, const struct shape *shape, FILE *out);
+// Prints one line: layers on the GPU, bytes of weights, context; with detail also the micro-batch
+// and what is split and streamed.
+void report_print_plan(const struct plan *plan, const struct shape *shape, bool detail, FILE *out);
 
 // Writes bytes from a file so that a terminal shows them and does not obey them: control characters
 // and bytes that are no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes

@@ -30,7 +30,7 @@ wrong() {
     name=$1 text=$2
     shift 2
     sim -m $tiny/plain.gguf "$@"
-    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
+    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 2 ] &&
         grep -qF -- "$text" "$err" && grep -qF "'tandem help" "$err"
     result "refuses_$name"
 }
@@ -100,7 +100,7 @@ sim "$@"
     NF != n || (NR > 2 && !/ ± /) { exit bad = 1 }
     END { exit bad || NR != 5 }' "$out" && grep -q ' pp4 |' "$out" && grep -q ' tg2 |' "$out"
 result markdown
-grep -q 'rates of' "$err"
+grep -q 'speeds of' "$err"
 result says_whose_rates
 sim "$@" -o csv -oe jsonl -q
 python3 - "$out" "$err" <<'X'

@@ -264,7 +264,7 @@ if where == "answer":
     chat.stdin.flush()
     text = chat.stdout.read(1)
 else:
-    while b"micro-batch" not in open(sys.argv[2], "rb").read(): pass
+    while b"; context" not in open(sys.argv[2], "rb").read(): pass
     text = b""
 chat.send_signal(signal.SIGINT)
 rest, _ = chat.communicate(b"/exit\n" if where == "answer" else None, timeout=100)
@@ -276,6 +276,6 @@ for where in prompt answer; do
         >"$work/out"
     code=$?
     if [ $where = prompt ]; then ! [ -s "$work/out" ]; else [ -s "$work/out" ]; fi &&
-        [ $code -eq 0 ] && grep -q '^tandem: load ' "$work/err"
+        [ $code -eq 0 ] && grep -q '^tandem: generation ' "$work/err"
     result chat_interrupt_of_the_$where
 done

@@ -24,13 +24,13 @@ call() {
     code=$?
 }
 
-# wrong NAME TEXT ARGUMENT...: code 2, nothing on standard output, one line that holds TEXT and
-# says where help is.
+# wrong NAME TEXT ARGUMENT...: code 2, nothing on standard output, a line that holds TEXT or, like
+# the second line, says what to do and where help is.
 wrong() {
     name=$1 text=$2
     shift 2
     call "$@"
-    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
+    [ "$code" -eq 2 ] && ! [ -s "$out" ] && [ "$(wc -l <"$err")" -eq 2 ] &&
         grep -qF -- "$text" "$err" && grep -qF "'tandem help" "$err"
     result "usage_$name"
 }
@@ -48,37 +48,52 @@ fails() {
 call help
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^usage: tandem COMMAND' "$out"
 result usage_help
-sed -n 's/^  tandem \([a-z]*\) .*/\1/p' "$out" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -eq 12 ]
+sed -n '/^Examples/q; s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' "$out" >"$work/commands"
+[ "$(wc -l <"$work/commands")" -eq 13 ]
 result usage_help_lists_the_commands
 while read -r command; do
-    [ "$command" = help ] && continue
+    case $command in help | version) continue ;; esac
     call "$command" --help
     cp "$out" "$work/page"
     call help "$command"
     [ $code -eq 0 ] && cmp -s "$out" "$work/page" && grep -q "^usage: tandem $command" "$out"
     result "usage_help_$command"
 done <"$work/commands"
-call --version
-[ $code -eq 0 ] && grep -qE '^tandem [0-9]+\.[0-9]+\.[0-9]+$' "$out"
-result usage_version
+for command in --version -V version 'run --version' 'plan -m x --version'; do
+    # shellcheck disable=SC2086
+    call $command
+    [ $code -eq 0 ] && grep -qE '^tandem [0-9]+\.[0-9]+\.[0-9]+$' "$out"
+    result "usage_version_by_${command}"
+done
+call help
+cp "$out" "$work/page"
+call
+[ $code -eq 0 ] && cmp -s "$out" "$work/page" && ! [ -s "$err" ]
+result usage_alone_lists_the_commands
+[ "$(wc -L <"$out")" -le 96 ] && grep -q '^  tandem run -m model.gguf -p "' "$out"
+result usage_help_is_narrow_and_has_examples
+for command in run chat plan; do
+    "$TANDEM" help $command | grep -qE 'perplexity|bench:|tokenize:|plan:|chat:'
+    [ $? -eq 1 ]
+    result "usage_help_${command}_is_about_it_alone"
+done
 "$TANDEM_SIM" help run >"$out" 2>"$err"
 grep -q '^  sim ' "$out"
 result usage_help_lists_the_devices
 
 # ---- Wrong usage ---------------------------------------------------------------------------------
-wrong nothing 'no command'
-wrong unknown_command "did you mean 'run'" runn -m x
+wrong unknown_command "Did you mean 'run'" runn -m x
+wrong swapped_letters "Did you mean 'run'" rnu -m x
 wrong option_first 'a command comes first' -m x -p y
-wrong unknown_option 'did you mean --top-k' run -m x -p y --topk 3
+wrong unknown_option 'Did you mean --top-k' run -m x -p y --topk 3
 wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
 wrong missing_value 'option -n needs a value: N' run -m x -p y -n
 wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
 wrong bad_size 'such as 6G' run -m x -p y --vram huge
-wrong tiny_vram 'did you mean 6G?' run -m x -p y --vram 6
-wrong tiny_ram 'did you mean 6G?' plan -m x --ram 6
-wrong tiny_vram_of_bench 'did you mean 6G?' bench -m "$MODEL" --vram 6
+wrong tiny_vram 'Did you mean 6G?' run -m x -p y --vram 6
+wrong tiny_ram 'Did you mean 6G?' plan -m x --ram 6
+wrong tiny_vram_of_bench 'Did you mean 6G?' bench -m "$MODEL" --vram 6
 wrong bad_isa 'avx512, neon, dotprod, i8mm or auto' run -m x -p y --isa mmx
 wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
 wrong bad_feed 'arena, staged or auto' run -m x -p y --feed pinned
@@ -91,7 +106,8 @@ wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
 wrong no_text 'needs a text' run -m x
 wrong two_texts 'just one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
-wrong no_gpu 'a GPU' run -m "$MODEL" -p y -q --device none -ngl 3
+wrong no_gpu 'a GPU' run -m "$MODEL" -p y -q --device none -ngl 3 --strict
+wrong no_gpu_for_tensors 'no usable GPU' plan -m "$MODEL" --device none -ot ffn=GPU
 wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
 wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
 wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1
@@ -122,14 +138,55 @@ if [ -c /dev/full ]; then
     code=$?
     [ $code -eq 1 ] && grep -q 'standard output' "$err"
     result usage_full_output
+    "$TANDEM" run -m "$MODEL" -p hi -n 2 -q >/dev/full 2>"$err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err"
+    result usage_full_output_of_a_text
+    call plan -m "$MODEL" --device none --save /dev/full
+    [ $code -eq 1 ] && grep -q '/dev/full: No space left' "$err"
+    result usage_full_plan_file
 fi
+
+# ---- What is told, but not refused ---------------------------------------------------------------
+# warns NAME TEXT ARGUMENT...: code 0 and a warning that holds TEXT.
+warns() {
+    name=$1 text=$2
+    shift 2
+    call "$@"
+    [ "$code" -eq 0 ] && grep -q "warning: .*$text" "$err"
+    result "usage_warns_$name"
+}
+warns no_gpu 'no usable GPU' plan -m "$MODEL" --device none -ngl 99
+warns long_context 'trained on 8192' plan -m "$MODEL" --device none -c 10000
+warns many_threads '1000 threads on' plan -m "$MODEL" -t 1000
+call plan -m "$MODEL" --device none -c 0
+[ $code -eq 0 ] && grep -q '^context 8192,' "$out"
+result usage_context_of_the_model
+call plan -m "$MODEL" --device none
+[ $code -eq 0 ] && grep -q '^context 4096,' "$out"
+result usage_context_by_default
+wrong prompt_without_tokens 'no token of the model' run -m "$MODEL" -q -p "$(printf '\377\376')"
+call run -m "$MODEL" -p '\x\n\n\n' -n 0 --no-escape
+sed -n 's/.*prompt  *\([0-9]*\) token.*/\1/p' "$err" >"$work/page"
+call run -m "$MODEL" -p '\x\n\n\n' -n 0
+[ "$(sed -n 's/.*prompt  *\([0-9]*\) token.*/\1/p' "$err")" -lt "$(cat "$work/page")" ]
+result usage_escapes_are_read
+printf 'Once upon\n' >"$work/two"
+call run -m "$MODEL" -f "$work/two" -n 0
+grep -q 'prompt  *2 tokens' "$err"
+result usage_last_newline_of_a_file
+call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0
+[ "$(wc -l <"$err")" -eq 3 ] && grep -q '^tandem: on the CPU; weights: [0-9.]* MiB in RAM' "$err" &&
+    grep -qE '^tandem: prompt +4 tokens, +[0-9.]+ tokens/s \((planned|estimated) [0-9.]+\)$' "$err" &&
+    grep -qE '^tandem: generation +4 tokens, .* tokens/s \((planned|estimated) [0-9.]+\)$' "$err"
+result usage_three_lines_around_a_text
 
 # ---- What goes where -----------------------------------------------------------------------------
 call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0
 [ $code -eq 0 ] && [ -s "$out" ] && grep -q 'tokens/s' "$err" && ! grep -q "$(printf '\r')" "$err"
 result usage_text_and_statistics_are_apart
 "$TANDEM" run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 >"$work/both" 2>&1
-[ "$(sed '1d; 2q' "$work/both")" = "$(cat "$out")" ] && grep -q '^tandem: load ' "$work/both" &&
+[ "$(sed '1d; 2q' "$work/both")" = "$(cat "$out")" ] && grep -q '^tandem: generation ' "$work/both" &&
     ! grep -q '^$' "$work/both"
 result usage_text_ends_before_the_statistics
 call run -m "$MODEL" -p 'Once upon a time' -n 4 --temp 0 -q
@@ -155,7 +212,7 @@ run = json.load(open(sys.argv[1]))
 sys.exit(not (run["stop"] == "context" and run["prompt_tokens"] + len(run["tokens"]) == 16 + 1))
 X
 result usage_context_full_to_the_last_token
-call run -m "$MODEL" -p 'Once upon a time' -n 9 --temp 0 --ignore-eos --json
+call run -m "$MODEL" -p 'Once upon a time' -n 9 --temp 0 --ignore-eos --json -v
 [ $code -eq 0 ] && python3 - "$out" "$err" <<'X'
 import json, re, sys
 run, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
@@ -247,5 +304,5 @@ X
 python3 "$work/interrupt" "$TANDEM" run -m "$MODEL" -p 'Once upon a time' --ignore-eos \
     -t 1 -c 8192 --temp 0 >"$out" 2>"$err"
 code=$?
-[ $code -eq 0 ] && [ -s "$out" ] && grep -q 'interrupted' "$err" && grep -q 'tokens/s' "$err"
+[ $code -eq 130 ] && [ -s "$out" ] && grep -q 'stopped' "$err" && grep -q 'tokens/s' "$err"
 result usage_interrupt_ends_the_text

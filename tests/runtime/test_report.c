@@ -79,6 +79,23 @@ static void rates_count_what_the_time_was_taken_for(void **state) {
     assert_true(timings_rate(3, 1500000000) == 2 && timings_each_ms(4, 10000000) == 2.5);
 }
 
+static void speeds_are_two_lines(void **state) {
+    (void)state;
+    struct printed s;
+    struct machine m = machine_of(RATES_MEASURED);
+    report_print_speeds(&run, &m, begin(&s)->out);
+    assert_text(&s, "tandem: prompt         50 tokens,    125.0 tokens/s (planned 166.7)\n"
+                    "tandem: generation      8 tokens,     50.0 tokens/s (planned 40.0)\n");
+    m = machine_of(RATES_NEAREST);
+    report_print_speeds(&run, &m, begin(&s)->out);
+    assert_text(&s, "tandem: prompt         50 tokens,    125.0 tokens/s (estimated 166.7)\n"
+                    "tandem: generation      8 tokens,     50.0 tokens/s (estimated 40.0)\n");
+    const struct timings one = {.prompt_tokens = 1, .prompt_ns = 500000000, .new_tokens = 1};
+    report_print_speeds(&one, &m, begin(&s)->out);
+    assert_text(&s, "tandem: prompt          1 token,      2.0 tokens/s\n"
+                    "tandem: generation      1 token\n");
+}
+
 // A prediction of 25 ms is a quarter more than the 20 that it took; 150 a quarter less than 200.
 static void predictions_stand_beside_what_was_measured(void **state) {
     (void)state;
@@ -95,12 +112,12 @@ static void predictions_stand_beside_what_was_measured(void **state) {
     report_print_predicted(&t, &m, begin(&s)->out);
     assert_text(&s,
                 "tandem: prompt 200.0 ms/micro-batch (predicted 150.0, -25 %). Predictions use the "
-                "rates of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
+                "speeds of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
     t = run;
     t.predicted_prompt_us = 0;
     report_print_predicted(&t, &m, begin(&s)->out);
     assert_text(&s, "tandem: decode 20.0 ms/token (predicted 25.0, +25 %). Predictions use the "
-                    "rates of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
+                    "speeds of a similar machine (rtx-9); 'tandem calibrate' measures this one\n");
     t.predicted_decode_us = 0;
     report_print_predicted(&t, &m, begin(&s)->out);
     assert_text(&s, "");
@@ -139,8 +156,8 @@ static void a_plan_is_one_line(void **state) {
     plan->workload.n_ubatch = 512;
     plan->devices[0].bytes[PLAN_WEIGHTS] = 92 << 20;
     plan->machine.n_devices = 1;
-    report_print_plan(plan, shape, begin(&s)->out);
-    assert_text(&s, "tandem: context 4096, micro-batch 512, weights 92.0 MiB on cpu\n");
+    report_print_plan(plan, shape, false, begin(&s)->out);
+    assert_text(&s, "tandem: on the CPU; weights: 92.00 MiB in RAM; context 4096\n");
     plan->machine.n_devices = 2;
     plan->devices[1].bytes[PLAN_WEIGHTS] = 3 << 19;
     shape->n_layers = 2;
@@ -156,10 +173,11 @@ static void a_plan_is_one_line(void **state) {
     plan->place.units[2].cpu_parts = 8;
     plan->place.units[1].streamed = plan->place.units[2].streamed = true;
     plan->place.feed = FEED_ARENA;
-    report_print_plan(plan, shape, begin(&s)->out);
-    assert_text(&s, "tandem: context 4096, micro-batch 512, 2 of 3 layers on a gpu, weights 92.0 "
-                    "MiB on cpu + 1.5 MiB on toy, 1 unit split by rows, 2 streamed in prompts "
-                    "(arena)\n");
+    report_print_plan(plan, shape, true, begin(&s)->out);
+    assert_text(&s,
+                "tandem: 2 of 3 layers on a gpu; weights: 92.00 MiB in RAM, 1.50 MiB in VRAM; "
+                "prompts use the GPU for 1 more; context 4096, micro-batch 512, 1 unit split by "
+                "rows, 2 streamed in prompts (arena)\n");
     free(plan);
     free(shape);
 }
@@ -230,6 +248,7 @@ static void json_memory_is_bytes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_count_what_the_time_was_taken_for),
+        cmocka_unit_test(speeds_are_two_lines),
         cmocka_unit_test(predictions_stand_beside_what_was_measured),
         cmocka_unit_test(bytes_are_mebibytes),
         cmocka_unit_test(a_plan_is_one_line),
