@@ -58,6 +58,7 @@ struct weight {
     int32_t n_cols, n_rows; // n_rows 0: the device has nothing of it
     int32_t first_row;      // the first of the tensor's rows on this device
     void *data;             // on the device
+    uint64_t slot_bytes;    // from one expert's matrix to the next; 0: they follow each other
 };
 
 // The tables of a micro-batch that ops read.

@@ -41,7 +41,7 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                            const enum tensor_role roles[2], bool x_per_pair) {
     const struct weight *w = encode_weight(f, 0, roles[0]);
     if (!w) return;
-    const uint64_t row_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols);
+    const uint64_t matrix_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows;
     f->ops->matmul_experts(
         f->stream, encode_type(w),
         &(struct matmul_experts_args){.out = out,
@@ -52,7 +52,7 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                                       .starts = integers(f, AREA_PAIR_STARTS),
                                       .order = integers(f, AREA_PAIR_ORDER),
                                       .scratch = f->area[AREA_MATMUL],
-                                      .slot_bytes = row_bytes * (uint64_t)w->n_rows,
+                                      .slot_bytes = w->slot_bytes ? w->slot_bytes : matrix_bytes,
                                       .n_tokens = f->n_tokens,
                                       .n_used = f->unit->n_experts_used,
                                       .n_experts = f->unit->n_experts,

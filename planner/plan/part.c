@@ -77,8 +77,8 @@ static void fill_piece(const struct part_walk *walk, bool last, struct weight *o
         const int32_t row =
             footprint_split_row(t->n_rows, unit_is_cut(t) ? walk->part.cpu_parts : 0);
         const bool in_last = last && (t->use != USE_VECTOR || walk->part.first);
-        out[i] = (struct weight){DTYPE_F32, t->n_cols, in_last ? t->n_rows - row : row,
-                                 in_last ? row : 0, address_of(i)};
+        out[i] = (struct weight){DTYPE_F32,         t->n_cols,     in_last ? t->n_rows - row : row,
+                                 in_last ? row : 0, address_of(i), 0};
     }
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/engine/weights.h"
 
 #include "base/mem.h"
+#include "runtime/model/model_take.h"
 
 enum { READ_CHUNK = 16 << 20 };
 
@@ -38,6 +39,7 @@ struct share {
     int32_t n;                       // tensors that the device has, whole or cut
     int32_t index[MAX_UNIT_TENSORS]; // their numbers in the unit
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
+    uint64_t strides[MAX_UNIT_TENSORS]; // as in struct model
     struct rows rows[MAX_UNIT_TENSORS];
 };
 
@@ -54,6 +56,7 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
         if (share.cpu_parts && on_cpu && !cut && t->use == USE_MATRIX) continue;
         share.index[share.n] = i;
         share.tensors[share.n] = placed->model->tensors[u][i];
+        share.strides[share.n] = placed->model->strides[u][i];
         share.rows[share.n++] = cut ? rows_of(t, share.cpu_parts, on_cpu)
                                     : (struct rows){0, t->n_rows, 0, t->size_bytes};
     }
@@ -61,8 +64,13 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
 }
 
 // True if tensor i of the share has another type in the file.
-static bool is_made(const struct share *share, int i) {
+static bool is_converted(const struct share *share, int i) {
     return share->tensors[i]->type != share->unit->tensors[share->index[i]].type;
+}
+
+// True if the CPU cannot use it where the file is mapped.
+static bool is_made(const struct share *share, int i) {
+    return is_converted(share, i) || share->strides[i] == EXPERTS_APART;
 }
 
 // Makes F32 of such a tensor, by the CPU's op that decodes rows.
@@ -85,13 +93,14 @@ static enum status make_f32(struct load *load, const struct share *share, int i,
     return stream_wait(load->converter, e);
 }
 
-// Sets the address of tensor i of the share.
-static void bind(struct weights *w, const struct share *share, int i, const void *data) {
+// Sets the address of tensor i of the share, and the bytes from one expert to the next.
+static void bind(struct weights *w, const struct share *share, int i, const void *data,
+                 uint64_t slot_bytes) {
     const struct unit_tensor *t = &share->unit->tensors[share->index[i]];
     struct weight *table = share->on_cpu && share->cpu_parts ? w->cpu[share->u] : w->home[share->u];
     const struct rows *rows = &share->rows[i];
-    table[share->index[i]] =
-        (struct weight){t->type, t->n_cols, rows->count, rows->first, (void *)(uintptr_t)data};
+    table[share->index[i]] = (struct weight){
+        t->type, t->n_cols, rows->count, rows->first, (void *)(uintptr_t)data, slot_bytes};
 }
 
 static enum status report(struct load *load, uint64_t size_bytes, struct err *e) {
@@ -100,33 +109,6 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
         return OK;
     }
     return err_set(e, ERR_CANCELLED, "loading was stopped");
-}
-
-// Makes a tensor of the share in the buffer for such tensors.
-static enum status make_tensor(struct load *load, const struct share *share, int i, struct err *e) {
-    const uint64_t align = load->placed->devices[DEVICE_HOST]->info.align_bytes;
-    char *data = (char *)load->w->made.base + load->made_at;
-    load->made_at += round_up(share->rows[i].size_bytes, align);
-    bind(load->w, share, i, data);
-    return make_f32(load, share, i, data, e);
-}
-
-// Brings the share into memory without a copy, since the host computes with the mapped file.
-static enum status map_share(struct load *load, const struct share *share, struct err *e) {
-    const struct model *m = load->placed->model;
-    for (int i = 0; i < share->n; i++) {
-        const struct gguf_tensor *t = share->tensors[i];
-        const struct rows *rows = &share->rows[i];
-        if (is_made(share, i)) {
-            if (make_tensor(load, share, i, e)) return e->status;
-            continue;
-        }
-        if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
-                          rows->size_bytes, e))
-            return e->status;
-        bind(load->w, share, i, t->data + rows->offset_bytes);
-    }
-    return OK;
 }
 
 // Reads piece by piece and drops each from the file's cache, so that the bytes are not in memory
@@ -141,6 +123,59 @@ static enum status read_rows(const struct file *part, char *target, uint64_t off
     return OK;
 }
 
+// Expert k of tensor i of the share, in a file that has a tensor for each.
+static const struct gguf_tensor *expert_of(const struct load *load, const struct share *share,
+                                           int i, int32_t k) {
+    const enum tensor_role role = share->unit->tensors[share->index[i]].role;
+    return model_find_expert(load->placed->model, share->unit->layer, role, k);
+}
+
+// Reads the experts of tensor i of the share one behind the other.
+static enum status gather_experts(const struct load *load, const struct share *share, int i,
+                                  char *target, struct err *e) {
+    const struct file *parts = load->placed->model->gguf->parts;
+    for (int32_t k = 0; k < share->unit->n_experts; k++) {
+        const struct gguf_tensor *t = expert_of(load, share, i, k);
+        if (read_rows(&parts[t->part], target, t->file_offset, t->size_bytes, e)) return e->status;
+        target += t->size_bytes;
+    }
+    return OK;
+}
+
+// Makes a tensor of the share in the buffer for such tensors.
+static enum status make_tensor(struct load *load, const struct share *share, int i, struct err *e) {
+    const uint64_t align = load->placed->devices[DEVICE_HOST]->info.align_bytes;
+    char *data = (char *)load->w->made.base + load->made_at;
+    load->made_at += round_up(share->rows[i].size_bytes, align);
+    bind(load->w, share, i, data, 0);
+    return is_converted(share, i) ? make_f32(load, share, i, data, e)
+                                  : gather_experts(load, share, i, data, e);
+}
+
+// Bytes of the file from the first to the last of tensor i of the share.
+static uint64_t mapped_bytes(const struct share *share, int i) {
+    const uint64_t n = (uint64_t)share->unit->n_experts, size_bytes = share->rows[i].size_bytes;
+    return share->strides[i] ? (n - 1) * share->strides[i] + size_bytes / n : size_bytes;
+}
+
+// Brings the share into memory without a copy, since the host computes with the mapped file.
+static enum status map_share(struct load *load, const struct share *share, struct err *e) {
+    const struct model *m = load->placed->model;
+    for (int i = 0; i < share->n; i++) {
+        const struct gguf_tensor *t = share->tensors[i];
+        const struct rows *rows = &share->rows[i];
+        if (is_made(share, i)) {
+            if (make_tensor(load, share, i, e)) return e->status;
+            continue;
+        }
+        if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
+                          mapped_bytes(share, i), e))
+            return e->status;
+        bind(load->w, share, i, t->data + rows->offset_bytes, share->strides[i]);
+    }
+    return OK;
+}
+
 static enum status read_share(struct load *load, const struct share *share, struct err *e) {
     struct weights *w = load->w;
     const struct model *m = load->placed->model;
@@ -149,19 +184,20 @@ static enum status read_share(struct load *load, const struct share *share, stru
         const struct gguf_tensor *t = share->tensors[i];
         const struct rows *rows = &share->rows[i];
         char *data = (char *)w->arena.base + load->arena_at;
+        ASSERT(!share->strides[i]); // experts are not streamed
         if (is_made(share, i) ? make_f32(load, share, i, data, e)
                               : read_rows(&m->gguf->parts[t->part], data,
                                           t->file_offset + rows->offset_bytes, rows->size_bytes, e))
             return e->status;
-        bind(w, share, i, data);
+        bind(w, share, i, data, 0);
         load->arena_at += round_up(rows->size_bytes, align);
     }
     return OK;
 }
 
-// Copies a tensor of the share that is made for it.
-static enum status copy_made(struct load *load, const struct share *share, int i, int device,
-                             char *target, struct err *e) {
+// Copies a tensor of the share that is converted.
+static enum status copy_converted(struct load *load, const struct share *share, int i, int device,
+                                  char *target, struct err *e) {
     const uint64_t size_bytes = share->rows[i].size_bytes;
     float *made = mem_alloc(size_bytes / sizeof *made, sizeof *made);
     if (!made) return err_memory(e, size_bytes, "a tensor that is converted");
@@ -172,6 +208,22 @@ static enum status copy_made(struct load *load, const struct share *share, int i
     }
     mem_free(made);
     return status;
+}
+
+// Encodes the copy of a tensor of the share as it is, experts one behind the other.
+static void copy_plain(const struct load *load, const struct share *share, int i,
+                       struct stream *stream, char *target) {
+    const struct rows *rows = &share->rows[i];
+    if (!share->strides[i]) {
+        stream_copy(stream, target, share->tensors[i]->data + rows->offset_bytes, rows->size_bytes,
+                    COPY_TO_DEVICE);
+        return;
+    }
+    for (int32_t k = 0; k < share->unit->n_experts; k++) {
+        const struct gguf_tensor *t = expert_of(load, share, i, k);
+        stream_copy(stream, target, t->data, t->size_bytes, COPY_TO_DEVICE);
+        target += t->size_bytes;
+    }
 }
 
 static enum status copy_share(struct load *load, const struct share *share, int device,
@@ -187,13 +239,11 @@ static enum status copy_share(struct load *load, const struct share *share, int 
             continue;
         }
         char *data = (char *)load->w->buffers[device].base + load->at[device];
-        bind(load->w, share, i, data);
-        if (is_made(share, i)) {
-            if (copy_made(load, share, i, device, data, e)) return e->status;
-        } else {
-            stream_copy(stream, data, share->tensors[i]->data + rows->offset_bytes,
-                        rows->size_bytes, COPY_TO_DEVICE);
-        }
+        bind(load->w, share, i, data, 0);
+        if (!is_converted(share, i))
+            copy_plain(load, share, i, stream, data);
+        else if (copy_converted(load, share, i, device, data, e))
+            return e->status;
         load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
     return stream_wait(stream, e);

@@ -4,9 +4,10 @@
  * Owns one buffer per device (on the host the mapped file itself, elsewhere a copy), since drivers
  * round every allocation up and many buffers would take more memory than planned. Owns the arena:
  * host memory from which weights are copied straight to the accelerator; and what the CPU cannot
- * use where the file is mapped: norms, biases and routers that are not F32 there. Borrows the model
- * (and its mapping) and the devices. Read-only after weights_load. Tested by
- * tests/runtime/test_engine.c and tests/runtime/test_pipeline.c.
+ * use where the file is mapped: norms, biases and routers that are not F32 there, and the experts
+ * of early files if these do not lie at equal distances. Borrows the model (and its mapping) and
+ * the devices. Read-only after weights_load. Tested by tests/runtime/test_engine.c and
+ * tests/runtime/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_WEIGHTS_H
 #define TANDEM_RUNTIME_ENGINE_WEIGHTS_H
@@ -26,7 +27,7 @@ struct placed_model {
 struct weights {
     struct buffer buffers[MAX_DEVICES]; // unit after unit; the host's is only counted
     struct buffer arena;       // what the CPU has of streamed units, padded as on any other device
-    struct buffer made;        // the CPU's tensors, outside the arena, that are F32 here alone
+    struct buffer made;        // the CPU's tensors, outside the arena, that are such only here
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     struct device *reader;     // borrowed: the accelerator, if there is one
     // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the

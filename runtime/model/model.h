@@ -12,7 +12,8 @@
 
 struct family; // families.h
 
-enum { MAX_FUSED_PARTS = 8 }; // of a layer: q, k, v, their biases, gate and up
+enum { MAX_MADE_TENSORS = 11 }; // of a layer: q, k, v, their biases, gate, up, 3 of experts
+#define EXPERTS_APART UINT64_MAX
 
 struct model {
     const struct gguf *gguf;     // borrowed
@@ -26,11 +27,14 @@ struct model {
     // others for contexts longer than n_ctx_short and for shorter ones.
     const struct gguf_tensor *rope_freqs, *long_freqs, *short_freqs;
     int32_t n_ctx_short;
-    // Rows of fused tensors, as if the file had the parts.
-    struct gguf_tensor parts[MAX_LAYERS * MAX_FUSED_PARTS];
+    // Rows of fused tensors, and all experts of early files, as if the file had such tensors.
+    struct gguf_tensor parts[MAX_LAYERS * MAX_MADE_TENSORS];
     int32_t n_parts;
     // As they are in the file, of shape->units[..].tensors, where small ones may have another type.
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS];
+    // Bytes from one expert's matrix to the next in early files, where each is a tensor of its own;
+    // EXPERTS_APART: no such number; 0: they are one tensor.
+    uint64_t strides[MAX_UNITS][MAX_UNIT_TENSORS];
 };
 
 #endif

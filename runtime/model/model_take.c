@@ -2,6 +2,7 @@
 #include "runtime/model/model_take.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { EXPERT_ALIGN = 16 }; // matmul_experts_args.slot_bytes
 
@@ -164,7 +165,7 @@ static enum status take_part(struct model *m, const struct unit *unit,
     find_name(m, unit->layer, all.role, name, sizeof name);
     const struct gguf_tensor *whole;
     if (find_named(m, name, &all, &whole, e)) return e->status;
-    ASSERT(m->n_parts < MAX_LAYERS * MAX_FUSED_PARTS);
+    ASSERT(m->n_parts < MAX_LAYERS * MAX_MADE_TENSORS);
     struct gguf_tensor *part = &m->parts[m->n_parts++];
     const uint64_t row_bytes = whole->size_bytes / (uint64_t)count;
     const uint64_t n_rows = (uint64_t)(vector ? want->n_cols : want->n_rows);
@@ -177,6 +178,80 @@ static enum status take_part(struct model *m, const struct unit *unit,
     return check_tensor(part, name, want, e);
 }
 
+// ---- Experts that are tensors of their own ------------------------------------------------------
+
+const struct gguf_tensor *model_find_expert(const struct model *m, int32_t layer,
+                                            enum tensor_role role, int32_t expert) {
+    const char *matrix = role == ROLE_EXPERT_GATE   ? "gate"
+                         : role == ROLE_EXPERT_UP   ? "up"
+                         : role == ROLE_EXPERT_DOWN ? "down"
+                                                    : NULL;
+    char name[TENSOR_NAME + 16];
+    if (!matrix) return NULL;
+    snprintf(name, sizeof name, "blk.%d.ffn_%s.%d.weight", layer, matrix, expert);
+    return gguf_find_tensor(m->gguf, name);
+}
+
+// The distance between two experts that follow each other, or EXPERTS_APART if it is none that
+// kernels can walk in.
+static uint64_t stride_of(const struct gguf_tensor *a, const struct gguf_tensor *b) {
+    if (a->part != b->part || b->file_offset < a->file_offset + a->size_bytes) return EXPERTS_APART;
+    const uint64_t stride = b->file_offset - a->file_offset;
+    return stride % EXPERT_ALIGN ? EXPERTS_APART : stride;
+}
+
+// Checks an expert's matrix, which must be like the first's.
+static enum status check_expert(const struct gguf_tensor *t, const struct gguf_tensor *first,
+                                const struct tensor_want *want, struct err *e) {
+    struct tensor_want one = *want;
+    char name[TENSOR_NAME + 16];
+    one.n_experts = 0;
+    shape_set_text(name, sizeof name, t->name.bytes, t->name.length);
+    if (check_tensor(t, name, &one, e)) return e->status;
+    if (t->type == first->type) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor %s has another type than the first expert", name);
+    err_expected(e, "%s", dtype_name(first->type));
+    err_actual(e, "%s", dtype_name(t->type));
+    return err_fix(e, "fetch a conversion that is newer than 2024-04, with ffn_up_exps");
+}
+
+// Takes the experts' matrices together. name is that of the tensor which they are like.
+static enum status take_experts(struct model *m, const struct unit *unit,
+                                const struct tensor_want *want, const char *name,
+                                const struct gguf_tensor **out, struct err *e) {
+    const struct gguf_tensor *first = model_find_expert(m, unit->layer, want->role, 0);
+    const struct gguf_tensor *last = first;
+    uint64_t *stride = &m->strides[m->shape->n_units - 1][unit->n_tensors];
+    for (int32_t i = 0; i < want->n_experts; i++) {
+        const struct gguf_tensor *t = model_find_expert(m, unit->layer, want->role, i);
+        if (!t) return err_set(e, ERR_FORMAT, "%s: the tensor of expert %d is missing", name, i);
+        if (check_expert(t, first, want, e)) return e->status;
+        if (i == 1) *stride = stride_of(last, t);
+        if (i > 1 && *stride != stride_of(last, t)) *stride = EXPERTS_APART;
+        last = t;
+    }
+    ASSERT(m->n_parts < MAX_LAYERS * MAX_MADE_TENSORS);
+    struct gguf_tensor *all = &m->parts[m->n_parts++];
+    *all = *first;
+    all->n_dims = 3;
+    all->ne[2] = (uint64_t)want->n_experts;
+    all->size_bytes = first->size_bytes * all->ne[2];
+    *out = all;
+    return check_tensor(all, name, want, e);
+}
+
+// ---- Tensors of units ---------------------------------------------------------------------------
+
+// Finds a tensor of a unit in one of the forms in which files have it. name: what it is called.
+static enum status find_tensor(struct model *m, const struct unit *unit,
+                               const struct tensor_want *want, const char *name,
+                               const struct gguf_tensor **out, struct err *e) {
+    if (is_fused(m, unit->layer, want->role)) return take_part(m, unit, want, out, e);
+    if (!gguf_find_tensor(m->gguf, name) && model_find_expert(m, unit->layer, want->role, 0))
+        return take_experts(m, unit, want, name, out, e);
+    return find_named(m, name, want, out, e);
+}
+
 enum status model_take_tensor(struct model *m, const struct tensor_want *want, struct err *e) {
     const int32_t u = m->shape->n_units - 1;
     struct unit *unit = &m->shape->units[u];
@@ -185,11 +260,7 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
     const struct gguf_tensor *t = NULL;
     char name[TENSOR_NAME + 16];
     name_of(m, unit->layer, listed, name, sizeof name);
-    if (is_fused(m, unit->layer, want->role)) {
-        if (take_part(m, unit, want, &t, e)) return e->status;
-    } else if (find_named(m, name, want, &t, e)) {
-        return e->status;
-    }
+    if (find_tensor(m, unit, want, name, &t, e)) return e->status;
     if (!t) return OK;
     ASSERT(unit->n_tensors < MAX_UNIT_TENSORS);
     m->tensors[u][unit->n_tensors] = t;
@@ -203,7 +274,10 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
                                 .n_rows = (int32_t)want->n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = f32 ? elements * sizeof(float) : t->size_bytes};
-    shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
+    if (m->strides[u][unit->n_tensors - 1])
+        shape_set_text(out->name, sizeof out->name, name, strlen(name));
+    else
+        shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);
     return OK;
 }
 

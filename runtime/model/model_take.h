@@ -15,6 +15,12 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
 // True if the file has a tensor of that role in the layer, under any of its names.
 bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role);
 
+// Finds an expert's matrix in files that have a tensor for each expert, as those of before 2024-04;
+// NULL if there is none. Such matrices are taken together: as one tensor, whose data are those of
+// the first, with m->strides.
+const struct gguf_tensor *model_find_expert(const struct model *m, int32_t layer,
+                                            enum tensor_role role, int32_t expert);
+
 // A tensor that a unit needs, with its required dimensions. Matrices may have any weight type.
 // Others (norms, biases, routers) are F32 in the unit and F32, F16 or BF16 in the file.
 struct tensor_want {

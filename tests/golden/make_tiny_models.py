@@ -286,6 +286,12 @@ def model_tensors(rng, spec, n_vocab):
             suffix = "_exps.weight"
             vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
         fused = spec.get("fused", False)  # gate and up are one tensor
+        if spec.get("apart"):  # a tensor for each expert, in the order of early files
+            for e in range(spec["experts"]):
+                matrix(f"{prefix}ffn_gate.{e}.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
+                matrix(f"{prefix}ffn_down.{e}.weight", n_embd, ff, 1 / np.sqrt(ff))
+                matrix(f"{prefix}ffn_up.{e}.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
+            continue
         for name in ["ffn_gate", "ffn_up"][fused:]:
             rows = ff * (1 + fused)
             matrix(prefix + name + suffix, rows, n_embd, 1.5 / np.sqrt(n_embd), experts)
@@ -418,6 +424,11 @@ MODELS = {
     | {"experts": 3, "used": 3, "types": {"": "Q5_1", "ffn_gate": "Q4_0", "ffn_up": "F32"}}
     | {"n_embd": 64, "heads": 4, "ff": 96}
     | {"keys": {"feed_forward_length": 64, "expert_feed_forward_length": 96}},
+    "experts_apart": SMALL
+    | {"experts": 4, "used": 2, "apart": True, "ff": 32, "types": {"": "Q8_0", "ffn_down": "F16"}},
+    # The parts of a split file cut through the experts of a layer.
+    "experts_in_parts": SMALL
+    | {"experts": 4, "used": 2, "apart": True, "ff": 32, "types": {"": "Q8_0"}, "parts": 4},
     # Norms, biases and routers in other types than F32.
     "half_vectors": SMALL
     | {"experts": 4, "used": 2, "heads": 4, "types": {"": "Q8_0"}, "biases": ALL_BIASES}

@@ -338,9 +338,21 @@ class Llama:
             self.weights[tensor.name] = decode(
                 self.types[tensor.name], tensor.data.tobytes(), shape
             )
+        self.join_experts()
         if "output.weight" not in self.weights:
             self.weights["output.weight"] = self.weights["token_embd.weight"]
             self.types["output.weight"] = self.types["token_embd.weight"]
+
+    def join_experts(self):
+        """Early files have a tensor for each expert, such as blk.0.ffn_up.3.weight."""
+        single = [n.split(".") for n in self.weights if n.count(".") == 4 and ".ffn_" in n]
+        for _, layer, name, number, _ in sorted(single, key=lambda n: int(n[3])):
+            matrix = self.weights.pop(f"blk.{layer}.{name}.{number}.weight")
+            kind = self.types.pop(f"blk.{layer}.{name}.{number}.weight")
+            self.types[f"blk.{layer}.{name}_exps.weight"] = kind
+            self.weights.setdefault(f"blk.{layer}.{name}_exps.weight", []).append(matrix)
+        for name in {f"blk.{layer}.{name}_exps.weight" for _, layer, name, _, _ in single}:
+            self.weights[name] = np.stack(self.weights[name])
 
     def hp(self, key, *default):
         value = self.keys.get("llama." + key, *default) if default else self.keys["llama." + key]

@@ -196,13 +196,25 @@ static void shared_expert(struct builder *t, int l) {
     vector(t, name, TINY_EMBD, 0, 0.3f);
 }
 
+// Experts in the order of early files.
+static void experts_apart(struct builder *t, int l, int n) {
+    static const char *const names[] = {"ffn_gate", "ffn_down", "ffn_up"};
+    char name[64];
+    for (int i = 0; i < 3 * n; i++) {
+        const bool down = i % 3 == 1;
+        snprintf(name, sizeof name, "blk.%d.%s.%d.weight", l, names[i % 3], i / 3);
+        matrix(t, name, down ? TINY_FF : TINY_EMBD, down ? TINY_EMBD : TINY_FF, 0.25f);
+    }
+}
+
 // A router, whose matrix is F32, and three matrices for each expert.
 static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
     const uint64_t n = m->n_experts ? (uint64_t)m->n_experts : 1;
     float router[TINY_EMBD * TINY_MAX_EXPERTS];
     char name[64];
-    for (int i = m->fused ? 1 : 0; i < 3; i++) {
+    if (m->apart) experts_apart(t, l, m->n_experts);
+    for (int i = m->fused ? 1 : 0; i < 3 && !m->apart; i++) {
         const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i == 2     ? TINY_EMBD
                                                                   : m->fused ? 2 * TINY_FF
                                                                              : TINY_FF;

@@ -36,6 +36,7 @@ struct tiny_model {
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM
     int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none
+    bool apart;    // each matrix of an expert is a tensor, as in early files
     bool shared;   // beside the experts is one for every token, with a gate
     int padding;   // rows of the matrices that have no token, at the end of TINY_VOCAB
 };

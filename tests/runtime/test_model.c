@@ -205,6 +205,39 @@ static void test_reads_dense_start(void **state) {
     assert_int_equal(shape_check(&f->shape, &e), OK);
 }
 
+static void add_expert(struct gguf_build *b, enum dtype type) {
+    gguf_build_tensor(b, "blk.1.ffn_up.2.weight", 2, (uint64_t[]){TINY_EMBD, TINY_FF}, type, NULL);
+}
+static void late_expert(struct gguf_build *b) { add_expert(b, DTYPE_F16); }
+static void other_expert(struct gguf_build *b) { add_expert(b, DTYPE_Q8_0); }
+
+// The experts of early files, each a tensor, are like one tensor of all. In their usual order each
+// is as far from the one before it as all others.
+static void test_reads_experts_apart(void **state) {
+    static const char one[] = "blk.1.ffn_up.2.weight";
+    const struct tiny_model tiny = {.n_layers = 2, .n_experts = 4, .apart = true};
+    const uint64_t matrix = (uint64_t)TINY_EMBD * TINY_FF * 2;
+    struct fixture *f = *state;
+    const struct unit *unit = &f->shape.units[4];
+    const uint64_t *strides = f->model.strides[4];
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(shape_check(&f->shape, &e), OK);
+    for (int i = 2; i < 5; i++) {
+        assert_int_equal(unit->tensors[i].n_matrices, 4);
+        assert_int_equal(unit->tensors[i].size_bytes, 4 * matrix);
+        assert_int_equal(strides[i], 3 * matrix);
+    }
+    assert_string_equal(unit_find(unit, ROLE_EXPERT_UP)->name, "blk.1.ffn_up_exps.weight");
+    assert_int_equal(strides[0] + strides[1], 0);
+    assert_int_equal(read_tiny(&tiny, late_expert, one, f, &e), OK);
+    for (int i = 2; i < 5; i++) assert_true(strides[i] == EXPERTS_APART);
+    assert_int_equal(read_tiny(&tiny, NULL, one, f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "the tensor of expert 2 is missing"));
+    assert_int_equal(read_tiny(&tiny, other_expert, one, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "blk.1.ffn_up.2.weight has another type"));
+}
+
 // Small tensors are F32 in the unit, with as many bytes, whatever they are in the file.
 static void test_reads_halves(void **state) {
     const struct tiny_model tiny = {.n_layers = 1, .n_experts = 4, .biased = true, .halves = true};
@@ -345,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_reads_shared_experts),
         cmocka_unit_test(test_reads_dense_start),
         cmocka_unit_test(test_reads_halves),
+        cmocka_unit_test(test_reads_experts_apart),
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_reads_fused),

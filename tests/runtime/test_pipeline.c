@@ -79,6 +79,7 @@ static const struct {
     {{.architecture = "qwen2moe", .n_experts = 4, .shared = true}, DTYPE_F16, DTYPE_F16},
     {{.biased = true, .halves = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.biased = true, .halves = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
+    {{.n_experts = 4, .apart = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "smollm3", .n_layers = 4, .tied = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
 };
