@@ -324,12 +324,21 @@ static enum status add_bias(struct cli_options *o, const char *name, const char 
     return OK;
 }
 
+// llama.cpp's names of NVIDIA GPUs stand for ours.
+static const char *device_of(const char *text) {
+    static const char *const ours[] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3",
+                                       "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
+    const bool theirs = strncmp(text, "CUDA", 4) == 0 && text[4] >= '0' && text[4] < '8';
+    return theirs && !text[5] ? ours[text[4] - '0'] : text;
+}
+
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,
                              const char *name, const char *text, struct err *e) {
     void *target = (char *)o + spec->offset;
     switch (spec->kind) {
     case OPTION_SWITCH: *(bool *)target = true; return OK;
     case OPTION_TEXT: *(const char **)target = text; return OK;
+    case OPTION_DEVICE: *(const char **)target = device_of(text); return OK;
     case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:
     case OPTION_SEED: return set_integer(spec, name, text, target, e);
@@ -427,9 +436,55 @@ static enum status unknown_option(enum command command, const char *name, bool k
     return err_fix(e, "see 'tandem help %s'", own);
 }
 
+// Options that cannot be used, all of them, and the error of the first one.
+struct wrong_options {
+    char text[sizeof((struct err *)0)->what];
+    int32_t n;
+    struct err first;
+};
+
+static void add_wrong(struct wrong_options *w, const char *name, const char *why,
+                      const struct err *e) {
+    const size_t used = strlen(w->text);
+    snprintf(w->text + used, sizeof w->text - used, "%s%s %s", w->n ? "; " : "", name, why);
+    if (w->n++ == 0) w->first = *e;
+}
+
+static enum status tell_wrong(const struct wrong_options *w, struct err *e) {
+    if (w->n == 0) return OK;
+    *e = w->first;
+    if (w->n == 1) return e->status;
+    return err_set(e, ERR_USAGE, "%d options cannot be used: %s", (int)w->n, w->text);
+}
+
+// The values that follow an option which is not parsed: how many arguments to skip.
+static int values_of(const struct llama_option *option, const char *next) {
+    if (!next) return 0;
+    if (!option) return next[0] != '-';
+    return option->value == LLAMA_ONE ||
+           (option->value == LLAMA_SWITCH && llama_option_is_switch(next));
+}
+
+// Takes an option that the command does not have: one of llama.cpp's, another command's, or none.
+static void take_foreign(struct cli_options *o, const char *name, const struct option_spec *spec,
+                         const struct llama_option *llama, struct wrong_options *w) {
+    struct err e = {0};
+    char why[160];
+    if (llama && llama->ignored) {
+        if (o->n_ignored < IGNORED_LIST) o->ignored[o->n_ignored++] = llama;
+    } else if (llama) {
+        snprintf(why, sizeof why, "(%s) is not in tandem yet", llama->reason);
+        err_set(&e, ERR_USAGE, "option %s is not in tandem yet: %s", name, llama->reason);
+        add_wrong(w, name, why, &e);
+    } else {
+        unknown_option(o->command, name, spec, &e);
+        add_wrong(w, name, spec ? "belongs to another command" : "is unknown", &e);
+    }
+}
+
 // Parses one option at argv[*i], with its value in the same argument ("--top-k=5") or the next one.
 static enum status parse_option(struct cli_options *o, int argc, char **argv, int *i,
-                                struct err *e) {
+                                struct wrong_options *w, struct err *e) {
     char *given = argv[*i];
     const char *equals = strncmp(given, "--", 2) == 0 ? strchr(given, '=') : NULL;
     size_t length = equals ? (size_t)(equals - given) : strlen(given);
@@ -437,8 +492,13 @@ static enum status parse_option(struct cli_options *o, int argc, char **argv, in
     snprintf(name, sizeof name, "%.*s", (int)smaller((int)length, NAME_MAX_CHARS), given);
 
     const struct option_spec *spec = find_option(given, length, o->command);
-    if (!spec || !(spec->commands & 1u << o->command))
-        return unknown_option(o->command, name, spec, e);
+    if (!spec || !(spec->commands & 1u << o->command)) {
+        const struct llama_option *llama = llama_option_find(given, length);
+        take_foreign(o, name, spec, llama, w);
+        if (!equals && (llama || !spec || spec->value))
+            *i += values_of(llama, *i + 1 < argc ? argv[*i + 1] : NULL);
+        return OK;
+    }
     if (!spec->value) {
         if (equals) return err_set(e, ERR_USAGE, "option %s takes no value", name);
         return set_value(o, spec, name, NULL, e);
@@ -586,7 +646,37 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     return check_plan(o, e);
 }
 
-enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e) {
+// The value of an environment variable; NULL if it is not there or empty.
+static const char *variable(char *const *variables, const char *name) {
+    const size_t length = strlen(name);
+    for (; variables && *variables; variables++)
+        if (strncmp(*variables, name, length) == 0 && (*variables)[length] == '=')
+            return (*variables)[length + 1] ? *variables + length + 1 : NULL;
+    return NULL;
+}
+
+// Sets the options of the command that the environment gives. models: only the model, which comes
+// last, since it may also be an argument without a name; else all others.
+static enum status take_variables(struct cli_options *o, char *const *variables, bool models,
+                                  struct err *e) {
+    int32_t count;
+    const struct llama_variable *list = llama_variables(&count);
+    for (int32_t i = 0; i < count; i++) {
+        const char *name = list[i].option, *value = variable(variables, list[i].name);
+        if (!value || models != (strcmp(name, "-m") == 0)) continue;
+        const struct option_spec *spec = find_option(name, strlen(name), o->command);
+        if (!spec || !(spec->commands & 1u << o->command) || spec->kind == OPTION_LIST) continue;
+        if (models && (o->model || o->shape)) continue;
+        const bool off = strcmp(value, "0") == 0 || strcmp(value, "false") == 0;
+        if (spec->kind == OPTION_SWITCH && off) continue;
+        if (set_value(o, spec, list[i].name, value, e)) return e->status;
+    }
+    return OK;
+}
+
+enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char *const *variables,
+                              struct err *e) {
+    struct wrong_options wrong = {.n = 0};
     *o = (struct cli_options){
         .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
@@ -606,12 +696,14 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, stru
     if (o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
         return parse_topic(o, argc, argv, e);
 
+    if (take_variables(o, variables, false, e)) return e->status;
     for (int i = 2; i < argc; i++) {
         bool option = argv[i][0] == '-' && argv[i][1];
-        status = option ? parse_option(o, argc, argv, &i, e) : parse_plain(o, argv[i], e);
+        status = option ? parse_option(o, argc, argv, &i, &wrong, e) : parse_plain(o, argv[i], e);
         if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
             return status;
     }
+    if (tell_wrong(&wrong, e) || take_variables(o, variables, true, e)) return e->status;
     if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
     if (o->n_ctx < 0) o->n_ctx = 0;
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "planner/planner.h"
+#include "runtime/cli/llama_options.h"
 #include "runtime/options.h"
 #include "runtime/generate/sampler.h"
 
@@ -61,6 +62,7 @@ enum reasoning {
 // Whether a model thinks before it answers, where its template has a switch.
 enum thinking { THINKING_AUTO, THINKING_OFF, THINKING_ON };
 
+enum { IGNORED_LIST = 24 };
 struct cli_options {
     enum command command;
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
@@ -104,11 +106,15 @@ struct cli_options {
     struct bench_options bench;
 
     bool json, verbose, quiet, help;
+    // Options of llama.cpp that were given and have no effect here.
+    const struct llama_option *ignored[IGNORED_LIST];
+    int32_t n_ignored;
 };
 
 enum option_kind {
     OPTION_SWITCH, // takes no value, sets a bool
     OPTION_TEXT,
+    OPTION_DEVICE,    // a text: the name of a device
     OPTION_LIST,      // struct text_list: every use adds a text
     OPTION_INT,       // int32_t in low..high
     OPTION_SEED,      // int64_t in low..high
@@ -159,8 +165,11 @@ void cli_options_print_settings(const struct cli_options *o, FILE *out);
 // The name of a command as it is typed.
 const char *command_name(enum command command);
 
-// Fills *o from the arguments. ERR_USAGE names the wrong argument and the way out.
-enum status cli_options_parse(struct cli_options *o, int argc, char **argv, struct err *e);
+// Fills *o from the variables of the environment (NAME=VALUE, ended by NULL; may be NULL) that
+// llama.cpp reads too, and from the arguments, which win. ERR_USAGE names all unknown options, or
+// the first other mistake, and the way out.
+enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char *const *variables,
+                              struct err *e);
 
 // The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.
 void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,

@@ -93,11 +93,15 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
         .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
     };
     struct err e = {0};
-    if (cli_options_parse(&cli.options, argc, argv, &e) != OK) return fail(&cli, &e);
+    if (cli_options_parse(&cli.options, argc, argv, environment->variables, &e) != OK)
+        return fail(&cli, &e);
     const struct cli_options *o = &cli.options;
     cli.log.out = stderr;
     cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
     progress_bar_init(&cli.bar, stderr, !o->quiet);
+    for (int32_t i = 0; i < o->n_ignored; i++)
+        log_line(&cli.log, LOG_NOTE, "%s has no effect: %s", o->ignored[i]->names[0],
+                 o->ignored[i]->reason);
     if (run_command(&cli, &e) != OK) return fail(&cli, &e);
     cli_flush_output(&cli);
     if (cli.output_errno || ferror(stdout)) {

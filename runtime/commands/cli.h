@@ -15,6 +15,7 @@ struct cli_environment {
     const char *cache_home; // XDG_CACHE_HOME, or NULL
     const char *state_home; // XDG_STATE_HOME, or NULL
     const char *home;       // HOME, or NULL
+    char *const *variables; // all, NAME=VALUE, for those of llama.cpp; ended by NULL
     const char *calibrate;  // TANDEM_CALIBRATE: "never" forbids calibration that nobody asked for
 };
 

@@ -3,6 +3,7 @@
 #include "runtime/commands/cli.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
     // Where /sys is missing, as in some containers, hwloc says so on standard error; the user
@@ -12,6 +13,7 @@ int main(int argc, char **argv) {
         .cache_home = getenv("XDG_CACHE_HOME"),
         .state_home = getenv("XDG_STATE_HOME"),
         .home = getenv("HOME"),
+        .variables = environ,
         .calibrate = getenv("TANDEM_CALIBRATE"),
     };
     environment.drivers = device_drivers(&environment.n_drivers);

@@ -22,7 +22,7 @@ static enum status parse(struct cli_options *o, struct err *e, const char *const
         argv[argc] = (char *)(uintptr_t)words[argc - 1];
     }
     *e = (struct err){0};
-    return cli_options_parse(o, argc, argv, e);
+    return cli_options_parse(o, argc, argv, NULL, e);
 }
 
 #define PARSE(...) parse(&o, &e, (const char *const[]){__VA_ARGS__, NULL})
@@ -67,6 +67,7 @@ static void defaults_are_the_known_ones(void **state) {
 static const char *good_value(const struct option_spec *spec) {
     switch (spec->kind) {
     case OPTION_TEXT:
+    case OPTION_DEVICE:
     case OPTION_LIST: return "text";
     case OPTION_SIZE: return "3M";
     case OPTION_KV_TYPE: return "f32";
@@ -82,7 +83,9 @@ static const char *good_value(const struct option_spec *spec) {
     }
 }
 static const char *bad_value(enum option_kind kind) {
-    return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
+    return kind == OPTION_TEXT || kind == OPTION_LIST || kind == OPTION_DEVICE ? NULL
+           : kind == OPTION_REAL                                               ? "1x"
+                                                                               : "1.5x";
 }
 
 static void sampling_is_read_as_llama_cli_does(void **state) {
@@ -155,6 +158,41 @@ static void settings_change_by_their_names(void **state) {
     assert_int_equal(cli_options_set(&o, "top-p", "2", &e), ERR_USAGE);
     assert_int_equal(cli_options_set(&o, "ngl", "2", &e), ERR_USAGE); // not in a conversation
     assert_says(&e, "no setting 'ngl'");
+}
+
+static void options_of_llama_cpp_have_names(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-fa", "on", "--jinja", "--flash-attn", "-n", "5", "-ts", "1,1"), OK);
+    assert_int_equal(o.n_ignored, 4);
+    assert_int_equal(o.n_predict, 5);
+    assert_string_equal(o.ignored[1]->names[0], "--jinja");
+    assert_int_equal(RUN("--lora", "x.gguf"), ERR_USAGE);
+    assert_says(&e, "option --lora is not in tandem yet: adapters");
+    assert_int_equal(RUN("--lora", "x", "--nonsense", "7", "--no-repeat", "-sys", "z"), ERR_USAGE);
+    assert_says(&e, "4 options cannot be used: --lora (adapters) is not in tandem yet; --nonsense "
+                    "is unknown; --no-repeat is unknown; -sys belongs to another command");
+    assert_int_equal(RUN("-dev", "CUDA1"), OK);
+    assert_string_equal(o.device, "cuda:1");
+}
+
+static void the_environment_gives_defaults(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    char *argv[] = {"tandem", "run", "-p", "y", "-c", "77"};
+    char *const set[] = {"LLAMA_ARG_CTX_SIZE=99",  "LLAMA_ARG_N_PREDICT=7", "LLAMA_ARG_CPU_MOE=1",
+                         "LLAMA_ARG_MODEL=m.gguf", "LLAMA_ARG_TOP_K=",      NULL};
+    assert_int_equal(cli_options_parse(&o, 6, argv, set, &e), OK);
+    assert_true(o.n_ctx == 77 && o.n_predict == 7 && o.cpu_experts && o.sampling.top_k == 40);
+    assert_string_equal(o.model, "m.gguf");
+    char *with_model[] = {"tandem", "inspect", "own.gguf"};
+    assert_int_equal(cli_options_parse(&o, 3, with_model, set, &e), OK);
+    assert_string_equal(o.model, "own.gguf");
+    char *const bad[] = {"LLAMA_ARG_CTX_SIZE=many", "LLAMA_ARG_MODEL=m", NULL};
+    assert_int_equal(cli_options_parse(&o, 4, argv, bad, &e), ERR_USAGE);
+    assert_says(&e, "LLAMA_ARG_CTX_SIZE");
 }
 
 static void numbers_keep_their_range(void **state) {
@@ -352,7 +390,8 @@ static void wrong_lines_say_what_to_do(void **state) {
     (void)state;
     struct cli_options o;
     struct err e;
-    assert_int_equal(cli_options_parse(&o, 1, (char *[]){(char *)(uintptr_t) "tandem"}, &e), OK);
+    assert_int_equal(cli_options_parse(&o, 1, (char *[]){(char *)(uintptr_t) "tandem"}, NULL, &e),
+                     OK);
     assert_true(o.command == COMMAND_HELP && o.topic == COMMAND_HELP);
     assert_int_equal(PARSE("rum"), ERR_USAGE);
     assert_says(&e, "did you mean 'run'");
@@ -515,6 +554,8 @@ int main(void) {
         cmocka_unit_test(every_name_of_every_option_is_parsed),
         cmocka_unit_test(sampling_is_read_as_llama_cli_does),
         cmocka_unit_test(settings_change_by_their_names),
+        cmocka_unit_test(options_of_llama_cpp_have_names),
+        cmocka_unit_test(the_environment_gives_defaults),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),

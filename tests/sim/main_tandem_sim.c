@@ -4,6 +4,7 @@
 #include "tests/sim/sim_device.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { DRIVERS_MAX = 8 };
 
@@ -22,6 +23,7 @@ int main(int argc, char **argv) {
         .cache_home = getenv("XDG_CACHE_HOME"),
         .state_home = getenv("XDG_STATE_HOME"),
         .home = getenv("HOME"),
+        .variables = environ,
         .calibrate = getenv("TANDEM_CALIBRATE"),
     };
     return cli_main(argc, argv, &environment);

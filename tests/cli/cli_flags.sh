@@ -1,0 +1,106 @@
+#!/bin/sh
+# cli_flags.sh: the options of llama-cli: each spelling is one of tandem's, or has no effect and a
+# line says why, or is refused by its name; and command lines of model cards start.
+set -u
+: "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_STATE_HOME="$work/state"
+
+# ---- Every spelling ------------------------------------------------------------------------------
+# NAME, or NAME=VALUE where a value follows.
+spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --predict=4 --n-predict=4
+-c=64 --ctx-size=64 -b=64 --batch-size=64 -ub=64 --ubatch-size=64 -t=1 --threads=1 -tb=1
+--threads-batch=1 -ngl=9 --gpu-layers=9 --n-gpu-layers=9 -ot=x=CPU --override-tensor=x=CPU -cmoe
+--cpu-moe -ncmoe=2 --n-cpu-moe=2 -ctk=f16 --cache-type-k=f16 -ctv=f16 --cache-type-v=f16 --temp=1
+--top-k=4 --top-p=0.9 --min-p=0.1 --repeat-penalty=1.1 --repeat-last-n=8 -s=1 --seed=1 -e --escape
+--no-escape --ignore-eos --device=none -dev=none -v --verbose -r=x --reverse-prompt=x
+--presence-penalty=1 --frequency-penalty=1 --dry-multiplier=1 --dry-base=2 --dry-allowed-length=2
+--dry-penalty-last-n=8 --dry-sequence-breaker=x --xtc-probability=0.1 --xtc-threshold=0.1
+--top-nsigma=1 --top-n-sigma=1 --typical=0.9 --typical-p=0.9 --mirostat=1 --mirostat-lr=0.1
+--mirostat-ent=5 --dynatemp-range=0.1 --dynatemp-exp=1 --samplers=top_k --sampling-seq=k
+--sampler-seq=k -l=1+1 --logit-bias=1+1 -fa=on -fa --flash-attn=auto --jinja --no-mmap --mmap --mlock
+-dio --direct-io -cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if
+--interactive-first -mli --multiline-input --no-display-prompt --color -co --warmup --no-warmup --perf
+--no-perf --log-disable --log-file=x --log-colors --log-prefix --log-timestamps -lv=1 --verbosity=1
+--verbose-prompt --simple-io -fit=on --fit=on -fitt=512 --fit-target=512 -fitc=4096 --fit-ctx=4096
+--offline --op-offload --no-op-offload --no-host --repack -nr --no-repack -kvo -nkvo --no-kv-offload
+-sm=row --split-mode=row -ts=1,1 --tensor-split=1,1 -mg=0 --main-gpu=0 --prio=2 --prio-batch=2
+--poll=50 --poll-batch=1 -C=ff --cpu-mask=ff -Cr=0-1 --cpu-range=0-1 --cpu-strict=1 -Cb=ff -Crb=0-1
+--cpu-mask-batch=ff --cpu-range-batch=0-1 --cpu-strict-batch=1 --numa=numactl --keep=4
+--context-shift --no-context-shift -np=1 --parallel=1 -cb --swa-full --check-tensors -sp --special
+-hf=a/b --hf-repo=a/b -hff=x --hf-file=x -hft=x --hf-token=x -mu=x --model-url=x -dr=x --lora=x
+--lora-scaled=x --control-vector=x --mmproj=x -mm=x --image=x --audio=x -md=x --model-draft=x
+-ngld=9 --gpu-layers-draft=9 --draft=4 --draft-max=4 --draft-min=1 --draft-p-min=0.5 --spec-type=x
+--rope-scaling=yarn --rope-scale=2 --rope-freq-base=1 --rope-freq-scale=1 --yarn-orig-ctx=1
+--yarn-ext-factor=1 --yarn-attn-factor=1 --yarn-beta-slow=1 --yarn-beta-fast=1 -gan=2 -gaw=512
+--override-kv=a=int:1 --grammar=x --grammar-file=x -j={} --json-schema={} -jf=x
+--json-schema-file=x --prompt-cache=x --prompt-cache-all --prompt-cache-ro -bf=x --binary-file=x
+-sysf=x --system-prompt-file=x --in-prefix=x --in-suffix=x --in-prefix-bos --reasoning-budget=0
+--rpc=x -ncffn=2'
+count=0
+for spelling in $spellings; do
+    name=${spelling%%=*}
+    count=$((count + 1))
+    case $spelling in
+    *=*) "$TANDEM" run -p y -m "$work/none.gguf" "$name" "${spelling#*=}" ;;
+    *) "$TANDEM" run -p y -m "$work/none.gguf" "$name" ;;
+    esac >"$work/out" 2>&1
+    if grep -qiE 'unknown|did you mean|unexpected' "$work/out"; then
+        echo "  $spelling: $(head -n 1 "$work/out")"
+    fi
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] && [ "$(echo "$spellings" | wc -w)" -gt 160 ] &&
+    echo "ok flags_every_spelling_has_a_name" || { echo "not ok flags_every_spelling_has_a_name"
+    cat "$work/wrong"; }
+
+# Those of a conversation.
+for flag in '-sys x' '--system-prompt x' '--chat-template chatml' '--chat-template-kwargs {}' \
+    '--reasoning-format none' '--reasoning off' '-rea on' '--no-context-shift' '-cnv' '-st'; do
+    # shellcheck disable=SC2086
+    "$TANDEM" chat -p y -m "$work/none.gguf" $flag >"$work/out" 2>&1
+    grep -q 'none.gguf: No such file' "$work/out" && ! grep -q unknown "$work/out" ||
+        echo "  $flag: $(head -n 1 "$work/out")"
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] && echo "ok flags_of_a_conversation" || { echo "not ok flags_of_a_conversation"
+    cat "$work/wrong"; }
+
+# ---- Command lines of model cards and forums -----------------------------------------------------
+# starts NAME ARGUMENT...: text comes, and each option without effect has its line.
+starts() {
+    name=$1
+    shift
+    if "$TANDEM" "$@" -m "$MODEL" -n 3 -c 256 >"$work/out" 2>"$work/err" </dev/null &&
+        [ -s "$work/out" ]; then
+        echo "ok flags_$name"
+    else
+        echo "not ok flags_$name"
+        head -n 3 "$work/err"
+    fi
+}
+starts reasoning_card chat --jinja -ngl 99 -fa on -sm row --temp 0.6 --top-k 20 --top-p 0.95 --min-p 0 \
+    --no-context-shift -p 'Name a city.'
+grep -q '^tandem: --jinja has no effect: ' "$work/err" && grep -q 'fa has no effect' "$work/err" &&
+    echo "ok flags_without_effect_are_told" || echo "not ok flags_without_effect_are_told"
+starts presence run -ngl 99 --temp 0.7 --top-p 0.8 --top-k 20 --min-p 0 --presence-penalty 1.5 -p Once
+starts experts run -ngl 99 --n-cpu-moe 20 --prio 3 -fa --no-warmup -p Once
+starts all_experts run -cmoe -ngl 99 --no-mmap -ub 64 -t 2 -p Once
+starts conversation chat -cnv --color -co --simple-io -p 'Name a city.'
+starts locked run --no-mmap --mlock -p Once
+starts no_conversation run -no-cnv --no-display-prompt --seed 42 -p Once
+starts cache_types run -ctk q8_0 -ctv q8_0 --flash-attn on -p Once
+starts fitted run -fit on -fitt 512 -fitc 4096 -p Once
+starts single_turn chat -st --no-perf --log-disable --jinja -sys 'Be brief.' -p 'Name a city.'
+for flag in '-hf a/b:Q4_K_M' '--mmproj x.gguf' '--lora x.gguf' '-md x.gguf'; do
+    # shellcheck disable=SC2086
+    "$TANDEM" run $flag -p y -m "$MODEL" >"$work/out" 2>&1
+    [ $? -eq 2 ] && grep -qF -- "${flag%% *} is not in tandem yet" "$work/out" ||
+        echo "  $flag: $(head -n 1 "$work/out")"
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] && echo "ok flags_not_in_tandem_yet" || { echo "not ok flags_not_in_tandem_yet"
+    cat "$work/wrong"; }
+
+# ---- The environment -----------------------------------------------------------------------------
+LLAMA_ARG_MODEL=$MODEL LLAMA_ARG_N_PREDICT=0 "$TANDEM" run -p 'Once upon' >"$work/out" 2>"$work/err" &&
+    ! [ -s "$work/out" ] && grep -q 'prompt .* 2 tokens' "$work/err" &&
+    echo "ok flags_from_the_environment" || echo "not ok flags_from_the_environment"
