@@ -349,6 +349,7 @@ struct tandem_generate_options { // zeros are the defaults
     const struct tandem_sampling *sampling; // NULL: its defaults
     tandem_text_fn on_text;                 // may be NULL
     void *context;                          // of on_text
+    const char *grammar; // GBNF, as llama.cpp reads it: the answer obeys it; NULL: none
 };
 void tandem_generate_defaults(struct tandem_generate_options *options, size_t struct_size);
 

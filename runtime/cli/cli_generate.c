@@ -2,6 +2,7 @@
 #include "runtime/cli/cli_generate.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/report/report.h"
@@ -11,7 +12,8 @@
 
 enum {
     ALL_LOGITS_UBATCH = 128, // keeps the rows of logits, which are long, few
-    OUTPUT_BYTES = 1 << 16
+    OUTPUT_BYTES = 1 << 16,
+    GRAMMAR_BYTES = 4 << 20
 };
 
 // ---- Opening and closing ------------------------------------------------------------------------
@@ -54,6 +56,15 @@ static void close_texts(struct read_list *texts) {
     for (int32_t i = 0; i < TEXT_LIST; i++) mem_free(texts->copies[i]);
 }
 
+// Reads the grammar, if there is one. The caller frees *out.
+static enum status read_grammar(const struct cli_options *o, char **out, struct err *e) {
+    size_t length;
+    if (o->grammar_file) return file_read_text(out, &length, o->grammar_file, GRAMMAR_BYTES, e);
+    if (!o->grammar) return OK;
+    *out = mem_text(o->grammar, strlen(o->grammar));
+    return *out ? OK : err_memory(e, strlen(o->grammar), "the grammar");
+}
+
 // Drops the texts "none", which stand for no text at all.
 static void drop_none(struct text_list *list) {
     int32_t kept = 0;
@@ -66,8 +77,9 @@ static void drop_none(struct text_list *list) {
 static enum status set_generator(struct cli_generator *g, bool opens, struct err *e) {
     const struct cli_options *o = &g->cli->options;
     struct read_list stops = {0}, breakers = {0};
+    char *grammar = NULL;
     enum status status = OK;
-    if (read_texts(&stops, &o->stops, o->escape, e) ||
+    if (read_grammar(o, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
         read_texts(&breakers, &o->dry_breakers, o->escape, e))
         status = e->status;
     drop_none(&breakers.list);
@@ -79,6 +91,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
         .n_stops = stops.list.n,
         .dry_breakers = o->dry_breakers.n > 0 ? breakers.list.texts : NULL,
         .n_dry_breakers = breakers.list.n,
+        .grammar = grammar,
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;
@@ -87,6 +100,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
                        : generate_set_options(&g->generator, &options, e);
     close_texts(&stops);
     close_texts(&breakers);
+    mem_free(grammar);
     return status;
 }
 

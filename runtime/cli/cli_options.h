@@ -101,6 +101,8 @@ struct cli_options {
     struct logit_bias biases[TEXT_LIST];
     int32_t n_biases;
 
+    const char *grammar, *grammar_file; // that answers obey; NULL: not given
+
     const char *output, *mixture, *importance; // of quantize; NULL: not given
 
     struct bench_options bench;

@@ -48,12 +48,17 @@ static enum status open_sampler(struct generator *g, const struct generate_optio
         breakers_open(&g->breakers, g->tokenizer, o->dry_breakers ? o->dry_breakers : usual, n, e))
         return e->status;
     sampler.dry.breakers = &g->breakers;
+    if (o->grammar &&
+        constraint_open(&g->constraint, o->grammar, g->tokenizer, engine_n_vocab(g->engine), e))
+        return e->status;
+    g->constraint.ignores_end = o->ignore_end;
     return sampler_init(&g->sampler, &sampler, engine_n_vocab(g->engine), g->n_ctx, e);
 }
 
 static void close_options(struct generator *g) {
     sampler_close(&g->sampler);
     breakers_close(&g->breakers);
+    constraint_close(&g->constraint);
     stop_filter_close(&g->filter);
     mem_free(g->stop_tokens);
     g->stop_tokens = NULL;
@@ -207,13 +212,29 @@ static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
     return true;
 }
 
+// Draws a token from a row of logits: freely, and if the grammar refuses what was drawn, again
+// among what it allows. *token is -1 if the grammar is at its end and no token may say so.
+static enum status draw_token(struct generator *g, int32_t row, int32_t *token, struct err *e) {
+    const float *logits = engine_logits(g->engine, row);
+    if (sampler_draw(&g->sampler, logits, token, e)) return e->status;
+    if (constraint_allows(&g->constraint, *token)) return OK;
+    logits = constraint_mask(&g->constraint, logits);
+    *token = -1;
+    if (logits) return sampler_draw(&g->sampler, logits, token, e);
+    if (grammar_can_end(&g->constraint.state)) return OK;
+    return err_set(e, ERR_LIMIT, "no token of the model continues the text as the grammar says");
+}
+
 static enum status decode(struct generator *g, int32_t limit, const struct text_sink *sink,
                           enum stop_reason *reason, struct err *e) {
     for (int32_t row = g->prompt_row, token;; row = 0) {
-        if (sampler_draw(&g->sampler, engine_logits(g->engine, row), &token, e)) return e->status;
+        if (draw_token(g, row, &token, e)) return e->status;
+        *reason = STOP_END;
+        if (token < 0) return OK;
         sampler_accept(&g->sampler, token);
         g->timings.new_tokens++;
         if (ends_text(g, token, reason)) return OK;
+        if (constraint_accept(&g->constraint, token, e)) return e->status;
         g->tokens[g->n_tokens++] = g->pending = token;
         const size_t length = token_stream_push(&g->stream, token, g->piece, g->piece_bytes);
         stop_filter_push(&g->filter, g->piece, length);
@@ -242,6 +263,7 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     const uint64_t start = clock_ns();
     token_stream_init(&g->stream, g->tokenizer, false);
     stop_filter_reset(&g->filter);
+    constraint_reset(&g->constraint);
     const enum status status = decode(g, limit, sink, reason, e);
     if (status || *reason != STOP_CANCEL) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;

@@ -11,6 +11,7 @@
 #define TANDEM_RUNTIME_GENERATE_GENERATE_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/generate/constraint.h"
 #include "runtime/generate/sampler.h"
 #include "runtime/generate/stop_filter.h"
 #include "runtime/generate/timings.h"
@@ -38,6 +39,7 @@ struct generate_options {
     // a newline, a colon, a quotation mark and an asterisk.
     const char *const *dry_breakers;
     int32_t n_dry_breakers;
+    const char *grammar; // in GBNF, that every text obeys from its beginning on; NULL: none
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
@@ -62,6 +64,7 @@ struct generator {
     const struct tokenizer *tokenizer; // borrowed from the engine
     struct sampler sampler;
     struct breakers breakers; // lent to the sampler
+    struct constraint constraint;
     bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
@@ -79,7 +82,8 @@ struct generator {
 };
 
 // Takes a session of the engine. ERR_LIMIT if none is free, ERR_USAGE for a stop text that is empty
-// or no UTF-8, a breaker of a wrong length or a bias of no token, ERR_MEMORY. On failure *g is
+// or no UTF-8, a breaker of a wrong length or a bias of no token,
+// ERR_FORMAT or ERR_LIMIT for the grammar, ERR_MEMORY. On failure *g is
 // closed.
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e);

@@ -128,7 +128,11 @@ static enum status read_options(struct generate_options *out,
     for (size_t i = 0; i < asked->n_stop; i++)
         if (!asked->stop[i]) return err_set(e, ERR_USAGE, "options: stop[%zu] is NULL", i);
     *out = (struct generate_options){
-        .ignore_end = asked->ignore_end, .stops = asked->stop, .n_stops = (int32_t)asked->n_stop};
+        .ignore_end = asked->ignore_end,
+        .stops = asked->stop,
+        .n_stops = (int32_t)asked->n_stop,
+        .grammar = asked->grammar,
+    };
     return read_sampling(out, asked->sampling, e);
 }
 

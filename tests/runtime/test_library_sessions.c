@@ -259,6 +259,14 @@ static void test_results(void **state) {
     biased.n_logit_bias = 0;
     biased.samplers = "temp;top_secret";
     assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);
+    struct api_taken taken = {0};
+    struct tandem_generate_options bound = api_options(f, &taken, 24);
+    bound.grammar = "root ::= \"Q\"{3}";
+    api_ok(tandem_generate(s, "text", &bound, &result, &e), &e);
+    assert_int_equal(result.stop, TANDEM_STOP_END);
+    assert_true(taken.length == 3 && memcmp(taken.text, "QQQ", 3) == 0);
+    bound.grammar = "root ::= none";
+    assert_int_equal(tandem_generate(s, "text", &bound, &result, &e), TANDEM_ERR_FORMAT);
     o.sampling = &drawn;
     drawn.repeat_penalty = -1;
     assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);

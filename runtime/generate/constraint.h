@@ -1,0 +1,40 @@
+/* constraint.h: keeps an answer within a grammar: which tokens may come next.
+ *
+ * A struct constraint owns the grammar, the state of the answer and the texts of all tokens, and
+ * borrows the tokenizer; nothing is allocated after constraint_open. Must not draw. One thread.
+ * Tested by tests/runtime/test_constraint.c.
+ */
+#ifndef TANDEM_RUNTIME_GENERATE_CONSTRAINT_H
+#define TANDEM_RUNTIME_GENERATE_CONSTRAINT_H
+
+#include "runtime/grammar/grammar.h"
+#include "runtime/text/tokenizer.h"
+
+struct constraint {
+    struct grammar grammar;
+    struct grammar_state state;
+    const struct tokenizer *tokenizer; // borrowed; NULL: everything is allowed
+    char *texts;                       // of all tokens, owned
+    uint32_t *ends; // [n_tokens + 1]: the text of i is from ends[i] to ends[i + 1]
+    int32_t *order; // [n_tokens]: tokens in the order of their texts; owned
+    float *logits;  // [n_vocab], owned
+    int32_t n_tokens, n_vocab;
+    bool ignores_end; // tokens that end the answer may never come; set by the owner
+};
+
+// Reads the grammar. Errors as grammar_parse's; on failure *c is closed.
+enum status constraint_open(struct constraint *c, const char *grammar, const struct tokenizer *t,
+                            int32_t n_vocab, struct err *e);
+void constraint_close(struct constraint *c); // accepts a zeroed one; leaves it zeroed
+void constraint_reset(struct constraint *c); // a new answer begins
+
+// True if the token may come next: its text does, or it ends the answer and the answer may end.
+// Control tokens have no text and may not come.
+bool constraint_allows(struct constraint *c, int32_t token);
+// Returns the logits [n_vocab] with -inf for every token that may not come next, valid until the
+// next call; NULL if none may.
+const float *constraint_mask(struct constraint *c, const float *logits);
+// Takes a token that does not end the answer. ERR_LIMIT, ERR_FORMAT if it may not come.
+enum status constraint_accept(struct constraint *c, int32_t token, struct err *e);
+
+#endif

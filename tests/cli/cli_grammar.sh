@@ -1,0 +1,31 @@
+#!/bin/sh
+# cli_grammar.sh: tandem run with a grammar: the text obeys it and ends where it ends; wrong grammars
+# are refused before anything is written.
+set -u
+: "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+check() { # name, exit code of the test before it, detail
+    if [ "$2" -eq 0 ]; then echo "ok $1 ${3:-}"; else echo "not ok $1 ${3:-}"; fi
+}
+run() { # option...
+    "$TANDEM" run -q -m "$MODEL" -p 'The capital of France is' -n 24 -s 3 "$@" >"$work/out" 2>"$work/err"
+}
+
+run --temp 0 --grammar 'root ::= "Paris" | "London"'
+[ $? -eq 0 ] && [ "$(cat "$work/out")" = Paris ]
+check grammar_is_obeyed_to_its_end $? "$(cat "$work/out")"
+printf 'root ::= (" " word)+ "." # words\nword ::= [a-z]{2,5}\n' >"$work/words"
+run --temp 1.5 --grammar-file "$work/words"
+grep -qE '^( [a-z]{2,5})+( [a-z]*)?[.]?$' "$work/out"
+check grammar_of_a_file_is_obeyed $? "$(cat "$work/out")"
+run --temp 0 && cp "$work/out" "$work/free" && run --temp 0 --grammar 'root ::= [^z]*' &&
+    cmp -s "$work/out" "$work/free"
+check grammar_that_allows_the_text_changes_nothing $?
+run --grammar 'root ::= rest'
+[ $? -eq 1 ] && grep -q 'rule rest is not defined' "$work/err" && [ ! -s "$work/out" ]
+check grammar_error_is_told $? "$(cat "$work/err")"
+run --grammar 'root ::= "a"' --grammar-file "$work/words"
+[ $? -eq 2 ]
+check grammar_may_be_given_once $?
