@@ -34,20 +34,30 @@ static void encode_angles(const struct forward *f) {
         encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, f->area[AREA_FREQS]);
 }
 
+// Parts the rows of gated queries.
+static void encode_split(const struct forward *f) {
+    const struct unit *u = f->unit;
+    if (!u->gated) return;
+    f->ops->split_rows(f->stream, &(struct split_rows_args){
+                                      f->area[AREA_Q], f->area[AREA_Q_GATE], f->area[AREA_GATED_Q],
+                                      f->n_tokens * u->n_heads, u->head_dim_k});
+}
+
 // q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on
 // the device that has their matrices.
 static void encode_attention_in(const struct forward *f) {
     const struct unit *u = f->unit;
-    const int32_t n = f->n_tokens, q = u->n_heads * u->head_dim_k,
+    const int32_t n = f->n_tokens, q = (int32_t)dims_of(f->shape, u, DIM_Q_ROWS),
                   k = u->n_kv_heads * u->head_dim_k, v = u->n_kv_heads * u->head_dim_v;
     float *x = f->area[AREA_NORMED];
     const struct product products[] = {
-        {ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, f->area[AREA_Q], x, n, q, false},
+        {ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, f->area[u->gated ? AREA_GATED_Q : AREA_Q], x, n, q, false},
         {ROLE_ATTN_K, ROLE_ATTN_K_BIAS, f->area[AREA_K], x, n, k, false},
         {ROLE_ATTN_V, ROLE_ATTN_V_BIAS, f->area[AREA_V], x, n, v, false},
     };
     encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
     for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
+    encode_split(f);
 }
 
 // x = norm(x), head by head, if the unit has such a norm.
@@ -93,6 +103,20 @@ static float score_scale(const struct forward *f) {
     return scale > 0 ? scale : 1 / sqrtf((float)f->unit->head_dim_k);
 }
 
+// attended = attended * sigmoid(gate)
+static void encode_gate(const struct forward *f) {
+    const int32_t n_cols = (int32_t)dims_of(f->shape, f->unit, DIM_GATED);
+    float *attended = f->area[AREA_ATTENDED];
+    if (!f->unit->gated) return;
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = attended,
+                                                    .gate = f->area[AREA_Q_GATE],
+                                                    .up = attended,
+                                                    .n_rows = f->n_tokens,
+                                                    .n_cols = n_cols,
+                                                    .stride = n_cols,
+                                                    .form = GLU_SIGMOID});
+}
+
 // attended = attention(rope(norm(q)), rope(norm(k)), v), with earlier keys and values from the
 // cache.
 static void encode_attention_mid(const struct forward *f) {
@@ -123,6 +147,7 @@ static void encode_attention_mid(const struct forward *f) {
                                                .v_type = f->v_type,
                                                .scale = score_scale(f),
                                                .softcap = f->hp->attention_softcap});
+    encode_gate(f);
 }
 
 // O attended, in the columns of the pieces' rows.
@@ -140,11 +165,11 @@ static void encode_attention(const struct forward *f) {
 
 static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_NORM, DIM_EMBD, DIM_ONE, false},
-    {ROLE_ATTN_Q, DIM_EMBD, DIM_QUERIES, false},
+    {ROLE_ATTN_Q, DIM_EMBD, DIM_Q_ROWS, false},
     {ROLE_ATTN_K, DIM_EMBD, DIM_KEYS, false},
     {ROLE_ATTN_V, DIM_EMBD, DIM_VALUES, false},
     {ROLE_ATTN_OUTPUT, DIM_ATTENDED, DIM_EMBD, false},
-    {ROLE_ATTN_Q_BIAS, DIM_QUERIES, DIM_ONE, true},
+    {ROLE_ATTN_Q_BIAS, DIM_Q_ROWS, DIM_ONE, true},
     {ROLE_ATTN_K_BIAS, DIM_KEYS, DIM_ONE, true},
     {ROLE_ATTN_V_BIAS, DIM_VALUES, DIM_ONE, true},
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
@@ -164,6 +189,8 @@ static const struct block_area NEEDED[] = {
     {AREA_ATTENDED, ROWS_TOKENS, DIM_ATTENDED},
     {AREA_K, ROWS_TOKENS, DIM_KEYS},
     {AREA_V, ROWS_TOKENS, DIM_VALUES},
+    {AREA_GATED_Q, ROWS_TOKENS, DIM_GATED_Q},
+    {AREA_Q_GATE, ROWS_TOKENS, DIM_GATED},
     {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
     {AREA_MATMUL, ROWS_TOKENS, DIM_ATTENDED},
 };

@@ -46,10 +46,11 @@ struct hparams {
     enum glu glu;
     float glu_limit; // of GLU_CLAMPED
     enum expert_gate expert_gate;
-    bool normalise_experts; // the weights of a token's experts add up to 1
-    float expert_scale;     // of these weights
-    int32_t no_rope_period; // the last layer of each so many has no rotary positions; 0: all have
-    bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
+    enum key_order key_order; // of delta nets
+    bool normalise_experts;   // the weights of a token's experts add up to 1
+    float expert_scale;       // of these weights
+    int32_t no_rope_period;   // the last layer of each so many has no rotary positions; 0: all have
+    bool rope_neox;           // rotary positions turn the halves of a head, not neighbours
 };
 
 // A tensor of a unit on a device: all of it, or some rows of each of its matrices.
@@ -66,6 +67,7 @@ struct batch_tables {
     int32_t *tokens, *positions, *sequences, *cache_rows; // [n_tokens]
     int32_t *rows;  // [n_logits], tokens whose logits are wanted
     int32_t *pages; // [n_sessions, max_pages]
+    int32_t *steps; // [n_tokens, 2], the states that ops read and write; of delta nets only
 };
 
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of
@@ -87,12 +89,15 @@ struct forward {
     // The unit's cache: [pages * KV_PAGE, n_kv_heads * head_dim].
     void *k_cache, *v_cache;
     enum dtype k_type, v_type;
+    // The unit's states: [slots of all sessions, n_taps - 1, channels] and [slots, n_heads,
+    // head_dim, head_dim].
+    float *conv_states, *delta_states;
 };
 
 // A tensor that a block computes with.
 struct block_tensor {
     enum tensor_role role;
-    enum dim n_cols, n_rows; // DIM_ONE rows: a vector
+    enum dim n_cols, n_rows; // DIM_ONE rows: a vector; so is a convolution, whose file has rows
     bool optional;           // the block leaves the tensor out if the unit lacks it
 };
 

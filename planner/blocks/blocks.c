@@ -3,12 +3,22 @@
 
 #include "planner/blocks/encode.h"
 
-const struct block *blocks_of_kind(enum unit_kind kind) {
+int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
+                   const struct block *out[BLOCKS_OF_KIND]) {
     static const struct block *const blocks[UNIT_KINDS] = {
         [UNIT_EMBED] = &block_embed, [UNIT_ATTENTION] = &block_attention,
         [UNIT_FFN] = &block_ffn,     [UNIT_EXPERTS] = &block_experts,
         [UNIT_HEAD] = &block_head,
     };
     ASSERT((unsigned)kind < UNIT_KINDS);
-    return blocks[kind];
+    out[0] = blocks[kind];
+    if (kind != UNIT_ATTENTION || shape->delta.n_heads == 0) return 1;
+    out[1] = &block_delta;
+    return 2;
+}
+
+const struct block *blocks_of_unit(const struct shape *shape, const struct unit *unit) {
+    const struct block *blocks[BLOCKS_OF_KIND];
+    (void)blocks_of_kind(shape, unit->kind, blocks);
+    return blocks[unit_is_delta(shape, unit)];
 }

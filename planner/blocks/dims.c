@@ -12,11 +12,15 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t head_dim_k = unit ? unit->head_dim_k : shape->head_dim;
     const int64_t head_dim_v = unit ? unit->head_dim_v : shape->head_dim;
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
+    const int64_t gated = unit ? unit->gated : shape->has_gated_q;
     switch (dim) {
     case DIM_ONE: return 1;
     case DIM_EMBD: return shape->n_embd;
     case DIM_VOCAB: return shape->n_vocab;
     case DIM_QUERIES: return n_heads * head_dim_k;
+    case DIM_Q_ROWS: return n_heads * head_dim_k * (1 + gated);
+    case DIM_GATED_Q: return 2 * n_heads * head_dim_k * gated;
+    case DIM_GATED: return n_heads * head_dim_v * gated;
     case DIM_KEYS: return n_kv_heads * head_dim_k;
     case DIM_VALUES: return n_kv_heads * head_dim_v;
     case DIM_ATTENDED: return n_heads * head_dim_v;
@@ -30,6 +34,11 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_EXPERTS: return n_experts;
     case DIM_EXPERT_BOUNDS: return n_experts + 1;
     case DIM_SHARED_GATE: return shape->has_shared_gates;
+    case DIM_CHANNELS: return delta_channels(&shape->delta);
+    case DIM_TAPS: return shape->delta.n_taps;
+    case DIM_DELTA: return (int64_t)shape->delta.n_heads * shape->delta.head_dim;
+    case DIM_DELTA_HEADS: return shape->delta.n_heads;
+    case DIM_DELTA_HEAD: return shape->delta.head_dim;
     case DIMS: break;
     }
     ASSERT(false);

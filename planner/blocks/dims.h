@@ -13,6 +13,9 @@ enum dim {
     DIM_EMBD,
     DIM_VOCAB,
     DIM_QUERIES,  // n_heads * head_dim_k
+    DIM_Q_ROWS,   // of the matrix of the queries: DIM_QUERIES, with gates twice as many
+    DIM_GATED,    // n_heads * head_dim_v with gates, else 0
+    DIM_GATED_Q,  // DIM_Q_ROWS with gates, else 0
     DIM_KEYS,     // n_kv_heads * head_dim_k
     DIM_VALUES,   // n_kv_heads * head_dim_v
     DIM_ATTENDED, // n_heads * head_dim_v
@@ -26,6 +29,11 @@ enum dim {
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1
     DIM_SHARED_GATE,   // 1 if a shared expert of the model has a gate, else 0
+    DIM_CHANNELS,      // of the convolution of a delta net
+    DIM_TAPS,          // of it
+    DIM_DELTA,         // n_heads * head_dim of a delta net
+    DIM_DELTA_HEADS,
+    DIM_DELTA_HEAD, // head_dim
     DIMS
 };
 // The width in one unit, or the largest of any unit if unit is NULL.

@@ -15,8 +15,9 @@
 // The members of struct block for its areas.
 #define BLOCK_AREAS(list) .areas = (list), .n_areas = sizeof(list) / sizeof *(list)
 
-// The blocks that attention.c, experts.c, ffn.c and ends.c define, for blocks.c.
-extern const struct block block_embed, block_attention, block_ffn, block_experts, block_head;
+// The blocks that attention.c, delta.c, experts.c, ffn.c and ends.c define, for blocks.c.
+extern const struct block block_embed, block_attention, block_delta, block_ffn, block_experts,
+    block_head;
 
 // Finds the weight of that role in a piece; NULL if the unit has none or the piece has no rows of
 // it.

@@ -119,7 +119,7 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     if (!a.slot_bytes) place->feed = FEED_NONE;
     ASSERT(!a.slot_bytes || place->feed != FEED_NONE);
     memset(plan->devices, 0, sizeof plan->devices);
-    footprint_tables(&plan->workload, &plan->tables);
+    footprint_tables(shape, &plan->workload, &plan->tables);
     count_scratch(plan, shape, &a, scratch_bytes);
     accounts_finish(&a, place, plan->tables.size_bytes, scratch_bytes);
     for (int d = 0; d < MAX_DEVICES; d++)

@@ -14,7 +14,9 @@
  *   the window. The CPU computes a KV head's queries in groups of four and rates are measured with
  *   whole groups, so of n tokens of n_heads / n_kv_heads queries a last group of one counts as 2.5,
  *   of two as 3, of three as 3.5.
- * - others, and the state of a recurrent block: bytes read and written by the rate of vector ops.
+ * - the delta rule: as attention of so many tokens with F32 keys, whose rows are the state.
+ * - others, and the state of a recurrent block without ops: bytes read and written by the rate of
+ *   vector ops.
  *
  * Each op adds op_us. In matmuls and attention, the time of plain reads of their bytes counts as
  * waiting for memory. If the device's cache keeps the pass's weights, that time is cache_factor
@@ -158,6 +160,16 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     add_op(&b->cost, r, memory_us, b->at->cached ? cost_cached_us(r, memory_us, us) : us);
 }
 
+// The state stays in a cache while tokens pass.
+static void add_delta_rule(struct bill *b, const struct op_call *call) {
+    const struct device_rates *r = &b->at->device->rates;
+    const double *gflops = r->attention_gflops[RATE_KV_F32];
+    const double memory_us = divide(op_cost_bytes(call->cost), r->memory_gbps * PER_US);
+    const double us =
+        has_rates(gflops) ? call->cost.flops * inverse_rate(gflops, b->pass->n_tokens) / PER_US : 0;
+    add_op(&b->cost, r, memory_us, fmax(us, memory_us));
+}
+
 // Adds an op that reads and writes element by element.
 static void add_vector(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
@@ -172,6 +184,8 @@ static void add_call(void *context, const struct op_call *call) {
     b->cost.read_bytes += call->weight_bytes + call->vector_bytes;
     if (call->op == OP_attention)
         add_attention(b, call);
+    else if (call->op == OP_delta_rule)
+        add_delta_rule(b, call);
     else if (call->tensor && call->tensor->use != USE_ROWS)
         add_matmul(b, call);
     else
@@ -182,7 +196,8 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass) {
     struct bill b = {.at = at, .unit = unit, .pass = pass};
     part_walk(&(struct part_walk){at->shape, unit, at->w, pass, part, add_call, &b});
-    if (part.phase == PHASE_ALL || part.phase == PHASE_MID)
+    const bool all = part.phase == PHASE_ALL || part.phase == PHASE_MID;
+    if (all && !unit_is_delta(at->shape, unit))
         b.cost.memory_us +=
             divide(2.0 * (double)unit->state_bytes, at->device->rates.vector_gbps * PER_US);
     return b.cost;

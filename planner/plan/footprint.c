@@ -185,7 +185,7 @@ uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
     const uint64_t align = device->align_bytes;
     return round_up(dtype_bytes(w->kv_type_k, rows * (uint64_t)unit->head_dim_k), align) +
            round_up(dtype_bytes(w->kv_type_v, rows * (uint64_t)unit->head_dim_v), align) +
-           round_up(unit->state_bytes * (uint64_t)w->n_sessions, align);
+           round_up(unit->state_bytes * (uint64_t)w->n_sessions * STATE_SLOTS, align);
 }
 
 // Reserves count elements of 4 bytes at *at and returns where they start.
@@ -195,7 +195,8 @@ static uint64_t part(uint64_t *at, int64_t count) {
     return start;
 }
 
-void footprint_tables(const struct workload *w, struct tables_layout *out) {
+void footprint_tables(const struct shape *shape, const struct workload *w,
+                      struct tables_layout *out) {
     uint64_t at = 0;
     out->tokens = part(&at, w->n_ubatch);
     out->positions = part(&at, w->n_ubatch);
@@ -203,6 +204,7 @@ void footprint_tables(const struct workload *w, struct tables_layout *out) {
     out->cache_rows = part(&at, w->n_ubatch);
     out->rows = part(&at, w->max_logits);
     out->pages = part(&at, (int64_t)w->n_sessions * workload_pages_per_session(w));
+    out->steps = part(&at, shape->delta.n_heads > 0 ? 2 * (int64_t)w->n_ubatch : 0);
     out->size_bytes = at;
 }
 
@@ -221,13 +223,12 @@ static int64_t rows_of(enum area_rows rows, const struct shape *shape, const str
 
 struct area_size {
     uint64_t size_bytes;
-    unsigned users; // kinds of units that are computed while it is in use, by bits
+    unsigned users; // blocks that compute while it is in use, by bits
 };
 
 static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
                       const struct workload *w, const struct machine_device *device,
-                      enum unit_kind kind) {
-    const struct block *block = blocks_of_kind(kind);
+                      const struct block *block, unsigned user) {
     for (int32_t i = 0; i < block->n_areas; i++) {
         const struct block_area *need = &block->areas[i];
         const int64_t n_rows = rows_of(need->rows, shape, w);
@@ -238,8 +239,17 @@ static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
                 : (uint64_t)(n_rows * n_cols) * 4;
         struct area_size *size = &sizes[need->area];
         size->size_bytes = max_u64(size->size_bytes, size_bytes);
-        size->users |= 1u << kind;
+        size->users |= user;
     }
+}
+
+static void add_kind(struct area_size sizes[AREAS], const struct shape *shape,
+                     const struct workload *w, const struct machine_device *device,
+                     enum unit_kind kind) {
+    const struct block *blocks[BLOCKS_OF_KIND];
+    const int n = blocks_of_kind(shape, kind, blocks);
+    for (int i = 0; i < n; i++)
+        add_areas(sizes, shape, w, device, blocks[i], 1u << (BLOCKS_OF_KIND * (int)kind + i));
 }
 
 // Places each area after all earlier areas that are in use at the same time.
@@ -269,9 +279,9 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
     bool any = false;
     for (int kind = 0; kind < UNIT_KINDS; kind++) {
         any |= has[kind];
-        if (has[kind]) add_areas(sizes, shape, w, device, (enum unit_kind)kind);
+        if (has[kind]) add_kind(sizes, shape, w, device, (enum unit_kind)kind);
     }
-    footprint_tables(w, &tables);
+    footprint_tables(shape, w, &tables);
     if (any && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
     if (device->is_host)
         sizes[AREA_LOGITS].size_bytes = (uint64_t)w->max_logits * (uint64_t)shape->n_vocab * 4;

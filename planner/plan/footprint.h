@@ -14,7 +14,10 @@
 // mapped are counted in the same way.
 uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
                                 bool embed_is_here);
-// Bytes of the cache of an attention unit, with its state if it is a recurrent block; 0 for other
+// States of a recurrent block that each session keeps. A pass reads one and writes another, and a
+// third is from the end of the last prompt: a state cannot be cut back, only left for an older one.
+enum { STATE_SLOTS = 3 };
+// Bytes of the cache of an attention unit, with its states if it is a recurrent block; 0 for other
 // kinds. In a model that can only be planned, a unit with a window keeps that many positions and a
 // micro-batch; otherwise every unit has room for all positions, like the runtime's cache.
 uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
@@ -62,7 +65,8 @@ void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, const bool has[UNIT_KINDS],
                        struct scratch_layout *out);
-void footprint_tables(const struct workload *w, struct tables_layout *out);
+void footprint_tables(const struct shape *shape, const struct workload *w,
+                      struct tables_layout *out);
 
 // Finds the matrix whose products the last phase of a unit that can be split adds to the residual
 // stream; NULL if the unit cannot be split.

@@ -115,7 +115,7 @@ static void encode_unknown(const struct block *block, const struct forward *f) {
 void part_walk(const struct part_walk *walk) {
     static const struct hparams none;
     const struct unit_part *part = &walk->part;
-    const struct block *block = blocks_of_kind(walk->unit->kind);
+    const struct block *block = blocks_of_unit(walk->shape, walk->unit);
     const bool first = !part->cpu_parts || part->first, last = part->cpu_parts && part->last;
     struct weight pieces[MAX_PIECES][MAX_UNIT_TENSORS];
     struct forward f = {.stream = (void *)(uintptr_t)walk,

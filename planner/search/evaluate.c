@@ -40,7 +40,7 @@ static bool same_tensor(const struct unit_tensor *a, const struct unit_tensor *b
 static bool are_twins(const struct unit *a, const struct unit *b) {
     if (a->kind != b->kind || a->n_tensors != b->n_tensors || a->n_heads != b->n_heads ||
         a->n_kv_heads != b->n_kv_heads || a->head_dim_k != b->head_dim_k ||
-        a->head_dim_v != b->head_dim_v || a->window != b->window ||
+        a->head_dim_v != b->head_dim_v || a->window != b->window || a->gated != b->gated ||
         a->state_bytes != b->state_bytes || a->n_experts != b->n_experts ||
         a->n_experts_used != b->n_experts_used || a->n_ff_expert != b->n_ff_expert)
         return false;
@@ -62,7 +62,7 @@ static void describe_unit(struct evaluator *ev, int32_t u) {
 
 static void describe_choice(struct evaluator *ev, struct choice *choice) {
     struct tables_layout tables;
-    footprint_tables(&choice->w, &tables);
+    footprint_tables(ev->shape, &choice->w, &tables);
     choice->tables_bytes = tables.size_bytes;
     choice->n_samples = workload_samples(&choice->w, ev->shape, choice->samples);
     while (choice->n_prompt < choice->n_samples && choice->samples[choice->n_prompt].is_prompt)

@@ -39,6 +39,19 @@ bool unit_reads_normed(const struct shape *shape, int32_t unit) {
     return shape->units[unit].kind == UNIT_EXPERTS && shape->units[unit - 1].kind == UNIT_FFN;
 }
 
+bool unit_is_delta(const struct shape *shape, const struct unit *unit) {
+    return shape->delta.n_heads > 0 && unit->state_bytes > 0;
+}
+
+int64_t delta_channels(const struct delta_shape *delta) {
+    return (int64_t)(delta->n_heads + 2 * delta->n_key_heads) * delta->head_dim;
+}
+
+uint64_t delta_state_bytes(const struct delta_shape *delta) {
+    const int64_t matrices = (int64_t)delta->n_heads * delta->head_dim * delta->head_dim;
+    return 4 * (uint64_t)(matrices + (delta->n_taps - 1) * delta_channels(delta));
+}
+
 enum tensor_use tensor_use_of(enum tensor_role role) {
     static const enum tensor_use uses[] = {
         [KIND_MATRIX] = USE_MATRIX,   [KIND_VECTOR] = USE_VECTOR,  [KIND_ROWS] = USE_ROWS,
@@ -154,6 +167,21 @@ static enum status check_numbers(const struct place *at) {
     return CHECK_FIELDS(at, fields);
 }
 
+// The limits keep the bytes of a state in range.
+static enum status check_delta(const struct place *at) {
+    const struct delta_shape *d = &at->shape->delta;
+    const bool any = d->n_heads != 0;
+    const int64_t shared = any && d->n_key_heads > 0 ? d->n_heads % d->n_key_heads : 0;
+    const struct field fields[] = {
+        {"delta.n_heads", d->n_heads, 0, SHAPE_DELTA_HEADS},
+        {"delta.n_key_heads", d->n_key_heads, any, d->n_heads},
+        {"delta.n_heads % n_key_heads", shared, 0, 0},
+        {"delta.head_dim", d->head_dim, any, any ? SHAPE_DELTA_DIM : 0},
+        {"delta.n_taps", d->n_taps, any ? 2 : 0, any ? SHAPE_DELTA_TAPS : 0},
+    };
+    return CHECK_FIELDS(at, fields);
+}
+
 static enum status check_tensor_use(const struct place *at) {
     const enum unit_kind kind = at->unit->kind;
     switch (at->tensor->use) {
@@ -222,14 +250,20 @@ static enum status check_attention(const struct place *at) {
     const struct unit *u = at->unit;
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
+    const bool delta = unit_is_delta(s, u);
+    const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
+    const int64_t expected = delta ? (int64_t)delta_state_bytes(&s->delta) : 0;
     const struct field fields[] = {
         {"n_heads", u->n_heads, has_cache, attention ? s->n_heads : 0},
         {"n_kv_heads", u->n_kv_heads, 0, attention ? s->n_kv_heads : 0},
         {"head_dim_k", u->head_dim_k, has_cache, attention ? s->head_dim : 0},
         {"head_dim_v", u->head_dim_v, 0, attention ? s->head_dim : 0},
         {"window", u->window, 0, attention ? SHAPE_CONTEXT : 0},
-        {"state_bytes", u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX, 0,
-         attention ? (int64_t)MAX_STATE_BYTES : 0},
+        {"gated", u->gated, 0, has_cache && s->has_gated_q},
+        {"state_bytes", state, expected,
+         delta       ? expected
+         : attention ? (int64_t)MAX_STATE_BYTES
+                     : 0},
     };
     return CHECK_FIELDS(at, fields);
 }
@@ -321,7 +355,7 @@ static enum status check_order(const struct place *at) {
 
 enum status shape_check(const struct shape *shape, struct err *e) {
     struct place at = {.shape = shape, .e = e};
-    if (check_numbers(&at) || check_order(&at)) return e->status;
+    if (check_numbers(&at) || check_delta(&at) || check_order(&at)) return e->status;
     for (int u = 0; u < shape->n_units; u++) {
         at.unit = &shape->units[u];
         if (check_unit(&at)) return e->status;

@@ -32,6 +32,9 @@ enum {
     SHAPE_HEAD_DIM = 1 << 13,
     SHAPE_KV_WIDTH = 1 << 17, // n_kv_heads * head_dim
     SHAPE_EXPERTS = 1 << 16,
+    SHAPE_DELTA_HEADS = 1 << 10,
+    SHAPE_DELTA_DIM = 1 << 10,
+    SHAPE_DELTA_TAPS = 1 << 6,
 };
 
 // Units of placement, in the order of a forward pass. A layer has attention (or a recurrent or
@@ -68,9 +71,15 @@ struct unit {
     // Members of attention units.
     int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v; // n_kv_heads 0: no KV cache
     int32_t window;                                      // positions that a token sees, 0: all
+    bool gated; // the rows of the queries are those of a head, then its gate of the output
     uint64_t state_bytes; // state of a recurrent block, for each session
     // Members of experts units.
     int32_t n_experts, n_experts_used, n_ff_expert;
+};
+
+// Gated delta nets, which all have the same sizes. n_heads 0: the model has none.
+struct delta_shape {
+    int32_t n_heads, n_key_heads, head_dim, n_taps; // heads of values; taps of the convolution
 };
 
 struct shape {
@@ -78,8 +87,10 @@ struct shape {
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
     int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
+    struct delta_shape delta;
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
+    bool has_gated_q;      // attention is gated in some layer
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
     struct unit units[MAX_UNITS];
@@ -95,6 +106,12 @@ const struct unit_tensor *unit_post_norm(const struct unit *unit);
 
 // True for routed experts behind a shared expert, which has computed the norm that both read.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
+// True if the unit is a gated delta net in place of attention.
+bool unit_is_delta(const struct shape *shape, const struct unit *unit);
+// Columns of the convolution of a delta net: queries, keys and values.
+int64_t delta_channels(const struct delta_shape *delta);
+// Bytes of its state: the last inputs of the convolution, and a matrix for each head.
+uint64_t delta_state_bytes(const struct delta_shape *delta);
 
 // Writes the name of a unit in files and errors: "embed", "blk.7.attention", "blk.7.ffn",
 // "blk.7.experts", "head".

@@ -192,6 +192,7 @@ static void add_attention(struct build *b, int32_t layer) {
     unit->n_kv_heads = s->attention.n_kv_heads;
     unit->head_dim_k = unit->head_dim_v = s->attention.head_dim;
     unit->window = is_inside(s->window.period, layer) ? s->window.positions : 0;
+    unit->gated = s->attention.gated;
     b->out->has_other_angles = b->out->has_other_angles || unit->window;
     add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_Q, s->n_embd, s->attention.gated ? 2 * q : q);
@@ -213,14 +214,12 @@ static void add_attention(struct build *b, int32_t layer) {
 static void add_recurrent(struct build *b) {
     const struct shape_spec *s = b->spec;
     const int64_t inner = (int64_t)s->recurrent.n_heads * s->recurrent.state_size;
-    const int64_t groups = (int64_t)s->recurrent.n_groups * s->recurrent.state_size;
-    const int64_t channels = inner + 2 * groups, kernel = s->recurrent.conv_kernel;
-    b->unit->state_bytes =
-        4 * (uint64_t)(inner * s->recurrent.state_size + (kernel - 1) * channels);
+    const int64_t channels = delta_channels(&b->out->delta);
+    b->unit->state_bytes = delta_state_bytes(&b->out->delta);
     add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_QKV, s->n_embd, channels);
     add_matrix(b, ROLE_ATTN_GATE, s->n_embd, inner);
-    add_vector(b, ROLE_SSM_CONV, kernel * channels);
+    add_vector(b, ROLE_SSM_CONV, s->recurrent.conv_kernel * channels);
     add_vector(b, ROLE_SSM_DT_BIAS, s->recurrent.n_heads);
     add_vector(b, ROLE_SSM_A, s->recurrent.n_heads);
     add_matrix(b, ROLE_SSM_ALPHA, s->n_embd, s->recurrent.n_heads);
@@ -310,6 +309,10 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->n_kv_heads = s->attention.n_kv_heads;
     out->head_dim = s->attention.head_dim;
     out->n_rot = s->attention.n_rot;
+    out->has_gated_q = s->attention.gated;
+    if (s->recurrent.period > 0)
+        out->delta = (struct delta_shape){s->recurrent.n_heads, s->recurrent.n_groups,
+                                          s->recurrent.state_size, s->recurrent.conv_kernel};
     out->n_ff = max_i32(s->ffn.n_ff, s->experts.n_ff_shared);
     out->n_experts = s->experts.n_experts;
     out->n_experts_used = s->experts.n_experts_used;

@@ -293,7 +293,7 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
 }
 
 static void encode(struct pipeline_device *on, const struct forward *f) {
-    const struct block *block = blocks_of_kind(f->unit->kind);
+    const struct block *block = blocks_of_unit(f->shape, f->unit);
     bool *has_shared = &on->has_shared[f->unit->kind];
     const bool reads_shared = f->phase == PHASE_ALL || f->phase == PHASE_MID;
     if (reads_shared && block->encode_shared && !*has_shared) {

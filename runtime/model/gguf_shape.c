@@ -139,10 +139,11 @@ static enum status read_windows(struct reader *r) {
 // Reads the sizes of the states of Mamba and delta nets: a state matrix for each head and the last
 // inputs of a convolution.
 static enum status read_states(struct reader *r) {
-    bool any_state = false, any_conv = false;
+    bool any_state = false, any_conv = false, any_delta = false;
     for (int32_t l = 0; l < r->n_layers; l++) {
         any_state = any_state || r->layers[l].has_role[ROLE_SSM_A];
         any_conv = any_conv || r->layers[l].has_role[ROLE_SHORTCONV_IN];
+        any_delta = any_delta || r->layers[l].has_role[ROLE_SSM_ALPHA];
     }
     int32_t inner = 0, state = 0, groups = 0, kernel = 0;
     if (any_state) {
@@ -153,6 +154,9 @@ static enum status read_states(struct reader *r) {
             return r->e->status;
         const int64_t channels = inner + 2 * (int64_t)groups * state;
         r->state_bytes = 4 * (uint64_t)((int64_t)inner * state + (kernel - 1) * channels);
+        const int32_t n_heads = inner / state;
+        if (any_delta && inner % state == 0 && groups > 0 && n_heads % groups == 0 && kernel > 1)
+            r->out->delta = (struct delta_shape){n_heads, groups, state, kernel};
     }
     kernel = 0;
     if (any_conv && read_int(r, "shortconv.l_cache", 1, MAX_KERNEL, &kernel)) return r->e->status;
@@ -445,6 +449,7 @@ static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 // Widens the shape's numbers, which are the largest of any layer, by those of a unit.
 static void widen(struct shape *s, const struct unit *unit) {
     s->has_other_angles = s->has_other_angles || unit->window;
+    s->has_gated_q = s->has_gated_q || unit->gated;
     s->n_heads = max_i32(s->n_heads, unit->n_heads);
     s->n_kv_heads = max_i32(s->n_kv_heads, unit->n_kv_heads);
     s->head_dim = max_i32(s->head_dim, max_i32(unit->head_dim_k, unit->head_dim_v));
@@ -464,6 +469,9 @@ static enum status finish(struct reader *r) {
     for (int u = 1; u + 1 < s->n_units; u++) {
         struct unit *unit = &s->units[u];
         if (unit->kind == UNIT_ATTENTION && check_attention(r, unit)) return r->e->status;
+        const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
+        unit->gated =
+            q && unit->n_heads > 0 && q->n_rows == 2 * (int64_t)unit->n_heads * unit->head_dim_k;
         // The last layers read the cache of an earlier one.
         if (unit->layer >= r->n_layers - n_shared) unit->n_kv_heads = 0;
         const struct unit_tensor *down = unit_find(unit, ROLE_EXPERT_DOWN);

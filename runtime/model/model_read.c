@@ -74,7 +74,7 @@ static int64_t width_of(const struct model *m, const struct unit *unit, enum dim
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
-    const struct block *block = blocks_of_kind(kind);
+    const struct block *block = blocks_of_unit(m->shape, unit);
     const bool reads_normed = unit_reads_normed(m->shape, m->shape->n_units - 1);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];

@@ -134,7 +134,7 @@ static enum tensor_role fused_role(enum tensor_role role) {
 // Sets the rows before a role's rows in its fused tensor, and all rows there: q, k, v; or gate, up.
 static void find_rows(const struct model *m, const struct unit *unit, enum tensor_role role,
                       int64_t *first, int64_t *count) {
-    const int64_t q = dims_of(m->shape, unit, DIM_QUERIES), k = dims_of(m->shape, unit, DIM_KEYS);
+    const int64_t q = dims_of(m->shape, unit, DIM_Q_ROWS), k = dims_of(m->shape, unit, DIM_KEYS);
     const int64_t v = dims_of(m->shape, unit, DIM_VALUES), ff = m->n_ff[unit->layer];
     const bool ffn = fused_role(role) == ROLE_FFN_UP;
     *count = ffn ? 2 * ff : q + k + v;
@@ -267,11 +267,13 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
     struct unit_tensor *out = &unit->tensors[unit->n_tensors++];
     const uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2];
     const bool f32 = tensor_role_is_f32(want->role);
+    const bool vector = tensor_use_of(want->role) == USE_VECTOR;
     *out = (struct unit_tensor){.role = want->role,
                                 .use = tensor_use_of(want->role),
                                 .type = f32 ? DTYPE_F32 : t->type,
-                                .n_cols = (int32_t)t->ne[0],
-                                .n_rows = (int32_t)want->n_rows,
+                                .n_cols =
+                                    (int32_t)(vector ? want->n_cols * want->n_rows : want->n_cols),
+                                .n_rows = vector ? 1 : (int32_t)want->n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = f32 ? elements * sizeof(float) : t->size_bytes};
     if (m->strides[u][unit->n_tensors - 1])

@@ -25,7 +25,7 @@ const struct gguf_tensor *model_find_expert(const struct model *m, int32_t layer
 // Others (norms, biases, routers) are F32 in the unit and F32, F16 or BF16 in the file.
 struct tensor_want {
     enum tensor_role role;
-    int64_t n_cols, n_rows; // n_rows is 1 for vectors
+    int64_t n_cols, n_rows; // in the file; the unit gets a vector as one row
     int32_t n_experts;      // experts that have such a matrix each; 0: a single matrix
     bool optional;
 };
