@@ -6,6 +6,7 @@
 #include "runtime/engine/kv.h"
 #include "runtime/model/model_read.h"
 #include "runtime/engine/pipeline.h"
+#include "runtime/engine/states.h"
 #include "runtime/host/devices.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/engine/trace.h"
@@ -17,9 +18,10 @@
 
 struct session {
     struct engine *engine;
-    int32_t index;  // row of the page lists
-    int32_t length; // tokens stored
-    int32_t before; // length before the running engine_eval, restored on failure
+    int32_t index;   // row of the page lists
+    int32_t length;  // tokens stored
+    int32_t before;  // length before the running engine_eval, restored on failure
+    int32_t n_items; // of the running engine_eval
 };
 
 struct engine {
@@ -34,6 +36,8 @@ struct engine {
     struct trace *trace; // NULL: times are not recorded
     struct pipeline pipeline;
     struct kv kv;
+    struct states states;
+    struct batch_item *again; // [n_ubatch] of a model with states: tokens that are computed again
     struct session *sessions; // [n_sessions]
     int32_t n_open;           // sessions in use
     int32_t n_replans;        // after refusals of the accelerator
@@ -121,6 +125,14 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
     }
 }
 
+static enum status open_states(struct engine *en, struct err *e) {
+    const struct workload *w = &en->plan.workload;
+    const size_t n = en->shape.delta.n_heads ? (size_t)w->n_ubatch : 0;
+    if (states_open(&en->states, &en->shape, w, e)) return e->status;
+    en->again = n ? mem_alloc(n, sizeof *en->again) : NULL;
+    return n && !en->again ? err_memory(e, n * sizeof *en->again, "a batch of tokens") : OK;
+}
+
 static enum status allocate(struct engine *en, const struct engine_options *o, struct err *e) {
     const size_t n_sessions = (size_t)en->plan.workload.n_sessions;
     en->sessions = mem_alloc(n_sessions, sizeof *en->sessions);
@@ -130,7 +142,7 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
     for (int d = 0; d < en->n_devices && o->wait_limit_s > 0; d++)
         device_limit_waits(en->devices[d], o->wait_limit_s);
     if (reserve(en, &placed, o, e) || kv_open(&en->kv, &en->plan.workload, e) ||
-        weights_load(&en->weights, &placed, o, e)) {
+        open_states(en, e) || weights_load(&en->weights, &placed, o, e)) {
         return e->status;
     }
     for (int d = 0; d < en->n_devices; d++) {
@@ -164,6 +176,8 @@ void engine_close(struct engine *engine) {
     if (!engine) return;
     ASSERT(engine->n_open == 0);
     kv_close(&engine->kv);
+    states_close(&engine->states);
+    mem_free(engine->again);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
     bool lost = false; // the copies of a lost device may still read the mapped file, which then
@@ -202,6 +216,7 @@ void session_free(struct session *session) {
     ASSERT(session->engine->n_open > 0);
     session->engine->n_open--;
     kv_give_back(&session->engine->kv, session->index);
+    states_truncate(&session->engine->states, session->index, 0);
     *session = (struct session){0};
 }
 
@@ -210,6 +225,7 @@ int32_t session_length(const struct session *session) { return session->length; 
 void session_truncate(struct session *session, int32_t length) {
     ASSERT(length >= 0 && length <= session->length);
     kv_truncate(&session->engine->kv, session->index, length);
+    states_truncate(&session->engine->states, session->index, length);
     session->length = length;
 }
 
@@ -233,7 +249,7 @@ static enum status check_items(const struct engine *en, const struct batch_item 
     return OK;
 }
 
-// Fills the tables with n items and gives each its position and cache row.
+// Fills the tables with n items and gives each its position, cache row and states.
 static enum status fill_tables(struct engine *en, const struct batch_item *items, int32_t n,
                                struct micro_batch *batch, struct err *e) {
     struct batch_tables t = pipeline_tables(&en->pipeline);
@@ -244,6 +260,7 @@ static enum status fill_tables(struct engine *en, const struct batch_item *items
         t.positions[i] = s->length;
         t.sequences[i] = s->index;
         t.cache_rows[i] = kv_row(&en->kv, s->index, s->length);
+        states_step(&en->states, s->index, s->length, items[i].token, t.steps + 2 * (size_t)i);
         if (items[i].want_logits) t.rows[batch->n_logits++] = i;
         s->length++;
     }
@@ -260,41 +277,102 @@ static void mask_padding(struct engine *en, int32_t n_logits) {
     }
 }
 
-// Starts every micro-batch; the last ones may still run at the end.
-static enum status start_all(struct engine *en, const struct batch_item *items, int32_t n_items,
-                             int32_t *n_logits, struct err *e) {
-    const int32_t n_ubatch = en->plan.workload.n_ubatch;
-    for (int32_t i = 0; i < n_items; i += n_ubatch) {
-        const int32_t n = n_items - i < n_ubatch ? n_items - i : n_ubatch;
-        struct micro_batch batch = {.first_logits = *n_logits,
-                                    .progress = &en->progress,
-                                    .n_before = (uint64_t)i,
-                                    .n_total = (uint64_t)n_items};
-        if (pipeline_ready(&en->pipeline, e) || fill_tables(en, items + i, n, &batch, e) ||
-            pipeline_run(&en->pipeline, &batch, e))
-            return e->status;
-        *n_logits += batch.n_logits;
-        if (n_items > 1 &&
-            !progress_tell(&en->progress, "prefill", (uint64_t)(i + n), (uint64_t)n_items)) {
-            return err_set(e, ERR_CANCELLED, "prefill was stopped after %d of %d tokens", i + n,
-                           n_items);
-        }
+// The work of a call, and how much of it was started.
+struct progress_of_call {
+    uint64_t n_done, n_total; // tokens, with those that are computed again
+    int32_t n_logits;
+};
+
+// Starts one micro-batch, which may still run at the end.
+static enum status start_one(struct engine *en, const struct batch_item *items, int32_t n,
+                             struct progress_of_call *call, struct err *e) {
+    struct micro_batch batch = {.first_logits = call->n_logits,
+                                .progress = &en->progress,
+                                .n_before = call->n_done,
+                                .n_total = call->n_total};
+    const bool started = pipeline_ready(&en->pipeline, e) == OK &&
+                         fill_tables(en, items, n, &batch, e) == OK &&
+                         pipeline_run(&en->pipeline, &batch, e) == OK;
+    states_end(&en->states, started);
+    if (!started) return e->status;
+    call->n_logits += batch.n_logits;
+    call->n_done += (uint64_t)n;
+    if (call->n_total > 1 &&
+        !progress_tell(&en->progress, "prefill", call->n_done, call->n_total)) {
+        return err_set(e, ERR_CANCELLED, "prefill was stopped after %llu of %llu tokens",
+                       (unsigned long long)call->n_done, (unsigned long long)call->n_total);
     }
     return OK;
+}
+
+// Computes the tokens of a session again that its state lacks since it was cut back. Their rows in
+// the KV cache get the same values once more.
+static enum status catch_up(struct engine *en, struct session *s, struct progress_of_call *call,
+                            struct err *e) {
+    const int32_t n_ubatch = en->plan.workload.n_ubatch, length = s->length;
+    s->length = states_length(&en->states, s->index, length);
+    while (s->length < length) {
+        const int32_t left = length - s->length, n = left < n_ubatch ? left : n_ubatch;
+        for (int32_t i = 0; i < n; i++)
+            en->again[i] = (struct batch_item){
+                .session = s, .token = states_token(&en->states, s->index, s->length + i)};
+        if (start_one(en, en->again, n, call, e)) return e->status;
+    }
+    return OK;
+}
+
+// Brings the states of all sessions up to their lengths.
+static enum status catch_up_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                                struct progress_of_call *call, struct err *e) {
+    for (int32_t i = 0; i < n_items; i++) {
+        struct session *s = items[i].session;
+        const bool behind = states_length(&en->states, s->index, s->length) < s->length;
+        if (behind && catch_up(en, s, call, e)) return e->status;
+        if (behind || s->n_items > 1) states_keep(&en->states, s->index);
+    }
+    return OK;
+}
+
+// Starts every micro-batch; the last ones may still run at the end.
+static enum status start_all(struct engine *en, const struct batch_item *items, int32_t n_items,
+                             struct progress_of_call *call, struct err *e) {
+    const int32_t n_ubatch = en->plan.workload.n_ubatch;
+    if (catch_up_all(en, items, n_items, call, e)) return e->status;
+    for (int32_t i = 0; i < n_items; i += n_ubatch) {
+        const int32_t n = n_items - i < n_ubatch ? n_items - i : n_ubatch;
+        if (start_one(en, items + i, n, call, e)) return e->status;
+    }
+    return OK;
+}
+
+// Notes the lengths of all sessions. Returns the tokens to compute, those again that states lack.
+static uint64_t begin_items(const struct batch_item *items, int32_t n_items) {
+    uint64_t n_total = (uint64_t)n_items;
+    for (int32_t i = 0; i < n_items; i++) {
+        struct session *s = items[i].session;
+        s->before = s->length;
+        s->n_items = 0;
+    }
+    for (int32_t i = 0; i < n_items; i++) {
+        struct session *s = items[i].session;
+        if (s->n_items++ > 0) continue;
+        n_total += (uint64_t)(s->length - states_length(&s->engine->states, s->index, s->length));
+    }
+    return n_total;
 }
 
 // Runs all items. When it returns nothing runs any more, also after a failure, so that sessions may
 // change.
 static enum status eval_all(struct engine *en, const struct batch_item *items, int32_t n_items,
                             struct err *e) {
-    int32_t n_logits = 0;
+    struct progress_of_call call = {.n_total = begin_items(items, n_items)};
     struct err later;
-    enum status status = start_all(en, items, n_items, &n_logits, e);
+    enum status status = start_all(en, items, n_items, &call, e);
     if (pipeline_finish(&en->pipeline, &later) && !status) {
         *e = later;
         status = later.status;
     }
-    if (!status) mask_padding(en, n_logits);
+    if (!status) mask_padding(en, call.n_logits);
     return status;
 }
 
@@ -302,13 +380,14 @@ enum status engine_eval(struct engine *engine, const struct batch_item *items, i
                         struct err *e) {
     ASSERT(n_items >= 1);
     if (check_items(engine, items, n_items, e)) return e->status;
-    for (int32_t i = 0; i < n_items; i++) items[i].session->before = items[i].session->length;
-    if (eval_all(engine, items, n_items, e) == OK) return OK;
+    const enum status status = eval_all(engine, items, n_items, e);
     for (int32_t i = 0; i < n_items; i++) {
         struct session *s = items[i].session;
-        if (s->length > s->before) session_truncate(s, s->before);
+        if (status == OK && s->n_items > 1) states_keep(&engine->states, s->index);
+        if (status != OK && s->length > s->before) session_truncate(s, s->before);
+        if (status != OK) s->length = s->before; // it may have failed to catch up
     }
-    return e->status;
+    return status;
 }
 
 const float *engine_logits(const struct engine *engine, int32_t i) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "runtime/engine/states.h"
 #include "runtime/model/model_read.h"
 
 #include <stdio.h>
@@ -167,7 +168,8 @@ static struct batch_tables tables_at(const struct pipeline *p, char *base) {
                                  .sequences = (int32_t *)(base + t->sequences),
                                  .cache_rows = (int32_t *)(base + t->cache_rows),
                                  .rows = (int32_t *)(base + t->rows),
-                                 .pages = (int32_t *)(base + t->pages)};
+                                 .pages = (int32_t *)(base + t->pages),
+                                 .steps = (int32_t *)(base + t->steps)};
 }
 
 struct batch_tables pipeline_tables(const struct pipeline *p) {
@@ -290,6 +292,9 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
     const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
     f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
     f->v_cache = (char *)f->k_cache + layout.values;
+    if (!unit_is_delta(p->shape, f->unit)) return;
+    f->conv_states = f->k_cache;
+    f->delta_states = f->conv_states + states_conv_floats(&p->plan->workload, &p->shape->delta);
 }
 
 static void encode(struct pipeline_device *on, const struct forward *f) {

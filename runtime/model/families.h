@@ -22,6 +22,10 @@ struct family {
     bool scales_embedding;             // by sqrt(n_embd)
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers
+    bool gates_attention;              // by a sigmoid of rows that follow those of each query head
+    int32_t recurrent_period; // all but the last layer of each so many are delta nets, unless the
+                              // file says which; 0: the family has none
+    enum key_order key_order; // as in struct hparams
     // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.
     int32_t n_layers_of_widest;
 };

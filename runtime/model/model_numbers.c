@@ -88,11 +88,25 @@ static enum status read_experts(struct model *m, struct err *e) {
     return OK;
 }
 
+// Reads the KV heads, of which layers without attention may have none.
+static enum status read_kv_heads(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
+    int32_t n[MAX_LAYERS];
+    if (per_layer_read(&layers, "attention.head_count_kv", MAX_HEADS, s->n_heads, n, e))
+        return e->status;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        if (n[l] && s->n_kv_heads && n[l] != s->n_kv_heads)
+            return unsupported(e, "KV heads differ between layers", s->n_kv_heads, n[l]);
+        if (n[l]) s->n_kv_heads = n[l];
+    }
+    if (s->n_kv_heads) return OK;
+    return err_set(e, ERR_FORMAT, "key %s.attention.head_count_kv is 0", s->architecture);
+}
+
 static enum status read_heads(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    s->n_kv_heads = s->n_heads;
-    if (model_take_int(m, "attention.head_count_kv", MAX_HEADS, &s->n_kv_heads, e))
-        return e->status;
+    if (read_kv_heads(m, e)) return e->status;
     if (s->n_heads % s->n_kv_heads) {
         err_set(e, ERR_FORMAT, "%s.attention.head_count is no multiple of head_count_kv",
                 s->architecture);
@@ -116,12 +130,15 @@ static enum status read_heads(struct model *m, struct err *e) {
 
 static enum status read_dimensions(struct model *m, struct err *e) {
     struct shape *s = m->shape;
+    int32_t n_drafting = 0;
     if (model_take_int(m, "block_count", MAX_LAYERS, &s->n_layers, e) ||
+        model_take_count(m, "nextn_predict_layers", s->n_layers - 1, &n_drafting, e) ||
         model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
         model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
         model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
+    s->n_layers -= n_drafting; // the blocks for drafting tokens come last
     return read_experts(m, e) ? e->status : read_heads(m, e);
 }
 
@@ -266,6 +283,46 @@ static enum status read_windows(struct model *m, struct err *e) {
     return OK;
 }
 
+// Reads which layers have delta nets: flags, or all but the last of each period.
+static enum status read_recurrent_layers(struct model *m, struct err *e) {
+    const struct layer_numbers layers = {m->gguf, m->shape->architecture, m->shape->n_layers};
+    int32_t period = m->family->recurrent_period;
+    if (per_layer_read(&layers, "attention.recurrent_layers", 1, -1, m->recurrent, e) ||
+        model_take_int(m, "full_attention_interval", MAX_LAYERS, &period, e))
+        return e->status;
+    for (int32_t l = 0; l < m->shape->n_layers; l++)
+        if (m->recurrent[l] < 0) m->recurrent[l] = (l + 1) % period > 0;
+    return OK;
+}
+
+static enum status refuse_delta(const struct model *m, const char *key, struct err *e) {
+    return err_set(e, ERR_FORMAT, "key %s.%s does not agree with the others of ssm",
+                   m->shape->architecture, key);
+}
+
+// Reads the sizes of the delta nets.
+static enum status read_delta(struct model *m, struct err *e) {
+    struct delta_shape *d = &m->shape->delta;
+    int32_t width = 0;
+    if (m->family->recurrent_period == 0) return OK;
+    m->hp.key_order = m->family->key_order;
+    m->shape->has_gated_q = m->family->gates_attention;
+    if (read_recurrent_layers(m, e) ||
+        model_take_int(m, "ssm.time_step_rank", SHAPE_DELTA_HEADS, &d->n_heads, e) ||
+        model_take_int(m, "ssm.group_count", SHAPE_DELTA_HEADS, &d->n_key_heads, e) ||
+        model_take_int(m, "ssm.state_size", SHAPE_DELTA_DIM, &d->head_dim, e) ||
+        model_take_int(m, "ssm.conv_kernel", SHAPE_DELTA_TAPS, &d->n_taps, e) ||
+        model_take_int(m, "ssm.inner_size", SHAPE_WIDTH, &width, e))
+        return e->status;
+    if (d->n_heads % d->n_key_heads) return refuse_delta(m, "ssm.group_count", e);
+    if (width != d->n_heads * d->head_dim) return refuse_delta(m, "ssm.inner_size", e);
+    if (d->head_dim > DELTA_DIM_MAX)
+        return unsupported(e, "elements of a head of a delta net", DELTA_DIM_MAX, d->head_dim);
+    if (d->n_taps < 2 || d->n_taps > CONV_TAPS_MAX)
+        return unsupported(e, "taps of a short convolution", 4, d->n_taps);
+    return OK;
+}
+
 enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
@@ -274,7 +331,8 @@ enum status model_numbers(struct model *m, struct err *e) {
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
-        read_windows(m, e) || read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
+        read_delta(m, e) || read_windows(m, e) || read_factors(m, e) || read_residual_scale(m, e) ||
+        read_rope(m, e))
         return e->status;
     return read_local_rope(m, e) ? e->status : read_temperature(m, e);
 }

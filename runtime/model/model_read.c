@@ -53,7 +53,10 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
     if (unit->kind == UNIT_HEAD) unit->shares_embed = !gguf_find_tensor(m->gguf, output);
-    if (unit->kind == UNIT_ATTENTION) {
+    if (unit->kind == UNIT_ATTENTION && m->recurrent[unit->layer]) {
+        unit->state_bytes = delta_state_bytes(&s->delta);
+    } else if (unit->kind == UNIT_ATTENTION) {
+        unit->gated = m->family->gates_attention;
         unit->n_heads = s->n_heads;
         unit->n_kv_heads = s->n_kv_heads;
         unit->head_dim_k = unit->head_dim_v = s->head_dim;

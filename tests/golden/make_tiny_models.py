@@ -262,10 +262,22 @@ def model_tensors(rng, spec, n_vocab):
         vector("rope_freqs.weight", np.linspace(1, 8, head // 2))
     for name, end in {"long": 9, "short": 3}.items() if "longrope" in spec else ():
         vector(f"rope_factors_{name}.weight", np.linspace(1, end, spec["longrope"] // 2))
-    for layer in range(spec["layers"]):
-        prefix = f"blk.{layer}."
-        norm(prefix + "attn_norm.weight")
-        sizes = {"attn_q": heads * head, "attn_k": kv * head, "attn_v": kv * head}
+
+    def delta_net(prefix):
+        n, n_keys, size, taps = (spec["delta"][k] for k in ("heads", "keys", "dim", "taps"))
+        channels, std = (n + 2 * n_keys) * size, 1.5 / np.sqrt(n_embd)
+        sizes = {"attn_qkv": channels, "attn_gate": n * size, "ssm_alpha": n, "ssm_beta": n}
+        for name, rows in sizes.items():
+            matrix(f"{prefix}{name}.weight", rows, n_embd, std)
+        vector(prefix + "ssm_conv1d.weight", rng.normal(0, 0.5, (channels, taps)))
+        vector(prefix + "ssm_dt.bias", rng.normal(-1, 1, n))
+        vector(prefix + "ssm_a", -np.exp(rng.normal(-1, 1, n)))
+        vector(prefix + "ssm_norm.weight", rng.normal(1, 0.3, size))
+        matrix(prefix + "ssm_out.weight", n_embd, n * size, 1 / np.sqrt(n * size))
+
+    def attention(prefix):
+        q_rows = heads * head * (1 + ("delta" in spec))
+        sizes = {"attn_q": q_rows, "attn_k": kv * head, "attn_v": kv * head}
         if spec.get("fused"):
             sizes = {"attn_qkv": (heads + 2 * kv) * head}
         for name, rows in sizes.items():
@@ -273,13 +285,23 @@ def model_tensors(rng, spec, n_vocab):
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
         for name in ["attn_q_norm", "attn_k_norm"] * spec.get("normed", False):
             vector(f"{prefix}{name}.weight", rng.normal(1, 0.3, head))
+        return sizes
+
+    for layer in range(spec["layers"]):
+        prefix = f"blk.{layer}."
+        norm(prefix + "attn_norm.weight")
+        if "delta" in spec and layer not in spec["delta"]["attends"]:
+            delta_net(prefix)
+        else:
+            sizes = attention(prefix)
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         if spec.get("sinks"):
             vector(prefix + "attn_sinks.weight", rng.normal(0, 1, heads))
-        if spec.get("post_norms") or spec.get("sinks"):
+        renamed = "sinks" in spec or "delta" in spec  # the norm before the FFN
+        if spec.get("post_norms") or renamed:
             norm(prefix + "post_attention_norm.weight")
-        if not spec.get("sinks"):
+        if not renamed:
             norm(prefix + "ffn_norm.weight")
         experts, suffix = (spec["experts"],) if "experts" in spec else (), ".weight"
         if experts:  # far apart, so that rounding of activations does not choose others
@@ -329,6 +351,11 @@ def model_keys(name, spec):
         keys["rope.dimension_count"] = spec["head"]
     if "experts" in spec:
         keys |= {"expert_count": spec["experts"], "expert_used_count": spec["used"]}
+    if "delta" in spec:
+        delta = spec["delta"]
+        keys |= {"ssm.conv_kernel": delta["taps"], "ssm.state_size": delta["dim"]}
+        keys |= {"ssm.group_count": delta["keys"], "ssm.time_step_rank": delta["heads"]}
+        keys |= {"ssm.inner_size": delta["heads"] * delta["dim"]}
     architecture = spec.get("architecture", "llama")
     names = {"general.architecture": architecture, "general.name": "tiny " + name}
     keys |= spec.get("keys", {})
@@ -456,6 +483,18 @@ MODELS = {
             "rope.freq_base": 1e6,
         }
     },
+    # Layer 3 has attention, the others delta nets of 4 heads that share 2 key heads.
+    "qwen35": SMALL
+    | {"architecture": "qwen35", "normed": True, "layers": 5, "heads": 4, "kv": 2, "tied": False}
+    | {"delta": {"heads": 4, "keys": 2, "dim": 16, "taps": 4, "attends": [3]}}
+    | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_beta": "F32"}}
+    | {"keys": {"rope.dimension_count": 8, "rope.freq_base": 1e7}},
+    # Layers 0 and 3 have attention; a head is no multiple of 8 wide.
+    "qwen35_layers": SMALL
+    | {"architecture": "qwen35", "normed": True, "layers": 4, "vocabulary": "spm", "ff": 32}
+    | {"delta": {"heads": 6, "keys": 2, "dim": 12, "taps": 3, "attends": [0, 3]}}
+    | {"types": {"": "F16"}}
+    | {"keys": {"attention.recurrent_layers": [0, 1, 1, 0], "rope.dimension_count": 12}},
     # Layers 0 and 2 see 5 positions.
     "gemma2": SMALL
     | {"architecture": "gemma2", "post_norms": True, "types": {"": "Q8_0", "attn_v": "F16"}}

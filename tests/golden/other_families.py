@@ -71,6 +71,20 @@ GEMMA = {
     },
 }
 
+# Tensors of gated delta nets. The norm after one is kept as it is.
+DELTA = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "attn_qkv.weight": "linear_attn.in_proj_qkv.weight",
+    "attn_gate.weight": "linear_attn.in_proj_z.weight",
+    "ssm_alpha.weight": "linear_attn.in_proj_a.weight",
+    "ssm_beta.weight": "linear_attn.in_proj_b.weight",
+    "ssm_conv1d.weight": "linear_attn.conv1d.weight",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_norm.weight": "linear_attn.norm.weight",
+    "ssm_out.weight": "linear_attn.out_proj.weight",
+}
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -122,6 +136,19 @@ FAMILIES = {
         "period": 2,
     },
     "gemma3": GEMMA | {"model": "Gemma3ForCausalLM", "period": 6, "local_base": 10000.0},
+    "qwen35": {
+        "model": "Qwen3_5ForCausalLM",
+        "one_plus": True,
+        "delta": True,
+        "layer": DELTA,
+        "arguments": {
+            "linear_conv_kernel_dim": "ssm.conv_kernel",
+            "linear_key_head_dim": "ssm.state_size",
+            "linear_value_head_dim": "ssm.state_size",
+            "linear_num_key_heads": "ssm.group_count",
+            "linear_num_value_heads": "ssm.time_step_rank",
+        },
+    },
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen2moe": {
         "model": "Qwen2MoeForCausalLM",
@@ -170,7 +197,7 @@ class Model:
         head_dim = self.hp("attention.key_length", head_dim)
         scale = self.hp("attention.scale", head_dim**-0.5)
         layers = self.layer_types(family)
-        if "one_plus" in family:
+        if "one_plus" in family and "delta" not in family:
             layers["query_pre_attn_scalar"] = round(scale**-2)
         return constants | {theirs: self.hp(ours) for theirs, ours in named.items()} | {
             "vocab_size": len(weights["token_embd.weight"]),
@@ -178,7 +205,7 @@ class Model:
             "intermediate_size": self.hp("feed_forward_length"),
             "head_dim": head_dim,
             "rope_parameters": self.rope(family) | self.long_rope(weights),
-        } | optional | (layers if "period" in family else {})
+        } | optional | (layers if "period" in family or "delta" in family else {})
 
     def long_rope(self, weights):
         factors = {
@@ -197,14 +224,22 @@ class Model:
         }
 
     def layer_types(self, family):
+        n_layers = self.hp("block_count")
+        if "delta" in family:
+            recurrent = [(i + 1) % 4 > 0 for i in range(n_layers)]
+            recurrent = self.hp("attention.recurrent_layers", recurrent)
+            kinds = ["full_attention", "linear_attention"]
+            return {"layer_types": [kinds[bool(flag)] for flag in recurrent]}
         period = self.hp("attention.sliding_window_pattern", family.get("period", 1))
         kinds = ["full_attention", "sliding_attention"]
-        n_layers = self.hp("block_count")
         return {"layer_types": [kinds[i % period < period - 1] for i in range(n_layers)]}
 
     def rope(self, family):
         rope = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base", 10000.0)}
         local = dict(rope)
+        if "delta" in family:
+            part = self.hp("rope.dimension_count") / self.hp("attention.key_length", 16)
+            rope |= {"partial_rotary_factor": part, "mrope_section": [1, 1, 1]}
         if self.hp("rope.scaling.type", None) == "linear":
             rope |= {"rope_type": "linear", "factor": self.hp("rope.scaling.factor")}
         if self.hp("rope.scaling.type", None) == "yarn":
@@ -234,12 +269,14 @@ class Model:
         for name in [name for name in weights if name.endswith("_exps.weight")]:
             if "pairs" in family:
                 weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
+        if "delta" in family:
+            weights = self.grouped(weights)
         for name, value in weights.items():
             value = torch.from_numpy(value).double()
             heads = {"attn_q.": "", "attn_k.": "_kv"}.get((name + "...").split(".", 2)[2][:7])
             if heads is not None and "adjacent" in family:
                 value = self.halves(value, self.hp("attention.head_count" + heads))
-            if "norm" in name and family.get("one_plus"):
+            if "norm" in name and family.get("one_plus") and "ssm_" not in name:
                 value = value - 1
             if not name.startswith("blk."):
                 out[OUTSIDE[name]] = value
@@ -248,6 +285,34 @@ class Model:
             names = LAYER | EXPERTS | family.get("layer", {})
             out[f"model.layers.{layer}.{names[rest]}"] = value
         out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
+        return out
+
+    def grouped(self, weights):
+        """Delta nets with the heads of values in the order of the key heads that they share."""
+        n_keys, n = self.hp("ssm.group_count"), self.hp("ssm.time_step_rank")
+        size = self.hp("ssm.state_size")
+
+        def reorder(value, width, axis=0):
+            shape = list(value.shape)
+            tiles = value.reshape(shape[:axis] + [n // n_keys, n_keys, width] + shape[axis + 1 :])
+            return np.ascontiguousarray(np.swapaxes(tiles, axis, axis + 1)).reshape(shape)
+
+        out = dict(weights)
+        for name, value in weights.items():
+            short = name.split(".", 2)[-1]
+            if short in ("attn_qkv.weight", "ssm_conv1d.weight"):
+                keys, values = np.split(value, [2 * n_keys * size])
+                out[name] = np.concatenate([keys, reorder(values, size)])
+            if short == "ssm_conv1d.weight":
+                out[name] = out[name][:, None, :]
+            if short == "attn_gate.weight":
+                out[name] = reorder(value, size)
+            if short in ("ssm_alpha.weight", "ssm_beta.weight", "ssm_dt.bias"):
+                out[name] = reorder(value, 1)
+            if short == "ssm_a":
+                out[name] = reorder(np.log(-value), 1)
+            if short == "ssm_out.weight":
+                out[name] = reorder(value, size, 1)
         return out
 
     def halves(self, value, n_heads):

@@ -134,6 +134,14 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     if (m->tempered) tempered_keys(t);
     if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
     if (m->window) number(t, "attention.sliding_window_pattern", 2);
+    if (m->delta_period) {
+        number(t, "full_attention_interval", (uint32_t)m->delta_period);
+        number(t, "ssm.time_step_rank", TINY_DELTA_HEADS);
+        number(t, "ssm.group_count", TINY_DELTA_KEYS);
+        number(t, "ssm.state_size", TINY_DELTA_DIM);
+        number(t, "ssm.conv_kernel", TINY_DELTA_TAPS);
+        number(t, "ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_DIM);
+    }
     if (!m->n_experts) return;
     number(t, "expert_count", (uint32_t)m->n_experts);
     number(t, "expert_used_count", 2);
@@ -144,13 +152,43 @@ static int head_dim(const struct tiny_model *m) {
     return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
 }
 
+static void delta_net(struct builder *t, int l) {
+    enum { WIDTH = TINY_DELTA_HEADS * TINY_DELTA_DIM };
+    enum { CHANNELS = WIDTH + 2 * TINY_DELTA_KEYS * TINY_DELTA_DIM };
+    static const struct {
+        const char *name;
+        uint64_t cols, rows;
+    } matrices[] = {{"attn_qkv", TINY_EMBD, CHANNELS},
+                    {"attn_gate", TINY_EMBD, WIDTH},
+                    {"ssm_alpha", TINY_EMBD, TINY_DELTA_HEADS},
+                    {"ssm_beta", TINY_EMBD, TINY_DELTA_HEADS},
+                    {"ssm_out", WIDTH, TINY_EMBD}};
+    float conv[CHANNELS * TINY_DELTA_TAPS];
+    char name[64];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, matrices[i].name);
+        matrix(t, name, matrices[i].cols, matrices[i].rows, 0.25f);
+    }
+    for (int i = 0; i < CHANNELS * TINY_DELTA_TAPS; i++) conv[i] = noise(&t->state);
+    snprintf(name, sizeof name, "blk.%d.ssm_conv1d.weight", l);
+    if (!skipped(t, name))
+        gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_DELTA_TAPS, CHANNELS}, DTYPE_F32, conv);
+    snprintf(name, sizeof name, "blk.%d.ssm_a", l);
+    vector(t, name, TINY_DELTA_HEADS, -0.5f, 0.45f);
+    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", l);
+    vector(t, name, TINY_DELTA_HEADS, -1, 1);
+    snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", l);
+    vector(t, name, TINY_DELTA_DIM, 1, 0.2f);
+}
+
 static void attention(struct builder *t, const struct tiny_model *m, int l) {
     const uint64_t q = (uint64_t)(TINY_HEADS * head_dim(m));
+    const uint64_t q_rows = m->delta_period ? 2 * q : q;
     const uint64_t kv = (uint64_t)(TINY_KV_HEADS * head_dim(m));
     const struct {
         const char *name;
         uint64_t cols, rows;
-    } tensors[] = {{"attn_q", TINY_EMBD, q},
+    } tensors[] = {{"attn_q", TINY_EMBD, q_rows},
                    {"attn_k", TINY_EMBD, kv},
                    {"attn_v", TINY_EMBD, kv},
                    {"attn_output", q, TINY_EMBD},
@@ -231,12 +269,15 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
 
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
     char name[64];
-    attention(t, m, l);
+    if (m->delta_period && (l + 1) % m->delta_period)
+        delta_net(t, l);
+    else
+        attention(t, m, l);
     ffn(t, m, l);
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", l);
     vector(t, name, TINY_EMBD, 1, 0.2f);
     snprintf(name, sizeof name, "blk.%d.%s.weight", l,
-             m->sinks ? "post_attention_norm" : "ffn_norm");
+             m->sinks || m->delta_period ? "post_attention_norm" : "ffn_norm");
     vector(t, name, TINY_EMBD, 1, 0.2f);
     static const char *const last[] = {"post_attention_norm", "post_ffw_norm"};
     for (int i = 0; m->ends_with_norms && i < 2; i++) {

@@ -15,7 +15,11 @@ enum {
     TINY_HEADS = 4,
     TINY_KV_HEADS = 2,
     TINY_HEAD_DIM = 16,
-    TINY_MAX_EXPERTS = 16
+    TINY_MAX_EXPERTS = 16,
+    TINY_DELTA_HEADS = 4,
+    TINY_DELTA_KEYS = 2,
+    TINY_DELTA_DIM = 16,
+    TINY_DELTA_TAPS = 4,
 };
 
 struct tiny_model {
@@ -32,6 +36,8 @@ struct tiny_model {
     bool ends_with_norms; // attention and FFN do
     bool sinks;           // of attention; the norm before the FFN is called post_attention_norm
     bool tempered;        // scores of positions from 64 on have another temperature, under YaRN
+    int delta_period;     // all but the last layer of each so many are delta nets, and attention is
+                          // gated; the norm before the FFN is called post_attention_norm; 0: none
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;  // 0: TINY_HEAD_DIM

@@ -35,6 +35,7 @@ static const struct tiny_model MODELS[] = {
      .window = 50},
     {.architecture = "gemma3", .n_layers = N_LAYERS, .ends_with_norms = true, .window = 30},
     {.architecture = "qwen2moe", .n_layers = N_LAYERS, .n_experts = 4, .shared = true},
+    {.architecture = "qwen35", .n_layers = N_LAYERS, .normed = true, .delta_period = 2},
 };
 
 struct listed {
@@ -199,7 +200,8 @@ static struct unit_place place_in(int layer, int cpu_parts, bool streams) {
 }
 
 // Units whole on both devices, split, streamed, and both; experts are always whole, behind a shared
-// one on the other device, and attention with a window is not streamed.
+// one on the other device, attention with a window is not streamed, gated attention not split, and
+// delta nets are whole.
 static struct constraints ways(const struct tiny_model *m) {
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO,
                             .has_units = true,
@@ -208,7 +210,8 @@ static struct constraints ways(const struct tiny_model *m) {
     struct unit_place *next = &c.place.units[1];
     for (int layer = 0; layer < N_LAYERS; layer++) {
         const int8_t other = layer == 1 ? GPU : HOST, same = (int8_t)(1 - other);
-        *next++ = place_in(layer, 16, m->window == 0);
+        const bool delta = m->delta_period && (layer + 1) % m->delta_period;
+        *next++ = place_in(layer, m->delta_period ? 0 : 16, m->window == 0 && !delta);
         if (!m->n_experts || m->shared) *next++ = place_in(layer, 12, true);
         if (m->n_experts) *next++ = (struct unit_place){.device = m->shared ? other : same};
     }

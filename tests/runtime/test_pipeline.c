@@ -82,6 +82,8 @@ static const struct {
     {{.n_experts = 4, .apart = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "smollm3", .n_layers = 4, .tied = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen35", .normed = true, .delta_period = 2}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen35", .delta_period = 3, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
@@ -92,6 +94,7 @@ struct model_file {
     int per_layer;    // units: attention, then a dense FFN, experts, or both
     bool has_experts; // the last of a layer, which are whole on one device
     bool has_windows; // attention is not streamed
+    int delta_period; // delta nets and gated attention are whole; 0: the model has none
     float *expected;  // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
 
@@ -178,6 +181,7 @@ static int setup(void **state) {
         m->has_windows = tiny.window > 0;
         if (!tiny.n_layers) tiny.n_layers = N_LAYERS;
         m->n_units = m->per_layer * tiny.n_layers + 2;
+        m->delta_period = tiny.delta_period;
         tiny.seed = 3;
         tiny_model_write(&tiny, m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
@@ -207,7 +211,14 @@ static bool is_attention(const struct model_file *m, int u) {
 
 static bool can_be_split(const struct model_file *m, int u) {
     const bool last = u % m->per_layer == 0;
+    if (is_attention(m, u)) return !m->delta_period;
     return is_layer(m, u) && !(last && m->has_experts);
+}
+
+// True for gated attention, between delta nets.
+static bool is_gated(const struct model_file *m, int u) {
+    const int layer = (u - 1) / m->per_layer;
+    return is_attention(m, u) && m->delta_period && (layer + 1) % m->delta_period == 0;
 }
 
 // Places a unit at random; the CPU gets all of an FFN or attention, or some parts.
@@ -235,6 +246,9 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
         c->place.units[u].cpu_parts = 0;
         c->place.units[u].streamed = false;
         c->place.units[u].device = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
+        if (!is_gated(m, u) || !below(f, 2)) continue;
+        c->place.units[u].device = HOST;
+        c->place.units[u].streamed = true;
     }
     c->place.feed = (enum feed)(FEED_ARENA + below(f, FEEDS - FEED_ARENA));
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
