@@ -268,8 +268,8 @@ void tandem_session_free(struct tandem_session *session); // NULL is allowed
 // The tokens of the timeline, borrowed until the session changes; *n (not NULL) gets their number.
 const int32_t *tandem_session_tokens(const struct tandem_session *session, size_t *n);
 // Forgets every token from position length on; 0 empties the session. A shorter session stays
-// unchanged. A model with recurrent states (qwen35) may then compute tokens before length again in
-// the next call, since such a state cannot be cut back.
+// unchanged. A model with recurrent states (qwen35, qwen35moe) may then compute tokens before
+// length again in the next call, since such a state cannot be cut back.
 void tandem_session_truncate(struct tandem_session *session, size_t length);
 
 // Adds tokens[n] to the session and computes the logits after the last one. A failure leaves the

@@ -75,6 +75,9 @@ static enum status read_experts(struct model *m, struct err *e) {
     const int32_t n_ff = s->n_ff;
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
     if (s->n_experts <= 1) s->n_experts = 0;
+    // Files whose layers all have experts may lack the width of a dense FFN.
+    if (!s->n_experts && model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e))
+        return e->status;
     if (!s->n_experts) return read_widths(m, n_ff, e);
     s->n_ff_expert = n_ff;
     if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
@@ -135,7 +138,7 @@ static enum status read_dimensions(struct model *m, struct err *e) {
         model_take_count(m, "nextn_predict_layers", s->n_layers - 1, &n_drafting, e) ||
         model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
         model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
-        model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
+        model_take_count(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
     s->n_layers -= n_drafting; // the blocks for drafting tokens come last

@@ -489,6 +489,18 @@ MODELS = {
     | {"delta": {"heads": 4, "keys": 2, "dim": 16, "taps": 4, "attends": [3]}}
     | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_beta": "F32"}}
     | {"keys": {"rope.dimension_count": 8, "rope.freq_base": 1e7}},
+    "qwen35moe": SMALL
+    | {"architecture": "qwen35moe", "normed": True, "layers": 4, "tied": False}
+    | {"delta": {"heads": 2, "keys": 1, "dim": 24, "taps": 4, "attends": [3]}}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 64, "vocabulary": "spm"}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "ssm_out": "F16", "ffn_down_shexp": "F16"}}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "rope.dimension_count": 8,
+        }
+    },
     # Layers 0 and 3 have attention; a head is no multiple of 8 wide.
     "qwen35_layers": SMALL
     | {"architecture": "qwen35", "normed": True, "layers": 4, "vocabulary": "spm", "ff": 32}

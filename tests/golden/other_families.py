@@ -85,6 +85,14 @@ DELTA = {
     "ssm_out.weight": "linear_attn.out_proj.weight",
 }
 
+DELTA_ARGUMENTS = {
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_value_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+}
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -141,13 +149,16 @@ FAMILIES = {
         "one_plus": True,
         "delta": True,
         "layer": DELTA,
-        "arguments": {
-            "linear_conv_kernel_dim": "ssm.conv_kernel",
-            "linear_key_head_dim": "ssm.state_size",
-            "linear_value_head_dim": "ssm.state_size",
-            "linear_num_key_heads": "ssm.group_count",
-            "linear_num_value_heads": "ssm.time_step_rank",
-        },
+        "arguments": DELTA_ARGUMENTS,
+    },
+    "qwen35moe": {
+        "model": "Qwen3_5MoeForCausalLM",
+        "one_plus": True,
+        "delta": True,
+        "layer": DELTA | SHARED_EXPERT,
+        "arguments": DELTA_ARGUMENTS
+        | EXPERT_ARGUMENTS
+        | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
     },
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen2moe": {

@@ -84,6 +84,9 @@ static const struct {
     {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen35", .normed = true, .delta_period = 2}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen35", .delta_period = 3, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
+    {{.architecture = "qwen35moe", .n_experts = 4, .shared = true, .delta_period = 2},
+     DTYPE_F16,
+     DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
