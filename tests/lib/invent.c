@@ -162,11 +162,15 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
     r->vector_gbps = memory_gbps * dice_real(dice, 0.3, 0.9);
     r->op_us = dice_scale(dice, 0.5, 10);
     r->pass_us = dice_scale(dice, 1, 100);
+    // A type that is added to weights.def changes no other number: it draws from a copy.
+    enum { FIRST_TYPES = 15 };
+    struct dice copy = *dice;
     for (int t = 0; t < WEIGHT_COUNT; t++) {
+        struct dice *drawn = t < FIRST_TYPES ? dice : &copy;
         const struct dtype_info *info = dtype_find((uint32_t)weight_dtype((enum weight_type)t));
         const double per_byte = (double)info->block_elements / info->block_bytes;
-        const double read_gbps = memory_gbps * dice_real(dice, 0.5, 0.95);
-        const double type_gflops = gflops * dice_real(dice, 0.5, 1);
+        const double read_gbps = memory_gbps * dice_real(drawn, 0.5, 0.95);
+        const double type_gflops = gflops * dice_real(drawn, 0.5, 1);
         for (int c = 0; c < RATE_CLASSES; c++) {
             const double compute_gbps = type_gflops / (2 * RATE_TOKENS[c] * per_byte);
             r->weight_gbps[t][c] = 1 / (1 / read_gbps + 1 / compute_gbps);
