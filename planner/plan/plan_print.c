@@ -298,7 +298,9 @@ static void print_compute(const struct plan *plan, const struct shape *shape,
     const struct cost_place at = {shape, &plan->machine.devices[step->device], &plan->workload,
                                   false};
     if (step->phase != PHASE_ALL)
-        read_bytes = (uint64_t)cost_of_part(&at, unit, plan_part(plan, step), pass).read_bytes;
+        read_bytes = (uint64_t)cost_of_part(
+                         &at, unit, step_part(step, plan->place.units[step->unit].cpu_parts), pass)
+                         .read_bytes;
     fputs(phases[step->phase], out);
     if (step->phase != PHASE_MID && step->phase != PHASE_NORM)
         fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);

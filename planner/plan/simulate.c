@@ -26,8 +26,7 @@ static void start(struct walk *w) {
     w->host_cached = cost_is_cached(&plan->machine, read_bytes);
 }
 
-struct unit_part plan_part(const struct plan *plan, const struct step *step) {
-    const int32_t cpu_parts = plan->place.units[step->unit].cpu_parts;
+struct unit_part step_part(const struct step *step, int32_t cpu_parts) {
     const bool both = step->phase == PHASE_ALL; // streamed
     return (struct unit_part){.phase = step->phase,
                               .cpu_parts = cpu_parts,
@@ -40,7 +39,7 @@ struct unit_part plan_part(const struct plan *plan, const struct step *step) {
 static struct step_work compute_work(struct walk *w, const struct step *step) {
     const int d = step->device;
     const struct unit *unit = &w->shape->units[step->unit];
-    const struct unit_part part = plan_part(w->plan, step);
+    const struct unit_part part = step_part(step, w->plan->place.units[step->unit].cpu_parts);
     const bool cached = d == DEVICE_HOST && w->host_cached;
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};

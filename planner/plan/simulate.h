@@ -32,8 +32,8 @@ void plan_step_times(const struct plan *plan, const struct shape *shape, const s
 struct step_work simulate_copy(const struct machine *m, enum feed feed, const struct step *step,
                                const struct pass *pass);
 
-// The part of its unit that a compute step computes.
-struct unit_part plan_part(const struct plan *plan, const struct step *step);
+// The part that a compute step computes of a unit with so many parts on the CPU.
+struct unit_part step_part(const struct step *step, int32_t cpu_parts);
 
 // Walks the steps of one pass (simulate.c). times may be NULL. parts: the causes of compute_us.
 void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,

@@ -9,17 +9,14 @@
 
 // Number of places that a unit may have: a device, parts, streamed or not.
 enum { PLACES = MAX_DEVICES * UNIT_PARTS * 2 };
-// The parts of a unit that a step may compute: all of it on each device, on the host also with
-// weights from its cache (one side more); all of it with weights from a slot, whole or split; and
-// for each number of parts of a split unit the first and the last phase on either side, and the
-// middle phase and the norm on one.
+// The sides on which a step may compute a part of a unit: each device, the host with weights from
+// its cache, and the accelerator with weights from a slot. With them, the phases and the parts, a
+// unit has that many works.
 enum {
-    SIDES = MAX_DEVICES + 1,
-    HOST_CACHED = MAX_DEVICES,
-    STREAMED_PARTS = SIDES,
-    SPLIT_PARTS = STREAMED_PARTS + 2,
-    PARTS_OF_SPLIT = 2 * SIDES + 2 * MAX_DEVICES,
-    UNIT_WORKS = SPLIT_PARTS + UNIT_PARTS * PARTS_OF_SPLIT,
+    SIDE_CACHED = MAX_DEVICES,
+    SIDE_STREAMED,
+    SIDES,
+    UNIT_WORKS = UNIT_PARTS * STEP_PHASES * SIDES,
 };
 
 static double min_us(double a, double b) { return a < b ? a : b; }
@@ -153,44 +150,6 @@ static uint64_t shared_bytes(const struct evaluator *ev, const struct placement 
     return footprint_unit_weights(head, device, false) - footprint_unit_weights(head, device, true);
 }
 
-// The part of a unit that one device computes in one step.
-struct unit_work {
-    int32_t unit, parts;
-    enum step_phase phase;
-    int8_t device;
-    bool streamed, cached;
-};
-
-static size_t work_index(const struct unit_work *work) {
-    const size_t side = work->cached ? HOST_CACHED : (size_t)work->device;
-    if (work->streamed) return STREAMED_PARTS + (work->parts > 0);
-    if (!work->parts) return side;
-    const size_t split = SPLIT_PARTS + (size_t)work->parts * PARTS_OF_SPLIT;
-    const size_t alone = split + 2 * SIDES + (size_t)work->device;
-    if (work->phase == PHASE_MID) return alone;
-    if (work->phase == PHASE_NORM) return alone + MAX_DEVICES;
-    return split + (work->phase == PHASE_OUT ? SIDES : 0) + side;
-}
-
-static const struct step_work *work_of(struct evaluator *ev, const struct unit_work *work,
-                                       int choice, int sample) {
-    const int32_t twin = ev->twin[work->unit];
-    const int32_t line = ev->choices[choice].first_line + sample;
-    const size_t row = (size_t)twin * UNIT_WORKS + work_index(work);
-    struct step_work *out = &ev->work[row * (size_t)ev->n_lines + (size_t)line];
-    if (out->us > 0) return out;
-    const struct unit *unit = &ev->shape->units[twin];
-    const struct pass *pass = &ev->choices[choice].samples[sample].pass;
-    const bool on_host = work->device == DEVICE_HOST;
-    const struct cost_place at = {ev->shape, &ev->machine->devices[work->device],
-                                  &ev->choices[choice].w, work->cached};
-    const struct unit_part part = {work->phase, work->parts, work->streamed || !on_host,
-                                   work->streamed || on_host};
-    const struct cost cost = cost_of_part(&at, unit, part, pass);
-    *out = (struct step_work){cost_sum(cost), work->cached ? 0 : cost.read_bytes};
-    return out;
-}
-
 // ---- One pass -----------------------------------------------------------------------------------
 
 struct walk {
@@ -202,14 +161,24 @@ struct walk {
     struct clocks clocks;
 };
 
+// Prices the part of a unit that the step computes, once for all twins.
 static struct step_work compute_work(struct walk *w, const struct step *step) {
-    const struct unit_work work = {.unit = step->unit,
-                                   .parts = w->place->units[step->unit].cpu_parts,
-                                   .phase = step->phase,
-                                   .device = step->device,
-                                   .streamed = step->slot >= 0,
-                                   .cached = w->cached && step->device == DEVICE_HOST};
-    return *work_of(w->ev, &work, w->choice, w->sample);
+    struct evaluator *ev = w->ev;
+    const struct choice *choice = &ev->choices[w->choice];
+    const int32_t twin = ev->twin[step->unit], parts = w->place->units[step->unit].cpu_parts;
+    const bool cached = w->cached && step->device == DEVICE_HOST;
+    const int side = step->slot >= 0 ? SIDE_STREAMED : cached ? SIDE_CACHED : step->device;
+    const int work = (parts * STEP_PHASES + (int)step->phase) * SIDES + side;
+    const size_t row = (size_t)twin * UNIT_WORKS + (size_t)work;
+    struct step_work *out =
+        &ev->work[row * (size_t)ev->n_lines + (size_t)(choice->first_line + w->sample)];
+    if (out->us > 0) return *out;
+    const struct cost_place at = {ev->shape, &ev->machine->devices[step->device], &choice->w,
+                                  cached};
+    const struct cost cost = cost_of_part(&at, &ev->shape->units[twin], step_part(step, parts),
+                                          &choice->samples[w->sample].pass);
+    *out = (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
+    return *out;
 }
 
 static void take_step(void *context, const struct step *step) {

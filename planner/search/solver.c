@@ -316,65 +316,20 @@ static enum status solve_given(struct plan *plan, const struct shape *shape,
 
 // ---- Solving ------------------------------------------------------------------------------------
 
-// True if the strategy needs a part of every layer on the accelerator.
-static bool wants_all_layers(enum strategy strategy) {
-    return strategy == STRATEGY_STREAMED || strategy == STRATEGY_ROW_SPLIT;
-}
-
-// Places the minimum that a strategy needs on the accelerator: rings for all FFNs that can be
-// streamed, or the fewest rows of every FFN that must be split. Other strategies get as much as the
-// accelerator holds.
-static void place_least(struct plan *plan, const struct search_request *r) {
-    const struct constraints *c = r->constraints;
-    const bool streams = c->strategy == STRATEGY_STREAMED;
-    const int8_t accelerator = machine_accelerator(&plan->machine);
-    if (!wants_all_layers(c->strategy)) {
-        (void)place_most(plan, r, false);
-        return;
-    }
-    place_last(plan, r, 0);
-    for (int u = 0; u < r->shape->n_units; u++) {
-        const struct unit *unit = &r->shape->units[u];
-        struct unit_place *place = &plan->place.units[u];
-        const bool on_host = place->device == DEVICE_HOST;
-        if (unit->kind != UNIT_FFN || !on_host) continue;
-        if (streams)
-            place->streamed = unit_can_stream(unit);
-        else if (may_be_on(r, u, accelerator) && unit_can_split(unit))
-            *place = (struct unit_place){accelerator, UNIT_PARTS - 1, false};
-    }
-    plan->place.ring = accelerator;
-    plan->place.feed = c->place.feed ? c->place.feed : FEED_STAGED;
-}
-
-// Refuses a plan that fits although the memory that its feed pins does not.
-static enum status refuse_feed(const struct plan *plan, uint64_t own_bytes, struct err *e) {
-    const bool arena = plan->place.feed == FEED_ARENA;
-    char size[ERR_SIZE_CHARS];
-    err_set(e, ERR_MEMORY, "--feed %s needs more pinned memory than the CPU has free",
-            feed_name(plan->place.feed));
-    err_expected(e, "at most %s", err_size_limit(size, own_bytes));
-    err_actual(e, "%s", err_size_needed(size, plan->pinned_bytes));
-    return err_fix(e, arena ? "take --feed staged" : "leave --strategy away");
-}
-
-// Refuses if no requested placement fits, with the bytes of the smallest one.
+// Refuses if no requested placement fits: with the bytes of the smallest micro-batch and as many
+// units on the accelerator as it holds, or the strategy asks for more than the model needs.
 static enum status refuse_all(struct plan *plan, const struct search_request *r, struct err *e) {
-    const enum strategy strategy = r->constraints->strategy;
+    const struct constraints *c = r->constraints;
+    const bool has_feed = c->place.feed != FEED_NONE;
     int32_t ubatches[MAX_CHOICES];
     (void)workload_ubatches(&plan->workload, ubatches);
     plan->workload.n_ubatch = ubatches[0];
-    place_least(plan, r);
-    const bool lacks = !plan_holds(plan, machine_accelerator(&plan->machine));
-    if (planner_complete(plan, r->shape, e)) {
-        if (lacks && wants_all_layers(strategy))
-            return err_fix(e, "leave --strategy away, or use a shorter context (-c)");
-        return e->status;
-    }
-    if (plan->slot_bytes && plan->pinned_bytes > r->own_bytes)
-        return refuse_feed(plan, r->own_bytes, e);
-    err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(strategy));
-    return err_fix(e, "leave --strategy away");
+    (void)place_most(plan, r, false);
+    if (planner_complete(plan, r->shape, e)) return e->status;
+    err_set(e, ERR_MEMORY, "no plan of strategy %s%s%s fits", strategy_name(c->strategy),
+            has_feed ? " with --feed " : "", has_feed ? feed_name(c->place.feed) : "");
+    return err_fix(e, "leave --strategy%s away, or use a shorter context (-c)",
+                   has_feed ? " or --feed" : "");
 }
 
 // Solves without rates: by bytes, from the end of the model.

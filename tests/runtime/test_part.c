@@ -167,8 +167,9 @@ static void list_steps(const struct rig *r, int d, const struct pass *pass, stru
     for (int32_t i = 0; i < r->plan.n_steps[batch]; i++) {
         const struct step *step = &r->plan.steps[batch][i];
         if (step->kind != STEP_COMPUTE || step->device != d) continue;
-        part_walk(&(struct part_walk){&r->shape, &r->shape.units[step->unit], &r->plan.workload,
-                                      pass, plan_part(&r->plan, step), take, out});
+        part_walk(&(struct part_walk){
+            &r->shape, &r->shape.units[step->unit], &r->plan.workload, pass,
+            step_part(step, r->plan.place.units[step->unit].cpu_parts), take, out});
     }
 }
 
