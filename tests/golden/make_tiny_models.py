@@ -307,7 +307,7 @@ def model_tensors(rng, spec, n_vocab):
         if experts:  # far apart, so that rounding of activations does not choose others
             suffix = "_exps.weight"
             vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
-        fused = spec.get("fused", False)  # gate and up are one tensor
+        fused = spec.get("fused", spec.get("fused_ffn", False))  # gate and up are one tensor
         if spec.get("apart"):  # a tensor for each expert, in the order of early files
             for e in range(spec["experts"]):
                 matrix(f"{prefix}ffn_gate.{e}.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
@@ -322,7 +322,8 @@ def model_tensors(rng, spec, n_vocab):
             matrix(prefix + "ffn_gate_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
             matrix(prefix + "ffn_up_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
             matrix(prefix + "ffn_down_shexp.weight", n_embd, spec["shared"], 0.2)
-            vector(prefix + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.3, (1, n_embd)))
+            if spec.get("shared_gate", True):
+                vector(prefix + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.3, (1, n_embd)))
         if spec.get("expert_biases"):
             vector(prefix + "ffn_gate_inp.bias", rng.normal(0, 1, experts))
             for name, rows in {"gate": ff, "up": ff, "down": n_embd}.items():
@@ -530,6 +531,26 @@ MODELS = {
             "logit_scale": 8.0,
         }
     },
+    "granitemoe": SMALL
+    | {"architecture": "granitemoe", "experts": 4, "used": 2, "ff": 32, "heads": 4, "kv": 2}
+    | {"shared": 64, "shared_gate": False, "types": {"": "Q8_0", "attn_k": "F16"}, "eps": 1e-2}
+    | {
+        "keys": {
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.25,
+            "logit_scale": 8.0,
+            "expert_shared_feed_forward_length": 64,
+        }
+    },
+    "ernie4_5": SMALL
+    | {"architecture": "ernie4_5", "head": 32, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
+    | {"keys": {"rope.freq_base": 5e5}, "vocabulary": "spm"},
+    # Half of each head turns; gate and up are one tensor, and q, k and v are not.
+    "glm4": SMALL
+    | {"architecture": "glm4", "post_norms": True, "fused_ffn": True, "tied": False}
+    | {"head": 32, "kv": 2, "biases": ["attn_q", "attn_k", "attn_v"], "types": {"": "Q8_0"}}
+    | {"keys": {"rope.dimension_count": 16}},
     # From position 8 on scores have another temperature.
     "mistral3": SMALL
     | {"architecture": "mistral3", "head": 32, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}

@@ -61,6 +61,12 @@ POST_NORMS = {
     "ffn_norm.weight": "pre_feedforward_layernorm.weight",
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
 }
+GRANITE_SCALES = {
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "attention_multiplier": "attention.scale",
+    "logits_scaling": "logit_scale",
+}
 GEMMA = {
     "layer": POST_NORMS,
     "one_plus": True,  # transformers keeps the weights of norms less 1
@@ -101,12 +107,37 @@ FAMILIES = {
     "granite": {
         "model": "GraniteForCausalLM",
         "adjacent": True,  # rotary positions turn neighbours: rows of q and k change places
-        "arguments": {
-            "embedding_multiplier": "embedding_scale",
-            "residual_multiplier": "residual_scale",
-            "attention_multiplier": "attention.scale",
-            "logits_scaling": "logit_scale",
+        "arguments": GRANITE_SCALES,
+    },
+    "granitemoe": {
+        "model": "GraniteMoeSharedForCausalLM",
+        "adjacent": True,
+        "layer": {
+            "ffn_gate_inp.weight": "block_sparse_moe.router.weight",
+            "ffn_gate_up_exps.weight": "block_sparse_moe.experts.gate_up_proj",
+            "ffn_down_exps.weight": "block_sparse_moe.experts.down_proj",
+            "ffn_gate_up_shexp.weight": "shared_mlp.input_linear.weight",
+            "ffn_down_shexp.weight": "shared_mlp.output_linear.weight",
         },
+        "arguments": GRANITE_SCALES
+        | {
+            "num_local_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "shared_intermediate_size": "expert_shared_feed_forward_length",
+        },
+    },
+    # In these two transformers turns neighbours too.
+    "ernie4_5": {"model": "Ernie4_5ForCausalLM", "constants": {"use_bias": False}},
+    "glm4": {
+        "model": "Glm4ForCausalLM",
+        "layer": {
+            "post_attention_norm.weight": "post_self_attn_layernorm.weight",
+            "ffn_norm.weight": "post_attention_layernorm.weight",
+            "post_ffw_norm.weight": "post_mlp_layernorm.weight",
+            "ffn_up.weight": "mlp.gate_up_proj.weight",
+        },
+        "constants": {"attention_bias": True, "pad_token_id": 0, "eos_token_id": 0},
+        "partial": True,  # only a part of each head turns
     },
     "mistral3": {"model": "Ministral3ForCausalLM", "adjacent": True},
     "phi3": {
@@ -247,6 +278,9 @@ class Model:
 
     def rope(self, family):
         rope = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base", 10000.0)}
+        if "partial" in family:
+            part = self.hp("rope.dimension_count") / self.hp("attention.key_length")
+            rope["partial_rotary_factor"] = part
         local = dict(rope)
         if "delta" in family:
             part = self.hp("rope.dimension_count") / self.hp("attention.key_length", 16)
@@ -277,6 +311,10 @@ class Model:
             pairs = np.stack(both, axis=2).reshape(len(both[0]), -1, *both[0].shape[2:])
             joined = pairs if "pairs" in family else np.concatenate(both, axis=1)
             weights[name.replace("ffn_gate", "ffn_gate_up")] = joined
+        for name in [name for name in weights if "ffn_gate_shexp." in name]:
+            if "ffn_gate_up_shexp.weight" in family.get("layer", {}):
+                both = [weights.pop(name), weights.pop(name.replace("ffn_gate", "ffn_up"))]
+                weights[name.replace("ffn_gate", "ffn_gate_up")] = np.concatenate(both)
         for name in [name for name in weights if name.endswith("_exps.weight")]:
             if "pairs" in family:
                 weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
