@@ -324,21 +324,12 @@ static enum status add_bias(struct cli_options *o, const char *name, const char 
     return OK;
 }
 
-// llama.cpp's names of NVIDIA GPUs stand for ours.
-static const char *device_of(const char *text) {
-    static const char *const ours[] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3",
-                                       "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
-    const bool theirs = strncmp(text, "CUDA", 4) == 0 && text[4] >= '0' && text[4] < '8';
-    return theirs && !text[5] ? ours[text[4] - '0'] : text;
-}
-
 static enum status set_value(struct cli_options *o, const struct option_spec *spec,
                              const char *name, const char *text, struct err *e) {
     void *target = (char *)o + spec->offset;
     switch (spec->kind) {
     case OPTION_SWITCH: *(bool *)target = true; return OK;
     case OPTION_TEXT: *(const char **)target = text; return OK;
-    case OPTION_DEVICE: *(const char **)target = device_of(text); return OK;
     case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:
     case OPTION_SEED: return set_integer(spec, name, text, target, e);

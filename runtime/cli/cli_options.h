@@ -116,7 +116,6 @@ struct cli_options {
 enum option_kind {
     OPTION_SWITCH, // takes no value, sets a bool
     OPTION_TEXT,
-    OPTION_DEVICE,    // a text: the name of a device
     OPTION_LIST,      // struct text_list: every use adds a text
     OPTION_INT,       // int32_t in low..high
     OPTION_SEED,      // int64_t in low..high

@@ -27,13 +27,16 @@ static enum status unknown_kind(const struct engine_options *options, struct err
     return err_actual(e, "%s", options->device_spec);
 }
 
-// The driver named by "prefix" or "prefix:spec", or NULL; *spec is what follows the colon.
+// The driver named by "prefix", "prefix:spec" or, as llama.cpp writes it, "PREFIX0", or NULL; *spec
+// is what follows the name and the colon.
 static const struct device_driver *find_driver(const struct engine_options *o, const char **spec) {
-    const size_t length = strcspn(o->device_spec, ":");
     for (int i = 0; i < o->n_drivers; i++) {
         const char *prefix = o->drivers[i].prefix;
-        if (strlen(prefix) != length || strncmp(prefix, o->device_spec, length) != 0) continue;
-        *spec = o->device_spec + length + (o->device_spec[length] == ':');
+        const size_t length = strlen(prefix);
+        if (strncasecmp(prefix, o->device_spec, length) != 0) continue;
+        const char next = o->device_spec[length];
+        if (next && next != ':' && !(next >= '0' && next <= '9')) continue;
+        *spec = o->device_spec + length + (next == ':');
         return &o->drivers[i];
     }
     return NULL;

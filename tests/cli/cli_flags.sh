@@ -100,6 +100,11 @@ done >"$work/wrong"
 [ ! -s "$work/wrong" ] && echo "ok flags_not_in_tandem_yet" || { echo "not ok flags_not_in_tandem_yet"
     cat "$work/wrong"; }
 
+# CUDA0 is the first device of that kind: what fails is the driver, not the name.
+"$TANDEM" run -dev CUDA0 -p y -m "$MODEL" -n 1 >"$work/out" 2>&1
+! grep -q 'unknown kind' "$work/out" && echo "ok flags_device_of_llama_cpp" ||
+    echo "not ok flags_device_of_llama_cpp"
+
 # ---- The environment -----------------------------------------------------------------------------
 LLAMA_ARG_MODEL=$MODEL LLAMA_ARG_N_PREDICT=0 "$TANDEM" run -p 'Once upon' >"$work/out" 2>"$work/err" &&
     ! [ -s "$work/out" ] && grep -q 'prompt .* 2 tokens' "$work/err" &&

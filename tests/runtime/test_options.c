@@ -67,7 +67,6 @@ static void defaults_are_the_known_ones(void **state) {
 static const char *good_value(const struct option_spec *spec) {
     switch (spec->kind) {
     case OPTION_TEXT:
-    case OPTION_DEVICE:
     case OPTION_LIST: return "text";
     case OPTION_SIZE: return "3M";
     case OPTION_KV_TYPE: return "f32";
@@ -83,9 +82,7 @@ static const char *good_value(const struct option_spec *spec) {
     }
 }
 static const char *bad_value(enum option_kind kind) {
-    return kind == OPTION_TEXT || kind == OPTION_LIST || kind == OPTION_DEVICE ? NULL
-           : kind == OPTION_REAL                                               ? "1x"
-                                                                               : "1.5x";
+    return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
 }
 
 static void sampling_is_read_as_llama_cli_does(void **state) {
@@ -173,8 +170,6 @@ static void options_of_llama_cpp_have_names(void **state) {
     assert_int_equal(RUN("--lora", "x", "--nonsense", "7", "--no-repeat", "-sys", "z"), ERR_USAGE);
     assert_says(&e, "4 options cannot be used: --lora (adapters) is not in tandem yet; --nonsense "
                     "is unknown; --no-repeat is unknown; -sys belongs to another command");
-    assert_int_equal(RUN("-dev", "CUDA1"), OK);
-    assert_string_equal(o.device, "cuda:1");
 }
 
 static void the_environment_gives_defaults(void **state) {
