@@ -102,6 +102,16 @@ const char *command_name(enum command command) {
     return commands[command].name;
 }
 
+const char *command_usage(enum command command) {
+    ASSERT(command < COMMAND_COUNT);
+    return commands[command].usage;
+}
+
+const char *command_summary(enum command command) {
+    ASSERT(command < COMMAND_COUNT);
+    return commands[command].summary;
+}
+
 // ---- Suggestions --------------------------------------------------------------------------------
 
 enum { NAME_MAX_CHARS = 40 };
@@ -549,6 +559,8 @@ static enum status parse_command(struct cli_options *o, const char *text, struct
 }
 
 static enum status parse_topic(struct cli_options *o, int argc, char **argv, struct err *e) {
+    if (o->command == COMMAND_HELP && argc == 3 && strncmp(argv[2], "--", 2) == 0)
+        return o->page = argv[2], OK;
     if (o->command == COMMAND_HELP && argc > 2 && !command_find(argv[2], &o->topic))
         return err_set(e, ERR_USAGE, "there is no command '%s'", argv[2]);
     int most = o->command == COMMAND_HELP ? 3 : 2;

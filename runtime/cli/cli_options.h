@@ -66,6 +66,7 @@ enum { IGNORED_LIST = 24 };
 struct cli_options {
     enum command command;
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
+    const char *page;   // with COMMAND_HELP: a page for installation (cli_pages.h); else NULL
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
@@ -163,8 +164,10 @@ enum status cli_options_set(struct cli_options *o, const char *name, const char 
 // Prints these settings, a line each.
 void cli_options_print_settings(const struct cli_options *o, FILE *out);
 
-// The name of a command as it is typed.
+// The name of a command as it is typed, what follows it, and what it does.
 const char *command_name(enum command command);
+const char *command_usage(enum command command);
+const char *command_summary(enum command command);
 
 // Fills *o from the variables of the environment (NAME=VALUE, ended by NULL; may be NULL) that
 // llama.cpp reads too, and from the arguments, which win. ERR_USAGE names all unknown options, or

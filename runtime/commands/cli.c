@@ -2,6 +2,7 @@
 #include "runtime/commands/cli.h"
 
 #include "runtime/cli/cli_generate.h"
+#include "runtime/cli/cli_pages.h"
 #include "runtime/commands/commands.h"
 #include "runtime/measure/cli_bench.h"
 #include "runtime/tandem.h"
@@ -10,6 +11,12 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+
+static enum status write_page(const char *name, struct err *e) {
+    if (cli_page_write(name, stdout)) return OK;
+    err_set(e, ERR_USAGE, "there is no page %s", name);
+    return err_fix(e, "take --man, --bash, --zsh or --fish");
+}
 
 static enum status run_command(struct cli *cli, struct err *e) {
     switch (cli->options.command) {
@@ -26,6 +33,7 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
     case COMMAND_QUANTIZE: return cli_quantize(cli, e);
     case COMMAND_HELP:
+        if (cli->options.page) return write_page(cli->options.page, e);
         cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
         return OK;
     case COMMAND_VERSION: puts("tandem " TANDEM_VERSION); return OK;

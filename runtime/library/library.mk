@@ -15,7 +15,7 @@ API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/measure/% run
 API_OBJECTS := $(API_PARTS:%.c=$D/obj/%.o)
 API_LIBS := $(call libs_of,$(filter-out jemalloc libedit,$(PACKAGES))) $(SYSTEM_LIBS)
 
-.PHONY: install
+.PHONY: install install-program uninstall
 ifeq ($(SANITIZED),)
 build: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
 
@@ -37,10 +37,30 @@ $(TOP)/tandem.pc: runtime/tandem.h $D/flags
 	  'Libs.private: -fopenmp $(API_LIBS)' >$@
 endif
 
-install: ## after make build: the program, libraries and tandem.h to PREFIX=/usr/local
-	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@install $(TOP)/tandem $(DESTDIR)$(PREFIX)/bin
+SHARE := $(PREFIX)/share
+MAN := $(SHARE)/man/man1/tandem.1
+BASH_COMPLETION := $(SHARE)/bash-completion/completions/tandem
+ZSH_COMPLETION := $(SHARE)/zsh/site-functions/_tandem
+FISH_COMPLETION := $(SHARE)/fish/vendor_completions.d/tandem.fish
+LIBRARY_FILES := $(addprefix $(PREFIX)/lib/,libtandem.a libtandem.so $(SONAME) pkgconfig/tandem.pc)
+INSTALLED := $(PREFIX)/bin/tandem $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) \
+  $(PREFIX)/include/tandem.h $(LIBRARY_FILES)
+
+install: install-program ## after make build: all of it to PREFIX=/usr/local, below DESTDIR
+	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@install -m 644 runtime/tandem.h $(DESTDIR)$(PREFIX)/include
 	@install -m 644 $(TOP)/libtandem.a $(TOP)/$(SONAME) $(DESTDIR)$(PREFIX)/lib
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libtandem.so
 	@sed 's,^prefix=.*,prefix=$(PREFIX),' $(TOP)/tandem.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/tandem.pc
+
+# The program writes its manual page and the completions of shells.
+install-program: ## the program, its manual page and completions alone
+	@install -D $(TOP)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
+	@install -d $(addprefix $(DESTDIR),$(dir $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)))
+	@$(TOP)/tandem help --man >$(DESTDIR)$(MAN)
+	@$(TOP)/tandem help --bash >$(DESTDIR)$(BASH_COMPLETION)
+	@$(TOP)/tandem help --zsh >$(DESTDIR)$(ZSH_COMPLETION)
+	@$(TOP)/tandem help --fish >$(DESTDIR)$(FISH_COMPLETION)
+
+uninstall: ## remove what install put there
+	@rm -f $(addprefix $(DESTDIR),$(INSTALLED))

@@ -83,3 +83,14 @@ check shared_library_has_its_name $?
 ! "$work/linked" "$work/nowhere.gguf" "$prompt" >/dev/null 2>"$work/errors"
 [ $? -eq 0 ] && grep -q nowhere.gguf "$work/errors"
 check example_tells_errors $?
+
+# ---- What install brought, uninstall takes away --------------------------------------------------
+for file in bin/tandem share/man/man1/tandem.1 share/bash-completion/completions/tandem \
+    share/zsh/site-functions/_tandem share/fish/vendor_completions.d/tandem.fish include/tandem.h; do
+    [ -s "$prefix/$file" ] || echo "$file"
+done >"$work/lacking"
+[ ! -s "$work/lacking" ]
+check installs_manual_and_completions $?
+env -u MAKEFLAGS -u MAKELEVEL make -s uninstall PREFIX="$prefix" TOP="$build" >"$work/install.log" 2>&1 &&
+    [ "$(find "$prefix" ! -type d | wc -l)" -eq 0 ]
+check uninstalls $?
