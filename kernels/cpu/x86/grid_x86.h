@@ -19,37 +19,131 @@ enum { SIGNED_CENTRE = 0 }; // for ACT_SUM
 enum { SIGNED_CENTRE = 128 };
 #endif
 
-// Vectors of columns are those of row_x86.h: i is the vector of a block.
-
-// Entries of eight columns.
-INLINE veci entries_of_8(const uint64_t *table, const uint8_t *at, int i,
-                         uint32_t (*entry)(const uint8_t *, int, int)) {
-    long long v[4 * VECTOR_BLOCKS];
-    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
-        v[n] = (long long)table[entry(at, i * VECTOR_BLOCKS + n / 4, n % 4)];
-    }
+// Vectors of columns are those of row_x86.h: i is the vector of a block. Each entries_name gives
+// the entries, each signs_name of grid_tables.h the signs.
 #if WIDE
-    return _mm512_setr_epi64(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+INLINE uint64_t load_8(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+// Two words with another between them.
+INLINE uint64_t load_4_twice(const uint8_t *at) {
+    return grid_word32(at) | (uint64_t)grid_word32(at + 8) << 32;
+}
+
+// Eight places: a byte each, and bits of a word from shifts on above it.
+INLINE veci places_of_8(uint64_t low, veci high, int mask) {
+    veci bits = _mm512_and_si512(high, _mm512_set1_epi64(mask));
+    veci bytes = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128((int64_t)low));
+    return _mm512_or_si512(bytes, _mm512_slli_epi64(bits, 8));
+}
+
+INLINE veci shifted(uint32_t word, veci shifts) {
+    return _mm512_srlv_epi64(_mm512_set1_epi64(word), shifts);
+}
+
+INLINE veci entries_iq3_xxs(const uint8_t *at, int i) {
+    veci places = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(at + 2 + 16 * i)));
+    return _mm512_i32gather_epi32(places, GRIDS.iq3_xxs, 4);
+}
+
+INLINE veci entries_iq3_s(const uint8_t *at, int i) {
+    veci places = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(at + 2 + 16 * i)));
+    const veci ninth = _mm512_set1_epi32(256);
+    places = _mm512_mask_or_epi32(places, grid_word16(at + 66 + 2 * i), places, ninth);
+    return _mm512_i32gather_epi32(places, GRIDS.iq3_s, 4);
+}
+
+INLINE veci entries_iq2_xxs(const uint8_t *at, int i) {
+    veci places = places_of_8(load_4_twice(at + 2 + 16 * i), _mm512_setzero_si512(), 0);
+    return _mm512_i64gather_epi64(places, GRIDS.iq2_xxs, 8);
+}
+
+INLINE veci entries_iq2_xs(const uint8_t *at, int i) {
+    veci words = _mm512_cvtepu16_epi64(_mm_loadu_si128((const void *)(at + 2 + 16 * i)));
+    veci places = _mm512_and_si512(words, _mm512_set1_epi64(511));
+    return _mm512_i64gather_epi64(places, GRIDS.iq2_xs, 8);
+}
+
+INLINE veci entries_iq2_s(const uint8_t *at, int i) {
+    veci high = shifted(grid_word16(at + 66 + 2 * i), _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14));
+    veci places = places_of_8(load_8(at + 2 + 8 * i), high, 3);
+    return _mm512_i64gather_epi64(places, GRIDS.iq2_s, 8);
+}
+
+INLINE veci entries_iq1_s(const uint8_t *at, int i) {
+    veci high =
+        shifted(grid_word32(at + 34 + 4 * i), _mm512_setr_epi64(0, 3, 6, 9, 16, 19, 22, 25));
+    veci places = places_of_8(load_8(at + 2 + 8 * i), high, 7);
+    return _mm512_i64gather_epi64(places, GRIDS.iq1, 8);
+}
+
+// Four times the entries, plus 1 where an eighth is added.
+INLINE veci entries_iq1_m(const uint8_t *at, int i) {
+    veci nibbles =
+        shifted(grid_word32(at + 32 + 4 * i), _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28));
+    veci places = places_of_8(load_8(at + 8 * i), nibbles, 7);
+    veci entries = _mm512_slli_epi32(_mm512_i64gather_epi64(places, GRIDS.iq1, 8), 2);
+    __mmask8 plus = _mm512_testn_epi64_mask(nibbles, _mm512_set1_epi64(8));
+    return _mm512_mask_add_epi64(entries, plus, entries, _mm512_set1_epi8(1));
+}
+
 #else
+// Entries of eight columns, with one load for each.
+INLINE veci entries_of_8(const uint64_t *table, const uint8_t *at, int group,
+                         uint32_t (*entry)(const uint8_t *, int, int)) {
+    long long v[4];
+    UNROLL for (int n = 0; n < 4; n++) v[n] = (long long)table[entry(at, group, n)];
     return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
-#endif
 }
 
 // Entries of four columns.
-INLINE veci entries_of_4(const uint32_t *table, const uint8_t *at, int i,
+INLINE veci entries_of_4(const uint32_t *table, const uint8_t *at, int group,
                          uint32_t (*entry)(const uint8_t *, int, int)) {
-    long long v[4 * VECTOR_BLOCKS];
-    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
-        const int group = i * VECTOR_BLOCKS + n / 4, first = n % 4 * 2;
-        const uint64_t upper = table[entry(at, group, first + 1)];
-        v[n] = (long long)(table[entry(at, group, first)] | upper << 32);
+    long long v[4];
+    UNROLL for (int n = 0; n < 4; n++) {
+        const uint64_t upper = table[entry(at, group, 2 * n + 1)];
+        v[n] = (long long)(table[entry(at, group, 2 * n)] | upper << 32);
     }
-#if WIDE
-    return _mm512_setr_epi64(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
-#else
     return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
-#endif
 }
+
+INLINE veci entries_iq3_xxs(const uint8_t *at, int i) {
+    return entries_of_4(GRIDS.iq3_xxs, at, i, iq3_xxs_entry);
+}
+
+INLINE veci entries_iq3_s(const uint8_t *at, int i) {
+    return entries_of_4(GRIDS.iq3_s, at, i, iq3_s_entry);
+}
+
+INLINE veci entries_iq2_xxs(const uint8_t *at, int i) {
+    return entries_of_8(GRIDS.iq2_xxs, at, i, iq2_xxs_entry);
+}
+
+INLINE veci entries_iq2_xs(const uint8_t *at, int i) {
+    return entries_of_8(GRIDS.iq2_xs, at, i, iq2_xs_entry);
+}
+
+INLINE veci entries_iq2_s(const uint8_t *at, int i) {
+    return entries_of_8(GRIDS.iq2_s, at, i, iq2_s_entry);
+}
+
+INLINE veci entries_iq1_s(const uint8_t *at, int i) {
+    return entries_of_8(GRIDS.iq1, at, i, iq1_s_entry);
+}
+
+// Four times the entries, plus 1 where an eighth is added.
+INLINE veci entries_iq1_m(const uint8_t *at, int i) {
+    long long ones[4];
+    UNROLL for (int n = 0; n < 4; n++) {
+        ones[n] = iq1_m_nibble(at, i, n) & 8 ? 0 : 0x0101010101010101;
+    }
+    veci entries = _mm256_slli_epi32(entries_of_8(GRIDS.iq1, at, i, iq1_m_entry), 2);
+    return _mm256_or_si256(entries, _mm256_setr_epi64x(ones[0], ones[1], ones[2], ones[3]));
+}
+#endif
 
 // centre - v where a column is negative, else centre + v.
 INLINE veci put_signs(veci v, const uint8_t *at, int i,
@@ -65,44 +159,28 @@ INLINE veci put_signs(veci v, const uint8_t *at, int i,
 }
 
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
-    veci v = entries_of_4(GRIDS.iq3_xxs, at, i, iq3_xxs_entry);
-    return put_signs(v, at, i, iq3_xxs_signs, SIGNED_CENTRE);
+    return put_signs(entries_iq3_xxs(at, i), at, i, iq3_xxs_signs, SIGNED_CENTRE);
 }
 
 INLINE veci columns_iq3_s(const uint8_t *at, int i) {
-    veci v = entries_of_4(GRIDS.iq3_s, at, i, iq3_s_entry);
-    return put_signs(v, at, i, iq3_s_signs, 15);
+    return put_signs(entries_iq3_s(at, i), at, i, iq3_s_signs, 15);
 }
 
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
-    veci v = entries_of_8(GRIDS.iq2_xxs, at, i, iq2_xxs_entry);
-    return put_signs(v, at, i, iq2_xxs_signs, SIGNED_CENTRE);
+    return put_signs(entries_iq2_xxs(at, i), at, i, iq2_xxs_signs, SIGNED_CENTRE);
 }
 
 INLINE veci columns_iq2_xs(const uint8_t *at, int i) {
-    veci v = entries_of_8(GRIDS.iq2_xs, at, i, iq2_xs_entry);
-    return put_signs(v, at, i, iq2_xs_signs, 64);
+    return put_signs(entries_iq2_xs(at, i), at, i, iq2_xs_signs, 64);
 }
 
 INLINE veci columns_iq2_s(const uint8_t *at, int i) {
-    veci v = entries_of_8(GRIDS.iq2_s, at, i, iq2_s_entry);
-    return put_signs(v, at, i, iq2_s_signs, 64);
+    return put_signs(entries_iq2_s(at, i), at, i, iq2_s_signs, 64);
 }
 
-INLINE veci columns_iq1_s(const uint8_t *at, int i) {
-    return entries_of_8(GRIDS.iq1, at, i, iq1_s_entry);
-}
+INLINE veci columns_iq1_s(const uint8_t *at, int i) { return entries_iq1_s(at, i); }
 
-// Bytes are 4 n, plus 1 where an eighth is added.
-INLINE veci columns_iq1_m(const uint8_t *at, int i) {
-    uint64_t ones[4 * VECTOR_BLOCKS];
-    UNROLL for (int n = 0; n < 4 * VECTOR_BLOCKS; n++) {
-        const uint32_t nibble = iq1_m_nibble(at, i * VECTOR_BLOCKS + n / 4, n % 4);
-        ones[n] = nibble & 8 ? 0 : 0x0101010101010101;
-    }
-    veci entries = V(slli_epi32)(entries_of_8(GRIDS.iq1, at, i, iq1_m_entry), 2);
-    return V_SI(or)(entries, V_SI(loadu)((const void *)ones));
-}
+INLINE veci columns_iq1_m(const uint8_t *at, int i) { return entries_iq1_m(at, i); }
 
 INLINE void put_scale(struct panel *out, vecf scale, vecf offset) {
     out->scale[0] = scale;
