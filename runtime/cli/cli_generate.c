@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
+#include "runtime/grammar/grammar_schema.h"
 #include "runtime/report/report.h"
 
 #include <errno.h>
@@ -56,13 +57,26 @@ static void close_texts(struct read_list *texts) {
     for (int32_t i = 0; i < TEXT_LIST; i++) mem_free(texts->copies[i]);
 }
 
-// Reads the grammar, if there is one. The caller frees *out.
-static enum status read_grammar(const struct cli_options *o, char **out, struct err *e) {
+// Reads text, or the file at path, if either is given. The caller frees *out.
+static enum status read_either(const char *text, const char *path, char **out, struct err *e) {
     size_t length;
-    if (o->grammar_file) return file_read_text(out, &length, o->grammar_file, GRAMMAR_BYTES, e);
-    if (!o->grammar) return OK;
-    *out = mem_text(o->grammar, strlen(o->grammar));
-    return *out ? OK : err_memory(e, strlen(o->grammar), "the grammar");
+    if (path) return file_read_text(out, &length, path, GRAMMAR_BYTES, e);
+    if (!text) return OK;
+    *out = mem_text(text, strlen(text));
+    return *out ? OK : err_memory(e, strlen(text), "the grammar");
+}
+
+// Reads the grammar, or that of a schema, if there is one. The caller frees *out.
+static enum status read_grammar(const struct cli *cli, char **out, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    char *schema = NULL;
+    if (read_either(o->grammar, o->grammar_file, out, e) ||
+        read_either(o->schema, o->schema_file, &schema, e))
+        return e->status;
+    if (!schema) return OK;
+    const enum status status = grammar_from_schema(out, schema, strlen(schema), &cli->log, e);
+    mem_free(schema);
+    return status;
 }
 
 // Drops the texts "none", which stand for no text at all.
@@ -79,7 +93,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
     struct read_list stops = {0}, breakers = {0};
     char *grammar = NULL;
     enum status status = OK;
-    if (read_grammar(o, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
+    if (read_grammar(g->cli, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
         read_texts(&breakers, &o->dry_breakers, o->escape, e))
         status = e->status;
     drop_none(&breakers.list);

@@ -645,8 +645,10 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
         return err_fix(e, "give either -p TEXT or -f FILE%s",
                        o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
     }
-    if ((o->grammar != NULL) + (o->grammar_file != NULL) > 1)
-        return err_set(e, ERR_USAGE, "only one of --grammar and --grammar-file can be given");
+    if ((o->grammar != NULL) + (o->grammar_file != NULL) + (o->schema != NULL) +
+            (o->schema_file != NULL) >
+        1)
+        return err_set(e, ERR_USAGE, "only one grammar or JSON schema can be given");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
     return check_plan(o, e);
 }

@@ -103,6 +103,7 @@ struct cli_options {
     int32_t n_biases;
 
     const char *grammar, *grammar_file; // that answers obey; NULL: not given
+    const char *schema, *schema_file;   // as JSON schemas
 
     const char *output, *mixture, *importance; // of quantize; NULL: not given
 

@@ -29,3 +29,9 @@ check grammar_error_is_told $? "$(cat "$work/err")"
 run --grammar 'root ::= "a"' --grammar-file "$work/words"
 [ $? -eq 2 ]
 check grammar_may_be_given_once $?
+run --temp 1 --json-schema '{"type":"object","properties":{"n":{"type":"integer","minimum":1,"maximum":20}},"required":["n"]}'
+python3 -c 'import json, sys; sys.exit(not 1 <= json.load(open(sys.argv[1]))["n"] <= 20)' "$work/out"
+check grammar_of_a_schema_is_obeyed $? "$(cat "$work/out")"
+run -j '{"type":"thing"}'
+[ $? -eq 1 ] && grep -q "no type 'thing'" "$work/err"
+check grammar_of_a_wrong_schema_is_refused $? "$(cat "$work/err")"

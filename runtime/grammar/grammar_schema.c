@@ -1,0 +1,441 @@
+/* grammar_schema.c: see grammar_schema.h. Each schema becomes a rule with a number; a schema that
+ * refers to itself refers to its rule. */
+#include "runtime/grammar/grammar_schema.h"
+
+#include "base/mem.h"
+#include "runtime/grammar/schema_text.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES_MOST = 4096, DEPTH_MOST = 64, MERGED_MOST = 256 };
+
+struct schema {
+    json_t *root;
+    const json_t *nodes[NODES_MOST]; // that have a rule, by its number
+    uint32_t n_nodes;
+    json_t *merged[MERGED_MOST]; // of allOf; owned
+    uint32_t n_merged;
+    int depth;
+    struct schema_text out;
+    const struct log *log;
+    struct err *e;
+};
+
+static enum status write_node(struct schema *s, const json_t *node, struct schema_text *line);
+
+// Writes the rule of a schema unless it is written, and its name to line.
+static enum status refer(struct schema *s, const json_t *node, struct schema_text *line) {
+    uint32_t rule = 0;
+    while (rule < s->n_nodes && s->nodes[rule] != node) rule++;
+    schema_text_add(line, "r%u", rule);
+    if (rule < s->n_nodes) return OK;
+    if (s->n_nodes == NODES_MOST || s->depth == DEPTH_MOST)
+        return err_set(s->e, ERR_LIMIT, "the schema is too large or nested too deeply");
+    s->nodes[s->n_nodes++] = node;
+    s->depth++;
+    struct schema_text own = {0};
+    const enum status status = write_node(s, node, &own);
+    if (!status) schema_text_add(&s->out, "r%u ::= %s\n", rule, own.bytes ? own.bytes : "");
+    s->out.refused |= own.refused;
+    schema_text_close(&own);
+    s->depth--;
+    return status;
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+static enum status write_constant(struct schema *s, const json_t *value, struct schema_text *line) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return err_set(s->e, ERR_FORMAT, "schema: a constant cannot be written");
+    schema_text_literal(line, text, strlen(text));
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return OK;
+}
+
+static enum status write_choices(struct schema *s, const json_t *list, bool constants,
+                                 struct schema_text *line) {
+    size_t i;
+    json_t *choice;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return err_set(s->e, ERR_FORMAT, "schema: enum, anyOf or oneOf without choices");
+    json_array_foreach(list, i, choice) {
+        schema_text_add(line, i ? " | " : "");
+        if (constants ? write_constant(s, choice, line) : refer(s, choice, line))
+            return s->e->status;
+    }
+    return OK;
+}
+
+// A number from 0 on in node, or usual.
+static int64_t count_of(const json_t *node, const char *name, int64_t usual) {
+    const json_t *value = json_object_get(node, name);
+    return json_is_integer(value) && json_integer_value(value) >= 0 ? json_integer_value(value)
+                                                                    : usual;
+}
+
+static void write_times(struct schema_text *line, int64_t least, int64_t most) {
+    if (most < 0)
+        schema_text_add(line, "{%lld,}", (long long)least);
+    else
+        schema_text_add(line, "{%lld,%lld}", (long long)least, (long long)most);
+}
+
+static enum status write_string(struct schema *s, const json_t *node, struct schema_text *line) {
+    static const char *const formats[] = {"date", "time", "date-time", "uuid"};
+    const char *pattern = json_string_value(json_object_get(node, "pattern"));
+    const char *format = json_string_value(json_object_get(node, "format"));
+    if (pattern) return schema_text_pattern(line, pattern, s->e);
+    for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(format, formats[i]) == 0) {
+            schema_text_add(line, "\"\\\"\" %s \"\\\"\"", format);
+            return OK;
+        }
+    const int64_t least = count_of(node, "minLength", 0), most = count_of(node, "maxLength", -1);
+    if (most >= 0 && most < least)
+        return err_set(s->e, ERR_FORMAT, "schema: maxLength is below minLength");
+    schema_text_add(line, "\"\\\"\" char");
+    write_times(line, least, most);
+    schema_text_add(line, " \"\\\"\"");
+    return OK;
+}
+
+// The least or largest whole number that the bounds allow; false if there is none of that kind.
+static bool bound_of(const json_t *node, const char *name, const char *exclusive, int64_t inward,
+                     int64_t *out) {
+    const json_t *value = json_object_get(node, name), *other = json_object_get(node, exclusive);
+    const bool has = json_is_integer(value), has_other = json_is_integer(other);
+    if (has) *out = json_integer_value(value);
+    if (has_other && (!has || inward * (json_integer_value(other) + inward - *out) > 0))
+        *out = json_integer_value(other) + inward;
+    return has || has_other;
+}
+
+static enum status write_integer(struct schema *s, const json_t *node, struct schema_text *line) {
+    enum { BOUND_MOST = 1000000000 };
+    int64_t low = 0, high = 0;
+    const bool has_low = bound_of(node, "minimum", "exclusiveMinimum", 1, &low);
+    const bool has_high = bound_of(node, "maximum", "exclusiveMaximum", -1, &high);
+    if (!has_low && !has_high) {
+        schema_text_add(line, "integer");
+        return OK;
+    }
+    if (low < -BOUND_MOST || low > BOUND_MOST || high < -BOUND_MOST || high > BOUND_MOST)
+        return err_set(s->e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 10^9");
+    if (has_low && has_high && low > high)
+        return err_set(s->e, ERR_FORMAT, "schema: maximum is below minimum");
+    schema_text_range(line, has_low, low, has_high, high);
+    return OK;
+}
+
+// ---- Arrays -------------------------------------------------------------------------------------
+
+static enum status write_array(struct schema *s, const json_t *node, struct schema_text *line) {
+    const json_t *first = json_object_get(node, "prefixItems"),
+                 *items = json_object_get(node, "items");
+    const int64_t n_first = (int64_t)json_array_size(first);
+    int64_t least = count_of(node, "minItems", 0), most = count_of(node, "maxItems", -1);
+    if (json_is_false(items) && (most < 0 || most > n_first)) most = n_first;
+    if ((most >= 0 && most < least) || (most >= 0 && n_first > most))
+        return err_set(s->e, ERR_FORMAT, "schema: maxItems is too small");
+    schema_text_add(line, "\"[\" space ");
+    for (int64_t i = 0; i < n_first; i++) { // all of them are written
+        schema_text_add(line, i ? "\",\" space " : "");
+        if (refer(s, json_array_get(first, (size_t)i), line)) return s->e->status;
+        schema_text_add(line, " space ");
+    }
+    struct schema_text item = {0};
+    enum status status = OK;
+    if (items && !json_is_boolean(items))
+        status = refer(s, items, &item);
+    else
+        schema_text_add(&item, "value");
+    least = least > n_first ? least - n_first : 0;
+    most = most < 0 ? -1 : most - n_first;
+    if (!status && most != 0 && n_first > 0) {
+        schema_text_add(line, "(\",\" space %s space)", item.bytes);
+        write_times(line, least, most);
+    } else if (!status && most != 0) {
+        schema_text_add(line, "(%s space (\",\" space %s space)", item.bytes, item.bytes);
+        write_times(line, least > 1 ? least - 1 : 0, most < 0 ? -1 : most - 1);
+        schema_text_add(line, ")%s", least > 0 ? "" : "?");
+    }
+    schema_text_add(line, " \"]\"");
+    line->refused |= item.refused;
+    schema_text_close(&item);
+    return status;
+}
+
+// ---- Objects ------------------------------------------------------------------------------------
+
+static bool is_required(const json_t *node, const char *name) {
+    size_t i;
+    const json_t *text;
+    json_array_foreach(json_object_get(node, "required"), i, text) {
+        const char *one = json_string_value(text);
+        if (one && strcmp(one, name) == 0) return true;
+    }
+    return false;
+}
+
+static enum status write_property(struct schema *s, const char *name, const json_t *node,
+                                  struct schema_text *line) {
+    json_t *key = json_string(name);
+    if (!key) return err_memory(s->e, strlen(name), "the schema");
+    const enum status status = write_constant(s, key, line);
+    json_decref(key);
+    schema_text_add(line, " space \":\" space ");
+    return status ? status : refer(s, node, line);
+}
+
+// Other keys are spelled without escapes, so that they can be told from the known ones.
+static enum status write_additional(struct schema *s, const json_t *node, const json_t *known,
+                                    struct schema_text *line) {
+    const json_t *additional = json_object_get(node, "additionalProperties");
+    schema_text_add(line, "\"\\\"\" ");
+    const char *names[SCHEMA_KEYS_MOST];
+    const char *name;
+    json_t *value;
+    int n = 0;
+    json_object_foreach((json_t *)(uintptr_t)known, name, value) {
+        if (n == SCHEMA_KEYS_MOST)
+            return err_set(s->e, ERR_LIMIT, "schema: more than %d properties", SCHEMA_KEYS_MOST);
+        names[n++] = name;
+    }
+    if (schema_text_other_keys(line, names, n, s->e)) return s->e->status;
+    schema_text_add(line, " \"\\\"\" space \":\" space ");
+    if (json_is_object(additional)) return refer(s, additional, line);
+    schema_text_add(line, "value");
+    return OK;
+}
+
+// Writes rules for the properties from the last one back: oI_0 where none came before, oI_1 where
+// one did. Each goes on with the rule of the next.
+static enum status write_chain(struct schema *s, const json_t *node, const json_t *properties,
+                               uint32_t number, struct schema_text *line) {
+    const char *name;
+    json_t *value;
+    uint32_t i = 0;
+    json_object_foreach((json_t *)(uintptr_t)properties, name, value) {
+        struct schema_text own = {0};
+        if (write_property(s, name, value, &own)) return schema_text_close(&own), s->e->status;
+        for (int came = 0; came < 2; came++) {
+            schema_text_add(&s->out, "o%u-%u-%d ::= %s%s space o%u-%u-1", number, i, came,
+                            came ? "\",\" space " : "", own.bytes, number, i + 1);
+            if (!is_required(node, name))
+                schema_text_add(&s->out, " | o%u-%u-%d", number, i + 1, came);
+            schema_text_add(&s->out, "\n");
+        }
+        s->out.refused |= own.refused;
+        schema_text_close(&own);
+        i++;
+    }
+    schema_text_add(line, "\"{\" space o%u-0-0 \"}\"", number);
+    const json_t *additional = json_object_get(node, "additionalProperties");
+    struct schema_text other = {0};
+    enum status status = OK;
+    if (additional && !json_is_false(additional)) {
+        status = write_additional(s, node, properties, &other);
+        schema_text_add(&s->out, "p%u ::= %s space\n", number, other.bytes ? other.bytes : "");
+        schema_text_add(&s->out, "o%u-%u-0 ::= (p%u (\",\" space p%u)*)?\n", number, i, number,
+                        number);
+        schema_text_add(&s->out, "o%u-%u-1 ::= (\",\" space p%u)*\n", number, i, number);
+    } else
+        for (int came = 0; came < 2; came++)
+            schema_text_add(&s->out, "o%u-%u-%d ::= \"\"\n", number, i, came);
+    s->out.refused |= other.refused;
+    schema_text_close(&other);
+    return status;
+}
+
+static enum status write_object(struct schema *s, const json_t *node, struct schema_text *line) {
+    const json_t *properties = json_object_get(node, "properties");
+    const uint32_t number = s->n_nodes;
+    size_t i;
+    const json_t *name;
+    if (!properties && !json_object_get(node, "additionalProperties") &&
+        !json_object_get(node, "required")) {
+        schema_text_add(line, "object");
+        return OK;
+    }
+    json_t *all = properties ? json_copy((json_t *)(uintptr_t)properties) : json_object();
+    if (!all || s->n_merged == MERGED_MOST) {
+        json_decref(all);
+        return err_set(s->e, ERR_LIMIT, "the schema is too large");
+    }
+    s->merged[s->n_merged++] = all;
+    json_array_foreach(json_object_get(node, "required"), i,
+                       name) if (json_string_value(name) &&
+                                 !json_object_get(all, json_string_value(name)))
+        json_object_set_new(all, json_string_value(name), json_true());
+    return write_chain(s, node, all, number, line);
+}
+
+// ---- Any schema ---------------------------------------------------------------------------------
+
+// The schema that "#/a/b" names.
+static enum status resolve(struct schema *s, const char *path, const json_t **out) {
+    char part[256];
+    const json_t *at = s->root;
+    if (path[0] == '#') path++;
+    while (*path == '/' && at) {
+        const size_t length = strcspn(++path, "/");
+        if (length >= sizeof part) break;
+        memcpy(part, path, length);
+        part[length] = 0;
+        at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(part, NULL, 10))
+                               : json_object_get(at, part);
+        path += length;
+    }
+    *out = at;
+    if (at && !*path) return OK;
+    return err_set(s->e, ERR_UNSUPPORTED, "schema: $ref does not name a part of this schema");
+}
+
+// Merges objects of allOf, with the schema beside it, into a new one.
+static enum status merge(struct schema *s, const json_t *node, json_t **out) {
+    static const char *const lists[] = {"properties", "required"};
+    json_t *all = json_object();
+    size_t i;
+    const json_t *each;
+    if (!all || s->n_merged == MERGED_MOST) {
+        json_decref(all);
+        return err_set(s->e, ERR_LIMIT, "the schema is too large");
+    }
+    s->merged[s->n_merged++] = *out = all;
+    json_object_set_new(all, lists[0], json_object());
+    json_object_set_new(all, lists[1], json_array());
+    json_array_foreach(json_object_get(node, "allOf"), i, each) {
+        const char *reference = json_string_value(json_object_get(each, "$ref"));
+        if (reference && resolve(s, reference, &each)) return s->e->status;
+        const char *word;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)each, word, value) {
+            if (strcmp(word, lists[0]) == 0)
+                json_object_update_missing(json_object_get(all, word), value);
+            else if (strcmp(word, lists[1]) == 0)
+                json_array_extend(json_object_get(all, word), value);
+            else
+                json_object_set(all, word, value);
+        }
+    }
+    json_object_update_missing(json_object_get(all, lists[0]), json_object_get(node, lists[0]));
+    if (json_is_array(json_object_get(node, lists[1])))
+        json_array_extend(json_object_get(all, lists[1]), json_object_get(node, lists[1]));
+    return OK;
+}
+
+static enum status write_type(struct schema *s, const json_t *node, const char *type,
+                              struct schema_text *line) {
+    if (strcmp(type, "object") == 0) return write_object(s, node, line);
+    if (strcmp(type, "array") == 0) return write_array(s, node, line);
+    if (strcmp(type, "string") == 0) return write_string(s, node, line);
+    if (strcmp(type, "integer") == 0) return write_integer(s, node, line);
+    if (strcmp(type, "number") != 0 && strcmp(type, "boolean") != 0 && strcmp(type, "null") != 0)
+        return err_set(s->e, ERR_FORMAT, "schema: no type '%.40s'", type);
+    schema_text_add(line, "%s", type);
+    return OK;
+}
+
+static const char *implied_type(const json_t *node) {
+    static const char *const words[][2] = {
+        {"properties", "object"}, {"additionalProperties", "object"},
+        {"required", "object"},   {"items", "array"},
+        {"prefixItems", "array"}, {"minItems", "array"},
+        {"maxItems", "array"},    {"pattern", "string"},
+        {"format", "string"},     {"minLength", "string"},
+        {"maxLength", "string"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (json_object_get(node, words[i][0])) return words[i][1];
+    return NULL;
+}
+
+static enum status write_types(struct schema *s, const json_t *node, struct schema_text *line) {
+    const json_t *type = json_object_get(node, "type"), *one;
+    const char *name = type ? json_string_value(type) : implied_type(node);
+    size_t i;
+    if (json_is_array(type) && json_array_size(type) > 0) {
+        json_array_foreach(type, i, one) {
+            schema_text_add(line, i ? " | " : "");
+            if (!json_is_string(one)) return err_set(s->e, ERR_FORMAT, "schema: a type is no text");
+            if (write_type(s, node, json_string_value(one), line)) return s->e->status;
+        }
+        return OK;
+    }
+    if (type && !name) return err_set(s->e, ERR_FORMAT, "schema: a type is no text");
+    if (name) return write_type(s, node, name, line);
+    schema_text_add(line, "value");
+    return OK;
+}
+
+static void warn_of_words(const struct schema *s, const json_t *node) {
+    static const char *const words[] = {"not",
+                                        "if",
+                                        "patternProperties",
+                                        "uniqueItems",
+                                        "contains",
+                                        "multipleOf",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "dependentRequired",
+                                        "propertyNames",
+                                        "$dynamicRef"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (json_object_get(node, words[i]) && s->log)
+            log_line(s->log, LOG_WARN, "schema: %s is not obeyed", words[i]);
+}
+
+static enum status write_node(struct schema *s, const json_t *node, struct schema_text *line) {
+    const char *reference = json_string_value(json_object_get(node, "$ref"));
+    const json_t *target, *constant = json_object_get(node, "const");
+    const json_t *any = json_object_get(node, "anyOf");
+    json_t *merged = NULL;
+    if (json_is_true(node)) return schema_text_add(line, "value"), OK;
+    if (!json_is_object(node)) return err_set(s->e, ERR_FORMAT, "schema: a part is no object");
+    warn_of_words(s, node);
+    if (!any) any = json_object_get(node, "oneOf");
+    if (reference) return resolve(s, reference, &target) ? s->e->status : refer(s, target, line);
+    if (constant) return write_constant(s, constant, line);
+    if (json_object_get(node, "enum"))
+        return write_choices(s, json_object_get(node, "enum"), true, line);
+    if (any) return write_choices(s, any, false, line);
+    if (json_object_get(node, "allOf"))
+        return merge(s, node, &merged) ? s->e->status : write_node(s, merged, line);
+    return write_types(s, node, line);
+}
+
+// ---- The whole ----------------------------------------------------------------------------------
+
+enum status grammar_from_schema(char **out, const char *json, size_t length, const struct log *log,
+                                struct err *e) {
+    json_error_t where;
+    *out = NULL;
+    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &where);
+    if (!root) return err_set(e, ERR_FORMAT, "schema, line %d: %s", where.line, where.text);
+    struct schema *s = mem_alloc(1, sizeof *s);
+    struct schema_text line = {0};
+    if (!s) {
+        json_decref(root);
+        return err_memory(e, sizeof *s, "the schema");
+    }
+    s->root = root;
+    s->log = log;
+    s->e = e;
+    enum status status = refer(s, root, &line);
+    if (!status) {
+        schema_text_add(&s->out, "root ::= %s\n", line.bytes ? line.bytes : "");
+        schema_text_primitives(&s->out);
+    }
+    s->out.refused |= line.refused;
+    if (!status && s->out.refused) status = err_memory(e, s->out.length, "the grammar of a schema");
+    *out = status ? NULL : s->out.bytes;
+    if (status) schema_text_close(&s->out);
+    schema_text_close(&line);
+    while (s->n_merged > 0) json_decref(s->merged[--s->n_merged]);
+    json_decref(root);
+    mem_free(s);
+    return status;
+}

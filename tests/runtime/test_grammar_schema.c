@@ -1,0 +1,196 @@
+/* test_grammar_schema.c: tests of runtime/grammar/grammar_schema.h: the grammars of schemas allow
+ * texts that Python's jsonschema finds valid and refuse those that it does not
+ * (tests/golden/make_schema_golden.py); what no schema is; refused allocations. */
+// link: wrap-alloc
+#include "base/mem.h"
+#include "runtime/grammar/grammar.h"
+#include "runtime/grammar/grammar_schema.h"
+#include "tests/lib/alloc_fail.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+struct language {
+    struct grammar grammar;
+    struct grammar_state state;
+};
+
+static void open_schema(struct language *l, const char *schema) {
+    struct err e;
+    char *text = NULL;
+    if (grammar_from_schema(&text, schema, strlen(schema), NULL, &e) ||
+        grammar_parse(&l->grammar, text, strlen(text), &e) ||
+        grammar_state_open(&l->state, &l->grammar, &e))
+        fail_msg("%s: %s\n%s", schema, e.what, text ? text : "");
+    mem_free(text);
+}
+
+static void close_language(struct language *l) {
+    grammar_state_close(&l->state);
+    grammar_close(&l->grammar);
+}
+
+static bool is_in(struct language *l, const char *text) {
+    struct err e;
+    grammar_state_reset(&l->state);
+    return grammar_accept(&l->state, text, strlen(text), &e) == OK && grammar_can_end(&l->state);
+}
+
+static int check_list(struct language *l, const json_t *line, const char *list, bool valid) {
+    const json_t *text;
+    size_t i;
+    json_array_foreach(json_object_get(line, list), i, text) {
+        const char *bytes = json_string_value(text);
+        if (is_in(l, bytes) != valid) fail_msg("%s is %s", bytes, valid ? "out" : "in");
+    }
+    return (int)json_array_size(json_object_get(line, list));
+}
+
+static void texts_are_those_that_jsonschema_takes(void **state) {
+    (void)state;
+    FILE *file = fopen("tests/golden/schemas.jsonl", "r");
+    char *line = NULL;
+    size_t size = 0;
+    int n_lines = 0, n_texts = 0, n_wrong = 0;
+    assert_non_null(file);
+    for (; getline(&line, &size, file) > 0; n_lines++) {
+        json_t *json = json_loads(line, 0, NULL);
+        char *schema = json_dumps(json_object_get(json, "schema"), JSON_ENCODE_ANY);
+        struct language l;
+        open_schema(&l, schema);
+        n_texts += check_list(&l, json, "texts", true);
+        n_wrong += check_list(&l, json, "wrong", false);
+        close_language(&l);
+        free(schema);
+        json_decref(json);
+    }
+    free(line);
+    fclose(file);
+    assert_true(n_lines >= 200 && n_texts > 1000 && n_wrong > 500);
+}
+
+static void edges_are_exact(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *in[5], *out[5];
+    } cases[] = {
+        {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
+         {"-12", "-9", "0", "99", "105"},
+         {"-13", "106", "-100", "007", "1.0"}},
+        {"{\"type\":\"integer\",\"minimum\":30}", {"30", "99", "100", "9000"}, {"29", "3", "-30"}},
+        {"{\"type\":\"integer\",\"maximum\":-7}", {"-7", "-10", "-999"}, {"-6", "0", "7"}},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":4,\"maximum\":5}", {"5"}, {"4", "6", "50"}},
+        {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
+         {"\"a\"", "\"\\u00e4b\"", "\"\\\"\""},
+         {"\"\"", "\"abc\"", "a", "\"\n\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2}(x|\\\\.)$\"}",
+         {"\"abx\"", "\"cc.\""},
+         {"\"ab\"", "\"abxx\"", "\"abq\""}},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}",
+         {"[null]", "[ null , null ]"},
+         {"[]", "[null,null,null]", "[null,]", "[1]"}},
+        {"{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"required\":["
+         "\"b\"]}",
+         {"{\"b\":null}", "{\"a\":null,\"b\":null}"},
+         {"{}", "{\"a\":null}", "{\"b\":null,\"c\":1}", "{,\"b\":null}"}},
+        {"{\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+         "\"integer\"}}",
+         {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
+         {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
+        {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
+        {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
+         "$defs/l\"}}}}",
+         {"[]", "[[],[[]]]"},
+         {"[1]", "[["}},
+        {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct language l;
+        open_schema(&l, cases[i].schema);
+        for (int k = 0; k < 5 && cases[i].in[k]; k++)
+            if (!is_in(&l, cases[i].in[k])) fail_msg("%s: %s", cases[i].schema, cases[i].in[k]);
+        for (int k = 0; k < 5 && cases[i].out[k]; k++)
+            if (is_in(&l, cases[i].out[k])) fail_msg("%s: %s", cases[i].schema, cases[i].out[k]);
+        close_language(&l);
+    }
+}
+
+static void what_is_no_schema_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema;
+        enum status status;
+    } cases[] = {
+        {"", ERR_FORMAT},
+        {"[1]", ERR_FORMAT},
+        {"{\"type\":\"text\"}", ERR_FORMAT},
+        {"{\"type\":7}", ERR_FORMAT},
+        {"{\"enum\":[]}", ERR_FORMAT},
+        {"{\"items\":3}", ERR_FORMAT},
+        {"{\"properties\":{\"a\":false}}", ERR_FORMAT},
+        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", ERR_FORMAT},
+        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", ERR_FORMAT},
+        {"{\"type\":\"integer\",\"maximum\":123456789012}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"abc\"}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^a(?=b)$\"}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^\\\\b$\"}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^[a\"}", ERR_UNSUPPORTED},
+        {"{\"$ref\":\"#/nowhere\"}", ERR_UNSUPPORTED},
+        {"{\"$ref\":\"http://example.org/s\"}", ERR_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text;
+        struct err e;
+        const char *schema = cases[i].schema;
+        if (grammar_from_schema(&text, schema, strlen(schema), NULL, &e) != cases[i].status)
+            fail_msg("%s", schema);
+        assert_null(text);
+    }
+}
+
+static void nesting_has_a_limit(void **state) {
+    (void)state;
+    char schema[8192] = "", *text;
+    struct err e;
+    for (int i = 0; i < 200; i++) strcat(schema, "{\"items\":");
+    strcat(schema, "{}");
+    for (int i = 0; i < 200; i++) strcat(schema, "}");
+    assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), NULL, &e), ERR_LIMIT);
+    static const char own[] = "{\"allOf\":[{\"$ref\":\"#\"}]}";
+    assert_int_equal(grammar_from_schema(&text, own, sizeof own - 1, NULL, &e), ERR_LIMIT);
+}
+
+static void refused_allocations_are_errors(void **state) {
+    (void)state;
+    static const char schema[] = "{\"properties\":{\"a\":{\"items\":{\"enum\":[1]}}},"
+                                 "\"additionalProperties\":true}";
+    bool refused = true;
+    for (int64_t n = 1; refused; n++) {
+        char *text;
+        struct err e;
+        alloc_fail_at(n);
+        const enum status status = grammar_from_schema(&text, schema, sizeof schema - 1, NULL, &e);
+        refused = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_int_equal(status, refused ? ERR_MEMORY : OK);
+        assert_true(n < 200);
+        mem_free(text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_those_that_jsonschema_takes),
+        cmocka_unit_test(edges_are_exact),
+        cmocka_unit_test(what_is_no_schema_is_refused),
+        cmocka_unit_test(nesting_has_a_limit),
+        cmocka_unit_test(refused_allocations_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
