@@ -15,7 +15,7 @@ API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/measure/% run
 API_OBJECTS := $(API_PARTS:%.c=$D/obj/%.o)
 API_LIBS := $(call libs_of,$(filter-out jemalloc libedit,$(PACKAGES))) $(SYSTEM_LIBS)
 
-.PHONY: install install-program uninstall
+.PHONY: install install-program uninstall deb
 ifeq ($(SANITIZED),)
 build: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
 
@@ -64,3 +64,8 @@ install-program: ## the program, its manual page and completions alone
 
 uninstall: ## remove what install put there
 	@rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+
+deb: build ## build/tandem_VERSION_ARCHITECTURE.deb: the program, its manual page and completions
+	@rm -rf build/deb
+	@$(MAKE) install-program PREFIX=/usr DESTDIR=build/deb/root
+	@sh packaging/deb.sh $(API_VERSION) build/deb/root build/tandem_$(API_VERSION)_$$(dpkg --print-architecture).deb
