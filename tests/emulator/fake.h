@@ -59,7 +59,7 @@ enum fake_fault {
 
 enum {
     FAKE_DEVICES_MAX = 8,
-    FAKE_KERNELS_MAX = 128,
+    FAKE_KERNELS_MAX = 512,
     FAKE_PARAM_BYTES = 1024,
     FAKE_BLOCK_SHARED = 48 << 10, // bytes of shared memory of a block
 };

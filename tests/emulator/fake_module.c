@@ -246,9 +246,11 @@ void fake_run_launch(struct CUctx_st *c, const struct fake_launch *l) {
                                        .block = l->block,
                                        .shared_bytes = l->shared_bytes,
                                        .arch = l->arch};
+    const ptrdiff_t place = l->kernel - kernel_table(l->arch);
+    if (place >= FAKE_KERNELS_MAX) fake_complain("more kernels than FAKE_KERNELS_MAX");
     pthread_mutex_lock(&fake()->lock);
     fake()->n_launches++;
-    fake()->launched[l->kernel - kernel_table(l->arch)] = true;
+    if (place < FAKE_KERNELS_MAX) fake()->launched[place] = true;
     pthread_mutex_unlock(&fake()->lock);
     unsigned code = fake_fault(FAULT_KERNEL);
     if (code) {
