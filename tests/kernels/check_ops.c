@@ -845,11 +845,18 @@ static bool open_failed(const struct err *e) {
     return false;
 }
 
-// The CPU at one level, with as many lanes as there are rigs to fill.
+static void set_sizes(struct op_check *c, const struct options *o, bool quick) {
+    c->quick = quick;
+    c->max_tokens = o->max_tokens ? o->max_tokens : quick ? 7 : 128;
+}
+
+// The CPU at one level, with as many lanes as there are rigs to fill. The definition is compared
+// with itself, which shows how it is cut: few sizes will do, unless it is asked for.
 static bool check_level(struct op_check *c, const struct options *o, enum cpu_isa isa) {
     struct err e;
     c->backend = cpu_isa_name(isa);
-    for (int32_t lanes = 1; lanes <= (o->quick ? 2 : OP_RIGS_MAX); lanes++) {
+    set_sizes(c, o, o->quick || (isa == ISA_REF && o->isa == ISA_AUTO));
+    for (int32_t lanes = 1; lanes <= (c->quick ? 2 : OP_RIGS_MAX); lanes++) {
         const struct cpu_options cpu = {isa, lanes, lanes, true};
         struct device *device;
         if (device_open_cpu(&device, &cpu, NULL, &e) != OK) return open_failed(&e);
@@ -942,8 +949,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (!op_check_open(&c, o.seed)) return 1;
-    c.quick = o.quick;
-    c.max_tokens = o.max_tokens ? o.max_tokens : o.quick ? 7 : 128;
+    set_sizes(&c, &o, o.quick);
     printf("# seed %llu\n", (unsigned long long)o.seed);
     bool done = strcmp(o.device, "cpu") ? check_driver(&c, &o) : check_cpu(&c, &o);
     int n_passed = c.n_passed, n_failed = c.n_failed;
