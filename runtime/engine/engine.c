@@ -112,8 +112,8 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         if (weights_open(&en->weights, placed, &refused) == OK &&
             pipeline_open(&en->pipeline, placed, &en->weights, en->trace, &refused) == OK) {
             if (en->n_replans)
-                log_line(o->log, LOG_WARN, "more of the model goes to the CPU: %s, wanted %s",
-                         e->what, e->expected);
+                log_line(o->log, LOG_WARN, "more of the model goes to the CPU: %s%s%s", e->what,
+                         e->expected[0] ? ", wanted " : "", e->expected);
             return OK;
         }
         *e = refused;
