@@ -94,14 +94,15 @@ enum tandem_kv_type { TANDEM_KV_F16, TANDEM_KV_F32, TANDEM_KV_Q8_0, TANDEM_KV_AU
 // 0 or NULL in any field asks for the value in brackets in its comment.
 struct tandem_engine_options {
     size_t struct_size;
-    const char *device;   // accelerator, "KIND" or "KIND:SPEC", or "none" [the first that opens]
-    int32_t n_ctx;        // positions of a session [the model's, at most 4096]
-    int32_t n_ubatch;     // tokens that run through the model at once [the fastest number]
-    int32_t n_sessions;   // sessions that can be open at once [1]
-    int32_t max_logits;   // rows of logits of one tandem_eval_batch [1]
-    int32_t gpu_layers;   // last layers that must be on the accelerator, the output as one more, or
-                          // enum tandem_layers [the fastest placement]
-    const char *strategy; // as --strategy of tandem: "cpu", "layers", "streamed", ... ["auto"]
+    const char *device;    // accelerator, "KIND" or "KIND:SPEC", or "none" [the first that opens]
+    int32_t n_ctx;         // positions of a session [the model's, at most 4096]
+    int32_t n_ubatch;      // tokens that run through the model at once [the fastest number]
+    int32_t n_sessions;    // sessions that can be open at once [1]
+    int32_t max_logits;    // rows of logits of one tandem_eval_batch [1]
+    int32_t gpu_layers;    // last layers that must be on the accelerator, where there is one, the
+                           // output as one more, or
+                           // enum tandem_layers [the fastest placement]
+    const char *strategy;  // as --strategy of tandem: "cpu", "layers", "streamed", ... ["auto"]
     const char *overrides; // "PATTERN=CPU,PATTERN=GPU": tensors that must be on that device [none]
     const char *plan_path; // plan file of `tandem plan --save` to follow [none]
     uint64_t vram_bytes;   // most memory of the accelerator to use [all that is free]

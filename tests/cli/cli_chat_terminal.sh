@@ -121,7 +121,9 @@ ends(0)
 X
 # Ctrl-C drops a line, stops an answer, which stays, and ends the program at an empty line.
 at_terminal terminal_ctrl_c_drops_a_line -n 4 -c 512 <<'X'
-keys('Name a ci', CTRL_C)
+keys('Name a ci')
+wait('Name a ci') # a Ctrl-C that comes before the text is read ends the program
+keys(CTRL_C)
 wait('\\^C')
 line('Name a lake.')
 answered()

@@ -135,7 +135,7 @@ quiet() { # name, variable
     env "$2" timeout 100 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 2 --temp 0 -c 128 \
         >"$work/out" 2>"$work/err"
     code=$?
-    [ $code -eq 0 ] && ! grep -q warning "$work/err" && grep -q 'on cpu\|cpu' "$work/err"
+    [ $code -eq 0 ] && ! grep -q warning "$work/err" && grep -q 'on the CPU' "$work/err"
     result "cuda_quiet_$1"
 }
 quiet no_driver LD_LIBRARY_PATH=/nowhere
@@ -194,7 +194,7 @@ for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do
         else
             [ $code -eq 0 ] && [ -s "$work/out" ] &&
                 grep -q 'warning: .* goes to the CPU: .*CUDA_ERROR_OUT_OF_MEMORY' "$work/err" &&
-                grep -q ' of 31 layers on .*(emulated), weights' "$work/err"
+                grep -q ' of 31 layers on .*(emulated); weights' "$work/err"
         fi
         result "cuda_refused_memory$(echo "_$fault$strict" | tr '=-' __)"
     done

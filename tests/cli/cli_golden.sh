@@ -21,7 +21,8 @@ esac
 compare() {
     name=$1 prompt=$golden/$2 limit=$3
     shift 3
-    if "$TANDEM" run -q -m "$MODEL" -f "$prompt.txt" -n 0 --logits-out "$work/logits" "$@" &&
+    { cat "$prompt.txt" && echo; } >"$work/prompt" # run leaves out the last newline of a file
+    if "$TANDEM" run -q -m "$MODEL" -f "$work/prompt" -n 0 --logits-out "$work/logits" "$@" &&
         "$TOOLS/lib/check_logits" "$prompt.bin" "$work/logits" "$limit" >"$work/$name"; then
         echo "ok $name $(cat "$work/$name")"
     else

@@ -22,7 +22,7 @@ out=$(mktemp) err=$(mktemp)
 fine() { # code, file, what
     case $1 in
     0) return 0 ;;
-    1) [ -s "$err" ] && [ "$(tail -n 1 "$err" | cut -c 1-15)" = 'tandem: error: ' ] && return 1 ;;
+    1) tail -n 2 "$err" | grep -q '^tandem: error: ' && return 1 ;; # the way out may follow
     esac
     echo "wrong $3 $2: code $1, $(head -n 1 "$err")"
     return 1
