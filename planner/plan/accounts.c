@@ -1,12 +1,11 @@
 /* accounts.c: see accounts.h. */
 #include "planner/plan/accounts.h"
 
+#include "base/number.h"
 #include "planner/plan/cost.h"
 #include "planner/plan/footprint.h"
 
 #include <string.h>
-
-static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 // ---- Units --------------------------------------------------------------------------------------
 
@@ -65,12 +64,6 @@ uint64_t accounts_pinned_bytes(const struct accounts *a, enum feed feed) {
 }
 
 // ---- Limits -------------------------------------------------------------------------------------
-
-static uint64_t device_bytes(const uint64_t bytes[PLAN_PURPOSES]) {
-    uint64_t total = 0;
-    for (int p = 0; p < PLAN_PURPOSES; p++) total += bytes[p];
-    return total;
-}
 
 // Bytes that device d must hold; unified memory counts for the host too.
 static uint64_t needed_bytes(const struct machine *m, int d, const uint64_t bytes[MAX_DEVICES]) {
@@ -131,7 +124,9 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
 }
 
 uint64_t plan_device_bytes(const struct plan *plan, int d) {
-    return device_bytes(plan->devices[d].bytes);
+    uint64_t total = 0;
+    for (int p = 0; p < PLAN_PURPOSES; p++) total += plan->devices[d].bytes[p];
+    return total;
 }
 
 int32_t plan_n_devices_used(const struct plan *plan) {

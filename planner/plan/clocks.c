@@ -1,8 +1,7 @@
 /* clocks.c: see clocks.h. */
 #include "planner/plan/clocks.h"
 
-static double max_us(double a, double b) { return a > b ? a : b; }
-static double min_us(double a, double b) { return a < b ? a : b; }
+#include "base/number.h"
 
 static double dram_us(const struct clocks *c, double size_bytes) {
     const double gbps = c->machine->dram_gbps;

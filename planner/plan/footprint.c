@@ -7,6 +7,7 @@
 #include "planner/plan/footprint.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "kernels/op_cost.h"
 #include "planner/blocks/blocks.h"
 
@@ -19,9 +20,6 @@ enum {
     BLOCK_LIMIT = 8 << 20,
     PAGE = 4096,
 };
-
-static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_device *device,
                                 bool embed_is_here) {
@@ -207,8 +205,6 @@ void footprint_tables(const struct shape *shape, const struct workload *w,
     out->steps = part(&at, shape->delta.n_heads > 0 ? 2 * (int64_t)w->n_ubatch : 0);
     out->size_bytes = at;
 }
-
-static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static int64_t rows_of(enum area_rows rows, const struct shape *shape, const struct workload *w) {
     switch (rows) {

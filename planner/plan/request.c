@@ -1,6 +1,7 @@
 /* request.c: see request.h. */
 #include "planner/plan/request.h"
 
+#include "base/number.h"
 #include "kernels/ops.h"
 
 #include <string.h>
@@ -68,8 +69,6 @@ enum status workload_check_kv(enum dtype type, const struct shape *shape, const 
     }
     return OK;
 }
-
-static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 
 // Fills in all defaults but the micro-batch, which the solver chooses if it is 0.
 static void fill_defaults(struct workload *w, const struct shape *shape) {

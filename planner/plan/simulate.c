@@ -4,9 +4,6 @@
  */
 #include "planner/plan/simulate.h"
 
-#include "planner/plan/accounts.h"
-#include "planner/plan/clocks.h"
-
 struct walk {
     const struct plan *plan;
     const struct shape *shape;
@@ -97,9 +94,6 @@ void plan_walk(const struct plan *plan, const struct shape *shape, const struct 
     start(&w);
     for (int i = 0; i < plan->n_steps[batch]; i++) used[plan->steps[batch][i].device] = true;
     clocks_start(&clocks, &plan->machine, used, plan->place.units[0].device);
-    // Everything is allocated before the first pass and nothing after it, so the peak is the sum.
-    for (int d = 0; d < plan->machine.n_devices; d++)
-        out->peak_bytes[d] = plan_device_bytes(plan, d);
     for (int i = 0; i < plan->n_steps[batch]; i++) {
         const struct step_work work = work_of(&w, &plan->steps[batch][i]);
         const struct step_times t = clocks_run(&clocks, &plan->steps[batch][i], &work);

@@ -12,7 +12,6 @@
 
 // The totals of a walk over the steps. Times are 0 with RATES_NONE.
 struct simulation {
-    uint64_t peak_bytes[MAX_DEVICES];   // by device
     uint64_t weight_bytes[MAX_DEVICES]; // weights read by one pass
     uint64_t copied_bytes;              // between devices
     int32_t n_copies, n_steps;

@@ -2,6 +2,7 @@
 #include "planner/search/evaluate.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "planner/plan/footprint.h"
 #include "planner/plan/simulate.h"
 
@@ -18,9 +19,6 @@ enum {
     SIDES,
     UNIT_WORKS = UNIT_PARTS * STEP_PHASES * SIDES,
 };
-
-static double min_us(double a, double b) { return a < b ? a : b; }
-static double max_us(double a, double b) { return a > b ? a : b; }
 
 static int place_index(const struct unit_place *place) {
     return (place->device * UNIT_PARTS + place->cpu_parts) * 2 + place->streamed;
@@ -392,8 +390,8 @@ static bool count_choice(struct evaluator *ev, const struct placement *place, in
 }
 
 static bool accelerators_hold(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
-    for (int d = 0; d < m->n_devices; d++)
-        if (d != DEVICE_HOST && bytes[d] > m->devices[d].budget_bytes) return false;
+    for (int d = DEVICE_HOST + 1; d < m->n_devices; d++)
+        if (bytes[d] > m->devices[d].budget_bytes) return false;
     return true;
 }
 

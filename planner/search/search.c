@@ -413,8 +413,8 @@ static void fill_items(struct search *s, const struct round *round, struct view 
 
 // Considers the choices of all cells; those beyond the accelerator's budget do not fit.
 static void consider_cells(struct search *s, const struct round *round, struct knapsack *k) {
-    const double budget = (double)s->machine->devices[s->accelerator].budget_bytes;
-    const double n_fit = budget / k->cell_bytes + 1;
+    const struct machine_device *gpu = &s->machine->devices[s->accelerator];
+    const double n_fit = (double)gpu->budget_bytes / k->cell_bytes + 1;
     enum knapsack_way ways[MAX_UNITS];
     knapsack_solve(k);
     for (int32_t cell = n_fit < k->n_cells ? (int32_t)n_fit : k->n_cells - 1; cell >= 0; cell--) {

@@ -16,7 +16,6 @@
 #include "planner/search/search.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -136,10 +135,17 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
     return d == DEVICE_HOST ? fix_host(plan, shape, e) : fix_accelerator(plan, shape, e);
 }
 
+// The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.
+static int first_full(const struct plan *plan) {
+    int d = plan->machine.n_devices - 1;
+    while (d >= DEVICE_HOST && plan_holds(plan, d)) d--;
+    return d;
+}
+
 enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
     plan_count_bytes(plan, shape);
-    for (int d = plan->machine.n_devices - 1; d >= DEVICE_HOST; d--)
-        if (!plan_holds(plan, d)) return refuse(plan, shape, d, e);
+    const int full = first_full(plan);
+    if (full >= DEVICE_HOST) return refuse(plan, shape, full, e);
     plan_schedule(plan, shape);
     return OK;
 }
@@ -276,12 +282,6 @@ static enum status apply_placement(struct plan *plan, const struct shape *shape,
     return err_set(e, ERR_USAGE, "the request streams units to a GPU, and there is none");
 }
 
-static bool all_hold(const struct plan *plan) {
-    for (int d = 0; d < plan->machine.n_devices; d++)
-        if (!plan_holds(plan, d)) return false;
-    return true;
-}
-
 // Chooses the fastest micro-batch that fits a given placement, the smallest if none fits; without
 // rates the largest up to BLIND_UBATCH.
 static void choose_ubatch(struct plan *plan, const struct shape *shape) {
@@ -294,7 +294,7 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
         struct prediction prediction = {0};
         plan->workload.n_ubatch = ubatches[i];
         plan_count_bytes(plan, shape);
-        if (!all_hold(plan)) continue;
+        if (first_full(plan) >= 0) continue;
         if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
         if (!blind) {
             plan_schedule(plan, shape);
@@ -319,17 +319,13 @@ static enum status solve_given(struct plan *plan, const struct shape *shape,
 // Refuses if no requested placement fits: with the bytes of the smallest micro-batch and as many
 // units on the accelerator as it holds, or the strategy asks for more than the model needs.
 static enum status refuse_all(struct plan *plan, const struct search_request *r, struct err *e) {
-    const struct constraints *c = r->constraints;
-    const bool has_feed = c->place.feed != FEED_NONE;
     int32_t ubatches[MAX_CHOICES];
     (void)workload_ubatches(&plan->workload, ubatches);
     plan->workload.n_ubatch = ubatches[0];
     (void)place_most(plan, r, false);
     if (planner_complete(plan, r->shape, e)) return e->status;
-    err_set(e, ERR_MEMORY, "no plan of strategy %s%s%s fits", strategy_name(c->strategy),
-            has_feed ? " with --feed " : "", has_feed ? feed_name(c->place.feed) : "");
-    return err_fix(e, "leave --strategy%s away, or use a shorter context (-c)",
-                   has_feed ? " or --feed" : "");
+    err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(r->constraints->strategy));
+    return err_fix(e, "leave --strategy and --feed away, or use a shorter context (-c)");
 }
 
 // Solves without rates: by bytes, from the end of the model.

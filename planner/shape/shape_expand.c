@@ -6,6 +6,7 @@
  */
 #include "planner/shape/shape_spec.h"
 
+#include "base/number.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -295,8 +296,6 @@ static void add_layer(struct build *b, int32_t layer) {
     start(b, UNIT_EXPERTS, layer);
     add_experts(b);
 }
-
-static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static void set_numbers(const struct shape_spec *s, struct shape *out) {
     memcpy(out->name, s->name, sizeof out->name);

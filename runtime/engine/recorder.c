@@ -2,6 +2,7 @@
 #include "runtime/engine/recorder.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 
 struct step_place step_place(const struct step *step) {
     switch (step->kind) {
@@ -28,8 +29,6 @@ static int32_t count_spans(const struct plan *plan, enum batch_class batch, int3
     }
     return n;
 }
-
-static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static enum status open_bank(struct recorder *r, struct recorder_bank *bank, int32_t n_marks,
                              struct device *const *devices, struct err *e) {

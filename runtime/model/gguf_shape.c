@@ -2,6 +2,7 @@
 #include "runtime/model/gguf_shape.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/model/model_read.h"
 #include "runtime/model/per_layer.h"
 
@@ -443,8 +444,6 @@ static enum status check_attention(const struct reader *r, const struct unit *un
     if (unit->n_heads == 0) return OK;
     return check_rows(r, unit, ROLE_ATTN_QKV, (int64_t)unit->n_heads * unit->head_dim_k + k + v);
 }
-
-static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 // Widens the shape's numbers, which are the largest of any layer, by those of a unit.
 static void widen(struct shape *s, const struct unit *unit) {

@@ -6,6 +6,7 @@
  */
 #include "runtime/report/trace_write.h"
 
+#include "base/number.h"
 #include "runtime/report/report_json.h"
 
 #include <errno.h>
@@ -131,8 +132,6 @@ static enum status put_span(struct writer *w, const struct trace_span *span, dou
     }
     return OK;
 }
-
-static double max_us(double a, double b) { return a > b ? a : b; }
 
 // Returns where the planned pass of spans first..end-1 starts: with the measured one, or later, so
 // that no span lies over one of an earlier pass.
