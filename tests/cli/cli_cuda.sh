@@ -182,7 +182,7 @@ for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
     result "cuda_fault_$(echo $fault | tr = _)"
 done
 
-# ---- Memory that the driver refuses after all: a unit goes to the CPU, or exit code 3 -------------
+# ---- Memory that the driver refuses after all: a smaller plan, or exit code 3 -------------
 for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do
     for strict in '' --strict; do
         # shellcheck disable=SC2086

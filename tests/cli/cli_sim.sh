@@ -147,7 +147,7 @@ for fault in copy:1 copy:100 op:1 op:100 op:1000 lost:1 lost:200 lost:1000; do
     result "sim_fault_$(echo $fault | tr : _)"
 done
 
-# ---- Memory that is refused after all: a unit goes to the CPU, with a line, or exit code 3 --------
+# ---- Memory that is refused after all: a smaller plan, with a line, or exit code 3 --------
 for refusal in none fail=alloc:1 fail=alloc:3 taken=490M taken=500M; do
     device=sim:vram=500M,$refusal
     [ $refusal = none ] && device=none
