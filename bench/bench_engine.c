@@ -6,12 +6,13 @@
  *
  * Makes one run that does not count, then REPEATS of each test, all from an empty KV cache as
  * llama-bench does. Prints one JSON line per test: median, least and most tokens/s, and for decode
- * the bytes of weights read per second beside the best rate at which the same threads read memory.
+ * the bytes of weights read per second beside the best rate at which as many threads read memory
+ * that is mapped as the model is.
  * There is no sampling and no tokenizer.
  */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/lib/read_rate.h"
+#include "bench/lib/limits.h"
 #include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
 
@@ -26,7 +27,7 @@ struct bench {
     struct session *session;
     struct batch_item *items;
     int32_t n_prompt, n_decode, n_repeats;
-    double read_rate; // bytes per second of the CPU's memory; 0 if an accelerator takes part
+    double read_gbps; // of the CPU's memory; 0 if an accelerator takes part
 };
 
 static int by_value(const void *a, const void *b) {
@@ -75,13 +76,26 @@ static enum status measure(struct bench *b, const char *name,
         double rate = 0;
         for (int d = 0; d < MAX_DEVICES; d++) rate += median * (double)one.weight_bytes[d];
         printf(", \"weights_gb_per_second\": %.2f", rate * 1e-9);
-        if (b->read_rate > 0)
-            printf(", \"memory_gb_per_second\": %.2f, \"percent\": %.1f", b->read_rate * 1e-9,
-                   100 * rate / b->read_rate);
+        if (b->read_gbps > 0)
+            printf(", \"memory_gb_per_second\": %.2f, \"percent\": %.1f", b->read_gbps,
+                   100e-9 * rate / b->read_gbps);
     }
     printf("}\n");
     fflush(stdout);
     return OK;
+}
+
+// Measures the reader with a team of its own, before the engine has one.
+static enum status measure_memory(struct bench *b, int32_t n_threads, struct err *e) {
+    enum { SIZE_BYTES = 512 << 20 };
+    struct team *team;
+    if (team_open(&team, n_threads, true, e)) return e->status;
+    char *memory = limits_map(SIZE_BYTES, false);
+    if (memory) memset(memory, 1, SIZE_BYTES);
+    b->read_gbps = memory ? limits_read_gbps(team, memory, SIZE_BYTES) : 0;
+    limits_unmap(memory, SIZE_BYTES);
+    team_close(team);
+    return memory ? OK : err_memory(e, SIZE_BYTES, "memory to read");
 }
 
 static enum status run(struct bench *b, const struct engine_options *o, struct err *e) {
@@ -125,11 +139,10 @@ int main(int argc, char **argv) {
     }
     if (b.n_repeats < 1 || b.n_repeats > MAX_REPEATS || b.n_prompt < 0 || b.n_decode < 0) return 2;
     o.workload.n_ctx = b.n_prompt > b.n_decode ? b.n_prompt : b.n_decode;
-    const int32_t threads =
-        o.cpu.n_threads ? o.cpu.n_threads : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    if (!strcmp(o.device_spec, "none")) b.read_rate = read_rate_measure(threads, 1u << 30, 3);
     struct err e = {0};
-    const enum status status = run(&b, &o, &e);
+    enum status status = OK;
+    if (!strcmp(o.device_spec, "none")) status = measure_memory(&b, o.cpu.n_threads, &e);
+    if (!status) status = run(&b, &o, &e);
     char text[1024];
     if (status) fprintf(stderr, "%s\n", err_text(&e, text, sizeof text));
     session_free(b.session);

@@ -1,17 +1,21 @@
-/* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level.
+/* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level but the
+ * definition's, which has to be asked for.
  *
- *   bench_ops [--shape smollm2|1b|8b|experts] [--isa NAME] [--op NAME] [--threads N]
- *             [--tokens N,N,...]
+ *   bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type NAME]
+ *             [--threads N] [--tokens N,N,...|all] [--pages 4k|2m]
  *
- * Measures one token and 256 tokens unless --tokens says otherwise. Bytes and operations come from
- * op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool larger
- * than the caches, from another place each time; "of read" is the share of the rate at which the
- * same threads read that pool. Each figure is the best of three. An op that is listed without a
+ * Measures one token and 512 tokens unless --tokens says otherwise; "all" stands for 1 to 8, 16, 64
+ * and 512. Bytes and operations come from op_cost.h. Data that a model reads once per token
+ * (weights, KV cache) comes from a pool larger than the caches, from another place each time; the
+ * pool is mapped as a file is, in pages of 4 KiB, unless --pages asks for 2 MiB. The last column is
+ * the share of what limits an op: the time of the best reader for its bytes, or that of its
+ * operations at the peak of multiply-adds or of dots of bytes, whichever is longer. What stays in
+ * the caches may exceed the reader. Each figure is the best of 24 short runs, since other programs
+ * disturb most long ones, and with one thread its processor time. An op that is listed without a
  * bench does not compile.
  */
-#include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/cpu/cpu.h"
+#include "bench/lib/limits.h"
 #include "kernels/cpu/device/table.h"
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"
@@ -21,7 +25,8 @@
 #include <string.h>
 
 static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
-static const uint64_t RUN_NS = 60000000; // one measurement takes about that long
+static const uint64_t RUN_NS = 3000000; // one run takes about that long, or a single call
+enum { RUNS = 24 };                     // of which the best counts
 
 struct shape { // of a model's layer
     const char *name;
@@ -29,12 +34,14 @@ struct shape { // of a model's layer
 };
 
 // n_rows and n_cols: the matrix of the matmul. It is the second of the FFN of SmolLM2-135M (whose
-// other matrices have 576 columns, no multiple of 256), the first of the FFN of an 8B model, and
-// one with the bytes of the 8 experts of a token for the ops of experts.
+// other matrices have 576 columns, no multiple of 256), the first of the FFN of a 1B and of an 8B
+// model, the second of the latter, and one with the bytes of the 8 experts of a token for the ops
+// of experts.
 static const struct shape SHAPES[] = {
     {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
     {"1b", 2048, 32, 8, 64, 8192, 2048, 8192, 128256},
     {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
+    {"8b-down", 4096, 32, 8, 128, 4096, 14336, 14336, 128256},
     {"experts", 2048, 32, 4, 128, 6144, 2048, 768, 151936},
 };
 
@@ -43,7 +50,9 @@ struct options {
     enum cpu_isa isa; // ISA_AUTO: all
     const char *op;   // NULL: all
     int32_t n_threads;
-    const char *tokens; // numbers with commas between; NULL: 1 and 256
+    const char *tokens; // numbers with commas between
+    int type;           // of weights; WEIGHT_COUNT: all
+    bool huge_pages;
 };
 
 struct bench {
@@ -53,7 +62,8 @@ struct bench {
     char *work;       // WORK_BYTES for activations, handed out from the start
     uint64_t used;    // of work
     double read_gbps; // rate at which all lanes read the pool
-    const char *isa;  // of the table
+    struct limits_peak peak;
+    const char *isa; // of the table
     struct cpu_table table;
 };
 
@@ -104,10 +114,28 @@ static void run_calls(const struct lane *lane, void *context) {
 }
 
 static uint64_t elapsed_ns(struct job *job) {
-    uint64_t start = clock_ns();
+    const uint64_t start_ns = limits_clock_ns(job->b->team);
     team_run(job->b->team, run_calls, job);
     job->n_done += job->n_calls;
-    return clock_ns() - start + 1;
+    return limits_clock_ns(job->b->team) - start_ns + 1;
+}
+
+static bool reads_blocks(const struct job *job, enum op_id op) {
+    return (op == OP_matmul || op == OP_matmul_experts) &&
+           dtype_find((uint32_t)weight_dtype(job->type))->block_elements > 1;
+}
+
+// Writes what limits an op of that cost and the share of it that each_ns is.
+static void describe_limit(const struct job *job, enum op_id op, struct op_cost cost,
+                           double each_ns, char out[16]) {
+    const struct bench *b = job->b;
+    const bool blocks = reads_blocks(job, op);
+    const double peak = blocks ? b->peak.blocks : b->peak.floats;
+    const double read_ns = op_cost_bytes(cost) / b->read_gbps;
+    const double compute_ns = peak > 0 ? cost.flops / peak : 0;
+    const double limit_ns = read_ns > compute_ns ? read_ns : compute_ns;
+    const char *name = read_ns > compute_ns ? "read" : blocks ? "dot" : "fma";
+    snprintf(out, 16, "%.0f%% %s", 100 * limit_ns / each_ns, name);
 }
 
 // Measures a job, whose single call has that cost, and prints its line.
@@ -115,59 +143,19 @@ static void measure(struct job *job, enum op_id op, const char *label, int32_t n
                     struct op_cost cost) {
     job->n_calls = 1;
     uint64_t ns = elapsed_ns(job);
-    while ((ns = elapsed_ns(job)) < RUN_NS / 4) job->n_calls *= 2;
-    for (int i = 0; i < 2; i++) {
-        uint64_t again = elapsed_ns(job);
-        if (again < ns) ns = again;
+    while ((ns = elapsed_ns(job)) < RUN_NS / 2) job->n_calls *= 2;
+    // A call that takes long is not repeated for more than some ten times as long as the others.
+    for (uint64_t i = 1, spent_ns = ns; i < RUNS && spent_ns < 10 * RUNS * RUN_NS; i++) {
+        const uint64_t again_ns = elapsed_ns(job);
+        spent_ns += again_ns;
+        if (again_ns < ns) ns = again_ns;
     }
     double each_ns = (double)ns / (double)job->n_calls;
-    double gbps = op_cost_bytes(cost) / each_ns;
-    printf("%-15s %-8s %-8s %6d %10.4f %8.2f %7.0f%% %9.2f\n", op_name(op), label, job->b->isa,
-           n_tokens, each_ns / 1e6, gbps, 100 * gbps / job->b->read_gbps, cost.flops / each_ns);
+    char limit[16];
+    describe_limit(job, op, cost, each_ns, limit);
+    printf("%-15s %-8s %-8s %6d %10.4f %8.2f %9.2f %10s\n", op_name(op), label, job->b->isa,
+           n_tokens, each_ns / 1e6, op_cost_bytes(cost) / each_ns, cost.flops / each_ns, limit);
     fflush(stdout);
-}
-
-struct reading {
-    const char *pool;
-    int64_t ahead;       // words from a load to its prefetch; 0: none
-    uint64_t sums[1024]; // by lane, eight apart; they keep the compiler from removing the reads
-};
-
-// Eight vectors of sums hide the latency of the additions.
-#if defined(__x86_64__)
-__attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-static uint64_t
-sum_words(const uint64_t *words, int64_t count, int64_t ahead) {
-    uint64_t sums[32] = {0}, total = 0;
-    for (int64_t i = 0; i + 32 <= count; i += 32) {
-        for (int k = 0; ahead && k < 32; k += 8) __builtin_prefetch(words + i + k + ahead);
-        for (int k = 0; k < 32; k++) sums[k] += words[i + k];
-    }
-    for (int k = 0; k < 32; k++) total += sums[k];
-    return total;
-}
-
-static void read_pool(const struct lane *lane, void *context) {
-    struct reading *r = context;
-    const uint64_t *words = (const uint64_t *)(const void *)r->pool;
-    int64_t first, last;
-    lane_share(lane, (int64_t)(POOL_BYTES / sizeof *words), 512, &first, &last);
-    r->sums[lane->index % 128 * 8] += sum_words(words + first, last - first, r->ahead);
-}
-
-// The best of readers in sequence without prefetches and with those 8 KiB ahead.
-static double measure_reading(struct bench *b) {
-    struct reading r = {.pool = b->pool};
-    uint64_t best_ns = UINT64_MAX;
-    for (int i = 0; i < 10; i++) {
-        r.ahead = i % 2 * 1024;
-        uint64_t start = clock_ns();
-        team_run(b->team, read_pool, &r);
-        uint64_t ns = clock_ns() - start;
-        if (ns < best_ns) best_ns = ns;
-    }
-    return (double)POOL_BYTES / (double)best_ns;
 }
 
 // ---- The ops ------------------------------------------------------------------------------------
@@ -519,31 +507,41 @@ static void bench_batch(struct bench *b, int32_t n_tokens) {
         b->used = 0;                 \
         bench_##name(b, n_tokens);   \
     }
-#define OP_W(name, ...)                                                     \
-    for (int w = 0; (!op || !strcmp(op, #name)) && w < WEIGHT_COUNT; w++) { \
-        b->used = 0;                                                        \
-        bench_##name(b, (enum weight_type)w, n_tokens);                     \
+#define OP_W(name, ...)                                                        \
+    for (int w = 0; (!op || !strcmp(op, #name)) && w < WEIGHT_COUNT; w++) {    \
+        if (b->options.type != WEIGHT_COUNT && b->options.type != w) continue; \
+        b->used = 0;                                                           \
+        bench_##name(b, (enum weight_type)w, n_tokens);                        \
     }
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
 }
 
+static void bench_level(struct bench *b, enum cpu_isa isa) {
+    cpu_table_init(&b->table, isa);
+    b->isa = cpu_isa_name(isa);
+    b->peak = limits_peak(b->team, isa);
+    printf(
+        "# %s: peaks of %.1f GFLOP/s (multiply-adds of floats) and %.1f (dots of bytes, scaled)\n",
+        b->isa, b->peak.floats, b->peak.blocks);
+    printf("%-15s %-8s %-8s %6s %10s %8s %9s %10s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
+           "GFLOP/s", "of limit");
+    const char *next = b->options.tokens;
+    for (char *end; *next; next = *end ? end + 1 : end) {
+        bench_batch(b, (int32_t)strtol(next, &end, 10));
+    }
+}
+
 static void bench_levels(struct bench *b) {
-    b->read_gbps = measure_reading(b);
-    printf("# %s, %d threads, reading memory: %.2f GB/s\n", b->options.shape->name,
-           team_size(b->team), b->read_gbps);
-    printf("%-15s %-8s %-8s %6s %10s %8s %8s %9s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
-           "of read", "GFLOP/s");
-    for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
+    const enum cpu_isa wanted = b->options.isa;
+    printf("# %s, %d thread%s, best reader in sequence: %.2f GB/s in pages of %s\n",
+           b->options.shape->name, team_size(b->team), team_size(b->team) == 1 ? "" : "s",
+           b->read_gbps, b->options.huge_pages ? "2 MiB" : "4 KiB");
+    for (int isa = 0; isa < ISA_AUTO; isa++) {
         if (!cpu_has_isa((enum cpu_isa)isa)) continue;
-        if (b->options.isa != ISA_AUTO && (int)b->options.isa != isa) continue;
-        cpu_table_init(&b->table, (enum cpu_isa)isa);
-        b->isa = cpu_isa_name((enum cpu_isa)isa);
-        const char *next = b->options.tokens ? b->options.tokens : "1,256";
-        for (char *end; *next; next = *end ? end + 1 : end) {
-            bench_batch(b, (int32_t)strtol(next, &end, 10));
-        }
+        if (wanted == ISA_AUTO ? isa != ISA_REF : (int)wanted == isa)
+            bench_level(b, (enum cpu_isa)isa);
     }
 }
 
@@ -564,19 +562,45 @@ static bool are_counts(const char *text) {
     }
 }
 
+static bool parse_type(const char *name, int *out) {
+    for (*out = 0; *out < WEIGHT_COUNT; ++*out)
+        if (!strcmp(name, TYPE_NAMES[*out])) return true;
+    return false;
+}
+
+static bool parse_pages(const char *text, bool *huge) {
+    *huge = !strcmp(text, "2m");
+    return *huge || !strcmp(text, "4k");
+}
+
+static bool parse_tokens(const char *text, const char **out) {
+    *out = strcmp(text, "all") ? text : "1,2,3,4,5,6,7,8,16,64,512";
+    return are_counts(*out);
+}
+
 static bool parse_option(struct options *o, const char *name, const char *value) {
     if (!strcmp(name, "--op")) return o->op = value, true;
     if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa) && cpu_has_isa(o->isa);
     if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
-    if (!strcmp(name, "--tokens")) return o->tokens = value, are_counts(value);
+    if (!strcmp(name, "--tokens")) return parse_tokens(value, &o->tokens);
+    if (!strcmp(name, "--type")) return parse_type(value, &o->type);
+    if (!strcmp(name, "--pages")) return parse_pages(value, &o->huge_pages);
     if (strcmp(name, "--shape")) return false;
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         if (!strcmp(value, SHAPES[i].name)) return o->shape = &SHAPES[i], true;
     return false;
 }
 
-// Fills the pool with bytes that are small finite numbers in every type: halves and floats of
-// 0x2c..
+// Opens a pool of those pages and measures its reader. The bytes are small finite numbers in every
+// type: halves and floats of 0x2c..
+static bool open_pool(struct bench *b, bool huge_pages) {
+    b->pool = limits_map(POOL_BYTES, huge_pages);
+    if (!b->pool) return false;
+    memset(b->pool, 0x2c, POOL_BYTES);
+    b->read_gbps = limits_read_gbps(b->team, b->pool, POOL_BYTES);
+    return true;
+}
+
 static bool open_bench(struct bench *b) {
     struct err e;
     char text[512];
@@ -584,28 +608,25 @@ static bool open_bench(struct bench *b) {
         fprintf(stderr, "bench_ops: %s\n", err_text(&e, text, sizeof text));
         return false;
     }
-    b->pool = mem_map_pages(POOL_BYTES);
     b->work = mem_map_pages(WORK_BYTES);
-    if (!b->pool || !b->work) {
-        fprintf(stderr, "bench_ops: no memory for %d MiB\n",
-                (int)((POOL_BYTES + WORK_BYTES) >> 20));
-        return false;
-    }
-    memset(b->pool, 0x2c, POOL_BYTES);
-    return true;
+    if (b->work && open_pool(b, b->options.huge_pages)) return true;
+    fprintf(stderr, "bench_ops: no memory for %d MiB\n", (int)((POOL_BYTES + WORK_BYTES) >> 20));
+    return false;
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.options = {.shape = &SHAPES[0], .isa = ISA_AUTO}};
+    struct bench b = {
+        .options = {.shape = &SHAPES[0], .isa = ISA_AUTO, .tokens = "1,512", .type = WEIGHT_COUNT}};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
-        fprintf(stderr, "bench_ops [--shape smollm2|1b|8b|experts] [--isa NAME] [--op NAME] "
-                        "[--threads N] [--tokens N,N,...]\n");
+        fprintf(stderr,
+                "bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] "
+                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--pages 4k|2m]\n");
         return 2;
     }
     bool opened = open_bench(&b);
     if (opened) bench_levels(&b);
-    if (b.pool) mem_unmap_pages(b.pool, POOL_BYTES);
+    limits_unmap(b.pool, POOL_BYTES);
     if (b.work) mem_unmap_pages(b.work, WORK_BYTES);
     team_close(b.team);
     return opened ? 0 : 1;
