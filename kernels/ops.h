@@ -22,7 +22,7 @@ struct stream; // device.h
 
 enum {
     KV_PAGE = 64,          // positions in one page of the KV cache
-    HEAD_DIM_MAX = 256,    // largest head_dim of attention, a multiple of 2
+    HEAD_DIM_MAX = 512,    // largest head_dim of attention, a multiple of 2
     EXPERTS_MAX = 1024,    // experts of one layer
     EXPERTS_USED_MAX = 32, // experts that one token goes to
     CONV_TAPS_MAX = 8,     // inputs of a short convolution, at least 2

@@ -1,11 +1,13 @@
 /* attention.cu: softmax(scale q K) V over the pages of a KV cache, with online softmax.
  *
- * attention: grid (n_tokens, n_kv_heads, n_splits). A block takes one token, one kv head and a run
- * of whole pages of keys, so a row of K and V is read once for all query heads that share it (GQA),
- * up to ATTENTION_HEADS at a time. Keys come in tiles of ATTENTION_KEYS: the block copies the
- * tile's K to shared memory, a warp scores its query heads with a key per lane and keeps their
- * running maximum and sum, then a thread adds a pair of columns of the weighted V rows for its
- * share of the heads. Tiles start at multiples of ATTENTION_KEYS, so they never straddle a page.
+ * attention: grid (n_tokens, n_kv_heads * column chunks, n_splits). A block takes one token, one kv
+ * head and a run of whole pages of keys, so a row of K and V is read once for all query heads that
+ * share it (GQA), up to ATTENTION_HEADS at a time. Keys come in tiles of ATTENTION_KEYS: the block
+ * copies the tile's K to shared memory, a warp scores its query heads with a key per lane and keeps
+ * their running maximum and sum, then a thread adds a pair of columns of the weighted V rows for
+ * its share of the heads. Tiles start at multiples of ATTENTION_KEYS, so they never straddle a
+ * page. Heads wider than ATTENTION_COLS columns have a block per ATTENTION_COLS columns of V, each
+ * of which scores all keys, whose columns then pass through shared memory a part at a time.
  * attention_merge: grid (n_tokens, n_heads). Joins the sums that the splits of a head wrote to
  * partial. head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is
  * a multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
@@ -17,6 +19,7 @@
 static_assert(ATTENTION_KEYS == 32, "a key per lane");
 static_assert(KV_PAGE % ATTENTION_KEYS == 0, "a tile lies within a page");
 static_assert(ATTENTION_TOKENS == 1, "a block takes one token");
+static_assert(ATTENTION_COLS <= 2 * ATTENTION_THREADS, "a thread per pair of columns");
 
 enum {
     WARPS = ATTENTION_THREADS / 32,
@@ -25,11 +28,12 @@ enum {
 
 // The shared memory of a block. Keys and q are dynamic; see attention_shared_bytes.
 struct attention_shared {
-    uint4 *keys;    // [ATTENTION_KEYS, key_units], zeros past head_dim
+    uint4 *keys;    // [ATTENTION_KEYS, key_units], key_cols columns, zeros past head_dim
     float *q;       // [ATTENTION_HEADS, padded_dim], scaled, zeros past head_dim
     float *weights; // [ATTENTION_HEADS, ATTENTION_KEYS]
     float *shrink;  // [ATTENTION_HEADS], factor that a new maximum applies to the sums so far
     int padded_dim; // head_dim rounded up to 8
+    int key_cols;   // columns of a key that lie there at once, a multiple of 8
     int key_units;  // 16-byte units from key to key, an odd number: no bank conflicts
 };
 
@@ -37,6 +41,7 @@ struct attention_shared {
 struct attention_job {
     int64_t token;
     int kv_head, head, n_heads; // query heads head..head+n_heads-1, at most ATTENTION_HEADS
+    int column, n_cols;         // of V, at most ATTENTION_COLS
     int first, last;            // keys of this split, last < first if there are none
     const int32_t *pages;
 };
@@ -97,12 +102,12 @@ DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
     return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
 }
 
-// Loads a tile of Q8_0 keys as floats; sixteen threads convert a block of 32.
+// Loads n_cols columns of a tile of Q8_0 keys as floats; sixteen threads convert a block of 32.
 DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int64_t stride, int n,
-                              int head_dim) {
+                              int n_cols) {
     const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
     int first = (int)threadIdx.x / 16;
-    for (int pair = (int)threadIdx.x % 16; pair < head_dim / 2; pair += 16) {
+    for (int pair = (int)threadIdx.x % 16; pair < n_cols / 2; pair += 16) {
         float2 pairs[n_keys];
 #pragma unroll
         for (int k = 0; k < n_keys; k++) {
@@ -119,16 +124,17 @@ DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int
 // Bytes of one element of a key in shared memory; Q8_0 keys are floats there.
 DEVICE_FN int tile_element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
 
-// Loads keys before keys.from too: they lie in the same page and have no weight.
-DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s,
-                         tile_keys keys) {
-    const char *source = (const char *)a.k_cache + cache_bytes(a.k_type, keys.start);
-    int row_bytes = a.head_dim * tile_element_bytes(a.k_type);
-    int padded_bytes = s.padded_dim * tile_element_bytes(a.k_type);
+// Loads s.key_cols columns of the keys from the column on. Loads keys before keys.from too: they
+// lie in the same page and have no weight.
+DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared &s, tile_keys keys,
+                         int column) {
+    const char *source = (const char *)a.k_cache + cache_bytes(a.k_type, keys.start + column);
+    int n_cols = min(a.head_dim - column, s.key_cols), bytes = tile_element_bytes(a.k_type);
+    int row_bytes = n_cols * bytes, padded_bytes = min(s.padded_dim - column, s.key_cols) * bytes;
     int64_t stride = cache_bytes(a.k_type, (int64_t)a.n_kv_heads * a.head_dim);
     if (a.k_type == DTYPE_Q8_0)
-        load_keys_q8_0(s, source, stride, keys.to, a.head_dim);
-    else if (row_bytes % 16 == 0)
+        load_keys_q8_0(s, source, stride, keys.to, n_cols);
+    else if (a.head_dim * bytes % 16 == 0)
         load_keys_by<uint4>(s, source, stride, keys.to, row_bytes / 16, padded_bytes / 16);
     else
         load_keys_by<unsigned>(s, source, stride, keys.to, row_bytes / 4, padded_bytes / 4);
@@ -153,14 +159,12 @@ DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
     }
 }
 
-// Scores this lane's key with the warp's query heads.
+// Adds n_cols columns of this lane's key times those of the warp's query heads to the scores.
 template <enum dtype TYPE>
-DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *q, int lane) {
-    const uint4 *key = s.keys + lane * s.key_units;
-#pragma unroll
-    for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
+DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *q, int n_cols) {
+    const uint4 *key = s.keys + (int)threadIdx.x % 32 * s.key_units;
     UNROLL_BY(2) // unrolled by four, nvcc's own choice, the loop spills registers on 7.5 and 8.0
-    for (int c = 0; c < s.padded_dim; c += 8) {
+    for (int c = 0; c < n_cols; c += 8) {
         float k[8];
         unpack_eight(k, key + c * (TYPE == DTYPE_F16 ? 2 : 4) / 16, TYPE);
 #pragma unroll
@@ -176,6 +180,27 @@ DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *
     }
 }
 
+// Scores a tile of keys, whose columns come to shared memory in one or more parts. A warp without
+// heads helps to load.
+DEVICE_FN void score_tile(const struct attention_args &a, const attention_job &job,
+                          const attention_shared &s, tile_keys keys, float *scores) {
+    int warp = (int)threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
+    for (int column = 0; column < s.padded_dim; column += s.key_cols) {
+        if (column > 0) __syncthreads(); // every warp has used the part before
+        load_keys(a, s, keys, column);
+        __syncthreads();
+        if (warp >= job.n_heads) continue; // the whole warp
+        const float *q = s.q + warp * s.padded_dim + column;
+        int n_cols = min(s.padded_dim - column, s.key_cols);
+        if (a.k_type == DTYPE_F16)
+            score_key<DTYPE_F16>(scores, s, q, n_cols);
+        else
+            score_key<DTYPE_F32>(scores, s, q, n_cols);
+    }
+}
+
 // The running softmax of the warp's heads, the same in every lane. Head i of the warp is head
 // warp + i * WARPS of the block.
 struct softmax_state {
@@ -185,16 +210,10 @@ struct softmax_state {
 // Turns the tile's scores into weights in shared memory. A lane whose key the token does not see
 // scores minus infinity; the token sees at least one key of every tile.
 DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &job,
-                          const attention_shared &s, softmax_state *state, int tile) {
+                          const attention_shared &s, softmax_state *state, int tile,
+                          const float *scores) {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key = tile + lane;
     bool counts = key >= job.first && key <= job.last;
-    float scores[WARP_HEADS];
-    if (warp >= job.n_heads) return; // the whole warp
-    const float *q = s.q + warp * s.padded_dim;
-    if (a.k_type == DTYPE_F16)
-        score_key<DTYPE_F16>(scores, s, q, lane);
-    else
-        score_key<DTYPE_F32>(scores, s, q, lane);
 #pragma unroll
     for (int i = 0; i < WARP_HEADS; i++) {
         int h = warp + i * WARPS;
@@ -218,9 +237,10 @@ struct attention_share {
     int pair, part, n_parts; // part is n_parts or more for a thread without work
 };
 
-DEVICE_FN attention_share thread_share(int head_dim) {
-    int n_pairs = head_dim / 2, thread = (int)threadIdx.x;
-    return attention_share{thread % n_pairs, thread / n_pairs, ATTENTION_THREADS / n_pairs};
+DEVICE_FN attention_share thread_share(const attention_job &job) {
+    int n_pairs = job.n_cols / 2, thread = (int)threadIdx.x;
+    return attention_share{job.column / 2 + thread % n_pairs, thread / n_pairs,
+                           ATTENTION_THREADS / n_pairs};
 }
 
 // Adds the values of a tile's keys. Keys outside have no weight and are not read.
@@ -287,7 +307,7 @@ DEVICE_FN void publish_state(const struct attention_params &p, const attention_j
         int h = warp + i * WARPS;
         if (h >= job.n_heads) continue;
         s.shrink[h] = state.sum[i];
-        if (p.n_splits == 1) continue;
+        if (p.n_splits == 1 || job.column > 0) continue;
         float *tail = partial_of(p, job.token, job.head + h, blockIdx.z) + p.a.head_dim;
         tail[0] = state.max[i], tail[1] = state.sum[i];
     }
@@ -313,7 +333,7 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
 #pragma unroll
     for (int i = 0; i < ATTENTION_HEADS; i++) sums[i] = make_float2(0, 0);
     start_softmax(p.a, job, &state);
-    attention_share share = thread_share(p.a.head_dim);
+    attention_share share = thread_share(job);
     __syncthreads(); // nobody reads the last heads' queries any more
     load_queries(p.a, job, s);
     for (int tile = job.first / ATTENTION_KEYS * ATTENTION_KEYS; tile <= job.last;
@@ -321,9 +341,9 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
         const tile_keys keys = {key_start(p.a, job.pages, job.kv_head, tile),
                                 max(job.first - tile, 0),
                                 min(job.last - tile + 1, (int)ATTENTION_KEYS)};
-        load_keys(p.a, s, keys);
-        __syncthreads();
-        weigh_tile(p.a, job, s, &state, tile);
+        float scores[WARP_HEADS];
+        score_tile(p.a, job, s, keys, scores);
+        weigh_tile(p.a, job, s, &state, tile, scores);
         __syncthreads();
         if (share.part < share.n_parts) add_values(p.a, job, s, share, keys, sums);
     }
@@ -338,14 +358,18 @@ KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attentio
     __shared__ float4 weights[ATTENTION_HEADS * ATTENTION_KEYS / 4];
     __shared__ float shrink[ATTENTION_HEADS];
     int padded_dim = (p.a.head_dim + 7) / 8 * 8;
+    int key_cols = padded_dim > ATTENTION_COLS ? (int)ATTENTION_KEY_COLS : padded_dim;
     attention_shared s = {memory + ATTENTION_HEADS * padded_dim / 4,
                           (float *)memory,
                           (float *)weights,
                           shrink,
                           padded_dim,
-                          (padded_dim * tile_element_bytes(p.a.k_type) / 16) | 1};
+                          key_cols,
+                          (key_cols * tile_element_bytes(p.a.k_type) / 16) | 1};
     attention_job job;
-    job.token = blockIdx.x, job.kv_head = (int)blockIdx.y;
+    job.token = blockIdx.x, job.kv_head = (int)blockIdx.y % p.a.n_kv_heads;
+    job.column = (int)blockIdx.y / p.a.n_kv_heads * ATTENTION_COLS;
+    job.n_cols = min(p.a.head_dim - job.column, (int)ATTENTION_COLS);
     job.pages = p.a.pages + (int64_t)p.a.sequences[job.token] * p.a.max_pages;
     split_keys(p, &job, (int)blockIdx.z);
     int group = p.a.n_heads / p.a.n_kv_heads;

@@ -276,11 +276,16 @@ static void delta_rule(struct cuda_stream *s, enum weight_type type,
 
 // ---- Attention ---------------------------------------------------------------------------------
 
+// Blocks of one token and one run of keys: a chunk of the columns of a kv head each.
+static uint32_t attention_columns(const struct attention_args *a) {
+    return (uint32_t)a->n_kv_heads * parts(a->head_dim, ATTENTION_COLS);
+}
+
 // The number of runs that the keys of a token are cut into, so that few tokens keep the device
 // busy: enough for two blocks per multiprocessor, at most one per page, and as many as fit the
 // stream's memory.
 static int64_t attention_splits(const struct cuda_device *d, const struct attention_args *a) {
-    int64_t n_blocks = (int64_t)parts(a->n_tokens, ATTENTION_TOKENS) * a->n_kv_heads;
+    int64_t n_blocks = (int64_t)parts(a->n_tokens, ATTENTION_TOKENS) * attention_columns(a);
     int64_t row_bytes =
         (int64_t)a->n_tokens * a->n_heads * (a->head_dim + 2) * (int64_t)sizeof(float);
     int64_t n = 2 * d->n_multiprocessors / n_blocks;
@@ -313,7 +318,7 @@ static void attention(struct cuda_stream *s, enum weight_type type,
     struct attention_params p = {.a = *a, .n_splits = attention_splits(d, a)};
     if (p.n_splits > 1) p.partial = (float *)(uintptr_t)s->partial;
     add(s, KERNEL_attention,
-        (struct cuda_grid){parts(a->n_tokens, ATTENTION_TOKENS), (uint32_t)a->n_kv_heads,
+        (struct cuda_grid){parts(a->n_tokens, ATTENTION_TOKENS), attention_columns(a),
                            (uint32_t)p.n_splits, ATTENTION_THREADS, attention_shared_bytes(a)},
         &p, sizeof p);
     if (p.n_splits > 1)

@@ -85,12 +85,15 @@ enum {
     DELTA_COLS = 32,
     DELTA_WARPS = 4,
 
-    // attention: grid (token tiles, n_kv_heads, n_splits), attention_shared_bytes of dynamic shared
-    // memory; attention_merge: grid (n_tokens, n_heads).
+    // attention: grid (token tiles, n_kv_heads * column chunks, n_splits), attention_shared_bytes
+    // of
+    // dynamic shared memory; attention_merge: grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,
-    ATTENTION_TOKENS = 1, // of one tile
-    ATTENTION_HEADS = 8,  // query heads that a block takes at once
-    ATTENTION_KEYS = 32,  // keys in shared memory at once
+    ATTENTION_TOKENS = 1,     // of one tile
+    ATTENTION_HEADS = 8,      // query heads that a block takes at once
+    ATTENTION_KEYS = 32,      // keys in shared memory at once
+    ATTENTION_COLS = 256,     // most columns of V that a block adds up
+    ATTENTION_KEY_COLS = 128, // of wider heads that lie in shared memory at once
     ATTENTION_MERGE_THREADS = 128,
     // attention_mma_64, attention_mma_128: grid (token tiles, n_kv_heads); a tile is as many tokens
     // as have at most ATTENTION_MMA_ROWS query heads of a kv head.
@@ -141,10 +144,11 @@ struct attention_params {
 
 // Dynamic shared memory of a block of attention: query heads as floats, then a tile of keys, whose
 // rows are an odd number of 16 bytes apart. At most 41,472 bytes, with F32 or Q8_0 keys (floats
-// there) and HEAD_DIM_MAX.
+// there) and ATTENTION_COLS columns.
 static inline uint32_t attention_shared_bytes(const struct attention_args *a) {
     uint32_t padded_dim = ((uint32_t)a->head_dim + 7) / 8 * 8;
-    uint32_t key_units = (padded_dim * (a->k_type == DTYPE_F16 ? 2U : 4U) / 16) | 1U;
+    uint32_t key_cols = padded_dim > ATTENTION_COLS ? (uint32_t)ATTENTION_KEY_COLS : padded_dim;
+    uint32_t key_units = (key_cols * (a->k_type == DTYPE_F16 ? 2U : 4U) / 16) | 1U;
     return ATTENTION_HEADS * padded_dim * (uint32_t)sizeof(float) + ATTENTION_KEYS * key_units * 16;
 }
 

@@ -535,17 +535,19 @@ static struct attention_shape lay_attention(struct op_check *c, struct attention
 }
 
 static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type) {
-    static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128}, {8, 1, 80},
-                                       {2, 1, 256}, {4, 2, 2},   {3, 3, 50}};
+    static const int32_t HEADS[][3] = {{9, 3, 64}, {6, 2, 128}, {8, 1, 80},  {2, 1, 256},
+                                       {4, 2, 2},  {3, 3, 50},  {9, 1, 512}, {2, 2, 390}};
+    enum { N_HEADS = sizeof HEADS / sizeof *HEADS };
     static const int32_t WINDOWS[] = {0, 100, 0, 1};
     bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32, blocks = has_blocks(k_type, v_type);
     struct op_case k = {.op = OP_attention,
                         .limit = exact ? 1e-6 : 5e-4,
                         .place = place_attention,
                         .mark = mark_attention};
-    for (int i = 0; i < op_n_batches(c) * 6; i++) {
-        const int32_t *heads = HEADS[i % 6], head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
-        struct attention_args args = {.n_tokens = OP_BATCHES[i / 6],
+    for (int i = 0; i < op_n_batches(c) * N_HEADS; i++) {
+        const int32_t *heads = HEADS[i % N_HEADS],
+                      head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
+        struct attention_args args = {.n_tokens = OP_BATCHES[i / N_HEADS],
                                       .n_heads = heads[0],
                                       .n_kv_heads = heads[1],
                                       .head_dim = head_dim,
