@@ -18,8 +18,10 @@ static int32_t context_of(const struct chat *chat) { return chat->writer.generat
 // Renders and encodes the conversation with the head of the reply and what is drawn of it.
 static enum status encode(struct chat *chat, struct err *e) {
     const struct chat_history *h = &chat->history;
+    const struct chat_conversation c = {
+        .messages = h->list, .n_messages = h->count, .with_reply = true};
     chat->tokens.count = 0;
-    if (chat_render(&chat->format, h->list, h->count, true, &chat->text, e) ||
+    if (chat_render(&chat->format, &c, &chat->text, e) ||
         chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e))
         return e->status;
     for (uint64_t i = 0; i < chat->drawn.count; i++)
@@ -100,6 +102,10 @@ static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
     return OK;
 }
 
+static struct chat_style style_of(const struct chat *chat) {
+    return (struct chat_style){.thoughts = chat->format.marks, .calls = chat->format.calls};
+}
+
 // ---- What is printed of the reply ---------------------------------------------------------------
 
 static void set_dimmed(struct chat *chat, bool dimmed) {
@@ -125,7 +131,8 @@ static void begin_reply(struct chat *chat) {
     chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
     chat->reply.take = print_part;
     chat->reply.context = chat;
-    chat_reply_begin(&chat->reply, chat->format.marks, chat->text.bytes, chat->text.length);
+    const struct chat_style style = style_of(chat);
+    chat_reply_begin(&chat->reply, &style, chat->text.bytes, chat->text.length);
     chat->writer.print = how == REASONING_NONE ? NULL : print_reply;
     chat->writer.print_context = chat;
 }
@@ -187,7 +194,8 @@ static enum status keep_reply(struct chat *chat, struct err *e) {
     if (!drawn || !parts.text)
         status = err_memory(e, 3 * length, "a reply");
     else {
-        chat_reply_begin(&r, chat->format.marks, chat->text.bytes, chat->text.length);
+        const struct chat_style style = style_of(chat);
+        chat_reply_begin(&r, &style, chat->text.bytes, chat->text.length);
         chat_reply_write(&r, drawn, length);
         chat_reply_end(&r);
         const struct chat_message message = {

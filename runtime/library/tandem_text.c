@@ -97,8 +97,10 @@ enum tandem_status tandem_detokenize(const struct tandem_engine *engine, const i
 static enum status render_list(const struct tandem_engine *en, const struct chat_message *messages,
                                size_t n, enum tandem_chat part, struct chat_text *out,
                                struct err *e) {
-    if (part == TANDEM_CHAT_NEXT) return chat_render_next(&en->chat, messages, n, out, e);
-    return chat_render(&en->chat, messages, n, part == TANDEM_CHAT_REPLY, out, e);
+    const struct chat_conversation c = {
+        .messages = messages, .n_messages = n, .with_reply = part != TANDEM_CHAT_WHOLE};
+    if (part == TANDEM_CHAT_NEXT) return chat_render_next(&en->chat, &c, out, e);
+    return chat_render(&en->chat, &c, out, e);
 }
 
 static enum status render(const struct tandem_engine *en, const struct tandem_message *messages,

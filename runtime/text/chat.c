@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const ROLES[] = {"system", "user", "assistant"};
+static const char *const ROLES[] = {"system", "user", "assistant", "tool"};
 
 void chat_text_close(struct chat_text *text) {
     mem_free(text->bytes);
@@ -26,26 +26,52 @@ void chat_text_close(struct chat_text *text) {
 struct adaption {
     bool folds_system; // the system message begins the first user's one
     bool joins;        // messages of one role after each other become one
-};
-
-struct conversation {
-    const struct chat_message *messages;
-    size_t n_messages;
-    bool with_reply;
+    bool writes_calls; // the arguments of calls are JSON texts, not objects
 };
 
 static struct jinja_value text_value(const char *text, size_t length) {
     return jinja_of_text(jinja_text(length ? text : "", length, true));
 }
 
+// Puts the arguments of a call into the form that the template takes.
+static void shape_arguments(struct jinja_heap *h, struct jinja_value call, bool as_text) {
+    static const struct jinja_json_form form = {
+        .indent = -1, .item = {.bytes = ", ", .length = 2}, .key = {.bytes = ": ", .length = 2}};
+    const struct jinja_value *function = jinja_dict_find(h, call, jinja_literal("function"));
+    const struct jinja_value name = jinja_literal("arguments");
+    const struct jinja_value *arguments = function ? jinja_dict_find(h, *function, name) : NULL;
+    if (!arguments) return;
+    if (arguments->kind == JINJA_TEXT && !as_text)
+        jinja_dict_put(h, *function, name,
+                       jinja_from_json(h, arguments->text.bytes, arguments->text.length));
+    else if (arguments->kind != JINJA_TEXT && as_text)
+        jinja_dict_put(h, *function, name, jinja_to_json(h, *arguments, &form));
+}
+
+static struct jinja_value calls_value(struct jinja_heap *h, const char *json, bool as_text) {
+    const struct jinja_value calls = jinja_from_json(h, json, strlen(json));
+    const struct jinja_list *list = calls.kind == JINJA_LIST ? jinja_items(h, calls) : NULL;
+    if (!list) {
+        jinja_fail(h, "the calls of tools are no list");
+        return calls;
+    }
+    for (uint32_t i = 0; i < list->count; i++) shape_arguments(h, list->items[i], as_text);
+    return calls;
+}
+
 static struct jinja_value message_value(struct jinja_heap *h, const struct chat_message *m,
-                                        struct jinja_value content) {
+                                        struct jinja_value content, bool writes_calls) {
     const struct jinja_value out = jinja_dict_new(h, JINJA_DICT);
     jinja_dict_put(h, out, jinja_literal("role"), jinja_literal(ROLES[m->role]));
     jinja_dict_put(h, out, jinja_literal("content"), content);
     if (m->reasoning)
         jinja_dict_put(h, out, jinja_literal("reasoning_content"),
                        text_value(m->reasoning, m->reasoning_length));
+    if (m->calls)
+        jinja_dict_put(h, out, jinja_literal("tool_calls"), calls_value(h, m->calls, writes_calls));
+    if (m->call_id)
+        jinja_dict_put(h, out, jinja_literal("tool_call_id"),
+                       text_value(m->call_id, strlen(m->call_id)));
     return out;
 }
 
@@ -60,7 +86,10 @@ static struct jinja_value join(struct jinja_heap *h, struct jinja_value first,
     return jinja_builder_text(&b);
 }
 
-static struct jinja_value list_messages(struct jinja_heap *h, const struct conversation *c,
+// True if a message may be joined with others of its role.
+static bool may_join(const struct chat_message *m) { return m->role != CHAT_TOOL && !m->calls; }
+
+static struct jinja_value list_messages(struct jinja_heap *h, const struct chat_conversation *c,
                                         struct adaption how) {
     const struct chat_message *messages = c->messages;
     const size_t n = c->n_messages;
@@ -73,7 +102,8 @@ static struct jinja_value list_messages(struct jinja_heap *h, const struct conve
             system = join(h, system, content);
             continue;
         }
-        while (how.joins && i + 1 < n && messages[i + 1].role == messages[first].role) {
+        while (how.joins && i + 1 < n && messages[i + 1].role == messages[first].role &&
+               may_join(&messages[i]) && may_join(&messages[i + 1])) {
             i++;
             content = join(h, content, text_value(messages[i].text, messages[i].length));
         }
@@ -81,10 +111,10 @@ static struct jinja_value list_messages(struct jinja_heap *h, const struct conve
             content = join(h, system, content);
             system = text_value("", 0);
         }
-        jinja_list_add(h, out, message_value(h, &messages[first], content));
+        jinja_list_add(h, out, message_value(h, &messages[first], content, how.writes_calls));
     }
     const struct chat_message last = {.role = CHAT_USER};
-    if (system.text.length > 0) jinja_list_add(h, out, message_value(h, &last, system));
+    if (system.text.length > 0) jinja_list_add(h, out, message_value(h, &last, system, false));
     return out;
 }
 
@@ -96,12 +126,16 @@ static void tell_time(const struct chat_format *f, struct tm *out) {
 }
 
 static struct jinja_value list_variables(const struct chat_format *f, struct jinja_heap *h,
-                                         struct jinja_value messages, bool with_reply) {
+                                         struct jinja_value messages,
+                                         const struct chat_conversation *c) {
     struct jinja_value out = f->kwargs ? jinja_from_json(h, f->kwargs, strlen(f->kwargs))
                                        : jinja_dict_new(h, JINJA_DICT);
     if (out.kind != JINJA_DICT) jinja_fail(h, "its variables are no JSON object");
     jinja_dict_put(h, out, jinja_literal("messages"), messages);
-    jinja_dict_put(h, out, jinja_literal("add_generation_prompt"), jinja_bool(with_reply));
+    jinja_dict_put(h, out, jinja_literal("add_generation_prompt"), jinja_bool(c->with_reply));
+    if (c->tools)
+        jinja_dict_put(h, out, jinja_literal("tools"),
+                       jinja_from_json(h, c->tools->text, strlen(c->tools->text)));
     if (f->bos) jinja_dict_put(h, out, jinja_literal("bos_token"), jinja_literal(f->bos));
     if (f->eos) jinja_dict_put(h, out, jinja_literal("eos_token"), jinja_literal(f->eos));
     return out;
@@ -118,7 +152,7 @@ static enum status take_text(struct jinja_text from, struct chat_text *out, stru
     return OK;
 }
 
-static enum status render_once(const struct chat_format *f, const struct conversation *c,
+static enum status render_once(const struct chat_format *f, const struct chat_conversation *c,
                                struct adaption how, struct chat_text *out, struct err *e) {
     struct jinja_heap h;
     struct jinja_text text;
@@ -126,7 +160,7 @@ static enum status render_once(const struct chat_format *f, const struct convers
     tell_time(f, &now);
     jinja_heap_open(&h, e);
     const struct jinja_value list = list_messages(&h, c, how);
-    const struct jinja_value variables = list_variables(f, &h, list, c->with_reply);
+    const struct jinja_value variables = list_variables(f, &h, list, c);
     if (jinja_render(f->template, &h, variables, &now, &text) == OK) take_text(text, out, e);
     jinja_heap_close(&h);
     return e->status;
@@ -145,12 +179,15 @@ static bool has_system(const struct chat_text *text, const struct chat_message *
 
 // True if messages would not be the same without the change.
 static bool changes(struct adaption how, const struct chat_message *messages, size_t n) {
-    bool systems = false, neighbours = false;
+    bool systems = false, neighbours = false, calls = false;
     for (size_t i = 0; i < n; i++) {
         systems |= messages[i].role == CHAT_SYSTEM;
-        neighbours |= i > 0 && messages[i].role == messages[i - 1].role;
+        neighbours |= i > 0 && messages[i].role == messages[i - 1].role && may_join(&messages[i]) &&
+                      may_join(&messages[i - 1]);
+        calls |= messages[i].calls != NULL;
     }
-    return (!how.folds_system || systems) && (!how.joins || neighbours);
+    return (!how.folds_system || systems) && (!how.joins || neighbours) &&
+           (!how.writes_calls || calls);
 }
 
 static enum status check_messages(const struct chat_message *messages, size_t n, struct err *e) {
@@ -165,40 +202,64 @@ static enum status check_messages(const struct chat_message *messages, size_t n,
     return OK;
 }
 
-enum status chat_render(const struct chat_format *f, const struct chat_message *messages,
-                        size_t n_messages, bool with_reply, struct chat_text *out, struct err *e) {
-    ASSERT(f);
-    ASSERT(messages || n_messages == 0);
-    static const struct adaption ways[] = {
-        {false, false}, {true, false}, {false, true}, {true, true}};
-    const struct conversation c = {messages, n_messages, with_reply};
+// Many templates know nothing of tools.
+static enum status check_tools(const struct chat_format *f, const struct chat_tools *tools,
+                               const struct chat_text *text, struct err *e) {
+    for (size_t i = 0; tools && i < chat_tools_count(tools); i++) {
+        const char *name = chat_tools_name(tools, i);
+        if (memmem(text->bytes, text->length, name, strlen(name))) continue;
+        err_set(e, ERR_UNSUPPORTED, "the chat template %s leaves out the tool %s", f->name, name);
+        return err_fix(e, "take a model that was trained to call tools, or go without them");
+    }
+    return OK;
+}
+
+static enum status render_adapted(const struct chat_format *f, const struct chat_conversation *c,
+                                  struct chat_text *out, struct err *e) {
+    static const struct adaption ways[] = {{.folds_system = false},
+                                           {.folds_system = true},
+                                           {.joins = true},
+                                           {.folds_system = true, .joins = true}};
+    enum { WAYS = sizeof ways / sizeof *ways };
     struct err first = {0};
-    if (check_messages(messages, n_messages, e)) return e->status;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (!changes(ways[i], messages, n_messages)) continue;
-        const enum status status = render_once(f, &c, ways[i], out, e);
+    for (int i = 0; i < 2 * WAYS; i++) {
+        struct adaption how = ways[i % WAYS];
+        how.writes_calls = i >= WAYS;
+        if (!changes(how, c->messages, c->n_messages)) continue;
+        const enum status status = render_once(f, c, how, out, e);
         out->starts = true;
-        if (status == OK && (ways[i].folds_system || has_system(out, messages, n_messages)))
+        if (status == OK && (how.folds_system || has_system(out, c->messages, c->n_messages)))
             return OK;
         if (status != OK && status != ERR_FORMAT) return status;
         if (i == 0) first = *e;
     }
     if (first.status != OK) *e = first;
-    return first.status ? first.status : render_once(f, &c, ways[0], out, e);
+    return first.status ? first.status : render_once(f, c, ways[0], out, e);
+}
+
+enum status chat_render(const struct chat_format *f, const struct chat_conversation *c,
+                        struct chat_text *out, struct err *e) {
+    ASSERT(f);
+    ASSERT(c->messages || c->n_messages == 0);
+    if (check_messages(c->messages, c->n_messages, e) || render_adapted(f, c, out, e))
+        return e->status;
+    return check_tools(f, c->tools, out, e);
 }
 
 // Stands for a reply of the model; no template changes it.
 #define REPLY "Tandem-reply-5d1c9f"
 
-enum status chat_render_next(const struct chat_format *f, const struct chat_message *messages,
-                             size_t n_messages, struct chat_text *out, struct err *e) {
-    ASSERT(messages || n_messages == 0);
-    struct chat_message *all = mem_alloc(n_messages + 2, sizeof *all);
-    if (!all) return err_memory(e, (n_messages + 2) * sizeof *all, "a conversation");
+enum status chat_render_next(const struct chat_format *f, const struct chat_conversation *c,
+                             struct chat_text *out, struct err *e) {
+    const size_t n = c->n_messages;
+    struct chat_message *all = mem_alloc(n + 2, sizeof *all);
+    if (!all) return err_memory(e, (n + 2) * sizeof *all, "a conversation");
     all[0] = (struct chat_message){.role = CHAT_USER, .text = "x", .length = 1};
     all[1] = (struct chat_message){.role = CHAT_ASSISTANT, .text = REPLY, .length = strlen(REPLY)};
-    for (size_t i = 0; i < n_messages; i++) all[i + 2] = messages[i];
-    const enum status status = chat_render(f, all, n_messages + 2, true, out, e);
+    for (size_t i = 0; i < n; i++) all[i + 2] = c->messages[i];
+    const struct chat_conversation whole = {
+        .messages = all, .n_messages = n + 2, .tools = c->tools, .with_reply = true};
+    const enum status status = chat_render(f, &whole, out, e);
     mem_free(all);
     if (status != OK) return status;
     const char *reply = memmem(out->bytes, out->length, REPLY, strlen(REPLY));
@@ -279,7 +340,9 @@ static enum status try_source(struct chat_format *f, const char *name, const cha
     snprintf(f->name, sizeof f->name, "%s", name);
     if (jinja_open(&f->template, source, length, e) != OK) return e->status;
     f->marks = chat_marks_find(source, length);
-    if (chat_render(f, &probe, 1, true, &text, e) == OK &&
+    f->calls = call_marks_find(source, length);
+    const struct chat_conversation c = {.messages = &probe, .n_messages = 1, .with_reply = true};
+    if (chat_render(f, &c, &text, e) == OK &&
         !memmem(text.bytes, text.length, probe.text, probe.length))
         err_set(e, ERR_FORMAT, "the chat template leaves out what the user says");
     chat_text_close(&text);

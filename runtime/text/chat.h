@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT };
+enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL };
 
 struct chat_message {
     enum chat_role role;
@@ -26,6 +26,16 @@ struct chat_message {
     size_t length;
     const char *reasoning; // borrowed: what an assistant thought before text; NULL: nothing
     size_t reasoning_length;
+    // Borrowed, terminated; NULL: there are none.
+    const char *calls;   // of an assistant: tool_calls as the API of OpenAI has them, in JSON
+    const char *call_id; // of a tool: the call that it answers
+};
+
+struct chat_conversation { // borrows all
+    const struct chat_message *messages;
+    size_t n_messages;
+    const struct chat_tools *tools; // that the model may call; NULL: none
+    bool with_reply; // it ends with the head of an assistant message, which the model continues
 };
 
 struct chat_options {     // zeros are sensible
@@ -39,6 +49,7 @@ struct jinja;
 struct chat_format {
     struct jinja *template;         // owned
     const struct chat_marks *marks; // around what the model thinks; NULL: it has none
+    const struct call_marks *calls; // around calls of tools; NULL: none that are known
     char *kwargs, *bos, *eos;       // owned, terminated; kwargs may be NULL
     char name[64];                  // CHAT_FILE_NAME, or the name or path of another template
     int64_t now_s;                  // 0: the time of each rendering
@@ -59,18 +70,18 @@ enum status chat_open(struct chat_format *f, const struct gguf *g, const struct 
                       const struct log *log, struct err *e);
 void chat_close(struct chat_format *f); // accepts a zeroed one; leaves it zeroed
 
-// Renders a whole conversation. with_reply: it ends with the head of an assistant message, which
-// the model continues. Where the template refuses a system message, or two messages of one role
-// after each other, these are joined with the next ones. ERR_FORMAT: it refuses them then too.
-// Replaces *out.
-enum status chat_render(const struct chat_format *f, const struct chat_message *messages,
-                        size_t n_messages, bool with_reply, struct chat_text *out, struct err *e);
+// Renders a whole conversation. Where the template refuses a system message, or two messages of one
+// role after each other, these are joined with the next ones; arguments of calls are objects, or
+// texts where it takes no objects. ERR_FORMAT: it refuses them then too. ERR_UNSUPPORTED: it leaves
+// the tools out. Replaces *out.
+enum status chat_render(const struct chat_format *f, const struct chat_conversation *c,
+                        struct chat_text *out, struct err *e);
 
 // Renders the continuation of a session that ends with a reply of the model without its end token:
 // the end of that reply, the new messages, the head of the next reply. ERR_UNSUPPORTED if the
 // template does not show where a reply ends. Replaces *out.
-enum status chat_render_next(const struct chat_format *f, const struct chat_message *messages,
-                             size_t n_messages, struct chat_text *out, struct err *e);
+enum status chat_render_next(const struct chat_format *f, const struct chat_conversation *c,
+                             struct chat_text *out, struct err *e);
 
 // Appends the ids, as of one text.
 enum status chat_encode(const struct tokenizer *t, const struct chat_text *text,

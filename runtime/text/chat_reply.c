@@ -7,13 +7,13 @@
 
 // The first row whose sign a template has is used.
 static const struct chat_marks MARKS[] = {
-    {"<|channel>", "<|channel>thought", "<channel|>", NULL},
+    {"<|channel>", "<|channel>thought", "<channel|>", NULL, false},
     {"<|channel|>", "<|channel|>analysis<|message|>",
-     "<|start|>assistant<|channel|>final<|message|>", "<|channel|>final<|message|>"},
-    {"[THINK]", "[THINK]", "[/THINK]", NULL},
-    {"seed:think>", "<seed:think>", "</seed:think>", NULL},
-    {"</think>", "<think>", "</think>", NULL},
-    {"<think>", "<think>", "</think>", NULL},
+     "<|end|><|start|>assistant<|channel|>final<|message|>", "<|channel|>final<|message|>", true},
+    {"[THINK]", "[THINK]", "[/THINK]", NULL, false},
+    {"seed:think>", "<seed:think>", "</seed:think>", NULL, false},
+    {"</think>", "<think>", "</think>", NULL, false},
+    {"<think>", "<think>", "</think>", NULL, false},
 };
 
 const struct chat_marks *chat_marks_find(const char *source, size_t length) {
@@ -24,20 +24,40 @@ const struct chat_marks *chat_marks_find(const char *source, size_t length) {
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-void chat_reply_begin(struct chat_reply *r, const struct chat_marks *marks, const char *prompt,
-                      size_t length) {
-    r->marks = marks;
-    r->n_held = 0;
-    r->state = marks ? REPLY_STARTS : REPLY_ANSWERS;
-    if (!marks) return;
-    while (length > 0 && is_space(prompt[length - 1])) length--;
-    const size_t n = strlen(marks->open);
-    if (length >= n && memcmp(prompt + length - n, marks->open, n) == 0) r->state = REPLY_THINKS;
+static bool ends_with(const char *text, size_t length, const char *mark) {
+    const size_t n = strlen(mark);
+    return length >= n && memcmp(text + length - n, mark, n) == 0;
 }
 
-static void hand_over(struct chat_reply *r, size_t length) {
-    const enum chat_part part = r->state == REPLY_THINKS ? CHAT_THOUGHT : CHAT_ANSWER;
-    if (length > 0) r->take(r->context, part, r->held, length);
+enum chat_opening chat_opening_of(const struct chat_marks *marks, const char *prompt,
+                                  size_t length) {
+    while (length > 0 && is_space(prompt[length - 1])) length--;
+    if (!marks) return CHAT_OPENS_FREE;
+    if (ends_with(prompt, length, marks->open)) return CHAT_OPENS_THOUGHT;
+    return ends_with(prompt, length, marks->close) ? CHAT_OPENS_ANSWER : CHAT_OPENS_FREE;
+}
+
+void chat_reply_begin(struct chat_reply *r, const struct chat_style *style, const char *prompt,
+                      size_t length) {
+    const struct chat_marks *marks = style->thoughts;
+    const enum chat_opening opening = chat_opening_of(marks, prompt, length);
+    const bool thinks = opening == CHAT_OPENS_THOUGHT;
+    r->style = *style;
+    r->n_held = 0;
+    r->part = opening == CHAT_OPENS_ANSWER ? CHAT_ANSWER : CHAT_THOUGHT;
+    r->state = !marks ? REPLY_ANSWERS : thinks ? REPLY_THINKS : REPLY_STARTS;
+    if (marks && marks->channels)
+        r->state = opening == CHAT_OPENS_FREE ? REPLY_HEADS : REPLY_MESSAGE;
+    const bool calls = style->tools && style->calls && style->calls->shape != CALL_CHANNELS;
+    chat_calls_begin(&r->calls, calls ? style->calls : NULL, style->tools, r->take, r->context);
+}
+
+// Hands over the front of what is held.
+static void hand_over(struct chat_reply *r, enum chat_part part, size_t length) {
+    if (part == CHAT_ANSWER)
+        chat_calls_write(&r->calls, r->held, length);
+    else
+        chat_calls_pass(&r->calls, part, r->held, length);
     r->n_held -= length;
     memmove(r->held, r->held + length, r->n_held);
 }
@@ -51,41 +71,113 @@ static int goes_along(const struct chat_reply *r, size_t first, const char *mark
 
 // White space and a mark may open a reply; all else is the answer.
 static void look_for_start(struct chat_reply *r) {
+    const struct chat_marks *marks = r->style.thoughts;
     size_t space = 0;
     while (space < r->n_held && is_space(r->held[space])) space++;
-    if (space == r->n_held && space < CHAT_HELD_BYTES / 4) return;
-    const int open = goes_along(r, space, r->marks->open);
-    const int direct = r->marks->direct ? goes_along(r, space, r->marks->direct) : 0;
+    if (space == r->n_held && space < 24) return;
+    const int open = goes_along(r, space, marks->open);
+    const int direct = marks->direct ? goes_along(r, space, marks->direct) : 0;
     if (open < 0 || direct < 0) return;
     if (open > 0 || direct > 0) r->n_held = 0;
     r->state = open > 0 ? REPLY_THINKS : direct > 0 ? REPLY_SKIPS : REPLY_ANSWERS;
-    hand_over(r, r->n_held);
+    hand_over(r, CHAT_ANSWER, r->n_held);
 }
 
 static void look_for_close(struct chat_reply *r) {
     size_t first = 0;
-    while (first < r->n_held && goes_along(r, first, r->marks->close) == 0) first++;
-    hand_over(r, first);
-    if (r->n_held == 0 || goes_along(r, 0, r->marks->close) < 0) return;
+    while (first < r->n_held && goes_along(r, first, r->style.thoughts->close) == 0) first++;
+    hand_over(r, CHAT_THOUGHT, first);
+    if (r->n_held == 0 || goes_along(r, 0, r->style.thoughts->close) < 0) return;
     r->n_held = 0;
     r->state = REPLY_SKIPS;
 }
 
-void chat_reply_write(struct chat_reply *r, const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        if (r->state == REPLY_SKIPS && !is_space(text[i])) r->state = REPLY_ANSWERS;
-        if (r->state == REPLY_ANSWERS) {
-            r->take(r->context, CHAT_ANSWER, text + i, length - i);
-            return;
+// ---- Messages with channels ---------------------------------------------------------------------
+
+static bool head_has(const struct chat_reply *r, const char *text) {
+    return memmem(r->held, r->n_held, text, strlen(text));
+}
+
+// Begins the message whose head is held. A message to a tool is a call; others are to the person.
+static void begin_message(struct chat_reply *r) {
+    static const char to[] = "to=functions.";
+    const char *name = memmem(r->held, r->n_held, to, strlen(to));
+    r->state = REPLY_MESSAGE;
+    r->part = head_has(r, "<|channel|>analysis") ? CHAT_THOUGHT : CHAT_ANSWER;
+    if (name && r->style.tools) {
+        name += strlen(to);
+        const char *end = name;
+        while (*end != '<' && !is_space(*end)) end++; // the head ends with a mark
+        if (end > name) {
+            r->part = CHAT_ARGUMENTS;
+            chat_calls_pass(&r->calls, CHAT_CALL, name, (size_t)(end - name));
         }
-        if (r->state == REPLY_SKIPS) continue;
-        ASSERT(r->n_held < CHAT_HELD_BYTES);
-        r->held[r->n_held++] = text[i];
-        if (r->state == REPLY_STARTS)
-            look_for_start(r);
-        else
-            look_for_close(r);
+    }
+    r->n_held = 0;
+}
+
+// A head ends with a mark. What does not look like one is the answer.
+static void look_for_message(struct chat_reply *r) {
+    static const char mark[] = "<|message|>";
+    const bool odd = r->n_held == 1 && r->held[0] != '<' && r->held[0] != ' ';
+    if (ends_with(r->held, r->n_held, mark)) {
+        begin_message(r);
+    } else if (r->n_held == CHAT_HELD_BYTES || (odd && r->part == CHAT_THOUGHT)) {
+        r->state = REPLY_ANSWERS;
+        hand_over(r, CHAT_ANSWER, r->n_held);
     }
 }
 
-void chat_reply_end(struct chat_reply *r) { hand_over(r, r->n_held); }
+static void look_for_end(struct chat_reply *r) {
+    static const char *const ends[] = {"<|end|>", "<|start|>", "<|channel|>", "<|call|>",
+                                       "<|return|>"};
+    for (;;) {
+        int along = 0;
+        for (size_t i = 0; i < sizeof ends / sizeof *ends && along <= 0; i++) {
+            const int one = goes_along(r, 0, ends[i]);
+            if (one) along = one;
+        }
+        if (along < 0 || r->n_held == 0) return;
+        if (along > 0) break;
+        hand_over(r, r->part, 1);
+    }
+    r->state = REPLY_HEADS;
+    r->part = CHAT_ANSWER; // a second head may begin with any letter
+    if (goes_along(r, 0, "<|channel|>") <= 0) r->n_held = 0;
+}
+
+// ---- The whole ----------------------------------------------------------------------------------
+
+static void look(struct chat_reply *r) {
+    switch (r->state) {
+    case REPLY_STARTS: look_for_start(r); return;
+    case REPLY_THINKS: look_for_close(r); return;
+    case REPLY_HEADS: look_for_message(r); return;
+    case REPLY_MESSAGE: look_for_end(r); return;
+    case REPLY_SKIPS:
+    case REPLY_ANSWERS: return;
+    }
+}
+
+static void take_byte(struct chat_reply *r, char byte) {
+    if (r->state == REPLY_SKIPS && !is_space(byte)) r->state = REPLY_ANSWERS;
+    if (r->state == REPLY_SKIPS) return;
+    if (r->state == REPLY_ANSWERS) {
+        chat_calls_write(&r->calls, &byte, 1);
+        return;
+    }
+    ASSERT(r->n_held < CHAT_HELD_BYTES);
+    r->held[r->n_held++] = byte;
+    look(r);
+}
+
+void chat_reply_write(struct chat_reply *r, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) take_byte(r, text[i]);
+    chat_calls_flush(&r->calls);
+}
+
+void chat_reply_end(struct chat_reply *r) {
+    const bool in_message = r->state == REPLY_MESSAGE, thinks = r->state == REPLY_THINKS;
+    hand_over(r, in_message ? r->part : thinks ? CHAT_THOUGHT : CHAT_ANSWER, r->n_held);
+    chat_calls_end(&r->calls);
+}

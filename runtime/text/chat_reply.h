@@ -1,11 +1,14 @@
-/* chat_reply.h: splits what a model writes into what it thinks and what it answers, by the marks of
- * its family, as it comes.
+/* chat_reply.h: splits what a model writes into what it thinks, what it answers and which tools it
+ * calls, by the marks of its family, as it comes.
  *
  * A struct chat_reply lies with the caller and allocates nothing; an unfinished mark is held back.
- * Marks are constants. One thread. Tested by tests/runtime/test_chat.c.
+ * Marks are constants. One thread. Tested by tests/runtime/test_chat.c, test_calls.c and
+ * tests/fuzz/fuzz_calls.c.
  */
 #ifndef TANDEM_RUNTIME_TEXT_CHAT_REPLY_H
 #define TANDEM_RUNTIME_TEXT_CHAT_REPLY_H
+
+#include "runtime/text/chat_calls.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,32 +18,50 @@ struct chat_marks {
     const char *open;   // before thoughts
     const char *close;  // between thoughts and the answer
     const char *direct; // before an answer without thoughts; NULL: nothing
+    bool channels;      // thoughts, answers and calls are messages, each with a channel
 };
 // The marks that a template uses; NULL: none.
 const struct chat_marks *chat_marks_find(const char *source, size_t length);
 
-enum chat_part { CHAT_THOUGHT, CHAT_ANSWER };
-// Gets a piece of a part, never empty, lent during the call.
-typedef void (*chat_part_fn)(void *context, enum chat_part part, const char *text, size_t length);
+// How a model writes. Borrows all; NULL in any field: there are none.
+struct chat_style {
+    const struct chat_marks *thoughts;
+    const struct call_marks *calls; // of thoughts with channels too
+    const struct chat_tools *tools; // without any, what looks like a call is text
+};
 
-enum { CHAT_HELD_BYTES = 96 };
+// Where a model goes on from.
+enum chat_opening {
+    CHAT_OPENS_FREE,    // it may think first
+    CHAT_OPENS_THOUGHT, // the mark before thoughts is written already
+    CHAT_OPENS_ANSWER,  // the mark behind thoughts is
+};
+// prompt[length] is what the model goes on from. marks may be NULL.
+enum chat_opening chat_opening_of(const struct chat_marks *marks, const char *prompt,
+                                  size_t length);
+
+enum { CHAT_HELD_BYTES = 256 };
 enum chat_reply_state {
     REPLY_STARTS, // a mark may come
     REPLY_THINKS,
     REPLY_SKIPS, // the white space before the answer
     REPLY_ANSWERS,
+    REPLY_HEADS,   // the head of a message with a channel
+    REPLY_MESSAGE, // within such a message
 };
 struct chat_reply {
-    const struct chat_marks *marks; // borrowed; NULL: all is the answer
+    struct chat_style style;
     enum chat_reply_state state;
     char held[CHAT_HELD_BYTES]; // the start of what may be a mark
     size_t n_held;
+    enum chat_part part; // of the message
     chat_part_fn take;
     void *context; // of take, borrowed
+    struct chat_calls calls;
 };
 
-// prompt[length] is what the model goes on from: it may end with the mark before thoughts.
-void chat_reply_begin(struct chat_reply *r, const struct chat_marks *marks, const char *prompt,
+// Begins a reply to prompt[length]. take and context are set before.
+void chat_reply_begin(struct chat_reply *r, const struct chat_style *style, const char *prompt,
                       size_t length);
 void chat_reply_write(struct chat_reply *r, const char *text, size_t length);
 void chat_reply_end(struct chat_reply *r); // hands over what is held back

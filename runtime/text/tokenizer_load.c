@@ -129,10 +129,48 @@ static void mark_ends(struct tokenizer *t, const struct gguf *g) {
     }
 }
 
-// Marks around what a model thinks are printed, so that it can be told from the answer.
-static void show_thoughts(struct tokenizer *t) {
-    static const char *const marks[] = {"<think>",    "</think>",   "<seed:think>", "</seed:think>",
-                                        "<|channel>", "<channel|>", "[THINK]",      "[/THINK]"};
+// Marks around what a model thinks, and around calls of tools, are printed, so that these can be
+// told from the answer.
+static void show_marks(struct tokenizer *t) {
+#define BAR "\xef\xbd\x9c"
+#define LOW "\xe2\x96\x81"
+    static const char *const marks[] = {
+        "<think>",
+        "</think>",
+        "<seed:think>",
+        "</seed:think>",
+        "<|channel>",
+        "<channel|>",
+        "[THINK]",
+        "[/THINK]",
+        "<tool_call>",
+        "</tool_call>",
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|\"|>",
+        "[TOOL_CALLS]",
+        "[CALL_ID]",
+        "[ARGS]",
+        "<|tool_call|>",
+        "<|/tool_call|>",
+        "<|python_tag|>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+        "<" BAR "tool" LOW "calls" LOW "begin" BAR ">",
+        "<" BAR "tool" LOW "calls" LOW "end" BAR ">",
+        "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
+        "<" BAR "tool" LOW "call" LOW "end" BAR ">",
+        "<" BAR "tool" LOW "sep" BAR ">",
+    };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         int32_t id = find_name(t, marks[i]);
         if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
@@ -142,7 +180,7 @@ static void show_thoughts(struct tokenizer *t) {
 // Handles families that use a common name for something else.
 static void mark_families(struct tokenizer *t, const struct gguf *g) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
-                                          "<|constrain|>"};
+                                          "<|constrain|>", "<|end|>"};
     if (find_name(t, "<|return|>") >= 0 && find_name(t, "<|call|>") >= 0) {
         drop_end(t, "<|end|>");
         for (size_t i = 0; i < sizeof harmony / sizeof *harmony; i++) {
@@ -151,7 +189,7 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
         }
     }
     if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
-    show_thoughts(t);
+    show_marks(t);
 
     struct gguf_text text = {0};
     struct err ignored;

@@ -1,0 +1,357 @@
+/* test_calls.c: tests of runtime/text: chat_tools.h, chat_calls.h, and chat_reply.h with tools. */
+// link: wrap-alloc
+#include "runtime/text/chat.h"
+#include "tests/lib/alloc_fail.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define BAR  "\xef\xbd\x9c"
+#define LOW  "\xe2\x96\x81"
+#define DEEP "<" BAR "tool" LOW
+
+static const char TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"
+    "\"any\":{}},\"required\":[\"city\"]}}},{\"name\":\"stop\"}]";
+
+static void open_tools(struct chat_tools *t) {
+    struct err e;
+    if (chat_tools_open(t, TOOLS, strlen(TOOLS), &e)) fail_msg("%s", e.what);
+}
+
+// ---- Replies ------------------------------------------------------------------------------------
+
+// Writes thoughts in brackets, the name of a call behind an @.
+static void take_part(void *context, enum chat_part part, const char *text, size_t length) {
+    static const char *const heads[] = {
+        [CHAT_THOUGHT] = "~", [CHAT_ANSWER] = "", [CHAT_CALL] = "@", [CHAT_ARGUMENTS] = ""};
+    char *out = context;
+    assert_true(length > 0);
+    assert_true(strlen(out) + length + 2 < 4096);
+    const bool thinks_on = part == CHAT_THOUGHT && strchr(out, '~');
+    sprintf(out + strlen(out), "%s%.*s%s", thinks_on ? "" : heads[part], (int)length, text,
+            part == CHAT_CALL ? " " : "");
+}
+
+struct reply_case {
+    const char *source; // of the template
+    const char *text, *expected;
+};
+
+static void check_case(const struct reply_case *c, const struct chat_tools *tools) {
+    const size_t n_source = strlen(c->source), length = strlen(c->text);
+    const struct chat_style style = {.thoughts = chat_marks_find(c->source, n_source),
+                                     .calls = call_marks_find(c->source, n_source),
+                                     .tools = tools};
+    assert_non_null(style.calls);
+    for (size_t step = 1; step <= length; step++) { // however the text is cut
+        char out[4096] = "";
+        struct chat_reply r = {.take = take_part, .context = out};
+        chat_reply_begin(&r, &style, "", 0);
+        for (size_t at = 0; at < length; at += step)
+            chat_reply_write(&r, c->text + at, length - at < step ? length - at : step);
+        chat_reply_end(&r);
+        assert_string_equal(out, c->expected);
+    }
+}
+
+#define HERMES  "<tool_call></think>"
+#define LLAMA   "<|start_header_id|> {\"name\": N, \"parameters\": {}}"
+#define CODER   "<tool_call>\n<function="
+#define GLM     "<tool_call><arg_key>"
+#define HARMONY "<|start|><|channel|><|message|>"
+
+static const struct reply_case CASES[] = {
+    // Objects of JSON between marks.
+    {HERMES,
+     "<think>a</think>\nI look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+     "{\"city\": \"K\\\"\xc3\xb6ln}\"}}\n</tool_call>",
+     "~aI look.@get_weather {\"city\": \"K\\\"\xc3\xb6ln}\"}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"b\","
+     "\"arguments\":{\"x\":[{}]}}</tool_call> done",
+     "@a {}@b {\"x\":[{}]}done"},
+    {HERMES, "<tool_call>{\"name\":\"a\"}</tool_call>", "@a {}"},
+    {HERMES,
+     "<tool_call>{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"a\","
+     "\"arguments\":\"{\\\"x\\\":\\\"\\u00e4\\\\n\\\"}\"}}</tool_call>",
+     "@a {\"x\":\"\\u00e4\\n\"}"},
+    {HERMES, "<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":1}\n</tool_call>", "@a {\"x\":1}"},
+    {HERMES, "<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":[1, 2", "@a {\"x\":[1, 2"},
+    {HERMES, "<tool_call>{\"name\":\"a\",\"argum", "<tool_call>{\"name\":\"a\",\"argum"},
+    {HERMES, "a < b and <tool_calls> {x}", "a < b and <tool_calls> {x}"},
+    {HERMES, "<tool_call>no<tool_call>{\"name\":\"a\",\"arguments\":{}}", "<tool_call>no@a {}"},
+    {HERMES, "<tool_call>{\"name\":\"a b\",\"arguments\":{}}",
+     "<tool_call>{\"name\":\"a b\",\"arguments\":{}}"},
+    {HERMES, "{\"name\":\"a\",\"arguments\":{}}", "{\"name\":\"a\",\"arguments\":{}}"},
+    // Lists of such objects.
+    {"[TOOL_CALLS]",
+     "[TOOL_CALLS][{\"name\": \"a\", \"arguments\": {\"x\": 1}, \"id\": \"123456789\"}, "
+     "{\"name\": \"b\", \"arguments\": {}}]",
+     "@a {\"x\": 1}@b {}"},
+    {"<|tool_call|>", "<|tool_call|>[{\"name\": \"a\", \"arguments\": {}}]", "@a {}"},
+    {"<|tool_call|><|/tool_call|>",
+     "<|tool_call|>[{\"name\": \"a\", \"arguments\": {}}]<|/tool_call|>", "@a {}"},
+    // The object alone.
+    {LLAMA, "{\"name\": \"a\", \"parameters\": {\"x\": \"y\"}}", "@a {\"x\": \"y\"}"},
+    {LLAMA, " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
+     "@a {}@b {}"},
+    {LLAMA, "<|python_tag|>{\"name\": \"a\", \"parameters\": {}}", "@a {}"},
+    {LLAMA, "{\"city\": 1}", "{\"city\": 1}"},
+    {LLAMA, "So: {\"name\": \"a\", \"parameters\": {}}",
+     "So: {\"name\": \"a\", \"parameters\": {}}"},
+    // The name before the arguments.
+    {"[TOOL_CALLS][ARGS]", "Yes.[TOOL_CALLS]a[ARGS]{\"x\": 1}[TOOL_CALLS]b[CALL_ID]9aB[ARGS]{}",
+     "Yes.@a {\"x\": 1}@b {}"},
+    {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]a{\"x\": 1}", "@a {\"x\": 1}"},
+    {DEEP "call" LOW "begin" BAR ">```json",
+     DEEP "calls" LOW "begin" BAR ">" DEEP "call" LOW "begin" BAR ">function" DEEP "sep" BAR
+          ">a\n```json\n{\"x\": 1}\n```" DEEP "call" LOW "end" BAR ">\n" DEEP "call" LOW "begin" BAR
+          ">function" DEEP "sep" BAR ">b\n```json\n{}\n```" DEEP "call" LOW "end" BAR ">" DEEP
+          "calls" LOW "end" BAR ">",
+     "@a {\"x\": 1}@b {}"},
+    {DEEP "call" LOW "begin" BAR ">",
+     "Ja" BAR "." DEEP "calls" LOW "begin" BAR ">" DEEP "call" LOW "begin" BAR ">a" DEEP "sep" BAR
+     ">{\"x\": 1}" DEEP "call" LOW "end" BAR ">" DEEP "calls" LOW "end" BAR ">",
+     "Ja" BAR ".@a {\"x\": 1}"},
+    {"<|tool_call_begin|>",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>{}"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "@a {}"},
+    // Arguments in tags; strings by the schema, others by what they look like.
+    {CODER,
+     "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter="
+     "days>\n3\n</parameter>\n<parameter=any>\nTrue\n</parameter>\n</function>\n</tool_call>",
+     "@get_weather {\"city\": \"12\", \"days\": 3, \"any\": true}"},
+    {CODER,
+     "<tool_call><function=get_weather><parameter=city>a\n<b>\n\"c\\</parameter>"
+     "<parameter=any>x y</parameter><parameter=any>[1, {\"a\": 2}]</parameter></function>"
+     "</tool_call>!",
+     "@get_weather {\"city\": \"a\\n<b>\\n\\\"c\\\\\", \"any\": \"x y\", \"any\": [1, {\"a\": "
+     "2}]}!"},
+    {CODER, "<tool_call>\n<function=stop>\n</function>\n</tool_call>", "@stop {}"},
+    {CODER, "<tool_call>\n<function=get_weather>\n<parameter=city>\nBer",
+     "@get_weather {\"city\": \"Ber"},
+    {"<seed:tool_call><function=",
+     "<seed:tool_call>\n<function=stop>\n</function>\n</seed:tool_call>", "@stop {}"},
+    {GLM,
+     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days"
+     "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+     "@get_weather {\"city\": \"Ulm\", \"days\": 2}"},
+    {GLM, "<tool_call>stop</tool_call>", "@stop {}"},
+    // Gemma's own notation.
+    {"<|tool_call>",
+     "<|tool_call>call:a{s:<|\"|>x \"{y}<|\"|>,n:-1.5,o:{k:[true,null],e:<|\"|><|\"|>}}"
+     "<tool_call|><|tool_call>call:b{}<tool_call|>",
+     "@a {\"s\":\"x \\\"{y}\",\"n\":-1.5,\"o\":{\"k\":[true,null],\"e\":\"\"}}@b {}"},
+    {"<|tool_call>", "<|tool_call>call:a{s:word,\"t\":\"q}\"}<tool_call|>",
+     "@a {\"s\":\"word\",\"t\":\"q}\"}"},
+    // Messages with channels.
+    {HARMONY,
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}<|call|>",
+     "~hm@get_weather {\"city\": \"Ulm\"}"},
+    {HARMONY,
+     "<|channel|>analysis<|message|>hm<|start|>assistant to=functions.a<|channel|>commentary "
+     "json<|message|>{}",
+     "~hm@a {}"},
+    {HARMONY,
+     "<|channel|>commentary<|message|>I < look.<|end|><|start|>assistant<|channel|>final"
+     "<|message|>b",
+     "I < look.b"},
+    {HARMONY, "plain", "plain"},
+};
+
+static void check_calls(void **state) {
+    struct chat_tools tools;
+    (void)state;
+    open_tools(&tools);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) check_case(&CASES[i], &tools);
+    chat_tools_close(&tools);
+}
+
+// Without tools, text that looks like a call is text.
+static void check_no_tools(void **state) {
+    (void)state;
+    static const struct reply_case c = {HERMES, "<tool_call>{\"name\":\"a\",\"arguments\":{}}",
+                                        "<tool_call>{\"name\":\"a\",\"arguments\":{}}"};
+    check_case(&c, NULL);
+    assert_null(call_marks_find("plain", 5));
+}
+
+static void take_long(void *context, enum chat_part part, const char *text, size_t length) {
+    if (part == CHAT_ARGUMENTS) strncat(context, text, length);
+}
+
+// Values and heads beyond the buffers: an object goes through, a word becomes a string.
+static void check_long(void **state) {
+    enum { LONG = 3 * CALLS_VALUE_BYTES };
+    static char text[LONG + 200], out[LONG + 200];
+    static const char *const values[] = {"[1,1,1,1", "word"};
+    struct chat_tools tools;
+    (void)state;
+    open_tools(&tools);
+    for (int i = 0; i < 2; i++) {
+        const size_t start = (size_t)sprintf(text, "<tool_call><function=a><parameter=x>");
+        for (size_t k = 0; k < LONG; k++) text[start + k] = values[i][k % strlen(values[i])];
+        sprintf(text + start + LONG, "%s</parameter></function></tool_call>", i ? "" : "]");
+        struct chat_calls c;
+        out[0] = 0;
+        chat_calls_begin(&c, call_marks_find(CODER, strlen(CODER)), &tools, take_long, out);
+        chat_calls_write(&c, text, strlen(text));
+        chat_calls_end(&c);
+        const size_t head = strlen("{\"x\": ");
+        assert_memory_equal(out, i ? "{\"x\": \"" : "{\"x\": ", head + (i == 1));
+        assert_int_equal(strlen(out), head + LONG + (i ? 3 : 2));
+    }
+    chat_tools_close(&tools);
+}
+
+// ---- Tools --------------------------------------------------------------------------------------
+
+static void check_tools(void **state) {
+    static const struct {
+        const char *json, *what;
+    } wrong[] = {
+        {"{}", "no list"},
+        {"[", "line 1"},
+        {"[{\"function\":{}}]", "no name"},
+        {"[{\"name\":\"a b\"}]", "no name"},
+        {"[{\"name\":\"\"}]", "no name"},
+        {"[{\"name\":\"a\"},{\"function\":{\"name\":\"a\"}}]", "two tools a"},
+        {"[1]", "no name"},
+    };
+    struct chat_tools t;
+    struct err e;
+    (void)state;
+    open_tools(&t);
+    assert_int_equal(chat_tools_count(&t), 2);
+    assert_string_equal(chat_tools_name(&t, 1), "stop");
+    assert_non_null(chat_tools_parameters(&t, 0));
+    assert_true(json_is_object(chat_tools_parameters(&t, 1)));
+    assert_non_null(chat_tools_argument(&t, "get_weather", "days"));
+    assert_null(chat_tools_argument(&t, "stop", "days"));
+    assert_non_null(strstr(t.text, "\"properties\": {}"));
+    chat_tools_close(&t);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(chat_tools_open(&t, wrong[i].json, strlen(wrong[i].json), &e), ERR_FORMAT);
+        assert_non_null(strstr(e.what, wrong[i].what));
+        assert_null(t.list);
+    }
+}
+
+static const struct chat_message CALLED[] = {
+    {.role = CHAT_USER, .text = "Weather?", .length = 8},
+    {.role = CHAT_ASSISTANT,
+     .text = "",
+     .calls = "[{\"type\":\"function\",\"id\":\"abcdefghi\",\"function\":{\"name\":\"get_weather\","
+              "\"arguments\":\"{\\\"city\\\": \\\"Ulm\\\"}\"}}]"},
+    {.role = CHAT_TOOL, .text = "sunny", .length = 5, .call_id = "abcdefghi"},
+};
+
+static void render_called(const char *path, const struct chat_tools *tools, struct chat_text *t) {
+    struct gguf g;
+    struct chat_format f;
+    struct err e;
+    char source[128];
+    const struct chat_options o = {.template = source, .now_s = 1};
+    const struct chat_conversation c = {CALLED, 3, tools, true};
+    snprintf(source, sizeof source, "tests/golden/templates/%s.jinja", path);
+    assert_int_equal(gguf_open(&g, "tests/golden/tiny/plain.gguf", &e), OK);
+    if (chat_open(&f, &g, &o, NULL, &e)) fail_msg("%s: %s", path, e.what);
+    if (chat_render(&f, &c, t, &e)) fail_msg("%s: %s", path, e.what);
+    assert_non_null(f.calls);
+    chat_close(&f);
+    gguf_close(&g);
+}
+
+// Each family's template shows the tool, the call as the family writes it, and what came of it.
+static void check_templates(void **state) {
+    static const struct {
+        const char *path, *call;
+    } cases[] = {
+        {"Qwen-Qwen2.5-7B-Instruct", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                                     "{\"city\": \"Ulm\"}}\n</tool_call>"},
+        {"Qwen-Qwen3-0.6B", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+                            "\"Ulm\"}}\n</tool_call>"},
+        {"ibm-granite-granite-4.0", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                                    "{\"city\": \"Ulm\"}}\n</tool_call>"},
+        {"Qwen3-Coder", "<tool_call>\n<function=get_weather>\n<parameter=city>\nUlm\n</parameter>\n"
+                        "</function>\n</tool_call>"},
+        {"Qwen3.5-4B", "<function=get_weather>\n<parameter=city>\nUlm\n</parameter>"},
+        {"GLM-4.6",
+         "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n"},
+        {"ByteDance-Seed-OSS", "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Ulm"},
+        {"Mistral-Small-3.2-24B-Instruct-2506",
+         "[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{\"city\": \"Ulm\"}"},
+        {"mistralai-Mistral-Nemo-Instruct-2407", "[TOOL_CALLS][{\"name\": \"get_weather\""},
+        {"deepseek-ai-DeepSeek-V3.1", "get_weather" DEEP "sep" BAR ">{\"city\": \"Ulm\"}"},
+        {"openai-gpt-oss-120b", "to=functions.get_weather"},
+    };
+    struct chat_tools tools;
+    (void)state;
+    open_tools(&tools);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_text t = {0};
+        // One leaves the tools to the system message.
+        const bool hides = strstr(cases[i].path, "DeepSeek-V3.1");
+        render_called(cases[i].path, hides ? NULL : &tools, &t);
+        if (!memmem(t.bytes, t.length, cases[i].call, strlen(cases[i].call)) ||
+            !memmem(t.bytes, t.length, "sunny", 5))
+            fail_msg("%s: %.*s", cases[i].path, (int)t.length, t.bytes);
+        chat_text_close(&t);
+    }
+    chat_tools_close(&tools);
+}
+
+// A template that knows nothing of tools says so.
+static void check_toolless(void **state) {
+    struct chat_tools tools;
+    struct chat_format f;
+    struct chat_text t = {0};
+    struct gguf g;
+    struct err e;
+    const struct chat_options o = {.template = "chatml"};
+    const struct chat_conversation c = {CALLED, 1, &tools, true};
+    (void)state;
+    open_tools(&tools);
+    assert_int_equal(gguf_open(&g, "tests/golden/tiny/plain.gguf", &e), OK);
+    assert_int_equal(chat_open(&f, &g, &o, NULL, &e), OK);
+    assert_int_equal(chat_render(&f, &c, &t, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "get_weather"));
+    chat_text_close(&t);
+    chat_close(&f);
+    gguf_close(&g);
+    chat_tools_close(&tools);
+}
+
+static void check_refused_memory(void **state) {
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        struct chat_tools t;
+        struct err e;
+        alloc_fail_at(n);
+        const enum status status = chat_tools_open(&t, TOOLS, strlen(TOOLS), &e);
+        const bool happened = alloc_fail_happened();
+        alloc_fail_at(0);
+        if (status) assert_null(t.list);
+        chat_tools_close(&t);
+        assert_int_equal(status, happened ? ERR_MEMORY : OK);
+        if (!happened) break;
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check_calls),          cmocka_unit_test(check_no_tools),
+        cmocka_unit_test(check_long),           cmocka_unit_test(check_tools),
+        cmocka_unit_test(check_templates),      cmocka_unit_test(check_toolless),
+        cmocka_unit_test(check_refused_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
