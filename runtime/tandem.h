@@ -126,6 +126,8 @@ struct tandem_engine_options {
     void *progress_context;
     const char *chat_template; // name of a built-in chat template, or a file [the model's own]
     const char *chat_kwargs;   // JSON object of variables for it: {"enable_thinking": false} [none]
+    bool full_windows; // layers with a sliding window keep all positions, so that no cut of a
+                       // session is computed again for them [a window and a micro-batch]
 };
 void tandem_engine_defaults(struct tandem_engine_options *options, size_t struct_size);
 
@@ -269,8 +271,9 @@ void tandem_session_free(struct tandem_session *session); // NULL is allowed
 // The tokens of the timeline, borrowed until the session changes; *n (not NULL) gets their number.
 const int32_t *tandem_session_tokens(const struct tandem_session *session, size_t *n);
 // Forgets every token from position length on; 0 empties the session. A shorter session stays
-// unchanged. A model with recurrent states (qwen35, qwen35moe) may then compute tokens before
-// length again in the next call, since such a state cannot be cut back.
+// unchanged. A model with recurrent states (qwen35, qwen35moe) or sliding windows (gemma3, gpt-oss)
+// may then compute tokens before length again in the next call, since a state cannot be cut back,
+// and keys behind a window are gone.
 void tandem_session_truncate(struct tandem_session *session, size_t length);
 
 // Adds tokens[n] to the session and computes the logits after the last one. A failure leaves the

@@ -68,6 +68,9 @@ struct batch_tables {
     int32_t *rows;  // [n_logits], tokens whose logits are wanted
     int32_t *pages; // [n_sessions, max_pages]
     int32_t *steps; // [n_tokens, 2], the states that ops read and write; of delta nets only
+    // cache_rows and pages of layers with a window, which keep a ring of pages: page i of the
+    // context is page i modulo the ring's length.
+    int32_t *ring_rows, *ring_pages;
 };
 
 // Everything that one unit needs on its device for one micro-batch. All pointers are addresses of

@@ -11,12 +11,11 @@
 
 void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
                    const struct unit_place *place, bool embed_is_here, struct unit_bytes *out) {
-    const struct shape *shape = context->shape;
     const struct workload *w = context->w;
     const struct machine_device *devices = context->machine->devices;
     const struct machine_device *device = &devices[place->device];
     const int32_t parts = place->cpu_parts;
-    *out = (struct unit_bytes){.kv = footprint_unit_kv(shape, unit, w, device)};
+    *out = (struct unit_bytes){.kv = footprint_unit_kv(unit, w, device)};
     out->weights = parts ? footprint_split_weights(unit, device, parts)
                          : footprint_unit_weights(unit, device, embed_is_here);
     if (parts) {
@@ -27,7 +26,7 @@ void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
     if (!place->streamed) return;
     ASSERT(unit_can_stream(unit));
     ASSERT(place->device == DEVICE_HOST || parts > 0);
-    out->slot = footprint_slot(shape, unit, w, &devices[context->ring], parts);
+    out->slot = footprint_slot(unit, w, &devices[context->ring], parts);
     out->fetch = footprint_fetch(unit, parts);
 }
 
@@ -96,7 +95,7 @@ static void count_scratch(struct plan *plan, const struct shape *shape, const st
 void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     struct accounts a = {0};
     struct placement *place = &plan->place;
-    const struct unit_context context = {shape, &plan->workload, &plan->machine, place->ring};
+    const struct unit_context context = {&plan->workload, &plan->machine, place->ring};
     uint64_t scratch_bytes[MAX_DEVICES];
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];

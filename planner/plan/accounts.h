@@ -19,7 +19,6 @@ struct unit_bytes {
 };
 // The facts besides its place that a unit's bytes depend on; all borrowed.
 struct unit_context {
-    const struct shape *shape;
     const struct workload *w;
     const struct machine *machine;
     int8_t ring; // device of the ring

@@ -134,11 +134,10 @@ static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64
     return total;
 }
 
-uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
-                        const struct workload *w, const struct machine_device *accelerator,
-                        int32_t cpu_parts) {
+uint64_t footprint_slot(const struct unit *unit, const struct workload *w,
+                        const struct machine_device *accelerator, int32_t cpu_parts) {
     const uint64_t weights = fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
-    return weights + (cpu_parts ? 0 : footprint_unit_kv(shape, unit, w, accelerator));
+    return weights + (cpu_parts ? 0 : footprint_unit_kv(unit, w, accelerator));
 }
 
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts) {
@@ -154,16 +153,6 @@ void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
 
 // ---- Caches and scratch -------------------------------------------------------------------------
 
-// Rows of the cache of one unit. A window needs only its own positions, but the runtime's pool of
-// pages has one length for every layer, so only models that can only be planned get shorter caches.
-static uint64_t kv_rows(const struct shape *shape, const struct unit *unit,
-                        const struct workload *w) {
-    struct workload kept = *w;
-    if (!shape->can_run && unit->window && unit->window < w->n_ctx - w->n_ubatch)
-        kept.n_ctx = unit->window + w->n_ubatch;
-    return (uint64_t)workload_pages(&kept) * KV_PAGE;
-}
-
 uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
     if (unit->kind != UNIT_ATTENTION) return 0;
     const uint64_t n_kv_heads = (uint64_t)unit->n_kv_heads;
@@ -176,10 +165,11 @@ bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *plac
            unit->n_kv_heads > 0;
 }
 
-uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
-                           const struct workload *w, const struct machine_device *device) {
+uint64_t footprint_unit_kv(const struct unit *unit, const struct workload *w,
+                           const struct machine_device *device) {
     if (unit->kind != UNIT_ATTENTION) return 0;
-    const uint64_t rows = kv_rows(shape, unit, w) * (uint64_t)unit->n_kv_heads;
+    const uint64_t n_pages = (uint64_t)workload_unit_pages(w, unit);
+    const uint64_t rows = n_pages * KV_PAGE * (uint64_t)unit->n_kv_heads;
     const uint64_t align = device->align_bytes;
     return round_up(dtype_bytes(w->kv_type_k, rows * (uint64_t)unit->head_dim_k), align) +
            round_up(dtype_bytes(w->kv_type_v, rows * (uint64_t)unit->head_dim_v), align) +
@@ -201,7 +191,9 @@ void footprint_tables(const struct shape *shape, const struct workload *w,
     out->sequences = part(&at, w->n_ubatch);
     out->cache_rows = part(&at, w->n_ubatch);
     out->rows = part(&at, w->max_logits);
-    out->pages = part(&at, (int64_t)w->n_sessions * workload_pages_per_session(w));
+    out->pages = part(&at, workload_pages(w));
+    out->ring_rows = part(&at, w->window ? w->n_ubatch : 0);
+    out->ring_pages = part(&at, w->window ? workload_pages(w) : 0);
     out->steps = part(&at, shape->delta.n_heads > 0 ? 2 * (int64_t)w->n_ubatch : 0);
     out->size_bytes = at;
 }

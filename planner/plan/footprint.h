@@ -17,11 +17,10 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
 // States of a recurrent block that each session keeps. A pass reads one and writes another, and a
 // third is from the end of the last prompt: a state cannot be cut back, only left for an older one.
 enum { STATE_SLOTS = 3 };
-// Bytes of the cache of an attention unit, with its states if it is a recurrent block; 0 for other
-// kinds. In a model that can only be planned, a unit with a window keeps that many positions and a
-// micro-batch; otherwise every unit has room for all positions, like the runtime's cache.
-uint64_t footprint_unit_kv(const struct shape *shape, const struct unit *unit,
-                           const struct workload *w, const struct machine_device *device);
+// Bytes of the cache of an attention unit (workload_unit_pages), with its states if it is a
+// recurrent block; 0 for other kinds.
+uint64_t footprint_unit_kv(const struct unit *unit, const struct workload *w,
+                           const struct machine_device *device);
 // Where a matrix with n_rows rows is cut: rows 0..result-1 are on the accelerator, the rest on the
 // CPU. A multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows
 // if cpu_parts is 0.
@@ -43,9 +42,8 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
 // Bytes of this unit in a slot: the CPU's rows of its tensors, each at a multiple of align_bytes of
 // the accelerator, with vectors only if the unit is not split; then, for attention on the CPU, its
 // whole cache in the accelerator's layout.
-uint64_t footprint_slot(const struct shape *shape, const struct unit *unit,
-                        const struct workload *w, const struct machine_device *accelerator,
-                        int32_t cpu_parts);
+uint64_t footprint_slot(const struct unit *unit, const struct workload *w,
+                        const struct machine_device *accelerator, int32_t cpu_parts);
 // Bytes of the weights in that slot without padding, which a fetch copies besides the cache.
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
 // Columns that the devices of a split unit exchange: the output of swiglu, or the queries; 0 if the

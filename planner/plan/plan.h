@@ -89,7 +89,8 @@ struct tables_layout {
     uint64_t tokens, positions, sequences, cache_rows; // int32 [n_ubatch] each
     uint64_t rows;                                     // int32 [max_logits]
     uint64_t pages;                                    // int32 [n_sessions, pages per session]
-    uint64_t steps; // int32 [n_ubatch, 2], of models with delta nets
+    uint64_t ring_rows, ring_pages; // as cache_rows and pages, for layers with a window
+    uint64_t steps;                 // int32 [n_ubatch, 2], of models with delta nets
     uint64_t size_bytes;
 };
 

@@ -36,11 +36,13 @@ static json_t *model_value(const struct shape *shape) {
 }
 
 static json_t *workload_value(const struct workload *w) {
-    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:i}", "n_ctx", w->n_ctx, "n_ubatch",
-                     w->n_ubatch, "n_sessions", w->n_sessions, "max_logits", w->max_logits,
-                     "cache_type_k", dtype_name(w->kv_type_k), "cache_type_v",
-                     dtype_name(w->kv_type_v), "prompt_tokens", w->n_prompt, "gen_tokens",
-                     w->n_gen);
+    json_t *value =
+        json_pack("{s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:i}", "n_ctx", w->n_ctx, "n_ubatch",
+                  w->n_ubatch, "n_sessions", w->n_sessions, "max_logits", w->max_logits,
+                  "cache_type_k", dtype_name(w->kv_type_k), "cache_type_v",
+                  dtype_name(w->kv_type_v), "prompt_tokens", w->n_prompt, "gen_tokens", w->n_gen);
+    if (w->full_windows) json_object_set_new(value, "full_windows", json_true());
+    return value;
 }
 
 static json_t *devices_value(const struct plan *plan) {
@@ -194,7 +196,8 @@ static enum status check_model(const json_t *root, const struct shape *shape, st
     return err_fix(e, "make a plan of this model: tandem plan ... --save FILE");
 }
 
-static enum status parse_workload(struct workload *w, const json_t *root, struct err *e) {
+static enum status parse_workload(struct workload *w, const json_t *root, const struct shape *shape,
+                                  struct err *e) {
     const json_t *value = json_object_get(root, "workload");
     if (!json_is_object(value)) return wrong_type(e, "workload", "an object", value);
     *w = (struct workload){0};
@@ -206,6 +209,11 @@ static enum status parse_workload(struct workload *w, const json_t *root, struct
         read_int(value, "prompt_tokens", &w->n_prompt, e) ||
         read_int(value, "gen_tokens", &w->n_gen, e))
         return err_context(e, "workload");
+    const json_t *full = json_object_get(value, "full_windows");
+    if (full && !json_is_boolean(full))
+        return wrong_type(e, "workload: full_windows", "true or false", full);
+    w->full_windows = json_is_true(full);
+    w->window = shape_window(shape);
     return OK;
 }
 
@@ -355,7 +363,7 @@ static enum status parse_root(struct plan_file *out, const json_t *root, const s
         err_expected(e, "%d", VERSION);
         return err_actual(e, "%" PRIu64, version);
     }
-    if (check_model(root, shape, e) || parse_workload(&out->workload, root, e) ||
+    if (check_model(root, shape, e) || parse_workload(&out->workload, root, shape, e) ||
         parse_devices(out, root, e) || parse_placement(out, root, shape, e))
         return e->status;
     return parse_ways(&out->constraints, root, shape, e);

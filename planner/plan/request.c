@@ -77,6 +77,7 @@ static void fill_defaults(struct workload *w, const struct shape *shape) {
     if (w->max_logits == 0) w->max_logits = 1;
     if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
     if (w->n_prompt == 0) w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+    w->window = shape_window(shape);
 }
 
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e) {
@@ -113,4 +114,14 @@ int32_t workload_pages_per_session(const struct workload *w) {
 
 int32_t workload_pages(const struct workload *w) {
     return workload_pages_per_session(w) * w->n_sessions;
+}
+
+int32_t workload_ring_pages(const struct workload *w) {
+    const int32_t all = workload_pages_per_session(w);
+    if (w->full_windows) return all;
+    return min_i32(all, (w->window + w->n_ubatch + KV_PAGE - 1) / KV_PAGE);
+}
+
+int32_t workload_unit_pages(const struct workload *w, const struct unit *unit) {
+    return unit->window ? workload_ring_pages(w) * w->n_sessions : workload_pages(w);
 }

@@ -25,6 +25,8 @@ struct workload {
     int32_t max_logits;              // rows of logits one call may ask for [1]
     enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
     int32_t n_prompt, n_gen; // tokens that the time is predicted for [512, 128; at most n_ctx]
+    bool full_windows;       // layers with a window keep all positions too
+    int32_t window;          // set by workload_defaults: the longest of the model's, 0: none
 };
 // Fills in the defaults; n_ubatch 0 stays 0. ERR_USAGE if a value is out of range, naming its
 // option, or if a head is no whole number of blocks of a kv type.
@@ -38,6 +40,11 @@ int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
+// Pages of one session in layers with a window: a ring that holds the window and a micro-batch, or
+// all positions where these are fewer.
+int32_t workload_ring_pages(const struct workload *w);
+// Pages in the cache of one unit, all sessions.
+int32_t workload_unit_pages(const struct workload *w, const struct unit *unit);
 
 enum { GPU_LAYERS_AUTO = -1, GPU_LAYERS_ALL = INT32_MAX, CPU_EXPERTS_ALL = INT32_MAX };
 

@@ -76,19 +76,13 @@ static void describe_choice(struct evaluator *ev, struct choice *choice) {
     ev->n_lines += choice->n_samples;
 }
 
-static bool kv_varies(const struct evaluator *ev) {
-    for (int32_t u = 0; u < ev->shape->n_units; u++)
-        if (ev->shape->units[u].window && !ev->shape->can_run) return true;
-    return false;
-}
-
 enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
                            const struct machine *machine, uint64_t own_bytes,
                            const struct workload *w, struct err *e) {
     *ev = (struct evaluator){.shape = shape, .machine = machine, .own_bytes = own_bytes};
     int32_t ubatches[MAX_CHOICES];
     ev->n_choices = workload_ubatches(w, ubatches);
-    ev->kv_varies = kv_varies(ev);
+    ev->kv_varies = w->window > 0 && !w->full_windows;
     for (int i = 0; i < ev->n_choices; i++) {
         ev->choices[i].w = *w;
         ev->choices[i].w.n_ubatch = ubatches[i];
@@ -133,7 +127,7 @@ static const struct unit_bytes *bytes_of(struct evaluator *ev, int32_t u, int8_t
     const size_t row = (size_t)twin * PLACES + (size_t)place_index(place);
     struct unit_bytes *out = &ev->bytes[row * n_choices + i];
     if (out->weights) return out;
-    const struct unit_context context = {ev->shape, &ev->choices[i].w, ev->machine, ring};
+    const struct unit_context context = {&ev->choices[i].w, ev->machine, ring};
     unit_bytes_of(&context, &ev->shape->units[twin], place, false, out);
     return out;
 }

@@ -225,7 +225,7 @@ static double unit_gpu_bytes(const struct search *s, int32_t u) {
     if (place->device == DEVICE_HOST) return 0;
     const uint64_t weights = place->cpu_parts ? footprint_split_weights(unit, gpu, place->cpu_parts)
                                               : footprint_unit_weights(unit, gpu, false);
-    return (double)(weights + footprint_unit_kv(s->shape, unit, &s->ev.choices[0].w, gpu));
+    return (double)(weights + footprint_unit_kv(unit, &s->ev.choices[0].w, gpu));
 }
 
 // A step of a unit towards the accelerator, and the time that it saves.

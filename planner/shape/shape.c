@@ -6,6 +6,7 @@
 #include "planner/shape/shape.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -75,6 +76,12 @@ void shape_set_text(char *out, size_t size_bytes, const char *text, size_t lengt
         const unsigned char byte = (unsigned char)text[i];
         out[i] = (char)(byte < 0x20 || byte == 0x7f ? '?' : byte);
     }
+}
+
+int32_t shape_window(const struct shape *shape) {
+    int32_t longest = 0;
+    for (int u = 0; u < shape->n_units; u++) longest = max_i32(longest, shape->units[u].window);
+    return longest;
 }
 
 uint64_t shape_weight_bytes(const struct shape *shape) {

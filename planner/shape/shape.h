@@ -121,6 +121,8 @@ void plan_unit_name(const struct unit *unit, char *out, size_t size_bytes);
 // from files and go to terminals.
 void shape_set_text(char *out, size_t size_bytes, const char *text, size_t length);
 
+// Positions in the longest window of a layer; 0: no layer has one.
+int32_t shape_window(const struct shape *shape);
 // Bytes of the whole model's weights; a shared embedding counts once.
 uint64_t shape_weight_bytes(const struct shape *shape);
 // Checks that every number is in range and the units are in order: embed, for each layer attention

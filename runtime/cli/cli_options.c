@@ -586,6 +586,7 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->n_ubatch, "-ub"},
         {o->kv_type_k != DTYPE_F16, "-ctk"},
         {o->kv_type_v != DTYPE_F16, "-ctv"},
+        {o->full_windows, "--swa-full"},
         {o->n_prompt, "--prompt-tokens"},
         {o->n_gen, "--gen-tokens"},
         {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},

@@ -79,6 +79,7 @@ struct cli_options {
 
     int32_t n_ctx, n_batch, n_ubatch;  // n_ctx and n_ubatch 0: the command's default
     enum dtype kv_type_k, kv_type_v;   // both or neither KV_TYPE_AUTO
+    bool full_windows;                 // layers with a window keep all positions
     int32_t n_prompt, n_gen;           // the plan is made for these; 0: the planner's default
     const char *shape, *machine;       // names or files; NULL: the model's, this machine
     const char *plan_path, *save_path; // NULL: not given

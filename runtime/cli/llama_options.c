@@ -29,6 +29,7 @@ static const struct llama_variable variables[] = {
     {"LLAMA_ARG_N_CPU_MOE", "-ncmoe"},
     {"LLAMA_ARG_CACHE_TYPE_K", "-ctk"},
     {"LLAMA_ARG_CACHE_TYPE_V", "-ctv"},
+    {"LLAMA_ARG_SWA_FULL", "--swa-full"},
     {"LLAMA_ARG_TOP_K", "--top-k"},
     {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
     {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template"},

@@ -37,7 +37,7 @@ struct engine {
     struct pipeline pipeline;
     struct kv kv;
     struct states states;
-    struct batch_item *again; // [n_ubatch] of a model with states: tokens that are computed again
+    struct batch_item *again; // [n_ubatch] tokens that are computed again
     struct session *sessions; // [n_sessions]
     int32_t n_open;           // sessions in use
     int32_t n_replans;        // after refusals of the accelerator
@@ -127,10 +127,10 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
 
 static enum status open_states(struct engine *en, struct err *e) {
     const struct workload *w = &en->plan.workload;
-    const size_t n = en->shape.delta.n_heads ? (size_t)w->n_ubatch : 0;
+    const size_t n = (size_t)w->n_ubatch;
     if (states_open(&en->states, &en->shape, w, e)) return e->status;
-    en->again = n ? mem_alloc(n, sizeof *en->again) : NULL;
-    return n && !en->again ? err_memory(e, n * sizeof *en->again, "a batch of tokens") : OK;
+    en->again = mem_alloc(n, sizeof *en->again);
+    return en->again ? OK : err_memory(e, n * sizeof *en->again, "a batch of tokens");
 }
 
 static enum status allocate(struct engine *en, const struct engine_options *o, struct err *e) {
@@ -260,12 +260,15 @@ static enum status fill_tables(struct engine *en, const struct batch_item *items
         t.positions[i] = s->length;
         t.sequences[i] = s->index;
         t.cache_rows[i] = kv_row(&en->kv, s->index, s->length);
+        if (en->kv.ring) t.ring_rows[i] = kv_ring_row(&en->kv, s->index, s->length);
         states_step(&en->states, s->index, s->length, items[i].token, t.steps + 2 * (size_t)i);
         if (items[i].want_logits) t.rows[batch->n_logits++] = i;
         s->length++;
     }
     batch->n_tokens = n;
-    memcpy(t.pages, en->kv.pages, (size_t)workload_pages(&en->plan.workload) * sizeof *t.pages);
+    const size_t size_bytes = (size_t)workload_pages(&en->plan.workload) * sizeof *t.pages;
+    memcpy(t.pages, en->kv.pages, size_bytes);
+    if (en->kv.ring) memcpy(t.ring_pages, en->kv.ring, size_bytes);
     return OK;
 }
 
@@ -305,8 +308,8 @@ static enum status start_one(struct engine *en, const struct batch_item *items, 
     return OK;
 }
 
-// Computes the tokens of a session again that its state lacks since it was cut back. Their rows in
-// the KV cache get the same values once more.
+// Computes the tokens of a session again that its caches lack since it was cut back. Rows that
+// these still have get the same values once more.
 static enum status catch_up(struct engine *en, struct session *s, struct progress_of_call *call,
                             struct err *e) {
     const int32_t n_ubatch = en->plan.workload.n_ubatch, length = s->length;
@@ -321,7 +324,7 @@ static enum status catch_up(struct engine *en, struct session *s, struct progres
     return OK;
 }
 
-// Brings the states of all sessions up to their lengths.
+// Brings the caches of all sessions up to their lengths.
 static enum status catch_up_all(struct engine *en, const struct batch_item *items, int32_t n_items,
                                 struct progress_of_call *call, struct err *e) {
     for (int32_t i = 0; i < n_items; i++) {
@@ -345,7 +348,7 @@ static enum status start_all(struct engine *en, const struct batch_item *items, 
     return OK;
 }
 
-// Notes the lengths of all sessions. Returns the tokens to compute, those again that states lack.
+// Notes the lengths of all sessions. Returns the tokens to compute, those again that caches lack.
 static uint64_t begin_items(const struct batch_item *items, int32_t n_items) {
     uint64_t n_total = (uint64_t)n_items;
     for (int32_t i = 0; i < n_items; i++) {

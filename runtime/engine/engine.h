@@ -46,8 +46,8 @@ enum status session_new(struct session **out, struct engine *engine, struct err 
 void session_free(struct session *session);
 int32_t session_length(const struct session *session); // tokens stored
 // Forgets every token from position length on (0 empties it): undo, context reuse. length <=
-// session_length. A model with recurrent states cannot cut one back: it returns to the latest state
-// that is kept (states.h), and the next engine_eval first computes the tokens between again.
+// session_length. A recurrent state, or the ring of a layer with a window, may not reach back that
+// far (states.h): then the next engine_eval first computes the tokens again from where they do.
 void session_truncate(struct session *session, int32_t length);
 
 struct batch_item { // the next token of a timeline

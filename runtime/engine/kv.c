@@ -4,6 +4,12 @@
 #include "base/mem.h"
 #include "kernels/ops.h"
 
+static void fill_ring(struct kv *kv, int32_t n_pages) {
+    int32_t *next = kv->ring;
+    for (int32_t s = 0; s < kv->n_sessions && next; s++)
+        for (int32_t i = 0; i < kv->pages_per_session; i++) *next++ = s * n_pages + i % n_pages;
+}
+
 enum status kv_open(struct kv *kv, const struct workload *w, struct err *e) {
     *kv = (struct kv){.n_sessions = w->n_sessions,
                       .pages_per_session = workload_pages_per_session(w),
@@ -13,10 +19,12 @@ enum status kv_open(struct kv *kv, const struct workload *w, struct err *e) {
     kv->free = mem_alloc(n, sizeof *kv->free);
     kv->n_pages = mem_alloc(n_sessions, sizeof *kv->n_pages);
     kv->taken = mem_alloc(n_sessions, sizeof *kv->taken);
-    if (!kv->pages || !kv->free || !kv->n_pages || !kv->taken) {
+    if (w->window) kv->ring = mem_alloc(n, sizeof *kv->ring);
+    if (!kv->pages || !kv->free || !kv->n_pages || !kv->taken || (w->window && !kv->ring)) {
         kv_close(kv);
         return err_memory(e, n * 2 * sizeof *kv->pages, "the page lists of the KV cache");
     }
+    fill_ring(kv, workload_ring_pages(w));
     kv->n_free = (int32_t)n;
     // The stack has page 0 on top, so a single session gets its pages in order.
     for (int32_t i = 0; i < kv->n_free; i++) kv->free[i] = kv->n_free - 1 - i;
@@ -25,6 +33,7 @@ enum status kv_open(struct kv *kv, const struct workload *w, struct err *e) {
 
 void kv_close(struct kv *kv) {
     mem_free(kv->pages);
+    mem_free(kv->ring);
     mem_free(kv->n_pages);
     mem_free(kv->free);
     mem_free(kv->taken);
@@ -78,6 +87,12 @@ int32_t kv_row(const struct kv *kv, int32_t session, int32_t position) {
     return pages[position / KV_PAGE] * KV_PAGE + position % KV_PAGE;
 }
 
+int32_t kv_ring_row(const struct kv *kv, int32_t session, int32_t position) {
+    const int32_t *pages = kv->ring + (size_t)session * (size_t)kv->pages_per_session;
+    ASSERT(position >= 0 && position / KV_PAGE < kv->pages_per_session);
+    return pages[position / KV_PAGE] * KV_PAGE + position % KV_PAGE;
+}
+
 int32_t kv_add_rows(struct kv_rows *rows, int32_t n, const int32_t *pages, int32_t first,
                     int32_t end) {
     for (int32_t at = first; at < end;) {
@@ -95,7 +110,7 @@ int32_t kv_add_rows(struct kv_rows *rows, int32_t n, const int32_t *pages, int32
 
 struct kv_layout kv_layout_of(const struct workload *w, const struct unit *unit,
                               uint32_t align_bytes) {
-    const uint64_t n_rows = (uint64_t)workload_pages(w) * KV_PAGE;
+    const uint64_t n_rows = (uint64_t)workload_unit_pages(w, unit) * KV_PAGE;
     const uint64_t k_cols = (uint64_t)(unit->n_kv_heads * unit->head_dim_k);
     const uint64_t v_cols = (uint64_t)(unit->n_kv_heads * unit->head_dim_v);
     return (struct kv_layout){

@@ -2,8 +2,11 @@
  * lie.
  *
  * A struct kv owns the page lists and the free list; the cache buffers belong to the pipeline. A
- * page is KV_PAGE positions of every layer. Undoing tokens, sharing and moving are edits of these
- * lists. Nothing is allocated after kv_open. One thread. Tested by tests/runtime/test_kv.c.
+ * page is KV_PAGE positions of every layer without a window. Layers with one keep a ring of pages
+ * for each session: position p is in page p / KV_PAGE modulo the ring's length, so its list never
+ * changes, and the newest positions overwrite the oldest (states.h says which are left). Undoing
+ * tokens, sharing and moving are edits of the other lists. Nothing is allocated after kv_open. One
+ * thread. Tested by tests/runtime/test_kv.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_KV_H
 #define TANDEM_RUNTIME_ENGINE_KV_H
@@ -13,6 +16,7 @@
 struct kv {
     int32_t n_sessions, pages_per_session, n_ctx;
     int32_t *pages;   // owned, [n_sessions, pages_per_session]; unused entries are 0
+    int32_t *ring;    // owned, as pages, of layers with a window; NULL: the model has none
     int32_t *n_pages; // owned, [n_sessions] in use
     int32_t *free;    // owned, stack of free pages
     int32_t n_free;
@@ -32,6 +36,8 @@ enum status kv_reserve(struct kv *kv, int32_t session, int32_t length, struct er
 void kv_truncate(struct kv *kv, int32_t session, int32_t length);
 // Cache row of a reserved position.
 int32_t kv_row(const struct kv *kv, int32_t session, int32_t position);
+// The same in layers with a window, which the model has.
+int32_t kv_ring_row(const struct kv *kv, int32_t session, int32_t position);
 
 // Consecutive rows of a cache.
 struct kv_rows {

@@ -169,7 +169,9 @@ static struct batch_tables tables_at(const struct pipeline *p, char *base) {
                                  .cache_rows = (int32_t *)(base + t->cache_rows),
                                  .rows = (int32_t *)(base + t->rows),
                                  .pages = (int32_t *)(base + t->pages),
-                                 .steps = (int32_t *)(base + t->steps)};
+                                 .steps = (int32_t *)(base + t->steps),
+                                 .ring_rows = (int32_t *)(base + t->ring_rows),
+                                 .ring_pages = (int32_t *)(base + t->ring_pages)};
 }
 
 struct batch_tables pipeline_tables(const struct pipeline *p) {
@@ -292,6 +294,10 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
     const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
     f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
     f->v_cache = (char *)f->k_cache + layout.values;
+    if (f->unit->window) {
+        f->tables.cache_rows = f->tables.ring_rows;
+        f->tables.pages = f->tables.ring_pages;
+    }
     if (!unit_is_delta(p->shape, f->unit)) return;
     f->conv_states = f->k_cache;
     f->delta_states = f->conv_states + states_conv_floats(&p->plan->workload, &p->shape->delta);

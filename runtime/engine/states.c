@@ -2,17 +2,21 @@
 #include "runtime/engine/states.h"
 
 #include "base/mem.h"
+#include "base/number.h"
+#include "kernels/ops.h"
 
 static const struct session_states EMPTY = {
-    .at = {-1, -1, -1}, .now = -1, .kept = -1, .target = -1, .reached = 0};
+    .at = {-1, -1, -1}, .now = -1, .kept = -1, .target = -1};
 static_assert(STATE_SLOTS == 3, "EMPTY lists every slot");
 
 enum status states_open(struct states *s, const struct shape *shape, const struct workload *w,
                         struct err *e) {
-    *s = (struct states){0};
-    if (shape->delta.n_heads == 0) return OK;
     const size_t n = (size_t)w->n_sessions, n_tokens = n * (size_t)w->n_ctx;
-    s->n_ctx = w->n_ctx;
+    const bool wraps = workload_ring_pages(w) < workload_pages_per_session(w);
+    *s = (struct states){.n_ctx = w->n_ctx,
+                         .recurrent = shape->delta.n_heads > 0,
+                         .window = wraps ? w->window : 0,
+                         .n_ring_rows = workload_ring_pages(w) * KV_PAGE};
     s->all = mem_alloc(n, sizeof *s->all);
     s->tokens = mem_alloc(n_tokens, sizeof *s->tokens);
     if (!s->all || !s->tokens) {
@@ -31,9 +35,10 @@ void states_close(struct states *s) {
 }
 
 int32_t states_length(const struct states *s, int32_t session, int32_t length) {
-    if (!s->n_sessions) return length;
     const struct session_states *of = &s->all[session];
-    return of->now < 0 ? 0 : of->at[of->now];
+    int32_t n = min_i32(length, of->done);
+    if (s->recurrent) n = of->now < 0 ? 0 : min_i32(n, of->at[of->now]);
+    return max_i32(0, n - s->window + 1) < of->low ? 0 : n; // without a window low is 0
 }
 
 int32_t states_token(const struct states *s, int32_t session, int32_t position) {
@@ -41,9 +46,7 @@ int32_t states_token(const struct states *s, int32_t session, int32_t position) 
     return s->tokens[(int64_t)session * s->n_ctx + position];
 }
 
-void states_keep(struct states *s, int32_t session) {
-    if (s->n_sessions) s->all[session].kept = s->all[session].now;
-}
+void states_keep(struct states *s, int32_t session) { s->all[session].kept = s->all[session].now; }
 
 // Finds the slot with the oldest state that is neither read nor kept.
 static int32_t oldest(const struct session_states *of) {
@@ -56,40 +59,51 @@ static int32_t oldest(const struct session_states *of) {
     return best;
 }
 
+// The first token of a session in a micro-batch. What is computed again from an earlier position on
+// may be cancelled, so nothing behind it counts any more.
+static void begin(struct states *s, int32_t session, int32_t position) {
+    struct session_states *of = &s->all[session];
+    ASSERT(position == states_length(s, session, position));
+    of->runs = true;
+    of->done = position;
+    if (position == 0) of->low = 0;
+    if (!s->recurrent) return;
+    of->target = oldest(of);
+    of->at[of->target] = -1; // the old state is lost even if the micro-batch fails
+}
+
 void states_step(struct states *s, int32_t session, int32_t position, int32_t token,
                  int32_t step[2]) {
-    if (!s->n_sessions) return;
     struct session_states *of = &s->all[session];
     const int32_t base = session * STATE_SLOTS;
+    const bool first = !of->runs;
     ASSERT(position < s->n_ctx);
+    if (first) begin(s, session, position);
     s->tokens[(int64_t)session * s->n_ctx + position] = token;
-    step[0] = of->now < 0 ? -1 : base + of->now;
-    if (of->target >= 0) {
-        step[0] = base + of->target;
-    } else {
-        ASSERT(position == states_length(s, session, position));
-        of->target = oldest(of);
-        of->at[of->target] = -1; // the old state is lost even if the micro-batch fails
-    }
-    step[1] = base + of->target;
     of->reached = position + 1;
+    if (s->window) of->low = max_i32(of->low, of->reached - s->n_ring_rows);
+    if (!s->recurrent) return;
+    step[1] = base + of->target;
+    step[0] = step[1];
+    if (first) step[0] = position == 0 ? -1 : base + of->now;
 }
 
 void states_end(struct states *s, bool succeeded) {
     for (int32_t i = 0; i < s->n_sessions; i++) {
         struct session_states *of = &s->all[i];
-        if (of->target < 0) continue;
-        if (succeeded) {
+        if (of->runs && succeeded) of->done = of->reached;
+        if (of->target >= 0 && succeeded) {
             of->at[of->target] = of->reached;
             of->now = of->target;
         }
         of->target = -1;
+        of->runs = false;
     }
 }
 
 void states_truncate(struct states *s, int32_t session, int32_t length) {
-    if (!s->n_sessions) return;
     struct session_states *of = &s->all[session];
+    of->done = min_i32(of->done, length);
     of->now = -1;
     for (int32_t i = 0; i < STATE_SLOTS; i++) {
         if (of->at[i] > length) of->at[i] = -1;

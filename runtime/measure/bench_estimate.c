@@ -30,12 +30,14 @@ static void look_at_device(struct limit *l, int d) {
     l->gbps[d] = r->memory_gbps * (l->cached[d] ? fmax(r->cache_factor, 1) : 1);
 }
 
-// Bytes of unit u that the pass reads: weights, and the rows of the cache that are filled.
+// Bytes of unit u that the pass reads: weights, the rows of the cache that are seen, and the state.
 static double bytes_of(const struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
-    const double positions = (double)workload_pages(&plan->workload) * KV_PAGE;
-    return (double)plan->unit_read_bytes[u] +
-           (double)plan->unit_kv_bytes[u] * (l->pass->n_past + l->pass->n_tokens) / positions;
+    const struct unit *unit = &l->shape->units[u];
+    double rows = l->pass->n_past + l->pass->n_tokens;
+    if (unit->window) rows = fmin(rows, unit->window);
+    return (double)plan->unit_read_bytes[u] + (double)unit->state_bytes +
+           (double)footprint_kv_row(unit, &plan->workload) * rows;
 }
 
 static double read_us(const struct limit *l, int d, double size_bytes) {

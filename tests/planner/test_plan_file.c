@@ -46,6 +46,7 @@ static int setup(void **state) {
                                .n_ubatch = 32,
                                .kv_type_k = DTYPE_Q8_0,
                                .kv_type_v = DTYPE_F16,
+                               .full_windows = true,
                                .n_prompt = 100,
                                .n_gen = 20};
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .has_units = true};
@@ -292,6 +293,7 @@ static void broken_files_are_refused(void **state) {
         {"\"n_ubatch\": 32", "\"n_ubatch\": \"32\"", "n_ubatch", ERR_FORMAT},
         {"\"Q8_0\"", "\"Q4_0\"", "cache_type_k", ERR_FORMAT},
         {"\"Q8_0\"", "8", "cache_type_k", ERR_FORMAT},
+        {"\"full_windows\": true", "\"full_windows\": 1", "full_windows", ERR_FORMAT},
         {"\"devices\": [", "\"devices\": [1, ", "devices", ERR_FORMAT},
         {"\"kind\": \"cpu\"", "\"kind\": \"gpu\"", "kind", ERR_FORMAT},
         {"\"kind\": \"sim\"", "\"kind\": \"cpu\"", "kind", ERR_FORMAT},

@@ -662,28 +662,33 @@ static void test_constraints(void **state) {
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
 }
 
-// Rows of a window and a micro-batch, and the state of a recurrent block, of models that are only
-// planned.
+// Rows of a window and a micro-batch, and the state of a recurrent block.
 static void test_windows(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
     const struct machine m = invent_machine(1, 1);
-    const struct workload w = {.kv_type_k = DTYPE_F16,
-                               .kv_type_v = DTYPE_F16,
-                               .n_ctx = 4096,
-                               .n_ubatch = 64,
-                               .n_sessions = 2};
+    struct workload w = {.kv_type_k = DTYPE_F16,
+                         .kv_type_v = DTYPE_F16,
+                         .n_ctx = 4096,
+                         .n_ubatch = 64,
+                         .n_sessions = 2,
+                         .window = 128};
     struct unit *unit = &f->shape.units[1];
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]), 2 * 8192 * 256);
     unit->window = 128;
-    f->shape.can_run = true;
-    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]), 2 * 8192 * 256);
-    f->shape.can_run = false;
-    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]), 2 * 2 * 192 * 256);
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]), 2 * 2 * 192 * 256);
+    w.full_windows = true;
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]), 2 * 8192 * 256);
+    w.full_windows = false;
+    w.n_ctx = 150;
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]), 2 * 2 * 192 * 256);
+    w.n_ctx = 128;
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]), 2 * 2 * 128 * 256);
     unit->n_kv_heads = 0;
     unit->state_bytes = 1000;
-    assert_int_equal(footprint_unit_kv(&f->shape, unit, &w, &m.devices[0]),
+    assert_int_equal(footprint_unit_kv(unit, &w, &m.devices[0]),
                      round_up(2 * STATE_SLOTS * 1000, 64));
-    assert_int_equal(footprint_unit_kv(&f->shape, &f->shape.units[0], &w, &m.devices[0]), 0);
+    assert_int_equal(footprint_unit_kv(&f->shape.units[0], &w, &m.devices[0]), 0);
 }
 
 static void test_advice(void **state) {

@@ -540,8 +540,8 @@ static void follow_fetch(struct small_plan *f, struct state *st, const struct st
     assert_int_equal(s->bytes_per_past, keeps_cache_on_host(f, s->unit)
                                             ? footprint_kv_row(unit, &f->plan.workload)
                                             : 0);
-    assert_true(footprint_slot(&f->shape, unit, &f->plan.workload, &f->machine.devices[GPU],
-                               parts) <= f->plan.slot_bytes);
+    assert_true(footprint_slot(unit, &f->plan.workload, &f->machine.devices[GPU], parts) <=
+                f->plan.slot_bytes);
     st->in_slot[s->slot] = s->unit;
 }
 

@@ -90,7 +90,6 @@ static void test_random_use(void **state) {
 static void test_layout(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
-    const struct shape shape = {.can_run = true};
     const struct unit unit = {
         .kind = UNIT_ATTENTION, .n_heads = 4, .n_kv_heads = 3, .head_dim_k = 32, .head_dim_v = 64};
     for (int i = 0; i < 9; i++) {
@@ -102,7 +101,7 @@ static void test_layout(void **state) {
         assert_int_equal(layout.k_row_bytes, dtype_bytes(types[i % 3], 3 * 32));
         assert_int_equal(layout.v_row_bytes, dtype_bytes(types[i / 3], 3 * 64));
         assert_int_equal(layout.values, round_up(n_rows * layout.k_row_bytes, 4096));
-        assert_int_equal(footprint_unit_kv(&shape, &unit, &w, &device),
+        assert_int_equal(footprint_unit_kv(&unit, &w, &device),
                          layout.values + round_up(n_rows * layout.v_row_bytes, 4096));
         assert_int_equal(footprint_kv_row(&unit, &w), layout.k_row_bytes + layout.v_row_bytes);
     }

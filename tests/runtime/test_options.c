@@ -177,10 +177,16 @@ static void the_environment_gives_defaults(void **state) {
     struct cli_options o;
     struct err e;
     char *argv[] = {"tandem", "run", "-p", "y", "-c", "77"};
-    char *const set[] = {"LLAMA_ARG_CTX_SIZE=99",  "LLAMA_ARG_N_PREDICT=7", "LLAMA_ARG_CPU_MOE=1",
-                         "LLAMA_ARG_MODEL=m.gguf", "LLAMA_ARG_TOP_K=",      NULL};
+    char *const set[] = {"LLAMA_ARG_CTX_SIZE=99",
+                         "LLAMA_ARG_N_PREDICT=7",
+                         "LLAMA_ARG_CPU_MOE=1",
+                         "LLAMA_ARG_MODEL=m.gguf",
+                         "LLAMA_ARG_TOP_K=",
+                         "LLAMA_ARG_SWA_FULL=1",
+                         NULL};
     assert_int_equal(cli_options_parse(&o, 6, argv, set, &e), OK);
     assert_true(o.n_ctx == 77 && o.n_predict == 7 && o.cpu_experts && o.sampling.top_k == 40);
+    assert_true(o.full_windows);
     assert_string_equal(o.model, "m.gguf");
     char *with_model[] = {"tandem", "inspect", "own.gguf"};
     assert_int_equal(cli_options_parse(&o, 3, with_model, set, &e), OK);

@@ -714,7 +714,7 @@ static void test_caches(void **state) {
     const struct kv_layout in_slot =
         kv_layout_of(&r.plan->workload, unit, r.devices[GPU]->info.align_bytes);
     const uint64_t size_bytes =
-        footprint_unit_kv(r.shape, unit, &r.plan->workload, &r.plan->machine.devices[GPU]);
+        footprint_unit_kv(unit, &r.plan->workload, &r.plan->machine.devices[GPU]);
     const uint64_t host_bytes = r.plan->unit_kv_bytes[u];
     uint8_t *role = mem_alloc((size_t)workload_pages(&r.plan->workload) * KV_PAGE, 1);
     uint8_t *copy = mem_alloc(size_bytes, 1), *cache = r.caches[u].base;

@@ -1,6 +1,6 @@
-/* test_state.c: recurrent states: which slots of a session are read, written and kept, and sessions
- * that are cut back, cancelled and used again give the logits of fresh ones, bit for bit, and
- * compute no token again that a kept state saves.
+/* test_state.c: recurrent states and the rings of layers with a window: which slots of a session
+ * are read, written and kept, and sessions that are cut back, cancelled and used again give the
+ * logits of fresh ones, bit for bit, and compute no token again that a kept state or a ring saves.
  */
 #include "runtime/engine/engine.h"
 #include "runtime/engine/states.h"
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { N_CTX = 128, N_UBATCH = 16, N_SESSIONS = 2 };
+enum { N_CTX = 300, N_UBATCH = 16, N_SESSIONS = 2, WINDOW = 30 };
 
 // ---- Slots --------------------------------------------------------------------------------------
 
@@ -34,6 +34,11 @@ static void step_tokens(struct states *s, int32_t session, int32_t first, int32_
         assert_int_equal(step[0], slots[1]);
         assert_int_equal(step[1], slots[1]);
     }
+}
+
+// Steps n tokens of session 1, which has no states.
+static void step_ring(struct states *s, int32_t first, int32_t n, int32_t step[2]) {
+    for (int32_t i = 0; i < n; i++) states_step(s, 1, first + i, first + i, step);
 }
 
 static struct shape *delta_shape_of(struct shape *out) {
@@ -78,19 +83,74 @@ static void test_slots(void **state) {
     assert_int_equal(states_length(&s, 1, 7), 0);
     assert_int_equal(states_length(&s, 0, 9), 0); // nothing has touched the other session
     states_close(&s);
-    shape->delta.n_heads = 0;
+    mem_free(shape);
+}
+
+// A ring of 64 rows for a window of 30: what newer positions have overwritten is missing, whether
+// their micro-batch succeeded or not, until the session begins anew.
+static void test_rows_of_a_ring(void **state) {
+    static const struct workload w = {
+        .n_ctx = N_CTX, .n_sessions = N_SESSIONS, .n_ubatch = 8, .window = WINDOW};
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    struct states s;
+    struct err e;
+    int32_t slots[2] = {7, 7};
+    (void)state;
+    assert_int_equal(workload_ring_pages(&w), 1);
     assert_int_equal(states_open(&s, shape, &w, &e), OK);
-    assert_int_equal(states_length(&s, 1, 5), 5);
+    for (int32_t at = 0; at < 96; at += 8) {
+        assert_int_equal(states_length(&s, 1, at), at);
+        step_ring(&s, at, 8, slots);
+        states_end(&s, true);
+    }
+    assert_int_equal(slots[0], 7); // there are no states
+    states_truncate(&s, 1, 96 - 64 + WINDOW - 1);
+    assert_int_equal(states_length(&s, 1, 61), 61);
+    states_truncate(&s, 1, 60);
+    assert_int_equal(states_length(&s, 1, 60), 0);
+    step_ring(&s, 0, 8, slots);
+    states_end(&s, true);
+    step_ring(&s, 8, 8, slots);
+    states_end(&s, false);
+    assert_int_equal(states_length(&s, 1, 60), 8);
+    for (int32_t at = 8; at < 64; at += 8) {
+        step_ring(&s, at, 8, slots);
+        states_end(&s, true);
+    }
+    step_ring(&s, 64, 8, slots);
+    states_end(&s, false);
+    assert_int_equal(states_length(&s, 1, 64), 64);
+    states_truncate(&s, 1, 37);
+    assert_int_equal(states_length(&s, 1, 37), 37);
+    states_truncate(&s, 1, 36); // position 7 may have been overwritten
+    assert_int_equal(states_length(&s, 1, 36), 0);
     states_close(&s);
     mem_free(shape);
 }
 
 // ---- Sessions -----------------------------------------------------------------------------------
 
-struct fixture {
+static const struct tiny_model MODELS[] = {
+    {.architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 5},
+    {.architecture = "gemma3",
+     .n_layers = 3,
+     .ends_with_norms = true,
+     .normed = true,
+     .window = WINDOW,
+     .seed = 6},
+};
+enum { RECURRENT, WINDOWED, N_MODELS };
+
+struct model_file {
     char path[64];
-    int32_t tokens[N_CTX];
     float *expected; // [N_CTX, TINY_VOCAB], of a session that was never cut
+};
+
+struct fixture {
+    struct model_file models[N_MODELS];
+    int32_t tokens[N_CTX];
+    const struct model_file *model; // of the engine
+    bool full_windows;
     struct engine *en;
     uint64_t total; // tokens that the last call had to compute, as it told
     int32_t left;   // tells until one is refused
@@ -104,12 +164,13 @@ static bool listen(void *context, const char *what, uint64_t done, uint64_t tota
     return f->left-- > 0;
 }
 
-static void open_engine(struct fixture *f, const char *device, int32_t n_ubatch,
+static void open_engine(struct fixture *f, int model, const char *device, int32_t n_ubatch,
                         int32_t max_logits) {
+    f->model = &f->models[model];
     struct err e;
     char text[512];
     const struct engine_options o = {
-        .model_path = f->path,
+        .model_path = f->model->path,
         .device_spec = device,
         .drivers = &sim_driver,
         .n_drivers = 1,
@@ -117,6 +178,7 @@ static void open_engine(struct fixture *f, const char *device, int32_t n_ubatch,
         .workload = {.n_ctx = N_CTX,
                      .n_ubatch = n_ubatch,
                      .max_logits = max_logits,
+                     .full_windows = f->full_windows,
                      .n_sessions = N_SESSIONS,
                      .kv_type_k = DTYPE_F16,
                      .kv_type_v = DTYPE_F16},
@@ -138,38 +200,44 @@ static uint64_t feed(struct fixture *f, struct session *s, int32_t n) {
     f->total = (uint64_t)n;
     if (engine_eval(f->en, items, n, &e)) fail_msg("%s", e.what);
     assert_int_equal(session_length(s), at + n);
-    assert_memory_equal(engine_logits(f->en, 0), f->expected + (size_t)(at + n - 1) * TINY_VOCAB,
+    assert_memory_equal(engine_logits(f->en, 0),
+                        f->model->expected + (size_t)(at + n - 1) * TINY_VOCAB,
                         TINY_VOCAB * sizeof(float));
     return f->total;
 }
 
-static int setup(void **state) {
-    const struct tiny_model tiny = {
-        .architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 5};
-    struct fixture *f = mem_alloc(1, sizeof *f);
+static int write_model(struct fixture *f, int i) {
+    struct model_file *m = &f->models[i];
     struct batch_item items[N_CTX];
     struct session *s;
     struct err e;
-    if (!f) return -1;
-    *state = f;
-    snprintf(f->path, sizeof f->path, "/tmp/tandem_test_state.%d.gguf", (int)getpid());
-    tiny_model_write(&tiny, f->path);
-    f->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *f->expected);
-    for (int i = 0; i < N_CTX; i++) f->tokens[i] = (i * 53 + i * i * 7) % 256;
-    open_engine(f, "none", N_CTX, N_CTX);
+    snprintf(m->path, sizeof m->path, "/tmp/tandem_test_state.%d.%d.gguf", i, (int)getpid());
+    tiny_model_write(&MODELS[i], m->path);
+    m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
+    open_engine(f, i, "none", N_CTX, N_CTX);
     if (session_new(&s, f->en, &e)) return -1;
-    for (int i = 0; i < N_CTX; i++) items[i] = (struct batch_item){s, f->tokens[i], true};
+    for (int t = 0; t < N_CTX; t++) items[t] = (struct batch_item){s, f->tokens[t], true};
     if (engine_eval(f->en, items, N_CTX, &e)) return -1;
-    memcpy(f->expected, engine_logits(f->en, 0), N_CTX * TINY_VOCAB * sizeof(float));
+    memcpy(m->expected, engine_logits(f->en, 0), N_CTX * TINY_VOCAB * sizeof(float));
     session_free(s);
     engine_close(f->en);
     return 0;
 }
 
+static int setup(void **state) {
+    struct fixture *f = mem_alloc(1, sizeof *f);
+    if (!f) return -1;
+    *state = f;
+    for (int i = 0; i < N_CTX; i++) f->tokens[i] = (i * 53 + i * i * 7) % 256;
+    return write_model(f, RECURRENT) || write_model(f, WINDOWED) ? -1 : 0;
+}
+
 static int teardown(void **state) {
     struct fixture *f = *state;
-    unlink(f->path);
-    mem_free(f->expected);
+    for (int i = 0; i < N_MODELS; i++) {
+        unlink(f->models[i].path);
+        mem_free(f->models[i].expected);
+    }
     mem_free(f);
     return 0;
 }
@@ -205,10 +273,64 @@ static void test_cut_back(void **state) {
     struct fixture *f = *state;
     static const char *const devices[] = {"none", "sim:vram=16M"};
     for (int i = 0; i < 2; i++) {
-        open_engine(f, devices[i], N_UBATCH, 1);
+        open_engine(f, RECURRENT, devices[i], N_UBATCH, 1);
         cut_back(f);
         engine_close(f->en);
     }
+}
+
+// Cuts a session of N_CTX tokens back to a length and fills it again. Tokens are computed again
+// only if the ring, of which rows are left, lacks a position that the window sees.
+static void cut_ring(struct fixture *f, struct session *s, int32_t length, int32_t n_ring_rows) {
+    const int32_t low = N_CTX > n_ring_rows ? N_CTX - n_ring_rows : 0;
+    const int32_t seen = length > WINDOW ? length - WINDOW + 1 : 0;
+    session_truncate(s, length);
+    assert_int_equal(feed(f, s, 1), 1 + (seen < low ? length : 0));
+    if (length + 1 < N_CTX) feed(f, s, N_CTX - length - 1);
+}
+
+// Micro-batches of all sizes, contexts of ten windows, cut back to every length.
+static void test_cut_rings(void **state) {
+    struct fixture *f = *state;
+    static const int32_t ubatches[] = {1, 7, 16, 33, 35, 64, 200, N_CTX};
+    static const char *const devices[] = {"none", "sim:vram=16M"};
+    struct session *s;
+    struct err e;
+    for (size_t i = 0; i < 2 * (sizeof ubatches / sizeof *ubatches); i++) {
+        const int32_t n_ubatch = ubatches[i / 2], rows = (WINDOW + n_ubatch + 63) / 64 * 64;
+        open_engine(f, WINDOWED, devices[i % 2], n_ubatch, 1);
+        assert_int_equal(session_new(&s, f->en, &e), OK);
+        feed(f, s, N_CTX);
+        // Lengths around the first that the ring reaches, and others.
+        for (int32_t length = N_CTX - 1; length > 0; length -= i == 4 ? 1 : 23)
+            cut_ring(f, s, length, rows);
+        for (int32_t d = -2; d < 3 && rows < N_CTX; d++)
+            cut_ring(f, s, N_CTX - rows + WINDOW - 1 + d, rows);
+        session_free(s);
+        engine_close(f->en);
+    }
+}
+
+// With all positions kept, nothing is computed again, and the caches are those of other layers.
+static void test_full_windows(void **state) {
+    struct fixture *f = *state;
+    struct session *s;
+    struct err e;
+    f->full_windows = true;
+    open_engine(f, WINDOWED, "none", 7, 1);
+    const struct plan *plan = engine_plan(f->en);
+    uint64_t kv_bytes = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        if (kv_bytes && plan->unit_kv_bytes[u]) assert_int_equal(plan->unit_kv_bytes[u], kv_bytes);
+        if (plan->unit_kv_bytes[u]) kv_bytes = plan->unit_kv_bytes[u];
+    }
+    assert_int_equal(session_new(&s, f->en, &e), OK);
+    feed(f, s, N_CTX);
+    cut_ring(f, s, 40, N_CTX);
+    cut_ring(f, s, 1, N_CTX);
+    session_free(s);
+    engine_close(f->en);
+    f->full_windows = false;
 }
 
 // Two sessions in one call, of which one has to catch up, and the other goes on.
@@ -217,7 +339,7 @@ static void test_sessions_apart(void **state) {
     struct session *a, *b;
     struct batch_item items[4];
     struct err e;
-    open_engine(f, "sim:vram=16M", N_UBATCH, 2);
+    open_engine(f, RECURRENT, "sim:vram=16M", N_UBATCH, 2);
     assert_int_equal(session_new(&a, f->en, &e), OK);
     assert_int_equal(session_new(&b, f->en, &e), OK);
     feed(f, a, 30);
@@ -230,7 +352,8 @@ static void test_sessions_apart(void **state) {
     assert_int_equal(engine_eval(f->en, items, 3, &e), OK);
     assert_int_equal(f->total, 3 + 25 - 16); // a was cut back to the end of a micro-batch
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(engine_logits(f->en, i), f->expected + (i ? 22 : 25) * TINY_VOCAB,
+        assert_memory_equal(engine_logits(f->en, i),
+                            f->model->expected + (i ? 22 : 25) * TINY_VOCAB,
                             TINY_VOCAB * sizeof(float));
     session_free(a);
     session_free(b);
@@ -238,27 +361,26 @@ static void test_sessions_apart(void **state) {
 }
 
 // A call is cancelled after each of its micro-batches, also while it computes tokens again.
-static void test_cancelled(void **state) {
-    struct fixture *f = *state;
+static void cancel(struct fixture *f, int model) {
     struct session *s;
     struct err e;
     struct batch_item items[N_CTX];
     int32_t n_cancelled = 0;
-    open_engine(f, "sim:vram=16M", N_UBATCH, 1);
-    for (int32_t left = 0; left < 8; left++) {
+    open_engine(f, model, "sim:vram=16M", N_UBATCH, 1);
+    for (int32_t left = 0; left < 12; left++) {
         assert_int_equal(session_new(&s, f->en, &e), OK);
-        feed(f, s, 33);
+        feed(f, s, 133);
         for (int i = 0; i < 4; i++) feed(f, s, 1);
-        session_truncate(s, 30); // nothing before 32 is kept
-        for (int32_t i = 0; i < 50; i++)
-            items[i] = (struct batch_item){s, f->tokens[30 + i], false};
+        session_truncate(s, 60); // nothing before 132 is kept, and no row before 73
+        for (int32_t i = 0; i < 90; i++)
+            items[i] = (struct batch_item){s, f->tokens[60 + i], false};
         f->left = left;
-        if (engine_eval(f->en, items, 50, &e)) {
+        if (engine_eval(f->en, items, 90, &e)) {
             assert_int_equal(e.status, ERR_CANCELLED);
-            assert_int_equal(session_length(s), 30);
+            assert_int_equal(session_length(s), 60);
             n_cancelled++;
         } else {
-            session_truncate(s, 30);
+            session_truncate(s, 60);
         }
         f->left = INT32_MAX;
         feed(f, s, 1);
@@ -269,11 +391,16 @@ static void test_cancelled(void **state) {
     engine_close(f->en);
 }
 
+static void test_cancelled(void **state) {
+    cancel(*state, RECURRENT);
+    cancel(*state, WINDOWED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_cut_back),
-        cmocka_unit_test(test_sessions_apart),
+        cmocka_unit_test(test_slots),        cmocka_unit_test(test_rows_of_a_ring),
+        cmocka_unit_test(test_cut_back),     cmocka_unit_test(test_cut_rings),
+        cmocka_unit_test(test_full_windows), cmocka_unit_test(test_sessions_apart),
         cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
