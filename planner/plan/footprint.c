@@ -98,8 +98,7 @@ bool unit_is_cut(const struct unit_tensor *tensor) {
 
 bool unit_can_stream(const struct unit *unit) {
     if (unit->kind == UNIT_FFN) return true;
-    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->window == 0 &&
-           unit->state_bytes == 0;
+    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->state_bytes == 0;
 }
 
 // Bytes of a tensor of a split unit on one device: all of a vector, the first or the last rows of a

@@ -32,8 +32,7 @@ bool unit_can_split(const struct unit *unit);
 // True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
 // alone.
 bool unit_is_cut(const struct unit_tensor *tensor);
-// True for a unit that can be streamed: a dense FFN, or attention with a cache, no state and no
-// window.
+// True for a unit that can be streamed: a dense FFN, or attention with a cache and no state.
 bool unit_can_stream(const struct unit *unit);
 // Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors are on
 // both. Every tensor starts at a multiple of align_bytes.

@@ -1,6 +1,8 @@
 /* plan.c: see plan.h. */
 #include "planner/plan/plan.h"
 
+#include "base/number.h"
+
 const char *step_kind_name(enum step_kind kind) {
     static const char *const names[] = {"inputs", "fetch", "compute", "send",
                                         "wait",   "store", "logits"};
@@ -25,6 +27,10 @@ struct link step_link(const struct machine *m, const struct step *step) {
     }
     ASSERT(false);
     return (struct link){0};
+}
+
+uint64_t step_past_bytes(const struct step *step, int32_t n_past) {
+    return step->bytes_per_past * (uint64_t)min_i32(n_past, step->most_past);
 }
 
 enum batch_class batch_class_of(int32_t n_tokens) {

@@ -64,7 +64,11 @@ struct step {
                              // else 0
     uint64_t bytes_fixed;    // copied once per micro-batch: inputs and fetch; else 0
     uint64_t bytes_per_past; // of fetch: copied for each past position in the KV cache; else 0
+    int32_t most_past;       // of fetch: past positions that it copies at most; a window has few
 };
+
+// Bytes of its cache that a fetch copies for a micro-batch after n_past positions; 0 for others.
+uint64_t step_past_bytes(const struct step *step, int32_t n_past);
 
 // The link of a step that copies: an input, a fetch, a send, a store, or logits.
 struct link step_link(const struct machine *m, const struct step *step);

@@ -330,6 +330,8 @@ static void print_step(const struct plan *plan, const struct shape *shape, const
     if (step->bytes_fixed) fprintf(out, " %" PRIu64 " bytes", step->bytes_fixed);
     if (step->bytes_per_past)
         fprintf(out, ", %" PRIu64 " bytes per position in the KV cache", step->bytes_per_past);
+    if (step->bytes_per_past && step->most_past < INT32_MAX)
+        fprintf(out, ", of the last %d", step->most_past);
     fputc('\n', out);
 }
 

@@ -39,7 +39,7 @@ struct sample {
 };
 // The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
 // in the middle of each piece stands for all of it exactly; only nearly where keys and values begin
-// to outgrow a device's cache.
+// to outgrow a device's cache, or a fetch to bring a whole window.
 int32_t workload_samples(const struct workload *w, const struct shape *shape,
                          struct sample out[MAX_SAMPLES]);
 

@@ -35,6 +35,7 @@ static void count_bytes(const struct schedule *s, struct step *step) {
     case STEP_INPUTS: step->bytes_fixed = s->tables_bytes; break;
     case STEP_FETCH:
         step->bytes_fixed = footprint_fetch(unit, place->cpu_parts);
+        step->most_past = unit->window ? s->w->window - 1 : INT32_MAX;
         if (footprint_fetches_kv(unit, place)) step->bytes_per_past = footprint_kv_row(unit, s->w);
         break;
     case STEP_STORE: step->bytes_per_row = footprint_kv_row(unit, s->w); break;

@@ -54,7 +54,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
 static uint64_t copied_bytes(const struct step *step, const struct pass *pass) {
     const int32_t n_rows = step->kind == STEP_LOGITS ? pass->n_logits : pass->n_tokens;
     return step->bytes_fixed + step->bytes_per_row * (uint64_t)n_rows +
-           step->bytes_per_past * (uint64_t)pass->n_past;
+           step_past_bytes(step, pass->n_past);
 }
 
 struct step_work simulate_copy(const struct machine *m, enum feed feed, const struct step *step,
@@ -75,7 +75,7 @@ static struct step_work work_of(struct walk *w, const struct step *step) {
     if (step->kind == STEP_COMPUTE) return compute_work(w, step);
     const uint64_t size_bytes = copied_bytes(step, w->pass);
     w->out->copied_bytes += size_bytes;
-    w->out->n_copies += (size_bytes > 0) + (step->bytes_per_past && w->pass->n_past > 0);
+    w->out->n_copies += (size_bytes > 0) + (step_past_bytes(step, w->pass->n_past) > 0);
     if (!w->timed) return (struct step_work){0};
     return simulate_copy(&w->plan->machine, w->plan->place.feed, step, w->pass);
 }

@@ -2,6 +2,7 @@
 #include "runtime/engine/feed.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 
 #include <string.h>
 
@@ -73,20 +74,29 @@ static enum status open_blocks(struct feeder *f, struct device *host, struct err
 }
 
 static enum status open_rows(struct feed_rows *rows, const struct workload *w, struct err *e) {
-    const size_t n_pages = (size_t)workload_pages(w), n_sessions = (size_t)w->n_sessions;
+    const size_t n_pages = (size_t)workload_pages(w);
     rows->past = mem_alloc(n_pages, sizeof *rows->past);
     rows->fresh = mem_alloc(n_pages, sizeof *rows->fresh);
-    rows->first = mem_alloc(n_sessions, sizeof *rows->first);
-    rows->end = mem_alloc(n_sessions, sizeof *rows->end);
-    if (rows->past && rows->fresh && rows->first && rows->end) return OK;
+    if (rows->past && rows->fresh) return OK;
     return err_memory(e, 2 * n_pages * sizeof *rows->past, "the rows of streamed caches");
+}
+
+static enum status open_all_rows(struct feeder *f, struct err *e) {
+    const struct workload *w = &f->plan->workload;
+    const size_t n_sessions = (size_t)w->n_sessions;
+    f->first = mem_alloc(n_sessions, sizeof *f->first);
+    f->end = mem_alloc(n_sessions, sizeof *f->end);
+    if (!f->first || !f->end)
+        return err_memory(e, 2 * n_sessions * sizeof *f->first, "the positions of sessions");
+    if (open_rows(&f->rows, w, e)) return e->status;
+    return w->window ? open_rows(&f->ring_rows, w, e) : OK;
 }
 
 static enum status open_caches(struct feeder *f, struct err *e) {
     const struct plan *plan = f->plan;
     for (int32_t u = 0; u < plan->n_units; u++) {
         if (!feed_moves_cache(f, u)) continue;
-        if (!f->rows.past && open_rows(&f->rows, &plan->workload, e)) return e->status;
+        if (!f->first && open_all_rows(f, e)) return e->status;
         device_host_register(f->device, f->caches[u].base, f->caches[u].size_bytes);
     }
     return OK;
@@ -120,8 +130,10 @@ static void close_caches(struct feeder *f) {
         if (feed_moves_cache(f, u)) device_host_unregister(f->device, f->caches[u].base);
     mem_free(f->rows.past);
     mem_free(f->rows.fresh);
-    mem_free(f->rows.first);
-    mem_free(f->rows.end);
+    mem_free(f->ring_rows.past);
+    mem_free(f->ring_rows.fresh);
+    mem_free(f->first);
+    mem_free(f->end);
 }
 
 void feed_close(struct feeder *f) {
@@ -158,25 +170,42 @@ bool feed_moves_cache(const struct feeder *f, int32_t unit) {
 
 bool feed_moves_caches(const struct feeder *f) { return f->rows.past != NULL; }
 
+static const struct feed_rows *rows_of(const struct feeder *f, int32_t unit) {
+    return f->shape->units[unit].window ? &f->ring_rows : &f->rows;
+}
+
+int32_t feed_past_rows(const struct feeder *f, int32_t unit) {
+    return rows_of(f, unit)->n_past_rows;
+}
+
+// Adds the rows of one session, in which the batch sees most_past positions before its own.
+static void add_rows(struct feed_rows *rows, const int32_t *pages, int32_t first, int32_t end,
+                     int32_t most_past) {
+    const int32_t n_past = min_i32(first, most_past);
+    rows->n_past = kv_add_rows(rows->past, rows->n_past, pages, first - n_past, first);
+    rows->n_fresh = kv_add_rows(rows->fresh, rows->n_fresh, pages, first, end);
+    rows->n_past_rows += n_past;
+}
+
 void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens) {
     const struct workload *w = &f->plan->workload;
-    struct feed_rows *rows = &f->rows;
+    const size_t n_pages = (size_t)workload_pages_per_session(w);
     int32_t n_found = 0;
-    rows->n_past = rows->n_fresh = rows->n_past_rows = 0;
-    for (int32_t s = 0; s < w->n_sessions; s++) rows->first[s] = INT32_MAX, rows->end[s] = 0;
+    f->rows.n_past = f->rows.n_fresh = f->rows.n_past_rows = 0;
+    f->ring_rows.n_past = f->ring_rows.n_fresh = f->ring_rows.n_past_rows = 0;
+    for (int32_t s = 0; s < w->n_sessions; s++) f->first[s] = INT32_MAX, f->end[s] = 0;
     for (int32_t i = 0; i < n_tokens; i++) {
         const int32_t s = t->sequences[i], at = t->positions[i];
-        if (at < rows->first[s]) rows->first[s] = at;
-        if (at >= rows->end[s]) rows->end[s] = at + 1;
+        f->first[s] = min_i32(f->first[s], at);
+        f->end[s] = max_i32(f->end[s], at + 1);
     }
-    for (int32_t s = 0; s < w->n_sessions; s++) {
-        if (rows->end[s] == 0) continue;
-        const int32_t *pages = t->pages + (size_t)s * (size_t)workload_pages_per_session(w);
-        rows->n_past = kv_add_rows(rows->past, rows->n_past, pages, 0, rows->first[s]);
-        rows->n_fresh =
-            kv_add_rows(rows->fresh, rows->n_fresh, pages, rows->first[s], rows->end[s]);
-        rows->n_past_rows += rows->first[s];
-        n_found += rows->end[s] - rows->first[s];
+    for (size_t s = 0; s < (size_t)w->n_sessions; s++) {
+        const int32_t first = f->first[s], end = f->end[s];
+        if (end == 0) continue;
+        add_rows(&f->rows, t->pages + s * n_pages, first, end, INT32_MAX);
+        if (w->window)
+            add_rows(&f->ring_rows, t->ring_pages + s * n_pages, first, end, w->window - 1);
+        n_found += end - first;
     }
     ASSERT(n_found == n_tokens);
 }
@@ -192,8 +221,9 @@ void *feed_cache(const struct feeder *f, int32_t unit, int32_t slot) {
 static void copy_cache(const struct feeder *f, int32_t u, int32_t slot, struct stream *s,
                        enum copy_direction way) {
     const bool there = way == COPY_TO_DEVICE;
-    const struct kv_rows *rows = there ? f->rows.past : f->rows.fresh;
-    const int32_t n = there ? f->rows.n_past : f->rows.n_fresh;
+    const struct feed_rows *moved = rows_of(f, u);
+    const struct kv_rows *rows = there ? moved->past : moved->fresh;
+    const int32_t n = there ? moved->n_past : moved->n_fresh;
     const struct workload *w = &f->plan->workload;
     const struct unit *unit = &f->shape->units[u];
     const struct buffer *cache = &f->caches[u];

@@ -20,11 +20,9 @@ struct feed_chunk { // bytes that one call on the stage stream copies into a blo
     uint64_t size_bytes;
 };
 
-// Rows of every cache that a micro-batch reads and adds; all NULL if no attention is streamed
-// whole.
+// Rows of the caches that a micro-batch reads and adds.
 struct feed_rows {
     struct kv_rows *past, *fresh; // owned, [pages]: rows before the batch, and rows of its tokens
-    int32_t *first, *end;         // owned, [n_sessions]: positions of each session's tokens
     int32_t n_past, n_fresh;
     int32_t n_past_rows; // over all sessions
 };
@@ -41,10 +39,12 @@ struct feeder {
     struct buffer blocks;        // [n_blocks] of block_bytes
     struct event fetched[RING_SLOTS], used[RING_SLOTS]; // on fetch; on the stream that computes
     struct event *staged, *drained;                     // owned, [n_blocks], on stage and on fetch
-    struct feed_rows rows;                              // of this micro-batch
-    struct feed_chunk *chunks;                          // owned, of all streamed units
-    int32_t *first_chunk;                               // owned, [n_units]
-    bool cut;                                           // the chunks are filled in
+    // All NULL if no attention is streamed whole; of this micro-batch.
+    struct feed_rows rows, ring_rows; // ring_rows: of layers with a window, if there are any
+    int32_t *first, *end;             // owned, [n_sessions]: positions of each session's tokens
+    struct feed_chunk *chunks;        // owned, of all streamed units
+    int32_t *first_chunk;             // owned, [n_units]
+    bool cut;                         // the chunks are filled in
 };
 
 // Opens the ring; does nothing if the plan streams nothing. caches: [n_units], of units on the
@@ -58,6 +58,8 @@ void feed_close(struct feeder *f);
 // True if the ring holds the cache of this unit too, or the cache of any unit.
 bool feed_moves_cache(const struct feeder *f, int32_t unit);
 bool feed_moves_caches(const struct feeder *f);
+// Past positions that a fetch of this unit's cache brings, of all sessions.
+int32_t feed_past_rows(const struct feeder *f, int32_t unit);
 // Sets the micro-batch whose cache rows are fetched and stored from now on. The tokens of each
 // session have positions that follow each other.
 void feed_batch(struct feeder *f, const struct batch_tables *t, int32_t n_tokens);

@@ -349,7 +349,9 @@ static void fetch(struct pipeline *p, int32_t i) {
     const struct step *step = step_at(p, i);
     struct feeder *feed = &p->feed;
     struct span_mark *staged = NULL;
-    const uint64_t past_bytes = step->bytes_per_past * (uint64_t)feed->rows.n_past_rows;
+    uint64_t past_bytes = 0;
+    if (step->bytes_per_past)
+        past_bytes = step->bytes_per_past * (uint64_t)feed_past_rows(feed, step->unit);
     feed_begin(feed, step->slot);
     struct span_mark *mark =
         recorder_first(&p->recorder, i, TRACK_FETCH, feed->fetch, step->bytes_fixed + past_bytes);

@@ -79,8 +79,7 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
         const struct step *step = &plan->steps[l.batch][i];
         const int accelerator = step->device == DEVICE_HOST ? step->peer : step->device;
         if (step->kind == STEP_FETCH)
-            fetched_bytes +=
-                (double)step->bytes_fixed + (double)step->bytes_per_past * pass->n_past;
+            fetched_bytes += (double)(step->bytes_fixed + step_past_bytes(step, pass->n_past));
         if (step->kind == STEP_SEND)
             hand_overs_us += plan->machine.devices[accelerator].link.latency_us;
     }

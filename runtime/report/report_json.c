@@ -188,6 +188,8 @@ static json_t *step_report(const struct step *step, const struct step_times *tim
         json_object_set_new(row, "bytes_per_row", report_json_count(step->bytes_per_row));
     if (step->bytes_per_past)
         json_object_set_new(row, "bytes_per_past", report_json_count(step->bytes_per_past));
+    if (step->bytes_per_past && step->most_past < INT32_MAX)
+        json_object_set_new(row, "most_past", json_integer(step->most_past));
     return row;
 }
 

@@ -37,7 +37,7 @@ static void add_layer(struct shape *s, int32_t layer, bool dense, bool experts) 
     unit->head_dim_k = unit->head_dim_v = HEAD_DIM;
     add_tensor(unit, ROLE_ATTN_NORM, EMBD, 1);
     add_tensor(unit, ROLE_ATTN_Q, EMBD, HEADS * HEAD_DIM);
-    if (!dense) unit->window = 512;
+    if (!dense) unit->window = 512, unit->state_bytes = 64;
     if (dense) {
         add_tensor(unit, ROLE_ATTN_K, EMBD, HEADS * HEAD_DIM);
         add_tensor(unit, ROLE_ATTN_OUTPUT, HEADS * HEAD_DIM, EMBD);

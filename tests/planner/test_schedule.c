@@ -106,7 +106,7 @@ static void test_what_attention_can_be_split(void **state) {
     assert_false(unit_can_split(unit));
     small_model(f, 1);
     unit->window = 64;
-    assert_true(unit_can_split(unit) && !unit_can_stream(unit));
+    assert_true(unit_can_split(unit) && unit_can_stream(unit));
     unit->window = 0;
     unit->state_bytes = 64;
     assert_true(unit_can_split(unit) && !unit_can_stream(unit));
@@ -345,6 +345,17 @@ static void test_steps_of_streamed_attention(void **state) {
     assert_steps(&f->plan, BATCH_PREFILL,
                  "I F1>0 F2>1 C0/0 S0r0+128 W1r C1/1<0 B1<0 C1/2<1 C1/3 L ");
     assert_int_equal(f->plan.slot_bytes, 1024 + 4 * 17408 + 1024 * 512);
+    // With a window, the slot has a ring, and a fetch brings what the next token sees.
+    f->shape.units[1].window = 100;
+    solve_given(f);
+    const struct step *fetch = &f->plan.steps[BATCH_PREFILL][1];
+    const int32_t ring = (100 + f->plan.workload.n_ubatch + 63) / 64 * 64;
+    assert_true(ring < 1024);
+    assert_int_equal(f->plan.slot_bytes, 1024 + 4 * 17408 + ring * 512);
+    assert_int_equal(step_past_bytes(fetch, 60), 60 * 512);
+    assert_int_equal(step_past_bytes(fetch, 99), 99 * 512);
+    assert_int_equal(step_past_bytes(fetch, 1000), 99 * 512);
+    f->shape.units[1].window = 0;
 }
 
 #define ATTENDS                                                                           \

@@ -212,7 +212,7 @@ static struct constraints ways(const struct tiny_model *m) {
     for (int layer = 0; layer < N_LAYERS; layer++) {
         const int8_t other = layer == 1 ? GPU : HOST, same = (int8_t)(1 - other);
         const bool delta = m->delta_period && (layer + 1) % m->delta_period;
-        *next++ = place_in(layer, m->delta_period ? 0 : 16, m->window == 0 && !delta);
+        *next++ = place_in(layer, m->delta_period ? 0 : 16, !delta);
         if (!m->n_experts || m->shared) *next++ = place_in(layer, 12, true);
         if (m->n_experts) *next++ = (struct unit_place){.device = m->shared ? other : same};
     }

@@ -101,7 +101,6 @@ struct model_file {
     int n_units;
     int per_layer;    // units: attention, then a dense FFN, experts, or both
     bool has_experts; // the last of a layer, which are whole on one device
-    bool has_windows; // attention is not streamed
     int delta_period; // delta nets and gated attention are whole; 0: the model has none
     float *expected;  // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
@@ -186,7 +185,6 @@ static int setup(void **state) {
         m->v_type = MODELS[i].v_type;
         m->has_experts = tiny.n_experts > 0;
         m->per_layer = tiny.shared ? 3 : 2;
-        m->has_windows = tiny.window > 0;
         if (!tiny.n_layers) tiny.n_layers = N_LAYERS;
         m->n_units = m->per_layer * tiny.n_layers + 2;
         m->delta_period = tiny.delta_period;
@@ -246,9 +244,6 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
     for (int u = 0; u < m->n_units; u++) {
         if (can_be_split(m, u)) {
             random_unit(f, c, u, ahead);
-            if (!m->has_windows || !is_attention(m, u)) continue;
-            c->place.units[u].streamed = false;
-            if (ahead) c->place.units[u] = (struct unit_place){.device = GPU};
             continue;
         }
         c->place.units[u].cpu_parts = 0;
@@ -751,8 +746,8 @@ static void check_bytes(const struct trace_span *span, const struct plan *plan) 
     for (int32_t i = 0; i < plan->n_steps[class]; i++) {
         const struct step *step = &plan->steps[class][i];
         if (step->kind != span->kind || step->unit != span->unit) continue;
-        const uint64_t past = span->track == TRACK_STAGE ? 0 : (uint64_t)span->n_past;
-        assert_int_equal(span->bytes, step->bytes_fixed + step->bytes_per_past * past +
+        const int32_t past = span->track == TRACK_STAGE ? 0 : span->n_past;
+        assert_int_equal(span->bytes, step->bytes_fixed + step_past_bytes(step, past) +
                                           step->bytes_per_row * (uint64_t)span->n_tokens);
     }
 }
