@@ -11,6 +11,7 @@
  * check_experts.c and check_state.c, does not compile.
  */
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/cpu/device/table.h"
 #include "kernels/drivers.h"
 #include "tests/kernels/check_experts.h"
 #include "tests/kernels/check_state.h"
@@ -822,15 +823,23 @@ static void compare_levels(struct op_check *c, enum op_id op, enum weight_type t
     if (*bits != c->bits) op_fail(c, "other bits than those of a weaker level");
 }
 
-static void check_all(struct op_check *c, const struct options *o) {
-#define OP(name, ...)                     \
-    if (wanted(o, #name)) {               \
-        op_line_start(c, OP_##name, "-"); \
-        check_##name(c);                  \
-        op_line_end(c);                   \
+// The kernels of a level of the CPU, and those of the level below, which were checked; NULL: none.
+struct kernels {
+    const struct cpu_table *own, *checked;
+};
+
+#define IS_NEW(kernels, name) (!(kernels).checked || (kernels).own->name != (kernels).checked->name)
+
+static void check_all(struct op_check *c, const struct options *o, struct kernels kernels) {
+#define OP(name, ...)                                \
+    if (wanted(o, #name) && IS_NEW(kernels, name)) { \
+        op_line_start(c, OP_##name, "-");            \
+        check_##name(c);                             \
+        op_line_end(c);                              \
     }
 #define OP_W(name, ...)                                          \
     for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) { \
+        if (!IS_NEW(kernels, name[w])) continue;                 \
         op_line_start(c, OP_##name, TYPE_NAMES[w]);              \
         check_##name(c, (enum weight_type)w);                    \
         compare_levels(c, OP_##name, (enum weight_type)w);       \
@@ -854,7 +863,8 @@ static void set_sizes(struct op_check *c, const struct options *o, bool quick) {
 
 // The CPU at one level, with as many lanes as there are rigs to fill. The definition is compared
 // with itself, which shows how it is cut: few sizes will do, unless it is asked for.
-static bool check_level(struct op_check *c, const struct options *o, enum cpu_isa isa) {
+static bool check_level(struct op_check *c, const struct options *o, enum cpu_isa isa,
+                        struct kernels kernels) {
     struct err e;
     c->backend = cpu_isa_name(isa);
     set_sizes(c, o, o->quick || (isa == ISA_REF && o->isa == ISA_AUTO));
@@ -864,15 +874,22 @@ static bool check_level(struct op_check *c, const struct options *o, enum cpu_is
         if (device_open_cpu(&device, &cpu, NULL, &e) != OK) return open_failed(&e);
         if (!op_check_add(c, device)) return false;
     }
-    check_all(c, o);
+    check_all(c, o, kernels);
     op_check_close_rigs(c);
     return true;
 }
 
+// If all levels are checked, a kernel that a level takes from the one below is checked there alone.
 static bool check_cpu(struct op_check *c, const struct options *o) {
+    struct cpu_table tables[2];
+    struct kernels kernels = {NULL, NULL};
+    if (o->isa != ISA_AUTO) return check_level(c, o, o->isa, kernels);
     for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
-        bool asked = o->isa == ISA_AUTO ? cpu_has_isa((enum cpu_isa)isa) : (int)o->isa == isa;
-        if (asked && !check_level(c, o, (enum cpu_isa)isa)) return false;
+        if (!cpu_has_isa((enum cpu_isa)isa)) continue;
+        struct cpu_table *own = kernels.own == tables ? tables + 1 : tables;
+        cpu_table_init(own, (enum cpu_isa)isa);
+        kernels = (struct kernels){own, kernels.own};
+        if (!check_level(c, o, (enum cpu_isa)isa, kernels)) return false;
     }
     return true;
 }
@@ -904,7 +921,7 @@ static bool check_driver(struct op_check *c, const struct options *o) {
     c->backend = driver->prefix;
     if (driver->open(&device, colon ? colon + 1 : "", &cpu, NULL, &e) != OK) return open_failed(&e);
     if (!op_check_add(c, device)) return false;
-    check_all(c, o);
+    check_all(c, o, (struct kernels){NULL, NULL});
     return true;
 }
 
