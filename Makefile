@@ -46,8 +46,7 @@ FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -fPIC -f
 FLAGS += $(if $(USE_HWLOC),,-DHAVE_HWLOC=0) $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
 
-# Kernels for one instruction set carry it in their file name; all other code runs on any machine
-# of the architecture.
+# Kernels for one instruction set carry it in their file name; other code runs on every machine.
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 TARGET := $(shell $(CC) -dumpmachine)
@@ -156,6 +155,7 @@ fixtures:
 $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
 $D/obj/%_avx512.o: ISA := $(AVX512)
+$D/obj/%_vbmi.o: ISA := $(AVX512) -mavx512vbmi -mgfni -mbmi2
 $D/obj/%_dotprod.o: ISA := -march=armv8.2-a+dotprod
 $D/obj/%_i8mm.o: ISA := -march=armv8.2-a+dotprod+i8mm
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const char *const NAMES[ISA_COUNT] = {"ref",  "avx2",    "avxvnni", "avx512",
+static const char *const NAMES[ISA_COUNT] = {"ref",  "avx2",    "avxvnni", "avx512", "vbmi",
                                              "neon", "dotprod", "i8mm",    "auto"};
 
 bool cpu_isa_parse(const char *name, enum cpu_isa *out) {
@@ -60,6 +60,14 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
+// AVX-512 with permutations of bytes, and with products of bit matrices.
+static bool has_vbmi(void) {
+    unsigned a, b, c, d;
+    bool gfni = __get_cpuid_count(7, 0, &a, &b, &c, &d) && c >> 8 & 1;
+    return gfni && has_avx512() && __builtin_cpu_supports("avx512vbmi") &&
+           __builtin_cpu_supports("bmi2");
+}
+
 bool cpu_has_isa(enum cpu_isa isa) {
     switch (isa) {
     case ISA_REF:
@@ -67,6 +75,7 @@ bool cpu_has_isa(enum cpu_isa isa) {
     case ISA_AVX2: return has_avx2();
     case ISA_AVXVNNI: return has_avxvnni();
     case ISA_AVX512: return has_avx512();
+    case ISA_VBMI: return has_vbmi();
     default: return false;
     }
 }

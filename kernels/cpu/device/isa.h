@@ -28,6 +28,7 @@ enum cpu_isa {
     ISA_AVX2,
     ISA_AVXVNNI,
     ISA_AVX512,
+    ISA_VBMI,
     ISA_NEON,
     ISA_DOTPROD,
     ISA_I8MM,
@@ -35,7 +36,7 @@ enum cpu_isa {
     ISA_COUNT
 };
 // The names that cpu_isa_parse takes, for messages.
-#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, neon, dotprod, i8mm or auto"
+#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, vbmi, neon, dotprod, i8mm or auto"
 // False for another name.
 bool cpu_isa_parse(const char *name, enum cpu_isa *out);
 const char *cpu_isa_name(enum cpu_isa isa);

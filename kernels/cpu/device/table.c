@@ -23,6 +23,7 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         cpu_matmul_avx512(table);
         table->attention = attention_avx512;
     }
+    if (isa >= ISA_VBMI && cpu_has_isa(ISA_VBMI)) cpu_matmul_vbmi(table);
 }
 #elif HAVE_ARM
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) {

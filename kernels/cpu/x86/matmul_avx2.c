@@ -6,6 +6,7 @@
 #define LEVEL "avx2"
 #define WIDE  0
 #define VNNI  0
+#define BOOKS 0
 #include "kernels/cpu/x86/matmul_x86.inc"
 #include "kernels/cpu/x86/matmul_float_x86.inc"
 

@@ -6,6 +6,7 @@
 #define LEVEL "avxvnni"
 #define WIDE  0
 #define VNNI  1
+#define BOOKS 0
 #define DOT4  _mm256_dpbusd_avx_epi32
 #include "kernels/cpu/x86/matmul_x86.inc"
 

@@ -14,5 +14,6 @@ void cpu_matmul_avx2(struct cpu_table *table);    // every weight type
 void cpu_ops_avx2(struct cpu_table *table);       // element by element, and attention
 void cpu_matmul_avxvnni(struct cpu_table *table); // integer types
 void cpu_matmul_avx512(struct cpu_table *table);  // every weight type
+void cpu_matmul_vbmi(struct cpu_table *table);    // types of codebooks
 
 #endif
