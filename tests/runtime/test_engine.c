@@ -6,6 +6,8 @@
  */
 // link: wrap-alloc
 #include "runtime/engine/engine.h"
+#include "runtime/host/calibration_cache.h"
+#include "runtime/host/devices.h"
 
 #include "base/mem.h"
 #include "tests/lib/alloc_fail.h"
@@ -478,6 +480,55 @@ static void test_refusals(void **state) {
     assert_int_equal(before, 0);
 }
 
+// Keeps rates in o's cache, in *file, by which its accelerator is worth the copies of a tiny model.
+static void keep_fast_rates(const struct engine_options *o, char file[CALIBRATION_PATH]) {
+    struct device *devices[MAX_DEVICES] = {0};
+    struct calibration_key key;
+    struct machine m;
+    struct err e;
+    int32_t n;
+    assert_int_equal(devices_open(devices, &n, o, &e), OK);
+    assert_int_equal(devices_machine(&m, devices, n, o, &e), OK);
+    struct device_rates *cpu = &m.devices[DEVICE_HOST].rates;
+    m.devices[1].rates = *cpu;
+    m.devices[1].rates.op_us = m.devices[1].rates.pass_us = 0.001;
+    m.devices[1].link = (struct link_rates){100, 100, 100, 0.001, 100};
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        for (int c = 0; c < RATE_CLASSES; c++) cpu->weight_gbps[t][c] /= 1000;
+    cpu->op_us = cpu->pass_us = 1000;
+    cpu->cache_bytes = 0;
+    m.rates = RATES_MEASURED;
+    calibration_key_of(&key, devices, n, o);
+    assert_int_equal(calibration_store(&m, o->cache_path, &key, &e), OK);
+    assert_true(calibration_path(file, o->cache_path, &key));
+    devices_close(devices);
+}
+
+// Where the accelerator says what it has, the smaller plan uses that, not half of what was refused.
+static void test_smaller_plan(void **state) {
+    struct fixture *f = *state;
+    char folder[64], files[2][CALIBRATION_PATH], spec[64];
+    struct engine_options o = f->options;
+    snprintf(folder, sizeof folder, "/tmp/tandem_test_engine.%d", (int)getpid());
+    o.device_spec = "sim:vram=16M";
+    o.cache_path = folder;
+    keep_fast_rates(&o, files[0]);
+    struct engine *en = open_ok(&o);
+    const uint64_t used = plan_device_bytes(engine_plan(en), 1), room_kib = used * 9 / 10 >> 10;
+    engine_close(en);
+    assert_true(used > 0);
+    snprintf(spec, sizeof spec, "sim:vram=16M,taken=%lluK", (16ULL << 10) - room_kib);
+    o.device_spec = spec;
+    keep_fast_rates(&o, files[1]);
+    en = open_ok(&o);
+    assert_int_equal(engine_n_replans(en), 1);
+    const uint64_t left = plan_device_bytes(engine_plan(en), 1);
+    assert_true(left > used / 2 && left <= room_kib << 10);
+    engine_close(en);
+    for (int i = 0; i < 2; i++) assert_int_equal(unlink(files[i]), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 // A model that fits neither the device nor the CPU is refused with the sizes that would fit.
 static void test_nothing_fits(void **state) {
     struct fixture *f = *state;
@@ -547,6 +598,7 @@ int main(void) {
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_smaller_plan),
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_refused_allocations),
     };
