@@ -88,7 +88,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------
 
-.PHONY: help build model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps
+.PHONY: help build all model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps
 .PHONY: programs benches fuzzers fixtures FORCE
 
 help: ## this list
@@ -96,7 +96,9 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
 	  kernels/cuda/cuda.mk tests/emulator/emulator.mk tests/arm/arm.mk runtime/library/library.mk
 
-build: libraries $(LIB) $(TANDEM) $(TANDEM_SIM) ## build/tandem and build/tandem-sim
+build: libraries $(TANDEM) ## build/tandem, the program alone
+
+all: build $(TANDEM_SIM) ## the program, libtandem.a, libtandem.so and tandem-sim (for tests)
 
 model: ## fetch the default model (98 MB) once and check it
 	@sh tests/fetch_model.sh "$$MODEL"
@@ -108,7 +110,7 @@ run: ## fetch what is missing, build, and write: PROMPT="..." N=64 MODEL=file.gg
 
 test: ## everything: programs, scripts, then the unit tests again under address checks
 	@sh tests/deps.sh
-	@$(MAKE) build programs emulator model fixtures
+	@$(MAKE) all programs emulator model fixtures
 	@$(MAKE) BUILD=asan programs emulator
 	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
 	  $(patsubst %.c,build/asan/%,$(filter-out %/check_ops.c,$(PROGRAMS))) $(EMU_WATCHED)
@@ -121,7 +123,7 @@ bench: benches ## the benchmarks: ARGS="..." goes to each
 
 asan ubsan tsan: ## programs and scripts with that sanitizer (tsan: clang)
 	@sh tests/deps.sh extra
-	@$(MAKE) BUILD=$@ build programs $(if $(filter tsan,$@),,emulator) model fixtures
+	@$(MAKE) BUILD=$@ all programs $(if $(filter tsan,$@),,emulator) model fixtures
 	@$(call AGAINST,build/$@,build/$@) TSAN_OPTIONS=ignore_noninstrumented_modules=1 TEST_TIMEOUT=900 \
 	  sh tests/run.sh $(patsubst %/check_ops,'%/check_ops --quick',$(PROGRAMS:%.c=build/$@/%)) \
 	  $(shell grep -l '[$$][{]*TANDEM' /dev/null $(SCRIPTS))
@@ -146,7 +148,7 @@ deps: ## install what is missing through apt-get
 
 # ---- How it is made ------------------------------------------------------------------------------
 
-programs: libraries $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(filter tsan,$(BUILD)),,$(if $(strip $(CUDA_IMAGES)),emulator))
+programs: libraries $(TANDEM_SIM) $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(filter tsan,$(BUILD)),,$(if $(strip $(CUDA_IMAGES)),emulator))
 benches: libraries $(BENCH_BINS)
 fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:

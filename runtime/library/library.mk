@@ -17,7 +17,7 @@ API_LIBS := $(call libs_of,$(filter-out jemalloc libedit,$(PACKAGES))) $(SYSTEM_
 
 .PHONY: install install-program uninstall deb
 ifeq ($(SANITIZED),)
-build: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
+all: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
 
 $(TOP)/libtandem.a: $(API_OBJECTS) $D/members
 	@echo '  AR    $@'
@@ -46,7 +46,7 @@ LIBRARY_FILES := $(addprefix $(PREFIX)/lib/,libtandem.a libtandem.so $(SONAME) p
 INSTALLED := $(PREFIX)/bin/tandem $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) \
   $(PREFIX)/include/tandem.h $(LIBRARY_FILES)
 
-install: install-program ## after make build: all of it to PREFIX=/usr/local, below DESTDIR
+install: install-program ## after make all: all of it to PREFIX=/usr/local, below DESTDIR
 	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@install -m 644 runtime/tandem.h $(DESTDIR)$(PREFIX)/include
 	@install -m 644 $(TOP)/libtandem.a $(TOP)/$(SONAME) $(DESTDIR)$(PREFIX)/lib
