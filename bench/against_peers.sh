@@ -1,0 +1,132 @@
+#!/bin/sh
+# against_peers.sh: measures tandem beside llama-bench programs, on the CPU alone and in turn.
+#
+#   [TANDEM=build/tandem] [PEERS="NAME=PROGRAM ..."] bench/against_peers.sh [-m MODEL] [-p PROMPT]
+#       [-n TOKENS] [-t THREADS] [-r ROUNDS] [-o ROWS]
+#
+# PEERS names llama-bench programs that were built for the CPU, as of llama.cpp or ik_llama.cpp, by
+# paths without blanks; without it llama-bench is taken from the PATH. In each round every program computes a prompt of
+# PROMPT tokens and then TOKENS single ones (0: not that test); they take turns in beginning, since a
+# shared machine changes its speed. Prints the median of each over all rounds and tandem's median by
+# each peer's: above 1, tandem is faster; in brackets the least and the most of a round. -o appends
+# one row in the form of bench/results.tsv to that file. Exit code 1 if a program fails, or knows the
+# model by another number of weights; 2 for a wrong command line, or without a peer.
+set -u
+: "${TANDEM:=build/tandem}" "${PEERS:=}"
+model=models/SmolLM2-135M-Instruct.Q4_1.gguf prompt=512 tokens=64 threads=1 rounds=5 rows=
+
+fail() { # CODE TEXT
+    echo "against_peers: $2" >&2
+    exit "$1"
+}
+
+while getopts m:p:n:t:r:o: option; do
+    case $option in
+    m) model=$OPTARG ;;
+    p) prompt=$OPTARG ;;
+    n) tokens=$OPTARG ;;
+    t) threads=$OPTARG ;;
+    r) rounds=$OPTARG ;;
+    o) rows=$OPTARG ;;
+    *) fail 2 'usage: against_peers.sh [-m MODEL] [-p N] [-n N] [-t N] [-r ROUNDS] [-o ROWS]' ;;
+    esac
+done
+for number in "$prompt" "$tokens" "$threads" "$rounds"; do
+    case $number in
+    '' | *[!0-9]*) fail 2 "'$number' is no number" ;;
+    esac
+done
+[ "$((prompt + tokens))" -gt 0 ] || fail 2 'both tests are left out (-p 0 -n 0)'
+[ "$threads" -gt 0 ] && [ "$rounds" -gt 0 ] || fail 2 '-t and -r must be at least 1'
+[ -f "$model" ] || fail 2 "there is no model '$model'"
+if [ -z "$PEERS" ]; then
+    found=$(command -v llama-bench) ||
+        fail 2 'no llama-bench was found: name some in PEERS="NAME=PROGRAM ..."'
+    PEERS=llama-bench=$found
+fi
+for peer in $PEERS; do
+    [ -x "${peer#*=}" ] || fail 2 "PEERS: '${peer#*=}' is no program"
+done
+[ -x "$TANDEM" ] || fail 2 "TANDEM: '$TANDEM' is no program"
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+# measure ROUND NAME PROGRAM: one run without repetitions, whose results become a file.
+measure() {
+    set -- "$1" "$2" "$3" -m "$model" -p "$prompt" -n "$tokens" -t "$threads" -r 1 -o json
+    result=$work/$2.$1.json errors=$work/errors program=$3 name=$2
+    if [ "$name" = tandem ]; then
+        set -- "$@" --device none -q
+        shift 3
+        "$program" bench "$@" >"$result" 2>"$errors"
+    else
+        shift 3
+        "$program" "$@" >"$result" 2>"$errors"
+    fi || {
+        tail -n 5 "$errors" >&2
+        fail 1 "$name failed: $program $*"
+    }
+}
+
+order="tandem=$TANDEM $PEERS" round=0
+while [ "$round" -lt "$rounds" ]; do
+    for one in $order; do measure "$round" "${one%%=*}" "${one#*=}"; done
+    first=${order%% *} order="${order#* } $first" round=$((round + 1))
+done
+
+commit=$(git rev-parse --short HEAD 2>/dev/null)$(git diff --quiet HEAD 2>/dev/null || echo +)
+names=$(for peer in $PEERS; do echo "${peer%%=*}"; done)
+command="bench/against_peers.sh -m ${model##*/} -p $prompt -n $tokens -t $threads -r $rounds"
+# shellcheck disable=SC2086
+python3 - "$work" "$rounds" "$commit" "$command" "$rows" $names <<'X'
+import json, statistics, sys
+
+work, rounds, commit, command, rows, *peers = sys.argv[1:]
+
+
+def give_up(text):
+    print("against_peers:", text, file=sys.stderr)
+    sys.exit(1)
+
+
+def load(name):
+    try:
+        return [json.load(open(f"{work}/{name}.{i}.json")) for i in range(int(rounds))]
+    except ValueError:
+        give_up(f"{name} wrote something that is no JSON")
+
+
+def speeds(name, runs, test):
+    found = [[r["avg_ts"] for r in run if (r["n_prompt"], r["n_gen"]) == test] for run in runs]
+    if not all(len(f) == 1 and f[0] > 0 for f in found):
+        give_up(f"{name} has no result of {test[0]} prompt tokens and {test[1]} generated ones")
+    return [f[0] for f in found]
+
+
+runs = {name: load(name) for name in ["tandem"] + peers}
+first = {name: run[0][0] for name, run in runs.items()}
+for peer in peers:
+    weights = [first[name]["model_n_params"] for name in ("tandem", peer)]
+    if weights[0] != weights[1]:
+        give_up(f"another model: {weights[0]} weights by tandem, {weights[1]} by {peer}")
+results = []
+for test in ((r["n_prompt"], r["n_gen"]) for r in runs["tandem"][0]):
+    name = f"prefill of {test[0]}" if test[0] else f"decode of {test[1]}"
+    ours = speeds("tandem", runs["tandem"], test)
+    text = f"{name}: tandem {statistics.median(ours):.1f} tokens/s"
+    for peer in peers:
+        theirs = speeds(peer, runs[peer], test)
+        ratios = [a / b for a, b in zip(ours, theirs)]
+        text += (f", {peer} {statistics.median(theirs):.1f}: "
+                 f"{statistics.median(ours) / statistics.median(theirs):.2f} x "
+                 f"({min(ratios):.2f} to {max(ratios):.2f})")
+    results.append(text)
+print("\n".join(results))
+if rows:
+    builds = ", ".join(f"{p} {first[p].get('build_commit', 'unknown')}" for p in peers)
+    row = [commit, first["tandem"]["cpu_info"], command,
+           f"{first['tandem']['model_type']}: " + "; ".join(results), "keep", f"peers: {builds}"]
+    with open(rows, "a") as out:
+        print("\t".join(row), file=out)
+X
