@@ -1,11 +1,13 @@
-/* make_model.c: writes a llama model of any shape with random weights, to measure speed.
+/* make_model.c: writes a llama or qwen3moe model of any shape with random weights, to measure
+ * speed.
  *
- *   make_model FILE [layers=32] [embd=4096] [ff=14336] [heads=32] [kv=8] [vocab=128256]
- * [type=Q4_K_M]
+ *   make_model FILE [layers=32] [embd=4096] [ff=14336] [heads=32] [kv=8] [head_dim=embd/heads]
+ *              [vocab=128256] [type=Q4_K_M] [experts=0] [used=8]
  *
  * The defaults are those of an 8B model in Q4_K_M (4.9 GB): the matrices are Q4_K but for half of v
- * and down and the output, which are Q6_K. type may be any weight type instead. The weights are
- * random, but in the range of a model's. Only one chunk is in memory at a time.
+ * and down and the output, which are Q6_K. type may be any weight type instead. With experts the
+ * model is a qwen3moe whose experts have ff rows each. The weights are random, but in the range of
+ * a model's. Only one chunk is in memory at a time.
  */
 #include "base/mem.h"
 #include "bench/lib/random_weights.h"
@@ -15,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BLOCKS = 65521, MAX_TENSORS = 16384, TOKENS = 258 };
+enum { CHUNK_BLOCKS = 65521, MAX_TENSORS = 16384, TEXT_BYTES = 16 };
 
 struct model {
-    uint64_t layers, embd, ff, heads, kv, vocab;
-    bool mixed;            // Q4_K_M
-    enum weight_type type; // of all matrices, if not mixed
+    uint64_t layers, embd, ff, heads, kv, head_dim, vocab;
+    uint64_t experts, used; // 0: a dense model
+    bool mixed;             // Q4_K_M
+    enum weight_type type;  // of all matrices, if not mixed
 };
 
 struct record { // of a tensor whose bytes follow later
@@ -36,15 +39,19 @@ struct writer {
     uint64_t data_bytes;
 };
 
-static void add(struct writer *w, const char *name, uint64_t cols, uint64_t rows,
-                enum weight_type type) {
-    const bool norm = rows == 0;
-    const uint64_t ne[] = {cols, rows}, count = norm ? cols : cols * rows;
+// Adds a tensor of slices matrices, 0: one matrix; rows 0: a norm.
+static void add(struct writer *w, const char *name, const uint64_t ne[3], enum weight_type type) {
+    const bool norm = ne[1] == 0;
+    const uint64_t slices = ne[2] ? ne[2] : 1, count = norm ? ne[0] : ne[0] * ne[1] * slices;
     ASSERT(w->n_records < MAX_TENSORS);
     w->data_bytes = round_up(w->data_bytes, w->build.alignment);
-    gguf_build_record(&w->build, name, norm ? 1 : 2, ne, weight_dtype(type), w->data_bytes);
+    gguf_build_record(&w->build, name,
+                      norm    ? 1
+                      : ne[2] ? 3
+                              : 2,
+                      ne, weight_dtype(type), w->data_bytes);
     w->data_bytes += dtype_bytes(weight_dtype(type), count);
-    w->records[w->n_records++] = (struct record){type, count, cols, norm};
+    w->records[w->n_records++] = (struct record){type, count, ne[0], norm};
 }
 
 // Q4_K_M keeps more bits in v and down of the first and last eighth of the layers, and of every
@@ -54,58 +61,100 @@ static bool more_bits(const struct model *m, uint64_t layer) {
     return layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 == 2;
 }
 
-static void add_layer(struct writer *w, const struct model *m, uint64_t layer) {
-    const uint64_t kv = m->embd / m->heads * m->kv;
-    const enum weight_type plain = m->mixed ? WEIGHT_Q4_K : m->type;
-    const enum weight_type fine = m->mixed && more_bits(m, layer) ? WEIGHT_Q6_K : plain;
-    const struct {
-        const char *name;
-        uint64_t cols, rows;
-        enum weight_type type;
-    } tensors[] = {
-        {"attn_norm", m->embd, 0, WEIGHT_F32},    {"attn_q", m->embd, m->embd, plain},
-        {"attn_k", m->embd, kv, plain},           {"attn_v", m->embd, kv, fine},
-        {"attn_output", m->embd, m->embd, plain}, {"ffn_norm", m->embd, 0, WEIGHT_F32},
-        {"ffn_gate", m->embd, m->ff, plain},      {"ffn_up", m->embd, m->ff, plain},
-        {"ffn_down", m->ff, m->embd, fine},
-    };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+struct tensor {
+    const char *name;
+    uint64_t ne[3]; // columns, rows, experts
+    enum weight_type type;
+};
+
+static void add_tensors(struct writer *w, uint64_t layer, const struct tensor *tensors, size_t n) {
+    for (size_t i = 0; i < n; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%llu.%s.weight", (unsigned long long)layer,
                  tensors[i].name);
-        add(w, name, tensors[i].cols, tensors[i].rows, tensors[i].type);
+        add(w, name, tensors[i].ne, tensors[i].type);
     }
 }
 
-static void add_vocabulary(struct gguf_build *b) {
-    char texts[TOKENS][8];
-    const char *tokens[TOKENS];
-    for (int i = 0; i < TOKENS; i++) {
-        snprintf(texts[i], sizeof texts[i], i > 32 && i < 127 ? "%c" : "<%d>", i);
+static void add_layer(struct writer *w, const struct model *m, uint64_t layer) {
+    const uint64_t q = m->head_dim * m->heads, kv = m->head_dim * m->kv;
+    const enum weight_type plain = m->mixed ? WEIGHT_Q4_K : m->type;
+    const enum weight_type fine = m->mixed && more_bits(m, layer) ? WEIGHT_Q6_K : plain;
+    const struct tensor attention[] = {
+        {"attn_norm", {m->embd}, WEIGHT_F32}, {"attn_q", {m->embd, q}, plain},
+        {"attn_k", {m->embd, kv}, plain},     {"attn_v", {m->embd, kv}, fine},
+        {"attn_output", {q, m->embd}, plain}, {"ffn_norm", {m->embd}, WEIGHT_F32},
+    };
+    const struct tensor dense[] = {
+        {"ffn_gate", {m->embd, m->ff}, plain},
+        {"ffn_up", {m->embd, m->ff}, plain},
+        {"ffn_down", {m->ff, m->embd}, fine},
+    };
+    const struct tensor experts[] = {
+        {"attn_q_norm", {m->head_dim}, WEIGHT_F32},
+        {"attn_k_norm", {m->head_dim}, WEIGHT_F32},
+        {"ffn_gate_inp", {m->embd, m->experts}, WEIGHT_F32},
+        {"ffn_gate_exps", {m->embd, m->ff, m->experts}, plain},
+        {"ffn_up_exps", {m->embd, m->ff, m->experts}, plain},
+        {"ffn_down_exps", {m->ff, m->embd, m->experts}, fine},
+    };
+    add_tensors(w, layer, attention, sizeof attention / sizeof *attention);
+    if (m->experts)
+        add_tensors(w, layer, experts, sizeof experts / sizeof *experts);
+    else
+        add_tensors(w, layer, dense, sizeof dense / sizeof *dense);
+}
+
+// As many tokens as the output has rows, which other programs ask for: single letters and numbers.
+static void add_vocabulary(struct gguf_build *b, uint64_t n) {
+    char(*texts)[TEXT_BYTES] = mem_alloc(n, sizeof *texts);
+    const char **tokens = mem_alloc(n, sizeof *tokens);
+    ASSERT(texts);
+    ASSERT(tokens);
+    for (uint64_t i = 0; i < n; i++) {
+        const char *format = i > 32 && i < 127 ? "%c" : "<%d>";
+        snprintf(texts[i], sizeof texts[i], format, (int)i);
         tokens[i] = texts[i];
     }
     gguf_build_text(b, "tokenizer.ggml.model", "gpt2");
     gguf_build_text(b, "tokenizer.ggml.pre", "gpt-2");
-    gguf_build_texts(b, "tokenizer.ggml.tokens", tokens, TOKENS);
+    gguf_build_texts(b, "tokenizer.ggml.tokens", tokens, n);
     gguf_build_texts(b, "tokenizer.ggml.merges", tokens, 0);
     gguf_build_int(b, "tokenizer.ggml.eos_token_id", GGUF_U32, 0);
+    mem_free(texts);
+    mem_free(tokens);
 }
 
 static void add_keys(struct gguf_build *b, const struct model *m) {
+    const char *family = m->experts ? "qwen3moe" : "llama";
     const struct {
         const char *key;
-        uint64_t value;
+        uint64_t value; // 0: the key is left out
     } numbers[] = {
-        {"llama.block_count", m->layers},         {"llama.context_length", 8192},
-        {"llama.embedding_length", m->embd},      {"llama.feed_forward_length", m->ff},
-        {"llama.attention.head_count", m->heads}, {"llama.attention.head_count_kv", m->kv},
+        {"block_count", m->layers},
+        {"context_length", 8192},
+        {"embedding_length", m->embd},
+        {"feed_forward_length", m->ff},
+        {"attention.head_count", m->heads},
+        {"attention.head_count_kv", m->kv},
+        {"attention.key_length", m->head_dim},
+        {"attention.value_length", m->head_dim},
+        {"rope.dimension_count", m->head_dim},
+        {"expert_count", m->experts},
+        {"expert_used_count", m->experts ? m->used : 0},
+        {"expert_feed_forward_length", m->experts ? m->ff : 0},
     };
-    gguf_build_text(b, "general.architecture", "llama");
+    char key[64];
+    gguf_build_text(b, "general.architecture", family);
     gguf_build_text(b, "general.name", "random");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        gguf_build_int(b, numbers[i].key, GGUF_U32, numbers[i].value);
-    gguf_build_f32(b, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
-    gguf_build_f32(b, "llama.rope.freq_base", 500000);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        snprintf(key, sizeof key, "%s.%s", family, numbers[i].key);
+        if (numbers[i].value) gguf_build_int(b, key, GGUF_U32, numbers[i].value);
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", family);
+    gguf_build_f32(b, key, 1e-5F);
+    snprintf(key, sizeof key, "%s.rope.freq_base", family);
+    gguf_build_f32(b, key, 500000);
 }
 
 static bool write_tensor(FILE *out, const struct record *r, char *chunk, uint64_t *state) {
@@ -161,8 +210,9 @@ static bool set(struct model *m, const char *argument) {
     const struct {
         const char *name;
         uint64_t *value;
-    } numbers[] = {{"layers=", &m->layers}, {"embd=", &m->embd}, {"ff=", &m->ff},
-                   {"heads=", &m->heads},   {"kv=", &m->kv},     {"vocab=", &m->vocab}};
+    } numbers[] = {{"layers=", &m->layers}, {"embd=", &m->embd},       {"ff=", &m->ff},
+                   {"heads=", &m->heads},   {"kv=", &m->kv},           {"head_dim=", &m->head_dim},
+                   {"vocab=", &m->vocab},   {"experts=", &m->experts}, {"used=", &m->used}};
     if (strncmp(argument, "type=", 5) == 0) return set_type(m, argument + 5);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const size_t length = strlen(numbers[i].name);
@@ -174,23 +224,34 @@ static bool set(struct model *m, const char *argument) {
 }
 
 int main(int argc, char **argv) {
-    struct model m = {32, 4096, 14336, 32, 8, 128256, true, WEIGHT_Q4_K};
+    struct model m = {.layers = 32,
+                      .embd = 4096,
+                      .ff = 14336,
+                      .heads = 32,
+                      .kv = 8,
+                      .vocab = 128256,
+                      .used = 8,
+                      .mixed = true,
+                      .type = WEIGHT_Q4_K};
     bool good = argc >= 2;
     for (int i = 2; i < argc && good; i++) good = set(&m, argv[i]);
-    if (!good || m.layers > 1000 || m.embd % 256 || m.ff % 256) {
+    if (!m.head_dim) m.head_dim = m.embd / m.heads;
+    if (!good || m.layers > 1000 || m.embd % 256 || m.ff % 256 || m.head_dim * m.heads % 256) {
         fprintf(stderr, "usage: make_model FILE [layers=N] [embd=N] [ff=N] [heads=N] [kv=N] "
-                        "[vocab=N] [type=NAME]; embd and ff are multiples of 256\n");
+                        "[head_dim=N] [vocab=N] [type=NAME] [experts=N] [used=N]; embd, ff and "
+                        "heads * head_dim are multiples of 256\n");
         return 2;
     }
     struct writer w = {.records = mem_alloc(MAX_TENSORS, sizeof *w.records)};
     ASSERT(w.records);
     gguf_build_init(&w.build);
     add_keys(&w.build, &m);
-    add_vocabulary(&w.build);
-    add(&w, "token_embd.weight", m.embd, m.vocab, m.mixed ? WEIGHT_Q4_K : m.type);
+    add_vocabulary(&w.build, m.vocab);
+    const uint64_t table[3] = {m.embd, m.vocab}, norm[3] = {m.embd};
+    add(&w, "token_embd.weight", table, m.mixed ? WEIGHT_Q4_K : m.type);
     for (uint64_t l = 0; l < m.layers; l++) add_layer(&w, &m, l);
-    add(&w, "output_norm.weight", m.embd, 0, WEIGHT_F32);
-    add(&w, "output.weight", m.embd, m.vocab, m.mixed ? WEIGHT_Q6_K : m.type);
+    add(&w, "output_norm.weight", norm, WEIGHT_F32);
+    add(&w, "output.weight", table, m.mixed ? WEIGHT_Q6_K : m.type);
     good = write_model(&w, argv[1]);
     if (!good) fprintf(stderr, "make_model: %s cannot be written\n", argv[1]);
     gguf_build_close(&w.build);
