@@ -87,16 +87,16 @@ void dequantize_row(enum weight_type type, const void *row, float *out, int64_t 
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
-// Teams: OpenMP threads, each bound to a core while it works if bind is true and no more than the
-// processors that the process may use. n_threads 0: one for each performance core that it may use,
-// fewer under a processor quota. A team serves one thread at a time.
+// Teams: threads, each bound to a core if bind is true and no more than the processors that the
+// process may use. n_threads 0: one for each performance core that it may use, fewer under a
+// processor quota. A team serves one thread at a time. ERR_USAGE, ERR_MEMORY, ERR_DEVICE if the
+// system refuses threads.
 typedef void (*team_fn)(const struct lane *lane, void *context);
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e);
 // Runs fn on all lanes; the caller is lane 0. Returns when all are done, and with the caller's own
 // affinity restored.
 void team_run(struct team *team, team_fn fn, void *context);
-// Sets the lanes of the next runs, 1 to n_threads; the other threads sleep. This costs less than a
-// second team, for which OpenMP would end and create threads.
+// Sets the lanes of the next runs, 1 to n_threads; the other threads sleep on.
 void team_use(struct team *team, int32_t n_lanes);
 int32_t team_size(const struct team *team); // lanes of the next run
 // The number of threads that n_threads 0 stands for on this machine.

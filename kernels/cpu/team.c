@@ -1,29 +1,30 @@
 /* team.c: threads that walk through the same work together; declared in cpu.h.
  *
- * The threads are OpenMP's, so that they share its pool with any other user in the process; the
- * barrier is our own, because lanes meet after every op and an OpenMP barrier cannot be called from
- * a function that is not inlined into the region. The OpenMP region always has the same size,
- * because a change of size makes libgomp end and create threads; threads that are not in use only
- * pass through. Tested by tests/kernels/test_device.c.
+ * A team owns its threads: the caller is lane 0, each other lane a thread that waits for its next
+ * run by itself, so lanes that are not in use are left asleep. Waiting is spinning at first, then
+ * sleeping. Tested by tests/kernels/test_device.c.
  */
 #include "kernels/cpu/cpu.h"
 
 #include "base/affinity.h"
 #include "base/clock.h"
+#include "base/gate.h"
 #include "base/host.h"
 #include "base/mem.h"
 #include "kernels/cpu/cores.h"
 
-#include <omp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
-    LINE = 64,              // bytes of a cache line
-    SPIN_NS_MAX = 50000,    // how long a lane waits before it offers its processor to others
-    SPIN_NS_MIN = 500,      // the same after such waits were in vain
-    SPIN_NS_BOUND = 200000, // the same of a lane with a processor of its own, always
-    PAUSES_A_LOOK = 8,      // pauses between two looks at the clock
+    LINE = 64,           // bytes of a cache line
+    SPIN_NS_MAX = 50000, // how long a lane spins, since the others are nearly there
+    SPIN_NS_MIN = 500,   // the same of an unbound lane after such waits were in vain
+    BETWEEN_NS = 300000, // how much longer a bound one spins while the caller picks a token
+    YIELD_NS = 60000,    // how long an unbound one waits altogether before it sleeps
+    PAUSES_A_LOOK = 8,   // pauses between two looks at the clock
     LANES_MAX = 1024,
     FEW_GRAINS = 4, // of work for each lane: too little to be worth meeting over it
 };
@@ -33,26 +34,37 @@ struct own {
     uint64_t spin_ns; // how long it waits before it yields; 0: not at all
     int64_t n_items;  // that lane_take shares out in this phase; 0: none
     uint32_t phase;   // barriers that the lane has passed
-    char pad[LINE - 2 * sizeof(uint64_t) - sizeof(uint32_t)];
+    atomic_uint run;  // the latest that the lane has to take part in
+    char pad[LINE - 2 * sizeof(uint64_t) - 2 * sizeof(uint32_t)];
+};
+
+// The thread of a lane.
+struct worker {
+    struct team *team;
+    struct gate gate; // where it sleeps between runs
+    pthread_t thread;
+    int32_t index;
 };
 
 // A count of one phase, so that nobody has to reset it: the phase in the upper half, the count in
 // the lower.
 typedef atomic_ullong phase_count;
 
-// Everything that a worker touches is reached through this struct. The two counters of a run order
-// memory as OpenMP does, in a form that race detectors understand.
+// Everything that a lane touches is reached through this struct.
 struct team {
-    team_fn fn; // of the run in progress
+    team_fn fn; // of the run in progress; NULL: the threads end
     void *context;
-    int32_t n_threads; // of the OpenMP region
+    int32_t n_threads; // with the caller
     int32_t n_lanes;   // threads that work in the next run
+    uint32_t runs;     // so far
     int32_t *cpus;     // [n_threads], owned: the processor of each lane; NULL: nothing is bound
     struct own *own;   // [n_threads], owned
     char *rooms;       // [n_threads, LANE_ROOM_BYTES], owned; NULL with one thread
+    struct worker *workers; // [n_threads - 1], owned; of lanes 1 and up
+    int32_t n_workers;      // that were started
+    struct gate gate;       // where lanes sleep until a phase or the run is over
     char pad0[LINE];
-    atomic_uint begun; // runs so far
-    atomic_int ended;  // threads that have left this run
+    atomic_uint at_work; // workers that have not left this run
     char pad1[LINE];
     phase_count arrived; // lanes at the barrier
     char pad2[LINE];
@@ -93,8 +105,7 @@ static uint64_t add_to(phase_count *counter, uint32_t phase, uint64_t n) {
 }
 
 static void end_phase(struct team *team, uint32_t phase) {
-    (void)atomic_compare_exchange_strong_explicit(&team->phase, &phase, phase + 1,
-                                                  memory_order_acq_rel, memory_order_acquire);
+    if (atomic_compare_exchange_strong(&team->phase, &phase, phase + 1)) gate_open(&team->gate);
 }
 
 // True if the phase is over. It is also over when all of its items are computed, whichever lanes
@@ -108,26 +119,63 @@ static bool has_ended(struct team *team, uint32_t phase, int64_t n_items) {
     return true;
 }
 
-// Waits for the end of a phase: at first by spinning, since the other lanes are nearly there, later
-// by yielding. An unbound lane whose spinning was in vain spins for less time next time, because
-// the lane it waits for may need this very processor: two lanes on one processor would otherwise
-// take each other's time. A bound lane that yields at once would lose its processor to any other
-// program for milliseconds, several hundred times a token.
-static void wait_phase(struct team *team, uint32_t phase, int64_t n_items, struct own *own) {
-    uint64_t spin_ns = own->spin_ns, start_ns = spin_ns ? clock_ns() : 0;
-    while (spin_ns > 0) {
-        for (int i = 0; i < PAUSES_A_LOOK; i++) {
-            if (!has_ended(team, phase, n_items)) {
+// A lane that waits, and the condition it waits for.
+struct wait {
+    struct team *team;
+    struct own *own;
+    uint32_t phase;       // that ends
+    int64_t n_items;      // of that phase
+    uint32_t run;         // the last one, after which another comes
+    uint64_t patience_ns; // for which a bound lane spins besides
+};
+
+typedef bool (*wait_fn)(const void *wait);
+
+// Spins until is_over. Returns false if that took too long. An unbound lane whose spinning was in
+// vain spins for less time next time, and yields then, because the lane it waits for may need this
+// very processor: two lanes on one processor would otherwise take each other's time. A bound lane
+// always spins as long: at once asleep, it would lose its processor to any other program several
+// hundred times a token. On a loaded machine spinning for 200 us instead costs a fifth of the
+// speed.
+static bool wait_awake(wait_fn is_over, const struct wait *wait) {
+    struct own *own = wait->own;
+    const bool bound = wait->team->cpus != NULL;
+    const uint64_t spin_ns = own->spin_ns + (bound ? wait->patience_ns : 0), start_ns = clock_ns();
+    uint64_t waited_ns = 0;
+    for (; waited_ns <= spin_ns; waited_ns = clock_ns() - start_ns) {
+        for (int i = 0; i < PAUSES_A_LOOK && spin_ns > 0; i++) {
+            if (!is_over(wait)) {
                 pause_a_little();
                 continue;
             }
-            if (!team->cpus && spin_ns < SPIN_NS_MAX) own->spin_ns = spin_ns + spin_ns / 8;
-            return;
+            if (!bound && spin_ns < SPIN_NS_MAX) own->spin_ns = spin_ns + spin_ns / 8;
+            return true;
         }
-        if (clock_ns() - start_ns > spin_ns) break;
+        if (spin_ns == 0) break;
     }
-    if (!team->cpus && spin_ns > SPIN_NS_MIN) own->spin_ns = spin_ns / 2;
-    while (!has_ended(team, phase, n_items)) sched_yield();
+    if (!bound && spin_ns > SPIN_NS_MIN) own->spin_ns = spin_ns / 2;
+    for (; waited_ns <= YIELD_NS && !bound; waited_ns = clock_ns() - start_ns) {
+        if (is_over(wait)) return true;
+        sched_yield();
+    }
+    return is_over(wait);
+}
+
+// True once the phase is over, also if its items are computed though nobody has ended it.
+static bool phase_is_over(const void *context) {
+    const struct wait *w = context;
+    return has_ended(w->team, w->phase, w->n_items);
+}
+
+// The lane that computed the last item ends the phase itself before it sleeps.
+static bool phase_has_passed(const void *context) {
+    const struct wait *w = context;
+    return is_later(atomic_load(&w->team->phase), w->phase);
+}
+
+static void wait_phase(struct team *team, uint32_t phase, int64_t n_items, struct own *own) {
+    const struct wait wait = {.team = team, .own = own, .phase = phase, .n_items = n_items};
+    if (!wait_awake(phase_is_over, &wait)) gate_wait(&team->gate, phase_has_passed, &wait);
 }
 
 // A lane that comes late, because its processor did something else, passes the phases that the
@@ -194,20 +242,47 @@ void *lane_room(const struct lane *lane, int32_t index) {
     return lane->team->rooms + (int64_t)index * LANE_ROOM_BYTES;
 }
 
-// Runs one thread's part of a run. A thread that is not on its processor, or is new, binds itself
-// to it.
-static void run_lane(struct team *team, int32_t index, int32_t n_threads) {
-    (void)atomic_load_explicit(&team->begun, memory_order_acquire);
-    int32_t count = team->n_lanes < n_threads ? team->n_lanes : n_threads;
-    if (index < count) {
-        if (team->cpus && affinity_cpu() != team->cpus[index])
-            (void)affinity_set_cpu(team->cpus[index]); // a refusal costs speed only
-        struct lane lane = {index, count, team};
-        team->own[index].phase = team->first_phase;
-        team->own[index].n_items = 0;
-        team->fn(&lane, team->context);
+static void run_lane(struct team *team, int32_t index) {
+    struct own *own = &team->own[index];
+    own->phase = team->first_phase;
+    own->n_items = 0;
+    team->fn(&(struct lane){index, team->n_lanes, team}, team->context);
+}
+
+static bool has_run(const void *context) {
+    const struct wait *w = context;
+    return atomic_load(&w->own->run) != w->run;
+}
+
+static bool all_have_left(const void *context) {
+    const struct wait *w = context;
+    return atomic_load(&w->team->at_work) == 0;
+}
+
+// A worker's life: run after run, on its processor.
+static void *work(void *context) {
+    struct worker *worker = context;
+    struct team *team = worker->team;
+    struct wait wait = {.team = team, .own = &team->own[worker->index], .patience_ns = BETWEEN_NS};
+    if (team->cpus) (void)affinity_set_cpu(team->cpus[worker->index]); // a refusal costs speed only
+    for (;;) {
+        if (!wait_awake(has_run, &wait)) gate_wait(&worker->gate, has_run, &wait);
+        wait.run = atomic_load(&wait.own->run); // the next one begins after this lane has left
+        if (!team->fn) return NULL;
+        run_lane(team, worker->index);
+        if (atomic_fetch_sub(&team->at_work, 1) == 1) gate_open(&team->gate);
     }
-    atomic_fetch_add_explicit(&team->ended, 1, memory_order_release);
+}
+
+// Begins a run, or with fn NULL the end, of the first n workers.
+static void start_workers(struct team *team, int32_t n, team_fn fn, void *context) {
+    team->fn = fn;
+    team->context = context;
+    team->runs++;
+    for (int32_t i = 0; i < n; i++) {
+        atomic_store(&team->own[i + 1].run, team->runs);
+        gate_open(&team->workers[i].gate);
+    }
 }
 
 void team_run(struct team *team, team_fn fn, void *context) {
@@ -221,18 +296,16 @@ void team_run(struct team *team, team_fn fn, void *context) {
     // later would inherit one processor.
     struct affinity before;
     bool bound = team->cpus && affinity_get(&before) && affinity_set_cpu(team->cpus[0]);
-    team->fn = fn;
-    team->context = context;
-    atomic_store_explicit(&team->ended, 0, memory_order_relaxed);
     team->first_phase = 1 + atomic_fetch_add_explicit(&team->phase, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&team->begun, 1, memory_order_release);
-#pragma omp parallel default(none) firstprivate(team) num_threads(team->n_threads)
-    run_lane(team, omp_get_thread_num(), omp_get_num_threads());
-    ASSERT(atomic_load_explicit(&team->ended, memory_order_acquire) > 0);
+    atomic_store_explicit(&team->at_work, (unsigned)team->n_lanes - 1, memory_order_relaxed);
+    start_workers(team, team->n_lanes - 1, fn, context);
+    run_lane(team, 0);
+    const struct wait wait = {.team = team, .own = &team->own[0]};
+    if (!wait_awake(all_have_left, &wait)) gate_wait(&team->gate, all_have_left, &wait);
     if (bound) (void)affinity_set(&before);
 }
 
-static void wake(const struct lane *lane, void *context) {
+static void meet(const struct lane *lane, void *context) {
     (void)context;
     lane_barrier(lane);
 }
@@ -250,18 +323,43 @@ enum status team_default_size(int32_t *out, struct err *e) {
     return OK;
 }
 
-// Allocates a team without processors. Returns NULL if memory is short.
+// Allocates a team without processors or threads. Returns NULL if memory is short.
 static struct team *new_team(int32_t n_threads, struct err *e) {
     struct team *team = mem_alloc(1, sizeof *team);
     if (team) {
+        gate_init(&team->gate);
         team->n_threads = team->n_lanes = n_threads;
         team->own = mem_alloc((size_t)n_threads, sizeof *team->own);
+        team->workers = mem_alloc((size_t)n_threads, sizeof *team->workers);
         team->rooms = n_threads > 1 ? mem_alloc((size_t)n_threads, LANE_ROOM_BYTES) : NULL;
     }
-    if (team && team->own && (team->rooms || n_threads == 1)) return team;
+    if (team && team->own && team->workers && (team->rooms || n_threads == 1)) return team;
     err_memory(e, (uint64_t)n_threads * LANE_ROOM_BYTES, "a team of threads");
     team_close(team);
     return NULL;
+}
+
+// Starts the threads of all lanes but the caller's. They take no signals, which are for the
+// program's own threads.
+static enum status start_threads(struct team *team, struct err *e) {
+    sigset_t all, before;
+    int refusal = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int32_t i = 1; i < team->n_threads && !refusal; i++) {
+        struct worker *worker = &team->workers[i - 1];
+        worker->team = team;
+        worker->index = i;
+        gate_init(&worker->gate);
+        refusal = pthread_create(&worker->thread, NULL, work, worker);
+        team->n_workers += !refusal;
+        if (refusal) gate_close(&worker->gate);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!refusal) return OK;
+    err_set(e, ERR_DEVICE, "the system refuses threads: %s", strerror(refusal));
+    err_actual(e, "%d of %d", team->n_workers + 1, team->n_threads);
+    return err_fix(e, "use fewer threads (-t)");
 }
 
 enum status team_open(struct team **out, int32_t n_threads, bool bind, struct err *e) {
@@ -281,14 +379,17 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
         return e->status;
     }
     bool fits = n_threads <= cores.n_cpus;
-    for (int32_t i = 0; fits && i < n_threads; i++)
-        team->own[i].spin_ns = bind ? SPIN_NS_BOUND : SPIN_NS_MAX;
+    for (int32_t i = 0; fits && i < n_threads; i++) team->own[i].spin_ns = SPIN_NS_MAX;
     if (bind && fits) {
         team->cpus = cores.cpus; // the team owns the array now
         cores = (struct core_list){0};
     }
     core_list_close(&cores);
-    team_run(team, wake, NULL);
+    if (start_threads(team, e) != OK) {
+        team_close(team);
+        return e->status;
+    }
+    team_run(team, meet, NULL);
     *out = team;
     return OK;
 }
@@ -303,6 +404,13 @@ void team_use(struct team *team, int32_t n_lanes) {
 
 void team_close(struct team *team) {
     if (!team) return;
+    start_workers(team, team->n_workers, NULL, NULL);
+    for (int32_t i = 0; i < team->n_workers; i++) {
+        pthread_join(team->workers[i].thread, NULL);
+        gate_close(&team->workers[i].gate);
+    }
+    gate_close(&team->gate);
+    mem_free(team->workers);
     mem_free(team->own);
     mem_free(team->rooms);
     mem_free(team->cpus);

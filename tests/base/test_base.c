@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/gate.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/new_file.h"
@@ -658,6 +659,48 @@ static void new_files_appear_whole_or_not_at_all(void **state) {
     new_file_close(&f);
 }
 
+struct door {
+    struct gate gate;
+    atomic_int n; // that were let through so far
+};
+
+struct visitor {
+    struct door *door;
+    pthread_t thread;
+    int turn; // of going through, from 0
+};
+
+static bool is_my_turn(const void *context) {
+    const struct visitor *v = context;
+    return atomic_load(&v->door->n) == v->turn;
+}
+
+static void *visit(void *context) {
+    const struct visitor *v = context;
+    gate_wait(&v->door->gate, is_my_turn, v);
+    atomic_fetch_add(&v->door->n, 1);
+    gate_open(&v->door->gate);
+    return NULL;
+}
+
+// Threads that wait for each other in a row are all woken, whenever they fall asleep.
+static void gates_wake_everybody(void **state) {
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct door door = {.n = 0};
+        struct visitor visitors[4];
+        gate_init(&door.gate);
+        for (int i = 3; i >= 0; i--) {
+            visitors[i] = (struct visitor){.door = &door, .turn = i};
+            assert_int_equal(pthread_create(&visitors[i].thread, NULL, visit, &visitors[i]), 0);
+        }
+        for (int i = 0; i < 4; i++) pthread_join(visitors[i].thread, NULL);
+        assert_int_equal(door.n, 4);
+        assert_int_equal(door.gate.n_asleep, 0);
+        gate_close(&door.gate);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(err_reads_as_one_line),
@@ -692,6 +735,7 @@ int main(void) {
         cmocka_unit_test(log_writes_what_its_level_lets_through),
         cmocka_unit_test(log_tells_its_listener),
         cmocka_unit_test(new_files_appear_whole_or_not_at_all),
+        cmocka_unit_test(gates_wake_everybody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

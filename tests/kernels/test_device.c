@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -598,6 +600,55 @@ static void test_slow_lane(void **state) {
     }
 }
 
+struct sleeper {
+    int32_t index; // of the lane
+    pid_t thread;
+};
+
+static void note_thread(const struct lane *lane, void *context) {
+    struct sleeper *s = context;
+    if (lane->index == s->index) s->thread = (pid_t)syscall(SYS_gettid);
+}
+
+// Reads a line of a thread's status by its name. Returns its number, or the first letter.
+static long status_of(pid_t thread, const char *name) {
+    char path[64], line[128];
+    long value = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)thread);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) != 0) continue;
+        const char *text = line + strlen(name) + strspn(line + strlen(name), ":\t ");
+        value = *text >= '0' && *text <= '9' ? atol(text) : *text;
+    }
+    fclose(file);
+    return value;
+}
+
+// Lanes that have nothing to do fall asleep, and runs of other lanes do not wake them.
+static void test_idle_lanes(void **state) {
+    (void)state;
+    struct team *team;
+    struct err e;
+    struct stress stress = {.n_rounds = 10};
+    struct sleeper sleepers[2] = {{.index = 1}, {.index = 3}};
+    assert_int_equal(team_open(&team, 4, true, &e), OK);
+    for (int i = 0; i < 2; i++) {
+        team_run(team, note_thread, &sleepers[i]);
+        while (status_of(sleepers[i].thread, "State") != 'S') sched_yield();
+    }
+    const long before = status_of(sleepers[1].thread, "voluntary_ctxt_switches");
+    team_use(team, 2);
+    for (int run = 0; run < 100; run++) team_run(team, stress_lane, &stress);
+    assert_int_equal(status_of(sleepers[1].thread, "voluntary_ctxt_switches"), before);
+    assert_int_equal(status_of(sleepers[1].thread, "State"), 'S');
+    team_use(team, 4);
+    team_run(team, stress_lane, &stress);
+    assert_int_equal(stress.n_wrong, 0);
+    team_close(team);
+}
+
 static void test_too_many_threads(void **state) {
     (void)state;
     struct team *team;
@@ -780,6 +831,7 @@ int main(void) {
         cmocka_unit_test(test_taken_once),
         cmocka_unit_test(test_late_lane),
         cmocka_unit_test(test_slow_lane),
+        cmocka_unit_test(test_idle_lanes),
         cmocka_unit_test(test_too_many_threads),
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_default_team),
