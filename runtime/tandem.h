@@ -267,6 +267,11 @@ enum tandem_status tandem_chat_text(const struct tandem_engine *engine,
 // TANDEM_ERR_LIMIT if n_sessions are open.
 enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem_engine *engine,
                                       struct tandem_error *e);
+// Opens a session that is a copy of source: the same tokens, the same logits for what follows. It
+// takes about as long as copying its part of the KV cache. TANDEM_ERR_LIMIT if n_sessions are open,
+// TANDEM_ERR_DEVICE; source stays as it is.
+enum tandem_status tandem_session_fork(struct tandem_session **out,
+                                       const struct tandem_session *source, struct tandem_error *e);
 void tandem_session_free(struct tandem_session *session); // NULL is allowed
 // The tokens of the timeline, borrowed until the session changes; *n (not NULL) gets their number.
 const int32_t *tandem_session_tokens(const struct tandem_session *session, size_t *n);

@@ -5,6 +5,7 @@
 #include "runtime/gguf/gguf.h"
 #include "runtime/engine/kv.h"
 #include "runtime/model/model_read.h"
+#include "runtime/engine/pieces.h"
 #include "runtime/engine/pipeline.h"
 #include "runtime/engine/states.h"
 #include "runtime/host/devices.h"
@@ -227,6 +228,39 @@ void session_truncate(struct session *session, int32_t length) {
     kv_truncate(&session->engine->kv, session->index, length);
     states_truncate(&session->engine->states, session->index, length);
     session->length = length;
+}
+
+// The session's caches, in all slots that hold a state.
+static struct cached caches_of(const struct session *s) {
+    struct engine *en = s->engine;
+    const struct session_states *of = &en->states.all[s->index];
+    struct cached c = {.pipeline = &en->pipeline,
+                       .kv = &en->kv,
+                       .session = s->index,
+                       .n = of->done,
+                       .low = of->low};
+    for (int32_t i = 0; i < STATE_SLOTS && en->states.recurrent; i++)
+        if (of->at[i] >= 0) c.slots[c.n_slots++] = i;
+    return c;
+}
+
+enum status session_copy(struct session *target, const struct session *source, struct err *e) {
+    struct engine *en = target->engine;
+    ASSERT(source->engine == en);
+    if (target->length > 0)
+        return err_set(e, ERR_USAGE, "the session to copy to has tokens already");
+    if (en->pipeline.failed) return pipeline_refuse(e);
+    const struct cached from = caches_of(source);
+    struct cached to = from;
+    to.session = target->index;
+    if (kv_reserve(&en->kv, target->index, source->length, e)) return e->status;
+    if (cached_copy(&to, &from, e)) {
+        kv_truncate(&en->kv, target->index, 0);
+        return e->status;
+    }
+    states_copy(&en->states, target->index, source->index);
+    target->length = source->length;
+    return OK;
 }
 
 // Checks all items before anything runs.

@@ -50,6 +50,11 @@ int32_t session_length(const struct session *session); // tokens stored
 // far (states.h): then the next engine_eval first computes the tokens again from where they do.
 void session_truncate(struct session *session, int32_t length);
 
+// Makes target, an empty session, a copy of source, a session of the same engine: both go on alike,
+// and are cut back alike. ERR_USAGE if target is not empty, ERR_DEVICE if a device failed; target
+// is then empty.
+enum status session_copy(struct session *target, const struct session *source, struct err *e);
+
 struct batch_item { // the next token of a timeline
     struct session *session;
     int32_t token;

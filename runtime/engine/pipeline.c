@@ -628,14 +628,16 @@ static enum status run_steps(struct pipeline *p, const struct micro_batch *batch
     return flush_host(p, e);
 }
 
+enum status pipeline_refuse(struct err *e) {
+    err_set(e, ERR_DEVICE, "a device of this engine has failed before");
+    return err_fix(e, "start again");
+}
+
 enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
     ASSERT(batch->n_tokens >= 1 && batch->n_tokens <= p->plan->workload.n_ubatch);
     ASSERT(batch->first_logits + batch->n_logits <= p->plan->workload.max_logits);
     ASSERT(p->state != PIPELINE_RUNNING);
-    if (p->failed) {
-        err_set(e, ERR_DEVICE, "a device of this engine has failed before");
-        return err_fix(e, "start again");
-    }
+    if (p->failed) return pipeline_refuse(e);
     const enum batch_class class = batch_class_of(batch->n_tokens);
     const struct batch_tables tables = pipeline_tables(p);
     // The CPU reads and writes caches whose stores may still run.

@@ -97,6 +97,9 @@ enum status pipeline_ready(struct pipeline *p, struct err *e);
 // either, unless a device is lost. ERR_DEVICE.
 enum status pipeline_finish(struct pipeline *p, struct err *e);
 
+// Says that a device has failed before, so that nothing can run any more. ERR_DEVICE.
+enum status pipeline_refuse(struct err *e);
+
 // [max_logits, n_vocab] on the host, valid after pipeline_finish.
 float *pipeline_logits(const struct pipeline *p);
 

@@ -5,6 +5,8 @@
 #include "base/number.h"
 #include "kernels/ops.h"
 
+#include <string.h>
+
 static const struct session_states EMPTY = {
     .at = {-1, -1, -1}, .now = -1, .kept = -1, .target = -1};
 static_assert(STATE_SLOTS == 3, "EMPTY lists every slot");
@@ -15,8 +17,8 @@ enum status states_open(struct states *s, const struct shape *shape, const struc
     const bool wraps = workload_ring_pages(w) < workload_pages_per_session(w);
     *s = (struct states){.n_ctx = w->n_ctx,
                          .recurrent = shape->delta.n_heads > 0,
-                         .window = wraps ? w->window : 0,
-                         .n_ring_rows = workload_ring_pages(w) * KV_PAGE};
+                         .window = w->window,
+                         .n_ring_rows = wraps ? workload_ring_pages(w) * KV_PAGE : INT32_MAX};
     s->all = mem_alloc(n, sizeof *s->all);
     s->tokens = mem_alloc(n_tokens, sizeof *s->tokens);
     if (!s->all || !s->tokens) {
@@ -81,7 +83,7 @@ void states_step(struct states *s, int32_t session, int32_t position, int32_t to
     if (first) begin(s, session, position);
     s->tokens[(int64_t)session * s->n_ctx + position] = token;
     of->reached = position + 1;
-    if (s->window) of->low = max_i32(of->low, of->reached - s->n_ring_rows);
+    of->low = max_i32(of->low, of->reached - s->n_ring_rows);
     if (!s->recurrent) return;
     step[1] = base + of->target;
     step[0] = step[1];
@@ -110,6 +112,13 @@ void states_truncate(struct states *s, int32_t session, int32_t length) {
         if (of->at[i] >= 0 && (of->now < 0 || of->at[i] > of->at[of->now])) of->now = i;
     }
     if (of->kept >= 0 && of->at[of->kept] < 0) of->kept = -1;
+}
+
+void states_copy(struct states *s, int32_t target, int32_t source) {
+    const size_t n_ctx = (size_t)s->n_ctx;
+    s->all[target] = s->all[source];
+    memcpy(s->tokens + (size_t)target * n_ctx, s->tokens + (size_t)source * n_ctx,
+           n_ctx * sizeof *s->tokens);
 }
 
 int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta) {

@@ -29,8 +29,8 @@ struct states {
     int32_t n_sessions, n_ctx;
     bool recurrent;              // the model has recurrent states; else at, now, kept and target
                                  // are not used
-    int32_t window, n_ring_rows; // positions in the longest window and in the ring; window 0: the
-                                 // model has no rings, or they hold the whole context
+    int32_t window, n_ring_rows; // positions in the longest window, 0: none; and in the ring,
+                                 // INT32_MAX: the whole context
     struct session_states *all;  // owned, [n_sessions]
     int32_t *tokens;             // owned, [n_sessions, n_ctx]
 };
@@ -55,6 +55,9 @@ void states_step(struct states *s, int32_t session, int32_t position, int32_t to
 void states_end(struct states *s, bool succeeded);
 // Forgets what has seen more than length tokens.
 void states_truncate(struct states *s, int32_t session, int32_t length);
+
+// Makes target, an empty session, what source is, as far as these numbers and tokens say it.
+void states_copy(struct states *s, int32_t target, int32_t source);
 
 // Floats of all slots of one unit for the inputs of its convolution; the matrices lie behind them.
 int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta);

@@ -87,6 +87,15 @@ fail:
     return e->status;
 }
 
+enum status generate_fork(struct generator *g, const struct generator *source,
+                          const struct generate_options *options, struct err *e) {
+    if (generate_open(g, source->engine, options, e)) return e->status;
+    g->pending = source->pending;
+    if (session_copy(g->session, source->session, e) == OK) return OK;
+    generate_close(g);
+    return e->status;
+}
+
 void generate_close(struct generator *g) {
     session_free(g->session);
     close_options(g);

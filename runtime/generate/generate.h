@@ -89,6 +89,10 @@ enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e);
 void generate_close(struct generator *g); // accepts a zeroed one; leaves it zeroed
 
+// The same, with a copy of source's session: both go on alike. ERR_DEVICE too.
+enum status generate_fork(struct generator *g, const struct generator *source,
+                          const struct generate_options *options, struct err *e);
+
 // Takes other options for the texts to come; n_batch stays. The penalty knows no token then. Errors
 // as generate_open's; after one, only generate_set_options and generate_close may follow.
 enum status generate_set_options(struct generator *g, const struct generate_options *options,

@@ -116,21 +116,42 @@ static struct tandem_session *find_free(struct tandem_engine *en) {
     return NULL;
 }
 
+// Every call that draws tokens sets sampler options of its own.
+static const struct generate_options PLAIN = {.sampler = {.top_p = 1, .repeat_penalty = 1}};
+
+static enum status find_session(struct tandem_session **out, struct tandem_engine *engine,
+                                struct err *e) {
+    *out = find_free(engine);
+    if (*out) return OK;
+    err_set(e, ERR_LIMIT, "all sessions of the engine are open");
+    err_expected(e, "at most %d", engine->n_sessions);
+    return err_fix(e, "open it with more n_sessions");
+}
+
 enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem_engine *engine,
                                       struct tandem_error *e) {
-    // Every call that draws tokens sets sampler options of its own.
-    static const struct generate_options options = {.sampler = {.top_p = 1, .repeat_penalty = 1}};
     struct err err = {0};
-    struct tandem_session *s = find_free(engine);
+    struct tandem_session *s;
     *out = NULL;
-    if (!s) {
-        err_set(&err, ERR_LIMIT, "all sessions of the engine are open");
-        err_expected(&err, "at most %d", engine->n_sessions);
-        return tandem_error_give(err_fix(&err, "open it with more n_sessions"), &err, e);
-    }
-    if (generate_open(&s->generator, engine->engine, &options, &err))
+    if (find_session(&s, engine, &err) ||
+        generate_open(&s->generator, engine->engine, &PLAIN, &err))
         return tandem_error_give(err.status, &err, e);
     s->n_tokens = 0;
+    *out = s;
+    return tandem_error_give(OK, &err, e);
+}
+
+enum tandem_status tandem_session_fork(struct tandem_session **out,
+                                       const struct tandem_session *source,
+                                       struct tandem_error *e) {
+    struct err err = {0};
+    struct tandem_session *s;
+    *out = NULL;
+    if (find_session(&s, source->engine, &err) ||
+        generate_fork(&s->generator, &source->generator, &PLAIN, &err))
+        return tandem_error_give(err.status, &err, e);
+    memcpy(s->tokens, source->tokens, (size_t)source->n_tokens * sizeof *s->tokens);
+    s->n_tokens = source->n_tokens;
     *out = s;
     return tandem_error_give(OK, &err, e);
 }

@@ -52,6 +52,40 @@ static void test_sessions(void **state) {
     tandem_session_free(b);
 }
 
+// A fork has what its source has, with the token that was drawn but not computed, and neither sees
+// what the other does then.
+static void test_fork(void **state) {
+    struct api_fixture *f = *state;
+    struct tandem_session *a = api_session(f), *b = NULL, *c;
+    struct tandem_generate_options o;
+    struct api_taken t = {0};
+    struct tandem_error e;
+    float expected[TINY_VOCAB], logits[TINY_VOCAB];
+    size_t n, m;
+    o = api_options(f, &t, 5);
+    api_ok(tandem_generate_tokens(a, f->prompt, 40, &o, NULL, &e), &e);
+    api_ok(tandem_session_fork(&b, a, &e), &e);
+    const int32_t *one = tandem_session_tokens(a, &n), *other = tandem_session_tokens(b, &m);
+    assert_true(n == 45 && m == 45 && one != other);
+    assert_memory_equal(one, other, n * sizeof *one);
+    assert_int_equal(tandem_session_fork(&c, a, &e), TANDEM_ERR_LIMIT);
+    assert_null(c);
+    api_ok(tandem_eval(b, f->prompt + 7, 30, &e), &e);
+    api_ok(tandem_eval(a, f->prompt, 3, &e), &e);
+    api_logits(f, 0, expected);
+    tandem_session_truncate(b, 45);
+    api_ok(tandem_eval(b, f->prompt, 3, &e), &e);
+    api_logits(f, 0, logits);
+    assert_memory_equal(expected, logits, sizeof logits);
+    tandem_session_free(a);
+    api_ok(tandem_session_fork(&a, b, &e), &e);
+    tandem_session_truncate(a, 20);
+    api_ok(tandem_eval(a, f->prompt + 20, 20, &e), &e);
+    assert_int_equal(api_length(a), 40);
+    tandem_session_free(a);
+    tandem_session_free(b);
+}
+
 // Tokens that do not fit leave the session unchanged.
 static void test_full_session(void **state) {
     struct api_fixture *f = *state;
@@ -482,13 +516,21 @@ static void test_cancel_answer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sessions),        cmocka_unit_test(test_full_session),
-        cmocka_unit_test(test_goes_on),         cmocka_unit_test(test_failed_answer),
-        cmocka_unit_test(test_begin_and_end),   cmocka_unit_test(test_stop_texts),
-        cmocka_unit_test(test_results),         cmocka_unit_test(test_other_thread),
-        cmocka_unit_test(test_two_engines),     cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_cancel_prompt),   cmocka_unit_test(test_cancel_within_micro_batch),
-        cmocka_unit_test(test_cancel_any_time), cmocka_unit_test(test_cancel_answer),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_full_session),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_failed_answer),
+        cmocka_unit_test(test_begin_and_end),
+        cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_other_thread),
+        cmocka_unit_test(test_two_engines),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_cancel_prompt),
+        cmocka_unit_test(test_cancel_within_micro_batch),
+        cmocka_unit_test(test_cancel_any_time),
+        cmocka_unit_test(test_cancel_answer),
     };
     return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

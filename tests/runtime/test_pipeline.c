@@ -111,6 +111,7 @@ struct fixture {
     struct engine_options options;
     uint64_t random;
     int32_t left, n_cancelled; // tells of prompts until one is refused; how often that was
+    int copies;                // calls after the third before which a session is copied
 };
 
 static bool listen(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -356,8 +357,19 @@ static void count_tokens(struct fixture *f, int call, int32_t counts[N_SESSIONS]
     counts[0] += call == 0 || call == 2;
 }
 
-// Calls for up to three timelines, of which the last forgets its end in between; the first prompt
-// may be stopped anywhere and is fed again. Returns whether micro-batches ran ahead.
+// Ends the first session and puts a copy of the last in its place, which then forgets its end too.
+static void replace_first(struct fixture *f, struct engine *en, struct session **sessions) {
+    struct session *last = sessions[N_SESSIONS - 1];
+    struct err e;
+    session_free(sessions[0]);
+    assert_int_equal(session_new(&sessions[0], en, &e), OK);
+    if (session_copy(sessions[0], last, &e)) fail_msg("%s", e.what);
+    assert_int_equal(session_length(sessions[0]), session_length(last));
+    if (below(f, 2)) session_truncate(sessions[0], below(f, 1 + session_length(last)));
+}
+
+// Calls for up to three timelines, of which the last forgets its end in between and is copied; the
+// first prompt may be stopped anywhere and is fed again. Returns whether micro-batches ran ahead.
 static bool run_plan(struct fixture *f, const struct model_file *m, const struct engine_options *o,
                      const char *what) {
     struct engine *en = open_ok(o);
@@ -371,6 +383,7 @@ static bool run_plan(struct fixture *f, const struct model_file *m, const struct
         struct session *last = sessions[N_SESSIONS - 1];
         count_tokens(f, call, counts);
         if (call == 2) session_truncate(last, below(f, session_length(last)));
+        if (call == 2 + f->copies) replace_first(f, en, sessions);
         if (call == 0) f->left = below(f, 10);
         alloc_fail_at(1);
         enum status status = feed_sessions(f, en, sessions, counts, &rows, &e);
@@ -407,6 +420,7 @@ static void test_random_plans(void **state) {
         struct engine_options o = options_for(f, m);
         char what[256];
         random_ways(f, m, &o, i % 3 == 0);
+        f->copies = i % 2; // before the shortened session is fed, or after
         describe(m, &o, i, what, sizeof what);
         n_ahead += run_plan(f, m, &o, what);
         for (int u = 1; u < m->n_units - 1; u++) {
@@ -439,7 +453,21 @@ static void test_split_points(void **state) {
 
 // ---- Failures -----------------------------------------------------------------------------------
 
-// Opens, runs a prompt of two micro-batches, then one token, and closes.
+// Copies the session to a new one. Whatever happens to the device, neither gets another length but
+// that.
+static enum status copy_short(struct engine *en, const struct session *s, struct err *e) {
+    struct session *other;
+    const int32_t length = session_length(s);
+    assert_int_equal(session_new(&other, en, e), OK);
+    const enum status status = session_copy(other, s, e);
+    assert_int_equal(session_length(s), length);
+    assert_int_equal(session_length(other), status ? 0 : length);
+    if (!status) assert_int_equal(session_copy(other, s, e), ERR_USAGE);
+    session_free(other);
+    return status;
+}
+
+// Opens, runs a prompt of two micro-batches, copies the session, runs one token, and closes.
 static enum status run_short(struct fixture *f, const struct engine_options *o, struct err *e) {
     struct engine *en;
     struct session *s;
@@ -452,6 +480,8 @@ static enum status run_short(struct fixture *f, const struct engine_options *o, 
         const int32_t before = session_length(s);
         for (int32_t i = 0; i < counts[call]; i++)
             items[i] = (struct batch_item){s, f->tokens[before + i], i == counts[call] - 1};
+        if (call == 1) status = copy_short(en, s, e);
+        if (status) break;
         status = engine_eval(en, items, counts[call], e);
         if (!status) continue;
         struct err again;

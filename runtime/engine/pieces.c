@@ -1,0 +1,114 @@
+/* pieces.c: see pieces.h. */
+#include "runtime/engine/pieces.h"
+
+#include "base/number.h"
+
+#include <string.h>
+
+enum { PART_KEYS, PART_VALUES, PART_INPUTS, PART_MATRICES, PARTS };
+
+// The rows of one page of keys or values, from walk->position on. False behind the last one.
+static bool next_rows(const struct cached *c, struct piece_walk *walk, struct piece *out) {
+    const struct pipeline *p = c->pipeline;
+    const struct workload *w = &p->plan->workload;
+    const struct unit *unit = &p->shape->units[walk->unit];
+    const struct kv_layout layout =
+        kv_layout_of(w, unit, p->devices[out->device].device->info.align_bytes);
+    const bool values = walk->part == PART_VALUES;
+    const uint64_t row_bytes = values ? layout.v_row_bytes : layout.k_row_bytes;
+    int32_t *at = &walk->position;
+    if (unit->window) *at = max_i32(*at, c->low);
+    if (*at >= c->n || !unit->n_kv_heads) return false;
+    const int32_t row =
+        unit->window ? kv_ring_row(c->kv, c->session, *at) : kv_row(c->kv, c->session, *at);
+    const int32_t count = min_i32(c->n - *at, KV_PAGE - *at % KV_PAGE);
+    out->at = p->caches[walk->unit] + (values ? layout.values : 0) + (uint64_t)row * row_bytes;
+    out->size_bytes = (uint64_t)count * row_bytes;
+    *at += count;
+    return true;
+}
+
+// The inputs of the convolution or the matrices of the walk's slot. False behind the last one.
+static bool next_state(const struct cached *c, struct piece_walk *walk, struct piece *out) {
+    const struct pipeline *p = c->pipeline;
+    const struct delta_shape *delta = &p->shape->delta;
+    if (!unit_is_delta(p->shape, &p->shape->units[walk->unit]) || walk->slot >= c->n_slots)
+        return false;
+    const int64_t slot = (int64_t)c->session * STATE_SLOTS + c->slots[walk->slot++];
+    const int64_t inputs = (delta->n_taps - 1) * delta_channels(delta);
+    const int64_t matrices = (int64_t)delta->n_heads * delta->head_dim * delta->head_dim;
+    float *states = (float *)p->caches[walk->unit];
+    const bool is_matrix = walk->part == PART_MATRICES;
+    if (is_matrix) states += states_conv_floats(&p->plan->workload, delta);
+    const int64_t n = is_matrix ? matrices : inputs;
+    out->at = (char *)(states + slot * n);
+    out->size_bytes = (uint64_t)n * sizeof *states;
+    return true;
+}
+
+bool cached_next(const struct cached *c, struct piece_walk *walk, struct piece *out) {
+    const struct pipeline *p = c->pipeline;
+    while (walk->unit < p->plan->n_units) {
+        out->device = p->plan->place.units[walk->unit].device;
+        const bool rows = walk->part < PART_INPUTS;
+        if (p->shape->units[walk->unit].kind == UNIT_ATTENTION &&
+            (rows ? next_rows(c, walk, out) : next_state(c, walk, out)))
+            return true;
+        walk->position = walk->slot = 0;
+        if (++walk->part < PARTS) continue;
+        walk->part = 0;
+        walk->unit++;
+    }
+    return false;
+}
+
+uint64_t cached_bytes(const struct cached *c) {
+    struct piece_walk walk = {0};
+    struct piece piece;
+    uint64_t sum = 0;
+    while (cached_next(c, &walk, &piece)) sum += piece.size_bytes;
+    return sum;
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+// Ends the copies that were encoded for a device. After a failure nothing can run any more.
+static enum status finish(struct pipeline *p, int device, struct err *e) {
+    if (stream_wait(p->devices[device].copy_in, e) == OK) return OK;
+    p->failed = true;
+    return err_context(e, "copying a session");
+}
+
+enum status cached_copy(const struct cached *target, const struct cached *source, struct err *e) {
+    struct pipeline *p = source->pipeline;
+    struct piece_walk from_walk = {0}, to_walk = {0};
+    struct piece from, to;
+    while (cached_next(source, &from_walk, &from)) {
+        const bool both = cached_next(target, &to_walk, &to);
+        ASSERT(both && from.size_bytes == to.size_bytes && from.device == to.device);
+        if (from.device == DEVICE_HOST)
+            memcpy(to.at, from.at, from.size_bytes);
+        else
+            stream_copy(p->devices[from.device].copy_in, to.at, from.at, from.size_bytes,
+                        COPY_WITHIN);
+    }
+    for (int d = DEVICE_HOST + 1; d < p->n_devices; d++)
+        if (finish(p, d, e)) return e->status;
+    return OK;
+}
+
+enum status cached_read(const struct cached *c, const struct piece *piece, void *target,
+                        struct err *e) {
+    if (piece->device == DEVICE_HOST) return memcpy(target, piece->at, piece->size_bytes), OK;
+    stream_copy(c->pipeline->devices[piece->device].copy_in, target, piece->at, piece->size_bytes,
+                COPY_FROM_DEVICE);
+    return finish(c->pipeline, piece->device, e);
+}
+
+enum status cached_write(const struct cached *c, const struct piece *piece, const void *source,
+                         struct err *e) {
+    if (piece->device == DEVICE_HOST) return memcpy(piece->at, source, piece->size_bytes), OK;
+    stream_copy(c->pipeline->devices[piece->device].copy_in, piece->at, source, piece->size_bytes,
+                COPY_TO_DEVICE);
+    return finish(c->pipeline, piece->device, e);
+}
