@@ -102,12 +102,9 @@ INLINE veci entries_of_8(const uint64_t *table, const uint8_t *at, int group,
 // Entries of four columns.
 INLINE veci entries_of_4(const uint32_t *table, const uint8_t *at, int group,
                          uint32_t (*entry)(const uint8_t *, int, int)) {
-    long long v[4];
-    UNROLL for (int n = 0; n < 4; n++) {
-        const uint64_t upper = table[entry(at, group, 2 * n + 1)];
-        v[n] = (long long)(table[entry(at, group, 2 * n)] | upper << 32);
-    }
-    return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
+    int v[8];
+    UNROLL for (int n = 0; n < 8; n++) v[n] = (int)table[entry(at, group, n)];
+    return _mm256_setr_epi32(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
 }
 
 INLINE veci entries_iq3_xxs(const uint8_t *at, int i) {
@@ -136,46 +133,112 @@ INLINE veci entries_iq1_s(const uint8_t *at, int i) {
 
 // Four times the entries, plus 1 where an eighth is added.
 INLINE veci entries_iq1_m(const uint8_t *at, int i) {
-    long long ones[4];
-    UNROLL for (int n = 0; n < 4; n++) {
-        ones[n] = iq1_m_nibble(at, i, n) & 8 ? 0 : 0x0101010101010101;
-    }
-    veci entries = _mm256_slli_epi32(entries_of_8(GRIDS.iq1, at, i, iq1_m_entry), 2);
-    return _mm256_or_si256(entries, _mm256_setr_epi64x(ones[0], ones[1], ones[2], ones[3]));
+    const veci tops = _mm256_setr_epi64x(8, 8 << 4, 8 << 8, 8 << 12);
+    veci plus = _mm256_and_si256(_mm256_set1_epi64x(grid_word16(at + 32 + 2 * i)), tops);
+    plus = and_bytes(_mm256_cmpeq_epi64(plus, _mm256_setzero_si256()), 1);
+    veci entries = entries_of_8(GRIDS.iq1, at, i, iq1_m_entry);
+    return _mm256_or_si256(_mm256_slli_epi32(entries, 2), plus);
 }
 #endif
+
+// The signs of the columns of vector i of a block: bits of a mask, or all bits of bytes.
+#if WIDE
+typedef __mmask64 sign_bits;
+
+#define MINUS(name)                                                                   \
+    INLINE sign_bits minus_##name(const uint8_t *at, int i) {                         \
+        return name##_signs(at, 2 * i) | (uint64_t)name##_signs(at, 2 * i + 1) << 32; \
+    }
+MINUS(iq3_xxs)
+MINUS(iq3_s)
+MINUS(iq2_xxs)
+MINUS(iq2_xs)
+MINUS(iq2_s)
+#undef MINUS
 
 // centre - v where a column is negative, else centre + v.
-INLINE veci put_signs(veci v, const uint8_t *at, int i,
-                      uint32_t (*signs)(const uint8_t *block, int group), int centre) {
-    const veci middle = V(set1_epi8)((char)centre);
-#if WIDE
-    __mmask64 minus = signs(at, 2 * i) | (uint64_t)signs(at, 2 * i + 1) << 32;
+INLINE veci put_signs(veci v, sign_bits minus, int centre) {
+    const veci middle = _mm512_set1_epi8((char)centre);
     return _mm512_mask_sub_epi8(_mm512_add_epi8(middle, v), minus, middle, v);
+}
 #else
-    veci minus = set_bytes(signs(at, i));
-    return _mm256_add_epi8(middle, _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus));
-#endif
+typedef veci sign_bits;
+
+// Adds the bit to seven bits in every byte that makes the number of set ones even.
+INLINE veci even_bytes(veci v) {
+    const __m128i odd =
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0);
+    const veci table = _mm256_broadcastsi128_si256(odd);
+    veci low = _mm256_shuffle_epi8(table, and_bytes(v, 15));
+    veci high = _mm256_shuffle_epi8(table, and_bytes(_mm256_srli_epi32(v, 4), 15));
+    return _mm256_or_si256(v, _mm256_xor_si256(low, high));
 }
 
+// The signs of all groups of a block, a lane each, by words of four times seven bits. The compiler
+// computes them once for the eight vectors of a block.
+INLINE veci signs_of_words(veci words) {
+    veci v = _mm256_and_si256(words, _mm256_set1_epi32(0x7f));
+    UNROLL for (int i = 1; i < 4; i++) {
+        veci seven = _mm256_set1_epi32(0x7f << 8 * i);
+        v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(words, i), seven));
+    }
+    return even_bytes(v);
+}
+
+INLINE sign_bits minus_of_lane(veci signs, int i) {
+    return set_bytes(_mm256_permutevar8x32_epi32(signs, _mm256_set1_epi32(i)));
+}
+
+INLINE sign_bits minus_iq3_xxs(const uint8_t *at, int i) {
+    return minus_of_lane(signs_of_words(_mm256_loadu_si256((const void *)(at + 66))), i);
+}
+
+INLINE sign_bits minus_iq2_xxs(const uint8_t *at, int i) {
+    __m256 first = _mm256_loadu_ps((const void *)(at + 2));
+    __m256 second = _mm256_loadu_ps((const void *)(at + 34));
+    veci words = _mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd));
+    return minus_of_lane(signs_of_words(_mm256_permute4x64_epi64(words, 0xd8)), i);
+}
+
+INLINE sign_bits minus_iq2_xs(const uint8_t *at, int i) {
+    veci first = _mm256_srli_epi16(_mm256_loadu_si256((const void *)(at + 2)), 9);
+    veci second = _mm256_srli_epi16(_mm256_loadu_si256((const void *)(at + 34)), 9);
+    veci sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xd8);
+    return minus_of_lane(even_bytes(sevens), i);
+}
+
+INLINE sign_bits minus_iq3_s(const uint8_t *at, int i) {
+    return set_bytes(_mm256_set1_epi32((int32_t)iq3_s_signs(at, i)));
+}
+
+INLINE sign_bits minus_iq2_s(const uint8_t *at, int i) {
+    return set_bytes(_mm256_set1_epi32((int32_t)iq2_s_signs(at, i)));
+}
+
+INLINE veci put_signs(veci v, sign_bits minus, int centre) {
+    v = _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus);
+    return centre == 0 ? v : _mm256_add_epi8(v, _mm256_set1_epi8((char)centre));
+}
+#endif
+
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
-    return put_signs(entries_iq3_xxs(at, i), at, i, iq3_xxs_signs, SIGNED_CENTRE);
+    return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), SIGNED_CENTRE);
 }
 
 INLINE veci columns_iq3_s(const uint8_t *at, int i) {
-    return put_signs(entries_iq3_s(at, i), at, i, iq3_s_signs, 15);
+    return put_signs(entries_iq3_s(at, i), minus_iq3_s(at, i), 15);
 }
 
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
-    return put_signs(entries_iq2_xxs(at, i), at, i, iq2_xxs_signs, SIGNED_CENTRE);
+    return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), SIGNED_CENTRE);
 }
 
 INLINE veci columns_iq2_xs(const uint8_t *at, int i) {
-    return put_signs(entries_iq2_xs(at, i), at, i, iq2_xs_signs, 64);
+    return put_signs(entries_iq2_xs(at, i), minus_iq2_xs(at, i), 64);
 }
 
 INLINE veci columns_iq2_s(const uint8_t *at, int i) {
-    return put_signs(entries_iq2_s(at, i), at, i, iq2_s_signs, 64);
+    return put_signs(entries_iq2_s(at, i), minus_iq2_s(at, i), 64);
 }
 
 INLINE veci columns_iq1_s(const uint8_t *at, int i) { return entries_iq1_s(at, i); }

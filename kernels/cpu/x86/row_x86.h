@@ -60,12 +60,12 @@ INLINE veci load_nibbles(const uint8_t *at, int64_t step) {
 #endif
 }
 
-// All bits of byte j where bit j is set.
-INLINE __m256i set_bytes(uint32_t bits) {
+// All bits of byte j where bit j of every 32-bit lane is set.
+INLINE __m256i set_bytes(__m256i bits) {
     const __m256i own = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     const __m256i byte =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)bits), byte);
+    __m256i v = _mm256_shuffle_epi8(bits, byte);
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, own), own);
 }
 
@@ -79,7 +79,7 @@ INLINE veci add_fifth_bits(veci v, const uint8_t *at, int64_t step) {
     return _mm512_or_si512(v, _mm512_maskz_set1_epi8(set, 16));
 #else
     (void)step, (void)second;
-    return _mm256_or_si256(v, and_bytes(set_bytes(first), 16));
+    return _mm256_or_si256(v, and_bytes(set_bytes(_mm256_set1_epi32((int32_t)first)), 16));
 #endif
 }
 
