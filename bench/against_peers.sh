@@ -9,8 +9,8 @@
 # PROMPT tokens and then TOKENS single ones (0: not that test); they take turns in beginning, since a
 # shared machine changes its speed. Prints the median of each over all rounds and tandem's median by
 # each peer's: above 1, tandem is faster; in brackets the least and the most of a round. -o appends
-# one row in the form of bench/results.tsv to that file. Exit code 1 if a program fails, or knows the
-# model by another number of weights; 2 for a wrong command line, or without a peer.
+# one row in the form of bench/results.tsv to that file. Exit code 1 if a program fails or names
+# another model; 2 for a wrong command line, or without a peer.
 set -u
 : "${TANDEM:=build/tandem}" "${PEERS:=}"
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf prompt=512 tokens=64 threads=1 rounds=5 rows=
@@ -80,7 +80,7 @@ names=$(for peer in $PEERS; do echo "${peer%%=*}"; done)
 command="bench/against_peers.sh -m ${model##*/} -p $prompt -n $tokens -t $threads -r $rounds"
 # shellcheck disable=SC2086
 python3 - "$work" "$rounds" "$commit" "$command" "$rows" $names <<'X'
-import json, statistics, sys
+import json, os, statistics, sys
 
 work, rounds, commit, command, rows, *peers = sys.argv[1:]
 
@@ -90,9 +90,14 @@ def give_up(text):
     sys.exit(1)
 
 
+# Some programs write warnings between the lines of their results.
+def parse(path):
+    return json.loads("".join(line for line in open(path) if not line[:1].isalpha()))
+
+
 def load(name):
     try:
-        return [json.load(open(f"{work}/{name}.{i}.json")) for i in range(int(rounds))]
+        return [parse(f"{work}/{name}.{i}.json") for i in range(int(rounds))]
     except ValueError:
         give_up(f"{name} wrote something that is no JSON")
 
@@ -107,9 +112,9 @@ def speeds(name, runs, test):
 runs = {name: load(name) for name in ["tandem"] + peers}
 first = {name: run[0][0] for name, run in runs.items()}
 for peer in peers:
-    weights = [first[name]["model_n_params"] for name in ("tandem", peer)]
-    if weights[0] != weights[1]:
-        give_up(f"another model: {weights[0]} weights by tandem, {weights[1]} by {peer}")
+    files = [os.path.basename(first[name]["model_filename"]) for name in ("tandem", peer)]
+    if files[0] != files[1]:
+        give_up(f"another model: {files[0]} by tandem, {files[1]} by {peer}")
 results = []
 for test in ((r["n_prompt"], r["n_gen"]) for r in runs["tandem"][0]):
     name = f"prefill of {test[0]}" if test[0] else f"decode of {test[1]}"

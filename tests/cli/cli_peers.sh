@@ -18,19 +18,21 @@ result() {
         echo "  code $code"; head -n 8 "$out" "$err"
     fi
 }
-# fake NAME WEIGHTS SPEED...: writes a program that appends NAME to $work/turns and, the nth time,
+# fake NAME MODEL SPEED...: writes a program that appends NAME to $work/turns and, the nth time,
 # says the nth SPEED for a prompt and a tenth of it for single tokens.
 fake() {
-    name=$1 weights=$2
+    name=$1 file=$2
     shift 2
     cat >"$work/$name" <<X
 #!/bin/sh
 echo $name >>$work/turns
 echo "\$*" >>$work/$name.arguments
 set -- \$(echo $* | cut -d ' ' -f \$(grep -cx $name $work/turns))
-echo "[{\"build_commit\": \"c-$name\", \"cpu_info\": \"a CPU\", \"model_type\": \"a model\","
-echo "\"model_n_params\": $weights, \"n_prompt\": 8, \"n_gen\": 0, \"avg_ts\": \$1},"
-echo "{\"model_n_params\": $weights, \"n_prompt\": 0, \"n_gen\": 4, \"avg_ts\": \$((\$1 / 10))}]"
+echo '['
+echo 'WARNING: a program that talks'
+echo "{\"build_commit\": \"c-$name\", \"cpu_info\": \"a CPU\", \"model_type\": \"a model\","
+echo "\"model_filename\": \"some/$file\", \"n_prompt\": 8, \"n_gen\": 0, \"avg_ts\": \$1},"
+echo "{\"n_prompt\": 0, \"n_gen\": 4, \"avg_ts\": \$((\$1 / 10))}]"
 X
     chmod +x "$work/$name"
 }
@@ -49,9 +51,9 @@ wrong() {
     result "$1"
 }
 
-fake tandem 100 300 100 200
-fake one 100 200 100 1000
-fake two 100 400 800 400
+fake tandem plain.gguf 300 100 200
+fake one plain.gguf 200 100 1000
+fake two plain.gguf 400 800 400
 compare "one=$work/one two=$work/two" -t 3 -r 3 -o "$work/rows"
 cat >"$work/want" <<'X'
 prefill of 8: tandem 200.0 tokens/s, one 200.0: 1.00 x (0.20 to 1.50), two 400.0: 0.50 x (0.12 to 0.75)
@@ -70,9 +72,9 @@ awk -F '\t' 'NF != 6 || $2 != "a CPU" || $3 !~ /against_peers.sh -m plain.gguf -
 result appends_a_row
 
 # ---- Errors --------------------------------------------------------------------------------------
-fake larger 101 200
+fake larger large.gguf 200
 compare "larger=$work/larger" -r 1
-wrong refuses_another_model 1 'another model: 100 weights by tandem, 101 by larger'
+wrong refuses_another_model 1 'another model: plain.gguf by tandem, large.gguf by larger'
 printf '#!/bin/sh\necho "no such tensor" >&2\nexit 3\n' >"$work/failing"
 chmod +x "$work/failing"
 compare "failing=$work/failing" -r 1
@@ -100,9 +102,7 @@ code=$?
 wrong refuses_without_a_peer 2 'no llama-bench was found: name some in PEERS='
 
 # ---- tandem itself -------------------------------------------------------------------------------
-weights=$("$TANDEM" bench -m $tiny -p 8 -n 0 -r 1 --no-warmup --device none -q -o json |
-    sed -n 's/.*"model_n_params": \([0-9]*\).*/\1/p')
-fake llama-bench "$weights" 100
+fake llama-bench plain.gguf 100
 rm -f "$work/turns"
 PATH=$work:$PATH PEERS='' TANDEM=$TANDEM sh bench/against_peers.sh -m $tiny -p 8 -n 4 -r 1 \
     >"$out" 2>"$err"
