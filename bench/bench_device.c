@@ -349,8 +349,8 @@ static void place_attention(struct bench *b, struct job *job) {
 
 static void place_swiglu(struct bench *b, struct job *job) {
     job->args.swiglu =
-        (struct swiglu_args){b->out.base, b->out.base, b->x.base, NULL, job->n_tokens,
-                             b->shape.ff, b->shape.ff, GLU_SILU,  0};
+        (struct swiglu_args){b->out.base, b->out.base, b->x.base,   NULL,     job->n_tokens,
+                             b->shape.ff, b->shape.ff, b->shape.ff, GLU_SILU, 0};
 }
 
 static void place_gather_rows(struct bench *b, struct job *job) {

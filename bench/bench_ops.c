@@ -335,6 +335,7 @@ static void bench_swiglu(struct bench *b, int32_t n_tokens) {
                                            n_tokens,
                                            n_ff,
                                            n_ff,
+                                           n_ff,
                                            GLU_SILU,
                                            0};
     measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));

@@ -24,7 +24,8 @@ struct op_cost op_cost_rms_norm(const struct rms_norm_args *a, int64_t n_keys) {
     (void)n_keys;
     return (struct op_cost){
         .read_bytes =
-            floats((a->residual ? 2 : 1) * (int64_t)a->n_rows, a->n_cols) + floats(a->n_cols, 1),
+            floats((a->residual ? 2 : 1) * (int64_t)a->n_rows + (a->weight ? 1 : 0), a->n_cols) +
+            (a->scale ? floats(1, 1) : 0),
         .written_bytes = floats(a->n_rows, a->n_cols),
         .flops = 4.0 * (double)product(a->n_rows, a->n_cols),
     };

@@ -38,13 +38,14 @@ struct embed_args {
     float scale;
 };
 
-// out = x * weight / sqrt(mean(x^2) + eps) (+ residual), per row. out may be x or residual. Source:
-// Zhang and Sennrich 2019.
+// out = (x * weight / sqrt(mean(x^2) + eps) + residual) * scale, per row. out may be x or residual.
+// Source: Zhang and Sennrich 2019.
 struct rms_norm_args {
     float *out;            // [n_rows, n_cols]
     const float *x;        // [n_rows, n_cols]
-    const float *weight;   // [n_cols]
+    const float *weight;   // [n_cols] or NULL: all 1
     const float *residual; // [n_rows, n_cols] or NULL
+    const float *scale;    // [1] or NULL: 1
     int32_t n_rows, n_cols;
     float eps;
 };
@@ -139,10 +140,11 @@ enum glu {
 // there are such gates; other columns of out stay untouched. out may be gate or up. Sources:
 // Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
 struct swiglu_args {
-    float *out;             // [n_rows, stride]
-    const float *gate, *up; // [n_rows, stride]
-    const float *row_gate;  // [n_rows] or NULL
-    int32_t n_rows, n_cols, stride;
+    float *out;            // [n_rows, stride]
+    const float *gate;     // [n_rows, stride]
+    const float *up;       // [n_rows, up_stride]; if it is out, up_stride is stride
+    const float *row_gate; // [n_rows] or NULL
+    int32_t n_rows, n_cols, stride, up_stride;
     enum glu form;
     float limit; // of GLU_CLAMPED
 };

@@ -34,6 +34,7 @@ static void embed(enum weight_type type, const struct lane *lane, const struct e
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
+    const double factor = a->scale ? *a->scale : 1;
     int64_t first, last;
     lane_share(lane, a->n_rows, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
@@ -43,8 +44,10 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
         double squares = 0;
         for (int32_t c = 0; c < a->n_cols; c++) squares += (double)x[c] * x[c];
         double scale = 1 / sqrt(squares / a->n_cols + a->eps);
-        for (int32_t c = 0; c < a->n_cols; c++)
-            out[c] = (float)(scale * x[c] * a->weight[c] + (residual ? residual[c] : 0));
+        for (int32_t c = 0; c < a->n_cols; c++) {
+            const double normed = scale * x[c] * (a->weight ? a->weight[c] : 1);
+            out[c] = (float)(factor * (normed + (residual ? residual[c] : 0)));
+        }
     }
 }
 
@@ -335,9 +338,10 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
     for (int64_t item = first; item < last; item++) {
-        const int64_t row = item / a->n_cols, i = row * a->stride + item % a->n_cols;
+        const int64_t row = item / a->n_cols, column = item % a->n_cols;
+        const int64_t i = row * a->stride + column;
         const double share = a->row_gate ? 1 / (1 + exp(-(double)a->row_gate[row])) : 1;
-        a->out[i] = (float)(share * gated(a, a->gate[i], a->up[i]));
+        a->out[i] = (float)(share * gated(a, a->gate[i], a->up[row * a->up_stride + column]));
     }
 }
 

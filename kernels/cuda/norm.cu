@@ -3,8 +3,9 @@
  * Grid (n_rows): a block computes one row. Threads add up squares, four columns at a time where
  * n_cols is a multiple of four, warps add theirs by shuffles and the block through shared memory:
  * an order that depends on n_cols alone. Then each thread scales the columns it read and adds those
- * of the residual, so out may be either. Reads a row twice (the second time from cache) and writes
- * it once. Rows are 16-byte aligned where n_cols allows. Tested by tests/kernels/check_ops.c.
+ * of the residual, so out may be either. A scale of all is one more factor. Reads a row twice (the
+ * second time from cache) and writes it once. Rows are 16-byte aligned where n_cols allows. Tested
+ * by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
@@ -27,6 +28,7 @@ DEVICE_FN float row_scale(float squares, const struct rms_norm_args &a) {
 DEVICE_FN void norm_by_four(const struct rms_norm_args &a, int64_t at) {
     const float4 *x = (const float4 *)(a.x + at), *weight = (const float4 *)a.weight;
     const float4 *residual = (const float4 *)(a.residual + at); // not read if a.residual is NULL
+    const float all = a.scale ? *a.scale : 1;
     float4 *out = (float4 *)(a.out + at);
     float squares = 0;
     for (int c = (int)threadIdx.x; c < a.n_cols / 4; c += RMS_NORM_THREADS) {
@@ -35,21 +37,24 @@ DEVICE_FN void norm_by_four(const struct rms_norm_args &a, int64_t at) {
     }
     float scale = row_scale(squares, a);
     for (int c = (int)threadIdx.x; c < a.n_cols / 4; c += RMS_NORM_THREADS) {
-        float4 v = x[c], w = weight[c], r = make_float4(0, 0, 0, 0);
+        float4 v = x[c], w = make_float4(1, 1, 1, 1), r = make_float4(0, 0, 0, 0);
+        if (a.weight) w = weight[c];
         if (a.residual) r = residual[c];
-        out[c] = make_float4(fmaf(scale * v.x, w.x, r.x), fmaf(scale * v.y, w.y, r.y),
-                             fmaf(scale * v.z, w.z, r.z), fmaf(scale * v.w, w.w, r.w));
+        out[c] = make_float4(all * fmaf(scale * v.x, w.x, r.x), all * fmaf(scale * v.y, w.y, r.y),
+                             all * fmaf(scale * v.z, w.z, r.z), all * fmaf(scale * v.w, w.w, r.w));
     }
 }
 
 DEVICE_FN void norm_by_one(const struct rms_norm_args &a, int64_t at) {
     const float *x = a.x + at;
+    const float all = a.scale ? *a.scale : 1;
     float squares = 0;
     for (int c = (int)threadIdx.x; c < a.n_cols; c += RMS_NORM_THREADS)
         squares = fmaf(x[c], x[c], squares);
     float scale = row_scale(squares, a);
     for (int c = (int)threadIdx.x; c < a.n_cols; c += RMS_NORM_THREADS)
-        a.out[at + c] = fmaf(scale * x[c], a.weight[c], a.residual ? a.residual[at + c] : 0);
+        a.out[at + c] = all * fmaf(scale * x[c], a.weight ? a.weight[c] : 1,
+                                   a.residual ? a.residual[at + c] : 0);
 }
 
 KERNEL void __launch_bounds__(RMS_NORM_THREADS) rms_norm(const struct rms_norm_args a) {

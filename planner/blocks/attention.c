@@ -66,8 +66,9 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
     const float *weight = encode_vector(f, role);
     float *x = f->area[area];
     if (!weight) return;
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){x, x, weight, NULL, f->n_tokens * n_heads,
-                                                        f->unit->head_dim_k, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){x, x, weight, NULL, NULL, f->n_tokens * n_heads,
+                                             f->unit->head_dim_k, f->hp->norm_eps});
 }
 
 // True if the unit has rotary positions. The planner, which has no such number, counts them always.
@@ -114,6 +115,7 @@ static void encode_gate(const struct forward *f) {
                                                     .n_rows = f->n_tokens,
                                                     .n_cols = n_cols,
                                                     .stride = n_cols,
+                                                    .up_stride = n_cols,
                                                     .form = GLU_SIGMOID});
 }
 

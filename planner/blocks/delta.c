@@ -60,7 +60,7 @@ static void encode_out(const struct forward *f) {
     const int32_t n = f->n_tokens, width = d->n_heads * d->head_dim;
     float *out = f->area[AREA_DELTA_OUT];
     f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){out, out, encode_vector(f, ROLE_SSM_NORM), NULL,
+                     &(struct rms_norm_args){out, out, encode_vector(f, ROLE_SSM_NORM), NULL, NULL,
                                              n * d->n_heads, d->head_dim, f->hp->norm_eps});
     f->ops->swiglu(f->stream, &(struct swiglu_args){.out = out,
                                                     .gate = f->area[AREA_DELTA_GATE],
@@ -68,6 +68,7 @@ static void encode_out(const struct forward *f) {
                                                     .n_rows = n,
                                                     .n_cols = width,
                                                     .stride = width,
+                                                    .up_stride = width,
                                                     .form = GLU_SILU});
     encode_branch(f, ROLE_SSM_OUT, ROLE_OTHER, out);
 }

@@ -56,14 +56,15 @@ void encode_post_norm(const struct forward *f) {
     const struct unit_tensor *norm = unit_post_norm(f->unit);
     float *residual = f->area[AREA_RESIDUAL];
     if (!norm) return;
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){
-                                    residual, f->area[AREA_NORMED], encode_vector(f, norm->role),
-                                    residual, f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){residual, f->area[AREA_NORMED],
+                                             encode_vector(f, norm->role), residual, NULL,
+                                             f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
 }
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
     f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL, n_rows,
+                     &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL, NULL, n_rows,
                                              f->shape->n_embd, f->hp->residual_eps});
 }

@@ -75,7 +75,8 @@ static void encode_unit(const struct forward *f) {
     encode_experts(f, gate, f->area[AREA_NORMED], GATES, false);
     encode_experts(f, up, f->area[AREA_NORMED], UPS, false);
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, NULL, n_pairs, u->n_ff_expert,
-                                                    u->n_ff_expert, f->hp->glu, f->hp->glu_limit});
+                                                    u->n_ff_expert, u->n_ff_expert, f->hp->glu,
+                                                    f->hp->glu_limit});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, DOWNS, true);
     f->ops->combine_experts(f->stream,
                             &(struct combine_experts_args){.out = residual,

@@ -40,6 +40,7 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff, const float *ro
                                                     .n_rows = f->n_tokens,
                                                     .n_cols = n_own ? n_own : n_ff,
                                                     .stride = n_ff,
+                                                    .up_stride = n_ff,
                                                     .form = f->hp->glu,
                                                     .limit = f->hp->glu_limit});
 }

@@ -275,17 +275,19 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
     const int32_t n = job->n_tokens, heads = rig->n_cols / RIG_HEAD_DIM;
     const float *weight = (const float *)rig->pool.base;
     (void)i;
-    ops->rms_norm(rig->stream,
-                  &(struct rms_norm_args){rig->more, rig->x, weight, NULL, n, rig->n_cols, 1e-5F});
+    ops->rms_norm(rig->stream, &(struct rms_norm_args){rig->more, rig->x, weight, NULL, NULL, n,
+                                                       rig->n_cols, 1e-5F});
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
-    ops->swiglu(rig->stream, &(struct swiglu_args){rig->out, rig->x, rig->more, NULL, n,
-                                                   rig->n_cols, rig->n_cols, GLU_SILU, 0});
+    ops->swiglu(rig->stream,
+                &(struct swiglu_args){rig->out, rig->x, rig->more, NULL, n, rig->n_cols,
+                                      rig->n_cols, rig->n_cols, GLU_SILU, 0});
 }
 
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes) {
     const int32_t n = n_tokens, heads = rig->n_cols / RIG_HEAD_DIM;
-    const struct rms_norm_args norm = {.n_rows = n, .n_cols = rig->n_cols};
+    const struct rms_norm_args norm = {
+        .weight = (const float *)rig->pool.base, .n_rows = n, .n_cols = rig->n_cols};
     const struct rope_args rope = {.n_tokens = n,
                                    .n_heads = heads - 1,
                                    .n_kv_heads = 1,
@@ -315,8 +317,8 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     char *cache = (char *)rig->more; // any memory can serve as the cache
     (void)i;
     for (int half = 0; half < 2; half++)
-        ops->rms_norm(s,
-                      &(struct rms_norm_args){rig->more, rig->x, norm, NULL, 1, TINY_COLS, 1e-5F});
+        ops->rms_norm(
+            s, &(struct rms_norm_args){rig->more, rig->x, norm, NULL, NULL, 1, TINY_COLS, 1e-5F});
     for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
     ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
                                      RIG_HEAD_DIM, false});
@@ -339,7 +341,7 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
                                                .v_type = DTYPE_F16,
                                                .scale = 0.125F});
     ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, NULL, 1, TINY_COLS,
-                                         TINY_COLS, GLU_SILU, 0});
+                                         TINY_COLS, TINY_COLS, GLU_SILU, 0});
 }
 
 // ---- Timing -------------------------------------------------------------------------------------

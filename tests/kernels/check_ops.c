@@ -79,8 +79,8 @@ static void check_embed(struct op_check *c, enum weight_type type) {
 // ---- rms_norm -----------------------------------------------------------------------------------
 
 struct rms_norm_shape {
-    uint64_t out, x, weight, residual;
-    bool has_residual;
+    uint64_t out, x, weight, residual, scale;
+    bool has_weight, has_residual, has_scale;
     int32_t first, n_rows, n_cols;
 };
 
@@ -90,8 +90,9 @@ static void place_rms_norm(union op_args *args, const void *shape, char *base) {
     args->rms_norm = (struct rms_norm_args){
         .out = (float *)(base + s->out) + skip,
         .x = floats_at(base, s->x) + skip,
-        .weight = floats_at(base, s->weight),
+        .weight = s->has_weight ? floats_at(base, s->weight) : NULL,
         .residual = s->has_residual ? floats_at(base, s->residual) + skip : NULL,
+        .scale = s->has_scale ? floats_at(base, s->scale) : NULL,
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .eps = 1e-5F,
@@ -112,10 +113,14 @@ static void check_rms_norm(struct op_check *c) {
         struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 16], .n_cols = COLS[i % 4]};
         const int alias = i / 4 % 4; // out is its own, x, its own, or the residual
         s.has_residual = alias >= 2;
-        op_describe(c, "%d rows, %d columns, alias %d", s.n_rows, s.n_cols, alias);
+        s.has_weight = i % 5 > 0;
+        s.has_scale = i % 3 == 0;
+        op_describe(c, "%d rows, %d columns, alias %d, weight %d, scale %d", s.n_rows, s.n_cols,
+                    alias, s.has_weight, s.has_scale);
         op_scene_clear(c);
         s.x = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, i % 3 ? 1 : 50);
         s.weight = op_scene_normal(c, s.n_cols, 1);
+        s.scale = op_scene_normal(c, 1, 1);
         s.residual = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, 1);
         s.out = alias == 1   ? s.x
                 : alias == 3 ? s.residual
@@ -588,7 +593,7 @@ static void check_attention(struct op_check *c) {
 
 struct swiglu_shape {
     uint64_t out, gate, up, row_gate;
-    int32_t n_rows, first, n_cols, stride;
+    int32_t n_rows, first, n_cols, stride, up_stride;
     enum glu form;
     bool has_row_gate;
 };
@@ -603,6 +608,7 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .stride = s->stride,
+        .up_stride = s->up_stride,
         .form = s->form,
         .limit = 1.5F,
     };
@@ -633,6 +639,7 @@ static void check_form(struct op_check *c, enum glu form) {
         struct swiglu_shape s = {.n_rows = n_rows,
                                  .n_cols = n_cols,
                                  .stride = n_cols,
+                                 .up_stride = n_cols + (i % 3 < 2 && i % 2 ? 5 : 0),
                                  .form = form,
                                  .has_row_gate = i % 6 > 2};
         op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d", form, n_rows, n_cols,
@@ -640,7 +647,7 @@ static void check_form(struct op_check *c, enum glu form) {
         op_scene_clear(c);
         s.row_gate = op_scene_normal(c, n_rows, 3);
         s.gate = op_scene_normal(c, count, 4);
-        s.up = op_scene_normal(c, count, 1);
+        s.up = op_scene_normal(c, (int64_t)n_rows * s.up_stride, 1);
         s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)count * 4) : i % 3 == 1 ? s.gate : s.up;
         op_run_whole(c, &k, &s);
         if (n_cols < 64) continue;
@@ -649,7 +656,8 @@ static void check_form(struct op_check *c, enum glu form) {
     }
     k.expect = expect_little;
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
-        struct swiglu_shape s = {.n_rows = 1, .n_cols = 1, .stride = 1, .form = form};
+        struct swiglu_shape s = {
+            .n_rows = 1, .n_cols = 1, .stride = 1, .up_stride = 1, .form = form};
         op_describe(c, "form %d, gate %g", form, HARD[i]);
         op_scene_clear(c);
         s.gate = op_scene_normal(c, 1, 1);

@@ -469,7 +469,7 @@ static void test_events_of_two_devices(void **state) {
     stream_wait_event(on_gpu, &ready);
     stream_copy(on_gpu, there.base, b, sizeof b, COPY_TO_DEVICE);
     gpu->ops->swiglu(on_gpu, &(struct swiglu_args){there.base, there.base, there.base, NULL, 1, 16,
-                                                   16, GLU_SILU, 0});
+                                                   16, 16, GLU_SILU, 0});
     stream_copy(on_gpu, b, there.base, sizeof b, COPY_FROM_DEVICE);
     stream_record(on_gpu, &sent);
     stream_wait_event(on_cpu, &sent);
@@ -512,7 +512,7 @@ static void encode_chain(struct chain *c, int n_links, int32_t count) {
         struct swiglu_args a; // what lies in its padding must not matter
         memset(&a, i + count, sizeof a);
         a.out = c->x.base, a.gate = c->x.base, a.up = c->x.base, a.row_gate = NULL;
-        a.n_rows = 1, a.n_cols = count, a.stride = count;
+        a.n_rows = 1, a.n_cols = count, a.stride = a.up_stride = count;
         a.form = GLU_SILU, a.limit = 0;
         c->device->ops->swiglu(c->stream, &a);
     }
@@ -614,8 +614,8 @@ static void test_quantized_once(void **state) {
     c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 6);
     a.out = (float *)base;
-    c.device->ops->swiglu(
-        c.stream, &(struct swiglu_args){c.x.base, c.x.base, c.x.base, NULL, 1, 1, 1, GLU_SILU, 0});
+    c.device->ops->swiglu(c.stream, &(struct swiglu_args){c.x.base, c.x.base, c.x.base, NULL, 1, 1,
+                                                          1, 1, GLU_SILU, 0});
     c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 9); // another op came between
     c.device->ops->matmul(c.stream, WEIGHT_F16, &a);

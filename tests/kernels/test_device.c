@@ -333,7 +333,7 @@ static void test_ops_compute(void **state) {
     struct cpu_table table;
     cpu_table_ref(&table);
     table.swiglu(&(struct lane){0, 1, NULL},
-                 &(struct swiglu_args){expected, gate, up, NULL, 1, N, N, GLU_SILU, 0});
+                 &(struct swiglu_args){expected, gate, up, NULL, 1, N, N, N, GLU_SILU, 0});
     for (int kind = 0; kind < N_KINDS; kind++) {
         struct device *d = open_kind(kind);
         struct stream *s = new_stream(d, STREAM_COMPUTE);

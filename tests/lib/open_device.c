@@ -61,7 +61,7 @@ void wait_fails(struct stream *s, const char *what) {
 
 void swiglu(struct stream *s, void *out, void *gate, void *up, int32_t count) {
     s->device->ops->swiglu(
-        s, &(struct swiglu_args){out, gate, up, NULL, 1, count, count, GLU_SILU, 0});
+        s, &(struct swiglu_args){out, gate, up, NULL, 1, count, count, count, GLU_SILU, 0});
 }
 
 void add_one(void *context) {

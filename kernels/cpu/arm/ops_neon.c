@@ -31,26 +31,31 @@ static float sum_of_squares(const float *x, int32_t n) {
     return vaddvq_f32(vaddq_f32(a, b)) + rest;
 }
 
-// out = scale * x * weight (+ residual), n columns.
-static void scale_row(float *out, const float *x, const float *weight, const float *residual,
-                      int32_t n, float scale) {
+// out = (factor * x * weight + residual) * scale in one row.
+static void norm_row(const struct rms_norm_args *a, int64_t row, float factor, float scale) {
+    const float *x = a->x + row * a->n_cols, *weight = a->weight;
+    const float *residual = a->residual ? a->residual + row * a->n_cols : NULL;
+    float *out = a->out + row * a->n_cols;
     int32_t c = 0;
-    for (; c + 4 <= n; c += 4) {
-        float32x4_t v = vmulq_f32(vmulq_n_f32(vld1q_f32(x + c), scale), vld1q_f32(weight + c));
+    for (; c + 4 <= a->n_cols; c += 4) {
+        float32x4_t v = vmulq_n_f32(vld1q_f32(x + c), factor);
+        if (weight) v = vmulq_f32(v, vld1q_f32(weight + c));
         if (residual) v = vaddq_f32(v, vld1q_f32(residual + c));
-        vst1q_f32(out + c, v);
+        vst1q_f32(out + c, vmulq_n_f32(v, scale));
     }
-    for (; c < n; c++) out[c] = scale * x[c] * weight[c] + (residual ? residual[c] : 0);
+    for (; c < a->n_cols; c++) {
+        const float v = factor * x[c] * (weight ? weight[c] : 1);
+        out[c] = (v + (residual ? residual[c] : 0)) * scale;
+    }
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
+    const float scale = a->scale ? *a->scale : 1;
     int64_t first, last;
     lane_share(lane, a->n_rows, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
-        const int64_t at = row * a->n_cols;
-        const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
-        scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
-                  a->n_cols, 1 / sqrtf(mean + a->eps));
+        const float mean = sum_of_squares(a->x + row * a->n_cols, a->n_cols) / (float)a->n_cols;
+        norm_row(a, row, 1 / sqrtf(mean + a->eps), scale);
     }
 }
 
@@ -173,17 +178,18 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
     return gated_by(gate, gate, up);
 }
 
-// share: what multiplies all elements of the run.
-static void swiglu_run(const struct swiglu_args *a, float share, int64_t i, int64_t last) {
+// share: what multiplies all elements of the run, whose columns of up have the same numbers.
+static void swiglu_run(const struct swiglu_args *a, const float *ups, float share, int64_t i,
+                       int64_t last) {
     for (; i + 4 <= last; i += 4) {
-        float32x4_t made = gated(a, vld1q_f32(a->gate + i), vld1q_f32(a->up + i));
+        float32x4_t made = gated(a, vld1q_f32(a->gate + i), vld1q_f32(ups + i));
         vst1q_f32(a->out + i, vmulq_n_f32(made, share));
     }
     if (i == last) return;
     const size_t rest_bytes = (size_t)(last - i) * sizeof(float);
     float gate[4] = {0}, up[4] = {0};
     memcpy(gate, a->gate + i, rest_bytes);
-    memcpy(up, a->up + i, rest_bytes);
+    memcpy(up, ups + i, rest_bytes);
     vst1q_f32(gate, vmulq_n_f32(gated(a, vld1q_f32(gate), vld1q_f32(up)), share));
     memcpy(a->out + i, gate, rest_bytes);
 }
@@ -191,15 +197,15 @@ static void swiglu_run(const struct swiglu_args *a, float share, int64_t i, int6
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t item, last;
     // Rows without gaps and without gates of their own are one long row.
-    const int64_t count = (int64_t)a->n_rows * a->n_cols,
-                  n_cols = a->n_cols == a->stride && !a->row_gate ? count : a->n_cols;
+    const bool joined = a->n_cols == a->stride && a->n_cols == a->up_stride && !a->row_gate;
+    const int64_t count = (int64_t)a->n_rows * a->n_cols, n_cols = joined ? count : a->n_cols;
     lane_share(lane, count, SHARE, &item, &last);
     while (item < last) {
         const int64_t row = item / n_cols,
                       end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
         const int64_t gap = row * (a->stride - a->n_cols);
         const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
-        swiglu_run(a, share, item + gap, end + gap);
+        swiglu_run(a, a->up + row * (a->up_stride - a->stride), share, item + gap, end + gap);
         item = end;
     }
 }

@@ -34,34 +34,34 @@ static float sum_of_squares(const float *x, int32_t n) {
     return sum_avx2(_mm256_add_ps(a, b));
 }
 
-// out = scale * x * weight (+ residual), n columns.
-static void scale_row(float *out, const float *x, const float *weight, const float *residual,
-                      int32_t n, float factor) {
-    const __m256 scale = _mm256_set1_ps(factor);
+// Eight columns of a row of an op's arguments, from column c: factor * x * weight, plus the
+// residual, times scale. rest: the columns that exist.
+static inline __m256 norm_columns(const struct rms_norm_args *a, int64_t row, int32_t c,
+                                  __m256 factor, __m256 scale, __m256i rest) {
+    const int64_t at = row * a->n_cols + c;
+    __m256 v = _mm256_mul_ps(factor, _mm256_maskload_ps(a->x + at, rest));
+    if (a->weight) v = _mm256_mul_ps(v, _mm256_maskload_ps(a->weight + c, rest));
+    if (a->residual) v = _mm256_add_ps(v, _mm256_maskload_ps(a->residual + at, rest));
+    return a->scale ? _mm256_mul_ps(v, scale) : v;
+}
+
+static void norm_row(const struct rms_norm_args *a, int64_t row) {
+    const int64_t at = row * a->n_cols;
+    const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
+    const __m256 factor = _mm256_set1_ps(1 / sqrtf(mean + a->eps));
+    const __m256 scale = _mm256_set1_ps(a->scale ? *a->scale : 1);
+    const __m256i all = _mm256_set1_epi32(-1);
     int32_t c = 0;
-    for (; c + 8 <= n; c += 8) {
-        __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(x + c));
-        scaled = _mm256_mul_ps(scaled, _mm256_loadu_ps(weight + c));
-        if (residual) scaled = _mm256_add_ps(scaled, _mm256_loadu_ps(residual + c));
-        _mm256_storeu_ps(out + c, scaled);
-    }
-    if (c == n) return;
-    const __m256i rest = first_lanes_avx2(n - c);
-    __m256 scaled = _mm256_mul_ps(scale, _mm256_maskload_ps(x + c, rest));
-    scaled = _mm256_mul_ps(scaled, _mm256_maskload_ps(weight + c, rest));
-    if (residual) scaled = _mm256_add_ps(scaled, _mm256_maskload_ps(residual + c, rest));
-    _mm256_maskstore_ps(out + c, rest, scaled);
+    for (; c + 8 <= a->n_cols; c += 8)
+        _mm256_storeu_ps(a->out + at + c, norm_columns(a, row, c, factor, scale, all));
+    if (c == a->n_cols) return;
+    const __m256i rest = first_lanes_avx2(a->n_cols - c);
+    _mm256_maskstore_ps(a->out + at + c, rest, norm_columns(a, row, c, factor, scale, rest));
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
-    for (int64_t rows[2] = {0}; lane_take(lane, a->n_rows, 1 + SHARE / a->n_cols, rows);) {
-        for (int64_t row = rows[0]; row < rows[1]; row++) {
-            const int64_t at = row * a->n_cols;
-            const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
-            scale_row(a->out + at, a->x + at, a->weight, a->residual ? a->residual + at : NULL,
-                      a->n_cols, 1 / sqrtf(mean + a->eps));
-        }
-    }
+    for (int64_t rows[2] = {0}; lane_take(lane, a->n_rows, 1 + SHARE / a->n_cols, rows);)
+        for (int64_t row = rows[0]; row < rows[1]; row++) norm_row(a, row);
 }
 
 // Rotates pairs (2i, 2i+1), four in a vector; the table has cosine and sine side by side.
@@ -191,29 +191,30 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
     return gated_by(gate, gate, up);
 }
 
-// share: what multiplies all elements of the run.
-static void swiglu_run(const struct swiglu_args *a, float share, int64_t i, int64_t last) {
+// share: what multiplies all elements of the run, whose columns of up have the same numbers.
+static void swiglu_run(const struct swiglu_args *a, const float *ups, float share, int64_t i,
+                       int64_t last) {
     const __m256 shares = _mm256_set1_ps(share);
     for (; i + 8 <= last; i += 8) {
-        __m256 made = gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(a->up + i));
+        __m256 made = gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(ups + i));
         _mm256_storeu_ps(a->out + i, _mm256_mul_ps(shares, made));
     }
     if (i == last) return;
     __m256i rest = first_lanes_avx2((int)(last - i));
-    __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(a->up + i, rest);
+    __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(ups + i, rest);
     _mm256_maskstore_ps(a->out + i, rest, _mm256_mul_ps(shares, gated(a, gate, up)));
 }
 
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     // Rows without gaps and without gates of their own are one long row.
-    const int64_t count = (int64_t)a->n_rows * a->n_cols,
-                  n_cols = a->n_cols == a->stride && !a->row_gate ? count : a->n_cols;
+    const bool joined = a->n_cols == a->stride && a->n_cols == a->up_stride && !a->row_gate;
+    const int64_t count = (int64_t)a->n_rows * a->n_cols, n_cols = joined ? count : a->n_cols;
     for (int64_t range[2] = {0}; lane_take(lane, count, SHARE, range);) {
         for (int64_t item = range[0], end; item < range[1]; item = end) {
             const int64_t row = item / n_cols, gap = row * (a->stride - a->n_cols);
             end = (row + 1) * n_cols < range[1] ? (row + 1) * n_cols : range[1];
             const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
-            swiglu_run(a, share, item + gap, end + gap);
+            swiglu_run(a, a->up + row * (a->up_stride - a->stride), share, item + gap, end + gap);
         }
     }
 }
