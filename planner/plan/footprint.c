@@ -14,8 +14,7 @@
 #include <limits.h>
 
 enum {
-    ALIGN = 256,   // every area and table starts at a multiple: 64-byte vectors, 256-byte GPU rows
-    ROW_STEP = 32, // rows of a split matrix are cut at multiples
+    ALIGN = 256, // every area and table starts at a multiple: 64-byte vectors, 256-byte GPU rows
     BLOCKS = 4,
     BLOCK_LIMIT = 8 << 20,
     PAGE = 4096,
@@ -36,50 +35,15 @@ uint64_t footprint_unit_weights(const struct unit *unit, const struct machine_de
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts) {
     ASSERT(cpu_parts >= 0 && cpu_parts < UNIT_PARTS);
     if (cpu_parts == 0) return n_rows;
-    ASSERT(n_rows >= 2 * ROW_STEP);
+    ASSERT(n_rows >= 2 * SPLIT_STEP);
     const int32_t row = (int32_t)((int64_t)n_rows * (UNIT_PARTS - cpu_parts) / UNIT_PARTS);
-    const int32_t last = (n_rows - ROW_STEP) / ROW_STEP * ROW_STEP;
-    const int32_t whole = row / ROW_STEP * ROW_STEP;
-    return whole < ROW_STEP ? ROW_STEP : min_i32(whole, last);
+    const int32_t last = (n_rows - SPLIT_STEP) / SPLIT_STEP * SPLIT_STEP;
+    const int32_t whole = row / SPLIT_STEP * SPLIT_STEP;
+    return whole < SPLIT_STEP ? SPLIT_STEP : min_i32(whole, last);
 }
 
 static uint64_t row_bytes(const struct unit_tensor *t) {
     return dtype_bytes(t->type, (uint64_t)t->n_cols);
-}
-
-static bool can_cut(const struct unit_tensor *t) {
-    return t->n_rows >= 2 * ROW_STEP && row_bytes(t) * (uint64_t)t->n_rows == t->size_bytes;
-}
-
-// True if queries and output are cut. Both may be square, so their sizes alone do not identify
-// them.
-static bool can_split_attention(const struct unit *unit) {
-    const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
-    const struct unit_tensor *o = unit_find(unit, ROLE_ATTN_OUTPUT);
-    const int64_t width = (int64_t)unit->n_heads * unit->head_dim_k;
-    return q && o && unit->n_kv_heads > 0 && unit->head_dim_k == unit->head_dim_v &&
-           q->n_rows == width && o->n_cols == width && q->n_cols == o->n_rows && can_cut(q) &&
-           can_cut(o);
-}
-
-// True if every matrix is cut, and each matrix of the first phase makes the columns that the last
-// phase reads.
-static bool can_split_ffn(const struct unit *unit) {
-    const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
-    int n_first = 0;
-    for (int i = 0; i < unit->n_tensors; i++) {
-        const struct unit_tensor *t = &unit->tensors[i];
-        if (t->use == USE_VECTOR || t == down) continue;
-        if (!down || !unit_is_cut(t) || !can_cut(t)) return false;
-        if (t->n_rows != down->n_cols || t->n_cols != down->n_rows) return false;
-        n_first++;
-    }
-    return n_first > 0 && can_cut(down);
-}
-
-bool unit_can_split(const struct unit *unit) {
-    if (unit->kind == UNIT_FFN) return can_split_ffn(unit);
-    return unit->kind == UNIT_ATTENTION && can_split_attention(unit);
 }
 
 const struct unit_tensor *footprint_down(const struct unit *unit) {
@@ -90,15 +54,6 @@ const struct unit_tensor *footprint_down(const struct unit *unit) {
 int32_t footprint_split_width(const struct unit *unit) {
     const struct unit_tensor *down = footprint_down(unit);
     return down ? down->n_cols : 0;
-}
-
-bool unit_is_cut(const struct unit_tensor *tensor) {
-    return tensor_role_info(tensor->role)->cut != CUT_NONE;
-}
-
-bool unit_can_stream(const struct unit *unit) {
-    if (unit->kind == UNIT_FFN) return true;
-    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->state_bytes == 0;
 }
 
 // Bytes of a tensor of a split unit on one device: all of a vector, the first or the last rows of a

@@ -8,6 +8,7 @@
 #define TANDEM_PLANNER_PLAN_FOOTPRINT_H
 
 #include "planner/plan/plan.h"
+#include "planner/plan/ways.h"
 
 // Bytes of the unit's weights on a device, without the embedding table if that is there already.
 // Every tensor starts at a multiple of align_bytes. Weights that the CPU uses where the file is
@@ -25,15 +26,6 @@ uint64_t footprint_unit_kv(const struct unit *unit, const struct workload *w,
 // CPU. A multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows
 // if cpu_parts is 0.
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
-// True for a unit that can be split: a dense FFN all of whose matrices are cut, each with at least
-// 64 rows; or attention with a cache whose queries and outputs are such matrices, and equally large
-// heads of keys and values.
-bool unit_can_split(const struct unit *unit);
-// True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
-// alone.
-bool unit_is_cut(const struct unit_tensor *tensor);
-// True for a unit that can be streamed: a dense FFN, or attention with a cache and no state.
-bool unit_can_stream(const struct unit *unit);
 // Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors are on
 // both. Every tensor starts at a multiple of align_bytes.
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
