@@ -6,12 +6,12 @@
 #include <math.h>
 
 static void encode_table(const struct forward *f, enum area area, const struct rope_numbers *rope,
-                         const float *freq_factors) {
+                         const float *freq_factors, int32_t n_rot) {
     f->ops->rope_table(f->stream, &(struct rope_table_args){.out = f->area[area],
                                                             .positions = f->tables.positions,
                                                             .freq_factors = freq_factors,
                                                             .n_tokens = f->n_tokens,
-                                                            .n_rot = f->shape->n_rot,
+                                                            .n_rot = n_rot,
                                                             .period = rope->period,
                                                             .temperature = rope->temperature,
                                                             .base = rope->base,
@@ -28,10 +28,12 @@ static bool has_local_rope(const struct forward *f) { return f->hp->local_rope.b
 static bool has_query_rope(const struct forward *f) { return f->hp->query_rope.base > 0; }
 
 static void encode_angles(const struct forward *f) {
-    encode_table(f, AREA_ANGLES, &f->hp->rope, f->area[AREA_FREQS]);
-    if (has_local_rope(f)) encode_table(f, AREA_OTHER_ANGLES, &f->hp->local_rope, NULL);
-    if (has_query_rope(f))
-        encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, f->area[AREA_FREQS]);
+    const int32_t n_rot = f->shape->n_rot;
+    const float *factors = f->area[AREA_FREQS];
+    encode_table(f, AREA_ANGLES, &f->hp->rope, factors, n_rot);
+    if (has_local_rope(f))
+        encode_table(f, AREA_OTHER_ANGLES, &f->hp->local_rope, NULL, f->shape->n_local_rot);
+    if (has_query_rope(f)) encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, factors, n_rot);
 }
 
 // Parts the rows of gated queries.
@@ -65,10 +67,21 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
                              int32_t n_heads) {
     const float *weight = encode_vector(f, role);
     float *x = f->area[area];
-    if (!weight) return;
+    if (!weight || n_heads == 0) return;
     f->ops->rms_norm(f->stream,
                      &(struct rms_norm_args){x, x, weight, NULL, NULL, f->n_tokens * n_heads,
                                              f->unit->head_dim_k, f->hp->norm_eps});
+}
+
+// v = norm(v), head by head; of what is in k, if the unit makes its values of that.
+static void encode_value_norm(const struct forward *f) {
+    const struct unit *u = f->unit;
+    float *v = f->area[AREA_V];
+    const float *x = unit_find(u, ROLE_ATTN_V) ? v : f->area[AREA_K];
+    if (!u->norms_values) return;
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){v, x, NULL, NULL, NULL, f->n_tokens * u->n_kv_heads,
+                                             u->head_dim_v, f->hp->norm_eps});
 }
 
 // True if the unit has rotary positions. The planner, which has no such number, counts them always.
@@ -88,7 +101,7 @@ static void encode_rope(const struct forward *f) {
                              .n_heads = apart ? 0 : u->n_heads,
                              .n_kv_heads = u->n_kv_heads,
                              .head_dim = u->head_dim_k,
-                             .n_rot = f->shape->n_rot,
+                             .n_rot = u->window ? f->shape->n_local_rot : f->shape->n_rot,
                              .neox = f->hp->rope_neox};
     if (!turns(f)) return;
     f->ops->rope(f->stream, &args);
@@ -119,36 +132,43 @@ static void encode_gate(const struct forward *f) {
                                                     .form = GLU_SIGMOID});
 }
 
+// Adds keys and values to the cache, unless the unit reads that of another.
+static void encode_store(const struct forward *f) {
+    const int32_t n_cols = f->unit->n_kv_heads * f->unit->head_dim_k;
+    if (f->unit->cache_unit) return;
+    f->ops->kv_store(f->stream, &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
+                                                        f->area[AREA_V], f->tables.cache_rows,
+                                                        f->n_tokens, n_cols, f->k_type, f->v_type});
+}
+
 // attended = attention(rope(norm(q)), rope(norm(k)), v), with earlier keys and values from the
 // cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
+    encode_value_norm(f);
     encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
     encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
     encode_rope(f);
-    f->ops->kv_store(f->stream,
-                     &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
-                                             f->area[AREA_V], f->tables.cache_rows, f->n_tokens,
-                                             u->n_kv_heads * u->head_dim_k, f->k_type, f->v_type});
-    f->ops->attention(f->stream,
-                      &(struct attention_args){.out = f->area[AREA_ATTENDED],
-                                               .q = f->area[AREA_Q],
-                                               .k_cache = f->k_cache,
-                                               .v_cache = f->v_cache,
-                                               .pages = f->tables.pages,
-                                               .positions = f->tables.positions,
-                                               .sequences = f->tables.sequences,
-                                               .sinks = encode_vector(f, ROLE_ATTN_SINKS),
-                                               .n_tokens = f->n_tokens,
-                                               .n_heads = u->n_heads,
-                                               .n_kv_heads = u->n_kv_heads,
-                                               .head_dim = u->head_dim_k,
-                                               .max_pages = f->max_pages,
-                                               .window = u->window,
-                                               .k_type = f->k_type,
-                                               .v_type = f->v_type,
-                                               .scale = score_scale(f),
-                                               .softcap = f->hp->attention_softcap});
+    encode_store(f);
+    f->ops->attention(
+        f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],
+                                            .q = f->area[AREA_Q],
+                                            .k_cache = f->k_cache,
+                                            .v_cache = f->v_cache,
+                                            .pages = f->tables.pages,
+                                            .positions = f->tables.positions,
+                                            .sequences = f->tables.sequences,
+                                            .sinks = encode_vector(f, ROLE_ATTN_SINKS),
+                                            .n_tokens = f->n_tokens,
+                                            .n_heads = u->n_heads,
+                                            .n_kv_heads = unit_with_cache(f->shape, u)->n_kv_heads,
+                                            .head_dim = u->head_dim_k,
+                                            .max_pages = f->max_pages,
+                                            .window = u->window,
+                                            .k_type = f->k_type,
+                                            .v_type = f->v_type,
+                                            .scale = score_scale(f),
+                                            .softcap = f->hp->attention_softcap});
     encode_gate(f);
 }
 

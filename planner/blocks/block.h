@@ -89,7 +89,7 @@ struct forward {
     struct batch_tables tables;
     int32_t n_tokens, n_logits, max_pages;
     float *area[AREAS]; // AREA_FREQS: NULL if the model has no frequencies
-    // The unit's cache: [pages * KV_PAGE, n_kv_heads * head_dim].
+    // The cache that the unit reads (unit_with_cache): [pages * KV_PAGE, n_kv_heads * head_dim].
     void *k_cache, *v_cache;
     enum dtype k_type, v_type;
     // The unit's states: [slots of all sessions, n_taps - 1, channels] and [slots, n_heads,
@@ -100,7 +100,8 @@ struct forward {
 // A tensor that a block computes with.
 struct block_tensor {
     enum tensor_role role;
-    enum dim n_cols, n_rows; // DIM_ONE rows: a vector; so is a convolution, whose file has rows
+    enum dim n_cols, n_rows; // DIM_ONE rows: a vector; so is a convolution, whose file has rows. A
+                             // unit where either is 0 has no such tensor
     bool optional;           // the block leaves the tensor out if the unit lacks it
 };
 

@@ -28,7 +28,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_HEADS: return n_heads;
     case DIM_ROT: return shape->n_rot;
     case DIM_HALF_ROT: return shape->n_rot / 2;
-    case DIM_OTHER_ROT: return shape->has_other_angles ? shape->n_rot : 0;
+    case DIM_OTHER_ROT: return shape->has_other_angles ? shape->n_local_rot : 0;
     case DIM_FF: return ff_of(shape, unit);
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;
@@ -39,6 +39,10 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_DELTA: return (int64_t)shape->delta.n_heads * shape->delta.head_dim;
     case DIM_DELTA_HEADS: return shape->delta.n_heads;
     case DIM_DELTA_HEAD: return shape->delta.head_dim;
+    case DIM_LAYER_INPUT: return shape->n_layer_input;
+    case DIM_LAYER_INPUTS: return shape_layer_inputs(shape);
+    case DIM_LAYER_EMBD: return shape->n_layer_input ? shape->n_embd : 0;
+    case DIM_EXPERT_IN: return shape->has_expert_norms ? shape->n_embd : 0;
     case DIMS: break;
     }
     ASSERT(false);

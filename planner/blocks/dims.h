@@ -23,7 +23,7 @@ enum dim {
     DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2
-    DIM_OTHER_ROT, // n_rot if the model has other angles, else 0
+    DIM_OTHER_ROT, // n_local_rot if the model has other angles, else 0
     DIM_FF,        // of a unit that has no tensors yet, the largest of any
     DIM_FF_EXPERT,
     DIM_EXPERTS,
@@ -34,6 +34,10 @@ enum dim {
     DIM_DELTA,         // n_heads * head_dim of a delta net
     DIM_DELTA_HEADS,
     DIM_DELTA_HEAD, // head_dim
+    DIM_LAYER_INPUT,
+    DIM_LAYER_INPUTS, // of all layers
+    DIM_LAYER_EMBD,   // n_embd if the embedding makes such inputs, else 0
+    DIM_EXPERT_IN,    // n_embd if experts read another norm than the FFN beside them, else 0
     DIMS
 };
 // The width in one unit, or the largest of any unit if unit is NULL.

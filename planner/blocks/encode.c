@@ -52,14 +52,45 @@ void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor
                                         .adds = !normed});
 }
 
+// scale: of the sum; NULL: none. The norm before experts is added by them.
+static void add_norm(const struct forward *f, enum tensor_role role, float eps,
+                     const float *scale) {
+    float *normed = f->area[AREA_NORMED];
+    const bool beside = role == ROLE_FFN_POST_NORM_1;
+    float *residual = beside ? NULL : f->area[AREA_RESIDUAL];
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){beside ? normed : residual, normed,
+                                                        encode_vector(f, role), residual, scale,
+                                                        f->n_tokens, f->shape->n_embd, eps});
+}
+
+// residual = scale * (residual + norm(P (gelu(G residual) * the layer's input))). The input is
+// sqrt(2) times too large, which a norm with twice the epsilon takes back.
+static void add_layer_input(const struct forward *f, const float *scale) {
+    const int32_t n = f->n_tokens, width = f->shape->n_layer_input;
+    float *gate = f->area[AREA_LAYER_GATE];
+    const float *inputs = f->area[AREA_LAYER_INPUTS] + (int64_t)f->unit->layer * width;
+    encode_product(f, &(struct product){.matrix = ROLE_LAYER_GATE,
+                                        .out = gate,
+                                        .x = f->area[AREA_RESIDUAL],
+                                        .n_rows = n,
+                                        .out_stride = width});
+    f->ops->swiglu(f->stream,
+                   &(struct swiglu_args){gate, gate, inputs, NULL, n, width, width,
+                                         f->shape->n_layers * width, f->hp->glu, f->hp->glu_limit});
+    encode_product(f, &(struct product){.matrix = ROLE_LAYER_PROJ,
+                                        .out = f->area[AREA_NORMED],
+                                        .x = gate,
+                                        .n_rows = n,
+                                        .out_stride = f->shape->n_embd});
+    add_norm(f, ROLE_LAYER_POST_NORM, 2 * f->hp->norm_eps, scale);
+}
+
 void encode_post_norm(const struct forward *f) {
     const struct unit_tensor *norm = unit_post_norm(f->unit);
-    float *residual = f->area[AREA_RESIDUAL];
-    if (!norm) return;
-    f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){residual, f->area[AREA_NORMED],
-                                             encode_vector(f, norm->role), residual, NULL,
-                                             f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
+    const float *scale = encode_vector(f, ROLE_LAYER_SCALE);
+    const bool more = unit_find(f->unit, ROLE_LAYER_GATE);
+    if (norm) add_norm(f, norm->role, f->hp->norm_eps, more ? NULL : scale);
+    if (more) add_layer_input(f, scale);
 }
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,

@@ -15,6 +15,18 @@
 // The members of struct block for its areas.
 #define BLOCK_AREAS(list) .areas = (list), .n_areas = sizeof(list) / sizeof *(list)
 
+// The tensors and areas of the last unit of a layer, for what encode_post_norm does there.
+#define BLOCK_LAYER_END_TENSORS                                 \
+    {ROLE_FFN_POST_NORM, DIM_EMBD, DIM_ONE, true},              \
+        {ROLE_LAYER_GATE, DIM_EMBD, DIM_LAYER_INPUT, false},    \
+        {ROLE_LAYER_PROJ, DIM_LAYER_INPUT, DIM_EMBD, false},    \
+        {ROLE_LAYER_POST_NORM, DIM_LAYER_EMBD, DIM_ONE, false}, \
+        {ROLE_LAYER_SCALE, DIM_ONE, DIM_ONE, true},
+#define BLOCK_LAYER_END_AREAS                            \
+    {AREA_LAYER_INPUTS, ROWS_TOKENS, DIM_LAYER_INPUTS},  \
+        {AREA_LAYER_GATE, ROWS_TOKENS, DIM_LAYER_INPUT}, \
+        {AREA_MATMUL, ROWS_TOKENS, DIM_LAYER_INPUT},
+
 // The blocks that attention.c, delta.c, experts.c, ffn.c and ends.c define, for blocks.c.
 extern const struct block block_embed, block_attention, block_delta, block_ffn, block_experts,
     block_head;
@@ -45,7 +57,8 @@ void encode_product(const struct forward *f, const struct product *p);
 // if the unit ends with a norm.
 void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor_role bias,
                    const float *x);
-// Adds the norm of that product to the residual stream if the unit ends with one.
+// Adds the norm of that product to the residual stream if the unit ends with one, and ends the
+// layer: with what the embedding made for it, and the scale of all of it.
 void encode_post_norm(const struct forward *f);
 
 // RMS norm of rows as wide as the residual stream. out may be x.

@@ -2,6 +2,29 @@
  * tests/runtime/test_pipeline.c. */
 #include "planner/blocks/encode.h"
 
+#include <math.h>
+
+// Makes the inputs of the layers: rows of a table of their own, plus the norm of a product with the
+// embedding. Both would be divided by sqrt(2), and the product by sqrt(n_embd).
+static void encode_layer_inputs(const struct forward *f) {
+    const struct weight *table = encode_weight(f, 0, ROLE_LAYER_EMBED);
+    const int32_t width = f->shape->n_layer_input, n_layers = f->shape->n_layers, n = f->n_tokens;
+    float *inputs = f->area[AREA_LAYER_INPUTS], *product = f->area[AREA_LAYER_PRODUCT];
+    if (!table) return;
+    f->ops->embed(f->stream, encode_type(table),
+                  &(struct embed_args){inputs, table->data, f->tables.tokens, n, table->n_cols,
+                                       table->n_rows, sqrtf((float)width)});
+    encode_product(f, &(struct product){.matrix = ROLE_LAYER_EMBED_PROJ,
+                                        .out = product,
+                                        .x = f->area[AREA_RESIDUAL],
+                                        .n_rows = n,
+                                        .out_stride = n_layers * width});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){inputs, product,
+                                                        encode_vector(f, ROLE_LAYER_EMBED_NORM),
+                                                        inputs, NULL, n * n_layers, width,
+                                                        f->hp->norm_eps * (float)f->shape->n_embd});
+}
+
 static void encode_embed(const struct forward *f) {
     const struct weight *w = encode_weight(f, 0, ROLE_TOKEN_EMBED);
     const float scale = f->hp->embed_scale > 0 ? f->hp->embed_scale : 1;
@@ -9,6 +32,7 @@ static void encode_embed(const struct forward *f) {
     f->ops->embed(f->stream, encode_type(w),
                   &(struct embed_args){f->area[AREA_RESIDUAL], w->data, f->tables.tokens,
                                        f->n_tokens, w->n_cols, w->n_rows, scale});
+    encode_layer_inputs(f);
 }
 
 static void encode_caps(const struct forward *f) {
@@ -37,6 +61,9 @@ static void encode_head(const struct forward *f) {
 
 static const struct block_tensor EMBED_TENSORS[] = {
     {ROLE_TOKEN_EMBED, DIM_EMBD, DIM_VOCAB, false},
+    {ROLE_LAYER_EMBED, DIM_LAYER_INPUTS, DIM_VOCAB, false},
+    {ROLE_LAYER_EMBED_PROJ, DIM_EMBD, DIM_LAYER_INPUTS, false},
+    {ROLE_LAYER_EMBED_NORM, DIM_LAYER_INPUT, DIM_ONE, false},
 };
 static const struct block_tensor HEAD_TENSORS[] = {
     {ROLE_OUTPUT, DIM_EMBD, DIM_VOCAB, false},
@@ -45,6 +72,9 @@ static const struct block_tensor HEAD_TENSORS[] = {
 
 static const struct block_area EMBED_AREAS[] = {
     {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_LAYER_INPUTS, ROWS_TOKENS, DIM_LAYER_INPUTS},
+    {AREA_LAYER_PRODUCT, ROWS_TOKENS, DIM_LAYER_INPUTS},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_LAYER_EMBD},
 };
 static const struct block_area HEAD_AREAS[] = {
     {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},

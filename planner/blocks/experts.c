@@ -4,30 +4,54 @@
  */
 #include "planner/blocks/encode.h"
 
+#include <math.h>
+
 static int32_t *integers(const struct forward *f, enum area area) {
     return (int32_t *)(void *)f->area[area];
+}
+
+// Makes the input of a router that reads a norm of its own, and scales its logits by the norm's
+// length, so that it is as if the residual stream had the length 1; x is its input else.
+static const float *encode_router_input(const struct forward *f, const float *x) {
+    float *in = f->area[AREA_EXPERT_IN];
+    if (!unit_find(f->unit, ROLE_ROUTER_SCALE)) return x;
+    encode_norm(f, in, f->area[AREA_RESIDUAL], ROLE_ROUTER_SCALE, f->n_tokens);
+    return in;
+}
+
+static void encode_logits(const struct forward *f, const float *x) {
+    float *logits = f->area[AREA_ROUTER_LOGITS];
+    const int32_t n_experts = f->unit->n_experts;
+    const float *in = encode_router_input(f, x);
+    encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
+                                        .bias = ROLE_ROUTER_BIAS,
+                                        .out = logits,
+                                        .x = in,
+                                        .n_rows = f->n_tokens,
+                                        .out_stride = n_experts});
+    if (in == x) return;
+    const float scale = 1 / sqrtf((float)f->shape->n_embd);
+    f->ops->cap_logits(f->stream,
+                       &(struct cap_logits_args){logits, f->n_tokens, n_experts, scale, 0});
 }
 
 // Chooses the experts of each token and their weights, and sorts the pairs by expert.
 static void encode_route(const struct forward *f) {
     const float scale = f->hp->expert_scale;
-    encode_product(f, &(struct product){.matrix = ROLE_ROUTER,
-                                        .bias = ROLE_ROUTER_BIAS,
-                                        .out = f->area[AREA_ROUTER_LOGITS],
-                                        .x = f->area[AREA_NORMED],
-                                        .n_rows = f->n_tokens,
-                                        .out_stride = f->unit->n_experts});
-    f->ops->route(f->stream, &(struct route_args){.chosen = integers(f, AREA_CHOSEN),
-                                                  .weights = f->area[AREA_CHOSEN_WEIGHTS],
-                                                  .starts = integers(f, AREA_PAIR_STARTS),
-                                                  .order = integers(f, AREA_PAIR_ORDER),
-                                                  .logits = f->area[AREA_ROUTER_LOGITS],
-                                                  .n_tokens = f->n_tokens,
-                                                  .n_experts = f->unit->n_experts,
-                                                  .n_used = f->unit->n_experts_used,
-                                                  .gate = f->hp->expert_gate,
-                                                  .normalise = f->hp->normalise_experts,
-                                                  .scale = scale > 0 ? scale : 1});
+    encode_logits(f, f->area[AREA_NORMED]);
+    f->ops->route(f->stream,
+                  &(struct route_args){.chosen = integers(f, AREA_CHOSEN),
+                                       .weights = f->area[AREA_CHOSEN_WEIGHTS],
+                                       .starts = integers(f, AREA_PAIR_STARTS),
+                                       .order = integers(f, AREA_PAIR_ORDER),
+                                       .logits = f->area[AREA_ROUTER_LOGITS],
+                                       .expert_scale = encode_vector(f, ROLE_EXPERT_SCALE),
+                                       .n_tokens = f->n_tokens,
+                                       .n_experts = f->unit->n_experts,
+                                       .n_used = f->unit->n_experts_used,
+                                       .gate = f->hp->expert_gate,
+                                       .normalise = f->hp->normalise_experts,
+                                       .scale = scale > 0 ? scale : 1});
 }
 
 // The matrices of experts and their biases.
@@ -63,23 +87,20 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                                       .x_per_pair = x_per_pair});
 }
 
-// residual += sum over the chosen experts of weight * down(gated unit of gate x and up x), x =
-// norm(residual). Behind a shared expert, which has added to the residual stream, x is there.
-static void encode_unit(const struct forward *f) {
+// out = sum over the chosen experts of weight * down(gated unit of gate x and up x), plus residual
+// unless it is NULL. out may be x or residual.
+static void encode_sum(const struct forward *f, float *out, const float *x, const float *residual) {
     const struct unit *u = f->unit;
     const int32_t n_pairs = f->n_tokens * u->n_experts_used;
-    float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP], *residual = f->area[AREA_RESIDUAL];
-    if (unit_find(u, ROLE_FFN_NORM))
-        encode_norm(f, f->area[AREA_NORMED], residual, ROLE_FFN_NORM, f->n_tokens);
-    encode_route(f);
-    encode_experts(f, gate, f->area[AREA_NORMED], GATES, false);
-    encode_experts(f, up, f->area[AREA_NORMED], UPS, false);
+    float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP];
+    encode_experts(f, gate, x, GATES, false);
+    encode_experts(f, up, x, UPS, false);
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, NULL, n_pairs, u->n_ff_expert,
                                                     u->n_ff_expert, u->n_ff_expert, f->hp->glu,
                                                     f->hp->glu_limit});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, DOWNS, true);
     f->ops->combine_experts(f->stream,
-                            &(struct combine_experts_args){.out = residual,
+                            &(struct combine_experts_args){.out = out,
                                                            .x = f->area[AREA_EXPERT_OUT],
                                                            .weights = f->area[AREA_CHOSEN_WEIGHTS],
                                                            .chosen = integers(f, AREA_CHOSEN),
@@ -90,33 +111,60 @@ static void encode_unit(const struct forward *f) {
                                                            .n_experts = u->n_experts});
 }
 
+// Adds the norm of the experts' sum to that of the dense FFN, and ends the layer with both.
+static void encode_beside_ffn(const struct forward *f) {
+    float *in = f->area[AREA_EXPERT_IN], *normed = f->area[AREA_NORMED];
+    encode_norm(f, in, f->area[AREA_RESIDUAL], ROLE_EXPERT_NORM, f->n_tokens);
+    encode_sum(f, in, in, NULL);
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){
+                                    normed, in, encode_vector(f, ROLE_FFN_POST_NORM_2), normed,
+                                    NULL, f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
+    encode_post_norm(f);
+}
+
+// x = norm(residual), residual += the experts' sum. Behind a shared expert, which has added to the
+// residual stream, x is there.
+static void encode_unit(const struct forward *f) {
+    float *residual = f->area[AREA_RESIDUAL], *x = f->area[AREA_NORMED];
+    if (unit_find(f->unit, ROLE_FFN_NORM)) encode_norm(f, x, residual, ROLE_FFN_NORM, f->n_tokens);
+    encode_route(f);
+    if (unit_find(f->unit, ROLE_EXPERT_NORM))
+        encode_beside_ffn(f);
+    else
+        encode_sum(f, residual, x, residual);
+}
+
 static const struct block_tensor TENSORS[] = {
     {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false}, // unless a shared expert has it
     {ROLE_ROUTER, DIM_EMBD, DIM_EXPERTS, false},
     {ROLE_ROUTER_BIAS, DIM_EXPERTS, DIM_ONE, true},
+    {ROLE_ROUTER_SCALE, DIM_EXPERT_IN, DIM_ONE, false},
     {ROLE_EXPERT_GATE, DIM_EMBD, DIM_FF_EXPERT, false},
     {ROLE_EXPERT_UP, DIM_EMBD, DIM_FF_EXPERT, false},
     {ROLE_EXPERT_DOWN, DIM_FF_EXPERT, DIM_EMBD, false},
     {ROLE_EXPERT_GATE_BIAS, DIM_FF_EXPERT, DIM_ONE, true},
     {ROLE_EXPERT_UP_BIAS, DIM_FF_EXPERT, DIM_ONE, true},
     {ROLE_EXPERT_DOWN_BIAS, DIM_EMBD, DIM_ONE, true},
-};
+    {ROLE_EXPERT_SCALE, DIM_EXPERTS, DIM_ONE, true},
+    {ROLE_EXPERT_NORM, DIM_EXPERT_IN, DIM_ONE, false},
+    {ROLE_FFN_POST_NORM_2, DIM_EXPERT_IN, DIM_ONE, false},
+    BLOCK_LAYER_END_TENSORS};
 
-static const struct block_area NEEDED[] = {
-    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
-    {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
-    {AREA_EXPERT_SLOTS, ROWS_ONE, DIM_EXPERTS},
-    {AREA_GATE, ROWS_PAIRS, DIM_FF_EXPERT},
-    {AREA_UP, ROWS_PAIRS, DIM_FF_EXPERT},
-    {AREA_EXPERT_OUT, ROWS_PAIRS, DIM_EMBD},
-    {AREA_ROUTER_LOGITS, ROWS_TOKENS, DIM_EXPERTS},
-    {AREA_CHOSEN, ROWS_PAIRS, DIM_ONE},
-    {AREA_CHOSEN_WEIGHTS, ROWS_PAIRS, DIM_ONE},
-    {AREA_PAIR_ORDER, ROWS_PAIRS, DIM_ONE},
-    {AREA_PAIR_STARTS, ROWS_ONE, DIM_EXPERT_BOUNDS},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
-    {AREA_MATMUL, ROWS_PAIRS, DIM_FF_EXPERT},
-};
+static const struct block_area NEEDED[] = {{AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_EXPERT_SLOTS, ROWS_ONE, DIM_EXPERTS},
+                                           {AREA_GATE, ROWS_PAIRS, DIM_FF_EXPERT},
+                                           {AREA_UP, ROWS_PAIRS, DIM_FF_EXPERT},
+                                           {AREA_EXPERT_IN, ROWS_TOKENS, DIM_EXPERT_IN},
+                                           {AREA_EXPERT_OUT, ROWS_PAIRS, DIM_EMBD},
+                                           {AREA_ROUTER_LOGITS, ROWS_TOKENS, DIM_EXPERTS},
+                                           {AREA_CHOSEN, ROWS_PAIRS, DIM_ONE},
+                                           {AREA_CHOSEN_WEIGHTS, ROWS_PAIRS, DIM_ONE},
+                                           {AREA_PAIR_ORDER, ROWS_PAIRS, DIM_ONE},
+                                           {AREA_PAIR_STARTS, ROWS_ONE, DIM_EXPERT_BOUNDS},
+                                           {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_MATMUL, ROWS_PAIRS, DIM_FF_EXPERT},
+                                           BLOCK_LAYER_END_AREAS};
 
 const struct block block_experts = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED),
                                     .encode = encode_unit};

@@ -70,20 +70,21 @@ static void encode_ffn(const struct forward *f) {
     if (all || f->phase == PHASE_NORM) encode_post_norm(f);
 }
 
-static const struct block_tensor TENSORS[] = {
-    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},   {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
-    {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},      {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
-    {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true}, {ROLE_FFN_POST_NORM, DIM_EMBD, DIM_ONE, true},
-};
+static const struct block_tensor TENSORS[] = {{ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
+                                              {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
+                                              {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},
+                                              {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+                                              {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true},
+                                              {ROLE_FFN_POST_NORM_1, DIM_EMBD, DIM_ONE, true},
+                                              BLOCK_LAYER_END_TENSORS};
 
-static const struct block_area NEEDED[] = {
-    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
-    {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
-    {AREA_GATE, ROWS_TOKENS, DIM_FF},
-    {AREA_UP, ROWS_TOKENS, DIM_FF},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_FF},
-    {AREA_SHARED_GATE, ROWS_TOKENS, DIM_SHARED_GATE},
-};
+static const struct block_area NEEDED[] = {{AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_GATE, ROWS_TOKENS, DIM_FF},
+                                           {AREA_UP, ROWS_TOKENS, DIM_FF},
+                                           {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
+                                           {AREA_MATMUL, ROWS_TOKENS, DIM_FF},
+                                           {AREA_SHARED_GATE, ROWS_TOKENS, DIM_SHARED_GATE},
+                                           BLOCK_LAYER_END_AREAS};
 
 const struct block block_ffn = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED), .encode = encode_ffn};

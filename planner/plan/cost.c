@@ -118,8 +118,8 @@ static void add_matmul(struct bill *b, const struct op_call *call) {
 
 uint64_t cost_all_read_bytes(const struct unit *unit) {
     uint64_t sum = 0;
-    for (int i = 0; i < unit->n_tensors && unit->kind != UNIT_EMBED; i++)
-        sum += unit->tensors[i].size_bytes;
+    for (int i = 0; i < unit->n_tensors; i++)
+        sum += unit->tensors[i].use == USE_ROWS ? 0 : unit->tensors[i].size_bytes;
     return sum;
 }
 
@@ -146,7 +146,7 @@ static double host_queries(double queries) {
 
 static void add_attention(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
-    const struct unit *unit = b->unit;
+    const struct unit *unit = unit_with_cache(b->at->shape, b->unit);
     const double n = b->pass->n_tokens, seen = b->pass->n_past + (n + 1) / 2;
     const double keys = unit->window && unit->window < seen ? unit->window : seen;
     double flops = call->cost.flops * keys;

@@ -31,7 +31,7 @@ double cost_cached_us(const struct device_rates *rates, double memory_us, double
 // Bytes that count for a matmul's activations: they are read, written in 8 bits and read again, and
 // results are written.
 double cost_activation_bytes(struct op_cost matmul);
-// All weights that every pass may read: all but the table of the embedding.
+// All weights that every pass may read: all but the tables of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
 // Time of one copy.
 double cost_copy_us(struct link link, double size_bytes);

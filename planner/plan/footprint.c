@@ -176,7 +176,7 @@ static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
         const int64_t n_rows = rows_of(need->rows, shape, w);
         const int64_t n_cols = dims_of(shape, NULL, need->n_cols);
         const uint64_t size_bytes =
-            need->area == AREA_MATMUL
+            need->area == AREA_MATMUL && n_cols > 0
                 ? matmul_scratch_bytes((int32_t)n_cols, (int32_t)n_rows, device->n_lanes)
                 : (uint64_t)(n_rows * n_cols) * 4;
         struct area_size *size = &sizes[need->area];

@@ -10,8 +10,8 @@ const char *step_kind_name(enum step_kind kind) {
 }
 
 const char *step_data_name(enum step_data data) {
-    static const char *const names[STEP_DATA] = {"residual", "hidden", "queries",
-                                                 "attended", "branch", "shared"};
+    static const char *const names[STEP_DATA] = {"residual", "hidden", "queries",     "attended",
+                                                 "branch",   "shared", "layer inputs"};
     return (unsigned)data < STEP_DATA ? names[data] : "unknown";
 }
 

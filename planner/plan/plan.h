@@ -41,6 +41,8 @@ enum step_data {
     DATA_BRANCH, // the output of a split unit that ends with a norm, before it, [n_tokens, n_embd]
     DATA_SHARED, // the residual stream behind a shared expert, then the norm that it has read and
                  // routed experts read too, [2, n_tokens, n_embd]
+    DATA_LAYER_INPUTS, // what the embedding makes for each layer, [n_tokens, n_layers,
+                       // n_layer_input]; sent once, behind the embedding
     STEP_DATA
 };
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...

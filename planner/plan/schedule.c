@@ -8,6 +8,7 @@
 #include "planner/plan/schedule.h"
 
 #include "planner/plan/footprint.h"
+#include "planner/plan/ties.h"
 
 // The state of a walk.
 struct walker {
@@ -47,8 +48,9 @@ static void count_bytes(const struct schedule *s, struct step *step) {
 }
 
 static void emit(struct walker *w, struct step *step) {
-    w->n_to += step->kind == STEP_SEND && step->device == DEVICE_HOST;
-    w->n_from += step->kind == STEP_SEND && step->device != DEVICE_HOST;
+    const bool sends = step->kind == STEP_SEND && step->data != DATA_LAYER_INPUTS;
+    w->n_to += sends && step->device == DEVICE_HOST;
+    w->n_from += sends && step->device != DEVICE_HOST;
     w->n_inputs += step->kind == STEP_INPUTS;
     count_bytes(w->s, step);
     w->s->take(w->s->context, step);
@@ -223,12 +225,22 @@ static void compute_unit(struct walker *w, int16_t u) {
         compute_split_ffn(w, u);
 }
 
+// Sends what the embedding has made for each layer to the other device, if that needs it.
+static void send_layer_inputs(struct walker *w) {
+    const struct schedule *s = w->s;
+    const int8_t to = w->at == DEVICE_HOST ? machine_accelerator(s->machine) : DEVICE_HOST;
+    if (to == w->at || !ties_read_inputs(s->shape, s->place, s->batch, to)) return;
+    send(w, w->at, to, 0, (struct columns){DATA_LAYER_INPUTS, 0, shape_layer_inputs(s->shape)});
+    wait_for(w, to, w->at, 0, DATA_LAYER_INPUTS);
+}
+
 bool schedule_walk(const struct schedule *schedule) {
     struct walker w = {.s = schedule, .at = schedule->place->units[0].device};
     start(&w);
     for (int32_t i = 0; i < RING_SLOTS; i++) fetch_next(&w);
     for (int16_t u = 0; u < schedule->shape->n_units; u++) {
         compute_unit(&w, u);
+        if (u == 0) send_layer_inputs(&w);
         if (is_streamed(&w, u)) fetch_next(&w);
     }
     if (w.at != DEVICE_HOST)

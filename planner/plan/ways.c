@@ -17,14 +17,16 @@ static bool can_split_attention(const struct unit *unit) {
            can_cut(o);
 }
 
-// True if every matrix is cut, and each matrix of the first phase makes the columns that the last
-// phase reads.
+// True if every matrix but those of the end of a layer is cut, and each matrix of the first phase
+// makes the columns that the last phase reads.
 static bool can_split_ffn(const struct unit *unit) {
     const struct unit_tensor *down = unit_find(unit, ROLE_FFN_DOWN);
     int n_first = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
         if (t->use == USE_VECTOR || t == down) continue;
+        const bool at_end = t->role == ROLE_LAYER_GATE || t->role == ROLE_LAYER_PROJ;
+        if (at_end && unit_post_norm(unit)) continue; // the accelerator's, with the norm
         if (!down || !unit_is_cut(t) || !can_cut(t)) return false;
         if (t->n_rows != down->n_cols || t->n_cols != down->n_rows) return false;
         n_first++;
@@ -43,5 +45,6 @@ bool unit_is_cut(const struct unit_tensor *tensor) {
 
 bool unit_can_stream(const struct unit *unit) {
     if (unit->kind == UNIT_FFN) return true;
-    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->state_bytes == 0;
+    return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->state_bytes == 0 &&
+           !unit->lends_cache;
 }

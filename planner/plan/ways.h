@@ -10,14 +10,15 @@
 
 enum { SPLIT_STEP = 32 }; // rows of a split matrix are cut at multiples
 
-// True for a unit that can be split: a dense FFN all of whose matrices are cut, each with at least
-// 64 rows; or attention with a cache whose queries and outputs are such matrices, and equally large
-// heads of keys and values.
+// True for a unit that can be split: a dense FFN all of whose matrices are cut, but for those that
+// end a layer, each with at least 64 rows; or attention with a cache whose queries and outputs are
+// such matrices, and equally large heads of keys and values.
 bool unit_can_split(const struct unit *unit);
 // True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
 // alone.
 bool unit_is_cut(const struct unit_tensor *tensor);
-// True for a unit that can be streamed: a dense FFN, or attention with a cache and no state.
+// True for a unit that can be streamed: a dense FFN, or attention with no state and a cache that no
+// other unit reads.
 bool unit_can_stream(const struct unit *unit);
 
 #endif

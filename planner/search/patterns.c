@@ -255,8 +255,10 @@ static void append(char *list, size_t size_bytes, const char *name) {
 // Refuses a separated unit: names its tensors on each side, and a pattern for all of them.
 static enum status taken_apart(struct patterns *p, const struct unit *unit, struct err *e) {
     static const char *const whole[UNIT_KINDS] = {
-        [UNIT_EMBED] = "^token_embd",        [UNIT_ATTENTION] = "(attn|ssm|shortconv).*",
-        [UNIT_FFN] = "ffn_(gate|up|down).*", [UNIT_EXPERTS] = "ffn_.*_exps",
+        [UNIT_EMBED] = "^(token_embd|per_layer)",
+        [UNIT_ATTENTION] = "(attn|ssm|shortconv).*",
+        [UNIT_FFN] = "ffn_(gate|up|down).*",
+        [UNIT_EXPERTS] = "ffn_.*_exps",
         [UNIT_HEAD] = "^output\\.",
     };
     char there[160] = "", elsewhere[160] = "";

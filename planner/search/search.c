@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "planner/plan/footprint.h"
+#include "planner/plan/ties.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/knapsack.h"
 
@@ -106,6 +107,7 @@ static bool may_split(const struct search *s, int32_t u) {
 // if the same with streamed units may be faster.
 static bool consider_placement(struct search *s) {
     struct evaluation evaluation;
+    ties_follow(s->shape, &s->place);
     evaluate(&s->ev, &s->place, fmin(s->best_us, DBL_MAX), &evaluation);
     if (s->place.feed == FEED_NONE) s->too_big = evaluation.too_big;
     for (int i = 0; i < s->ev.n_choices; i++) {

@@ -13,6 +13,7 @@
 #include "planner/plan/footprint.h"
 #include "planner/plan/predict.h"
 #include "planner/plan/schedule.h"
+#include "planner/plan/ties.h"
 #include "planner/search/search.h"
 
 #include <math.h>
@@ -34,7 +35,7 @@ static void place_last(struct plan *plan, const struct search_request *r, int32_
     const int32_t n_units = r->shape->n_units;
     const int8_t accelerator = machine_accelerator(&plan->machine);
     for (int32_t u = 0; u < n_units; u++) {
-        const int8_t d = u >= n_units - n ? accelerator : DEVICE_HOST;
+        const int8_t d = unit_leader(r->shape, u) >= n_units - n ? accelerator : DEVICE_HOST;
         const int8_t first_allowed = (int8_t)__builtin_ctz(r->allowed[u]);
         plan->place.units[u] =
             (struct unit_place){.device = may_be_on(r, u, d) ? d : first_allowed};
@@ -177,11 +178,12 @@ static enum status apply_constraints(uint8_t allowed[], const struct plan *plan,
         else if (unit->layer < c->cpu_experts && unit->kind == UNIT_EXPERTS)
             allowed[u] = only(DEVICE_HOST);
         else if (!is_auto)
-            allowed[u] = only(u >= shape->n_units - n_last ? accelerator : DEVICE_HOST);
+            allowed[u] =
+                only(unit_leader(shape, u) >= shape->n_units - n_last ? accelerator : DEVICE_HOST);
         else
             allowed[u] = only(DEVICE_HOST) | only(accelerator);
     }
-    return OK;
+    return ties_allow(shape, c->has_units ? &c->place : NULL, allowed, e);
 }
 
 // Checks that the machine and the other constraints allow the strategy.
@@ -270,6 +272,7 @@ static enum status apply_placement(struct plan *plan, const struct shape *shape,
                                    const struct constraints *c, struct err *e) {
     ASSERT(c->has_units);
     bool streams = false;
+    if (ties_check(shape, &c->place, e)) return e->status;
     for (int u = 0; u < shape->n_units; u++) {
         ASSERT(c->place.units[u].device != DEVICE_ANY);
         if (check_unit_place(&c->place.units[u], &shape->units[u], e)) return e->status;

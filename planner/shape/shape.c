@@ -33,7 +33,22 @@ const struct unit_tensor *unit_find(const struct unit *unit, enum tensor_role ro
 
 const struct unit_tensor *unit_post_norm(const struct unit *unit) {
     if (unit->kind == UNIT_ATTENTION) return unit_find(unit, ROLE_ATTN_POST_NORM);
-    return unit->kind == UNIT_FFN ? unit_find(unit, ROLE_FFN_POST_NORM) : NULL;
+    if (unit->kind == UNIT_EMBED || unit->kind == UNIT_HEAD) return NULL;
+    const struct unit_tensor *before_experts = unit_find(unit, ROLE_FFN_POST_NORM_1);
+    return before_experts ? before_experts : unit_find(unit, ROLE_FFN_POST_NORM);
+}
+
+int32_t unit_leader(const struct shape *shape, int32_t unit) {
+    const int32_t other = shape->units[unit].cache_unit;
+    return other ? other : unit;
+}
+
+int32_t shape_layer_inputs(const struct shape *shape) {
+    return shape->n_layers * shape->n_layer_input;
+}
+
+const struct unit *unit_with_cache(const struct shape *shape, const struct unit *unit) {
+    return unit->cache_unit ? &shape->units[unit->cache_unit] : unit;
 }
 
 bool unit_reads_normed(const struct shape *shape, int32_t unit) {
@@ -160,6 +175,8 @@ static enum status check_numbers(const struct place *at) {
         {"n_kv_heads", s->n_kv_heads, 0, s->n_heads},
         {"head_dim", s->head_dim, 0, SHAPE_HEAD_DIM},
         {"n_rot", s->n_rot, 0, s->head_dim},
+        {"n_local_rot", s->n_local_rot, 0, s->head_dim},
+        {"n_layer_input", s->n_layer_input, 0, SHAPE_WIDTH / max_i32(s->n_layers, 1)},
         {"n_ff", s->n_ff, 0, SHAPE_WIDTH},
         {"n_experts", s->n_experts, 0, SHAPE_EXPERTS},
         {"n_experts_used", s->n_experts_used, s->n_experts > 0, s->n_experts},
@@ -207,7 +224,8 @@ static enum status check_tensor_use(const struct place *at) {
 // True if such a unit can have a tensor of that owner.
 static bool owns(enum unit_kind kind, enum tensor_owner owner) {
     switch (owner) {
-    case OWNER_AFTER: return kind == UNIT_FFN || kind == UNIT_EXPERTS;
+    case OWNER_AFTER:
+    case OWNER_LAST: return kind == UNIT_FFN || kind == UNIT_EXPERTS;
     case OWNER_POST: return kind == UNIT_ATTENTION;
     case OWNER_NOWHERE: return false;
     default: return (int)owner == (int)kind;
@@ -253,10 +271,22 @@ static enum status check_tensor(const struct place *at) {
     return err_actual(at->e, "%" PRIu64, t->size_bytes);
 }
 
+// Checks attention that reads the cache of another unit, which must be like its own.
+static enum status check_reader(const struct place *at) {
+    const struct unit *u = at->unit, *other = unit_with_cache(at->shape, u);
+    if (other == u) return OK;
+    if (other->kind == UNIT_ATTENTION && other->lends_cache && other->window == u->window &&
+        other->head_dim_k == u->head_dim_k && other->head_dim_v == u->head_dim_v &&
+        other->n_heads == u->n_heads)
+        return OK;
+    return refuse(at, "cache_unit: the cache of another kind of attention");
+}
+
 static enum status check_attention(const struct place *at) {
     const struct unit *u = at->unit;
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
+    const bool may_read = attention && !has_cache && u->state_bytes == 0;
     const bool delta = unit_is_delta(s, u);
     const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
     const int64_t expected = delta ? (int64_t)delta_state_bytes(&s->delta) : 0;
@@ -267,12 +297,15 @@ static enum status check_attention(const struct place *at) {
         {"head_dim_v", u->head_dim_v, 0, attention ? s->head_dim : 0},
         {"window", u->window, 0, attention ? SHAPE_CONTEXT : 0},
         {"gated", u->gated, 0, has_cache && s->has_gated_q},
+        {"norms_values", u->norms_values, 0, has_cache},
+        {"lends_cache", u->lends_cache, 0, has_cache},
+        {"cache_unit", u->cache_unit, 0, may_read ? u - s->units - 1 : 0},
         {"state_bytes", state, expected,
          delta       ? expected
          : attention ? (int64_t)MAX_STATE_BYTES
                      : 0},
     };
-    return CHECK_FIELDS(at, fields);
+    return CHECK_FIELDS(at, fields) ? at->e->status : check_reader(at);
 }
 
 static enum status check_experts(const struct place *at) {

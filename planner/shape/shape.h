@@ -71,7 +71,11 @@ struct unit {
     // Members of attention units.
     int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v; // n_kv_heads 0: no KV cache
     int32_t window;                                      // positions that a token sees, 0: all
-    bool gated; // the rows of the queries are those of a head, then its gate of the output
+    bool gated;        // the rows of the queries are those of a head, then its gate of the output
+    bool norms_values; // values, which are the keys before their norm if the unit has no matrix for
+                       // them, go through a norm without a weight, head by head
+    bool lends_cache;  // later units read its cache
+    int32_t cache_unit;   // an earlier unit whose cache it reads in place of one of its own; else 0
     uint64_t state_bytes; // state of a recurrent block, for each session
     // Members of experts units.
     int32_t n_experts, n_experts_used, n_ff_expert;
@@ -86,11 +90,14 @@ struct shape {
     char name[64], architecture[32];
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
     int32_t n_heads, n_kv_heads, head_dim, n_rot, n_ff; // the largest of any layer
+    int32_t n_local_rot;                                // n_rot of layers with a window
+    int32_t n_layer_input; // elements that the embedding makes of a token for each layer, else 0
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
     struct delta_shape delta;
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer
+    bool has_expert_norms; // experts read another norm than the dense FFN beside them
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
     struct unit units[MAX_UNITS];
@@ -104,7 +111,15 @@ enum tensor_use tensor_use_of(enum tensor_role role);
 // residual stream; NULL if the unit adds it as it is.
 const struct unit_tensor *unit_post_norm(const struct unit *unit);
 
-// True for routed experts behind a shared expert, which has computed the norm that both read.
+// Elements that the embedding makes of a token for all layers.
+int32_t shape_layer_inputs(const struct shape *shape);
+// The attention whose cache a unit reads: another's, or its own.
+const struct unit *unit_with_cache(const struct shape *shape, const struct unit *unit);
+// The unit on whose device a unit has to be: the one whose cache it reads, or itself.
+int32_t unit_leader(const struct shape *shape, int32_t unit);
+
+// True for routed experts behind a dense FFN of the same layer: a shared expert has computed the
+// norm that both read, another FFN what is added to theirs.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
 // True if the unit is a gated delta net in place of attention.
 bool unit_is_delta(const struct shape *shape, const struct unit *unit);

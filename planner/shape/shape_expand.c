@@ -181,32 +181,56 @@ static bool is_inside(int32_t period, int32_t layer) {
     return period > 0 && layer % period < period - 1;
 }
 
+// Lets the attention of the last unit read the cache of the last layer of its kind that has one.
+static void share_cache(struct build *b) {
+    struct unit *unit = b->unit, *units = b->out->units;
+    const int32_t n_own = b->spec->n_layers - b->spec->attention.n_shared;
+    for (int32_t u = b->out->n_units - 2; u > 0 && !unit->cache_unit; u--) {
+        struct unit *other = &units[u];
+        if (other->kind != UNIT_ATTENTION || other->layer >= n_own) continue;
+        if (other->n_kv_heads == 0 || other->window != unit->window) continue;
+        unit->cache_unit = u;
+        unit->n_kv_heads = 0;
+        unit->norms_values = false;
+        other->lends_cache = true;
+    }
+}
+
+// Sets the numbers of an attention unit, which differ between layers with and without a window.
+static void set_attention(struct build *b, int32_t layer) {
+    const struct shape_spec *s = b->spec;
+    const bool local = is_inside(s->window.period, layer);
+    struct unit *unit = b->unit;
+    unit->n_heads = s->attention.n_heads;
+    unit->n_kv_heads = local ? s->window.n_kv_heads : s->attention.n_kv_heads;
+    unit->head_dim_k = unit->head_dim_v = local ? s->window.head_dim : s->attention.head_dim;
+    unit->window = local ? s->window.positions : 0;
+    unit->gated = s->attention.gated;
+    unit->norms_values = s->attention.value_norm;
+    b->out->has_other_angles = b->out->has_other_angles || unit->window;
+    if (layer >= s->n_layers - s->attention.n_shared) share_cache(b);
+}
+
 static void add_attention(struct build *b, int32_t layer) {
     const struct shape_spec *s = b->spec;
-    const int64_t q = (int64_t)s->attention.n_heads * s->attention.head_dim,
-                  kv = (int64_t)s->attention.n_kv_heads * s->attention.head_dim;
+    struct unit *unit = b->unit;
+    set_attention(b, layer);
+    const int64_t q = (int64_t)unit->n_heads * unit->head_dim_k,
+                  kv = (int64_t)unit->n_kv_heads * unit->head_dim_k;
     const int64_t bias_sizes[BIASES] = {q, kv, kv, s->n_embd};
     static const enum tensor_role biases[BIASES] = {ROLE_ATTN_Q_BIAS, ROLE_ATTN_K_BIAS,
                                                     ROLE_ATTN_V_BIAS, ROLE_ATTN_OUTPUT_BIAS};
-    struct unit *unit = b->unit;
-    unit->n_heads = s->attention.n_heads;
-    unit->n_kv_heads = s->attention.n_kv_heads;
-    unit->head_dim_k = unit->head_dim_v = s->attention.head_dim;
-    unit->window = is_inside(s->window.period, layer) ? s->window.positions : 0;
-    unit->gated = s->attention.gated;
-    b->out->has_other_angles = b->out->has_other_angles || unit->window;
     add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_Q, s->n_embd, s->attention.gated ? 2 * q : q);
-    add_matrix(b, ROLE_ATTN_K, s->n_embd, kv);
-    add_matrix(b, ROLE_ATTN_V, s->n_embd, kv);
+    if (kv) add_matrix(b, ROLE_ATTN_K, s->n_embd, kv);
+    if (kv && (unit->window || !s->attention.keys_are_values))
+        add_matrix(b, ROLE_ATTN_V, s->n_embd, kv);
     add_matrix(b, ROLE_ATTN_OUTPUT, q, s->n_embd);
     for (int i = 0; i < BIASES; i++)
         if (s->attention.has_bias[i]) add_vector(b, biases[i], bias_sizes[i]);
-    if (s->attention.qk_norm) {
-        add_vector(b, ROLE_ATTN_Q_NORM, s->attention.head_dim);
-        add_vector(b, ROLE_ATTN_K_NORM, s->attention.head_dim);
-    }
-    if (s->attention.sinks) add_vector(b, ROLE_ATTN_SINKS, s->attention.n_heads);
+    if (s->attention.qk_norm) add_vector(b, ROLE_ATTN_Q_NORM, unit->head_dim_k);
+    if (s->attention.qk_norm && kv) add_vector(b, ROLE_ATTN_K_NORM, unit->head_dim_k);
+    if (s->attention.sinks) add_vector(b, ROLE_ATTN_SINKS, unit->n_heads);
     if (s->attention.post_norm) add_vector(b, ROLE_ATTN_POST_NORM, s->n_embd);
     b->i_attention++;
 }
@@ -236,13 +260,30 @@ static void add_ffn_norm(struct build *b) {
     add(b, (struct part){ROLE_FFN_NORM, b->spec->n_embd, 1, 1, name});
 }
 
-static void add_dense_ffn(struct build *b) {
-    const int32_t n_embd = b->spec->n_embd, n_ff = b->spec->ffn.n_ff;
+// Adds what ends a layer, in its last unit: a norm, the layer's input and a scale.
+static void add_layer_end(struct build *b) {
+    const int32_t n_embd = b->spec->n_embd, n_input = b->spec->n_layer_input;
+    if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
+    if (n_input) {
+        add_matrix(b, ROLE_LAYER_GATE, n_embd, n_input);
+        add_matrix(b, ROLE_LAYER_PROJ, n_input, n_embd);
+        add_vector(b, ROLE_LAYER_POST_NORM, n_embd);
+    }
+    if (b->spec->layer_scale) add_vector(b, ROLE_LAYER_SCALE, 1);
+}
+
+static void add_dense_ffn(struct build *b, int32_t layer) {
+    const struct shape_spec *s = b->spec;
+    const bool sharing = layer >= s->n_layers - s->attention.n_shared;
+    const int32_t n_embd = s->n_embd, n_ff = sharing ? s->ffn.n_ff_sharing : s->ffn.n_ff;
     add_ffn_norm(b);
     add_matrix(b, ROLE_FFN_GATE, n_embd, n_ff);
     add_matrix(b, ROLE_FFN_UP, n_embd, n_ff);
     add_matrix(b, ROLE_FFN_DOWN, n_ff, n_embd);
-    if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
+    if (s->experts.beside_ffn)
+        add_vector(b, ROLE_FFN_POST_NORM_1, n_embd);
+    else
+        add_layer_end(b);
 }
 
 // Adds a shared expert, which is a dense FFN with other names.
@@ -253,7 +294,15 @@ static void add_shared_expert(struct build *b) {
     add(b, (struct part){ROLE_FFN_UP, n_embd, n_ff, 1, "ffn_up_shexp.weight"});
     add(b, (struct part){ROLE_FFN_DOWN, n_ff, n_embd, 1, "ffn_down_shexp.weight"});
     if (b->spec->experts.shared_gate) add_vector(b, ROLE_SHARED_GATE, n_embd);
-    if (b->spec->ffn.post_norm) add_vector(b, ROLE_FFN_POST_NORM, n_embd);
+}
+
+// Adds the norms and scales of experts beside a dense FFN.
+static void add_norms_beside(struct build *b) {
+    add_vector(b, ROLE_EXPERT_SCALE, b->spec->experts.n_experts);
+    add_vector(b, ROLE_EXPERT_NORM, b->spec->n_embd);
+    add_vector(b, ROLE_FFN_POST_NORM_2, b->spec->n_embd);
+    add_layer_end(b);
+    b->out->has_expert_norms = true;
 }
 
 // Adds routed experts, with the norm before them unless a shared expert has it.
@@ -264,12 +313,15 @@ static void add_experts(struct build *b) {
     unit->n_experts = n;
     unit->n_experts_used = s->experts.n_experts_used;
     unit->n_ff_expert = n_ff;
-    if (s->experts.n_ff_shared == 0) add_ffn_norm(b);
+    const bool beside = s->experts.beside_ffn;
+    if (s->experts.n_ff_shared == 0 && !beside) add_ffn_norm(b);
     add_matrix(b, ROLE_ROUTER, n_embd, n);
     if (s->experts.biases) add_vector(b, ROLE_ROUTER_BIAS, n);
+    if (beside) add_vector(b, ROLE_ROUTER_SCALE, n_embd);
     add(b, (struct part){ROLE_EXPERT_GATE, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_UP, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_DOWN, n_ff, n_embd, n, NULL});
+    if (beside) add_norms_beside(b);
     if (!s->experts.biases) return;
     add(b, (struct part){ROLE_EXPERT_GATE_BIAS, n_ff, 1, n, NULL});
     add(b, (struct part){ROLE_EXPERT_UP_BIAS, n_ff, 1, n, NULL});
@@ -285,8 +337,12 @@ static void add_layer(struct build *b, int32_t layer) {
         add_attention(b, layer);
     if (s->experts.n_experts == 0 || layer < s->experts.n_dense_layers) {
         start(b, UNIT_FFN, layer);
-        add_dense_ffn(b);
+        add_dense_ffn(b, layer);
         return;
+    }
+    if (s->experts.beside_ffn) {
+        start(b, UNIT_FFN, layer);
+        add_dense_ffn(b, layer);
     }
     if (s->experts.n_ff_shared > 0) {
         start(b, UNIT_FFN, layer);
@@ -305,14 +361,16 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->n_vocab = s->n_vocab;
     out->n_ctx_train = s->n_ctx_train;
     out->n_heads = s->attention.n_heads;
-    out->n_kv_heads = s->attention.n_kv_heads;
-    out->head_dim = s->attention.head_dim;
+    out->n_kv_heads = max_i32(s->attention.n_kv_heads, s->window.n_kv_heads);
+    out->head_dim = max_i32(s->attention.head_dim, s->window.head_dim);
     out->n_rot = s->attention.n_rot;
+    out->n_local_rot = s->window.n_rot;
+    out->n_layer_input = s->n_layer_input;
     out->has_gated_q = s->attention.gated;
     if (s->recurrent.period > 0)
         out->delta = (struct delta_shape){s->recurrent.n_heads, s->recurrent.n_groups,
                                           s->recurrent.state_size, s->recurrent.conv_kernel};
-    out->n_ff = max_i32(s->ffn.n_ff, s->experts.n_ff_shared);
+    out->n_ff = max_i32(max_i32(s->ffn.n_ff, s->ffn.n_ff_sharing), s->experts.n_ff_shared);
     out->n_experts = s->experts.n_experts;
     out->n_experts_used = s->experts.n_experts_used;
     out->n_ff_expert = s->experts.n_ff;
@@ -332,6 +390,11 @@ enum status shape_expand(struct shape *out, const struct shape_spec *spec, struc
     set_numbers(s, out);
     start(&b, UNIT_EMBED, -1);
     add_matrix(&b, ROLE_TOKEN_EMBED, s->n_embd, s->n_vocab);
+    if (s->n_layer_input) {
+        add_matrix(&b, ROLE_LAYER_EMBED, shape_layer_inputs(out), s->n_vocab);
+        add_matrix(&b, ROLE_LAYER_EMBED_PROJ, s->n_embd, shape_layer_inputs(out));
+        add_vector(&b, ROLE_LAYER_EMBED_NORM, s->n_layer_input);
+    }
     for (int32_t l = 0; l < s->n_layers; l++) add_layer(&b, l);
     start(&b, UNIT_HEAD, -1);
     b.unit->shares_embed = s->tied;

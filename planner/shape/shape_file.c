@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/number.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -163,7 +164,13 @@ static void read_attention(struct object *top, struct shape_spec *s) {
     read_bool(&o, "sinks", &s->attention.sinks);
     read_bool(&o, "gated", &s->attention.gated);
     read_bool(&o, "post_norm", &s->attention.post_norm);
+    read_bool(&o, "value_norm", &s->attention.value_norm);
+    read_bool(&o, "keys_are_values", &s->attention.keys_are_values);
+    read_int(&o, "n_shared", 0, s->n_layers - 1, &s->attention.n_shared);
     leave(&o);
+    s->window.n_kv_heads = s->attention.n_kv_heads;
+    s->window.head_dim = s->attention.head_dim;
+    s->window.n_rot = s->attention.n_rot;
 }
 
 static void read_layer_kinds(struct object *top, struct shape_spec *s) {
@@ -171,6 +178,10 @@ static void read_layer_kinds(struct object *top, struct shape_spec *s) {
     if (enter(top, "window", false, "window.", &o)) {
         read_int(&o, "positions", 1, SHAPE_CONTEXT, &s->window.positions);
         read_int(&o, "period", 2, MAX_LAYERS, &s->window.period);
+        read_int(&o, "n_kv_heads", 1, s->attention.n_heads, &s->window.n_kv_heads);
+        read_int(&o, "head_dim", 1, SHAPE_HEAD_DIM, &s->window.head_dim);
+        s->window.n_rot = min_i32(s->window.n_rot, s->window.head_dim);
+        read_int(&o, "n_rot", 0, s->window.head_dim, &s->window.n_rot);
         leave(&o);
     }
     if (enter(top, "recurrent", false, "recurrent.", &o)) {
@@ -193,15 +204,19 @@ static void read_experts(struct object *top, struct shape_spec *s) {
     read_int(&o, "n_dense_layers", 0, s->n_layers, &s->experts.n_dense_layers);
     read_bool(&o, "shared_gate", &s->experts.shared_gate);
     read_bool(&o, "biases", &s->experts.biases);
+    read_bool(&o, "beside_ffn", &s->experts.beside_ffn);
     leave(&o);
 }
 
 static void read_ffn(struct object *top, struct shape_spec *s) {
     struct object o;
-    const bool required = s->experts.n_experts == 0 || s->experts.n_dense_layers > 0;
+    const bool required =
+        s->experts.n_experts == 0 || s->experts.n_dense_layers > 0 || s->experts.beside_ffn;
     if (!enter(top, "ffn", required, "ffn.", &o)) return;
     if (!required) return refuse(top, "ffn", "nothing, as every layer has experts", o.json);
     read_int(&o, "n_ff", 1, SHAPE_WIDTH, &s->ffn.n_ff);
+    s->ffn.n_ff_sharing = s->ffn.n_ff;
+    read_int(&o, "n_ff_sharing", 1, SHAPE_WIDTH, &s->ffn.n_ff_sharing);
     read_bool(&o, "post_norm", &s->ffn.post_norm);
     leave(&o);
 }
@@ -218,6 +233,8 @@ static void read_spec(struct object *top, struct shape_spec *s) {
     read_int(top, "n_ctx_train", 1, SHAPE_CONTEXT, &s->n_ctx_train);
     read_bool(top, "tied", &s->tied);
     read_bool(top, "can_run", &s->can_run);
+    read_int(top, "n_layer_input", 0, SHAPE_WIDTH / MAX_LAYERS, &s->n_layer_input);
+    read_bool(top, "layer_scale", &s->layer_scale);
     read_notes(top);
     read_attention(top, s);
     read_layer_kinds(top, s);

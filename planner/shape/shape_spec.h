@@ -15,24 +15,28 @@ enum { BIAS_Q, BIAS_K, BIAS_V, BIAS_OUTPUT, BIASES };
 struct shape_spec {
     char name[64], architecture[32], quant[16], ffn_norm_name[24];
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
-    bool tied, can_run;
+    int32_t n_layer_input; // 0: none
+    bool tied, can_run, layer_scale;
     struct {
         int32_t n_heads, n_kv_heads, head_dim, n_rot;
-        bool has_bias[BIASES], qk_norm, sinks, gated, post_norm;
+        int32_t n_shared; // last layers that read the cache of an earlier one
+        bool has_bias[BIASES], qk_norm, sinks, gated, post_norm, value_norm, keys_are_values;
     } attention;
     struct {
-        int32_t positions, period; // period 0: no windows
+        int32_t positions, period;           // period 0: no windows
+        int32_t n_kv_heads, head_dim, n_rot; // of layers with a window
     } window;
     struct {
         int32_t period, n_heads, n_groups, state_size, conv_kernel; // period 0: none
     } recurrent;
     struct {
-        int32_t n_ff; // 0: no dense FFN
+        int32_t n_ff;         // 0: no dense FFN
+        int32_t n_ff_sharing; // of layers that read the cache of an earlier one
         bool post_norm;
     } ffn;
     struct {
         int32_t n_experts, n_experts_used, n_ff, n_ff_shared, n_dense_layers; // n_experts 0: none
-        bool shared_gate, biases;
+        bool shared_gate, biases, beside_ffn;
     } experts;
 };
 

@@ -27,6 +27,7 @@ enum tensor_owner {
     OWNER_EXPERTS,
     OWNER_HEAD,
     OWNER_AFTER, // the dense FFN of the layer, or its experts if it has no dense FFN
+    OWNER_LAST,  // the experts of the layer, or its dense FFN if it has no experts
     OWNER_POST, // attention if another norm comes before the FFN; otherwise the tensor is the FFN's
                 // norm
     OWNER_NOWHERE, // no unit: the tensor is small and every device has it

@@ -201,10 +201,13 @@ static int32_t last_step(const struct pipeline *p, struct step_place place) {
 
 // Names the data that a wait for a step waits for, without the unit.
 static const char *step_words(const struct step *step) {
-    static const char *const data[STEP_DATA] = {
-        [DATA_RESIDUAL] = "the residual stream for ", [DATA_HIDDEN] = "columns of ",
-        [DATA_QUERIES] = "the queries of ",           [DATA_ATTENDED] = "what was attended to in ",
-        [DATA_BRANCH] = "columns of the output of ",  [DATA_SHARED] = "the input of "};
+    static const char *const data[STEP_DATA] = {[DATA_RESIDUAL] = "the residual stream for ",
+                                                [DATA_HIDDEN] = "columns of ",
+                                                [DATA_QUERIES] = "the queries of ",
+                                                [DATA_ATTENDED] = "what was attended to in ",
+                                                [DATA_BRANCH] = "columns of the output of ",
+                                                [DATA_SHARED] = "the input of ",
+                                                [DATA_LAYER_INPUTS] = "the inputs of layers from "};
     switch (step->kind) {
     case STEP_INPUTS: return "the tables of the batch";
     case STEP_FETCH:
@@ -289,10 +292,12 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
 static void bind_cache(const struct pipeline *p, const struct step *step, struct forward *f) {
     const struct device *device = p->devices[step->device].device;
     if (f->unit->kind != UNIT_ATTENTION) return;
+    const struct unit *with_cache = unit_with_cache(p->shape, f->unit);
     const struct kv_layout layout =
-        kv_layout_of(&p->plan->workload, f->unit, device->info.align_bytes);
+        kv_layout_of(&p->plan->workload, with_cache, device->info.align_bytes);
     const bool moves = step->slot >= 0 && feed_moves_cache(&p->feed, step->unit);
-    f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot) : p->caches[step->unit];
+    f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot)
+                       : p->caches[with_cache - p->shape->units];
     f->v_cache = (char *)f->k_cache + layout.values;
     if (f->unit->window) {
         f->tables.cache_rows = f->tables.ring_rows;
@@ -422,10 +427,13 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
 static const struct {
     enum area area;
     enum dim width;
-} CARRIED[STEP_DATA] = {
-    [DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD}, [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
-    [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},      [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
-    [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD},     [DATA_SHARED] = {AREA_RESIDUAL, DIM_EMBD}};
+} CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
+                        [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
+                        [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
+                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
+                        [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD},
+                        [DATA_SHARED] = {AREA_RESIDUAL, DIM_EMBD},
+                        [DATA_LAYER_INPUTS] = {AREA_LAYER_INPUTS, DIM_LAYER_INPUTS}};
 
 // The address of data on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {

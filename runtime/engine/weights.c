@@ -123,11 +123,12 @@ static enum status read_rows(const struct file *part, char *target, uint64_t off
     return OK;
 }
 
-// Expert k of tensor i of the share, in a file that has a tensor for each.
-static const struct gguf_tensor *expert_of(const struct load *load, const struct share *share,
-                                           int i, int32_t k) {
+// Expert k of tensor i of the share, in a file where they do not follow each other.
+static const void *expert_of(const struct load *load, const struct share *share, int i, int32_t k) {
     const enum tensor_role role = share->unit->tensors[share->index[i]].role;
-    return model_find_expert(load->placed->model, share->unit->layer, role, k);
+    const uint64_t stride = share->strides[i];
+    if (stride != EXPERTS_APART) return share->tensors[i]->data + (uint64_t)k * stride;
+    return model_find_expert(load->placed->model, share->unit->layer, role, k)->data;
 }
 
 // Reads the experts of tensor i of the share one behind the other.
@@ -135,7 +136,8 @@ static enum status gather_experts(const struct load *load, const struct share *s
                                   char *target, struct err *e) {
     const struct file *parts = load->placed->model->gguf->parts;
     for (int32_t k = 0; k < share->unit->n_experts; k++) {
-        const struct gguf_tensor *t = expert_of(load, share, i, k);
+        const struct gguf_tensor *t = model_find_expert(
+            load->placed->model, share->unit->layer, share->unit->tensors[share->index[i]].role, k);
         if (read_rows(&parts[t->part], target, t->file_offset, t->size_bytes, e)) return e->status;
         target += t->size_bytes;
     }
@@ -219,10 +221,10 @@ static void copy_plain(const struct load *load, const struct share *share, int i
                     COPY_TO_DEVICE);
         return;
     }
+    const uint64_t one_bytes = rows->size_bytes / (uint64_t)share->unit->n_experts;
     for (int32_t k = 0; k < share->unit->n_experts; k++) {
-        const struct gguf_tensor *t = expert_of(load, share, i, k);
-        stream_copy(stream, target, t->data, t->size_bytes, COPY_TO_DEVICE);
-        target += t->size_bytes;
+        stream_copy(stream, target, expert_of(load, share, i, k), one_bytes, COPY_TO_DEVICE);
+        target += one_bytes;
     }
 }
 

@@ -20,6 +20,8 @@ struct family {
     bool normalise_experts, rope_neox; // as in struct hparams
     int32_t no_rope_period;            // as in struct hparams
     bool scales_embedding;             // by sqrt(n_embd)
+    bool norms_values;                 // as in struct unit
+    float attention_scale;             // as in struct hparams, unless the file has another
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers
     bool gates_attention;              // by a sigmoid of rows that follow those of each query head

@@ -340,6 +340,8 @@ static struct unit *find_unit(const struct reader *r, struct named *n) {
         n->owner = other ? OWNER_ATTENTION : OWNER_AFTER;
         if (!other && n->role == ROLE_ATTN_POST_NORM) n->role = ROLE_FFN_NORM;
     }
+    if (n->owner == OWNER_LAST)
+        n->owner = layer->has_unit[UNIT_EXPERTS] ? OWNER_EXPERTS : OWNER_FFN;
     if (n->owner == OWNER_AFTER) n->owner = layer->has_unit[UNIT_FFN] ? OWNER_FFN : OWNER_EXPERTS;
     return &units[layer->unit_of[n->owner]];
 }
@@ -480,7 +482,9 @@ static enum status finish(struct reader *r) {
     // Latent keys were derived from n_rot; all other keys limit it.
     if (r->kv_rank) return OK;
     s->n_rot = s->head_dim;
-    return read_int(r, "rope.dimension_count", 0, s->head_dim, &s->n_rot);
+    if (read_int(r, "rope.dimension_count", 0, s->head_dim, &s->n_rot)) return r->e->status;
+    s->n_local_rot = s->n_rot;
+    return OK;
 }
 
 // ---- The whole ----------------------------------------------------------------------------------

@@ -20,7 +20,10 @@ struct model {
     struct shape *shape;         // borrowed
     const struct family *family; // constant
     struct hparams hp;
-    int32_t windows[MAX_LAYERS];   // positions that a token sees, 0: all
+    int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
+    int32_t n_kv_heads[MAX_LAYERS];
+    int32_t head_dims[MAX_LAYERS];
+    int32_t n_own_caches;          // layers behind so many read the cache of an earlier one
     int32_t n_ff[MAX_LAYERS];      // width of the dense FFN or the shared expert, 0: neither
     int32_t n_dense_layers;        // at the start, without experts where others have them
     int32_t recurrent[MAX_LAYERS]; // 1: the layer has a delta net in place of attention
@@ -33,8 +36,9 @@ struct model {
     int32_t n_parts;
     // As they are in the file, of shape->units[..].tensors, where small ones may have another type.
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS];
-    // Bytes from one expert's matrix to the next in early files, where each is a tensor of its own;
-    // EXPERTS_APART: no such number; 0: they are one tensor.
+    // Bytes from one expert's matrix to the next where they do not follow each other: in early
+    // files, where each is a tensor of its own, and where others lie between. EXPERTS_APART: no
+    // such number; 0: they are one tensor.
     uint64_t strides[MAX_UNITS][MAX_UNIT_TENSORS];
 };
 

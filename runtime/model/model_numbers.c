@@ -2,6 +2,7 @@
  * 2021 for rotary positions. */
 #include "runtime/model/model_numbers.h"
 
+#include "base/number.h"
 #include "runtime/model/families.h"
 #include "runtime/model/model_take.h"
 #include "runtime/model/per_layer.h"
@@ -15,6 +16,11 @@ static enum status unsupported(struct err *e, const char *what, int expected, in
     err_set(e, ERR_UNSUPPORTED, "%s", what);
     err_expected(e, "%d", expected);
     return err_actual(e, "%d", actual);
+}
+
+static enum status refuse_missing(const struct model *m, const char *key, struct err *e) {
+    err_set(e, ERR_FORMAT, "key %s.%s is missing", m->shape->architecture, key);
+    return err_fix(e, "fetch a complete conversion of the model");
 }
 
 static enum status check_positive(const struct model *m, const char *key, float value,
@@ -32,8 +38,8 @@ static enum status read_optional(struct model *m, const char *key, float *out, s
 }
 
 // Sets the widths of dense FFNs and of shared experts: what the keys say, and what the FFN has
-// where they say nothing and the layer has such tensors.
-static enum status read_widths(struct model *m, int32_t n_ff, struct err *e) {
+// where they say nothing and the layer has such tensors. m->n_ff: the widths of dense FFNs.
+static enum status read_widths(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     int32_t n_shared = 0, n_ff_shared = 0;
     if (s->n_experts) {
@@ -47,8 +53,8 @@ static enum status read_widths(struct model *m, int32_t n_ff, struct err *e) {
     s->n_ff = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {
         const bool dense = !s->n_experts || l < m->n_dense_layers;
-        m->n_ff[l] = dense ? n_ff : n_ff_shared;
-        if (m->n_ff[l] == 0 && model_layer_has(m, l, ROLE_FFN_DOWN)) m->n_ff[l] = n_ff;
+        if (!dense && (n_ff_shared || !model_layer_has(m, l, ROLE_FFN_DOWN)))
+            m->n_ff[l] = n_ff_shared;
         if (m->n_ff[l] > s->n_ff) s->n_ff = m->n_ff[l];
     }
     return OK;
@@ -69,20 +75,26 @@ static enum status read_expert_weights(struct model *m, struct err *e) {
     return OK;
 }
 
+static struct layer_numbers layers_of(const struct model *m) {
+    return (struct layer_numbers){m->gguf, m->shape->architecture, m->shape->n_layers};
+}
+
 // Reads the numbers of experts. Files of dense models may say that there is one expert.
 static enum status read_experts(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    const int32_t n_ff = s->n_ff;
+    const struct layer_numbers layers = layers_of(m);
+    if (per_layer_read(&layers, "feed_forward_length", MAX_WIDTH, 0, m->n_ff, e)) return e->status;
+    const int32_t n_ff = m->n_ff[0];
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
     if (s->n_experts <= 1) s->n_experts = 0;
     // Files whose layers all have experts may lack the width of a dense FFN.
-    if (!s->n_experts && model_take_int(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e))
-        return e->status;
-    if (!s->n_experts) return read_widths(m, n_ff, e);
+    for (int32_t l = 0; l < s->n_layers && !s->n_experts; l++)
+        if (!m->n_ff[l]) return refuse_missing(m, "feed_forward_length", e);
+    if (!s->n_experts) return read_widths(m, e);
     s->n_ff_expert = n_ff;
     if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
         model_take_int(m, "expert_feed_forward_length", MAX_WIDTH, &s->n_ff_expert, e) ||
-        read_expert_weights(m, e) || read_widths(m, n_ff, e))
+        read_expert_weights(m, e) || read_widths(m, e))
         return e->status;
     if (s->n_experts > EXPERTS_MAX)
         return unsupported(e, "experts of a layer", EXPERTS_MAX, s->n_experts);
@@ -94,40 +106,63 @@ static enum status read_experts(struct model *m, struct err *e) {
 // Reads the KV heads, of which layers without attention may have none.
 static enum status read_kv_heads(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
-    int32_t n[MAX_LAYERS];
-    if (per_layer_read(&layers, "attention.head_count_kv", MAX_HEADS, s->n_heads, n, e))
+    const struct layer_numbers layers = layers_of(m);
+    if (per_layer_read(&layers, "attention.head_count_kv", MAX_HEADS, s->n_heads, m->n_kv_heads, e))
         return e->status;
     for (int32_t l = 0; l < s->n_layers; l++) {
-        if (n[l] && s->n_kv_heads && n[l] != s->n_kv_heads)
-            return unsupported(e, "KV heads differ between layers", s->n_kv_heads, n[l]);
-        if (n[l]) s->n_kv_heads = n[l];
+        const int32_t n = m->n_kv_heads[l];
+        s->n_kv_heads = max_i32(s->n_kv_heads, n);
+        if (!n || s->n_heads % n == 0) continue;
+        err_set(e, ERR_FORMAT, "%s.attention.head_count is no multiple of head_count_kv",
+                s->architecture);
+        err_expected(e, "a multiple of %d", n);
+        return err_actual(e, "%d", s->n_heads);
     }
     if (s->n_kv_heads) return OK;
     return err_set(e, ERR_FORMAT, "key %s.attention.head_count_kv is 0", s->architecture);
 }
 
+// Reads the size of heads, in layers with a window or without, in which keys and values are alike.
+static enum status read_head_dim(struct model *m, bool local, int32_t *out, struct err *e) {
+    if (model_take_int(m, local ? "attention.key_length_swa" : "attention.key_length", MAX_WIDTH,
+                       out, e))
+        return e->status;
+    int32_t value_length = *out;
+    if (model_take_int(m, local ? "attention.value_length_swa" : "attention.value_length",
+                       MAX_WIDTH, &value_length, e))
+        return e->status;
+    if (value_length != *out)
+        return unsupported(e, "value heads differ from key heads", *out, value_length);
+    if (*out <= HEAD_DIM_MAX && *out % 2 == 0) return OK;
+    err_set(e, ERR_UNSUPPORTED, "%s: the size of an attention head", m->shape->architecture);
+    err_expected(e, "an even number up to %d", HEAD_DIM_MAX);
+    return err_actual(e, "%d", *out);
+}
+
+// Layers with a window may have other heads.
 static enum status read_heads(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    if (read_kv_heads(m, e)) return e->status;
-    if (s->n_heads % s->n_kv_heads) {
-        err_set(e, ERR_FORMAT, "%s.attention.head_count is no multiple of head_count_kv",
-                s->architecture);
-        err_expected(e, "a multiple of %d", s->n_kv_heads);
-        return err_actual(e, "%d", s->n_heads);
+    const struct layer_numbers layers = layers_of(m);
+    int32_t dim = s->n_embd / s->n_heads;
+    if (read_kv_heads(m, e) || read_head_dim(m, false, &dim, e) ||
+        per_layer_windows(&layers, m->windows, e))
+        return e->status;
+    int32_t local_dim = dim;
+    if (read_head_dim(m, true, &local_dim, e)) return e->status;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        m->head_dims[l] = m->windows[l] ? local_dim : dim;
+        s->head_dim = max_i32(s->head_dim, m->head_dims[l]);
+        s->has_other_angles = s->has_other_angles || m->windows[l];
     }
-    s->head_dim = s->n_embd / s->n_heads;
-    if (model_take_int(m, "attention.key_length", MAX_WIDTH, &s->head_dim, e)) return e->status;
-    int32_t value_length = s->head_dim;
-    if (model_take_int(m, "attention.value_length", MAX_WIDTH, &value_length, e)) return e->status;
-    if (value_length != s->head_dim) {
-        return unsupported(e, "value heads differ from key heads", s->head_dim, value_length);
-    }
-    if (s->head_dim > HEAD_DIM_MAX || s->head_dim % 2) {
-        err_set(e, ERR_UNSUPPORTED, "%s: the size of an attention head", s->architecture);
-        err_expected(e, "an even number up to %d", HEAD_DIM_MAX);
-        return err_actual(e, "%d", s->head_dim);
-    }
+    return OK;
+}
+
+// Reads how many of the last layers read the cache of an earlier one.
+static enum status read_sharing(struct model *m, struct err *e) {
+    int32_t n_sharing = 0;
+    if (model_take_count(m, "attention.shared_kv_layers", m->shape->n_layers - 1, &n_sharing, e))
+        return e->status;
+    m->n_own_caches = m->shape->n_layers - n_sharing;
     return OK;
 }
 
@@ -138,10 +173,11 @@ static enum status read_dimensions(struct model *m, struct err *e) {
         model_take_count(m, "nextn_predict_layers", s->n_layers - 1, &n_drafting, e) ||
         model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
         model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
-        model_take_count(m, "feed_forward_length", MAX_WIDTH, &s->n_ff, e) ||
+        model_take_count(m, "embedding_length_per_layer_input", MAX_WIDTH, &s->n_layer_input, e) ||
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
     s->n_layers -= n_drafting; // the blocks for drafting tokens come last
+    if (read_sharing(m, e)) return e->status;
     return read_experts(m, e) ? e->status : read_heads(m, e);
 }
 
@@ -206,7 +242,13 @@ static enum status read_rope(struct model *m, struct err *e) {
         model_take_float(m, "rope.scaling.attn_factor", &attn_factor, e) ||
         read_scaling(m, &scaling, e))
         return e->status;
+    s->n_local_rot = s->n_rot;
+    if (model_take_int(m, "rope.dimension_count_swa", s->head_dim, &s->n_local_rot, e))
+        return e->status;
     if (s->n_rot % 2) return unsupported(e, "rope.dimension_count is odd", s->n_rot - 1, s->n_rot);
+    if (s->n_local_rot % 2)
+        return unsupported(e, "rope.dimension_count_swa is odd", s->n_local_rot - 1,
+                           s->n_local_rot);
     m->n_ctx_short = s->n_ctx_train;
     if (model_take_int(m, "rope.scaling.original_context_length", MAX_TRAIN_CONTEXT,
                        &m->n_ctx_short, e))
@@ -227,6 +269,24 @@ static enum status read_local_rope(struct model *m, struct err *e) {
     if (model_take_float(m, "rope.freq_base_swa", &base, e)) return e->status;
     if (base != 0 && check_positive(m, "rope.freq_base_swa", base, e)) return e->status;
     m->hp.local_rope = (struct rope_numbers){.base = base, .scale = 1, .magnitude = 1};
+    return OK;
+}
+
+// Heads, which may differ between layers, must have the elements that turn. Layers with a window
+// that have no angles of their own turn as many as the others.
+static enum status check_turning(const struct model *m, struct err *e) {
+    const struct shape *s = m->shape;
+    if (s->n_local_rot != s->n_rot && !(m->hp.local_rope.base > 0))
+        return unsupported(e, "rope.dimension_count_swa without rope.freq_base_swa", s->n_rot,
+                           s->n_local_rot);
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        const int32_t n_rot = m->windows[l] ? s->n_local_rot : s->n_rot;
+        if (n_rot <= m->head_dims[l]) continue;
+        err_set(e, ERR_FORMAT, "key %s.rope.dimension_count%s is greater than a head of layer %d",
+                s->architecture, m->windows[l] ? "_swa" : "", l);
+        err_expected(e, "at most %d", m->head_dims[l]);
+        return err_actual(e, "%d", n_rot);
+    }
     return OK;
 }
 
@@ -251,6 +311,7 @@ static enum status read_factors(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
     const struct shape *s = m->shape;
     float divisor = 0;
+    hp->attention_scale = m->family->attention_scale;
     if (m->family->scales_embedding) hp->embed_scale = sqrtf((float)s->n_embd);
     if (s->n_layers == m->family->n_layers_of_widest)
         hp->attention_scale = sqrtf((float)s->n_heads / (float)s->n_embd);
@@ -277,18 +338,9 @@ static enum status read_residual_scale(struct model *m, struct err *e) {
     return OK;
 }
 
-static enum status read_windows(struct model *m, struct err *e) {
-    struct shape *s = m->shape;
-    const struct layer_numbers layers = {m->gguf, s->architecture, s->n_layers};
-    if (per_layer_windows(&layers, m->windows, e)) return e->status;
-    for (int32_t l = 0; l < s->n_layers; l++)
-        s->has_other_angles = s->has_other_angles || m->windows[l];
-    return OK;
-}
-
 // Reads which layers have delta nets: flags, or all but the last of each period.
 static enum status read_recurrent_layers(struct model *m, struct err *e) {
-    const struct layer_numbers layers = {m->gguf, m->shape->architecture, m->shape->n_layers};
+    const struct layer_numbers layers = layers_of(m);
     int32_t period = m->family->recurrent_period;
     if (per_layer_read(&layers, "attention.recurrent_layers", 1, -1, m->recurrent, e) ||
         model_take_int(m, "full_attention_interval", MAX_LAYERS, &period, e))
@@ -334,8 +386,7 @@ enum status model_numbers(struct model *m, struct err *e) {
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
         check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
-        read_delta(m, e) || read_windows(m, e) || read_factors(m, e) || read_residual_scale(m, e) ||
-        read_rope(m, e))
+        read_delta(m, e) || read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
-    return read_local_rope(m, e) ? e->status : read_temperature(m, e);
+    return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static enum status refuse(const struct model *m, struct err *e) {
-    char families[256];
+    char families[512];
     if (!m->shape->architecture[0]) {
         err_set(e, ERR_FORMAT, "key general.architecture is missing");
         return err_fix(e, "this file holds no model; `tandem inspect` shows what it holds");
@@ -49,6 +49,23 @@ static enum status read_outside(struct model *m, struct err *e) {
     return model_take_global(m, &freqs, &m->short_freqs, e);
 }
 
+// Lets the attention of a layer read the cache of the last one of its kind that has one.
+static enum status share_cache(const struct model *m, struct unit *unit, struct err *e) {
+    struct shape *s = m->shape;
+    for (int32_t u = s->n_units - 2; u > 0; u--) {
+        struct unit *other = &s->units[u];
+        if (other->kind != UNIT_ATTENTION || other->layer >= m->n_own_caches) continue;
+        if (!other->window != !unit->window) continue;
+        unit->cache_unit = u;
+        unit->n_kv_heads = 0;
+        unit->norms_values = false;
+        other->lends_cache = true;
+        return OK;
+    }
+    return err_set(e, ERR_FORMAT, "layer %d reads the cache of an earlier one, and there is none",
+                   unit->layer);
+}
+
 static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
@@ -58,8 +75,9 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     } else if (unit->kind == UNIT_ATTENTION) {
         unit->gated = m->family->gates_attention;
         unit->n_heads = s->n_heads;
-        unit->n_kv_heads = s->n_kv_heads;
-        unit->head_dim_k = unit->head_dim_v = s->head_dim;
+        unit->n_kv_heads = m->n_kv_heads[unit->layer];
+        unit->head_dim_k = unit->head_dim_v = m->head_dims[unit->layer];
+        unit->norms_values = m->family->norms_values;
         unit->window = m->windows[unit->layer];
     }
     if (unit->kind == UNIT_EXPERTS) {
@@ -74,20 +92,37 @@ static int64_t width_of(const struct model *m, const struct unit *unit, enum dim
     return dim == DIM_FF ? m->n_ff[unit->layer] : dims_of(m->shape, unit, dim);
 }
 
+static bool has_experts(const struct model *m, int32_t layer) {
+    return m->shape->n_experts && layer >= m->n_dense_layers;
+}
+
+// True if the tensor is another unit's in such a layer, or nobody's: the norm before experts is
+// that of a shared expert, routed experts have the end of the layer, and attention to the keys of
+// another unit has no norm for any.
+static bool is_elsewhere(const struct model *m, const struct unit *unit, enum tensor_role role) {
+    const bool last = tensor_role_info(role)->owner == OWNER_LAST;
+    if (unit->kind == UNIT_EXPERTS) return role == ROLE_FFN_NORM && m->n_ff[unit->layer];
+    if (unit->kind == UNIT_FFN) return last && has_experts(m, unit->layer);
+    return unit->cache_unit && role == ROLE_ATTN_K_NORM;
+}
+
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
+    if (kind == UNIT_ATTENTION && layer >= m->n_own_caches && share_cache(m, unit, e))
+        return e->status;
     const struct block *block = blocks_of_unit(m->shape, unit);
-    const bool reads_normed = unit_reads_normed(m->shape, m->shape->n_units - 1);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];
-        if (reads_normed && t->role == ROLE_FFN_NORM) continue; // the shared expert has it
+        const bool from_keys = t->role == ROLE_ATTN_V && unit->norms_values;
         const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
         const struct tensor_want want = {.role = t->role,
                                          .n_cols = width_of(m, unit, t->n_cols),
                                          .n_rows = width_of(m, unit, t->n_rows),
                                          .n_experts = per_expert ? unit->n_experts : 0,
-                                         .optional = t->optional};
+                                         .optional = t->optional || from_keys};
+        const bool nowhere = want.n_cols == 0 || (want.n_rows == 0 && t->n_rows != DIM_VOCAB);
+        if (nowhere || is_elsewhere(m, unit, t->role)) continue;
         if (model_take_tensor(m, &want, e)) return e->status;
     }
     if (unit_find(unit, ROLE_SHARED_GATE)) m->shape->has_shared_gates = true;
@@ -95,10 +130,10 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
 }
 
 static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
-    const bool experts = m->shape->n_experts && layer >= m->n_dense_layers;
+    if (model_layer_has(m, layer, ROLE_EXPERT_NORM)) m->shape->has_expert_norms = true;
     if (read_unit(m, UNIT_ATTENTION, layer, e) ||
         (m->n_ff[layer] && read_unit(m, UNIT_FFN, layer, e)) ||
-        (experts && read_unit(m, UNIT_EXPERTS, layer, e)))
+        (has_experts(m, layer) && read_unit(m, UNIT_EXPERTS, layer, e)))
         return e->status;
     return OK;
 }

@@ -127,6 +127,8 @@ static enum tensor_role fused_role(enum tensor_role role) {
     case ROLE_ATTN_V_BIAS: return ROLE_ATTN_QKV_BIAS;
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP: return ROLE_FFN_UP;
+    case ROLE_EXPERT_GATE:
+    case ROLE_EXPERT_UP: return ROLE_EXPERT_GATE_UP;
     default: return ROLE_OTHER;
     }
 }
@@ -135,11 +137,14 @@ static enum tensor_role fused_role(enum tensor_role role) {
 static void find_rows(const struct model *m, const struct unit *unit, enum tensor_role role,
                       int64_t *first, int64_t *count) {
     const int64_t q = dims_of(m->shape, unit, DIM_Q_ROWS), k = dims_of(m->shape, unit, DIM_KEYS);
-    const int64_t v = dims_of(m->shape, unit, DIM_VALUES), ff = m->n_ff[unit->layer];
-    const bool ffn = fused_role(role) == ROLE_FFN_UP;
-    *count = ffn ? 2 * ff : q + k + v;
+    const int64_t v = dims_of(m->shape, unit, DIM_VALUES);
+    const int64_t ff = m->n_ff[unit->layer];
+    const enum tensor_role whole = fused_role(role);
+    *count = whole == ROLE_FFN_UP           ? 2 * ff
+             : whole == ROLE_EXPERT_GATE_UP ? 2 * (int64_t)unit->n_ff_expert
+                                            : q + k + v;
     *first = 0;
-    if (role == ROLE_FFN_UP) *first = ff;
+    if (role == ROLE_FFN_UP || role == ROLE_EXPERT_UP) *first = *count / 2;
     if (role == ROLE_ATTN_K || role == ROLE_ATTN_K_BIAS) *first = q;
     if (role == ROLE_ATTN_V || role == ROLE_ATTN_V_BIAS) *first = q + k;
 }
@@ -151,7 +156,7 @@ static bool is_fused(const struct model *m, int32_t layer, enum tensor_role role
     return !model_layer_has(m, layer, whole == ROLE_FFN_UP ? ROLE_FFN_GATE : role);
 }
 
-// Makes the wanted part of a fused tensor.
+// Makes the wanted part of a fused tensor; of one with experts, the same rows of each.
 static enum status take_part(struct model *m, const struct unit *unit,
                              const struct tensor_want *want, const struct gguf_tensor **out,
                              struct err *e) {
@@ -167,13 +172,16 @@ static enum status take_part(struct model *m, const struct unit *unit,
     if (find_named(m, name, &all, &whole, e)) return e->status;
     ASSERT(m->n_parts < MAX_LAYERS * MAX_MADE_TENSORS);
     struct gguf_tensor *part = &m->parts[m->n_parts++];
-    const uint64_t row_bytes = whole->size_bytes / (uint64_t)count;
+    const uint64_t n_matrices = want->n_experts ? (uint64_t)want->n_experts : 1;
+    const uint64_t row_bytes = whole->size_bytes / n_matrices / (uint64_t)count;
     const uint64_t n_rows = (uint64_t)(vector ? want->n_cols : want->n_rows);
+    if (want->n_experts)
+        m->strides[m->shape->n_units - 1][unit->n_tensors] = row_bytes * (uint64_t)count;
     *part = *whole;
     part->ne[vector ? 0 : 1] = n_rows;
     part->data += row_bytes * (uint64_t)first;
     part->file_offset += row_bytes * (uint64_t)first;
-    part->size_bytes = row_bytes * n_rows;
+    part->size_bytes = row_bytes * n_rows * n_matrices;
     *out = part;
     return check_tensor(part, name, want, e);
 }
@@ -276,7 +284,7 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
                                 .n_rows = vector ? 1 : (int32_t)want->n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = f32 ? elements * sizeof(float) : t->size_bytes};
-    if (m->strides[u][unit->n_tensors - 1])
+    if (model_find_expert(m, unit->layer, want->role, 0))
         shape_set_text(out->name, sizeof out->name, name, strlen(name));
     else
         shape_set_text(out->name, sizeof out->name, t->name.bytes, t->name.length);

@@ -187,7 +187,7 @@ def value_bytes(value):
         return 6, struct.pack("<f", value)
     if isinstance(value, str):
         return 8, text_bytes(value)
-    if isinstance(value[0], int):  # arrays of integers are i32 here
+    if isinstance(value[0], int) and not isinstance(value[0], bool):  # arrays of integers are i32 here
         value = [Typed(5, "<i", v) for v in value]
     items = [value_bytes(v) for v in value]
     return 9, struct.pack("<IQ", items[0][0], len(items)) + b"".join(raw for _, raw in items)
@@ -236,9 +236,13 @@ def pick_type(types, name):
     return types[max(fits, key=len)]
 
 
+def layer_spec(spec, layer):
+    """The spec of a layer, which may have other heads or another width than the rest."""
+    return spec | spec.get("of_layer", {}).get(layer, {})
+
+
 def model_tensors(rng, spec, n_vocab):
-    n_embd, heads, kv, head = spec["n_embd"], spec["heads"], spec["kv"], spec["head"]
-    ff, tensors = spec["ff"], []
+    n_embd, head, tensors = spec["n_embd"], spec["head"], []
 
     def matrix(name, rows, columns, std, experts=()):
         type_name = pick_type(spec["types"], name)
@@ -260,6 +264,13 @@ def model_tensors(rng, spec, n_vocab):
     matrix("token_embd.weight", n_vocab, n_embd, 1.0)
     if spec.get("rope_freqs"):
         vector("rope_freqs.weight", np.linspace(1, 8, head // 2))
+    if "turning" in spec:  # only so many pairs of a head turn
+        vector("rope_freqs.weight", np.repeat([1, 1e30], [spec["turning"], 99])[: head // 2])
+    if "inputs" in spec:  # of layers
+        width = spec["inputs"] * spec["layers"]
+        matrix("per_layer_token_embd.weight", n_vocab, width, 0.5)
+        matrix("per_layer_model_proj.weight", width, n_embd, 1.0)
+        vector("per_layer_proj_norm.weight", rng.normal(1, 0.2, spec["inputs"]))
     for name, end in {"long": 9, "short": 3}.items() if "longrope" in spec else ():
         vector(f"rope_factors_{name}.weight", np.linspace(1, end, spec["longrope"] // 2))
 
@@ -275,25 +286,48 @@ def model_tensors(rng, spec, n_vocab):
         vector(prefix + "ssm_norm.weight", rng.normal(1, 0.3, size))
         matrix(prefix + "ssm_out.weight", n_embd, n * size, 1 / np.sqrt(n * size))
 
-    def attention(prefix):
+    def attention(prefix, spec):
+        heads, kv, head = spec["heads"], spec["kv"], spec["head"]
         q_rows = heads * head * (1 + ("delta" in spec))
         sizes = {"attn_q": q_rows, "attn_k": kv * head, "attn_v": kv * head}
         if spec.get("fused"):
             sizes = {"attn_qkv": (heads + 2 * kv) * head}
+        for name in spec.get("without", []):
+            sizes.pop(name, None)
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
-        for name in ["attn_q_norm", "attn_k_norm"] * spec.get("normed", False):
-            vector(f"{prefix}{name}.weight", rng.normal(1, 0.3, head))
+        for name in ["attn_q", "attn_k"] * spec.get("normed", False):
+            if name in sizes:
+                vector(f"{prefix}{name}_norm.weight", rng.normal(1, 0.3, head))
         return sizes
 
+    def layer_end(prefix, spec):
+        """What the last layers of Gemma 4 have besides."""
+        if "beside" in spec:  # a dense FFN beside the experts
+            shapes = [("gate", spec["beside"], n_embd), ("up", spec["beside"], n_embd)]
+            for name, rows, columns in shapes + [("down", n_embd, spec["beside"])]:
+                matrix(f"{prefix}ffn_{name}.weight", rows, columns, 1.5 / np.sqrt(columns))
+            vector(prefix + "ffn_gate_inp.scale", rng.normal(2, 0.5, n_embd))
+            vector(prefix + "ffn_down_exps.scale", rng.normal(1, 0.3, spec["experts"]))
+            for name in ("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"):
+                norm(f"{prefix}{name}.weight")
+        if "inputs" in spec:
+            matrix(prefix + "inp_gate.weight", spec["inputs"], n_embd, 1.5 / np.sqrt(n_embd))
+            matrix(prefix + "proj.weight", n_embd, spec["inputs"], 1 / np.sqrt(spec["inputs"]))
+            norm(prefix + "post_norm.weight")
+        if spec.get("layer_scale"):
+            vector(prefix + "layer_output_scale.weight", rng.normal(0.8, 0.1, 1))
+
+    model_spec = spec
     for layer in range(spec["layers"]):
-        prefix = f"blk.{layer}."
+        spec, prefix = layer_spec(model_spec, layer), f"blk.{layer}."
+        heads, ff = spec["heads"], spec["ff"]
         norm(prefix + "attn_norm.weight")
         if "delta" in spec and layer not in spec["delta"]["attends"]:
             delta_net(prefix)
         else:
-            sizes = attention(prefix)
+            sizes = attention(prefix, spec)
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         if spec.get("sinks"):
@@ -304,6 +338,13 @@ def model_tensors(rng, spec, n_vocab):
         if not renamed:
             norm(prefix + "ffn_norm.weight")
         experts, suffix = (spec["experts"],) if "experts" in spec else (), ".weight"
+        if experts and "beside" in spec:
+            matrix(prefix + "ffn_gate_up_exps.weight", 2 * ff, n_embd, 0.3, experts)
+            matrix(prefix + "ffn_down_exps.weight", n_embd, ff, 1 / np.sqrt(ff), experts)
+            vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
+            layer_end(prefix, spec)
+            norm(prefix + "post_ffw_norm.weight")
+            continue
         if experts:  # far apart, so that rounding of activations does not choose others
             suffix = "_exps.weight"
             vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
@@ -330,8 +371,9 @@ def model_tensors(rng, spec, n_vocab):
                 vector(f"{prefix}ffn_{name}_exps.bias", rng.normal(0, 0.5, (*experts, rows)))
         if spec.get("post_norms"):
             norm(prefix + "post_ffw_norm.weight")
+        layer_end(prefix, spec)
     norm("output_norm.weight")
-    if not spec.get("tied", True):
+    if not model_spec.get("tied", True):
         matrix("output.weight", n_vocab, n_embd, 1 / np.sqrt(n_embd))
     return tensors
 
@@ -606,6 +648,63 @@ MODELS = {
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         }
+    },
+    # Layers 0, 1 and 3 see 4 positions. Layers 3 and 4 read the caches of 1 and 2 and are twice as
+    # wide; 3 has keys and values that nobody reads.
+    "gemma4": SMALL
+    | {"architecture": "gemma4", "post_norms": True, "normed": True, "layers": 5, "heads": 4}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "kv": 1, "head": 32, "inputs": 32, "turning": 4}
+    | {"layer_scale": True, "vocabulary": "spm"}
+    | {
+        "of_layer": {
+            0: {"head": 16},
+            1: {"head": 16},
+            3: {"head": 16, "ff": 128},
+            4: {"ff": 128, "without": ["attn_k", "attn_v"]},
+        },
+        "keys": {
+            "feed_forward_length": [64, 64, 64, 128, 128],
+            "attention.sliding_window": 4,
+            "attention.sliding_window_pattern": [True, True, False, True, False],
+            "attention.key_length": 32,
+            "attention.value_length": 32,
+            "attention.key_length_swa": 16,
+            "attention.value_length_swa": 16,
+            "attention.shared_kv_layers": 2,
+            "rope.dimension_count": 32,
+            "rope.dimension_count_swa": 16,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+            "embedding_length_per_layer_input": 32,
+            "final_logit_softcapping": 6.0,
+        },
+    },
+    # Layers 1 and 2 see all positions, with fewer and larger heads, whose values come from the keys.
+    "gemma4_experts": SMALL
+    | {"architecture": "gemma4", "post_norms": True, "normed": True, "layers": 3, "heads": 4}
+    | {"types": {"": "Q8_0", "attn_k": "F16"}, "kv": 2, "head": 32, "turning": 4}
+    | {"experts": 4, "used": 2, "beside": 64, "ff": 32, "layer_scale": True}
+    | {
+        "of_layer": {
+            0: {"head": 16, "kv": 2},
+            1: {"kv": 1, "without": ["attn_v"]},
+            2: {"kv": 1, "without": ["attn_v"]},
+        },
+        "keys": {
+            "feed_forward_length": 64,
+            "expert_feed_forward_length": 32,
+            "attention.head_count_kv": [2, 1, 1],
+            "attention.sliding_window": 5,
+            "attention.sliding_window_pattern": [True, False, False],
+            "attention.key_length": 32,
+            "attention.value_length": 32,
+            "attention.key_length_swa": 16,
+            "attention.value_length_swa": 16,
+            "rope.dimension_count": 32,
+            "rope.dimension_count_swa": 16,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+        },
     },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }

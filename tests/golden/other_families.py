@@ -174,6 +174,32 @@ FAMILIES = {
         },
         "period": 2,
     },
+    "gemma4": {
+        "model": "Gemma4ForCausalLM",
+        "gemma4": True,
+        "layer": POST_NORMS
+        | {
+            "inp_gate.weight": "per_layer_input_gate.weight",
+            "proj.weight": "per_layer_projection.weight",
+            "post_norm.weight": "post_per_layer_input_norm.weight",
+            "layer_output_scale.weight": "layer_scalar",
+            "ffn_gate_inp.weight": "router.proj.weight",
+            "ffn_gate_inp.scale": "router.scale",
+            "ffn_down_exps.scale": "router.per_expert_scale",
+            "ffn_gate_up_exps.weight": "experts.gate_up_proj",
+            "ffn_down_exps.weight": "experts.down_proj",
+            "post_ffw_norm_1.weight": "post_feedforward_layernorm_1.weight",
+            "post_ffw_norm_2.weight": "post_feedforward_layernorm_2.weight",
+            "pre_ffw_norm_2.weight": "pre_feedforward_layernorm_2.weight",
+        },
+        "outside": {
+            "per_layer_token_embd.weight": "model.embed_tokens_per_layer.weight",
+            "per_layer_model_proj.weight": "model.per_layer_model_projection.weight",
+            "per_layer_proj_norm.weight": "model.per_layer_projection_norm.weight",
+        },
+        "arguments": {"sliding_window": "attention.sliding_window"},
+        "optional": {"final_logit_softcapping": "final_logit_softcapping"},
+    },
     "gemma3": GEMMA | {"model": "Gemma3ForCausalLM", "period": 6, "local_base": 10000.0},
     "qwen35": {
         "model": "Qwen3_5ForCausalLM",
@@ -247,7 +273,51 @@ class Model:
             "intermediate_size": self.hp("feed_forward_length"),
             "head_dim": head_dim,
             "rope_parameters": self.rope(family) | self.long_rope(weights),
-        } | optional | (layers if "period" in family or "delta" in family else {})
+        } | optional | self.gemma4(family, weights) | (
+            layers if "period" in family or "delta" in family else {}
+        )
+
+    def gemma4(self, family, weights):
+        """What Gemma 4 has besides: its layers differ in heads and widths."""
+        if "gemma4" not in family:
+            return {}
+        slides = self.hp("attention.sliding_window_pattern")
+        n_kv = self.hp("attention.head_count_kv")
+        n_kv = n_kv if isinstance(n_kv, list) else [n_kv] * len(slides)
+        widths = self.hp("feed_forward_length")
+        turning = int((weights.pop("rope_freqs.weight") < 2).sum())
+        full = {
+            "rope_type": "proportional",
+            "rope_theta": self.hp("rope.freq_base"),
+            "partial_rotary_factor": 2 * turning / self.hp("attention.key_length"),
+        }
+        sliding = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base_swa")}
+        n_experts = self.hp("expert_count", 0)
+        return {
+            "rope_parameters": {"full_attention": full, "sliding_attention": sliding},
+            "layer_types": ["sliding_attention" if s else "full_attention" for s in slides],
+            "num_key_value_heads": n_kv[slides.index(True)],
+            "num_global_key_value_heads": n_kv[slides.index(False)],
+            "attention_k_eq_v": bool(n_experts),
+            "head_dim": self.hp("attention.key_length_swa"),
+            "global_head_dim": self.hp("attention.key_length"),
+            "intermediate_size": widths[0] if isinstance(widths, list) else widths,
+            "use_double_wide_mlp": isinstance(widths, list),
+            "num_kv_shared_layers": self.hp("attention.shared_kv_layers", 0),
+            "hidden_size_per_layer_input": self.hp("embedding_length_per_layer_input", 0),
+            "vocab_size_per_layer_input": len(weights["token_embd.weight"]),
+            "enable_moe_block": n_experts > 0,
+            "num_experts": n_experts or None,
+            "top_k_experts": self.hp("expert_used_count", None),
+            "moe_intermediate_size": self.hp("expert_feed_forward_length", None),
+        }
+
+    def is_unused(self, name):
+        """Keys and values of layers that read the cache of another."""
+        n_own = self.hp("block_count") - self.hp("attention.shared_kv_layers", 0)
+        unused = ("attn_k.", "attn_v.", "attn_k_norm.")
+        parts = (name + "..").split(".", 2)
+        return name.startswith("blk.") and int(parts[1]) >= n_own and parts[2].startswith(unused)
 
     def long_rope(self, weights):
         factors = {
@@ -267,6 +337,8 @@ class Model:
 
     def layer_types(self, family):
         n_layers = self.hp("block_count")
+        if "gemma4" in family:
+            return {}
         if "delta" in family:
             recurrent = [(i + 1) % 4 > 0 for i in range(n_layers)]
             recurrent = self.hp("attention.recurrent_layers", recurrent)
@@ -321,6 +393,8 @@ class Model:
         if "delta" in family:
             weights = self.grouped(weights)
         for name, value in weights.items():
+            if self.is_unused(name):
+                continue
             value = torch.from_numpy(value).double()
             heads = {"attn_q.": "", "attn_k.": "_kv"}.get((name + "...").split(".", 2)[2][:7])
             if heads is not None and "adjacent" in family:
@@ -328,7 +402,7 @@ class Model:
             if "norm" in name and family.get("one_plus") and "ssm_" not in name:
                 value = value - 1
             if not name.startswith("blk."):
-                out[OUTSIDE[name]] = value
+                out[(OUTSIDE | family.get("outside", {}))[name]] = value
                 continue
             _, layer, rest = name.split(".", 2)
             names = LAYER | EXPERTS | family.get("layer", {})

@@ -110,7 +110,7 @@ static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
 }
 
 static void invent_widths(struct shape *s, struct dice *dice, enum invent_family family) {
-    s->head_dim = s->n_rot = dice_chance(dice, 0.5) ? 64 : 128;
+    s->head_dim = s->n_rot = s->n_local_rot = dice_chance(dice, 0.5) ? 64 : 128;
     s->n_embd = 256 * dice_int(dice, 2, 24);
     s->n_heads = s->n_embd / s->head_dim;
     s->n_kv_heads = s->n_heads / (dice_chance(dice, 0.3) ? 1 : 4);

@@ -27,23 +27,48 @@ static void list(struct gguf_build *b, const struct shape *s, const char *name,
     gguf_build_ints(b, key, values, (uint64_t)s->n_layers);
 }
 
+// Keys of heads, which layers with a window may have others of.
+static void head_keys(struct gguf_build *b, const struct shape *s, int32_t dim, int32_t local_dim) {
+    number(b, s, "attention.key_length", dim);
+    number(b, s, "attention.value_length", dim);
+    number(b, s, "rope.dimension_count", s->n_rot);
+    if (local_dim == dim) return;
+    number(b, s, "attention.key_length_swa", local_dim);
+    number(b, s, "attention.value_length_swa", local_dim);
+    number(b, s, "rope.dimension_count_swa", s->n_local_rot);
+}
+
 static void attention_keys(struct gguf_build *b, const struct shape *s) {
-    int32_t heads[MAX_LAYERS] = {0}, slides[MAX_LAYERS] = {0}, window = 0;
+    int32_t heads[MAX_LAYERS] = {0}, slides[MAX_LAYERS] = {0}, window = 0, n_shared = 0;
+    int32_t dim = s->head_dim, local_dim = s->head_dim;
     for (int u = 0; u < s->n_units; u++) {
         const struct unit *unit = &s->units[u];
         if (unit->kind != UNIT_ATTENTION) continue;
-        heads[unit->layer] = unit->n_kv_heads;
+        heads[unit->layer] = unit_with_cache(s, unit)->n_kv_heads;
         slides[unit->layer] = unit->window > 0;
+        if (unit->n_heads) *(unit->window ? &local_dim : &dim) = unit->head_dim_k;
         if (unit->window) window = unit->window;
+        n_shared += unit->cache_unit > 0;
     }
     number(b, s, "attention.head_count", s->n_heads);
     list(b, s, "attention.head_count_kv", heads);
-    number(b, s, "attention.key_length", s->head_dim);
-    number(b, s, "attention.value_length", s->head_dim);
-    number(b, s, "rope.dimension_count", s->n_rot);
+    head_keys(b, s, dim, window ? local_dim : dim);
+    if (n_shared) number(b, s, "attention.shared_kv_layers", n_shared);
     if (!window) return;
     number(b, s, "attention.sliding_window", window);
     list(b, s, "attention.sliding_window_pattern", slides);
+}
+
+static void width_keys(struct gguf_build *b, const struct shape *s) {
+    int32_t widths[MAX_LAYERS] = {0};
+    for (int u = 0; u < s->n_units; u++) {
+        const struct unit_tensor *down = unit_find(&s->units[u], ROLE_FFN_DOWN);
+        if (down) widths[s->units[u].layer] = down->n_cols;
+    }
+    for (int l = 0; l < s->n_layers; l++)
+        if (!widths[l]) widths[l] = s->n_ff ? s->n_ff : s->n_ff_expert;
+    list(b, s, "feed_forward_length", widths);
+    if (s->n_layer_input) number(b, s, "embedding_length_per_layer_input", s->n_layer_input);
 }
 
 static void keys(struct gguf_build *b, const struct shape *s, const struct shape_gguf *more) {
@@ -52,7 +77,7 @@ static void keys(struct gguf_build *b, const struct shape *s, const struct shape
     number(b, s, "block_count", s->n_layers);
     number(b, s, "embedding_length", s->n_embd);
     number(b, s, "context_length", s->n_ctx_train);
-    number(b, s, "feed_forward_length", s->n_ff ? s->n_ff : s->n_ff_expert);
+    width_keys(b, s);
     attention_keys(b, s);
     if (s->n_experts) {
         number(b, s, "expert_count", s->n_experts);

@@ -50,7 +50,7 @@ void small_model(struct small_plan *f, int32_t n_layers) {
     s->n_layers = n_layers;
     s->n_embd = EMBD;
     s->n_heads = s->n_kv_heads = 2;
-    s->head_dim = s->n_rot = 64;
+    s->head_dim = s->n_rot = s->n_local_rot = 64;
     s->n_ff = FF;
     s->n_vocab = VOCAB;
     s->n_ctx_train = 2048;

@@ -62,7 +62,7 @@ void small_shape(struct shape *out) {
     out->n_layers = LAYERS;
     out->n_embd = EMBD;
     out->n_heads = out->n_kv_heads = HEADS;
-    out->head_dim = out->n_rot = HEAD_DIM;
+    out->head_dim = out->n_rot = out->n_local_rot = HEAD_DIM;
     out->n_ff = out->n_ff_expert = FF;
     out->n_vocab = VOCAB;
     out->n_ctx_train = 2048;

@@ -132,6 +132,13 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         gguf_build_f32(t->b, key, (const float[]){3, 0.5f, 0.2f}[i]);
     }
     if (m->tempered) tempered_keys(t);
+    if (m->local_head_dim) {
+        number(t, "attention.key_length_swa", (uint32_t)m->local_head_dim);
+        number(t, "attention.value_length_swa", (uint32_t)m->local_head_dim);
+        number(t, "rope.dimension_count_swa", (uint32_t)m->local_head_dim);
+    }
+    if (m->n_sharing) number(t, "attention.shared_kv_layers", (uint32_t)m->n_sharing);
+    if (m->n_inputs) number(t, "embedding_length_per_layer_input", (uint32_t)m->n_inputs);
     if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
     if (m->window) number(t, "attention.sliding_window_pattern", 2);
     if (m->delta_period) {
@@ -182,9 +189,11 @@ static void delta_net(struct builder *t, int l) {
 }
 
 static void attention(struct builder *t, const struct tiny_model *m, int l) {
-    const uint64_t q = (uint64_t)(TINY_HEADS * head_dim(m));
+    const int dim = m->local_head_dim && l % 2 == 0 ? m->local_head_dim : head_dim(m);
+    const bool shares = l >= m->n_layers - m->n_sharing;
+    const uint64_t q = (uint64_t)(TINY_HEADS * dim);
     const uint64_t q_rows = m->delta_period ? 2 * q : q;
-    const uint64_t kv = (uint64_t)(TINY_KV_HEADS * head_dim(m));
+    const uint64_t kv = (uint64_t)(TINY_KV_HEADS * dim);
     const struct {
         const char *name;
         uint64_t cols, rows;
@@ -195,6 +204,7 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
                    {"attn_qkv", TINY_EMBD, q + 2 * kv}};
     char name[64];
     for (int i = m->fused ? 3 : 0; i < (m->fused ? 5 : 4); i++) {
+        if (shares && (i == 1 || i == 2)) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
         matrix(t, name, tensors[i].cols, tensors[i].rows, 0.25f);
         if (!m->biased) continue;
@@ -203,9 +213,9 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
     }
     snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", l);
     if (m->sinks) vector(t, name, TINY_HEADS, 0, 1);
-    for (int i = 0; m->normed && i < 2; i++) {
+    for (int i = 0; m->normed && i < (shares ? 1 : 2); i++) {
         snprintf(name, sizeof name, "blk.%d.%s_norm.weight", l, tensors[i].name);
-        vector(t, name, (uint64_t)head_dim(m), 1, 0.2f);
+        vector(t, name, (uint64_t)dim, 1, 0.2f);
     }
 }
 
@@ -245,6 +255,41 @@ static void experts_apart(struct builder *t, int l, int n) {
     }
 }
 
+// A dense FFN beside the experts, whose gates and ups are one tensor, and the vectors of both.
+static void experts_beside(struct builder *t, int l, uint64_t n) {
+    static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
+    static const char *const norms[] = {"ffn_gate_inp.scale", "pre_ffw_norm_2.weight",
+                                        "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"};
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, names[i]);
+        matrix(t, name, i < 2 ? TINY_EMBD : TINY_FF, i < 2 ? TINY_FF : TINY_EMBD, 0.25f);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_up_exps.weight", l);
+    matrices(t, name, TINY_EMBD, 2 * TINY_FF, n, 0.25f);
+    snprintf(name, sizeof name, "blk.%d.ffn_down_exps.weight", l);
+    matrices(t, name, TINY_FF, TINY_EMBD, n, 0.25f);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s", l, norms[i]);
+        vector(t, name, TINY_EMBD, 1, 0.2f);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_down_exps.scale", l);
+    vector(t, name, n, 1, 0.2f);
+}
+
+// The input of a layer, and the factor of all of it.
+static void layer_input(struct builder *t, int l, uint64_t n_inputs) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.inp_gate.weight", l);
+    matrix(t, name, TINY_EMBD, n_inputs, 0.25f);
+    snprintf(name, sizeof name, "blk.%d.proj.weight", l);
+    matrix(t, name, n_inputs, TINY_EMBD, 0.25f);
+    snprintf(name, sizeof name, "blk.%d.post_norm.weight", l);
+    vector(t, name, TINY_EMBD, 1, 0.2f);
+    snprintf(name, sizeof name, "blk.%d.layer_output_scale.weight", l);
+    vector(t, name, 1, 0.8f, 0.1f);
+}
+
 // A router, whose matrix is F32, and three matrices for each expert.
 static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     static const char *const names[] = {"ffn_gate", "ffn_up", "ffn_down"};
@@ -252,7 +297,8 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     float router[TINY_EMBD * TINY_MAX_EXPERTS];
     char name[64];
     if (m->apart) experts_apart(t, l, m->n_experts);
-    for (int i = m->fused ? 1 : 0; i < 3 && !m->apart; i++) {
+    if (m->beside) experts_beside(t, l, n);
+    for (int i = m->fused ? 1 : 0; i < 3 && !m->apart && !m->beside; i++) {
         const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i == 2     ? TINY_EMBD
                                                                   : m->fused ? 2 * TINY_FF
                                                                              : TINY_FF;
@@ -279,6 +325,7 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
     snprintf(name, sizeof name, "blk.%d.%s.weight", l,
              m->sinks || m->delta_period ? "post_attention_norm" : "ffn_norm");
     vector(t, name, TINY_EMBD, 1, 0.2f);
+    if (m->n_inputs) layer_input(t, l, (uint64_t)m->n_inputs);
     static const char *const last[] = {"post_attention_norm", "post_ffw_norm"};
     for (int i = 0; m->ends_with_norms && i < 2; i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", l, last[i]);
@@ -294,6 +341,12 @@ void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const ch
     vocabulary(&t, m->padding);
     matrix(&t, "token_embd.weight", TINY_EMBD, TINY_VOCAB, 1);
     vector(&t, "output_norm.weight", TINY_EMBD, 1, 0.2f);
+    if (m->n_inputs) {
+        const uint64_t width = (uint64_t)(m->n_inputs * m->n_layers);
+        matrix(&t, "per_layer_token_embd.weight", width, TINY_VOCAB, 0.5f);
+        matrix(&t, "per_layer_model_proj.weight", TINY_EMBD, width, 0.25f);
+        vector(&t, "per_layer_proj_norm.weight", (uint64_t)m->n_inputs, 1, 0.2f);
+    }
     if (!m->tied) matrix(&t, "output.weight", TINY_EMBD, TINY_VOCAB, 1);
     if (m->freqs) vector(&t, "rope_freqs.weight", (uint64_t)head_dim(m) / 2, 4, 3);
     for (int l = 0; l < m->n_layers; l++) layer(&t, m, l);

@@ -40,7 +40,11 @@ struct tiny_model {
                           // gated; the norm before the FFN is called post_attention_norm; 0: none
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
-    int head_dim;  // 0: TINY_HEAD_DIM
+    int head_dim;       // 0: TINY_HEAD_DIM
+    int local_head_dim; // of layers with a window; 0: as of the others
+    int n_sharing; // last layers that read the cache of an earlier one, without keys and values
+    int n_inputs;  // width of what the embedding makes for each layer
+    bool beside;   // a dense FFN is beside the experts, which are fused, with other norms
     int n_experts; // instead of the dense FFN, of which a token goes to two; 0: none
     bool apart;    // each matrix of an expert is a tensor, as in early files
     bool shared;   // beside the experts is one for every token, with a gate

@@ -31,7 +31,7 @@ static void invent_shape(struct shape *s, int32_t n_layers, bool tied) {
     s->n_embd = 512;
     s->n_heads = 8;
     s->n_kv_heads = 2;
-    s->head_dim = s->n_rot = 64;
+    s->head_dim = s->n_rot = s->n_local_rot = 64;
     s->n_ff = 1536;
     s->n_vocab = 1000;
     s->n_ctx_train = 2048;

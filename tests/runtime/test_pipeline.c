@@ -92,6 +92,26 @@ static const struct {
     {{.architecture = "qwen35moe", .n_experts = 4, .shared = true, .delta_period = 2},
      DTYPE_F16,
      DTYPE_F16},
+    {{.architecture = "gemma4",
+      .ends_with_norms = true,
+      .normed = true,
+      .freqs = true,
+      .window = 30,
+      .head_dim = 32,
+      .local_head_dim = 16,
+      .n_layers = 6,
+      .n_sharing = 3,
+      .n_inputs = 16},
+     DTYPE_F16,
+     DTYPE_F16},
+    {{.architecture = "gemma4",
+      .ends_with_norms = true,
+      .normed = true,
+      .window = 50,
+      .n_experts = 4,
+      .beside = true},
+     DTYPE_F16,
+     DTYPE_F16},
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
@@ -99,10 +119,11 @@ struct model_file {
     char path[64];
     enum dtype k_type, v_type;
     int n_units;
-    int per_layer;    // units: attention, then a dense FFN, experts, or both
-    bool has_experts; // the last of a layer, which are whole on one device
-    int delta_period; // delta nets and gated attention are whole; 0: the model has none
-    float *expected;  // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
+    int per_layer;     // units: attention, then a dense FFN, experts, or both
+    bool has_experts;  // the last of a layer, which are whole on one device
+    int first_sharing; // layer from which on attention reads the cache of an earlier layer
+    int delta_period;  // delta nets and gated attention are whole; 0: the model has none
+    float *expected;   // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
 
 struct fixture {
@@ -185,9 +206,10 @@ static int setup(void **state) {
         m->k_type = MODELS[i].k_type;
         m->v_type = MODELS[i].v_type;
         m->has_experts = tiny.n_experts > 0;
-        m->per_layer = tiny.shared ? 3 : 2;
+        m->per_layer = tiny.shared || tiny.beside ? 3 : 2;
         if (!tiny.n_layers) tiny.n_layers = N_LAYERS;
         m->n_units = m->per_layer * tiny.n_layers + 2;
+        m->first_sharing = tiny.n_layers - tiny.n_sharing;
         m->delta_period = tiny.delta_period;
         tiny.seed = 3;
         tiny_model_write(&tiny, m->path);
@@ -238,6 +260,17 @@ static void random_unit(struct fixture *f, struct constraints *c, int u, bool ne
     c->place.units[u].streamed = cpu_has && (never_on_cpu || below(f, 2));
 }
 
+// Places attention that reads an earlier cache with the layer that has it, of every second one.
+static void follow_caches(const struct model_file *m, struct constraints *c, bool ahead) {
+    for (int l = m->first_sharing; l < (m->n_units - 2) / m->per_layer; l++) {
+        const int leader = m->first_sharing - 1 - (l - m->first_sharing + 1) % 2;
+        struct unit_place *of_leader = &c->place.units[1 + leader * m->per_layer];
+        of_leader->streamed = false;
+        if (ahead) *of_leader = (struct unit_place){.device = GPU};
+        c->place.units[1 + l * m->per_layer] = (struct unit_place){.device = of_leader->device};
+    }
+}
+
 // ahead: a plan with which micro-batches run ahead of the accelerator.
 static void random_ways(struct fixture *f, const struct model_file *m, struct engine_options *o,
                         bool ahead) {
@@ -254,6 +287,7 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
         c->place.units[u].device = HOST;
         c->place.units[u].streamed = true;
     }
+    follow_caches(m, c, ahead);
     c->place.feed = (enum feed)(FEED_ARENA + below(f, FEEDS - FEED_ARENA));
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
     o->workload.n_ubatch = sizes[below(f, 3)];
