@@ -73,6 +73,11 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
                                              f->unit->head_dim_k, f->hp->norm_eps});
 }
 
+static void encode_head_norms(const struct forward *f) {
+    encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, f->unit->n_heads);
+    encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, f->unit->n_kv_heads);
+}
+
 // v = norm(v), head by head; of what is in k, if the unit makes its values of that.
 static void encode_value_norm(const struct forward *f) {
     const struct unit *u = f->unit;
@@ -146,9 +151,9 @@ static void encode_store(const struct forward *f) {
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
     encode_value_norm(f);
-    encode_head_norm(f, ROLE_ATTN_Q_NORM, AREA_Q, u->n_heads);
-    encode_head_norm(f, ROLE_ATTN_K_NORM, AREA_K, u->n_kv_heads);
+    if (!f->hp->norms_turned) encode_head_norms(f);
     encode_rope(f);
+    if (f->hp->norms_turned) encode_head_norms(f);
     encode_store(f);
     f->ops->attention(
         f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],

@@ -50,6 +50,7 @@ struct hparams {
     bool normalise_experts;   // the weights of a token's experts add up to 1
     float expert_scale;       // of these weights
     int32_t no_rope_period;   // the last layer of each so many has no rotary positions; 0: all have
+    bool norms_turned;        // heads are normed behind their rotary positions, not before
     bool rope_neox;           // rotary positions turn the halves of a head, not neighbours
 };
 

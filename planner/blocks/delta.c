@@ -16,9 +16,15 @@ static void encode_in(const struct forward *f) {
         {ROLE_ATTN_GATE, ROLE_OTHER, f->area[AREA_DELTA_GATE], x, n, width, false},
         {ROLE_SSM_ALPHA, ROLE_OTHER, f->area[AREA_ALPHA], x, n, n_heads, false},
         {ROLE_SSM_BETA, ROLE_OTHER, f->area[AREA_BETA], x, n, n_heads, false},
+        {ROLE_SSM_BETA_ALPHA, ROLE_OTHER, f->area[AREA_BETA_ALPHA], x, n, 2 * n_heads, false},
     };
     encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
-    for (int i = 0; i < 4; i++) encode_product(f, &products[i]);
+    for (int i = 0; i < 5; i++) encode_product(f, &products[i]);
+    if (!f->shape->delta.joins_gates) return;
+    const int32_t n_keys = f->shape->delta.n_key_heads;
+    f->ops->split_rows(f->stream, &(struct split_rows_args){f->area[AREA_BETA], f->area[AREA_ALPHA],
+                                                            f->area[AREA_BETA_ALPHA], n * n_keys,
+                                                            n_heads / n_keys});
 }
 
 // convolved = silu(conv(q, k, v)), with the inputs before them from the state.
@@ -88,19 +94,26 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_SSM_CONV, DIM_TAPS, DIM_CHANNELS, false},
     {ROLE_SSM_DT_BIAS, DIM_DELTA_HEADS, DIM_ONE, false},
     {ROLE_SSM_A, DIM_DELTA_HEADS, DIM_ONE, false},
-    {ROLE_SSM_ALPHA, DIM_EMBD, DIM_DELTA_HEADS, false},
-    {ROLE_SSM_BETA, DIM_EMBD, DIM_DELTA_HEADS, false},
+    {ROLE_SSM_ALPHA, DIM_EMBD, DIM_DELTA_GATES, false},
+    {ROLE_SSM_BETA, DIM_EMBD, DIM_DELTA_GATES, false},
+    {ROLE_SSM_BETA_ALPHA, DIM_EMBD, DIM_JOINED_GATES, false},
     {ROLE_SSM_NORM, DIM_DELTA_HEAD, DIM_ONE, false},
     {ROLE_SSM_OUT, DIM_DELTA, DIM_EMBD, false},
     {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 
 static const struct block_area NEEDED[] = {
-    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},     {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
-    {AREA_CHANNELS, ROWS_TOKENS, DIM_CHANNELS}, {AREA_CONVOLVED, ROWS_TOKENS, DIM_CHANNELS},
-    {AREA_DELTA_GATE, ROWS_TOKENS, DIM_DELTA},  {AREA_DELTA_OUT, ROWS_TOKENS, DIM_DELTA},
-    {AREA_ALPHA, ROWS_TOKENS, DIM_DELTA_HEADS}, {AREA_BETA, ROWS_TOKENS, DIM_DELTA_HEADS},
-    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},       {AREA_MATMUL, ROWS_TOKENS, DIM_DELTA},
+    {AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
+    {AREA_CHANNELS, ROWS_TOKENS, DIM_CHANNELS},
+    {AREA_CONVOLVED, ROWS_TOKENS, DIM_CHANNELS},
+    {AREA_DELTA_GATE, ROWS_TOKENS, DIM_DELTA},
+    {AREA_DELTA_OUT, ROWS_TOKENS, DIM_DELTA},
+    {AREA_BETA_ALPHA, ROWS_TOKENS, DIM_JOINED_GATES},
+    {AREA_ALPHA, ROWS_TOKENS, DIM_DELTA_HEADS},
+    {AREA_BETA, ROWS_TOKENS, DIM_DELTA_HEADS},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_EMBD},
+    {AREA_MATMUL, ROWS_TOKENS, DIM_DELTA},
 };
 
 const struct block block_delta = {BLOCK_TENSORS(TENSORS), BLOCK_AREAS(NEEDED),

@@ -39,6 +39,8 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_DELTA: return (int64_t)shape->delta.n_heads * shape->delta.head_dim;
     case DIM_DELTA_HEADS: return shape->delta.n_heads;
     case DIM_DELTA_HEAD: return shape->delta.head_dim;
+    case DIM_DELTA_GATES: return shape->delta.joins_gates ? 0 : shape->delta.n_heads;
+    case DIM_JOINED_GATES: return shape->delta.joins_gates ? 2 * shape->delta.n_heads : 0;
     case DIM_LAYER_INPUT: return shape->n_layer_input;
     case DIM_LAYER_INPUTS: return shape_layer_inputs(shape);
     case DIM_LAYER_EMBD: return shape->n_layer_input ? shape->n_embd : 0;

@@ -33,7 +33,9 @@ enum dim {
     DIM_TAPS,          // of it
     DIM_DELTA,         // n_heads * head_dim of a delta net
     DIM_DELTA_HEADS,
-    DIM_DELTA_HEAD, // head_dim
+    DIM_DELTA_HEAD,   // head_dim
+    DIM_DELTA_GATES,  // n_heads if alphas and betas are tensors of their own, else 0
+    DIM_JOINED_GATES, // 2 * n_heads if they are one, else 0
     DIM_LAYER_INPUT,
     DIM_LAYER_INPUTS, // of all layers
     DIM_LAYER_EMBD,   // n_embd if the embedding makes such inputs, else 0

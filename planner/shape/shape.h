@@ -84,6 +84,7 @@ struct unit {
 // Gated delta nets, which all have the same sizes. n_heads 0: the model has none.
 struct delta_shape {
     int32_t n_heads, n_key_heads, head_dim, n_taps; // heads of values; taps of the convolution
+    bool joins_gates;                               // betas and alphas are one tensor, by key head
 };
 
 struct shape {

@@ -247,8 +247,12 @@ static void add_recurrent(struct build *b) {
     add_vector(b, ROLE_SSM_CONV, s->recurrent.conv_kernel * channels);
     add_vector(b, ROLE_SSM_DT_BIAS, s->recurrent.n_heads);
     add_vector(b, ROLE_SSM_A, s->recurrent.n_heads);
-    add_matrix(b, ROLE_SSM_ALPHA, s->n_embd, s->recurrent.n_heads);
-    add_matrix(b, ROLE_SSM_BETA, s->n_embd, s->recurrent.n_heads);
+    if (s->recurrent.joins_gates) {
+        add_matrix(b, ROLE_SSM_BETA_ALPHA, s->n_embd, 2 * (int64_t)s->recurrent.n_heads);
+    } else {
+        add_matrix(b, ROLE_SSM_ALPHA, s->n_embd, s->recurrent.n_heads);
+        add_matrix(b, ROLE_SSM_BETA, s->n_embd, s->recurrent.n_heads);
+    }
     add_vector(b, ROLE_SSM_NORM, s->recurrent.state_size);
     add_matrix(b, ROLE_SSM_OUT, inner, s->n_embd);
 }
@@ -369,7 +373,8 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->has_gated_q = s->attention.gated;
     if (s->recurrent.period > 0)
         out->delta = (struct delta_shape){s->recurrent.n_heads, s->recurrent.n_groups,
-                                          s->recurrent.state_size, s->recurrent.conv_kernel};
+                                          s->recurrent.state_size, s->recurrent.conv_kernel,
+                                          s->recurrent.joins_gates};
     out->n_ff = max_i32(max_i32(s->ffn.n_ff, s->ffn.n_ff_sharing), s->experts.n_ff_shared);
     out->n_experts = s->experts.n_experts;
     out->n_experts_used = s->experts.n_experts_used;

@@ -190,6 +190,7 @@ static void read_layer_kinds(struct object *top, struct shape_spec *s) {
         read_int(&o, "n_groups", 1, MAX_STATE, &s->recurrent.n_groups);
         read_int(&o, "state_size", 1, MAX_STATE, &s->recurrent.state_size);
         read_int(&o, "conv_kernel", 1, MAX_KERNEL, &s->recurrent.conv_kernel);
+        read_bool(&o, "joins_gates", &s->recurrent.joins_gates);
         leave(&o);
     }
 }

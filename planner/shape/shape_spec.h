@@ -28,6 +28,7 @@ struct shape_spec {
     } window;
     struct {
         int32_t period, n_heads, n_groups, state_size, conv_kernel; // period 0: none
+        bool joins_gates;
     } recurrent;
     struct {
         int32_t n_ff;         // 0: no dense FFN

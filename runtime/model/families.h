@@ -21,6 +21,7 @@ struct family {
     int32_t no_rope_period;            // as in struct hparams
     bool scales_embedding;             // by sqrt(n_embd)
     bool norms_values;                 // as in struct unit
+    bool norms_turned;                 // as in struct hparams
     float attention_scale;             // as in struct hparams, unless the file has another
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers

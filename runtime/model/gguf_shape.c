@@ -140,11 +140,12 @@ static enum status read_windows(struct reader *r) {
 // Reads the sizes of the states of Mamba and delta nets: a state matrix for each head and the last
 // inputs of a convolution.
 static enum status read_states(struct reader *r) {
-    bool any_state = false, any_conv = false, any_delta = false;
+    bool any_state = false, any_conv = false, any_delta = false, any_joined = false;
     for (int32_t l = 0; l < r->n_layers; l++) {
         any_state = any_state || r->layers[l].has_role[ROLE_SSM_A];
         any_conv = any_conv || r->layers[l].has_role[ROLE_SHORTCONV_IN];
-        any_delta = any_delta || r->layers[l].has_role[ROLE_SSM_ALPHA];
+        any_joined = any_joined || r->layers[l].has_role[ROLE_SSM_BETA_ALPHA];
+        any_delta = any_delta || any_joined || r->layers[l].has_role[ROLE_SSM_ALPHA];
     }
     int32_t inner = 0, state = 0, groups = 0, kernel = 0;
     if (any_state) {
@@ -157,7 +158,7 @@ static enum status read_states(struct reader *r) {
         r->state_bytes = 4 * (uint64_t)((int64_t)inner * state + (kernel - 1) * channels);
         const int32_t n_heads = inner / state;
         if (any_delta && inner % state == 0 && groups > 0 && n_heads % groups == 0 && kernel > 1)
-            r->out->delta = (struct delta_shape){n_heads, groups, state, kernel};
+            r->out->delta = (struct delta_shape){n_heads, groups, state, kernel, any_joined};
     }
     kernel = 0;
     if (any_conv && read_int(r, "shortconv.l_cache", 1, MAX_KERNEL, &kernel)) return r->e->status;

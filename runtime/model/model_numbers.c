@@ -369,6 +369,8 @@ static enum status read_delta(struct model *m, struct err *e) {
         model_take_int(m, "ssm.conv_kernel", SHAPE_DELTA_TAPS, &d->n_taps, e) ||
         model_take_int(m, "ssm.inner_size", SHAPE_WIDTH, &width, e))
         return e->status;
+    for (int32_t l = 0; l < m->shape->n_layers; l++)
+        d->joins_gates = d->joins_gates || model_layer_has(m, l, ROLE_SSM_BETA_ALPHA);
     if (d->n_heads % d->n_key_heads) return refuse_delta(m, "ssm.group_count", e);
     if (width != d->n_heads * d->head_dim) return refuse_delta(m, "ssm.inner_size", e);
     if (d->head_dim > DELTA_DIM_MAX)
@@ -382,6 +384,7 @@ enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
     m->hp.glu_limit = m->family->glu_limit;
+    m->hp.norms_turned = m->family->norms_turned;
     m->hp.no_rope_period = m->family->no_rope_period;
     if (read_dimensions(m, e) ||
         model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||

@@ -278,6 +278,8 @@ def model_tensors(rng, spec, n_vocab):
         n, n_keys, size, taps = (spec["delta"][k] for k in ("heads", "keys", "dim", "taps"))
         channels, std = (n + 2 * n_keys) * size, 1.5 / np.sqrt(n_embd)
         sizes = {"attn_qkv": channels, "attn_gate": n * size, "ssm_alpha": n, "ssm_beta": n}
+        if spec["delta"].get("joined"):  # betas and alphas of each key head
+            sizes = {"attn_qkv": channels, "attn_gate": n * size, "ssm_ba": 2 * n}
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, std)
         vector(prefix + "ssm_conv1d.weight", rng.normal(0, 0.5, (channels, taps)))
@@ -332,7 +334,7 @@ def model_tensors(rng, spec, n_vocab):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         if spec.get("sinks"):
             vector(prefix + "attn_sinks.weight", rng.normal(0, 1, heads))
-        renamed = "sinks" in spec or "delta" in spec  # the norm before the FFN
+        renamed = "sinks" in spec or "delta" in spec or "renamed" in spec  # the norm before the FFN
         if spec.get("post_norms") or renamed:
             norm(prefix + "post_attention_norm.weight")
         if not renamed:
@@ -544,6 +546,28 @@ MODELS = {
             "rope.dimension_count": 8,
         }
     },
+    "qwen3next": SMALL
+    | {"architecture": "qwen3next", "normed": True, "layers": 4, "tied": False, "vocabulary": "spm"}
+    | {"delta": {"heads": 4, "keys": 2, "dim": 16, "taps": 4, "attends": [3], "joined": True}}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 64}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "ssm_ba": "F32", "ffn_down_shexp": "F16"}}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "rope.dimension_count": 8,
+            "rope.freq_base": 1e7,
+        }
+    },
+    # The norm before the FFN is called post_attention_norm.
+    "seed_oss": SMALL
+    | {"architecture": "seed_oss", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
+    | {"head": 32, "heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}, "renamed": True}
+    | {"keys": {"rope.freq_base": 1e7}},
+    # Heads are normed behind their rotary positions.
+    "hunyuan": SMALL
+    | {"architecture": "hunyuan-dense", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"heads": 4, "kv": 2, "head": 32, "vocabulary": "spm"},
     # Layers 0 and 3 have attention; a head is no multiple of 8 wide.
     "qwen35_layers": SMALL
     | {"architecture": "qwen35", "normed": True, "layers": 4, "vocabulary": "spm", "ff": 32}

@@ -217,6 +217,34 @@ FAMILIES = {
         | EXPERT_ARGUMENTS
         | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
     },
+    "qwen3next": {
+        "model": "Qwen3NextForCausalLM",
+        "one_plus": True,
+        "delta": True,
+        "layer": DELTA
+        | SHARED_EXPERT
+        | {
+            "ssm_qkvz.weight": "linear_attn.in_proj_qkvz.weight",
+            "ssm_ba.weight": "linear_attn.in_proj_ba.weight",
+        },
+        "arguments": DELTA_ARGUMENTS
+        | EXPERT_ARGUMENTS
+        | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
+        "constants": {"norm_topk_prob": True},
+        "grouped": True,  # heads of values are in the order of their key heads already
+    },
+    "seed_oss": {
+        "model": "SeedOssForCausalLM",
+        "layer": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
+        "constants": {"attention_bias": True, "attention_out_bias": False, "pad_token_id": 0},
+    },
+    "hunyuan-dense": {
+        "model": "HunYuanDenseV1ForCausalLM",
+        "layer": {
+            "attn_q_norm.weight": "self_attn.query_layernorm.weight",
+            "attn_k_norm.weight": "self_attn.key_layernorm.weight",
+        },
+    },
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen2moe": {
         "model": "Qwen2MoeForCausalLM",
@@ -391,7 +419,8 @@ class Model:
             if "pairs" in family:
                 weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
         if "delta" in family:
-            weights = self.grouped(weights)
+            joins = "grouped" in family
+            weights = self.by_key_head(weights) if joins else self.grouped(weights)
         for name, value in weights.items():
             if self.is_unused(name):
                 continue
@@ -436,6 +465,25 @@ class Model:
                 out[name] = reorder(np.log(-value), 1)
             if short == "ssm_out.weight":
                 out[name] = reorder(value, size, 1)
+        return out
+
+    def by_key_head(self, weights):
+        """Delta nets with queries, keys, values and gates in one tensor, by key head."""
+        n_keys, out = self.hp("ssm.group_count"), {}
+        width = n_keys * self.hp("ssm.state_size")
+        for name, value in weights.items():
+            if name.endswith("attn_qkv.weight"):
+                gate = weights[name.replace("attn_qkv", "attn_gate")]
+                parts = [*np.split(value, [width, 2 * width]), gate]
+                parts = [part.reshape(n_keys, -1, value.shape[1]) for part in parts]
+                joined = np.concatenate(parts, axis=1).reshape(-1, value.shape[1])
+                out[name.replace("attn_qkv", "ssm_qkvz")] = joined
+            elif name.endswith("ssm_conv1d.weight"):
+                out[name] = value[:, None, :]
+            elif name.endswith("ssm_a"):
+                out[name] = np.log(-value)
+            elif not name.endswith("attn_gate.weight"):
+                out[name] = value
         return out
 
     def halves(self, value, n_heads):

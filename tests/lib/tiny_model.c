@@ -159,20 +159,20 @@ static int head_dim(const struct tiny_model *m) {
     return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
 }
 
-static void delta_net(struct builder *t, int l) {
+static void delta_net(struct builder *t, const struct tiny_model *m, int l) {
     enum { WIDTH = TINY_DELTA_HEADS * TINY_DELTA_DIM };
     enum { CHANNELS = WIDTH + 2 * TINY_DELTA_KEYS * TINY_DELTA_DIM };
     static const struct {
         const char *name;
         uint64_t cols, rows;
-    } matrices[] = {{"attn_qkv", TINY_EMBD, CHANNELS},
-                    {"attn_gate", TINY_EMBD, WIDTH},
-                    {"ssm_alpha", TINY_EMBD, TINY_DELTA_HEADS},
-                    {"ssm_beta", TINY_EMBD, TINY_DELTA_HEADS},
-                    {"ssm_out", WIDTH, TINY_EMBD}};
+    } matrices[] = {
+        {"attn_qkv", TINY_EMBD, CHANNELS},           {"attn_gate", TINY_EMBD, WIDTH},
+        {"ssm_alpha", TINY_EMBD, TINY_DELTA_HEADS},  {"ssm_beta", TINY_EMBD, TINY_DELTA_HEADS},
+        {"ssm_ba", TINY_EMBD, 2 * TINY_DELTA_HEADS}, {"ssm_out", WIDTH, TINY_EMBD}};
     float conv[CHANNELS * TINY_DELTA_TAPS];
     char name[64];
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
+        if (m->joined ? i == 2 || i == 3 : i == 4) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", l, matrices[i].name);
         matrix(t, name, matrices[i].cols, matrices[i].rows, 0.25f);
     }
@@ -316,7 +316,7 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
     char name[64];
     if (m->delta_period && (l + 1) % m->delta_period)
-        delta_net(t, l);
+        delta_net(t, m, l);
     else
         attention(t, m, l);
     ffn(t, m, l);

@@ -38,6 +38,7 @@ struct tiny_model {
     bool tempered;        // scores of positions from 64 on have another temperature, under YaRN
     int delta_period;     // all but the last layer of each so many are delta nets, and attention is
                           // gated; the norm before the FFN is called post_attention_norm; 0: none
+    bool joined;          // learning rates and decays of delta nets are one tensor
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;       // 0: TINY_HEAD_DIM
