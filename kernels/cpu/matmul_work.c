@@ -21,6 +21,8 @@ enum {
     FEW_LOOKS = 32,          // of each lane: a matmul that has no more is shared out at once
     TAKE_BLOCKS = 64,        // blocks to quantise that are worth a look
     TAKE_TILES = 4,          // an expert's tiles that are
+    BAND_TILES = 16,         // a group of tokens passes so many tiles before the next group comes,
+    BAND_BYTES = 1 << 20,    // where the tokens have more bytes of floats than that
 };
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
@@ -91,6 +93,21 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
     k->tile(a, tile, &tokens);
 }
 
+// A tile and a group of tokens.
+struct place {
+    int64_t tile;
+    int32_t group;
+};
+
+// The ith of all: bands of tiles one after the other, within a band group by group. In a band of
+// one tile all groups pass each tile, so its weights are read once. Where the floats of all groups
+// do not fit the caches, that would read them from memory for every tile.
+static struct place place_of(int64_t i, int64_t n_tiles, int64_t n_groups, int64_t band) {
+    const int64_t first = i / (band * n_groups) * band, j = i - first * n_groups;
+    const int64_t width = n_tiles - first < band ? n_tiles - first : band;
+    return (struct place){first + j % width, (int32_t)(j / width)};
+}
+
 // The tiles that a lane takes at least, all of them to share them out at once. A tile of few tokens
 // takes less than a microsecond, for which lanes should not meet.
 static int64_t matmul_grain(const struct matmul_args *a, const struct matmul_kernel *k,
@@ -107,12 +124,15 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
     const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
+    const int64_t band = !k->quantize && a->n_tokens * x.stride > BAND_BYTES ? BAND_TILES : 1;
     const int64_t grain = matmul_grain(a, k, tiles * n_groups, lane->count);
     for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
-        for (int64_t i = range[0]; i < range[1]; i++)
-            run_tile(a, k, x, i / n_groups, (int32_t)(i % n_groups));
+        for (int64_t i = range[0]; i < range[1]; i++) {
+            const struct place at = place_of(i, tiles, n_groups, band);
+            run_tile(a, k, x, at.tile, at.group);
+        }
     }
 }
 

@@ -216,11 +216,11 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 }
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
-    enum { ROWS_MAX = 101 };
-    static const int32_t ROWS[] = {3, 37, ROWS_MAX};
-    static const int32_t COLS[3][3] = {{1, 67, 1031}, {32, 608, 3872}, {256, 768, 2816}};
+    enum { ROWS_MAX = 141 }; // with as many columns, floats of 128 tokens go by bands of tiles
+    static const int32_t COLS[3][3] = {{1, 67, 2063}, {32, 608, 3872}, {256, 768, 2816}};
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
     const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
+    const int32_t rows[] = {3, 37, block == 1 ? ROWS_MAX : 101};
     struct op_case k = {.op = OP_matmul,
                         .type = type,
                         .limit = block == 1 ? 1e-6 : 5e-4,
@@ -232,7 +232,7 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
     for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
         int size = i % n_sizes;
         struct matmul_shape s = {
-            .n_tokens = OP_BATCHES[i / n_sizes], .n_rows = ROWS[size], .n_cols = cols[size]};
+            .n_tokens = OP_BATCHES[i / n_sizes], .n_rows = rows[size], .n_cols = cols[size]};
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);
