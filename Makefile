@@ -175,7 +175,6 @@ $(LIB) $(TESTLIB):
 	@ar rcs $@ $(filter %.o,$^)
 
 LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
-
 $(TOP)/tandem: $D/obj/runtime/commands/main_tandem.o $(LIB)
 $(TOP)/tandem-sim: $D/obj/tests/sim/main_tandem_sim.o $(TESTLIB) $(LIB)
 $(TANDEM) $(TANDEM_SIM):
@@ -196,6 +195,5 @@ $D/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(FLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS)' > $@
 $D/members: FORCE
 	@mkdir -p $(@D); echo '$(LIBRARY) $(HELPERS)' | cmp -s - $@ || echo '$(LIBRARY) $(HELPERS)' > $@
-
 .SECONDARY:
 -include $(ALL:%.c=$D/obj/%.d)
