@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
+#include "runtime/generate/reply_grammar.h"
 #include "runtime/grammar/grammar_schema.h"
 #include "runtime/report/report.h"
 
@@ -66,15 +67,25 @@ static enum status read_either(const char *text, const char *path, char **out, s
     return *out ? OK : err_memory(e, strlen(text), "the grammar");
 }
 
-// Reads the grammar, or that of a schema, if there is one. The caller frees *out.
-static enum status read_grammar(const struct cli *cli, char **out, struct err *e) {
-    const struct cli_options *o = &cli->options;
-    char *schema = NULL;
-    if (read_either(o->grammar, o->grammar_file, out, e) ||
-        read_either(o->schema, o->schema_file, &schema, e))
-        return e->status;
-    if (!schema) return OK;
-    const enum status status = grammar_from_schema(out, schema, strlen(schema), &cli->log, e);
+// Makes the grammar of the texts, if there is one. The caller frees *out.
+static enum status make_grammar(const struct cli_generator *g, const char *grammar,
+                                const char *schema, char **out, struct err *e) {
+    const struct reply_rules rules = {.grammar = grammar, .schema = schema};
+    if (g->style) return reply_grammar(out, g->style, &rules, &g->cli->log, e);
+    if (schema) return grammar_from_schema(out, schema, strlen(schema), &g->cli->log, e);
+    *out = grammar ? mem_text(grammar, strlen(grammar)) : NULL;
+    return *out || !grammar ? OK : err_memory(e, strlen(grammar), "the grammar");
+}
+
+static enum status read_grammar(const struct cli_generator *g, char **out, struct err *e) {
+    const struct cli_options *o = &g->cli->options;
+    char *grammar = NULL, *schema = NULL;
+    enum status status = OK;
+    if (read_either(o->grammar, o->grammar_file, &grammar, e) ||
+        read_either(o->schema, o->schema_file, &schema, e) ||
+        make_grammar(g, grammar, schema, out, e))
+        status = e->status;
+    mem_free(grammar);
     mem_free(schema);
     return status;
 }
@@ -93,7 +104,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
     struct read_list stops = {0}, breakers = {0};
     char *grammar = NULL;
     enum status status = OK;
-    if (read_grammar(g->cli, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
+    if (read_grammar(g, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
         read_texts(&breakers, &o->dry_breakers, o->escape, e))
         status = e->status;
     drop_none(&breakers.list);
@@ -106,6 +117,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
         .dry_breakers = o->dry_breakers.n > 0 ? breakers.list.texts : NULL,
         .n_dry_breakers = breakers.list.n,
         .grammar = grammar,
+        .grammar_root = g->style ? REPLY_ROOT : NULL,
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;
@@ -126,9 +138,9 @@ static enum status buffer_output(struct cli_generator *g, struct err *e) {
 }
 
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all_logits,
-                              struct err *e) {
+                              const struct chat_style *style, struct err *e) {
     uint64_t load_ns = 0;
-    *g = (struct cli_generator){.cli = cli};
+    *g = (struct cli_generator){.cli = cli, .style = style};
     signal_watch();
     if (open_engine(g, all_logits, &load_ns, e) || set_generator(g, true, e) || buffer_output(g, e))
         goto fail;

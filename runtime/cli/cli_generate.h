@@ -11,6 +11,7 @@
 #include "runtime/cli/cli_command.h"
 #include "runtime/cli/heap.h"
 #include "runtime/generate/generate.h"
+#include "runtime/text/chat_reply.h"
 
 // The counters of the heap at one moment, or their growth.
 struct heap_mark {
@@ -18,7 +19,8 @@ struct heap_mark {
 };
 
 struct cli_generator {
-    struct cli *cli; // borrowed
+    struct cli *cli;                // borrowed
+    const struct chat_style *style; // of replies, borrowed; NULL: texts are no replies
     struct engine *engine;
     struct generator generator;
     char *output; // the buffer of standard output
@@ -32,9 +34,11 @@ struct cli_generator {
     struct heap_mark start, grown; // at the second token; of all texts together
 };
 
-// all_logits: every position of a prompt gives logits, for --logits-out. On failure *g is closed.
+// all_logits: every position of a prompt gives logits, for --logits-out. style, which may be NULL,
+// is lent until cli_generate_close: a grammar then begins behind the thoughts, and with tools calls
+// are valid. On failure *g is closed.
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all_logits,
-                              struct err *e);
+                              const struct chat_style *style, struct err *e);
 void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leaves it zeroed
 
 // Takes the sampling options of the cli for the texts to come. Errors as cli_generate_open's.

@@ -650,6 +650,8 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
             (o->schema_file != NULL) >
         1)
         return err_set(e, ERR_USAGE, "only one grammar or JSON schema can be given");
+    if (o->tools && (o->grammar || o->grammar_file || o->schema || o->schema_file))
+        return err_set(e, ERR_USAGE, "--tools makes a grammar itself; leave the other one out");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
     return check_plan(o, e);
 }

@@ -70,6 +70,7 @@ struct cli_options {
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
+    const char *tools;                       // a file, or NULL
     enum reasoning reasoning;
     enum thinking thinking;
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn

@@ -48,10 +48,17 @@ static enum status do_regen(struct call *call, struct err *e) {
     struct chat_history *h = &call->chat->history;
     size_t count = h->count;
     while (count > 0 && h->list[count - 1].role == CHAT_ASSISTANT) count--;
-    if (count == 0 || h->list[count - 1].role != CHAT_USER)
+    if (count == 0 || h->list[count - 1].role == CHAT_SYSTEM)
         return err_set(e, ERR_USAGE, "there is no question to answer again");
     chat_history_keep(h, count);
     call->action = CHAT_ANSWERS;
+    return OK;
+}
+
+static enum status do_result(struct call *call, struct err *e) {
+    bool complete;
+    if (chat_add_result(call->chat, call->argument, &complete, e)) return e->status;
+    if (complete) call->action = CHAT_ANSWERS;
     return OK;
 }
 
@@ -98,7 +105,8 @@ static enum status do_set(struct call *call, struct err *e) {
     if (cli_options_set(&cli->options, name, value, e)) return e->status;
     if (before.thinking == cli->options.thinking)
         return cli_generate_set_options(&call->chat->writer, e);
-    if (chat_change_format(call->chat, e) == OK) return OK;
+    if (chat_change_format(call->chat, e) == OK)
+        return cli_generate_set_options(&call->chat->writer, e);
     cli->options = before;
     return e->status;
 }
@@ -145,6 +153,7 @@ static const struct chat_word {
     {{"bye", "exit", "quit"}, "", "end the program", do_leave},
     {{"clear", "reset", "new"}, "", "forget the conversation", do_clear},
     {{"regen", "retry"}, "", "answer the last question again", do_regen},
+    {{"result"}, "TEXT", "tell the model what came of the tool that it called", do_result},
     {{"undo"}, "", "take the last question and its answer back", do_undo},
     {{"system"}, "TEXT", "set the instructions; 'none' takes them away", do_system},
     {{"set"}, "NAME VALUE", "change a setting, such as /set temp 0.2; alone: list them", do_set},

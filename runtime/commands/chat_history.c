@@ -13,13 +13,15 @@
 
 enum { FILE_LIMIT_BYTES = 256 << 20 };
 
-static const char *const ROLE_NAMES[] = {"system", "user", "assistant"};
+static const char *const ROLE_NAMES[] = {"system", "user", "assistant", "tool"};
 
 // ---- Messages -----------------------------------------------------------------------------------
 
 static void free_message(const struct chat_message *m) {
     mem_free((char *)(uintptr_t)m->text);
     mem_free((char *)(uintptr_t)m->reasoning);
+    mem_free((char *)(uintptr_t)m->calls);
+    mem_free((char *)(uintptr_t)m->call_id);
 }
 
 void chat_history_keep(struct chat_history *h, size_t count) {
@@ -48,7 +50,10 @@ static enum status insert(struct chat_history *h, size_t at, const struct chat_m
     if (make_room(h, e)) return e->status;
     m.text = mem_text(message->text, message->length);
     if (message->reasoning) m.reasoning = mem_text(message->reasoning, message->reasoning_length);
-    if (!m.text || (message->reasoning && !m.reasoning)) {
+    if (message->calls) m.calls = mem_text(message->calls, strlen(message->calls));
+    if (message->call_id) m.call_id = mem_text(message->call_id, strlen(message->call_id));
+    if (!m.text || !m.reasoning != !message->reasoning || !m.calls != !message->calls ||
+        !m.call_id != !message->call_id) {
         free_message(&m);
         return err_memory(e, message->length + message->reasoning_length, "a message");
     }
@@ -125,6 +130,8 @@ static json_t *to_json(const struct chat_history *h) {
         if (m->reasoning)
             json_object_set_new(one, "reasoning_content",
                                 report_json_text(m->reasoning, m->reasoning_length));
+        if (m->calls) json_object_set_new(one, "tool_calls", json_loads(m->calls, 0, NULL));
+        if (m->call_id) json_object_set_new(one, "tool_call_id", json_string(m->call_id));
         json_array_append_new(messages, one);
     }
     return json_pack("{s:o}", "messages", messages);
@@ -154,6 +161,19 @@ enum status chat_history_save(const struct chat_history *h, const char *path, st
     return status;
 }
 
+// Adds a message, with calls if they are a list.
+static enum status add_with_calls(struct chat_history *h, struct chat_message *m,
+                                  const json_t *calls, struct err *e) {
+    const size_t size = json_is_array(calls) ? json_dumpb(calls, NULL, 0, 0) : 0;
+    char *text = mem_alloc(size + 1, 1);
+    if (!text) return err_memory(e, size, "calls of tools");
+    if (size > 0) json_dumpb(calls, text, size, 0);
+    m->calls = size > 0 ? text : NULL;
+    const enum status status = chat_history_add(h, m, e);
+    mem_free(text);
+    return status;
+}
+
 static enum status read_message(struct chat_history *h, const json_t *message, struct err *e) {
     const char *role = json_string_value(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
@@ -162,14 +182,17 @@ static enum status read_message(struct chat_history *h, const json_t *message, s
     struct chat_message m = {.text = json_string_value(content),
                              .length = json_string_length(content),
                              .reasoning = json_string_value(reasoning),
-                             .reasoning_length = json_string_length(reasoning)};
+                             .reasoning_length = json_string_length(reasoning),
+                             .call_id =
+                                 json_string_value(json_object_get(message, "tool_call_id"))};
+    const json_t *calls = json_object_get(message, "tool_calls");
     for (size_t i = 0; role && i < sizeof ROLE_NAMES / sizeof *ROLE_NAMES; i++) {
         if (strcmp(role, ROLE_NAMES[i]) != 0) continue;
         m.role = (enum chat_role)i;
-        return chat_history_add(h, &m, e);
+        return add_with_calls(h, &m, calls, e);
     }
     err_set(e, ERR_FORMAT, "the role of a message");
-    err_expected(e, "system, user or assistant");
+    err_expected(e, "system, user, assistant or tool");
     return err_actual(e, "'%.40s'", role ? role : "");
 }
 

@@ -1,8 +1,11 @@
 /* chat_turn.c: see chat_turn.h. */
 #include "runtime/commands/chat_turn.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
+#include "runtime/commands/chat_calls_kept.h"
+#include "runtime/generate/reply_grammar.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -18,8 +21,10 @@ static int32_t context_of(const struct chat *chat) { return chat->writer.generat
 // Renders and encodes the conversation with the head of the reply and what is drawn of it.
 static enum status encode(struct chat *chat, struct err *e) {
     const struct chat_history *h = &chat->history;
-    const struct chat_conversation c = {
-        .messages = h->list, .n_messages = h->count, .with_reply = true};
+    const struct chat_conversation c = {.messages = h->list,
+                                        .n_messages = h->count,
+                                        .tools = chat->style.tools,
+                                        .with_reply = true};
     chat->tokens.count = 0;
     if (chat_render(&chat->format, &c, &chat->text, e) ||
         chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e))
@@ -102,10 +107,6 @@ static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
     return OK;
 }
 
-static struct chat_style style_of(const struct chat *chat) {
-    return (struct chat_style){.thoughts = chat->format.marks, .calls = chat->format.calls};
-}
-
 // ---- What is printed of the reply ---------------------------------------------------------------
 
 static void set_dimmed(struct chat *chat, bool dimmed) {
@@ -113,11 +114,16 @@ static void set_dimmed(struct chat *chat, bool dimmed) {
     chat->dimmed = dimmed;
 }
 
+// A call has a line for itself: its name, and its arguments.
 static void print_part(void *context, enum chat_part part, const char *text, size_t length) {
     struct chat *chat = context;
+    const bool follows = chat->printed != CHAT_THOUGHT, calls = chat->printed >= CHAT_CALL;
     if (part == CHAT_THOUGHT && !chat->dims) return;
     set_dimmed(chat, part == CHAT_THOUGHT);
+    if (part == CHAT_CALL ? follows : part == CHAT_ANSWER && calls) fputc('\n', stdout);
     fwrite(text, 1, length, stdout);
+    if (part == CHAT_CALL) fputc(' ', stdout);
+    chat->printed = part;
 }
 
 static void print_reply(void *context, const char *text, size_t length) {
@@ -131,8 +137,8 @@ static void begin_reply(struct chat *chat) {
     chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
     chat->reply.take = print_part;
     chat->reply.context = chat;
-    const struct chat_style style = style_of(chat);
-    chat_reply_begin(&chat->reply, &style, chat->text.bytes, chat->text.length);
+    chat->printed = CHAT_THOUGHT;
+    chat_reply_begin(&chat->reply, &chat->style, chat->text.bytes, chat->text.length);
     chat->writer.print = how == REASONING_NONE ? NULL : print_reply;
     chat->writer.print_context = chat;
 }
@@ -157,19 +163,6 @@ static void say_speed(const struct chat *chat, const struct timings *before) {
 
 // ---- What is kept of the reply ------------------------------------------------------------------
 
-// Collects the parts of a reply: the answer from the front of text, thoughts from its end.
-struct parts {
-    char *text;
-    size_t n_answer, n_thought, length;
-};
-
-static void collect(void *context, enum chat_part part, const char *text, size_t length) {
-    struct parts *p = context;
-    const bool answer = part == CHAT_ANSWER;
-    memcpy(p->text + (answer ? p->n_answer : p->length + p->n_thought), text, length);
-    *(answer ? &p->n_answer : &p->n_thought) += length;
-}
-
 // The drawn reply, as text.
 static char *decode_reply(const struct chat *chat, size_t *length) {
     const struct tokenizer *tokenizer = chat->writer.generator.tokenizer;
@@ -184,31 +177,57 @@ static char *decode_reply(const struct chat *chat, size_t *length) {
     return text;
 }
 
-// Adds the reply that was drawn to the conversation, thoughts apart.
+// Says which calls wait for what comes of them.
+static void say_calls(const struct chat *chat, const struct kept_reply *kept) {
+    if (kept->n_cut > 0)
+        fputs("tandem: a call that was cut off, or has no valid arguments, is left out\n", stderr);
+    if (kept->n_calls == 0 || chat->writer.cli->options.quiet || !chat->tells) return;
+    fprintf(stderr, "tandem: the model calls %s: type /result TEXT for what came of %s\n",
+            kept->n_calls == 1 ? "a tool" : "tools", kept->n_calls == 1 ? "it" : "each, in order");
+}
+
+// Adds the reply that was drawn to the conversation, thoughts and calls apart.
 static enum status keep_reply(struct chat *chat, struct err *e) {
     size_t length;
     char *drawn = decode_reply(chat, &length);
-    struct parts parts = {.text = mem_alloc(2 * length + 1, 1), .length = length};
-    struct chat_reply r = {.take = collect, .context = &parts};
-    enum status status = OK;
-    if (!drawn || !parts.text)
-        status = err_memory(e, 3 * length, "a reply");
-    else {
-        const struct chat_style style = style_of(chat);
-        chat_reply_begin(&r, &style, chat->text.bytes, chat->text.length);
+    struct kept_reply kept = {.first_call = chat->n_calls};
+    struct chat_reply r = {.take = kept_reply_take, .context = &kept};
+    enum status status = drawn ? OK : err_memory(e, length, "a reply");
+    if (!status) status = kept_reply_open(&kept, length, e);
+    if (!status) {
+        chat_reply_begin(&r, &chat->style, chat->text.bytes, chat->text.length);
         chat_reply_write(&r, drawn, length);
         chat_reply_end(&r);
-        const struct chat_message message = {
-            .role = CHAT_ASSISTANT,
-            .text = parts.text,
-            .length = parts.n_answer,
-            .reasoning = parts.n_thought > 0 ? parts.text + length : NULL,
-            .reasoning_length = parts.n_thought,
-        };
-        status = chat_history_add(&chat->history, &message, e);
+        status = kept_reply_finish(&kept, e);
     }
+    if (!status) status = chat_history_add(&chat->history, &kept.message, e);
+    if (!status) {
+        chat->n_calls += kept.n_calls;
+        say_calls(chat, &kept);
+    }
+    kept_reply_close(&kept);
     mem_free(drawn);
-    mem_free(parts.text);
+    return status;
+}
+
+enum status chat_add_result(struct chat *chat, const char *text, bool *complete, struct err *e) {
+    const struct chat_history *h = &chat->history;
+    size_t last = h->count, n_results = 0, n_calls = 0;
+    while (last > 0 && h->list[last - 1].role == CHAT_TOOL) last--, n_results++;
+    json_t *calls =
+        last > 0 && h->list[last - 1].calls ? json_loads(h->list[last - 1].calls, 0, NULL) : NULL;
+    n_calls = json_array_size(calls);
+    const char *id = json_string_value(json_object_get(json_array_get(calls, n_results), "id"));
+    enum status status = OK;
+    if (!id) {
+        status = err_set(e, ERR_USAGE, "no call of a tool waits for a result");
+    } else {
+        const struct chat_message m = {
+            .role = CHAT_TOOL, .text = text, .length = strlen(text), .call_id = id};
+        status = chat_history_add(&chat->history, &m, e);
+    }
+    *complete = n_results + 1 >= n_calls;
+    json_decref(calls);
     return status;
 }
 
@@ -236,7 +255,10 @@ static enum status forget_oldest(struct chat *chat, bool *goes_on, struct err *e
 }
 
 static enum status write_reply(struct chat *chat, enum stop_reason *reason, struct err *e) {
+    char opening[REPLY_OPENING_BYTES];
     bool goes_on = true;
+    reply_opening(opening, chat->style.thoughts, chat->text.bytes, chat->text.length);
+    generate_begin(&chat->writer.generator, opening);
     chat->drawn.count = 0;
     while (goes_on) {
         if (draw(chat, reason, e)) return e->status;
@@ -298,18 +320,39 @@ static enum status read_format(struct chat_format *out, const struct cli *cli, s
     return status;
 }
 
+static void set_style(struct chat *chat) {
+    chat->style = (struct chat_style){.thoughts = chat->format.marks,
+                                      .calls = chat->format.calls,
+                                      .tools = chat->tools.list ? &chat->tools : NULL};
+}
+
 enum status chat_change_format(struct chat *chat, struct err *e) {
     struct chat_format format = {0};
     if (read_format(&format, chat->writer.cli, e)) return e->status;
     chat_close(&chat->format);
     chat->format = format;
+    set_style(chat);
     return OK;
+}
+
+static enum status read_tools(struct chat_tools *out, const char *path, struct err *e) {
+    enum { TOOLS_BYTES = 4 << 20 };
+    char *text;
+    size_t length;
+    if (!path) return OK;
+    if (file_read_text(&text, &length, path, TOOLS_BYTES, e)) return e->status;
+    const enum status status = chat_tools_open(out, text, length, e);
+    mem_free(text);
+    return status ? err_context(e, "%s", path) : OK;
 }
 
 enum status chat_open_model(struct chat *chat, struct cli *cli, struct err *e) {
     *chat = (struct chat){0};
     if (read_format(&chat->format, cli, e)) return e->status;
-    if (cli_generate_open(&chat->writer, cli, false, e) == OK) return OK;
+    if (read_tools(&chat->tools, cli->options.tools, e) == OK) {
+        set_style(chat);
+        if (cli_generate_open(&chat->writer, cli, false, &chat->style, e) == OK) return OK;
+    }
     chat_close_model(chat);
     return e->status;
 }
@@ -321,6 +364,7 @@ void chat_close_model(struct chat *chat) {
     token_list_close(&chat->drawn);
     chat_text_close(&chat->text);
     chat_close(&chat->format);
+    chat_tools_close(&chat->tools);
     cli_generate_close(&chat->writer);
     *chat = (struct chat){0};
 }

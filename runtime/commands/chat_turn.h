@@ -15,10 +15,14 @@
 struct chat {
     struct cli_generator writer;
     struct chat_format format;
+    struct chat_tools tools; // of --tools, or zeroed
+    struct chat_style style; // of format and tools
     struct chat_history history;
+    int n_calls;              // of tools so far, in the whole conversation
     struct chat_reply reply;  // what is printed of the one that is drawn
     bool dims;                // thoughts are printed, dimmed
     bool dimmed;              // the last text was such
+    enum chat_part printed;   // the part that was printed last
     bool tells;               // each answer is followed by its speed
     struct chat_text text;    // the conversation
     struct token_list tokens; // of text
@@ -35,9 +39,13 @@ void chat_close_model(struct chat *chat); // accepts a zeroed one; leaves it zer
 // Reads the template again, after its options have changed. On failure the old one stays.
 enum status chat_change_format(struct chat *chat, struct err *e);
 
-// Answers the last message of the conversation, which is the person's. *answered is false if it
-// was not read, because of Ctrl-C or since it is longer than the context, as a line says; then the
-// message is no longer in the conversation.
+// Adds what came of the first call that has no result yet. *complete: there is no other such call.
+// ERR_USAGE if there is no call at all.
+enum status chat_add_result(struct chat *chat, const char *text, bool *complete, struct err *e);
+
+// Answers the last message of the conversation, which is the person's or a tool's. *answered is
+// false if it was not read, because of Ctrl-C or since it is longer than the context, as a line
+// says; then the message is no longer in the conversation.
 enum status chat_answer(struct chat *chat, bool *answered, struct err *e);
 
 #endif

@@ -136,8 +136,9 @@ enum status cli_run(struct cli *cli, struct err *e) {
     struct err ignored;
     enum status status = OK;
     if (cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
-        open_logits(&run, logits, e) || cli_generate_open(&run.writer, cli, logits != NULL, e) ||
-        encode_prompt(&run, e) || generate(&run, e) || close_logits(&run, logits, e))
+        open_logits(&run, logits, e) ||
+        cli_generate_open(&run.writer, cli, logits != NULL, NULL, e) || encode_prompt(&run, e) ||
+        generate(&run, e) || close_logits(&run, logits, e))
         status = e->status;
     close_logits(&run, logits, &ignored);
     status = cli_write_trace(cli, run.writer.engine, status, e);

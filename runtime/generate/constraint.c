@@ -52,12 +52,12 @@ static enum status make_lists(struct constraint *c, struct err *e) {
     return err_memory(e, (size_t)c->n_vocab * sizeof *c->logits, "the tokens of a grammar");
 }
 
-enum status constraint_open(struct constraint *c, const char *grammar, const struct tokenizer *t,
-                            int32_t n_vocab, struct err *e) {
+enum status constraint_open(struct constraint *c, const char *grammar, const char *root,
+                            const struct tokenizer *t, int32_t n_vocab, struct err *e) {
     *c = (struct constraint){.tokenizer = t, .n_vocab = n_vocab};
     c->n_tokens = (int32_t)tokenizer_count(t);
     if (c->n_tokens > n_vocab) c->n_tokens = n_vocab;
-    if (grammar_parse(&c->grammar, grammar, strlen(grammar), e) ||
+    if (grammar_parse(&c->grammar, grammar, strlen(grammar), root, e) ||
         grammar_state_open(&c->state, &c->grammar, e) || make_lists(c, e) || copy_texts(c, e)) {
         constraint_close(c);
         return e->status;
@@ -75,8 +75,10 @@ void constraint_close(struct constraint *c) {
     *c = (struct constraint){0};
 }
 
-void constraint_reset(struct constraint *c) {
-    if (c->tokenizer) grammar_state_reset(&c->state);
+enum status constraint_begin(struct constraint *c, const char *opening, struct err *e) {
+    if (!c->tokenizer) return OK;
+    grammar_state_reset(&c->state);
+    return grammar_accept(&c->state, opening, strlen(opening), e);
 }
 
 // ---- Tokens -------------------------------------------------------------------------------------

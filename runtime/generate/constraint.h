@@ -22,11 +22,13 @@ struct constraint {
     bool ignores_end; // tokens that end the answer may never come; set by the owner
 };
 
-// Reads the grammar. Errors as grammar_parse's; on failure *c is closed.
-enum status constraint_open(struct constraint *c, const char *grammar, const struct tokenizer *t,
-                            int32_t n_vocab, struct err *e);
+// Reads the grammar, of which answers obey the rule root. Errors as grammar_parse's; on failure *c
+// is closed.
+enum status constraint_open(struct constraint *c, const char *grammar, const char *root,
+                            const struct tokenizer *t, int32_t n_vocab, struct err *e);
 void constraint_close(struct constraint *c); // accepts a zeroed one; leaves it zeroed
-void constraint_reset(struct constraint *c); // a new answer begins
+// Begins a new answer, of which opening is there already. ERR_LIMIT, ERR_FORMAT.
+enum status constraint_begin(struct constraint *c, const char *opening, struct err *e);
 
 // True if the token may come next: its text does, or it ends the answer and the answer may end.
 // Control tokens have no text and may not come.

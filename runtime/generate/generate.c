@@ -49,7 +49,8 @@ static enum status open_sampler(struct generator *g, const struct generate_optio
         return e->status;
     sampler.dry.breakers = &g->breakers;
     if (o->grammar &&
-        constraint_open(&g->constraint, o->grammar, g->tokenizer, engine_n_vocab(g->engine), e))
+        constraint_open(&g->constraint, o->grammar, o->grammar_root ? o->grammar_root : "root",
+                        g->tokenizer, engine_n_vocab(g->engine), e))
         return e->status;
     g->constraint.ignores_end = o->ignore_end;
     return sampler_init(&g->sampler, &sampler, engine_n_vocab(g->engine), g->n_ctx, e);
@@ -263,6 +264,8 @@ static void finish(struct generator *g, const struct text_sink *sink) {
     if (g->filter.n_ready > 0) hand_over(g, sink);
 }
 
+void generate_begin(struct generator *g, const char *opening) { g->opening = opening; }
+
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e) {
     g->n_tokens = 0;
@@ -272,8 +275,10 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     const uint64_t start = clock_ns();
     token_stream_init(&g->stream, g->tokenizer, false);
     stop_filter_reset(&g->filter);
-    constraint_reset(&g->constraint);
-    const enum status status = decode(g, limit, sink, reason, e);
+    enum status status = constraint_begin(&g->constraint, g->opening ? g->opening : "", e);
+    g->opening = NULL;
+    if (status) return err_context(e, "the end of the prompt");
+    status = decode(g, limit, sink, reason, e);
     if (status || *reason != STOP_CANCEL) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),

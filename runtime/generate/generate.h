@@ -39,7 +39,8 @@ struct generate_options {
     // a newline, a colon, a quotation mark and an asterisk.
     const char *const *dry_breakers;
     int32_t n_dry_breakers;
-    const char *grammar; // in GBNF, that every text obeys from its beginning on; NULL: none
+    const char *grammar;      // in GBNF, that every text obeys from its beginning on; NULL: none
+    const char *grammar_root; // the rule of a whole text; NULL: "root"
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
@@ -65,6 +66,7 @@ struct generator {
     struct sampler sampler;
     struct breakers breakers; // lent to the sampler
     struct constraint constraint;
+    const char *opening; // what the prompt has of the text, for the grammar; NULL: nothing
     bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
@@ -107,6 +109,10 @@ int32_t generate_room(const struct generator *g);
 // from the engine's progress call. On failure the generator is as it was.
 enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e);
+
+// Says how the next text has begun at the end of the prompt, which its grammar is to know. Lent
+// until generate_write returns.
+void generate_begin(struct generator *g, const char *opening);
 
 // Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
 // generate_read. All drawn tokens stay in the session, also those of a stop text, and also after a

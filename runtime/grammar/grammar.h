@@ -42,10 +42,11 @@ struct grammar {
     uint32_t n_elements, n_alternatives, n_rules, n_ranges, root;
 };
 
-// Reads text[length]. ERR_FORMAT names the line and what is wrong: the syntax, a rule that is not
-// defined or begins with itself, no rule "root". ERR_LIMIT for what is too large, ERR_MEMORY. On
-// failure *g is closed.
-enum status grammar_parse(struct grammar *g, const char *text, size_t length, struct err *e);
+// Reads text[length]; whole texts obey the rule that root names. ERR_FORMAT names the line and what
+// is wrong: the syntax, a rule that is not defined or begins with itself, no rule root. ERR_LIMIT
+// for what is too large, ERR_MEMORY. On failure *g is closed.
+enum status grammar_parse(struct grammar *g, const char *text, size_t length, const char *root,
+                          struct err *e);
 void grammar_close(struct grammar *g); // accepts a zeroed one; leaves it zeroed
 
 // ---- Texts --------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ struct parser {
     struct grammar_build build;
     const char *text;
     size_t length, at;
+    const char *root;
     struct strmap names; // the number of each rule that has a name
     struct level levels[DEPTH_MOST];
     int depth;
@@ -349,8 +350,8 @@ static enum status check(const struct parser *p, struct grammar *g, struct err *
     for (uint32_t r = 0; r < g->n_rules && !status; r++)
         if (begins[r])
             status = err_set(e, ERR_FORMAT, "grammar: a repetition of what can be empty");
-    if (!status && !strmap_get(&p->names, "root", 4, &g->root))
-        status = err_set(e, ERR_FORMAT, "grammar: there is no rule root");
+    if (!status && !strmap_get(&p->names, p->root, (uint32_t)strlen(p->root), &g->root))
+        status = err_set(e, ERR_FORMAT, "grammar: there is no rule %s", p->root);
     mem_free(begins);
     return status;
 }
@@ -375,7 +376,8 @@ static enum status parse_all(struct parser *p, struct grammar *g, struct err *e)
     return OK;
 }
 
-enum status grammar_parse(struct grammar *g, const char *text, size_t length, struct err *e) {
+enum status grammar_parse(struct grammar *g, const char *text, size_t length, const char *root,
+                          struct err *e) {
     enum { TEXT_MOST = 4 << 20 };
     *g = (struct grammar){0};
     if (length > TEXT_MOST)
@@ -384,6 +386,7 @@ enum status grammar_parse(struct grammar *g, const char *text, size_t length, st
     if (!p) return err_memory(e, sizeof *p, "the grammar");
     p->text = text;
     p->length = length;
+    p->root = root;
     grammar_build_open(&p->build);
     enum status status = strmap_init(&p->names, count_words(text, length), e);
     if (!status) status = parse_all(p, g, e);

@@ -12,13 +12,13 @@
 enum { NODES_MOST = 4096, DEPTH_MOST = 64, MERGED_MOST = 256 };
 
 struct schema {
-    json_t *root;
+    const json_t *root;
     const json_t *nodes[NODES_MOST]; // that have a rule, by its number
     uint32_t n_nodes;
     json_t *merged[MERGED_MOST]; // of allOf; owned
     uint32_t n_merged;
     int depth;
-    struct schema_text out;
+    struct schema_text *out;
     const struct log *log;
     struct err *e;
 };
@@ -37,8 +37,8 @@ static enum status refer(struct schema *s, const json_t *node, struct schema_tex
     s->depth++;
     struct schema_text own = {0};
     const enum status status = write_node(s, node, &own);
-    if (!status) schema_text_add(&s->out, "r%u ::= %s\n", rule, own.bytes ? own.bytes : "");
-    s->out.refused |= own.refused;
+    if (!status) schema_text_add(s->out, "r%u ::= %s\n", rule, own.bytes ? own.bytes : "");
+    s->out->refused |= own.refused;
     schema_text_close(&own);
     s->depth--;
     return status;
@@ -223,13 +223,13 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
         struct schema_text own = {0};
         if (write_property(s, name, value, &own)) return schema_text_close(&own), s->e->status;
         for (int came = 0; came < 2; came++) {
-            schema_text_add(&s->out, "o%u-%u-%d ::= %s%s space o%u-%u-1", number, i, came,
+            schema_text_add(s->out, "o%u-%u-%d ::= %s%s space o%u-%u-1", number, i, came,
                             came ? "\",\" space " : "", own.bytes, number, i + 1);
             if (!is_required(node, name))
-                schema_text_add(&s->out, " | o%u-%u-%d", number, i + 1, came);
-            schema_text_add(&s->out, "\n");
+                schema_text_add(s->out, " | o%u-%u-%d", number, i + 1, came);
+            schema_text_add(s->out, "\n");
         }
-        s->out.refused |= own.refused;
+        s->out->refused |= own.refused;
         schema_text_close(&own);
         i++;
     }
@@ -239,14 +239,14 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
     enum status status = OK;
     if (additional && !json_is_false(additional)) {
         status = write_additional(s, node, properties, &other);
-        schema_text_add(&s->out, "p%u ::= %s space\n", number, other.bytes ? other.bytes : "");
-        schema_text_add(&s->out, "o%u-%u-0 ::= (p%u (\",\" space p%u)*)?\n", number, i, number,
+        schema_text_add(s->out, "p%u ::= %s space\n", number, other.bytes ? other.bytes : "");
+        schema_text_add(s->out, "o%u-%u-0 ::= (p%u (\",\" space p%u)*)?\n", number, i, number,
                         number);
-        schema_text_add(&s->out, "o%u-%u-1 ::= (\",\" space p%u)*\n", number, i, number);
+        schema_text_add(s->out, "o%u-%u-1 ::= (\",\" space p%u)*\n", number, i, number);
     } else
         for (int came = 0; came < 2; came++)
-            schema_text_add(&s->out, "o%u-%u-%d ::= \"\"\n", number, i, came);
-    s->out.refused |= other.refused;
+            schema_text_add(s->out, "o%u-%u-%d ::= \"\"\n", number, i, came);
+    s->out->refused |= other.refused;
     schema_text_close(&other);
     return status;
 }
@@ -409,33 +409,46 @@ static enum status write_node(struct schema *s, const json_t *node, struct schem
 
 // ---- The whole ----------------------------------------------------------------------------------
 
+static enum status add_part(struct schema *s, size_t i, const struct grammar_part *part) {
+    struct schema_text line = {0};
+    s->root = part->root;
+    const enum status status = refer(s, part->node, &line);
+    if (!status) schema_text_add(s->out, "schema%zu ::= %s\n", i, line.bytes ? line.bytes : "");
+    s->out->refused |= line.refused;
+    schema_text_close(&line);
+    return status;
+}
+
+enum status grammar_add_schemas(struct schema_text *out, const struct grammar_part *parts, size_t n,
+                                const struct log *log, struct err *e) {
+    struct schema *s = mem_alloc(1, sizeof *s);
+    enum status status = OK;
+    if (!s) return err_memory(e, sizeof *s, "the schema");
+    s->log = log;
+    s->e = e;
+    s->out = out;
+    for (size_t i = 0; i < n && !status; i++) status = add_part(s, i, &parts[i]);
+    schema_text_primitives(out);
+    if (!status && out->refused) status = err_memory(e, out->length, "the grammar of a schema");
+    while (s->n_merged > 0) json_decref(s->merged[--s->n_merged]);
+    mem_free(s);
+    return status;
+}
+
 enum status grammar_from_schema(char **out, const char *json, size_t length, const struct log *log,
                                 struct err *e) {
     json_error_t where;
+    struct schema_text text = {0};
     *out = NULL;
     json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &where);
     if (!root) return err_set(e, ERR_FORMAT, "schema, line %d: %s", where.line, where.text);
-    struct schema *s = mem_alloc(1, sizeof *s);
-    struct schema_text line = {0};
-    if (!s) {
-        json_decref(root);
-        return err_memory(e, sizeof *s, "the schema");
-    }
-    s->root = root;
-    s->log = log;
-    s->e = e;
-    enum status status = refer(s, root, &line);
-    if (!status) {
-        schema_text_add(&s->out, "root ::= %s\n", line.bytes ? line.bytes : "");
-        schema_text_primitives(&s->out);
-    }
-    s->out.refused |= line.refused;
-    if (!status && s->out.refused) status = err_memory(e, s->out.length, "the grammar of a schema");
-    *out = status ? NULL : s->out.bytes;
-    if (status) schema_text_close(&s->out);
-    schema_text_close(&line);
-    while (s->n_merged > 0) json_decref(s->merged[--s->n_merged]);
+    const struct grammar_part part = {root, root};
+    schema_text_add(&text, "root ::= schema0\n");
+    const enum status status = grammar_add_schemas(&text, &part, 1, log, e);
+    if (status)
+        schema_text_close(&text);
+    else
+        *out = text.bytes;
     json_decref(root);
-    mem_free(s);
     return status;
 }

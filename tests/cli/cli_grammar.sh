@@ -35,3 +35,23 @@ check grammar_of_a_schema_is_obeyed $? "$(cat "$work/out")"
 run -j '{"type":"thing"}'
 [ $? -eq 1 ] && grep -q "no type 'thing'" "$work/err"
 check grammar_of_a_wrong_schema_is_refused $? "$(cat "$work/err")"
+
+# What a model thinks comes before a grammar: this template opens the thoughts, the next one ends
+# them.
+sign='{# </think> #}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+<think>'
+printf '%s\n' "$sign" >"$work/opens"
+printf '%s</think>\n' "$sign" >"$work/closes"
+for name in opens closes; do
+    "$TANDEM" chat -q -m "$MODEL" -p 'Capital of France?' -n 12 --temp 0 --chat-template "$work/$name" \
+        --reasoning-format none --grammar 'root ::= "Lisbon"' >"$work/$name.out" 2>"$work/err"
+done
+[ "$(cat "$work/closes.out")" = Lisbon ] && [ -s "$work/opens.out" ] && ! grep -q Lisbon "$work/opens.out"
+check grammar_waits_for_the_end_of_thoughts $? "$(cat "$work/opens.out" "$work/closes.out")"
+printf '[{"name": "look", "parameters": {"type": "object"}}]' >"$work/tools"
+"$TANDEM" chat -q -m "$MODEL" -p Hello -n 4 --tools "$work/tools" --chat-template chatml \
+    >"$work/out" 2>"$work/err"
+[ $? -ne 0 ] && grep -q 'leaves out the tool look' "$work/err"
+check tools_need_a_template_with_them $? "$(cat "$work/err")"

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
     struct err e;
     const uint8_t *end = size_bytes > 0 ? memchr(bytes, 0, size_bytes) : NULL;
     const size_t length = end ? (size_t)(end - bytes) : size_bytes;
-    if (grammar_parse(&g, (const char *)bytes, length, &e)) {
+    if (grammar_parse(&g, (const char *)bytes, length, "root", &e)) {
         ASSERT(e.what[0] && !g.elements);
         return 0;
     }

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
         ASSERT(e.what[0] && !text);
         return 0;
     }
-    const enum status status = grammar_parse(&g, text, strlen(text), &e);
+    const enum status status = grammar_parse(&g, text, strlen(text), "root", &e);
     ASSERT(!status || status == ERR_LIMIT || strstr(text, "\"\\\"\" ("));
     grammar_close(&g);
     mem_free(text);

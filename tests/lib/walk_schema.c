@@ -56,7 +56,7 @@ static void print_texts(const char *schema, int n_texts, uint64_t *random) {
     struct err e;
     char *text, out[TEXT_BYTES];
     if (grammar_from_schema(&text, schema, strlen(schema), NULL, &e) ||
-        grammar_parse(&g, text, strlen(text), &e) || grammar_state_open(&s, &g, &e)) {
+        grammar_parse(&g, text, strlen(text), "root", &e) || grammar_state_open(&s, &g, &e)) {
         fprintf(stderr, "walk_schema: %s: %s\n", schema, e.what);
         exit(1);
     }

@@ -43,7 +43,8 @@ static int teardown(void **state) {
 static void open_grammar(struct fixture *f, const char *grammar) {
     struct err e;
     constraint_close(&f->constraint);
-    if (constraint_open(&f->constraint, grammar, f->tokenizer, VOCAB, &e)) fail_msg("%s", e.what);
+    if (constraint_open(&f->constraint, grammar, "root", f->tokenizer, VOCAB, &e))
+        fail_msg("%s", e.what);
 }
 
 static int32_t token_of(const struct fixture *f, const char *piece) {
@@ -83,7 +84,7 @@ static void masks_hold_what_is_allowed(void **state) {
     assert_int_equal(constraint_accept(&f->constraint, the, &e), OK);
     assert_int_equal(constraint_accept(&f->constraint, the, &e), ERR_FORMAT);
     check_mask(f);
-    constraint_reset(&f->constraint);
+    assert_int_equal(constraint_begin(&f->constraint, "", &e), OK);
     assert_int_equal(check_mask(f), 1);
 }
 
@@ -129,7 +130,8 @@ static void refused_allocations_are_errors(void **state) {
         struct err e;
         struct constraint c;
         alloc_fail_at(n);
-        const enum status status = constraint_open(&c, "root ::= \"a\"*", f->tokenizer, VOCAB, &e);
+        const enum status status =
+            constraint_open(&c, "root ::= \"a\"*", "root", f->tokenizer, VOCAB, &e);
         refused = alloc_fail_happened();
         alloc_fail_at(0);
         assert_int_equal(status, refused ? ERR_MEMORY : OK);

@@ -19,7 +19,8 @@ struct language {
 
 static void open_language(struct language *l, const char *text) {
     struct err e;
-    if (grammar_parse(&l->grammar, text, strlen(text), &e)) fail_msg("%s: %s", text, e.what);
+    if (grammar_parse(&l->grammar, text, strlen(text), "root", &e))
+        fail_msg("%s: %s", text, e.what);
     if (grammar_state_open(&l->state, &l->grammar, &e)) fail_msg("%s: %s", text, e.what);
 }
 
@@ -149,7 +150,7 @@ static void wrong_grammars_are_refused(void **state) {
         struct grammar g;
         struct err e;
         const char *text = cases[i].grammar;
-        if (!grammar_parse(&g, text, strlen(text), &e)) fail_msg("%s is taken", text);
+        if (!grammar_parse(&g, text, strlen(text), "root", &e)) fail_msg("%s is taken", text);
         if (!strstr(e.what, cases[i].what)) fail_msg("%s: %s", text, e.what);
         assert_null(g.elements);
     }
@@ -175,15 +176,15 @@ static void hostile_texts_meet_limits(void **state) {
     struct grammar g;
     size_t used = (size_t)sprintf(text, "root ::= ");
     for (int i = 0; i < 5000; i++) used += (size_t)sprintf(text + used, "(");
-    assert_int_equal(grammar_parse(&g, text, used, &e), ERR_FORMAT); // too deep
+    assert_int_equal(grammar_parse(&g, text, used, "root", &e), ERR_FORMAT); // too deep
     used = (size_t)sprintf(text, "root ::= \"a\"");
     for (int i = 0; i < 2; i++) used += (size_t)sprintf(text + used, " (\"b\"{2000} \"c\"){2000}");
-    assert_int_equal(grammar_parse(&g, text, used, &e), OK); // groups are not copied
+    assert_int_equal(grammar_parse(&g, text, used, "root", &e), OK); // groups are not copied
     grammar_close(&g);
     used = (size_t)sprintf(text, "root ::= \"a\"");
     for (int i = 0; i < 2000; i++) used += (size_t)sprintf(text + used, " | \"a\" r%d", i);
     for (int i = 0; i < 2000; i++) used += (size_t)sprintf(text + used, "\nr%d ::= [^\"]*", i);
-    assert_int_equal(grammar_parse(&g, text, used, &e), OK);
+    assert_int_equal(grammar_parse(&g, text, used, "root", &e), OK);
     struct grammar_state s; // 2000 stacks at once, then nothing that grows
     assert_int_equal(grammar_state_open(&s, &g, &e), OK);
     for (int i = 0; i < 100; i++) assert_int_equal(grammar_accept(&s, "a", 1, &e), OK);
@@ -193,7 +194,7 @@ static void hostile_texts_meet_limits(void **state) {
     for (int i = 0; i < 60; i++)
         used += (size_t)sprintf(text + used, "r%d ::= r%d{2000}\n", i, i + 1);
     sprintf(text + used, "r60 ::= \"a\"\nroot ::= r0{2000}");
-    assert_int_equal(grammar_parse(&g, text, strlen(text), &e), OK);
+    assert_int_equal(grammar_parse(&g, text, strlen(text), "root", &e), OK);
     grammar_close(&g);
     mem_free(text);
 }
@@ -207,7 +208,7 @@ static void refused_allocations_are_errors(void **state) {
         struct err e;
         enum status status = OK;
         alloc_fail_at(n);
-        if (grammar_parse(&l.grammar, text, strlen(text), &e) ||
+        if (grammar_parse(&l.grammar, text, strlen(text), "root", &e) ||
             grammar_state_open(&l.state, &l.grammar, &e))
             status = e.status;
         refused = alloc_fail_happened();

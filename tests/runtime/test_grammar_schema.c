@@ -25,7 +25,7 @@ static void open_schema(struct language *l, const char *schema) {
     struct err e;
     char *text = NULL;
     if (grammar_from_schema(&text, schema, strlen(schema), NULL, &e) ||
-        grammar_parse(&l->grammar, text, strlen(text), &e) ||
+        grammar_parse(&l->grammar, text, strlen(text), "root", &e) ||
         grammar_state_open(&l->state, &l->grammar, &e))
         fail_msg("%s: %s\n%s", schema, e.what, text ? text : "");
     mem_free(text);

@@ -1,0 +1,337 @@
+/* reply_grammar.c: see reply_grammar.h. */
+#include "runtime/generate/reply_grammar.h"
+
+#include "base/mem.h"
+#include "runtime/grammar/grammar_schema.h"
+#include "runtime/grammar/grammar_until.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// The grammar while it is written. parts[i] becomes the rule schemaI.
+struct writer {
+    const struct chat_style *style;
+    const struct call_marks *marks;
+    bool must_call;
+    struct schema_text out;
+    struct grammar_part *parts;
+    size_t n_parts, room;
+};
+
+static void add(struct writer *w, const char *text) { schema_text_add(&w->out, "%s", text); }
+
+static void add_literal(struct writer *w, const char *text) {
+    schema_text_literal(&w->out, text, strlen(text));
+    add(w, " ");
+}
+
+// Writes the name of the rule that a schema will have.
+static void add_schema(struct writer *w, const json_t *root, const json_t *node) {
+    ASSERT(w->n_parts < w->room);
+    schema_text_add(&w->out, "schema%zu ", w->n_parts);
+    w->parts[w->n_parts++] = (struct grammar_part){root, node};
+}
+
+// ---- Calls with arguments in JSON ---------------------------------------------------------------
+
+static void add_object(struct writer *w, size_t i) {
+    const struct chat_tools *tools = w->style->tools;
+    schema_text_add(&w->out, "tandem-tool-%zu ::= \"{\" space \"\\\"name\\\"\" space \":\" space ",
+                    i);
+    schema_text_add(&w->out, "\"\\\"%s\\\"\" space \",\" space \"\\\"%s\\\"\" space \":\" space ",
+                    chat_tools_name(tools, i), w->marks->arguments);
+    add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
+    add(w, "space \"}\"\n");
+}
+
+static void add_named(struct writer *w, size_t i) {
+    const struct chat_tools *tools = w->style->tools;
+    schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
+    add_literal(w, w->marks->lead);
+    add_literal(w, chat_tools_name(tools, i));
+    add_literal(w, w->marks->between);
+    add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
+    add(w, w->marks->end[0] == '`' ? "\"\\n\" " : "");
+    add_literal(w, w->marks->end);
+    add(w, "\n");
+}
+
+// A message to a tool: the recipient stands before or behind the channel.
+static void add_message(struct writer *w, size_t i) {
+    const struct chat_tools *tools = w->style->tools;
+    const char *name = chat_tools_name(tools, i);
+    schema_text_add(&w->out,
+                    "tandem-tool-%zu ::= (\"<|channel|>commentary to=functions.%s\" | "
+                    "\" to=functions.%s<|channel|>commentary\") "
+                    "(\" <|constrain|>json\" | \" json\")? \"<|message|>\" ",
+                    i, name, name);
+    add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
+    add(w, "\n");
+}
+
+// ---- Calls with arguments one by one ------------------------------------------------------------
+
+static bool is_required(const json_t *schema, const char *name) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(schema, "required"), i, one) {
+        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
+    }
+    return false;
+}
+
+// A string stands as it is, up to the mark behind it; else the schema decides.
+static void add_argument(struct writer *w, const json_t *root, const json_t *node) {
+    const char *type = json_string_value(json_object_get(node, "type"));
+    const json_t *choices = json_object_get(node, "enum"), *choice;
+    const bool quoted = w->marks->shape == CALL_QUOTED;
+    const char *after = quoted                          ? "<|\"|>"
+                        : w->marks->shape == CALL_PAIRS ? "</arg_value>"
+                                                        : "\n</parameter>\n";
+    size_t i;
+    if (type && strcmp(type, "string") == 0) {
+        if (quoted) add(w, "\"<|\\\"|>\" ");
+        if (!json_is_array(choices)) {
+            add(w, "tandem-value-0 ");
+            return;
+        }
+        json_array_foreach(choices, i, choice) {
+            add(w, i ? "| " : "(");
+            add_literal(w, json_is_string(choice) ? json_string_value(choice) : "");
+        }
+        add(w, ") ");
+        add_literal(w, after);
+        return;
+    }
+    const bool nested = !type || strcmp(type, "object") == 0 || strcmp(type, "array") == 0;
+    if (quoted && nested)
+        add(w, "tandem-quoted ");
+    else
+        add_schema(w, root, node);
+    if (!quoted) add_literal(w, after);
+}
+
+static void add_key(struct writer *w, const char *name) {
+    const enum call_shape shape = w->marks->shape;
+    add_literal(w, shape == CALL_TAGS ? "<parameter=" : shape == CALL_PAIRS ? "<arg_key>" : "");
+    add_literal(w, name);
+    if (shape == CALL_QUOTED)
+        add_literal(w, ":");
+    else
+        add_literal(w, shape == CALL_TAGS ? ">\n" : "</arg_key>\n<arg_value>");
+}
+
+// Rules for the arguments from k on; rule 1 of each stands where others came before.
+static void add_arguments(struct writer *w, size_t i) {
+    const json_t *root = chat_tools_parameters(w->style->tools, i);
+    json_t *properties = json_object_get(root, "properties"), *node;
+    const bool quoted = w->marks->shape == CALL_QUOTED, pairs = w->marks->shape == CALL_PAIRS;
+    const char *name;
+    int k = 0;
+    json_object_foreach(properties, name, node) {
+        schema_text_add(&w->out, "tandem-one-%zu-%d ::= ", i, k);
+        add_key(w, name);
+        add_argument(w, root, node);
+        add(w, pairs ? "space\n" : "\n");
+        for (int came = 0; came < 2; came++) {
+            schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= %standem-one-%zu-%d ", i, k, came,
+                            quoted && came ? "\",\" " : "", i, k);
+            schema_text_add(&w->out, "tandem-rest-%zu-%d-1", i, k + 1);
+            if (!is_required(root, name))
+                schema_text_add(&w->out, " | tandem-rest-%zu-%d-%d", i, k + 1, came);
+            add(w, "\n");
+        }
+        k++;
+    }
+    for (int came = 0; came < 2; came++)
+        schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= \"\"\n", i, k, came);
+}
+
+static void add_listed(struct writer *w, size_t i) {
+    static const char *const heads[] = {
+        [CALL_TAGS] = "<function=%s>\n", [CALL_PAIRS] = "%s\n", [CALL_QUOTED] = "call:%s{"};
+    static const char *const tails[] = {
+        [CALL_TAGS] = "</function>", [CALL_PAIRS] = "", [CALL_QUOTED] = "}"};
+    char head[CHAT_TOOL_NAME_BYTES + 16];
+    snprintf(head, sizeof head, heads[w->marks->shape], chat_tools_name(w->style->tools, i));
+    add_arguments(w, i);
+    schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
+    add_literal(w, head);
+    schema_text_add(&w->out, "tandem-rest-%zu-0-0 ", i);
+    add_literal(w, tails[w->marks->shape]);
+    add(w, "\n");
+}
+
+// ---- Answers with calls -------------------------------------------------------------------------
+
+static void add_tools(struct writer *w) {
+    static void (*const adders[])(struct writer *, size_t) = {
+        [CALL_JSON] = add_object,  [CALL_NAMED] = add_named,   [CALL_TAGS] = add_listed,
+        [CALL_PAIRS] = add_listed, [CALL_QUOTED] = add_listed, [CALL_CHANNELS] = add_message,
+    };
+    const size_t n = chat_tools_count(w->style->tools);
+    for (size_t i = 0; i < n; i++) adders[w->marks->shape](w, i);
+    add(w, "tandem-tool ::= ");
+    for (size_t i = 0; i < n; i++) schema_text_add(&w->out, "%standem-tool-%zu", i ? " | " : "", i);
+    add(w, "\n");
+    if (w->marks->shape == CALL_QUOTED) {
+        grammar_add_until(&w->out, "tandem-value", "<|\"|>", "", false);
+        add(w, "tandem-pair ::= [A-Za-z0-9_-]+ \":\" tandem-quoted\n"
+               "tandem-quoted ::= \"<|\\\"|>\" tandem-value-0 | number | boolean | null | "
+               "\"{\" (tandem-pair (\",\" tandem-pair)*)? \"}\" | "
+               "\"[\" (tandem-quoted (\",\" tandem-quoted)*)? \"]\"\n");
+    } else if (w->marks->shape == CALL_PAIRS)
+        grammar_add_until(&w->out, "tandem-value", "</arg_value>", "", false);
+    else if (w->marks->shape == CALL_TAGS)
+        grammar_add_until(&w->out, "tandem-value", "\n</parameter>\n", "", false);
+}
+
+// Writes what follows the mark before calls. Behind them text may come, or more.
+static void add_calls(struct writer *w) {
+    const struct call_marks *m = w->marks;
+    add(w, "tandem-calls ::= ");
+    if (m->list)
+        add(w, "space \"[\" space tandem-tool space (\",\" space tandem-tool space)* \"]\" ");
+    else if (*m->lead)
+        add(w, "tandem-tool (\"\\n\"? tandem-tool)* ");
+    else
+        add(w, m->shape == CALL_JSON || m->shape == CALL_TAGS ? "space tandem-tool space "
+                                                              : "tandem-tool ");
+    if (m->shape != CALL_NAMED) add_literal(w, m->end);
+    add_literal(w, m->close);
+    add(w, "tandem-more\n");
+    add(w, "tandem-more ::= ");
+    if (w->must_call) {
+        add(w, "space (");
+        add_literal(w, m->open);
+        add(w, "tandem-calls)?\n");
+    } else
+        add(w, "tandem-text-0\n");
+}
+
+// The answer without the marks of thoughts: free text, in which a mark begins a call.
+static void add_answer(struct writer *w) {
+    const struct call_marks *m = w->marks;
+    add_tools(w);
+    add_calls(w);
+    grammar_add_until(&w->out, "tandem-text", m->open, "tandem-calls", true);
+    add(w, "tandem-answer ::= ");
+    if (m->bare) add(w, "space tandem-tool (\"; \" tandem-tool)* | ");
+    if (w->must_call) {
+        add(w, "space ");
+        add_literal(w, m->open);
+        add(w, "tandem-calls\n");
+    } else if (m->bare) { // an answer that begins with { is a call
+        add_literal(w, m->open);
+        add(w, "tandem-calls | [^{<] tandem-text-0 | \"<\" [^|] tandem-text-0 | \"\"\n");
+    } else
+        add(w, "tandem-text-0\n");
+}
+
+// ---- Thoughts -----------------------------------------------------------------------------------
+
+static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
+    add(w, REPLY_ROOT " ::= tandem-answer");
+    if (marks) {
+        add(w, " | [ \\t\\r\\n]* ");
+        add_literal(w, marks->open);
+        add(w, "tandem-thought-0\ntandem-after ::= [ \\t\\r\\n]* tandem-answer");
+    }
+    add(w, "\n");
+    if (marks) grammar_add_until(&w->out, "tandem-thought", marks->close, "tandem-after", false);
+}
+
+// Messages with channels: thoughts, then words to the person before a call, then the rest.
+static void add_channels(struct writer *w, const struct chat_marks *marks) {
+    add(w, REPLY_ROOT " ::= ");
+    add_literal(w, marks->open);
+    add(w, "tandem-thought-0 | tandem-message\n");
+    grammar_add_until(&w->out, "tandem-thought", "<|end|>", "\"<|start|>assistant\" tandem-message",
+                      false);
+    add(w, "tandem-message ::= ");
+    if (w->marks) {
+        add(w, "tandem-tool");
+        if (!w->must_call)
+            add(w, " | \"<|channel|>commentary<|message|>\" tandem-thought-0 | "
+                   "\"<|channel|>final<|message|>\" [\\x00-\\U0010FFFF]*");
+    } else {
+        add_literal(w, marks->direct);
+        add(w, "tandem-answer");
+    }
+    add(w, "\n");
+}
+
+// ---- The whole ----------------------------------------------------------------------------------
+
+// Arguments have schemas one by one in some families.
+static size_t count_parts(const struct chat_tools *tools) {
+    size_t n = 0;
+    for (size_t i = 0; tools && i < chat_tools_count(tools); i++)
+        n += 1 + json_object_size(json_object_get(chat_tools_parameters(tools, i), "properties"));
+    return n;
+}
+
+static enum status write_all(struct writer *w, const struct reply_rules *rules,
+                             const struct log *log, struct err *e) {
+    const struct chat_marks *marks = w->style->thoughts;
+    if (marks && marks->channels)
+        add_channels(w, marks);
+    else
+        add_thoughts(w, marks);
+    if (rules->grammar || rules->schema) {
+        add(w, "tandem-answer ::= root\n");
+        if (rules->grammar) add(w, rules->grammar);
+    } else if (marks && marks->channels)
+        add_tools(w);
+    else
+        add_answer(w);
+    if (w->parts && grammar_add_schemas(&w->out, w->parts, w->n_parts, log, e)) return e->status;
+    return w->out.refused ? err_memory(e, w->out.length, "the grammar of a reply") : OK;
+}
+
+static enum status add_user_schema(struct writer *w, const char *schema, const struct log *log,
+                                   struct err *e) {
+    char *text;
+    if (grammar_from_schema(&text, schema, strlen(schema), log, e)) return e->status;
+    add(w, text);
+    mem_free(text);
+    return OK;
+}
+
+enum status reply_grammar(char **out, const struct chat_style *style,
+                          const struct reply_rules *rules, const struct log *log, struct err *e) {
+    const bool calls = style->tools && !rules->grammar && !rules->schema;
+    struct writer w = {.style = style, .must_call = rules->must_call};
+    enum status status = OK;
+    *out = NULL;
+    if (!calls && !rules->grammar && !rules->schema) return OK;
+    if (calls && !style->calls)
+        return err_set(e, ERR_UNSUPPORTED, "how this model writes calls of tools is not known");
+    if (calls) {
+        w.marks = style->calls;
+        w.room = count_parts(style->tools);
+        w.parts = mem_alloc(w.room + 1, sizeof *w.parts);
+        if (!w.parts) return err_memory(e, w.room * sizeof *w.parts, "the grammar of a reply");
+    }
+    status = write_all(&w, rules, log, e);
+    if (!status && rules->schema) status = add_user_schema(&w, rules->schema, log, e);
+    if (!status && w.out.refused) status = err_memory(e, w.out.length, "the grammar of a reply");
+    mem_free(w.parts);
+    if (status)
+        schema_text_close(&w.out);
+    else
+        *out = w.out.bytes;
+    return status;
+}
+
+void reply_opening(char out[REPLY_OPENING_BYTES], const struct chat_marks *marks,
+                   const char *prompt, size_t length) {
+    const enum chat_opening opening = chat_opening_of(marks, prompt, length);
+    const bool answers = opening == CHAT_OPENS_ANSWER;
+    out[0] = 0;
+    if (opening == CHAT_OPENS_FREE) return;
+    if (answers && marks->direct)
+        snprintf(out, REPLY_OPENING_BYTES, "%s", marks->direct);
+    else
+        snprintf(out, REPLY_OPENING_BYTES, "%s%s", marks->open, answers ? marks->close : "");
+}

@@ -1,0 +1,274 @@
+/* test_reply_grammar.c: tests of runtime/generate/reply_grammar.h and runtime/grammar/
+ * grammar_until.h: which replies the grammar of a family allows. */
+// link: wrap-alloc
+#include "base/mem.h"
+#include "runtime/generate/reply_grammar.h"
+#include "runtime/grammar/grammar.h"
+#include "runtime/grammar/grammar_until.h"
+#include "tests/lib/alloc_fail.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char TOOLS[] =
+    "[{\"name\":\"get\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
+    "\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},\"unit\":{\"type\":"
+    "\"string\",\"enum\":[\"C\",\"F\"]},\"deep\":{\"$ref\":\"#/$defs/d\"}},\"required\":[\"city\"],"
+    "\"$defs\":{\"d\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"}}}}},{\"name\":\"stop\"}"
+    "]";
+
+struct reader {
+    struct grammar grammar;
+    struct grammar_state state;
+};
+
+static void open_text(struct reader *r, const char *text, const char *root) {
+    struct err e;
+    if (grammar_parse(&r->grammar, text, strlen(text), root, &e) ||
+        grammar_state_open(&r->state, &r->grammar, &e))
+        fail_msg("%s: %s %s", text, e.what, e.actual);
+}
+
+static void close_reader(struct reader *r) {
+    grammar_state_close(&r->state);
+    grammar_close(&r->grammar);
+}
+
+// 2: a whole reply, 1: the beginning of one, 0: none.
+static int look(struct reader *r, const char *text) {
+    struct err e;
+    grammar_state_reset(&r->state);
+    if (grammar_accept(&r->state, text, strlen(text), &e)) return 0;
+    return grammar_can_end(&r->state) ? 2 : 1;
+}
+
+// ---- Text up to a mark --------------------------------------------------------------------------
+
+// Every text of few letters is taken just as far as a search for the mark says.
+static void finds_every_mark(void **state) {
+    static const char *const marks[] = {"a", "aab", "aabaaa", "abab", "aaa", "ab"};
+    (void)state;
+    for (size_t m = 0; m < sizeof marks / sizeof *marks; m++) {
+        struct schema_text text = {0};
+        struct reader r;
+        schema_text_add(&text, "root ::= t-0\n");
+        grammar_add_until(&text, "t", marks[m], "\"!\"", false);
+        open_text(&r, text.bytes, "root");
+        for (int word = 0; word < 3 * 3 * 3 * 3 * 3 * 3 * 3; word++) {
+            char letters[10] = "";
+            for (int i = 0, w = word; i < 7; i++, w /= 3) letters[i] = "abc"[w % 3];
+            const char *found = strstr(letters, marks[m]);
+            if (found) letters[found - letters + (ptrdiff_t)strlen(marks[m])] = 0;
+            assert_int_equal(look(&r, letters), 1);
+            strcat(letters, "!");
+            assert_int_equal(look(&r, letters), found ? 2 : 1);
+            strcat(letters, "x");
+            assert_int_equal(look(&r, letters), found ? 0 : 1);
+        }
+        close_reader(&r);
+        schema_text_close(&text);
+    }
+}
+
+// ---- Replies ------------------------------------------------------------------------------------
+
+struct allowed {
+    const char *text;
+    int expected;
+};
+
+static void check_replies(const char *source, const char *tools_json,
+                          const struct reply_rules *rules, const struct allowed *cases, size_t n) {
+    struct chat_tools tools = {0};
+    struct reader r;
+    struct err e = {0};
+    char *text;
+    if (tools_json && chat_tools_open(&tools, tools_json, strlen(tools_json), &e))
+        fail_msg("%s", e.what);
+    const struct chat_style style = {chat_marks_find(source, strlen(source)),
+                                     call_marks_find(source, strlen(source)),
+                                     tools_json ? &tools : NULL};
+    if (reply_grammar(&text, &style, rules, NULL, &e)) fail_msg("%s: %s", source, e.what);
+    assert_non_null(text);
+    open_text(&r, text, REPLY_ROOT);
+    for (size_t i = 0; i < n; i++)
+        if (look(&r, cases[i].text) != cases[i].expected)
+            fail_msg("%s: %s: %d", source, cases[i].text, look(&r, cases[i].text));
+    close_reader(&r);
+    mem_free(text);
+    chat_tools_close(&tools);
+}
+
+#define CHECK(source, tools, rules, cases)                                \
+    check_replies(source, tools, &(const struct reply_rules)rules, cases, \
+                  sizeof cases / sizeof *cases)
+
+static void answers_begin_behind_thoughts(void **state) {
+    static const struct allowed plain[] = {{"yes", 2}, {"<think>no</think>yes", 0}, {"no", 0}};
+    static const struct allowed thinks[] = {{"yes", 2},
+                                            {"no", 0},
+                                            {"<think>no </thin", 1},
+                                            {"<think>no</think>\n\nyes", 2},
+                                            {"<think></think>n", 0},
+                                            {"<th", 1},
+                                            {"\n<think>", 1}};
+    static const struct allowed channels[] = {
+        {"<|channel|>final<|message|>yes", 2},
+        {"yes", 0},
+        {"<|channel|>analysis<|message|>no<|end|><|start|>assistant<|channel|>final<|message|>yes",
+         2},
+        {"<|channel|>analysis<|message|>no<|end|><|start|>assistant<|channel|>final<|message|>no",
+         0}};
+    static const struct allowed json[] = {{"<think>a</think>{\"a\":1}", 2},
+                                          {"<think>a</think>x", 0}};
+    (void)state;
+    CHECK("plain", NULL, {.grammar = "root ::= \"yes\""}, plain);
+    CHECK("</think>", NULL, {.grammar = "root ::= \"yes\""}, thinks);
+    CHECK("<|channel|><|message|>", NULL, {.grammar = "root ::= \"yes\""}, channels);
+    CHECK("</think>", NULL, {.schema = "{\"type\":\"object\"}"}, json);
+}
+
+static void calls_are_valid(void **state) {
+    static const struct allowed hermes[] = {
+        {"Free < text", 2},
+        {"<think>a</think>Let me.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": "
+         "\"Ulm\", "
+         "\"days\": 3, \"deep\": [true]}}\n</tool_call>",
+         2},
+        {"<tool_call>{\"name\": \"got\"", 0},
+        {"<tool_call>{\"name\": \"get\", \"arguments\": {\"days\"", 0},
+        {"<tool_call>{\"name\": \"get\", \"arguments\": {\"city\": \"a\", \"days\": 10", 0},
+        {"<tool_call>{\"name\": \"get\", \"arguments\": {\"city\": \"a\", \"deep\": [1", 0},
+        {"<tool_call>{\"name\":\"stop\",\"arguments\":{}}</"
+         "tool_call>\n<tool_call>{\"name\":\"stop\","
+         "\"arguments\":{}}</tool_call> text",
+         2},
+        {"<tool_call>x", 0},
+    };
+    static const struct allowed must[] = {
+        {"Text", 0},
+        {"<tool_call>{\"name\":\"stop\",\"arguments\":{}}</tool_call>", 2},
+        {"<tool_call>{\"name\":\"stop\",\"arguments\":{}}</tool_call>x", 0},
+        {"<think>a</think>\n<tool_call>", 1}};
+    static const struct allowed coder[] = {
+        {"<tool_call>\n<function=get>\n<parameter=city>\na\n<b>\n</"
+         "parameter>\n<parameter=days>\n3\n"
+         "</parameter>\n<parameter=unit>\nC\n</parameter>\n</function>\n</tool_call>",
+         2},
+        {"<tool_call>\n<function=get>\n<parameter=days>", 0},
+        {"<tool_call>\n<function=get>\n<parameter=city>\na\n</parameter>\n<parameter=unit>\nK", 0},
+        {"<tool_call>\n<function=stop>\n</function>\n</tool_call>", 2}};
+    static const struct allowed glm[] = {
+        {"<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</"
+         "arg_key>"
+         "\n<arg_value>3</arg_value>\n</tool_call>",
+         2},
+        {"<tool_call>get\n<arg_key>town", 0}};
+    static const struct allowed gemma[] = {
+        {"<|tool_call>call:get{city:<|\"|>Ulm<|\"|>,days:3,deep:[true]}<tool_call|>", 2},
+        {"<|tool_call>call:get{days", 0},
+        {"<|tool_call>call:stop{}<tool_call|>", 2}};
+    static const struct allowed mistral[] = {
+        {"a[TOOL_CALLS]get[ARGS]{\"city\": \"Ulm\"}[TOOL_CALLS]stop[ARGS]{}", 2},
+        {"[TOOL_CALLS]get[ARGS]{}", 0}};
+    static const struct allowed list[] = {{"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}}, "
+                                           "{\"name\": \"stop\", \"arguments\": {}}]",
+                                           2},
+                                          {"[TOOL_CALLS]{", 0}};
+    static const struct allowed llama[] = {
+        {"{\"name\": \"get\", \"parameters\": {\"city\": \"Ulm\"}}", 2},
+        {"{\"name\": \"got", 0},
+        {"Text {", 2},
+        {"<|python_tag|>{\"name\": \"stop\", \"parameters\": {}}", 2}};
+    static const struct allowed channels[] = {
+        {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.get <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
+         2},
+        {"<|channel|>commentary to=functions.got", 0},
+        {"<|channel|>final<|message|>any", 2}};
+    (void)state;
+    CHECK("<tool_call></think>", TOOLS, {.must_call = false}, hermes);
+    CHECK("<tool_call></think>", TOOLS, {.must_call = true}, must);
+    CHECK("<tool_call><function=", TOOLS, {.must_call = false}, coder);
+    CHECK("<tool_call><arg_key>", TOOLS, {.must_call = false}, glm);
+    CHECK("<|tool_call>", TOOLS, {.must_call = false}, gemma);
+    CHECK("[TOOL_CALLS][ARGS]", TOOLS, {.must_call = false}, mistral);
+    CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
+    CHECK("\"parameters\"<|start_header_id|>", TOOLS, {.must_call = false}, llama);
+    CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
+}
+
+// Every family's grammar can be read, and the parser finds the call that the grammar allows.
+static void nothing_is_asked_for_nothing(void **state) {
+    const struct chat_style none = {0};
+    struct chat_style unknown = {0};
+    const struct reply_rules rules = {0};
+    struct chat_tools tools;
+    struct err e;
+    char *text;
+    (void)state;
+    assert_int_equal(reply_grammar(&text, &none, &rules, NULL, &e), OK);
+    assert_null(text);
+    assert_int_equal(chat_tools_open(&tools, TOOLS, strlen(TOOLS), &e), OK);
+    unknown.tools = &tools;
+    assert_int_equal(reply_grammar(&text, &unknown, &rules, NULL, &e), ERR_UNSUPPORTED);
+    chat_tools_close(&tools);
+}
+
+static void openings_are_of_the_prompt(void **state) {
+    static const struct {
+        const char *source, *prompt, *expected;
+    } cases[] = {
+        {"</think>", "<|im_start|>assistant\n", ""},
+        {"</think>", "<|im_start|>assistant\n<think>\n", "<think>"},
+        {"</think>", "assistant\n<think>\n\n</think>\n\n", "<think></think>"},
+        {"<|channel|>", "<|start|>assistant", ""},
+        {"<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>",
+         "<|channel|>analysis<|message|>"},
+        {"plain", "<think>", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[REPLY_OPENING_BYTES];
+        reply_opening(out, chat_marks_find(cases[i].source, strlen(cases[i].source)),
+                      cases[i].prompt, strlen(cases[i].prompt));
+        assert_string_equal(out, cases[i].expected);
+    }
+}
+
+static void memory_may_be_refused(void **state) {
+    static const char source[] = "<tool_call><function=</think>";
+    struct chat_tools tools;
+    struct err e;
+    (void)state;
+    assert_int_equal(chat_tools_open(&tools, TOOLS, strlen(TOOLS), &e), OK);
+    const struct chat_style style = {chat_marks_find(source, strlen(source)),
+                                     call_marks_find(source, strlen(source)), &tools};
+    const struct reply_rules rules = {0};
+    for (int64_t n = 1;; n++) {
+        char *text;
+        alloc_fail_at(n);
+        const enum status status = reply_grammar(&text, &style, &rules, NULL, &e);
+        const bool happened = alloc_fail_happened();
+        alloc_fail_at(0);
+        assert_int_equal(status, happened ? ERR_MEMORY : OK);
+        mem_free(text);
+        if (!happened) break;
+    }
+    chat_tools_close(&tools);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_every_mark),
+        cmocka_unit_test(answers_begin_behind_thoughts),
+        cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(nothing_is_asked_for_nothing),
+        cmocka_unit_test(openings_are_of_the_prompt),
+        cmocka_unit_test(memory_may_be_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
