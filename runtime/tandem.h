@@ -262,6 +262,20 @@ enum tandem_status tandem_chat_text(const struct tandem_engine *engine,
                                     enum tandem_chat part, struct tandem_text *out,
                                     struct tandem_error *e);
 
+struct tandem_conversation { // NULL in any field: none
+    size_t struct_size;
+    const char *messages; // JSON list as OpenAI's API takes it: role, content (a text, or a list of
+                          // text parts), reasoning_content, tool_calls, tool_call_id
+    const char *tools;    // JSON list of {"type": "function", "function": {...}}
+    enum tandem_chat part;
+};
+// Writes a conversation with tools in the model's chat format, as tokens for a session. Errors as
+// above; TANDEM_ERR_FORMAT for what is no such list, TANDEM_ERR_UNSUPPORTED where the model's
+// template leaves tools out.
+enum tandem_status tandem_conversation_tokens(const struct tandem_engine *engine,
+                                              const struct tandem_conversation *conversation,
+                                              struct tandem_tokens *out, struct tandem_error *e);
+
 // ---- Sessions -----------------------------------------------------------------------------------
 
 // TANDEM_ERR_LIMIT if n_sessions are open.
@@ -348,6 +362,16 @@ void tandem_sampling_defaults(struct tandem_sampling *sampling, size_t struct_si
 // string; it is not terminated. Returning false ends the answer there.
 typedef bool (*tandem_text_fn)(void *context, const char *text, size_t length);
 
+enum tandem_part {
+    TANDEM_PART_THOUGHT,
+    TANDEM_PART_ANSWER,
+    TANDEM_PART_CALL,      // the whole name of a tool: a call begins
+    TANDEM_PART_ARGUMENTS, // a piece of the call's arguments: JSON, unless the reply is cut off
+};
+// Receives a piece of a reply while it is generated, never empty. Returning false ends the reply.
+typedef bool (*tandem_part_fn)(void *context, enum tandem_part part, const char *text,
+                               size_t length);
+
 struct tandem_generate_options { // zeros are the defaults
     size_t struct_size;
     int32_t max_tokens;      // 0: until the text ends or the context is full
@@ -359,7 +383,14 @@ struct tandem_generate_options { // zeros are the defaults
     const struct tandem_sampling *sampling; // NULL: its defaults
     tandem_text_fn on_text;                 // may be NULL
     void *context;                          // of on_text
-    const char *grammar; // GBNF, as llama.cpp reads it: the answer obeys it; NULL: none
+    const char *grammar;     // GBNF, as llama.cpp reads it: the answer obeys it; NULL: none
+    const char *json_schema; // the answer is JSON that this schema describes; NULL: none
+    bool reply; // the prompt is a conversation: a grammar or a schema holds behind what the model
+                // thinks first
+    const char *tools; // JSON list, as of tandem_conversation: the model may call these, and its
+                       // calls are valid. Makes it a reply; without grammar and json_schema
+    bool must_call;    // with tools: the reply is a call
+    tandem_part_fn on_part; // gets the parts of a reply, with context; may be NULL
 };
 void tandem_generate_defaults(struct tandem_generate_options *options, size_t struct_size);
 

@@ -1,6 +1,6 @@
 /* tandem_generate.c: generation of tandem.h, by the loop of runtime/generate. See tandem_engine.h.
  */
-#include "runtime/library/tandem_engine.h"
+#include "runtime/library/tandem_reply.h"
 
 #include <assert.h>
 #include <math.h>
@@ -141,6 +141,7 @@ static enum status read_options(struct generate_options *out,
 struct answer { // on its way to the caller
     struct tandem_session *session;
     struct tandem_generate_options options;
+    struct tandem_reply reply;
     bool refused; // on_text returned false
 };
 
@@ -149,6 +150,8 @@ static bool write_text(void *context, const char *text, size_t length) {
     const struct tandem_generate_options *o = &a->options;
     if (atomic_load(&a->session->engine->request.cancelled)) return false;
     if (length > 0 && o->on_text) a->refused = !o->on_text(o->context, text, length);
+    tandem_reply_write(&a->reply, text, length);
+    a->refused |= a->reply.refused;
     return !a->refused;
 }
 
@@ -159,8 +162,14 @@ static enum status take_options(struct answer *a, struct err *e) {
     struct generate_options options;
     const struct tandem_session *s = a->session;
     struct generator *g = &a->session->generator;
-    if (read_options(&options, &a->options, e) || generate_set_options(g, &options, e))
+    if (read_options(&options, &a->options, e) ||
+        tandem_reply_open(&a->reply, s->engine, &a->options, e))
         return e->status;
+    if (a->reply.grammar) {
+        options.grammar = a->reply.grammar;
+        options.grammar_root = REPLY_ROOT;
+    }
+    if (generate_set_options(g, &options, e)) return e->status;
     for (int32_t i = 0; i < s->n_tokens; i++) sampler_accept(&g->sampler, s->tokens[i]);
     return OK;
 }
@@ -196,7 +205,9 @@ static enum status generate(struct answer *a, const int32_t *tokens, size_t n,
     if (n > (size_t)generate_room(g)) return tandem_session_full(s, e);
     if (generate_read(g, tokens, (int32_t)n, NULL, e)) return e->status;
     for (size_t i = 0; i < n; i++) tandem_session_push(s, tokens[i]);
+    tandem_reply_begin(&a->reply, s);
     if (generate_write(g, limit, &sink, &reason, e)) return e->status;
+    tandem_reply_end(&a->reply);
     for (int32_t i = 0; i < g->n_tokens; i++) tandem_session_push(s, g->tokens[i]);
     tell_result(result, a, n, reason, &before);
     return OK;
@@ -217,6 +228,7 @@ static enum tandem_status generate_all(struct answer *a, const int32_t *tokens, 
     atomic_store(&a->session->engine->request.cancelled, false);
     a->session->engine->n_logits = 0;
     if (take_options(a, &err) || generate(a, tokens, n, result, &err)) status = err.status;
+    tandem_reply_close(&a->reply);
     if (status != OK) tandem_session_truncate(a->session, n_before);
     return tandem_error_give(status, &err, e);
 }
