@@ -15,11 +15,9 @@ static enum status check_free(const char *path, struct err *e) {
     return err_fix(e, "remove it or give another name");
 }
 
-enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
+static enum status begin(struct new_file *f, const char *path, struct err *e) {
     enum { SUFFIX_BYTES = 32 };
     const size_t length = strlen(path);
-    *f = (struct new_file){.descriptor = -1};
-    if (check_free(path, e)) return e->status;
     f->path = mem_text(path, length);
     f->temporary = mem_alloc(length + SUFFIX_BYTES, 1);
     if (!f->path || !f->temporary) {
@@ -33,6 +31,16 @@ enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
 fail:
     new_file_close(f);
     return e->status;
+}
+
+enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
+    *f = (struct new_file){.descriptor = -1};
+    return check_free(path, e) ? e->status : begin(f, path, e);
+}
+
+enum status new_file_open_over(struct new_file *f, const char *path, struct err *e) {
+    *f = (struct new_file){.descriptor = -1, .replaces = true};
+    return begin(f, path, e);
 }
 
 enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {
@@ -69,7 +77,7 @@ enum status new_file_commit(struct new_file *f, struct err *e) {
     f->descriptor = -1;
     if (close(descriptor) != 0 || synced != 0)
         status = err_errno(e, synced != 0 ? failure : errno, "%s: writing", f->path);
-    else if (check_free(f->path, e))
+    else if (!f->replaces && check_free(f->path, e))
         status = e->status;
     else if (rename(f->temporary, f->path) != 0)
         status = err_errno(e, errno, "%s", f->path);

@@ -1,24 +1,29 @@
 /* new_file.h: writes a file that appears under its name when it is whole, or not at all.
  *
  * A struct new_file owns a descriptor and its file, which has another name beside the wanted one
- * until new_file_commit. Must not overwrite. One thread. Tested by tests/base/test_base.c.
+ * until new_file_commit. One thread. Tested by tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_NEW_FILE_H
 #define TANDEM_BASE_NEW_FILE_H
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct new_file {
     char *path, *temporary; // owned
     int descriptor;
+    bool replaces; // path may exist, until new_file_commit takes its place
 };
 
 // Begins the file. ERR_FILE if path exists or its folder cannot be written, ERR_MEMORY. On failure
 // *f is closed.
 enum status new_file_open(struct new_file *f, const char *path, struct err *e);
+
+// The same, but a file at path stays as it is until new_file_commit replaces it.
+enum status new_file_open_over(struct new_file *f, const char *path, struct err *e);
 
 // Asks for the room of a file of that size, so that a full disk shows before the work; file systems
 // that cannot tell give none. ERR_FILE.

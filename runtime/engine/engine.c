@@ -1,12 +1,16 @@
 /* engine.c: see engine.h. */
 #include "runtime/engine/engine.h"
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/new_file.h"
+#include "base/number.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/engine/kv.h"
 #include "runtime/model/model_read.h"
 #include "runtime/engine/pieces.h"
 #include "runtime/engine/pipeline.h"
+#include "runtime/engine/session_file.h"
 #include "runtime/engine/states.h"
 #include "runtime/host/devices.h"
 #include "runtime/text/tokenizer.h"
@@ -261,6 +265,132 @@ enum status session_copy(struct session *target, const struct session *source, s
     states_copy(&en->states, target->index, source->index);
     target->length = source->length;
     return OK;
+}
+
+static struct session_key key_of(const struct engine *en) {
+    const struct workload *w = &en->plan.workload;
+    return (struct session_key){.model = session_file_model(&en->gguf),
+                                .kv_type_k = w->kv_type_k,
+                                .kv_type_v = w->kv_type_v,
+                                .n_ctx = w->n_ctx,
+                                .n_vocab = en->shape.n_vocab,
+                                .recurrent = en->states.recurrent};
+}
+
+const int32_t *session_tokens(const struct session *session) {
+    const struct states *s = &session->engine->states;
+    return s->tokens + (size_t)session->index * (size_t)s->n_ctx;
+}
+
+// Writes bytes, a multiple of 8, and adds them to the checksum.
+static enum status put(struct new_file *f, uint64_t *sum, const void *bytes, uint64_t size_bytes,
+                       struct err *e) {
+    *sum = session_file_sum(*sum, bytes, size_bytes);
+    return new_file_write(f, bytes, size_bytes, e);
+}
+
+// Writes a file whose head is in buffer, which has room for every piece too.
+static enum status write_file(struct new_file *f, const struct cached *c, uint8_t *buffer,
+                              uint64_t head_bytes, struct err *e) {
+    struct piece_walk walk = {0};
+    struct piece piece;
+    uint64_t sum = 0;
+    if (put(f, &sum, buffer, head_bytes, e)) return e->status;
+    while (cached_next(c, &walk, &piece)) {
+        const uint64_t padded = round_up(piece.size_bytes, 8);
+        memset(buffer + padded - 8, 0, 8);
+        if (cached_read(c, &piece, buffer, e) || put(f, &sum, buffer, padded, e)) return e->status;
+    }
+    return new_file_write(f, &sum, sizeof sum, e);
+}
+
+static enum status write_session(struct new_file *f, const struct session *s, int32_t pending,
+                                 struct err *e) {
+    const struct engine *en = s->engine;
+    const struct cached c = caches_of(s);
+    const struct session_key key = key_of(en);
+    struct session_file file = {
+        .n_tokens = s->length, .n = c.n, .low = c.low, .n_slots = c.n_slots};
+    for (int32_t i = 0; i < c.n_slots; i++) file.at[i] = en->states.all[s->index].at[c.slots[i]];
+    struct cached_sizes sizes = cached_sizes(&c);
+    file.piece_bytes = sizes.padded;
+    const bool more = pending >= 0 && s->length < key.n_ctx;
+    const uint64_t head_bytes = session_file_head_bytes(s->length + more);
+    const uint64_t room = max_u64(head_bytes, round_up(sizes.largest, 8)) + 8;
+    uint8_t *buffer = mem_alloc(room, 1);
+    int32_t *tokens = mem_alloc((size_t)s->length + 1, sizeof *tokens);
+    enum status status = OK;
+    if (!buffer || !tokens) {
+        status = err_memory(e, room, "a saved session");
+    } else {
+        memcpy(tokens, session_tokens(s), (size_t)s->length * sizeof *tokens);
+        if (more) tokens[file.n_tokens++] = pending;
+        file.tokens = tokens;
+        session_file_head(&file, &key, buffer);
+        status = new_file_reserve(f, head_bytes + sizes.padded + 8, e);
+        if (!status) status = write_file(f, &c, buffer, head_bytes, e);
+    }
+    mem_free(buffer);
+    mem_free(tokens);
+    return status;
+}
+
+enum status session_save(const struct session *session, int32_t pending, const char *path,
+                         struct err *e) {
+    struct new_file f;
+    if (session->engine->pipeline.failed) return pipeline_refuse(e);
+    if (new_file_open_over(&f, path, e)) return e->status;
+    if (write_session(&f, session, pending, e) == OK) return new_file_commit(&f, e);
+    new_file_close(&f);
+    return e->status;
+}
+
+// Fills the caches of an empty session from a file that was checked but for the sizes of pieces.
+static enum status take_file(struct session *s, const struct session_file *file, struct err *e) {
+    struct engine *en = s->engine;
+    struct cached c = {.pipeline = &en->pipeline,
+                       .kv = &en->kv,
+                       .session = s->index,
+                       .n = file->n,
+                       .low = file->low,
+                       .n_slots = file->n_slots};
+    struct session_states numbers = {.at = {-1, -1, -1}, .done = file->n, .low = file->low};
+    struct piece_walk walk = {0};
+    struct piece piece;
+    const uint8_t *next = file->pieces;
+    if (kv_reserve(&en->kv, s->index, file->n_tokens, e)) return e->status;
+    for (int32_t i = 0; i < file->n_slots; i++) {
+        c.slots[i] = i;
+        numbers.at[i] = file->at[i];
+    }
+    if (cached_sizes(&c).padded != file->piece_bytes)
+        return err_set(e, ERR_FORMAT, "the saved session is damaged: the size of its caches");
+    // In a ring that is shorter than that of the file, later positions replace earlier ones.
+    while (cached_next(&c, &walk, &piece)) {
+        if (cached_write(&c, &piece, next, e)) return e->status;
+        next += round_up(piece.size_bytes, 8);
+    }
+    states_restore(&en->states, s->index, &numbers, file->tokens, file->n_tokens);
+    s->length = file->n_tokens;
+    return OK;
+}
+
+enum status session_load(struct session *session, const char *path, struct err *e) {
+    struct engine *en = session->engine;
+    const struct session_key key = key_of(en);
+    struct session_file file;
+    struct file f;
+    if (en->pipeline.failed) return pipeline_refuse(e);
+    if (file_open(&f, path, e)) return e->status;
+    enum status status = file_populate(&f, 0, f.size_bytes, e);
+    if (!status) status = session_file_parse(&file, f.map, f.size_bytes, &key, e);
+    if (!status) {
+        session_truncate(session, 0);
+        status = take_file(session, &file, e);
+        if (status) kv_truncate(&en->kv, session->index, 0);
+    }
+    file_close(&f);
+    return status ? err_context(e, "%s", path) : OK;
 }
 
 // Checks all items before anything runs.

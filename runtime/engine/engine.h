@@ -55,6 +55,18 @@ void session_truncate(struct session *session, int32_t length);
 // is then empty.
 enum status session_copy(struct session *target, const struct session *source, struct err *e);
 
+// Writes the session to a file that appears, or replaces another, when it is whole: its tokens,
+// then pending if that is not negative, and their caches. ERR_FILE, ERR_MEMORY, ERR_DEVICE.
+enum status session_save(const struct session *session, int32_t pending, const char *path,
+                         struct err *e);
+// Replaces the session by that of a file, whatever the placement, context and micro-batch with
+// which it was saved. It has no logits before the next engine_eval. ERR_FILE, ERR_FORMAT,
+// ERR_UNSUPPORTED, ERR_USAGE (another model, or other types of the cache) and ERR_LIMIT (the
+// context is too short) leave the session as it was; after ERR_DEVICE it is empty.
+enum status session_load(struct session *session, const char *path, struct err *e);
+// The tokens of the session, session_length of them; borrowed until it changes.
+const int32_t *session_tokens(const struct session *session);
+
 struct batch_item { // the next token of a timeline
     struct session *session;
     int32_t token;

@@ -1,6 +1,7 @@
 /* pieces.c: see pieces.h. */
 #include "runtime/engine/pieces.h"
 
+#include "base/mem.h"
 #include "base/number.h"
 
 #include <string.h>
@@ -62,12 +63,15 @@ bool cached_next(const struct cached *c, struct piece_walk *walk, struct piece *
     return false;
 }
 
-uint64_t cached_bytes(const struct cached *c) {
+struct cached_sizes cached_sizes(const struct cached *c) {
+    struct cached_sizes sizes = {0};
     struct piece_walk walk = {0};
     struct piece piece;
-    uint64_t sum = 0;
-    while (cached_next(c, &walk, &piece)) sum += piece.size_bytes;
-    return sum;
+    while (cached_next(c, &walk, &piece)) {
+        sizes.largest = max_u64(sizes.largest, piece.size_bytes);
+        sizes.padded += round_up(piece.size_bytes, 8);
+    }
+    return sizes;
 }
 
 // ---- Copies -------------------------------------------------------------------------------------

@@ -36,8 +36,10 @@ struct piece_walk {
 // inputs of its convolution, and its matrices. Two sessions with the same n, low and n_slots have
 // pieces of the same sizes.
 bool cached_next(const struct cached *c, struct piece_walk *walk, struct piece *out);
-// The sum of their sizes.
-uint64_t cached_bytes(const struct cached *c);
+struct cached_sizes {
+    uint64_t largest, padded; // bytes of the largest piece; of all, each padded to 8
+};
+struct cached_sizes cached_sizes(const struct cached *c);
 
 // Copies every piece of source to target, which are sessions of one engine. ERR_DEVICE.
 enum status cached_copy(const struct cached *target, const struct cached *source, struct err *e);

@@ -121,6 +121,19 @@ void states_copy(struct states *s, int32_t target, int32_t source) {
            n_ctx * sizeof *s->tokens);
 }
 
+void states_restore(struct states *s, int32_t session, const struct session_states *numbers,
+                    const int32_t *tokens, int32_t n_tokens) {
+    struct session_states *of = &s->all[session];
+    ASSERT(n_tokens <= s->n_ctx);
+    *of = EMPTY;
+    of->done = numbers->done;
+    of->low = max_i32(numbers->low, numbers->done - s->n_ring_rows);
+    memcpy(of->at, numbers->at, sizeof of->at);
+    memcpy(s->tokens + (size_t)session * (size_t)s->n_ctx, tokens,
+           (size_t)n_tokens * sizeof *tokens);
+    states_truncate(s, session, n_tokens);
+}
+
 int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta) {
     return (int64_t)w->n_sessions * STATE_SLOTS * (delta->n_taps - 1) * delta_channels(delta);
 }

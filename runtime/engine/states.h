@@ -59,6 +59,11 @@ void states_truncate(struct states *s, int32_t session, int32_t length);
 // Makes target, an empty session, what source is, as far as these numbers and tokens say it.
 void states_copy(struct states *s, int32_t target, int32_t source);
 
+// Makes an empty session what numbers say: at, done and low; the others are set by these.
+// tokens[n_tokens] are copied.
+void states_restore(struct states *s, int32_t session, const struct session_states *numbers,
+                    const int32_t *tokens, int32_t n_tokens);
+
 // Floats of all slots of one unit for the inputs of its convolution; the matrices lie behind them.
 int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta);
 

@@ -156,6 +156,25 @@ enum tandem_status tandem_session_fork(struct tandem_session **out,
     return tandem_error_give(OK, &err, e);
 }
 
+enum tandem_status tandem_session_save(const struct tandem_session *session, const char *path,
+                                       struct tandem_error *e) {
+    struct err err = {0};
+    const struct generator *g = &session->generator;
+    return tandem_error_give(session_save(g->session, g->pending, path, &err), &err, e);
+}
+
+enum tandem_status tandem_session_load(struct tandem_session *session, const char *path,
+                                       struct tandem_error *e) {
+    struct err err = {0};
+    struct session *s = session->generator.session;
+    const enum status status = session_load(s, path, &err);
+    session->n_tokens = status && session_length(s) ? session->n_tokens : session_length(s);
+    if (status) return tandem_error_give(status, &err, e);
+    session->generator.pending = -1;
+    memcpy(session->tokens, session_tokens(s), (size_t)session->n_tokens * sizeof *session->tokens);
+    return tandem_error_give(OK, &err, e);
+}
+
 void tandem_session_free(struct tandem_session *session) {
     if (session) generate_close(&session->generator);
 }

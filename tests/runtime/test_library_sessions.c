@@ -86,6 +86,37 @@ static void test_fork(void **state) {
     tandem_session_free(b);
 }
 
+// A saved session comes back with the token that was drawn but not computed.
+static void test_saved(void **state) {
+    struct api_fixture *f = *state;
+    struct tandem_session *a = api_session(f), *b = api_session(f);
+    struct tandem_generate_options o;
+    struct api_taken t = {0};
+    struct tandem_error e;
+    float expected[TINY_VOCAB], logits[TINY_VOCAB];
+    char path[80];
+    size_t n;
+    snprintf(path, sizeof path, "%s.session", f->path);
+    o = api_options(f, &t, 5);
+    api_ok(tandem_generate_tokens(a, f->prompt, 40, &o, NULL, &e), &e);
+    assert_int_equal(tandem_session_load(b, path, &e), TANDEM_ERR_FILE);
+    api_ok(tandem_session_save(a, path, &e), &e);
+    api_ok(tandem_eval(b, f->prompt + 3, 7, &e), &e);
+    assert_int_equal(tandem_session_load(b, f->path, &e), TANDEM_ERR_FORMAT);
+    assert_int_equal(api_length(b), 7);
+    api_ok(tandem_session_load(b, path, &e), &e);
+    unlink(path);
+    assert_memory_equal(tandem_session_tokens(a, &n), tandem_session_tokens(b, &n), 45 * 4);
+    assert_int_equal(n, 45);
+    api_ok(tandem_eval(a, f->prompt, 3, &e), &e);
+    api_logits(f, 0, expected);
+    api_ok(tandem_eval(b, f->prompt, 3, &e), &e);
+    api_logits(f, 0, logits);
+    assert_memory_equal(expected, logits, sizeof logits);
+    tandem_session_free(a);
+    tandem_session_free(b);
+}
+
 // Tokens that do not fit leave the session unchanged.
 static void test_full_session(void **state) {
     struct api_fixture *f = *state;
@@ -517,6 +548,7 @@ static void test_cancel_answer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_saved),
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_full_session),
         cmocka_unit_test(test_goes_on),

@@ -1,0 +1,218 @@
+/* test_session_file.c: sessions in files: saved on one placement and loaded on another they give
+ * the logits of fresh ones, bit for bit; files that are damaged or do not fit leave a session
+ * alone.
+ */
+#include "runtime/engine/engine.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "runtime/engine/session_file.h"
+#include "tests/lib/tiny_model.h"
+#include "tests/sim/sim_device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_CTX = 200, N_MODELS = 3 };
+
+static const struct tiny_model MODELS[N_MODELS] = {
+    {.n_layers = 3, .biased = true, .seed = 5, .head_dim = 32},
+    {.architecture = "gemma3", .n_layers = 3, .ends_with_norms = true, .window = 30, .seed = 6},
+    {.architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 7},
+};
+
+struct fixture {
+    char models[N_MODELS][64], saved[64];
+    int32_t tokens[N_CTX];
+    float *expected[N_MODELS]; // [N_CTX, TINY_VOCAB], after each token
+};
+
+struct way {
+    const char *device;
+    enum strategy strategy;
+    int32_t n_ubatch, n_ctx;
+    enum dtype type;
+};
+
+static struct engine *open_engine(const struct fixture *f, int model, const struct way *way,
+                                  int32_t max_logits) {
+    struct engine *en;
+    struct err e;
+    char text[512];
+    const struct engine_options o = {
+        .model_path = f->models[model],
+        .device_spec = way->device,
+        .drivers = &sim_driver,
+        .n_drivers = 1,
+        .cpu = {.isa = ISA_AUTO, .n_threads = 1},
+        .workload = {.n_ctx = way->n_ctx,
+                     .n_ubatch = way->n_ubatch,
+                     .max_logits = max_logits,
+                     .kv_type_k = way->type,
+                     .kv_type_v = way->type},
+        .constraints = {.gpu_layers = GPU_LAYERS_AUTO, .strategy = way->strategy},
+    };
+    if (engine_open(&en, &o, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
+    return en;
+}
+
+static const struct way PLAIN = {"none", STRATEGY_AUTO, 16, N_CTX, DTYPE_F16};
+
+// Feeds the session its next n tokens; the last must have the logits of a fresh session.
+static void feed(const struct fixture *f, int model, struct engine *en, struct session *s,
+                 int32_t n) {
+    struct batch_item items[N_CTX];
+    struct err e;
+    const int32_t at = session_length(s);
+    for (int32_t i = 0; i < n; i++)
+        items[i] = (struct batch_item){s, f->tokens[at + i], i == n - 1};
+    if (engine_eval(en, items, n, &e)) fail_msg("%s", e.what);
+    assert_memory_equal(engine_logits(en, 0),
+                        f->expected[model] + (size_t)(at + n - 1) * TINY_VOCAB,
+                        TINY_VOCAB * sizeof(float));
+}
+
+static int setup(void **state) {
+    struct fixture *f = *state = mem_alloc(1, sizeof *f);
+    static const struct way whole = {"none", STRATEGY_AUTO, N_CTX, N_CTX, DTYPE_F16};
+    struct batch_item items[N_CTX];
+    struct session *s;
+    struct err e;
+    snprintf(f->saved, sizeof f->saved, "/tmp/tandem_test_session.%d", (int)getpid());
+    for (int t = 0; t < N_CTX; t++) f->tokens[t] = (t * 53 + t * t * 7) % 256;
+    for (int i = 0; i < N_MODELS; i++) {
+        snprintf(f->models[i], sizeof f->models[i], "%s.%d.gguf", f->saved, i);
+        tiny_model_write(&MODELS[i], f->models[i]);
+        f->expected[i] = mem_alloc(N_CTX * TINY_VOCAB, sizeof *f->expected[i]);
+        struct engine *en = open_engine(f, i, &whole, N_CTX);
+        assert_int_equal(session_new(&s, en, &e), OK);
+        for (int t = 0; t < N_CTX; t++) items[t] = (struct batch_item){s, f->tokens[t], true};
+        assert_int_equal(engine_eval(en, items, N_CTX, &e), OK);
+        memcpy(f->expected[i], engine_logits(en, 0), N_CTX * TINY_VOCAB * sizeof(float));
+        session_free(s);
+        engine_close(en);
+    }
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    for (int i = 0; i < N_MODELS; i++) {
+        unlink(f->models[i]);
+        mem_free(f->expected[i]);
+    }
+    unlink(f->saved);
+    mem_free(f);
+    return 0;
+}
+
+// Saves n tokens of which pending is not computed yet, from one way, and goes on in another.
+static void move_session(const struct fixture *f, int model, const struct way *from,
+                         const struct way *to, int32_t n, bool pending) {
+    struct session *s;
+    struct err e;
+    struct engine *en = open_engine(f, model, from, 1);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    feed(f, model, en, s, n - pending);
+    if (session_save(s, pending ? f->tokens[n - 1] : -1, f->saved, &e)) fail_msg("%s", e.what);
+    feed(f, model, en, s, 3);
+    session_free(s);
+    engine_close(en);
+    en = open_engine(f, model, to, 1);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    feed(f, model, en, s, 9); // is replaced
+    if (session_load(s, f->saved, &e)) fail_msg("%s", e.what);
+    assert_int_equal(session_length(s), n);
+    assert_memory_equal(session_tokens(s), f->tokens, (size_t)n * sizeof *f->tokens);
+    feed(f, model, en, s, 5);
+    session_truncate(s, n - 3);
+    feed(f, model, en, s, 1);
+    session_truncate(s, n / 2);
+    feed(f, model, en, s, 20);
+    session_free(s);
+    engine_close(en);
+}
+
+static void test_every_way(void **state) {
+    static const struct way ways[] = {
+        {"none", STRATEGY_AUTO, 64, N_CTX, DTYPE_F16},
+        {"sim:vram=16M", STRATEGY_AUTO, 7, 180, DTYPE_F16},
+        {"sim:vram=16M", STRATEGY_ROW_SPLIT, 33, N_CTX, DTYPE_F16},
+        {"sim:vram=300K", STRATEGY_STREAMED, 40, N_CTX, DTYPE_F16},
+    };
+    for (int model = 0; model < N_MODELS; model++)
+        for (int i = 0; i < 16; i++)
+            move_session(*state, model, &ways[i / 4], &ways[i % 4], 70 + 6 * i, i % 3 == 0);
+}
+
+// Every byte that is changed, and every cut, is found, and the session stays what it was.
+static void test_damage(void **state) {
+    struct fixture *f = *state;
+    struct session *s;
+    struct err e;
+    size_t size_bytes;
+    char *bytes;
+    struct engine *en = open_engine(f, 1, &PLAIN, 1);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    feed(f, 1, en, s, 20);
+    assert_int_equal(session_save(s, -1, f->saved, &e), OK);
+    assert_int_equal(file_read_text(&bytes, &size_bytes, f->saved, 1 << 24, &e), OK);
+    feed(f, 1, en, s, 11);
+    for (size_t at = 0; at < 2 * size_bytes; at += at < 300 ? 1 : 997) {
+        FILE *out = fopen(f->saved, "wb");
+        const size_t cut = at < size_bytes ? size_bytes : at - size_bytes;
+        if (at < size_bytes) bytes[at] ^= 4;
+        fwrite(bytes, 1, cut, out);
+        fclose(out);
+        if (at < size_bytes) bytes[at] ^= 4;
+        assert_int_not_equal(session_load(s, f->saved, &e), OK);
+        assert_non_null(strstr(e.what, f->saved));
+        if (cut > 0) assert_true(e.fix[0]);
+        assert_int_equal(session_length(s), 31);
+    }
+    feed(f, 1, en, s, 2);
+    mem_free(bytes);
+    session_free(s);
+    engine_close(en);
+}
+
+static void test_refusals(void **state) {
+    struct fixture *f = *state;
+    static const struct way others[] = {{"none", STRATEGY_AUTO, 16, N_CTX, DTYPE_F32},
+                                        {"none", STRATEGY_AUTO, 16, 40, DTYPE_F16}};
+    static const enum status expected[] = {ERR_USAGE, ERR_LIMIT, ERR_USAGE};
+    struct session *s;
+    struct err e;
+    struct engine *en = open_engine(f, 0, &PLAIN, 1);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    feed(f, 0, en, s, 50);
+    assert_int_equal(session_save(s, -1, f->saved, &e), OK);
+    assert_int_equal(session_save(s, -1, "/nowhere/at/all", &e), ERR_FILE);
+    assert_int_equal(session_load(s, "/nowhere/at/all", &e), ERR_FILE);
+    feed(f, 0, en, s, 1);
+    session_free(s);
+    engine_close(en);
+    for (int i = 0; i < 3; i++) {
+        en = open_engine(f, i == 2, i == 2 ? &PLAIN : &others[i], 1);
+        assert_int_equal(session_new(&s, en, &e), OK);
+        assert_int_equal(session_load(s, f->saved, &e), expected[i]);
+        assert_true(e.fix[0]);
+        assert_int_equal(session_length(s), 0);
+        session_free(s);
+        engine_close(en);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_way),
+                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
