@@ -267,10 +267,10 @@ static void bench_rope(struct bench *b, int32_t n_tokens) {
 }
 
 static void bench_kv_store(struct bench *b, int32_t n_tokens) {
-    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32, DTYPE_Q8_0};
     int32_t n_cols = b->options.shape->n_kv_heads * b->options.shape->head_dim;
-    for (int i = 0; i < 3; i++) {
-        uint64_t cache_bytes = dtype_bytes(TYPES[i], (uint64_t)n_tokens * (uint64_t)n_cols);
+    for (int i = 0; i < KV_TYPES; i++) {
+        const enum dtype type = kv_dtype((enum kv_type)i);
+        uint64_t cache_bytes = dtype_bytes(type, (uint64_t)n_tokens * (uint64_t)n_cols);
         struct job job = {.b = b, .call = call_kv_store};
         job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
                                                    .v_cache = room(b, cache_bytes),
@@ -279,9 +279,9 @@ static void bench_kv_store(struct bench *b, int32_t n_tokens) {
                                                    .cache_rows = numbers(b, n_tokens, 1, n_tokens),
                                                    .n_tokens = n_tokens,
                                                    .n_cols = n_cols,
-                                                   .k_type = TYPES[i],
-                                                   .v_type = TYPES[i]};
-        measure(&job, OP_kv_store, dtype_name(TYPES[i]), n_tokens,
+                                                   .k_type = type,
+                                                   .v_type = type};
+        measure(&job, OP_kv_store, dtype_name(type), n_tokens,
                 op_cost_kv_store(&job.args.kv_store, 0));
     }
 }
@@ -296,13 +296,13 @@ static void move_cache(const struct job *job, union op_args *args, int64_t n) {
 // Measures the last tokens of a sequence of 1024.
 static void bench_attention(struct bench *b, int32_t n_tokens) {
     enum { N_KEYS = 1024 };
-    static const enum dtype TYPES[] = {DTYPE_F16, DTYPE_F32, DTYPE_Q8_0};
     const struct shape *s = b->options.shape;
     int64_t n_out = (int64_t)n_tokens * s->n_heads * s->head_dim;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < KV_TYPES; i++) {
+        const enum dtype type = kv_dtype((enum kv_type)i);
         struct job job = {.b = b, .call = call_attention, .move = move_cache};
         job.stride_bytes =
-            dtype_bytes(TYPES[i], (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));
+            dtype_bytes(type, (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));
         struct attention_args *a = &job.args.attention;
         *a = (struct attention_args){.out = values(b, n_out),
                                      .q = values(b, n_out),
@@ -313,13 +313,13 @@ static void bench_attention(struct bench *b, int32_t n_tokens) {
                                      .n_kv_heads = s->n_kv_heads,
                                      .head_dim = s->head_dim,
                                      .max_pages = N_KEYS / KV_PAGE,
-                                     .k_type = TYPES[i],
-                                     .v_type = TYPES[i],
+                                     .k_type = type,
+                                     .v_type = type,
                                      .scale = 0.125F};
         int32_t *positions = numbers(b, n_tokens, 1, N_KEYS);
         for (int32_t t = 0; t < n_tokens; t++) positions[t] += N_KEYS - n_tokens;
         a->positions = positions;
-        measure(&job, OP_attention, dtype_name(TYPES[i]), n_tokens,
+        measure(&job, OP_attention, dtype_name(type), n_tokens,
                 op_cost_attention(a, N_KEYS - n_tokens / 2));
     }
 }

@@ -15,6 +15,12 @@ static const enum dtype WEIGHT_DTYPES[] = {
 #undef WEIGHT
 };
 
+static const enum dtype KV_DTYPES[] = {
+#define KV_TYPE(NAME, name) DTYPE_##NAME,
+#include "kernels/kv_types.def"
+#undef KV_TYPE
+};
+
 const struct dtype_info *dtype_find(uint32_t number) {
     return number < DTYPE_COUNT && INFO[number].name ? &INFO[number] : NULL;
 }
@@ -45,6 +51,23 @@ const char *weight_names(void) {
 #undef WEIGHT
         ;
     return names + 1;
+}
+
+bool dtype_kv(enum dtype type, enum kv_type *out) {
+    for (int i = 0; i < KV_TYPES; i++)
+        if (KV_DTYPES[i] == type) return *out = (enum kv_type)i, true;
+    return false;
+}
+
+enum dtype kv_dtype(enum kv_type type) { return KV_DTYPES[type]; }
+
+const char *kv_names(void) {
+    static const char names[] =
+#define KV_TYPE(NAME, name) ", " #NAME
+#include "kernels/kv_types.def"
+#undef KV_TYPE
+        ;
+    return names + 2;
 }
 
 enum weight_kind weight_kind(enum weight_type type) {

@@ -34,6 +34,14 @@ enum weight_type {
     WEIGHT_COUNT
 };
 
+// The types of a KV cache.
+enum kv_type {
+#define KV_TYPE(NAME, name) KV_##NAME,
+#include "kernels/kv_types.def"
+#undef KV_TYPE
+    KV_TYPES
+};
+
 enum weight_kind { KIND_FLOATS, KIND_HALVES, KIND_BYTES }; // see weights.def
 
 struct dtype_info {
@@ -59,6 +67,15 @@ enum dtype weight_dtype(enum weight_type type);
 
 // The names of all weight types, for messages: "Q4_K Q6_K ...".
 const char *weight_names(void);
+
+// False if a KV cache cannot have the type. *out is set on true.
+bool dtype_kv(enum dtype type, enum kv_type *out);
+
+// The reverse: the dtype of a KV cache type.
+enum dtype kv_dtype(enum kv_type type);
+
+// The names of all KV cache types, for messages: "F32, F16, ...".
+const char *kv_names(void);
 
 // How kernels multiply with the type.
 enum weight_kind weight_kind(enum weight_type type);

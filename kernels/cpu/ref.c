@@ -312,7 +312,8 @@ static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
 static void attention(const struct lane *lane, const struct attention_args *a) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
-    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
+    ASSERT(dtype_bytes(a->k_type, (uint64_t)a->head_dim) > 0);
+    ASSERT(dtype_bytes(a->v_type, (uint64_t)a->head_dim) > 0);
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_tokens * a->n_heads, 1, &first, &last);
     for (int64_t item = first; item < last; item++)

@@ -20,7 +20,6 @@ enum {
     MAX_DEVICES = 2,  // the CPU and one accelerator
     DEVICE_HOST = 0,  // the CPU, in every machine
     RATE_CLASSES = 6, // batch classes that are measured
-    RATE_KV_TYPES = 3,
     MAX_TEAM_SIZES = 16,
 };
 
@@ -28,16 +27,13 @@ enum {
 // proportion above the last.
 extern const int32_t RATE_TOKENS[RATE_CLASSES];
 
-// F32, F16, Q8_0: the row of rates for a type of the KV cache.
-enum { RATE_KV_F32, RATE_KV_F16, RATE_KV_Q8_0 };
-
 // How fast a device computes. GB/s are 1e9 bytes per second.
 struct device_rates {
     // Weight bytes per second of a matmul with that many tokens whose weights come from the
     // device's memory, without the time for activations (cost.c).
     double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
     // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
-    double attention_gflops[RATE_KV_TYPES][RATE_CLASSES];
+    double attention_gflops[KV_TYPES][RATE_CLASSES];
     double vector_gbps; // bytes read and written by norms, rope and activations of many rows
     double memory_gbps; // plain reads of the device's memory by the best team
     double op_us;       // one op besides its bytes: a barrier of the team, a launch

@@ -87,12 +87,12 @@ const struct machine_field *machine_fields(enum machine_section section, size_t 
 
 const struct machine_matrix MACHINE_MATRIX[MACHINE_MATRICES] = {
     {"weight_gbps", offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT, true},
-    {"attention_gflops", offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES, false},
+    {"attention_gflops", offsetof(struct device_rates, attention_gflops), KV_TYPES, false},
 };
 
 const char *machine_row_name(const struct machine_matrix *matrix, int32_t row) {
-    static const enum dtype kv[RATE_KV_TYPES] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
-    return dtype_name(matrix->by_weight ? weight_dtype((enum weight_type)row) : kv[row]);
+    return dtype_name(matrix->by_weight ? weight_dtype((enum weight_type)row)
+                                        : kv_dtype((enum kv_type)row));
 }
 
 const char *const MACHINE_RATES_WORDS[RATES_MEASURED + 1] = {"none", "nearest", "file", "measured"};

@@ -190,13 +190,11 @@ static enum status check_rows(const struct machine_matrix *matrix, const json_t 
     json_t *value;
     if (!json_is_object(table)) return OK;
     json_object_foreach((json_t *)table, key, value) {
-        char full[64];
+        char full[64], expected[64] = "\"default\" or a weight type like Q4_K";
         snprintf(full, sizeof full, "%s.%s", name, key);
-        if (!is_row(matrix, key))
-            return bad(e, where, full,
-                       matrix->by_weight ? "\"default\" or a weight type like Q4_K"
-                                         : "\"default\", F32, F16 or Q8_0",
-                       value);
+        if (!matrix->by_weight)
+            snprintf(expected, sizeof expected, "\"default\" or one of %s", kv_names());
+        if (!is_row(matrix, key)) return bad(e, where, full, expected, value);
     }
     return OK;
 }

@@ -123,15 +123,13 @@ uint64_t cost_all_read_bytes(const struct unit *unit) {
     return sum;
 }
 
-static int kv_row(enum dtype type) {
-    return type == DTYPE_F32 ? RATE_KV_F32 : type == DTYPE_F16 ? RATE_KV_F16 : RATE_KV_Q8_0;
-}
-
 // Time per operation of attention with keys and values of those types, whichever is slower; 0
 // without rates.
-static double us_per_flop(const double gflops[RATE_KV_TYPES][RATE_CLASSES],
-                          const struct workload *w, double tokens) {
-    const double *k = gflops[kv_row(w->kv_type_k)], *v = gflops[kv_row(w->kv_type_v)];
+static double us_per_flop(const double gflops[KV_TYPES][RATE_CLASSES], const struct workload *w,
+                          double tokens) {
+    enum kv_type k_type = KV_F32, v_type = KV_F32;
+    (void)(dtype_kv(w->kv_type_k, &k_type) && dtype_kv(w->kv_type_v, &v_type));
+    const double *k = gflops[k_type], *v = gflops[v_type];
     const double k_us = has_rates(k) ? inverse_rate(k, tokens) / PER_US : 0;
     const double v_us = has_rates(v) ? inverse_rate(v, tokens) / PER_US : 0;
     return k_us > v_us ? k_us : v_us;
@@ -163,7 +161,7 @@ static void add_attention(struct bill *b, const struct op_call *call) {
 // The state stays in a cache while tokens pass.
 static void add_delta_rule(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
-    const double *gflops = r->attention_gflops[RATE_KV_F32];
+    const double *gflops = r->attention_gflops[KV_F32];
     const double memory_us = divide(op_cost_bytes(call->cost), r->memory_gbps * PER_US);
     const double us =
         has_rates(gflops) ? call->cost.flops * inverse_rate(gflops, b->pass->n_tokens) / PER_US : 0;

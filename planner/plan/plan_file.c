@@ -165,13 +165,14 @@ static enum status read_text(const json_t *parent, const char *field, const char
 
 static enum status read_cache_type(const json_t *parent, const char *field, enum dtype *out,
                                    struct err *e) {
-    static const enum dtype known[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
     const char *text = "";
     if (read_text(parent, field, &text, e)) return e->status;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(text, dtype_name(known[i])) == 0) return *out = known[i], OK;
+    for (int i = 0; i < KV_TYPES; i++) {
+        *out = kv_dtype((enum kv_type)i);
+        if (strcmp(text, dtype_name(*out)) == 0) return OK;
+    }
     err_set(e, ERR_FORMAT, "field %s", field);
-    err_expected(e, "F32, F16 or Q8_0");
+    err_expected(e, "one of %s", kv_names());
     return err_actual(e, "'%s'", text);
 }
 

@@ -51,9 +51,10 @@ static enum status check_range(int32_t value, int32_t high, const char *option, 
 // Every head starts with a block of its own.
 enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
                               struct err *e) {
-    if (type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_Q8_0) {
+    enum kv_type known;
+    if (!dtype_kv(type, &known)) {
         err_set(e, ERR_USAGE, "%s cannot be %s", option, dtype_name(type));
-        err_expected(e, "F32, F16 or Q8_0");
+        err_expected(e, "one of %s", kv_names());
         return err_actual(e, "%s", dtype_name(type));
     }
     const int32_t block = (int32_t)dtype_find((uint32_t)type)->block_elements;

@@ -23,7 +23,7 @@ struct workload {
     int32_t n_ubatch;                // tokens of one micro-batch [the planner's choice]
     int32_t n_sessions;              // timelines at once [1]
     int32_t max_logits;              // rows of logits one call may ask for [1]
-    enum dtype kv_type_k, kv_type_v; // DTYPE_F32, DTYPE_F16 or DTYPE_Q8_0
+    enum dtype kv_type_k, kv_type_v; // of kv_types.def
     int32_t n_prompt, n_gen; // tokens that the time is predicted for [512, 128; at most n_ctx]
     bool full_windows;       // layers with a window keep all positions too
     int32_t window;          // set by workload_defaults: the longest of the model's, 0: none

@@ -254,14 +254,15 @@ enum status cli_options_layers(const char *name, const char *text, int32_t *out,
 
 enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out,
                                 struct err *e) {
-    static const struct {
-        const char *text;
-        enum dtype type;
-    } known[] = {
-        {"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"auto", KV_TYPE_AUTO}};
+    static const char *const known[KV_TYPES] = {
+#define KV_TYPE(NAME, name) #name,
+#include "kernels/kv_types.def"
+#undef KV_TYPE
+    };
     static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(text, known[i].text) == 0) return *out = known[i].type, OK;
+    if (strcmp(text, "auto") == 0) return *out = KV_TYPE_AUTO, OK;
+    for (int i = 0; i < KV_TYPES; i++)
+        if (strcmp(text, known[i]) == 0) return *out = kv_dtype((enum kv_type)i), OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);

@@ -45,13 +45,12 @@ static void print_types(const struct measuring *m, int d) {
 }
 
 static void print_device(const struct measuring *m, int d) {
-    static const char *const kv[RATE_KV_TYPES] = {"F32", "F16", "Q8_0"};
     const struct machine_device *device = &m->machine.devices[d];
     const struct device_rates *r = &device->rates;
     printf("%s: %s\n", device->kind, device->name);
     print_types(m, d);
-    for (int k = 0; k < RATE_KV_TYPES; k++) {
-        printf("  attention over %-4s", kv[k]);
+    for (int k = 0; k < KV_TYPES; k++) {
+        printf("  attention over %-4s", dtype_name(kv_dtype((enum kv_type)k)));
         for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
         puts(" GFLOP/s");
     }

@@ -35,7 +35,7 @@ static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
 // they are measured.
 static const enum weight_type MOST_USED = (enum weight_type)0;
 // The order in which KV cache types are measured: the most common comes first.
-static const int KV_ORDER[RATE_KV_TYPES] = {RATE_KV_F16, RATE_KV_Q8_0, RATE_KV_F32};
+static const enum kv_type KV_ORDER[KV_TYPES] = {KV_F16, KV_Q8_0, KV_F32};
 // The order in which classes are measured: the ends first, since those between can be estimated
 // from them.
 static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};
@@ -247,9 +247,7 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
 
 // Measures all classes of one type of KV cache. The first figure is always measured.
 static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
-                                   struct device_rates *rates, int row, struct err *e) {
-    static const enum dtype types[RATE_KV_TYPES] = {
-        [RATE_KV_F16] = DTYPE_F16, [RATE_KV_Q8_0] = DTYPE_Q8_0, [RATE_KV_F32] = DTYPE_F32};
+                                   struct device_rates *rates, enum kv_type row, struct err *e) {
     int32_t n_keys = rig->n_keys;
     double one_us = 0, us;
     while (n_keys > KV_PAGE &&
@@ -258,9 +256,9 @@ static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
     for (int i = 0; i < RATE_CLASSES; i++) {
         const int class = CLASS_ORDER[i];
         const int32_t n = RATE_TOKENS[class] < n_keys ? RATE_TOKENS[class] : n_keys;
-        const bool first = row == RATE_KV_F16 && i == 0;
+        const bool first = row == KV_F16 && i == 0;
         if (!first && !stopwatch_fits(&c->watch, one_us > 0 ? one_us * n : 2000)) continue;
-        const struct job job = rig_attention(rig, types[row], n, n_keys);
+        const struct job job = rig_attention(rig, kv_dtype(row), n, n_keys);
         if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
         if (i == 0) one_us = us + rig->op_us;
         rates->attention_gflops[row][class] = job_attention_flops(&job) / us * 1e-3;
@@ -270,18 +268,18 @@ static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
 
 static enum status measure_attention(struct calibrator *c, struct rig *rig,
                                      struct device_rates *rates, struct err *e) {
-    for (int k = 0; k < RATE_KV_TYPES; k++)
+    for (int k = 0; k < KV_TYPES; k++)
         if (measure_kv_type(c, rig, rates, KV_ORDER[k], e)) return e->status;
     return OK;
 }
 
 // Estimates classes that were left out by the rate of the class before, or of the first type.
 static void scale_attention(struct calibrator *c, struct device_rates *rates) {
-    for (int k = 0; k < RATE_KV_TYPES; k++) {
+    for (int k = 0; k < KV_TYPES; k++) {
         double *gflops = rates->attention_gflops[KV_ORDER[k]];
         for (int class = 0; class < RATE_CLASSES; class ++) {
             if (gflops[class] > 0) continue;
-            gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[RATE_KV_F16][0];
+            gflops[class] = class ? gflops[class - 1] : rates->attention_gflops[KV_F16][0];
             c->n_scaled++;
         }
     }
@@ -321,7 +319,7 @@ static void merge_visits(const struct device_rates visits[VISITS], struct device
         {offsetof(struct device_rates, pass_us), 1},
         {offsetof(struct device_rates, vector_gbps), 1},
         {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
-        {offsetof(struct device_rates, attention_gflops), RATE_KV_TYPES * RATE_CLASSES},
+        {offsetof(struct device_rates, attention_gflops), KV_TYPES * RATE_CLASSES},
         {offsetof(struct device_rates, cache_factor), 1},
     };
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
@@ -349,7 +347,7 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
     fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
-    stopwatch_phase(&c->watch, 0.25, (RATE_KV_TYPES * RATE_CLASSES + 2) * (1 + n_more));
+    stopwatch_phase(&c->watch, 0.25, (KV_TYPES * RATE_CLASSES + 2) * (1 + n_more));
     if (measure_vectors(c, rig, rates, e)) return e->status;
     c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;
     if (measure_attention(c, rig, rates, e)) return e->status;

@@ -54,7 +54,7 @@ static enum status check_numbers(const struct tandem_engine_options *o, struct e
     return OK;
 }
 
-static enum dtype kv_dtype(enum tandem_kv_type type) {
+static enum dtype cache_dtype(enum tandem_kv_type type) {
     static const enum dtype types[] = {
         [TANDEM_KV_F16] = DTYPE_F16,
         [TANDEM_KV_F32] = DTYPE_F32,
@@ -97,8 +97,8 @@ enum status tandem_request_read(struct tandem_request *r, const char *model_path
                      .n_ubatch = o->n_ubatch,
                      .n_sessions = o->n_sessions,
                      .max_logits = o->max_logits,
-                     .kv_type_k = kv_dtype(o->kv_type_k),
-                     .kv_type_v = kv_dtype(o->kv_type_v),
+                     .kv_type_k = cache_dtype(o->kv_type_k),
+                     .kv_type_v = cache_dtype(o->kv_type_v),
                      .n_prompt = o->n_prompt,
                      .n_gen = o->n_gen,
                      .full_windows = o->full_windows},

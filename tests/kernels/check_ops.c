@@ -382,13 +382,15 @@ static void place_kv_store(union op_args *args, const void *shape, char *base) {
     };
 }
 
-// The types of a cache, and a pair of them for keys and values.
-static const enum dtype CACHE_TYPES[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
-static const char *const CACHE_NAMES[] = {"f32", "f16", "q8_0"};
-enum { N_CACHE_TYPES = sizeof CACHE_TYPES / sizeof *CACHE_TYPES };
+// The types of a cache.
+static const char *const CACHE_NAMES[KV_TYPES] = {
+#define KV_TYPE(NAME, name) #name,
+#include "kernels/kv_types.def"
+#undef KV_TYPE
+};
 
 static bool has_blocks(enum dtype k_type, enum dtype v_type) {
-    return k_type == DTYPE_Q8_0 || v_type == DTYPE_Q8_0;
+    return dtype_find(k_type)->block_elements > 1 || dtype_find(v_type)->block_elements > 1;
 }
 
 static enum op_role cache_role(enum dtype type) {
@@ -428,12 +430,12 @@ static void check_kv_store(struct op_check *c) {
     enum { N_ROWS = 3 * KV_PAGE };
     struct op_case k = {
         .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
-    enum { PAIRS = N_CACHE_TYPES * N_CACHE_TYPES };
+    enum { PAIRS = KV_TYPES * KV_TYPES };
     for (int i = 0; i < op_n_batches(c) * PAIRS; i++) {
         struct kv_store_shape s = {.n_tokens = OP_BATCHES[i / PAIRS]};
-        s.k_type = CACHE_TYPES[i % N_CACHE_TYPES];
-        s.v_type = CACHE_TYPES[i / N_CACHE_TYPES % N_CACHE_TYPES];
-        int size = (i + i / N_CACHE_TYPES) % 3;
+        s.k_type = kv_dtype((enum kv_type)(i % KV_TYPES));
+        s.v_type = kv_dtype((enum kv_type)(i / KV_TYPES % KV_TYPES));
+        int size = (i + i / KV_TYPES) % 3;
         s.n_cols = has_blocks(s.k_type, s.v_type) ? BLOCK_COLS[size] : COLS[size];
         op_describe(c, "%d tokens, %d columns, %s and %s", s.n_tokens, s.n_cols,
                     dtype_name(s.k_type), dtype_name(s.v_type));
@@ -578,14 +580,14 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
 }
 
 static void check_attention(struct op_check *c) {
-    for (int i = 0; i < N_CACHE_TYPES * N_CACHE_TYPES; i++) { // a line each
-        const int k = i / N_CACHE_TYPES, v = i % N_CACHE_TYPES;
+    for (int i = 0; i < KV_TYPES * KV_TYPES; i++) { // a line each
+        const int k = i / KV_TYPES, v = i % KV_TYPES;
         char label[24];
         (void)snprintf(label, sizeof label, k == v ? "%s" : "%s/%s", CACHE_NAMES[k],
                        CACHE_NAMES[v]);
         if (i > 0) op_line_end(c);
         op_line_start(c, OP_attention, label);
-        check_attention_types(c, CACHE_TYPES[k], CACHE_TYPES[v]);
+        check_attention_types(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
     }
 }
 

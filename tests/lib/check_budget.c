@@ -24,8 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KV_TYPES = 3, MAX_PROMPT = 14, MAX_ROWS = 3, MAX_SESSIONS = 3, MAX_MEMORY_ROWS = 16 };
-static const enum dtype KV_TYPE[KV_TYPES] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
+enum { MAX_PROMPT = 14, MAX_ROWS = 3, MAX_SESSIONS = 3, MAX_MEMORY_ROWS = 16 };
 static const char TEXT[] = "1, 2, 3, 4, 5, 6,"; // what comes next is far ahead of all others
 static const double MIB = 1 << 20;
 static const double MOST_NMSE = 5e-3; // devices that round differently
@@ -38,7 +37,7 @@ struct draw {
     const char *capability; // cuda
     struct workload workload;
     struct constraints constraints;
-    int32_t kv_k, kv_v; // of KV_TYPE
+    int32_t kv_k, kv_v; // enum kv_type
     bool cpu_alone;
 };
 
@@ -135,8 +134,8 @@ static void draw_workload(struct draw *d, struct dice *dice, bool is_sim) {
     struct workload *w = &d->workload;
     d->kv_k = dice_int(dice, 0, KV_TYPES - 1);
     d->kv_v = dice_int(dice, 0, KV_TYPES - 1);
-    w->kv_type_k = KV_TYPE[d->kv_k];
-    w->kv_type_v = KV_TYPE[d->kv_v];
+    w->kv_type_k = kv_dtype((enum kv_type)d->kv_k);
+    w->kv_type_v = kv_dtype((enum kv_type)d->kv_v);
     w->n_ctx = (int32_t)dice_scale(dice, 16, is_sim ? 8192 : 256);
     w->n_sessions = is_sim ? dice_int(dice, 1, MAX_SESSIONS) : 1;
     w->max_logits = w->n_sessions;

@@ -176,7 +176,7 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
             r->weight_gbps[t][c] = 1 / (1 / read_gbps + 1 / compute_gbps);
         }
     }
-    for (int t = 0; t < RATE_KV_TYPES; t++) {
+    for (int t = 0; t < KV_TYPES; t++) {
         for (int c = 0; c < RATE_CLASSES; c++)
             r->attention_gflops[t][c] = gflops * dice_real(dice, 0.02, 0.3);
     }

@@ -94,7 +94,7 @@ static void round_machine(struct small_plan *f) {
         struct device_rates *r = &device->rates;
         for (int t = 0; t < WEIGHT_COUNT; t++)
             for (int c = 0; c < RATE_CLASSES; c++) r->weight_gbps[t][c] = d ? 2 : 1;
-        for (int t = 0; t < RATE_KV_TYPES; t++)
+        for (int t = 0; t < KV_TYPES; t++)
             for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[t][c] = 100;
         r->vector_gbps = r->memory_gbps = d ? 2 : 1;
         r->op_us = 1;

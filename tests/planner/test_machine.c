@@ -210,8 +210,8 @@ static void test_short_forms(void **state) {
     assert_true(fabs(cpu->rates.weight_gbps[WEIGHT_F32][5] - 100 / (512 * 0.5)) < 1e-9);
     assert_true(gpu->rates.weight_gbps[WEIGHT_Q4_K][0] == 90);
     assert_true(gpu->rates.weight_gbps[WEIGHT_Q4_K][5] == 40);
-    assert_true(gpu->rates.attention_gflops[RATE_KV_F32][5] == 150);
-    assert_true(gpu->rates.attention_gflops[RATE_KV_Q8_0][0] == 300);
+    assert_true(gpu->rates.attention_gflops[KV_F32][5] == 150);
+    assert_true(gpu->rates.attention_gflops[KV_Q8_0][0] == 300);
     assert_int_equal(cpu->rates.cache_bytes, 1048576);
     assert_true(cpu->rates.cache_factor == 2.5);
     assert_int_equal(gpu->rates.cache_bytes, 0);
@@ -226,7 +226,7 @@ static void test_every_number_survives_a_file(void **state) {
     m.devices[1].rates.op_us = 5e-324;
     m.devices[1].rates.vector_gbps = 1e6;
     m.devices[1].rates.weight_gbps[WEIGHT_F16][2] = 123456.78901234567;
-    m.devices[1].rates.attention_gflops[RATE_KV_Q8_0][3] = 1.0 / 7;
+    m.devices[1].rates.attention_gflops[KV_Q8_0][3] = 1.0 / 7;
     m.devices[0].rates.cache_bytes = 234567890123;
     m.devices[0].rates.cache_factor = 1.0 / 3;
     m.devices[0].capacity_bytes = UINT64_C(1) << 60;
@@ -479,7 +479,7 @@ static void test_structs_that_no_file_could_give(void **state) {
     m.devices[1].rates.weight_gbps[WEIGHT_Q6_K][5] = INFINITY;
     assert_refused(&m, "devices[1].rates.weight_gbps.Q6_K[5]");
     m = good;
-    m.devices[1].rates.attention_gflops[RATE_KV_Q8_0][0] = -1;
+    m.devices[1].rates.attention_gflops[KV_Q8_0][0] = -1;
     assert_refused(&m, "devices[1].rates.attention_gflops.Q8_0[0]");
     m = good;
     m.devices[0].rates.cache_factor = NAN;

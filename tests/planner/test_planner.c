@@ -395,7 +395,7 @@ static struct machine round_machine(uint64_t ram, uint64_t vram) {
             for (int c = 0; c < RATE_CLASSES; c++)
                 r->weight_gbps[t][c] = c < 4 ? gbps : c == 4 ? gbps / 2 : gbps / 16;
         }
-        for (int t = 0; t < RATE_KV_TYPES; t++)
+        for (int t = 0; t < KV_TYPES; t++)
             for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[t][c] = gbps;
         r->vector_gbps = r->memory_gbps = gbps;
         r->op_us = 1;

@@ -312,7 +312,7 @@ static void test_faster_parts_never_slow_down(void **state) {
             for (int t = 0; t < WEIGHT_COUNT; t++)
                 for (int c = 0; c < RATE_CLASSES; c++)
                     m->devices[seed % 2].rates.weight_gbps[t][c] *= factor;
-            for (int t = 0; t < RATE_KV_TYPES; t++)
+            for (int t = 0; t < KV_TYPES; t++)
                 for (int c = 0; c < RATE_CLASSES; c++)
                     m->devices[seed % 2].rates.attention_gflops[t][c] *= factor;
             m->devices[seed % 2].rates.vector_gbps *= factor;

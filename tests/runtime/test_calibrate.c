@@ -89,7 +89,7 @@ static void assert_rate(double rate) {
 static void assert_rates(const struct device_rates *r) {
     for (int t = 0; t < WEIGHT_COUNT; t++)
         for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->weight_gbps[t][c]);
-    for (int k = 0; k < RATE_KV_TYPES; k++)
+    for (int k = 0; k < KV_TYPES; k++)
         for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->attention_gflops[k][c]);
     assert_true(r->cache_bytes ? r->cache_factor > 1 : r->cache_factor == 0);
     assert_rate(r->vector_gbps);
@@ -304,7 +304,7 @@ static void invent_rates(struct machine *m) {
         for (int t = 0; t < WEIGHT_COUNT; t++)
             for (int c = 0; c < RATE_CLASSES; c++)
                 r->weight_gbps[t][c] = 100.0 / (3 + t + 7 * c + d);
-        for (int k = 0; k < RATE_KV_TYPES; k++)
+        for (int k = 0; k < KV_TYPES; k++)
             for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
         r->cache_bytes = 1 << 20;
         r->cache_factor = 7.0 / 3;

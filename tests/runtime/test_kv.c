@@ -89,17 +89,18 @@ static void test_random_use(void **state) {
 // Keys and values of every row, without a gap but between them, end where the footprint does.
 static void test_layout(void **state) {
     (void)state;
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
     const struct unit unit = {
         .kind = UNIT_ATTENTION, .n_heads = 4, .n_kv_heads = 3, .head_dim_k = 32, .head_dim_v = 64};
-    for (int i = 0; i < 9; i++) {
-        const struct workload w = {
-            .n_ctx = 300, .n_sessions = 2, .kv_type_k = types[i % 3], .kv_type_v = types[i / 3]};
+    for (int i = 0; i < KV_TYPES * KV_TYPES; i++) {
+        const struct workload w = {.n_ctx = 300,
+                                   .n_sessions = 2,
+                                   .kv_type_k = kv_dtype((enum kv_type)(i % KV_TYPES)),
+                                   .kv_type_v = kv_dtype((enum kv_type)(i / KV_TYPES))};
         const struct machine_device device = {.align_bytes = 4096};
         const struct kv_layout layout = kv_layout_of(&w, &unit, device.align_bytes);
         const uint64_t n_rows = 2 * 5 * KV_PAGE;
-        assert_int_equal(layout.k_row_bytes, dtype_bytes(types[i % 3], 3 * 32));
-        assert_int_equal(layout.v_row_bytes, dtype_bytes(types[i / 3], 3 * 64));
+        assert_int_equal(layout.k_row_bytes, dtype_bytes(w.kv_type_k, 3 * 32));
+        assert_int_equal(layout.v_row_bytes, dtype_bytes(w.kv_type_v, 3 * 64));
         assert_int_equal(layout.values, round_up(n_rows * layout.k_row_bytes, 4096));
         assert_int_equal(footprint_unit_kv(&unit, &w, &device),
                          layout.values + round_up(n_rows * layout.v_row_bytes, 4096));

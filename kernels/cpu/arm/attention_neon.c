@@ -120,13 +120,15 @@ static void weigh(struct query *query, int32_t n, int32_t head_dim, float cap) {
 }
 
 static void attend_span(const struct attention_args *a, struct query *query, const struct span *s) {
-    if (a->k_type == DTYPE_F32) score_keys(query, s, DTYPE_F32);
-    if (a->k_type == DTYPE_F16) score_keys(query, s, DTYPE_F16);
-    if (a->k_type == DTYPE_Q8_0) score_keys(query, s, DTYPE_Q8_0);
+#define KV_TYPE(NAME, name) \
+    if (a->k_type == DTYPE_##NAME) score_keys(query, s, DTYPE_##NAME);
+#include "kernels/kv_types.def"
+#undef KV_TYPE
     weigh(query, s->n_keys, a->head_dim, a->softcap);
-    if (a->v_type == DTYPE_F32) add_values(query, s, DTYPE_F32);
-    if (a->v_type == DTYPE_F16) add_values(query, s, DTYPE_F16);
-    if (a->v_type == DTYPE_Q8_0) add_values(query, s, DTYPE_Q8_0);
+#define KV_TYPE(NAME, name) \
+    if (a->v_type == DTYPE_##NAME) add_values(query, s, DTYPE_##NAME);
+#include "kernels/kv_types.def"
+#undef KV_TYPE
 }
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -165,7 +167,8 @@ static void attend(const struct attention_args *a, int64_t item, struct query *q
 void attention_neon(const struct lane *lane, const struct attention_args *a) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
-    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
+    ASSERT(dtype_bytes(a->k_type, (uint64_t)a->head_dim) > 0);
+    ASSERT(dtype_bytes(a->v_type, (uint64_t)a->head_dim) > 0);
     struct query query;
     for (int64_t item = lane->index; item < (int64_t)a->n_tokens * a->n_heads; item += lane->count)
         attend(a, item, &query);

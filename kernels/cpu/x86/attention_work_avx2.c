@@ -282,7 +282,8 @@ static void take_blocks(const struct work *w, int64_t n_blocks) {
 void attention_work(const struct lane *lane, const struct attention_args *a, attend_fn *attend) {
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
-    ASSERT(a->head_dim % 32 == 0 || (a->k_type != DTYPE_Q8_0 && a->v_type != DTYPE_Q8_0));
+    ASSERT(dtype_bytes(a->k_type, (uint64_t)a->head_dim) > 0);
+    ASSERT(dtype_bytes(a->v_type, (uint64_t)a->head_dim) > 0);
     if (a->n_tokens == 0) return;
     struct work w = {.a = a, .lane = lane, .attend = attend};
     struct query_block b = {0};
