@@ -94,10 +94,12 @@ struct rope_args {
 };
 
 // Writes row t of k and v into row cache_rows[t] of the caches, converted to their types: F32; F16,
-// nearest even; or Q8_0, with n_cols a multiple of 32. Q8_0 is the same bytes on every device: with
-// top the largest magnitude of 32 elements, d = half(top / 127) and q = round(x * (127 / top)), all
-// in float and to nearest even; q = 0 if top < 1e-30. A block with an infinity or a NaN becomes d =
-// NaN (0x7e00), q = 0.
+// nearest even; or Q8_0 or Q4_0, with n_cols a multiple of 32. Blocks are the same bytes on every
+// device: with top the element of largest magnitude of 32, the first of those, all in float,
+// Q8_0: d = half(|top| / 127) and q = x * (127 / |top|), to the nearest, ties to even;
+// Q4_0: d = half(top / -8) and q = min(15, x * (-8 / top) + 8), to the nearest, ties upwards.
+// Where |top| < 1e-30 the product is 0. A block with an infinity or a NaN becomes d = NaN (0x7e00),
+// q = 0.
 struct kv_store_args {
     void *k_cache, *v_cache;   // [n_pages * KV_PAGE, n_cols] of k_type and v_type
     const float *k, *v;        // [n_tokens, n_cols]
@@ -116,8 +118,8 @@ struct kv_store_args {
 struct attention_args {
     float *out;                    // [n_tokens, n_heads, head_dim]
     const float *q;                // [n_tokens, n_heads, head_dim]
-    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type: F32, F16,
-                                   // or Q8_0 if head_dim is a multiple of 32
+    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type, whose
+                                   // blocks divide head_dim
     const int32_t *pages;          // [n_sequences, max_pages]
     const int32_t *positions;      // [n_tokens]
     const int32_t *sequences;      // [n_tokens], row of pages

@@ -89,7 +89,13 @@ enum tandem_layers {
     TANDEM_LAYERS_NONE = -1,
     TANDEM_LAYERS_ALL = INT32_MAX
 };
-enum tandem_kv_type { TANDEM_KV_F16, TANDEM_KV_F32, TANDEM_KV_Q8_0, TANDEM_KV_AUTO };
+enum tandem_kv_type {
+    TANDEM_KV_F16,
+    TANDEM_KV_F32,
+    TANDEM_KV_Q8_0,
+    TANDEM_KV_AUTO, // F16 or Q8_0, as the planner sees fit
+    TANDEM_KV_Q4_0,
+};
 
 // 0 or NULL in any field asks for the value in brackets in its comment.
 struct tandem_engine_options {

@@ -7,6 +7,7 @@
  * route. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_block.h"
 
 #include "base/err.h"
 
@@ -226,19 +227,20 @@ static void store_q8_0(uint8_t *block, const float *x) {
 }
 
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
-    if (type == DTYPE_Q8_0) {
+    uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
         ASSERT(n % 32 == 0);
-        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
-        for (int32_t i = 0; i < n; i += 32, block += 34) store_q8_0(block, x + i);
+        for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
+            type == DTYPE_Q8_0 ? store_q8_0(target, x + i) : kv_block_q4_0(target, x + i);
         return;
     }
     if (type == DTYPE_F32) {
-        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        memcpy(target, x, (size_t)n * sizeof *x);
         return;
     }
-    uint16_t *target = (uint16_t *)cache + row * n;
-    for (int32_t i = 0; i < n; i++) target[i] = float_to_half(x[i]);
+    ASSERT(type == DTYPE_F16);
+    uint16_t *halves = (uint16_t *)(void *)target;
+    for (int32_t i = 0; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
@@ -254,7 +256,6 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
 // Reads one head's part of a cache row as floats.
 static void load_head(const void *cache, enum dtype type, int64_t offset, float *out, int32_t n) {
     enum weight_type stored;
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
     bool known = dtype_weight(type, &stored);
     ASSERT(known);
     dequantize_row(stored, (const char *)cache + dtype_bytes(type, (uint64_t)offset), out, n);

@@ -9,9 +9,9 @@
  * page. Heads wider than ATTENTION_COLS columns have a block per ATTENTION_COLS columns of V, each
  * of which scores all keys, whose columns then pass through shared memory a part at a time.
  * attention_merge: grid (n_tokens, n_heads). Joins the sums that the splits of a head wrote to
- * partial. head_dim is even and at most HEAD_DIM_MAX; K and V are F32, F16, or Q8_0 if head_dim is
- * a multiple of 32; Q8_0 keys lie in shared memory as floats. ATTENTION_THREADS threads and
- * attention_shared_bytes of dynamic shared memory. Tested by tests/kernels/check_ops.c.
+ * partial. head_dim is even and at most HEAD_DIM_MAX; K and V are of any
+ * type of kv_types.def; keys of types with blocks lie in shared memory as floats. ATTENTION_THREADS
+ * threads and attention_shared_bytes of dynamic shared memory. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"
@@ -88,10 +88,16 @@ DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64
 // Loads two neighbouring elements of the row of a head.
 DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
     if (type == DTYPE_Q8_0) {
-        const uint16_t *block = (const uint16_t *)(row + pair / 16 * 34);
+        const uint16_t *block = (const uint16_t *)(row + pair / 16 * BLOCK_BYTES_Q8_0);
         uint32_t two = block[1 + pair % 16];
         float d = __half2float(__half{block[0]});
         return make_float2(d * (float)(int8_t)two, d * (float)(int8_t)(two >> 8));
+    }
+    if (type == DTYPE_Q4_0) { // eight pairs in the low halves of the bytes, then eight in the high
+        const uint16_t *block = (const uint16_t *)(row + pair / 16 * BLOCK_BYTES_Q4_0);
+        uint32_t two = (uint32_t)block[1 + pair % 8] >> pair / 8 % 2 * 4;
+        float d = __half2float(__half{block[0]});
+        return make_float2(d * (float)((int)(two & 15) - 8), d * (float)((int)(two >> 8 & 15) - 8));
     }
     if (type == DTYPE_F16) {
         uint32_t two = __ldg((const unsigned *)row + pair);
@@ -102,9 +108,9 @@ DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
     return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
 }
 
-// Loads n_cols columns of a tile of Q8_0 keys as floats; sixteen threads convert a block of 32.
-DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int64_t stride, int n,
-                              int n_cols) {
+// Loads n_cols columns of a tile of keys in blocks as floats; sixteen threads convert a block.
+DEVICE_FN void load_keys_of_blocks(const attention_shared &s, const char *source, int64_t stride,
+                                   int n, int n_cols, enum dtype type) {
     const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
     int first = (int)threadIdx.x / 16;
     for (int pair = (int)threadIdx.x % 16; pair < n_cols / 2; pair += 16) {
@@ -113,7 +119,7 @@ DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int
         for (int k = 0; k < n_keys; k++) {
             pairs[k] = make_float2(0, 0);
             if (first + k * apart < n)
-                pairs[k] = load_pair(source + (first + k * apart) * stride, DTYPE_Q8_0, pair);
+                pairs[k] = load_pair(source + (first + k * apart) * stride, type, pair);
         }
 #pragma unroll
         for (int k = 0; k < n_keys; k++)
@@ -121,7 +127,7 @@ DEVICE_FN void load_keys_q8_0(const attention_shared &s, const char *source, int
     }
 }
 
-// Bytes of one element of a key in shared memory; Q8_0 keys are floats there.
+// Bytes of one element of a key in shared memory; keys of types with blocks are floats there.
 DEVICE_FN int tile_element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
 
 // Loads s.key_cols columns of the keys from the column on. Loads keys before keys.from too: they
@@ -132,8 +138,8 @@ DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared 
     int n_cols = min(a.head_dim - column, s.key_cols), bytes = tile_element_bytes(a.k_type);
     int row_bytes = n_cols * bytes, padded_bytes = min(s.padded_dim - column, s.key_cols) * bytes;
     int64_t stride = cache_bytes(a.k_type, (int64_t)a.n_kv_heads * a.head_dim);
-    if (a.k_type == DTYPE_Q8_0)
-        load_keys_q8_0(s, source, stride, keys.to, n_cols);
+    if (a.k_type == DTYPE_Q8_0 || a.k_type == DTYPE_Q4_0)
+        load_keys_of_blocks(s, source, stride, keys.to, n_cols, a.k_type);
     else if (a.head_dim * bytes % 16 == 0)
         load_keys_by<uint4>(s, source, stride, keys.to, row_bytes / 16, padded_bytes / 16);
     else

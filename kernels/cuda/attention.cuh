@@ -14,9 +14,11 @@ DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score 
     return softcap - __fdividef(2 * softcap, 1 + __expf(__fdividef(2 * score, softcap)));
 }
 
-// Bytes of n elements of a cache of that type; for Q8_0 n is a multiple of 32.
+// Bytes of n elements of a cache of that type; n is a multiple of 32 if it has blocks.
 DEVICE_FN int64_t cache_bytes(enum dtype type, int64_t n) {
-    return type == DTYPE_Q8_0 ? n / 32 * 34 : n * (type == DTYPE_F16 ? 2 : 4);
+    if (type == DTYPE_Q8_0) return n / 32 * BLOCK_BYTES_Q8_0;
+    if (type == DTYPE_Q4_0) return n / 32 * BLOCK_BYTES_Q4_0;
+    return n * (type == DTYPE_F16 ? 2 : 4);
 }
 
 // The first key that a token at that position sees.

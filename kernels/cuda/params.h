@@ -143,8 +143,8 @@ struct attention_params {
 };
 
 // Dynamic shared memory of a block of attention: query heads as floats, then a tile of keys, whose
-// rows are an odd number of 16 bytes apart. At most 41,472 bytes, with F32 or Q8_0 keys (floats
-// there) and ATTENTION_COLS columns.
+// rows are an odd number of 16 bytes apart. At most 41,472 bytes, with keys that are no halves
+// (floats there) and ATTENTION_COLS columns.
 static inline uint32_t attention_shared_bytes(const struct attention_args *a) {
     uint32_t padded_dim = ((uint32_t)a->head_dim + 7) / 8 * 8;
     uint32_t key_cols = padded_dim > ATTENTION_COLS ? (uint32_t)ATTENTION_KEY_COLS : padded_dim;

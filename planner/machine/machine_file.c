@@ -216,6 +216,12 @@ static enum status read_matrix(struct device_rates *rates, const struct machine_
             value = json_object_get(table, name);
             if (!value) value = json_object_get(table, "default");
         }
+        // A file from before a type of cache says nothing of it; it is much like Q8_0.
+        if (!value && !matrix->by_weight && row > KV_Q8_0) {
+            memcpy(out + row * RATE_CLASSES, out + KV_Q8_0 * RATE_CLASSES,
+                   RATE_CLASSES * sizeof *out);
+            continue;
+        }
         if (read_row(out + row * RATE_CLASSES, value, &reader, row, e)) return e->status;
     }
     return OK;

@@ -259,16 +259,16 @@ enum status cli_options_kv_type(const char *name, const char *text, enum dtype *
 #include "kernels/kv_types.def"
 #undef KV_TYPE
     };
-    static const char *const later[] = {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"};
+    static const char *const later[] = {"bf16", "q4_1", "q5_0", "q5_1", "iq4_nl"};
     if (strcmp(text, "auto") == 0) return *out = KV_TYPE_AUTO, OK;
     for (int i = 0; i < KV_TYPES; i++)
         if (strcmp(text, known[i]) == 0) return *out = kv_dtype((enum kv_type)i), OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
-            return err_fix(e, "take f16, f32, q8_0 or auto");
+            return err_fix(e, "take f16, f32, q8_0, q4_0 or auto");
         }
-    return bad_value(e, name, "f16, f32, q8_0 or auto", text);
+    return bad_value(e, name, "f16, f32, q8_0, q4_0 or auto", text);
 }
 
 static enum status set_strategy(const char *name, const char *text, enum strategy *out,

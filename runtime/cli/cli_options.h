@@ -126,7 +126,7 @@ enum option_kind {
     OPTION_REAL,      // float in low..high
     OPTION_SIZE,      // uint64_t bytes, with a suffix
     OPTION_LAYERS,    // int32_t: a number, "auto" or "all"
-    OPTION_KV_TYPE,   // enum dtype: f16, f32, q8_0 or KV_TYPE_AUTO
+    OPTION_KV_TYPE,   // enum dtype: f16, f32, q8_0, q4_0 or KV_TYPE_AUTO
     OPTION_STRATEGY,  // enum strategy
     OPTION_FEED,      // enum feed; auto is FEED_NONE
     OPTION_REASONING, // enum reasoning

@@ -35,7 +35,7 @@ static const double ACCELERATOR_SHARE = 0.75, LINK_SHARE = 0.85;
 // they are measured.
 static const enum weight_type MOST_USED = (enum weight_type)0;
 // The order in which KV cache types are measured: the most common comes first.
-static const enum kv_type KV_ORDER[KV_TYPES] = {KV_F16, KV_Q8_0, KV_F32};
+static const enum kv_type KV_ORDER[KV_TYPES] = {KV_F16, KV_Q8_0, KV_Q4_0, KV_F32};
 // The order in which classes are measured: the ends first, since those between can be estimated
 // from them.
 static const int CLASS_ORDER[RATE_CLASSES] = {0, 5, 4, 3, 1, 2};

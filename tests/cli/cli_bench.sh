@@ -140,7 +140,7 @@ wrong endless_range 'never ends' -b '1-8*1'
 wrong pair 'such as 512,128' -pg 512
 wrong layers 'a number of layers' -ngl 1,most
 wrong size 'such as 6G' --vram 1G,big
-wrong type 'f16, f32, q8_0' -ctk f16,f17
+wrong type 'f16, f32, q8_0, q4_0' -ctk f16,f17
 wrong threads 'from -1 to 1024' -t 2000
 wrong format "got 'xml'" -o xml
 wrong second_format "got 'xml'" -oe xml

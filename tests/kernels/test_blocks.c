@@ -1,6 +1,7 @@
 /* test_blocks.c: the block formats of kernels/cpu/dequantize.c against values worked out from the
  * format's description, and half precision against an exact reading of its bits. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_block.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -241,6 +242,20 @@ static void rounding_is_to_nearest_even(void **state) {
     assert_int_equal(float_to_half(-INFINITY), 0xfc00);
 }
 
+// The bytes that quantize_row_q4_0_ref of ggml makes: the sixth number and two others have
+// the largest magnitude, with both signs.
+static void q4_0_of_a_cache_is_that_of_ggml(void **state) {
+    (void)state;
+    static const uint8_t expected[BLOCK_BYTES_Q4_0] = {91,  56, 115, 13, 166, 63, 200, 80,  251,
+                                                       132, 29, 166, 63, 217, 98, 252, 148, 46};
+    float x[32];
+    uint8_t block[BLOCK_BYTES_Q4_0];
+    for (int i = 0; i < 32; i++) x[i] = ((float)((i * 37 + 11) % 64) - 30.5F) / 7;
+    x[5] = -x[10];
+    kv_block_q4_0(block, x);
+    assert_memory_equal(block, expected, sizeof expected);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_match_vectors),
@@ -249,6 +264,7 @@ int main(void) {
         cmocka_unit_test(plain_types),
         cmocka_unit_test(every_half_is_read_and_written_back),
         cmocka_unit_test(rounding_is_to_nearest_even),
+        cmocka_unit_test(q4_0_of_a_cache_is_that_of_ggml),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,18 @@ static void weight_names_are_words(void **state) {
     assert_true(*weight_names() != ' ');
 }
 
+static void cache_types_and_their_dtypes(void **state) {
+    (void)state;
+    enum kv_type type;
+    for (int i = 0; i < KV_TYPES; i++) {
+        assert_true(dtype_kv(kv_dtype((enum kv_type)i), &type));
+        assert_int_equal(type, i);
+        assert_non_null(strstr(kv_names(), dtype_name(kv_dtype((enum kv_type)i))));
+    }
+    assert_int_equal(kv_dtype(KV_Q4_0), 2);
+    assert_false(dtype_kv(DTYPE_Q4_1, &type));
+}
+
 static void other_types_are_no_weights(void **state) {
     (void)state;
     int found = 0;
@@ -140,6 +152,7 @@ int main(void) {
         cmocka_unit_test(bytes_are_whole_blocks),
         cmocka_unit_test(weight_types_map_both_ways),
         cmocka_unit_test(weight_names_are_words),
+        cmocka_unit_test(cache_types_and_their_dtypes),
         cmocka_unit_test(other_types_are_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,6 +218,15 @@ static void test_short_forms(void **state) {
     assert_round_trip(&m);
 }
 
+// Files that were written before there was a cache of Q4_0 have no rate of it.
+static void test_a_cache_type_without_a_rate(void **state) {
+    (void)state;
+    struct machine m = parse(
+        changed("{\"default\": 300, \"F32\": 150}", "{\"F32\": 150, \"F16\": 300, \"Q8_0\": 250}"));
+    assert_true(m.devices[1].rates.attention_gflops[KV_Q4_0][0] == 250);
+    assert_true(m.devices[1].rates.attention_gflops[KV_Q4_0][5] == 250);
+}
+
 static void test_every_number_survives_a_file(void **state) {
     (void)state;
     struct machine m = parse(SMALL);
@@ -318,6 +327,7 @@ static const struct {
     {"90, 80, 70", "90, -80, 70", "devices[1].rates.weight_gbps.Q4_K[1]", "1e-06"},
     {"\"attention_gflops\": 50, ", "", "devices[0].rates.attention_gflops", "a value"},
     {"\"F32\": 150", "\"Q4_K\": 150", "devices[1].rates.attention_gflops.Q4_K", "Q8_0"},
+    {"\"default\": 300, ", "", "devices[1].rates.attention_gflops.F16", "a number"},
     {"\"op_us\": 1.5,", "", "devices[0].rates.op_us", "a value"},
     {"\"op_us\": 1.5", "\"op_us\": -1.5", "devices[0].rates.op_us", "0 to"},
     {"\"vector_gbps\": 90", "\"vector_gbps\": 0", "devices[1].rates.vector_gbps", "1e-06"},
@@ -651,6 +661,7 @@ int main(void) {
         cmocka_unit_test(test_builtin_rates_are_possible),
         cmocka_unit_test(test_topologies_agree_with_their_machines),
         cmocka_unit_test(test_short_forms),
+        cmocka_unit_test(test_a_cache_type_without_a_rate),
         cmocka_unit_test(test_every_number_survives_a_file),
         cmocka_unit_test(test_broken_files_say_which_field),
         cmocka_unit_test(test_cut_files),

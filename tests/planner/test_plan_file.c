@@ -291,7 +291,7 @@ static void broken_files_are_refused(void **state) {
         {"\"n_ctx\": 256", "\"n_ctx\": 0", "n_ctx is 0", ERR_FORMAT},
         {"\"n_ctx\": 256", "\"n_ctx\": 25.6", "n_ctx", ERR_FORMAT},
         {"\"n_ubatch\": 32", "\"n_ubatch\": \"32\"", "n_ubatch", ERR_FORMAT},
-        {"\"Q8_0\"", "\"Q4_0\"", "cache_type_k", ERR_FORMAT},
+        {"\"Q8_0\"", "\"Q4_1\"", "cache_type_k", ERR_FORMAT},
         {"\"Q8_0\"", "8", "cache_type_k", ERR_FORMAT},
         {"\"full_windows\": true", "\"full_windows\": 1", "full_windows", ERR_FORMAT},
         {"\"devices\": [", "\"devices\": [1, ", "devices", ERR_FORMAT},

@@ -273,7 +273,7 @@ static void test_workload_ranges(void **state) {
     }
 }
 
-// Blocks of a cache are 34 bytes for 32 elements, and no head may share one with the next.
+// Blocks of a cache are 34 or 18 bytes for 32 elements, and no head may share one with the next.
 static void test_quantised_cache(void **state) {
     struct fixture *f = *state;
     struct err e;
@@ -283,6 +283,10 @@ static void test_quantised_cache(void **state) {
     struct workload w = {.kv_type_k = DTYPE_Q8_0, .kv_type_v = DTYPE_F16, .n_ctx = 512};
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
     assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 512 * (128 / 32 * 34 + 128 * 2));
+    w.kv_type_v = DTYPE_Q4_0;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    assert_int_equal(f->plan.devices[0].bytes[PLAN_KV], 4 * 512 * (128 / 32 * (34 + 18)));
+    w.kv_type_v = DTYPE_F16;
     for (int u = 0; u < f->shape.n_units; u++) f->shape.units[u].head_dim_v = 80;
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
     assert_non_null(strstr(e.what, "-ctk"));
@@ -290,9 +294,9 @@ static void test_quantised_cache(void **state) {
     w.kv_type_k = DTYPE_F16, w.kv_type_v = DTYPE_Q8_0;
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
     assert_non_null(strstr(e.what, "-ctv"));
-    w.kv_type_v = DTYPE_Q4_0;
+    w.kv_type_v = DTYPE_Q4_1;
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_USAGE);
-    assert_string_equal(e.actual, "Q4_0");
+    assert_string_equal(e.actual, "Q4_1");
 }
 
 enum { TOKENS = 33, LOGITS = 3, EMBD = 512, KEYS = 128, FF = 1536, VOCAB = 1000 };

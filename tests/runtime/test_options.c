@@ -300,10 +300,12 @@ static void cache_types(void **state) {
     assert_int_equal(RUN("-ctk", "q8_0", "-ctv", "q8_0"), OK);
     assert_int_equal(o.kv_type_k, DTYPE_Q8_0);
     assert_int_equal(o.kv_type_v, DTYPE_Q8_0);
-    assert_int_equal(RUN("-ctk", "q4_0"), ERR_USAGE);
+    assert_int_equal(RUN("-ctk", "q4_0", "-ctv", "f32"), OK);
+    assert_int_equal(o.kv_type_k, DTYPE_Q4_0);
+    assert_int_equal(RUN("-ctk", "q4_1"), ERR_USAGE);
     assert_says(&e, "not supported yet");
     assert_int_equal(RUN("-ctv", "f64"), ERR_USAGE);
-    assert_says(&e, "f16, f32, q8_0 or auto");
+    assert_says(&e, "f16, f32, q8_0, q4_0 or auto");
     assert_int_equal(RUN("-ctk", "auto", "-ctv", "auto"), OK);
     assert_int_equal(o.kv_type_k, KV_TYPE_AUTO);
     assert_int_equal(RUN("-ctk", "auto"), ERR_USAGE);

@@ -51,7 +51,8 @@ enum {
     N_PLANS = SLOW ? 30 : 200,
 };
 
-// Heads of 32 make more queries than there are columns in the residual stream, and Q8_0 wants them.
+// Heads of 32 make more queries than there are columns in the residual stream, and types with
+// blocks want them.
 // The last of four layers of smollm3 has no rotary positions.
 static const struct {
     struct tiny_model tiny;
@@ -62,14 +63,14 @@ static const struct {
     {{.biased = true, .freqs = true, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
     {{.normed = true, .head_dim = 32}, DTYPE_F16, DTYPE_Q8_0},
     {{.biased = true, .freqs = true, .head_dim = 32, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
-    {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "qwen2", .biased = true, .head_dim = 32}, DTYPE_Q4_0, DTYPE_Q4_0},
     {{.architecture = "qwen3", .normed = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "granite", .scaled = true, .capped = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "granitemoe", .scaled = true, .n_experts = 4, .shared = true},
      DTYPE_F16,
      DTYPE_F16},
     {{.architecture = "glm4", .biased = true, .ends_with_norms = true}, DTYPE_F16, DTYPE_F16},
-    {{.architecture = "ernie4_5", .head_dim = 32, .tied = true}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "ernie4_5", .head_dim = 32, .tied = true}, DTYPE_F16, DTYPE_Q4_0},
     {{.architecture = "phi3", .fused = true, .biased = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "gemma2", .ends_with_norms = true, .window = 100, .capped = true},
      DTYPE_F16,
@@ -86,7 +87,7 @@ static const struct {
     {{.biased = true, .halves = true, .n_experts = 4}, DTYPE_F16, DTYPE_F16},
     {{.n_experts = 4, .apart = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "smollm3", .n_layers = 4, .tied = true}, DTYPE_F16, DTYPE_F16},
-    {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_F16, DTYPE_F16},
+    {{.architecture = "mistral3", .tempered = true, .head_dim = 32}, DTYPE_Q4_0, DTYPE_Q8_0},
     {{.architecture = "qwen35", .normed = true, .delta_period = 2}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "qwen35", .delta_period = 3, .head_dim = 32}, DTYPE_Q8_0, DTYPE_Q8_0},
     {{.architecture = "qwen35moe", .n_experts = 4, .shared = true, .delta_period = 2},

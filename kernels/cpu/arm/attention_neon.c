@@ -3,8 +3,8 @@
  * A query is one head of one token. Each goes through its keys page by page with an online softmax,
  * so the order of its operations depends on its position and window alone. Reads the cache rows of
  * a query's keys and no others; writes out. Any even head_dim up to HEAD_DIM_MAX; multiples of 32
- * for Q8_0. Owns nothing; lanes do not meet. Simpler than the x86 kernel: queries do not share a
- * reading of the cache. Emulated by qemu, not run on ARM hardware. Tested by
+ * for types with blocks. Owns nothing; lanes do not meet. Simpler than the x86 kernel: queries do
+ * not share a reading of the cache. Emulated by qemu, not run on ARM hardware. Tested by
  * tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/arm/attention_neon.h"
@@ -33,13 +33,16 @@ struct span {
 
 // Loads four elements from i on, with zeros past n. i is a multiple of 4.
 INLINE float32x4_t load(const char *row, int32_t i, int32_t n, enum dtype type) {
-    if (type == DTYPE_Q8_0) {
-        const char *block = row + i / 32 * 34;
+    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
+        const bool is_q8_0 = type == DTYPE_Q8_0;
+        const char *block = row + i / 32 * (is_q8_0 ? BLOCK_BYTES_Q8_0 : BLOCK_BYTES_Q4_0);
         float16_t d;
         int32_t bytes;
         memcpy(&d, block, sizeof d);
-        memcpy(&bytes, block + sizeof d + i % 32, sizeof bytes);
-        int16x8_t words = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes)));
+        memcpy(&bytes, block + sizeof d + i % (is_q8_0 ? 32 : 16), sizeof bytes);
+        if (!is_q8_0) bytes = bytes >> i / 16 % 2 * 4 & 0x0f0f0f0f;
+        int8x8_t q = vreinterpret_s8_s32(vdup_n_s32(bytes));
+        int16x8_t words = vmovl_s8(is_q8_0 ? q : vsub_s8(q, vdup_n_s8(8)));
         return vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), (float)d);
     }
     const size_t element_bytes = type == DTYPE_F32 ? 4 : 2;

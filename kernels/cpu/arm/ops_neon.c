@@ -8,6 +8,7 @@
 #include "kernels/cpu/arm/arm.h"
 
 #include "base/err.h"
+#include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/arm/attention_neon.h"
 #include "kernels/cpu/arm/quantize_neon.h"
 #include "kernels/cpu/arm/vector_neon.h"
@@ -125,23 +126,23 @@ static void store_q8_0(uint8_t *block, const float *x) {
 }
 
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
-    if (type == DTYPE_Q8_0) {
-        ASSERT(n % ACT_COLS == 0);
-        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
-        for (int32_t i = 0; i < n; i += ACT_COLS, block += sizeof(uint16_t) + ACT_COLS)
-            store_q8_0(block, x + i);
+    uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
+        ASSERT(n % 32 == 0);
+        for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
+            type == DTYPE_Q8_0 ? store_q8_0(target, x + i) : kv_block_q4_0(target, x + i);
         return;
     }
     if (type == DTYPE_F32) {
-        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        memcpy(target, x, (size_t)n * sizeof *x);
         return;
     }
-    uint16_t *target = (uint16_t *)cache + row * n;
+    ASSERT(type == DTYPE_F16);
+    uint16_t *halves = (uint16_t *)(void *)target;
     int32_t i = 0;
     for (; i + 4 <= n; i += 4)
-        vst1_u16(target + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i))));
-    for (; i < n; i++) target[i] = float_to_half(x[i]);
+        vst1_u16(halves + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i))));
+    for (; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {

@@ -8,6 +8,7 @@
 #include "kernels/cpu/x86/x86.h"
 
 #include "base/err.h"
+#include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/state_x86.h"
@@ -133,25 +134,25 @@ static void store_q8_0(uint8_t *block, const float *x) {
 }
 
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    ASSERT(type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0);
-    if (type == DTYPE_Q8_0) {
-        ASSERT(n % ACT_COLS == 0);
-        uint8_t *block = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
-        for (int32_t i = 0; i < n; i += ACT_COLS, block += sizeof(uint16_t) + ACT_COLS)
-            store_q8_0(block, x + i);
+    uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
+        ASSERT(n % 32 == 0);
+        for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
+            type == DTYPE_Q8_0 ? store_q8_0(target, x + i) : kv_block_q4_0(target, x + i);
         return;
     }
     if (type == DTYPE_F32) {
-        memcpy((float *)cache + row * n, x, (size_t)n * sizeof *x);
+        memcpy(target, x, (size_t)n * sizeof *x);
         return;
     }
-    uint16_t *target = (uint16_t *)cache + row * n;
+    ASSERT(type == DTYPE_F16);
+    uint16_t *halves = (uint16_t *)(void *)target;
     int32_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(void *)(target + i), half);
+        _mm_storeu_si128((__m128i *)(void *)(halves + i), half);
     }
-    for (; i < n; i++) target[i] = float_to_half(x[i]);
+    for (; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
