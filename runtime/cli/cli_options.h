@@ -69,11 +69,13 @@ struct cli_options {
     const char *page;   // with COMMAND_HELP: a page for installation (cli_pages.h); else NULL
 
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
+    const char *prompt_cache;                                        // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
     const char *tools;                       // a file, or NULL
     enum reasoning reasoning;
     enum thinking thinking;
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
+    bool prompt_cache_all, prompt_cache_ro;
     bool from_stdin, escape, no_escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
     struct text_list stops;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct run {
     struct cli_generator writer;
@@ -105,13 +106,59 @@ static void print_end(const struct run *run) {
     cli_generate_report(&run->writer);
 }
 
+// ---- The prompt cache ---------------------------------------------------------------------------
+
+// Takes the state of an earlier prompt, if there is one, and what this prompt begins with alike:
+// *n_kept tokens of it.
+static enum status load_cache(struct run *run, int32_t *n_kept, struct err *e) {
+    struct generator *g = &run->writer.generator;
+    const struct cli_options *o = &run->writer.cli->options;
+    *n_kept = 0;
+    if (!o->prompt_cache || access(o->prompt_cache, F_OK) != 0) return OK;
+    if (session_load(g->session, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
+    *n_kept = generate_reuse(g, run->prompt.ids, (int32_t)run->prompt.count);
+    if (!o->quiet)
+        fprintf(stderr, "tandem: %d of the prompt's %d tokens come from %s\n", *n_kept,
+                (int)run->prompt.count, o->prompt_cache);
+    return OK;
+}
+
+static enum status save_cache(const struct run *run, struct err *e) {
+    const struct cli_options *o = &run->writer.cli->options;
+    const struct generator *g = &run->writer.generator;
+    if (!o->prompt_cache || o->prompt_cache_ro) return OK;
+    const enum status status = session_save(g->session, g->pending, o->prompt_cache, e);
+    return status ? err_context(e, "--prompt-cache") : OK;
+}
+
+// Reads what the cache does not have of the prompt, and keeps the new state.
+static enum status read_prompt(struct run *run, struct err *e) {
+    const struct logits_sink logits = {write_logits, run};
+    int32_t n_kept;
+    if (load_cache(run, &n_kept, e)) return e->status;
+    const struct token_list rest = {.ids = run->prompt.ids + n_kept,
+                                    .count = run->prompt.count - (uint64_t)n_kept};
+    if (cli_generate_read(&run->writer, &rest, run->logits ? &logits : NULL, e)) return e->status;
+    return save_cache(run, e);
+}
+
+static enum status check_cache(const struct cli_options *o, struct err *e) {
+    if (o->prompt_cache && o->logits_path) {
+        err_set(e, ERR_USAGE, "--prompt-cache does not go with --logits-out");
+        return err_fix(e, "leave one of them out: a kept prompt gives no logits");
+    }
+    if (o->prompt_cache || !(o->prompt_cache_all || o->prompt_cache_ro)) return OK;
+    err_set(e, ERR_USAGE, "%s needs --prompt-cache",
+            o->prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");
+    return err_fix(e, "name the file: --prompt-cache FILE");
+}
+
 static enum status generate(struct run *run, struct err *e) {
     const struct cli_options *o = &run->writer.cli->options;
-    const struct logits_sink logits = {write_logits, run};
-    if (cli_generate_read(&run->writer, &run->prompt, run->logits ? &logits : NULL, e))
-        return e->status;
+    if (read_prompt(run, e)) return e->status;
     if (o->echo && !o->json) fwrite(run->text, 1, run->text_bytes, stdout);
     if (cli_generate_write(&run->writer, o->n_predict, o->json, &run->reason, e)) return e->status;
+    if (o->prompt_cache_all && save_cache(run, e)) return e->status;
     if (!o->json && (o->n_predict != 0 || o->echo)) fputc('\n', stdout);
     print_end(run);
     return o->json ? write_result(run, e) : OK;
@@ -135,8 +182,8 @@ enum status cli_run(struct cli *cli, struct err *e) {
     struct run run = {0};
     struct err ignored;
     enum status status = OK;
-    if (cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
-        open_logits(&run, logits, e) ||
+    if (check_cache(&cli->options, e) || cli_check_trace(cli, e) ||
+        cli_read_text(cli, &run.text, &run.text_bytes, e) || open_logits(&run, logits, e) ||
         cli_generate_open(&run.writer, cli, logits != NULL, NULL, e) || encode_prompt(&run, e) ||
         generate(&run, e) || close_logits(&run, logits, e))
         status = e->status;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 
 #include <string.h>
 
@@ -188,6 +189,16 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     g->pending = -1;
     for (int32_t i = 0; i < n; i++) sampler_accept(&g->sampler, ids[i]);
     return OK;
+}
+
+int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n) {
+    const int32_t most = min_i32(n - 1, session_length(g->session));
+    const int32_t *held = session_tokens(g->session);
+    int32_t same = 0;
+    while (same < most && held[same] == ids[same]) same++;
+    generate_keep(g, same);
+    for (int32_t i = 0; i < same; i++) sampler_accept(&g->sampler, ids[i]);
+    return same;
 }
 
 // ---- The answer ---------------------------------------------------------------------------------

@@ -103,6 +103,11 @@ enum status generate_set_options(struct generator *g, const struct generate_opti
 // Tokens that the context still has room for.
 int32_t generate_room(const struct generator *g);
 
+// Keeps of the session what a text of n tokens begins with, at most n - 1 tokens, and forgets the
+// rest: generate_read goes on with those behind them. Returns how many were kept; the penalties
+// know them.
+int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n);
+
 // Puts n tokens behind what was read and written so far; what is drawn next goes on from there.
 // With logits, which may be NULL, all of their logits are handed over, workload.max_logits rows at
 // most at a time; nothing may be pending then. ERR_LIMIT if the context is too short, ERR_CANCELLED
