@@ -162,8 +162,9 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
     r->vector_gbps = memory_gbps * dice_real(dice, 0.3, 0.9);
     r->op_us = dice_scale(dice, 0.5, 10);
     r->pass_us = dice_scale(dice, 1, 100);
-    // A type that is added to weights.def changes no other number: it draws from a copy.
-    enum { FIRST_TYPES = 15 };
+    // A type that is added to weights.def or kv_types.def changes no other number: it draws from a
+    // copy.
+    enum { FIRST_TYPES = 15, FIRST_KV_TYPES = 3 };
     struct dice copy = *dice;
     for (int t = 0; t < WEIGHT_COUNT; t++) {
         struct dice *drawn = t < FIRST_TYPES ? dice : &copy;
@@ -177,8 +178,9 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
         }
     }
     for (int t = 0; t < KV_TYPES; t++) {
+        struct dice *drawn = t < FIRST_KV_TYPES ? dice : &copy;
         for (int c = 0; c < RATE_CLASSES; c++)
-            r->attention_gflops[t][c] = gflops * dice_real(dice, 0.02, 0.3);
+            r->attention_gflops[t][c] = gflops * dice_real(drawn, 0.02, 0.3);
     }
 }
 
