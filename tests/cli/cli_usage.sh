@@ -99,7 +99,7 @@ wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
 wrong bad_feed 'arena, staged or auto' run -m x -p y --feed pinned
 wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0
 wrong foreign_trace "does not belong to 'tandem plan'" plan -m x --trace y
-wrong later_kv_type 'not supported yet' run -m x -p y -ctk q4_0
+wrong later_kv_type 'not supported yet' run -m x -p y -ctk q5_1
 wrong no_model 'needs a model' run -p y
 wrong empty_model 'option -m: expected a file, got' run -m '' -p y
 wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
