@@ -16,9 +16,6 @@ set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # A refused allocation gives NULL under the sanitizers too, as it does without them.
 export ASAN_OPTIONS=allocator_may_return_null=1
-# Lanes that wait beside other tests sleep: awake they take the processor from those that compute
-# (check_ops beside another test took 195 s instead of 40).
-export OMP_WAIT_POLICY=passive
 # No test measures this machine unasked, or finds what was measured on it before.
 export TANDEM_CALIBRATE=never XDG_CACHE_HOME="$PWD/build/no-cache"
 passed=0 failed=0 skipped=0
