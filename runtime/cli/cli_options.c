@@ -68,7 +68,8 @@ static const struct {
     [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", "", "-v"},
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
                            "Takes at most 10 seconds. The result is kept for later runs; stop "
-                           "other programs first.\n"},
+                           "other programs first.\n",
+                           NULL},
     [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
                         "says what holds this computer back, what it costs and how to mend it",
                         "Costs are those of the model that is named, or of Llama 3.1 8B.\n",
@@ -88,8 +89,8 @@ static const struct {
                           "llama-quantize makes it: Q4_K_M,\nQ5_K_M, Q6_K, Q8_0 ... OUT appears "
                           "when it is whole; a file is never overwritten.\n",
                           "model-f16.gguf model-q4.gguf Q4_K_M"},
-    [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", ""},
-    [COMMAND_VERSION] = {"version", "", "shows the version", ""},
+    [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", "", NULL},
+    [COMMAND_VERSION] = {"version", "", "shows the version", "", NULL},
 };
 
 const struct option_spec *cli_option_table(int32_t *count) {

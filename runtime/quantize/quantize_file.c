@@ -128,7 +128,8 @@ static enum status quantize_tensor(struct job *j, const struct gguf_tensor *t, e
                          .rows = j->rows,
                          .out = j->chunk,
                          .bad = j->bad};
-    if (!dtype_weight(t->type, &w.from)) ASSERT(!"mixture_choose takes only plain types");
+    const bool is_weight = dtype_weight(t->type, &w.from);
+    ASSERT(is_weight); // mixture_choose takes no other
     if (importance_find(&j->importance, t, &w.importance, &w.per_matrix, e)) return e->status;
     j->result.n_changed++;
     j->result.n_important += w.importance != NULL;
