@@ -88,6 +88,12 @@ def answered():
     wait(r"tokens/s; context \d+ of \d+\]")
 
 
+def dropped():
+    """Ctrl-C has dropped the line, and the next one is read. A Ctrl-C or Ctrl-D that comes between
+    the two, while the terminal changes its modes, is lost."""
+    wait(r"\^C\n> ")
+
+
 def saw(text):
     if text not in seen():
         fail("never " + text)
