@@ -84,10 +84,8 @@ static void count_scratch(struct plan *plan, const struct shape *shape, const st
                           uint64_t scratch_bytes[MAX_DEVICES]) {
     for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = 0;
     for (int d = 0; d < plan->machine.n_devices; d++) {
-        bool has[UNIT_KINDS];
-        for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = a->kinds[d] >> kind & 1;
         struct scratch_layout *out = &plan->devices[d].scratch;
-        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], has, out);
+        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], a->kinds[d], out);
         scratch_bytes[d] = out->size_bytes;
     }
 }
@@ -97,6 +95,7 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     struct placement *place = &plan->place;
     const struct unit_context context = {&plan->workload, &plan->machine, place->ring};
     uint64_t scratch_bytes[MAX_DEVICES];
+    plan->host_read_bytes = 0;
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
         const bool embed_is_here = place->units[0].device == place->units[u].device;
@@ -107,6 +106,8 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
         plan->unit_cpu_bytes[u] = bytes.cpu_weights;
         plan->unit_kv_bytes[u] = bytes.kv;
         plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
+        plan->host_read_bytes +=
+            place->units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u] : bytes.cpu_weights;
     }
     if (!a.slot_bytes) place->feed = FEED_NONE;
     ASSERT(!a.slot_bytes || place->feed != FEED_NONE);

@@ -201,21 +201,4 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
     return b.cost;
 }
 
-double cost_copy_us(struct link link, double size_bytes) {
-    return link.latency_us + divide(size_bytes, link.gbps * PER_US);
-}
-
-double cost_feed_us(struct link link, enum feed feed, double size_bytes) {
-    const double gbps = feed == FEED_STAGED ? link.staged_gbps : link.gbps;
-    return link.latency_us + divide(size_bytes, gbps * PER_US);
-}
-
-double cost_cache_us(struct link link, double size_bytes) {
-    if (!(size_bytes > 0)) return 0;
-    return link.latency_us + cost_copy_us(link, size_bytes);
-}
-
-double cost_feed_passes(enum feed feed) {
-    static const double passes[FEEDS] = {0, 1, 3};
-    return passes[feed];
-}
+double cost_move_us(double gbps, double size_bytes) { return divide(size_bytes, gbps * PER_US); }

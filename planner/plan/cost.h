@@ -33,15 +33,7 @@ double cost_cached_us(const struct device_rates *rates, double memory_us, double
 double cost_activation_bytes(struct op_cost matmul);
 // All weights that every pass may read: all but the tables of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
-// Time of one copy.
-double cost_copy_us(struct link link, double size_bytes);
-// Time of one fetch of streamed weights.
-double cost_feed_us(struct link link, enum feed feed, double size_bytes);
-// Time of copying rows of a KV cache between the host and a slot, keys and values apart; 0 for no
-// bytes.
-double cost_cache_us(struct link link, double size_bytes);
-// Number of passes of a fetched byte through the host's memory: with pinned blocks it is copied
-// into a block and out again.
-double cost_feed_passes(enum feed feed);
+// Time of bytes at a rate in units of 1e9 bytes per second; 0 without a rate.
+double cost_move_us(double gbps, double size_bytes);
 
 #endif

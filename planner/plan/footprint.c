@@ -46,14 +46,8 @@ static uint64_t row_bytes(const struct unit_tensor *t) {
     return dtype_bytes(t->type, (uint64_t)t->n_cols);
 }
 
-const struct unit_tensor *footprint_down(const struct unit *unit) {
-    if (!unit_can_split(unit)) return NULL;
-    return unit_find(unit, unit->kind == UNIT_FFN ? ROLE_FFN_DOWN : ROLE_ATTN_OUTPUT);
-}
-
 int32_t footprint_split_width(const struct unit *unit) {
-    const struct unit_tensor *down = footprint_down(unit);
-    return down ? down->n_cols : 0;
+    return unit_find(unit, unit->kind == UNIT_FFN ? ROLE_FFN_DOWN : ROLE_ATTN_OUTPUT)->n_cols;
 }
 
 // Bytes of a tensor of a split unit on one device: all of a vector, the first or the last rows of a
@@ -209,7 +203,7 @@ static void place_areas(const struct area_size sizes[AREAS], struct scratch_layo
 }
 
 void footprint_scratch(const struct shape *shape, const struct workload *w,
-                       const struct machine_device *device, const bool has[UNIT_KINDS],
+                       const struct machine_device *device, uint32_t kinds,
                        struct scratch_layout *out) {
     static const enum area_life lives[AREAS] = {
 #define AREA(id, life) [AREA_##id] = LIFE_##life,
@@ -218,13 +212,10 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
     };
     struct area_size sizes[AREAS] = {{0}};
     struct tables_layout tables;
-    bool any = false;
-    for (int kind = 0; kind < UNIT_KINDS; kind++) {
-        any |= has[kind];
-        if (has[kind]) add_kind(sizes, shape, w, device, (enum unit_kind)kind);
-    }
+    for (int kind = 0; kind < UNIT_KINDS; kind++)
+        if (kinds >> kind & 1) add_kind(sizes, shape, w, device, (enum unit_kind)kind);
     footprint_tables(shape, w, &tables);
-    if (any && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
+    if (kinds && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
     if (device->is_host)
         sizes[AREA_LOGITS].size_bytes = (uint64_t)w->max_logits * (uint64_t)shape->n_vocab * 4;
     for (int i = 0; i < AREAS; i++)

@@ -37,8 +37,7 @@ uint64_t footprint_slot(const struct unit *unit, const struct workload *w,
                         const struct machine_device *accelerator, int32_t cpu_parts);
 // Bytes of the weights in that slot without padding, which a fetch copies besides the cache.
 uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
-// Columns that the devices of a split unit exchange: the output of swiglu, or the queries; 0 if the
-// unit cannot be split.
+// Columns that the devices of a split unit exchange: the output of swiglu, or the queries.
 int32_t footprint_split_width(const struct unit *unit);
 // True if a fetch of this unit brings its cache too, and a store takes the new rows back.
 bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *place);
@@ -50,15 +49,11 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
                       uint64_t *block_bytes);
 // Lays out the areas that the blocks need (planner/blocks/areas.def), each after those that are in
-// use at the same time. has[kind]: the device computes at least one unit of that kind.
+// use at the same time. kinds: bit k: the device computes at least one unit of kind k.
 void footprint_scratch(const struct shape *shape, const struct workload *w,
-                       const struct machine_device *device, const bool has[UNIT_KINDS],
+                       const struct machine_device *device, uint32_t kinds,
                        struct scratch_layout *out);
 void footprint_tables(const struct shape *shape, const struct workload *w,
                       struct tables_layout *out);
-
-// Finds the matrix whose products the last phase of a unit that can be split adds to the residual
-// stream; NULL if the unit cannot be split.
-const struct unit_tensor *footprint_down(const struct unit *unit);
 
 #endif

@@ -129,6 +129,7 @@ struct plan {
     uint64_t unit_cpu_bytes[MAX_UNITS];    // buffer of a split unit's weights on the CPU, else 0
     uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
     uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
+    uint64_t host_read_bytes;              // of these, on the CPU
     struct plan_device devices[MAX_DEVICES];
     struct tables_layout tables;
     int32_t n_steps[BATCH_CLASSES];

@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "planner/plan/accounts.h"
-#include "planner/plan/predict.h"
 #include "planner/plan/simulate.h"
 
 #include <inttypes.h>
@@ -36,6 +35,16 @@ const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]) {
 
 // count per second; 0 without a time.
 static double per_second(double count, double us) { return us > 0 ? count * 1e6 / us : 0; }
+
+const char *bound_name(enum bound bound) {
+    static const char *const names[BOUNDS] = {"reading the CPU's memory",
+                                              "computing on the CPU",
+                                              "reading the GPU's memory",
+                                              "computing on the GPU",
+                                              "the link",
+                                              "starting and waiting"};
+    return (unsigned)bound < BOUNDS ? names[bound] : "unknown";
+}
 
 // ---- The table ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 #define TANDEM_PLANNER_PLAN_PLAN_PRINT_H
 
 #include "planner/plan/plan.h"
+#include "planner/plan/predict.h"
 
 #include <stdio.h>
 
@@ -15,6 +16,8 @@
 enum { PLAN_NUMBER_CHARS = 24 };
 const char *plan_figure(double value, char out[PLAN_NUMBER_CHARS]);
 const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]);
+
+const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
 
 // Prints bytes per device and purpose, one character per layer for its place, the predicted times
 // and their bounds, and notes on the machine and the rates.

@@ -8,30 +8,6 @@
 
 #include "planner/plan/simulate.h"
 
-enum { MAX_WINDOWS = 4 };
-
-const char *bound_name(enum bound bound) {
-    static const char *const names[BOUNDS] = {"reading the CPU's memory",
-                                              "computing on the CPU",
-                                              "reading the GPU's memory",
-                                              "computing on the GPU",
-                                              "the link",
-                                              "starting and waiting"};
-    return (unsigned)bound < BOUNDS ? names[bound] : "unknown";
-}
-
-// The different windows of the model's units; further ones are left out.
-static int find_windows(const struct shape *shape, int32_t out[MAX_WINDOWS]) {
-    int n = 0;
-    for (int u = 0; u < shape->n_units && n < MAX_WINDOWS; u++) {
-        const int32_t window = shape->units[u].window;
-        bool known = window <= 0;
-        for (int i = 0; i < n; i++) known = known || out[i] == window;
-        if (!known) out[n++] = window;
-    }
-    return n;
-}
-
 // count passes like first, each step positions further than the one before.
 struct run {
     struct pass first;
@@ -39,22 +15,16 @@ struct run {
     bool is_prompt;
 };
 
-// Appends one sample for each piece of the run in which the time is linear.
+// Appends one sample for each piece of the run in which the time is linear: up to the first pass
+// whose tokens see a full window on average, and from there on.
 static void add_run(const struct run *run, const struct shape *shape, struct sample *out,
                     int32_t *n_samples) {
-    int32_t windows[MAX_WINDOWS];
-    const int n_windows = find_windows(shape, windows);
     const int64_t half = (run->first.n_tokens + 1) / 2;
+    const int64_t room = shape_window(shape) - half - run->first.n_past;
+    const int64_t full = room > 0 ? (room + run->step - 1) / run->step : 0;
     for (int64_t i = 0; i < run->count;) {
-        int64_t end = run->count;
-        for (int k = 0; k < n_windows; k++) {
-            // The first pass whose tokens see a full window on average.
-            const int64_t room = windows[k] - half - run->first.n_past;
-            const int64_t full = room > 0 ? (room + run->step - 1) / run->step : 0;
-            if (full > i && full < end) end = full;
-        }
+        const int64_t end = i < full && full < run->count ? full : run->count;
         struct sample *sample = &out[(*n_samples)++];
-        ASSERT(*n_samples <= MAX_SAMPLES);
         *sample = (struct sample){run->first, (double)(end - i), run->is_prompt};
         sample->pass.n_past += (int32_t)((i + end - 1) * run->step / 2);
         i = end;
@@ -88,17 +58,16 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
                        const struct sample *sample) {
     const double weight = sample->weight;
     struct simulation sim;
-    struct cost parts[MAX_DEVICES];
-    plan_walk(plan, shape, &sample->pass, NULL, &sim, parts);
+    plan_simulate(plan, shape, &sample->pass, &sim);
     const double us = sample_waits(sample) ? sim.total_us : sim.period_us;
     double rest = us - sim.copy_us;
     for (int d = 0; d < plan->machine.n_devices; d++) {
         t->compute_us[d] += weight * sim.compute_us[d];
         const bool on_host = d == DEVICE_HOST;
-        t->bound_us[on_host ? BOUND_CPU_MEMORY : BOUND_GPU_MEMORY] += weight * parts[d].memory_us;
-        t->bound_us[on_host ? BOUND_CPU_COMPUTE : BOUND_GPU_COMPUTE] +=
-            weight * parts[d].compute_us;
-        rest -= parts[d].memory_us + parts[d].compute_us;
+        const struct cost *cost = &sim.cost[d];
+        t->bound_us[on_host ? BOUND_CPU_MEMORY : BOUND_GPU_MEMORY] += weight * cost->memory_us;
+        t->bound_us[on_host ? BOUND_CPU_COMPUTE : BOUND_GPU_COMPUTE] += weight * cost->compute_us;
+        rest -= cost->memory_us + cost->compute_us;
     }
     t->us += weight * us;
     t->weight += weight;

@@ -18,7 +18,6 @@ enum bound {
     BOUND_OVERHEAD,
     BOUNDS
 };
-const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
 
 struct prediction {
     double prompt_us; // until the first token after n_prompt tokens is drawn
@@ -30,7 +29,7 @@ struct prediction {
 };
 void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out);
 
-enum { MAX_SAMPLES = 16 };
+enum { MAX_SAMPLES = 6 }; // two pieces each of whole micro-batches, the last one, and decode
 // weight passes that take as long as this one on average.
 struct sample {
     struct pass pass;

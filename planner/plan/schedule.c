@@ -85,6 +85,12 @@ static void wait_for(struct walker *w, int8_t device, int8_t peer, int16_t unit,
                            .unit = unit});
 }
 
+static void hand_over(struct walker *w, int8_t from, int8_t to, int16_t unit,
+                      struct columns columns) {
+    send(w, from, to, unit, columns);
+    wait_for(w, to, from, unit, columns.data);
+}
+
 static void compute(struct walker *w, int8_t device, int16_t unit, enum step_phase phase,
                     int8_t slot) {
     emit(w,
@@ -97,8 +103,7 @@ static void compute(struct walker *w, int8_t device, int16_t unit, enum step_pha
 static void move(struct walker *w, int8_t to, int16_t unit, struct columns columns) {
     while (w->at != to) {
         const int8_t next = w->at == DEVICE_HOST ? to : DEVICE_HOST;
-        send(w, w->at, next, unit, columns);
-        wait_for(w, next, w->at, unit, columns.data);
+        hand_over(w, w->at, next, unit, columns);
         w->at = next;
     }
 }
@@ -160,11 +165,9 @@ static void compute_whole(struct walker *w, int16_t u) {
 // Gives both devices of a split unit the residual stream: the one that has it sends it.
 static void begin_split(struct walker *w, int16_t u) {
     const int8_t gpu = place_of(w, u)->device;
-    const struct columns all = {DATA_RESIDUAL, 0, w->s->shape->n_embd};
     if (w->at != DEVICE_HOST && w->at != gpu) move_residual(w, DEVICE_HOST, u);
     const int8_t to = w->at == DEVICE_HOST ? gpu : DEVICE_HOST;
-    send(w, w->at, to, u, all);
-    wait_for(w, to, w->at, u, DATA_RESIDUAL);
+    hand_over(w, w->at, to, u, (struct columns){DATA_RESIDUAL, 0, w->s->shape->n_embd});
 }
 
 // Ends a split unit: the CPU's columns of the residual stream go to the accelerator, or those of
@@ -177,8 +180,7 @@ static void end_split(struct walker *w, int16_t u) {
     const int32_t first = footprint_split_row(n_embd, place->cpu_parts);
     compute(w, place->device, u, PHASE_OUT, -1);
     compute(w, DEVICE_HOST, u, PHASE_OUT, -1);
-    send(w, DEVICE_HOST, place->device, u, (struct columns){data, first, n_embd - first});
-    wait_for(w, place->device, DEVICE_HOST, u, data);
+    hand_over(w, DEVICE_HOST, place->device, u, (struct columns){data, first, n_embd - first});
     if (normed) compute(w, place->device, u, PHASE_NORM, -1);
     w->at = place->device;
 }
@@ -186,7 +188,8 @@ static void end_split(struct walker *w, int16_t u) {
 // Each device computes its rows of gate and up, gets the other's, and computes its rows of down.
 static void compute_split_ffn(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
-    const int32_t n_ff = w->s->widths[u], first = footprint_split_row(n_ff, place->cpu_parts);
+    const int32_t n_ff = footprint_split_width(&w->s->shape->units[u]);
+    const int32_t first = footprint_split_row(n_ff, place->cpu_parts);
     begin_split(w, u);
     compute(w, place->device, u, PHASE_IN, -1);
     send(w, place->device, DEVICE_HOST, u, (struct columns){DATA_HIDDEN, 0, first});
@@ -202,15 +205,15 @@ static void compute_split_ffn(struct walker *w, int16_t u) {
 // output.
 static void compute_split_attention(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
-    const int32_t width = w->s->widths[u], first = footprint_split_row(width, place->cpu_parts);
+    const int32_t width = footprint_split_width(&w->s->shape->units[u]);
+    const int32_t first = footprint_split_row(width, place->cpu_parts);
     begin_split(w, u);
     compute(w, place->device, u, PHASE_IN, -1);
     compute(w, DEVICE_HOST, u, PHASE_IN, -1);
-    send(w, DEVICE_HOST, place->device, u, (struct columns){DATA_QUERIES, first, width - first});
-    wait_for(w, place->device, DEVICE_HOST, u, DATA_QUERIES);
+    const struct columns queries = {DATA_QUERIES, first, width - first};
+    hand_over(w, DEVICE_HOST, place->device, u, queries);
     compute(w, place->device, u, PHASE_MID, -1);
-    send(w, place->device, DEVICE_HOST, u, (struct columns){DATA_ATTENDED, 0, width});
-    wait_for(w, DEVICE_HOST, place->device, u, DATA_ATTENDED);
+    hand_over(w, place->device, DEVICE_HOST, u, (struct columns){DATA_ATTENDED, 0, width});
     end_split(w, u);
 }
 
@@ -230,8 +233,8 @@ static void send_layer_inputs(struct walker *w) {
     const struct schedule *s = w->s;
     const int8_t to = w->at == DEVICE_HOST ? machine_accelerator(s->machine) : DEVICE_HOST;
     if (to == w->at || !ties_read_inputs(s->shape, s->place, s->batch, to)) return;
-    send(w, w->at, to, 0, (struct columns){DATA_LAYER_INPUTS, 0, shape_layer_inputs(s->shape)});
-    wait_for(w, to, w->at, 0, DATA_LAYER_INPUTS);
+    const struct columns inputs = {DATA_LAYER_INPUTS, 0, shape_layer_inputs(s->shape)};
+    hand_over(w, w->at, to, 0, inputs);
 }
 
 bool schedule_walk(const struct schedule *schedule) {
@@ -275,16 +278,12 @@ static void write_step(void *context, const struct step *step) {
 }
 
 void plan_schedule(struct plan *plan, const struct shape *shape) {
-    int32_t widths[MAX_UNITS];
-    for (int32_t u = 0; u < shape->n_units; u++)
-        widths[u] = footprint_split_width(&shape->units[u]);
     for (int batch = 0; batch < BATCH_CLASSES; batch++) {
         struct writer w = {plan, (enum batch_class)batch};
         const struct schedule schedule = {.shape = shape,
                                           .machine = &plan->machine,
                                           .w = &plan->workload,
                                           .place = &plan->place,
-                                          .widths = widths,
                                           .tables_bytes = plan->tables.size_bytes,
                                           .batch = w.batch,
                                           .take = write_step,

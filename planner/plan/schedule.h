@@ -17,7 +17,6 @@ struct schedule {
     const struct machine *machine;
     const struct workload *w;
     const struct placement *place;
-    const int32_t *widths; // [n_units], footprint_split_width of each unit
     uint64_t tables_bytes; // of footprint_tables
     enum batch_class batch;
     schedule_fn take;

@@ -9,19 +9,9 @@ struct walk {
     const struct shape *shape;
     const struct pass *pass;
     struct simulation *out;
-    struct cost *parts;
     bool host_cached; // the CPU's cache keeps the weights that it reads
     bool timed;
 };
-
-static void start(struct walk *w) {
-    const struct plan *plan = w->plan;
-    uint64_t read_bytes = 0;
-    for (int u = 0; u < plan->n_units; u++)
-        read_bytes += plan->place.units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u]
-                                                                 : plan->unit_cpu_bytes[u];
-    w->host_cached = cost_is_cached(&plan->machine, read_bytes);
-}
 
 struct unit_part step_part(const struct step *step, int32_t cpu_parts) {
     const bool both = step->phase == PHASE_ALL; // streamed
@@ -43,9 +33,9 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
     w->out->weight_bytes[d] += (uint64_t)cost.read_bytes;
     if (!w->timed) return (struct step_work){0};
-    w->parts[d].memory_us += cost.memory_us;
-    w->parts[d].compute_us += cost.compute_us;
-    w->parts[d].overhead_us += cost.overhead_us;
+    w->out->cost[d].memory_us += cost.memory_us;
+    w->out->cost[d].compute_us += cost.compute_us;
+    w->out->cost[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
     return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
 }
@@ -62,13 +52,20 @@ struct step_work simulate_copy(const struct machine *m, enum feed feed, const st
     const double size_bytes = (double)copied_bytes(step, pass);
     if (!(size_bytes > 0)) return (struct step_work){0};
     const struct link link = step_link(m, step);
-    if (step->kind == STEP_STORE)
-        return (struct step_work){cost_cache_us(link, size_bytes), size_bytes};
-    if (step->kind != STEP_FETCH)
-        return (struct step_work){cost_copy_us(link, size_bytes), size_bytes};
-    const double weights = (double)step->bytes_fixed, cache = size_bytes - weights;
-    return (struct step_work){cost_feed_us(link, feed, weights) + cost_cache_us(link, cache),
-                              weights * cost_feed_passes(feed) + cache};
+    const bool fetches = step->kind == STEP_FETCH;
+    const double weights = fetches ? (double)step->bytes_fixed : 0, rest = size_bytes - weights;
+    struct step_work work = {0};
+    if (weights > 0) { // a staged byte is copied into a block and out again
+        const bool staged = feed == FEED_STAGED;
+        work.us = link.latency_us + cost_move_us(staged ? link.staged_gbps : link.gbps, weights);
+        work.dram_bytes = weights * (staged ? 3 : 1);
+    }
+    if (rest > 0) { // keys and values of a cache are copied apart
+        const int n_copies = fetches || step->kind == STEP_STORE ? 2 : 1;
+        work.us += n_copies * link.latency_us + cost_move_us(link.gbps, rest);
+        work.dram_bytes += rest;
+    }
+    return work;
 }
 
 static struct step_work work_of(struct walk *w, const struct step *step) {
@@ -82,16 +79,16 @@ static struct step_work work_of(struct walk *w, const struct step *step) {
 
 // ---- A pass -------------------------------------------------------------------------------------
 
-void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
-               struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]) {
-    struct walk w = {.plan = plan, .shape = shape, .pass = pass, .out = out, .parts = parts};
+// Walks the steps. times may be NULL.
+static void walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
+                 struct step_times *times, struct simulation *out) {
+    struct walk w = {.plan = plan, .shape = shape, .pass = pass, .out = out};
     const enum batch_class batch = batch_class_of(pass->n_tokens);
     struct clocks clocks;
     bool used[MAX_DEVICES] = {false};
     w.timed = plan->machine.rates != RATES_NONE;
+    w.host_cached = cost_is_cached(&plan->machine, plan->host_read_bytes);
     *out = (struct simulation){.n_steps = plan->n_steps[batch]};
-    for (int d = 0; d < MAX_DEVICES; d++) parts[d] = (struct cost){0};
-    start(&w);
     for (int i = 0; i < plan->n_steps[batch]; i++) used[plan->steps[batch][i].device] = true;
     clocks_start(&clocks, &plan->machine, used, plan->place.units[0].device);
     for (int i = 0; i < plan->n_steps[batch]; i++) {
@@ -108,13 +105,11 @@ void plan_walk(const struct plan *plan, const struct shape *shape, const struct 
 
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out) {
-    struct cost parts[MAX_DEVICES];
-    plan_walk(plan, shape, pass, NULL, out, parts);
+    walk(plan, shape, pass, NULL, out);
 }
 
 void plan_step_times(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                      struct step_times *out) {
     struct simulation sim;
-    struct cost parts[MAX_DEVICES];
-    plan_walk(plan, shape, pass, out, &sim, parts);
+    walk(plan, shape, pass, out, &sim);
 }

@@ -17,9 +17,10 @@ struct simulation {
     int32_t n_copies, n_steps;
     double total_us;  // from the first step to the last
     double period_us; // between passes like this one in a row: total_us unless plan->runs_ahead
-    double compute_us[MAX_DEVICES]; // time in which the device computes
-    double copy_us;                 // time in which copies run
-    double hidden_copy_us;          // of copy_us, while a device computed
+    double compute_us[MAX_DEVICES]; // time in which the device computes, and its causes
+    struct cost cost[MAX_DEVICES];
+    double copy_us;        // time in which copies run
+    double hidden_copy_us; // of copy_us, while a device computed
 };
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out);
@@ -33,9 +34,5 @@ struct step_work simulate_copy(const struct machine *m, enum feed feed, const st
 
 // The part that a compute step computes of a unit with so many parts on the CPU.
 struct unit_part step_part(const struct step *step, int32_t cpu_parts);
-
-// Walks the steps of one pass (simulate.c). times may be NULL. parts: the causes of compute_us.
-void plan_walk(const struct plan *plan, const struct shape *shape, const struct pass *pass,
-               struct step_times *times, struct simulation *out, struct cost parts[MAX_DEVICES]);
 
 #endif

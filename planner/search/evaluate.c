@@ -48,12 +48,11 @@ static bool are_twins(const struct unit *a, const struct unit *b) {
 // Describes a unit and finds its twin: layers come in few kinds, and twins share their figures.
 static void describe_unit(struct evaluator *ev, int32_t u) {
     const struct unit *unit = &ev->shape->units[u];
-    ev->twin[u] = u;
-    for (int32_t i = u - 1; i >= 0 && ev->twin[u] == u; i--)
-        if (ev->twin[i] == i && are_twins(&ev->shape->units[i], unit)) ev->twin[u] = i;
-    ev->widths[u] = footprint_split_width(unit);
-    ev->can_stream[u] = unit_can_stream(unit);
-    ev->read[u] = cost_all_read_bytes(unit);
+    struct unit_facts *facts = &ev->facts[u];
+    *facts = (struct unit_facts){u, unit_can_split(unit), unit_can_stream(unit),
+                                 cost_all_read_bytes(unit)};
+    for (int32_t i = u - 1; i >= 0 && facts->twin == u; i--)
+        if (ev->facts[i].twin == i && are_twins(&ev->shape->units[i], unit)) facts->twin = i;
 }
 
 static void describe_choice(struct evaluator *ev, struct choice *choice) {
@@ -65,12 +64,10 @@ static void describe_choice(struct evaluator *ev, struct choice *choice) {
         choice->n_prompt++;
     if (choice->w.n_gen == 1) choice->n_samples = choice->n_prompt; // no pass decodes
     for (int d = 0; d < ev->machine->n_devices; d++) {
-        for (int mask = 0; mask < KIND_MASKS; mask++) {
-            bool has[UNIT_KINDS];
+        for (uint32_t kinds = 0; kinds < KIND_MASKS; kinds++) {
             struct scratch_layout layout;
-            for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = mask >> kind & 1;
-            footprint_scratch(ev->shape, &choice->w, &ev->machine->devices[d], has, &layout);
-            choice->scratch_bytes[d][mask] = layout.size_bytes;
+            footprint_scratch(ev->shape, &choice->w, &ev->machine->devices[d], kinds, &layout);
+            choice->scratch_bytes[d][kinds] = layout.size_bytes;
         }
     }
     choice->first_line = ev->n_lines;
@@ -91,15 +88,11 @@ enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
     }
     const size_t n = (size_t)shape->n_units, n_lines = (size_t)ev->n_lines;
     const size_t n_bytes = n * PLACES * (ev->kv_varies ? MAX_CHOICES : 1);
-    ev->twin = mem_alloc(n, sizeof *ev->twin);
-    ev->widths = mem_alloc(n, sizeof *ev->widths);
-    ev->can_stream = mem_alloc(n, sizeof *ev->can_stream);
-    ev->read = mem_alloc(n, sizeof *ev->read);
+    ev->facts = mem_alloc(n, sizeof *ev->facts);
     ev->bytes = mem_alloc(n_bytes, sizeof *ev->bytes);
     ev->work = mem_alloc(n * UNIT_WORKS * n_lines, sizeof *ev->work);
     ev->times = mem_alloc(n * PLACES * 2, sizeof *ev->times);
-    if (!ev->twin || !ev->widths || !ev->can_stream || !ev->read || !ev->bytes || !ev->work ||
-        !ev->times) {
+    if (!ev->facts || !ev->bytes || !ev->work || !ev->times) {
         evaluator_close(ev);
         return err_memory(e, n * UNIT_WORKS * n_lines * sizeof *ev->work, "planning");
     }
@@ -108,10 +101,7 @@ enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
 }
 
 void evaluator_close(struct evaluator *ev) {
-    mem_free(ev->twin);
-    mem_free(ev->widths);
-    mem_free(ev->can_stream);
-    mem_free(ev->read);
+    mem_free(ev->facts);
     mem_free(ev->bytes);
     mem_free(ev->work);
     mem_free(ev->times);
@@ -122,7 +112,7 @@ void evaluator_close(struct evaluator *ev) {
 
 static const struct unit_bytes *bytes_of(struct evaluator *ev, int32_t u, int8_t ring,
                                          const struct unit_place *place, int choice) {
-    const int32_t twin = ev->twin[u];
+    const int32_t twin = ev->facts[u].twin;
     const size_t n_choices = ev->kv_varies ? MAX_CHOICES : 1,
                  i = ev->kv_varies ? (size_t)choice : 0;
     const size_t row = (size_t)twin * PLACES + (size_t)place_index(place);
@@ -158,7 +148,8 @@ struct walk {
 static struct step_work compute_work(struct walk *w, const struct step *step) {
     struct evaluator *ev = w->ev;
     const struct choice *choice = &ev->choices[w->choice];
-    const int32_t twin = ev->twin[step->unit], parts = w->place->units[step->unit].cpu_parts;
+    const int32_t twin = ev->facts[step->unit].twin;
+    const int32_t parts = w->place->units[step->unit].cpu_parts;
     const bool cached = w->cached && step->device == DEVICE_HOST;
     const int side = step->slot >= 0 ? SIDE_STREAMED : cached ? SIDE_CACHED : step->device;
     const int work = (parts * STEP_PHASES + (int)step->phase) * SIDES + side;
@@ -192,7 +183,6 @@ static struct schedule schedule_of(struct walk *w) {
                              .machine = ev->machine,
                              .w = &choice->w,
                              .place = w->place,
-                             .widths = ev->widths,
                              .tables_bytes = choice->tables_bytes,
                              .batch = batch_class_of(choice->samples[w->sample].pass.n_tokens),
                              .take = take_step,
@@ -277,7 +267,8 @@ static void time_unit(struct evaluator *ev, int32_t u, const struct placement *p
 
 const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
                                             const struct placement *place, bool cached) {
-    const size_t row = (size_t)ev->twin[unit] * PLACES + (size_t)place_index(&place->units[unit]);
+    const size_t row =
+        (size_t)ev->facts[unit].twin * PLACES + (size_t)place_index(&place->units[unit]);
     struct unit_time *out = &ev->times[row * 2 + cached];
     if (!out->known) time_unit(ev, unit, place, cached, out);
     return out;
@@ -349,7 +340,7 @@ static double hopeless_us(struct evaluator *ev, const struct placement *place, b
         const struct unit_time *time = evaluator_unit_time(ev, u, place, cached);
         decode_us += time->decode_us[at];
         at = place->units[u].device;
-        if (at != DEVICE_HOST || ev->can_stream[u]) continue;
+        if (at != DEVICE_HOST || ev->facts[u].can_stream) continue;
         for (int i = 0; i < ev->n_choices; i++) prompt_us[i] += least_of(time->prompt_us, i);
     }
     for (int i = 0; i < ev->n_choices; i++) least_us = min_us(least_us, prompt_us[i]);
@@ -411,7 +402,7 @@ static bool host_is_cached(struct evaluator *ev, const struct placement *place) 
     for (int32_t u = 0; u < ev->shape->n_units; u++) {
         const struct unit_place *at = &place->units[u];
         const uint64_t cpu = bytes_of(ev, u, place->ring, at, 0)->cpu_weights;
-        read_bytes += at->device == DEVICE_HOST ? ev->read[u] : cpu;
+        read_bytes += at->device == DEVICE_HOST ? ev->facts[u].read_bytes : cpu;
     }
     return cost_is_cached(ev->machine, read_bytes);
 }

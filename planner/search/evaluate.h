@@ -39,17 +39,21 @@ struct unit_time {
     double busy_us[MAX_DEVICES][MAX_CHOICES], fetch_us[MAX_CHOICES];
 };
 
+// The search asks these of a unit time and again.
+struct unit_facts {
+    int32_t twin; // the first unit with the same figures, maybe itself
+    bool can_split, can_stream;
+    uint64_t read_bytes; // weights that every pass may read
+};
+
 struct evaluator {
     const struct shape *shape;
     const struct machine *machine;
     uint64_t own_bytes; // the host's budget of the machine, whatever the user allows
     int32_t n_choices, n_lines;
     struct choice choices[MAX_CHOICES];
-    bool kv_varies;   // caches depend on the micro-batch
-    int32_t *twin;    // [n_units], the first unit with the same figures, maybe itself
-    int32_t *widths;  // [n_units], footprint_split_width
-    bool *can_stream; // [n_units]
-    uint64_t *read;   // [n_units], weights that every pass may read
+    bool kv_varies;           // caches depend on the micro-batch
+    struct unit_facts *facts; // [n_units]
     // Filled when first asked for; 0: not yet. Rows are those of twins.
     struct unit_bytes *bytes; // [n_units, places, choices]
     struct step_work *work;   // [n_units, parts of units, n_lines]

@@ -97,7 +97,7 @@ static bool is_attention(const struct search *s, int32_t u) {
 }
 
 static bool may_split(const struct search *s, int32_t u) {
-    return s->rules.split && s->ev.widths[u] > 0 && may_be_on(s, u, DEVICE_HOST) &&
+    return s->rules.split && s->ev.facts[u].can_split && may_be_on(s, u, DEVICE_HOST) &&
            may_be_on(s, u, s->accelerator);
 }
 
@@ -122,7 +122,7 @@ static bool consider_placement(struct search *s) {
 // The kind of streaming that a unit of the proposal can have, 0 if none.
 static uint8_t group_of(const struct search *s, int32_t u) {
     const struct unit_place *place = &s->place.units[u];
-    if (!s->ev.can_stream[u]) return 0;
+    if (!s->ev.facts[u].can_stream) return 0;
     if (place->device != DEVICE_HOST && !place->cpu_parts) return 0;
     if (!is_attention(s, u)) return STREAM_FFNS;
     return place->cpu_parts ? STREAM_SPLIT_ATTENTION : STREAM_ATTENTION;
@@ -350,7 +350,7 @@ static void consider_gains(struct search *s, const struct round *round, struct g
 static int32_t share_step(const struct search *s) {
     enum { FEW_KINDS = 32 };
     int32_t n_kinds = 0;
-    for (int32_t u = 0; u < s->shape->n_units; u++) n_kinds += s->ev.twin[u] == u;
+    for (int32_t u = 0; u < s->shape->n_units; u++) n_kinds += s->ev.facts[u].twin == u;
     return 1 + n_kinds / FEW_KINDS;
 }
 

@@ -366,18 +366,14 @@ static void test_scratch_layout(void **state) {
     const struct machine m = invent_machine(1, 1);
     struct scratch_layout s, one;
     for (unsigned kinds = 0; kinds <= ALL; kinds++) {
-        bool has[UNIT_KINDS];
-        for (int kind = 0; kind < UNIT_KINDS; kind++) has[kind] = kinds >> kind & 1;
-        footprint_scratch(&f->shape, &w, &m.devices[1], has, &s);
+        footprint_scratch(&f->shape, &w, &m.devices[1], kinds, &s);
         if (!kinds) assert_int_equal(s.size_bytes, 0);
         check_areas(&s, kinds);
     }
     assert_int_equal(s.at[AREA_GATE], s.at[AREA_Q]); // of all kinds
     uint64_t sum = 0;
     for (int kind = 0; kind < UNIT_KINDS; kind++) {
-        bool has[UNIT_KINDS] = {false};
-        has[kind] = true;
-        footprint_scratch(&f->shape, &w, &m.devices[1], has, &one);
+        footprint_scratch(&f->shape, &w, &m.devices[1], UINT32_C(1) << kind, &one);
         assert_true(one.size_bytes <= s.size_bytes);
         sum += one.size_bytes;
     }

@@ -50,9 +50,8 @@ static void test_what_can_be_split(void **state) {
         if (u == 1 || u == 2) continue;
         assert_false(unit_can_split(&f->shape.units[u]));
         assert_false(unit_can_stream(&f->shape.units[u]));
-        assert_null(footprint_down(&f->shape.units[u]));
     }
-    assert_ptr_equal(footprint_down(ffn), &ffn->tensors[3]);
+    assert_int_equal(footprint_split_width(ffn), ffn->tensors[3].n_cols);
     ffn->tensors[1].n_rows = ffn->tensors[2].n_rows = ffn->tensors[3].n_cols = 32;
     assert_false(unit_can_split(ffn));
     small_model(f, 1);
@@ -64,7 +63,6 @@ static void test_what_can_be_split(void **state) {
     small_model(f, 1);
     ffn->tensors[1].role = ROLE_LAYER_GATE; // not a matrix that is cut
     assert_false(unit_can_split(ffn));
-    assert_null(footprint_down(ffn));
     small_model(f, 1);
     ffn->tensors[1].n_rows *= 2; // gate and up in one matrix
     ffn->tensors[1].size_bytes *= 2;
@@ -84,12 +82,11 @@ static void test_what_attention_can_be_split(void **state) {
     struct unit *unit = &f->shape.units[1];
     struct unit_tensor *t = unit->tensors;
     assert_true(unit_can_split(unit));
-    assert_ptr_equal(footprint_down(unit), &t[4]);
+    assert_int_equal(footprint_split_width(unit), t[4].n_cols);
     for (int i = 0; i < 5; i++) assert_int_equal(unit_is_cut(&t[i]), i == 1 || i == 4);
     assert_false(can_split_with(f, 1, ROLE_OTHER));
     assert_false(can_split_with(f, 1, ROLE_ATTN_QKV));
     assert_false(can_split_with(f, 4, ROLE_OTHER));
-    assert_null(footprint_down(unit));
     // Queries of two kinds in one matrix, other widths, too few rows, rows of unequal length.
     for (int i = 0; i < 5; i++) {
         small_model(f, 1);
@@ -484,7 +481,7 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     const bool attention = unit->kind == UNIT_ATTENTION;
     const enum step_data made = attention ? DATA_QUERIES : DATA_HIDDEN,
                          read = attention ? DATA_ATTENDED : DATA_HIDDEN;
-    const int32_t width = footprint_down(unit)->n_cols;
+    const int32_t width = footprint_split_width(unit);
     const int32_t parts = f->plan.place.units[s->unit].cpu_parts;
     const int32_t row = footprint_split_row(width, parts),
                   out_row = footprint_split_row(f->shape.n_embd, parts);
