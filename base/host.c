@@ -200,6 +200,19 @@ int32_t host_cpu_quota(const struct host_roots *roots) {
     return cpus == INT32_MAX ? 0 : cpus;
 }
 
+// The line is "cpu  user nice system idle iowait irq softirq steal ...", in ticks.
+uint64_t host_busy_ns(const struct host_roots *roots) {
+    char text[TEXT_BYTES];
+    unsigned long long user, nice, system, irq, softirq, steal;
+    const long hertz = sysconf(_SC_CLK_TCK);
+    if (hertz <= 0 || !read_text(roots->proc, "stat", text, sizeof text) ||
+        sscanf(text, "cpu %llu %llu %llu %*u %*u %llu %llu %llu", &user, &nice, &system, &irq,
+               &softirq, &steal) != 6)
+        return 0;
+    const unsigned long long ticks = user + nice + system + irq + softirq + steal;
+    return ticks * (UINT64_C(1000000000) / (uint64_t)hertz);
+}
+
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes) {
     ASSERT(size_bytes > 0);
     char text[TEXT_BYTES];

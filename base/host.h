@@ -36,6 +36,10 @@ enum status host_memory_read(struct host_memory *out, const struct host_roots *r
 // limit.
 int32_t host_cpu_quota(const struct host_roots *roots);
 
+// Processor time that all programs of the machine have taken since it started, and a hypervisor has
+// taken from it; 0 if the system does not tell.
+uint64_t host_busy_ns(const struct host_roots *roots);
+
 // The processor's name into out[size_bytes], "CPU" if the system does not tell. Returns out.
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes);
 

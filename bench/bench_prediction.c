@@ -157,7 +157,7 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
     if (!status) status = calibrate(&m, devices[1], &c, &result, e);
     if (!status) {
         calibration_key_of(&key, devices, n, &o);
-        status = calibration_store(&m, b->cache_path, &key, e);
+        status = calibration_store(&m, &result, b->cache_path, &key, e);
     }
     if (status) {
         devices_close(devices);

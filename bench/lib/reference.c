@@ -55,7 +55,7 @@ enum status reference_time(struct reference *r, const struct reference_job *what
     struct stopwatch watch = {.limit_ns = LIMIT_NS};
     double us;
     for (int pass = 0; pass < WARM_PASSES && what->cached; pass++)
-        if (rig_pass(rig, &job, &us, e)) return e->status;
+        if (rig_pass(rig, &watch, &job, &us, e)) return e->status;
     watch.start_ns = clock_ns();
     stopwatch_part(&watch, 1);
     if (rig_time(rig, &watch, &job, &us, e)) return e->status;

@@ -20,7 +20,8 @@ struct measuring { // too big for the stack
     struct machine machine;
     struct calibration result;
     struct calibration_key key;
-    char path[CALIBRATION_PATH]; // of the kept file; empty: nothing is kept
+    char path[CALIBRATION_PATH]; // of the file that is written; empty: none
+    char not_saved[512];         // why there is none
 };
 
 // ---- For people ---------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ static void print_all(const struct measuring *m) {
     if (m->path[0])
         printf("saved in %s\n", m->path);
     else
-        puts("not saved: neither XDG_CACHE_HOME nor HOME names a folder");
+        printf("not saved: %s\n", m->not_saved);
 }
 
 // ---- As JSON ------------------------------------------------------------------------------------
@@ -147,9 +148,11 @@ static enum status write_json(const struct measuring *m, struct err *e) {
                                "cpu_gbps", c->cpu_beside_gbps, "copy_alone_gbps",
                                c->copy_alone_gbps, "copy_gbps", c->copy_beside_gbps);
     json_t *root =
-        json_pack("{s:o, s:o, s:o, s:o, s:i, s:f, s:s}", "machine", machine_report(&m->machine, e),
-                  "measured", measured_report(m), "copies", link_report(c), "together", beside,
-                  "decode_team", c->decode_team, "seconds", c->seconds, "kept", m->path);
+        json_pack("{s:o, s:o, s:o, s:o, s:i, s:f, s:f, s:f, s:b, s:s}", "machine",
+                  machine_report(&m->machine, e), "measured", measured_report(m), "copies",
+                  link_report(c), "together", beside, "decode_team", c->decode_team, "seconds",
+                  c->seconds, "spread", c->spread, "busy_others", c->busy_others, "noisy",
+                  calibration_is_noisy(c), "kept", m->path);
     return report_json_write(root, stdout, e);
 }
 
@@ -164,12 +167,43 @@ static enum status write_machine(const struct machine *machine, const char *path
     return status;
 }
 
-static enum status keep(struct measuring *m, const char *machine_out, struct err *e) {
-    const char *cache = m->options.cache_path;
+// True if a kept measurement is better than this one; says so in not_saved.
+static bool older_is_better(struct measuring *m) {
+    struct calibration older;
+    char reason[120], date[16];
+    if (!calibration_load_notes(&older, m->options.cache_path, &m->key) ||
+        calibration_replaces(&m->result, &older))
+        return false;
+    (void)snprintf(m->not_saved, sizeof m->not_saved,
+                   "%s, so the better measurement of %s stays; close other programs and measure "
+                   "again",
+                   calibration_reason(&m->result, reason, sizeof reason),
+                   calibration_date(&older, date, sizeof date));
+    return true;
+}
+
+// Keeps the result, or notes why it is not kept.
+static enum status keep(struct measuring *m, const struct cli *cli, struct err *e) {
+    const char *cache = m->options.cache_path, *machine_out = cli->options.machine_out;
+    char reason[120];
+    struct err refused = {0};
     if (machine_out && write_machine(&m->machine, machine_out, e)) return e->status;
-    if (!cache) return OK;
-    if (calibration_store(&m->machine, cache, &m->key, e)) return e->status;
-    return calibration_path(m->path, cache, &m->key) ? OK : e->status;
+    if (!cache) {
+        (void)snprintf(m->not_saved, sizeof m->not_saved,
+                       "neither XDG_CACHE_HOME nor HOME names a folder");
+        return OK;
+    }
+    if (older_is_better(m)) return OK;
+    if (calibration_store(&m->machine, &m->result, cache, &m->key, &refused)) {
+        (void)err_text(&refused, m->not_saved, sizeof m->not_saved);
+        return OK;
+    }
+    if (calibration_is_noisy(&m->result))
+        log_line(&cli->log, LOG_WARN,
+                 "a noisy measurement: %s; close other programs and run 'tandem calibrate' again",
+                 calibration_reason(&m->result, reason, sizeof reason));
+    (void)calibration_path(m->path, cache, &m->key);
+    return OK;
 }
 
 static enum status measure(struct measuring *m, struct cli *cli, struct err *e) {
@@ -190,7 +224,7 @@ enum status cli_calibrate(struct cli *cli, struct err *e) {
     signal_watch();
     enum status status = devices_open(m->devices, &m->n_devices, &m->options, e);
     if (!status) status = measure(m, cli, e);
-    if (!status) status = keep(m, cli->options.machine_out, e);
+    if (!status) status = keep(m, cli, e);
     if (!status && cli->options.json)
         status = write_json(m, e);
     else if (!status)

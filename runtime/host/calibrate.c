@@ -1,7 +1,6 @@
 /* calibrate.c: see calibrate.h. */
 #include "runtime/host/calibrate.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/rig.h"
@@ -10,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum {
     PROBE_SIZE = 512,
@@ -20,6 +20,7 @@ enum {
     LEAST_PASSES = 3, // so many passes over a window that were no faster end its measurement
     MAX_PASSES = 16,
     VISITS = 3,
+    MAX_FIGURES = MAX_DEVICES * (4 + (WEIGHT_COUNT + KV_TYPES) * RATE_CLASSES),
 };
 
 static const double LEAST_RATE = 1e-5; // GB/s; ten times the lowest rate of a machine file
@@ -51,6 +52,11 @@ struct calibrator {
     uint64_t pool_bytes;
     struct rig rigs[MAX_DEVICES];
     int32_t n_scaled; // figures that were not measured
+    // A figure that several visits measured has one: how much more its greatest value is than the
+    // least.
+    double spreads[MAX_FIGURES];
+    int32_t n_spreads;
+    uint64_t others_ns; // of the meter at the start
 };
 
 static double gbps_of(double bytes, double us) { return bytes / us * 1e-3; }
@@ -133,7 +139,7 @@ static enum status read_window(struct calibrator *c, struct rig *rig, double byt
     const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
     double least_us = INFINITY, pass_us;
     for (int32_t pass = 0, vain = 0; pass < MAX_PASSES && vain < in_vain; pass++) {
-        if (rig_pass(rig, &job, &pass_us, e)) return e->status;
+        if (rig_pass(rig, &c->watch, &job, &pass_us, e)) return e->status;
         vain = pass_us < 0.99 * least_us ? 0 : vain + 1;
         least_us = fmin(least_us, pass_us);
     }
@@ -310,8 +316,16 @@ static enum status measure_memory(struct calibrator *c, struct rig *rig, struct 
     return OK;
 }
 
+// Takes note of how much the sorted values of a figure differ.
+static void note_spread(struct calibrator *c, const double *sorted, int32_t n) {
+    if (n < 2) return;
+    ASSERT(c->n_spreads < MAX_FIGURES);
+    c->spreads[c->n_spreads++] = sorted[n - 1] / sorted[0] - 1;
+}
+
 // The median over the visits; 0 if no visit measured the figure.
-static void merge_visits(const struct device_rates visits[VISITS], struct device_rates *out) {
+static void merge_visits(struct calibrator *c, const struct device_rates visits[VISITS],
+                         struct device_rates *out) {
     static const struct {
         size_t offset, n;
     } tables[] = {
@@ -332,6 +346,7 @@ static void merge_visits(const struct device_rates visits[VISITS], struct device
                 n += values[n] > 0;
             }
             const double median = n ? median_of(values, n) : 0;
+            note_spread(c, values, n);
             memcpy((char *)out + offset, &median, sizeof median);
         }
     }
@@ -366,7 +381,7 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
     stopwatch_part(&c->watch, share);
     for (int v = 0; v < VISITS && (v == 0 || stopwatch_fits(&c->watch, 20e3)); v++)
         if (visit_device(c, d, &visits[v], &w, VISITS - 1 - v, e)) return e->status;
-    merge_visits(visits, rates);
+    merge_visits(c, visits, rates);
     fit_cache(&w, rates);
     if (!(rates->cache_factor > 1)) rates->cache_bytes = 0;
     if (!rates->cache_bytes) rates->cache_factor = 0;
@@ -518,15 +533,37 @@ static enum status measure_all(struct calibrator *c, struct err *e) {
     return c->accelerator ? measure_accelerator(c, e) : OK;
 }
 
+// Says how quiet the computer was.
+static void judge(struct calibrator *c) {
+    struct calibration *out = c->out;
+    const struct meter *meter = c->watch.meter;
+    const double ns = (double)(meter_now_ns(meter) - c->watch.start_ns);
+    const uint64_t others_ns = meter_others_ns(meter);
+    out->seconds = ns * 1e-9;
+    out->made_at = (int64_t)time(NULL);
+    // Its own time and that of all programs are read one after the other, in different units.
+    if (others_ns > c->others_ns && ns > 0)
+        out->busy_others = (double)(others_ns - c->others_ns) / ns;
+    const int32_t n = c->n_spreads;
+    if (n == 0) return;
+    (void)median_of(c->spreads, n); // sorts
+    out->spread = c->spreads[n - 1 - n / 4];
+}
+
 static void describe(struct calibrator *c) {
     struct machine *m = &c->machine;
+    char reason[120];
     m->rates = RATES_MEASURED;
     m->rates_name[0] = 0;
     int used = snprintf(m->source, sizeof m->source, "measured on this computer in %.1f s",
                         c->out->seconds);
     if (c->n_scaled > 0)
-        snprintf(m->source + used, sizeof m->source - (size_t)used,
-                 "; %d rates that the time did not allow are scaled from others", c->n_scaled);
+        used +=
+            snprintf(m->source + used, sizeof m->source - (size_t)used,
+                     "; %d speeds that the time did not allow are scaled from others", c->n_scaled);
+    if (calibration_is_noisy(c->out))
+        snprintf(m->source + used, sizeof m->source - (size_t)used, "; noisy: %s",
+                 calibration_reason(c->out, reason, sizeof reason));
 }
 
 enum status calibrate(struct machine *m, struct device *accelerator,
@@ -538,17 +575,19 @@ enum status calibrate(struct machine *m, struct device *accelerator,
                            .machine = *m,
                            .out = out,
                            .accelerator = accelerator,
-                           .watch = {.start_ns = clock_ns(),
+                           .others_ns = meter_others_ns(options->meter),
+                           .watch = {.start_ns = meter_now_ns(options->meter),
                                      .limit_ns = options->limit_ns,
-                                     .progress = options->progress}};
+                                     .progress = options->progress,
+                                     .meter = options->meter}};
     if (!c.watch.limit_ns) c.watch.limit_ns = (accelerator ? 9000 : 7000) * UINT64_C(1000000);
     *out = (struct calibration){0};
     enum status status = measure_all(&c, e);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) rig_close(&c.rigs[d]);
     device_close(c.cpu);
     if (c.pool) mem_unmap_pages(c.pool, c.pool_bytes);
-    out->seconds = (double)(clock_ns() - c.watch.start_ns) * 1e-9;
     if (status) return err_context(e, "calibration");
+    judge(&c);
     describe(&c);
     status = machine_check(&c.machine, e);
     if (!status) *m = c.machine;

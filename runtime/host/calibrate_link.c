@@ -1,7 +1,6 @@
 /* calibrate_link.c: see calibrate_link.h. */
 #include "runtime/host/calibrate_link.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -19,7 +18,11 @@ enum {
     LEAST_STAGED = 2 * LINK_STAGES, // blocks of one run
 };
 
-static double since_us(uint64_t start_ns) { return (double)(clock_ns() - start_ns) * 1e-3; }
+static uint64_t now(const struct link_bench *bench) { return meter_now_ns(bench->watch->meter); }
+
+static double since_us(const struct link_bench *bench, uint64_t start_ns) {
+    return (double)(now(bench) - start_ns) * 1e-3;
+}
 
 enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatch *watch,
                       struct err *e) {
@@ -70,10 +73,10 @@ static void encode_copy(struct link_bench *bench, bool to, uint64_t size_bytes) 
 // Microseconds of n copies, one after the other.
 static enum status copies_us(struct link_bench *bench, bool to, uint64_t size_bytes, int32_t n,
                              double *out_us, struct err *e) {
-    const uint64_t start_ns = clock_ns();
+    const uint64_t start_ns = now(bench);
     for (int32_t i = 0; i < n; i++) encode_copy(bench, to, size_bytes);
     const enum status status = stream_wait(to ? bench->in : bench->out, e);
-    *out_us = since_us(start_ns) + 1e-3;
+    *out_us = since_us(bench, start_ns) + 1e-3;
     return status;
 }
 
@@ -86,8 +89,8 @@ static enum status measure_block(struct link_bench *bench, bool to, uint64_t siz
     if (copies_us(bench, to, size_bytes, 1, &us, e)) return e->status;
     const double slice_us = (double)bench->watch->limit_ns * 1e-3 * 0.005;
     while (n > 1 && us * n > slice_us) n /= 2;
-    const uint64_t start_ns = clock_ns();
-    while (count == 0 || (count < LINK_RUNS && since_us(start_ns) + us * n < slice_us))
+    const uint64_t start_ns = now(bench);
+    while (count == 0 || (count < LINK_RUNS && since_us(bench, start_ns) + us * n < slice_us))
         if (copies_us(bench, to, size_bytes, n, &runs[count++], e)) return e->status;
     *gbps = (double)size_bytes * n / median_of(runs, count) * 1e-3;
     return stopwatch_step(bench->watch, e);
@@ -113,9 +116,10 @@ static enum status measure_way(struct link_bench *bench, bool to, struct link_bl
 // as the residual stream does between units on different devices. In us, for both ways.
 static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
     struct stream *compute = bench->rig->stream;
-    const uint64_t idle_ns = clock_ns();
-    while (since_us(idle_ns) < IDLE_US) continue; // the CPU is busy; the accelerator falls asleep
-    const uint64_t start_ns = clock_ns();
+    const uint64_t idle_ns = now(bench);
+    while (since_us(bench, idle_ns) < IDLE_US)
+        continue; // the CPU is busy; the accelerator falls asleep
+    const uint64_t start_ns = now(bench);
     encode_copy(bench, true, FIRST_BLOCK);
     stream_record(bench->in, &bench->event);
     stream_flush(bench->in);
@@ -127,7 +131,7 @@ static enum status round_trip_us(struct link_bench *bench, double *out_us, struc
     stream_record(bench->out, &bench->event_out);
     stream_flush(bench->out);
     if (event_wait(&bench->event_out, e)) return e->status;
-    *out_us = since_us(start_ns);
+    *out_us = since_us(bench, start_ns);
     return OK;
 }
 
@@ -155,7 +159,7 @@ static enum status measure_latency(struct link_bench *bench, struct link_rates *
 // on to the device.
 static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int32_t n,
                              double *out_us, struct err *e) {
-    const uint64_t start_ns = clock_ns();
+    const uint64_t start_ns = now(bench);
     for (int32_t i = 0; i < n; i++) {
         struct event *drained = &bench->drained[i % LINK_STAGES];
         char *block = (char *)bench->host + (uint64_t)(i % LINK_STAGES) * STAGE_BYTES;
@@ -166,7 +170,7 @@ static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int
         stream_flush(bench->in);
     }
     if (stream_wait(bench->in, e)) return e->status;
-    *out_us = since_us(start_ns) + 1e-3;
+    *out_us = since_us(bench, start_ns) + 1e-3;
     return OK;
 }
 
@@ -182,8 +186,9 @@ static enum status measure_staged(struct link_bench *bench, struct link_rates *r
          !stopwatch_fits(bench->watch, 2e-3 * LEAST_STAGED * (double)block_bytes / rates->to_gbps)))
         block_bytes /= 2;
     const double slice_us = (double)bench->watch->limit_ns * 1e-3 * 0.005;
-    const uint64_t start_ns = clock_ns();
-    while (count == 0 || (count < LINK_RUNS && since_us(start_ns) + runs[count - 1] < slice_us))
+    const uint64_t start_ns = now(bench);
+    while (count == 0 ||
+           (count < LINK_RUNS && since_us(bench, start_ns) + runs[count - 1] < slice_us))
         if (staged_us(bench, block_bytes, LEAST_STAGED, &runs[count++], e)) return e->status;
     const double gbps = LEAST_STAGED * (double)block_bytes / median_of(runs, count) * 1e-3;
     rates->staged_to_gbps = gbps < rates->to_gbps ? gbps : rates->to_gbps;
@@ -206,15 +211,15 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
 // same start.
 static enum status run_beside(struct link_bench *bench, struct rig *cpu, const struct job *job,
                               const int64_t counts[2], double us[2], struct err *e) {
-    const uint64_t start_ns = clock_ns();
+    const uint64_t start_ns = now(bench);
     for (int64_t i = 0; i < counts[1]; i++) encode_copy(bench, true, bench->largest_bytes);
     stream_flush(bench->in);
     for (int64_t i = 0; i < counts[0]; i++) job->encode(cpu, job, cpu->n_calls + i);
     cpu->n_calls += counts[0];
     if (stream_wait(cpu->stream, e)) return e->status;
-    us[0] = since_us(start_ns);
+    us[0] = since_us(bench, start_ns);
     if (stream_wait(bench->in, e)) return e->status;
-    us[1] = since_us(start_ns);
+    us[1] = since_us(bench, start_ns);
     return OK;
 }
 

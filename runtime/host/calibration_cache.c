@@ -62,7 +62,30 @@ static enum status parse_machine(struct machine *out, const json_t *machine, str
     return status;
 }
 
-static enum status parse(struct machine *out, const char *text, size_t length,
+static double number_of(const json_t *notes, const char *name) {
+    return json_number_value(json_object_get(notes, name)); // 0 without
+}
+
+static void parse_notes(struct calibration *out, const json_t *notes) {
+    *out = (struct calibration){
+        .decode_team = (int32_t)json_integer_value(json_object_get(notes, "decode_team")),
+        .seconds = number_of(notes, "seconds"),
+        .spread = number_of(notes, "spread"),
+        .busy_others = number_of(notes, "busy_others"),
+        .made_at = json_integer_value(json_object_get(notes, "made_at")),
+    };
+    for (size_t d = 0; d < MAX_DEVICES; d++)
+        out->measured[d] =
+            (uint32_t)json_integer_value(json_array_get(json_object_get(notes, "measured"), d));
+}
+
+// The content of a file that was read.
+struct kept {
+    struct machine machine;
+    struct calibration notes;
+};
+
+static enum status parse(struct kept *out, const char *text, size_t length,
                          const struct calibration_key *key, struct err *e) {
     json_error_t where;
     json_t *root = json_loadb(text, length, 0, &where);
@@ -73,13 +96,14 @@ static enum status parse(struct machine *out, const char *text, size_t length,
     else if (!own || strcmp(own, key->text) != 0)
         status = err_set(e, ERR_FORMAT, "it is of another computer or version");
     else
-        status = parse_machine(out, json_object_get(root, "machine"), e);
+        status = parse_machine(&out->machine, json_object_get(root, "machine"), e);
+    parse_notes(&out->notes, json_object_get(root, "notes"));
     json_decref(root);
     return status;
 }
 
-static enum status read_file(struct machine *out, const char *path,
-                             const struct calibration_key *key, struct err *e) {
+static enum status read_file(struct kept *out, const char *path, const struct calibration_key *key,
+                             struct err *e) {
     char *text = NULL;
     size_t length = 0;
     if (file_read_text(&text, &length, path, FILE_LIMIT_BYTES, e)) return e->status;
@@ -95,20 +119,26 @@ static enum status check_same(const struct machine *m, const struct machine *fil
     return same ? OK : err_set(e, ERR_FORMAT, "it is of other devices");
 }
 
-bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
-                      const struct log *log) {
+// Reads the file for that key, which is of the same kinds of devices as m if m is given; the caller
+// frees it with mem_free. NULL if there is none, or none that can be used: the log says why.
+static struct kept *read_kept(const struct machine *m, const char *cache_path,
+                              const struct calibration_key *key, const struct log *log) {
     char path[CALIBRATION_PATH], text[512];
     struct err e = {0};
     if (!cache_path || !calibration_path(path, cache_path, key) || access(path, F_OK) != 0)
-        return false;
-    struct machine *file = mem_alloc(1, sizeof *file);
-    if (!file) err_memory(&e, sizeof *file, "a calibration");
-    if (!file || read_file(file, path, key, &e) || check_same(m, file, &e)) {
-        mem_free(file);
-        log_line(log, LOG_WARN, "the calibration %s is not used: %s", path,
-                 err_text(&e, text, sizeof text));
-        return false;
-    }
+        return NULL;
+    struct kept *kept = mem_alloc(1, sizeof *kept);
+    if (!kept) err_memory(&e, sizeof *kept, "a calibration");
+    if (kept && read_file(kept, path, key, &e) == OK &&
+        (!m || check_same(m, &kept->machine, &e) == OK))
+        return kept;
+    mem_free(kept);
+    log_line(log, LOG_WARN, "the calibration %s is not used: %s", path,
+             err_text(&e, text, sizeof text));
+    return NULL;
+}
+
+static void take(struct machine *m, const struct machine *file) {
     m->rates = RATES_MEASURED;
     m->rates_name[0] = 0;
     memcpy(m->source, file->source, sizeof m->source);
@@ -120,30 +150,61 @@ bool calibration_load(struct machine *m, const char *cache_path, const struct ca
         m->devices[d].rates = file->devices[d].rates;
         m->devices[d].link = file->devices[d].link;
     }
-    mem_free(file);
+}
+
+bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
+                      const struct log *log) {
+    struct kept *kept = read_kept(m, cache_path, key, log);
+    if (!kept) return false;
+    take(m, &kept->machine);
+    mem_free(kept);
     return true;
+}
+
+bool calibration_load_notes(struct calibration *out, const char *cache_path,
+                            const struct calibration_key *key) {
+    struct kept *kept = read_kept(NULL, cache_path, key, NULL);
+    *out = kept ? kept->notes : (struct calibration){0};
+    mem_free(kept);
+    return kept != NULL;
 }
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-static enum status write_text(FILE *out, const struct machine *m, const struct calibration_key *key,
-                              struct err *e) {
-    json_t *name = json_string(key->text);
-    bool good = name && fputs("{\"key\": ", out) >= 0 &&
-                json_dumpf(name, out, JSON_ENCODE_ANY) == 0 && fputs(",\n\"machine\": ", out) >= 0;
+static json_t *notes_of(const struct calibration *c) {
+    json_t *measured = json_array();
+    for (int d = 0; d < MAX_DEVICES; d++)
+        json_array_append_new(measured, json_integer(c->measured[d]));
+    return json_pack("{s:o, s:i, s:f, s:f, s:f, s:I}", "measured", measured, "decode_team",
+                     (int)c->decode_team, "seconds", c->seconds, "spread", c->spread, "busy_others",
+                     c->busy_others, "made_at", (json_int_t)c->made_at);
+}
+
+// The content of a file that is written, borrowed.
+struct content {
+    const struct machine *machine;
+    const struct calibration *notes;
+    const struct calibration_key *key;
+};
+
+static enum status write_text(FILE *out, const struct content *content, struct err *e) {
+    json_t *name = json_string(content->key->text), *notes = notes_of(content->notes);
+    bool good = name && notes && fputs("{\"key\": ", out) >= 0 &&
+                json_dumpf(name, out, JSON_ENCODE_ANY) == 0 && fputs(",\n\"notes\": ", out) >= 0 &&
+                json_dumpf(notes, out, 0) == 0 && fputs(",\n\"machine\": ", out) >= 0;
     json_decref(name);
+    json_decref(notes);
     if (!good) return err_set(e, ERR_FILE, "the calibration cannot be written");
-    if (machine_save(m, out, e)) return e->status;
+    if (machine_save(content->machine, out, e)) return e->status;
     return fputs("}\n", out) >= 0 ? OK : err_errno(e, EIO, "the calibration");
 }
 
-static enum status write_file(const char *path, const struct machine *m,
-                              const struct calibration_key *key, struct err *e) {
+static enum status write_file(const char *path, const struct content *content, struct err *e) {
     char beside[CALIBRATION_PATH + 32];
     snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
     FILE *out = fopen(beside, "we");
     if (!out) return err_errno(e, errno, "%s", beside);
-    enum status status = write_text(out, m, key, e);
+    enum status status = write_text(out, content, e);
     errno = 0;
     if (fclose(out) != 0 && !status) status = err_errno(e, errno ? errno : EIO, "%s", path);
     if (!status && rename(beside, path) != 0) status = err_errno(e, errno, "%s", path);
@@ -151,11 +212,12 @@ static enum status write_file(const char *path, const struct machine *m,
     return status;
 }
 
-enum status calibration_store(const struct machine *m, const char *cache_path,
-                              const struct calibration_key *key, struct err *e) {
+enum status calibration_store(const struct machine *m, const struct calibration *notes,
+                              const char *cache_path, const struct calibration_key *key,
+                              struct err *e) {
     char path[CALIBRATION_PATH];
     if (!calibration_path(path, cache_path, key))
         return err_set(e, ERR_FILE, "the name of the folder for calibrations is too long");
     if (file_make_folders(cache_path, e)) return e->status;
-    return write_file(path, m, key, e);
+    return write_file(path, &(struct content){m, notes, key}, e);
 }

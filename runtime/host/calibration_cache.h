@@ -8,6 +8,7 @@
 #ifndef TANDEM_RUNTIME_HOST_CALIBRATION_CACHE_H
 #define TANDEM_RUNTIME_HOST_CALIBRATION_CACHE_H
 
+#include "runtime/host/calibration.h"
 #include "runtime/options.h"
 
 enum { CALIBRATION_PATH = 4096 };
@@ -31,8 +32,14 @@ bool calibration_path(char *out, const char *cache_path, const struct calibratio
 bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
                       const struct log *log);
 
+// Reads what the file for that key says besides rates: types that were measured, threads, noise and
+// date. False, with *out zeroed, if there is no such file.
+bool calibration_load_notes(struct calibration *out, const char *cache_path,
+                            const struct calibration_key *key);
+
 // Writes the file and makes its folder. ERR_FILE, ERR_MEMORY.
-enum status calibration_store(const struct machine *m, const char *cache_path,
-                              const struct calibration_key *key, struct err *e);
+enum status calibration_store(const struct machine *m, const struct calibration *notes,
+                              const char *cache_path, const struct calibration_key *key,
+                              struct err *e);
 
 #endif

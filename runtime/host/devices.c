@@ -117,7 +117,7 @@ static void measure(struct machine *m, struct device *accelerator,
                  "skips it)");
         const enum status status = calibrate(m, accelerator, &options, &calibration, &e);
         progress_tell(&o->progress, "calibrate", 1, 1); // the bar goes away
-        if (!status) calibration_store(m, o->cache_path, key, &e);
+        if (!status) calibration_store(m, &calibration, o->cache_path, key, &e);
     }
     if (!e.status)
         log_line(o->log, LOG_NOTE, "measured in %.1f s; 'tandem calibrate' does it anew",

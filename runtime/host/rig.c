@@ -1,7 +1,6 @@
 /* rig.c: see rig.h. */
 #include "runtime/host/rig.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/op_cost.h"
 
@@ -24,21 +23,25 @@ enum {
 
 // ---- Time ---------------------------------------------------------------------------------------
 
-static double elapsed_us(uint64_t start_ns) { return (double)(clock_ns() - start_ns) * 1e-3; }
+static uint64_t now(const struct stopwatch *watch) { return meter_now_ns(watch->meter); }
 
-static uint64_t share_until(uint64_t end_ns, double share) {
-    const uint64_t now_ns = clock_ns();
+static double elapsed_us(const struct stopwatch *watch, uint64_t start_ns) {
+    return (double)(now(watch) - start_ns) * 1e-3;
+}
+
+static uint64_t share_until(const struct stopwatch *watch, uint64_t end_ns, double share) {
+    const uint64_t now_ns = now(watch);
     return now_ns < end_ns ? now_ns + (uint64_t)(share * (double)(end_ns - now_ns)) : end_ns;
 }
 
 void stopwatch_part(struct stopwatch *watch, double share) {
-    watch->part_end_ns = share_until(watch->start_ns + watch->limit_ns, share);
+    watch->part_end_ns = share_until(watch, watch->start_ns + watch->limit_ns, share);
     watch->phase_end_ns = watch->part_end_ns;
     watch->figures_left = 1;
 }
 
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures) {
-    watch->phase_end_ns = share_until(watch->part_end_ns, share);
+    watch->phase_end_ns = share_until(watch, watch->part_end_ns, share);
     stopwatch_figures(watch, figures);
 }
 
@@ -47,15 +50,20 @@ void stopwatch_figures(struct stopwatch *watch, int32_t figures) {
 }
 
 static double phase_left_us(const struct stopwatch *watch) {
-    const uint64_t now_ns = clock_ns();
+    const uint64_t now_ns = now(watch);
     return now_ns < watch->phase_end_ns ? (double)(watch->phase_end_ns - now_ns) * 1e-3 : 0;
+}
+
+// The current figure's share of the phase's remaining time.
+static double figure_us(const struct stopwatch *watch) {
+    return phase_left_us(watch) / watch->figures_left;
 }
 
 bool stopwatch_fits(const struct stopwatch *watch, double us) { return us < phase_left_us(watch); }
 
 enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
     if (watch->figures_left > 1) watch->figures_left--;
-    const uint64_t done_ns = clock_ns() - watch->start_ns, total_ns = watch->limit_ns;
+    const uint64_t done_ns = now(watch) - watch->start_ns, total_ns = watch->limit_ns;
     const uint64_t shown_ns = done_ns < total_ns ? done_ns : total_ns;
     if (progress_tell(&watch->progress, "calibrate", shown_ns / 1000000, total_ns / 1000000))
         return OK;
@@ -346,19 +354,20 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
 
 // ---- Timing -------------------------------------------------------------------------------------
 
-static enum status run(struct rig *rig, const struct job *job, int64_t n, double *out_us,
-                       struct err *e) {
-    const uint64_t start_ns = clock_ns();
+static enum status run(struct rig *rig, const struct stopwatch *watch, const struct job *job,
+                       int64_t n, double *out_us, struct err *e) {
+    const uint64_t start_ns = now(watch);
     for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
     rig->n_calls += n;
     const enum status status = stream_wait(rig->stream, e);
-    *out_us = elapsed_us(start_ns) + 1e-3;
+    *out_us = elapsed_us(watch, start_ns) + 1e-3;
     return status;
 }
 
-enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e) {
+enum status rig_pass(struct rig *rig, const struct stopwatch *watch, const struct job *job,
+                     double *out_us, struct err *e) {
     device_batch_hint(rig->device, job->n_tokens);
-    return run(rig, job, job->n_parts, out_us, e);
+    return run(rig, watch, job, job->n_parts, out_us, e);
 }
 
 // True if the middle half of the runs lies within 2 %.
@@ -369,12 +378,13 @@ static bool stable(double *runs, int32_t n) {
 }
 
 // Finds the number of calls in a run from two single calls, of which the first also warms up.
-static enum status calls_of_run(struct rig *rig, const struct job *job, double slice_us, int64_t *n,
-                                double *call_us, struct err *e) {
+static enum status calls_of_run(struct rig *rig, const struct stopwatch *watch,
+                                const struct job *job, int64_t *n, double *call_us, struct err *e) {
     double again_us;
-    if (run(rig, job, 1, call_us, e)) return e->status;
+    const double slice_us = figure_us(watch);
+    if (run(rig, watch, job, 1, call_us, e)) return e->status;
     if (*call_us < slice_us) {
-        if (run(rig, job, 1, &again_us, e)) return e->status;
+        if (run(rig, watch, job, 1, &again_us, e)) return e->status;
         if (again_us < *call_us) *call_us = again_us;
     }
     *n = *call_us < RUN_US ? (int64_t)(RUN_US / *call_us) + 1 : 1;
@@ -390,21 +400,21 @@ double rig_net_us(const struct rig *rig, double run_us, int64_t n) {
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e) {
     double runs[MAX_RUNS], us;
-    const uint64_t start_ns = clock_ns();
-    const double slice_us = phase_left_us(watch) / watch->figures_left;
+    const uint64_t start_ns = now(watch);
+    const double slice_us = figure_us(watch);
     int64_t n = 1;
     int32_t count = 0;
     device_batch_hint(rig->device, job->n_tokens);
     // Caches keep only data that is read again, so one pass is not enough.
     for (int pass = 0; pass < WARM_PASSES && job->warm; pass++)
-        if (run(rig, job, job->n_parts, &us, e)) return e->status;
-    if (calls_of_run(rig, job, slice_us, &n, &us, e)) return e->status;
+        if (run(rig, watch, job, job->n_parts, &us, e)) return e->status;
+    if (calls_of_run(rig, watch, job, &n, &us, e)) return e->status;
     us *= (double)n;
     if (us >= slice_us && n == 1) runs[count++] = us;
     while (count == 0 || (count < MAX_RUNS && !stable(runs, count) &&
-                          (elapsed_us(start_ns) + us < slice_us ||
+                          (elapsed_us(watch, start_ns) + us < slice_us ||
                            (count < LEAST_RUNS && stopwatch_fits(watch, 4 * us)))))
-        if (run(rig, job, n, &runs[count++], e)) return e->status;
+        if (run(rig, watch, job, n, &runs[count++], e)) return e->status;
     *out_us = rig_net_us(rig, median_of(runs, count), n);
     return stopwatch_step(watch, e);
 }
@@ -419,7 +429,7 @@ enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_
     if (rig_time(rig, watch, &layer, &layer_us, e)) return e->status;
     rig->op_us = layer_us / TINY_OPS;
     for (int i = 0; i < MAX_RUNS; i++)
-        if (run(rig, &one, 1, &runs[i], e)) return e->status;
+        if (run(rig, watch, &one, 1, &runs[i], e)) return e->status;
     rig->pass_us = median_of(runs, MAX_RUNS) - rig->op_us;
     if (rig->pass_us < 0.1) rig->pass_us = 0.1;
     return stopwatch_step(watch, e);

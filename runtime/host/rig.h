@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "kernels/device.h"
 #include "planner/planner.h"
+#include "runtime/host/meter.h"
 
 enum {
     RIG_TOKENS = 512,
@@ -27,6 +28,7 @@ struct stopwatch {
     uint64_t phase_end_ns;       // the current phase ends by then if it can
     int32_t figures_left;     // figures that share the phase's remaining time, with the current one
     struct progress progress; // told of "calibrate", in milliseconds
+    const struct meter *meter; // borrowed; NULL: this computer's
 };
 // Begins a part, which takes a share of all remaining time, or a phase, which takes a share of the
 // part's remaining time for that many figures.
@@ -98,7 +100,8 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
 // either.
 double rig_net_us(const struct rig *rig, double run_us, int64_t n);
 // Measures microseconds of one call for each part of the pool, without warming up.
-enum status rig_pass(struct rig *rig, const struct job *job, double *out_us, struct err *e);
+enum status rig_pass(struct rig *rig, const struct stopwatch *watch, const struct job *job,
+                     double *out_us, struct err *e);
 // Measures op_us (the mean op of a layer with tiny sizes) and pass_us.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e);

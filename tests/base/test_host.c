@@ -151,6 +151,17 @@ static void test_cpu_name(void **state) {
     assert_string_equal(host_cpu_name(&roots, name, 5), "Fast");
 }
 
+static void test_busy(void **state) {
+    const struct tree *tree = *state;
+    const struct host_roots roots = {tree->proc, tree->cgroup};
+    const uint64_t tick_ns = UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK);
+    assert_true(host_busy_ns(&roots) == 0);
+    put(tree, "proc/stat", "cpu  100 20 3 99999 88888 4 5 600 7 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
+    assert_true(host_busy_ns(&roots) == 732 * tick_ns); // neither idle nor waiting for a disk
+    put(tree, "proc/stat", "cpu  100 20\n");
+    assert_true(host_busy_ns(&roots) == 0);
+}
+
 static void test_this_machine(void **state) {
     (void)state;
     struct host_memory memory;
@@ -158,6 +169,7 @@ static void test_this_machine(void **state) {
     assert_int_equal(host_memory_read(&memory, &HOST_ROOTS, &e), OK);
     assert_true(memory.free_bytes > 0);
     assert_true(memory.free_bytes <= memory.total_bytes);
+    assert_true(host_busy_ns(&HOST_ROOTS) > 0);
 }
 
 int main(void) {
@@ -171,6 +183,7 @@ int main(void) {
         IN_TREE(test_missing_and_broken_meminfo),
         IN_TREE(test_quota),
         IN_TREE(test_cpu_name),
+        IN_TREE(test_busy),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,11 +27,22 @@
 #include <cmocka.h>
 
 #define SHORT_NS  UINT64_C(400000000)
+#define STEP_NS   UINT64_C(20000000)
 #define SMALL     (UINT64_C(8) << 20)
 #define THROTTLED "sim:vram=64M,h2d=200M,d2h=100M"
 
+// A clock that goes on by a step at each reading, and by more where the computer is disturbed.
+struct fake_clock {
+    uint64_t now_ns, others_ns;
+    uint64_t step_ns; // four times as long in every other slow_ns of time
+    uint64_t slow_ns; // 0: always the same
+    double busy_others;
+};
+
 struct fixture {
     char folder[64];
+    struct fake_clock clock;
+    struct meter meter;
     struct engine_options engine;
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
@@ -46,6 +57,24 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
     assert_string_equal(what, "calibrate");
     assert_true(done <= total);
     return ++f->n_calls != f->stop_at;
+}
+
+static uint64_t fake_now(void *context) {
+    struct fake_clock *c = context;
+    const bool slow = c->slow_ns && c->now_ns / c->slow_ns % 2;
+    const uint64_t step_ns = slow ? 4 * c->step_ns : c->step_ns;
+    c->others_ns += (uint64_t)(c->busy_others * (double)step_ns);
+    return c->now_ns += step_ns;
+}
+
+static uint64_t fake_others(void *context) { return ((struct fake_clock *)context)->others_ns; }
+
+// Every reading of the clock takes STEP_NS from here on.
+static void fake_clocks(struct fixture *f, uint64_t slow_ns, double busy_others) {
+    f->clock =
+        (struct fake_clock){.step_ns = STEP_NS, .slow_ns = slow_ns, .busy_others = busy_others};
+    f->meter = (struct meter){fake_now, fake_others, &f->clock};
+    f->options.meter = &f->meter;
 }
 
 // NULL for the CPU alone.
@@ -211,6 +240,45 @@ static void test_throttled_link(void **state) {
     assert_left_alone(f);
 }
 
+// The clock alone decides what is disturbed: how the visits differ, and what other programs take.
+static void test_noise(void **state) {
+    struct fixture *f = *state;
+    char reason[120];
+    f->options.limit_ns = 9000 * STEP_NS;
+    open_on(f, NULL);
+    fake_clocks(f, 0, 0.1);
+    measure_ok(f);
+    assert_true(f->result.spread < 0.01);
+    assert_true(fabs(f->result.busy_others - 0.1) < 0.01);
+    assert_false(calibration_is_noisy(&f->result));
+    assert_null(strstr(f->machine.source, "noisy"));
+    f->options.limit_ns = STEP_NS;
+    fake_clocks(f, 0, 1.9);
+    measure_ok(f);
+    assert_true(calibration_is_noisy(&f->result));
+    calibration_reason(&f->result, reason, sizeof reason);
+    assert_string_equal(reason, "other programs kept 1.9 processors busy");
+    assert_non_null(strstr(f->machine.source, "noisy: other programs kept 1.9"));
+    f->options.limit_ns = 9000 * STEP_NS;
+    fake_clocks(f, 1000 * STEP_NS, 0);
+    measure_ok(f);
+    assert_true(f->result.spread > 0.25);
+    assert_true(calibration_is_noisy(&f->result));
+    assert_non_null(strstr(f->machine.source, "noisy: the speeds varied by"));
+}
+
+// A noisy measurement never takes the place of a better one.
+static void test_better_stays(void **state) {
+    (void)state;
+    const struct calibration quiet = {.spread = 0.1}, busy = {.busy_others = 1.5},
+                             busier = {.spread = 0.1, .busy_others = 2};
+    assert_true(calibration_replaces(&quiet, &quiet));
+    assert_true(calibration_replaces(&quiet, &busy));
+    assert_false(calibration_replaces(&busy, &quiet));
+    assert_true(calibration_replaces(&busy, &busier));
+    assert_false(calibration_replaces(&busier, &busy));
+}
+
 // Without any time every kind of figure is measured once and the rest is scaled, which is said.
 static void test_no_time(void **state) {
     struct fixture *f = *state;
@@ -325,16 +393,24 @@ static void read_log(FILE *log, char *out, size_t size) {
 static void test_round_trip(void **state) {
     struct fixture *f = *state;
     struct err e;
+    struct calibration notes;
+    char date[16];
     struct calibration_key key;
     char path[CALIBRATION_PATH], deep[96];
     open_on(f, THROTTLED);
     struct machine read = f->machine;
     invent_rates(&f->machine);
+    f->result = (struct calibration){.measured = {5, 1},
+                                     .decode_team = 2,
+                                     .seconds = 1.0 / 3,
+                                     .spread = 0.1,
+                                     .busy_others = 1e-3,
+                                     .made_at = 1795435200}; // noon in Greenwich
     calibration_key_of(&key, f->devices, f->n_devices, &f->engine);
     snprintf(deep, sizeof deep, "%s/a/b", f->folder);
     assert_false(calibration_load(&read, deep, &key, NULL));
-    assert_int_equal(calibration_store(&f->machine, deep, &key, &e), OK);
-    assert_int_equal(calibration_store(&f->machine, deep, &key, &e), OK); // once more
+    assert_int_equal(calibration_store(&f->machine, &f->result, deep, &key, &e), OK);
+    assert_int_equal(calibration_store(&f->machine, &f->result, deep, &key, &e), OK); // once more
     assert_true(calibration_path(path, deep, &key));
     assert_int_equal(access(path, R_OK), 0);
     assert_true(calibration_load(&read, deep, &key, NULL));
@@ -349,6 +425,11 @@ static void test_round_trip(void **state) {
     assert_string_equal(read.source, f->machine.source);
     assert_int_equal(read.rates, RATES_MEASURED);
     assert_false(calibration_load(&read, NULL, &key, NULL));
+    assert_true(calibration_load_notes(&notes, deep, &key));
+    assert_memory_equal(&notes, &f->result, sizeof notes);
+    assert_string_equal(calibration_date(&notes, date, sizeof date), "2026-11-23");
+    assert_false(calibration_load_notes(&notes, f->folder, &key));
+    assert_true(notes.spread == 0);
 }
 
 // Whatever the rates depend on makes another file.
@@ -409,7 +490,7 @@ static void test_damaged(void **state) {
     const struct machine plain = f->machine;
     invent_rates(&f->machine);
     calibration_key_of(&key, f->devices, 2, &f->engine);
-    assert_int_equal(calibration_store(&f->machine, f->folder, &key, &e), OK);
+    assert_int_equal(calibration_store(&f->machine, &f->result, f->folder, &key, &e), OK);
     f->machine = plain;
     assert_true(calibration_path(path, f->folder, &key));
     FILE *in = fopen(path, "r");
@@ -432,7 +513,7 @@ static void test_damaged(void **state) {
     char other_path[CALIBRATION_PATH];
     calibration_key_of(&other, f->devices, 1, &f->engine);
     invent_rates(&f->machine);
-    assert_int_equal(calibration_store(&f->machine, f->folder, &other, &e), OK);
+    assert_int_equal(calibration_store(&f->machine, &f->result, f->folder, &other, &e), OK);
     f->machine = plain;
     assert_true(calibration_path(other_path, f->folder, &other));
     assert_int_equal(rename(other_path, path), 0);
@@ -450,7 +531,7 @@ static void test_no_folder(void **state) {
     snprintf(path, sizeof path, "%s/file", f->folder);
     write_text(path, "", 0);
     snprintf(path, sizeof path, "%s/file/below", f->folder);
-    assert_int_equal(calibration_store(&f->machine, path, &key, &e), ERR_FILE);
+    assert_int_equal(calibration_store(&f->machine, &f->result, path, &key, &e), ERR_FILE);
 }
 
 // ---- Who uses it --------------------------------------------------------------------------------
@@ -469,7 +550,7 @@ static void test_devices_take_it(void **state) {
     invent_rates(&f->machine);
     f->machine.team_gbps[1] = f->machine.team_gbps[0]; // one thread is enough for one token
     calibration_key_of(&key, f->devices, 2, &f->engine);
-    assert_int_equal(calibration_store(&f->machine, f->folder, &key, &e), OK);
+    assert_int_equal(calibration_store(&f->machine, &f->result, f->folder, &key, &e), OK);
     f->engine.cache_path = f->folder;
     f->engine.calibrate = true; // not needed any more
     devices_close(f->devices);
@@ -520,6 +601,8 @@ int main(void) {
         TEST(test_cpu),
         TEST(test_teams),
         TEST(test_throttled_link),
+        TEST(test_noise),
+        cmocka_unit_test(test_better_stays),
         TEST(test_no_time),
         TEST(test_too_small),
         TEST(test_cancel),

@@ -499,7 +499,7 @@ static void keep_fast_rates(const struct engine_options *o, char file[CALIBRATIO
     cpu->cache_bytes = 0;
     m.rates = RATES_MEASURED;
     calibration_key_of(&key, devices, n, o);
-    assert_int_equal(calibration_store(&m, o->cache_path, &key, &e), OK);
+    assert_int_equal(calibration_store(&m, &(struct calibration){0}, o->cache_path, &key, &e), OK);
     assert_true(calibration_path(file, o->cache_path, &key));
     devices_close(devices);
 }
