@@ -31,12 +31,16 @@ struct engine_options {
     const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
                             // but the memory limits; may be NULL
     const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
-    bool calibrate;         // measure first if the planner places the model on an accelerator
-                            // (GPU_LAYERS_AUTO) and no calibration is kept
-    bool strict;            // memory that an accelerator refuses is an error, not a new plan
-    int32_t trace_spans;    // steps whose times are kept (trace.h), 0: none
-    double wait_limit_s;    // longest wait for an accelerator, 0: the devices' default
-    const struct log *log;  // borrowed until engine_close; may be NULL
+    bool calibrate;         // measure first if no calibration is kept, but for plans of which the
+                            // options decide all (plan_path, -ngl)
+    uint64_t calibrate_limit_ns; // time for that, 0: as calibrate.h says
+    // Filled by devices_open with a machine that was measured and cannot be kept in cache_path, and
+    // used by later calls that find it: rates RATES_NONE at first; borrowed, may be NULL.
+    struct machine *measured;
+    bool strict;           // memory that an accelerator refuses is an error, not a new plan
+    int32_t trace_spans;   // steps whose times are kept (trace.h), 0: none
+    double wait_limit_s;   // longest wait for an accelerator, 0: the devices' default
+    const struct log *log; // borrowed until engine_close; may be NULL
     // Told while measuring ("calibrate", in milliseconds), loading ("load", in bytes) and between
     // micro-batches ("prefill", in tokens).
     struct progress progress;

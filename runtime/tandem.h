@@ -122,7 +122,7 @@ struct tandem_engine_options {
     bool no_bind;            // threads are not bound to processors
     bool strict;    // memory that the accelerator refuses although it was free is an error; else a
                     // plan for less is made, with a line in the log
-    bool calibrate; // measure this computer first if cache_path has no rates of it (15 s)
+    bool calibrate; // measure this computer first if cache_path has no rates of it (8 to 15 s)
     const char *cache_path; // folder that keeps measured rates [none are read or kept]
     double wait_limit_s;    // longest wait for an accelerator [600]
     tandem_log_fn log;      // may be called until tandem_close [lines are dropped]

@@ -124,6 +124,10 @@ enum status machine_builtin(struct machine *out, int32_t i, struct err *e);
 // the teams if these are unknown.
 enum status machine_take_nearest_rates(struct machine *m, struct err *e);
 
+// Copies what was measured of another machine with the same devices: their rates and links, the
+// host's memory and teams, and the words for where all that comes from.
+void machine_copy_rates(struct machine *m, const struct machine *from);
+
 // Threads at which reading memory saturates: the smallest team within 3 % of the best rate; 0 if
 // not measured.
 int32_t machine_decode_team(const struct machine *m);

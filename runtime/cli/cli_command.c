@@ -68,6 +68,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .cache_path = cli->cache_path,
         // Commands that compute no tokens, such as plan, take the rates that are known.
         .calibrate = cli->may_calibrate && computes(o),
+        .measured = &cli->measured,
         .strict = o->strict,
         .trace_spans = trace_spans(o),
         .wait_limit_s = (double)o->wait_limit_s,

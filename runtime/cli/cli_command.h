@@ -14,11 +14,12 @@ struct cli {
     struct cli_options options;
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
-    const char *cache_path; // the folder of calibrations; NULL: none is kept
-    const char *state_path; // the folder of histories and conversations; NULL: none is kept
-    bool may_calibrate;     // a command may measure this computer unasked
-    bool interrupted;       // Ctrl-C ended the work early: exit code 130, after all is told
-    int output_errno;       // why standard output refused text first; 0: it did not
+    const char *cache_path;  // the folder of calibrations; NULL: none is kept
+    const char *state_path;  // the folder of histories and conversations; NULL: none is kept
+    bool may_calibrate;      // a command may measure this computer unasked
+    struct machine measured; // what that gave, if it cannot be kept in a file
+    bool interrupted;        // Ctrl-C ended the work early: exit code 130, after all is told
+    int output_errno;        // why standard output refused text first; 0: it did not
     struct log log;
     struct progress_bar bar;
 };

@@ -34,6 +34,7 @@ struct engine {
     struct model model;
     struct shape shape;
     struct plan plan;
+    struct machine measured; // as of engine_options
     struct tokenizer *tokenizer;
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
@@ -164,10 +165,12 @@ enum status engine_open(struct engine **out, const struct engine_options *option
     *out = NULL;
     struct engine *en = mem_alloc(1, sizeof *en);
     if (!en) return err_memory(e, sizeof *en, "the engine");
-    en->progress = options->progress;
-    if (open_model(en, options, e) || devices_open(en->devices, &en->n_devices, options, e) ||
-        devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, options, e) ||
-        allocate(en, options, e)) {
+    struct engine_options own = *options;
+    if (!own.measured) own.measured = &en->measured;
+    en->progress = own.progress;
+    if (open_model(en, &own, e) || devices_open(en->devices, &en->n_devices, &own, e) ||
+        devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &own, e) ||
+        allocate(en, &own, e)) {
         goto fail;
     }
     *out = en;

@@ -138,25 +138,11 @@ static struct kept *read_kept(const struct machine *m, const char *cache_path,
     return NULL;
 }
 
-static void take(struct machine *m, const struct machine *file) {
-    m->rates = RATES_MEASURED;
-    m->rates_name[0] = 0;
-    memcpy(m->source, file->source, sizeof m->source);
-    m->dram_gbps = file->dram_gbps;
-    m->n_team_sizes = file->n_team_sizes;
-    memcpy(m->team_size, file->team_size, sizeof m->team_size);
-    memcpy(m->team_gbps, file->team_gbps, sizeof m->team_gbps);
-    for (int32_t d = 0; d < m->n_devices; d++) {
-        m->devices[d].rates = file->devices[d].rates;
-        m->devices[d].link = file->devices[d].link;
-    }
-}
-
 bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
                       const struct log *log) {
     struct kept *kept = read_kept(m, cache_path, key, log);
     if (!kept) return false;
-    take(m, &kept->machine);
+    machine_copy_rates(m, &kept->machine);
     mem_free(kept);
     return true;
 }

@@ -2,7 +2,6 @@
 #include "runtime/host/devices.h"
 
 #include "base/host.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
@@ -91,38 +90,67 @@ enum status devices_describe(struct machine *out, struct device *const *devices,
     return OK;
 }
 
+// Takes the rates that are kept for those devices, or were measured earlier in this process.
+static bool take_measured(struct machine *m, const struct calibration_key *key,
+                          const struct engine_options *o) {
+    if (calibration_load(m, o->cache_path, key, o->log)) return true;
+    if (!o->measured || o->measured->rates == RATES_NONE) return false;
+    bool same = o->measured->n_devices == m->n_devices;
+    for (int32_t d = 0; d < m->n_devices && same; d++)
+        same = strcmp(o->measured->devices[d].name, m->devices[d].name) == 0;
+    if (same) machine_copy_rates(m, o->measured);
+    return same;
+}
+
 enum status devices_machine(struct machine *out, struct device *const *devices, int32_t n,
                             const struct engine_options *options, struct err *e) {
     struct calibration_key key;
     if (devices_describe(out, devices, n, e)) return e->status;
     calibration_key_of(&key, devices, n, options);
-    if (calibration_load(out, options->cache_path, &key, options->log)) return OK;
+    if (take_measured(out, &key, options)) return OK;
     return machine_take_nearest_rates(out, e);
 }
 
 // ---- Measuring unasked --------------------------------------------------------------------------
 
-// Measures and keeps the rates of m. After a failure, or where its progress call wants no more, a
-// line says so, and the planner uses the rates of another machine.
+// Keeps what was measured, in memory if not in a file, and says what became of it.
+static void keep(const struct machine *m, const struct calibration *calibration,
+                 const struct calibration_key *key, const struct engine_options *o) {
+    char text[512];
+    struct err e = {0};
+    if (calibration_is_noisy(calibration))
+        log_line(o->log, LOG_WARN,
+                 "measured, but %s; close other programs and run 'tandem calibrate'",
+                 calibration_reason(calibration, text, sizeof text));
+    if (calibration_store(m, calibration, o->cache_path, key, &e) == OK) {
+        log_line(o->log, LOG_NOTE, "measured in %.1f s; 'tandem calibrate' does it anew",
+                 calibration->seconds);
+        return;
+    }
+    if (o->measured) *o->measured = *m;
+    log_line(o->log, LOG_WARN,
+             "measured in %.1f s, for this run only: %s; with XDG_CACHE_HOME at a folder that can "
+             "be written it is done once",
+             calibration->seconds, err_sentence(&e, text, sizeof text));
+}
+
+// Measures the rates of m. After a failure, or where its progress call wants no more, a line says
+// so, and the planner uses the rates of another machine.
 static void measure(struct machine *m, struct device *accelerator,
                     const struct calibration_key *key, const struct engine_options *o) {
-    const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
+    const struct calibration_options options = {
+        .cpu = o->cpu, .limit_ns = o->calibrate_limit_ns, .progress = o->progress};
     struct calibration calibration;
     struct err e = {0};
     char text[512];
-    // A result that cannot be kept would be measured in every run.
-    if (file_make_folders(o->cache_path, &e) == OK) {
-        log_line(o->log, LOG_NOTE,
-                 "measuring this computer, once, for about 12 s, to place models well (Ctrl-C "
-                 "skips it)");
-        const enum status status = calibrate(m, accelerator, &options, &calibration, &e);
-        progress_tell(&o->progress, "calibrate", 1, 1); // the bar goes away
-        if (!status) calibration_store(m, &calibration, o->cache_path, key, &e);
-    }
-    if (!e.status)
-        log_line(o->log, LOG_NOTE, "measured in %.1f s; 'tandem calibrate' does it anew",
-                 calibration.seconds);
-    else if (e.status == ERR_CANCELLED)
+    log_line(o->log, LOG_NOTE,
+             "measuring this computer, once, for about %d s, to plan well (Ctrl-C skips it)",
+             accelerator ? 12 : 8);
+    const enum status status = calibrate(m, accelerator, &options, &calibration, &e);
+    progress_tell(&o->progress, "calibrate", 1, 1); // the bar goes away
+    if (!status)
+        keep(m, &calibration, key, o);
+    else if (status == ERR_CANCELLED)
         log_line(o->log, LOG_NOTE, "skipped: speeds are estimated; 'tandem calibrate' measures");
     else
         log_line(o->log, LOG_WARN, "this computer was not measured: %s",
@@ -144,16 +172,16 @@ static enum status adopt_team(struct device **cpu, int32_t team, const struct en
 
 static enum status use_calibration(struct device *devices[MAX_DEVICES], int32_t n,
                                    const struct engine_options *o, struct err *e) {
-    const bool wanted = o->calibrate && n > 1 && !o->plan_path &&
-                        o->constraints.gpu_layers == GPU_LAYERS_AUTO && !o->constraints.has_units;
+    const bool chooses =
+        n == 1 || (o->constraints.gpu_layers == GPU_LAYERS_AUTO && !o->constraints.has_units);
+    const bool wanted = o->calibrate && !o->plan_path && chooses;
     if (!o->cache_path || (!wanted && o->cpu.n_threads > 0)) return OK;
     struct calibration_key key;
     struct machine *m = mem_alloc(1, sizeof *m);
     if (!m) return err_memory(e, sizeof *m, "the machine");
     calibration_key_of(&key, devices, n, o);
     enum status status = devices_describe(m, devices, n, e);
-    if (!status && !calibration_load(m, o->cache_path, &key, o->log) && wanted)
-        measure(m, devices[1], &key, o);
+    if (!status && !take_measured(m, &key, o) && wanted) measure(m, devices[1], &key, o);
     if (!status && o->cpu.n_threads == 0)
         status = adopt_team(&devices[0], machine_decode_team(m), o, e);
     mem_free(m);

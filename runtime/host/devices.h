@@ -14,8 +14,9 @@
 // devices must be all NULL. ERR_USAGE for an unknown kind in device_spec ("none" is the CPU alone);
 // the error of an accelerator that device_spec names is returned, that of one that was only tried
 // is logged. On failure everything is closed again. If options->calibrate is set, missing rates
-// that the planner will need are measured and kept. Without a number of threads the CPU is opened
-// with the team that is enough for one token, if that was measured.
+// that the planner will need are measured and kept, in options->measured if not in the cache.
+// Without a number of threads the CPU is opened with the team that is enough for one token, if that
+// was measured.
 enum status devices_open(struct device *devices[MAX_DEVICES], int32_t *n,
                          const struct engine_options *options, struct err *e);
 void devices_close(struct device *devices[MAX_DEVICES]); // accepts NULL entries; leaves NULLs

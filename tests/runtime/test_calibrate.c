@@ -575,20 +575,52 @@ static void test_opening_measures(void **state) {
     devices_close(f->devices);
     assert_int_equal(f->n_calls, 2);
     f->n_calls = 0;
-    f->engine.cache_path = "/dev/null/x"; // a result that cannot be kept is not measured
-    open_on(f, THROTTLED);
-    devices_close(f->devices);
-    assert_int_equal(f->n_calls, 0);
-    f->engine.cache_path = f->folder;
     f->engine.constraints.gpu_layers = 3; // nothing to choose
     open_on(f, THROTTLED);
     devices_close(f->devices);
     f->engine.constraints.gpu_layers = GPU_LAYERS_AUTO;
-    open_on(f, NULL); // no accelerator
-    devices_close(f->devices);
     f->engine.calibrate = false;
     open_on(f, THROTTLED);
+    devices_close(f->devices);
     assert_int_equal(f->n_calls, 0);
+    f->engine.calibrate = true;
+    open_on(f, NULL); // the CPU alone
+    assert_int_equal(f->n_calls, 2);
+}
+
+// Rates that no file keeps are used all the same, and measured once in a process.
+static void test_not_kept(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct machine m, *measured = mem_alloc(1, sizeof *measured);
+    char text[2048];
+    FILE *out = tmpfile();
+    assert_non_null(measured);
+    assert_non_null(out);
+    const struct log log = {.out = out, .level = LOG_WARN};
+    f->engine.cache_path = "/dev/null/x";
+    f->engine.calibrate = true;
+    f->engine.calibrate_limit_ns = 1;
+    f->engine.measured = measured;
+    f->engine.log = &log;
+    open_on(f, NULL);
+    const int32_t n_calls = f->n_calls;
+    assert_true(n_calls > 2);
+    assert_int_equal(devices_machine(&m, f->devices, 1, &f->engine, &e), OK);
+    assert_int_equal(m.rates, RATES_MEASURED);
+    devices_close(f->devices);
+    read_log(out, text, sizeof text);
+    assert_non_null(strstr(text, "for this run only: /dev/null/x"));
+    open_on(f, NULL); // not measured again
+    assert_int_equal(f->n_calls, n_calls);
+    devices_close(f->devices);
+    f->engine.cpu.n_threads = 1; // these are other rates
+    f->engine.calibrate = false;
+    open_on(f, NULL);
+    assert_int_equal(devices_machine(&m, f->devices, 1, &f->engine, &e), OK);
+    assert_int_equal(m.rates, RATES_NEAREST);
+    mem_free(measured);
+    fclose(out);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -614,6 +646,7 @@ int main(void) {
         TEST(test_no_folder),
         TEST(test_devices_take_it),
         TEST(test_opening_measures),
+        TEST(test_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
