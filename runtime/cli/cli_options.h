@@ -98,7 +98,8 @@ struct cli_options {
     int32_t n_threads, n_threads_batch; // 0: automatic
     enum cpu_isa isa;
     bool no_bind, strict;
-    float wait_limit_s;                   // 0: the devices' own
+    float wait_limit_s; // 0: the devices' own
+    bool calibrate_show, calibrate_forget;
     const char *machine_out, *trace_path; // NULL: not given
 
     struct sampler_options sampling; // without breakers and biases, which are here:

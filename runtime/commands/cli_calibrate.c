@@ -22,6 +22,7 @@ struct measuring { // too big for the stack
     struct calibration_key key;
     char path[CALIBRATION_PATH]; // of the file that is written; empty: none
     char not_saved[512];         // why there is none
+    bool is_old;                 // it was measured earlier, and is only shown
 };
 
 // ---- For people ---------------------------------------------------------------------------------
@@ -74,21 +75,26 @@ static void print_teams(const struct measuring *m) {
 static void print_link(const struct measuring *m) {
     const struct calibration *c = &m->result;
     const struct link_rates *link = &m->machine.devices[1].link;
-    puts("copies, GB/s   to device  from device");
+    if (c->blocks[0].size_bytes) puts("copies, GB/s   to device  from device");
     for (int i = 0; i < LINK_BLOCKS; i++) {
         const struct link_block *b = &c->blocks[i];
         if (!(b->to_gbps > 0)) continue;
         printf("  %6llu KiB %12.2f %12.2f\n", (unsigned long long)b->size_bytes >> 10, b->to_gbps,
                b->from_gbps);
     }
-    printf("  %.2f GB/s to the device through pinned blocks\n", link->staged_to_gbps);
+    printf("  copies: %.2f GB/s to the device, %.2f GB/s from it, %.2f GB/s to it through pinned "
+           "blocks\n",
+           link->to_gbps, link->from_gbps, link->staged_to_gbps);
     printf("  each copy takes %.1f us more", link->latency_us);
     if (link->theoretical_gbps > 0) printf("; PCIe allows %.1f GB/s", link->theoretical_gbps);
-    printf("\n  together: CPU %.1f (alone %.1f), copies %.1f (alone %.1f) GB/s\n",
-           c->cpu_beside_gbps, c->cpu_alone_gbps, c->copy_beside_gbps, c->copy_alone_gbps);
+    puts("");
+    if (c->cpu_alone_gbps > 0)
+        printf("  together: CPU %.1f (alone %.1f), copies %.1f (alone %.1f) GB/s\n",
+               c->cpu_beside_gbps, c->cpu_alone_gbps, c->copy_beside_gbps, c->copy_alone_gbps);
 }
 
 static void print_all(const struct measuring *m) {
+    char date[16];
     print_device(m, 0);
     print_teams(m);
     if (m->n_devices > 1) {
@@ -96,7 +102,10 @@ static void print_all(const struct measuring *m) {
         print_link(m);
     }
     puts(m->machine.source);
-    if (m->path[0])
+    if (m->is_old)
+        printf("measured on %s, saved in %s\n", calibration_date(&m->result, date, sizeof date),
+               m->path);
+    else if (m->path[0])
         printf("saved in %s\n", m->path);
     else
         printf("not saved: %s\n", m->not_saved);
@@ -176,7 +185,7 @@ static bool older_is_better(struct measuring *m) {
         return false;
     (void)snprintf(m->not_saved, sizeof m->not_saved,
                    "%s, so the better measurement of %s stays; close other programs and measure "
-                   "again",
+                   "again, or drop that one with 'tandem calibrate --forget'",
                    calibration_reason(&m->result, reason, sizeof reason),
                    calibration_date(&older, date, sizeof date));
     return true;
@@ -206,6 +215,28 @@ static enum status keep(struct measuring *m, const struct cli *cli, struct err *
     return OK;
 }
 
+// Reads what was measured earlier with these options.
+static enum status recall(struct measuring *m, const struct cli *cli, struct err *e) {
+    const char *cache = m->options.cache_path;
+    calibration_key_of(&m->key, m->devices, m->n_devices, &m->options);
+    if (devices_describe(&m->machine, m->devices, m->n_devices, e)) return e->status;
+    if (!cache || !calibration_load_notes(&m->result, cache, &m->key) ||
+        !calibration_load(&m->machine, cache, &m->key, &cli->log)) {
+        err_set(e, ERR_FILE, "this computer was not measured with these options");
+        return err_fix(e, "'tandem calibrate' measures it");
+    }
+    m->is_old = true;
+    (void)calibration_path(m->path, cache, &m->key);
+    return OK;
+}
+
+static enum status forget(const struct cli *cli, struct err *e) {
+    const int32_t n = cli->cache_path ? calibration_forget(cli->cache_path, e) : 0;
+    if (n < 0) return e->status;
+    printf("removed %d measurement%s\n", n, n == 1 ? "" : "s");
+    return OK;
+}
+
 static enum status measure(struct measuring *m, struct cli *cli, struct err *e) {
     const struct engine_options *o = &m->options;
     const struct calibration_options options = {.cpu = o->cpu, .progress = o->progress};
@@ -218,13 +249,14 @@ static enum status measure(struct measuring *m, struct cli *cli, struct err *e) 
 }
 
 enum status cli_calibrate(struct cli *cli, struct err *e) {
+    if (cli->options.calibrate_forget) return forget(cli, e);
     struct measuring *m = mem_alloc(1, sizeof *m);
     if (!m) return err_memory(e, sizeof *m, "the calibration");
     cli_engine_options(cli, &m->options);
     signal_watch();
     enum status status = devices_open(m->devices, &m->n_devices, &m->options, e);
-    if (!status) status = measure(m, cli, e);
-    if (!status) status = keep(m, cli, e);
+    if (!status) status = cli->options.calibrate_show ? recall(m, cli, e) : measure(m, cli, e);
+    if (!status && !m->is_old) status = keep(m, cli, e);
     if (!status && cli->options.json)
         status = write_json(m, e);
     else if (!status)

@@ -2,34 +2,50 @@
 #include "runtime/host/calibration_cache.h"
 
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
+#include "base/number.h"
+#include "runtime/host/calibration_scale.h"
 #include "runtime/tandem.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
     FILE_LIMIT_BYTES = 1 << 20,
-    RATES_FORMAT = 3, // raised whenever other rates are measured, which makes kept files invalid
+    RATES_FORMAT = 4, // raised whenever other rates are measured, which makes kept files invalid
 };
+
+// Writes the text of the key for those options of the CPU.
+static void write_key(char *out, size_t room, struct device *const *devices, int32_t n,
+                      const struct cpu_options *cpu, const char *device_spec) {
+    char name[96];
+    int used = snprintf(out, room, "tandem %s, rates %d; %s", TANDEM_VERSION, RATES_FORMAT,
+                        host_cpu_name(&HOST_ROOTS, name, sizeof name));
+    for (int32_t d = 0; d < n && (size_t)used < room; d++) {
+        const struct device_info *info = &devices[d]->info;
+        used += snprintf(out + used, room - (size_t)used, "; %s %s, %llu bytes, %s, %s", info->kind,
+                         d == DEVICE_HOST ? "" : info->name,
+                         (unsigned long long)info->capacity_bytes, info->driver, info->capability);
+    }
+    if (n > 1 && device_spec && (size_t)used < room)
+        used += snprintf(out + used, room - (size_t)used, "; %s", device_spec);
+    const enum cpu_isa isa = cpu->isa == ISA_AUTO ? cpu_best_isa() : cpu->isa;
+    if ((size_t)used < room)
+        snprintf(out + used, room - (size_t)used, "; %s, -t %d -tb %d%s", cpu_isa_name(isa),
+                 cpu->n_threads, cpu->n_threads_batch, cpu->no_bind ? " --no-bind" : "");
+}
 
 void calibration_key_of(struct calibration_key *out, struct device *const *devices, int32_t n,
                         const struct engine_options *options) {
-    const struct cpu_options *cpu = &options->cpu;
-    const size_t room = sizeof out->text;
-    int used = snprintf(out->text, room, "tandem %s, rates %d; -t %d -tb %d%s", TANDEM_VERSION,
-                        RATES_FORMAT, cpu->n_threads, cpu->n_threads_batch,
-                        cpu->no_bind ? " --no-bind" : "");
-    for (int32_t d = 0; d < n && (size_t)used < room; d++) {
-        const struct device_info *info = &devices[d]->info;
-        used += snprintf(out->text + used, room - (size_t)used, "; %s %s, %llu bytes, %s, %s",
-                         info->kind, info->name, (unsigned long long)info->capacity_bytes,
-                         info->driver, info->capability);
-    }
-    if (n > 1 && options->device_spec && (size_t)used < room)
-        snprintf(out->text + used, room - (size_t)used, "; %s", options->device_spec);
+    const struct cpu_options defaults = {.isa = ISA_AUTO};
+    *out = (struct calibration_key){.cpu = options->cpu};
+    write_key(out->text, sizeof out->text, devices, n, &options->cpu, options->device_spec);
+    write_key(out->defaults, sizeof out->defaults, devices, n, &defaults, options->device_spec);
 }
 
 // FNV-1a, 64 bits.
@@ -138,11 +154,37 @@ static struct kept *read_kept(const struct machine *m, const char *cache_path,
     return NULL;
 }
 
+// The same for the default threads and instructions, if those of the key are others.
+static struct kept *read_defaults(const struct machine *m, const char *cache_path,
+                                  const struct calibration_key *key, const struct log *log) {
+    struct calibration_key defaults = {0};
+    memcpy(defaults.text, key->defaults, sizeof defaults.text);
+    if (strcmp(key->text, key->defaults) == 0) return NULL;
+    struct kept *kept = read_kept(m, cache_path, &defaults, log);
+    if (kept && kept->notes.decode_team > 0) return kept;
+    mem_free(kept);
+    return NULL;
+}
+
+static void scale(struct machine *m, const struct kept *kept, const struct cpu_options *cpu) {
+    const int32_t decode = kept->notes.decode_team, n_threads = cpu->n_threads;
+    const int32_t prefill = max_i32(kept->machine.devices[DEVICE_HOST].n_lanes, decode);
+    const struct cpu_setting measured = {decode, prefill, cpu_best_isa()};
+    struct cpu_setting asked = {.decode = n_threads ? n_threads : decode,
+                                .prefill = n_threads ? n_threads : prefill,
+                                .isa = cpu->isa == ISA_AUTO ? measured.isa : cpu->isa};
+    if (cpu->n_threads_batch) asked.prefill = cpu->n_threads_batch;
+    calibration_scale(m, &measured, &asked);
+}
+
 bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
                       const struct log *log) {
     struct kept *kept = read_kept(m, cache_path, key, log);
+    const bool scaled = !kept;
+    if (!kept) kept = read_defaults(m, cache_path, key, log);
     if (!kept) return false;
     machine_copy_rates(m, &kept->machine);
+    if (scaled) scale(m, kept, &key->cpu);
     mem_free(kept);
     return true;
 }
@@ -206,4 +248,30 @@ enum status calibration_store(const struct machine *m, const struct calibration 
         return err_set(e, ERR_FILE, "the name of the folder for calibrations is too long");
     if (file_make_folders(cache_path, e)) return e->status;
     return write_file(path, &(struct content){m, notes, key}, e);
+}
+
+// True for the names that calibration_path gives.
+static bool is_calibration(const char *name) {
+    unsigned long long hash;
+    int length = 0;
+    return sscanf(name, "calibration-%16llx.json%n", &hash, &length) == 1 && length > 0 &&
+           !name[length];
+}
+
+int32_t calibration_forget(const char *cache_path, struct err *e) {
+    int32_t n = 0;
+    DIR *folder = opendir(cache_path);
+    if (!folder && errno == ENOENT) return 0;
+    if (!folder) return err_errno(e, errno, "%s", cache_path), -1;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (!is_calibration(entry->d_name)) continue;
+        if (unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
+            err_errno(e, errno, "%s/%s", cache_path, entry->d_name);
+            closedir(folder);
+            return -1;
+        }
+        n++;
+    }
+    closedir(folder);
+    return n;
 }

@@ -13,10 +13,12 @@
 
 enum { CALIBRATION_PATH = 4096 };
 
-// All that rates depend on, as one line: processor, instruction set, threads, memory, accelerator,
-// driver, this program's version and the format of rates.
+// All that rates depend on, as one line: processor, memory, accelerator, driver, this program's
+// version and the format of rates; then the instruction set and the threads.
 struct calibration_key {
     char text[768];
+    char defaults[768];     // the text without options for the CPU
+    struct cpu_options cpu; // the options
 };
 
 // Makes the key of devices that are opened for those options.
@@ -27,8 +29,9 @@ void calibration_key_of(struct calibration_key *out, struct device *const *devic
 bool calibration_path(char *out, const char *cache_path, const struct calibration_key *key);
 
 // Reads the rates of m (teams, devices, link, shared memory) and its source from the file; m
-// describes the devices. False, with m unchanged, if there is no file for that key; a warning names
-// a file that cannot be used. cache_path may be NULL.
+// describes the devices. Without one for those threads and instructions, the rates for the default
+// ones are scaled (calibration_scale.h). False, with m unchanged, if there is no file for that key;
+// a warning names a file that cannot be used. cache_path may be NULL.
 bool calibration_load(struct machine *m, const char *cache_path, const struct calibration_key *key,
                       const struct log *log);
 
@@ -36,6 +39,10 @@ bool calibration_load(struct machine *m, const char *cache_path, const struct ca
 // date. False, with *out zeroed, if there is no such file.
 bool calibration_load_notes(struct calibration *out, const char *cache_path,
                             const struct calibration_key *key);
+
+// Removes all calibrations from the folder and returns their number; -1 with *e set (ERR_FILE) if
+// one cannot be removed. A folder that is not there has none.
+int32_t calibration_forget(const char *cache_path, struct err *e);
 
 // Writes the file and makes its folder. ERR_FILE, ERR_MEMORY.
 enum status calibration_store(const struct machine *m, const struct calibration *notes,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# cli_doctor.sh: `tandem doctor` by the whole program, on this machine, on the simulated accelerator and
+# cli_doctor.sh: `tandem doctor`, and what `tandem calibrate` keeps, by the whole program, on this machine, on the simulated accelerator and
 # on the emulated GPU: what it says is true of them.
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
@@ -38,6 +38,18 @@ result doctor_unknown_shape
 doctor "$TANDEM_SIM" --device sim:vram=4G --json --shape qwen3-8b
 [ $code -eq 0 ] && grep -q 'Qwen3' "$work/out" && ! names | grep -q -e '^vram$' -e '^link$'
 result doctor_sim
+
+export XDG_CACHE_HOME="$work"
+timeout 100 "$TANDEM" calibrate --show >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 1 ] && grep -q 'was not measured' "$work/err" && grep -q 'tandem calibrate' "$work/err"
+result calibrate_show_nothing
+mkdir "$work/tandem" && touch "$work/tandem/calibration-0123456789abcdef.json" "$work/tandem/mine.json"
+timeout 100 "$TANDEM" calibrate --forget >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q '^removed 1 measurement$' "$work/out" &&
+    [ "$(ls "$work/tandem")" = mine.json ]
+result calibrate_forget
 
 emulator=$(dirname "$TANDEM")/emulator
 if [ -f "$emulator/libcuda.so.1" ]; then

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
+#include "runtime/host/calibration_scale.h"
 #include "runtime/host/devices.h"
 #include "runtime/tandem.h"
 #include "tests/lib/alloc_fail.h"
@@ -432,6 +433,72 @@ static void test_round_trip(void **state) {
     assert_true(notes.spread == 0);
 }
 
+// Rates near that of memory go as the teams read, others as threads and instructions compute.
+static void test_scale(void **state) {
+    (void)state;
+    struct machine m = {.n_devices = 1, .n_cores = 8, .n_team_sizes = 3};
+    const int32_t sizes[] = {1, 2, 4};
+    const double gbps[] = {10, 20, 25};
+    struct device_rates *r = &m.devices[0].rates;
+    memcpy(m.team_size, sizes, sizeof sizes);
+    memcpy(m.team_gbps, gbps, sizeof gbps);
+    r->memory_gbps = 25;
+    r->vector_gbps = 50;
+    r->weight_gbps[WEIGHT_Q4_0][0] = 24; // bound by memory
+    r->weight_gbps[WEIGHT_Q2_K][0] = 8;
+    r->weight_gbps[WEIGHT_Q4_0][5] = 4;
+    r->attention_gflops[KV_F16][0] = 40;
+    r->attention_gflops[KV_F16][1] = 80;
+    const struct cpu_setting measured = {4, 8, ISA_AVX512};
+    const struct machine before = m;
+    calibration_scale(&m, &measured, &(struct cpu_setting){1, 2, ISA_AVX512});
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q4_0][0] - 24 * 10.0 / 25) < 1e-9);
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q2_K][0] - 2) < 1e-9);
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q4_0][5] - 1) < 1e-9);
+    assert_true(fabs(r->attention_gflops[KV_F16][0] - 10) < 1e-9);
+    assert_true(fabs(r->attention_gflops[KV_F16][1] - 20) < 1e-9);
+    assert_true(fabs(r->memory_gbps - 10) < 1e-9);
+    assert_non_null(strstr(m.source, "scaled to 1 and 2 threads, avx512"));
+    m = before;
+    // More threads than cores compute no faster; more than the largest team read no faster.
+    calibration_scale(&m, &measured, &(struct cpu_setting){16, 16, ISA_AVX2});
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q4_0][0] - 24) < 1e-9);
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q2_K][0] - 16 / 1.85) < 1e-9);
+    assert_true(fabs(r->weight_gbps[WEIGHT_Q4_0][5] - 4 / 1.85) < 1e-9);
+    assert_true(r->vector_gbps <= 50);
+}
+
+// A calibration for the default threads serves others, scaled; one for those threads is better.
+static void test_other_threads(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration_key key, one;
+    f->engine.cpu = (struct cpu_options){.isa = ISA_AUTO};
+    open_on(f, NULL);
+    struct machine read = f->machine;
+    invent_rates(&f->machine);
+    f->result.decode_team = 2;
+    calibration_key_of(&key, f->devices, 1, &f->engine);
+    assert_string_equal(key.text, key.defaults);
+    assert_int_equal(calibration_store(&f->machine, &f->result, f->folder, &key, &e), OK);
+    f->engine.cpu.n_threads = 1;
+    calibration_key_of(&one, f->devices, 1, &f->engine);
+    assert_string_not_equal(one.text, key.text);
+    assert_string_equal(one.defaults, key.text);
+    assert_true(calibration_load(&read, f->folder, &one, NULL));
+    assert_non_null(strstr(read.source, "scaled to 1 and 1 threads"));
+    assert_true(fabs(read.devices[0].rates.memory_gbps -
+                     f->machine.devices[0].rates.memory_gbps / 2) < 1e-9);
+    assert_int_equal(calibration_store(&f->machine, &f->result, f->folder, &one, &e), OK);
+    assert_true(calibration_load(&read, f->folder, &one, NULL));
+    assert_null(strstr(read.source, "scaled"));
+    assert_int_equal(calibration_forget(f->folder, &e), 2);
+    assert_false(calibration_load(&read, f->folder, &one, NULL));
+    assert_int_equal(calibration_forget(f->folder, &e), 0);
+    assert_int_equal(calibration_forget("/nobody/is/here", &e), 0);
+    assert_int_equal(calibration_forget("/dev/null", &e), -1);
+}
+
 // Whatever the rates depend on makes another file.
 static void test_keys(void **state) {
     struct fixture *f = *state;
@@ -641,6 +708,8 @@ int main(void) {
         TEST(test_faults),
         TEST(test_refused_allocations),
         TEST(test_round_trip),
+        cmocka_unit_test(test_scale),
+        TEST(test_other_threads),
         TEST(test_keys),
         TEST(test_damaged),
         TEST(test_no_folder),
