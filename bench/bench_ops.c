@@ -451,8 +451,10 @@ static void bench_split_rows(struct bench *b, int32_t n_tokens) {
     const int32_t n_heads = b->options.shape->n_heads, head_dim = b->options.shape->head_dim;
     const int64_t count = (int64_t)n_tokens * n_heads * head_dim;
     struct job job = {.b = b, .call = call_split_rows};
-    job.args.split_rows = (struct split_rows_args){
-        values(b, count), values(b, count), values(b, 2 * count), n_tokens * n_heads, head_dim};
+    job.args.split_rows =
+        (struct split_rows_args){values(b, count),   values(b, count), values(b, 2 * count),
+                                 n_tokens * n_heads, head_dim,         head_dim,
+                                 head_dim,           head_dim};
     measure(&job, OP_split_rows, "-", n_tokens, op_cost_split_rows(&job.args.split_rows, 0));
 }
 

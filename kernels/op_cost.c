@@ -65,9 +65,10 @@ struct op_cost op_cost_rope(const struct rope_args *a, int64_t n_keys) {
 struct op_cost op_cost_kv_store(const struct kv_store_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t elements = product(a->n_tokens, a->n_cols);
+    uint64_t values = a->v ? elements : 0;
     return (struct op_cost){
-        .read_bytes = 2 * elements * sizeof(float) + floats(a->n_tokens, 1),
-        .written_bytes = dtype_bytes(a->k_type, elements) + dtype_bytes(a->v_type, elements),
+        .read_bytes = (elements + values) * sizeof(float) + floats(a->n_tokens, 1),
+        .written_bytes = dtype_bytes(a->k_type, elements) + dtype_bytes(a->v_type, values),
     };
 }
 
@@ -155,7 +156,7 @@ struct op_cost op_cost_combine_experts(const struct combine_experts_args *a, int
 
 struct op_cost op_cost_split_rows(const struct split_rows_args *a, int64_t n_keys) {
     (void)n_keys;
-    uint64_t moved = floats(2 * (int64_t)a->n_rows, a->n_cols);
+    uint64_t moved = floats(a->n_rows, a->n_first + (a->second ? a->n_second : 0));
     return (struct op_cost){.read_bytes = moved, .written_bytes = moved};
 }
 

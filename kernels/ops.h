@@ -22,7 +22,7 @@ struct stream; // device.h
 
 enum {
     KV_PAGE = 64,          // positions in one page of the KV cache
-    HEAD_DIM_MAX = 512,    // largest head_dim of attention, a multiple of 2
+    HEAD_DIM_MAX = 576,    // largest head_dim of attention, a multiple of 2
     EXPERTS_MAX = 1024,    // experts of one layer
     EXPERTS_USED_MAX = 32, // experts that one token goes to
     CONV_TAPS_MAX = 8,     // inputs of a short convolution, at least 2
@@ -102,7 +102,7 @@ struct rope_args {
 // q = 0.
 struct kv_store_args {
     void *k_cache, *v_cache;   // [n_pages * KV_PAGE, n_cols] of k_type and v_type
-    const float *k, *v;        // [n_tokens, n_cols]
+    const float *k, *v;        // [n_tokens, n_cols]; v may be NULL: only keys are stored
     const int32_t *cache_rows; // [n_tokens], page * KV_PAGE + place in the page; < 0: not stored
     int32_t n_tokens, n_cols;
     enum dtype k_type, v_type;
@@ -200,14 +200,16 @@ struct route_args {
 // token][c] (+ bias[e][r]) for r in row_first..row_first+row_count-1, where W is the matrix that
 // starts slots[e] * slot_bytes after weight. Where slots[e] is negative, the expert is not on this
 // device and the rows of its pairs stay untouched. The result for a pair does not depend on the
-// other pairs, tokens or rows (as for matmul).
+// other pairs, tokens or rows (as for matmul). Without slots, starts and order every token goes to
+// every expert: n_used is n_experts, pair t * n_used + e is of expert e, which is in slot e. So a
+// matrix of each attention head is multiplied.
 struct matmul_experts_args {
     float *out;           // [n_tokens * n_used, out_stride]
     const float *x;       // [n_tokens, n_cols], or if x_per_pair [n_tokens * n_used, n_cols]
     const void *weight;   // slots of slot_bytes, each [n_rows, n_cols] of the weight type at first
-    const int32_t *slots; // [n_experts]: where the expert is; several may share a slot
+    const int32_t *slots; // [n_experts]: where the expert is; several may share a slot; or NULL
     const float *bias;    // [n_experts, n_rows] or NULL
-    const int32_t *starts, *order; // from route
+    const int32_t *starts, *order; // from route, or NULL with slots
     void *scratch;       // matmul_scratch_bytes(n_cols, rows of x, lanes) bytes, 64-byte aligned
     uint64_t slot_bytes; // a multiple of 16
     int32_t n_tokens, n_used, n_experts, n_cols, n_rows, row_first, row_count, out_stride;
@@ -227,11 +229,13 @@ struct combine_experts_args {
     int32_t n_tokens, n_cols, n_used, n_experts;
 };
 
-// Parts rows of two halves: first[i] = x[i][0..n_cols-1], second[i] = the rest of x[i].
+// Parts rows: first[i] = x[i][0..n_first-1], second[i] = the rest of x[i]. Other columns of first
+// and second stay untouched.
 struct split_rows_args {
-    float *first, *second; // [n_rows, n_cols]
-    const float *x;        // [n_rows, 2 * n_cols]
-    int32_t n_rows, n_cols;
+    float *first;   // [n_rows, first_stride]
+    float *second;  // [n_rows, second_stride], or NULL: the rest is left out
+    const float *x; // [n_rows, n_first + n_second]
+    int32_t n_rows, n_first, n_second, first_stride, second_stride;
 };
 
 // The next two ops take the tokens in order, and each token makes a new state of an old one. Token

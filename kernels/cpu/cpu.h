@@ -26,7 +26,7 @@ void lane_barrier(const struct lane *lane);
 // Memory of a lane of the team, LANE_ROOM_BYTES of it, through which lanes hand on what they
 // computed within an op. Any lane may use it; the barrier orders their accesses. Call it with more
 // than one lane only.
-enum { LANE_ROOM_BYTES = 640 << 10 }; // 17 parts of 18 heads of HEAD_DIM_MAX in attention
+enum { LANE_ROOM_BYTES = 640 << 10 }; // 17 parts of 16 heads of HEAD_DIM_MAX in attention
 void *lane_room(const struct lane *lane, int32_t index);
 
 // The share of n items for this lane, in multiples of grain: first..last-1. The same n and team

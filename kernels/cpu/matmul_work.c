@@ -10,6 +10,7 @@
  * Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/matmul_work.h"
+#include "kernels/cpu/expert_pairs.h"
 
 #include "base/err.h"
 
@@ -136,19 +137,16 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     }
 }
 
-// Collects up to n_together pairs; the result of a pair goes to the row of out with its number.
-static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, const int32_t *pairs,
-                       struct matmul_tokens *out) {
+// Collects up to n_together pairs of an expert, from its first-th on; the result of a pair goes to
+// the row of out with its number.
+static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, int32_t expert,
+                       int32_t first, struct matmul_tokens *out) {
     for (int32_t i = 0; i < out->n; i++) {
-        int32_t row = a->x_per_pair ? pairs[i] : pairs[i] / a->n_used;
-        out->places[i] = pairs[i];
+        const int32_t pair = expert_pair(a, expert, first + i);
+        const int32_t row = a->x_per_pair ? pair : pair / a->n_used;
+        out->places[i] = pair;
         out->x[i] = x.base + row * x.stride;
     }
-}
-
-// Number of an expert's pairs; 0 if the expert is not on this device.
-static int32_t pairs_of(const struct matmul_experts_args *a, int32_t expert) {
-    return a->slots[expert] < 0 ? 0 : a->starts[expert + 1] - a->starts[expert];
 }
 
 // Multiplies tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
@@ -156,17 +154,16 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
                          struct x_rows x, int32_t expert, const int64_t tiles[2]) {
     const struct matmul_args own = {
         .out = a->out,
-        .weight = (const char *)a->weight + (uint64_t)a->slots[expert] * a->slot_bytes,
+        .weight = (const char *)a->weight + (uint64_t)expert_slot(a, expert) * a->slot_bytes,
         .bias = a->bias ? a->bias + (int64_t)expert * a->n_rows : NULL,
         .n_cols = a->n_cols,
         .row_first = a->row_first,
         .row_count = a->row_count,
         .out_stride = a->out_stride,
     };
-    const int32_t *pairs = a->order + a->starts[expert];
-    int32_t n_pairs = pairs_of(a, expert);
+    int32_t n_pairs = expert_n_pairs(a, expert);
     struct matmul_tokens tokens = {.n = n_pairs};
-    if (n_pairs <= k->n_together) pick_pairs(a, x, pairs, &tokens);
+    if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
     for (int64_t tile = tiles[0]; tile < tiles[1]; tile++) {
         if (n_pairs <= k->n_together) {
             k->tile(&own, tile, &tokens);
@@ -174,7 +171,7 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
         }
         for (int32_t i = 0; i < n_pairs; i += k->n_together) {
             tokens.n = n_pairs - i < k->n_together ? n_pairs - i : k->n_together;
-            pick_pairs(a, x, pairs + i, &tokens);
+            pick_pairs(a, x, expert, i, &tokens);
             k->tile(&own, tile, &tokens);
         }
     }
@@ -183,7 +180,7 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
 // Cost of a tile of an expert, in tokens; 0 if it has no pairs here.
 static int64_t tile_cost(const struct matmul_experts_args *a, const struct matmul_kernel *k,
                          int32_t expert) {
-    int64_t n_pairs = pairs_of(a, expert);
+    int64_t n_pairs = expert_n_pairs(a, expert);
     return n_pairs + TILE_COST * count_groups(n_pairs, k);
 }
 

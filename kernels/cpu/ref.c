@@ -7,6 +7,7 @@
  * route. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/expert_pairs.h"
 #include "kernels/cpu/kv_block.h"
 
 #include "base/err.h"
@@ -99,14 +100,18 @@ static void matmul(enum weight_type type, const struct lane *lane, const struct 
     }
 }
 
-// Multiplies rows first..last-1 of one expert's matrix with up to TOKEN_GROUP of its pairs.
+// Multiplies rows first..last-1 of one expert's matrix with up to TOKEN_GROUP of its pairs, from
+// its i-th on.
 static void expert_rows(enum weight_type type, const struct matmul_experts_args *a, int32_t expert,
-                        const int32_t *pairs, int32_t n, const int64_t rows[2]) {
+                        int32_t first, int32_t n, const int64_t rows[2]) {
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
-    const char *matrix = (const char *)a->weight + (uint64_t)a->slots[expert] * a->slot_bytes;
+    const int32_t slot = expert_slot(a, expert);
+    const char *matrix = (const char *)a->weight + (uint64_t)slot * a->slot_bytes;
     const float *x[TOKEN_GROUP];
     double sums[TOKEN_GROUP];
+    int32_t pairs[TOKEN_GROUP];
     for (int32_t i = 0; i < n; i++) {
+        pairs[i] = expert_pair(a, expert, first + i);
         ASSERT(pairs[i] >= 0 && pairs[i] < a->n_tokens * a->n_used);
         x[i] = a->x + (int64_t)(a->x_per_pair ? pairs[i] : pairs[i] / a->n_used) * a->n_cols;
     }
@@ -122,15 +127,15 @@ static void expert_rows(enum weight_type type, const struct matmul_experts_args 
 static void matmul_experts(enum weight_type type, const struct lane *lane,
                            const struct matmul_experts_args *a) {
     ASSERT(a->row_first >= 0 && a->row_first + a->row_count <= a->n_rows);
+    ASSERT(a->order || a->n_used == a->n_experts);
     int64_t rows[2];
     lane_share(lane, a->row_count, 16, &rows[0], &rows[1]);
     rows[0] += a->row_first;
     rows[1] += a->row_first;
     for (int32_t e = 0; e < a->n_experts; e++) {
-        int32_t last = a->slots[e] < 0 ? a->starts[e] : a->starts[e + 1];
-        for (int32_t i = a->starts[e]; i < last; i += TOKEN_GROUP)
-            expert_rows(type, a, e, a->order + i, last - i < TOKEN_GROUP ? last - i : TOKEN_GROUP,
-                        rows);
+        const int32_t n = expert_n_pairs(a, e);
+        for (int32_t i = 0; i < n; i += TOKEN_GROUP)
+            expert_rows(type, a, e, i, n - i < TOKEN_GROUP ? n - i : TOKEN_GROUP, rows);
     }
 }
 
@@ -249,7 +254,8 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     for (int64_t t = first; t < last; t++) {
         if (a->cache_rows[t] < 0) continue;
         store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
-        store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+        if (a->v)
+            store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
     }
 }
 
@@ -369,12 +375,14 @@ static void cap_logits(const struct lane *lane, const struct cap_logits_args *a)
 static void route(const struct lane *lane, const struct route_args *a) { cpu_route(lane, a); }
 
 static void split_rows(const struct lane *lane, const struct split_rows_args *a) {
-    const size_t half_bytes = (size_t)a->n_cols * sizeof *a->x;
+    const size_t first_bytes = (size_t)a->n_first * sizeof *a->x;
+    const size_t second_bytes = (size_t)a->n_second * sizeof *a->x;
     int64_t i, last;
     lane_share(lane, a->n_rows, 8, &i, &last);
     for (; i < last; i++) {
-        memcpy(a->first + i * a->n_cols, a->x + 2 * i * a->n_cols, half_bytes);
-        memcpy(a->second + i * a->n_cols, a->x + (2 * i + 1) * a->n_cols, half_bytes);
+        const float *x = a->x + i * (a->n_first + a->n_second);
+        memcpy(a->first + i * a->first_stride, x, first_bytes);
+        if (a->second) memcpy(a->second + i * a->second_stride, x + a->n_first, second_bytes);
     }
 }
 

@@ -251,7 +251,9 @@ static void split_rows(struct cuda_stream *s, enum weight_type type,
                        const struct split_rows_args *a) {
     (void)type;
     add(s, KERNEL_split_rows,
-        (struct cuda_grid){(uint32_t)a->n_rows, parts(a->n_cols, SPLIT_COLS), 1, SPLIT_THREADS, 0},
+        (struct cuda_grid){(uint32_t)a->n_rows,
+                           parts(a->n_first > a->n_second ? a->n_first : a->n_second, SPLIT_COLS),
+                           1, SPLIT_THREADS, 0},
         a, sizeof *a);
 }
 

@@ -65,6 +65,6 @@ KERNEL void __launch_bounds__(KV_STORE_THREADS) kv_store(const struct kv_store_a
     int first = (int)blockIdx.y * KV_STORE_COLS, last = min(first + KV_STORE_COLS, a.n_cols);
     for (int c = first + (int)threadIdx.x; c < last; c += KV_STORE_THREADS) {
         store(a.k_cache, a.k_type, row * a.n_cols + c, a.k[source + c]);
-        store(a.v_cache, a.v_type, row * a.n_cols + c, a.v[source + c]);
+        if (a.v) store(a.v_cache, a.v_type, row * a.n_cols + c, a.v[source + c]);
     }
 }

@@ -45,7 +45,9 @@ struct expert_rows {
         return (const uint8_t *)p.a.weight + (uint64_t)r.slot * p.a.slot_bytes;
     }
     DEVICE_FN int out_row(const params &p, const expert_rows &r, int place) {
-        return __ldg(p.a.order + r.first + min(place, r.count - 1));
+        int i = r.first + min(place, r.count - 1);
+        if (!p.a.order) return i % p.a.n_tokens * p.a.n_used + r.expert;
+        return __ldg(p.a.order + i);
     }
     DEVICE_FN int x_row(const params &p, const expert_rows &r, int place) {
         int pair = out_row(p, r, place);
@@ -57,12 +59,22 @@ struct expert_rows {
     DEVICE_FN float residual(const params &, int64_t) { return 0; }
 };
 
+// The place in order of an expert's first pair. Without lists each expert has a pair of every
+// token.
+DEVICE_FN int start_of(const struct matmul_experts_args &a, int e) {
+    return a.starts ? __ldg(a.starts + e) : e * a.n_tokens;
+}
+
+DEVICE_FN int slot_of(const struct matmul_experts_args &a, int e) {
+    return a.slots ? __ldg(a.slots + e) : e;
+}
+
 // The first tile of expert e if each expert's pairs are cut into tiles of size: tile number
 // starts[e] / size + e. An expert with n pairs has at most (starts[e] % size + n - 1) / size + 1
 // tiles, so the tiles of the next expert begin later, and all tiles lie within n_pairs / size +
 // n_experts. With size 1 and spread 0 the tile is the place in order itself.
 DEVICE_FN int first_tile_of(const struct matmul_experts_args &a, int e, int size, int spread) {
-    return __ldg(a.starts + e) / size + e * spread;
+    return start_of(a, e) / size + e * spread;
 }
 
 // The last expert whose tiles begin at or before this one. A warp compares 32 experts at a time, in
@@ -82,16 +94,16 @@ DEVICE_FN int find_expert(const struct matmul_experts_args &a, int tile, int siz
 // Finds a tile of at most size pairs; the grid has n_pairs / size + n_experts tiles.
 DEVICE_FN expert_rows find_tile(const struct matmul_experts_args &a, int tile, int size) {
     int e = find_expert(a, tile, size, 1);
-    int first = __ldg(a.starts + e) + (tile - first_tile_of(a, e, size, 1)) * size;
-    int count = min(__ldg(a.starts + e + 1) - first, size), slot = __ldg(a.slots + e);
+    int first = start_of(a, e) + (tile - first_tile_of(a, e, size, 1)) * size;
+    int count = min(start_of(a, e + 1) - first, size), slot = slot_of(a, e);
     return {first, slot < 0 ? 0 : max(count, 0), e, slot};
 }
 
 // Finds the pairs from place in order on, at most size, if a run of size of their expert begins
 // there. The grid has n_pairs places; none is idle if every pair has an expert of its own.
 DEVICE_FN expert_rows find_run(const struct matmul_experts_args &a, int place, int size) {
-    int e = find_expert(a, place, 1, 0), begin = __ldg(a.starts + e);
-    int count = min(__ldg(a.starts + e + 1) - place, size), slot = __ldg(a.slots + e);
+    int e = find_expert(a, place, 1, 0), begin = start_of(a, e);
+    int count = min(start_of(a, e + 1) - place, size), slot = slot_of(a, e);
     return {place, slot < 0 || (place - begin) % size ? 0 : count, e, slot};
 }
 

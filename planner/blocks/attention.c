@@ -40,9 +40,10 @@ static void encode_angles(const struct forward *f) {
 static void encode_split(const struct forward *f) {
     const struct unit *u = f->unit;
     if (!u->gated) return;
-    f->ops->split_rows(f->stream, &(struct split_rows_args){
-                                      f->area[AREA_Q], f->area[AREA_Q_GATE], f->area[AREA_GATED_Q],
-                                      f->n_tokens * u->n_heads, u->head_dim_k});
+    const int32_t n = u->head_dim_k;
+    f->ops->split_rows(f->stream, &(struct split_rows_args){f->area[AREA_Q], f->area[AREA_Q_GATE],
+                                                            f->area[AREA_GATED_Q],
+                                                            f->n_tokens * u->n_heads, n, n, n, n});
 }
 
 // q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on

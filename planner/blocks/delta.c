@@ -21,10 +21,10 @@ static void encode_in(const struct forward *f) {
     encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
     for (int i = 0; i < 5; i++) encode_product(f, &products[i]);
     if (!f->shape->delta.joins_gates) return;
-    const int32_t n_keys = f->shape->delta.n_key_heads;
+    const int32_t n_keys = f->shape->delta.n_key_heads, share = n_heads / n_keys;
     f->ops->split_rows(f->stream, &(struct split_rows_args){f->area[AREA_BETA], f->area[AREA_ALPHA],
                                                             f->area[AREA_BETA_ALPHA], n * n_keys,
-                                                            n_heads / n_keys});
+                                                            share, share, share, share});
 }
 
 // convolved = silu(conv(q, k, v)), with the inputs before them from the state.

@@ -248,10 +248,10 @@ struct experts_shape {
     uint64_t out, x, weight, slots, bias, scratch, scratch_bytes;
     struct expert_lists lists;
     struct matmul_experts_args args; // without its pointers
-    bool has_bias;
-    const int32_t *chosen; // [pairs of all tokens], of the check's own
-    const int32_t *places; // [n_experts], what the slots are
-    const double *squares; // [slots, n_rows], see op_row_squares
+    bool has_bias, is_dense;         // is_dense: every token goes to every expert, without lists
+    const int32_t *chosen;           // [pairs of all tokens], of the check's own
+    const int32_t *places;           // [n_experts], what the slots are
+    const double *squares;           // [slots, n_rows], see op_row_squares
 };
 
 static void place_matmul_experts(union op_args *args, const void *shape, char *base) {
@@ -263,11 +263,12 @@ static void place_matmul_experts(union op_args *args, const void *shape, char *b
     a->out = (float *)(base + s->out) + pair * s->args.out_stride;
     a->x = floats_at(base, s->x) + (s->args.x_per_pair ? pair : s->lists.first) * s->args.n_cols;
     a->weight = base + s->weight;
-    a->slots = (const int32_t *)(base + s->slots);
     a->bias = s->has_bias ? floats_at(base, s->bias) : NULL;
+    a->scratch = base + s->scratch;
+    if (s->is_dense) return;
+    a->slots = (const int32_t *)(base + s->slots);
     a->starts = (const int32_t *)(base + s->lists.starts);
     a->order = (const int32_t *)(base + s->lists.order);
-    a->scratch = base + s->scratch;
 }
 
 // The first byte of the asked rows of a pair's results.
@@ -339,9 +340,11 @@ static double expect_pair(const void *shape) {
 }
 
 // n_used different experts for each token; the first few experts are chosen often.
-static void choose_experts(struct op_check *c, const struct matmul_experts_args *a,
-                           int32_t *chosen) {
+static void choose_experts(struct op_check *c, const struct experts_shape *s, int32_t *chosen) {
+    const struct matmul_experts_args *a = &s->args;
     for (int32_t i = 0; i < a->n_tokens * a->n_used; i++) {
+        chosen[i] = i % a->n_used;
+        if (s->is_dense) continue;
         int32_t first = i - i % a->n_used, same = i;
         while (same >= first) { // until the only equal one is at or beyond i
             uint32_t limit = op_random(c, 2) ? (uint32_t)a->n_used + 1 : (uint32_t)a->n_experts;
@@ -387,7 +390,7 @@ static void lay_x(struct op_check *c, struct experts_shape *s) {
 static void lay_experts(struct op_check *c, enum weight_type type, struct experts_shape *s,
                         int variant, int32_t *places, double *squares) {
     struct matmul_experts_args *a = &s->args;
-    int32_t n_slots = a->n_experts / 2 + 1; // fewer than experts: some share one
+    int32_t n_slots = s->is_dense ? a->n_experts : a->n_experts / 2 + 1; // fewer: some share one
     int64_t matrix = (int64_t)a->n_rows * a->n_cols;
     a->slot_bytes = (dtype_bytes(weight_dtype(type), (uint64_t)matrix) + 15) / 16 * 16;
     a->slot_bytes += variant & 16 ? 48 : 0;
@@ -410,6 +413,7 @@ static void lay_experts(struct op_check *c, enum weight_type type, struct expert
         bool is_missing = variant & 4 && op_random(c, 3) == 0;
         places[e] =
             is_missing ? -1 - (int32_t)op_random(c, 2) : (int32_t)op_random(c, (uint32_t)n_slots);
+        if (s->is_dense) places[e] = e;
     }
     memcpy(op_scene_at(c, s->slots), places, (size_t)a->n_experts * sizeof *places);
     s->bias = op_scene_normal(c, (int64_t)a->n_experts * a->n_rows, 1);
@@ -466,11 +470,12 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
                                            .n_experts = size[0],
                                            .n_cols = cols[shape],
                                            .n_rows = ROWS[shape]},
+                                  .is_dense = size[0] == size[1] && i % 2,
                                   .chosen = chosen,
                                   .places = places};
-        op_describe(c, "%d tokens, %d of %d experts, %d x %d, variant %d", n_tokens, size[1],
-                    size[0], s.args.n_rows, s.args.n_cols, variant);
-        choose_experts(c, &s.args, chosen);
+        op_describe(c, "%d tokens, %d of %d experts, %d x %d, variant %d, without lists %d",
+                    n_tokens, size[1], size[0], s.args.n_rows, s.args.n_cols, variant, s.is_dense);
+        choose_experts(c, &s, chosen);
         lay_experts(c, type, &s, variant, places, squares);
         s.lists = lay_lists(c, &s, 0, n_tokens);
         struct expert_lists parts[] = {lay_lists(c, &s, n_tokens - 1, 1),

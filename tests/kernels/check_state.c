@@ -1,5 +1,6 @@
 /* check_state.c: short_conv and delta_rule against their definitions, for sequences that begin, go
- * on, are mixed, or hand their state on through memory after each token. Used by check_ops.c.
+ * on, are mixed, or hand their state on through memory after each token; and split_rows. Used by
+ * check_ops.c.
  */
 #include "tests/kernels/check_state.h"
 
@@ -87,6 +88,63 @@ static void run_chains(struct op_check *c, struct op_case *k, struct state_shape
         part = *s;
         part.chain = CHAIN_MEMORY;
         op_run_part(c, k, &part);
+    }
+}
+
+// ---- split_rows ---------------------------------------------------------------------------------
+
+struct split_rows_shape {
+    uint64_t first_part, second_part, x;
+    int32_t first, n_rows, n_first, n_second, first_stride, second_stride;
+    bool drops; // the second part
+};
+
+static void place_split_rows(union op_args *args, const void *shape, char *base) {
+    const struct split_rows_shape *s = shape;
+    const int64_t row = s->first;
+    float *second = (float *)(base + s->second_part) + row * s->second_stride;
+    args->split_rows =
+        (struct split_rows_args){.first = (float *)(base + s->first_part) + row * s->first_stride,
+                                 .second = s->drops ? NULL : second,
+                                 .x = floats_at(base, s->x) + row * (s->n_first + s->n_second),
+                                 .n_rows = s->n_rows,
+                                 .n_first = s->n_first,
+                                 .n_second = s->n_second,
+                                 .first_stride = s->first_stride,
+                                 .second_stride = s->second_stride};
+}
+
+static void mark_split_rows(uint8_t *roles, const void *shape) {
+    const struct split_rows_shape *s = shape;
+    for (uint64_t i = (uint64_t)s->first; i < (uint64_t)(s->first + s->n_rows); i++) {
+        op_mark(roles, s->first_part + i * (uint64_t)s->first_stride * 4, (uint64_t)s->n_first * 4,
+                ROLE_F32);
+        if (!s->drops)
+            op_mark(roles, s->second_part + i * (uint64_t)s->second_stride * 4,
+                    (uint64_t)s->n_second * 4, ROLE_F32);
+    }
+}
+
+void check_split_rows(struct op_check *c) {
+    static const int32_t COLS[][2] = {{1, 1}, {67, 67}, {1100, 1100}, {3, 300}, {512, 64}, {9, 0}};
+    enum { SIZES = sizeof COLS / sizeof *COLS };
+    struct op_case k = {.op = OP_split_rows, .place = place_split_rows, .mark = mark_split_rows};
+    for (int i = 0; i < op_n_batches(c) * SIZES; i++) {
+        struct split_rows_shape s = {.n_rows = OP_BATCHES[i / SIZES],
+                                     .n_first = COLS[i % SIZES][0],
+                                     .n_second = COLS[i % SIZES][1],
+                                     .drops = i % 4 == 3};
+        s.first_stride = s.n_first + i % 3;
+        s.second_stride = s.n_second + i % 2 * 5;
+        op_describe(c, "%d rows, %d and %d columns, strides %d and %d, drops %d", s.n_rows,
+                    s.n_first, s.n_second, s.first_stride, s.second_stride, s.drops);
+        op_scene_clear(c);
+        s.x = op_scene_normal(c, (int64_t)s.n_rows * (s.n_first + s.n_second), 1);
+        s.first_part = op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.first_stride * 4);
+        s.second_part = op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.second_stride * 4 + 4);
+        op_run_whole(c, &k, &s);
+        s.first = s.n_rows / 2, s.n_rows = 1;
+        op_run_part(c, &k, &s);
     }
 }
 

@@ -35,8 +35,8 @@ struct work {
     const struct attention_args *a;
     const struct lane *lane;
     attend_fn *attend;
-    int64_t total; // cost of all blocks
-    int32_t tokens_max;
+    int64_t total;                 // cost of all blocks
+    int32_t tokens_max, heads_max; // of a block
 };
 
 static int32_t n_keys(const struct attention_args *a, int64_t token) {
@@ -69,6 +69,18 @@ static bool add_token(const struct attention_args *a, struct query_block *b, int
     return true;
 }
 
+// Floats of a stored part of a query.
+static int64_t partial_floats(const struct attention_args *a) {
+    return PARTIAL_HEAD + (a->head_dim + 15) / 16 * 16;
+}
+
+// The most heads of a block of one token, whose parts fit a lane's room, so that it can be cut.
+static int32_t heads_of_block(const struct attention_args *a) {
+    const int64_t part_bytes = SEGMENTS_MAX * partial_floats(a) * (int64_t)sizeof(float);
+    const int64_t heads = LANE_ROOM_BYTES / part_bytes;
+    return heads < QUERIES_MAX ? (int32_t)heads : QUERIES_MAX;
+}
+
 // Goes on to the next block: tokens first, then heads. Begins with a zeroed one; returns false
 // after the last.
 static bool next_block(const struct work *w, struct query_block *b) {
@@ -81,7 +93,7 @@ static bool next_block(const struct work *w, struct query_block *b) {
     }
     if (b->head == a->n_heads) return false;
     int32_t left = share - (int32_t)(b->head % share);
-    b->n_heads = left < QUERIES_MAX ? left : QUERIES_MAX;
+    b->n_heads = left < w->heads_max ? left : w->heads_max;
     b->n_tokens = 0;
     while (add_token(a, b, w->tokens_max)) continue;
     return true;
@@ -103,11 +115,6 @@ static int64_t cost_of(const struct query_block *b, const int32_t keys[2]) {
 
 static int64_t cost_of_block(const struct query_block *b) {
     return cost_of(b, (const int32_t[2]){b->first_key, b->last_key});
-}
-
-// Floats of a stored part of a query.
-static int64_t partial_floats(const struct attention_args *a) {
-    return PARTIAL_HEAD + (a->head_dim + 15) / 16 * 16;
 }
 
 // The number of the lane that has the unit of work that begins at place. Blocks with too many
@@ -289,6 +296,7 @@ void attention_work(const struct lane *lane, const struct attention_args *a, att
     struct query_block b = {0};
     int64_t tokens = (int64_t)a->n_tokens * a->n_kv_heads / (lane->count * BLOCKS_A_LANE);
     w.tokens_max = tokens < 1 ? 1 : tokens > QUERIES_MAX ? QUERIES_MAX : (int32_t)tokens;
+    w.heads_max = heads_of_block(a);
     int64_t n_blocks = 0;
     bool can_cut = false;
     for (; next_block(&w, &b); n_blocks++) {

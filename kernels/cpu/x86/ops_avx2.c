@@ -160,7 +160,8 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
         for (int64_t t = range[0]; t < range[1]; t++) {
             if (a->cache_rows[t] < 0) continue;
             store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
-            store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+            if (a->v)
+                store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
         }
     }
 }
