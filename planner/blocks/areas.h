@@ -25,6 +25,7 @@ enum area_rows {
     ROWS_ONE,
     ROWS_TOKENS, // of a micro-batch
     ROWS_PAIRS,  // of a token and one of its experts
+    ROWS_HEADS,  // of a token and one of its attention heads
     ROWS_LOGITS, // tokens whose logits are wanted
 };
 

@@ -27,7 +27,7 @@ static bool has_local_rope(const struct forward *f) { return f->hp->local_rope.b
 // A model has at most one of these two.
 static bool has_query_rope(const struct forward *f) { return f->hp->query_rope.base > 0; }
 
-static void encode_angles(const struct forward *f) {
+void encode_angles(const struct forward *f) {
     const int32_t n_rot = f->shape->n_rot;
     const float *factors = f->area[AREA_FREQS];
     encode_table(f, AREA_ANGLES, &f->hp->rope, factors, n_rot);

@@ -46,12 +46,13 @@ struct hparams {
     enum glu glu;
     float glu_limit; // of GLU_CLAMPED
     enum expert_gate expert_gate;
-    enum key_order key_order; // of delta nets
-    bool normalise_experts;   // the weights of a token's experts add up to 1
-    float expert_scale;       // of these weights
-    int32_t no_rope_period;   // the last layer of each so many has no rotary positions; 0: all have
-    bool norms_turned;        // heads are normed behind their rotary positions, not before
-    bool rope_neox;           // rotary positions turn the halves of a head, not neighbours
+    enum key_order key_order;                      // of delta nets
+    bool normalise_experts;                        // the weights of a token's experts add up to 1
+    float expert_scale;                            // of these weights
+    int32_t n_expert_groups, n_expert_groups_used; // as in struct route_args
+    int32_t no_rope_period; // the last layer of each so many has no rotary positions; 0: all have
+    bool norms_turned;      // heads are normed behind their rotary positions, not before
+    bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };
 
 // A tensor of a unit on a device: all of it, or some rows of each of its matrices.

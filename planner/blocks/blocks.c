@@ -11,7 +11,7 @@ int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
         [UNIT_HEAD] = &block_head,
     };
     ASSERT((unsigned)kind < UNIT_KINDS);
-    out[0] = blocks[kind];
+    out[0] = kind == UNIT_ATTENTION && shape->latent.rank ? &block_latent : blocks[kind];
     if (kind != UNIT_ATTENTION || shape->delta.n_heads == 0) return 1;
     out[1] = &block_delta;
     return 2;

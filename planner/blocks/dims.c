@@ -13,6 +13,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t head_dim_v = unit ? unit->head_dim_v : shape->head_dim;
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     const int64_t gated = unit ? unit->gated : shape->has_gated_q;
+    const struct latent_shape *latent = &shape->latent;
     switch (dim) {
     case DIM_ONE: return 1;
     case DIM_EMBD: return shape->n_embd;
@@ -41,6 +42,14 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_DELTA_HEAD: return shape->delta.head_dim;
     case DIM_DELTA_GATES: return shape->delta.joins_gates ? 0 : shape->delta.n_heads;
     case DIM_JOINED_GATES: return shape->delta.joins_gates ? 2 * shape->delta.n_heads : 0;
+    case DIM_RANK: return latent->rank;
+    case DIM_QUERY_RANK: return latent->query_rank;
+    case DIM_LATENT_ROW: return latent->rank + shape->n_rot;
+    case DIM_LATENT_QUERIES: return n_heads * latent->key_dim;
+    case DIM_DIRECT_QUERIES: return latent->query_rank ? 0 : n_heads * latent->key_dim;
+    case DIM_PLAIN: return latent->key_dim - shape->n_rot;
+    case DIM_LATENT_VALUE: return latent->value_dim;
+    case DIM_LATENT_VALUES: return n_heads * latent->value_dim;
     case DIM_LAYER_INPUT: return shape->n_layer_input;
     case DIM_LAYER_INPUTS: return shape_layer_inputs(shape);
     case DIM_LAYER_EMBD: return shape->n_layer_input ? shape->n_embd : 0;

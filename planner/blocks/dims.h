@@ -33,9 +33,17 @@ enum dim {
     DIM_TAPS,          // of it
     DIM_DELTA,         // n_heads * head_dim of a delta net
     DIM_DELTA_HEADS,
-    DIM_DELTA_HEAD,   // head_dim
-    DIM_DELTA_GATES,  // n_heads if alphas and betas are tensors of their own, else 0
-    DIM_JOINED_GATES, // 2 * n_heads if they are one, else 0
+    DIM_DELTA_HEAD,     // head_dim
+    DIM_DELTA_GATES,    // n_heads if alphas and betas are tensors of their own, else 0
+    DIM_JOINED_GATES,   // 2 * n_heads if they are one, else 0
+    DIM_RANK,           // of a latent vector
+    DIM_QUERY_RANK,     // of queries, 0: they are made in one step
+    DIM_LATENT_ROW,     // DIM_RANK + n_rot, a row of the cache
+    DIM_LATENT_QUERIES, // n_heads * key_dim of latent attention
+    DIM_DIRECT_QUERIES, // the same if they are made in one step, else 0
+    DIM_PLAIN,          // key_dim - n_rot of latent attention
+    DIM_LATENT_VALUE,   // value_dim of it
+    DIM_LATENT_VALUES,  // n_heads * value_dim of it
     DIM_LAYER_INPUT,
     DIM_LAYER_INPUTS, // of all layers
     DIM_LAYER_EMBD,   // n_embd if the embedding makes such inputs, else 0

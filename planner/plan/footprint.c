@@ -151,6 +151,7 @@ static int64_t rows_of(enum area_rows rows, const struct shape *shape, const str
     case ROWS_ONE: return 1;
     case ROWS_TOKENS: return w->n_ubatch;
     case ROWS_PAIRS: return (int64_t)w->n_ubatch * shape->n_experts_used;
+    case ROWS_HEADS: return (int64_t)w->n_ubatch * shape->n_heads;
     case ROWS_LOGITS: return w->max_logits;
     }
     ASSERT(false);

@@ -72,6 +72,7 @@ enum tensor_use tensor_use_of(enum tensor_role role) {
     static const enum tensor_use uses[] = {
         [KIND_MATRIX] = USE_MATRIX,   [KIND_VECTOR] = USE_VECTOR,  [KIND_ROWS] = USE_ROWS,
         [KIND_EXPERTS] = USE_EXPERTS, [KIND_BIASES] = USE_EXPERTS, [KIND_ROUTER] = USE_MATRIX,
+        [KIND_HEADS] = USE_MATRIX,
     };
     return uses[tensor_role_info(role)->kind];
 }
@@ -206,6 +207,20 @@ static enum status check_delta(const struct place *at) {
     return CHECK_FIELDS(at, fields);
 }
 
+// Rows of the cache are as wide as keys; values are a part of them.
+static enum status check_latent(const struct place *at) {
+    const struct latent_shape *l = &at->shape->latent;
+    const int32_t n_rot = at->shape->n_rot, most = l->rank > 0 ? SHAPE_HEAD_DIM : 0;
+    const struct field fields[] = {
+        {"latent.rank", l->rank, 0, SHAPE_HEAD_DIM - n_rot},
+        {"latent.query_rank", l->query_rank, 0, l->rank > 0 ? SHAPE_WIDTH : 0},
+        {"latent.key_dim", l->key_dim, l->rank > 0 ? n_rot + 1 : 0, most},
+        {"latent.value_dim", l->value_dim, l->rank > 0, most},
+        {"latent.n_rot", l->rank > 0 ? n_rot : 1, 1, SHAPE_HEAD_DIM},
+    };
+    return CHECK_FIELDS(at, fields);
+}
+
 static enum status check_tensor_use(const struct place *at) {
     const enum unit_kind kind = at->unit->kind;
     switch (at->tensor->use) {
@@ -287,15 +302,22 @@ static enum status check_attention(const struct place *at) {
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
     const bool may_read = attention && !has_cache && u->state_bytes == 0;
-    const bool delta = unit_is_delta(s, u);
+    const bool delta = unit_is_delta(s, u), latent = attention && s->latent.rank;
+    const int32_t row_width = latent ? s->latent.rank + s->n_rot : 0;
     const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
     const int64_t expected = delta ? (int64_t)delta_state_bytes(&s->delta) : 0;
     const struct field fields[] = {
         {"n_heads", u->n_heads, has_cache, attention ? s->n_heads : 0},
-        {"n_kv_heads", u->n_kv_heads, 0, attention ? s->n_kv_heads : 0},
-        {"head_dim_k", u->head_dim_k, has_cache, attention ? s->head_dim : 0},
-        {"head_dim_v", u->head_dim_v, 0, attention ? s->head_dim : 0},
-        {"window", u->window, 0, attention ? SHAPE_CONTEXT : 0},
+        {"n_kv_heads", u->n_kv_heads, latent,
+         latent      ? 1
+         : attention ? s->n_kv_heads
+                     : 0},
+        {"head_dim_k", u->head_dim_k, latent ? row_width : has_cache,
+         latent      ? row_width
+         : attention ? s->head_dim
+                     : 0},
+        {"head_dim_v", u->head_dim_v, 0, attention && !latent ? s->head_dim : 0},
+        {"window", u->window, 0, attention && !latent ? SHAPE_CONTEXT : 0},
         {"gated", u->gated, 0, has_cache && s->has_gated_q},
         {"norms_values", u->norms_values, 0, has_cache},
         {"lends_cache", u->lends_cache, 0, has_cache},
@@ -395,7 +417,8 @@ static enum status check_order(const struct place *at) {
 
 enum status shape_check(const struct shape *shape, struct err *e) {
     struct place at = {.shape = shape, .e = e};
-    if (check_numbers(&at) || check_delta(&at) || check_order(&at)) return e->status;
+    if (check_numbers(&at) || check_delta(&at) || check_latent(&at) || check_order(&at))
+        return e->status;
     for (int u = 0; u < shape->n_units; u++) {
         at.unit = &shape->units[u];
         if (check_unit(&at)) return e->status;

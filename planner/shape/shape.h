@@ -69,8 +69,9 @@ struct unit {
     int32_t n_tensors;
     struct unit_tensor tensors[MAX_UNIT_TENSORS];
     // Members of attention units.
-    int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v; // n_kv_heads 0: no KV cache
-    int32_t window;                                      // positions that a token sees, 0: all
+    // n_kv_heads 0: no KV cache. head_dim_v 0: values are part of the keys.
+    int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v;
+    int32_t window;    // positions that a token sees, 0: all
     bool gated;        // the rows of the queries are those of a head, then its gate of the output
     bool norms_values; // values, which are the keys before their norm if the unit has no matrix for
                        // them, go through a norm without a weight, head by head
@@ -87,6 +88,13 @@ struct delta_shape {
     bool joins_gates;                               // betas and alphas are one tensor, by key head
 };
 
+// Attention to latent vectors, with the same sizes in all layers: a row of the cache is a latent
+// vector, which all heads share, and a rotated key. rank 0: the model has none.
+struct latent_shape {
+    int32_t rank, query_rank;   // of the latent vector; of queries, 0: they are made in one step
+    int32_t key_dim, value_dim; // of a head; n_rot elements of a key turn
+};
+
 struct shape {
     char name[64], architecture[32];
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
@@ -95,6 +103,7 @@ struct shape {
     int32_t n_layer_input; // elements that the embedding makes of a token for each layer, else 0
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
     struct delta_shape delta;
+    struct latent_shape latent;
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer

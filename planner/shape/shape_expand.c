@@ -211,9 +211,34 @@ static void set_attention(struct build *b, int32_t layer) {
     if (layer >= s->n_layers - s->attention.n_shared) share_cache(b);
 }
 
+// Adds attention to latent vectors, whose cache has one row for all heads.
+static void add_latent(struct build *b) {
+    const struct shape_spec *s = b->spec;
+    const struct latent_shape *l = &s->attention.latent;
+    const int64_t n_heads = s->attention.n_heads, values = n_heads * l->value_dim;
+    const int32_t row = l->rank + s->attention.n_rot, n_plain = l->key_dim - s->attention.n_rot;
+    b->unit->n_heads = s->attention.n_heads;
+    b->unit->n_kv_heads = 1;
+    b->unit->head_dim_k = row;
+    add_vector(b, ROLE_ATTN_NORM, s->n_embd);
+    if (!l->query_rank) add_matrix(b, ROLE_ATTN_Q, s->n_embd, n_heads * l->key_dim);
+    add_matrix(b, ROLE_ATTN_OUTPUT, values, s->n_embd);
+    if (l->query_rank) {
+        add_matrix(b, ROLE_ATTN_Q_A, s->n_embd, l->query_rank);
+        add_vector(b, ROLE_ATTN_Q_A_NORM, l->query_rank);
+        add_matrix(b, ROLE_ATTN_Q_B, l->query_rank, n_heads * l->key_dim);
+    }
+    add_matrix(b, ROLE_ATTN_KV_A, s->n_embd, row);
+    add_vector(b, ROLE_ATTN_KV_A_NORM, l->rank);
+    add_matrix(b, ROLE_ATTN_K_B, n_plain, n_heads * l->rank);
+    add_matrix(b, ROLE_ATTN_V_B, l->rank, values);
+    b->i_attention++;
+}
+
 static void add_attention(struct build *b, int32_t layer) {
     const struct shape_spec *s = b->spec;
     struct unit *unit = b->unit;
+    if (s->attention.latent.rank) return add_latent(b);
     set_attention(b, layer);
     const int64_t q = (int64_t)unit->n_heads * unit->head_dim_k,
                   kv = (int64_t)unit->n_kv_heads * unit->head_dim_k;
@@ -322,6 +347,7 @@ static void add_experts(struct build *b) {
     add_matrix(b, ROLE_ROUTER, n_embd, n);
     if (s->experts.biases) add_vector(b, ROLE_ROUTER_BIAS, n);
     if (beside) add_vector(b, ROLE_ROUTER_SCALE, n_embd);
+    if (s->experts.selection_bias) add_vector(b, ROLE_SELECTION_BIAS, n);
     add(b, (struct part){ROLE_EXPERT_GATE, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_UP, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_DOWN, n_ff, n_embd, n, NULL});
@@ -368,6 +394,11 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->n_kv_heads = max_i32(s->attention.n_kv_heads, s->window.n_kv_heads);
     out->head_dim = max_i32(s->attention.head_dim, s->window.head_dim);
     out->n_rot = s->attention.n_rot;
+    out->latent = s->attention.latent;
+    if (out->latent.rank) {
+        out->n_kv_heads = 1;
+        out->head_dim = out->latent.rank + out->n_rot;
+    }
     out->n_local_rot = s->window.n_rot;
     out->n_layer_input = s->n_layer_input;
     out->has_gated_q = s->attention.gated;

@@ -149,6 +149,17 @@ static void leave(struct object *o) {
 
 // ---- Fields -------------------------------------------------------------------------------------
 
+static void read_latent(struct object *attention, struct shape_spec *s) {
+    struct latent_shape *l = &s->attention.latent;
+    struct object o;
+    if (!enter(attention, "latent", false, "attention.latent.", &o)) return;
+    read_int(&o, "rank", 1, SHAPE_HEAD_DIM, &l->rank);
+    read_int(&o, "query_rank", 0, SHAPE_WIDTH, &l->query_rank);
+    read_int(&o, "value_dim", 1, SHAPE_HEAD_DIM, &l->value_dim);
+    l->key_dim = s->attention.head_dim;
+    leave(&o);
+}
+
 static void read_attention(struct object *top, struct shape_spec *s) {
     struct object o;
     if (!enter(top, "attention", true, "attention.", &o)) return;
@@ -167,6 +178,7 @@ static void read_attention(struct object *top, struct shape_spec *s) {
     read_bool(&o, "value_norm", &s->attention.value_norm);
     read_bool(&o, "keys_are_values", &s->attention.keys_are_values);
     read_int(&o, "n_shared", 0, s->n_layers - 1, &s->attention.n_shared);
+    read_latent(&o, s);
     leave(&o);
     s->window.n_kv_heads = s->attention.n_kv_heads;
     s->window.head_dim = s->attention.head_dim;
@@ -206,6 +218,7 @@ static void read_experts(struct object *top, struct shape_spec *s) {
     read_bool(&o, "shared_gate", &s->experts.shared_gate);
     read_bool(&o, "biases", &s->experts.biases);
     read_bool(&o, "beside_ffn", &s->experts.beside_ffn);
+    read_bool(&o, "selection_bias", &s->experts.selection_bias);
     leave(&o);
 }
 

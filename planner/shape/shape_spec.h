@@ -19,7 +19,8 @@ struct shape_spec {
     bool tied, can_run, layer_scale;
     struct {
         int32_t n_heads, n_kv_heads, head_dim, n_rot;
-        int32_t n_shared; // last layers that read the cache of an earlier one
+        int32_t n_shared;           // last layers that read the cache of an earlier one
+        struct latent_shape latent; // rank 0: none
         bool has_bias[BIASES], qk_norm, sinks, gated, post_norm, value_norm, keys_are_values;
     } attention;
     struct {
@@ -37,7 +38,7 @@ struct shape_spec {
     } ffn;
     struct {
         int32_t n_experts, n_experts_used, n_ff, n_ff_shared, n_dense_layers; // n_experts 0: none
-        bool shared_gate, biases, beside_ffn;
+        bool shared_gate, biases, beside_ffn, selection_bias;
     } experts;
 };
 

@@ -39,6 +39,7 @@ enum tensor_kind {
     KIND_ROWS,    // one row is read for each token
     KIND_EXPERTS, // a matrix for each expert
     KIND_BIASES,  // a vector for each expert
+    KIND_HEADS,   // a matrix for each attention head; a matmul reads all of them
     KIND_ROUTER,  // a matrix that stays F32 in quantised files
 };
 

@@ -32,6 +32,7 @@ static const struct family FAMILIES[] = {
      .gates_attention = true,
      .recurrent_period = 4,
      .key_order = KEYS_GROUPED},
+    {.architecture = "deepseek2", .expert_gate = GATE_SOFTMAX, .attends_latent = true},
     {.architecture = "seed_oss", .rope_neox = true},
     {.architecture = "hunyuan-dense", .rope_neox = true, .norms_turned = true},
     {.architecture = "granite", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},

@@ -25,6 +25,7 @@ struct family {
     float attention_scale;             // as in struct hparams, unless the file has another
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers
+    bool attends_latent;               // to latent vectors (struct latent_shape)
     bool gates_attention;              // by a sigmoid of rows that follow those of each query head
     int32_t recurrent_period; // all but the last layer of each so many are delta nets, unless the
                               // file says which; 0: the family has none

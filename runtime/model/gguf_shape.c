@@ -488,6 +488,29 @@ static enum status finish(struct reader *r) {
     return OK;
 }
 
+// True if every layer has attention to latent vectors, with the matrices of keys and values apart.
+static bool is_latent(const struct reader *r) {
+    for (int32_t l = 0; l < r->n_layers; l++) {
+        const bool *has = r->layers[l].has_role;
+        if (!has[ROLE_ATTN_KV_A] || !has[ROLE_ATTN_K_B] || !has[ROLE_ATTN_V_B]) return false;
+    }
+    return r->kv_rank > 0;
+}
+
+// Reads the sizes of latent attention, of files that tell them.
+static enum status read_latent(struct reader *r) {
+    struct latent_shape l = {.rank = r->kv_rank};
+    if (!is_latent(r)) return OK;
+    if (read_int(r, "attention.key_length_mla", 0, SHAPE_HEAD_DIM, &l.key_dim) ||
+        read_int(r, "attention.value_length_mla", 0, SHAPE_HEAD_DIM, &l.value_dim))
+        return r->e->status;
+    if (r->layers[0].has_role[ROLE_ATTN_Q_A] &&
+        read_int(r, "attention.q_lora_rank", 1, SHAPE_WIDTH, &l.query_rank))
+        return r->e->status;
+    if (l.key_dim > r->out->n_rot && l.value_dim > 0) r->out->latent = l;
+    return OK;
+}
+
 // ---- The whole ----------------------------------------------------------------------------------
 
 static enum status read_names(struct reader *r) {
@@ -513,7 +536,7 @@ static enum status read_all(struct reader *r) {
         return r->e->status;
     if (r->kv_rank && read_int(r, "rope.dimension_count", 1, SHAPE_HEAD_DIM, &r->out->n_rot))
         return r->e->status;
-    if (read_names(r) || finish(r)) return r->e->status;
+    if (read_names(r) || read_latent(r) || finish(r)) return r->e->status;
     return shape_check(r->out, r->e);
 }
 

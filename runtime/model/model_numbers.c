@@ -60,11 +60,37 @@ static enum status read_widths(struct model *m, struct err *e) {
     return OK;
 }
 
+// Experts may be chosen from the best of equal groups alone, each of two experts or more.
+static enum status read_groups(struct model *m, struct err *e) {
+    struct hparams *hp = &m->hp;
+    const struct shape *s = m->shape;
+    if (model_take_count(m, "expert_group_count", s->n_experts / 2, &hp->n_expert_groups, e) ||
+        model_take_count(m, "expert_group_used_count", hp->n_expert_groups,
+                         &hp->n_expert_groups_used, e))
+        return e->status;
+    const int32_t n = hp->n_expert_groups, n_used = hp->n_expert_groups_used;
+    if (n <= 1 || (n_used > 0 && s->n_experts % n == 0 &&
+                   (int64_t)s->n_experts / n * n_used >= s->n_experts_used))
+        return OK;
+    return err_set(e, ERR_FORMAT, "key %s.expert_group_count does not agree with the experts",
+                   s->architecture);
+}
+
+// The gate of files that do not name it. Early files of GLM's latent models are known by their
+// sizes alone.
+static enum expert_gate default_gate(const struct model *m) {
+    const struct gguf_tensor *table =
+        gguf_find_tensor(m->gguf, tensor_role_info(ROLE_TOKEN_EMBED)->name);
+    const bool glm = m->family->attends_latent && table && table->ne[1] == 154880 &&
+                     (m->shape->n_layers == 47 || m->shape->n_layers == 48);
+    return glm ? GATE_SIGMOID : m->family->expert_gate;
+}
+
 // Files of most families do not say how the weights of a token's experts are made.
 static enum status read_expert_weights(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
     int32_t gate = 0; // 1 softmax, 2 sigmoid, 3 softmax over the chosen
-    hp->expert_gate = m->family->expert_gate;
+    hp->expert_gate = default_gate(m);
     hp->normalise_experts = m->family->normalise_experts;
     if (model_take_count(m, "expert_gating_func", 3, &gate, e) ||
         model_take_bool(m, "expert_weights_norm", &hp->normalise_experts, e) ||
@@ -94,7 +120,7 @@ static enum status read_experts(struct model *m, struct err *e) {
     s->n_ff_expert = n_ff;
     if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
         model_take_int(m, "expert_feed_forward_length", MAX_WIDTH, &s->n_ff_expert, e) ||
-        read_expert_weights(m, e) || read_widths(m, e))
+        read_expert_weights(m, e) || read_groups(m, e) || read_widths(m, e))
         return e->status;
     if (s->n_experts > EXPERTS_MAX)
         return unsupported(e, "experts of a layer", EXPERTS_MAX, s->n_experts);
@@ -139,8 +165,46 @@ static enum status read_head_dim(struct model *m, bool local, int32_t *out, stru
     return err_actual(e, "%d", *out);
 }
 
+// Files of before 2025-04 have the keys' and values' matrices in one, which cannot be multiplied
+// with queries.
+static enum status check_apart(const struct model *m, struct err *e) {
+    if (model_layer_has(m, 0, ROLE_ATTN_K_B) || !model_layer_has(m, 0, ROLE_ATTN_KV_B)) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor blk.0.attn_kv_b.weight: keys and values are not apart");
+    return err_fix(e, "fetch a conversion that is newer than 2025-04, with attn_k_b");
+}
+
+// Reads the sizes of attention to latent vectors. Whether queries are made in one step is told by
+// their tensors alone.
+static enum status read_latent(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    struct latent_shape *l = &s->latent;
+    if (check_apart(m, e) ||
+        model_take_int(m, "attention.kv_lora_rank", HEAD_DIM_MAX, &l->rank, e) ||
+        model_take_int(m, "rope.dimension_count", HEAD_DIM_MAX, &s->n_rot, e) ||
+        model_take_int(m, "attention.key_length_mla", SHAPE_HEAD_DIM, &l->key_dim, e) ||
+        model_take_int(m, "attention.value_length_mla", SHAPE_HEAD_DIM, &l->value_dim, e))
+        return e->status;
+    if (model_layer_has(m, 0, ROLE_ATTN_Q_A) &&
+        model_take_int(m, "attention.q_lora_rank", MAX_WIDTH, &l->query_rank, e))
+        return e->status;
+    if (l->key_dim <= s->n_rot)
+        return err_set(e, ERR_FORMAT, "key %s.attention.key_length_mla is not above the rotated %d",
+                       s->architecture, s->n_rot);
+    if (s->n_heads > EXPERTS_MAX)
+        return unsupported(e, "heads of latent attention", EXPERTS_MAX, s->n_heads);
+    s->n_kv_heads = 1;
+    s->head_dim = l->rank + s->n_rot;
+    for (int32_t i = 0; i < s->n_layers; i++) {
+        m->n_kv_heads[i] = 1;
+        m->head_dims[i] = s->head_dim;
+    }
+    if (s->head_dim <= HEAD_DIM_MAX && s->head_dim % 2 == 0) return OK;
+    return unsupported(e, "elements of a row of latent attention", HEAD_DIM_MAX, s->head_dim);
+}
+
 // Layers with a window may have other heads.
 static enum status read_heads(struct model *m, struct err *e) {
+    if (m->family->attends_latent) return read_latent(m, e);
     struct shape *s = m->shape;
     const struct layer_numbers layers = layers_of(m);
     int32_t dim = s->n_embd / s->n_heads;
@@ -202,10 +266,17 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
     return OK;
 }
 
-// Gets YaRN's magnitude right where the file says how much of it scores have already.
+// Gets YaRN's magnitude right where the file says how much of it scores have already. Latent
+// attention scales scores alone, so that columns without rotary positions count as much.
 static enum status read_magnitude(struct model *m, float factor, struct err *e) {
     float multiplier = 0;
     if (model_take_float(m, "rope.scaling.yarn_log_multiplier", &multiplier, e)) return e->status;
+    if (m->family->attends_latent) {
+        const float scale = factor > 1 ? 1 + multiplier * logf(factor) : 1;
+        m->hp.rope.magnitude = 1;
+        m->hp.attention_scale *= scale * scale;
+        return OK;
+    }
     if (multiplier != 0 && factor > 1) m->hp.rope.magnitude /= 1 + 0.1f * multiplier * logf(factor);
     return OK;
 }
@@ -315,6 +386,7 @@ static enum status read_factors(struct model *m, struct err *e) {
     if (m->family->scales_embedding) hp->embed_scale = sqrtf((float)s->n_embd);
     if (s->n_layers == m->family->n_layers_of_widest)
         hp->attention_scale = sqrtf((float)s->n_heads / (float)s->n_embd);
+    if (s->latent.rank) hp->attention_scale = 1 / sqrtf((float)s->latent.key_dim);
     if (read_optional(m, "attention.scale", &hp->attention_scale, e) ||
         read_optional(m, "attn_logit_softcapping", &hp->attention_softcap, e) ||
         read_optional(m, "logit_scale", &divisor, e) ||

@@ -76,7 +76,8 @@ static void set_numbers(const struct model *m, struct unit *unit) {
         unit->gated = m->family->gates_attention;
         unit->n_heads = s->n_heads;
         unit->n_kv_heads = m->n_kv_heads[unit->layer];
-        unit->head_dim_k = unit->head_dim_v = m->head_dims[unit->layer];
+        unit->head_dim_k = m->head_dims[unit->layer];
+        unit->head_dim_v = s->latent.rank ? 0 : unit->head_dim_k;
         unit->norms_values = m->family->norms_values;
         unit->window = m->windows[unit->layer];
     }
@@ -116,10 +117,12 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
         const struct block_tensor *t = &block->tensors[i];
         const bool from_keys = t->role == ROLE_ATTN_V && unit->norms_values;
         const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
+        const bool per_head = tensor_role_info(t->role)->kind == KIND_HEADS;
         const struct tensor_want want = {.role = t->role,
                                          .n_cols = width_of(m, unit, t->n_cols),
                                          .n_rows = width_of(m, unit, t->n_rows),
                                          .n_experts = per_expert ? unit->n_experts : 0,
+                                         .n_heads = per_head ? unit->n_heads : 0,
                                          .optional = t->optional || from_keys};
         const bool nowhere = want.n_cols == 0 || (want.n_rows == 0 && t->n_rows != DIM_VOCAB);
         if (nowhere || is_elsewhere(m, unit, t->role)) continue;

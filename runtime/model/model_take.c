@@ -21,8 +21,12 @@ static enum status refuse_type(const struct gguf_tensor *t, const char *name, co
     return err_fix(e, "fetch a Q4_K_M or Q8_0 file of the model");
 }
 
+static int64_t matrices_of(const struct tensor_want *want) {
+    return want->n_experts ? want->n_experts : want->n_heads ? want->n_heads : 1;
+}
+
 static bool has_shape(const struct gguf_tensor *t, const struct tensor_want *want) {
-    const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
+    const int64_t n_matrices = matrices_of(want);
     const bool biases = tensor_role_info(want->role)->kind == KIND_BIASES; // a row for each expert
     return t->ne[0] == (uint64_t)want->n_cols &&
            t->ne[1] == (uint64_t)(biases ? n_matrices : want->n_rows) &&
@@ -42,7 +46,7 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
                                 const struct tensor_want *want, struct err *e) {
     const bool any = !tensor_role_is_f32(want->role);
     if (check_type(t, name, any, e)) return e->status;
-    const int64_t n_matrices = want->n_experts ? want->n_experts : 1;
+    const int64_t n_matrices = matrices_of(want);
     if (!has_shape(t, want)) {
         err_set(e, ERR_FORMAT, "tensor %s has the wrong shape", name);
         err_expected(e, "[%lld, %lld, %lld]", (long long)want->n_cols, (long long)want->n_rows,
@@ -53,7 +57,8 @@ static enum status check_tensor(const struct gguf_tensor *t, const char *name,
     }
     if (n_matrices == 1 || !any || t->size_bytes / (uint64_t)n_matrices % EXPERT_ALIGN == 0)
         return OK;
-    err_set(e, ERR_UNSUPPORTED, "tensor %s: the bytes of one expert", name);
+    err_set(e, ERR_UNSUPPORTED, "tensor %s: the bytes of one %s", name,
+            want->n_heads ? "head" : "expert");
     err_expected(e, "a multiple of %d", EXPERT_ALIGN);
     return err_actual(e, "%llu", (unsigned long long)(t->size_bytes / (uint64_t)n_matrices));
 }
@@ -276,12 +281,13 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
     const uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2];
     const bool f32 = tensor_role_is_f32(want->role);
     const bool vector = tensor_use_of(want->role) == USE_VECTOR;
+    const int64_t n_rows = want->n_rows * (want->n_heads ? want->n_heads : 1);
     *out = (struct unit_tensor){.role = want->role,
                                 .use = tensor_use_of(want->role),
                                 .type = f32 ? DTYPE_F32 : t->type,
                                 .n_cols =
                                     (int32_t)(vector ? want->n_cols * want->n_rows : want->n_cols),
-                                .n_rows = vector ? 1 : (int32_t)want->n_rows,
+                                .n_rows = vector ? 1 : (int32_t)n_rows,
                                 .n_matrices = want->n_experts ? want->n_experts : 1,
                                 .size_bytes = f32 ? elements * sizeof(float) : t->size_bytes};
     if (model_find_expert(m, unit->layer, want->role, 0))

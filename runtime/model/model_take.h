@@ -27,6 +27,7 @@ struct tensor_want {
     enum tensor_role role;
     int64_t n_cols, n_rows; // in the file; the unit gets a vector as one row
     int32_t n_experts;      // experts that have such a matrix each; 0: a single matrix
+    int32_t n_heads;        // attention heads that do, all in one matrix of the unit; else 0
     bool optional;
 };
 // Adds the tensor to the last unit. ERR_FORMAT if it is missing unless it is optional.

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import other_families
 import reference
+import tiny_blocks
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny")
 PROMPT = "the hen and the other, 7 naïve"
@@ -238,7 +239,10 @@ def pick_type(types, name):
 
 def layer_spec(spec, layer):
     """The spec of a layer, which may have other heads or another width than the rest."""
-    return spec | spec.get("of_layer", {}).get(layer, {})
+    spec = spec | spec.get("of_layer", {}).get(layer, {})
+    if layer < spec.get("dense", 0):  # the first layers have no experts
+        spec = {k: v for k, v in spec.items() if k not in ("experts", "shared")}
+    return spec
 
 
 def model_tensors(rng, spec, n_vocab):
@@ -328,6 +332,8 @@ def model_tensors(rng, spec, n_vocab):
         norm(prefix + "attn_norm.weight")
         if "delta" in spec and layer not in spec["delta"]["attends"]:
             delta_net(prefix)
+        elif "latent" in spec:
+            tiny_blocks.latent_attention(matrix, vector, rng, prefix, spec)
         else:
             sizes = attention(prefix, spec)
         for name in spec.get("biases", []):
@@ -349,7 +355,10 @@ def model_tensors(rng, spec, n_vocab):
             continue
         if experts:  # far apart, so that rounding of activations does not choose others
             suffix = "_exps.weight"
-            vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 1, (*experts, n_embd)))
+            router_std = spec.get("router_std", 1)
+            vector(prefix + "ffn_gate_inp.weight", rng.normal(0, router_std, (*experts, n_embd)))
+        if experts and spec.get("selection_bias"):
+            vector(prefix + "exp_probs_b.bias", rng.normal(0, 0.5, experts))
         fused = spec.get("fused", spec.get("fused_ffn", False))  # gate and up are one tensor
         if spec.get("apart"):  # a tensor for each expert, in the order of early files
             for e in range(spec["experts"]):
@@ -396,6 +405,8 @@ def model_keys(name, spec):
         keys["rope.dimension_count"] = spec["head"]
     if "experts" in spec:
         keys |= {"expert_count": spec["experts"], "expert_used_count": spec["used"]}
+    if "latent" in spec:
+        keys |= tiny_blocks.latent_keys(spec)
     if "delta" in spec:
         delta = spec["delta"]
         keys |= {"ssm.conv_kernel": delta["taps"], "ssm.state_size": delta["dim"]}
@@ -729,6 +740,47 @@ MODELS = {
             "rope.freq_base": 1e6,
             "rope.freq_base_swa": 1e4,
         },
+    },
+    # Layer 0 has a dense FFN. Experts are chosen from the 2 best of 4 groups.
+    "deepseek2": SMALL
+    | {"architecture": "deepseek2", "layers": 3, "dense": 1, "heads": 4, "kv": 1, "tied": False}
+    | {"latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16}}
+    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
+    | {"selection_bias": True, "router_std": 0.3, "vocabulary": "spm"}
+    | {"types": {"": "Q8_0", "attn_q_b": "F16"}}
+    | {"of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+        }
+    },
+    # Queries are made in one step; scores have YaRN's scale.
+    "deepseek2_lite": SMALL
+    | {"architecture": "deepseek2", "layers": 2, "dense": 1, "heads": 4, "kv": 1}
+    | {"latent": {"rank": 64, "key": 64, "value": 32, "rot": 32}}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 64, "shared_gate": False}
+    | {"types": {"": "Q8_0", "attn_k_b": "F16", "attn_v_b": "F32"}}
+    | {"of_layer": {0: {"ff": 96}}}
+    | {
+        "keys": {
+            "feed_forward_length": 96,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 2,
+            "expert_weights_scale": 1.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 40.0,
+            "rope.scaling.original_context_length": 64,
+            "rope.scaling.yarn_log_multiplier": 0.0707,
+        }
     },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }

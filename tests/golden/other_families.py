@@ -11,6 +11,7 @@ import torch
 import transformers
 
 import reference
+import state_families
 
 # transformers' names of the arguments that every family has, by the file's keys.
 ARGUMENTS = {
@@ -260,6 +261,7 @@ FAMILIES = {
         "constants": {"norm_topk_prob": True},
     },
 }
+FAMILIES |= state_families.FAMILIES
 
 
 class Model:
@@ -275,10 +277,14 @@ class Model:
             name = reference.TYPE_NAMES[int(tensor.tensor_type)]
             weights[tensor.name] = reference.decode(name, tensor.data.tobytes(), shape)
         family = FAMILIES[self.architecture]
-        model_class = getattr(transformers, family["model"])
+        sigmoid = self.hp("expert_gating_func", 1) == 2 and "sigmoid_model" in family
+        model_class = getattr(transformers, family["sigmoid_model" if sigmoid else "model"])
         config = model_class.config_class(**self.arguments(family, weights))
         config._attn_implementation = config._experts_implementation = "eager"
         self.model = model_class(config).double().eval()
+        for module in self.model.modules():  # some of its norms have an epsilon of their own
+            if hasattr(module, "variance_epsilon"):
+                module.variance_epsilon = config.rms_norm_eps
         self.model.load_state_dict(self.their_weights(weights), strict=True)
 
     def hp(self, key, *default):
@@ -303,7 +309,7 @@ class Model:
             "rope_parameters": self.rope(family) | self.long_rope(weights),
         } | optional | self.gemma4(family, weights) | (
             layers if "period" in family or "delta" in family else {}
-        )
+        ) | family.get("more", lambda hp: {})(self.hp)
 
     def gemma4(self, family, weights):
         """What Gemma 4 has besides: its layers differ in heads and widths."""
@@ -394,6 +400,8 @@ class Model:
             multiplier = self.hp("rope.scaling.yarn_log_multiplier", None)
             if multiplier:
                 rope |= {"mscale": 1.0, "mscale_all_dim": multiplier}
+            if multiplier and "attn_kv" in str(family.get("layer")):
+                rope |= {"mscale": 10 * multiplier, "mscale_all_dim": 10 * multiplier}
             temperature = self.hp("attention.temperature_scale", None)
             if temperature:
                 rope["llama_4_scaling_beta"] = temperature
@@ -418,6 +426,8 @@ class Model:
         for name in [name for name in weights if name.endswith("_exps.weight")]:
             if "pairs" in family:
                 weights[name] = np.ascontiguousarray(weights[name].transpose(0, 2, 1))
+        if "reshape" in family:
+            weights = family["reshape"](self.hp, weights)
         if "delta" in family:
             joins = "grouped" in family
             weights = self.by_key_head(weights) if joins else self.grouped(weights)

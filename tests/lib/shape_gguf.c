@@ -30,8 +30,14 @@ static void list(struct gguf_build *b, const struct shape *s, const char *name,
 // Keys of heads, which layers with a window may have others of.
 static void head_keys(struct gguf_build *b, const struct shape *s, int32_t dim, int32_t local_dim) {
     number(b, s, "attention.key_length", dim);
-    number(b, s, "attention.value_length", dim);
+    number(b, s, "attention.value_length", s->latent.rank ? s->latent.rank : dim);
     number(b, s, "rope.dimension_count", s->n_rot);
+    if (s->latent.rank) {
+        number(b, s, "attention.kv_lora_rank", s->latent.rank);
+        number(b, s, "attention.key_length_mla", s->latent.key_dim);
+        number(b, s, "attention.value_length_mla", s->latent.value_dim);
+    }
+    if (s->latent.query_rank) number(b, s, "attention.q_lora_rank", s->latent.query_rank);
     if (local_dim == dim) return;
     number(b, s, "attention.key_length_swa", local_dim);
     number(b, s, "attention.value_length_swa", local_dim);
@@ -93,7 +99,8 @@ static void keys(struct gguf_build *b, const struct shape *s, const struct shape
 }
 
 // Dimensions as files have them: convolutions are matrices, biases of experts too.
-static int dimensions(const struct unit_tensor *t, const struct shape_gguf *more, uint64_t ne[4]) {
+static int dimensions(const struct unit_tensor *t, int32_t n_heads, const struct shape_gguf *more,
+                      uint64_t ne[4]) {
     ne[0] = (uint64_t)t->n_cols;
     ne[1] = (uint64_t)t->n_rows;
     ne[2] = (uint64_t)t->n_matrices;
@@ -103,6 +110,11 @@ static int dimensions(const struct unit_tensor *t, const struct shape_gguf *more
         return 2;
     }
     if (t->use == USE_EXPERTS) return 3;
+    if (tensor_role_info(t->role)->kind == KIND_HEADS) {
+        ne[2] = (uint64_t)n_heads;
+        ne[1] /= ne[2];
+        return 3;
+    }
     if (strstr(t->name, "conv1d")) {
         ne[1] = ne[0] / (uint64_t)more->kernel;
         ne[0] = (uint64_t)more->kernel;
@@ -121,7 +133,7 @@ void shape_gguf_build(struct gguf_build *b, const struct shape *shape,
         const struct unit *unit = &shape->units[u];
         for (int i = unit->n_tensors - 1; i >= (unit->shares_embed ? 1 : 0); i--) {
             const struct unit_tensor *t = &unit->tensors[i];
-            const int n_dims = dimensions(t, more, ne);
+            const int n_dims = dimensions(t, unit->n_heads, more, ne);
             gguf_build_record(b, t->name, (uint32_t)n_dims, ne, (uint32_t)t->type, offset);
             offset += round_up(t->size_bytes, b->alignment);
         }

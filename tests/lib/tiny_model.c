@@ -149,6 +149,13 @@ static void keys(struct builder *t, const struct tiny_model *m) {
         number(t, "ssm.conv_kernel", TINY_DELTA_TAPS);
         number(t, "ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_DIM);
     }
+    if (m->latent_rank) {
+        number(t, "attention.kv_lora_rank", (uint32_t)m->latent_rank);
+        number(t, "attention.key_length_mla", TINY_LATENT_KEY);
+        number(t, "attention.value_length_mla", TINY_LATENT_VALUE);
+        number(t, "rope.dimension_count", TINY_LATENT_ROT);
+        number(t, "attention.q_lora_rank", TINY_QUERY_RANK);
+    }
     if (!m->n_experts) return;
     number(t, "expert_count", (uint32_t)m->n_experts);
     number(t, "expert_used_count", 2);
@@ -186,6 +193,32 @@ static void delta_net(struct builder *t, const struct tiny_model *m, int l) {
     vector(t, name, TINY_DELTA_HEADS, -1, 1);
     snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", l);
     vector(t, name, TINY_DELTA_DIM, 1, 0.2f);
+}
+
+static void latent_attention(struct builder *t, const struct tiny_model *m, int l) {
+    const uint64_t rank = (uint64_t)m->latent_rank, q = (uint64_t)TINY_HEADS * TINY_LATENT_KEY;
+    const struct {
+        const char *name;
+        uint64_t cols, rows, n;
+    } tensors[] = {
+        {"attn_q", TINY_EMBD, m->low_queries ? 0 : q, 1},
+        {"attn_q_a", TINY_EMBD, m->low_queries ? TINY_QUERY_RANK : 0, 1},
+        {"attn_q_b", TINY_QUERY_RANK, m->low_queries ? q : 0, 1},
+        {"attn_kv_a_mqa", TINY_EMBD, rank + TINY_LATENT_ROT, 1},
+        {"attn_k_b", TINY_LATENT_KEY - TINY_LATENT_ROT, rank, TINY_HEADS},
+        {"attn_v_b", rank, TINY_LATENT_VALUE, TINY_HEADS},
+        {"attn_output", (uint64_t)TINY_HEADS * TINY_LATENT_VALUE, TINY_EMBD, 1},
+    };
+    char name[64];
+    for (int i = 0; i < 7; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
+        if (!tensors[i].rows) continue;
+        matrices(t, name, tensors[i].cols, tensors[i].rows, tensors[i].n, 0.25f);
+    }
+    snprintf(name, sizeof name, "blk.%d.attn_q_a_norm.weight", l);
+    if (m->low_queries) vector(t, name, TINY_QUERY_RANK, 1, 0.2f);
+    snprintf(name, sizeof name, "blk.%d.attn_kv_a_norm.weight", l);
+    vector(t, name, rank, 1, 0.2f);
 }
 
 static void attention(struct builder *t, const struct tiny_model *m, int l) {
@@ -317,6 +350,8 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
     char name[64];
     if (m->delta_period && (l + 1) % m->delta_period)
         delta_net(t, m, l);
+    else if (m->latent_rank)
+        latent_attention(t, m, l);
     else
         attention(t, m, l);
     ffn(t, m, l);

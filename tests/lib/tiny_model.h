@@ -20,6 +20,10 @@ enum {
     TINY_DELTA_KEYS = 2,
     TINY_DELTA_DIM = 16,
     TINY_DELTA_TAPS = 4,
+    TINY_LATENT_KEY = 24, // elements of a key of latent attention, of which so many turn
+    TINY_LATENT_ROT = 8,
+    TINY_LATENT_VALUE = 20,
+    TINY_QUERY_RANK = 40,
 };
 
 struct tiny_model {
@@ -38,6 +42,8 @@ struct tiny_model {
     bool tempered;        // scores of positions from 64 on have another temperature, under YaRN
     int delta_period;     // all but the last layer of each so many are delta nets, and attention is
                           // gated; the norm before the FFN is called post_attention_norm; 0: none
+    int latent_rank;      // of attention to latent vectors; 0: it has none
+    bool low_queries;     // of latent attention are made in two steps
     bool joined;          // learning rates and decays of delta nets are one tensor
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;

@@ -87,6 +87,7 @@ static void same_shape(const struct shape *a, const struct shape *b) {
     assert_int_equal(a->has_shared_gates, b->has_shared_gates);
     assert_int_equal(a->has_gated_q, b->has_gated_q);
     assert_memory_equal(&a->delta, &b->delta, sizeof a->delta);
+    assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_int_equal(a->n_units, b->n_units);
     for (int u = 0; u < a->n_units; u++) same_unit(&a->units[u], &b->units[u]);
 }
@@ -130,6 +131,12 @@ static void test_equals_model_of_tiny(void **state) {
     tiny_model_write(&windows, f->path);
     check_known(f, f->path);
     assert_true(f->shapes[0].has_other_angles);
+    for (int i = 0; i < 2; i++) {
+        const struct tiny_model latent = {
+            .architecture = "deepseek2", .n_layers = 2, .latent_rank = 40, .low_queries = i};
+        tiny_model_write(&latent, f->path);
+        check_known(f, f->path);
+    }
     const struct tiny_model sinks = {.architecture = "gpt-oss",
                                      .n_layers = 2,
                                      .biased = true,
@@ -346,7 +353,7 @@ static void test_latent_attention(void **state) {
     struct fixture *f = *state;
     struct hand h;
     struct err e;
-    start(&h, "deepseek2", 1);
+    start(&h, "plm", 1);
     key(&h, "attention.head_count_kv", 1);
     key(&h, "attention.kv_lora_rank", 24);
     key(&h, "attention.key_length", 32);

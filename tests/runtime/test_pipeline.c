@@ -100,6 +100,10 @@ static const struct {
       .joined = true},
      DTYPE_F16,
      DTYPE_F16},
+    {{.architecture = "deepseek2", .latent_rank = 40, .low_queries = true}, DTYPE_F16, DTYPE_F32},
+    {{.architecture = "deepseek2", .latent_rank = 56, .n_experts = 4, .shared = true},
+     DTYPE_Q8_0,
+     DTYPE_F16},
     {{.architecture = "hunyuan-dense", .normed = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "gemma4",
       .ends_with_norms = true,
@@ -132,6 +136,7 @@ struct model_file {
     bool has_experts;  // the last of a layer, which are whole on one device
     int first_sharing; // layer from which on attention reads the cache of an earlier layer
     int delta_period;  // delta nets and gated attention are whole; 0: the model has none
+    bool is_latent;    // attention is, which is whole
     float *expected;   // [N_CTX, TINY_VOCAB], after each token, alone on the CPU
 };
 
@@ -220,6 +225,7 @@ static int setup(void **state) {
         m->n_units = m->per_layer * tiny.n_layers + 2;
         m->first_sharing = tiny.n_layers - tiny.n_sharing;
         m->delta_period = tiny.delta_period;
+        m->is_latent = tiny.latent_rank;
         tiny.seed = 3;
         tiny_model_write(&tiny, m->path);
         m->expected = mem_alloc(N_CTX * TINY_VOCAB, sizeof *m->expected);
@@ -249,13 +255,14 @@ static bool is_attention(const struct model_file *m, int u) {
 
 static bool can_be_split(const struct model_file *m, int u) {
     const bool last = u % m->per_layer == 0;
-    if (is_attention(m, u)) return !m->delta_period;
+    if (is_attention(m, u)) return !m->delta_period && !m->is_latent;
     return is_layer(m, u) && !(last && m->has_experts);
 }
 
-// True for gated attention, between delta nets.
-static bool is_gated(const struct model_file *m, int u) {
+// True for gated attention, between delta nets, and for latent attention: neither can be split.
+static bool streams_whole(const struct model_file *m, int u) {
     const int layer = (u - 1) / m->per_layer;
+    if (m->is_latent) return is_attention(m, u);
     return is_attention(m, u) && m->delta_period && (layer + 1) % m->delta_period == 0;
 }
 
@@ -292,7 +299,7 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
         c->place.units[u].cpu_parts = 0;
         c->place.units[u].streamed = false;
         c->place.units[u].device = (int8_t)(ahead && u > 0 ? GPU : below(f, 2));
-        if (!is_gated(m, u) || !below(f, 2)) continue;
+        if (!streams_whole(m, u) || !below(f, 2)) continue;
         c->place.units[u].device = HOST;
         c->place.units[u].streamed = true;
     }
