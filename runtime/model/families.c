@@ -39,6 +39,7 @@ static const struct family FAMILIES[] = {
     {.architecture = "granitemoe", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
     {.architecture = "ernie4_5"},
     {.architecture = "glm4"},
+    {.architecture = "glm4moe", .expert_gate = GATE_SIGMOID, .rope_neox = true},
     {.architecture = "smollm3", .no_rope_period = 4},
     {.architecture = "mistral3"},
     {.architecture = "phi3", .rope_neox = true},

@@ -762,6 +762,26 @@ MODELS = {
             "expert_group_used_count": 2,
         }
     },
+    # Half of each head turns; the norm before the FFN is called post_attention_norm.
+    "glm4moe": SMALL
+    | {"architecture": "glm4moe", "layers": 3, "dense": 1, "heads": 4, "kv": 2, "head": 32}
+    | {"biases": ["attn_q", "attn_k", "attn_v"], "normed": True, "renamed": True, "tied": False}
+    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
+    | {"selection_bias": True, "router_std": 0.3}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "rope.dimension_count": 16,
+            "rope.freq_base": 1e6,
+        }
+    },
     # Queries are made in one step; scores have YaRN's scale.
     "deepseek2_lite": SMALL
     | {"architecture": "deepseek2", "layers": 2, "dense": 1, "heads": 4, "kv": 1}

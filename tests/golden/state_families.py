@@ -63,6 +63,14 @@ LATENT = SHARED_EXPERTS | {
 }
 
 FAMILIES = {
+    "glm4moe": {
+        "model": "Glm4MoeForCausalLM",
+        "layer": SHARED_EXPERTS
+        | {"post_attention_norm.weight": "post_attention_layernorm.weight"},
+        "more": expert_arguments,
+        "constants": {"use_qk_norm": True, "attention_bias": True},
+        "partial": True,
+    },
     "deepseek2": {
         "model": "DeepseekV2ForCausalLM",
         "sigmoid_model": "DeepseekV3ForCausalLM",  # of files whose gate is a sigmoid
