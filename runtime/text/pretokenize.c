@@ -51,6 +51,21 @@ struct pretokenizer {
     "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"        \
     "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}"  \
     "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
+// The Asian scripts that Trinity keeps apart.
+#define ASIAN                                                                      \
+    "\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{30ff}" \
+    "\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{eff}\\x{1780}-\\x{17ff}"   \
+    "\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}" \
+    "\\x{1100}-\\x{11ff}"
+// The script Han. PCRE2 before 10.40 means that by \p{Han}, later ones its extensions too.
+#define HAN                                                                                \
+    "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}"          \
+    "\\x{3021}-\\x{3029}\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}"         \
+    "\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}\\x{16fe2}\\x{16fe3}\\x{16ff0}\\x{16ff1}"       \
+    "\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b739}\\x{2b740}-\\x{2b81d}\\x{2b820}-\\x{2cea1}" \
+    "\\x{2ceb0}-\\x{2ebe0}\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}\\x{30000}-\\x{3134a}" \
+    "\\x{31350}-\\x{323af}"
+#define KANA_AND_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 // Whole alternatives.
 #define ANY_CASE   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define LOWER_CASE "'s|'t|'re|'ve|'m|'ll|'d"
@@ -65,12 +80,49 @@ struct pretokenizer {
 #define QWEN2  ANY_CASE "|" LEAD "\\p{L}+|\\p{N}|" OTHER "[\\r\\n]*|" LINES
 #define QWEN35 \
     ANY_CASE "|" LEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" LINES
+#define SEED_CODER ANY_CASE "|" LEAD "\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}\\r\\n]+|" LINES
+#define BAILING    ANY_CASE "|" LEAD "\\p{L}+|\\p{N}|" OTHER "[\\r\\n]*|[" SPACE "]*[\\r\\n]|" BLANK
+#define MINICPM5   ANY_CASE "|" LEAD "\\p{L}+|\\p{N}+|" OTHER "[\\r\\n]*|" LINES
+#define UFAKZEKA   LEAD "\\p{L}+|\\p{N}|" OTHER "[\\r\\n]*|" LINES
+// Words take single spaces in.
+#define EXAONE_MOE                                                                               \
+    ANY_CASE "|" LEAD "(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" OTHER "[\\r\\n/]?|[" SPACE \
+             "]*[\\r\\n]|" BLANK
+#define BLANKS(n) "[" SPACE "]{" n "}(?![^" SPACE "])|"
+#define JAIS2                                                                                   \
+    ANY_CASE "|" LEAD "\\p{L}+|\\p{N}{1,3}|" OTHER "[\\r\\n]*|[" SPACE                          \
+             "]*[\\r\\n]+|" BLANKS("512") BLANKS("256") BLANKS("128") BLANKS("64") BLANKS("32") \
+                 BLANKS("16") BLANKS("8") BLANKS("4") BLANKS("1,2") "[" SPACE "]"
 #define TEKKEN                                                                     \
     LEAD "[" UPPER "]*[" LOWER "]+|" LEAD "[" UPPER "]+[" LOWER "]*|\\p{N}|" OTHER \
          "[\\r\\n/]*|" LINES
-#define O200K                                                                                   \
-    LEAD "[" UPPER "]*[" LOWER "]+" ANY_CASE "?|" LEAD "[" UPPER "]+[" LOWER "]*" ANY_CASE "?|" \
-         "\\p{N}{1,3}|" OTHER "[\\r\\n/]*|" LINES
+// Words that begin anew at a capital letter.
+#define CAMEL \
+    LEAD "[" UPPER "]*[" LOWER "]+" ANY_CASE "?|" LEAD "[" UPPER "]+[" LOWER "]*" ANY_CASE "?|"
+#define O200K CAMEL "\\p{N}{1,3}|" OTHER "[\\r\\n/]*|" LINES
+#define YOUTU CAMEL "\\p{N}|" OTHER "[\\r\\n/]*|" LINES
+#define YOUTU_ASIAN                                                                     \
+    "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|"                                        \
+    "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}"         \
+    "\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+" \
+    "|" KANA_AND_HAN
+#define KIMI_UPPER "(?:(?![" HAN "])[" UPPER "])"
+#define KIMI_LOWER "(?:(?![" HAN "])[" LOWER "])"
+#define KIMI                                                                                      \
+    "[" HAN "]+|" LEAD KIMI_UPPER "*" KIMI_LOWER "+" ANY_CASE "?|" LEAD KIMI_UPPER "+" KIMI_LOWER \
+    "*" ANY_CASE "?|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" LINES
+#define BLOOM " ?[^(" SPACE "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
+// Threes of digits that end where the digits end: whatever the first of them finds there holds for
+// the others too, which keeps the search linear.
+#define THREES(digit, end) \
+    "(?<!" digit ")" digit "{1,3}(?=(?:" digit "{3})*+" end ")|(?<=" digit ")\\G" digit "{3}"
+// Behind them comes no character of words, as Oniguruma lists those.
+#define WORD_END                                                                \
+    "(?![\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" \
+    "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}])"
+#define SPARK                                                                \
+    "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
+    " ?[\\p{P}\\p{S}]+|[\\r\\n]|" BLANK
 #define DEEPSEEK3                                                            \
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES
@@ -90,10 +142,18 @@ static const struct group GROUPS[] = {
     {"|llama-bpe|llama3|llama-v3|falcon3|falcon-h1|pixtral|midm-2.0|lfm2|jina-v5-nano|",
      IGNORE_MERGES | ADD_BOS,
      {LLAMA3}},
-    {"|dbrx|smaug-bpe|glm4|chatglm-bpe|", 0, {LLAMA3}},
+    {"|glm4|glm5|", IGNORE_MERGES, {LLAMA3}},
+    {"|dbrx|smaug-bpe|chatglm-bpe|", 0, {LLAMA3}},
+    {"|minicpm5|", IGNORE_MERGES, {"\\p{N}{1,3}", MINICPM5}},
+    {"|jais-2|", 0, {JAIS2}},
     {"|qwen2|deepseek-r1-qwen|", NFC, {QWEN2}},
     {"|megrez|stablelm2|hunyuan|solar-open|kormo|f2llmv2|grok-2|", 0, {QWEN2}},
     {"|qwen35|", NFC, {QWEN35}},
+    {"|laguna|", 0, {"[^\\n]+|\\n+", QWEN2}},
+    {"|seed-coder|", 0, {SEED_CODER}},
+    {"|bailingmoe|bailingmoe2|llada-moe|", 0, {BAILING}},
+    {"|exaone-moe|", 0, {EXAONE_MOE}},
+    {"|ufakzeka|", 0, {UFAKZEKA}},
     {"|gpt-2|phi-2|mpt|olmo|jais|exaone4|trillion|granite-docling|gigachat|a.x-4.0|mellum|"
      "modern-bert|roberta-bpe|",
      0,
@@ -104,9 +164,15 @@ static const struct group GROUPS[] = {
     {"|tekken|", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
     {"|gemma4|granite-embed-multi-311m|sarvam-moe|", ADD_BOS, {"\\n+|[^\\n]+"}},
     {"|gpt-4o|llama4|kanana2|talkie|minimax-m2|", 0, {O200K}},
-    {"|deepseek-v3|hunyuan-dense|joyai-llm|hy_v4|",
-     0,
-     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+", DEEPSEEK3}},
+    {"|granite-embed-multi-97m|", IGNORE_MERGES, {O200K}},
+    {"|tiny_aya|cohere2moe|", 0, {THREES("\\p{Nd}", WORD_END), O200K}},
+    {"|youtu|", IGNORE_MERGES, {YOUTU_ASIAN, YOUTU}},
+    {"|kimi-k2|", 0, {KIMI}},
+    {"|deepseek-v3|hunyuan-dense|joyai-llm|hy_v4|", 0, {"\\p{N}{1,3}", KANA_AND_HAN, DEEPSEEK3}},
+    {"|spark2_5|", 0, {"\\p{N}{1,3}", KANA_AND_HAN, SPARK, "\\p{N}"}},
+    {"|afmoe|", 0, {THREES("\\p{N}", "(?!\\p{N})"), "[" ASIAN "]+", DEEPSEEK3}},
+    {"|bloom|poro-chat|gpt3-finnish|", 0, {BLOOM}},
+    {"|viking|", 0, {BLOOM, "\\p{N}"}},
     // The look-behind changes no match; it keeps the search for the last run linear.
     {"|deepseek-llm|",
      0,

@@ -17,9 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 enum { ROOM = 1 << 14 };
 
 static const char *const PRE[] = {
-    "llama-bpe", "qwen2",  "qwen35",      "gpt-2",        "smollm",
-    "tekken",    "gpt-4o", "deepseek-v3", "deepseek-llm", "deepseek-coder",
-    "falcon",    "gemma4", "default",     NULL,           "nobody"};
+    "llama-bpe", "qwen2",       "qwen35",       "gpt-2",          "smollm",     "tekken",
+    "gpt-4o",    "deepseek-v3", "deepseek-llm", "deepseek-coder", "falcon",     "gemma4",
+    "default",   NULL,          "nobody",       "seed-coder",     "exaone-moe", "tiny_aya",
+    "kimi-k2",   "youtu",       "afmoe",        "jais-2",         "viking"};
 
 struct input {
     const uint8_t *bytes;

@@ -13,6 +13,8 @@ byte-level BPE, the sentencepiece library with an identity normaliser for Gemma.
 strings.jsonl     one text per line: a JSON string, or {"text": ..., "times": n} for a repeated one
 NAME.txt          one line per text: the number of ids, and the 64-bit FNV-1a hash (offset basis
                   cbf29ce484222325, prime 100000001b3) of the ids as little-endian 32-bit integers
+words.txt         one line per pre-tokenizer: its name, and for every 128 texts the hash of the bytes
+                  of their words, each text with a 0 behind it
 """
 
 import json
@@ -467,6 +469,101 @@ def originals():
     yield "gemma3", sentence_piece(open_one("gemma3"))
 
 
+# ---- Words -----------------------------------------------------------------------------------------
+
+# The expressions of each pre-tokenizer, as its publisher wrote them for Hugging Face tokenizers or
+# tiktoken; each cuts the words that the one before it left.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"\s\p{L}\p{N}", r"\s\p{L}\p{M}\p{N}")
+LEAD, UPPER, LOWER = r"[^\r\n\p{L}\p{N}]?", r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+TAILS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+CAMEL = f"{LEAD}[{UPPER}]*[{LOWER}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|{LEAD}[{UPPER}]+[{LOWER}]*{SHORT}?|"
+O200K = CAMEL + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + TAILS
+TEKKEN = (
+    f"{LEAD}[{UPPER}]*[{LOWER}]+|{LEAD}[{UPPER}]+[{LOWER}]*|"
+    + r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+    + TAILS
+)
+DEEPSEEK3 = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|" + TAILS
+)
+CJK = "[一-龥\u3040-ゟ゠-ヿ]+"
+NO_HAN = "&&[^\\p{Han}]"
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+PRE_TOKENIZERS = {
+    "gpt-2": [GPT2],
+    "smollm": [r"\p{N}", GPT2],
+    "llama-bpe": [LLAMA3],
+    "qwen2": [QWEN2],
+    "qwen35": [QWEN35],
+    "tekken": [TEKKEN],
+    "gpt-4o": [O200K],
+    "deepseek-v3": [r"\p{N}{1,3}", CJK, DEEPSEEK3],
+    "seed-coder": [
+        QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
+    ],
+    "bailingmoe": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", O200K],
+    "laguna": [r"[^\n]+|[\n]+", QWEN2],
+    "exaone-moe": [
+        SHORT
+        + "|"
+        + LEAD
+        + r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+        r"|\s+(?!\S)|\s+"
+    ],
+    "minicpm5": [r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")],
+    "jais-2": [
+        LLAMA3[: LLAMA3.index(r"|\s+(?!")]
+        + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
+        + r"|\s{1}"
+    ],
+    "ufakzeka": [QWEN2[len(SHORT) + 1 :]],
+    "spark2_5": [
+        r"\p{N}{1,3}",
+        CJK,
+        DEEPSEEK3.replace(r"]+[\r\n]*|\s*[\r\n]+", r"]+|[\r\n]"),
+        r"\p{N}",
+    ],
+    "youtu": [
+        "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|" + CJK,
+        O200K.replace("{1,3}", ""),
+    ],
+    "bloom": [BLOOM],
+    "viking": [BLOOM, r"\p{N}"],
+    "kimi-k2": [
+        rf"[\p{{Han}}]+|{LEAD}[{UPPER}{NO_HAN}]*[{LOWER}{NO_HAN}]+{SHORT}?"
+        rf"|{LEAD}[{UPPER}{NO_HAN}]+[{LOWER}{NO_HAN}]*{SHORT}?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + TAILS
+    ],
+    "afmoe": [
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))",
+        "[一-鿿㐀-䶿\uf900-\ufaff\u3040-ゟ゠-ヿ･-ﾟ⼀-\u2fdfเ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿꧠ-\ua9ff"
+        "가-\ud7afᄀ-ᇿ]+",
+        DEEPSEEK3,
+    ],
+}
+
+
+def cut(patterns):
+    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    splitter = pre_tokenizers.Sequence(steps)
+    return lambda text: [len(text[a:b].encode()) for _, (a, b) in splitter.pre_tokenize_str(text)]
+
+
+def write_words(texts, out):
+    for name, patterns in PRE_TOKENIZERS.items():
+        words = cut(patterns)
+        lengths = [words(text) + [0] for text in texts]
+        blocks = [sum(lengths[i : i + 128], []) for i in range(0, len(texts), 128)]
+        out.write(" ".join([name] + [f"{fnv1a(block):016x}" for block in blocks]) + "\n")
+
+
 # ---- Writing -------------------------------------------------------------------------------------
 
 
@@ -484,10 +581,13 @@ def main():
         for text in texts:
             out.write(json.dumps(text, ensure_ascii=False) + "\n")
     print(len(texts), "texts")
+    texts = [text if isinstance(text, str) else text["text"] * text["times"] for text in texts]
+    with open(os.path.join(HERE, "words.txt"), "w", newline="\n") as out:
+        write_words(texts, out)
     for name, encode in originals():
         with open(os.path.join(HERE, name + ".txt"), "w", newline="\n") as out:
             for text in texts:
-                ids = encode(text if isinstance(text, str) else text["text"] * text["times"])
+                ids = encode(text)
                 out.write(f"{len(ids)} {fnv1a(ids):016x}\n")
         print(name)
 

@@ -146,10 +146,11 @@ static void check_splits(void **state) {
     }
 }
 
-static const char *const NAMES[] = {"llama-bpe",    "qwen2",          "qwen35",    "gpt-2",
-                                    "smollm",       "tekken",         "gpt-4o",    "deepseek-v3",
-                                    "deepseek-llm", "deepseek-coder", "falcon",    "default",
-                                    "dbrx",         "megrez",         "command-r", "llama4"};
+static const char *const NAMES[] = {
+    "llama-bpe", "qwen2",       "qwen35",       "gpt-2",          "smollm",   "tekken",
+    "gpt-4o",    "deepseek-v3", "deepseek-llm", "deepseek-coder", "falcon",   "default",
+    "dbrx",      "megrez",      "command-r",    "llama4",         "kimi-k2",  "tiny_aya",
+    "afmoe",     "exaone-moe",  "youtu",        "jais-2",         "spark2_5", "viking"};
 enum { N_NAMES = sizeof NAMES / sizeof *NAMES };
 
 // Random bytes of which most are telling: words are never empty and end where the text ends.

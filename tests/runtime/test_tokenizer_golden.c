@@ -1,10 +1,11 @@
 /* test_tokenizer_golden.c: the ids of 2,900 texts against those of the original tokenizers, for one
  * vocabulary of each family we read. The texts and the hashes of the ids are made by
  * tests/golden/make_tokenizer_golden.py; the vocabularies come from make model and
- * tests/fetch_fixtures.sh.
+ * tests/fetch_fixtures.sh. Pre-tokenizers are compared by the words alone, and need none.
  */
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/text/pretokenize.h"
 #include "runtime/text/tokenizer.h"
 
 #include <stdarg.h>
@@ -36,12 +37,16 @@ static const struct vocabulary GEMMA = {"models/fixtures/gemma-3-270m-vocab.gguf
                                         "tests/golden/tokenizer/gemma3.txt",
                                         "sh tests/fetch_fixtures.sh", false};
 
-// 64-bit FNV-1a over the ids as little-endian 32-bit integers.
+// 64-bit FNV-1a over little-endian 32-bit integers: what it begins with, and with one more.
+static const uint64_t HASH_OF_NOTHING = 0xcbf29ce484222325u;
+static uint64_t hash_one(uint64_t h, uint32_t number) {
+    for (int shift = 0; shift < 32; shift += 8) h = (h ^ (number >> shift & 255)) * 0x100000001b3u;
+    return h;
+}
+
 static uint64_t hash_ids(const struct token_list *list) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (uint64_t i = 0; i < list->count; i++)
-        for (int shift = 0; shift < 32; shift += 8)
-            h = (h ^ ((uint32_t)list->ids[i] >> shift & 255)) * 0x100000001b3u;
+    uint64_t h = HASH_OF_NOTHING;
+    for (uint64_t i = 0; i < list->count; i++) h = hash_one(h, (uint32_t)list->ids[i]);
     return h;
 }
 
@@ -114,11 +119,71 @@ static void check_vocabulary(void **state) {
     gguf_close(&g);
 }
 
+// The hash of the bytes of the words of up to 128 texts, each with a 0 behind it.
+static uint64_t hash_words(const struct pretokenizer *p, FILE *strings, char **line, size_t *size) {
+    uint64_t h = HASH_OF_NOTHING;
+    for (int i = 0; i < 128 && getline(line, size, strings) > 0; i++) {
+        struct split_list words = {0};
+        struct err e;
+        size_t length, first = 0;
+        char *text = read_text(*line, &length);
+        assert_int_equal(pretokenizer_split(p, text, length, &words, &e), OK);
+        for (size_t w = 0; w < words.count; first = words.ends[w++])
+            h = hash_one(h, (uint32_t)(words.ends[w] - first));
+        h = hash_one(h, 0);
+        split_list_close(&words);
+        free(text);
+    }
+    return h;
+}
+
+static int check_words_of(const char *name, char *hashes, FILE *strings) {
+    struct pretokenizer *p;
+    struct err e;
+    char *line = NULL, *rest = hashes;
+    size_t size = 0;
+    int n_wrong = 0;
+    assert_int_equal(pretokenizer_open(&p, name, strlen(name), &e), OK);
+    rewind(strings);
+    for (int block = 0; *rest && *rest != '\n'; block++) {
+        uint64_t expected = strtoull(rest, &rest, 16);
+        if (hash_words(p, strings, &line, &size) == expected) continue;
+        print_message("%s: words of lines %d to %d differ\n", name, block * 128 + 1,
+                      block * 128 + 128);
+        n_wrong++;
+    }
+    assert_true(getline(&line, &size, strings) < 0); // no text is left
+    free(line);
+    pretokenizer_close(p);
+    return n_wrong;
+}
+
+static void check_words(void **state) {
+    (void)state;
+    FILE *golden = open_text("tests/golden/tokenizer/words.txt");
+    FILE *strings = open_text("tests/golden/tokenizer/strings.jsonl");
+    char *line = NULL;
+    size_t size = 0;
+    int n = 0, n_wrong = 0;
+    for (; getline(&line, &size, golden) > 0; n++) {
+        char *hashes = strchr(line, ' ');
+        assert_non_null(hashes);
+        *hashes = 0;
+        n_wrong += check_words_of(line, hashes + 1, strings);
+    }
+    assert_int_equal(n, 22);
+    assert_int_equal(n_wrong, 0);
+    free(line);
+    fclose(strings);
+    fclose(golden);
+}
+
 #define VOCABULARY(name, v) \
     { name, check_vocabulary, NULL, NULL, (void *)(uintptr_t) & (v) }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check_words),
         VOCABULARY("smollm2 agrees with Hugging Face tokenizers", SMOLLM2),
         VOCABULARY("llama-bpe agrees with Hugging Face tokenizers", LLAMA),
         VOCABULARY("qwen2 agrees with Hugging Face tokenizers", QWEN2),
