@@ -4,7 +4,12 @@ The judge is the model code that the families' makers published, run in float64 
 weights of the file; nothing of it is shared with the engine. (Its norms, softmax and rotary tables
 stay in float32, which costs an NMSE of about 1e-14.) FAMILIES says how the file's keys and tensors
 are called there. Needs torch and transformers.
+
+    other_families.py MODEL.gguf IDS WINDOW     prints the perplexity of a file of token ids
 """
+
+import json
+import sys
 
 import numpy as np
 import torch
@@ -505,3 +510,16 @@ class Model:
         """[n_tokens, n_vocab]"""
         with torch.no_grad():
             return self.model(torch.tensor([tokens])).logits[0].double().numpy()
+
+
+def print_perplexity(path, ids, window):
+    """Of a whole model, of the tokens that `tandem tokenize --ids` printed; see README.md."""
+    with open(ids, encoding="ascii") as file:
+        tokens = json.load(file)
+    nats = reference.score_windows(Model(path), tokens, window)
+    print(f"window {window}\ntokens {len(tokens)}\nscored {len(nats)}")
+    print(f"mean_nats {nats.mean():.6f}\nperplexity {np.exp(nats.mean()):.5f}")
+
+
+if __name__ == "__main__":
+    print_perplexity(sys.argv[1], sys.argv[2], int(sys.argv[3]))
