@@ -31,6 +31,7 @@ struct device_info {
     bool rounds_by_batch; // matmul and attention may round a token's result differently in another
                           // batch; elsewhere it is the same, bit for bit
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
+    double bus_gbps;      // peak of its memory, bus width times clock; 0: unknown
     char driver[32];      // version of its driver, empty: none or unknown
     char capability[16];  // "6.1", empty where there is no such number
     char details[1536];   // lines for people, \n between: what was found and chosen; may be empty

@@ -8,6 +8,7 @@
 
 #include "planner/blocks/blocks.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_scale.h"
 #include "planner/plan/accounts.h"
 #include "planner/plan/cost.h"
 #include "planner/plan/footprint.h"

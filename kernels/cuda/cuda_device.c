@@ -289,6 +289,17 @@ static enum status find_device(struct cuda_device *cuda, int32_t index, struct e
     return cuda_check(driver, driver->device_get(&cuda->number, index), e, "opening GPU %d", index);
 }
 
+// The peak rate of the device's memory, which sends data twice in a period of its clock; 0 if the
+// driver does not tell.
+static double bus_gbps(const struct cuda_device *cuda) {
+    const struct cuda_driver *driver = &cuda->driver;
+    int khz = 0, bits = 0;
+    if (driver->device_attribute(&khz, DRIVER_ATTRIBUTE_MEMORY_CLOCK, cuda->number) ||
+        driver->device_attribute(&bits, DRIVER_ATTRIBUTE_BUS_WIDTH, cuda->number))
+        return 0;
+    return 2e-6 * khz * bits / 8;
+}
+
 static enum status describe_device(struct cuda_device *cuda, struct err *e) {
     const struct cuda_driver *driver = &cuda->driver;
     struct device_info *info = &cuda->base.info;
@@ -308,6 +319,7 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
     (void)snprintf(info->kind, sizeof info->kind, "cuda");
     info->align_bytes = ALIGN_BYTES;
     info->n_lanes = 1;
+    info->bus_gbps = bus_gbps(cuda);
     info->rounds_by_batch = true; // few tokens and many take different kernels
     if (cuda->arch >= OLDEST_ARCH) return OK;
     err_set(e, ERR_DEVICE, "%s is too old for the kernels", info->name);

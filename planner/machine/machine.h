@@ -67,6 +67,7 @@ struct machine_device {
     char driver[32]; // version, empty: unknown
     char capability[16]; // "6.1", empty: unknown
     char pci_id[16];     // "0000:01:00.0", empty: none
+    double bus_gbps;     // peak of its memory, bus width times clock; 0: unknown
     struct device_rates rates;
     struct link_rates link;
 };
@@ -120,7 +121,8 @@ enum status machine_builtin(struct machine *out, int32_t i, struct err *e);
 
 // Takes rates for a machine without calibration: each device gets those of the nearest built-in
 // device, of the same kind if there is one, then by compute capability, memory and cores
-// (configs/machines/README.md defines the distance). Sets rates and rates_name, and dram_gbps and
+// (configs/machines/README.md defines the distance), scaled by cores, memory channels and bus_gbps.
+// Sets rates and rates_name, and dram_gbps and
 // the teams if these are unknown.
 enum status machine_take_nearest_rates(struct machine *m, struct err *e);
 

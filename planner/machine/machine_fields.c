@@ -53,6 +53,7 @@ static const struct machine_field DEVICE[] = {
     TEXT(machine_device, driver, "driver", false),
     TEXT(machine_device, capability, "capability", false),
     TEXT(machine_device, pci_id, "pci_id", false),
+    GBPS(machine_device, bus_gbps, "bus_gbps"),
 };
 
 static const struct machine_field RATES[] = {

@@ -1,10 +1,14 @@
 /* machine_nearest.c: see machine.h. Rates for a machine that was never measured.
  *
- * Every device takes the rates of the nearest device of a built-in machine; among equally near
- * devices the one of the machine that is nearer as a whole, then the first by name. The distance is
- * in doublings: half as much memory is one doubling. Tested by tests/planner/test_machine.c.
+ * Every device takes the rates of the nearest device of a built-in machine, scaled by cores, memory
+ * channels and the peak rate of the accelerator's memory, as far as these are known; among equally
+ * near devices the one of the machine that is nearer as a whole, then the first by name. The
+ * distance is in doublings: half as much memory is one doubling. Tested by
+ * tests/planner/test_machine.c.
  */
 #include "planner/machine/machine.h"
+
+#include "planner/machine/machine_scale.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -80,6 +84,29 @@ static void take_device(struct machine_device *device, const struct machine_devi
     if (theoretical > 0) device->link.theoretical_gbps = theoretical;
 }
 
+static double ratio(double own, double known) { return own > 0 && known > 0 ? own / known : 1; }
+
+// Scales the CPU's rates from the known machine's cores and memory channels to those of m. Speeds
+// of memory modules are not known.
+static void scale_host(struct machine *m, const struct machine *known) {
+    const int32_t own_cores = (int32_t)fast_cores(m), known_cores = (int32_t)fast_cores(known);
+    const double channels = ratio(m->n_memory_channels, known->n_memory_channels);
+    if (own_cores < 1 || known_cores < 1) return;
+    struct rate_factors f = machine_team_factors(known, known_cores, own_cores);
+    f.compute = (double)own_cores / known_cores;
+    f.memory *= channels;
+    rates_scale(&m->devices[DEVICE_HOST].rates, f, f);
+    m->dram_gbps *= channels;
+    for (int32_t i = 0; i < m->n_team_sizes; i++) m->team_gbps[i] *= channels;
+}
+
+// Scales what an accelerator reads by its memory's peak rate: bus width times clock.
+static void scale_accelerator(struct machine_device *device, const struct machine_device *known) {
+    const struct rate_factors f = {.memory = ratio(device->bus_gbps, known->bus_gbps),
+                                   .compute = 1};
+    rates_scale(&device->rates, f, f);
+}
+
 enum status machine_take_nearest_rates(struct machine *m, struct err *e) {
     struct nearest best[MAX_DEVICES] = {{.machine = -1}, {.machine = -1}};
     struct machine known;
@@ -92,8 +119,12 @@ enum status machine_take_nearest_rates(struct machine *m, struct err *e) {
     }
     for (int32_t d = 0; d < m->n_devices; d++) {
         if (machine_builtin(&known, best[d].machine, e)) return e->status;
-        if (d == 0) take_host(m, &known);
+        if (d == DEVICE_HOST) take_host(m, &known);
         take_device(&m->devices[d], &known.devices[d]);
+        if (d == DEVICE_HOST)
+            scale_host(m, &known);
+        else
+            scale_accelerator(&m->devices[d], &known.devices[d]);
     }
     const char *host = machine_builtin_name(best[0].machine);
     memset(m->rates_name, 0, sizeof m->rates_name);

@@ -16,10 +16,8 @@ struct cpu_setting {
     enum cpu_isa isa; // not ISA_AUTO
 };
 
-// Scales the CPU's rates of m, which were measured with one setting and whose teams say how memory
-// rates grow, to another setting, and says so in m->source. A rate near that of memory goes as the
-// memory rate of the teams; another as the number of threads, up to the cores there are, and as the
-// instruction sets compute.
+// Scales the CPU's rates of m, which were measured with one setting, to another one
+// (machine_scale.h), and says so in m->source. Computing also goes as the instruction sets do.
 void calibration_scale(struct machine *m, const struct cpu_setting *measured,
                        const struct cpu_setting *asked);
 

@@ -70,7 +70,8 @@ static void describe_device(struct machine_device *out, const struct device_info
                                    .budget_bytes = info->free_bytes,
                                    .align_bytes = info->align_bytes,
                                    .n_lanes = info->n_lanes,
-                                   .is_host = info->is_host};
+                                   .is_host = info->is_host,
+                                   .bus_gbps = info->bus_gbps};
     memcpy(out->name, info->name, sizeof out->name);
     memcpy(out->kind, info->kind, sizeof out->kind);
     memcpy(out->driver, info->driver, sizeof out->driver);

@@ -269,6 +269,8 @@ unsigned cuDeviceGetName(char *name, int size_bytes, int device) {
 unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     switch (attribute) {
     case DRIVER_ATTRIBUTE_MULTIPROCESSORS: *value = 10; break;
+    case DRIVER_ATTRIBUTE_MEMORY_CLOCK: *value = 7000000; break; // kHz
+    case DRIVER_ATTRIBUTE_BUS_WIDTH: *value = 192; break;
     case DRIVER_ATTRIBUTE_MAJOR: *value = the_fake.options.arch / 10; break;
     case DRIVER_ATTRIBUTE_MINOR: *value = the_fake.options.arch % 10; break;
     default:

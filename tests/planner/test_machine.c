@@ -4,6 +4,7 @@
 // link: wrap-alloc
 #include "base/mem.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_scale.h"
 #include "tests/lib/alloc_fail.h"
 
 #include <glob.h>
@@ -626,6 +627,39 @@ static void test_nearest_without_accelerator(void **state) {
     assert_null(strstr(m.rates_name, "mac"));
 }
 
+// Twice the channels read twice as fast, half the cores compute half as fast, and a wider bus reads
+// faster.
+static void test_nearest_is_scaled(void **state) {
+    (void)state;
+    struct machine m, known;
+    struct err e = {0};
+    for (int32_t i = 0; i < machine_builtin_count(); i++)
+        if (strcmp(machine_builtin_name(i), "rtx-3060-12g") == 0)
+            assert_int_equal(machine_builtin(&known, i, &e), OK);
+    m = known;
+    strip_rates(&m);
+    m.n_memory_channels *= 2;
+    m.devices[1].bus_gbps *= 1.5;
+    m.n_cores /= 2;
+    m.n_performance_cores /= 2;
+    assert_int_equal(machine_take_nearest_rates(&m, &e), OK);
+    assert_int_equal(machine_check(&m, &e), OK);
+    assert_string_equal(m.rates_name, "rtx-3060-12g");
+    const struct rate_factors f = machine_team_factors(&known, known.n_cores, m.n_cores);
+    const struct device_rates *cpu = &m.devices[0].rates, *before = &known.devices[0].rates;
+    assert_true(fabs(cpu->memory_gbps - 2 * f.memory * before->memory_gbps) < 1e-6);
+    assert_true(fabs(cpu->weight_gbps[WEIGHT_Q4_K][5] - before->weight_gbps[WEIGHT_Q4_K][5] / 2) <
+                1e-6);
+    assert_true(fabs(cpu->weight_gbps[WEIGHT_Q4_K][0] -
+                     2 * f.memory * before->weight_gbps[WEIGHT_Q4_K][0]) < 1e-6);
+    assert_true(fabs(m.dram_gbps - 2 * known.dram_gbps) < 1e-6);
+    assert_true(fabs(m.team_gbps[0] - 2 * known.team_gbps[0]) < 1e-6);
+    const struct device_rates *gpu = &m.devices[1].rates, *slower = &known.devices[1].rates;
+    assert_true(fabs(gpu->weight_gbps[WEIGHT_Q4_K][0] - 1.5 * slower->weight_gbps[WEIGHT_Q4_K][0]) <
+                1e-6);
+    assert_true(gpu->weight_gbps[WEIGHT_Q4_K][5] == slower->weight_gbps[WEIGHT_Q4_K][5]);
+}
+
 static int32_t devices_of(const char *name) {
     struct machine m;
     struct err e = {0};
@@ -673,6 +707,7 @@ int main(void) {
         cmocka_unit_test(test_decode_team),
         cmocka_unit_test(test_a_known_machine_takes_its_own_rates),
         cmocka_unit_test(test_nearest_accelerators),
+        cmocka_unit_test(test_nearest_is_scaled),
         cmocka_unit_test(test_nearest_without_accelerator),
         cmocka_unit_test(test_nearest_without_accelerator_has_none),
     };
