@@ -4,19 +4,23 @@
 # the threads of a core. All else needs the other libraries too, of which only jemalloc can be left
 # out: with JEMALLOC=0 nobody counts what is allocated. make test needs them all. "auto" leaves out
 # what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
-# on a bare machine. libedit is used where it is, but with LIBEDIT=0. A library is found by pkg-config or, without it, by compiling and linking.
+# on a bare machine. libedit is used where it is, but with LIBEDIT=0, and so are libcurl and nettle,
+# together, but with CURL=0. A library is found by pkg-config or, without it, by compiling and linking.
 
 HWLOC ?= 1
 JEMALLOC ?= 1
 LIBEDIT ?= 1
+CURL ?= 1
 
-LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit
+LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit libcurl nettle
 HEADER_hwloc := hwloc.h
 HEADER_libpcre2-8 := pcre2.h
 HEADER_libutf8proc := utf8proc.h
 HEADER_jansson := jansson.h
 HEADER_jemalloc := jemalloc/jemalloc.h
 HEADER_libedit := histedit.h
+HEADER_libcurl := curl/curl.h
+HEADER_nettle := nettle/sha2.h
 DEBIAN = $(patsubst liblib%,lib%,$(patsubst %,lib%-dev,$(1:libpcre2-8=libpcre2)))
 
 PROBE := echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 -x c -
@@ -31,8 +35,10 @@ chosen = $(if $(filter auto,$($1)),$(filter $2,$(FOUND)),$(if $(filter-out 0,$($
 USE_HWLOC := $(call chosen,HWLOC,hwloc)
 USE_JEMALLOC := $(if $(SANITIZED),,$(call chosen,JEMALLOC,jemalloc))
 USE_LIBEDIT := $(if $(filter-out 0,$(LIBEDIT)),$(filter libedit,$(FOUND)))
+HUB_LIBRARIES := libcurl nettle
+USE_CURL := $(if $(filter 0,$(CURL))$(filter-out $(FOUND),$(HUB_LIBRARIES)),,$(HUB_LIBRARIES))
 
-PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC) $(USE_LIBEDIT)
+PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC) $(USE_LIBEDIT) $(USE_CURL)
 NEEDED := $(filter $(LACKING),$(PACKAGES))
 # Without these nothing of runtime/ can be built.
 MODELS_LACK := $(filter $(NEEDED),libpcre2-8 libutf8proc jansson)
@@ -48,6 +54,9 @@ endif
 endif
 ifeq ($(USE_LIBEDIT)$(MAKELEVEL),0)
 $(info tandem: built without libedit (libedit-dev): tandem chat has no line editing)
+endif
+ifeq ($(USE_CURL)$(MAKELEVEL),0)
+$(info tandem: built without libcurl (libcurl4-openssl-dev) and nettle (nettle-dev): it cannot fetch models)
 endif
 
 # $1: libraries.

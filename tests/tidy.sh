@@ -39,6 +39,7 @@ planner/plan/       ^(base/|$lists|planner/(machine|shape|blocks|plan)/)
 planner/search/     ^(base/|$lists|planner/(machine|shape|blocks|plan|search)/)
 planner/            ^planner/
 runtime/gguf/       ^(base/|$lists|runtime/gguf/)
+runtime/hub/        ^(base/|runtime/(tandem[.]h|hub/))
 runtime/jinja/      ^(base/|runtime/jinja/)
 runtime/text/       ^(base/|runtime/(gguf|jinja|text)/)
 runtime/model/      ^($below|runtime/model/)
@@ -49,7 +50,7 @@ runtime/generate/   ^($below|runtime/(text|model|host|engine|grammar|generate)/)
 runtime/library/    ^($below|kernels/drivers[.]|runtime/(text|model|host|engine|grammar|generate|library)/)
 runtime/report/     ^($below|runtime/(text|model|host|engine|generate|report)/)
 runtime/quantize/   ^($below|kernels/cpu/(cpu|quantize|dequantize|team)[.]|runtime/quantize/)
-runtime/cli/        ^($below|runtime/(text|model|host|engine|grammar|generate|report|cli)/)
+runtime/cli/        ^($below|runtime/(text|model|host|engine|grammar|generate|report|hub|cli)/)
 runtime/measure/    ^($below|runtime/(text|model|host|engine|generate|report|cli|measure)/)
 runtime/commands/   .
 runtime/tandem.h    ^\$

@@ -9,9 +9,19 @@
 #include "runtime/cli/cli_options.h"
 #include "runtime/cli/progress_bar.h"
 #include "runtime/engine/engine.h"
+#include "runtime/hub/hub.h"
+
+// Models by name (cli_models.h).
+struct cli_models {
+    struct hub hub; // folder NULL: nobody knows where the cache is
+    char folder[PATH_MAX], token[512];
+    char path[PATH_MAX];    // of the model that the options name, once it is found
+    struct hub_heads heads; // of a model whose header is enough
+};
 
 struct cli {
     struct cli_options options;
+    struct cli_models models;
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
     const char *cache_path;  // the folder of calibrations; NULL: none is kept

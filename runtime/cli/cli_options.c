@@ -13,8 +13,9 @@
 #define ENGINE      (PLANNED | IN(PERPLEXITY))
 #define OPENED      (ENGINE | IN(BENCH))
 #define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
+#define NAMED       (MODEL | IN(DOCTOR) | IN(BENCH) | IN(PULL) | IN(SHOW) | IN(RM))
 #define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
-#define ALL         (MODEL | MEASURED | IN(BENCH) | IN(QUANTIZE))
+#define ALL         (NAMED | MEASURED | IN(QUANTIZE) | IN(LIST))
 
 // A setting that /set changes during a conversation; no command.
 #define LIVE  (1u << 31)
@@ -89,6 +90,18 @@ static const struct {
                           "llama-quantize makes it: Q4_K_M,\nQ5_K_M, Q6_K, Q8_0 ... OUT appears "
                           "when it is whole; a file is never overwritten.\n",
                           "model-f16.gguf model-q4.gguf Q4_K_M"},
+    [COMMAND_PULL] = {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",
+                      "Says first where it would run here, and how fast. What was fetched is kept "
+                      "when the connection\nbreaks or Ctrl-C stops it, and the same command goes "
+                      "on; it ends with a check of the sha256.\nThe folder is the one of the hub's "
+                      "own programs: HF_HUB_CACHE, HF_HOME/hub, or\n~/.cache/huggingface/hub. "
+                      "HF_TOKEN says who asks, HF_ENDPOINT names another server.\n",
+                      "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
+    [COMMAND_LIST] = {"list", "", "lists the models that were fetched", "", NULL},
+    [COMMAND_SHOW] = {"show", "ORG/REPO[:QUANT] | FILE", "says in ten lines what a model is",
+                      "Of a model that was not fetched only the header is read.\n", NULL},
+    [COMMAND_RM] = {"rm", "ORG/REPO[:QUANT]", "removes a model that was fetched",
+                    "Without QUANT all GGUF files of the repository go.\n", NULL},
     [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", "", NULL},
     [COMMAND_VERSION] = {"version", "", "shows the version", "", NULL},
 };
@@ -527,6 +540,8 @@ static enum status parse_plain(struct cli_options *o, const char *text, struct e
         return OK;
     }
     if (o->command == COMMAND_BENCH) return add_text("-m", text, &o->bench.models, e);
+    if ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command && !o->hub_repo)
+        return o->hub_repo = text, OK;
     err_set(e, ERR_USAGE, "unexpected argument '%s'", text);
     return err_fix(e, "write a text with spaces in quotes");
 }
@@ -621,13 +636,22 @@ static enum status check_model(const struct cli_options *o, struct err *e) {
     bool empty = o->model && !*o->model;
     for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];
     if (empty) return bad_value(e, "-m", "a file", "");
+    if (o->hub_repo && (o->model || o->shape || o->bench.models.n))
+        return err_set(e, ERR_USAGE, "-hf and %s cannot be combined", o->shape ? "--shape" : "-m");
+    if (o->hub_file && !o->hub_repo)
+        return err_set(e, ERR_USAGE, "a file of a repository needs its name: -hf ORG/REPO");
+    if ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command && !o->hub_repo) {
+        err_set(e, ERR_USAGE, "'tandem %s' needs the name of a model", command_name(o->command));
+        return err_fix(e, "for example: tandem %s ggml-org/gemma-3-4b-it-GGUF:Q4_K_M",
+                       command_name(o->command));
+    }
     if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape cannot be combined");
-    if ((MODEL & 1u << o->command) && !o->model && !o->shape)
-        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE%s",
+    if ((MODEL & 1u << o->command) && !o->model && !o->shape && !o->hub_repo)
+        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE or -hf ORG/REPO%s",
                        command_name(o->command),
                        o->command == COMMAND_PLAN ? " or --shape NAME" : "");
-    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->bench.list_devices)
-        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE");
+    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->hub_repo && !o->bench.list_devices)
+        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE or -hf ORG/REPO");
     return OK;
 }
 
@@ -658,8 +682,7 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     return check_plan(o, e);
 }
 
-// The value of an environment variable; NULL if it is not there or empty.
-static const char *variable(char *const *variables, const char *name) {
+const char *cli_variable(char *const *variables, const char *name) {
     const size_t length = strlen(name);
     for (; variables && *variables; variables++)
         if (strncmp(*variables, name, length) == 0 && (*variables)[length] == '=')
@@ -674,11 +697,12 @@ static enum status take_variables(struct cli_options *o, char *const *variables,
     int32_t count;
     const struct llama_variable *list = llama_variables(&count);
     for (int32_t i = 0; i < count; i++) {
-        const char *name = list[i].option, *value = variable(variables, list[i].name);
-        if (!value || models != (strcmp(name, "-m") == 0)) continue;
+        const char *name = list[i].option, *value = cli_variable(variables, list[i].name);
+        const bool names_model = strcmp(name, "-m") == 0 || strcmp(name, "-hf") == 0;
+        if (!value || models != names_model) continue;
         const struct option_spec *spec = find_option(name, strlen(name), o->command);
         if (!spec || !(spec->commands & 1u << o->command) || spec->kind == OPTION_LIST) continue;
-        if (models && (o->model || o->shape)) continue;
+        if (models && (o->model || o->shape || o->hub_repo)) continue;
         const bool off = strcmp(value, "0") == 0 || strcmp(value, "false") == 0;
         if (spec->kind == OPTION_SWITCH && off) continue;
         if (set_value(o, spec, list[i].name, value, e)) return e->status;

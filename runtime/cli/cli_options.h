@@ -31,6 +31,10 @@ enum command {
     COMMAND_TOKENIZE,
     COMMAND_PERPLEXITY,
     COMMAND_QUANTIZE,
+    COMMAND_PULL,
+    COMMAND_LIST,
+    COMMAND_SHOW,
+    COMMAND_RM,
     COMMAND_HELP,
     COMMAND_VERSION,
     COMMAND_COUNT,
@@ -68,6 +72,8 @@ struct cli_options {
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
     const char *page;   // with COMMAND_HELP: a page for installation (cli_pages.h); else NULL
 
+    const char *hub_repo, *hub_file, *hub_token; // of a model by name; NULL: not given
+    bool offline;                                // fetch nothing
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *prompt_cache;                                        // NULL: not given
     const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
@@ -174,6 +180,10 @@ void cli_options_print_settings(const struct cli_options *o, FILE *out);
 const char *command_name(enum command command);
 const char *command_usage(enum command command);
 const char *command_summary(enum command command);
+
+// The value of a variable among NAME=VALUE texts that NULL ends (variables may be NULL); NULL if it
+// is not there or empty.
+const char *cli_variable(char *const *variables, const char *name);
 
 // Fills *o from the variables of the environment (NAME=VALUE, ended by NULL; may be NULL) that
 // llama.cpp reads too, and from the arguments, which win. ERR_USAGE names all unknown options, or

@@ -66,6 +66,8 @@ static void write_man(FILE *out) {
     fputs(".SH EXIT STATUS\n0 done, 1 a file, the memory or a device failed, 2 wrong usage, 3 with "
           "\\-\\-strict a placement that does not fit, 130 stopped by Ctrl\\-C.\n"
           ".SH FILES\n.TP\n\\fI~/.cache/tandem\\fR\nmeasured speeds of this computer\n"
+          ".TP\n\\fI~/.cache/huggingface/hub\\fR\nmodels by name, shared with the hub's own "
+          "programs\n"
           ".TP\n\\fI~/.local/state/tandem\\fR\nthe history of chat and kept conversations\n",
           out);
 }

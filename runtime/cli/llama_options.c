@@ -15,6 +15,8 @@ static const struct llama_option options[] = {
 };
 
 static const struct llama_variable variables[] = {
+    {"LLAMA_ARG_HF_REPO", "-hf"},
+    {"LLAMA_ARG_OFFLINE", "--offline"},
     {"LLAMA_ARG_MODEL", "-m"},
     {"LLAMA_ARG_CTX_SIZE", "-c"},
     {"LLAMA_ARG_N_PREDICT", "-n"},

@@ -2,6 +2,7 @@
 #include "runtime/commands/cli.h"
 
 #include "runtime/cli/cli_generate.h"
+#include "runtime/cli/cli_models.h"
 #include "runtime/cli/cli_pages.h"
 #include "runtime/commands/commands.h"
 #include "runtime/measure/cli_bench.h"
@@ -18,6 +19,13 @@ static enum status write_page(const char *name, struct err *e) {
     return err_fix(e, "take --man, --bash, --zsh or --fish");
 }
 
+static enum status write_output(struct cli *cli, struct err *e) {
+    cli_flush_output(cli);
+    if (cli->output_errno || ferror(stdout))
+        return err_errno(e, cli->output_errno ? cli->output_errno : EIO, "standard output");
+    return OK;
+}
+
 static enum status run_command(struct cli *cli, struct err *e) {
     switch (cli->options.command) {
     case COMMAND_RUN: return cli_run(cli, e);
@@ -32,6 +40,10 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
     case COMMAND_QUANTIZE: return cli_quantize(cli, e);
+    case COMMAND_PULL: return cli_pull(cli, e);
+    case COMMAND_LIST: return cli_list(cli, e);
+    case COMMAND_SHOW: return cli_inspect(cli, e);
+    case COMMAND_RM: return cli_rm(cli, e);
     case COMMAND_HELP:
         if (cli->options.page) return write_page(cli->options.page, e);
         cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
@@ -110,11 +122,10 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     for (int32_t i = 0; i < o->n_ignored; i++)
         log_line(&cli.log, LOG_NOTE, "%s has no effect: %s", o->ignored[i]->names[0],
                  o->ignored[i]->reason);
-    if (run_command(&cli, &e) != OK) return fail(&cli, &e);
-    cli_flush_output(&cli);
-    if (cli.output_errno || ferror(stdout)) {
-        err_errno(&e, cli.output_errno ? cli.output_errno : EIO, "standard output");
-        return fail(&cli, &e);
-    }
+    cli_models_open(&cli, environment->variables);
+    const bool failed =
+        cli_models_take(&cli, &e) || run_command(&cli, &e) || write_output(&cli, &e);
+    cli_models_close(&cli);
+    if (failed) return fail(&cli, &e);
     return cli.interrupted ? EXIT_INTERRUPTED : 0;
 }

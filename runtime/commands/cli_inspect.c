@@ -1,5 +1,5 @@
-/* cli_inspect.c: `tandem inspect`: shows the contents of a GGUF file, supported or not. See
- * commands.h. */
+/* cli_inspect.c: `tandem inspect`: shows the contents of a GGUF file, supported or not; `tandem
+ * show` only the ten lines that sum them up. See commands.h. */
 #include "runtime/commands/commands.h"
 
 #include "runtime/commands/inspect_summary.h"
@@ -86,7 +86,7 @@ static void add_up(const struct gguf *g, struct totals *totals) {
 static void print_file(const struct gguf *g) {
     uint64_t size = 0;
     for (uint32_t i = 0; i < g->n_parts; i++) size += g->parts[i].size_bytes;
-    printf("GGUF version %u, alignment %u, %u part%s, %" PRIu64 " bytes\n", g->version,
+    printf("\nGGUF version %u, alignment %u, %u part%s, %" PRIu64 " bytes\n", g->version,
            g->alignment, g->n_parts, g->n_parts == 1 ? "" : "s", size);
     printf("\n%u keys\n", g->n_values);
     for (uint32_t i = 0; i < g->n_values; i++) {
@@ -190,8 +190,7 @@ enum status cli_inspect(struct cli *cli, struct err *e) {
         status = write_file(&gguf, &summary, e);
     } else if (status == OK) {
         inspect_summary_print(&summary, &gguf, stdout);
-        putchar('\n');
-        print_file(&gguf);
+        if (cli->options.command != COMMAND_SHOW) print_file(&gguf);
     }
     inspect_summary_close(&summary);
     gguf_close(&gguf);

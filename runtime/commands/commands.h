@@ -1,8 +1,8 @@
 /* commands.h: the commands of the command line, one file each.
  *
- * cli_NAME is `tandem NAME`: it prints its result on standard output and returns its first failure.
- * `tandem bench` is in runtime/measure/cli_bench.h. Owns nothing. One thread. Tested by
- * tests/cli/cli_*.sh.
+ * cli_NAME is `tandem NAME` (inspect is show too): it prints its result on standard output and
+ * returns its first failure. `tandem bench` is in runtime/measure/cli_bench.h. Owns nothing. One
+ * thread. Tested by tests/cli/cli_*.sh.
  */
 #ifndef TANDEM_RUNTIME_COMMANDS_COMMANDS_H
 #define TANDEM_RUNTIME_COMMANDS_COMMANDS_H
@@ -19,5 +19,8 @@ enum status cli_doctor(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
 enum status cli_quantize(struct cli *cli, struct err *e);
+enum status cli_pull(struct cli *cli, struct err *e);
+enum status cli_list(struct cli *cli, struct err *e);
+enum status cli_rm(struct cli *cli, struct err *e);
 
 #endif

@@ -45,15 +45,20 @@ static void describe_template(struct inspect_summary *s, const struct gguf *g) {
 }
 
 // Plans the model on this machine with the default options.
-static enum status try_plan(const struct shape *shape, struct cli *cli, struct err *e) {
+static enum status try_plan(struct inspect_summary *s, struct cli *cli, struct err *e) {
+    struct prediction predicted;
     struct device *devices[MAX_DEVICES] = {0};
     struct engine_options options;
     int32_t n_devices = 0;
     struct plan *plan = mem_alloc(1, sizeof *plan);
     if (!plan) return err_memory(e, sizeof *plan, "a plan");
     cli_engine_options(cli, &options);
-    if (devices_open(devices, &n_devices, &options, e) == OK)
-        devices_plan(plan, shape, devices, n_devices, &options, e);
+    if (devices_open(devices, &n_devices, &options, e) == OK &&
+        devices_plan(plan, s->shape, devices, n_devices, &options, e) == OK) {
+        plan_predict(plan, s->shape, &predicted);
+        s->tokens_per_s = predicted.decode_us > 0 ? 1e6 / predicted.decode_us : 0;
+        s->first_token_us = predicted.prompt_us;
+    }
     devices_close(devices);
     mem_free(plan);
     return e->status;
@@ -74,7 +79,7 @@ static enum status try_to_run(struct inspect_summary *s, const struct gguf *g, s
                 s->shape->architecture);
         return e->status;
     }
-    return try_tokenizer(g, e) ? e->status : try_plan(s->shape, cli, e);
+    return try_tokenizer(g, e) ? e->status : try_plan(s, cli, e);
 }
 
 enum status inspect_summary_make(struct inspect_summary *s, const struct gguf *g, struct cli *cli,
@@ -130,13 +135,26 @@ static void print_shape(const struct shape *s, FILE *out) {
         fprintf(out, "feed-forward   %d columns\n", s->n_ff);
 }
 
-static void print_answer(const struct err *refused, FILE *out) {
-    char text[1024];
-    if (refused->status == OK)
-        fputs("runs here      yes; tandem plan shows where it goes and how fast it would be\n",
-              out);
+static void print_answer(const struct inspect_summary *s, FILE *out) {
+    char text[1024], speed[PLAN_NUMBER_CHARS];
+    if (s->refused.status == OK)
+        fprintf(out,
+                "runs here      yes, at %s tokens/s as planned; tandem plan shows where it goes\n",
+                plan_figure(s->tokens_per_s, speed));
     else
-        fprintf(out, "runs here      no, because %s\n", err_text(refused, text, sizeof text));
+        fprintf(out, "runs here      no, because %s\n", err_text(&s->refused, text, sizeof text));
+}
+
+void inspect_summary_print_speed(const struct inspect_summary *s, FILE *out) {
+    char text[1024], speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS];
+    if (s->refused.status == OK)
+        fprintf(out,
+                "tandem: this would run here at %s tokens/s, with the first token of an answer "
+                "after %s, as planned\n",
+                plan_figure(s->tokens_per_s, speed), plan_duration(s->first_token_us, time));
+    else
+        fprintf(out, "tandem: this would not run here: %s\n",
+                err_text(&s->refused, text, sizeof text));
 }
 
 void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
@@ -158,5 +176,5 @@ void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g
     fprintf(out, ", %d tokens\ntemplate       %s\n", s->shape->n_vocab, s->template);
     fprintf(out, "file           GGUF version %u, %u part%s, %s\n", g->version, g->n_parts,
             g->n_parts == 1 ? "" : "s", err_size_needed(size, file_bytes));
-    print_answer(&s->refused, out);
+    print_answer(s, out);
 }

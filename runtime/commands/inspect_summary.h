@@ -15,15 +15,18 @@
 struct inspect_summary {
     struct shape *shape; // owned; zeroed if the file is no model
     uint64_t n_parameters, tensor_bytes;
-    enum dtype type;    // with the most bytes of tensors
-    char template[96];  // where turns come from, in words
-    struct err refused; // why the model does not run here; status OK: it does
+    enum dtype type;                     // with the most bytes of tensors
+    char template[96];                   // where turns come from, in words
+    struct err refused;                  // why the model does not run here; status OK: it does
+    double tokens_per_s, first_token_us; // as planned, if it runs
 };
 
 // ERR_MEMORY is the only failure: all else is an answer.
 enum status inspect_summary_make(struct inspect_summary *s, const struct gguf *g, struct cli *cli,
                                  struct err *e);
 void inspect_summary_close(struct inspect_summary *s); // accepts a zeroed one
+// One line: whether it would run here, and how fast.
+void inspect_summary_print_speed(const struct inspect_summary *s, FILE *out);
 void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out);
 
 #endif

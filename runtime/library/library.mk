@@ -11,9 +11,9 @@
 PREFIX ?= /usr/local
 API_VERSION := $(shell sed -n 's/^.define TANDEM_VERSION  *"\(.*\)"/\1/p' runtime/tandem.h)
 SONAME := libtandem.so.$(firstword $(subst ., ,$(API_VERSION)))
-API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/measure/% runtime/quantize/% runtime/report/%,$(LIBRARY))
+API_PARTS := $(filter-out runtime/cli/% runtime/commands/% runtime/hub/% runtime/measure/% runtime/quantize/% runtime/report/%,$(LIBRARY))
 API_OBJECTS := $(API_PARTS:%.c=$D/obj/%.o)
-API_LIBS := $(call libs_of,$(filter-out jemalloc libedit,$(PACKAGES))) $(SYSTEM_LIBS)
+API_LIBS := $(call libs_of,$(filter-out jemalloc libedit $(HUB_LIBRARIES),$(PACKAGES))) $(SYSTEM_LIBS)
 
 .PHONY: install install-program uninstall deb
 ifeq ($(SANITIZED),)

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 # result NAME: prints whether the test before it succeeded.
 result() { if [ $? -eq 0 ]; then echo "ok pages_$1"; else echo "not ok pages_$1"; fi; }
 
-commands='run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize'
+commands='run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize pull list show rm'
 for page in man bash zsh fish; do
     "$TANDEM" help --$page >"$work/$page" 2>"$work/err" && ! [ -s "$work/err" ] &&
         ! grep -q "$(printf '\t')" "$work/$page"

@@ -49,7 +49,7 @@ call help
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^usage: tandem COMMAND' "$out"
 result usage_help
 sed -n '/^Examples/q; s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' "$out" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -eq 13 ]
+[ "$(wc -l <"$work/commands")" -eq 17 ]
 result usage_help_lists_the_commands
 while read -r command; do
     case $command in help | version) continue ;; esac

@@ -21,7 +21,7 @@ reads() {
     fi
 }
 
-for command in run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize help; do
+for command in run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize pull list show rm help; do
     reads "help_$command" help $command
 done
 reads run run -m "$MODEL" -p 'Once upon a time' -n 4

@@ -1,0 +1,187 @@
+/* cli_models.c: see cli_models.h. */
+#include "runtime/cli/cli_models.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "runtime/cli/cli_signal.h"
+#include "runtime/gguf/gguf.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char ENDPOINT[] = "https://huggingface.co";
+
+// Headers are mostly vocabulary: 1 to 20 MiB.
+static const uint64_t FIRST_HEAD_BYTES = 1 << 20, MOST_HEAD_BYTES = 64 << 20;
+
+// ---- Where --------------------------------------------------------------------------------------
+
+// Writes base/rest to out, if base is an absolute path.
+static bool join(char *out, size_t size, const char *base, const char *rest) {
+    if (!base || base[0] != '/') return false;
+    const int length = snprintf(out, size, "%s%s", base, rest);
+    return length > 0 && (size_t)length < size;
+}
+
+static void find_folder(struct cli_models *m, char *const *variables) {
+    static const struct {
+        const char *variable, *rest;
+    } places[] = {
+        {"HF_HUB_CACHE", ""},
+        {"HUGGINGFACE_HUB_CACHE", ""},
+        {"HF_HOME", "/hub"},
+        {"XDG_CACHE_HOME", "/huggingface/hub"},
+        {"HOME", "/.cache/huggingface/hub"},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places && !m->hub.folder; i++)
+        if (join(m->folder, sizeof m->folder, cli_variable(variables, places[i].variable),
+                 places[i].rest))
+            m->hub.folder = m->folder;
+}
+
+// Reads the first word of the file that 'hf auth login' writes.
+static bool read_token(struct cli_models *m, const char *path) {
+    char *text;
+    size_t length;
+    struct err ignored;
+    if (access(path, R_OK) != 0 ||
+        file_read_text(&text, &length, path, sizeof m->token - 1, &ignored))
+        return false;
+    snprintf(m->token, sizeof m->token, "%.*s", (int)strcspn(text, " \r\n\t"), text);
+    mem_free(text);
+    return m->token[0] != 0;
+}
+
+static void find_token(struct cli_models *m, const char *given, char *const *variables) {
+    char path[PATH_MAX];
+    if (!given) given = cli_variable(variables, "HF_TOKEN");
+    m->hub.token = given;
+    if (given) return;
+    const char *named = cli_variable(variables, "HF_TOKEN_PATH");
+    const bool found =
+        named ? join(path, sizeof path, named, "")
+              : join(path, sizeof path, cli_variable(variables, "HF_HOME"), "/token") ||
+                    join(path, sizeof path, cli_variable(variables, "HOME"),
+                         "/.cache/huggingface/token");
+    if (found && read_token(m, path)) m->hub.token = m->token;
+}
+
+void cli_models_open(struct cli *cli, char *const *variables) {
+    struct cli_models *m = &cli->models;
+    const char *endpoint = cli_variable(variables, "HF_ENDPOINT");
+    m->hub =
+        (struct hub){.endpoint = endpoint ? endpoint : ENDPOINT, .progress = cli_progress(cli)};
+    find_folder(m, variables);
+    find_token(m, cli->options.hub_token, variables);
+}
+
+void cli_models_close(struct cli *cli) { hub_heads_close(&cli->models.heads); }
+
+enum status cli_models_check_folder(const struct cli *cli, struct err *e) {
+    if (cli->models.hub.folder) return OK;
+    err_set(e, ERR_FILE, "there is no folder for models by name");
+    return err_fix(e, "set HOME or HF_HUB_CACHE to an absolute path");
+}
+
+char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct hub_file *file) {
+    struct hub_part part = {0};
+    hub_part_of(&part, file->path);
+    snprintf(out, MODEL_NAME_CHARS, "%s%s%s", repo, part.tag[0] ? ":" : "", part.tag);
+    return out;
+}
+
+// ---- Fetching -----------------------------------------------------------------------------------
+
+enum status cli_models_fetch(struct cli *cli, const char *repo, const struct hub_files *files,
+                             struct err *e) {
+    char name[MODEL_NAME_CHARS], all[ERR_SIZE_CHARS], left[ERR_SIZE_CHARS];
+    const uint64_t total = hub_files_bytes(files),
+                   missing = hub_missing(&cli->models.hub, repo, files);
+    cli_models_name(name, repo, &files->list[0]);
+    if (!cli->options.quiet && missing == total)
+        fprintf(stderr, "tandem: fetching %s, %s, into %s\n", name, err_size_needed(all, total),
+                cli->models.hub.folder);
+    else if (!cli->options.quiet && missing > 0)
+        fprintf(stderr, "tandem: fetching the rest of %s, %s of %s, into %s\n", name,
+                err_size_needed(left, missing), err_size_needed(all, total),
+                cli->models.hub.folder);
+    const enum status status = hub_fetch(&cli->models.hub, repo, files, e);
+    progress_bar_clear(&cli->bar);
+    if (status == ERR_CANCELLED) err_fix(e, "the same command goes on");
+    return status;
+}
+
+enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub_files *files,
+                             const char **path, struct err *e) {
+    struct cli_models *m = &cli->models;
+    struct gguf gguf;
+    struct hub quiet = m->hub;
+    quiet.progress = (struct progress){0};
+    // A header that is cut reads as wrong: in its place are zeros.
+    for (uint64_t bytes = FIRST_HEAD_BYTES;; bytes *= 4) {
+        if (hub_heads_fetch(&m->heads, &quiet, repo, files, bytes, e)) return e->status;
+        *path = m->heads.path;
+        if (gguf_open(&gguf, m->heads.path, e) == OK) break;
+        if (bytes >= MOST_HEAD_BYTES || bytes >= files->list[0].size_bytes) return e->status;
+        *e = (struct err){0};
+    }
+    gguf_close(&gguf);
+    return OK;
+}
+
+// ---- The model of a command ---------------------------------------------------------------------
+
+// True if the command reads the header of a model alone.
+static bool needs_header(enum command command) {
+    return command == COMMAND_PLAN || command == COMMAND_INSPECT || command == COMMAND_SHOW ||
+           command == COMMAND_TOKENIZE || command == COMMAND_DOCTOR;
+}
+
+static enum status not_here(const struct cli *cli, struct err *e) {
+    err_set(e, ERR_FILE, "%s is not here, and --offline forbids to fetch it",
+            cli->options.hub_repo);
+    return err_fix(e, "'tandem list' shows what is here");
+}
+
+static enum status find_model(struct cli *cli, const struct hub_name *name, struct hub_files *files,
+                              struct err *e) {
+    struct cli_models *m = &cli->models;
+    const struct cli_options *o = &cli->options;
+    const char *path = m->path;
+    if (hub_find(files, &m->hub, name, o->hub_file, e)) return e->status;
+    if (files->n == 0) {
+        if (o->offline) return not_here(cli, e);
+        if (hub_ask(files, &m->hub, name, o->hub_file, e)) return e->status;
+        if (needs_header(o->command)) {
+            if (cli_models_heads(cli, name->repo, files, &path, e)) return e->status;
+            snprintf(m->path, sizeof m->path, "%s", path);
+            return OK;
+        }
+        if (cli_models_fetch(cli, name->repo, files, e)) return e->status;
+    }
+    return hub_cache_path(m->path, m->hub.folder, name->repo, &files->list[0], e);
+}
+
+enum status cli_models_take(struct cli *cli, struct err *e) {
+    struct cli_options *o = &cli->options;
+    struct hub_name name;
+    struct hub_files files = {0};
+    const bool manages = o->command == COMMAND_PULL || o->command == COMMAND_RM;
+    if (!o->hub_repo) return OK;
+    signal_watch(); // from here on Ctrl-C stops transfers, and what came is kept
+    if (manages) return OK;
+    if (o->command == COMMAND_SHOW && access(o->hub_repo, F_OK) == 0) {
+        o->model = o->hub_repo;
+        return OK;
+    }
+    if (cli_models_check_folder(cli, e) || hub_name_parse(&name, o->hub_repo, e)) return e->status;
+    const enum status status = find_model(cli, &name, &files, e);
+    hub_files_close(&files);
+    if (status) return status;
+    if (o->command == COMMAND_BENCH)
+        o->bench.models.texts[o->bench.models.n++] = cli->models.path;
+    else
+        o->model = cli->models.path;
+    return OK;
+}

@@ -1,0 +1,40 @@
+/* cli_models.h: the models that the command line names as org/repo: where they lie, and how they
+ * come there.
+ *
+ * Works on the struct cli_models of the cli, which owns its paths. Says on standard error what it
+ * fetches. One thread. Tested by tests/cli/cli_pull.sh.
+ */
+#ifndef TANDEM_RUNTIME_CLI_CLI_MODELS_H
+#define TANDEM_RUNTIME_CLI_CLI_MODELS_H
+
+#include "runtime/cli/cli_command.h"
+
+// Finds the folder, the server and the token from the options and the variables (NAME=VALUE, ended
+// by NULL), as the hub's own programs do: HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME; HF_ENDPOINT;
+// HF_TOKEN, HF_TOKEN_PATH.
+void cli_models_open(struct cli *cli, char *const *variables);
+void cli_models_close(struct cli *cli);
+
+// Fetches files of a repository that are missing, after a line about them. ERR_FILE, ERR_FORMAT,
+// ERR_CANCELLED: what came is kept.
+enum status cli_models_fetch(struct cli *cli, const char *repo, const struct hub_files *files,
+                             struct err *e);
+
+// Fetches as much of the files as their headers take, into files that *path then names; they go
+// with cli_models_close.
+enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub_files *files,
+                             const char **path, struct err *e);
+
+// Puts the path of the model that -hf names into options.model (of bench: into its list). If it is
+// not in the cache, commands that need no more than its header get that, and others fetch the
+// model; with --offline ERR_FILE. Does nothing without -hf.
+enum status cli_models_take(struct cli *cli, struct err *e);
+
+// ERR_FILE if nobody knows the folder of the cache.
+enum status cli_models_check_folder(const struct cli *cli, struct err *e);
+
+// The name to type for a model of these files: org/repo:QUANT. Returns out.
+enum { MODEL_NAME_CHARS = HUB_REPO_CHARS + HUB_TAG_CHARS };
+char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct hub_file *file);
+
+#endif

@@ -1,0 +1,254 @@
+#!/bin/sh
+# cli_pull.sh: models by name, from a server of ours that speaks the hub's protocol (tests/lib/hub.py):
+# the choice among files, a plan before, broken connections, checksums, hostile answers, the cache.
+set -u
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out err=$work/err hub=$work/hub cache=$work/home/cache
+mkdir -p "$hub" "$work/home"
+
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok pull_$1"
+    else
+        echo "not ok pull_$1"
+        echo "  code ${code:-}"; head -n 3 "$out" "$err"
+    fi
+}
+if ldd "$TANDEM" 2>/dev/null | grep -q 'not a dynamic' || ! ldd "$TANDEM" | grep -q libcurl; then
+    "$TANDEM" pull a/b >"$out" 2>"$err"
+    [ $? -eq 1 ] && grep -q 'without libcurl' "$err"
+    result says_that_libcurl_is_missing
+    exit
+fi
+
+python3 tests/lib/hub.py "$hub" "$work/port" "$work/log" 2>"$work/trouble" &
+server=$!
+trap 'kill $server; rm -rf "$work"' EXIT
+while ! [ -f "$work/port" ] && kill -0 $server 2>/dev/null; do sleep 0.05; done
+HF_ENDPOINT=http://127.0.0.1:$(cat "$work/port")
+HF_HUB_CACHE=$cache HOME=$work/home no_proxy=127.0.0.1,localhost
+export HF_ENDPOINT HF_HUB_CACHE HOME no_proxy
+unset HF_TOKEN HF_HOME HF_TOKEN_PATH XDG_CACHE_HOME XDG_STATE_HOME 2>/dev/null
+
+call() { # ARGUMENT...: runs tandem; sets code, $out and $err
+    "$TANDEM" "$@" >"$out" 2>"$err"
+    code=$?
+}
+sum() { sha256sum "$1" 2>/dev/null | cut -c 1-64; }
+same() { [ "$(sum "$1")" = "$(sum "$2")" ]; }
+pulled() { same "$(cat "$out")" "$1"; } # what pull printed is the path of the same bytes
+new_repo() { # ORG/REPO BYTES NAME...: files of random bytes
+    repo=$1 bytes=$2
+    mkdir -p "$hub/$repo"
+    shift 2
+    for name; do
+        mkdir -p "$(dirname "$hub/$repo/$name")"
+        head -c "$bytes" /dev/urandom >"$hub/$repo/$name"
+    done
+}
+behave() { printf '%s\n' "$2" >"$hub/$1/behave"; } # ORG/REPO WORD
+fails() { # NAME TEXT ARGUMENT...: code 1, TEXT on standard error, and no whole file anywhere
+    name=$1 text=$2
+    shift 2
+    rm -rf "$cache"
+    call "$@"
+    [ $code -eq 1 ] && grep -qiF -- "$text" "$err" && ! grep -q . "$out" &&
+        [ -z "$(find "$work/home" -path '*snapshots*' \( -type f -o -type l \))" ]
+    result "$name"
+}
+
+# ---- The model of a name -------------------------------------------------------------------------
+mkdir -p "$hub/org/tiny-GGUF" && "$TOOLS/lib/write_tiny" "$hub/org/tiny-GGUF/tiny-F16.gguf"
+call pull org/tiny-GGUF
+[ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf" &&
+    grep -q 'this would run here at [0-9.,]* tokens/s' "$err" && [ -L "$(cat "$out")" ]
+result plans_then_fetches
+[ -f "$cache/models--org--tiny-GGUF/blobs/$(sum "$hub/org/tiny-GGUF/tiny-F16.gguf")" ] &&
+    [ "$(cat "$cache/models--org--tiny-GGUF/refs/main")" = 0123456789abcdef0123456789abcdef01234567 ] &&
+    [ -z "$(find "$cache" -name '*.incomplete' -o -name '.tandem-*')" ]
+result layout_of_the_cache
+: >"$work/log"
+call run -q -hf org/tiny-GGUF -f tests/golden/tiny/prompt.txt -n 0
+[ $code -eq 0 ] && ! [ -s "$work/log" ]
+result runs_what_is_here_without_asking
+call pull org/tiny-GGUF
+[ $code -eq 0 ] && ! grep -q fetching "$err" && ! grep -q ' /org/' "$work/log"
+result fetches_nothing_twice
+call list
+[ $code -eq 0 ] && grep -q '^org/tiny-GGUF:F16 .*tiny-F16.gguf$' "$out"
+result list
+call list --json
+python3 -c 'import json, sys; [m] = json.load(sys.stdin); sys.exit(m["name"] != "org/tiny-GGUF:F16")' <"$out"
+result list_json
+call show org/tiny-GGUF:f16
+[ $code -eq 0 ] && grep -q '^runs here  *yes, at' "$out" && [ "$(wc -l <"$out")" -le 12 ]
+result show
+call rm org/tiny-GGUF:f16
+[ $code -eq 0 ] && [ -z "$(ls "$cache")" ]
+result rm_leaves_nothing
+call rm org/tiny-GGUF
+[ $code -eq 1 ] && grep -q 'is not here' "$err"
+result rm_of_nothing
+call plan -hf org/tiny-GGUF
+[ $code -eq 0 ] && grep -q 'tokens/s predicted' "$out" && [ -z "$(ls "$cache")" ]
+result plan_reads_the_header_alone
+call run -q --offline -hf org/tiny-GGUF -p x
+[ $code -eq 1 ] && grep -q 'not here, and --offline' "$err"
+result offline
+call run -q -hf org/tiny-GGUF -f tests/golden/tiny/prompt.txt -n 0
+[ $code -eq 0 ] && "$TANDEM" list | grep -q tiny
+result run_fetches
+
+new_repo org/many 3000 a-BF16.gguf a-F16.gguf a-Q2_K.gguf sub/a-Q4_K_M.gguf a-Q8_0.gguf mmproj-Q2_K.gguf readme.md \
+    big/b-Q6_K-00001-of-00002.gguf big/b-Q6_K-00002-of-00002.gguf c-Q5_0-00001-of-00002.gguf
+call pull -q org/many
+pulled "$hub/org/many/sub/a-Q4_K_M.gguf"
+result takes_q4_k_m_without_a_name
+for row in 'f16 a-F16.gguf' 'Q2_K a-Q2_K.gguf' 'bf16 a-BF16.gguf'; do
+    call pull -q "org/many:${row% *}"
+    pulled "$hub/org/many/${row#* }"
+    result "takes_${row% *}"
+done
+call pull -q org/many:Q6_K
+pulled "$hub/org/many/big/b-Q6_K-00001-of-00002.gguf" &&
+    same "$(dirname "$(cat "$out")")/b-Q6_K-00002-of-00002.gguf" "$hub/org/many/big/b-Q6_K-00002-of-00002.gguf"
+result all_parts
+call pull -q org/many -hff a-Q8_0.gguf
+pulled "$hub/org/many/a-Q8_0.gguf"
+result by_file
+call rm -q org/many:F16
+"$TANDEM" list >"$out"
+[ $code -eq 0 ] && [ "$(grep -c org/many "$out")" -eq 5 ] && grep -q many:BF16 "$out" &&
+    ! grep -q many:F16 "$out"
+result rm_of_one
+call rm -q org/many
+! "$TANDEM" list | grep -q org/many && ! [ -e "$cache/models--org--many" ]
+result rm_of_all
+fails unknown_quantization 'take one of BF16, F16' pull -q org/many:Q3_K_S
+fails missing_part 'part 2 of 2' pull -q org/many:Q5_0
+new_repo org/none 10 model.safetensors
+fails no_gguf 'one that ends in -GGUF' pull -q org/none
+fails no_repository 'the server answers 404' pull -q org/absent
+for name in org '../x' a/../b a/b/c a//b 'a/b:' 'a/b:../x' -- 'a/b c' /etc/passwd; do
+    call pull -q "$name"
+    [ $code -eq 2 ]
+    result "no_name_$name"
+done
+
+# ---- Connections break ---------------------------------------------------------------------------
+new_repo org/big 400000 big-Q8_0.gguf
+big=$hub/org/big/big-Q8_0.gguf
+behave org/big 'cut 1'
+: >"$work/log"
+call pull -q org/big
+pulled "$big" && [ "$(grep -c 'files .* bytes=[1-9]' "$work/log")" -ge 20 ]
+result goes_on_after_20_breaks
+rm -rf "$cache"
+behave org/big 'stop 2'
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$TANDEM" pull -q org/big >"$out" 2>"$err" && break
+    find "$cache" -name '*.incomplete' -size +0 | grep -q . || break
+done
+[ $i -eq 20 ] && ! [ -s "$out" ]
+result keeps_what_came_20_times
+rm "$hub/org/big/behave"
+: >"$work/log"
+call pull -q org/big
+pulled "$big" && ! grep -q 'files .* None' "$work/log" && [ -z "$(find "$cache" -name '*.incomplete')" ]
+result goes_on_in_another_run
+
+for signal in KILL INT; do
+    rm -rf "$cache"
+    behave org/big hang
+    # A shell without job control starts what is in the background deaf to Ctrl-C.
+    python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.execv(sys.argv[1], sys.argv[1:])' "$TANDEM" pull -q org/big >"$out" 2>"$err" &
+    child=$!
+    until [ -n "$(find "$cache" -name '*.incomplete' -size +300 2>/dev/null)" ] || ! kill -0 $child; do
+        sleep 0.05
+    done
+    kill -s $signal $child
+    wait $child
+    code=$?
+    [ $signal = KILL ] || { [ $code -eq 130 ] && grep -q 'The same command goes on' "$err"; }
+    result "stopped_by_$signal"
+    rm "$hub/org/big/behave"
+    : >"$work/log"
+    call pull -q org/big
+    pulled "$big" && grep -q 'files .* bytes=[1-9]' "$work/log"
+    result "goes_on_after_$signal"
+done
+for how in norange busy; do
+    behave org/big $how
+    rm -rf "$cache/models--org--big/snapshots"
+    blob=$cache/models--org--big/blobs/$(sum "$big")
+    head -c 1000 "$blob" >"$blob.incomplete" && rm "$blob"
+    call pull -q org/big
+    pulled "$big"
+    result "server_is_$how"
+done
+rm "$hub/org/big/behave"
+
+# ---- Hostile and broken answers ------------------------------------------------------------------
+new_repo org/bad 5000 bad-Q4_K_M.gguf
+touch "$work/before"
+bad() { # WORDS TEXT
+    behave org/bad "$1"
+    fails "hostile_$1" "$2" pull -q org/bad
+}
+bad html 'the hub'"'"'s answer is not JSON: got a web page'
+bad loop 'sends us on more than 8 times'
+bad 'path ../../../../evil-Q4_K_M.gguf' 'a name that is not safe'
+bad 'path /tmp/evil-Q4_K_M.gguf' 'a name that is not safe'
+bad 'path .evil-Q4_K_M.gguf' 'a name that is not safe'
+bad nosize 'gives no size'
+bad nosum 'gives no sha256'
+bad badsum 'gives no sha256'
+bad missing 'the server answers 404'
+bad long 'sends more than the 4999 bytes'
+bad short 'ends before byte 5001'
+bad flip 'checksum is wrong'
+[ -z "$(find "$cache" -type f -path '*blobs*')" ]
+result wrong_bytes_do_not_stay
+rm -rf "$cache" "$hub/org/bad/behave"
+mkdir -p "$cache/models--org--bad/blobs"
+head -c 2000 /dev/zero >"$cache/models--org--bad/blobs/$(sum "$hub/org/bad/bad-Q4_K_M.gguf").incomplete"
+call pull -q org/bad
+[ $code -eq 1 ] && grep -q 'checksum is wrong' "$err"
+result wrong_first_part
+call pull -q org/bad
+pulled "$hub/org/bad/bad-Q4_K_M.gguf"
+result begins_anew_after_it
+rm -rf "$cache/models--org--bad/snapshots"
+blob=$cache/models--org--bad/blobs/$(sum "$hub/org/bad/bad-Q4_K_M.gguf")
+head -c 1000 "$blob" >"$blob.incomplete" && rm "$blob"
+behave org/bad wrongrange
+call pull -q org/bad
+[ $code -eq 1 ] && grep -q 'other bytes than were asked for' "$err"
+result hostile_wrongrange
+[ -z "$(find "$work" -newer "$work/before" -name '*evil*')" ] && ! [ -e /tmp/evil-Q4_K_M.gguf ]
+result nothing_is_written_outside
+
+# ---- Tokens --------------------------------------------------------------------------------------
+new_repo org/private 100 p-Q4_0.gguf
+behave org/private private
+fails private_without_token 'HF_TOKEN' pull -q org/private
+: >"$work/log"
+HF_TOKEN=hf_secret call pull -q org/private
+pulled "$hub/org/private/p-Q4_0.gguf" && grep -q '^hub .*Bearer hf_secret' "$work/log" &&
+    ! grep -q '^files .*hf_secret' "$work/log"
+result token_stays_with_the_hub
+mkdir -p "$work/home/.cache/huggingface" && echo hf_secret >"$work/home/.cache/huggingface/token"
+rm -rf "$cache"
+call pull -q org/private
+pulled "$hub/org/private/p-Q4_0.gguf"
+result token_of_hf_auth_login
+HF_ENDPOINT=file:///etc call pull -q org/x
+[ $code -eq 1 ]
+result no_other_protocols
+[ -s "$work/trouble" ] && sed 's/^/  server: /' "$work/trouble"
+exit 0
