@@ -21,9 +21,10 @@ struct reader {
     const struct gguf *g;
     struct shape *out;
     struct err *e;
-    int32_t n_layers; // that a pass runs
-    int32_t n_blocks; // with the blocks for drafting tokens, which come last
-    int32_t kv_rank;  // width of latent keys and values
+    int32_t n_layers;     // that a pass runs
+    int32_t n_blocks;     // with the blocks for drafting tokens, which come last
+    int32_t n_own_caches; // layers behind so many read the cache of an earlier one
+    int32_t kv_rank;      // width of latent keys and values
     int32_t n_experts, n_experts_used;
     uint64_t state_bytes, conv_bytes; // of a layer
     int32_t values[MAX_LAYERS];       // of the key that was read last
@@ -87,7 +88,7 @@ static enum status read_top(struct reader *r) {
     shape_set_text(s->architecture, sizeof s->architecture, architecture.bytes,
                    architecture.length);
     shape_set_text(s->name, sizeof s->name, name.bytes, name.length);
-    int32_t n_drafting = 0;
+    int32_t n_drafting = 0, n_sharing = 0;
     if (read_int(r, "block_count", 1, MAX_LAYERS, &r->n_blocks) ||
         read_int(r, "nextn_predict_layers", 0, r->n_blocks - 1, &n_drafting) ||
         read_int(r, "embedding_length", 1, SHAPE_WIDTH, &s->n_embd) ||
@@ -96,6 +97,9 @@ static enum status read_top(struct reader *r) {
         read_int(r, "expert_used_count", r->n_experts > 0, r->n_experts, &r->n_experts_used))
         return r->e->status;
     s->n_layers = r->n_layers = r->n_blocks - n_drafting;
+    if (read_int(r, "attention.shared_kv_layers", 0, r->n_layers - 1, &n_sharing))
+        return r->e->status;
+    r->n_own_caches = r->n_layers - n_sharing;
     return OK;
 }
 
@@ -288,12 +292,20 @@ static struct unit *start(struct reader *r, enum unit_kind kind, int32_t layer) 
     return unit;
 }
 
-static void set_attention(const struct reader *r, const struct layer *from, struct unit *unit) {
+// True if a layer has attention; one that reads the cache of another may have queries alone.
+static bool attends(const struct reader *r, int32_t layer) {
+    const bool *has = r->layers[layer].has_role;
+    const bool recurrent = has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN];
+    if (has[ROLE_ATTN_K] || has[ROLE_ATTN_KV_A]) return true;
+    return (!recurrent && has[ROLE_ATTN_QKV]) || (has[ROLE_ATTN_Q] && layer >= r->n_own_caches);
+}
+
+static void set_attention(const struct reader *r, int32_t l, struct unit *unit) {
+    const struct layer *from = &r->layers[l];
     const bool *has = from->has_role;
     if (has[ROLE_SSM_A]) unit->state_bytes += r->state_bytes;
     if (has[ROLE_SHORTCONV_IN]) unit->state_bytes += r->conv_bytes;
-    const bool recurrent = has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN];
-    if (!has[ROLE_ATTN_K] && !has[ROLE_ATTN_KV_A] && (recurrent || !has[ROLE_ATTN_QKV])) return;
+    if (!attends(r, l)) return;
     unit->n_heads = from->n_heads;
     unit->n_kv_heads = from->n_kv_heads;
     unit->head_dim_k = from->head_dim_k;
@@ -320,7 +332,7 @@ static enum status start_layer(struct reader *r, int32_t l) {
         if (!layer->has_unit[kind]) continue;
         layer->unit_of[kind] = (int16_t)r->out->n_units;
         struct unit *unit = start(r, (enum unit_kind)kind, l);
-        if (kind == UNIT_ATTENTION) set_attention(r, layer, unit);
+        if (kind == UNIT_ATTENTION) set_attention(r, l, unit);
         if (kind != UNIT_EXPERTS) continue;
         unit->n_experts = r->n_experts;
         unit->n_experts_used = r->n_experts_used;
@@ -463,19 +475,32 @@ static void widen(struct shape *s, const struct unit *unit) {
     s->has_shared_gates = s->has_shared_gates || unit_find(unit, ROLE_SHARED_GATE);
 }
 
+// Lets the attention of one of the last layers read the cache of the last one of its kind that has
+// one.
+static void share_cache(const struct reader *r, int32_t unit) {
+    struct unit *units = r->out->units, *u = &units[unit];
+    if (u->kind != UNIT_ATTENTION || u->layer < r->n_own_caches) return;
+    u->n_kv_heads = 0;
+    for (int32_t i = unit - 1; i > 0 && !u->cache_unit; i--) {
+        struct unit *other = &units[i];
+        if (other->n_kv_heads == 0 || other->window != u->window) continue;
+        if (other->head_dim_k != u->head_dim_k || other->head_dim_v != u->head_dim_v) continue;
+        if (other->n_heads != u->n_heads) continue;
+        u->cache_unit = i;
+        other->lends_cache = true;
+    }
+}
+
 static enum status finish(struct reader *r) {
     struct shape *s = r->out;
-    int32_t n_shared = 0;
     s->has_other_angles = gguf_find(r->g, key_of(r, "attention.temperature_scale").text);
-    if (read_int(r, "attention.shared_kv_layers", 0, r->n_layers, &n_shared)) return r->e->status;
     for (int u = 1; u + 1 < s->n_units; u++) {
         struct unit *unit = &s->units[u];
         if (unit->kind == UNIT_ATTENTION && check_attention(r, unit)) return r->e->status;
         const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
         unit->gated =
             q && unit->n_heads > 0 && q->n_rows == 2 * (int64_t)unit->n_heads * unit->head_dim_k;
-        // The last layers read the cache of an earlier one.
-        if (unit->layer >= r->n_layers - n_shared) unit->n_kv_heads = 0;
+        share_cache(r, u);
         const struct unit_tensor *down = unit_find(unit, ROLE_EXPERT_DOWN);
         if (unit->kind == UNIT_EXPERTS && down) unit->n_ff_expert = down->n_cols;
         widen(s, unit);

@@ -66,6 +66,8 @@ static void same_unit(const struct unit *a, const struct unit *b) {
     assert_int_equal(a->head_dim_v, b->head_dim_v);
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->gated, b->gated);
+    assert_int_equal(a->lends_cache, b->lends_cache);
+    assert_int_equal(a->cache_unit, b->cache_unit);
     assert_int_equal(a->state_bytes, b->state_bytes);
     assert_int_equal(a->n_experts, b->n_experts);
     assert_int_equal(a->n_experts_used, b->n_experts_used);
@@ -126,8 +128,11 @@ static void test_equals_model_of_tiny(void **state) {
         tiny_model_write(&tiny, f->path);
         check_known(f, f->path);
     }
-    const struct tiny_model windows = {
-        .architecture = "gemma3", .n_layers = 5, .ends_with_norms = true, .window = 30};
+    const struct tiny_model windows = {.architecture = "gemma3",
+                                       .n_layers = 5,
+                                       .ends_with_norms = true,
+                                       .normed = true,
+                                       .window = 30};
     tiny_model_write(&windows, f->path);
     check_known(f, f->path);
     assert_true(f->shapes[0].has_other_angles);
@@ -150,6 +155,16 @@ static void test_equals_model_of_tiny(void **state) {
     tiny_model_write(&shared, f->path);
     check_known(f, f->path);
     assert_true(f->shapes[0].has_shared_gates);
+    const struct tiny_model sharing = {.architecture = "gemma4",
+                                       .n_layers = 5,
+                                       .ends_with_norms = true,
+                                       .normed = true,
+                                       .window = 30,
+                                       .n_sharing = 2};
+    tiny_model_write(&sharing, f->path);
+    check_known(f, f->path);
+    assert_int_equal(f->shapes[0].units[7].cache_unit, 3);
+    assert_int_equal(f->shapes[0].units[9].cache_unit, 5);
 }
 
 static void test_equals_model_of_default(void **state) {
