@@ -43,13 +43,37 @@ struct engine {
     struct pipeline pipeline;
     struct kv kv;
     struct states states;
-    struct batch_item *again; // [n_ubatch] tokens that are computed again
-    struct session *sessions; // [n_sessions]
-    int32_t n_open;           // sessions in use
-    int32_t n_replans;        // after refusals of the accelerator
-    int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
+    struct batch_item *again;            // [n_ubatch] tokens that are computed again
+    struct session *sessions;            // [n_sessions]
+    int32_t n_open;                      // sessions in use
+    int32_t n_replans;                   // after refusals of the accelerator
+    int32_t n_tokens_known;              // of the vocabulary; logits beyond are padding
+    const struct gguf_value *suppressed; // token ids that are never to be drawn; NULL: none
     struct progress progress;
 };
+
+// Finds the tokens that are never to be drawn, such as those of images.
+static enum status find_suppressed(struct engine *en, struct err *e) {
+    static const char key[] = "tokenizer.ggml.suppress_tokens";
+    const struct gguf_value *list = gguf_find(&en->gguf, key);
+    const int32_t n_vocab = en->shape.n_vocab;
+    if (!list) return OK;
+    const bool whole = list->element != GGUF_STRING && list->element != GGUF_ARRAY &&
+                       list->element != GGUF_F32 && list->element != GGUF_F64;
+    if (list->type != GGUF_ARRAY || !whole) {
+        err_set(e, ERR_FORMAT, "key %s", key);
+        return err_expected(e, "a list of token ids");
+    }
+    for (uint64_t i = 0; i < list->count; i++) {
+        const int64_t token = gguf_array_int(list, i);
+        if (token >= 0 && token < n_vocab) continue;
+        err_set(e, ERR_FORMAT, "key %s", key);
+        err_expected(e, "token ids below %d", n_vocab);
+        return err_actual(e, "%lld", (long long)token);
+    }
+    en->suppressed = list;
+    return OK;
+}
 
 static enum status open_model(struct engine *en, const struct engine_options *o, struct err *e) {
     if (gguf_open(&en->gguf, o->model_path, e)) return e->status; // the error names the wrong part
@@ -65,7 +89,7 @@ static enum status open_model(struct engine *en, const struct engine_options *o,
         return err_actual(e, "%u", known);
     }
     en->n_tokens_known = (int32_t)known;
-    return OK;
+    return find_suppressed(en, e) ? err_context(e, "%s", o->model_path) : OK;
 }
 
 static uint32_t refusals(const struct engine *en) {
@@ -439,11 +463,14 @@ static enum status fill_tables(struct engine *en, const struct batch_item *items
     return OK;
 }
 
-static void mask_padding(struct engine *en, int32_t n_logits) {
+// Masks padding and the tokens that the file says are never to be drawn.
+static void mask_logits(struct engine *en, int32_t n_logits) {
     const int32_t n_vocab = en->shape.n_vocab;
     for (int32_t i = 0; i < n_logits; i++) {
         float *row = pipeline_logits(&en->pipeline) + (size_t)i * (size_t)n_vocab;
         for (int32_t v = en->n_tokens_known; v < n_vocab; v++) row[v] = -INFINITY;
+        for (uint64_t k = 0; en->suppressed && k < en->suppressed->count; k++)
+            row[gguf_array_int(en->suppressed, k)] = -INFINITY;
     }
 }
 
@@ -542,7 +569,7 @@ static enum status eval_all(struct engine *en, const struct batch_item *items, i
         *e = later;
         status = later.status;
     }
-    if (!status) mask_padding(en, call.n_logits);
+    if (!status) mask_logits(en, call.n_logits);
     return status;
 }
 

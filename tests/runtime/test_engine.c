@@ -259,6 +259,42 @@ static void test_padding(void **state) {
     engine_close(en);
 }
 
+// Tokens that the file says are never to be drawn; a list of others is refused.
+static void test_suppressed_tokens(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    const int32_t tokens[2][2] = {{7, TINY_VOCAB - 1}, {7, TINY_VOCAB}};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tandem_test_engine.%d.suppressed.gguf", (int)getpid());
+    o.model_path = path;
+    for (int i = 0; i < 2; i++) {
+        struct gguf_build b;
+        struct engine *en;
+        struct session *s;
+        struct err e;
+        tiny_model_build(&b, &(struct tiny_model){.n_layers = N_LAYERS, .seed = 3}, NULL);
+        gguf_build_ints(&b, "tokenizer.ggml.suppress_tokens", tokens[i], 2);
+        gguf_build_finish(&b);
+        gguf_build_write(&b, path);
+        gguf_build_close(&b);
+        const enum status status = engine_open(&en, &o, &e);
+        unlink(path);
+        if (i) {
+            assert_int_equal(status, ERR_FORMAT);
+            assert_non_null(strstr(e.what, "tokenizer.ggml.suppress_tokens"));
+            break;
+        }
+        assert_int_equal(status, OK);
+        assert_int_equal(session_new(&s, en, &e), OK);
+        const struct batch_item item = {s, f->prompt[0], true};
+        assert_int_equal(engine_eval(en, &item, 1, &e), OK);
+        for (int v = 0; v < TINY_VOCAB; v++)
+            assert_int_equal(isfinite(engine_logits(en, 0)[v]), v != 7 && v != TINY_VOCAB - 1);
+        session_free(s);
+        engine_close(en);
+    }
+}
+
 // The heads of the tiny model are half a block of Q8_0.
 static void test_refused_cache_type(void **state) {
     struct fixture *f = *state;
@@ -591,6 +627,7 @@ int main(void) {
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_suppressed_tokens),
         cmocka_unit_test(test_refused_cache_type),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_cancel_within),
