@@ -75,7 +75,7 @@ static const struct block_tensor TENSORS[] = {{ROLE_FFN_NORM, DIM_EMBD, DIM_ONE,
                                               {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},
                                               {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
                                               {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true},
-                                              {ROLE_FFN_POST_NORM_1, DIM_EMBD, DIM_ONE, true},
+                                              {ROLE_FFN_POST_NORM_1, DIM_EXPERT_IN, DIM_ONE, false},
                                               BLOCK_LAYER_END_TENSORS};
 
 static const struct block_area NEEDED[] = {{AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD},

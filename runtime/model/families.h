@@ -8,9 +8,12 @@
 #define TANDEM_RUNTIME_MODEL_FAMILIES_H
 
 #include "kernels/ops.h"
+#include "planner/planner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+enum { FAMILY_ROLES = 6 }; // in a list; ROLE_OTHER ends a shorter one
 
 struct family {
     const char *architecture; // general.architecture of its files
@@ -32,10 +35,17 @@ struct family {
     enum key_order key_order; // as in struct hparams
     // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.
     int32_t n_layers_of_widest;
+    // Tensors that blocks leave out where a file lacks them, and that every layer of the family has
+    // to have, because it would compute something else without them. The norm before experts: of
+    // layers that have experts.
+    enum tensor_role needs[FAMILY_ROLES];
 };
 
 // NULL if there is no family of that name.
 const struct family *family_find(const char *architecture);
+
+// True if a list of roles has the role.
+bool family_lists(const enum tensor_role roles[FAMILY_ROLES], enum tensor_role role);
 
 // Writes the architecture of every family, with commas between. Returns out.
 const char *family_list(char *out, size_t size_bytes);

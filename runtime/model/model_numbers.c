@@ -427,6 +427,15 @@ static enum status refuse_delta(const struct model *m, const char *key, struct e
                    m->shape->architecture, key);
 }
 
+// Early conversions have queries, keys, values and gates in one matrix, by key head, whose rows
+// would have to change places.
+static enum status refuse_joined(const struct model *m, int32_t layer, struct err *e) {
+    err_set(e, ERR_UNSUPPORTED, "tensor blk.%d.ssm_in.weight is that of an early conversion",
+            layer);
+    err_expected(e, "attn_qkv.weight and attn_gate.weight");
+    return err_fix(e, "fetch a newer conversion of the %s model", m->shape->architecture);
+}
+
 // Reads the sizes of the delta nets.
 static enum status read_delta(struct model *m, struct err *e) {
     struct delta_shape *d = &m->shape->delta;
@@ -441,8 +450,10 @@ static enum status read_delta(struct model *m, struct err *e) {
         model_take_int(m, "ssm.conv_kernel", SHAPE_DELTA_TAPS, &d->n_taps, e) ||
         model_take_int(m, "ssm.inner_size", SHAPE_WIDTH, &width, e))
         return e->status;
-    for (int32_t l = 0; l < m->shape->n_layers; l++)
+    for (int32_t l = 0; l < m->shape->n_layers; l++) {
+        if (model_layer_has(m, l, ROLE_SSM_IN)) return refuse_joined(m, l, e);
         d->joins_gates = d->joins_gates || model_layer_has(m, l, ROLE_SSM_BETA_ALPHA);
+    }
     if (d->n_heads % d->n_key_heads) return refuse_delta(m, "ssm.group_count", e);
     if (width != d->n_heads * d->head_dim) return refuse_delta(m, "ssm.inner_size", e);
     if (d->head_dim > DELTA_DIM_MAX)

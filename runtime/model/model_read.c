@@ -116,6 +116,7 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];
         const bool from_keys = t->role == ROLE_ATTN_V && unit->norms_values;
+        const bool needed = family_lists(m->family->needs, t->role);
         const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
         const bool per_head = tensor_role_info(t->role)->kind == KIND_HEADS;
         const struct tensor_want want = {.role = t->role,
@@ -123,7 +124,7 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
                                          .n_rows = width_of(m, unit, t->n_rows),
                                          .n_experts = per_expert ? unit->n_experts : 0,
                                          .n_heads = per_head ? unit->n_heads : 0,
-                                         .optional = t->optional || from_keys};
+                                         .optional = (t->optional && !needed) || from_keys};
         const bool nowhere = want.n_cols == 0 || (want.n_rows == 0 && t->n_rows != DIM_VOCAB);
         if (nowhere || is_elsewhere(m, unit, t->role)) continue;
         if (model_take_tensor(m, &want, e)) return e->status;
@@ -133,7 +134,8 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
 }
 
 static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
-    if (model_layer_has(m, layer, ROLE_EXPERT_NORM)) m->shape->has_expert_norms = true;
+    if (has_experts(m, layer) && family_lists(m->family->needs, ROLE_EXPERT_NORM))
+        m->shape->has_expert_norms = true;
     if (read_unit(m, UNIT_ATTENTION, layer, e) ||
         (m->n_ff[layer] && read_unit(m, UNIT_FFN, layer, e)) ||
         (has_experts(m, layer) && read_unit(m, UNIT_EXPERTS, layer, e)))

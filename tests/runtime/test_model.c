@@ -363,6 +363,54 @@ static void test_refusals(void **state) {
     }
 }
 
+static void ssm_in(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.0.ssm_in.weight", 2, (uint64_t[]){TINY_EMBD, 4 * TINY_EMBD},
+                      DTYPE_F16, NULL);
+}
+
+// Early files of qwen3next, which have other matrices.
+static void test_refuses_early_delta(void **state) {
+    const struct tiny_model tiny = {.architecture = "qwen3next",
+                                    .normed = true,
+                                    .n_layers = 2,
+                                    .n_experts = 4,
+                                    .shared = true,
+                                    .delta_period = 2,
+                                    .joined = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), OK);
+    assert_int_equal(read_tiny(&tiny, ssm_in, "blk.0.attn_qkv.weight", *state, &e),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "blk.0.ssm_in.weight is that of an early conversion"));
+}
+
+// Norms that ops can leave out, and that a family does not.
+static void test_needed_tensors(void **state) {
+    const struct tiny_model gemma4 = {
+        .architecture = "gemma4", .n_layers = 2, .ends_with_norms = true, .normed = true};
+    struct tiny_model experts = gemma4;
+    experts.n_experts = 4;
+    experts.beside = true;
+    static const struct {
+        bool experts;
+        const char *skip;
+    } cases[] = {
+        {false, "blk.1.post_ffw_norm.weight"},  {false, "blk.0.post_attention_norm.weight"},
+        {false, "blk.1.attn_q_norm.weight"},    {false, "blk.0.attn_k_norm.weight"},
+        {true, "blk.1.post_ffw_norm.weight"},   {true, "blk.0.post_ffw_norm_1.weight"},
+        {true, "blk.0.post_ffw_norm_2.weight"}, {true, "blk.1.pre_ffw_norm_2.weight"},
+        {true, "blk.0.ffn_gate_inp.scale"},
+    };
+    struct err e;
+    assert_int_equal(read_tiny(&gemma4, NULL, NULL, *state, &e), OK);
+    assert_int_equal(read_tiny(&experts, NULL, NULL, *state, &e), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct tiny_model *tiny = cases[i].experts ? &experts : &gemma4;
+        assert_int_equal(read_tiny(tiny, NULL, cases[i].skip, *state, &e), ERR_FORMAT);
+        if (!strstr(e.what, cases[i].skip)) fail_msg("%s: %s", cases[i].skip, e.what);
+    }
+}
+
 static int setup(void **state) {
     *state = mem_alloc(1, sizeof(struct fixture));
     return *state ? 0 : -1;
@@ -385,6 +433,8 @@ int main(void) {
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refuses_early_delta),
+        cmocka_unit_test(test_needed_tensors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

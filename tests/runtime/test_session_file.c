@@ -24,7 +24,12 @@ enum { N_CTX = 200, N_MODELS = 3 };
 
 static const struct tiny_model MODELS[N_MODELS] = {
     {.n_layers = 3, .biased = true, .seed = 5, .head_dim = 32},
-    {.architecture = "gemma3", .n_layers = 3, .ends_with_norms = true, .window = 30, .seed = 6},
+    {.architecture = "gemma3",
+     .n_layers = 3,
+     .ends_with_norms = true,
+     .normed = true,
+     .window = 30,
+     .seed = 6},
     {.architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 7},
 };
 
