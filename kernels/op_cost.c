@@ -23,9 +23,10 @@ struct op_cost op_cost_embed(enum weight_type type, const struct embed_args *a) 
 struct op_cost op_cost_rms_norm(const struct rms_norm_args *a, int64_t n_keys) {
     (void)n_keys;
     return (struct op_cost){
-        .read_bytes =
-            floats((a->residual ? 2 : 1) * (int64_t)a->n_rows + (a->weight ? 1 : 0), a->n_cols) +
-            (a->scale ? floats(1, 1) : 0),
+        .read_bytes = floats((a->residual ? 2 : 1) * (int64_t)a->n_rows + (a->weight ? 1 : 0) +
+                                 (a->bias ? 1 : 0),
+                             a->n_cols) +
+                      (a->scale ? floats(1, 1) : 0),
         .written_bytes = floats(a->n_rows, a->n_cols),
         .flops = 4.0 * (double)product(a->n_rows, a->n_cols),
     };
@@ -89,7 +90,7 @@ struct op_cost op_cost_swiglu(const struct swiglu_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t made = floats(a->n_rows, a->n_cols);
     return (struct op_cost){
-        .read_bytes = 2 * made + (a->row_gate ? floats(a->n_rows, 1) : 0),
+        .read_bytes = (a->up ? 2 : 1) * made + (a->row_gate ? floats(a->n_rows, 1) : 0),
         .written_bytes = made,
         // An exponential, a division and two products.
         .flops = 15.0 * (double)product(a->n_rows, a->n_cols),

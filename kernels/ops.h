@@ -38,16 +38,19 @@ struct embed_args {
     float scale;
 };
 
-// out = (x * weight / sqrt(mean(x^2) + eps) + residual) * scale, per row. out may be x or residual.
-// Source: Zhang and Sennrich 2019.
+// out = (y * weight / sqrt(mean(y^2) + eps) + bias + residual) * scale, per row, where y is x, or x
+// less its mean (centred). out may be x or residual. Sources: Zhang and Sennrich 2019; centred, Ba
+// et al. 2016.
 struct rms_norm_args {
     float *out;            // [n_rows, n_cols]
     const float *x;        // [n_rows, n_cols]
     const float *weight;   // [n_cols] or NULL: all 1
     const float *residual; // [n_rows, n_cols] or NULL
     const float *scale;    // [1] or NULL: 1
+    const float *bias;     // [n_cols] or NULL
     int32_t n_rows, n_cols;
     float eps;
+    bool centred;
 };
 
 // out[t][r] = sum_c weight[r][c] * x[t][c] (+ bias[r]) (+ residual[t][r]) for r in
@@ -138,13 +141,13 @@ enum glu {
     GLU_SIGMOID, // sigmoid(gate) * up
 };
 
-// out = the unit of gate and up in the first n_cols columns, times sigmoid(row_gate) of its row if
-// there are such gates; other columns of out stay untouched. out may be gate or up. Sources:
-// Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
+// out = the unit of gate and up (1 where there is none) in the first n_cols columns, times
+// sigmoid(row_gate) of its row if there are such gates; other columns of out stay untouched. out
+// may be gate or up. Sources: Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
 struct swiglu_args {
     float *out;            // [n_rows, stride]
     const float *gate;     // [n_rows, stride]
-    const float *up;       // [n_rows, up_stride]; if it is out, up_stride is stride
+    const float *up;       // [n_rows, up_stride] or NULL; if it is out, up_stride is stride
     const float *row_gate; // [n_rows] or NULL
     int32_t n_rows, n_cols, stride, up_stride;
     enum glu form;

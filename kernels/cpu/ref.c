@@ -43,11 +43,14 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
         const float *x = a->x + row * a->n_cols;
         const float *residual = a->residual ? a->residual + row * a->n_cols : NULL;
         float *out = a->out + row * a->n_cols;
-        double squares = 0;
-        for (int32_t c = 0; c < a->n_cols; c++) squares += (double)x[c] * x[c];
+        double sum = 0, squares = 0;
+        for (int32_t c = 0; c < a->n_cols && a->centred; c++) sum += x[c];
+        const double mean = sum / a->n_cols;
+        for (int32_t c = 0; c < a->n_cols; c++) squares += (x[c] - mean) * (x[c] - mean);
         double scale = 1 / sqrt(squares / a->n_cols + a->eps);
         for (int32_t c = 0; c < a->n_cols; c++) {
-            const double normed = scale * x[c] * (a->weight ? a->weight[c] : 1);
+            double normed = scale * (x[c] - mean) * (a->weight ? a->weight[c] : 1);
+            if (a->bias) normed += a->bias[c];
             out[c] = (float)(factor * (normed + (residual ? residual[c] : 0)));
         }
     }
@@ -349,7 +352,8 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
         const int64_t row = item / a->n_cols, column = item % a->n_cols;
         const int64_t i = row * a->stride + column;
         const double share = a->row_gate ? 1 / (1 + exp(-(double)a->row_gate[row])) : 1;
-        a->out[i] = (float)(share * gated(a, a->gate[i], a->up[row * a->up_stride + column]));
+        const double up = a->up ? a->up[row * a->up_stride + column] : 1;
+        a->out[i] = (float)(share * gated(a, a->gate[i], up));
     }
 }
 

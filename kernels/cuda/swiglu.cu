@@ -25,11 +25,11 @@ KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a)
     const unsigned row = blockIdx.x / n_chunks;
     const int first = (int)((blockIdx.x - row * n_chunks) * SWIGLU_ELEMENTS + threadIdx.x);
     const int64_t at = (int64_t)row * a.stride + first;
-    const float *up = a.up + (int64_t)row * a.up_stride + first;
+    const float *up = a.up + (int64_t)row * a.up_stride + first; // not read if a.up is NULL
     const float share = a.row_gate ? 1 / (1 + __expf(-a.row_gate[row])) : 1;
 #pragma unroll
     for (int i = 0; i < SWIGLU_ELEMENTS; i += SWIGLU_THREADS) {
         if (first + i >= a.n_cols) continue;
-        a.out[at + i] = share * gated(a, a.gate[at + i], up[i]);
+        a.out[at + i] = share * gated(a, a.gate[at + i], a.up ? up[i] : 1);
     }
 }

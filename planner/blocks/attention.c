@@ -69,9 +69,12 @@ static void encode_head_norm(const struct forward *f, enum tensor_role role, enu
     const float *weight = encode_vector(f, role);
     float *x = f->area[area];
     if (!weight || n_heads == 0) return;
-    f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){x, x, weight, NULL, NULL, f->n_tokens * n_heads,
-                                             f->unit->head_dim_k, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = x,
+                                                        .x = x,
+                                                        .weight = weight,
+                                                        .n_rows = f->n_tokens * n_heads,
+                                                        .n_cols = f->unit->head_dim_k,
+                                                        .eps = f->hp->norm_eps});
 }
 
 static void encode_head_norms(const struct forward *f) {
@@ -85,9 +88,11 @@ static void encode_value_norm(const struct forward *f) {
     float *v = f->area[AREA_V];
     const float *x = unit_find(u, ROLE_ATTN_V) ? v : f->area[AREA_K];
     if (!u->norms_values) return;
-    f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){v, x, NULL, NULL, NULL, f->n_tokens * u->n_kv_heads,
-                                             u->head_dim_v, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = v,
+                                                        .x = x,
+                                                        .n_rows = f->n_tokens * u->n_kv_heads,
+                                                        .n_cols = u->head_dim_v,
+                                                        .eps = f->hp->norm_eps});
 }
 
 // True if the unit has rotary positions. The planner, which has no such number, counts them always.

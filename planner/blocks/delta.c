@@ -65,9 +65,12 @@ static void encode_out(const struct forward *f) {
     const struct delta_shape *d = &f->shape->delta;
     const int32_t n = f->n_tokens, width = d->n_heads * d->head_dim;
     float *out = f->area[AREA_DELTA_OUT];
-    f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){out, out, encode_vector(f, ROLE_SSM_NORM), NULL, NULL,
-                                             n * d->n_heads, d->head_dim, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = out,
+                                                        .x = out,
+                                                        .weight = encode_vector(f, ROLE_SSM_NORM),
+                                                        .n_rows = n * d->n_heads,
+                                                        .n_cols = d->head_dim,
+                                                        .eps = f->hp->norm_eps});
     f->ops->swiglu(f->stream, &(struct swiglu_args){.out = out,
                                                     .gate = f->area[AREA_DELTA_GATE],
                                                     .up = out,

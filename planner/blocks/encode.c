@@ -58,9 +58,14 @@ static void add_norm(const struct forward *f, enum tensor_role role, float eps,
     float *normed = f->area[AREA_NORMED];
     const bool beside = role == ROLE_FFN_POST_NORM_1;
     float *residual = beside ? NULL : f->area[AREA_RESIDUAL];
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){beside ? normed : residual, normed,
-                                                        encode_vector(f, role), residual, scale,
-                                                        f->n_tokens, f->shape->n_embd, eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = beside ? normed : residual,
+                                                        .x = normed,
+                                                        .weight = encode_vector(f, role),
+                                                        .residual = residual,
+                                                        .scale = scale,
+                                                        .n_rows = f->n_tokens,
+                                                        .n_cols = f->shape->n_embd,
+                                                        .eps = eps});
 }
 
 // residual = scale * (residual + norm(P (gelu(G residual) * the layer's input))). The input is
@@ -95,7 +100,10 @@ void encode_post_norm(const struct forward *f) {
 
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
-    f->ops->rms_norm(f->stream,
-                     &(struct rms_norm_args){out, x, encode_vector(f, weight), NULL, NULL, n_rows,
-                                             f->shape->n_embd, f->hp->residual_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = out,
+                                                        .x = x,
+                                                        .weight = encode_vector(f, weight),
+                                                        .n_rows = n_rows,
+                                                        .n_cols = f->shape->n_embd,
+                                                        .eps = f->hp->residual_eps});
 }

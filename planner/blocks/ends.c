@@ -19,10 +19,14 @@ static void encode_layer_inputs(const struct forward *f) {
                                         .x = f->area[AREA_RESIDUAL],
                                         .n_rows = n,
                                         .out_stride = n_layers * width});
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){inputs, product,
-                                                        encode_vector(f, ROLE_LAYER_EMBED_NORM),
-                                                        inputs, NULL, n * n_layers, width,
-                                                        f->hp->norm_eps * (float)f->shape->n_embd});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){.out = inputs,
+                                             .x = product,
+                                             .weight = encode_vector(f, ROLE_LAYER_EMBED_NORM),
+                                             .residual = inputs,
+                                             .n_rows = n * n_layers,
+                                             .n_cols = width,
+                                             .eps = f->hp->norm_eps * (float)f->shape->n_embd});
 }
 
 static void encode_embed(const struct forward *f) {

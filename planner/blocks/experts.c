@@ -119,9 +119,14 @@ static void encode_beside_ffn(const struct forward *f) {
     float *in = f->area[AREA_EXPERT_IN], *normed = f->area[AREA_NORMED];
     encode_norm(f, in, f->area[AREA_RESIDUAL], ROLE_EXPERT_NORM, f->n_tokens);
     encode_sum(f, in, in, NULL);
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){
-                                    normed, in, encode_vector(f, ROLE_FFN_POST_NORM_2), normed,
-                                    NULL, f->n_tokens, f->shape->n_embd, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){.out = normed,
+                                             .x = in,
+                                             .weight = encode_vector(f, ROLE_FFN_POST_NORM_2),
+                                             .residual = normed,
+                                             .n_rows = f->n_tokens,
+                                             .n_cols = f->shape->n_embd,
+                                             .eps = f->hp->norm_eps});
     encode_post_norm(f);
 }
 

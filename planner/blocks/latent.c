@@ -15,8 +15,12 @@ static int32_t row_width(const struct forward *f) {
 // Normalises rows that are no residual stream.
 static void encode_rank_norm(const struct forward *f, float *x, enum tensor_role role,
                              int32_t rank) {
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){x, x, encode_vector(f, role), NULL, NULL,
-                                                        f->n_tokens, rank, f->hp->norm_eps});
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = x,
+                                                        .x = x,
+                                                        .weight = encode_vector(f, role),
+                                                        .n_rows = f->n_tokens,
+                                                        .n_cols = rank,
+                                                        .eps = f->hp->norm_eps});
 }
 
 // Multiplies each head of x with a matrix of its own. out_stride: elements from head to head.

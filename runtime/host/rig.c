@@ -283,8 +283,12 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
     const int32_t n = job->n_tokens, heads = rig->n_cols / RIG_HEAD_DIM;
     const float *weight = (const float *)rig->pool.base;
     (void)i;
-    ops->rms_norm(rig->stream, &(struct rms_norm_args){rig->more, rig->x, weight, NULL, NULL, n,
-                                                       rig->n_cols, 1e-5F});
+    ops->rms_norm(rig->stream, &(struct rms_norm_args){.out = rig->more,
+                                                       .x = rig->x,
+                                                       .weight = weight,
+                                                       .n_rows = n,
+                                                       .n_cols = rig->n_cols,
+                                                       .eps = 1e-5F});
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
     ops->swiglu(rig->stream,
@@ -325,8 +329,12 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     char *cache = (char *)rig->more; // any memory can serve as the cache
     (void)i;
     for (int half = 0; half < 2; half++)
-        ops->rms_norm(
-            s, &(struct rms_norm_args){rig->more, rig->x, norm, NULL, NULL, 1, TINY_COLS, 1e-5F});
+        ops->rms_norm(s, &(struct rms_norm_args){.out = rig->more,
+                                                 .x = rig->x,
+                                                 .weight = norm,
+                                                 .n_rows = 1,
+                                                 .n_cols = TINY_COLS,
+                                                 .eps = 1e-5F});
     for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
     ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
                                      RIG_HEAD_DIM, false});

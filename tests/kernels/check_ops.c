@@ -80,8 +80,8 @@ static void check_embed(struct op_check *c, enum weight_type type) {
 // ---- rms_norm -----------------------------------------------------------------------------------
 
 struct rms_norm_shape {
-    uint64_t out, x, weight, residual, scale;
-    bool has_weight, has_residual, has_scale;
+    uint64_t out, x, weight, residual, scale, bias;
+    bool has_weight, has_residual, has_scale, centred, has_bias;
     int32_t first, n_rows, n_cols;
 };
 
@@ -97,6 +97,8 @@ static void place_rms_norm(union op_args *args, const void *shape, char *base) {
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
         .eps = 1e-5F,
+        .centred = s->centred,
+        .bias = s->has_bias ? floats_at(base, s->bias) : NULL,
     };
 }
 
@@ -116,13 +118,18 @@ static void check_rms_norm(struct op_check *c) {
         s.has_residual = alias >= 2;
         s.has_weight = i % 5 > 0;
         s.has_scale = i % 3 == 0;
-        op_describe(c, "%d rows, %d columns, alias %d, weight %d, scale %d", s.n_rows, s.n_cols,
-                    alias, s.has_weight, s.has_scale);
+        s.centred = i % 7 > 3;
+        s.has_bias = s.centred && i % 7 < 6;
+        op_describe(c, "%d rows, %d columns, alias %d, weight %d, scale %d, centred %d, bias %d",
+                    s.n_rows, s.n_cols, alias, s.has_weight, s.has_scale, s.centred, s.has_bias);
         op_scene_clear(c);
         s.x = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, i % 3 ? 1 : 50);
         s.weight = op_scene_normal(c, s.n_cols, 1);
         s.scale = op_scene_normal(c, 1, 1);
+        s.bias = op_scene_normal(c, s.n_cols, 1);
         s.residual = op_scene_normal(c, (int64_t)s.n_rows * s.n_cols, 1);
+        for (int64_t at = 0; at < (int64_t)s.n_rows * s.n_cols && s.centred; at++)
+            ((float *)op_scene_at(c, s.x))[at] += 20; // a mean that is worth subtracting
         s.out = alias == 1   ? s.x
                 : alias == 3 ? s.residual
                              : op_scene_add(c, (uint64_t)s.n_rows * (uint64_t)s.n_cols * 4);
@@ -603,7 +610,7 @@ struct swiglu_shape {
     uint64_t out, gate, up, row_gate;
     int32_t n_rows, first, n_cols, stride, up_stride;
     enum glu form;
-    bool has_row_gate;
+    bool has_row_gate, has_no_up;
 };
 
 static void place_swiglu(union op_args *args, const void *shape, char *base) {
@@ -611,7 +618,7 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
     args->swiglu = (struct swiglu_args){
         .out = (float *)(base + s->out) + s->first,
         .gate = floats_at(base, s->gate) + s->first,
-        .up = floats_at(base, s->up) + s->first,
+        .up = s->has_no_up ? NULL : floats_at(base, s->up) + s->first,
         .row_gate = s->has_row_gate ? floats_at(base, s->row_gate) : NULL,
         .n_rows = s->n_rows,
         .n_cols = s->n_cols,
@@ -649,9 +656,10 @@ static void check_form(struct op_check *c, enum glu form) {
                                  .stride = n_cols,
                                  .up_stride = n_cols + (i % 3 < 2 && i % 2 ? 5 : 0),
                                  .form = form,
-                                 .has_row_gate = i % 6 > 2};
-        op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d", form, n_rows, n_cols,
-                    i % 3, s.has_row_gate);
+                                 .has_row_gate = i % 6 > 2,
+                                 .has_no_up = i % 3 < 2 && i % 4 == 0};
+        op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d, no up %d", form, n_rows,
+                    n_cols, i % 3, s.has_row_gate, s.has_no_up);
         op_scene_clear(c);
         s.row_gate = op_scene_normal(c, n_rows, 3);
         s.gate = op_scene_normal(c, count, 4);

@@ -18,35 +18,55 @@
 
 enum { SHARE = 1024 }; // elements that are worth waking a second lane for
 
-// Sums the squares in eight running sums and those of the rest.
-static float sum_of_squares(const float *x, int32_t n) {
+// Sums the squares of what is left of x without its mean, in eight running sums and those of the
+// rest.
+static float sum_of_squares(const float *x, int32_t n, float mean) {
+    const float32x4_t m = vdupq_n_f32(mean);
     float32x4_t a = vdupq_n_f32(0), b = a;
     float rest = 0;
     int32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        float32x4_t u = vld1q_f32(x + i), v = vld1q_f32(x + i + 4);
+        float32x4_t u = vsubq_f32(vld1q_f32(x + i), m), v = vsubq_f32(vld1q_f32(x + i + 4), m);
         a = vfmaq_f32(a, u, u);
         b = vfmaq_f32(b, v, v);
     }
-    for (; i < n; i++) rest += x[i] * x[i];
+    for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
     return vaddvq_f32(vaddq_f32(a, b)) + rest;
 }
 
-// out = (factor * x * weight + residual) * scale in one row.
-static void norm_row(const struct rms_norm_args *a, int64_t row, float factor, float scale) {
+// The mean of a row, in four running sums and that of the rest.
+static float mean_of(const float *x, int32_t n) {
+    float32x4_t a = vdupq_n_f32(0);
+    float rest = 0;
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4) a = vaddq_f32(a, vld1q_f32(x + i));
+    for (; i < n; i++) rest += x[i];
+    return (vaddvq_f32(a) + rest) / (float)n;
+}
+
+// The numbers that all columns of a row share.
+struct row_norm {
+    float mean, factor, scale;
+};
+
+// out = (factor * (x - mean) * weight + bias + residual) * scale in one row.
+static void norm_row(const struct rms_norm_args *a, int64_t row, const struct row_norm *norm) {
     const float *x = a->x + row * a->n_cols, *weight = a->weight;
     const float *residual = a->residual ? a->residual + row * a->n_cols : NULL;
     float *out = a->out + row * a->n_cols;
     int32_t c = 0;
     for (; c + 4 <= a->n_cols; c += 4) {
-        float32x4_t v = vmulq_n_f32(vld1q_f32(x + c), factor);
+        float32x4_t v = vsubq_f32(vld1q_f32(x + c), vdupq_n_f32(norm->mean));
+        v = vmulq_n_f32(v, norm->factor);
         if (weight) v = vmulq_f32(v, vld1q_f32(weight + c));
+        if (a->bias) v = vaddq_f32(v, vld1q_f32(a->bias + c));
         if (residual) v = vaddq_f32(v, vld1q_f32(residual + c));
-        vst1q_f32(out + c, vmulq_n_f32(v, scale));
+        vst1q_f32(out + c, vmulq_n_f32(v, norm->scale));
     }
     for (; c < a->n_cols; c++) {
-        const float v = factor * x[c] * (weight ? weight[c] : 1);
-        out[c] = (v + (residual ? residual[c] : 0)) * scale;
+        float v = norm->factor * (x[c] - norm->mean) * (weight ? weight[c] : 1);
+        if (a->bias) v += a->bias[c];
+        out[c] = (v + (residual ? residual[c] : 0)) * norm->scale;
     }
 }
 
@@ -55,8 +75,10 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
     int64_t first, last;
     lane_share(lane, a->n_rows, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
-        const float mean = sum_of_squares(a->x + row * a->n_cols, a->n_cols) / (float)a->n_cols;
-        norm_row(a, row, 1 / sqrtf(mean + a->eps), scale);
+        const float *x = a->x + row * a->n_cols;
+        const float mean = a->centred ? mean_of(x, a->n_cols) : 0;
+        const float square = sum_of_squares(x, a->n_cols, mean) / (float)a->n_cols;
+        norm_row(a, row, &(struct row_norm){mean, 1 / sqrtf(square + a->eps), scale});
     }
 }
 
@@ -180,18 +202,20 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
     return gated_by(gate, gate, up);
 }
 
-// share: what multiplies all elements of the run, whose columns of up have the same numbers.
+// share: what multiplies all elements of the run, whose columns of up have the same numbers; ups
+// may be NULL.
 static void swiglu_run(const struct swiglu_args *a, const float *ups, float share, int64_t i,
                        int64_t last) {
     for (; i + 4 <= last; i += 4) {
-        float32x4_t made = gated(a, vld1q_f32(a->gate + i), vld1q_f32(ups + i));
+        float32x4_t up = ups ? vld1q_f32(ups + i) : vdupq_n_f32(1);
+        float32x4_t made = gated(a, vld1q_f32(a->gate + i), up);
         vst1q_f32(a->out + i, vmulq_n_f32(made, share));
     }
     if (i == last) return;
     const size_t rest_bytes = (size_t)(last - i) * sizeof(float);
-    float gate[4] = {0}, up[4] = {0};
+    float gate[4] = {0}, up[4] = {1, 1, 1, 1};
     memcpy(gate, a->gate + i, rest_bytes);
-    memcpy(up, ups + i, rest_bytes);
+    if (ups) memcpy(up, ups + i, rest_bytes);
     vst1q_f32(gate, vmulq_n_f32(gated(a, vld1q_f32(gate), vld1q_f32(up)), share));
     memcpy(a->out + i, gate, rest_bytes);
 }
@@ -207,7 +231,8 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
                       end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
         const int64_t gap = row * (a->stride - a->n_cols);
         const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
-        swiglu_run(a, a->up + row * (a->up_stride - a->stride), share, item + gap, end + gap);
+        const float *ups = a->up ? a->up + row * (a->up_stride - a->stride) : NULL;
+        swiglu_run(a, ups, share, item + gap, end + gap);
         item = end;
     }
 }

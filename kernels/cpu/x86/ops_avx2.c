@@ -19,45 +19,65 @@
 
 enum { SHARE = 1024 }; // elements that are worth waking a second lane for: about 100 ns
 
-// Sums the squares in 16 running sums and a masked rest.
-static float sum_of_squares(const float *x, int32_t n) {
-    __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps();
+// Sums the squares of what is left of x without its mean, in 16 running sums and a masked rest.
+static float sum_of_squares(const float *x, int32_t n, float mean) {
+    __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps(), m = _mm256_set1_ps(mean);
     int32_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        __m256 u = _mm256_loadu_ps(x + i), v = _mm256_loadu_ps(x + i + 8);
+        __m256 u = _mm256_sub_ps(_mm256_loadu_ps(x + i), m);
+        __m256 v = _mm256_sub_ps(_mm256_loadu_ps(x + i + 8), m);
         a = _mm256_fmadd_ps(u, u, a);
         b = _mm256_fmadd_ps(v, v, b);
     }
     for (; i < n; i += 8) {
-        __m256 u = _mm256_maskload_ps(x + i, first_lanes_avx2(n - i));
+        const __m256i rest = first_lanes_avx2(n - i);
+        __m256 u = _mm256_sub_ps(_mm256_maskload_ps(x + i, rest), m);
+        u = _mm256_and_ps(u, _mm256_castsi256_ps(rest));
         a = _mm256_fmadd_ps(u, u, a);
     }
     return sum_avx2(_mm256_add_ps(a, b));
 }
 
-// Eight columns of a row of an op's arguments, from column c: factor * x * weight, plus the
-// residual, times scale. rest: the columns that exist.
+// The mean of a row, in 8 running sums and a masked rest.
+static float mean_of(const float *x, int32_t n) {
+    __m256 a = _mm256_setzero_ps();
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) a = _mm256_add_ps(a, _mm256_loadu_ps(x + i));
+    if (i < n) a = _mm256_add_ps(a, _mm256_maskload_ps(x + i, first_lanes_avx2(n - i)));
+    return sum_avx2(a) / (float)n;
+}
+
+// The numbers that all columns of a row share.
+struct row_norm {
+    __m256 mean, factor, scale;
+};
+
+// Eight columns of a row of an op's arguments, from column c: factor * (x - mean) * weight, plus
+// the bias and the residual, times scale. rest: the columns that exist.
 static inline __m256 norm_columns(const struct rms_norm_args *a, int64_t row, int32_t c,
-                                  __m256 factor, __m256 scale, __m256i rest) {
+                                  const struct row_norm *norm, __m256i rest) {
     const int64_t at = row * a->n_cols + c;
-    __m256 v = _mm256_mul_ps(factor, _mm256_maskload_ps(a->x + at, rest));
+    __m256 v = _mm256_sub_ps(_mm256_maskload_ps(a->x + at, rest), norm->mean);
+    v = _mm256_mul_ps(norm->factor, v);
     if (a->weight) v = _mm256_mul_ps(v, _mm256_maskload_ps(a->weight + c, rest));
+    if (a->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(a->bias + c, rest));
     if (a->residual) v = _mm256_add_ps(v, _mm256_maskload_ps(a->residual + at, rest));
-    return a->scale ? _mm256_mul_ps(v, scale) : v;
+    return a->scale ? _mm256_mul_ps(v, norm->scale) : v;
 }
 
 static void norm_row(const struct rms_norm_args *a, int64_t row) {
     const int64_t at = row * a->n_cols;
-    const float mean = sum_of_squares(a->x + at, a->n_cols) / (float)a->n_cols;
-    const __m256 factor = _mm256_set1_ps(1 / sqrtf(mean + a->eps));
-    const __m256 scale = _mm256_set1_ps(a->scale ? *a->scale : 1);
+    const float mean = a->centred ? mean_of(a->x + at, a->n_cols) : 0;
+    const float square = sum_of_squares(a->x + at, a->n_cols, mean) / (float)a->n_cols;
+    const struct row_norm norm = {_mm256_set1_ps(mean), _mm256_set1_ps(1 / sqrtf(square + a->eps)),
+                                  _mm256_set1_ps(a->scale ? *a->scale : 1)};
     const __m256i all = _mm256_set1_epi32(-1);
     int32_t c = 0;
     for (; c + 8 <= a->n_cols; c += 8)
-        _mm256_storeu_ps(a->out + at + c, norm_columns(a, row, c, factor, scale, all));
+        _mm256_storeu_ps(a->out + at + c, norm_columns(a, row, c, &norm, all));
     if (c == a->n_cols) return;
     const __m256i rest = first_lanes_avx2(a->n_cols - c);
-    _mm256_maskstore_ps(a->out + at + c, rest, norm_columns(a, row, c, factor, scale, rest));
+    _mm256_maskstore_ps(a->out + at + c, rest, norm_columns(a, row, c, &norm, rest));
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
@@ -193,17 +213,20 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
     return gated_by(gate, gate, up);
 }
 
-// share: what multiplies all elements of the run, whose columns of up have the same numbers.
+// share: what multiplies all elements of the run, whose columns of up have the same numbers; ups
+// may be NULL.
 static void swiglu_run(const struct swiglu_args *a, const float *ups, float share, int64_t i,
                        int64_t last) {
-    const __m256 shares = _mm256_set1_ps(share);
+    const __m256 shares = _mm256_set1_ps(share), one = _mm256_set1_ps(1);
     for (; i + 8 <= last; i += 8) {
-        __m256 made = gated(a, _mm256_loadu_ps(a->gate + i), _mm256_loadu_ps(ups + i));
+        __m256 up = ups ? _mm256_loadu_ps(ups + i) : one;
+        __m256 made = gated(a, _mm256_loadu_ps(a->gate + i), up);
         _mm256_storeu_ps(a->out + i, _mm256_mul_ps(shares, made));
     }
     if (i == last) return;
     __m256i rest = first_lanes_avx2((int)(last - i));
-    __m256 gate = _mm256_maskload_ps(a->gate + i, rest), up = _mm256_maskload_ps(ups + i, rest);
+    __m256 gate = _mm256_maskload_ps(a->gate + i, rest);
+    __m256 up = ups ? _mm256_maskload_ps(ups + i, rest) : one;
     _mm256_maskstore_ps(a->out + i, rest, _mm256_mul_ps(shares, gated(a, gate, up)));
 }
 
@@ -216,7 +239,8 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
             const int64_t row = item / n_cols, gap = row * (a->stride - a->n_cols);
             end = (row + 1) * n_cols < range[1] ? (row + 1) * n_cols : range[1];
             const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
-            swiglu_run(a, a->up + row * (a->up_stride - a->stride), share, item + gap, end + gap);
+            const float *ups = a->up ? a->up + row * (a->up_stride - a->stride) : NULL;
+            swiglu_run(a, ups, share, item + gap, end + gap);
         }
     }
 }
