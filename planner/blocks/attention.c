@@ -46,34 +46,34 @@ static void encode_split(const struct forward *f) {
                                                             f->n_tokens * u->n_heads, n, n, n, n});
 }
 
-// q = Q x, k = K x, v = V x, x = norm(residual): the columns of q for the pieces' rows; k and v on
-// the device that has their matrices.
+// q = Q x, k = K x, v = V x, where x is the unit's input: the columns of q for the pieces' rows; k
+// and v on the device that has their matrices.
 static void encode_attention_in(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n = f->n_tokens, q = (int32_t)dims_of(f->shape, u, DIM_Q_ROWS),
                   k = u->n_kv_heads * u->head_dim_k, v = u->n_kv_heads * u->head_dim_v;
-    float *x = f->area[AREA_NORMED];
+    const float *x = encode_input(f, ROLE_ATTN_NORM);
     const struct product products[] = {
         {ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, f->area[u->gated ? AREA_GATED_Q : AREA_Q], x, n, q, false},
         {ROLE_ATTN_K, ROLE_ATTN_K_BIAS, f->area[AREA_K], x, n, k, false},
         {ROLE_ATTN_V, ROLE_ATTN_V_BIAS, f->area[AREA_V], x, n, v, false},
     };
-    encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
     for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
     encode_split(f);
 }
 
-// x = norm(x), head by head, if the unit has such a norm.
+// x = norm(x), head by head or all heads together, if the unit has such a norm.
 static void encode_head_norm(const struct forward *f, enum tensor_role role, enum area area,
                              int32_t n_heads) {
-    const float *weight = encode_vector(f, role);
+    const struct unit_tensor *weight = unit_find(f->unit, role);
     float *x = f->area[area];
     if (!weight || n_heads == 0) return;
+    const int32_t n_norms = n_heads * f->unit->head_dim_k / weight->n_cols; // of a token
     f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = x,
                                                         .x = x,
-                                                        .weight = weight,
-                                                        .n_rows = f->n_tokens * n_heads,
-                                                        .n_cols = f->unit->head_dim_k,
+                                                        .weight = encode_vector(f, role),
+                                                        .n_rows = f->n_tokens * n_norms,
+                                                        .n_cols = weight->n_cols,
                                                         .eps = f->hp->norm_eps});
 }
 
@@ -98,6 +98,7 @@ static void encode_value_norm(const struct forward *f) {
 // True if the unit has rotary positions. The planner, which has no such number, counts them always.
 static bool turns(const struct forward *f) {
     const int32_t period = f->hp->no_rope_period;
+    if (f->hp->windows_turn) return f->unit->window > 0;
     return period == 0 || (f->unit->layer + 1) % period > 0;
 }
 
@@ -198,6 +199,7 @@ static void encode_attention(const struct forward *f) {
 
 static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_NORM, DIM_EMBD, DIM_ONE, false},
+    {ROLE_ATTN_NORM_BIAS, DIM_EMBD, DIM_ONE, true},
     {ROLE_ATTN_Q, DIM_EMBD, DIM_Q_ROWS, false},
     {ROLE_ATTN_K, DIM_EMBD, DIM_KEYS, false},
     {ROLE_ATTN_V, DIM_EMBD, DIM_VALUES, false},
@@ -206,8 +208,8 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_K_BIAS, DIM_KEYS, DIM_ONE, true},
     {ROLE_ATTN_V_BIAS, DIM_VALUES, DIM_ONE, true},
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
-    {ROLE_ATTN_Q_NORM, DIM_HEAD, DIM_ONE, true},
-    {ROLE_ATTN_K_NORM, DIM_HEAD, DIM_ONE, true},
+    {ROLE_ATTN_Q_NORM, DIM_Q_NORM, DIM_ONE, true},
+    {ROLE_ATTN_K_NORM, DIM_K_NORM, DIM_ONE, true},
     {ROLE_ATTN_SINKS, DIM_HEADS, DIM_ONE, true},
     {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };

@@ -51,6 +51,8 @@ struct hparams {
     float expert_scale;                            // of these weights
     int32_t n_expert_groups, n_expert_groups_used; // as in struct route_args
     int32_t no_rope_period; // the last layer of each so many has no rotary positions; 0: all have
+    bool windows_turn;      // layers without a window have no rotary positions
+    bool norms_centred;     // norms of the residual stream subtract the mean of a row
     bool norms_turned;      // heads are normed behind their rotary positions, not before
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };

@@ -20,6 +20,8 @@ enum dim {
     DIM_VALUES,   // n_kv_heads * head_dim_v
     DIM_ATTENDED, // n_heads * head_dim_v
     DIM_HEAD,     // head_dim_k
+    DIM_Q_NORM,   // of the norm of queries: DIM_HEAD, or DIM_QUERIES if it is one for all heads
+    DIM_K_NORM,   // of that of keys
     DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2

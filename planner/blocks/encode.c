@@ -98,12 +98,30 @@ void encode_post_norm(const struct forward *f) {
     if (more) add_layer_input(f, scale);
 }
 
+static enum tensor_role bias_of_norm(enum tensor_role weight) {
+    switch (weight) {
+    case ROLE_ATTN_NORM: return ROLE_ATTN_NORM_BIAS;
+    case ROLE_FFN_NORM: return ROLE_FFN_NORM_BIAS;
+    case ROLE_OUTPUT_NORM: return ROLE_OUTPUT_NORM_BIAS;
+    default: return ROLE_OTHER;
+    }
+}
+
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows) {
-    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = out,
-                                                        .x = x,
-                                                        .weight = encode_vector(f, weight),
-                                                        .n_rows = n_rows,
-                                                        .n_cols = f->shape->n_embd,
-                                                        .eps = f->hp->residual_eps});
+    f->ops->rms_norm(f->stream,
+                     &(struct rms_norm_args){.out = out,
+                                             .x = x,
+                                             .weight = encode_vector(f, weight),
+                                             .n_rows = n_rows,
+                                             .n_cols = f->shape->n_embd,
+                                             .eps = f->hp->residual_eps,
+                                             .centred = f->hp->norms_centred,
+                                             .bias = encode_vector(f, bias_of_norm(weight))});
+}
+
+const float *encode_input(const struct forward *f, enum tensor_role norm) {
+    float *normed = f->area[AREA_NORMED], *residual = f->area[AREA_RESIDUAL];
+    if (unit_find(f->unit, norm)) encode_norm(f, normed, residual, norm, f->n_tokens);
+    return unit_find(f->unit, norm) || f->unit->reads_normed ? normed : residual;
 }

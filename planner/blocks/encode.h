@@ -64,8 +64,13 @@ void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor
 // layer: with what the embedding made for it, and the scale of all of it.
 void encode_post_norm(const struct forward *f);
 
-// RMS norm of rows as wide as the residual stream. out may be x.
+// Norm of rows as wide as the residual stream, with the bias that goes with the weight if the unit
+// has one. out may be x.
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows);
+
+// The input of attention or a dense FFN: the norm of the residual stream, which it makes in
+// AREA_NORMED, or has there already; or the residual stream itself if the unit has no such norm.
+const float *encode_input(const struct forward *f, enum tensor_role norm);
 
 #endif

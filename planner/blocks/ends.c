@@ -56,6 +56,7 @@ static void encode_head(const struct forward *f) {
                                                    f->n_logits, f->shape->n_embd, f->n_tokens});
     encode_norm(f, gathered, gathered, ROLE_OUTPUT_NORM, f->n_logits);
     encode_product(f, &(struct product){.matrix = ROLE_OUTPUT,
+                                        .bias = ROLE_OUTPUT_BIAS,
                                         .out = f->area[AREA_LOGITS],
                                         .x = gathered,
                                         .n_rows = f->n_logits,
@@ -72,6 +73,8 @@ static const struct block_tensor EMBED_TENSORS[] = {
 static const struct block_tensor HEAD_TENSORS[] = {
     {ROLE_OUTPUT, DIM_EMBD, DIM_VOCAB, false},
     {ROLE_OUTPUT_NORM, DIM_EMBD, DIM_ONE, false},
+    {ROLE_OUTPUT_NORM_BIAS, DIM_EMBD, DIM_ONE, true},
+    {ROLE_OUTPUT_BIAS, DIM_VOCAB, DIM_ONE, true},
 };
 
 static const struct block_area EMBED_AREAS[] = {

@@ -1,6 +1,6 @@
-/* ffn.c: a dense FFN with a gate (SwiGLU, GeGLU). A shared expert is one, which may have a gate for
- * each token too; the routed experts behind it read the norm that it leaves in AREA_NORMED. Tested
- * by tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
+/* ffn.c: a dense FFN, with a gate (SwiGLU, GeGLU) or without. A shared expert is one, which may
+ * have a gate for each token too; the routed experts behind it read the norm that it leaves in
+ * AREA_NORMED. Tested by tests/runtime/test_pipeline.c. Source: Shazeer 2020. */
 #include "planner/blocks/encode.h"
 
 // Makes the logits of the tokens' gates, on every device that computes rows of the FFN; NULL if
@@ -22,17 +22,18 @@ static const float *encode_shared_gate(const struct forward *f) {
 }
 
 // gate = the gated unit of gate and up in the columns of the pieces' rows; in all columns if a unit
-// that can only be planned has other matrices.
+// that can only be planned has other matrices. A unit without a gate has up there.
 static void encode_swiglu(const struct forward *f, int32_t n_ff, const float *row_gate) {
+    const bool has_gate = unit_find(f->unit, ROLE_FFN_GATE);
     int32_t n_own = 0, first = 0;
     for (int i = 0; i < f->n_pieces; i++) {
-        const struct weight *w = encode_weight(f, i, ROLE_FFN_GATE);
+        const struct weight *w = encode_weight(f, i, has_gate ? ROLE_FFN_GATE : ROLE_FFN_UP);
         if (!w) continue;
         if (n_own == 0) first = w->first_row;
         n_own += w->n_rows;
     }
     float *gate = f->area[AREA_GATE] + first;
-    const float *up = f->area[AREA_UP] + first;
+    const float *up = has_gate ? f->area[AREA_UP] + first : NULL;
     f->ops->swiglu(f->stream, &(struct swiglu_args){.out = gate,
                                                     .gate = gate,
                                                     .up = up,
@@ -45,14 +46,16 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff, const float *ro
                                                     .limit = f->hp->glu_limit});
 }
 
-// gate = the gated unit of gate x and up x, x = norm(residual), in the columns of the pieces' rows.
+// gate = the gated unit of gate x and up x in the columns of the pieces' rows, where x is the
+// unit's input; of up x alone if it has no gate.
 static void encode_ffn_in(const struct forward *f) {
     const int32_t n_ff = (int32_t)dims_of(f->shape, f->unit, DIM_FF);
     const int32_t n = f->n_tokens;
-    float *x = f->area[AREA_NORMED];
-    const struct product gate = {ROLE_FFN_GATE, ROLE_OTHER, f->area[AREA_GATE], x, n, n_ff, false};
-    const struct product up = {ROLE_FFN_UP, ROLE_OTHER, f->area[AREA_UP], x, n, n_ff, false};
-    encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_FFN_NORM, n);
+    const float *x = encode_input(f, ROLE_FFN_NORM);
+    float *made = f->area[unit_find(f->unit, ROLE_FFN_GATE) ? AREA_UP : AREA_GATE];
+    const struct product gate = {ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, f->area[AREA_GATE], x, n, n_ff,
+                                 false};
+    const struct product up = {ROLE_FFN_UP, ROLE_FFN_UP_BIAS, made, x, n, n_ff, false};
     encode_product(f, &gate);
     encode_product(f, &up);
     encode_swiglu(f, n_ff, encode_shared_gate(f));
@@ -60,7 +63,7 @@ static void encode_ffn_in(const struct forward *f) {
 
 // Down, of the columns of the pieces' rows.
 static void encode_ffn_out(const struct forward *f) {
-    encode_branch(f, ROLE_FFN_DOWN, ROLE_OTHER, f->area[AREA_GATE]);
+    encode_branch(f, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, f->area[AREA_GATE]);
 }
 
 static void encode_ffn(const struct forward *f) {
@@ -71,9 +74,13 @@ static void encode_ffn(const struct forward *f) {
 }
 
 static const struct block_tensor TENSORS[] = {{ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false},
+                                              {ROLE_FFN_NORM_BIAS, DIM_EMBD, DIM_ONE, true},
                                               {ROLE_FFN_GATE, DIM_EMBD, DIM_FF, false},
                                               {ROLE_FFN_UP, DIM_EMBD, DIM_FF, false},
                                               {ROLE_FFN_DOWN, DIM_FF, DIM_EMBD, false},
+                                              {ROLE_FFN_GATE_BIAS, DIM_FF, DIM_ONE, true},
+                                              {ROLE_FFN_UP_BIAS, DIM_FF, DIM_ONE, true},
+                                              {ROLE_FFN_DOWN_BIAS, DIM_EMBD, DIM_ONE, true},
                                               {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true},
                                               {ROLE_FFN_POST_NORM_1, DIM_EXPERT_IN, DIM_ONE, false},
                                               BLOCK_LAYER_END_TENSORS};

@@ -108,8 +108,11 @@ static void move(struct walker *w, int8_t to, int16_t unit, struct columns colum
     }
 }
 
-static void move_residual(struct walker *w, int8_t to, int16_t unit) {
-    move(w, to, unit, (struct columns){DATA_RESIDUAL, 0, w->s->shape->n_embd});
+// The columns that a unit reads of what others have computed.
+static struct columns input_of(const struct walker *w, int16_t u) {
+    const int32_t n_embd = w->s->shape->n_embd;
+    if (unit_reads_normed(w->s->shape, u)) return (struct columns){DATA_SHARED, 0, 2 * n_embd};
+    return (struct columns){DATA_RESIDUAL, 0, n_embd};
 }
 
 void schedule_used(const struct placement *place, const struct shape *shape, enum batch_class batch,
@@ -145,7 +148,7 @@ static void fetch_next(struct walker *w) {
 
 static void compute_streamed(struct walker *w, int16_t u) {
     const int8_t slot = (int8_t)(w->n_streamed++ % RING_SLOTS);
-    move_residual(w, w->s->place->ring, -1);
+    move(w, w->s->place->ring, -1, input_of(w, u));
     compute(w, w->s->place->ring, u, PHASE_ALL, slot);
     if (footprint_fetches_kv(&w->s->shape->units[u], place_of(w, u)))
         emit(w, &(struct step){
@@ -153,21 +156,17 @@ static void compute_streamed(struct walker *w, int16_t u) {
 }
 
 static void compute_whole(struct walker *w, int16_t u) {
-    const int8_t device = place_of(w, u)->device;
-    const int32_t n_embd = w->s->shape->n_embd;
-    if (unit_reads_normed(w->s->shape, u))
-        move(w, device, -1, (struct columns){DATA_SHARED, 0, 2 * n_embd});
-    else
-        move_residual(w, device, -1);
+    move(w, place_of(w, u)->device, -1, input_of(w, u));
     compute(w, w->at, u, PHASE_ALL, -1);
 }
 
-// Gives both devices of a split unit the residual stream: the one that has it sends it.
+// Gives both devices of a split unit its input: the one that has it sends it.
 static void begin_split(struct walker *w, int16_t u) {
     const int8_t gpu = place_of(w, u)->device;
-    if (w->at != DEVICE_HOST && w->at != gpu) move_residual(w, DEVICE_HOST, u);
+    const struct columns all = input_of(w, u);
+    if (w->at != DEVICE_HOST && w->at != gpu) move(w, DEVICE_HOST, u, all);
     const int8_t to = w->at == DEVICE_HOST ? gpu : DEVICE_HOST;
-    hand_over(w, w->at, to, u, (struct columns){DATA_RESIDUAL, 0, w->s->shape->n_embd});
+    hand_over(w, w->at, to, u, all);
 }
 
 // Ends a split unit: the CPU's columns of the residual stream go to the accelerator, or those of

@@ -52,7 +52,8 @@ const struct unit *unit_with_cache(const struct shape *shape, const struct unit 
 }
 
 bool unit_reads_normed(const struct shape *shape, int32_t unit) {
-    return shape->units[unit].kind == UNIT_EXPERTS && shape->units[unit - 1].kind == UNIT_FFN;
+    const struct unit *u = &shape->units[unit];
+    return u->reads_normed || (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN);
 }
 
 bool unit_is_delta(const struct shape *shape, const struct unit *unit) {
@@ -321,6 +322,7 @@ static enum status check_attention(const struct place *at) {
         {"gated", u->gated, 0, has_cache && s->has_gated_q},
         {"norms_values", u->norms_values, 0, has_cache},
         {"lends_cache", u->lends_cache, 0, has_cache},
+        {"reads_normed", u->reads_normed, 0, u->kind == UNIT_FFN},
         {"cache_unit", u->cache_unit, 0, may_read ? u - s->units - 1 : 0},
         {"state_bytes", state, expected,
          delta       ? expected

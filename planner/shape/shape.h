@@ -19,7 +19,7 @@
 enum {
     MAX_LAYERS = 1024,
     MAX_UNITS = 3 * MAX_LAYERS + 2,
-    MAX_UNIT_TENSORS = 16,
+    MAX_UNIT_TENSORS = 20,
     TENSOR_NAME = 48,
 };
 
@@ -78,6 +78,9 @@ struct unit {
     bool lends_cache;  // later units read its cache
     int32_t cache_unit;   // an earlier unit whose cache it reads in place of one of its own; else 0
     uint64_t state_bytes; // state of a recurrent block, for each session
+    // A member of FFN units: in place of a norm of its own, it reads that of the attention before
+    // it.
+    bool reads_normed;
     // Members of experts units.
     int32_t n_experts, n_experts_used, n_ff_expert;
 };
@@ -107,6 +110,7 @@ struct shape {
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer
+    bool norms_all_heads;  // queries have one norm for all heads together, and so have keys
     bool has_expert_norms; // experts read another norm than the dense FFN beside them
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;
@@ -128,8 +132,9 @@ const struct unit *unit_with_cache(const struct shape *shape, const struct unit 
 // The unit on whose device a unit has to be: the one whose cache it reads, or itself.
 int32_t unit_leader(const struct shape *shape, int32_t unit);
 
-// True for routed experts behind a dense FFN of the same layer: a shared expert has computed the
-// norm that both read, another FFN what is added to theirs.
+// True for an FFN beside attention, which has computed the norm that both read, and for routed
+// experts behind a dense FFN of the same layer: a shared expert has computed the norm that both
+// read, another FFN what is added to theirs.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
 // True if the unit is a gated delta net in place of attention.
 bool unit_is_delta(const struct shape *shape, const struct unit *unit);

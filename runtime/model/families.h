@@ -25,6 +25,11 @@ struct family {
     bool scales_embedding;             // by sqrt(n_embd)
     bool norms_values;                 // as in struct unit
     bool norms_turned;                 // as in struct hparams
+    bool norms_centred;                // as in struct hparams
+    bool norms_all_heads;              // as in struct shape
+    bool windows_turn;                 // as in struct hparams, of models with windows
+    bool windows_unscaled;             // positions are not scaled in layers with a window
+    bool multiplies_logits;            // by the scale in the file; else it is their divisor
     float attention_scale;             // as in struct hparams, unless the file has another
     float local_rope_base;             // of layers with a window, unless the file has another; 0:
                                        // that of the other layers
@@ -39,6 +44,9 @@ struct family {
     // to have, because it would compute something else without them. The norm before experts: of
     // layers that have experts.
     enum tensor_role needs[FAMILY_ROLES];
+    // Tensors that blocks need and that no layer of the family has, or not all of them. An FFN
+    // without a norm that follows attention with one reads that.
+    enum tensor_role lacks[FAMILY_ROLES];
 };
 
 // NULL if there is no family of that name.

@@ -113,6 +113,10 @@ static enum status read_experts(struct model *m, struct err *e) {
     const int32_t n_ff = m->n_ff[0];
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
     if (s->n_experts <= 1) s->n_experts = 0;
+    int32_t step = 1;
+    if (model_take_int(m, "interleave_moe_layer_step", s->n_layers, &step, e)) return e->status;
+    if (s->n_experts && step > 1)
+        return unsupported(e, "interleave_moe_layer_step: layers with experts alternate", 1, step);
     // Files whose layers all have experts may lack the width of a dense FFN.
     for (int32_t l = 0; l < s->n_layers && !s->n_experts; l++)
         if (!m->n_ff[l]) return refuse_missing(m, "feed_forward_length", e);
@@ -218,6 +222,7 @@ static enum status read_heads(struct model *m, struct err *e) {
         s->head_dim = max_i32(s->head_dim, m->head_dims[l]);
         s->has_other_angles = s->has_other_angles || m->windows[l];
     }
+    m->hp.windows_turn = m->family->windows_turn && s->has_other_angles;
     return OK;
 }
 
@@ -336,7 +341,9 @@ static enum status read_rope(struct model *m, struct err *e) {
 
 // Layers with a window may have another base; positions are not scaled there.
 static enum status read_local_rope(struct model *m, struct err *e) {
-    float base = m->family->local_rope_base;
+    float base = m->family->windows_unscaled && m->shape->has_other_angles
+                     ? m->hp.rope.base
+                     : m->family->local_rope_base;
     if (model_take_float(m, "rope.freq_base_swa", &base, e)) return e->status;
     if (base != 0 && check_positive(m, "rope.freq_base_swa", base, e)) return e->status;
     m->hp.local_rope = (struct rope_numbers){.base = base, .scale = 1, .magnitude = 1};
@@ -377,7 +384,8 @@ static enum status read_temperature(struct model *m, struct err *e) {
     return OK;
 }
 
-// Reads the factors and caps of embedding, attention and logits. Files hold the divisor of logits.
+// Reads the factors and caps of embedding, attention and logits. Most files hold the divisor of
+// logits.
 static enum status read_factors(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
     const struct shape *s = m->shape;
@@ -392,7 +400,7 @@ static enum status read_factors(struct model *m, struct err *e) {
         read_optional(m, "logit_scale", &divisor, e) ||
         read_optional(m, "final_logit_softcapping", &hp->logit_softcap, e))
         return e->status;
-    if (divisor > 0) hp->logit_scale = 1 / divisor;
+    if (divisor > 0) hp->logit_scale = m->family->multiplies_logits ? divisor : 1 / divisor;
     return OK;
 }
 
@@ -464,15 +472,18 @@ static enum status read_delta(struct model *m, struct err *e) {
 }
 
 enum status model_numbers(struct model *m, struct err *e) {
+    const char *eps = m->family->norms_centred ? "attention.layer_norm_epsilon"
+                                               : "attention.layer_norm_rms_epsilon";
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
     m->hp.glu_limit = m->family->glu_limit;
     m->hp.norms_turned = m->family->norms_turned;
+    m->hp.norms_centred = m->family->norms_centred;
+    m->shape->norms_all_heads = m->family->norms_all_heads;
     m->hp.no_rope_period = m->family->no_rope_period;
-    if (read_dimensions(m, e) ||
-        model_take_float(m, "attention.layer_norm_rms_epsilon", &m->hp.norm_eps, e) ||
-        check_positive(m, "attention.layer_norm_rms_epsilon", m->hp.norm_eps, e) ||
-        read_delta(m, e) || read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
+    if (read_dimensions(m, e) || model_take_float(m, eps, &m->hp.norm_eps, e) ||
+        check_positive(m, eps, m->hp.norm_eps, e) || read_delta(m, e) || read_factors(m, e) ||
+        read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
     return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);
 }

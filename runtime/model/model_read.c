@@ -117,6 +117,7 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
         const struct block_tensor *t = &block->tensors[i];
         const bool from_keys = t->role == ROLE_ATTN_V && unit->norms_values;
         const bool needed = family_lists(m->family->needs, t->role);
+        const bool lacking = family_lists(m->family->lacks, t->role);
         const bool per_expert = tensor_use_of(t->role) == USE_EXPERTS;
         const bool per_head = tensor_role_info(t->role)->kind == KIND_HEADS;
         const struct tensor_want want = {.role = t->role,
@@ -124,12 +125,15 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
                                          .n_rows = width_of(m, unit, t->n_rows),
                                          .n_experts = per_expert ? unit->n_experts : 0,
                                          .n_heads = per_head ? unit->n_heads : 0,
-                                         .optional = (t->optional && !needed) || from_keys};
+                                         .optional =
+                                             (t->optional && !needed) || from_keys || lacking};
         const bool nowhere = want.n_cols == 0 || (want.n_rows == 0 && t->n_rows != DIM_VOCAB);
         if (nowhere || is_elsewhere(m, unit, t->role)) continue;
         if (model_take_tensor(m, &want, e)) return e->status;
     }
     if (unit_find(unit, ROLE_SHARED_GATE)) m->shape->has_shared_gates = true;
+    if (kind == UNIT_FFN && !unit_find(unit, ROLE_FFN_NORM))
+        unit->reads_normed = unit_find(unit - 1, ROLE_ATTN_NORM);
     return OK;
 }
 

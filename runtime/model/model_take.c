@@ -1,6 +1,8 @@
 /* model_take.c: see model_take.h. */
 #include "runtime/model/model_take.h"
 
+#include "runtime/model/families.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -158,6 +160,7 @@ static void find_rows(const struct model *m, const struct unit *unit, enum tenso
 static bool is_fused(const struct model *m, int32_t layer, enum tensor_role role) {
     const enum tensor_role whole = fused_role(role);
     if (layer < 0 || whole == ROLE_OTHER || !model_layer_has(m, layer, whole)) return false;
+    if (whole == ROLE_FFN_UP && family_lists(m->family->lacks, ROLE_FFN_GATE)) return false;
     return !model_layer_has(m, layer, whole == ROLE_FFN_UP ? ROLE_FFN_GATE : role);
 }
 

@@ -263,7 +263,11 @@ def model_tensors(rng, spec, n_vocab):
         tensors.append((name, type_name, values.shape, raw.tobytes()))
 
     def norm(name):
+        if name.split(".")[-2] in spec.get("lacks", []):
+            return
         vector(name, rng.normal(1, 0.1, n_embd))
+        if spec.get("centred_bias"):
+            vector(name.replace(".weight", ".bias"), rng.normal(0, 0.3, n_embd))
 
     matrix("token_embd.weight", n_vocab, n_embd, 1.0)
     if spec.get("rope_freqs"):
@@ -305,7 +309,8 @@ def model_tensors(rng, spec, n_vocab):
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
         for name in ["attn_q", "attn_k"] * spec.get("normed", False):
             if name in sizes:
-                vector(f"{prefix}{name}_norm.weight", rng.normal(1, 0.3, head))
+                width = sizes[name] if spec.get("normed_whole") else head
+                vector(f"{prefix}{name}_norm.weight", rng.normal(1, 0.3, width))
         return sizes
 
     def layer_end(prefix, spec):
@@ -358,7 +363,8 @@ def model_tensors(rng, spec, n_vocab):
             router_std = spec.get("router_std", 1)
             vector(prefix + "ffn_gate_inp.weight", rng.normal(0, router_std, (*experts, n_embd)))
         if experts and spec.get("selection_bias"):
-            vector(prefix + "exp_probs_b.bias", rng.normal(0, 0.5, experts))
+            shape = (1, *experts) if spec["selection_bias"] == "row" else experts
+            vector(prefix + "exp_probs_b.bias", rng.normal(0, 0.5, shape))
         fused = spec.get("fused", spec.get("fused_ffn", False))  # gate and up are one tensor
         if spec.get("apart"):  # a tensor for each expert, in the order of early files
             for e in range(spec["experts"]):
@@ -366,10 +372,12 @@ def model_tensors(rng, spec, n_vocab):
                 matrix(f"{prefix}ffn_down.{e}.weight", n_embd, ff, 1 / np.sqrt(ff))
                 matrix(f"{prefix}ffn_up.{e}.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
             continue
-        for name in ["ffn_gate", "ffn_up"][fused:]:
+        for name in ["ffn_gate", "ffn_up"][fused or spec.get("ungated", False) :]:
             rows = ff * (1 + fused)
             matrix(prefix + name + suffix, rows, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
+        for name, rows in {"up": ff, "down": n_embd}.items() if spec.get("ffn_biases") else ():
+            vector(f"{prefix}ffn_{name}.bias", rng.normal(0, 0.5, rows))
         if "shared" in spec:  # an expert that every token takes, with a gate of one row
             matrix(prefix + "ffn_gate_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
             matrix(prefix + "ffn_up_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
@@ -386,6 +394,8 @@ def model_tensors(rng, spec, n_vocab):
     norm("output_norm.weight")
     if not model_spec.get("tied", True):
         matrix("output.weight", n_vocab, n_embd, 1 / np.sqrt(n_embd))
+    if model_spec.get("output_bias"):
+        vector("output.bias", rng.normal(0, 0.5, n_vocab))
     return tensors
 
 
@@ -397,8 +407,9 @@ def model_keys(name, spec):
         "feed_forward_length": spec["ff"],
         "attention.head_count": spec["heads"],
         "attention.head_count_kv": spec["kv"],
-        "attention.layer_norm_rms_epsilon": spec.get("eps", 1e-3),
     }
+    centred = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+    keys[centred["centred" not in spec]] = spec.get("eps", 1e-3)
     if spec["head"] * spec["heads"] != spec["n_embd"]:
         keys["attention.key_length"] = spec["head"]
         keys["attention.value_length"] = spec["head"]
@@ -802,6 +813,94 @@ MODELS = {
             "rope.scaling.yarn_log_multiplier": 0.0707,
         }
     },
+    # No norm before attention and the FFN, but behind them; one norm for the heads of queries.
+    "olmo2": SMALL
+    | {"architecture": "olmo2", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
+    | {"normed": True, "normed_whole": True, "heads": 4, "kv": 2, "head": 8, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 5e5}},
+    # Layers 0, 1 and 2 see 5 positions, which are not scaled.
+    "olmo3": SMALL
+    | {"architecture": "olmo2", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
+    | {"normed": True, "normed_whole": True, "heads": 4, "kv": 4, "head": 8, "layers": 4}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "tied": False, "vocabulary": "spm", "ff": 32}
+    | {
+        "keys": {
+            "attention.sliding_window": 5,
+            "attention.sliding_window_pattern": [True, True, True, False],
+            "rope.freq_base": 5e5,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 8.0,
+            "rope.scaling.original_context_length": 32,
+        }
+    },
+    # Layers 0, 1 and 2 see 5 positions; layer 3 has no rotary positions.
+    "exaone4": SMALL
+    | {"architecture": "exaone4", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
+    | {"normed": True, "heads": 4, "kv": 2, "layers": 4, "ff": 32}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}}
+    | {
+        "keys": {
+            "attention.sliding_window": 5,
+            "attention.sliding_window_pattern": [True, True, True, False],
+            "rope.freq_base": 1e6,
+        }
+    },
+    # Every layer sees all positions, and has rotary ones.
+    "exaone4_full": SMALL
+    | {"architecture": "exaone4", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
+    | {"normed": True, "heads": 4, "kv": 2, "vocabulary": "spm", "ff": 32, "tied": False}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}},
+    # Attention and FFN side by side. Layer 3 sees all positions and has no rotary ones.
+    "cohere2": SMALL
+    | {"architecture": "cohere2", "lacks": ["ffn_norm"], "centred": True, "layers": 4, "ff": 32}
+    | {"heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"keys": {"attention.sliding_window": 5, "logit_scale": 0.25}},
+    "command_r": SMALL
+    | {"architecture": "command-r", "lacks": ["ffn_norm"], "centred": True, "vocabulary": "spm"}
+    | {"heads": 2, "kv": 2, "types": {"": "Q8_0", "attn_q": "F16"}}
+    | {"keys": {"logit_scale": 0.0625, "rope.freq_base": 8e6}},
+    # Layer 0 has a dense FFN.
+    "ernie4_5_moe": SMALL
+    | {"architecture": "ernie4_5-moe", "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
+    | {"experts": 4, "used": 2, "selection_bias": "row", "shared": 32, "shared_gate": False, "ff": 32}
+    | {"layers": 3, "dense": 1, "of_layer": {0: {"ff": 64}}, "vocabulary": "spm"}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "interleave_moe_layer_step": 1,
+            "leading_dense_block_count": 1,
+            "rope.freq_base": 5e5,
+        }
+    },
+    "hunyuan_moe": SMALL
+    | {"architecture": "hunyuan-moe", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"heads": 4, "kv": 2, "experts": 4, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
+    | {"keys": {"expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32}},
+    # Norms subtract a mean and have biases, as all matrices have; the FFN has no gate.
+    "starcoder2": SMALL
+    | {"architecture": "starcoder2", "centred": True, "centred_bias": True, "ungated": True}
+    | {"heads": 4, "kv": 2, "biases": ALL_BIASES, "ffn_biases": True}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 1e5}},
+    # A quarter of each head turns.
+    "stablelm": SMALL
+    | {"architecture": "stablelm", "centred": True, "centred_bias": True, "tied": False}
+    | {"biases": ["attn_q", "attn_k", "attn_v"], "kv": 2, "vocabulary": "spm"}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 4}},
+    # Attention and FFN side by side.
+    "stablelm_beside": SMALL
+    | {"architecture": "stablelm", "centred": True, "centred_bias": True, "tied": False}
+    | {"lacks": ["ffn_norm"], "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"keys": {"rope.dimension_count": 4}},
+    "phi2": SMALL
+    | {"architecture": "phi2", "centred": True, "centred_bias": True, "ungated": True}
+    | {"lacks": ["ffn_norm"], "kv": 2, "biases": ALL_BIASES, "ffn_biases": True, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "output_bias": True, "vocabulary": "spm"}
+    | {"keys": {"rope.dimension_count": 8}},
+    "gemma": SMALL
+    | {"architecture": "gemma", "head": 32, "types": {"": "Q8_0", "attn_v": "F16"}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -24,7 +24,6 @@ ARGUMENTS = {
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "max_position_embeddings": "context_length",
 }
 # transformers' names of tensors, by the file's; those of a layer come behind "model.layers.N.".
@@ -32,12 +31,16 @@ OUTSIDE = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
+    "output_norm.bias": "model.norm.bias",
+    "output.bias": "lm_head.bias",
 }
 LAYER = {
     "attn_norm.weight": "input_layernorm.weight",
+    "attn_norm.bias": "input_layernorm.bias",
     "attn_q_norm.weight": "self_attn.q_norm.weight",
     "attn_k_norm.weight": "self_attn.k_norm.weight",
     "ffn_norm.weight": "post_attention_layernorm.weight",
+    "ffn_norm.bias": "post_attention_layernorm.bias",
     "ffn_gate.weight": "mlp.gate_proj.weight",
     "ffn_up.weight": "mlp.up_proj.weight",
     "ffn_down.weight": "mlp.down_proj.weight",
@@ -105,10 +108,99 @@ DELTA_ARGUMENTS = {
     "linear_num_value_heads": "ssm.time_step_rank",
 }
 
+# Of families whose only norms are behind attention and the FFN.
+POST_NORMS_ALONE = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
+}
+COHERE = {
+    "arguments": {"logit_scale": "logit_scale"},
+    "eps": "layer_norm_eps",
+}
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
 FAMILIES = {
+    "olmo2": {
+        "model": "Olmo2ForCausalLM",
+        "windowed": "Olmo3ForCausalLM",
+        "layer": POST_NORMS_ALONE,
+        "unscaled": True,  # positions in layers with a window
+        "constants": {"pad_token_id": 0},
+    },
+    "exaone4": {"model": "Exaone4ForCausalLM", "windowed": "Exaone4ForCausalLM"}
+    | {"layer": POST_NORMS_ALONE},
+    "cohere2": COHERE
+    | {"model": "Cohere2ForCausalLM", "windowed": "Cohere2ForCausalLM", "period": 4},
+    "command-r": COHERE | {"model": "CohereForCausalLM"},
+    "ernie4_5-moe": {
+        "model": "Ernie4_5_MoeForCausalLM",
+        "layer": {
+            "exp_probs_b.bias": "mlp.gate.moe_statics.e_score_correction_bias",
+        }
+        | {
+            f"ffn_{name}_shexp.weight": f"mlp.shared_experts.{name}_proj.weight"
+            for name in ("gate", "up", "down")
+        },
+        "arguments": {
+            "moe_num_experts": "expert_count",
+            "moe_k": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+            "moe_num_shared_experts": "expert_shared_count",
+            "moe_layer_start_index": "leading_dense_block_count",
+        },
+        "constants": {"use_bias": False},
+    },
+    "hunyuan-moe": {
+        "model": "HunYuanMoEV1ForCausalLM",
+        "layer": {
+            "attn_q_norm.weight": "self_attn.query_layernorm.weight",
+            "attn_k_norm.weight": "self_attn.key_layernorm.weight",
+            "ffn_gate_inp.weight": "mlp.gate.wg.weight",
+        }
+        | {
+            f"ffn_{name}_shexp.weight": f"mlp.shared_mlp.{name}_proj.weight"
+            for name in ("gate", "up", "down")
+        },
+        "arguments": {"num_experts": "expert_count", "moe_topk": "expert_used_count"},
+    },
+    "starcoder2": {
+        "model": "Starcoder2ForCausalLM",
+        "layer": {
+            f"ffn_{ours}.{kind}": f"mlp.{theirs}.{kind}"
+            for ours, theirs in {"up": "c_fc", "down": "c_proj"}.items()
+            for kind in ("weight", "bias")
+        },
+        "eps": "norm_epsilon",
+    },
+    "stablelm": {
+        "model": "StableLmForCausalLM",
+        "eps": "layer_norm_eps",
+        "partial": True,
+        "by_tensors": {
+            "use_parallel_residual": lambda weights: "blk.0.ffn_norm.weight" not in weights,
+            "use_qkv_bias": lambda weights: "blk.0.attn_q.bias" in weights,
+        },
+    },
+    "phi2": {
+        "model": "PhiForCausalLM",
+        "layer": {
+            f"{ours}.{kind}": f"{theirs}.{kind}"
+            for ours, theirs in {
+                "attn_output": "self_attn.dense",
+                "ffn_up": "mlp.fc1",
+                "ffn_down": "mlp.fc2",
+            }.items()
+            for kind in ("weight", "bias")
+        },
+        "outside": {
+            f"output_norm.{kind}": f"model.final_layernorm.{kind}" for kind in ("weight", "bias")
+        },
+        "eps": "layer_norm_eps",
+        "partial": True,
+    },
+    "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
     "gemma2": GEMMA | {"model": "Gemma2ForCausalLM", "period": 2},
     "granite": {
         "model": "GraniteForCausalLM",
@@ -282,8 +374,10 @@ class Model:
             name = reference.TYPE_NAMES[int(tensor.tensor_type)]
             weights[tensor.name] = reference.decode(name, tensor.data.tobytes(), shape)
         family = FAMILIES[self.architecture]
+        self.windowed = "windowed" in family and self.hp("attention.sliding_window", None)
         sigmoid = self.hp("expert_gating_func", 1) == 2 and "sigmoid_model" in family
-        model_class = getattr(transformers, family["sigmoid_model" if sigmoid else "model"])
+        kind = "windowed" if self.windowed else "sigmoid_model" if sigmoid else "model"
+        model_class = getattr(transformers, family[kind])
         config = model_class.config_class(**self.arguments(family, weights))
         config._attn_implementation = config._experts_implementation = "eager"
         self.model = model_class(config).double().eval()
@@ -304,6 +398,12 @@ class Model:
         head_dim = self.hp("attention.key_length", head_dim)
         scale = self.hp("attention.scale", head_dim**-0.5)
         layers = self.layer_types(family)
+        eps = "attention.layer_norm_epsilon" if "eps" in family else "attention.layer_norm_rms_epsilon"
+        constants = constants | {family.get("eps", "rms_norm_eps"): self.hp(eps)}
+        told = family.get("by_tensors", {})
+        constants |= {theirs: tell(weights) for theirs, tell in told.items()}
+        if "windowed" in family:
+            optional |= layers | {"sliding_window": self.windowed}
         if "one_plus" in family and "delta" not in family:
             layers["query_pre_attn_scalar"] = round(scale**-2)
         return constants | {theirs: self.hp(ours) for theirs, ours in named.items()} | {
@@ -384,13 +484,16 @@ class Model:
             kinds = ["full_attention", "linear_attention"]
             return {"layer_types": [kinds[bool(flag)] for flag in recurrent]}
         period = self.hp("attention.sliding_window_pattern", family.get("period", 1))
+        if isinstance(period, list):
+            return {"layer_types": ["sliding_attention" if s else "full_attention" for s in period]}
         kinds = ["full_attention", "sliding_attention"]
         return {"layer_types": [kinds[i % period < period - 1] for i in range(n_layers)]}
 
     def rope(self, family):
         rope = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base", 10000.0)}
         if "partial" in family:
-            part = self.hp("rope.dimension_count") / self.hp("attention.key_length")
+            head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
+            part = self.hp("rope.dimension_count") / self.hp("attention.key_length", head_dim)
             rope["partial_rotary_factor"] = part
         local = dict(rope)
         if "delta" in family:
@@ -410,6 +513,8 @@ class Model:
             temperature = self.hp("attention.temperature_scale", None)
             if temperature:
                 rope["llama_4_scaling_beta"] = temperature
+        if "unscaled" in family and self.windowed:
+            return {"full_attention": rope, "sliding_attention": local}
         if "local_base" not in family:
             return rope
         local["rope_theta"] = self.hp("rope.freq_base_swa", family["local_base"])

@@ -248,7 +248,7 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
     if (m->sinks) vector(t, name, TINY_HEADS, 0, 1);
     for (int i = 0; m->normed && i < (shares ? 1 : 2); i++) {
         snprintf(name, sizeof name, "blk.%d.%s_norm.weight", l, tensors[i].name);
-        vector(t, name, (uint64_t)dim, 1, 0.2f);
+        vector(t, name, m->normed_whole ? tensors[i].rows : (uint64_t)dim, 1, 0.2f);
     }
 }
 
@@ -331,7 +331,7 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     char name[64];
     if (m->apart) experts_apart(t, l, m->n_experts);
     if (m->beside) experts_beside(t, l, n);
-    for (int i = m->fused ? 1 : 0; i < 3 && !m->apart && !m->beside; i++) {
+    for (int i = m->fused || m->ungated ? 1 : 0; i < 3 && !m->apart && !m->beside; i++) {
         const uint64_t cols = i < 2 ? TINY_EMBD : TINY_FF, rows = i == 2     ? TINY_EMBD
                                                                   : m->fused ? 2 * TINY_FF
                                                                              : TINY_FF;
@@ -343,7 +343,33 @@ static void ffn(struct builder *t, const struct tiny_model *m, int l) {
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
     floats(t, name, 2, (uint64_t[]){TINY_EMBD, n}, router);
     if (m->biased) expert_biases(t, l, n);
+    snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", l);
+    if (m->selected) vector(t, name, n, 0, 0.5f);
     if (m->shared) shared_expert(t, l);
+}
+
+// A norm before attention, the FFN or the head.
+static void norm_before(struct builder *t, const struct tiny_model *m, const char *prefix) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", prefix);
+    vector(t, name, TINY_EMBD, 1, 0.2f);
+    snprintf(name, sizeof name, "%s.bias", prefix);
+    if (m->norm_biases) vector(t, name, TINY_EMBD, 0, 0.2f);
+}
+
+static void norms_before(struct builder *t, const struct tiny_model *m, int l) {
+    char name[64];
+    if (m->no_norms) return;
+    snprintf(name, sizeof name, "blk.%d.attn_norm", l);
+    norm_before(t, m, name);
+    snprintf(name, sizeof name, "blk.%d.%s", l,
+             m->sinks || m->delta_period ? "post_attention_norm" : "ffn_norm");
+    if (!m->side_by_side) norm_before(t, m, name);
+    if (!m->norm_biases) return;
+    snprintf(name, sizeof name, "blk.%d.ffn_up.bias", l);
+    vector(t, name, TINY_FF, 0, 0.2f);
+    snprintf(name, sizeof name, "blk.%d.ffn_down.bias", l);
+    vector(t, name, TINY_EMBD, 0, 0.2f);
 }
 
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
@@ -355,11 +381,7 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
     else
         attention(t, m, l);
     ffn(t, m, l);
-    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", l);
-    vector(t, name, TINY_EMBD, 1, 0.2f);
-    snprintf(name, sizeof name, "blk.%d.%s.weight", l,
-             m->sinks || m->delta_period ? "post_attention_norm" : "ffn_norm");
-    vector(t, name, TINY_EMBD, 1, 0.2f);
+    norms_before(t, m, l);
     if (m->n_inputs) layer_input(t, l, (uint64_t)m->n_inputs);
     static const char *const last[] = {"post_attention_norm", "post_ffw_norm"};
     for (int i = 0; m->ends_with_norms && i < 2; i++) {
@@ -375,7 +397,7 @@ void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const ch
     keys(&t, m);
     vocabulary(&t, m->padding);
     matrix(&t, "token_embd.weight", TINY_EMBD, TINY_VOCAB, 1);
-    vector(&t, "output_norm.weight", TINY_EMBD, 1, 0.2f);
+    norm_before(&t, m, "output_norm");
     if (m->n_inputs) {
         const uint64_t width = (uint64_t)(m->n_inputs * m->n_layers);
         matrix(&t, "per_layer_token_embd.weight", width, TINY_VOCAB, 0.5f);

@@ -34,6 +34,12 @@ struct tiny_model {
     bool halves;          // norms, biases and routers are F16
     bool freqs;           // rope_freqs.weight
     bool normed;          // q and k have norms of their heads
+    bool normed_whole;    // and each such norm is one for all heads
+    bool norm_biases;     // of the norms before attention, the FFN and the head, and the FFN's
+    bool no_norms;        // attention and FFN read the residual stream
+    bool side_by_side;    // the FFN reads the norm before attention
+    bool ungated;         // a dense FFN has no gate
+    bool selected;        // experts are chosen by their gates and a bias
     bool capped;          // logits are divided by 2 and capped at 5
     bool scaled;          // the embedding, the residual stream and scores are
     bool fused;           // q, k and v are one tensor, and gate and up of a dense FFN

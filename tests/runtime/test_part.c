@@ -56,6 +56,19 @@ static const struct tiny_model MODELS[] = {
      .window = 30,
      .n_experts = 4,
      .beside = true},
+    {.architecture = "olmo2",
+     .n_layers = N_LAYERS,
+     .no_norms = true,
+     .ends_with_norms = true,
+     .normed = true,
+     .normed_whole = true,
+     .window = 60},
+    {.architecture = "phi2",
+     .n_layers = N_LAYERS,
+     .biased = true,
+     .norm_biases = true,
+     .ungated = true,
+     .side_by_side = true},
 };
 
 struct listed {
