@@ -83,7 +83,8 @@ static const struct {
                             "measures how well a model knows a text",
                             "Cuts the tokens into windows of -c and scores every token of a window "
                             "but its first, in\nnatural logarithms. A last window of one token is "
-                            "left out.\n",
+                            "left out. llama-perplexity has another rule,\nwhose numbers are "
+                            "lower: --second-half goes by it.\n",
                             "-m model.gguf -f text.txt -c 512"},
     [COMMAND_QUANTIZE] = {"quantize", "FILE OUT TYPE", "writes a model with smaller types",
                           "FILE holds F32, F16 or BF16. TYPE names a mixture of types, as "
@@ -665,7 +666,12 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
                 "'tandem quantize' needs a model, a name for the new file and a type");
         return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
     }
-    if (o->command == COMMAND_PERPLEXITY && !texts)
+    if (o->kl_divergence && !o->logits_base)
+        return err_set(e, ERR_USAGE, "--kl-divergence needs --kl-divergence-base FILE");
+    if (o->kl_divergence && (texts || o->n_ctx))
+        return err_set(e, ERR_USAGE,
+                       "--kl-divergence takes the text and its windows from its file");
+    if (o->command == COMMAND_PERPLEXITY && !texts && !o->kl_divergence)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
         err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "just one" : "a");
@@ -717,6 +723,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
         .n_predict = -1,
+        .n_windows = -1,
         .n_ctx = -1, // not given
         .n_batch = 2048,
         .kv_type_k = DTYPE_F16,

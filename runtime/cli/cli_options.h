@@ -118,6 +118,10 @@ struct cli_options {
 
     const char *output, *mixture, *importance; // of quantize; NULL: not given
 
+    const char *logits_base; // of perplexity; NULL: not given
+    bool second_half, kl_divergence;
+    int32_t n_windows; // -1: all
+
     struct bench_options bench;
 
     bool json, verbose, quiet, help;

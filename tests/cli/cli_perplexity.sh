@@ -1,9 +1,11 @@
 #!/bin/sh
 # cli_perplexity.sh: the perplexity of the default model on tests/golden/english.txt lies within 1 %
-# of the value computed in double precision from the same weights.
+# of the value computed in double precision from the same weights. By the rule of llama-perplexity, and
+# with files of probabilities, numbers are those of the logits that 'tandem run' writes.
 # run: alone
 set -u
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}" "${TANDEM:=build/tandem}"
+: "${TOOLS:=build/release/tests}"
 text=tests/golden/english
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -39,3 +41,75 @@ else
     echo "not ok perplexity, exit code $code"
     cat "$work/json" $text.golden.txt
 fi
+
+# ---- The rule of llama-perplexity, and files of probabilities --------------------------------------
+# Two tiny models; the logits of a prompt that begins with the window are those of the window.
+head -c 400 $text.txt >"$work/text"
+"$TOOLS/lib/write_tiny" "$work/a.gguf" &&
+    "$TANDEM" quantize -q "$work/a.gguf" "$work/b.gguf" Q4_0 &&
+    for model in a b; do
+        "$TANDEM" run -q -m "$work/$model.gguf" -f "$work/text" -n 0 --isa ref --logits-out "$work/$model.f32"
+    done &&
+    "$TANDEM" tokenize -q -m "$work/a.gguf" -f "$work/text" --ids >"$work/ids"
+# measure MODEL ARGUMENT...
+measure() { model=$1 && shift && "$TANDEM" perplexity -q -m "$work/$model.gguf" --isa ref "$@"; }
+measure a -f "$work/text" -c 65 --chunks 1 --kl-divergence-base "$work/base" --json >"$work/a.json" &&
+    measure b --kl-divergence-base "$work/base" --kl-divergence --json >"$work/b.json" &&
+    measure a --kl-divergence-base "$work/base" --kl-divergence --json >"$work/self.json"
+python3 - "$work" <<'X'
+import array, json, math, struct, sys
+work = sys.argv[1]
+ids = json.load(open(work + "/ids"))[:65]
+data = open(work + "/base", "rb").read()
+n_window, n_vocab, n_windows = struct.unpack_from("<3i", data, 8)
+rows = {name: array.array("f", open("%s/%s.f32" % (work, name), "rb").read()) for name in "ab"}
+got = {name: json.load(open("%s/%s.json" % (work, name))) for name in ("a", "b", "self")}
+
+def logs(name, position):
+    row = rows[name][position * n_vocab:(position + 1) * n_vocab]
+    most = max(row)
+    total = math.log(sum(math.exp(x - most) for x in row)) + most
+    return [x - total for x in row]
+
+def check(name, good, *detail):
+    print("ok" if good else "not ok", name, *detail)
+
+scored = range(32, 64)
+a, b = ([logs(name, p) for p in scored] for name in "ab")
+nats = [sum(-row[ids[p + 1]] for row, p in zip(model, scored)) / len(scored) for model in (a, b)]
+kl = sum(sum(math.exp(x) * (x - y) for x, y in zip(r, s)) for r, s in zip(a, b)) / len(scored)
+same = sum(r.index(max(r)) == s.index(max(s)) for r, s in zip(a, b)) / len(scored)
+# What lies deeper than 16 below the best token is kept as that.
+base = sum(-max(row[ids[p + 1]], max(row) - 16) for row, p in zip(a, scored)) / len(scored)
+found = got["b"]["divergence"]
+check("perplexity_second_half", got["a"]["tokens"] == 32 and
+      abs(got["a"]["mean_nats"] - nats[0]) < 1e-4, got["a"]["mean_nats"], nats[0])
+check("perplexity_base_file", data[:8] == b"_logits_" and (n_window, n_windows) == (65, 1) and
+      list(struct.unpack_from("<65i", data, 20)) == ids and
+      len(data) == 20 + 4 * 65 + 32 * 2 * (2 * ((n_vocab + 1) // 2) + 4))
+check("perplexity_divergence", kl > 1e-4 and abs(found["mean"]["value"] - kl) < 1e-3 * kl + 1e-5,
+      found["mean"]["value"], kl)
+check("perplexity_of_both", abs(got["b"]["mean_nats"] - nats[1]) < 1e-4 and
+      abs(math.log(found["base_perplexity"]) - base) < 1e-3 and
+      abs(found["log_perplexity_ratio"]["value"] - nats[1] + base) < 1e-3)
+check("perplexity_same_best_token", abs(found["same_best"]["value"] - same) < 1e-6)
+found = got["self"]["divergence"]
+check("perplexity_no_divergence_from_itself", abs(found["mean"]["value"]) < 1e-4 and
+      found["same_best"]["value"] == 1, found["mean"]["value"])
+X
+[ $? -eq 0 ] || echo 'not ok perplexity_files'
+# fails NAME TEXT FILE: a file that is no base is refused.
+fails() {
+    measure b --kl-divergence-base "$3" --kl-divergence >"$work/out" 2>&1
+    [ $? -eq 1 ] && grep -q "$2" "$work/out" && echo "ok perplexity_$1" || { echo "not ok perplexity_$1"
+        cat "$work/out"; }
+}
+head -c 5000 "$work/base" >"$work/short"
+fails short_base 'has not the size' "$work/short"
+fails no_base 'is no file of' "$work/a.gguf"
+{ head -c 20 "$work/base"; printf '\377\377\377\177'; tail -c +25 "$work/base"; } >"$work/tokens"
+fails base_with_wrong_tokens 'tokens that there are not' "$work/tokens"
+{ head -c 8 "$work/base"; printf '\377\377\377\177\377\377\377\177\377\377\377\177'; } >"$work/huge"
+fails huge_base 'has not the size' "$work/huge"
+measure b -f "$work/text" --kl-divergence >"$work/out" 2>&1
+[ $? -eq 2 ] && echo 'ok perplexity_needs_a_base' || echo 'not ok perplexity_needs_a_base'
