@@ -1,5 +1,5 @@
 /* tokenizer.c: see tokenizer.h. Text is split at special tokens here and pieces become text again;
- * the text between special tokens goes to tokenizer_bpe.c or tokenizer_spm.c.
+ * the text between special tokens goes to the file of its family.
  */
 #include "runtime/text/tokenizer.h"
 
@@ -44,6 +44,7 @@ void tokenizer_close(struct tokenizer *t) {
     mem_free(t->always.ids);
     mem_free(t->parsed.ids);
     mem_free(t->frozen.ids);
+    mem_free(t->candidates.ids);
     pretokenizer_close(t->pretokenizer);
     mem_free(t);
 }
@@ -93,6 +94,14 @@ static int32_t next_special(const struct tokenizer *t, const struct marked_text 
     return -1;
 }
 
+static enum status encode_part(const struct tokenizer *t, struct encode_scratch *scratch,
+                               struct gguf_text part, bool prefix, struct token_list *out,
+                               struct err *e) {
+    if (t->unigram) return unigram_encode(t, scratch, part, prefix, out, e);
+    if (t->spm) return spm_encode(t, scratch, part, prefix, out, e);
+    return bpe_encode(t, scratch, part, out, e);
+}
+
 static enum status encode_parts(const struct tokenizer *t, const struct marked_text *m,
                                 struct token_list *out, struct err *e) {
     const struct gguf_text text = m->text;
@@ -103,9 +112,7 @@ static enum status encode_parts(const struct tokenizer *t, const struct marked_t
         size_t where;
         int32_t special = next_special(t, m, at, &where);
         struct gguf_text part = {text.bytes + at, where - at};
-        if (part.length > 0)
-            status = t->spm ? spm_encode(t, &scratch, part, prefix, out, e)
-                            : bpe_encode(t, &scratch, part, out, e);
+        if (part.length > 0) status = encode_part(t, &scratch, part, prefix, out, e);
         at = where;
         if (special < 0 || status != OK) continue;
         status = token_list_push(out, special, e);

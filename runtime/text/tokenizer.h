@@ -2,9 +2,10 @@
  *
  * A struct tokenizer owns its tables and borrows piece texts from the GGUF mapping: the gguf must
  * stay open. Read-only after tokenizer_open: any number of threads may encode at once. Must not
- * know the model. Three families: BPE of bytes (tokenizer.ggml.model "gpt2") or of characters
- * ("gemma4"), and SentencePiece BPE ("llama"). Tested by tests/runtime/test_tokenizer.c,
- * tests/fuzz/fuzz_tokenizer.c and the goldens of the original tokenizers.
+ * know the model. Four families: BPE of bytes (tokenizer.ggml.model "gpt2") or of characters
+ * ("gemma4"), and SentencePiece BPE ("llama") and unigram ("t5"). Tested by
+ * tests/runtime/test_tokenizer.c, tests/fuzz/fuzz_tokenizer.c and the goldens of the original
+ * tokenizers.
  */
 #ifndef TANDEM_RUNTIME_TEXT_TOKENIZER_H
 #define TANDEM_RUNTIME_TEXT_TOKENIZER_H
@@ -37,7 +38,8 @@ void tokenizer_close(struct tokenizer *t); // NULL is allowed
 // Appends the ids of text[length] to *out; a failure leaves *out unchanged. The text may hold any
 // bytes, also zeros and bytes that are not UTF-8: each of those is separated from its neighbours
 // like a control character and keeps its value. Only bytes without a token in the vocabulary are
-// lost. The Qwen families convert the text to Unicode normal form C. Control tokens come out only
+// lost. The Qwen families convert the text to Unicode normal form C, unigram models by the map in
+// their file. Control tokens come out only
 // with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
                              struct tokenizer_flags flags, struct token_list *out, struct err *e);

@@ -1,7 +1,8 @@
 /* tokenizer_internal.h: the functions that the files of the tokenizer share.
  *
  * tokenizer_load.c fills the tables of vocabulary.h, tokenizer.c splits at special tokens and
- * decodes, tokenizer_bpe.c and tokenizer_spm.c turn the text between special tokens into ids.
+ * decodes, tokenizer_bpe.c, tokenizer_spm.c and tokenizer_unigram.c turn the text between special
+ * tokens into ids.
  * Included by those files only. The working memory of one call of tokenizer_encode is a struct
  * encode_scratch, which that call owns. Tested through tokenizer.h.
  */
@@ -34,6 +35,12 @@ struct spm_candidate {
     uint32_t length; // of both sides together when it was found
 };
 
+struct unigram_node { // the best way to a byte of the text
+    float score;
+    int32_t id;           // of the last piece; -1: a character without a token
+    uint32_t start, next; // bytes where that piece begins, and where the next one ends
+};
+
 struct encode_scratch { // zeroed at the start of an encode call
     struct split_list words;
     struct token_buffer symbols, heap;
@@ -53,6 +60,17 @@ enum status bpe_encode(const struct tokenizer *t, struct encode_scratch *scratch
 enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch,
                        struct gguf_text text, bool prefix, struct token_list *out, struct err *e);
 
+// Does the same with the likeliest pieces of a unigram model.
+enum status unigram_encode(const struct tokenizer *t, struct encode_scratch *scratch,
+                           struct gguf_text text, bool prefix, struct token_list *out,
+                           struct err *e);
+
+// Writes characters without a token as their bytes, or as the unknown token, once for a run of
+// them. Without an unknown token they are left out. *after_unknown: the last id written is the
+// unknown token.
+enum status spm_emit_bytes(const struct tokenizer *t, struct gguf_text text, bool *after_unknown,
+                           struct token_list *out, struct err *e);
+
 // Called before the pieces are entered: converts them to the normalised form of text, and sets the
 // default ids.
 enum status spm_prepare(struct tokenizer *t, struct err *e);
@@ -60,6 +78,8 @@ enum status spm_prepare(struct tokenizer *t, struct err *e);
 // Loads the family's other tables, after pieces, kinds and ids.
 enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e);
+// Called after spm_load for a unigram model.
+enum status unigram_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 
 // Loads all tables from the file; on failure the caller closes t.
 enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err *e);

@@ -217,10 +217,12 @@ static enum status load_model(struct tokenizer *t, const struct gguf *g, struct 
     if (model.length == 4 && memcmp(model.bytes, "gpt2", 4) == 0) return OK;
     t->characters = model.length == 6 && memcmp(model.bytes, "gemma4", 6) == 0;
     if (t->characters) return OK;
-    t->spm = model.length == 5 && memcmp(model.bytes, "llama", 5) == 0;
+    t->unigram = model.length == 2 && memcmp(model.bytes, "t5", 2) == 0;
+    t->spm = t->unigram || (model.length == 5 && memcmp(model.bytes, "llama", 5) == 0);
     if (t->spm) return OK;
     err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.model: unknown kind of tokenizer");
-    err_expected(e, "gpt2 (byte-level BPE), gemma4 (BPE of characters) or llama (SentencePiece)");
+    err_expected(e, "gpt2 (byte-level BPE), gemma4 (BPE of characters), llama (SentencePiece BPE) "
+                    "or t5 (SentencePiece unigram)");
     return err_actual(e, "%.*s", model.length < 64 ? (int)model.length : 64, model.bytes);
 }
 
@@ -317,6 +319,7 @@ enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err
     if (t->spm) settle_unknown(t);
     // The family knows whether BOS comes first; the keys override it.
     if ((t->spm ? spm_load : bpe_load)(t, g, e) != OK) return e->status;
+    if (t->unigram && unigram_load(t, g, e) != OK) return e->status;
     if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
         gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
         return e->status;

@@ -1,4 +1,5 @@
-/* tokenizer_spm.c: SentencePiece BPE, tokenizer.ggml.model "llama".
+/* tokenizer_spm.c: SentencePiece BPE, tokenizer.ggml.model "llama", and what the unigram models of
+ * SentencePiece have in common with it.
  *
  * Spaces become U+2581; user-defined tokens are cut out whole; the other characters are merged pair
  * by pair, the token of highest score first and the leftmost of equals, through a heap. Characters
@@ -116,7 +117,10 @@ static void warn_normaliser(const struct tokenizer *t, const struct gguf *g) {
 }
 
 enum status spm_prepare(struct tokenizer *t, struct err *e) {
-    if (t->count > 2) {
+    if (t->unigram && t->count > 2) {
+        t->eos = 1;
+        t->unknown = 2;
+    } else if (t->count > 2) {
         t->unknown = 0;
         t->bos = 1;
         t->eos = 2;
@@ -130,7 +134,7 @@ enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
         load_scores(t, g, e) != OK)
         return e->status;
     find_bytes(t);
-    warn_normaliser(t, g);
+    if (!t->unigram) warn_normaliser(t, g);
     return OK;
 }
 
@@ -223,20 +227,17 @@ static enum status merge_all(struct merging *m, struct err *e) {
 
 // ---- Output -------------------------------------------------------------------------------------
 
-// Writes characters without a token as their bytes, or as the unknown token, once for a run of
-// them. Without an unknown token they are left out.
-static enum status emit_bytes(struct merging *m, struct gguf_text text, struct token_list *out,
-                              struct err *e) {
-    const struct tokenizer *t = m->t;
+enum status spm_emit_bytes(const struct tokenizer *t, struct gguf_text text, bool *after_unknown,
+                           struct token_list *out, struct err *e) {
     bool complete = true;
     for (size_t i = 0; i < text.length; i++)
         complete = complete && t->byte_ids[(uint8_t)text.bytes[i]] >= 0;
     if (!complete) {
-        bool again = m->after_unknown;
-        m->after_unknown = true;
+        bool again = *after_unknown;
+        *after_unknown = true;
         return again || t->unknown < 0 ? OK : token_list_push(out, t->unknown, e);
     }
-    m->after_unknown = false;
+    *after_unknown = false;
     for (size_t i = 0; i < text.length; i++)
         if (token_list_push(out, t->byte_ids[(uint8_t)text.bytes[i]], e) != OK) return e->status;
     return OK;
@@ -261,7 +262,7 @@ static enum status emit(struct merging *m, struct gguf_text text, struct token_l
         }
         struct gguf_text piece = {text.bytes, length};
         if (id < 0 || kind_of(m->t, id) == TOKEN_UNKNOWN || kind_of(m->t, id) == TOKEN_CONTROL) {
-            if (emit_bytes(m, piece, out, e) != OK) return e->status;
+            if (spm_emit_bytes(m->t, piece, &m->after_unknown, out, e) != OK) return e->status;
         } else {
             m->after_unknown = false;
             if (token_list_push(out, id, e) != OK) return e->status;

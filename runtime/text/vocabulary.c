@@ -121,18 +121,28 @@ static uint32_t lower_bound(const struct tokenizer *t, const struct special_set 
     return first;
 }
 
+int32_t special_set_step(const struct tokenizer *t, const struct special_set *set,
+                         struct set_walk *w, uint8_t byte) {
+    if (w->depth == 0) {
+        w->first = set->starts[byte];
+        w->last = set->starts[byte + 1];
+    } else {
+        w->first = lower_bound(t, set, w->first, w->last, w->depth, byte);
+        w->last = lower_bound(t, set, w->first, w->last, w->depth, byte + 1u);
+    }
+    w->depth++;
+    bool ends = w->first < w->last && t->pieces[set->ids[w->first]].length == w->depth;
+    return ends ? set->ids[w->first++] : -1;
+}
+
 int32_t special_set_match(const struct tokenizer *t, const struct special_set *set,
                           const char *text, size_t length) {
-    uint8_t byte = (uint8_t)text[0];
-    uint32_t first = set->starts[byte], last = set->starts[byte + 1];
+    struct set_walk walk = {0};
     int32_t best = -1;
-    // All in [first, last) begin with text[0..depth).
-    for (size_t depth = 1; first < last; depth++) {
-        if (t->pieces[set->ids[first]].length == depth) best = set->ids[first++];
-        if (depth == length) break;
-        byte = (uint8_t)text[depth];
-        first = lower_bound(t, set, first, last, depth, byte);
-        last = lower_bound(t, set, first, last, depth, byte + 1u);
+    for (size_t i = 0; i < length; i++) {
+        int32_t id = special_set_step(t, set, &walk, (uint8_t)text[i]);
+        if (id >= 0) best = id;
+        if (walk.first >= walk.last) break;
     }
     return best;
 }

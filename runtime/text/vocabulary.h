@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/text/charsmap.h"
 #include "runtime/text/pretokenize.h"
 #include "runtime/text/token_list.h"
 
@@ -35,7 +36,7 @@ struct merge_slot {
     int32_t result;
 };
 
-struct special_set {      // tokens that are found in raw text
+struct special_set {      // tokens that are found in text, not only special ones
     int32_t *ids;         // owned; by text, bytewise
     uint32_t starts[257]; // ids[starts[b]..starts[b+1]) begin with byte b
 };
@@ -43,6 +44,7 @@ struct special_set {      // tokens that are found in raw text
 struct tokenizer {
     const struct log *log; // borrowed, for warnings while opening
     bool spm;              // SentencePiece, else BPE
+    bool unigram;          // SentencePiece finds the likeliest pieces, else it merges
     bool characters;       // BPE merges characters, and spaces are U+2581, else bytes
 
     uint32_t count;
@@ -69,6 +71,12 @@ struct tokenizer {
 
     // SentencePiece: user-defined tokens, found after spaces became U+2581.
     struct special_set frozen;
+
+    // SentencePiece unigram.
+    struct charsmap charsmap;      // of the normaliser; borrows the file
+    bool squeezes;                 // runs of spaces become one, and those at the ends none
+    struct special_set candidates; // normal and user-defined tokens
+    float least_score, most_score; // of normal tokens
 };
 
 static inline enum token_kind kind_of(const struct tokenizer *t, int32_t id) {
@@ -78,6 +86,15 @@ static inline enum token_kind kind_of(const struct tokenizer *t, int32_t id) {
 // Finds the longest token of the set at the front of text, or -1.
 int32_t special_set_match(const struct tokenizer *t, const struct special_set *set,
                           const char *text, size_t length);
+// A walk along a text, with all tokens of a set that begin as the text does; zeroed at first.
+struct set_walk {
+    uint32_t first, last; // ids[first..last) are longer than depth
+    size_t depth;         // bytes of the text so far
+};
+// Goes on by one byte. Returns the token that ends there, or -1. The walk is at its end when first
+// is no longer below last.
+int32_t special_set_step(const struct tokenizer *t, const struct special_set *set,
+                         struct set_walk *w, uint8_t byte);
 // Collects the tokens that wanted() accepts into *set.
 enum status special_set_build(const struct tokenizer *t, struct special_set *set,
                               bool (*wanted)(const struct tokenizer *t, int32_t id), struct err *e);

@@ -118,9 +118,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
         vocab_init_spm(v);
     else
         vocab_init_bpe(v);
-    if (first & 1 && options & 4) v->model = "gemma4";
+    if (first & 1 && options & 4) v->model = options & 8 ? "t5" : "gemma4";
     v->pre = PRE[(first >> 1) % (sizeof PRE / sizeof *PRE)];
     mutate(v, &in, arena);
+    if (options & 16) { // a map out of the whole input
+        v->charsmap = bytes;
+        v->n_charsmap = size_bytes;
+    }
 
     struct gguf g;
     struct tokenizer *t;

@@ -11,12 +11,15 @@ its publisher did: Hugging Face tokenizers with the published pre-tokenizer and 
 the sentencepiece library with an identity normaliser for Gemma 3.
 
 strings.jsonl     one text per line: a JSON string, or {"text": ..., "times": n} for a repeated one
+unigram.gguf      the vocabulary of a unigram model that sentencepiece learnt from english.txt, with
+                  its normaliser nmt_nfkc
 NAME.txt          one line per text: the number of ids, and the 64-bit FNV-1a hash (offset basis
                   cbf29ce484222325, prime 100000001b3) of the ids as little-endian 32-bit integers
 words.txt         one line per pre-tokenizer: its name, and for every 128 texts the hash of the bytes
                   of their words, each text with a 0 behind it
 """
 
+import io
 import json
 import os
 import random
@@ -468,6 +471,7 @@ def originals():
     yield "llama-bpe", pair_encoding(open_one("llama-bpe"), split(LLAMA3), ignore_merges=True)
     yield "qwen2", pair_encoding(open_one("qwen2"), split(QWEN2), normalizer=normalizers.NFC())
     yield "gemma3", sentence_piece(open_one("gemma3"))
+    yield "unigram", learn_unigram()
     yield "gemma4", pair_encoding(
         open_one("gemma4"),
         pre_tokenizers.Split(" ", "merged_with_previous"),
@@ -476,6 +480,43 @@ def originals():
         unk_token="<unk>",
         fuse_unk=True,
     )
+
+
+UNIGRAM = os.path.join(HERE, "unigram.gguf")
+
+
+def learn_unigram():
+    """Writes a small vocabulary as the converter does, and returns the tokenizer."""
+    learnt = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        input=os.path.join(HERE, "..", "english.txt"),
+        model_writer=learnt,
+        model_type="unigram",
+        vocab_size=300,
+        user_defined_symbols=["<mark>", "▁then", "..."],
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        num_threads=1,
+        minloglevel=2,
+    )
+    proto = sp_model.ModelProto()
+    proto.ParseFromString(learnt.getvalue())
+    writer = gguf.GGUFWriter(UNIGRAM, "t5")
+    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece.piece for piece in proto.pieces])
+    writer.add_token_scores([piece.score for piece in proto.pieces])
+    writer.add_token_types([piece.type for piece in proto.pieces])
+    writer.add_add_space_prefix(proto.normalizer_spec.add_dummy_prefix)
+    writer.add_remove_extra_whitespaces(proto.normalizer_spec.remove_extra_whitespaces)
+    writer.add_precompiled_charsmap(proto.normalizer_spec.precompiled_charsmap)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    processor = sentencepiece.SentencePieceProcessor(model_proto=learnt.getvalue())
+    return lambda text: processor.encode(text, out_type=int)
 
 
 # ---- Words -----------------------------------------------------------------------------------------

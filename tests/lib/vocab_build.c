@@ -62,6 +62,10 @@ void vocab_write(const struct vocab_build *v, struct gguf_build *b) {
     if (v->n_scores) gguf_build_floats(b, "tokenizer.ggml.scores", v->scores, v->n_scores);
     if (v->n_merges || (v->model && strcmp(v->model, "gpt2") == 0))
         gguf_build_texts(b, "tokenizer.ggml.merges", v->merges, v->n_merges);
+    if (v->charsmap) {
+        gguf_build_array(b, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, v->n_charsmap);
+        gguf_bytes_raw(&b->values, v->charsmap, v->n_charsmap);
+    }
     for (int i = 0; i < v->n_keys; i++) {
         struct vocab_key key = v->keys[i];
         if (key.type == GGUF_STRING)

@@ -27,6 +27,8 @@ struct vocab_build {
     uint64_t n_tokens, n_types, n_scores, n_merges; // 0: no such key
     struct vocab_key keys[16];
     int n_keys;
+    const uint8_t *charsmap; // NULL: no such key
+    uint64_t n_charsmap;
     char byte_texts[256][8];
 };
 

@@ -39,6 +39,9 @@ static const struct vocabulary GEMMA = {"models/fixtures/gemma-3-270m-vocab.gguf
 static const struct vocabulary GEMMA4 = {"models/fixtures/ggml-vocab-gemma-4.gguf",
                                          "tests/golden/tokenizer/gemma4.txt",
                                          "sh tests/fetch_fixtures.sh", true};
+static const struct vocabulary UNIGRAM = {"tests/golden/tokenizer/unigram.gguf",
+                                          "tests/golden/tokenizer/unigram.txt", "git checkout",
+                                          false};
 
 // 64-bit FNV-1a over little-endian 32-bit integers: what it begins with, and with one more.
 static const uint64_t HASH_OF_NOTHING = 0xcbf29ce484222325u;
@@ -191,6 +194,7 @@ int main(void) {
         VOCABULARY("llama-bpe agrees with Hugging Face tokenizers", LLAMA),
         VOCABULARY("qwen2 agrees with Hugging Face tokenizers", QWEN2),
         VOCABULARY("gemma3 agrees with sentencepiece", GEMMA),
+        VOCABULARY("unigram agrees with sentencepiece", UNIGRAM),
         VOCABULARY("gemma4 agrees with Hugging Face tokenizers", GEMMA4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
