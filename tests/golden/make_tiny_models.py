@@ -901,6 +901,60 @@ MODELS = {
     | {"keys": {"rope.dimension_count": 8}},
     "gemma": SMALL
     | {"architecture": "gemma", "head": 32, "types": {"": "Q8_0", "attn_v": "F16"}},
+    # Positions have parts, which are the same in a text.
+    "qwen2vl": SMALL
+    | {"architecture": "qwen2vl", "biases": ["attn_q", "attn_k", "attn_v"], "heads": 4, "kv": 2}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32, "n_embd": 64}
+    | {"keys": {"rope.dimension_sections": [2, 3, 3, 0], "rope.freq_base": 1e6}},
+    "qwen3vl": SMALL
+    | {"architecture": "qwen3vl", "normed": True, "heads": 4, "kv": 2, "vocabulary": "spm"}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32}
+    | {"keys": {"rope.dimension_sections": [3, 3, 2, 0], "rope.freq_base": 5e6}},
+    "qwen3vlmoe": SMALL
+    | {"architecture": "qwen3vlmoe", "normed": True, "heads": 4, "kv": 2, "tied": False}
+    | {"experts": 4, "used": 2, "types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "expert_feed_forward_length": 32,
+            "rope.dimension_sections": [3, 3, 2, 0],
+        }
+    },
+    "internlm2": SMALL
+    | {"architecture": "internlm2", "kv": 2, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"tied": False, "ff": 32, "keys": {"rope.freq_base": 1e6}},
+    "olmoe": SMALL
+    | {"architecture": "olmoe", "normed": True, "normed_whole": True, "heads": 4, "kv": 4, "head": 8}
+    | {"experts": 4, "used": 2, "types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32, "tied": False},
+    # One norm for all heads of queries; half of each head turns.
+    "minimax_m2": SMALL
+    | {"architecture": "minimax-m2", "normed": True, "normed_whole": True, "heads": 4, "kv": 2}
+    | {"experts": 4, "used": 2, "selection_bias": True, "ff": 32, "vocabulary": "spm"}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "tied": False, "head": 16}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "expert_gating_func": 2,
+            "rope.dimension_count": 8,
+            "rope.freq_base": 5e6,
+        }
+    },
+    # Layer 0 has a dense FFN.
+    "dots1": SMALL
+    | {"architecture": "dots1", "normed": True, "heads": 2, "kv": 2, "dense": 1, "layers": 3}
+    | {"experts": 4, "used": 2, "selection_bias": True, "shared": 64, "shared_gate": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 2,
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 
@@ -918,7 +972,9 @@ def make_model(name, spec):
         write_gguf(path, keys, tensors)
     else:
         write_split(name, keys, tensors, parts)
-    judge = other_families.Model if "architecture" in spec else reference.Llama
+    # Families that transformers lacks differ from llama in the file's names alone.
+    known = spec.get("architecture") in other_families.FAMILIES
+    judge = other_families.Model if known else reference.Llama
     logits = judge(path).logits(tokens)
     reference.write_golden(os.path.join(FOLDER, name + ".bin"), tokens, logits, np.arange(n_vocab))
     reference.write_ids(os.path.join(FOLDER, name + ".ids.txt"), tokens)

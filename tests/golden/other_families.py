@@ -201,6 +201,25 @@ FAMILIES = {
         "partial": True,
     },
     "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
+    # Of text, all parts of a position are the same.
+    "qwen2vl": {"model": "Qwen2VLTextModel", "text": True, "mrope": True},
+    "qwen3vl": {"model": "Qwen3VLTextModel", "text": True, "mrope": True},
+    "qwen3vlmoe": {"model": "Qwen3VLMoeTextModel", "text": True, "mrope": True}
+    | {"arguments": EXPERT_ARGUMENTS},
+    "olmoe": {
+        "model": "OlmoeForCausalLM",
+        "arguments": {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+        "constants": {"norm_topk_prob": False, "pad_token_id": 0},
+    },
+    "minimax-m2": {
+        "model": "MiniMaxM2ForCausalLM",
+        "layer": {"exp_probs_b.bias": "mlp.e_score_correction_bias"},
+        "arguments": {
+            "num_local_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+        },
+        "partial": True,
+    },
     "gemma2": GEMMA | {"model": "Gemma2ForCausalLM", "period": 2},
     "granite": {
         "model": "GraniteForCausalLM",
@@ -384,7 +403,11 @@ class Model:
         for module in self.model.modules():  # some of its norms have an epsilon of their own
             if hasattr(module, "variance_epsilon"):
                 module.variance_epsilon = config.rms_norm_eps
-        self.model.load_state_dict(self.their_weights(weights), strict=True)
+        theirs = self.their_weights(weights)
+        self.head = theirs.pop("lm_head.weight") if "text" in family else None
+        if "text" in family:  # the part of a model that has no head
+            theirs = {name.removeprefix("model."): value for name, value in theirs.items()}
+        self.model.load_state_dict(theirs, strict=True)
 
     def hp(self, key, *default):
         name = f"{self.architecture}.{key}"
@@ -495,6 +518,8 @@ class Model:
             head_dim = self.hp("embedding_length") // self.hp("attention.head_count")
             part = self.hp("rope.dimension_count") / self.hp("attention.key_length", head_dim)
             rope["partial_rotary_factor"] = part
+        if "mrope" in family:
+            rope["mrope_section"] = self.hp("rope.dimension_sections")[:3]
         local = dict(rope)
         if "delta" in family:
             part = self.hp("rope.dimension_count") / self.hp("attention.key_length", 16)
@@ -614,7 +639,10 @@ class Model:
     def logits(self, tokens):
         """[n_tokens, n_vocab]"""
         with torch.no_grad():
-            return self.model(torch.tensor([tokens])).logits[0].double().numpy()
+            made = self.model(torch.tensor([tokens]))
+            if self.head is not None:
+                return (made.last_hidden_state[0] @ self.head.T).numpy()
+            return made.logits[0].double().numpy()
 
 
 def print_perplexity(path, ids, window):

@@ -355,7 +355,8 @@ class Llama:
             self.weights[name] = np.stack(self.weights[name])
 
     def hp(self, key, *default):
-        value = self.keys.get("llama." + key, *default) if default else self.keys["llama." + key]
+        name = f"{self.keys['general.architecture']}.{key}"
+        value = self.keys.get(name, *default) if default else self.keys[name]
         return value
 
     def multiply(self, name, x, expert=...):

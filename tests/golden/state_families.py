@@ -71,6 +71,12 @@ FAMILIES = {
         "constants": {"use_qk_norm": True, "attention_bias": True},
         "partial": True,
     },
+    "dots1": {
+        "model": "Dots1ForCausalLM",
+        "layer": SHARED_EXPERTS,
+        "more": expert_arguments,
+        "constants": {"sliding_window": None},
+    },
     "deepseek2": {
         "model": "DeepseekV2ForCausalLM",
         "sigmoid_model": "DeepseekV3ForCausalLM",  # of files whose gate is a sigmoid
