@@ -233,6 +233,11 @@ enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool sile
     return status;
 }
 
+void cli_generate_end(struct cli_generator *g) {
+    const struct text_sink sink = {print_text, g};
+    generate_end(&g->generator, &sink);
+}
+
 void cli_generate_report(const struct cli_generator *g) {
     const struct machine *machine = &engine_plan(g->engine)->machine;
     struct memory_use use;

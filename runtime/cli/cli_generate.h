@@ -55,6 +55,8 @@ enum status cli_generate_read(struct cli_generator *g, const struct token_list *
 // newline ends the text that was printed so far.
 enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool silent,
                                enum stop_reason *reason, struct err *e);
+// Calls generate_end with standard output as the sink.
+void cli_generate_end(struct cli_generator *g);
 
 // Prints times, bytes and predictions, with -v also how busy devices were; nothing with -q.
 void cli_generate_report(const struct cli_generator *g);

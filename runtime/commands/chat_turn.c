@@ -258,7 +258,7 @@ static enum status write_reply(struct chat *chat, enum stop_reason *reason, stru
     char opening[REPLY_OPENING_BYTES];
     bool goes_on = true;
     reply_opening(opening, chat->style.thoughts, chat->text.bytes, chat->text.length);
-    generate_begin(&chat->writer.generator, opening);
+    generate_begin(&chat->writer.generator, opening, !chat->writer.cli->options.no_context_shift);
     chat->drawn.count = 0;
     while (goes_on) {
         if (draw(chat, reason, e)) return e->status;
@@ -269,6 +269,7 @@ static enum status write_reply(struct chat *chat, enum stop_reason *reason, stru
             return OK;
         }
     }
+    cli_generate_end(&chat->writer);
     return OK;
 }
 

@@ -275,7 +275,26 @@ static void finish(struct generator *g, const struct text_sink *sink) {
     if (g->filter.n_ready > 0) hand_over(g, sink);
 }
 
-void generate_begin(struct generator *g, const char *opening) { g->opening = opening; }
+void generate_begin(struct generator *g, const char *opening, bool shifts) {
+    g->opening = opening;
+    g->shifts = shifts;
+    g->open = false;
+}
+
+// Begins a text: nothing of the one before it is held.
+static enum status begin_text(struct generator *g, struct err *e) {
+    const char *opening = g->opening ? g->opening : "";
+    token_stream_init(&g->stream, g->tokenizer, false);
+    stop_filter_reset(&g->filter);
+    g->opening = NULL;
+    if (constraint_begin(&g->constraint, opening, e) == OK) return OK;
+    return err_context(e, "the end of the prompt");
+}
+
+void generate_end(struct generator *g, const struct text_sink *sink) {
+    if (g->open) finish(g, sink);
+    g->open = false;
+}
 
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e) {
@@ -284,13 +303,10 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     if (limit == 0) return OK;
     const int64_t steps_before = g->timings.decode_steps;
     const uint64_t start = clock_ns();
-    token_stream_init(&g->stream, g->tokenizer, false);
-    stop_filter_reset(&g->filter);
-    enum status status = constraint_begin(&g->constraint, g->opening ? g->opening : "", e);
-    g->opening = NULL;
-    if (status) return err_context(e, "the end of the prompt");
-    status = decode(g, limit, sink, reason, e);
-    if (status || *reason != STOP_CANCEL) finish(g, sink);
+    if (!g->open && begin_text(g, e)) return e->status;
+    const enum status status = decode(g, limit, sink, reason, e);
+    g->open = !status && g->shifts && *reason == STOP_CONTEXT;
+    if (!g->open && (status || *reason != STOP_CANCEL)) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
                            session_length(g->session), g->timings.decode_steps - steps_before);

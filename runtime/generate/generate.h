@@ -67,6 +67,8 @@ struct generator {
     struct breakers breakers; // lent to the sampler
     struct constraint constraint;
     const char *opening; // what the prompt has of the text, for the grammar; NULL: nothing
+    bool shifts;         // a text that fills the context stays open
+    bool open;           // the last text did, and has not ended
     bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
@@ -116,14 +118,19 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e);
 
 // Says how the next text has begun at the end of the prompt, which its grammar is to know. Lent
-// until generate_write returns.
-void generate_begin(struct generator *g, const char *opening);
+// until generate_write returns. shifts: where the context is full the text stays open, so that
+// after the beginning of it was forgotten and the rest read again, generate_write goes on with its
+// grammar, its stop texts and its last character; generate_end ends it otherwise.
+void generate_begin(struct generator *g, const char *opening, bool shifts);
 
 // Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
 // generate_read. All drawn tokens stay in the session, also those of a stop text, and also after a
 // failure.
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
+
+// Hands over what is held of a text that stayed open, if one did.
+void generate_end(struct generator *g, const struct text_sink *sink);
 
 // Forgets what was read and written behind the first n tokens. More than there are keeps them all.
 void generate_keep(struct generator *g, int32_t n);

@@ -61,7 +61,7 @@ void tandem_reply_begin(struct tandem_reply *r, struct tandem_session *session) 
         length += tokenizer_decode(t, id, false, true, tail + length, TAIL_BYTES - length);
     }
     reply_opening(r->opening, r->style.thoughts, tail, length);
-    generate_begin(&session->generator, r->grammar ? r->opening : NULL);
+    generate_begin(&session->generator, r->grammar ? r->opening : NULL, false);
     r->parts.take = take_part;
     r->parts.context = r;
     if (r->options->on_part) chat_reply_begin(&r->parts, &r->style, tail, length);

@@ -145,6 +145,12 @@ chat '/set predict 8\nHello\n/set predict 45\nTell me a story about a dog.\n' -c
 [ $code -eq 0 ] && grep -q 'forgot the oldest turn' "$work/err" &&
     [ "$(sed -n '2,$p' "$work/out" | wc -w)" -gt 30 ] && ! grep -q '/clear' "$work/err"
 result chat_full_context_within_an_answer
+# A grammar goes on where it was: begun anew, it would write its first character again.
+chat '/set predict 8\nHello\n/set predict 45\nTell me a story about a dog.\n' -c 80 -sys 'Be brief.' \
+    --grammar 'root ::= "<" [^<>\n]{300,}'
+[ $code -eq 0 ] && grep -q 'forgot the oldest turn' "$work/err" &&
+    [ "$(tr -cd '<' <"$work/out" | wc -c)" -eq 2 ]
+result chat_full_context_within_a_grammar
 chat 'Hello\nHello again\nTell me more\nTell me more\n/reset\nHello\n' -c 48 -n 10 -sys 'Be brief.' \
     --no-context-shift
 [ $code -eq 0 ] && grep -q 'context of 48 tokens is full' "$work/err" &&
