@@ -258,6 +258,54 @@ chat 'Hello\n/set reasoning on\nHello\n/set reasoning off\nHello\n' -n 8 -q \
     [ "$(sed -n 1p "$work/out")" != "$(sed -n 2p "$work/out")" ]
 result chat_reasoning_switch
 
+# ---- Calls of tools ------------------------------------------------------------------------------
+# Three calls as examples make the small model call too.
+cat >"$work/template" <<'X'
+{%- macro call(c) -%}
+{{- '<tool_call>\n{"name": "' + c.name + '", "arguments": ' + (c.arguments | tojson) + '}\n</tool_call>' -}}
+{%- endmacro -%}
+{%- for place in (['Rome', 'Oslo', 'Bern'] if tools else []) -%}
+{{- '<|im_start|>user\nLook at ' + place + '.<|im_end|>\n<|im_start|>assistant\n' -}}
+{{- call({'name': tools[0].function.name, 'arguments': {'place': place}}) + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' + m.content -}}
+{%- for c in m.tool_calls or [] %}{{ call(c.function) }}{% endfor -%}
+{{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{{- '<|im_start|>assistant\n' }}
+X
+echo '[{"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]' \
+    >"$work/tools"
+calls() {
+    lines=$1
+    shift
+    chat "$lines" -n 60 --chat-template "$work/template" --tools "$work/tools" "$@"
+}
+calls "/result x\nLook at Riga.\n/save $work/calls.json\n/result Look at Minsk.\n/result Look at Paris.\n"
+printf 'look {"place": "%s"}\n' Riga Minsk Paris >"$work/expected"
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected" &&
+    [ "$(grep -c 'no call of a tool waits' "$work/err")" -eq 1 ]
+result chat_results_of_calls
+calls "/load $work/calls.json\n/result Look at Minsk.\n/save $work/more.json\n"
+[ $code -eq 0 ] && [ "$(cat "$work/out")" = 'look {"place": "Minsk"}' ] && python3 - "$work" <<'X'
+import json, sys
+one, more = (json.load(open(f"{sys.argv[1]}/{n}.json"))["messages"] for n in ("calls", "more"))
+assert [m["role"] for m in more] == ["user", "assistant", "tool", "assistant"], more
+assert more[:2] == one and more[2]["content"] == "Look at Minsk.", more
+(first,), (second,) = one[1]["tool_calls"], more[3]["tool_calls"]
+assert first["function"]["name"] == "look", first
+assert json.loads(first["function"]["arguments"]) == {"place": "Riga"}, first
+assert json.loads(second["function"]["arguments"]) == {"place": "Minsk"}, second
+assert more[2]["tool_call_id"] == first["id"] and len(first["id"]) == 9, more
+assert one[1]["content"] == "", one
+X
+result chat_calls_are_saved_and_loaded
+calls "Look at Riga.\n/result x\n/save $work/cut.json\n" -n 16
+[ $code -eq 0 ] && grep -q 'a call that was cut off' "$work/err" &&
+    grep -q 'no call of a tool waits' "$work/err" && ! grep -q tool_calls "$work/cut.json"
+result chat_cut_call_is_left_out
+
 # ---- Ctrl-C --------------------------------------------------------------------------------------
 # At the prompt it ends the program; in an answer, which begins before it is sent, only that.
 cat >"$work/interrupt" <<'X'
