@@ -469,6 +469,7 @@ static void bench_short_conv(struct bench *b, int32_t n_tokens) {
                                  .steps = steps_of(b, n_tokens),
                                  .n_tokens = n_tokens,
                                  .n_cols = DELTA_COLUMNS,
+                                 .x_stride = DELTA_COLUMNS,
                                  .n_taps = DELTA_TAPS};
     measure(&job, OP_short_conv, "-", n_tokens, op_cost_short_conv(&job.args.short_conv, 0));
 }
@@ -499,6 +500,28 @@ static void bench_delta_rule(struct bench *b, int32_t n_tokens) {
         .order = KEYS_TILED,
         .eps = 1e-6F};
     measure(&job, OP_delta_rule, "-", n_tokens, op_cost_delta_rule(&job.args.delta_rule, 0));
+}
+
+// A layer of a hybrid model of 7B: 48 heads of 64, of which all share B and C.
+static void bench_mamba_scan(struct bench *b, int32_t n_tokens) {
+    enum { HEADS = 48, DIM = 64, STATE = 128 };
+    struct job job = {.b = b, .call = call_mamba_scan};
+    job.args.mamba_scan =
+        (struct mamba_scan_args){.out = values(b, (int64_t)n_tokens * HEADS * DIM),
+                                 .states = values(b, HEADS * DIM * STATE),
+                                 .x = values(b, (int64_t)n_tokens * (HEADS * DIM + 2 * STATE)),
+                                 .dt = values(b, (int64_t)n_tokens * HEADS),
+                                 .a = values(b, HEADS),
+                                 .d = values(b, HEADS),
+                                 .dt_bias = values(b, HEADS),
+                                 .steps = steps_of(b, n_tokens),
+                                 .n_tokens = n_tokens,
+                                 .n_heads = HEADS,
+                                 .n_groups = 1,
+                                 .head_dim = DIM,
+                                 .n_state = STATE,
+                                 .dt_stride = HEADS};
+    measure(&job, OP_mamba_scan, "-", n_tokens, op_cost_mamba_scan(&job.args.mamba_scan, 0));
 }
 
 // ---- The program --------------------------------------------------------------------------------

@@ -161,12 +161,14 @@ struct op_cost op_cost_split_rows(const struct split_rows_args *a, int64_t n_key
     return (struct op_cost){.read_bytes = moved, .written_bytes = moved};
 }
 
-// The tokens are taken to be of one sequence, here and in the delta rule, so a state counts once.
+// The tokens are taken to be of one sequence, here, in the delta rule and in a scan, so a state
+// counts once.
 struct op_cost op_cost_short_conv(const struct short_conv_args *a, int64_t n_keys) {
     (void)n_keys;
     uint64_t state = floats(a->n_taps - 1, a->n_cols), moved = floats(a->n_tokens, a->n_cols);
     return (struct op_cost){
-        .read_bytes = moved + floats(a->n_taps, a->n_cols) + floats(a->n_tokens, 2) + state,
+        .read_bytes = moved + floats(a->n_taps + (a->bias ? 1 : 0), a->n_cols) +
+                      floats(a->n_tokens, 2) + state,
         .written_bytes = moved + state,
         // The products, then an exponential and a division.
         .flops = (2.0 * a->n_taps + 15) * (double)product(a->n_tokens, a->n_cols),
@@ -183,6 +185,19 @@ struct op_cost op_cost_delta_rule(const struct delta_rule_args *a, int64_t n_key
         .written_bytes = floats(a->n_tokens, width) + state,
         // A product with the state before and after it changes, its decay and its change.
         .flops = 7.0 * (double)product(a->n_tokens, width) * a->head_dim,
+    };
+}
+
+struct op_cost op_cost_mamba_scan(const struct mamba_scan_args *a, int64_t n_keys) {
+    (void)n_keys;
+    const int64_t width = (int64_t)a->n_heads * a->head_dim;
+    const uint64_t state = floats(width, a->n_state);
+    return (struct op_cost){
+        .read_bytes = floats(a->n_tokens, width + 2 * (int64_t)a->n_groups * a->n_state) +
+                      floats(a->n_tokens, a->n_heads + 2) + floats(3, a->n_heads) + state,
+        .written_bytes = floats(a->n_tokens, width) + state,
+        // The decay, what is taken up, and a product with the state.
+        .flops = 5.0 * (double)product(a->n_tokens, width) * a->n_state,
     };
 }
 

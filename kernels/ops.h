@@ -27,6 +27,7 @@ enum {
     EXPERTS_USED_MAX = 32, // experts that one token goes to
     CONV_TAPS_MAX = 8,     // inputs of a short convolution, at least 2
     DELTA_DIM_MAX = 256,   // largest head_dim of the delta rule
+    MAMBA_STATE_MAX = 256, // largest n_state of the scan of a state space model
 };
 
 // out[t] = scale * dequantised row tokens[t] of table.
@@ -139,11 +140,13 @@ enum glu {
     GLU_CLAMPED, // g * sigmoid(1.702 g) * (u + 1) with g = min(gate, limit) and u = up within
                  // -limit..limit
     GLU_SIGMOID, // sigmoid(gate) * up
+    GLU_PRODUCT, // gate * up
 };
 
 // out = the unit of gate and up (1 where there is none) in the first n_cols columns, times
 // sigmoid(row_gate) of its row if there are such gates; other columns of out stay untouched. out
-// may be gate or up. Sources: Shazeer 2020; GELU, Hendrycks and Gimpel 2016.
+// may be gate or up. An up_stride of 0 lets all rows have one row of up. Sources: Shazeer 2020;
+// GELU, Hendrycks and Gimpel 2016.
 struct swiglu_args {
     float *out;            // [n_rows, stride]
     const float *gate;     // [n_rows, stride]
@@ -241,21 +244,25 @@ struct split_rows_args {
     int32_t n_rows, n_first, n_second, first_stride, second_stride;
 };
 
-// The next two ops take the tokens in order, and each token makes a new state of an old one. Token
-// t reads state steps[t][0], or zeros if that is negative, and writes state steps[t][1], which may
-// be the same. A token of the same call may read it, so the tokens of a sequence form a chain, and
-// chains may be mixed. A state that a later token of the call overwrites need not reach memory. The
-// result for a token depends on the values of its state alone, not on where the chain was cut.
+// The next three ops take the tokens in order, and each token makes a new state of an old one.
+// Token t reads state steps[t][0], or zeros if that is negative, and writes state steps[t][1],
+// which may be the same. A token of the same call may read it, so the tokens of a sequence form a
+// chain, and chains may be mixed. A state that a later token of the call overwrites need not reach
+// memory. The result for a token depends on the values of its state alone, not on where the chain
+// was cut.
 
-// out[t][c] = silu(sum_j weight[c][j] * input[j]), j = 0..n_taps-1: the last input is x[t][c],
-// those before it are the state's, which then holds the last n_taps - 1 of them, the oldest first.
+// out[t][c] = silu(sum_j weight[c][j] * input[j] (+ bias[c])), j = 0..n_taps-1: the last input is
+// x[t][c], those before it are the state's, which then holds the last n_taps - 1 of them, the
+// oldest first. A plain one leaves out silu.
 struct short_conv_args {
     float *out;           // [n_tokens, n_cols]
     float *states;        // [states, n_taps - 1, n_cols]
-    const float *x;       // [n_tokens, n_cols]
+    const float *x;       // [n_tokens, x_stride], of which the first n_cols columns are read
     const float *weight;  // [n_cols, n_taps]
+    const float *bias;    // [n_cols] or NULL
     const int32_t *steps; // [n_tokens, 2]
-    int32_t n_tokens, n_cols, n_taps;
+    int32_t n_tokens, n_cols, x_stride, n_taps;
+    bool is_plain;
 };
 
 // The order in which value heads share key heads.
@@ -278,6 +285,21 @@ struct delta_rule_args {
     int32_t n_tokens, n_heads, n_key_heads, head_dim; // n_heads is a multiple of n_key_heads
     enum key_order order;
     float eps;
+};
+
+// The scan of a state space model. For head h of token t with its state S, its group g = h /
+// (n_heads / n_groups), and s = ln(1 + e^(dt[t][h] + dt_bias[h])): S = e^(a[h] s) S + s x_h B_g^T
+// and out[t][h] = S C_g + d[h] x_h. Source: Mamba-2, Dao and Gu 2024.
+struct mamba_scan_args {
+    float *out;                          // [n_tokens, n_heads, head_dim]
+    float *states;                       // [states, n_heads, head_dim, n_state]
+    const float *x;                      // [n_tokens, x of n_heads, head_dim each; then B and C of
+                                         // n_groups, n_state each]
+    const float *dt;                     // [n_tokens, dt_stride], of which n_heads are read
+    const float *a, *d, *dt_bias;        // [n_heads]
+    const int32_t *steps;                // [n_tokens, 2]
+    int32_t n_tokens, n_heads, n_groups; // n_heads is a multiple of n_groups
+    int32_t head_dim, n_state, dt_stride;
 };
 
 // One per backend, filled by expanding ops.def in order; no entry may be NULL, and those of OP_W

@@ -79,6 +79,7 @@ void cpu_route(const struct lane *lane, const struct route_args *args);
 // The definitions of the ops with a state (ref_state.c).
 void cpu_short_conv(const struct lane *lane, const struct short_conv_args *args);
 void cpu_delta_rule(const struct lane *lane, const struct delta_rule_args *args);
+void cpu_mamba_scan(const struct lane *lane, const struct mamba_scan_args *args);
 
 // Converts one row of n elements of a weight type to floats; this defines each block format. n is a
 // multiple of the block's elements.

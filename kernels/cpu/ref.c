@@ -341,6 +341,7 @@ static double gated(const struct swiglu_args *a, double gate, double up) {
         up = fmax(fmin(up, a->limit), -a->limit);
         return gate / (1 + exp(-1.702 * gate)) * (up + 1);
     case GLU_SIGMOID: return up / (1 + exp(-gate));
+    case GLU_PRODUCT: return gate * up;
     }
     return gate / (1 + exp(-gate)) * up;
 }
@@ -396,6 +397,10 @@ static void short_conv(const struct lane *lane, const struct short_conv_args *a)
 
 static void delta_rule(const struct lane *lane, const struct delta_rule_args *a) {
     cpu_delta_rule(lane, a);
+}
+
+static void mamba_scan(const struct lane *lane, const struct mamba_scan_args *a) {
+    cpu_mamba_scan(lane, a);
 }
 
 // The table has one function per weight type.

@@ -1,5 +1,6 @@
-/* ref_state.c: the definitions of short_conv and delta_rule, which keep a state for each sequence,
- * in plain C. NEON runs them too, and every level for sizes that its own kernels do not take.
+/* ref_state.c: the definitions of short_conv, delta_rule and mamba_scan, which keep a state for
+ * each sequence, in plain C. NEON runs them too, and every level for sizes that its own kernels do
+ * not take.
  *
  * Sums run in double; a state is rounded to floats after each token, so it does not matter whether
  * the next token is in the same call. A lane has columns or heads to itself and takes all tokens in
@@ -21,11 +22,12 @@ static void convolve(const struct short_conv_args *a, int64_t t, const float *fr
         float inputs[CONV_TAPS_MAX] = {0};
         double sum = 0;
         for (int64_t j = 0; j < n_old && from; j++) inputs[j] = from[j * n + c];
-        inputs[n_old] = a->x[t * n + c];
+        inputs[n_old] = a->x[t * a->x_stride + c];
         for (int64_t j = 0; j <= n_old; j++)
             sum += (double)a->weight[c * a->n_taps + j] * inputs[j];
         for (int64_t j = 0; j < n_old; j++) to[j * n + c] = inputs[j + 1];
-        a->out[t * n + c] = (float)(sum / (1 + exp(-sum)));
+        if (a->bias) sum += a->bias[c];
+        a->out[t * n + c] = (float)(a->is_plain ? sum : sum / (1 + exp(-sum)));
     }
 }
 
@@ -89,6 +91,44 @@ void cpu_delta_rule(const struct lane *lane, const struct delta_rule_args *a) {
             const int32_t *step = a->steps + 2 * t;
             ASSERT(step[1] >= 0);
             step_head(a, t, h, step[0] < 0 ? NULL : a->states + step[0] * state + h * size,
+                      a->states + step[1] * state + h * size);
+        }
+    }
+}
+
+static double softplus(double z) { return z > 20 ? z : log1p(exp(z)); }
+
+// Computes head h of token t. from: the head's state, NULL: zeros; to may be from.
+static void scan_head(const struct mamba_scan_args *a, int64_t t, int64_t h, const float *from,
+                      float *to) {
+    const int64_t n = a->n_state, width = (int64_t)a->n_heads * a->head_dim;
+    const int64_t groups_width = a->n_groups * n, group = h / (a->n_heads / a->n_groups);
+    const float *row = a->x + t * (width + 2 * groups_width), *x = row + h * a->head_dim;
+    const float *b = row + width + group * n, *c = b + groups_width;
+    const double step = softplus((double)a->dt[t * a->dt_stride + h] + (double)a->dt_bias[h]);
+    const double decay = exp((double)a->a[h] * step);
+    for (int64_t p = 0; p < a->head_dim; p++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const double old = from ? decay * from[p * n + i] : 0;
+            to[p * n + i] = (float)(old + step * x[p] * b[i]);
+            sum += (double)to[p * n + i] * c[i];
+        }
+        a->out[(t * a->n_heads + h) * a->head_dim + p] = (float)(sum + (double)a->d[h] * x[p]);
+    }
+}
+
+void cpu_mamba_scan(const struct lane *lane, const struct mamba_scan_args *a) {
+    const int64_t size = (int64_t)a->head_dim * a->n_state, state = a->n_heads * size;
+    int64_t first, last;
+    ASSERT(a->n_state >= 1 && a->n_state <= MAMBA_STATE_MAX);
+    ASSERT(a->n_heads % a->n_groups == 0);
+    lane_share(lane, a->n_heads, 1, &first, &last);
+    for (int64_t h = first; h < last; h++) {
+        for (int64_t t = 0; t < a->n_tokens; t++) {
+            const int32_t *step = a->steps + 2 * t;
+            ASSERT(step[1] >= 0);
+            scan_head(a, t, h, step[0] < 0 ? NULL : a->states + step[0] * state + h * size,
                       a->states + step[1] * state + h * size);
         }
     }

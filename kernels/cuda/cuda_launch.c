@@ -276,6 +276,16 @@ static void delta_rule(struct cuda_stream *s, enum weight_type type,
         a, sizeof *a);
 }
 
+static void mamba_scan(struct cuda_stream *s, enum weight_type type,
+                       const struct mamba_scan_args *a) {
+    (void)type;
+    if (a->n_tokens == 0) return;
+    add(s, KERNEL_mamba_scan,
+        (struct cuda_grid){(uint32_t)a->n_heads, parts(a->head_dim, MAMBA_ROWS), 1, 32 * MAMBA_ROWS,
+                           0},
+        a, sizeof *a);
+}
+
 // ---- Attention ---------------------------------------------------------------------------------
 
 // Blocks of one token and one run of keys: a chunk of the columns of a kv head each.

@@ -85,6 +85,9 @@ enum {
     DELTA_COLS = 32,
     DELTA_WARPS = 4,
 
+    // mamba_scan: grid (n_heads, row chunks), a warp for each row of the state.
+    MAMBA_ROWS = 4,
+
     // attention: grid (token tiles, n_kv_heads * column chunks, n_splits), attention_shared_bytes
     // of
     // dynamic shared memory; attention_merge: grid (n_tokens, n_heads).

@@ -1,5 +1,5 @@
-/* state.cu: short_conv and delta_rule, which keep a state for each sequence and take the tokens in
- * order.
+/* state.cu: short_conv, delta_rule and mamba_scan, which keep a state for each sequence and take
+ * the tokens in order.
  *
  * short_conv: grid (chunks of SHORT_CONV_THREADS columns). A thread has a column; its last inputs
  * stay in registers while tokens form a chain. Reads x and writes out once, 8 bytes per element.
@@ -8,7 +8,11 @@
  * of the head's state in shared memory, up to 32 KiB, while tokens form a chain, so that a prompt
  * reads and writes a state once. Lane j of each warp has column j, and warp w the rows w, w +
  * DELTA_WARPS, ...; the sums of the warps are added in their order. A block reads the whole q and k
- * of its head, 1 KiB per token of 128 elements each. Sums depend on head_dim alone. Tested by
+ * of its head, 1 KiB per token of 128 elements each. Sums depend on head_dim alone.
+ *
+ * mamba_scan: grid (n_heads, chunks of MAMBA_ROWS rows of the state). A warp keeps a row of the
+ * head's state in registers while tokens form a chain, an element of each 32 in a lane, and reads B
+ * and C of its group, 1 KiB per token of 128 elements each. Sums depend on n_state alone. Tested by
  * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/device.cuh"
@@ -30,7 +34,7 @@ KERNEL void __launch_bounds__(SHORT_CONV_THREADS) short_conv(const struct short_
     for (int t = 0; t < a.n_tokens; t++) {
         const int from = a.steps[2 * t], to = a.steps[2 * t + 1];
         const bool loads = !continues(a.steps, t);
-        const float x = a.x[t * n + c];
+        const float x = a.x[t * (int64_t)a.x_stride + c];
         float sum = 0, newest = 0;
 #pragma unroll
         for (int j = 0; j < CONV_TAPS_MAX - 1; j++) {
@@ -45,7 +49,8 @@ KERNEL void __launch_bounds__(SHORT_CONV_THREADS) short_conv(const struct short_
             if (j >= n_old) continue;
             old[j] = j + 1 < n_old ? old[min(j + 1, CONV_TAPS_MAX - 2)] : x;
         }
-        a.out[t * n + c] = sum / (1 + __expf(-sum));
+        if (a.bias) sum += a.bias[c];
+        a.out[t * n + c] = a.is_plain ? sum : sum / (1 + __expf(-sum));
         if (t + 1 < a.n_tokens && continues(a.steps, t + 1)) continue;
 #pragma unroll
         for (int j = 0; j < CONV_TAPS_MAX - 1; j++)
@@ -142,5 +147,36 @@ KERNEL void __launch_bounds__(DELTA_COLS *DELTA_WARPS) delta_rule(const struct d
         float *state = a.states + (to * (int64_t)a.n_heads + h) * size;
         for (int i = (int)threadIdx.x / 32; i < n && c < n; i += DELTA_WARPS)
             state[(int64_t)i * n + c] = tile.state[i][threadIdx.x % 32];
+    }
+}
+
+KERNEL void __launch_bounds__(32 * MAMBA_ROWS) mamba_scan(const struct mamba_scan_args a) {
+    const int lane = (int)threadIdx.x % 32, h = (int)blockIdx.x, n = a.n_state;
+    const int p = (int)blockIdx.y * MAMBA_ROWS + (int)threadIdx.x / 32;
+    const int64_t width = (int64_t)a.n_heads * a.head_dim, groups_width = (int64_t)a.n_groups * n;
+    const int64_t group = (int64_t)(h / (a.n_heads / a.n_groups)) * n;
+    const int64_t at = (int64_t)h * a.head_dim + p;
+    if (p >= a.head_dim) return; // the whole warp
+    float cells[MAMBA_STATE_MAX / 32] = {0};
+    for (int t = 0; t < a.n_tokens; t++) {
+        const int from = a.steps[2 * t], to = a.steps[2 * t + 1];
+        const float *row = a.x + t * (width + 2 * groups_width), *b = row + width + group;
+        const float *old = a.states + (from * width + at) * n;
+        const bool loads = !continues(a.steps, t);
+        const bool stores = t + 1 == a.n_tokens || !continues(a.steps, t + 1);
+        const float step = softplus(a.dt[(int64_t)t * a.dt_stride + h] + a.dt_bias[h]);
+        const float decay = __expf(a.a[h] * step), x = row[at];
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < MAMBA_STATE_MAX / 32; j++) {
+            const int i = 32 * j + lane;
+            if (i >= n) continue;
+            if (loads) cells[j] = from < 0 ? 0 : old[i];
+            cells[j] = fmaf(decay, cells[j], step * x * b[i]);
+            sum = fmaf(cells[j], b[groups_width + i], sum);
+            if (stores) a.states[(to * width + at) * n + i] = cells[j];
+        }
+        sum = sum_of_warp(sum);
+        if (lane == 0) a.out[t * width + at] = fmaf(a.d[h], x, sum);
     }
 }

@@ -37,6 +37,7 @@ static void encode_conv(const struct forward *f) {
                                              .steps = f->tables.steps,
                                              .n_tokens = f->n_tokens,
                                              .n_cols = (int32_t)delta_channels(&f->shape->delta),
+                                             .x_stride = (int32_t)delta_channels(&f->shape->delta),
                                              .n_taps = f->shape->delta.n_taps});
 }
 

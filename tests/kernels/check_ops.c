@@ -686,8 +686,8 @@ static void check_form(struct op_check *c, enum glu form) {
 }
 
 static void check_swiglu(struct op_check *c) {
-    static const enum glu FORMS[] = {GLU_SILU, GLU_GELU, GLU_CLAMPED, GLU_SIGMOID};
-    for (int i = 0; i < 4; i++) check_form(c, FORMS[i]);
+    static const enum glu FORMS[] = {GLU_SILU, GLU_GELU, GLU_CLAMPED, GLU_SIGMOID, GLU_PRODUCT};
+    for (int i = 0; i < 5; i++) check_form(c, FORMS[i]);
 }
 
 // ---- gather_rows --------------------------------------------------------------------------------

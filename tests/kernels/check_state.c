@@ -1,6 +1,6 @@
-/* check_state.c: short_conv and delta_rule against their definitions, for sequences that begin, go
- * on, are mixed, or hand their state on through memory after each token; and split_rows. Used by
- * check_ops.c.
+/* check_state.c: short_conv, delta_rule and mamba_scan against their definitions, for sequences
+ * that begin, go on, are mixed, or hand their state on through memory after each token; and
+ * split_rows. Used by check_ops.c.
  */
 #include "tests/kernels/check_state.h"
 
@@ -22,13 +22,15 @@ enum { LAST = N_SEQUENCES, OTHER = 2 * N_SEQUENCES };
 
 struct state_shape {
     uint64_t out, states, x, steps[CHAINS];
-    uint64_t weight;                  // of short_conv
+    uint64_t weight, bias;            // of short_conv
+    uint64_t d;                       // of mamba_scan, with alpha as its dt
     uint64_t alpha, beta, a, dt_bias; // of delta_rule
     enum chain chain;
     bool is_begin; // of the whole: its states are those of an earlier token
     int32_t n_tokens;
     uint64_t row, state; // floats of a row of out, and of a state
-    int32_t n_cols, n_taps, n_heads, n_key_heads, head_dim;
+    int32_t n_cols, x_stride, n_taps, n_heads, n_key_heads, head_dim, n_state;
+    bool has_bias, is_plain;
     enum key_order order;
 };
 
@@ -157,28 +159,36 @@ static void place_short_conv(union op_args *args, const void *shape, char *base)
                                  .states = (float *)(base + s->states),
                                  .x = floats_at(base, s->x),
                                  .weight = floats_at(base, s->weight),
+                                 .bias = s->has_bias ? floats_at(base, s->bias) : NULL,
                                  .steps = (const int32_t *)(base + s->steps[s->chain]),
                                  .n_tokens = s->n_tokens,
                                  .n_cols = s->n_cols,
-                                 .n_taps = s->n_taps};
+                                 .x_stride = s->x_stride,
+                                 .n_taps = s->n_taps,
+                                 .is_plain = s->is_plain};
 }
 
 void check_short_conv(struct op_check *c) {
     static const struct {
         int32_t n_cols, n_taps;
-    } SIZES[] = {{1, 2}, {7, 4}, {64, 4}, {200, 4}, {67, 3}, {33, CONV_TAPS_MAX}};
+    } SIZES[] = {{1, 2}, {7, 4}, {64, 4}, {200, 4}, {67, 3}, {33, CONV_TAPS_MAX}, {72, 3}};
     struct op_case k = {
         .op = OP_short_conv, .limit = 1e-6, .place = place_short_conv, .mark = mark_state};
-    for (int i = 0; i < op_n_batches(c) * 6; i++) {
-        struct state_shape s = {.n_tokens = OP_BATCHES[i / 6],
-                                .n_cols = SIZES[i % 6].n_cols,
-                                .n_taps = SIZES[i % 6].n_taps};
-        op_describe(c, "%d tokens, %d columns, %d taps", s.n_tokens, s.n_cols, s.n_taps);
+    for (int i = 0; i < op_n_batches(c) * 7; i++) {
+        struct state_shape s = {.n_tokens = OP_BATCHES[i / 7],
+                                .n_cols = SIZES[i % 7].n_cols,
+                                .x_stride = SIZES[i % 7].n_cols + i % 3,
+                                .n_taps = SIZES[i % 7].n_taps,
+                                .has_bias = i % 2,
+                                .is_plain = i % 4 > 1};
+        op_describe(c, "%d tokens, %d columns, stride %d, %d taps, bias %d, plain %d", s.n_tokens,
+                    s.n_cols, s.x_stride, s.n_taps, s.has_bias, s.is_plain);
         op_scene_clear(c);
         s.row = (uint64_t)s.n_cols;
         s.state = s.row * (uint64_t)(s.n_taps - 1);
         s.weight = op_scene_normal(c, (int64_t)s.n_cols * s.n_taps, 1);
-        lay_state(c, &s, s.n_cols);
+        s.bias = op_scene_normal(c, s.n_cols, 1);
+        lay_state(c, &s, s.x_stride);
         run_chains(c, &k, &s);
     }
 }
@@ -244,6 +254,64 @@ void check_delta_rule(struct op_check *c) {
         op_describe(c, "%d tokens, %d heads, %d key heads of %d", s.n_tokens, s.n_heads,
                     s.n_key_heads, s.head_dim);
         lay_delta_rule(c, &s);
+        run_chains(c, &k, &s);
+    }
+}
+
+// ---- mamba_scan ---------------------------------------------------------------------------------
+
+static void place_mamba_scan(union op_args *args, const void *shape, char *base) {
+    const struct state_shape *s = shape;
+    args->mamba_scan =
+        (struct mamba_scan_args){.out = (float *)(base + s->out),
+                                 .states = (float *)(base + s->states),
+                                 .x = floats_at(base, s->x),
+                                 .dt = floats_at(base, s->alpha),
+                                 .a = floats_at(base, s->a),
+                                 .d = floats_at(base, s->d),
+                                 .dt_bias = floats_at(base, s->dt_bias),
+                                 .steps = (const int32_t *)(base + s->steps[s->chain]),
+                                 .n_tokens = s->n_tokens,
+                                 .n_heads = s->n_heads,
+                                 .n_groups = s->n_key_heads,
+                                 .head_dim = s->head_dim,
+                                 .n_state = s->n_state,
+                                 .dt_stride = s->x_stride};
+}
+
+// Adds the operands. Decays lie between 0 and 1, some of them at the ends.
+static void lay_mamba_scan(struct op_check *c, struct state_shape *s) {
+    const int64_t n_steps = (int64_t)s->n_tokens * s->x_stride;
+    op_scene_clear(c);
+    s->row = (uint64_t)s->n_heads * (uint64_t)s->head_dim;
+    s->state = s->row * (uint64_t)s->n_state;
+    s->alpha = op_scene_normal(c, n_steps, 2);
+    s->a = op_scene_normal(c, s->n_heads, 2);
+    s->d = op_scene_normal(c, s->n_heads, 1);
+    s->dt_bias = op_scene_normal(c, s->n_heads, 1);
+    float *a = op_scene_at(c, s->a), *dt = op_scene_at(c, s->alpha);
+    for (int32_t h = 0; h < s->n_heads; h++) a[h] = -fabsf(a[h]);
+    dt[0] = 25;
+    dt[n_steps - 1] = -40;
+    lay_state(c, s, (int64_t)s->row + 2 * (int64_t)s->n_key_heads * s->n_state);
+}
+
+void check_mamba_scan(struct op_check *c) {
+    static const struct {
+        int32_t n_heads, n_groups, head_dim, n_state;
+    } SIZES[] = {{1, 1, 1, 1}, {4, 2, 7, 12}, {6, 3, 16, 64}, {4, 1, 64, 128}, {2, 2, 9, 256}};
+    struct op_case k = {
+        .op = OP_mamba_scan, .limit = 1e-6, .place = place_mamba_scan, .mark = mark_state};
+    for (int i = 0; i < op_n_batches(c) * 5; i++) {
+        struct state_shape s = {.n_tokens = OP_BATCHES[i / 5],
+                                .n_heads = SIZES[i % 5].n_heads,
+                                .n_key_heads = SIZES[i % 5].n_groups,
+                                .head_dim = SIZES[i % 5].head_dim,
+                                .n_state = SIZES[i % 5].n_state,
+                                .x_stride = SIZES[i % 5].n_heads + i % 3};
+        op_describe(c, "%d tokens, %d heads of %d, %d groups of %d", s.n_tokens, s.n_heads,
+                    s.head_dim, s.n_key_heads, s.n_state);
+        lay_mamba_scan(c, &s);
         run_chains(c, &k, &s);
     }
 }

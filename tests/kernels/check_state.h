@@ -12,5 +12,6 @@
 void check_split_rows(struct op_check *c);
 void check_short_conv(struct op_check *c);
 void check_delta_rule(struct op_check *c);
+void check_mamba_scan(struct op_check *c);
 
 #endif

@@ -185,7 +185,7 @@ static inline float32x4_t gated_by(float32x4_t gate, float32x4_t x, float32x4_t 
     return vmulq_f32(factor, up);
 }
 
-// Every form is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Every form but GLU_PRODUCT is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, float32x4_t up) {
     const float32x4_t limit = vdupq_n_f32(a->limit), one = vdupq_n_f32(1);
     if (a->form == GLU_GELU) {
@@ -198,6 +198,7 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
         up = vmaxq_f32(vminq_f32(up, limit), vnegq_f32(limit));
         return gated_by(gate, vmulq_n_f32(gate, 1.702F), vaddq_f32(up, one));
     }
+    if (a->form == GLU_PRODUCT) return vmulq_f32(gate, up);
     if (a->form == GLU_SIGMOID) return gated_by(one, gate, up);
     return gated_by(gate, gate, up);
 }

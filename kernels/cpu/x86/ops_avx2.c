@@ -193,7 +193,7 @@ static inline __m256 gated_by(__m256 gate, __m256 x, __m256 up) {
     return _mm256_mul_ps(factor, up);
 }
 
-// Every form is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Every form but GLU_PRODUCT is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) {
     const __m256 limit = _mm256_set1_ps(a->limit);
     if (a->form == GLU_GELU) {
@@ -209,6 +209,7 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
         return gated_by(gate, _mm256_mul_ps(gate, _mm256_set1_ps(1.702F)),
                         _mm256_add_ps(up, _mm256_set1_ps(1)));
     }
+    if (a->form == GLU_PRODUCT) return _mm256_mul_ps(gate, up);
     if (a->form == GLU_SIGMOID) return gated_by(_mm256_set1_ps(1), gate, up);
     return gated_by(gate, gate, up);
 }
@@ -277,4 +278,5 @@ void cpu_ops_avx2(struct cpu_table *table) {
     table->cap_logits = cap_logits;
     table->short_conv = short_conv_avx2;
     table->delta_rule = delta_rule_avx2;
+    table->mamba_scan = mamba_scan_avx2;
 }

@@ -10,5 +10,6 @@
 
 void short_conv_avx2(const struct lane *lane, const struct short_conv_args *args);
 void delta_rule_avx2(const struct lane *lane, const struct delta_rule_args *args);
+void mamba_scan_avx2(const struct lane *lane, const struct mamba_scan_args *args);
 
 #endif
