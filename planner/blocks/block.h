@@ -71,7 +71,7 @@ struct batch_tables {
     int32_t *tokens, *positions, *sequences, *cache_rows; // [n_tokens]
     int32_t *rows;  // [n_logits], tokens whose logits are wanted
     int32_t *pages; // [n_sessions, max_pages]
-    int32_t *steps; // [n_tokens, 2], the states that ops read and write; of delta nets only
+    int32_t *steps; // [n_tokens, 2], the states that ops read and write; of recurrent layers only
     // cache_rows and pages of layers with a window, which keep a ring of pages: page i of the
     // context is page i modulo the ring's length.
     int32_t *ring_rows, *ring_pages;
@@ -97,8 +97,8 @@ struct forward {
     void *k_cache, *v_cache;
     enum dtype k_type, v_type;
     // The unit's states: [slots of all sessions, n_taps - 1, channels] and [slots, n_heads,
-    // head_dim, head_dim].
-    float *conv_states, *delta_states;
+    // head_dim, columns].
+    float *conv_states, *matrix_states;
 };
 
 // A tensor that a block computes with.

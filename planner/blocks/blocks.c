@@ -10,15 +10,18 @@ int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
         [UNIT_FFN] = &block_ffn,     [UNIT_EXPERTS] = &block_experts,
         [UNIT_HEAD] = &block_head,
     };
+    static const struct block *const recurrent[] = {[RECURRENCE_DELTA] = &block_delta,
+                                                    [RECURRENCE_CONV] = &block_conv,
+                                                    [RECURRENCE_MAMBA] = &block_mamba};
     ASSERT((unsigned)kind < UNIT_KINDS);
     out[0] = kind == UNIT_ATTENTION && shape->latent.rank ? &block_latent : blocks[kind];
-    if (kind != UNIT_ATTENTION || shape->delta.n_heads == 0) return 1;
-    out[1] = &block_delta;
+    if (kind != UNIT_ATTENTION || !shape->recurrent.kind) return 1;
+    out[1] = recurrent[shape->recurrent.kind];
     return 2;
 }
 
 const struct block *blocks_of_unit(const struct shape *shape, const struct unit *unit) {
     const struct block *blocks[BLOCKS_OF_KIND];
     (void)blocks_of_kind(shape, unit->kind, blocks);
-    return blocks[unit_is_delta(shape, unit)];
+    return blocks[unit_is_recurrent(shape, unit)];
 }

@@ -10,8 +10,8 @@
 
 const struct block *blocks_of_unit(const struct shape *shape, const struct unit *unit);
 
-// The blocks that compute the units of a kind: of attention a second one if the model has delta
-// nets. Returns their number.
+// The blocks that compute the units of a kind: of attention a second one if the model has
+// recurrent layers. Returns their number.
 enum { BLOCKS_OF_KIND = 2 };
 int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
                    const struct block *out[BLOCKS_OF_KIND]);

@@ -7,9 +7,9 @@
 // x = norm(residual); queries, keys and values = QKV x, and the gates of output, decay and
 // learning.
 static void encode_in(const struct forward *f) {
-    const int32_t n = f->n_tokens, n_heads = f->shape->delta.n_heads;
-    const int32_t n_channels = (int32_t)delta_channels(&f->shape->delta);
-    const int32_t width = n_heads * f->shape->delta.head_dim;
+    const int32_t n = f->n_tokens, n_heads = f->shape->recurrent.n_heads;
+    const int32_t n_channels = (int32_t)recurrent_channels(&f->shape->recurrent);
+    const int32_t width = n_heads * f->shape->recurrent.head_dim;
     float *x = f->area[AREA_NORMED];
     const struct product products[] = {
         {ROLE_ATTN_QKV, ROLE_OTHER, f->area[AREA_CHANNELS], x, n, n_channels, false},
@@ -20,8 +20,8 @@ static void encode_in(const struct forward *f) {
     };
     encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, n);
     for (int i = 0; i < 5; i++) encode_product(f, &products[i]);
-    if (!f->shape->delta.joins_gates) return;
-    const int32_t n_keys = f->shape->delta.n_key_heads, share = n_heads / n_keys;
+    if (!f->shape->recurrent.joins_gates) return;
+    const int32_t n_keys = f->shape->recurrent.n_key_heads, share = n_heads / n_keys;
     f->ops->split_rows(f->stream, &(struct split_rows_args){f->area[AREA_BETA], f->area[AREA_ALPHA],
                                                             f->area[AREA_BETA_ALPHA], n * n_keys,
                                                             share, share, share, share});
@@ -29,24 +29,24 @@ static void encode_in(const struct forward *f) {
 
 // convolved = silu(conv(q, k, v)), with the inputs before them from the state.
 static void encode_conv(const struct forward *f) {
-    f->ops->short_conv(
-        f->stream, &(struct short_conv_args){.out = f->area[AREA_CONVOLVED],
-                                             .states = f->conv_states,
-                                             .x = f->area[AREA_CHANNELS],
-                                             .weight = encode_vector(f, ROLE_SSM_CONV),
-                                             .steps = f->tables.steps,
-                                             .n_tokens = f->n_tokens,
-                                             .n_cols = (int32_t)delta_channels(&f->shape->delta),
-                                             .x_stride = (int32_t)delta_channels(&f->shape->delta),
-                                             .n_taps = f->shape->delta.n_taps});
+    f->ops->short_conv(f->stream, &(struct short_conv_args){
+                                      .out = f->area[AREA_CONVOLVED],
+                                      .states = f->conv_states,
+                                      .x = f->area[AREA_CHANNELS],
+                                      .weight = encode_vector(f, ROLE_SSM_CONV),
+                                      .steps = f->tables.steps,
+                                      .n_tokens = f->n_tokens,
+                                      .n_cols = (int32_t)recurrent_channels(&f->shape->recurrent),
+                                      .x_stride = (int32_t)recurrent_channels(&f->shape->recurrent),
+                                      .n_taps = f->shape->recurrent.n_taps});
 }
 
 // out = delta rule of q, k and v, whatever the epsilon of the model's norms.
 static void encode_rule(const struct forward *f) {
-    const struct delta_shape *d = &f->shape->delta;
+    const struct recurrent_shape *d = &f->shape->recurrent;
     f->ops->delta_rule(f->stream,
                        &(struct delta_rule_args){.out = f->area[AREA_DELTA_OUT],
-                                                 .states = f->delta_states,
+                                                 .states = f->matrix_states,
                                                  .qkv = f->area[AREA_CONVOLVED],
                                                  .alpha = f->area[AREA_ALPHA],
                                                  .beta = f->area[AREA_BETA],
@@ -63,7 +63,7 @@ static void encode_rule(const struct forward *f) {
 
 // residual += O (norm(out), head by head, times silu(gate))
 static void encode_out(const struct forward *f) {
-    const struct delta_shape *d = &f->shape->delta;
+    const struct recurrent_shape *d = &f->shape->recurrent;
     const int32_t n = f->n_tokens, width = d->n_heads * d->head_dim;
     float *out = f->area[AREA_DELTA_OUT];
     f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = out,

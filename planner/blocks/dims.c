@@ -1,9 +1,19 @@
 /* dims.c: see dims.h. */
 #include "planner/blocks/dims.h"
 
+#include "base/number.h"
+
 static int64_t ff_of(const struct shape *shape, const struct unit *unit) {
     const struct unit_tensor *down = unit ? unit_find(unit, ROLE_FFN_DOWN) : NULL;
     return down ? down->n_cols : shape->n_ff;
+}
+
+// A gated convolution makes three products, Mamba-2 a gate, x, B, C and time steps.
+static int64_t mixer_in(const struct shape *shape) {
+    const struct recurrent_shape *r = &shape->recurrent;
+    if (r->kind == RECURRENCE_CONV) return 3 * (int64_t)shape->n_embd;
+    if (r->kind != RECURRENCE_MAMBA) return 0;
+    return (int64_t)r->n_heads * r->head_dim + recurrent_channels(r) + r->n_heads;
 }
 
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim) {
@@ -14,6 +24,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     const int64_t gated = unit ? unit->gated : shape->has_gated_q;
     const struct latent_shape *latent = &shape->latent;
+    const struct recurrent_shape *r = &shape->recurrent;
     switch (dim) {
     case DIM_ONE: return 1;
     case DIM_EMBD: return shape->n_embd;
@@ -37,13 +48,16 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_EXPERTS: return n_experts;
     case DIM_EXPERT_BOUNDS: return n_experts + 1;
     case DIM_SHARED_GATE: return shape->has_shared_gates;
-    case DIM_CHANNELS: return delta_channels(&shape->delta);
-    case DIM_TAPS: return shape->delta.n_taps;
-    case DIM_DELTA: return (int64_t)shape->delta.n_heads * shape->delta.head_dim;
-    case DIM_DELTA_HEADS: return shape->delta.n_heads;
-    case DIM_DELTA_HEAD: return shape->delta.head_dim;
-    case DIM_DELTA_GATES: return shape->delta.joins_gates ? 0 : shape->delta.n_heads;
-    case DIM_JOINED_GATES: return shape->delta.joins_gates ? 2 * shape->delta.n_heads : 0;
+    case DIM_CHANNELS: return recurrent_channels(r);
+    case DIM_MIXER_IN: return mixer_in(shape);
+    case DIM_GROUP: return (int64_t)r->n_heads * r->head_dim / max_i32(r->n_key_heads, 1);
+    case DIM_GROUPS: return r->n_key_heads;
+    case DIM_TAPS: return r->n_taps;
+    case DIM_DELTA: return (int64_t)r->n_heads * r->head_dim;
+    case DIM_DELTA_HEADS: return r->n_heads;
+    case DIM_DELTA_HEAD: return r->head_dim;
+    case DIM_DELTA_GATES: return r->joins_gates ? 0 : r->n_heads;
+    case DIM_JOINED_GATES: return r->joins_gates ? 2 * r->n_heads : 0;
     case DIM_RANK: return latent->rank;
     case DIM_QUERY_RANK: return latent->query_rank;
     case DIM_LATENT_ROW: return latent->rank + shape->n_rot;

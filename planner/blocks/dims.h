@@ -31,9 +31,12 @@ enum dim {
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1
     DIM_SHARED_GATE,   // 1 if a shared expert of the model has a gate, else 0
-    DIM_CHANNELS,      // of the convolution of a delta net
+    DIM_CHANNELS,      // of the convolution of a recurrent layer
     DIM_TAPS,          // of it
-    DIM_DELTA,         // n_heads * head_dim of a delta net
+    DIM_MIXER_IN,      // what a gated convolution or Mamba-2 makes of a token at first, else 0
+    DIM_GROUP,         // columns of a group of Mamba-2
+    DIM_GROUPS,        // number of these
+    DIM_DELTA,         // n_heads * head_dim of a recurrent layer
     DIM_DELTA_HEADS,
     DIM_DELTA_HEAD,     // head_dim
     DIM_DELTA_GATES,    // n_heads if alphas and betas are tensors of their own, else 0

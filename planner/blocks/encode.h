@@ -27,9 +27,10 @@
         {AREA_LAYER_GATE, ROWS_TOKENS, DIM_LAYER_INPUT}, \
         {AREA_MATMUL, ROWS_TOKENS, DIM_LAYER_INPUT},
 
-// The blocks that attention.c, latent.c, delta.c, experts.c, ffn.c and ends.c define, for blocks.c.
-extern const struct block block_embed, block_attention, block_latent, block_delta, block_ffn,
-    block_experts, block_head;
+// The blocks that attention.c, latent.c, delta.c, conv.c, mamba.c, experts.c, ffn.c and ends.c
+// define, for blocks.c.
+extern const struct block block_embed, block_attention, block_latent, block_delta, block_conv,
+    block_mamba, block_ffn, block_experts, block_head;
 
 // Encodes the tables of angles of rotary positions, once per micro-batch. In attention.c.
 void encode_angles(const struct forward *f);

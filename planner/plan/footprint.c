@@ -142,7 +142,7 @@ void footprint_tables(const struct shape *shape, const struct workload *w,
     out->pages = part(&at, workload_pages(w));
     out->ring_rows = part(&at, w->window ? w->n_ubatch : 0);
     out->ring_pages = part(&at, w->window ? workload_pages(w) : 0);
-    out->steps = part(&at, shape->delta.n_heads > 0 ? 2 * (int64_t)w->n_ubatch : 0);
+    out->steps = part(&at, shape->recurrent.kind ? 2 * (int64_t)w->n_ubatch : 0);
     out->size_bytes = at;
 }
 

@@ -56,17 +56,24 @@ bool unit_reads_normed(const struct shape *shape, int32_t unit) {
     return u->reads_normed || (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN);
 }
 
-bool unit_is_delta(const struct shape *shape, const struct unit *unit) {
-    return shape->delta.n_heads > 0 && unit->state_bytes > 0;
+bool unit_is_recurrent(const struct shape *shape, const struct unit *unit) {
+    return shape->recurrent.kind != RECURRENCE_NONE && unit->state_bytes > 0;
 }
 
-int64_t delta_channels(const struct delta_shape *delta) {
-    return (int64_t)(delta->n_heads + 2 * delta->n_key_heads) * delta->head_dim;
+int64_t recurrent_channels(const struct recurrent_shape *r) {
+    const int64_t width = (int64_t)r->n_heads * r->head_dim;
+    if (r->kind == RECURRENCE_CONV) return r->n_channels;
+    if (r->kind == RECURRENCE_MAMBA) return width + 2 * (int64_t)r->n_key_heads * r->n_state;
+    return width + 2 * (int64_t)r->n_key_heads * r->head_dim;
 }
 
-uint64_t delta_state_bytes(const struct delta_shape *delta) {
-    const int64_t matrices = (int64_t)delta->n_heads * delta->head_dim * delta->head_dim;
-    return 4 * (uint64_t)(matrices + (delta->n_taps - 1) * delta_channels(delta));
+int64_t recurrent_cells(const struct recurrent_shape *r) {
+    const int64_t n_cols = r->kind == RECURRENCE_MAMBA ? r->n_state : r->head_dim;
+    return (int64_t)r->n_heads * r->head_dim * n_cols;
+}
+
+uint64_t recurrent_state_bytes(const struct recurrent_shape *r) {
+    return 4 * (uint64_t)(recurrent_cells(r) + (r->n_taps - 1) * recurrent_channels(r));
 }
 
 enum tensor_use tensor_use_of(enum tensor_role role) {
@@ -194,16 +201,20 @@ static enum status check_numbers(const struct place *at) {
 }
 
 // The limits keep the bytes of a state in range.
-static enum status check_delta(const struct place *at) {
-    const struct delta_shape *d = &at->shape->delta;
-    const bool any = d->n_heads != 0;
-    const int64_t shared = any && d->n_key_heads > 0 ? d->n_heads % d->n_key_heads : 0;
+static enum status check_recurrent(const struct place *at) {
+    const struct recurrent_shape *r = &at->shape->recurrent;
+    const bool any = r->kind != RECURRENCE_NONE, conv = r->kind == RECURRENCE_CONV;
+    const bool heads = any && !conv, mamba = r->kind == RECURRENCE_MAMBA;
+    const int64_t shared = heads && r->n_key_heads > 0 ? r->n_heads % r->n_key_heads : 0;
     const struct field fields[] = {
-        {"delta.n_heads", d->n_heads, 0, SHAPE_DELTA_HEADS},
-        {"delta.n_key_heads", d->n_key_heads, any, d->n_heads},
-        {"delta.n_heads % n_key_heads", shared, 0, 0},
-        {"delta.head_dim", d->head_dim, any, any ? SHAPE_DELTA_DIM : 0},
-        {"delta.n_taps", d->n_taps, any ? 2 : 0, any ? SHAPE_DELTA_TAPS : 0},
+        {"recurrent.kind", (int64_t)r->kind, RECURRENCE_NONE, RECURRENCE_MAMBA},
+        {"recurrent.n_heads", r->n_heads, heads, heads ? SHAPE_DELTA_HEADS : 0},
+        {"recurrent.n_key_heads", r->n_key_heads, heads, r->n_heads},
+        {"recurrent.n_heads % n_key_heads", shared, 0, 0},
+        {"recurrent.head_dim", r->head_dim, heads, heads ? SHAPE_DELTA_DIM : 0},
+        {"recurrent.n_taps", r->n_taps, any ? 2 : 0, any ? SHAPE_DELTA_TAPS : 0},
+        {"recurrent.n_state", r->n_state, mamba, mamba ? SHAPE_DELTA_DIM : 0},
+        {"recurrent.n_channels", r->n_channels, conv, conv ? SHAPE_WIDTH : 0},
     };
     return CHECK_FIELDS(at, fields);
 }
@@ -303,10 +314,10 @@ static enum status check_attention(const struct place *at) {
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
     const bool may_read = attention && !has_cache && u->state_bytes == 0;
-    const bool delta = unit_is_delta(s, u), latent = attention && s->latent.rank;
+    const bool recurrent = unit_is_recurrent(s, u), latent = attention && s->latent.rank;
     const int32_t row_width = latent ? s->latent.rank + s->n_rot : 0;
     const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
-    const int64_t expected = delta ? (int64_t)delta_state_bytes(&s->delta) : 0;
+    const int64_t expected = recurrent ? (int64_t)recurrent_state_bytes(&s->recurrent) : 0;
     const struct field fields[] = {
         {"n_heads", u->n_heads, has_cache, attention ? s->n_heads : 0},
         {"n_kv_heads", u->n_kv_heads, latent,
@@ -325,7 +336,7 @@ static enum status check_attention(const struct place *at) {
         {"reads_normed", u->reads_normed, 0, u->kind == UNIT_FFN},
         {"cache_unit", u->cache_unit, 0, may_read ? u - s->units - 1 : 0},
         {"state_bytes", state, expected,
-         delta       ? expected
+         recurrent   ? expected
          : attention ? (int64_t)MAX_STATE_BYTES
                      : 0},
     };
@@ -419,7 +430,7 @@ static enum status check_order(const struct place *at) {
 
 enum status shape_check(const struct shape *shape, struct err *e) {
     struct place at = {.shape = shape, .e = e};
-    if (check_numbers(&at) || check_delta(&at) || check_latent(&at) || check_order(&at))
+    if (check_numbers(&at) || check_recurrent(&at) || check_latent(&at) || check_order(&at))
         return e->status;
     for (int u = 0; u < shape->n_units; u++) {
         at.unit = &shape->units[u];

@@ -85,10 +85,24 @@ struct unit {
     int32_t n_experts, n_experts_used, n_ff_expert;
 };
 
-// Gated delta nets, which all have the same sizes. n_heads 0: the model has none.
-struct delta_shape {
-    int32_t n_heads, n_key_heads, head_dim, n_taps; // heads of values; taps of the convolution
-    bool joins_gates;                               // betas and alphas are one tensor, by key head
+// Some layers may have a state in place of attention, all of one kind.
+enum recurrence {
+    RECURRENCE_NONE,
+    RECURRENCE_DELTA, // a gated delta net
+    RECURRENCE_CONV,  // a gated short convolution
+    RECURRENCE_MAMBA, // a state space model (Mamba-2)
+};
+
+// A member that the kind does not have is 0.
+struct recurrent_shape {
+    enum recurrence kind;
+    int32_t n_heads;     // of a delta net those of values
+    int32_t n_key_heads; // of a delta net; of Mamba-2 its groups, which share B and C
+    int32_t head_dim;
+    int32_t n_taps;     // of the convolution
+    int32_t n_state;    // of Mamba-2: columns of a head's state
+    int32_t n_channels; // of a gated convolution
+    bool joins_gates;   // betas and alphas of a delta net are one tensor, by key head
 };
 
 // Attention to latent vectors, with the same sizes in all layers: a row of the cache is a latent
@@ -105,7 +119,7 @@ struct shape {
     int32_t n_local_rot;                                // n_rot of layers with a window
     int32_t n_layer_input; // elements that the embedding makes of a token for each layer, else 0
     int32_t n_experts, n_experts_used, n_ff_expert; // the largest of any layer, 0 without experts
-    struct delta_shape delta;
+    struct recurrent_shape recurrent;
     struct latent_shape latent;
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
@@ -136,12 +150,14 @@ int32_t unit_leader(const struct shape *shape, int32_t unit);
 // experts behind a dense FFN of the same layer: a shared expert has computed the norm that both
 // read, another FFN what is added to theirs.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
-// True if the unit is a gated delta net in place of attention.
-bool unit_is_delta(const struct shape *shape, const struct unit *unit);
-// Columns of the convolution of a delta net: queries, keys and values.
-int64_t delta_channels(const struct delta_shape *delta);
+// True if the unit has a state in place of attention.
+bool unit_is_recurrent(const struct shape *shape, const struct unit *unit);
+// Columns of the convolution: of a delta net queries, keys and values; of Mamba-2 x, B and C.
+int64_t recurrent_channels(const struct recurrent_shape *recurrent);
+// Elements of the matrices of a state.
+int64_t recurrent_cells(const struct recurrent_shape *recurrent);
 // Bytes of its state: the last inputs of the convolution, and a matrix for each head.
-uint64_t delta_state_bytes(const struct delta_shape *delta);
+uint64_t recurrent_state_bytes(const struct recurrent_shape *recurrent);
 
 // Writes the name of a unit in files and errors: "embed", "blk.7.attention", "blk.7.ffn",
 // "blk.7.experts", "head".

@@ -264,8 +264,8 @@ static void add_attention(struct build *b, int32_t layer) {
 static void add_recurrent(struct build *b) {
     const struct shape_spec *s = b->spec;
     const int64_t inner = (int64_t)s->recurrent.n_heads * s->recurrent.state_size;
-    const int64_t channels = delta_channels(&b->out->delta);
-    b->unit->state_bytes = delta_state_bytes(&b->out->delta);
+    const int64_t channels = recurrent_channels(&b->out->recurrent);
+    b->unit->state_bytes = recurrent_state_bytes(&b->out->recurrent);
     add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_QKV, s->n_embd, channels);
     add_matrix(b, ROLE_ATTN_GATE, s->n_embd, inner);
@@ -403,9 +403,12 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->n_layer_input = s->n_layer_input;
     out->has_gated_q = s->attention.gated;
     if (s->recurrent.period > 0)
-        out->delta = (struct delta_shape){s->recurrent.n_heads, s->recurrent.n_groups,
-                                          s->recurrent.state_size, s->recurrent.conv_kernel,
-                                          s->recurrent.joins_gates};
+        out->recurrent = (struct recurrent_shape){.kind = RECURRENCE_DELTA,
+                                                  .n_heads = s->recurrent.n_heads,
+                                                  .n_key_heads = s->recurrent.n_groups,
+                                                  .head_dim = s->recurrent.state_size,
+                                                  .n_taps = s->recurrent.conv_kernel,
+                                                  .joins_gates = s->recurrent.joins_gates};
     out->n_ff = max_i32(max_i32(s->ffn.n_ff, s->ffn.n_ff_sharing), s->experts.n_ff_shared);
     out->n_experts = s->experts.n_experts;
     out->n_experts_used = s->experts.n_experts_used;

@@ -32,16 +32,17 @@ static bool next_rows(const struct cached *c, struct piece_walk *walk, struct pi
 // The inputs of the convolution or the matrices of the walk's slot. False behind the last one.
 static bool next_state(const struct cached *c, struct piece_walk *walk, struct piece *out) {
     const struct pipeline *p = c->pipeline;
-    const struct delta_shape *delta = &p->shape->delta;
-    if (!unit_is_delta(p->shape, &p->shape->units[walk->unit]) || walk->slot >= c->n_slots)
+    const struct recurrent_shape *recurrent = &p->shape->recurrent;
+    if (!unit_is_recurrent(p->shape, &p->shape->units[walk->unit]) || walk->slot >= c->n_slots)
         return false;
     const int64_t slot = (int64_t)c->session * STATE_SLOTS + c->slots[walk->slot++];
-    const int64_t inputs = (delta->n_taps - 1) * delta_channels(delta);
-    const int64_t matrices = (int64_t)delta->n_heads * delta->head_dim * delta->head_dim;
+    const int64_t inputs = (recurrent->n_taps - 1) * recurrent_channels(recurrent);
+    const int64_t matrices = recurrent_cells(recurrent);
     float *states = (float *)p->caches[walk->unit];
     const bool is_matrix = walk->part == PART_MATRICES;
-    if (is_matrix) states += states_conv_floats(&p->plan->workload, delta);
+    if (is_matrix) states += states_conv_floats(&p->plan->workload, recurrent);
     const int64_t n = is_matrix ? matrices : inputs;
+    if (n == 0) return false;
     out->at = (char *)(states + slot * n);
     out->size_bytes = (uint64_t)n * sizeof *states;
     return true;

@@ -303,9 +303,10 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
         f->tables.cache_rows = f->tables.ring_rows;
         f->tables.pages = f->tables.ring_pages;
     }
-    if (!unit_is_delta(p->shape, f->unit)) return;
+    if (!unit_is_recurrent(p->shape, f->unit)) return;
     f->conv_states = f->k_cache;
-    f->delta_states = f->conv_states + states_conv_floats(&p->plan->workload, &p->shape->delta);
+    f->matrix_states =
+        f->conv_states + states_conv_floats(&p->plan->workload, &p->shape->recurrent);
 }
 
 static void encode(struct pipeline_device *on, const struct forward *f) {

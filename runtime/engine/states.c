@@ -16,7 +16,7 @@ enum status states_open(struct states *s, const struct shape *shape, const struc
     const size_t n = (size_t)w->n_sessions, n_tokens = n * (size_t)w->n_ctx;
     const bool wraps = workload_ring_pages(w) < workload_pages_per_session(w);
     *s = (struct states){.n_ctx = w->n_ctx,
-                         .recurrent = shape->delta.n_heads > 0,
+                         .recurrent = shape->recurrent.kind != RECURRENCE_NONE,
                          .window = w->window,
                          .n_ring_rows = wraps ? workload_ring_pages(w) * KV_PAGE : INT32_MAX};
     s->all = mem_alloc(n, sizeof *s->all);
@@ -134,6 +134,7 @@ void states_restore(struct states *s, int32_t session, const struct session_stat
     states_truncate(s, session, n_tokens);
 }
 
-int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta) {
-    return (int64_t)w->n_sessions * STATE_SLOTS * (delta->n_taps - 1) * delta_channels(delta);
+int64_t states_conv_floats(const struct workload *w, const struct recurrent_shape *recurrent) {
+    return (int64_t)w->n_sessions * STATE_SLOTS * (recurrent->n_taps - 1) *
+           recurrent_channels(recurrent);
 }

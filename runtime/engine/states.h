@@ -65,6 +65,6 @@ void states_restore(struct states *s, int32_t session, const struct session_stat
                     const int32_t *tokens, int32_t n_tokens);
 
 // Floats of all slots of one unit for the inputs of its convolution; the matrices lie behind them.
-int64_t states_conv_floats(const struct workload *w, const struct delta_shape *delta);
+int64_t states_conv_floats(const struct workload *w, const struct recurrent_shape *recurrent);
 
 #endif

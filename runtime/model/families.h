@@ -35,8 +35,10 @@ struct family {
                                        // that of the other layers
     bool attends_latent;               // to latent vectors (struct latent_shape)
     bool gates_attention;              // by a sigmoid of rows that follow those of each query head
-    int32_t recurrent_period; // all but the last layer of each so many are delta nets, unless the
-                              // file says which; 0: the family has none
+    enum recurrence recurrence;
+    int32_t recurrent_period; // all but the last layer of each so many are recurrent, unless the
+                              // file says which; 0: those without KV heads are
+    bool turns_if_told;       // only files that say so have rotary positions
     enum key_order key_order; // as in struct hparams
     // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.
     int32_t n_layers_of_widest;

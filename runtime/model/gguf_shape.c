@@ -141,32 +141,65 @@ static enum status read_windows(struct reader *r) {
     return OK;
 }
 
+// True if some layer of the file has a tensor of that role.
+static bool any_has(const struct reader *r, enum tensor_role role) {
+    for (int32_t l = 0; l < r->n_layers; l++)
+        if (r->layers[l].has_role[role]) return true;
+    return false;
+}
+
+// True if some layer has attention beside a state.
+static bool any_has_both(const struct reader *r) {
+    for (int32_t l = 0; l < r->n_layers; l++) {
+        const bool *has = r->layers[l].has_role;
+        if ((has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN]) && has[ROLE_ATTN_K]) return true;
+    }
+    return false;
+}
+
 // Reads the sizes of the states of Mamba and delta nets: a state matrix for each head and the last
 // inputs of a convolution.
+static enum status read_matrices(struct reader *r, struct recurrent_shape *out) {
+    int32_t inner = 0, state = 0, groups = 0, kernel = 0, rank = 0;
+    const bool joined = any_has(r, ROLE_SSM_BETA_ALPHA);
+    if (read_int(r, "ssm.inner_size", 1, MAX_INNER, &inner) ||
+        read_int(r, "ssm.state_size", 1, MAX_STATE, &state) ||
+        read_int(r, "ssm.group_count", 0, MAX_GROUPS, &groups) ||
+        read_int(r, "ssm.time_step_rank", 0, MAX_INNER, &rank) ||
+        read_int(r, "ssm.conv_kernel", 1, MAX_KERNEL, &kernel))
+        return r->e->status;
+    const int64_t channels = inner + 2 * (int64_t)groups * state;
+    r->state_bytes = 4 * (uint64_t)((int64_t)inner * state + (kernel - 1) * channels);
+    *out = (struct recurrent_shape){
+        .n_key_heads = groups, .n_taps = kernel, .joins_gates = joined, .n_heads = inner / state};
+    if (joined || any_has(r, ROLE_SSM_ALPHA)) {
+        out->kind = RECURRENCE_DELTA;
+        out->head_dim = state;
+    } else if (any_has(r, ROLE_SSM_IN) && any_has(r, ROLE_SSM_D) && rank > 0) {
+        out->kind = RECURRENCE_MAMBA;
+        out->n_heads = rank;
+        out->head_dim = inner / rank;
+        out->n_state = state;
+    }
+    const bool whole = out->n_heads > 0 && inner % out->n_heads == 0 && groups > 0 &&
+                       out->n_heads % groups == 0 && kernel > 1;
+    if (!whole) out->kind = RECURRENCE_NONE;
+    return OK;
+}
+
+// Reads the sizes of states. Layers of one kind that have a state in place of attention are known
+// by them.
 static enum status read_states(struct reader *r) {
-    bool any_state = false, any_conv = false, any_delta = false, any_joined = false;
-    for (int32_t l = 0; l < r->n_layers; l++) {
-        any_state = any_state || r->layers[l].has_role[ROLE_SSM_A];
-        any_conv = any_conv || r->layers[l].has_role[ROLE_SHORTCONV_IN];
-        any_joined = any_joined || r->layers[l].has_role[ROLE_SSM_BETA_ALPHA];
-        any_delta = any_delta || any_joined || r->layers[l].has_role[ROLE_SSM_ALPHA];
-    }
-    int32_t inner = 0, state = 0, groups = 0, kernel = 0;
-    if (any_state) {
-        if (read_int(r, "ssm.inner_size", 1, MAX_INNER, &inner) ||
-            read_int(r, "ssm.state_size", 1, MAX_STATE, &state) ||
-            read_int(r, "ssm.group_count", 0, MAX_GROUPS, &groups) ||
-            read_int(r, "ssm.conv_kernel", 1, MAX_KERNEL, &kernel))
-            return r->e->status;
-        const int64_t channels = inner + 2 * (int64_t)groups * state;
-        r->state_bytes = 4 * (uint64_t)((int64_t)inner * state + (kernel - 1) * channels);
-        const int32_t n_heads = inner / state;
-        if (any_delta && inner % state == 0 && groups > 0 && n_heads % groups == 0 && kernel > 1)
-            r->out->delta = (struct delta_shape){n_heads, groups, state, kernel, any_joined};
-    }
-    kernel = 0;
+    const bool any_state = any_has(r, ROLE_SSM_A), any_conv = any_has(r, ROLE_SHORTCONV_IN);
+    struct recurrent_shape state = {0};
+    int32_t kernel = 0;
+    if (any_state && read_matrices(r, &state)) return r->e->status;
     if (any_conv && read_int(r, "shortconv.l_cache", 1, MAX_KERNEL, &kernel)) return r->e->status;
     if (any_conv) r->conv_bytes = 4 * (uint64_t)(kernel - 1) * (uint64_t)r->out->n_embd;
+    if (any_conv && kernel > 1)
+        state = (struct recurrent_shape){
+            .kind = RECURRENCE_CONV, .n_taps = kernel, .n_channels = r->out->n_embd};
+    if (state.kind && any_state != any_conv && !any_has_both(r)) r->out->recurrent = state;
     return OK;
 }
 

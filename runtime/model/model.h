@@ -26,7 +26,7 @@ struct model {
     int32_t n_own_caches;          // layers behind so many read the cache of an earlier one
     int32_t n_ff[MAX_LAYERS];      // width of the dense FFN or the shared expert, 0: neither
     int32_t n_dense_layers;        // at the start, without experts where others have them
-    int32_t recurrent[MAX_LAYERS]; // 1: the layer has a delta net in place of attention
+    int32_t recurrent[MAX_LAYERS]; // 1: the layer has a state in place of attention
     // Divisors of the frequencies of rotary positions; NULL: the model has none. Some models have
     // others for contexts longer than n_ctx_short and for shorter ones.
     const struct gguf_tensor *rope_freqs, *long_freqs, *short_freqs;

@@ -7,6 +7,7 @@
 #include "runtime/model/model_take.h"
 #include "runtime/model/per_layer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -418,19 +419,22 @@ static enum status read_residual_scale(struct model *m, struct err *e) {
     return OK;
 }
 
-// Reads which layers have delta nets: flags, or all but the last of each period.
+// Reads which layers are recurrent: flags, or all but the last of each period, or those without KV
+// heads.
 static enum status read_recurrent_layers(struct model *m, struct err *e) {
     const struct layer_numbers layers = layers_of(m);
     int32_t period = m->family->recurrent_period;
     if (per_layer_read(&layers, "attention.recurrent_layers", 1, -1, m->recurrent, e) ||
-        model_take_int(m, "full_attention_interval", MAX_LAYERS, &period, e))
+        model_take_count(m, "full_attention_interval", MAX_LAYERS, &period, e))
         return e->status;
-    for (int32_t l = 0; l < m->shape->n_layers; l++)
+    for (int32_t l = 0; l < m->shape->n_layers; l++) {
+        if (period == 0) m->recurrent[l] = m->n_kv_heads[l] == 0;
         if (m->recurrent[l] < 0) m->recurrent[l] = (l + 1) % period > 0;
+    }
     return OK;
 }
 
-static enum status refuse_delta(const struct model *m, const char *key, struct err *e) {
+static enum status refuse_recurrent(const struct model *m, const char *key, struct err *e) {
     return err_set(e, ERR_FORMAT, "key %s.%s does not agree with the others of ssm",
                    m->shape->architecture, key);
 }
@@ -444,30 +448,58 @@ static enum status refuse_joined(const struct model *m, int32_t layer, struct er
     return err_fix(e, "fetch a newer conversion of the %s model", m->shape->architecture);
 }
 
-// Reads the sizes of the delta nets.
-static enum status read_delta(struct model *m, struct err *e) {
-    struct delta_shape *d = &m->shape->delta;
-    int32_t width = 0;
-    if (m->family->recurrent_period == 0) return OK;
-    m->hp.key_order = m->family->key_order;
-    m->shape->has_gated_q = m->family->gates_attention;
-    if (read_recurrent_layers(m, e) ||
-        model_take_int(m, "ssm.time_step_rank", SHAPE_DELTA_HEADS, &d->n_heads, e) ||
-        model_take_int(m, "ssm.group_count", SHAPE_DELTA_HEADS, &d->n_key_heads, e) ||
-        model_take_int(m, "ssm.state_size", SHAPE_DELTA_DIM, &d->head_dim, e) ||
-        model_take_int(m, "ssm.conv_kernel", SHAPE_DELTA_TAPS, &d->n_taps, e) ||
+// Reads the sizes of delta nets, whose heads are as wide as their states, or of Mamba-2.
+static enum status read_state_space(struct model *m, struct err *e) {
+    struct recurrent_shape *r = &m->shape->recurrent;
+    int32_t width = 0, n_state = 0;
+    if (model_take_int(m, "ssm.time_step_rank", SHAPE_DELTA_HEADS, &r->n_heads, e) ||
+        model_take_int(m, "ssm.group_count", SHAPE_DELTA_HEADS, &r->n_key_heads, e) ||
+        model_take_int(m, "ssm.state_size", SHAPE_DELTA_DIM, &n_state, e) ||
+        model_take_int(m, "ssm.conv_kernel", SHAPE_DELTA_TAPS, &r->n_taps, e) ||
         model_take_int(m, "ssm.inner_size", SHAPE_WIDTH, &width, e))
         return e->status;
+    const bool mamba = r->kind == RECURRENCE_MAMBA;
+    r->head_dim = mamba ? width / r->n_heads : n_state;
+    r->n_state = mamba ? n_state : 0;
     for (int32_t l = 0; l < m->shape->n_layers; l++) {
-        if (model_layer_has(m, l, ROLE_SSM_IN)) return refuse_joined(m, l, e);
-        d->joins_gates = d->joins_gates || model_layer_has(m, l, ROLE_SSM_BETA_ALPHA);
+        if (!mamba && model_layer_has(m, l, ROLE_SSM_IN)) return refuse_joined(m, l, e);
+        r->joins_gates = r->joins_gates || model_layer_has(m, l, ROLE_SSM_BETA_ALPHA);
     }
-    if (d->n_heads % d->n_key_heads) return refuse_delta(m, "ssm.group_count", e);
-    if (width != d->n_heads * d->head_dim) return refuse_delta(m, "ssm.inner_size", e);
-    if (d->head_dim > DELTA_DIM_MAX)
-        return unsupported(e, "elements of a head of a delta net", DELTA_DIM_MAX, d->head_dim);
-    if (d->n_taps < 2 || d->n_taps > CONV_TAPS_MAX)
-        return unsupported(e, "taps of a short convolution", 4, d->n_taps);
+    if (r->n_heads % r->n_key_heads) return refuse_recurrent(m, "ssm.group_count", e);
+    if (r->head_dim == 0 || width != r->n_heads * r->head_dim)
+        return refuse_recurrent(m, "ssm.inner_size", e);
+    static_assert((int)DELTA_DIM_MAX == (int)MAMBA_STATE_MAX, "one limit for both");
+    if (n_state > DELTA_DIM_MAX)
+        return unsupported(e, "columns of a recurrent state", DELTA_DIM_MAX, n_state);
+    return OK;
+}
+
+// Reads the sizes of recurrent layers.
+static enum status read_recurrent(struct model *m, struct err *e) {
+    struct recurrent_shape *r = &m->shape->recurrent;
+    r->kind = m->family->recurrence;
+    if (r->kind == RECURRENCE_NONE) return OK;
+    m->hp.key_order = m->family->key_order;
+    m->shape->has_gated_q = m->family->gates_attention;
+    if (read_recurrent_layers(m, e)) return e->status;
+    if (r->kind == RECURRENCE_CONV) {
+        r->n_channels = m->shape->n_embd;
+        if (model_take_int(m, "shortconv.l_cache", SHAPE_DELTA_TAPS, &r->n_taps, e))
+            return e->status;
+    } else if (read_state_space(m, e)) {
+        return e->status;
+    }
+    if (r->n_taps >= 2 && r->n_taps <= CONV_TAPS_MAX) return OK;
+    return unsupported(e, "taps of a short convolution", 4, r->n_taps);
+}
+
+// Some families have rotary positions only where the file says that they were trained with them.
+static enum status read_turning(struct model *m, struct err *e) {
+    bool turns = false;
+    m->hp.no_rope_period = m->family->no_rope_period;
+    if (!m->family->turns_if_told) return OK;
+    if (model_take_bool(m, "rope.scaling.finetuned", &turns, e)) return e->status;
+    if (!turns) m->hp.no_rope_period = 1;
     return OK;
 }
 
@@ -480,10 +512,9 @@ enum status model_numbers(struct model *m, struct err *e) {
     m->hp.norms_turned = m->family->norms_turned;
     m->hp.norms_centred = m->family->norms_centred;
     m->shape->norms_all_heads = m->family->norms_all_heads;
-    m->hp.no_rope_period = m->family->no_rope_period;
     if (read_dimensions(m, e) || model_take_float(m, eps, &m->hp.norm_eps, e) ||
-        check_positive(m, eps, m->hp.norm_eps, e) || read_delta(m, e) || read_factors(m, e) ||
-        read_residual_scale(m, e) || read_rope(m, e))
+        check_positive(m, eps, m->hp.norm_eps, e) || read_recurrent(m, e) || read_turning(m, e) ||
+        read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
     return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);
 }

@@ -71,7 +71,7 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
     if (unit->kind == UNIT_HEAD) unit->shares_embed = !gguf_find_tensor(m->gguf, output);
     if (unit->kind == UNIT_ATTENTION && m->recurrent[unit->layer]) {
-        unit->state_bytes = delta_state_bytes(&s->delta);
+        unit->state_bytes = recurrent_state_bytes(&s->recurrent);
     } else if (unit->kind == UNIT_ATTENTION) {
         unit->gated = m->family->gates_attention;
         unit->n_heads = s->n_heads;

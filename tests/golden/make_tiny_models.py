@@ -337,6 +337,8 @@ def model_tensors(rng, spec, n_vocab):
         norm(prefix + "attn_norm.weight")
         if "delta" in spec and layer not in spec["delta"]["attends"]:
             delta_net(prefix)
+        elif "mixer" in spec and layer not in spec["mixer"]["attends"]:
+            tiny_blocks.recurrent(matrix, vector, rng, prefix, spec)
         elif "latent" in spec:
             tiny_blocks.latent_attention(matrix, vector, rng, prefix, spec)
         else:
@@ -418,6 +420,8 @@ def model_keys(name, spec):
         keys |= {"expert_count": spec["experts"], "expert_used_count": spec["used"]}
     if "latent" in spec:
         keys |= tiny_blocks.latent_keys(spec)
+    if "mixer" in spec:
+        keys |= tiny_blocks.recurrent_keys(spec)
     if "delta" in spec:
         delta = spec["delta"]
         keys |= {"ssm.conv_kernel": delta["taps"], "ssm.state_size": delta["dim"]}
@@ -791,6 +795,57 @@ MODELS = {
             "expert_weights_scale": 1.5,
             "rope.dimension_count": 16,
             "rope.freq_base": 1e6,
+        }
+    },
+    # Layers 0 and 3 have short convolutions in place of attention.
+    "lfm2": SMALL
+    | {"architecture": "lfm2", "layers": 4, "heads": 4, "kv": 2, "head": 16, "n_embd": 64}
+    | {"mixer": {"kind": "conv", "taps": 3, "attends": [1, 2]}, "normed": True}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "shortconv.out": "F16"}, "vocabulary": "spm"}
+    | {"keys": {"rope.freq_base": 1e6}},
+    "lfm2moe": SMALL
+    | {"architecture": "lfm2moe", "layers": 3, "dense": 1, "heads": 2, "kv": 1}
+    | {"mixer": {"kind": "conv", "taps": 3, "attends": [1]}, "normed": True}
+    | {"experts": 8, "used": 2, "ff": 32, "selection_bias": True, "router_std": 0.3}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_gating_func": 2,
+            "rope.freq_base": 1e6,
+        }
+    },
+    # Layers 0 and 2 have Mamba-2 in place of attention, which has no rotary positions.
+    "granitehybrid": SMALL
+    | {"architecture": "granitehybrid", "layers": 3, "heads": 4, "kv": 2, "n_embd": 64, "head": 16}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 32, "groups": 1, "state": 16, "attends": [1]}}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 64, "shared_gate": False, "eps": 1e-2}
+    | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_in": "F16"}}
+    | {
+        "keys": {
+            "feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.25,
+            "logit_scale": 8.0,
+            "rope.scaling.finetuned": False,
+        }
+    },
+    # A dense one, with two groups and rotary positions.
+    "granitehybrid_dense": SMALL
+    | {"architecture": "granitehybrid", "layers": 3, "heads": 4, "kv": 2, "n_embd": 64, "head": 16}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 8, "head": 16, "groups": 2, "state": 24, "attends": [2]}}
+    | {"types": {"": "F16"}, "vocabulary": "spm", "tied": False}
+    | {
+        "keys": {
+            "embedding_scale": 2.0,
+            "residual_scale": 0.5,
+            "attention.scale": 0.25,
+            "logit_scale": 2.0,
+            "rope.scaling.finetuned": True,
         }
     },
     # Queries are made in one step; scores have YaRN's scale.

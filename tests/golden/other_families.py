@@ -572,7 +572,7 @@ class Model:
             value = torch.from_numpy(value).double()
             heads = {"attn_q.": "", "attn_k.": "_kv"}.get((name + "...").split(".", 2)[2][:7])
             if heads is not None and "adjacent" in family:
-                value = self.halves(value, self.hp("attention.head_count" + heads))
+                value = self.halves(value, self.n_heads(heads))
             if "norm" in name and family.get("one_plus") and "ssm_" not in name:
                 value = value - 1
             if not name.startswith("blk."):
@@ -630,6 +630,11 @@ class Model:
             elif not name.endswith("attn_gate.weight"):
                 out[name] = value
         return out
+
+    def n_heads(self, kind):
+        """Of queries, or of keys ("_kv") in layers that have any."""
+        n = self.hp("attention.head_count" + kind)
+        return max(n) if isinstance(n, list) else n
 
     def halves(self, value, n_heads):
         """The rows of each head in the order in which its halves turn, not neighbours."""

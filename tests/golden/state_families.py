@@ -62,7 +62,130 @@ LATENT = SHARED_EXPERTS | {
     "attn_kv_b.weight": "self_attn.kv_b_proj.weight",
 }
 
+
+def layer_kinds(hp, recurrent):
+    """The layers without KV heads are recurrent."""
+    kv = hp("attention.head_count_kv")
+    kinds = ["full_attention" if n else recurrent for n in kv]
+    return {"num_key_value_heads": max(kv), "layer_types": kinds, "layers_block_type": kinds}
+
+
+def conv_arguments(hp):
+    return layer_kinds(hp, "conv") | {
+        "norm_eps": hp("attention.layer_norm_rms_epsilon"),
+        "conv_L_cache": hp("shortconv.l_cache"),
+        "block_auto_adjust_ff_dim": False,
+        "num_dense_layers": hp("leading_dense_block_count", 0),
+        "num_experts": hp("expert_count", 0),
+        "num_experts_per_tok": hp("expert_used_count", 0),
+        "moe_intermediate_size": hp("expert_feed_forward_length", 0),
+    }
+
+
+def mamba_arguments(hp):
+    heads = hp("ssm.time_step_rank")
+    return layer_kinds(hp, "linear_attention") | {
+        "mamba_n_heads": heads,
+        "mamba_n_groups": hp("ssm.group_count"),
+        "mamba_d_state": hp("ssm.state_size"),
+        "mamba_d_head": hp("ssm.inner_size") // heads,
+        "mamba_d_conv": hp("ssm.conv_kernel"),
+        "mamba_expand": hp("ssm.inner_size") // hp("embedding_length"),
+        "position_embedding_type": "rope" if hp("rope.scaling.finetuned", False) else None,
+        "num_local_experts": hp("expert_count", 0),
+        "num_experts_per_tok": hp("expert_used_count", 0),
+        "shared_intermediate_size": hp(
+            "expert_shared_feed_forward_length", hp("feed_forward_length")
+        ),
+        "pad_token_id": 0,
+    }
+
+
+def plain_states(hp, weights):
+    """Convolutions with an axis between, logarithms of decays, and gates and ups in one tensor."""
+    out = {}
+    for name, value in weights.items():
+        short = name.split(".", 2)[-1]
+        if short in ("shortconv.conv.weight", "ssm_conv1d.weight"):
+            value = value[:, None, :]
+        if short == "ssm_a":
+            value = np.log(-value[:, 0])
+        if short == "ssm_d":
+            value = value[:, 0]
+        if short == "ssm_norm.weight":
+            value = value.reshape(-1)
+        out[name] = value
+    return out
+
+
+def joined_shared_mlp(hp, weights):
+    """Granite's dense FFN and its shared expert are one module, whose gates and ups are joined."""
+    out = plain_states(hp, weights)
+    for name in [name for name in out if "ffn_gate.weight" in name]:
+        both = [out.pop(name), out.pop(name.replace("ffn_gate", "ffn_up"))]
+        prefix = name[: -len("ffn_gate.weight")]
+        out[prefix + "ffn_gate_up_shexp.weight"] = np.concatenate(both)
+        out[prefix + "ffn_down_shexp.weight"] = out.pop(prefix + "ffn_down.weight")
+    return out
+
+
+CONV = {
+    "attn_norm.weight": "operator_norm.weight",
+    "attn_output.weight": "self_attn.out_proj.weight",
+    "attn_q_norm.weight": "self_attn.q_layernorm.weight",
+    "attn_k_norm.weight": "self_attn.k_layernorm.weight",
+    "shortconv.in_proj.weight": "conv.in_proj.weight",
+    "shortconv.conv.weight": "conv.conv.weight",
+    "shortconv.out_proj.weight": "conv.out_proj.weight",
+    "ffn_norm.weight": "ffn_norm.weight",
+    "ffn_gate.weight": "feed_forward.w1.weight",
+    "ffn_up.weight": "feed_forward.w3.weight",
+    "ffn_down.weight": "feed_forward.w2.weight",
+    "ffn_gate_inp.weight": "feed_forward.gate.weight",
+    "ffn_gate_up_exps.weight": "feed_forward.experts.gate_up_proj",
+    "ffn_down_exps.weight": "feed_forward.experts.down_proj",
+    "exp_probs_b.bias": "feed_forward.expert_bias",
+}
+CONV_FAMILY = {
+    "layer": CONV,
+    "outside": {"output_norm.weight": "model.embedding_norm.weight"},
+    "more": conv_arguments,
+    "reshape": plain_states,
+}
+MAMBA = {
+    "ssm_in.weight": "mamba.in_proj.weight",
+    "ssm_conv1d.weight": "mamba.conv1d.weight",
+    "ssm_conv1d.bias": "mamba.conv1d.bias",
+    "ssm_dt.bias": "mamba.dt_bias",
+    "ssm_a": "mamba.A_log",
+    "ssm_d": "mamba.D",
+    "ssm_norm.weight": "mamba.norm.weight",
+    "ssm_out.weight": "mamba.out_proj.weight",
+}
+
 FAMILIES = {
+    "lfm2": CONV_FAMILY | {"model": "Lfm2ForCausalLM"},
+    "lfm2moe": CONV_FAMILY | {"model": "Lfm2MoeForCausalLM"},
+    "granitehybrid": {
+        "model": "GraniteMoeHybridForCausalLM",
+        "adjacent": True,
+        "layer": MAMBA
+        | {
+            "ffn_gate_inp.weight": "block_sparse_moe.router.weight",
+            "ffn_gate_up_exps.weight": "block_sparse_moe.experts.gate_up_proj",
+            "ffn_down_exps.weight": "block_sparse_moe.experts.down_proj",
+            "ffn_gate_up_shexp.weight": "shared_mlp.input_linear.weight",
+            "ffn_down_shexp.weight": "shared_mlp.output_linear.weight",
+        },
+        "arguments": {
+            "embedding_multiplier": "embedding_scale",
+            "residual_multiplier": "residual_scale",
+            "attention_multiplier": "attention.scale",
+            "logits_scaling": "logit_scale",
+        },
+        "more": mamba_arguments,
+        "reshape": joined_shared_mlp,
+    },
     "glm4moe": {
         "model": "Glm4MoeForCausalLM",
         "layer": SHARED_EXPERTS

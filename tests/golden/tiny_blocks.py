@@ -38,3 +38,41 @@ def latent_keys(spec):
         "rope.dimension_count": rot,
     }
     return keys | {"attention.q_lora_rank": latent[k] for k in latent if k == "query_rank"}
+
+
+def recurrent(matrix, vector, rng, prefix, spec):
+    """What a layer has in place of attention: a gated short convolution, or Mamba-2."""
+    mixer, n_embd = spec["mixer"], spec["n_embd"]
+    std, taps = 1.5 / np.sqrt(n_embd), mixer["taps"]
+    if mixer["kind"] == "conv":
+        matrix(prefix + "shortconv.in_proj.weight", 3 * n_embd, n_embd, std)
+        vector(prefix + "shortconv.conv.weight", rng.normal(0, 0.7, (n_embd, taps)))
+        matrix(prefix + "shortconv.out_proj.weight", n_embd, n_embd, 1 / np.sqrt(n_embd))
+        return
+    heads, head, groups, state = (mixer[k] for k in ("heads", "head", "groups", "state"))
+    inner = heads * head
+    channels = inner + 2 * groups * state
+    matrix(prefix + "ssm_in.weight", inner + channels + heads, n_embd, std)
+    vector(prefix + "ssm_conv1d.weight", rng.normal(0, 0.5, (channels, taps)))
+    vector(prefix + "ssm_conv1d.bias", rng.normal(0, 0.3, channels))
+    vector(prefix + "ssm_dt.bias", rng.normal(-1, 1, heads))
+    vector(prefix + "ssm_a", -np.exp(rng.normal(-1, 1, (heads, 1))))
+    vector(prefix + "ssm_d", rng.normal(1, 0.3, (heads, 1)))
+    if mixer.get("normed", True):
+        vector(prefix + "ssm_norm.weight", rng.normal(1, 0.3, (groups, inner // groups)))
+    matrix(prefix + "ssm_out.weight", n_embd, inner, 1 / np.sqrt(inner))
+
+
+def recurrent_keys(spec):
+    mixer = spec["mixer"]
+    kv = [spec["kv"] if i in mixer["attends"] else 0 for i in range(spec["layers"])]
+    keys = {"attention.head_count_kv": kv}
+    if mixer["kind"] == "conv":
+        return keys | {"shortconv.l_cache": mixer["taps"]}
+    return keys | {
+        "ssm.conv_kernel": mixer["taps"],
+        "ssm.state_size": mixer["state"],
+        "ssm.group_count": mixer["groups"],
+        "ssm.time_step_rank": mixer["heads"],
+        "ssm.inner_size": mixer["heads"] * mixer["head"],
+    }

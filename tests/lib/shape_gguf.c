@@ -95,7 +95,7 @@ static void keys(struct gguf_build *b, const struct shape *s, const struct shape
     number(b, s, "ssm.state_size", more->state_size);
     number(b, s, "ssm.group_count", more->n_groups);
     number(b, s, "ssm.conv_kernel", more->kernel);
-    number(b, s, "ssm.time_step_rank", s->delta.n_heads);
+    number(b, s, "ssm.time_step_rank", s->recurrent.n_heads);
 }
 
 // Dimensions as files have them: convolutions are matrices, biases of experts too.

@@ -104,6 +104,40 @@ static void tempered_keys(struct builder *t) {
     number(t, "rope.scaling.original_context_length", 64);
 }
 
+// True for delta nets, between which attention is gated and norms have other names.
+static bool is_delta(const struct tiny_model *m) {
+    return m->delta_period && !m->convolves && !m->scans;
+}
+
+// Short convolutions and Mamba-2 are in the layers without KV heads.
+static void kv_heads(struct builder *t, const struct tiny_model *m) {
+    int32_t n[TINY_MAX_LAYERS];
+    char key[64];
+    if (!m->convolves && !m->scans) {
+        number(t, "attention.head_count_kv", TINY_KV_HEADS);
+        return;
+    }
+    for (int l = 0; l < m->n_layers; l++) n[l] = (l + 1) % m->delta_period ? 0 : TINY_KV_HEADS;
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", t->architecture);
+    gguf_build_ints(t->b, key, n, (uint64_t)m->n_layers);
+}
+
+static void recurrent_keys(struct builder *t, const struct tiny_model *m) {
+    char key[64];
+    if (m->convolves) {
+        number(t, "shortconv.l_cache", TINY_DELTA_TAPS);
+        return;
+    }
+    if (!m->scans) number(t, "full_attention_interval", (uint32_t)m->delta_period);
+    snprintf(key, sizeof key, "%s.rope.scaling.finetuned", t->architecture);
+    if (m->scans) gguf_build_int(t->b, key, GGUF_BOOL, 1);
+    number(t, "ssm.time_step_rank", TINY_DELTA_HEADS);
+    number(t, "ssm.group_count", TINY_DELTA_KEYS);
+    number(t, "ssm.state_size", m->scans ? TINY_MAMBA_STATE : TINY_DELTA_DIM);
+    number(t, "ssm.conv_kernel", TINY_DELTA_TAPS);
+    number(t, "ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_DIM);
+}
+
 static void keys(struct builder *t, const struct tiny_model *m) {
     char key[64];
     gguf_build_text(t->b, "general.architecture", t->architecture);
@@ -113,7 +147,7 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     number(t, "embedding_length", TINY_EMBD);
     number(t, "feed_forward_length", TINY_FF);
     number(t, "attention.head_count", TINY_HEADS);
-    number(t, "attention.head_count_kv", TINY_KV_HEADS);
+    kv_heads(t, m);
     if (m->head_dim) {
         number(t, "attention.key_length", (uint32_t)m->head_dim);
         number(t, "attention.value_length", (uint32_t)m->head_dim);
@@ -141,14 +175,7 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     if (m->n_inputs) number(t, "embedding_length_per_layer_input", (uint32_t)m->n_inputs);
     if (m->window) number(t, "attention.sliding_window", (uint32_t)m->window);
     if (m->window) number(t, "attention.sliding_window_pattern", 2);
-    if (m->delta_period) {
-        number(t, "full_attention_interval", (uint32_t)m->delta_period);
-        number(t, "ssm.time_step_rank", TINY_DELTA_HEADS);
-        number(t, "ssm.group_count", TINY_DELTA_KEYS);
-        number(t, "ssm.state_size", TINY_DELTA_DIM);
-        number(t, "ssm.conv_kernel", TINY_DELTA_TAPS);
-        number(t, "ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_DIM);
-    }
+    if (m->delta_period) recurrent_keys(t, m);
     if (m->latent_rank) {
         number(t, "attention.kv_lora_rank", (uint32_t)m->latent_rank);
         number(t, "attention.key_length_mla", TINY_LATENT_KEY);
@@ -166,6 +193,17 @@ static int head_dim(const struct tiny_model *m) {
     return m->head_dim ? m->head_dim : TINY_HEAD_DIM;
 }
 
+// A tensor of a convolution, F32.
+static void taps(struct builder *t, int l, const char *name, uint64_t n_channels) {
+    float conv[4 * TINY_EMBD * TINY_DELTA_TAPS];
+    char full[64];
+    for (uint64_t i = 0; i < n_channels * TINY_DELTA_TAPS; i++) conv[i] = noise(&t->state);
+    snprintf(full, sizeof full, "blk.%d.%s.weight", l, name);
+    if (!skipped(t, full))
+        gguf_build_tensor(t->b, full, 2, (uint64_t[]){TINY_DELTA_TAPS, n_channels}, DTYPE_F32,
+                          conv);
+}
+
 static void delta_net(struct builder *t, const struct tiny_model *m, int l) {
     enum { WIDTH = TINY_DELTA_HEADS * TINY_DELTA_DIM };
     enum { CHANNELS = WIDTH + 2 * TINY_DELTA_KEYS * TINY_DELTA_DIM };
@@ -176,23 +214,58 @@ static void delta_net(struct builder *t, const struct tiny_model *m, int l) {
         {"attn_qkv", TINY_EMBD, CHANNELS},           {"attn_gate", TINY_EMBD, WIDTH},
         {"ssm_alpha", TINY_EMBD, TINY_DELTA_HEADS},  {"ssm_beta", TINY_EMBD, TINY_DELTA_HEADS},
         {"ssm_ba", TINY_EMBD, 2 * TINY_DELTA_HEADS}, {"ssm_out", WIDTH, TINY_EMBD}};
-    float conv[CHANNELS * TINY_DELTA_TAPS];
     char name[64];
     for (int i = 0; i < 6; i++) {
         if (m->joined ? i == 2 || i == 3 : i == 4) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", l, matrices[i].name);
         matrix(t, name, matrices[i].cols, matrices[i].rows, 0.25f);
     }
-    for (int i = 0; i < CHANNELS * TINY_DELTA_TAPS; i++) conv[i] = noise(&t->state);
-    snprintf(name, sizeof name, "blk.%d.ssm_conv1d.weight", l);
-    if (!skipped(t, name))
-        gguf_build_tensor(t->b, name, 2, (uint64_t[]){TINY_DELTA_TAPS, CHANNELS}, DTYPE_F32, conv);
+    taps(t, l, "ssm_conv1d", CHANNELS);
     snprintf(name, sizeof name, "blk.%d.ssm_a", l);
     vector(t, name, TINY_DELTA_HEADS, -0.5f, 0.45f);
     snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", l);
     vector(t, name, TINY_DELTA_HEADS, -1, 1);
     snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", l);
     vector(t, name, TINY_DELTA_DIM, 1, 0.2f);
+}
+
+static void short_convolution(struct builder *t, int l) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.shortconv.in_proj.weight", l);
+    matrix(t, name, TINY_EMBD, 3 * (uint64_t)TINY_EMBD, 0.25f);
+    snprintf(name, sizeof name, "blk.%d.shortconv.out_proj.weight", l);
+    matrix(t, name, TINY_EMBD, TINY_EMBD, 0.25f);
+    taps(t, l, "shortconv.conv", TINY_EMBD);
+}
+
+static void mamba(struct builder *t, int l) {
+    enum { WIDTH = TINY_DELTA_HEADS * TINY_DELTA_DIM };
+    enum { CHANNELS = WIDTH + 2 * TINY_DELTA_KEYS * TINY_MAMBA_STATE };
+    static const struct {
+        const char *name;
+        uint64_t ne[2];
+        float middle, scale;
+    } vectors[] = {{"ssm_a", {1, TINY_DELTA_HEADS}, -0.5f, 0.45f},
+                   {"ssm_d", {1, TINY_DELTA_HEADS}, 1, 0.2f},
+                   {"ssm_norm.weight", {WIDTH / TINY_DELTA_KEYS, TINY_DELTA_KEYS}, 1, 0.2f}};
+    float data[WIDTH];
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ssm_in.weight", l);
+    matrix(t, name, TINY_EMBD, WIDTH + CHANNELS + TINY_DELTA_HEADS, 0.25f);
+    snprintf(name, sizeof name, "blk.%d.ssm_out.weight", l);
+    matrix(t, name, WIDTH, TINY_EMBD, 0.25f);
+    taps(t, l, "ssm_conv1d", CHANNELS);
+    snprintf(name, sizeof name, "blk.%d.ssm_conv1d.bias", l);
+    vector(t, name, CHANNELS, 0, 0.2f);
+    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", l);
+    vector(t, name, TINY_DELTA_HEADS, -1, 1);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t count = vectors[i].ne[0] * vectors[i].ne[1];
+        for (uint64_t k = 0; k < count; k++)
+            data[k] = vectors[i].middle + vectors[i].scale * noise(&t->state);
+        snprintf(name, sizeof name, "blk.%d.%s", l, vectors[i].name);
+        floats(t, name, 2, vectors[i].ne, data);
+    }
 }
 
 static void latent_attention(struct builder *t, const struct tiny_model *m, int l) {
@@ -225,7 +298,7 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
     const int dim = m->local_head_dim && l % 2 == 0 ? m->local_head_dim : head_dim(m);
     const bool shares = l >= m->n_layers - m->n_sharing;
     const uint64_t q = (uint64_t)(TINY_HEADS * dim);
-    const uint64_t q_rows = m->delta_period ? 2 * q : q;
+    const uint64_t q_rows = is_delta(m) ? 2 * q : q;
     const uint64_t kv = (uint64_t)(TINY_KV_HEADS * dim);
     const struct {
         const char *name;
@@ -363,7 +436,7 @@ static void norms_before(struct builder *t, const struct tiny_model *m, int l) {
     snprintf(name, sizeof name, "blk.%d.attn_norm", l);
     norm_before(t, m, name);
     snprintf(name, sizeof name, "blk.%d.%s", l,
-             m->sinks || m->delta_period ? "post_attention_norm" : "ffn_norm");
+             m->sinks || is_delta(m) ? "post_attention_norm" : "ffn_norm");
     if (!m->side_by_side) norm_before(t, m, name);
     if (!m->norm_biases) return;
     snprintf(name, sizeof name, "blk.%d.ffn_up.bias", l);
@@ -374,7 +447,12 @@ static void norms_before(struct builder *t, const struct tiny_model *m, int l) {
 
 static void layer(struct builder *t, const struct tiny_model *m, int l) {
     char name[64];
-    if (m->delta_period && (l + 1) % m->delta_period)
+    const bool recurrent = m->delta_period && (l + 1) % m->delta_period;
+    if (recurrent && m->convolves)
+        short_convolution(t, l);
+    else if (recurrent && m->scans)
+        mamba(t, l);
+    else if (recurrent)
         delta_net(t, m, l);
     else if (m->latent_rank)
         latent_attention(t, m, l);

@@ -16,10 +16,12 @@ enum {
     TINY_KV_HEADS = 2,
     TINY_HEAD_DIM = 16,
     TINY_MAX_EXPERTS = 16,
+    TINY_MAX_LAYERS = 16, // with layers that differ in KV heads
     TINY_DELTA_HEADS = 4,
     TINY_DELTA_KEYS = 2,
     TINY_DELTA_DIM = 16,
     TINY_DELTA_TAPS = 4,
+    TINY_MAMBA_STATE = 24,
     TINY_LATENT_KEY = 24, // elements of a key of latent attention, of which so many turn
     TINY_LATENT_ROT = 8,
     TINY_LATENT_VALUE = 20,
@@ -50,6 +52,8 @@ struct tiny_model {
                           // gated; the norm before the FFN is called post_attention_norm; 0: none
     int latent_rank;      // of attention to latent vectors; 0: it has none
     bool low_queries;     // of latent attention are made in two steps
+    bool convolves;       // these layers are short convolutions instead, and attention is not gated
+    bool scans;           // or Mamba-2
     bool joined;          // learning rates and decays of delta nets are one tensor
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;

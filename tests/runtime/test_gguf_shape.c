@@ -88,7 +88,7 @@ static void same_shape(const struct shape *a, const struct shape *b) {
     assert_int_equal(a->has_other_angles, b->has_other_angles);
     assert_int_equal(a->has_shared_gates, b->has_shared_gates);
     assert_int_equal(a->has_gated_q, b->has_gated_q);
-    assert_memory_equal(&a->delta, &b->delta, sizeof a->delta);
+    assert_memory_equal(&a->recurrent, &b->recurrent, sizeof a->recurrent);
     assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_int_equal(a->n_units, b->n_units);
     for (int u = 0; u < a->n_units; u++) same_unit(&a->units[u], &b->units[u]);
@@ -140,6 +140,17 @@ static void test_equals_model_of_tiny(void **state) {
         const struct tiny_model latent = {
             .architecture = "deepseek2", .n_layers = 2, .latent_rank = 40, .low_queries = i};
         tiny_model_write(&latent, f->path);
+        check_known(f, f->path);
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct tiny_model recurrent = {
+            .architecture = (const char *const[]){"qwen35", "lfm2", "granitehybrid"}[i],
+            .n_layers = 3,
+            .normed = i < 2,
+            .delta_period = 2,
+            .convolves = i == 1,
+            .scans = i == 2};
+        tiny_model_write(&recurrent, f->path);
         check_known(f, f->path);
     }
     const struct tiny_model sinks = {.architecture = "gpt-oss",
@@ -391,10 +402,10 @@ static void test_convolutions_and_shared_caches(void **state) {
     struct fixture *f = *state;
     struct hand h;
     struct err e;
-    start(&h, "lfm2", 3);
+    start(&h, "lfm9", 3);
     key(&h, "shortconv.l_cache", 3);
     key(&h, "attention.shared_kv_layers", 1);
-    gguf_build_ints(&h.b, "lfm2.attention.head_count_kv", (int32_t[]){0, 2, 2}, 3);
+    gguf_build_ints(&h.b, "lfm9.attention.head_count_kv", (int32_t[]){0, 2, 2}, 3);
     matrix(&h, "blk.0.shortconv.in_proj.weight", 32, 96);
     matrix(&h, "blk.0.ffn_up.weight", 32, 64);
     plain_layer(&h, 1);

@@ -40,6 +40,13 @@ static const struct tiny_model MODELS[] = {
      .window = 30},
     {.architecture = "qwen2moe", .n_layers = N_LAYERS, .n_experts = 4, .shared = true},
     {.architecture = "qwen35", .n_layers = N_LAYERS, .normed = true, .delta_period = 2},
+    {.architecture = "lfm2",
+     .n_layers = N_LAYERS,
+     .normed = true,
+     .delta_period = 2,
+     .convolves = true},
+    {.architecture = "granitehybrid", .n_layers = N_LAYERS, .delta_period = 2, .scans = true},
+    {.architecture = "deepseek2", .n_layers = N_LAYERS, .latent_rank = 40, .low_queries = true},
     {.architecture = "gemma4",
      .n_layers = N_LAYERS,
      .ends_with_norms = true,
@@ -236,7 +243,7 @@ static struct unit_place place_in(int layer, int cpu_parts, bool streams) {
 
 // Units whole on both devices, split, streamed, and both; experts are always whole, behind a shared
 // one or beside a dense FFN on the other device, attention with a window is not streamed, gated
-// attention not split, and delta nets are whole.
+// and latent attention not split, and recurrent layers are whole.
 static struct constraints ways(const struct tiny_model *m) {
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO,
                             .has_units = true,
@@ -246,11 +253,13 @@ static struct constraints ways(const struct tiny_model *m) {
     for (int layer = 0; layer < N_LAYERS; layer++) {
         const int8_t other = layer == 1 ? GPU : HOST, same = (int8_t)(1 - other);
         const bool delta = m->delta_period && (layer + 1) % m->delta_period;
-        const bool reader = layer >= N_LAYERS - m->n_sharing; // of the first layer's cache
+        const bool whole = m->delta_period || m->latent_rank;
+        const bool streams = !delta && !(whole && layer == 2); // the CPU has some of it
+        const bool reader = layer >= N_LAYERS - m->n_sharing;  // of the first layer's cache
         if (reader)
             *next++ = (struct unit_place){.device = GPU};
         else
-            *next++ = place_in(layer, m->delta_period ? 0 : 16, !delta);
+            *next++ = place_in(layer, whole ? 0 : 16, streams);
         if (!m->n_experts || m->shared || m->beside) *next++ = place_in(layer, 12, true);
         if (m->n_experts)
             *next++ = (struct unit_place){.device = m->shared || m->beside ? other : same};

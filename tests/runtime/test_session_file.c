@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { N_CTX = 200, N_MODELS = 3 };
+enum { N_CTX = 200, N_MODELS = 5 };
 
 static const struct tiny_model MODELS[N_MODELS] = {
     {.n_layers = 3, .biased = true, .seed = 5, .head_dim = 32},
@@ -31,6 +31,13 @@ static const struct tiny_model MODELS[N_MODELS] = {
      .window = 30,
      .seed = 6},
     {.architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 7},
+    {.architecture = "lfm2",
+     .n_layers = 3,
+     .normed = true,
+     .delta_period = 2,
+     .convolves = true,
+     .seed = 7},
+    {.architecture = "deepseek2", .n_layers = 3, .latent_rank = 40, .seed = 7},
 };
 
 struct fixture {

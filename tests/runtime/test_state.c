@@ -42,7 +42,9 @@ static void step_ring(struct states *s, int32_t first, int32_t n, int32_t step[2
 }
 
 static struct shape *delta_shape_of(struct shape *out) {
-    *out = (struct shape){.delta = {.n_heads = 1, .n_key_heads = 1, .head_dim = 8, .n_taps = 4}};
+    *out = (struct shape){
+        .recurrent = {
+            .kind = RECURRENCE_DELTA, .n_heads = 1, .n_key_heads = 1, .head_dim = 8, .n_taps = 4}};
     return out;
 }
 
@@ -132,6 +134,13 @@ static void test_rows_of_a_ring(void **state) {
 
 static const struct tiny_model MODELS[] = {
     {.architecture = "qwen35", .n_layers = 3, .delta_period = 2, .normed = true, .seed = 5},
+    {.architecture = "lfm2",
+     .n_layers = 3,
+     .delta_period = 2,
+     .convolves = true,
+     .normed = true,
+     .seed = 5},
+    {.architecture = "granitehybrid", .n_layers = 3, .delta_period = 2, .scans = true, .seed = 5},
     {.architecture = "gemma3",
      .n_layers = 3,
      .ends_with_norms = true,
@@ -139,7 +148,7 @@ static const struct tiny_model MODELS[] = {
      .window = WINDOW,
      .seed = 6},
 };
-enum { RECURRENT, WINDOWED, N_MODELS };
+enum { RECURRENT, CONVOLVING, SCANNING, WINDOWED, N_MODELS };
 
 struct model_file {
     char path[64];
@@ -229,7 +238,9 @@ static int setup(void **state) {
     if (!f) return -1;
     *state = f;
     for (int i = 0; i < N_CTX; i++) f->tokens[i] = (i * 53 + i * i * 7) % 256;
-    return write_model(f, RECURRENT) || write_model(f, WINDOWED) ? -1 : 0;
+    for (int i = 0; i < N_MODELS; i++)
+        if (write_model(f, i)) return -1;
+    return 0;
 }
 
 static int teardown(void **state) {
@@ -272,8 +283,8 @@ static void cut_back(struct fixture *f) {
 static void test_cut_back(void **state) {
     struct fixture *f = *state;
     static const char *const devices[] = {"none", "sim:vram=16M"};
-    for (int i = 0; i < 2; i++) {
-        open_engine(f, RECURRENT, devices[i], N_UBATCH, 1);
+    for (int i = 0; i < 6; i++) {
+        open_engine(f, RECURRENT + i / 2, devices[i % 2], N_UBATCH, 1);
         cut_back(f);
         engine_close(f->en);
     }
