@@ -182,9 +182,15 @@ bool family_lists(const enum tensor_role roles[FAMILY_ROLES], enum tensor_role r
 }
 
 const char *family_list(char *out, size_t size_bytes) {
+    static const char rest[] = ", ...";
     size_t length = 0;
-    for (int i = 0; i < N_FAMILIES && length < size_bytes; i++)
-        length += (size_t)snprintf(out + length, size_bytes - length, "%s%s", i ? ", " : "",
-                                   FAMILIES[i].architecture);
+    for (int i = 0; i < N_FAMILIES; i++) {
+        const char *name = FAMILIES[i].architecture;
+        if (length + strlen(name) + 2 + sizeof rest > size_bytes) {
+            memcpy(out + length, rest, sizeof rest);
+            break;
+        }
+        length += (size_t)snprintf(out + length, size_bytes - length, "%s%s", i ? ", " : "", name);
+    }
     return out;
 }

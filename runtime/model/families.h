@@ -57,7 +57,8 @@ const struct family *family_find(const char *architecture);
 // True if a list of roles has the role.
 bool family_lists(const enum tensor_role roles[FAMILY_ROLES], enum tensor_role role);
 
-// Writes the architecture of every family, with commas between. Returns out.
+// Writes the architectures of families, with commas between; dots for those that do not fit.
+// Returns out.
 const char *family_list(char *out, size_t size_bytes);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static enum status refuse(const struct model *m, struct err *e) {
-    char families[512];
+    char families[200]; // err.fix has room for no more
     if (!m->shape->architecture[0]) {
         err_set(e, ERR_FORMAT, "key general.architecture is missing");
         return err_fix(e, "this file holds no model; `tandem inspect` shows what it holds");

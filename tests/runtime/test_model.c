@@ -411,6 +411,17 @@ static void test_needed_tensors(void **state) {
     }
 }
 
+// The families that a message names are whole words, and dots say that there are more.
+static void test_names_families(void **state) {
+    const struct tiny_model tiny = {.architecture = "gpt2", .n_layers = 1};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), ERR_UNSUPPORTED);
+    const size_t length = strlen(e.fix);
+    assert_true(length < sizeof e.fix - 1);
+    assert_non_null(strstr(e.fix, "llama, qwen2, "));
+    assert_string_equal(e.fix + length - 5, ", ...");
+}
+
 static int setup(void **state) {
     *state = mem_alloc(1, sizeof(struct fixture));
     return *state ? 0 : -1;
@@ -435,6 +446,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_refuses_early_delta),
         cmocka_unit_test(test_needed_tensors),
+        cmocka_unit_test(test_names_families),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
