@@ -23,6 +23,7 @@ struct family {
     bool normalise_experts, rope_neox; // as in struct hparams
     int32_t no_rope_period;            // as in struct hparams
     bool scales_embedding;             // by sqrt(n_embd)
+    bool needs_scales;                 // early files lack those of embedding, residual and logits
     bool norms_values;                 // as in struct unit
     bool norms_turned;                 // as in struct hparams
     bool norms_centred;                // as in struct hparams

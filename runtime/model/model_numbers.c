@@ -413,6 +413,7 @@ static enum status read_residual_scale(struct model *m, struct err *e) {
     if (read_optional(m, "embedding_scale", &hp->embed_scale, e) ||
         read_optional(m, "residual_scale", &scale, e))
         return e->status;
+    if (m->family->needs_scales && scale == 0) return refuse_missing(m, "residual_scale", e);
     if (scale == 0) scale = 1;
     hp->residual_eps = hp->norm_eps / (scale * scale);
     if (scale != 1) hp->embed_scale = (hp->embed_scale > 0 ? hp->embed_scale : 1) / scale;

@@ -1010,6 +1010,34 @@ MODELS = {
             "expert_weights_scale": 2.5,
         }
     },
+    "exaone": SMALL
+    | {"architecture": "exaone", "kv": 1, "types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32}
+    | {"keys": {"rope.freq_base": 1e6}},
+    "minicpm": SMALL
+    | {"architecture": "minicpm", "heads": 4, "kv": 2, "head": 8, "vocabulary": "spm", "eps": 1e-2}
+    | {"types": {"": "Q8_0", "attn_k": "F16"}, "ff": 32}
+    | {"keys": {"embedding_scale": 12.0, "residual_scale": 0.5, "logit_scale": 4.0}},
+    # Layer 0 has a dense FFN; half of each head turns.
+    "bailingmoe2": SMALL
+    | {"architecture": "bailingmoe2", "normed": True, "heads": 4, "kv": 2, "dense": 1, "layers": 3}
+    | {"experts": 8, "used": 2, "selection_bias": True, "shared": 32, "shared_gate": False}
+    | {"types": {"": "Q8_0", "attn_output": "F16"}, "ff": 32, "of_layer": {0: {"ff": 64}}}
+    | {"tied": False, "router_std": 0.5}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_gating_func": 2,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "rope.dimension_count": 8,
+            "rope.freq_base": 6e5,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

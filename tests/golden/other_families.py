@@ -118,6 +118,13 @@ COHERE = {
     "eps": "layer_norm_eps",
 }
 
+
+
+def usual_scale(hp):
+    """The scale of scores where no key says another."""
+    return (hp("embedding_length") // hp("attention.head_count")) ** -0.5
+
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -201,6 +208,11 @@ FAMILIES = {
         "partial": True,
     },
     "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
+    # The same as llama, but for the order in which heads turn.
+    "exaone": {"model": "LlamaForCausalLM"},
+    "minicpm": {"model": "GraniteForCausalLM", "adjacent": True}
+    | {"arguments": {k: v for k, v in GRANITE_SCALES.items() if k != "attention_multiplier"}}
+    | {"more": lambda hp: {"attention_multiplier": usual_scale(hp)}},
     # Of text, all parts of a position are the same.
     "qwen2vl": {"model": "Qwen2VLTextModel", "text": True, "mrope": True},
     "qwen3vl": {"model": "Qwen3VLTextModel", "text": True, "mrope": True},

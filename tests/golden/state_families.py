@@ -194,6 +194,13 @@ FAMILIES = {
         "constants": {"use_qk_norm": True, "attention_bias": True},
         "partial": True,
     },
+    "bailingmoe2": {
+        "model": "Glm4MoeForCausalLM",
+        "layer": SHARED_EXPERTS,
+        "more": expert_arguments,
+        "constants": {"use_qk_norm": True, "attention_bias": False},
+        "partial": True,
+    },
     "dots1": {
         "model": "Dots1ForCausalLM",
         "layer": SHARED_EXPERTS,

@@ -307,7 +307,7 @@ static void scales(struct gguf_build *b) {
     gguf_build_f32(b, "llama.logit_scale", 8);
 }
 
-// The residual stream is kept divided by its scale.
+// The residual stream is kept divided by its scale, which early files of minicpm do not tell.
 static void test_scales(void **state) {
     struct fixture *f = *state;
     const struct hparams *hp = &f->model.hp;
@@ -317,6 +317,11 @@ static void test_scales(void **state) {
     assert_float_equal(hp->residual_eps, 4e-5f, 1e-10f);
     assert_float_equal(hp->norm_eps, 1e-5f, 0);
     assert_float_equal(hp->logit_scale, 0.125f, 0);
+    struct tiny_model tiny = {.architecture = "minicpm", .n_layers = 1, .scaled = true};
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    tiny.scaled = false;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "minicpm.residual_scale is missing"));
 }
 
 static void test_refusals(void **state) {
