@@ -116,7 +116,7 @@ struct tandem_engine_options {
     enum tandem_kv_type kv_type_k, kv_type_v; // of the KV cache; if one is AUTO, both become F16 or
                                               // both Q8_0, whichever is faster [F16]
     int32_t n_prompt, n_gen; // tokens of the prompt and the answer for which the placement is
-                             // optimised [512, 128]
+                             // optimised [512, 128, at any depth up to half of the context]
     int32_t n_threads; // for one token at a time [one per performance core, or as many as help]
     int32_t n_threads_batch; // for prompts [one per performance core, or n_threads]
     bool no_bind;            // threads are not bound to processors

@@ -220,6 +220,22 @@ static double bound_share(enum bound bound, const double share[MAX_DEVICES], dou
     return rest > 0 ? rest : 0;
 }
 
+// Tokens per second with so many positions in the cache.
+static const char *speed_after(const struct plan *plan, const struct shape *shape, int32_t n_past,
+                               char out[PLAN_NUMBER_CHARS]) {
+    struct simulation one;
+    plan_simulate(plan, shape, &(struct pass){1, 1, n_past}, &one);
+    return plan_figure(per_second(1, one.total_us), out);
+}
+
+static void print_depths(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const int32_t n_ctx = plan->workload.n_ctx;
+    char empty[PLAN_NUMBER_CHARS], half[PLAN_NUMBER_CHARS], full[PLAN_NUMBER_CHARS];
+    fprintf(out, "tokens/s by context: %s with none of it in use, %s with half, %s with all %d\n",
+            speed_after(plan, shape, 0, empty), speed_after(plan, shape, n_ctx / 2, half),
+            speed_after(plan, shape, n_ctx - 1, full), n_ctx);
+}
+
 static void print_prediction(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct workload *w = &plan->workload;
     struct prediction p;
@@ -229,6 +245,7 @@ static void print_prediction(const struct plan *plan, const struct shape *shape,
             plan_figure(per_second(1, p.decode_us), speed), plan_duration(p.decode_us, time),
             100 * bound_share(p.decode_bound, p.decode_share, p.decode_copy_share),
             bound_name(p.decode_bound));
+    print_depths(plan, shape, out);
     fprintf(out,
             "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
             w->n_prompt, plan_duration(p.prompt_us, time),

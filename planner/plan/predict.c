@@ -31,17 +31,18 @@ static void add_run(const struct run *run, const struct shape *shape, struct sam
     }
 }
 
-int32_t workload_samples(const struct workload *w, const struct shape *shape,
+int32_t workload_samples(const struct workload *w, const struct shape *shape, int32_t n_past,
                          struct sample out[MAX_SAMPLES]) {
     ASSERT(w->n_ubatch >= 1 && w->n_prompt >= 1 && w->n_gen >= 1);
     const int32_t n_full = (w->n_prompt - 1) / w->n_ubatch;
     const int32_t n_last = w->n_prompt - n_full * w->n_ubatch;
+    const int32_t end = n_past + w->n_prompt;
     int32_t n = 0;
-    add_run(&(struct run){{w->n_ubatch, 0, 0}, n_full, w->n_ubatch, true}, shape, out, &n);
-    add_run(&(struct run){{n_last, 1, w->n_prompt - n_last}, 1, 1, true}, shape, out, &n);
+    add_run(&(struct run){{w->n_ubatch, 0, n_past}, n_full, w->n_ubatch, true}, shape, out, &n);
+    add_run(&(struct run){{n_last, 1, end - n_last}, 1, 1, true}, shape, out, &n);
     // The first token comes from the prompt's last pass.
     const int32_t n_decode = w->n_gen > 1 ? w->n_gen - 1 : 1;
-    add_run(&(struct run){{1, 1, w->n_prompt}, n_decode, 1, false}, shape, out, &n);
+    add_run(&(struct run){{1, 1, end}, n_decode, 1, false}, shape, out, &n);
     return n;
 }
 
@@ -49,10 +50,6 @@ int32_t workload_samples(const struct workload *w, const struct shape *shape,
 struct total {
     double us, weight, compute_us[MAX_DEVICES], copy_us, bound_us[BOUNDS];
 };
-
-bool sample_waits(const struct sample *sample) {
-    return !sample->is_prompt || sample->pass.n_logits > 0;
-}
 
 static void add_sample(struct total *t, const struct plan *plan, const struct shape *shape,
                        const struct sample *sample) {
@@ -83,9 +80,10 @@ static enum bound greatest(const double us[BOUNDS]) {
     return (enum bound)most;
 }
 
-void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out) {
+void plan_predict_after(const struct plan *plan, const struct shape *shape, int32_t n_past,
+                        struct prediction *out) {
     struct sample samples[MAX_SAMPLES];
-    const int32_t n = workload_samples(&plan->workload, shape, samples);
+    const int32_t n = workload_samples(&plan->workload, shape, n_past, samples);
     struct total prompt = {0}, decode = {0};
     for (int i = 0; i < n; i++)
         add_sample(samples[i].is_prompt ? &prompt : &decode, plan, shape, &samples[i]);

@@ -22,12 +22,19 @@ enum bound {
 struct prediction {
     double prompt_us; // until the first token after n_prompt tokens is drawn
     double decode_us; // one token, mean over n_gen tokens after the prompt
-    double total_us;  // prompt_us + (n_gen - 1) * decode_us: the solver minimises it
+    double total_us;  // prompt_us + (n_gen - 1) * decode_us
     double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
     double prompt_copy_share, decode_copy_share;
     enum bound prompt_bound, decode_bound;
 };
-void plan_predict(const struct plan *plan, const struct shape *shape, struct prediction *out);
+// With n_past positions in the cache before the prompt.
+void plan_predict_after(const struct plan *plan, const struct shape *shape, int32_t n_past,
+                        struct prediction *out);
+// With an empty cache.
+static inline void plan_predict(const struct plan *plan, const struct shape *shape,
+                                struct prediction *out) {
+    plan_predict_after(plan, shape, 0, out);
+}
 
 enum { MAX_SAMPLES = 6 }; // two pieces each of whole micro-batches, the last one, and decode
 // weight passes that take as long as this one on average.
@@ -39,11 +46,13 @@ struct sample {
 // The time of a pass is piecewise linear in n_past, with a kink where a window is full, so one pass
 // in the middle of each piece stands for all of it exactly; only nearly where keys and values begin
 // to outgrow a device's cache, or a fetch to bring a whole window.
-int32_t workload_samples(const struct workload *w, const struct shape *shape,
+int32_t workload_samples(const struct workload *w, const struct shape *shape, int32_t n_past,
                          struct sample out[MAX_SAMPLES]);
 
 // True if nothing follows the pass before its logits are computed: it takes total_us, other passes
 // take period_us.
-bool sample_waits(const struct sample *sample);
+static inline bool sample_waits(const struct sample *sample) {
+    return !sample->is_prompt || sample->pass.n_logits > 0;
+}
 
 #endif

@@ -77,7 +77,10 @@ static void fill_defaults(struct workload *w, const struct shape *shape) {
     if (w->n_sessions == 0) w->n_sessions = 1;
     if (w->max_logits == 0) w->max_logits = 1;
     if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
-    if (w->n_prompt == 0) w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+    if (w->n_prompt == 0) {
+        w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+        if (w->n_past == 0) w->n_past = max_i32(0, w->n_ctx / 2 - w->n_prompt - w->n_gen) / 2;
+    }
     w->window = shape_window(shape);
 }
 
@@ -90,6 +93,7 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
         check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
         check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
         check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||
+        check_range(w->n_past + 1, w->n_ctx, "the number of earlier positions to plan for", e) ||
         workload_check_kv(w->kv_type_k, shape, "the type of keys in the KV cache (-ctk)", e) ||
         workload_check_kv(w->kv_type_v, shape, "the type of values in the KV cache (-ctv)", e)) {
         return e->status;

@@ -25,8 +25,11 @@ struct workload {
     int32_t max_logits;              // rows of logits one call may ask for [1]
     enum dtype kv_type_k, kv_type_v; // of kv_types.def
     int32_t n_prompt, n_gen; // tokens that the time is predicted for [512, 128; at most n_ctx]
-    bool full_windows;       // layers with a window keep all positions too
-    int32_t window;          // set by workload_defaults: the longest of the model's, 0: none
+    int32_t n_past; // that the placement is chosen for: positions in the cache before the prompt
+                    // [n_prompt given: 0; else as many as the prompts and answers that fill half of
+                    // the context have before them on average]
+    bool full_windows; // layers with a window keep all positions too
+    int32_t window;    // set by workload_defaults: the longest of the model's, 0: none
 };
 // Fills in the defaults; n_ubatch 0 stays 0. ERR_USAGE if a value is out of range, naming its
 // option, or if a head is no whole number of blocks of a kv type.

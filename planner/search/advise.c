@@ -80,7 +80,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
         status =
             planner_solve(solved, v->shape, &v->machine, &v->workload, &v->constraints, &refused);
         if (status == OK) {
-            plan_predict(solved, v->shape, &out[i].prediction);
+            plan_predict_after(solved, v->shape, solved->workload.n_past, &out[i].prediction);
             for (int u = 0; u < solved->n_units; u++)
                 out[i].units_on_gpu += solved->place.units[u].device != DEVICE_HOST;
         } else if (status == ERR_MEMORY) {

@@ -17,7 +17,7 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
     struct prediction now;
     char speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS], factor[PLAN_NUMBER_CHARS];
     if (plan->machine.rates == RATES_NONE) return;
-    plan_predict(plan, shape, &now);
+    plan_predict_after(plan, shape, plan->workload.n_past, &now);
     bool any = false;
     for (int i = 0; i < ADVICES; i++) {
         const struct prediction *then = &advice[i].prediction;

@@ -56,17 +56,18 @@ static void describe_unit(struct evaluator *ev, int32_t u) {
 }
 
 static void describe_choice(struct evaluator *ev, struct choice *choice) {
+    const struct workload *w = &choice->w;
     struct tables_layout tables;
-    footprint_tables(ev->shape, &choice->w, &tables);
+    footprint_tables(ev->shape, w, &tables);
     choice->tables_bytes = tables.size_bytes;
-    choice->n_samples = workload_samples(&choice->w, ev->shape, choice->samples);
+    choice->n_samples = workload_samples(w, ev->shape, w->n_past, choice->samples);
     while (choice->n_prompt < choice->n_samples && choice->samples[choice->n_prompt].is_prompt)
         choice->n_prompt++;
-    if (choice->w.n_gen == 1) choice->n_samples = choice->n_prompt; // no pass decodes
+    if (w->n_gen == 1) choice->n_samples = choice->n_prompt; // no pass decodes
     for (int d = 0; d < ev->machine->n_devices; d++) {
         for (uint32_t kinds = 0; kinds < KIND_MASKS; kinds++) {
             struct scratch_layout layout;
-            footprint_scratch(ev->shape, &choice->w, &ev->machine->devices[d], kinds, &layout);
+            footprint_scratch(ev->shape, w, &ev->machine->devices[d], kinds, &layout);
             choice->scratch_bytes[d][kinds] = layout.size_bytes;
         }
     }

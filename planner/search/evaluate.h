@@ -1,7 +1,7 @@
 /* evaluate.h: computes the bytes of a proposed placement, and the time of the workload.
  *
  * The bytes are those of plan/accounts.c, the steps those of plan/schedule.c, their times those of
- * plan/cost.c and plan/clocks.c: an evaluation equals plan_predict of the finished plan
+ * plan/cost.c and plan/clocks.c: an evaluation equals plan_predict_after of the finished plan
  * (tests/planner/test_solver.c compares). A struct evaluator remembers the figures of equal units,
  * since thousands of proposals consist of the same few. It owns that memory until evaluator_close;
  * shape and machine are borrowed. One thread at a time.

@@ -68,12 +68,12 @@ static const struct rules RULES[STRATEGIES] = {
 struct search {
     const struct search_request *request;
     const struct shape *shape;
-    const struct machine *machine;
-    int8_t accelerator; // the device that proposals use besides the host
+    struct machine machine; // with margins
+    int8_t accelerator;     // the device that proposals use besides the host
     struct rules rules;
     struct evaluator ev;
     struct placement place, best; // the proposal; the best so far
-    double best_us;
+    double best_us;               // with its margin
     bool too_big; // the last proposal that streamed nothing was too big for the accelerator
     struct workload best_workload;
 };
@@ -81,7 +81,7 @@ struct search {
 // Sets the rules of a strategy. With unified memory no unit is streamed, and none is split, since
 // both devices would read the same memory.
 static void set_rules(struct search *s) {
-    const bool unified = s->machine->devices[s->accelerator].unified;
+    const bool unified = s->machine.devices[s->accelerator].unified;
     s->rules = RULES[s->request->constraints->strategy];
     if (s->accelerator != DEVICE_HOST && !unified && !s->request->constraints->whole_units) return;
     s->rules.streamed = s->rules.split = false;
@@ -101,18 +101,32 @@ static bool may_split(const struct search *s, int32_t u) {
            may_be_on(s, u, s->accelerator);
 }
 
+// ---- Margins ------------------------------------------------------------------------------------
+
+void search_add_margins(struct machine *m) {
+    for (int d = 0; d < m->n_devices; d++)
+        m->devices[d].link.latency_us = 1.5 * m->devices[d].link.latency_us + 5;
+}
+
+double search_margin(const struct placement *place, int32_t n_units) {
+    for (int32_t u = 0; u < n_units; u++)
+        if (place->units[u].cpu_parts) return 1.08;
+    return 1;
+}
+
 // ---- One proposal -------------------------------------------------------------------------------
 
 // Evaluates the proposal and keeps it if it is the fastest; the first of equals stays. Returns true
 // if the same with streamed units may be faster.
 static bool consider_placement(struct search *s) {
     struct evaluation evaluation;
+    const double margin = search_margin(&s->place, s->shape->n_units);
     ties_follow(s->shape, &s->place);
-    evaluate(&s->ev, &s->place, fmin(s->best_us, DBL_MAX), &evaluation);
+    evaluate(&s->ev, &s->place, fmin(s->best_us / margin, DBL_MAX), &evaluation);
     if (s->place.feed == FEED_NONE) s->too_big = evaluation.too_big;
     for (int i = 0; i < s->ev.n_choices; i++) {
-        if (!evaluation.fits[i] || evaluation.us[i] >= s->best_us) continue;
-        s->best_us = evaluation.us[i];
+        if (!evaluation.fits[i] || evaluation.us[i] * margin >= s->best_us) continue;
+        s->best_us = evaluation.us[i] * margin;
         s->best_workload = s->ev.choices[i].w;
         s->best = s->place;
     }
@@ -222,7 +236,7 @@ static double unit_us(struct search *s, int32_t u, struct view view) {
 // The unit's bytes on the accelerator.
 static double unit_gpu_bytes(const struct search *s, int32_t u) {
     const struct unit_place *place = &s->place.units[u];
-    const struct machine_device *gpu = &s->machine->devices[s->accelerator];
+    const struct machine_device *gpu = &s->machine.devices[s->accelerator];
     const struct unit *unit = &s->shape->units[u];
     if (place->device == DEVICE_HOST) return 0;
     const uint64_t weights = place->cpu_parts ? footprint_split_weights(unit, gpu, place->cpu_parts)
@@ -415,7 +429,7 @@ static void fill_items(struct search *s, const struct round *round, struct view 
 
 // Considers the choices of all cells; those beyond the accelerator's budget do not fit.
 static void consider_cells(struct search *s, const struct round *round, struct knapsack *k) {
-    const struct machine_device *gpu = &s->machine->devices[s->accelerator];
+    const struct machine_device *gpu = &s->machine.devices[s->accelerator];
     const double n_fit = (double)gpu->budget_bytes / k->cell_bytes + 1;
     enum knapsack_way ways[MAX_UNITS];
     knapsack_solve(k);
@@ -430,7 +444,7 @@ static void consider_cells(struct search *s, const struct round *round, struct k
 // takes fewer bytes beside it.
 static void consider_sides(struct search *s, const struct round *round, struct knapsack *k) {
     const struct unit *head = &s->shape->units[s->shape->n_units - 1];
-    const struct machine_device *gpu = &s->machine->devices[s->accelerator];
+    const struct machine_device *gpu = &s->machine.devices[s->accelerator];
     struct knapsack_item *embed = &k->items[0], *last = &k->items[s->shape->n_units - 1];
     const struct knapsack_item both = *embed;
     if (!head->shares_embed) {
@@ -491,7 +505,8 @@ static bool is_free(const struct search *s) {
 
 static enum status search_with(struct search *s, const struct workload *w, struct err *e) {
     *e = (struct err){.status = OK};
-    if (evaluator_open(&s->ev, s->shape, s->machine, s->request->own_bytes, w, e)) return e->status;
+    if (evaluator_open(&s->ev, s->shape, &s->machine, s->request->own_bytes, w, e))
+        return e->status;
     if (is_free(s)) {
         if (s->rules.knapsacks) (void)consider_knapsacks(s, e);
         if (!e->status) (void)consider_splits(s, e);
@@ -522,8 +537,9 @@ enum status search_placement(struct plan *plan, const struct search_request *req
     if (!s) return err_memory(e, sizeof *s, "planning");
     s->request = request;
     s->shape = request->shape;
-    s->machine = &plan->machine;
-    s->accelerator = machine_accelerator(s->machine);
+    s->machine = plan->machine;
+    search_add_margins(&s->machine);
+    s->accelerator = machine_accelerator(&s->machine);
     s->place.ring = s->accelerator;
     s->best_us = (double)INFINITY;
     set_rules(s);

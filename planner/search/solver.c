@@ -301,7 +301,7 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
         if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
         if (!blind) {
             plan_schedule(plan, shape);
-            plan_predict(plan, shape, &prediction);
+            plan_predict_after(plan, shape, plan->workload.n_past, &prediction);
         }
         if (!blind && prediction.total_us >= least) continue;
         least = prediction.total_us;

@@ -72,7 +72,7 @@ holds 'any(s["kind"] == "store" and s["bytes_per_row"] == 4096 for s in p["steps
     any(s.get("bytes_per_past") == 4096 for s in p["steps_prefill"] if s["kind"] == "fetch") and
     not any(s["kind"] in ("store", "fetch") for s in p["steps_one"])'
 result steps_of_streamed_attention
-plan --shape llama-3.1-8b --machine $machine --vram 4G --strategy row-split -v --json
+plan --shape llama-3.1-8b --machine $machine --vram 3G --strategy row-split -v --json
 holds '{s["phase"] for s in p["steps_one"] if s["kind"] == "compute"} == {"all", "in", "mid", "out"}
     and {s["data"] for s in p["steps_one"] if s["kind"] == "send"} ==
     {"residual", "hidden", "queries", "attended"}'

@@ -239,6 +239,7 @@ void invent_workload(struct workload *out, struct dice *dice, const struct shape
     if (dice_chance(dice, 0.3)) out->n_ubatch = 1 << dice_int(dice, 0, 10);
     out->n_prompt = dice_int(dice, 1, out->n_ctx / 2);
     out->n_gen = dice_int(dice, 1, out->n_ctx / 2 < 600 ? out->n_ctx / 2 : 600);
+    if (out->n_prompt % 2) out->n_past = out->n_prompt / 2;
 }
 
 // ---- Ways ---------------------------------------------------------------------------------------

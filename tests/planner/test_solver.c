@@ -46,7 +46,7 @@ enum {
 struct fixture {
     struct shape shape;
     struct plan plan, other;
-    struct machine machine;
+    struct machine machine, priced; // priced: with the search's margins
     struct workload workload;
     struct constraints constraints;
     struct dice dice;
@@ -61,15 +61,23 @@ static void invent(struct fixture *f, uint64_t seed, int32_t max_units) {
     invent_workload(&f->workload, &f->dice, &f->shape);
 }
 
+// The time by which the search compares the plan with others.
+static double compared_us(struct plan *plan, const struct shape *shape) {
+    const struct machine machine = plan->machine;
+    struct prediction prediction;
+    search_add_margins(&plan->machine);
+    plan_predict_after(plan, shape, plan->workload.n_past, &prediction);
+    plan->machine = machine;
+    return prediction.total_us * search_margin(&plan->place, plan->n_units);
+}
+
 // INFINITY: nothing fits; NAN: another error. In any thread.
 static double solved_us(struct fixture *f, struct plan *plan) {
     struct err e;
-    struct prediction prediction;
     const enum status status =
         planner_solve(plan, &f->shape, &f->machine, &f->workload, &f->constraints, &e);
     if (status) return status == ERR_MEMORY ? (double)INFINITY : (double)NAN;
-    plan_predict(plan, &f->shape, &prediction);
-    return prediction.total_us;
+    return compared_us(plan, &f->shape);
 }
 
 // OK or ERR_MEMORY.
@@ -96,7 +104,7 @@ static void check_evaluation(struct fixture *f, struct evaluator *ev,
         plan_count_bytes(&f->plan, &f->shape);
         plan_schedule(&f->plan, &f->shape);
         struct prediction prediction;
-        plan_predict(&f->plan, &f->shape, &prediction);
+        plan_predict_after(&f->plan, &f->shape, ev->choices[i].w.n_past, &prediction);
         assert_true(close_to(prediction.total_us, evaluation.us[i], 1e-9));
         assert_true(evaluation.least_us[i] <= evaluation.us[i] * (1 + 1e-9));
         for (int d = 0; d < MAX_DEVICES; d++)
@@ -181,17 +189,20 @@ static void test_evaluations(void **state) {
 static void open_evaluator(struct fixture *f, struct evaluator *ev) {
     struct err e;
     struct workload w = f->workload;
+    f->priced = f->machine;
+    search_add_margins(&f->priced);
     assert_int_equal(workload_defaults(&w, &f->shape, &e), OK);
-    assert_int_equal(evaluator_open(ev, &f->shape, &f->machine,
+    assert_int_equal(evaluator_open(ev, &f->shape, &f->priced,
                                     f->machine.devices[DEVICE_HOST].budget_bytes, &w, &e),
                      OK);
 }
 
 static void take_better(struct evaluator *ev, const struct placement *ways, double *best) {
     struct evaluation evaluation;
-    evaluate(ev, ways, fmin(*best, DBL_MAX), &evaluation);
+    const double margin = search_margin(ways, ev->shape->n_units);
+    evaluate(ev, ways, fmin(*best / margin, DBL_MAX), &evaluation);
     for (int i = 0; i < ev->n_choices; i++)
-        if (evaluation.fits[i]) *best = fmin(*best, evaluation.us[i]);
+        if (evaluation.fits[i]) *best = fmin(*best, evaluation.us[i] * margin);
 }
 
 static double best_of_all(struct fixture *f) {
