@@ -305,8 +305,11 @@ enum status reply_grammar(char **out, const struct chat_style *style,
     enum status status = OK;
     *out = NULL;
     if (!calls && !rules->grammar && !rules->schema) return OK;
-    if (calls && !style->calls)
-        return err_set(e, ERR_UNSUPPORTED, "how this model writes calls of tools is not known");
+    if (calls && !style->calls) {
+        err_set(e, ERR_UNSUPPORTED, "how this model writes calls of tools is not known");
+        return err_fix(e, "give the template that it was trained with, which says it: "
+                          "--chat-template FILE; or go without tools");
+    }
     if (calls) {
         w.marks = style->calls;
         w.room = count_parts(style->tools);

@@ -53,5 +53,6 @@ check grammar_waits_for_the_end_of_thoughts $? "$(cat "$work/opens.out" "$work/c
 printf '[{"name": "look", "parameters": {"type": "object"}}]' >"$work/tools"
 "$TANDEM" chat -q -m "$MODEL" -p Hello -n 4 --tools "$work/tools" --chat-template chatml \
     >"$work/out" 2>"$work/err"
-[ $? -ne 0 ] && grep -q 'calls of tools is not known' "$work/err"
+[ $? -ne 0 ] && grep -q 'calls of tools is not known' "$work/err" &&
+    grep -q 'template FILE; or go without tools' "$work/err"
 check tools_need_a_family_with_them $? "$(cat "$work/err")"
