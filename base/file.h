@@ -37,6 +37,19 @@ enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_b
 // cache need not keep a copy. Only advice: nothing fails, and what is mapped and touched stays.
 void file_forget(const struct file *f, uint64_t offset, uint64_t size_bytes);
 
+// Begins to read [offset, offset + size) into memory and does not wait for it. Only advice.
+void file_expect(const struct file *f, uint64_t offset, uint64_t size_bytes);
+// Has a first touch of [offset, offset + size) read that page alone, and no others around it.
+void file_read_singly(const struct file *f, uint64_t offset, uint64_t size_bytes);
+// Gives the memory of [offset, offset + size) back, mapped or not, as far as it is in whole pages
+// and nobody else uses it; what is read later comes from the disk. Only advice.
+void file_drop(const struct file *f, uint64_t offset, uint64_t size_bytes);
+// Keeps [offset, offset + size) in memory until file_close. ERR_MEMORY if the system refuses it.
+enum status file_lock(const struct file *f, uint64_t offset, uint64_t size_bytes, struct err *e);
+// Bytes of [offset, offset + size) that are in memory, in whole pages; 0 if the system does not
+// tell.
+uint64_t file_resident_bytes(const struct file *f, uint64_t offset, uint64_t size_bytes);
+
 // Accepts a zeroed or half-open struct; leaves it closed.
 void file_close(struct file *f);
 

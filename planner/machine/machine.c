@@ -21,6 +21,7 @@ void machine_copy_rates(struct machine *m, const struct machine *from) {
     memcpy(m->rates_name, from->rates_name, sizeof m->rates_name);
     memcpy(m->source, from->source, sizeof m->source);
     m->dram_gbps = from->dram_gbps;
+    m->disk_gbps = from->disk_gbps;
     m->n_team_sizes = from->n_team_sizes;
     memcpy(m->team_size, from->team_size, sizeof m->team_size);
     memcpy(m->team_gbps, from->team_gbps, sizeof m->team_gbps);

@@ -88,6 +88,7 @@ struct machine {
     // The host's memory serves the CPU and the copies of accelerators at once.
     double dram_gbps;          // both together, 0: unknown
     int32_t n_memory_channels; // 0: unknown
+    double disk_gbps;          // reads of a model's file that is not in RAM, 0: unknown
     // Rates of reading memory by team size, for the choice of the decode team.
     int32_t n_team_sizes, team_size[MAX_TEAM_SIZES];
     double team_gbps[MAX_TEAM_SIZES];

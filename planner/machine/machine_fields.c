@@ -38,6 +38,7 @@ static const struct machine_field MEMORY[] = {
     TEXT(machine, ram_limited_by, "limited_by", false),
     GBPS(machine, dram_gbps, "dram_gbps"),
     COUNT(machine, n_memory_channels, "channels", false),
+    GBPS(machine, disk_gbps, "disk_gbps"),
 };
 
 static const struct machine_field DEVICE[] = {

@@ -130,6 +130,7 @@ struct plan {
     uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
     uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
     uint64_t host_read_bytes;              // of these, on the CPU
+    uint64_t unit_cold_bytes[MAX_UNITS];   // the CPU's weights that do not stay in RAM (paging.h)
     struct plan_device devices[MAX_DEVICES];
     struct tables_layout tables;
     int32_t n_steps[BATCH_CLASSES];

@@ -1,8 +1,8 @@
-/* simulate.c: the times of a plan's steps on paper; see simulate.h.
- *
- * cost.c gives the duration of each step, clocks.c its start.
- */
+/* simulate.c: the times of a plan's steps on paper; see simulate.h. cost.c gives the duration of
+ * each step, clocks.c its start. */
 #include "planner/plan/simulate.h"
+
+#include "planner/plan/paging.h"
 
 struct walk {
     const struct plan *plan;
@@ -97,7 +97,7 @@ static void walk(const struct plan *plan, const struct shape *shape, const struc
         if (times) times[i] = t;
     }
     const bool ahead = batch == BATCH_PREFILL && plan->runs_ahead;
-    out->total_us = clocks_total_us(&clocks);
+    out->total_us = clocks_total_us(&clocks) + paging_us(plan, shape, pass);
     out->period_us = ahead ? clocks_period_us(&clocks) : out->total_us;
     out->copy_us = clocks.copy_us;
     out->hidden_copy_us = clocks_hidden_us(&clocks);

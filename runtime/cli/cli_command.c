@@ -69,6 +69,8 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         // Commands that compute no tokens, such as plan, take the rates that are known.
         .calibrate = cli->may_calibrate && computes(o),
         .measured = &cli->measured,
+        .allow_paging = o->allow_paging,
+        .lock_memory = o->lock_memory,
         .strict = o->strict,
         .trace_spans = trace_spans(o),
         .wait_limit_s = (double)o->wait_limit_s,

@@ -105,7 +105,7 @@ struct cli_options {
     enum cpu_isa isa;
     bool no_bind, strict;
     float wait_limit_s; // 0: the devices' own
-    bool calibrate_show, calibrate_forget;
+    bool calibrate_show, calibrate_forget, allow_paging, lock_memory;
     const char *machine_out, *trace_path; // NULL: not given
 
     struct sampler_options sampling; // without breakers and biases, which are here:

@@ -120,7 +120,8 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
     if (buffer_new(devices[DEVICE_HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;
     pin(p);
-    if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e))
+    if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e) ||
+        pager_open(&p->pager, placed, weights, e))
         return e->status;
     return recorder_open(&p->recorder, placed, trace, e);
 }
@@ -140,6 +141,7 @@ static void close_caches(struct pipeline *p, bool lost) {
 void pipeline_close(struct pipeline *p) {
     bool lost = false; // copies of a lost device may still use the host's memory
     feed_close(&p->feed);
+    pager_close(&p->pager);
     recorder_close(&p->recorder);
     for (int d = MAX_DEVICES - 1; d >= 0; d--) {
         struct pipeline_device *on = &p->devices[d];
@@ -330,9 +332,12 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     bind_pieces(p, step, &f, in_slot);
     bind_cache(p, step, &f);
     if (step->slot >= 0) feed_use(&p->feed, step->slot, on->compute);
+    if (step->device == DEVICE_HOST) pager_read(&p->pager, step->unit, on->compute);
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
     encode(on, &f);
     recorder_last(mark, on->compute);
+    const bool is_last = step->phase == PHASE_ALL || step->phase == PHASE_OUT;
+    if (step->device == DEVICE_HOST && is_last) pager_drop(&p->pager, step->unit, on->compute);
     if (step->slot >= 0) feed_release(&p->feed, step->slot, on->compute);
 }
 

@@ -13,6 +13,7 @@
 #include "base/progress.h"
 #include "kernels/device.h"
 #include "runtime/engine/feed.h"
+#include "runtime/engine/paging.h"
 #include "runtime/engine/kv.h"
 #include "runtime/model/model.h"
 #include "runtime/engine/recorder.h"
@@ -45,6 +46,7 @@ struct pipeline {
     struct pipeline_device devices[MAX_DEVICES];
     int32_t n_devices; // devices with streams; a device without bytes in the plan has none
     struct feeder feed;
+    struct pager pager;
     struct recorder recorder;
     struct buffer staging;         // on the host: the tables of the batch
     struct buffer kv[MAX_DEVICES]; // owned: each accelerator's, unit after unit

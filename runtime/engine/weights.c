@@ -15,6 +15,8 @@ struct load {
     uint64_t at[MAX_DEVICES], arena_at; // where the next unit starts, on accelerators
     uint64_t made_at;                   // where the next tensor of weights.made starts
     struct stream *converter;           // of the CPU
+    bool tight;                         // a copy of the arena in the file's cache has no room
+    bool lock;                          // the CPU's weights in RAM, until the system refuses
 };
 
 // The rows of a tensor on one device.
@@ -111,14 +113,14 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// Reads piece by piece and drops each from the file's cache, so that the bytes are not in memory
-// twice.
-static enum status read_rows(const struct file *part, char *target, uint64_t offset,
-                             uint64_t size_bytes, struct err *e) {
+// Reads piece by piece and, where memory is tight, drops each from the file's cache, so that the
+// bytes are not in memory twice. Else they stay there, and the next start need not read the disk.
+static enum status read_rows(const struct load *load, const struct file *part, char *target,
+                             uint64_t offset, uint64_t size_bytes, struct err *e) {
     for (uint64_t done = 0; done < size_bytes; done += READ_CHUNK) {
         const uint64_t left = size_bytes - done, n = left < READ_CHUNK ? left : READ_CHUNK;
         if (file_read(part, target + done, offset + done, n, e)) return e->status;
-        file_forget(part, offset + done, n);
+        if (load->tight) file_forget(part, offset + done, n);
     }
     return OK;
 }
@@ -138,7 +140,8 @@ static enum status gather_experts(const struct load *load, const struct share *s
     for (int32_t k = 0; k < share->unit->n_experts; k++) {
         const struct gguf_tensor *t = model_find_expert(
             load->placed->model, share->unit->layer, share->unit->tensors[share->index[i]].role, k);
-        if (read_rows(&parts[t->part], target, t->file_offset, t->size_bytes, e)) return e->status;
+        if (read_rows(load, &parts[t->part], target, t->file_offset, t->size_bytes, e))
+            return e->status;
         target += t->size_bytes;
     }
     return OK;
@@ -160,6 +163,16 @@ static uint64_t mapped_bytes(const struct share *share, int i) {
     return share->strides[i] ? (n - 1) * share->strides[i] + size_bytes / n : size_bytes;
 }
 
+// Locks the bytes in RAM if that was asked for. The first refusal is told and ends it.
+static void lock_rows(struct load *load, const struct file *part, uint64_t first,
+                      uint64_t size_bytes) {
+    struct err e;
+    char text[512];
+    if (!load->lock || file_lock(part, first, size_bytes, &e) == OK) return;
+    load->lock = false;
+    log_line(load->options->log, LOG_WARN, "--mlock: %s", err_text(&e, text, sizeof text));
+}
+
 // Brings the share into memory without a copy, since the host computes with the mapped file.
 static enum status map_share(struct load *load, const struct share *share, struct err *e) {
     const struct model *m = load->placed->model;
@@ -170,9 +183,11 @@ static enum status map_share(struct load *load, const struct share *share, struc
             if (make_tensor(load, share, i, e)) return e->status;
             continue;
         }
-        if (file_populate(&m->gguf->parts[t->part], t->file_offset + rows->offset_bytes,
-                          mapped_bytes(share, i), e))
-            return e->status;
+        const struct file *part = &m->gguf->parts[t->part];
+        const uint64_t first = t->file_offset + rows->offset_bytes;
+        const bool cold = load->placed->plan->unit_cold_bytes[share->u] > 0;
+        if (!cold && file_populate(part, first, mapped_bytes(share, i), e)) return e->status;
+        if (!cold) lock_rows(load, part, first, mapped_bytes(share, i));
         bind(load->w, share, i, t->data + rows->offset_bytes, share->strides[i]);
     }
     return OK;
@@ -188,7 +203,7 @@ static enum status read_share(struct load *load, const struct share *share, stru
         char *data = (char *)w->arena.base + load->arena_at;
         ASSERT(!share->strides[i]); // experts are not streamed
         if (is_made(share, i) ? make_f32(load, share, i, data, e)
-                              : read_rows(&m->gguf->parts[t->part], data,
+                              : read_rows(load, &m->gguf->parts[t->part], data,
                                           t->file_offset + rows->offset_bytes, rows->size_bytes, e))
             return e->status;
         bind(w, share, i, data, 0);
@@ -358,8 +373,14 @@ enum status weights_open(struct weights *w, const struct placed_model *placed, s
 
 enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e) {
-    struct load load = {.w = w, .placed = placed, .options = options};
-    const int n_devices = placed->plan->machine.n_devices;
+    const struct plan *plan = placed->plan;
+    struct load load = {.w = w,
+                        .placed = placed,
+                        .options = options,
+                        .tight = plan_needs(plan, DEVICE_HOST) + w->arena.size_bytes >
+                                 plan->machine.devices[DEVICE_HOST].budget_bytes,
+                        .lock = options->lock_memory};
+    const int n_devices = plan->machine.n_devices;
     enum status status =
         stream_new(placed->devices[DEVICE_HOST], STREAM_COMPUTE, &load.converter, e);
     for (int d = 0; d < n_devices && !status; d++) {

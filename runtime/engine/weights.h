@@ -40,8 +40,9 @@ struct weights {
 // ERR_DEVICE from a device. Call weights_close after a failure too.
 enum status weights_open(struct weights *w, const struct placed_model *placed, struct err *e);
 // Loads all weights into the buffers and sets the addresses of the tensors; called once after
-// weights_open. Weights that go to the arena are dropped from the file's cache. ERR_DEVICE,
-// ERR_FILE, ERR_MEMORY, or ERR_CANCELLED from progress.
+// weights_open. Weights that go to the arena are dropped from the file's cache where memory is
+// tight; those of cold units are not read yet. ERR_DEVICE, ERR_FILE, ERR_MEMORY, or ERR_CANCELLED
+// from progress.
 enum status weights_load(struct weights *w, const struct placed_model *placed,
                          const struct engine_options *options, struct err *e);
 // Accepts a zeroed or half-loaded one. The arena of a lost device stays until the process ends.

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
+#include "runtime/host/disk_rate.h"
 #include "runtime/host/plan_request.h"
 
 #include <assert.h>
@@ -223,13 +224,27 @@ void devices_close(struct device *devices[MAX_DEVICES]) {
     }
 }
 
+// Measures the disk below the model's file if its weights may not fit in memory.
+static void measure_disk(struct machine *m, const struct shape *shape,
+                         const struct engine_options *o) {
+    const struct constraints *c = &o->constraints;
+    uint64_t room = c->ram_bytes ? c->ram_bytes : m->devices[DEVICE_HOST].budget_bytes;
+    for (int32_t d = DEVICE_HOST + 1; d < m->n_devices; d++) room += m->devices[d].budget_bytes;
+    if (!o->model_path || shape_weight_bytes(shape) < room / 4 * 3) return;
+    const double gbps = disk_rate_of(o->model_path, NULL);
+    if (gbps > 0) m->disk_gbps = gbps;
+}
+
 enum status devices_plan(struct plan *plan, const struct shape *shape,
                          struct device *const *devices, int32_t n_devices,
                          const struct engine_options *options, struct err *e) {
     struct machine *machine = mem_alloc(1, sizeof *machine);
     if (!machine) return err_memory(e, sizeof *machine, "the machine");
     enum status status = devices_machine(machine, devices, n_devices, options, e);
-    if (!status) status = plan_request_solve(plan, shape, machine, options, e);
+    if (!status) {
+        measure_disk(machine, shape, options);
+        status = plan_request_solve(plan, shape, machine, options, e);
+    }
     mem_free(machine);
     return status;
 }

@@ -143,8 +143,10 @@ static void look_at_ram(struct examination *x) {
         struct finding *found = add(x, FINDING_SLOW, "paging");
         WRITE(found->what, "the model has %.2f GiB, and %.2f GiB of memory are free",
               (double)f->model_bytes / GIB, (double)f->memory.free_bytes / GIB);
-        WRITE(found->cost, "every token reads the missing part from the disk");
-        WRITE(found->fix, "close other programs, or take a smaller quantisation");
+        WRITE(found->cost,
+              "it is refused; with --allow-paging every token reads the missing part from "
+              "the disk");
+        WRITE(found->fix, "close other programs, or take a smaller quantization");
     }
 }
 
@@ -188,8 +190,8 @@ static void look_at_pinning(struct examination *x) {
     struct finding *found = add(x, FINDING_SLOW, "pinned-memory");
     WRITE(found->what, "the system does not let this process pin memory for copies");
     WRITE(found->fix,
-          "raise the limit of locked memory (`ulimit -l unlimited`; container: --ulimit "
-          "memlock=-1)");
+          "the kernel's log (`dmesg`) has the driver's reason; free memory helps most often, and "
+          "the limit of locked memory (`ulimit -l`) does not count for a GPU");
     WRITE(found->cost, "copies go through a buffer of the driver and wait for each other");
 }
 

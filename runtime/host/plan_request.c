@@ -1,7 +1,10 @@
 /* plan_request.c: see plan_request.h. */
 #include "runtime/host/plan_request.h"
 
+#include <stdio.h>
 #include <string.h>
+
+enum { LEAST_CONTEXT = 512 }; // a shorter one is not offered
 
 // Takes what asks for a GPU out of the constraints of a machine without one. With strict, or for
 // single tensors, it is refused.
@@ -36,6 +39,70 @@ static void check_context(const struct workload *w, const struct shape *shape,
                  w->n_ctx, shape->n_ctx_train);
 }
 
+// ---- More than fits in RAM ----------------------------------------------------------------------
+
+// A request; all borrowed.
+struct planned {
+    const struct shape *shape;
+    const struct machine *machine;
+    const struct workload *workload;
+    const struct constraints *constraints;
+};
+
+static double tokens_per_s(const struct plan *plan, const struct shape *shape) {
+    struct prediction p;
+    plan_predict(plan, shape, &p);
+    return p.decode_us > 0 ? 1e6 / p.decode_us : 0;
+}
+
+// Finds the longest context of half, a quarter, ... that fits in RAM; 0: none of use.
+static int32_t fitting_context(struct plan *plan, const struct planned *r, int32_t n_ctx) {
+    struct err ignored;
+    struct workload w = *r->workload;
+    for (w.n_ctx = n_ctx / 2; w.n_ctx >= LEAST_CONTEXT; w.n_ctx /= 2)
+        if (planner_solve(plan, r->shape, r->machine, &w, r->constraints, &ignored) == OK)
+            return w.n_ctx;
+    return 0;
+}
+
+// Says what a model that fits only with paging needs, and the two best ways out. plan is the one
+// with paging.
+static enum status refuse_paging(struct plan *plan, const struct planned *r, struct err *e) {
+    const uint64_t needed = plan_needs(plan, DEVICE_HOST),
+                   room = plan->machine.devices[DEVICE_HOST].budget_bytes;
+    const double speed = tokens_per_s(plan, r->shape);
+    char need[ERR_SIZE_CHARS], have[ERR_SIZE_CHARS];
+    char paging[96] = "--allow-paging reads the rest from the disk";
+    if (speed > 0)
+        (void)snprintf(paging, sizeof paging,
+                       "--allow-paging reads the rest from the disk, at about %.2g tokens/s",
+                       speed);
+    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
+    err_set(e, ERR_MEMORY, "%s needs %s of RAM%s, and there are %s for it", r->shape->name,
+            err_size_needed(need, needed), r->machine->n_devices > 1 ? " beside the GPU" : "",
+            err_size_limit(have, room));
+    if (n_ctx) return err_fix(e, "-c %d fits; or %s", n_ctx, paging);
+    return err_fix(e, "take a smaller quantization; or %s", paging);
+}
+
+// Plans what was refused with weights that do not stay in RAM, and takes that plan if the options
+// allow it. *e is the refusal so far, and stays if even this does not fit.
+static enum status solve_paged(struct plan *plan, const struct planned *r,
+                               const struct engine_options *options, struct err *e) {
+    struct err refused;
+    char cold[ERR_SIZE_CHARS];
+    if (planner_solve_paged(plan, r->shape, r->machine, r->workload, r->constraints, &refused))
+        return e->status;
+    if (!options->allow_paging) return refuse_paging(plan, r, e);
+    log_line(options->log, LOG_NOTE,
+             "%s of weights do not fit in RAM and are read from the disk for every token: about "
+             "%.2g tokens/s at %.2g GB/s",
+             err_size_needed(cold, paging_cold_bytes(plan)), tokens_per_s(plan, r->shape),
+             paging_disk_gbps(r->machine));
+    *e = (struct err){0};
+    return OK;
+}
+
 enum status plan_request_solve(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e) {
@@ -54,5 +121,8 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
     if (constraints.gpu_layers != options->constraints.gpu_layers)
         log_line(options->log, LOG_WARN,
                  "-ngl: no usable GPU was found (see 'tandem devices'); all layers go to the CPU");
-    return planner_solve(plan, shape, machine, &workload, &constraints, e);
+    if (planner_solve(plan, shape, machine, &workload, &constraints, e) != ERR_MEMORY)
+        return e->status;
+    return solve_paged(plan, &(struct planned){shape, machine, &workload, &constraints}, options,
+                       e);
 }

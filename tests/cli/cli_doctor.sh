@@ -5,6 +5,7 @@ set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME="$work/cache"
 
 # doctor PROGRAM ARGUMENT...: sets code, $work/out and $work/err.
 doctor() {

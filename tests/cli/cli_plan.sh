@@ -104,8 +104,8 @@ refused device_of_other_machine 2 '--device' --shape qwen3-8b --machine $machine
 refused threads_of_other_machine 2 '-t cannot be combined' --shape qwen3-8b --machine $machine -t 4
 refused half_automatic_cache 2 '-ctk auto -ctv auto' --shape qwen3-8b --machine $machine -ctk auto
 refused long_prompt 2 'prompt' --shape qwen3-8b --machine $machine -c 512 --prompt-tokens 4000
-refused too_big 1 'expected at most' --shape llama-3.3-70b --machine $machine
-refused too_big_strict 3 'expected at most' --shape llama-3.3-70b --machine $machine --strict
+refused too_big 1 'GiB of RAM' --shape llama-3.3-70b --machine $machine
+refused too_big_strict 3 'GiB of RAM' --shape llama-3.3-70b --machine $machine --strict
 refused too_many_layers 1 '-ngl' --shape qwen3-14b --machine $machine -ngl all
 refused no_accelerator 2 '-ngl' --shape qwen3-14b --machine cpu-only -ngl 3 --strict
 refused unwritable 1 'No such file' --shape qwen3-8b --machine $machine --save "$work/none/plan"

@@ -1,0 +1,39 @@
+/* paged.c: see paged.h. */
+#include "planner/search/paged.h"
+
+#include "base/mem.h"
+#include "planner/plan/paging.h"
+#include "planner/search/solver.h"
+
+// Lets the CPU read every weight from the disk before it computes with it.
+static void slow_down(struct machine *m) {
+    struct device_rates *rates = &m->devices[DEVICE_HOST].rates;
+    const double disk = paging_disk_gbps(m);
+    for (int t = 0; t < WEIGHT_COUNT; t++)
+        for (int c = 0; c < RATE_CLASSES; c++) {
+            double *gbps = &rates->weight_gbps[t][c];
+            if (*gbps > 0) *gbps = 1 / (1 / *gbps + 1 / disk);
+        }
+    rates->cache_bytes = 0;
+}
+
+enum status planner_solve_paged(struct plan *plan, const struct shape *shape,
+                                const struct machine *machine, const struct workload *workload,
+                                const struct constraints *constraints, struct err *e) {
+    struct constraints lifted = *constraints;
+    const struct machine_device *host = &machine->devices[DEVICE_HOST];
+    const uint64_t ram_bytes = constraints->ram_bytes ? constraints->ram_bytes : host->budget_bytes;
+    struct machine *slow = mem_alloc(1, sizeof *slow);
+    if (!slow) return err_memory(e, sizeof *slow, "the machine");
+    *slow = *machine;
+    slow_down(slow);
+    lifted.ram_bytes = ram_bytes + shape_weight_bytes(shape);
+    if (lifted.place.feed == FEED_NONE)
+        lifted.place.feed = FEED_STAGED; // an arena never leaves RAM
+    enum status status = planner_solve(plan, shape, slow, workload, &lifted, e);
+    mem_free(slow);
+    if (status) return status;
+    plan->machine.devices[DEVICE_HOST] = *host;
+    plan->machine.devices[DEVICE_HOST].budget_bytes = ram_bytes;
+    return paging_choose(plan, shape, ram_bytes, e);
+}

@@ -1,0 +1,49 @@
+#!/bin/sh
+# cli_paging.sh: models that are larger than the RAM that --ram allows: refused in two lines, or read
+# from the disk with the same text as from RAM.
+set -u
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# run PROGRAM ARGUMENT...: sets code, $work/out and $work/err.
+run() {
+    program=$1
+    shift
+    timeout 300 "$program" run -m "$MODEL" -c 512 -n 12 --ignore-eos --temp 0 -p 'The capital of France' "$@" \
+        >"$work/out" 2>"$work/err"
+    code=$?
+}
+# result NAME: prints whether the test before it succeeded.
+result() {
+    if [ $? -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        echo "  code $code"; head -n 5 "$work/err" "$work/out"
+    fi
+}
+
+run "$TANDEM" --device none -q
+[ $code -eq 0 ] && cp "$work/out" "$work/in_ram"
+result paging_reference
+run "$TANDEM" --device none --ram 90M
+[ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 2 ] &&
+    grep -q 'needs 112.90 MiB of RAM, and there are 90.00 MiB for it' "$work/err" &&
+    grep -q 'allow-paging reads the rest from the disk, at about .* tokens/s' "$work/err"
+result paging_refused_in_two_lines
+run "$TANDEM" --device none --ram 90M --allow-paging
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram" && grep -q 'MiB of weights do not fit in RAM' "$work/err"
+result paging_same_text
+run "$TANDEM" --device none -c 4096 --ram 160M
+[ $code -eq 1 ] && grep -q -e '-c 2048 fits; or --allow-paging' "$work/err"
+result paging_shorter_context
+run "$TANDEM_SIM" --device sim:vram=24M --ram 80M --allow-paging
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
+result paging_beside_a_gpu
+run "$TANDEM" --device none --ram 30M --allow-paging
+[ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 2 ]
+result paging_needs_some_ram
+run "$TANDEM" --device none --mlock -q
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
+result paging_mlock

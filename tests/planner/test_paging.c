@@ -1,0 +1,109 @@
+/* test_paging.c: which weights become cold when RAM is small, the time to read them, and plans with
+ * them. */
+#include "tests/lib/small_plan.h"
+
+#include "planner/planner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 200 };
+
+static uint64_t fixed_bytes(const struct plan *plan) {
+    return plan_needs(plan, DEVICE_HOST) - plan->devices[DEVICE_HOST].bytes[PLAN_WEIGHTS];
+}
+
+// Plans on the CPU alone, whose disk reads half a GB/s, with RAM for so many bytes of weights.
+static enum status solve_for(struct small_plan *f, uint64_t weight_bytes, struct err *e) {
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO};
+    f->machine.n_devices = 1;
+    f->machine.disk_gbps = 0.5;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &f->machine, &f->workload, &c, e), OK);
+    c.ram_bytes = fixed_bytes(&f->plan) + weight_bytes;
+    return planner_solve_paged(&f->other, &f->shape, &f->machine, &f->workload, &c, e);
+}
+
+// The last units are cold, just enough that the others and what is read ahead fit.
+static void test_just_enough_is_cold(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    small_model(f, LAYERS);
+    given_ways(f);
+    assert_int_equal(solve_for(f, UINT64_C(28) << 20, &e), OK);
+    const struct plan *plan = &f->other;
+    const uint64_t weights = plan->devices[DEVICE_HOST].bytes[PLAN_WEIGHTS];
+    const uint64_t cold = paging_cold_bytes(plan), ffn = plan->unit_weight_bytes[2];
+    const uint64_t room = UINT64_C(28) << 20, ahead = PAGING_AHEAD + ffn;
+    assert_true(weights > room);
+    assert_true(weights - cold + ahead <= room);
+    assert_true(weights - cold + ahead + 3 * ffn > room);
+    assert_int_equal(plan->unit_cold_bytes[0], 0);
+    assert_int_equal(plan->unit_cold_bytes[1], 0);
+    assert_int_equal(plan->unit_cold_bytes[2 * LAYERS], ffn);
+    assert_false(plan->runs_ahead);
+}
+
+// The time of a pass grows by that of reading the cold bytes, at the disk's rate.
+static void test_time(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    struct simulation in_ram, paged;
+    const struct pass pass = {1, 1, 0};
+    small_model(f, LAYERS);
+    given_ways(f);
+    assert_int_equal(solve_for(f, UINT64_C(28) << 20, &e), OK);
+    plan_simulate(&f->plan, &f->shape, &pass, &in_ram);
+    plan_simulate(&f->other, &f->shape, &pass, &paged);
+    const double cold = (double)paging_cold_bytes(&f->other);
+    assert_near(paged.total_us, in_ram.total_us + cold / 500);
+    assert_near(paging_us(&f->plan, &f->shape, &pass), 0);
+    f->other.machine.disk_gbps = 0; // a disk that was not measured
+    assert_near(paging_us(&f->other, &f->shape, &pass), cold / 1000);
+    f->other.machine.rates = RATES_NONE;
+    assert_near(paging_us(&f->other, &f->shape, &pass), 0);
+}
+
+// A model that fits is planned as without paging; all but the weights must fit.
+static void test_limits(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    small_model(f, LAYERS);
+    given_ways(f);
+    assert_int_equal(solve_for(f, UINT64_C(64) << 20, &e), OK);
+    assert_int_equal(paging_cold_bytes(&f->other), 0);
+    assert_int_equal(solve_for(f, UINT64_C(16) << 20, &e), ERR_MEMORY);
+    assert_true(e.what[0] != 0);
+}
+
+// An accelerator gets all that it holds, since every byte there is none that the disk has to give.
+static void test_accelerator_is_filled(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO, .whole_units = true};
+    small_model(f, LAYERS);
+    given_ways(f);
+    f->machine.disk_gbps = 0.01;
+    f->machine.devices[1].budget_bytes = 12 << 20;
+    f->machine.devices[1].rates = f->machine.devices[0].rates; // no faster than the CPU
+    c.ram_bytes = UINT64_C(120) << 20;
+    if (planner_solve_paged(&f->other, &f->shape, &f->machine, &f->workload, &c, &e))
+        fail_msg("%s %s %s", e.what, e.expected, e.actual);
+    assert_true(f->other.devices[1].bytes[PLAN_WEIGHTS] > 6 << 20);
+    assert_true(f->other.machine.devices[0].rates.weight_gbps[0][0] == 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_small_plan, close_small_plan)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_just_enough_is_cold),
+        TEST(test_time),
+        TEST(test_limits),
+        TEST(test_accelerator_is_filled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
