@@ -2,7 +2,8 @@
  *
  * Keeps no variable: the system's own record says whether the signal came, because the handler does
  * nothing and goes away on its first use. A second Ctrl-C therefore ends the process, whatever it
- * is doing. One thread. Tested by tests/cli/cli_usage.sh.
+ * is doing. Where the terminal hides what is typed, a last handler lets it show again before. One
+ * thread. Tested by tests/cli/cli_usage.sh and cli_chat_terminal.sh.
  */
 #ifndef TANDEM_RUNTIME_CLI_CLI_SIGNAL_H
 #define TANDEM_RUNTIME_CLI_CLI_SIGNAL_H
@@ -15,5 +16,16 @@ void signal_watch(void);
 
 // True if Ctrl-C came since signal_watch. Cheap enough for every token.
 bool signal_seen(void);
+
+// Lets the terminal of standard input keep what is typed, unseen, until it is read. False if it is
+// no terminal in its usual mode; then nothing has changed. signal_watch comes behind it.
+bool signal_hide_typing(void);
+// Undoes that.
+void signal_show_typing(void);
+
+// While an editor reads a line, in a mode of its own, further Ctrl-Cs after the first one do not
+// end the process: the editor sees the first one soon.
+void signal_begin_line(void);
+void signal_end_line(void);
 
 #endif

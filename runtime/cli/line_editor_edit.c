@@ -42,6 +42,7 @@ struct line_editor {
     size_t next, count;
     struct winsize size;
     bool stopped, typed; // Ctrl-C came; something had been typed before
+    bool hides;          // between lines the terminal is as it was but for what is typed
 };
 
 static struct line_editor *owner_of(EditLine *edit) {
@@ -216,6 +217,13 @@ void line_editor_remember(struct line_editor *editor, const char *text) {
 
 // ---- Opening, reading, closing ------------------------------------------------------------------
 
+// Nothing shows until the next line is read. libedit's own mode changes keys of the terminal too,
+// which a handler of signals could not restore.
+static void hide_typing(struct line_editor *editor) {
+    editor->hides = signal_hide_typing();
+    if (!editor->hides) el_set(editor->edit, EL_PREP_TERM, 1);
+}
+
 // libedit turns characters into bytes by the locale. A system without one has UTF-8 here still.
 static void take_locale(void) {
     if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
@@ -256,7 +264,7 @@ enum status line_editor_open(struct line_editor **out, const char *history_path,
         return OK;
     }
     fputs(PASTES_MARKED, stderr);
-    el_set(editor->edit, EL_PREP_TERM, 1);
+    hide_typing(editor);
     *out = editor;
     return OK;
 }
@@ -264,6 +272,7 @@ enum status line_editor_open(struct line_editor **out, const char *history_path,
 void line_editor_close(struct line_editor *editor) {
     if (!editor) return;
     if (editor->edit) {
+        if (editor->hides) signal_show_typing();
         el_set(editor->edit, EL_PREP_TERM, 0);
         fputs(PASTES_UNMARKED, stderr);
         el_end(editor->edit);
@@ -282,8 +291,11 @@ enum line_state line_editor_read(struct line_editor *editor, const char *prompt,
     editor->stopped = editor->typed = false;
     follow_window(editor);
     if (editor->offered) el_wpush(editor->edit, OFFER_KEY);
+    signal_begin_line();
+    el_set(editor->edit, EL_PREP_TERM, 1); // now, so that nothing is echoed on the way
     const char *line = el_gets(editor->edit, &count);
-    el_set(editor->edit, EL_PREP_TERM, 1); // nothing shows until the next line is read
+    hide_typing(editor);
+    signal_end_line();
     if (editor->stopped) {
         fputs("^C\n", stderr);
         return editor->typed ? LINE_DROPPED : LINE_ENDED;

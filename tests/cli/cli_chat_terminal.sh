@@ -3,7 +3,8 @@
 # the history, Ctrl-C.
 # run: alone
 set -u
-: "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
+: "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
+: "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_STATE_HOME="$work/state" TERM=xterm
@@ -188,3 +189,21 @@ answered()
 keys(CTRL_D)
 ends(0)
 X
+TERM=xterm
+# Ctrl-C again and again, while the device does not answer, ends the program; whenever it comes, the
+# terminal is as it was before.
+cat >"$work/around" <<'X'
+trap : INT
+stty -a >"$1/before"
+"$2" chat -m "$3" --device sim:stall=1000:500 --vram 1G -ngl all -c 512
+echo "ended $?"
+stty -a >"$1/after"
+X
+printf '%s\n' "wait('Ctrl-D ends the program')" "line('Write a very long story about the sea.')" \
+    "wait('about the sea')" "interrupt_until(r'ended \\d')" 'ends(0)' 'assert b"\033[?2004l" in raw' |
+    python3 "$(dirname "$0")/../lib/terminal.py" sh "$work/around" "$work" "$TANDEM_SIM" "$MODEL" >"$work/log" 2>&1 &&
+    cmp "$work/before" "$work/after" && echo 'ok terminal_is_as_before_after_two_ctrl_c' || {
+    echo 'not ok terminal_is_as_before_after_two_ctrl_c'
+    tail -n 5 "$work/log"
+    diff "$work/before" "$work/after"
+}

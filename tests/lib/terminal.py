@@ -121,4 +121,14 @@ def ends(code):
         fail("exit code %d" % os.waitstatus_to_exitcode(status))
 
 
+def interrupt_until(pattern):
+    """Presses Ctrl-C again and again until pattern comes."""
+    end = time.monotonic() + LIMIT_S
+    while not re.compile(pattern).search(seen(), at):
+        if time.monotonic() > end:
+            fail("no " + pattern)
+        keys(CTRL_C)
+        read(0.2)
+
+
 exec(sys.stdin.read())
