@@ -81,6 +81,7 @@ struct cli_options {
     enum reasoning reasoning;
     enum thinking thinking;
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
+    bool no_wrap;                    // chat: lines are broken by the terminal alone
     bool prompt_cache_all, prompt_cache_ro;
     bool from_stdin, escape, no_escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full

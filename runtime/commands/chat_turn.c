@@ -110,7 +110,8 @@ static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
 // ---- What is printed of the reply ---------------------------------------------------------------
 
 static void set_dimmed(struct chat *chat, bool dimmed) {
-    if (chat->dimmed != dimmed) fputs(dimmed ? DIM : PLAIN "\n", stdout);
+    if (chat->dimmed != dimmed) fputs(dimmed ? DIM : PLAIN, stdout);
+    if (chat->dimmed && !dimmed) word_wrap_write(&chat->wrap, "\n", 1);
     chat->dimmed = dimmed;
 }
 
@@ -120,9 +121,10 @@ static void print_part(void *context, enum chat_part part, const char *text, siz
     const bool follows = chat->printed != CHAT_THOUGHT, calls = chat->printed >= CHAT_CALL;
     if (part == CHAT_THOUGHT && !chat->dims) return;
     set_dimmed(chat, part == CHAT_THOUGHT);
-    if (part == CHAT_CALL ? follows : part == CHAT_ANSWER && calls) fputc('\n', stdout);
-    fwrite(text, 1, length, stdout);
-    if (part == CHAT_CALL) fputc(' ', stdout);
+    if (part == CHAT_CALL ? follows : part == CHAT_ANSWER && calls)
+        word_wrap_write(&chat->wrap, "\n", 1);
+    word_wrap_write(&chat->wrap, text, length);
+    if (part == CHAT_CALL) word_wrap_write(&chat->wrap, " ", 1);
     chat->printed = part;
 }
 
@@ -131,20 +133,28 @@ static void print_reply(void *context, const char *text, size_t length) {
     chat_reply_write(&chat->reply, text, length);
 }
 
+static void print_all(void *context, const char *text, size_t length) {
+    struct chat *chat = context;
+    word_wrap_write(&chat->wrap, text, length);
+}
+
 // Prepares the printing of a reply to the conversation that was rendered last.
 static void begin_reply(struct chat *chat) {
-    const enum reasoning how = chat->writer.cli->options.reasoning;
+    const struct cli_options *o = &chat->writer.cli->options;
+    const enum reasoning how = o->reasoning;
+    word_wrap_begin(&chat->wrap, stdout);
+    if (o->no_wrap) chat->wrap.width = 0;
     chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
     chat->reply.take = print_part;
     chat->reply.context = chat;
     chat->printed = CHAT_THOUGHT;
     chat_reply_begin(&chat->reply, &chat->style, chat->text.bytes, chat->text.length);
-    chat->writer.print = how == REASONING_NONE ? NULL : print_reply;
+    chat->writer.print = how == REASONING_NONE ? print_all : print_reply;
     chat->writer.print_context = chat;
 }
 
 static void end_reply(struct chat *chat) {
-    if (chat->writer.print) chat_reply_end(&chat->reply);
+    if (chat->writer.print == print_reply) chat_reply_end(&chat->reply);
     set_dimmed(chat, false);
     putchar('\n');
     fflush(stdout);

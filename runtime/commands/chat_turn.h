@@ -10,6 +10,7 @@
 #define TANDEM_RUNTIME_COMMANDS_CHAT_TURN_H
 
 #include "runtime/cli/cli_generate.h"
+#include "runtime/cli/word_wrap.h"
 #include "runtime/commands/chat_history.h"
 
 struct chat {
@@ -20,6 +21,7 @@ struct chat {
     struct chat_history history;
     int n_calls;              // of tools so far, in the whole conversation
     struct chat_reply reply;  // what is printed of the one that is drawn
+    struct word_wrap wrap;    // through which it is printed
     bool dims;                // thoughts are printed, dimmed
     bool dimmed;              // the last text was such
     enum chat_part printed;   // the part that was printed last

@@ -189,7 +189,29 @@ answered()
 keys(CTRL_D)
 ends(0)
 X
-TERM=xterm
+# Lines are broken between words, and shorter than the window.
+TERM=xterm TERMINAL_COLUMNS=40
+export TERMINAL_COLUMNS
+at_terminal terminal_wraps_words -n 60 -c 512 <<'X'
+line('Tell a long story.')
+answered()
+shown = re.sub(r'prefill +\[[#.]*\] +\d+%', '', seen()) # a bar, if the prompt takes long enough
+answer = re.search(r'Tell a long story\.\n(.*?)\n\[', shown, re.S).group(1)
+assert len(answer) > 100 and all(len(text) < 40 for text in answer.split('\n')), answer
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_no_wrap -n 60 -c 512 --no-wrap <<'X'
+line('Tell a long story.')
+answered()
+shown = re.sub(r'prefill +\[[#.]*\] +\d+%', '', seen()) # a bar, if the prompt takes long enough
+answer = re.search(r'Tell a long story\.\n(.*?)\n\[', shown, re.S).group(1)
+assert any(len(text) > 40 for text in answer.split('\n')), answer
+keys(CTRL_D)
+ends(0)
+X
+unset TERMINAL_COLUMNS
+
 # Ctrl-C again and again, while the device does not answer, ends the program; whenever it comes, the
 # terminal is as it was before.
 cat >"$work/around" <<'X'

@@ -19,7 +19,7 @@ import time
 LEFT, RIGHT, UP = "\033[D", "\033[C", "\033[A"
 CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_U, BACKSPACE = "\x01", "\x03", "\x04", "\x05", "\x15", "\x7f"
 LIMIT_S = 120
-ROWS, COLUMNS = 30, 200
+ROWS, COLUMNS = 30, int(os.environ.get("TERMINAL_COLUMNS", "200"))
 
 pid, terminal = pty.fork()
 if pid == 0:
