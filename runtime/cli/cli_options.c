@@ -684,6 +684,8 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
         return err_set(e, ERR_USAGE, "only one grammar or JSON schema can be given");
     if (o->tools && (o->grammar || o->grammar_file || o->schema || o->schema_file))
         return err_set(e, ERR_USAGE, "--tools makes a grammar itself; leave the other one out");
+    if (o->system_prompt && o->system_file)
+        return err_set(e, ERR_USAGE, "-sys and --system-prompt-file cannot be combined");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
     return check_plan(o, e);
 }
@@ -723,6 +725,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
         .n_predict = -1,
+        .reasoning_budget = -1,
         .n_windows = -1,
         .n_ctx = -1, // not given
         .n_batch = 2048,
@@ -749,6 +752,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
     if (tell_wrong(&wrong, e) || take_variables(o, variables, true, e)) return e->status;
     if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
     if (o->n_ctx < 0) o->n_ctx = 0;
+    if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
     if (o->n_threads < 0) o->n_threads = 0;
     if (o->n_threads_batch < 0) o->n_threads_batch = 0;

@@ -82,6 +82,8 @@ struct cli_options {
     enum thinking thinking;
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
     bool no_wrap;                    // chat: lines are broken by the terminal alone
+    const char *system_file;         // NULL: not given
+    int32_t reasoning_budget;        // 0: no thoughts; -1: no limit
     bool prompt_cache_all, prompt_cache_ro;
     bool from_stdin, escape, no_escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full
@@ -125,6 +127,7 @@ struct cli_options {
 
     struct bench_options bench;
 
+    const char *log_path; // gets what is meant for standard error; NULL: not given
     bool json, verbose, quiet, help;
     // Options of llama.cpp that were given and have no effect here.
     const struct llama_option *ignored[IGNORED_LIST];

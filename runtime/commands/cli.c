@@ -10,8 +10,10 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 static enum status write_page(const char *name, struct err *e) {
     if (cli_page_write(name, stdout)) return OK;
@@ -80,13 +82,31 @@ static void print_way_out(const struct cli *cli, const struct err *e) {
     fputc('\n', stderr);
 }
 
-static int fail(struct cli *cli, const struct err *e) {
+static void print_error(struct cli *cli, const struct err *e) {
     char text[1024];
-    fflush(stdout);
-    progress_bar_clear(&cli->bar);
     fprintf(stderr, "tandem: error: %s\n", err_sentence(e, text, sizeof text));
     print_way_out(cli, e);
+}
+
+static int fail(struct cli *cli, const struct err *e) {
+    fflush(stdout);
+    progress_bar_clear(&cli->bar);
+    print_error(cli, e);
+    if (cli->screen >= 0 && dup2(cli->screen, STDERR_FILENO) >= 0) print_error(cli, e);
     return exit_code(cli, e->status);
+}
+
+// Sends to the file of --log-file what goes to standard error from here on.
+static enum status open_log(struct cli *cli, struct err *e) {
+    const char *path = cli->options.log_path;
+    if (!path) return OK;
+    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file < 0) return err_errno(e, errno, "%s", path);
+    cli->screen = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    const bool taken = dup2(file, STDERR_FILENO) >= 0;
+    const int failure = errno;
+    close(file);
+    return taken ? OK : err_errno(e, failure, "%s", path);
 }
 
 // base/tandem, where base by the rules of XDG is an absolute path, else ~/other/tandem; NULL
@@ -110,6 +130,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
         .n_drivers = environment->n_drivers,
         .cache_path = own_folder(cache, environment->cache_home, home, ".cache"),
         .state_path = own_folder(state, environment->state_home, home, ".local/state"),
+        .screen = -1,
         .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
     };
     struct err e = {0};
@@ -118,6 +139,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     const struct cli_options *o = &cli.options;
     cli.log.out = stderr;
     cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
+    if (open_log(&cli, &e)) return fail(&cli, &e);
     progress_bar_init(&cli.bar, stderr, !o->quiet);
     for (int32_t i = 0; i < o->n_ignored; i++)
         log_line(&cli.log, LOG_NOTE, "%s has no effect: %s", o->ignored[i]->names[0],

@@ -1,6 +1,7 @@
 /* cli_chat.c: `tandem chat`: one question, or a conversation by lines. See commands.h. */
 #include "runtime/commands/commands.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/cli/turn_input.h"
@@ -93,11 +94,23 @@ static enum status open_input(struct turn_input *input, struct cli *cli, struct 
     return turn_input_open(input, kept ? path : NULL, cli->options.by_lines, e);
 }
 
+static enum status read_system(struct chat *chat, const char *path, struct err *e) {
+    enum { SYSTEM_BYTES = 16 << 20 };
+    char *text;
+    size_t length;
+    if (file_read_text(&text, &length, path, SYSTEM_BYTES, e)) return e->status;
+    while (length > 0 && text[length - 1] == '\n') text[--length] = 0;
+    const enum status status = chat_history_set_system(&chat->history, text, e);
+    mem_free(text);
+    return status;
+}
+
 static enum status talk(struct chat *chat, struct cli *cli, struct turn_input *input,
                         struct err *e) {
     const struct cli_options *o = &cli->options;
     if (o->system_prompt && chat_history_set_system(&chat->history, o->system_prompt, e))
         return e->status;
+    if (o->system_file && read_system(chat, o->system_file, e)) return e->status;
     chat->tells = input->terminal;
     return asks_once(o) ? answer_once(chat, cli, e) : converse(chat, input, e);
 }

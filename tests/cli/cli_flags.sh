@@ -22,7 +22,7 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --sampler-seq=k -l=1+1 --logit-bias=1+1 -fa=on -fa --flash-attn=auto --jinja --no-mmap --mmap --mlock
 -dio --direct-io -cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if
 --interactive-first -mli --multiline-input --no-display-prompt --color -co --warmup --no-warmup --perf
---no-perf --log-disable --log-file=x --log-colors --log-prefix --log-timestamps -lv=1 --verbosity=1
+--no-perf --log-disable --log-file=/dev/null --log-colors --log-prefix --log-timestamps -lv=1 --verbosity=1
 --verbose-prompt --simple-io -fit=on --fit=on -fitt=512 --fit-target=512 -fitc=4096 --fit-ctx=4096
 --offline --op-offload --no-op-offload --no-host --repack -nr --no-repack -kvo -nkvo --no-kv-offload
 -sm=row --split-mode=row -ts=1,1 --tensor-split=1,1 -mg=0 --main-gpu=0 --prio=2 --prio-batch=2
@@ -36,7 +36,7 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --yarn-ext-factor=1 --yarn-attn-factor=1 --yarn-beta-slow=1 --yarn-beta-fast=1 -gan=2 -gaw=512
 --override-kv=a=int:1 --grammar=x --grammar-file=x -j={} --json-schema={} -jf=x
 --json-schema-file=x --prompt-cache=x --prompt-cache-all --prompt-cache-ro -bf=x --binary-file=x
--sysf=x --system-prompt-file=x --in-prefix=x --in-suffix=x --in-prefix-bos --reasoning-budget=0
+--in-prefix=x --in-suffix=x --in-prefix-bos
 --rpc=x -ncffn=2'
 count=0
 for spelling in $spellings; do
@@ -56,7 +56,7 @@ done >"$work/wrong"
 
 # Those of a conversation.
 for flag in '-sys x' '--system-prompt x' '--chat-template chatml' '--chat-template-kwargs {}' \
-    '--reasoning-format none' '--reasoning off' '-rea on' '--no-context-shift' '-cnv' '-st'; do
+    '--reasoning-format none' '--reasoning off' '-rea on' '-sysf /dev/null' '--reasoning-budget 0' '--no-wrap' '--no-context-shift' '-cnv' '-st'; do
     # shellcheck disable=SC2086
     "$TANDEM" chat -p y -m "$work/none.gguf" $flag >"$work/out" 2>&1
     grep -q 'none.gguf: No such file' "$work/out" && ! grep -q unknown "$work/out" ||
@@ -99,6 +99,20 @@ for flag in '-mu http://a/b' '--mmproj x.gguf' '--lora x.gguf' '-md x.gguf'; do
 done >"$work/wrong"
 [ ! -s "$work/wrong" ] && echo "ok flags_not_in_tandem_yet" || { echo "not ok flags_not_in_tandem_yet"
     cat "$work/wrong"; }
+
+# What goes to standard error goes to the file; an error to both.
+"$TANDEM" run -p Once -m "$MODEL" -n 2 --log-file "$work/log" >"$work/out" 2>"$work/err" && [ -s "$work/out" ] &&
+    ! [ -s "$work/err" ] && grep -q 'prompt .* tokens' "$work/log" &&
+    ! "$TANDEM" run -p y -m "$work/none.gguf" --log-file "$work/log" 2>"$work/err" &&
+    grep -q 'No such file' "$work/log" && grep -q 'No such file' "$work/err" &&
+    echo "ok flags_log_file" || echo "not ok flags_log_file"
+# Instructions from a file are those of the command line.
+printf 'Answer in capitals.\n\n' >"$work/system"
+"$TANDEM" chat -m "$MODEL" -c 256 -n 6 --temp 0 -p 'Name a city.' -sysf "$work/system" >"$work/out" 2>"$work/err" &&
+    "$TANDEM" chat -m "$MODEL" -c 256 -n 6 --temp 0 -p 'Name a city.' -sys 'Answer in capitals.' 2>"$work/other.err" |
+    cmp - "$work/out" && grep -o 'prompt .* tokens' "$work/err" >"$work/a" &&
+    grep -o 'prompt .* tokens' "$work/other.err" >"$work/b" && [ -s "$work/out" ] &&
+    echo "ok flags_system_prompt_file" || echo "not ok flags_system_prompt_file"
 
 # CUDA0 is the first device of that kind: what fails is the driver, not the name.
 "$TANDEM" run -dev CUDA0 -p y -m "$MODEL" -n 1 >"$work/out" 2>&1

@@ -78,7 +78,7 @@ static const char *good_value(const struct option_spec *spec) {
     case OPTION_SAMPLERS: return "dry;temperature";
     case OPTION_LETTERS: return "dt";
     case OPTION_BIAS: return "7-0.5";
-    default: return spec->low > 1 ? "2" : "1";
+    default: return spec->low > 1 ? "2" : spec->high < 1 ? "0" : "1";
     }
 }
 static const char *bad_value(enum option_kind kind) {
