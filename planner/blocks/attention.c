@@ -189,7 +189,7 @@ static void encode_attention_out(const struct forward *f) {
     encode_branch(f, ROLE_ATTN_OUTPUT, ROLE_ATTN_OUTPUT_BIAS, f->area[AREA_ATTENDED]);
 }
 
-static void encode_attention(const struct forward *f) {
+void encode_attention(const struct forward *f) {
     const bool all = f->phase == PHASE_ALL;
     if (all || f->phase == PHASE_IN) encode_attention_in(f);
     if (all || f->phase == PHASE_MID) encode_attention_mid(f);

@@ -14,8 +14,10 @@ int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
                                                     [RECURRENCE_CONV] = &block_conv,
                                                     [RECURRENCE_MAMBA] = &block_mamba};
     ASSERT((unsigned)kind < UNIT_KINDS);
-    out[0] = kind == UNIT_ATTENTION && shape->latent.rank ? &block_latent : blocks[kind];
-    if (kind != UNIT_ATTENTION || !shape->recurrent.kind) return 1;
+    out[0] = blocks[kind];
+    if (kind == UNIT_ATTENTION && shape->latent.rank) out[0] = &block_latent;
+    if (kind == UNIT_ATTENTION && shape->recurrent.beside) out[0] = &block_beside;
+    if (kind != UNIT_ATTENTION || !shape->recurrent.kind || shape->recurrent.beside) return 1;
     out[1] = recurrent[shape->recurrent.kind];
     return 2;
 }
@@ -23,5 +25,5 @@ int blocks_of_kind(const struct shape *shape, enum unit_kind kind,
 const struct block *blocks_of_unit(const struct shape *shape, const struct unit *unit) {
     const struct block *blocks[BLOCKS_OF_KIND];
     (void)blocks_of_kind(shape, unit->kind, blocks);
-    return blocks[unit_is_recurrent(shape, unit)];
+    return blocks[unit_has_state(shape, unit) && !shape->recurrent.beside];
 }

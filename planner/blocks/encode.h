@@ -30,10 +30,15 @@
 // The blocks that attention.c, latent.c, delta.c, conv.c, mamba.c, experts.c, ffn.c and ends.c
 // define, for blocks.c.
 extern const struct block block_embed, block_attention, block_latent, block_delta, block_conv,
-    block_mamba, block_ffn, block_experts, block_head;
+    block_mamba, block_beside, block_ffn, block_experts, block_head;
 
 // Encodes the tables of angles of rotary positions, once per micro-batch. In attention.c.
 void encode_angles(const struct forward *f);
+
+// Encodes all of attention, which leaves the norm that it reads in AREA_NORMED if the unit ends
+// without a norm; and Mamba-2 of what is in AREA_NORMED. In attention.c and mamba.c.
+void encode_attention(const struct forward *f);
+void encode_mamba_of_normed(const struct forward *f);
 
 // Finds the weight of that role in a piece; NULL if the unit has none or the piece has no rows of
 // it.

@@ -91,13 +91,11 @@ static void encode_group_norm(const struct forward *f) {
                                                     .form = GLU_PRODUCT});
 }
 
-static void encode_mamba(const struct forward *f) {
-    float *x = f->area[AREA_NORMED];
-    encode_norm(f, x, f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, f->n_tokens);
+void encode_mamba_of_normed(const struct forward *f) {
     encode_product(f, &(struct product){.matrix = ROLE_SSM_IN,
                                         .bias = ROLE_OTHER,
                                         .out = f->area[AREA_MIXER_IN],
-                                        .x = x,
+                                        .x = f->area[AREA_NORMED],
                                         .n_rows = f->n_tokens,
                                         .out_stride = in_width(f)});
     encode_conv(f);
@@ -106,6 +104,11 @@ static void encode_mamba(const struct forward *f) {
     encode_group_norm(f);
     encode_branch(f, ROLE_SSM_OUT, ROLE_OTHER, f->area[AREA_DELTA_OUT]);
     encode_post_norm(f);
+}
+
+static void encode_mamba(const struct forward *f) {
+    encode_norm(f, f->area[AREA_NORMED], f->area[AREA_RESIDUAL], ROLE_ATTN_NORM, f->n_tokens);
+    encode_mamba_of_normed(f);
 }
 
 static const struct block_tensor TENSORS[] = {

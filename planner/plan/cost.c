@@ -195,7 +195,7 @@ struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
     struct bill b = {.at = at, .unit = unit, .pass = pass};
     part_walk(&(struct part_walk){at->shape, unit, at->w, pass, part, add_call, &b});
     const bool all = part.phase == PHASE_ALL || part.phase == PHASE_MID;
-    if (all && !unit_is_recurrent(at->shape, unit))
+    if (all && !unit_has_state(at->shape, unit))
         b.cost.memory_us +=
             divide(2.0 * (double)unit->state_bytes, at->device->rates.vector_gbps * PER_US);
     return b.cost;

@@ -12,9 +12,9 @@ static bool can_split_attention(const struct unit *unit) {
     const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
     const struct unit_tensor *o = unit_find(unit, ROLE_ATTN_OUTPUT);
     const int64_t width = (int64_t)unit->n_heads * unit->head_dim_k;
-    return q && o && unit->n_kv_heads > 0 && unit->head_dim_k == unit->head_dim_v &&
-           q->n_rows == width && o->n_cols == width && q->n_cols == o->n_rows && can_cut(q) &&
-           can_cut(o);
+    return q && o && unit->n_kv_heads > 0 && unit->state_bytes == 0 &&
+           unit->head_dim_k == unit->head_dim_v && q->n_rows == width && o->n_cols == width &&
+           q->n_cols == o->n_rows && can_cut(q) && can_cut(o);
 }
 
 // True if every matrix but those of the end of a layer is cut, and each matrix of the first phase

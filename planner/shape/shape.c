@@ -56,7 +56,7 @@ bool unit_reads_normed(const struct shape *shape, int32_t unit) {
     return u->reads_normed || (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN);
 }
 
-bool unit_is_recurrent(const struct shape *shape, const struct unit *unit) {
+bool unit_has_state(const struct shape *shape, const struct unit *unit) {
     return shape->recurrent.kind != RECURRENCE_NONE && unit->state_bytes > 0;
 }
 
@@ -214,6 +214,7 @@ static enum status check_recurrent(const struct place *at) {
         {"recurrent.head_dim", r->head_dim, heads, heads ? SHAPE_DELTA_DIM : 0},
         {"recurrent.n_taps", r->n_taps, any ? 2 : 0, any ? SHAPE_DELTA_TAPS : 0},
         {"recurrent.n_state", r->n_state, mamba, mamba ? SHAPE_DELTA_DIM : 0},
+        {"recurrent.beside", r->beside, 0, mamba},
         {"recurrent.n_channels", r->n_channels, conv, conv ? SHAPE_WIDTH : 0},
     };
     return CHECK_FIELDS(at, fields);
@@ -314,7 +315,7 @@ static enum status check_attention(const struct place *at) {
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
     const bool may_read = attention && !has_cache && u->state_bytes == 0;
-    const bool recurrent = unit_is_recurrent(s, u), latent = attention && s->latent.rank;
+    const bool recurrent = unit_has_state(s, u), latent = attention && s->latent.rank;
     const int32_t row_width = latent ? s->latent.rank + s->n_rot : 0;
     const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
     const int64_t expected = recurrent ? (int64_t)recurrent_state_bytes(&s->recurrent) : 0;

@@ -103,6 +103,7 @@ struct recurrent_shape {
     int32_t n_state;    // of Mamba-2: columns of a head's state
     int32_t n_channels; // of a gated convolution
     bool joins_gates;   // betas and alphas of a delta net are one tensor, by key head
+    bool beside;        // attention, in every layer, not in place of it
 };
 
 // Attention to latent vectors, with the same sizes in all layers: a row of the cache is a latent
@@ -150,8 +151,8 @@ int32_t unit_leader(const struct shape *shape, int32_t unit);
 // experts behind a dense FFN of the same layer: a shared expert has computed the norm that both
 // read, another FFN what is added to theirs.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
-// True if the unit has a state in place of attention.
-bool unit_is_recurrent(const struct shape *shape, const struct unit *unit);
+// True if the unit has a state, in place of attention or beside it.
+bool unit_has_state(const struct shape *shape, const struct unit *unit);
 // Columns of the convolution: of a delta net queries, keys and values; of Mamba-2 x, B and C.
 int64_t recurrent_channels(const struct recurrent_shape *recurrent);
 // Elements of the matrices of a state.

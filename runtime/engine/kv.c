@@ -116,5 +116,7 @@ struct kv_layout kv_layout_of(const struct workload *w, const struct unit *unit,
     return (struct kv_layout){
         .k_row_bytes = dtype_bytes(w->kv_type_k, k_cols),
         .v_row_bytes = dtype_bytes(w->kv_type_v, v_cols),
-        .values = round_up(dtype_bytes(w->kv_type_k, n_rows * k_cols), align_bytes)};
+        .values = round_up(dtype_bytes(w->kv_type_k, n_rows * k_cols), align_bytes),
+        .states = round_up(dtype_bytes(w->kv_type_k, n_rows * k_cols), align_bytes) +
+                  round_up(dtype_bytes(w->kv_type_v, n_rows * v_cols), align_bytes)};
 }

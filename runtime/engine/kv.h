@@ -53,7 +53,7 @@ int32_t kv_add_rows(struct kv_rows *rows, int32_t n, const int32_t *pages, int32
 // then all values.
 struct kv_layout {
     uint64_t k_row_bytes, v_row_bytes; // of one position
-    uint64_t values;                   // where they start
+    uint64_t values, states;           // where they start
 };
 struct kv_layout kv_layout_of(const struct workload *w, const struct unit *unit,
                               uint32_t align_bytes);

@@ -33,12 +33,14 @@ static bool next_rows(const struct cached *c, struct piece_walk *walk, struct pi
 static bool next_state(const struct cached *c, struct piece_walk *walk, struct piece *out) {
     const struct pipeline *p = c->pipeline;
     const struct recurrent_shape *recurrent = &p->shape->recurrent;
-    if (!unit_is_recurrent(p->shape, &p->shape->units[walk->unit]) || walk->slot >= c->n_slots)
+    if (!unit_has_state(p->shape, &p->shape->units[walk->unit]) || walk->slot >= c->n_slots)
         return false;
     const int64_t slot = (int64_t)c->session * STATE_SLOTS + c->slots[walk->slot++];
     const int64_t inputs = (recurrent->n_taps - 1) * recurrent_channels(recurrent);
     const int64_t matrices = recurrent_cells(recurrent);
-    float *states = (float *)p->caches[walk->unit];
+    const struct kv_layout layout = kv_layout_of(&p->plan->workload, &p->shape->units[walk->unit],
+                                                 p->devices[out->device].device->info.align_bytes);
+    float *states = (float *)(void *)(p->caches[walk->unit] + layout.states);
     const bool is_matrix = walk->part == PART_MATRICES;
     if (is_matrix) states += states_conv_floats(&p->plan->workload, recurrent);
     const int64_t n = is_matrix ? matrices : inputs;

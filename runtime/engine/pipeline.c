@@ -305,8 +305,8 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
         f->tables.cache_rows = f->tables.ring_rows;
         f->tables.pages = f->tables.ring_pages;
     }
-    if (!unit_is_recurrent(p->shape, f->unit)) return;
-    f->conv_states = f->k_cache;
+    if (!unit_has_state(p->shape, f->unit)) return;
+    f->conv_states = (float *)(void *)((char *)f->k_cache + layout.states);
     f->matrix_states =
         f->conv_states + states_conv_floats(&p->plan->workload, &p->shape->recurrent);
 }

@@ -148,13 +148,14 @@ static bool any_has(const struct reader *r, enum tensor_role role) {
     return false;
 }
 
-// True if some layer has attention beside a state.
-static bool any_has_both(const struct reader *r) {
+// Layers that have attention beside a state.
+static int32_t count_both(const struct reader *r) {
+    int32_t n = 0;
     for (int32_t l = 0; l < r->n_layers; l++) {
         const bool *has = r->layers[l].has_role;
-        if ((has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN]) && has[ROLE_ATTN_K]) return true;
+        n += (has[ROLE_SSM_A] || has[ROLE_SHORTCONV_IN]) && has[ROLE_ATTN_K];
     }
-    return false;
+    return n;
 }
 
 // Reads the sizes of the states of Mamba and delta nets: a state matrix for each head and the last
@@ -199,7 +200,10 @@ static enum status read_states(struct reader *r) {
     if (any_conv && kernel > 1)
         state = (struct recurrent_shape){
             .kind = RECURRENCE_CONV, .n_taps = kernel, .n_channels = r->out->n_embd};
-    if (state.kind && any_state != any_conv && !any_has_both(r)) r->out->recurrent = state;
+    const int32_t n_both = count_both(r);
+    state.beside = state.kind == RECURRENCE_MAMBA && n_both == r->n_layers;
+    if (state.kind && any_state != any_conv && (n_both == 0 || state.beside))
+        r->out->recurrent = state;
     return OK;
 }
 

@@ -429,7 +429,7 @@ static enum status read_recurrent_layers(struct model *m, struct err *e) {
         model_take_count(m, "full_attention_interval", MAX_LAYERS, &period, e))
         return e->status;
     for (int32_t l = 0; l < m->shape->n_layers; l++) {
-        if (period == 0) m->recurrent[l] = m->n_kv_heads[l] == 0;
+        if (period == 0) m->recurrent[l] = m->n_kv_heads[l] == 0 || m->family->recurs_beside;
         if (m->recurrent[l] < 0) m->recurrent[l] = (l + 1) % period > 0;
     }
     return OK;
@@ -479,6 +479,7 @@ static enum status read_state_space(struct model *m, struct err *e) {
 static enum status read_recurrent(struct model *m, struct err *e) {
     struct recurrent_shape *r = &m->shape->recurrent;
     r->kind = m->family->recurrence;
+    r->beside = m->family->recurs_beside;
     if (r->kind == RECURRENCE_NONE) return OK;
     m->hp.key_order = m->family->key_order;
     m->shape->has_gated_q = m->family->gates_attention;

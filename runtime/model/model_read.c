@@ -70,9 +70,10 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
     if (unit->kind == UNIT_HEAD) unit->shares_embed = !gguf_find_tensor(m->gguf, output);
-    if (unit->kind == UNIT_ATTENTION && m->recurrent[unit->layer]) {
-        unit->state_bytes = recurrent_state_bytes(&s->recurrent);
-    } else if (unit->kind == UNIT_ATTENTION) {
+    const bool attention = unit->kind == UNIT_ATTENTION;
+    const bool recurrent = attention && m->recurrent[unit->layer];
+    if (recurrent) unit->state_bytes = recurrent_state_bytes(&s->recurrent);
+    if (attention && (!recurrent || s->recurrent.beside)) {
         unit->gated = m->family->gates_attention;
         unit->n_heads = s->n_heads;
         unit->n_kv_heads = m->n_kv_heads[unit->layer];

@@ -343,6 +343,8 @@ def model_tensors(rng, spec, n_vocab):
             tiny_blocks.latent_attention(matrix, vector, rng, prefix, spec)
         else:
             sizes = attention(prefix, spec)
+        if spec.get("mixer", {}).get("beside"):
+            tiny_blocks.recurrent(matrix, vector, rng, prefix, spec)
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         if spec.get("sinks"):
@@ -834,6 +836,13 @@ MODELS = {
             "rope.scaling.finetuned": False,
         }
     },
+    # Attention and Mamba-2 side by side, without a norm of its states.
+    "falcon_h1": SMALL
+    | {"architecture": "falcon-h1", "layers": 2, "heads": 4, "kv": 2, "head": 32, "tied": False}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 16, "groups": 2, "state": 24}
+        | {"attends": range(2), "beside": True, "normed": False}}
+    | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_in": "F16"}, "vocabulary": "spm"}
+    | {"keys": {"rope.freq_base": 1e6}},
     # A dense one, with two groups and rotary positions.
     "granitehybrid_dense": SMALL
     | {"architecture": "granitehybrid", "layers": 3, "heads": 4, "kv": 2, "n_embd": 64, "head": 16}

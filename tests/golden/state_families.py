@@ -101,6 +101,21 @@ def mamba_arguments(hp):
     }
 
 
+def beside_arguments(hp):
+    """Of Falcon H1, whose multipliers are in the weights of files."""
+    heads = hp("ssm.time_step_rank")
+    return {
+        "mamba_d_ssm": hp("ssm.inner_size"),
+        "mamba_n_heads": heads,
+        "mamba_d_head": hp("ssm.inner_size") // heads,
+        "mamba_n_groups": hp("ssm.group_count"),
+        "mamba_d_state": hp("ssm.state_size"),
+        "mamba_d_conv": hp("ssm.conv_kernel"),
+        "mamba_rms_norm": False,
+        "pad_token_id": 0,
+    }
+
+
 def plain_states(hp, weights):
     """Convolutions with an axis between, logarithms of decays, and gates and ups in one tensor."""
     out = {}
@@ -166,6 +181,19 @@ MAMBA = {
 FAMILIES = {
     "lfm2": CONV_FAMILY | {"model": "Lfm2ForCausalLM"},
     "lfm2moe": CONV_FAMILY | {"model": "Lfm2MoeForCausalLM"},
+    "falcon-h1": {
+        "model": "FalconH1ForCausalLM",
+        "layer": MAMBA
+        | {
+            "ffn_norm.weight": "pre_ff_layernorm.weight",
+            "ffn_gate.weight": "feed_forward.gate_proj.weight",
+            "ffn_up.weight": "feed_forward.up_proj.weight",
+            "ffn_down.weight": "feed_forward.down_proj.weight",
+        },
+        "outside": {"output_norm.weight": "model.final_layernorm.weight"},
+        "more": beside_arguments,
+        "reshape": plain_states,
+    },
     "granitehybrid": {
         "model": "GraniteMoeHybridForCausalLM",
         "adjacent": True,

@@ -66,7 +66,7 @@ def recurrent(matrix, vector, rng, prefix, spec):
 def recurrent_keys(spec):
     mixer = spec["mixer"]
     kv = [spec["kv"] if i in mixer["attends"] else 0 for i in range(spec["layers"])]
-    keys = {"attention.head_count_kv": kv}
+    keys = {} if mixer.get("beside") else {"attention.head_count_kv": kv}
     if mixer["kind"] == "conv":
         return keys | {"shortconv.l_cache": mixer["taps"]}
     return keys | {

@@ -106,7 +106,7 @@ static void tempered_keys(struct builder *t) {
 
 // True for delta nets, between which attention is gated and norms have other names.
 static bool is_delta(const struct tiny_model *m) {
-    return m->delta_period && !m->convolves && !m->scans;
+    return m->delta_period && !m->convolves && !m->scans && !m->scans_beside;
 }
 
 // Short convolutions and Mamba-2 are in the layers without KV heads.
@@ -128,12 +128,13 @@ static void recurrent_keys(struct builder *t, const struct tiny_model *m) {
         number(t, "shortconv.l_cache", TINY_DELTA_TAPS);
         return;
     }
-    if (!m->scans) number(t, "full_attention_interval", (uint32_t)m->delta_period);
+    const bool scans = m->scans || m->scans_beside;
+    if (!scans) number(t, "full_attention_interval", (uint32_t)m->delta_period);
     snprintf(key, sizeof key, "%s.rope.scaling.finetuned", t->architecture);
     if (m->scans) gguf_build_int(t->b, key, GGUF_BOOL, 1);
     number(t, "ssm.time_step_rank", TINY_DELTA_HEADS);
     number(t, "ssm.group_count", TINY_DELTA_KEYS);
-    number(t, "ssm.state_size", m->scans ? TINY_MAMBA_STATE : TINY_DELTA_DIM);
+    number(t, "ssm.state_size", scans ? TINY_MAMBA_STATE : TINY_DELTA_DIM);
     number(t, "ssm.conv_kernel", TINY_DELTA_TAPS);
     number(t, "ssm.inner_size", TINY_DELTA_HEADS * TINY_DELTA_DIM);
 }
@@ -458,6 +459,7 @@ static void layer(struct builder *t, const struct tiny_model *m, int l) {
         latent_attention(t, m, l);
     else
         attention(t, m, l);
+    if (m->scans_beside) mamba(t, l);
     ffn(t, m, l);
     norms_before(t, m, l);
     if (m->n_inputs) layer_input(t, l, (uint64_t)m->n_inputs);

@@ -54,6 +54,7 @@ struct tiny_model {
     bool low_queries;     // of latent attention are made in two steps
     bool convolves;       // these layers are short convolutions instead, and attention is not gated
     bool scans;           // or Mamba-2
+    bool scans_beside;    // Mamba-2 is beside attention in every layer; delta_period is 1
     bool joined;          // learning rates and decays of delta nets are one tensor
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;

@@ -142,14 +142,15 @@ static void test_equals_model_of_tiny(void **state) {
         tiny_model_write(&latent, f->path);
         check_known(f, f->path);
     }
-    for (int i = 0; i < 3; i++) {
-        const struct tiny_model recurrent = {
-            .architecture = (const char *const[]){"qwen35", "lfm2", "granitehybrid"}[i],
-            .n_layers = 3,
-            .normed = i < 2,
-            .delta_period = 2,
-            .convolves = i == 1,
-            .scans = i == 2};
+    static const char *const recurrent_ones[] = {"qwen35", "lfm2", "granitehybrid", "falcon-h1"};
+    for (int i = 0; i < 4; i++) {
+        const struct tiny_model recurrent = {.architecture = recurrent_ones[i],
+                                             .n_layers = 3,
+                                             .normed = i < 2,
+                                             .delta_period = i < 3 ? 2 : 1,
+                                             .convolves = i == 1,
+                                             .scans = i == 2,
+                                             .scans_beside = i == 3};
         tiny_model_write(&recurrent, f->path);
         check_known(f, f->path);
     }

@@ -122,6 +122,9 @@ static const struct {
       .shared = true},
      DTYPE_F16,
      DTYPE_F32},
+    {{.architecture = "falcon-h1", .delta_period = 1, .scans_beside = true, .head_dim = 32},
+     DTYPE_Q8_0,
+     DTYPE_F16},
     {{.architecture = "hunyuan-dense", .normed = true}, DTYPE_F16, DTYPE_F16},
     {{.architecture = "olmo2",
       .no_norms = true,
@@ -314,7 +317,7 @@ static bool can_be_split(const struct model_file *m, int u) {
 static bool streams_whole(const struct model_file *m, int u) {
     const int layer = (u - 1) / m->per_layer;
     if (m->is_latent) return is_attention(m, u);
-    return is_attention(m, u) && m->delta_period && (layer + 1) % m->delta_period == 0;
+    return is_attention(m, u) && m->delta_period > 1 && (layer + 1) % m->delta_period == 0;
 }
 
 // Places a unit at random; the CPU gets all of an FFN or attention, or some parts.

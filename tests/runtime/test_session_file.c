@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { N_CTX = 200, N_MODELS = 5 };
+enum { N_CTX = 200, N_MODELS = 6 };
 
 static const struct tiny_model MODELS[N_MODELS] = {
     {.n_layers = 3, .biased = true, .seed = 5, .head_dim = 32},
@@ -36,6 +36,11 @@ static const struct tiny_model MODELS[N_MODELS] = {
      .normed = true,
      .delta_period = 2,
      .convolves = true,
+     .seed = 7},
+    {.architecture = "falcon-h1",
+     .n_layers = 3,
+     .delta_period = 1,
+     .scans_beside = true,
      .seed = 7},
     {.architecture = "deepseek2", .n_layers = 3, .latent_rank = 40, .seed = 7},
 };

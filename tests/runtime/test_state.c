@@ -141,6 +141,11 @@ static const struct tiny_model MODELS[] = {
      .normed = true,
      .seed = 5},
     {.architecture = "granitehybrid", .n_layers = 3, .delta_period = 2, .scans = true, .seed = 5},
+    {.architecture = "falcon-h1",
+     .n_layers = 3,
+     .delta_period = 1,
+     .scans_beside = true,
+     .seed = 5},
     {.architecture = "gemma3",
      .n_layers = 3,
      .ends_with_norms = true,
@@ -148,7 +153,7 @@ static const struct tiny_model MODELS[] = {
      .window = WINDOW,
      .seed = 6},
 };
-enum { RECURRENT, CONVOLVING, SCANNING, WINDOWED, N_MODELS };
+enum { RECURRENT, CONVOLVING, SCANNING, BESIDE, WINDOWED, N_MODELS };
 
 struct model_file {
     char path[64];
@@ -283,7 +288,7 @@ static void cut_back(struct fixture *f) {
 static void test_cut_back(void **state) {
     struct fixture *f = *state;
     static const char *const devices[] = {"none", "sim:vram=16M"};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         open_engine(f, RECURRENT + i / 2, devices[i % 2], N_UBATCH, 1);
         cut_back(f);
         engine_close(f->en);
