@@ -290,6 +290,97 @@ MODELS = {
         "pre": "qwen2",
         "options": ["--no-mtp"],
     },
+    # Keys and values come from latent vectors, whose matrix the converter cuts in two.
+    "deepseek2": {
+        "class": "DeepseekV3ForCausalLM",
+        "arguments": {
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "q_lora_rank": 32,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        "type": "bf16",
+        "tokenizer": byte_level(LLAMA3),
+        "pre": "dbrx",
+        "published": {"scoring_func": "sigmoid"},  # which transformers does not know
+    },
+    "cohere2": {
+        "class": "Cohere2ForCausalLM",
+        "arguments": PERIODIC
+        | {
+            "num_hidden_layers": 4,
+            "layer_norm_eps": 1e-5,
+            "num_attention_heads": 2,  # the converter takes a head for 32 / 2 wide
+            "num_key_value_heads": 1,
+            "logit_scale": 0.25,
+            "rotary_pct": 1.0,
+            "tie_word_embeddings": True,
+            "layer_types": [WINDOW] * 3 + [FULL],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e4},
+        },
+        "type": "f16",
+        "tokenizer": byte_level(QWEN2),
+        "pre": "megrez",
+    },
+    "lfm2": {
+        "class": "Lfm2ForCausalLM",
+        "arguments": {
+            "num_hidden_layers": 4,
+            "conv_L_cache": 3,
+            "conv_bias": False,
+            "block_auto_adjust_ff_dim": False,
+            "norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "layer_types": ["conv", FULL, "conv", FULL],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+        "type": "bf16",
+        "tokenizer": byte_level(QWEN2),
+        "pre": "megrez",
+    },
+    "granitehybrid": {
+        "class": "GraniteMoeHybridForCausalLM",
+        "arguments": {
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "mamba_n_heads": 4,
+            "mamba_d_head": 16,
+            "mamba_d_state": 16,
+            "mamba_n_groups": 1,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 32,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.25,
+            "logits_scaling": 8.0,
+            "tie_word_embeddings": True,
+        },
+        "type": "bf16",
+        "tokenizer": byte_level(LLAMA3),
+        "pre": "dbrx",
+        "rows_total": 296,  # the converter rounds the vocabulary up to a multiple of 8
+        "published": {"layer_types": ["mamba", "attention", "mamba"]},  # transformers renames them
+    },
 }
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
@@ -357,6 +448,7 @@ def make(converter, name, spec, folder):
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     torch.manual_seed(zlib.crc32(name.encode()))  # for what transformers begins with
     tokens, n_vocab, bos, eos = spec["tokenizer"](folder)
+    n_vocab = spec.get("rows_total", n_vocab)
     model_class = getattr(transformers, spec["class"])
     rows = {key: n_vocab for key in ["vocab_size", *spec.get("rows", [])]}
     ids = {"pad_token_id": None, "bos_token_id": bos, "eos_token_id": eos}
@@ -366,7 +458,11 @@ def make(converter, name, spec, folder):
     fill(model, rng, spec["type"])
     config.dtype = TYPES[spec["type"]]
     state = {name: tensor.to(config.dtype) for name, tensor in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        state.pop("lm_head.weight")
     model.save_pretrained(folder, state_dict=state)
+    for key, value in spec.get("published", {}).items():
+        set_key(folder, key, value)
     if "mxfp4" in spec:
         pack_experts(folder, model, rng)
     if "drafts" in spec:
