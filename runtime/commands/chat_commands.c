@@ -7,6 +7,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct call {
     struct chat *chat;
@@ -125,11 +127,61 @@ static enum status path_of(char out[PATH_MAX], const struct call *call, struct e
     return OK;
 }
 
+// The file beside a conversation's that keeps what the model has computed of it.
+static bool state_path_of(char out[PATH_MAX], const char *path) {
+    return snprintf(out, PATH_MAX, "%s.session", path) < PATH_MAX;
+}
+
+// Says why the state beside a conversation is not used or kept; the conversation is the same
+// without it, and is computed anew.
+static void say_no_state(const struct err *e) {
+    char text[1024];
+    fprintf(stderr, "The model's state is left out: %s\n", err_sentence(e, text, sizeof text));
+}
+
+// Keeps the caches, so that a later run computes nothing of the conversation again.
+static void save_state(const struct chat *chat, const char *path) {
+    const struct generator *g = &chat->writer.generator;
+    char state[PATH_MAX], size[ERR_SIZE_CHARS];
+    struct stat written;
+    struct err e;
+    if (!state_path_of(state, path)) return;
+    if (chat->held.count == 0)
+        unlink(state); // of an older conversation of that name
+    else if (session_save(g->session, g->pending, state, &e))
+        say_no_state(&e);
+    else if (stat(state, &written) == 0)
+        fprintf(stderr, "The model's state takes %s more.\n",
+                err_size_needed(size, (uint64_t)written.st_size));
+}
+
+static enum status load_state(struct chat *chat, const char *path, struct err *e) {
+    struct generator *g = &chat->writer.generator;
+    char state[PATH_MAX];
+    if (!state_path_of(state, path) || access(state, F_OK) != 0) return OK;
+    if (session_load(g->session, state, e) == OK) {
+        g->pending = -1;
+        chat->held.count = 0;
+        const int32_t *tokens = session_tokens(g->session), n = session_length(g->session);
+        for (int32_t i = 0; i < n; i++)
+            if (token_list_push(&chat->held, tokens[i], e)) return e->status;
+        return OK;
+    }
+    if (e->status == ERR_DEVICE) {
+        chat->held.count = 0; // as the session is
+        return e->status;
+    }
+    say_no_state(e);
+    *e = (struct err){0};
+    return OK;
+}
+
 static enum status do_save(struct call *call, struct err *e) {
     char path[PATH_MAX];
     if (path_of(path, call, e) || chat_history_save(&call->chat->history, path, e))
         return e->status;
     fprintf(stderr, "Saved to %s\n", path);
+    save_state(call->chat, path);
     return OK;
 }
 
@@ -139,7 +191,7 @@ static enum status do_load(struct call *call, struct err *e) {
     if (path_of(path, call, e) || chat_history_load(h, path, e)) return e->status;
     fprintf(stderr, "Loaded %zu questions and %zu answers.\n", chat_history_count(h, CHAT_USER),
             chat_history_count(h, CHAT_ASSISTANT));
-    return OK;
+    return load_state(call->chat, path, e);
 }
 
 // ---- Their names --------------------------------------------------------------------------------
@@ -158,7 +210,7 @@ static const struct chat_word {
     {{"system"}, "TEXT", "set the instructions; 'none' takes them away", do_system},
     {{"set"}, "NAME VALUE", "change a setting, such as /set temp 0.2; alone: list them", do_set},
     {{"show"}, "", "the model, the context and the settings", do_show},
-    {{"save"}, "NAME", "keep the conversation", do_save},
+    {{"save"}, "NAME", "keep the conversation, and what the model has computed of it", do_save},
     {{"load"}, "NAME", "go on with a kept conversation", do_load},
 };
 enum { WORDS_COUNT = sizeof WORDS / sizeof *WORDS };

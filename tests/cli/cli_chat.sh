@@ -228,6 +228,7 @@ chat '/set predict 3\n/set seed 5\nTell me a long story.\n/set predict\n/set tem
 result chat_set_and_show
 chat 'Name a city.\n/save one\n/clear\n/load one\nName a river.\n/save ./%%\n' -n 8 -sys 'Be brief.'
 mv ./% "$work/saved" 2>/dev/null
+rm -f ./%.session
 [ $code -eq 0 ] && python3 - "$work" <<'X'
 import json, os, sys
 work = sys.argv[1]
@@ -239,6 +240,21 @@ assert two[:3] == one and two[4]["content"] == "\n".join(answers[1:-1]), two
 assert os.stat(work + "/state/tandem").st_mode & 0o77 == 0
 X
 result chat_save_and_load
+# A later run goes on with what was computed: it reads the new question alone, and answers alike.
+prompt_tokens() { sed -n 's/.*prompt *\([0-9]*\) tokens.*/\1/p' "$work/err"; }
+chat "Tell me about the history of the city of Paris.\n/save $work/kept.json\n" -n 20
+first=$(cat "$work/out")
+chat "/load $work/kept.json\nName a river.\n" -n 8
+with=$(prompt_tokens) answer=$(cat "$work/out")
+mv "$work/kept.json.session" "$work/away"
+chat "/load $work/kept.json\nName a river.\n" -n 8
+without=$(prompt_tokens)
+[ $code -eq 0 ] && [ -n "$first" ] && [ "$(cat "$work/out")" = "$answer" ] && [ $((with + 30)) -lt "$without" ]
+result chat_save_keeps_the_state
+head -c 2000 "$work/away" >"$work/kept.json.session"
+chat "/load $work/kept.json\nName a river.\n" -n 8
+[ $code -eq 0 ] && grep -q "state is left out" "$work/err" && [ "$(cat "$work/out")" = "$answer" ]
+result chat_load_of_a_broken_state
 echo '{"messages": [{"role": "king", "content": "x"}]}' >"$work/king.json"
 chat "/load nobody\n/load $work/king.json\n/load $0\n/save\n" -n 8
 [ $code -eq 0 ] && grep -q 'nobody.json: No such file' "$work/err" && grep -q "'king'" "$work/err" &&
