@@ -141,6 +141,7 @@ static const struct family FAMILIES[] = {
      .rope_neox = true,
      .norms_centred = true,
      .lacks = {ROLE_FFN_NORM, ROLE_FFN_GATE}},
+    {.architecture = "chatglm"},
     {.architecture = "glm4", .needs = {POST_NORMS}},
     {.architecture = "glm4moe", .expert_gate = GATE_SIGMOID, .rope_neox = true},
     {.architecture = "smollm3", .no_rope_period = 4},

@@ -900,7 +900,7 @@ MODELS = {
     # Layers 0, 1 and 2 see 5 positions; layer 3 has no rotary positions.
     "exaone4": SMALL
     | {"architecture": "exaone4", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
-    | {"normed": True, "heads": 4, "kv": 2, "layers": 4, "ff": 32}
+    | {"normed": True, "heads": 4, "kv": 2, "head": 8, "layers": 4, "ff": 32}
     | {"types": {"": "Q8_0", "attn_v": "F16"}}
     | {
         "keys": {
@@ -913,11 +913,11 @@ MODELS = {
     "exaone4_full": SMALL
     | {"architecture": "exaone4", "lacks": ["attn_norm", "ffn_norm"], "post_norms": True}
     | {"normed": True, "heads": 4, "kv": 2, "vocabulary": "spm", "ff": 32, "tied": False}
-    | {"types": {"": "Q8_0", "attn_q": "F16"}},
+    | {"head": 8, "types": {"": "Q8_0", "attn_q": "F16"}},
     # Attention and FFN side by side. Layer 3 sees all positions and has no rotary ones.
     "cohere2": SMALL
     | {"architecture": "cohere2", "lacks": ["ffn_norm"], "centred": True, "layers": 4, "ff": 32}
-    | {"heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"heads": 4, "kv": 2, "head": 8, "types": {"": "Q8_0", "attn_v": "F16"}}
     | {"keys": {"attention.sliding_window": 5, "logit_scale": 0.25}},
     "command_r": SMALL
     | {"architecture": "command-r", "lacks": ["ffn_norm"], "centred": True, "vocabulary": "spm"}
@@ -946,7 +946,7 @@ MODELS = {
     # Norms subtract a mean and have biases, as all matrices have; the FFN has no gate.
     "starcoder2": SMALL
     | {"architecture": "starcoder2", "centred": True, "centred_bias": True, "ungated": True}
-    | {"heads": 4, "kv": 2, "biases": ALL_BIASES, "ffn_biases": True}
+    | {"heads": 4, "kv": 2, "head": 8, "biases": ALL_BIASES, "ffn_biases": True}
     | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 1e5}},
     # A quarter of each head turns.
     "stablelm": SMALL
@@ -1008,6 +1008,7 @@ MODELS = {
     | {"architecture": "dots1", "normed": True, "heads": 2, "kv": 2, "dense": 1, "layers": 3}
     | {"experts": 4, "used": 2, "selection_bias": True, "shared": 64, "shared_gate": False}
     | {"types": {"": "Q8_0", "attn_v": "F16"}, "ff": 32, "of_layer": {0: {"ff": 64}}}
+    | {"tied": False}
     | {
         "keys": {
             "feed_forward_length": 64,
@@ -1047,6 +1048,11 @@ MODELS = {
             "rope.freq_base": 6e5,
         }
     },
+    # Half of each head turns; gate and up are one tensor.
+    "chatglm": SMALL
+    | {"architecture": "chatglm", "fused_ffn": True, "tied": False, "heads": 4, "kv": 2, "ff": 32}
+    | {"head": 8, "biases": ["attn_q", "attn_k", "attn_v"], "types": {"": "Q8_0"}}
+    | {"keys": {"rope.dimension_count": 4, "rope.freq_base": 5e6}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

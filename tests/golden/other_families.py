@@ -213,6 +213,12 @@ FAMILIES = {
     "minicpm": {"model": "GraniteForCausalLM", "adjacent": True}
     | {"arguments": {k: v for k, v in GRANITE_SCALES.items() if k != "attention_multiplier"}}
     | {"more": lambda hp: {"attention_multiplier": usual_scale(hp)}},
+    "chatglm": {
+        "model": "GlmForCausalLM",
+        "layer": {"ffn_up.weight": "mlp.gate_up_proj.weight"},
+        "constants": {"attention_bias": True, "pad_token_id": 0, "eos_token_id": 0},
+        "partial": True,
+    },
     # Of text, all parts of a position are the same.
     "qwen2vl": {"model": "Qwen2VLTextModel", "text": True, "mrope": True},
     "qwen3vl": {"model": "Qwen3VLTextModel", "text": True, "mrope": True},
@@ -414,7 +420,7 @@ class Model:
         self.model = model_class(config).double().eval()
         for module in self.model.modules():  # some of its norms have an epsilon of their own
             if hasattr(module, "variance_epsilon"):
-                module.variance_epsilon = config.rms_norm_eps
+                module.variance_epsilon = getattr(config, family.get("eps", "rms_norm_eps"))
         theirs = self.their_weights(weights)
         self.head = theirs.pop("lm_head.weight") if "text" in family else None
         if "text" in family:  # the part of a model that has no head
