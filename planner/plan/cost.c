@@ -11,9 +11,8 @@
  *   (op_cost_distinct_experts), and with tokens per such expert.
  * - attention: the greater of its flops by the rate of attention, and keys rows of the KV cache by
  *   the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token sees, at most
- *   the window. The CPU computes a KV head's queries in groups of four and rates are measured with
- *   whole groups, so of n tokens of n_heads / n_kv_heads queries a last group of one counts as 2.5,
- *   of two as 3, of three as 3.5.
+ *   the window. The CPU reads the keys and values of a KV head once for up to six queries: one
+ *   takes 3/4 of the time of six. Rates are measured with four queries for each token.
  * - the delta rule: as attention of so many tokens with F32 keys, whose rows are the state.
  * - others, and the state of a recurrent block without ops: bytes read and written by the rate of
  *   vector ops.
@@ -135,11 +134,11 @@ static double us_per_flop(const double gflops[KV_TYPES][RATE_CLASSES], const str
     return k_us > v_us ? k_us : v_us;
 }
 
-// The CPU computes four queries of a KV head together. A partial group of three takes 7/8 of the
-// time of four, two 3/4, one 5/8. Returns the number of queries in full groups that takes as long.
+// The time of so many queries of a KV head on the CPU, which computes six of them together, in the
+// time of one among six. r of them take 0.7 + 0.05 r of the time of six (bench/results.tsv).
 static double host_queries(double queries) {
-    const double fours = floor(queries / 4), rest = queries - 4 * fours;
-    return 4 * fours + (rest > 0 ? 2 + rest / 2 : 0);
+    const double sixes = floor(queries / 6), rest = queries - 6 * sixes;
+    return 6 * sixes + (rest > 0 ? 4.2 + 0.3 * rest : 0);
 }
 
 static void add_attention(struct bill *b, const struct op_call *call) {
@@ -150,7 +149,7 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     double flops = call->cost.flops * keys;
     if (b->at->device->is_host && flops > 0) {
         const double queries = n * unit->n_heads / unit->n_kv_heads;
-        flops *= host_queries(queries) / queries;
+        flops *= host_queries(queries) / queries * (4 * n / host_queries(4 * n));
     }
     const double row_bytes = (double)footprint_kv_row(unit, b->at->w);
     const double memory_us = divide(keys * row_bytes, r->memory_gbps * PER_US);
