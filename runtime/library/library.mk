@@ -34,7 +34,7 @@ $(TOP)/tandem.pc: runtime/tandem.h $D/flags
 	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$${prefix}/lib' '' \
 	  'Name: tandem' 'Description: runs language models across GPU and CPU' \
 	  'Version: $(API_VERSION)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -ltandem' \
-	  'Libs.private: -fopenmp $(API_LIBS)' >$@
+	  'Libs.private: -pthread $(API_LIBS)' >$@
 endif
 
 SHARE := $(PREFIX)/share

@@ -51,7 +51,7 @@ check example_has_40_lines $?
 # shellcheck disable=SC2046,SC2086
 {
     $CC -std=c11 $strict "$example" $(pkg-config --cflags tandem) "$prefix/lib/libtandem.a" \
-        $(pkg-config --static --libs-only-l tandem | sed 's/-ltandem//') -fopenmp -o "$work/archived"
+        $(pkg-config --static --libs tandem | sed 's/-L[^ ]*//; s/-ltandem//') -o "$work/archived"
     check links_the_archive $?
     $CC -std=c11 $strict "$example" $(pkg-config --cflags --libs tandem) -o "$work/linked"
     check links_the_shared_library $?
