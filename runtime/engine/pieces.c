@@ -8,7 +8,8 @@
 
 enum { PART_KEYS, PART_VALUES, PART_INPUTS, PART_MATRICES, PARTS };
 
-// The rows of one page of keys or values, from walk->position on. False behind the last one.
+// The rows of one page of keys or values, from walk->position on. False behind the last one; a
+// cache of latent vectors has no values.
 static bool next_rows(const struct cached *c, struct piece_walk *walk, struct piece *out) {
     const struct pipeline *p = c->pipeline;
     const struct workload *w = &p->plan->workload;
@@ -19,7 +20,7 @@ static bool next_rows(const struct cached *c, struct piece_walk *walk, struct pi
     const uint64_t row_bytes = values ? layout.v_row_bytes : layout.k_row_bytes;
     int32_t *at = &walk->position;
     if (unit->window) *at = max_i32(*at, c->low);
-    if (*at >= c->n || !unit->n_kv_heads) return false;
+    if (*at >= c->n || !unit->n_kv_heads || row_bytes == 0) return false;
     const int32_t row =
         unit->window ? kv_ring_row(c->kv, c->session, *at) : kv_row(c->kv, c->session, *at);
     const int32_t count = min_i32(c->n - *at, KV_PAGE - *at % KV_PAGE);
