@@ -92,6 +92,8 @@ logits() {
 for golden in "$tiny"/*.bin; do
     kind=$(basename "$golden" .bin)
     logits "tiny_$kind" "$kind" -ngl all
+    # How a converter writes a file changes nothing behind its reading.
+    case $kind in converted_*) continue ;; esac
     logits "tiny_${kind}_ubatch" "$kind" -ngl all -ub 5
     EMU_CUDA_CC=6.1 logits "tiny_${kind}_pascal" "$kind" -ngl 2
     EMU_CUDA_CC=7.5 logits "tiny_${kind}_turing" "$kind" -ngl 1
