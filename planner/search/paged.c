@@ -5,15 +5,18 @@
 #include "planner/plan/paging.h"
 #include "planner/search/solver.h"
 
-// Lets the CPU read every weight from a slow disk before it computes with it. The disk is the same
-// in every search: measured ones differ, and what was said to fit must fit again.
+// GB/s of the disk of every search, slower than any disk: what the RAM cannot hold then outweighs
+// all else. It is not the measured rate, which differs from one start to the next, and a plan that
+// fitted once must fit again.
+#define SEARCH_DISK_GBPS 0.01
+
+// Lets the CPU read every weight from a slow disk before it computes with it.
 static void slow_down(struct machine *m) {
     struct device_rates *rates = &m->devices[DEVICE_HOST].rates;
-    const double disk = 0.01;
     for (int t = 0; t < WEIGHT_COUNT; t++)
         for (int c = 0; c < RATE_CLASSES; c++) {
             double *gbps = &rates->weight_gbps[t][c];
-            if (*gbps > 0) *gbps = 1 / (1 / *gbps + 1 / disk);
+            if (*gbps > 0) *gbps = 1 / (1 / *gbps + 1 / SEARCH_DISK_GBPS);
         }
     rates->cache_bytes = 0;
 }
