@@ -99,12 +99,12 @@ DEVICE_FN unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 DEVICE_FN unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 
 DEVICE_FN int __float2int_rn(float a) { return __nvvm_f2i_rn(a); }
-DEVICE_FN int __float_as_int(float a) { return __nvvm_bitcast_f2i(a); }
-DEVICE_FN unsigned __float_as_uint(float a) { return (unsigned)__nvvm_bitcast_f2i(a); }
-DEVICE_FN float __int_as_float(int a) { return __nvvm_bitcast_i2f(a); }
-DEVICE_FN float __uint_as_float(unsigned a) { return __nvvm_bitcast_i2f((int)a); }
-DEVICE_FN long long __double_as_longlong(double a) { return __nvvm_bitcast_d2ll(a); }
-DEVICE_FN double __longlong_as_double(long long a) { return __nvvm_bitcast_ll2d(a); }
+DEVICE_FN int __float_as_int(float a) { return __builtin_bit_cast(int, a); }
+DEVICE_FN unsigned __float_as_uint(float a) { return __builtin_bit_cast(unsigned, a); }
+DEVICE_FN float __int_as_float(int a) { return __builtin_bit_cast(float, a); }
+DEVICE_FN float __uint_as_float(unsigned a) { return __builtin_bit_cast(float, a); }
+DEVICE_FN long long __double_as_longlong(double a) { return __builtin_bit_cast(long long, a); }
+DEVICE_FN double __longlong_as_double(long long a) { return __builtin_bit_cast(double, a); }
 DEVICE_FN int __popc(unsigned a) { return __builtin_popcount(a); }
 DEVICE_FN unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     return __nvvm_prmt(a, b, selector);
