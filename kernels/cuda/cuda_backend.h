@@ -33,6 +33,7 @@ struct cuda_device {
     int n_multiprocessors;
     bool tensor_cores; // the device has them, and the loaded kernels use them
     void *pinned[CUDA_REGIONS];
+    bool refused_pinning;      // some memory could not be pinned, and the log says so
     struct CUstream_st *clock; // the bases are recorded on this stream; nothing else runs on it
     struct cuda_base bases[2]; // the one that events are measured from now, and the one before
     int base_index;            // the first of them

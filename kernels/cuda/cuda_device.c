@@ -94,8 +94,11 @@ static bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes
         cuda->pinned[place] = base;
         return true;
     }
-    log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
-             d->info.name, (unsigned long long)size_bytes, cuda_error_name(&cuda->driver, code));
+    if (!cuda->refused_pinning) // what the system allows is known now
+        log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
+                 d->info.name, (unsigned long long)size_bytes,
+                 cuda_error_name(&cuda->driver, code));
+    cuda->refused_pinning = true;
     return false;
 }
 
