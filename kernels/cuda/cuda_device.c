@@ -333,12 +333,13 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
 
 // Only some devices of 7.5 have tensor cores, and the driver tells which only by their names: those
 // called RTX, the T4 and similar ones have them; the GTX 16xx, the MX450 and the small Quadros do
-// not.
+// not. Shares of a device ("GRID T4-8Q", "GRID RTX6000-4Q") have more in the word.
 static bool has_tensor_cores(int arch, const char *name) {
-    static const char *const names[] = {"RTX", "T4", "T4G", "T10"};
+    static const char *const names[] = {"T4", "T4G", "T10"};
     if (arch != 75) return arch > 75;
     for (const char *word = name; *word; word += strspn(word, " ")) {
-        size_t length = strcspn(word, " ");
+        const size_t length = strcspn(word, " -");
+        if (!strncmp(word, "RTX", 3) && strspn(word + 3, "0123456789") == length - 3) return true;
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             if (strlen(names[i]) == length && !strncmp(word, names[i], length)) return true;
         word += length;
