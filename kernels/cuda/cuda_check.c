@@ -15,6 +15,9 @@
     static_assert(_Generic(&symbol, unsigned(*) parameters : 1, default : 0), #symbol);
 CUDA_DRIVER_CALLS(SAME_TYPE)
 CUDA_DRIVER_HOST_CALLS(SAME_TYPE)
+#define SAME_NEW_TYPE(field, symbol, old_symbol, parameters) SAME_TYPE(field, symbol, parameters)
+CUDA_DRIVER_RENAMED_CALLS(SAME_NEW_TYPE)
+#undef SAME_NEW_TYPE
 #if CUDA_VERSION >= 11040
 CUDA_DRIVER_GRAPH_CALLS(SAME_TYPE)
 #endif

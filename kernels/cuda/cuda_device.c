@@ -342,7 +342,7 @@ static bool has_tensor_cores(int arch, const char *name) {
         if (!strncmp(word, "RTX", 3) && strspn(word + 3, "0123456789") == length - 3) return true;
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             if (strlen(names[i]) == length && !strncmp(word, names[i], length)) return true;
-        word += length;
+        word += strcspn(word, " ");
     }
     return false;
 }

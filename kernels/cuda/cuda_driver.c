@@ -25,6 +25,12 @@ static enum status find_calls(struct cuda_driver *driver, struct err *e) {
     CUDA_DRIVER_ROW_CALLS(FIND)
 #undef FIND
     struct err lacking;
+#define FIND(field, symbol, old_symbol, parameters)             \
+    if (find_call(driver, #symbol, &driver->field, &lacking) && \
+        find_call(driver, #old_symbol, &driver->field, e))      \
+        return e->status;
+    CUDA_DRIVER_RENAMED_CALLS(FIND)
+#undef FIND
     driver->has_host_calls = true;
 #define FIND(field, symbol, parameters) \
     if (find_call(driver, #symbol, &driver->field, &lacking)) driver->has_host_calls = false;

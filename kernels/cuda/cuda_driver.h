@@ -88,7 +88,6 @@ struct cuda_copy_2d {
     X(device_attribute, cuDeviceGetAttribute, (int *value, unsigned attribute, int device))     \
     X(device_pci_id, cuDeviceGetPCIBusId, (char *id, int size_bytes, int device))               \
     X(context_retain, cuDevicePrimaryCtxRetain, (struct CUctx_st * *context, int device))       \
-    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                              \
     X(context_set, cuCtxSetCurrent, (struct CUctx_st * context))                                \
     X(memory_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                \
     X(memory_alloc, cuMemAlloc_v2, (unsigned long long *address, size_t size_bytes))            \
@@ -128,6 +127,10 @@ struct cuda_copy_2d {
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
        struct CUstream_st *stream, void **params, void **extra))
 
+// This call got a new name with CUDA 11.0; an older driver has the second one only.
+#define CUDA_DRIVER_RENAMED_CALLS(X) \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, (int device))
+
 // This call takes a struct of ours, whose members cuda_check.c compares.
 #define CUDA_DRIVER_ROW_CALLS(X) \
     X(copy_rows, cuMemcpy2DAsync_v2, (const struct cuda_copy_2d *copy, struct CUstream_st *stream))
@@ -160,6 +163,10 @@ struct cuda_driver {
     void *library;
 #define CUDA_DRIVER_FIELD(field, symbol, parameters) unsigned(*field) parameters;
     CUDA_DRIVER_CALLS(CUDA_DRIVER_FIELD)
+#define CUDA_DRIVER_RENAMED_FIELD(field, symbol, old_symbol, parameters) \
+    CUDA_DRIVER_FIELD(field, symbol, parameters)
+    CUDA_DRIVER_RENAMED_CALLS(CUDA_DRIVER_RENAMED_FIELD)
+#undef CUDA_DRIVER_RENAMED_FIELD
     CUDA_DRIVER_ROW_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_HOST_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_GRAPH_CALLS(CUDA_DRIVER_FIELD)

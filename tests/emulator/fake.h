@@ -164,6 +164,11 @@ void fake_run_launch(struct CUctx_st *context, const struct fake_launch *launch)
 #define FAKE_API                                  __attribute__((visibility("default")))
 #define FAKE_PROTOTYPE(field, symbol, parameters) FAKE_API unsigned symbol parameters;
 CUDA_DRIVER_CALLS(FAKE_PROTOTYPE)
+#define FAKE_BOTH_PROTOTYPES(field, symbol, old_symbol, parameters) \
+    FAKE_PROTOTYPE(field, symbol, parameters)                       \
+    FAKE_PROTOTYPE(field, old_symbol, parameters)
+CUDA_DRIVER_RENAMED_CALLS(FAKE_BOTH_PROTOTYPES)
+#undef FAKE_BOTH_PROTOTYPES
 CUDA_DRIVER_ROW_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_HOST_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_GRAPH_CALLS(FAKE_PROTOTYPE)

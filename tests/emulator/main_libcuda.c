@@ -311,7 +311,7 @@ unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **context, int device) {
     return code;
 }
 
-unsigned cuDevicePrimaryCtxRelease_v2(int device) {
+static unsigned release_context(int device) {
     unsigned code = check_device(device);
     if (code) return code;
     struct CUctx_st *c = &the_fake.devices[device];
@@ -328,6 +328,10 @@ unsigned cuDevicePrimaryCtxRelease_v2(int device) {
     pthread_mutex_unlock(&c->lock);
     return code;
 }
+
+unsigned cuDevicePrimaryCtxRelease_v2(int device) { return release_context(device); }
+
+unsigned cuDevicePrimaryCtxRelease(int device) { return release_context(device); }
 
 unsigned cuCtxSetCurrent(struct CUctx_st *context) {
     if (!the_fake.started) return CODE_NOT_INITIALIZED;

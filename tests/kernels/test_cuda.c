@@ -3,6 +3,7 @@
  * end. The numbers that kernels compute are check_ops's. */
 // link: wrap-alloc
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -255,12 +256,13 @@ static void test_tensor_cores(void **state) {
         {"7.5", "NVIDIA GeForce GTX 1660 Ti", false},
         {"7.5", "NVIDIA GeForce MX450", false},
         {"7.5", "NVIDIA T400 4GB", false},
+        {"7.5", "Quadro T1000", false},
         {"7.5", "Tesla T4", true},
-        {"7.5", "NVIDIA GeForce RTX 2060", true},
-        {"7.5", "Quadro RTX 5000", true},
         {"7.5", "GRID T4-8Q", true},
         {"7.5", "GRID RTX6000-4Q", true},
         {"7.5", "NVIDIA GeForce RTX 2080 Super with Max-Q Design", true},
+        {"7.5", "NVIDIA GeForce RTX 2060", true},
+        {"7.5", "Quadro RTX 5000", true},
         {"7.5", "TITAN RTX", true},
         {"8.0", "NVIDIA A100-SXM4-40GB", true},
         {"12.0", "NVIDIA GeForce RTX 5090", true},
@@ -560,6 +562,56 @@ static void test_graphs(void **state) {
     close_chain(&b);
 }
 
+// Writes a copy of the emulated driver without the calls that came after CUDA 9.0, under names that
+// nobody asks for.
+static void write_old_driver(const char *path) {
+    static const char *const newer[] = {"cuDevicePrimaryCtxRelease_v2", "cuLaunchHostFunc",
+                                        "cuGraphInstantiateWithFlags"};
+    const struct cuda_options o = emulated();
+    struct err e = {0};
+    char *bytes;
+    size_t size_bytes;
+    assert_int_equal(file_read_text(&bytes, &size_bytes, o.driver, 64 * MIB, &e), OK);
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+        char *at = bytes, *end = bytes + size_bytes;
+        int n = 0;
+        while ((at = memmem(at, (size_t)(end - at), newer[i], strlen(newer[i]) + 1))) {
+            *at = 'x';
+            n++;
+        }
+        assert_true(n > 0);
+    }
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(bytes, 1, size_bytes, out), size_bytes);
+    assert_int_equal(fclose(out), 0);
+    mem_free(bytes);
+}
+
+// A driver of CUDA 9.0 has a call under another name and lacks others: the same comes out.
+static void test_old_driver(void **state) {
+    (void)state;
+    float now[N_VALUES], then[N_VALUES];
+    emulate("CC", "6.1");
+    struct cuda_options o = emulated();
+    struct chain c = open_chain(&o);
+    run_chain(&c, now);
+    close_chain(&c);
+    char path[] = "/tmp/test_cuda_XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0 && close(file) == 0);
+    write_old_driver(path);
+    emulate("DRIVER", "9000");
+    snprintf(o.driver, sizeof o.driver, "%s", path);
+    c = open_chain(&o);
+    const struct cuda_driver *driver = &((struct cuda_device *)c.device)->driver;
+    assert_false(driver->has_graphs || driver->has_host_calls);
+    for (int round = 0; round < 2; round++) run_chain(&c, then);
+    assert_memory_equal(now, then, sizeof now);
+    close_chain(&c);
+    unlink(path);
+}
+
 // A graph that is refused is no failure.
 static void test_refused_graph(void **state) {
     (void)state;
@@ -733,6 +785,7 @@ static void test_failed_copy(void **state) {
     close_chain(&c);
 }
 
+// The log says it once. A later piece may still be pinned.
 static void test_refused_registration(void **state) {
     (void)state;
     static const char *const refused[] = {"1", "all"};
@@ -795,7 +848,6 @@ static void test_refused_host_memory(void **state) {
     }
     assert_true(n_refused > 10);
 }
-// The log says it once. A later piece may still be pinned.
 
 // Every call of the driver that takes memory is refused in turn. A refused graph changes nothing.
 static void test_refused_driver_calls(void **state) {
@@ -919,6 +971,7 @@ int main(void) {
         TEST(test_times),
         TEST(test_events_of_two_devices),
         TEST(test_graphs),
+        TEST(test_old_driver),
         TEST(test_refused_graph),
         TEST(test_long_list),
         TEST(test_quantized_once),
