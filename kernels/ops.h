@@ -141,12 +141,13 @@ enum glu {
                  // -limit..limit
     GLU_SIGMOID, // sigmoid(gate) * up
     GLU_PRODUCT, // gate * up
+    GLU_SQUARE,  // max(gate, 0)^2 * up
 };
 
 // out = the unit of gate and up (1 where there is none) in the first n_cols columns, times
 // sigmoid(row_gate) of its row if there are such gates; other columns of out stay untouched. out
 // may be gate or up. An up_stride of 0 lets all rows have one row of up. Sources: Shazeer 2020;
-// GELU, Hendrycks and Gimpel 2016.
+// GELU, Hendrycks and Gimpel 2016; squares, So et al. 2021.
 struct swiglu_args {
     float *out;            // [n_rows, stride]
     const float *gate;     // [n_rows, stride]

@@ -342,6 +342,7 @@ static double gated(const struct swiglu_args *a, double gate, double up) {
         return gate / (1 + exp(-1.702 * gate)) * (up + 1);
     case GLU_SIGMOID: return up / (1 + exp(-gate));
     case GLU_PRODUCT: return gate * up;
+    case GLU_SQUARE: return gate > 0 ? gate * gate * up : 0;
     }
     return gate / (1 + exp(-gate)) * up;
 }

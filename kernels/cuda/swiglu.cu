@@ -7,10 +7,11 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
-// Every form but GLU_PRODUCT is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Every form but the last two is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
 DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
     float x = gate;
     if (a.form == GLU_PRODUCT) return gate * up;
+    if (a.form == GLU_SQUARE) return fmaxf(gate, 0) * fmaxf(gate, 0) * up;
     if (a.form == GLU_GELU) x = gate * fmaf(gate * gate, 0.044715f * 1.5957691f, 1.5957691f);
     if (a.form == GLU_CLAMPED) {
         gate = fminf(gate, a.limit);

@@ -185,7 +185,7 @@ static inline float32x4_t gated_by(float32x4_t gate, float32x4_t x, float32x4_t 
     return vmulq_f32(factor, up);
 }
 
-// Every form but GLU_PRODUCT is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Every form but the last two is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, float32x4_t up) {
     const float32x4_t limit = vdupq_n_f32(a->limit), one = vdupq_n_f32(1);
     if (a->form == GLU_GELU) {
@@ -199,6 +199,10 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
         return gated_by(gate, vmulq_n_f32(gate, 1.702F), vaddq_f32(up, one));
     }
     if (a->form == GLU_PRODUCT) return vmulq_f32(gate, up);
+    if (a->form == GLU_SQUARE) {
+        gate = vmaxq_f32(gate, vdupq_n_f32(0));
+        return vmulq_f32(vmulq_f32(gate, gate), up);
+    }
     if (a->form == GLU_SIGMOID) return gated_by(one, gate, up);
     return gated_by(gate, gate, up);
 }

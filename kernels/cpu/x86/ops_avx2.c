@@ -193,7 +193,7 @@ static inline __m256 gated_by(__m256 gate, __m256 x, __m256 up) {
     return _mm256_mul_ps(factor, up);
 }
 
-// Every form but GLU_PRODUCT is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Every form but the last two is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) {
     const __m256 limit = _mm256_set1_ps(a->limit);
     if (a->form == GLU_GELU) {
@@ -210,6 +210,10 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
                         _mm256_add_ps(up, _mm256_set1_ps(1)));
     }
     if (a->form == GLU_PRODUCT) return _mm256_mul_ps(gate, up);
+    if (a->form == GLU_SQUARE) {
+        gate = _mm256_max_ps(gate, _mm256_setzero_ps());
+        return _mm256_mul_ps(_mm256_mul_ps(gate, gate), up);
+    }
     if (a->form == GLU_SIGMOID) return gated_by(_mm256_set1_ps(1), gate, up);
     return gated_by(gate, gate, up);
 }
