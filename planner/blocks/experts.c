@@ -90,14 +90,15 @@ static void encode_experts(const struct forward *f, float *out, const float *x,
                                       .x_per_pair = x_per_pair});
 }
 
-// out = sum over the chosen experts of weight * down(gated unit of gate x and up x), plus residual
-// unless it is NULL. out may be x or residual.
+// out = sum over the chosen experts of weight * down(gated unit of gate x and up x), or of up x
+// alone where experts have no gates, plus residual unless it is NULL. out may be x or residual.
 static void encode_sum(const struct forward *f, float *out, const float *x, const float *residual) {
     const struct unit *u = f->unit;
     const int32_t n_pairs = f->n_tokens * u->n_experts_used;
-    float *gate = f->area[AREA_GATE], *up = f->area[AREA_UP];
+    const bool gated = unit_find(u, ROLE_EXPERT_GATE);
+    float *gate = f->area[AREA_GATE], *up = gated ? f->area[AREA_UP] : NULL;
     encode_experts(f, gate, x, GATES, false);
-    encode_experts(f, up, x, UPS, false);
+    encode_experts(f, gated ? up : gate, x, UPS, false);
     f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, NULL, n_pairs, u->n_ff_expert,
                                                     u->n_ff_expert, u->n_ff_expert, f->hp->glu,
                                                     f->hp->glu_limit});

@@ -53,7 +53,8 @@ const struct unit *unit_with_cache(const struct shape *shape, const struct unit 
 
 bool unit_reads_normed(const struct shape *shape, int32_t unit) {
     const struct unit *u = &shape->units[unit];
-    return u->reads_normed || (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN);
+    return u->reads_normed ||
+           (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN && u[-1].layer == u->layer);
 }
 
 bool unit_has_state(const struct shape *shape, const struct unit *unit) {
@@ -192,7 +193,7 @@ static enum status check_numbers(const struct place *at) {
         {"n_ff_expert", s->n_ff_expert, s->n_experts > 0, s->n_experts > 0 ? SHAPE_WIDTH : 0},
         {"n_heads * head_dim", (int64_t)s->n_heads * s->head_dim, 0, SHAPE_WIDTH},
         {"n_kv_heads * head_dim", (int64_t)s->n_kv_heads * s->head_dim, 0, SHAPE_KV_WIDTH},
-        {"n_units", s->n_units, 2 + 2 * (int64_t)s->n_layers, 2 + 3 * (int64_t)s->n_layers},
+        {"n_units", s->n_units, 2 + (int64_t)s->n_layers, 2 + 3 * (int64_t)s->n_layers},
     };
     if (check_text(at, "name", s->name, sizeof s->name) ||
         check_text(at, "architecture", s->architecture, sizeof s->architecture))
@@ -254,6 +255,7 @@ static bool owns(enum unit_kind kind, enum tensor_owner owner) {
     switch (owner) {
     case OWNER_AFTER:
     case OWNER_LAST: return kind == UNIT_FFN || kind == UNIT_EXPERTS;
+    case OWNER_FIRST:
     case OWNER_POST: return kind == UNIT_ATTENTION;
     case OWNER_NOWHERE: return false;
     default: return (int)owner == (int)kind;
@@ -399,18 +401,14 @@ static enum status check_unit(const struct place *at) {
     return check_shared(at);
 }
 
-// True if a unit may follow another: embed, (attention, [ffn], [experts])..., head.
+// True if a unit may follow another: embed, layers, head. A layer has at least one of attention, an
+// FFN and experts, in this order.
 static bool follows(const struct unit *last, const struct unit *unit, int32_t n_layers) {
-    const bool inside = last->kind == UNIT_FFN || last->kind == UNIT_EXPERTS;
-    switch (unit->kind) {
-    case UNIT_ATTENTION: return last->kind != UNIT_ATTENTION && unit->layer == last->layer + 1;
-    case UNIT_FFN: return last->kind == UNIT_ATTENTION && unit->layer == last->layer;
-    case UNIT_EXPERTS:
-        return (last->kind == UNIT_ATTENTION || last->kind == UNIT_FFN) &&
-               unit->layer == last->layer;
-    case UNIT_HEAD: return inside && unit->layer == -1 && last->layer == n_layers - 1;
-    default: return false;
-    }
+    if (last->kind == UNIT_HEAD || unit->kind == UNIT_EMBED) return false;
+    if (unit->kind == UNIT_HEAD) return unit->layer == -1 && last->layer == n_layers - 1;
+    if ((unsigned)unit->kind > UNIT_HEAD) return false;
+    if (unit->layer == last->layer + 1) return true;
+    return unit->layer >= 0 && unit->layer == last->layer && unit->kind > last->kind;
 }
 
 static enum status check_order(const struct place *at) {
@@ -422,7 +420,7 @@ static enum status check_order(const struct place *at) {
         err_set(at->e, ERR_FORMAT, "units[%d] (%s, layer %d) is out of order", u,
                 unit_kind_name(s->units[u].kind), s->units[u].layer);
         return err_expected(
-            at->e, "embed, for each layer attention then ffn or experts or both, then head");
+            at->e, "embed, for each layer attention, ffn, experts or some of these, then head");
     }
     if (!good) return err_set(at->e, ERR_FORMAT, "units[0] is not the embedding");
     if (s->units[s->n_units - 1].kind == UNIT_HEAD) return OK;

@@ -39,7 +39,8 @@ enum {
 
 // Units of placement, in the order of a forward pass. A layer has attention (or a recurrent or
 // convolution block in its place, with a state), and a dense FFN (a shared expert is one), routed
-// experts with their router, or both.
+// experts with their router, or both. Layers of some models have only what comes before the "and"
+// or only what comes behind it.
 enum unit_kind { UNIT_EMBED, UNIT_ATTENTION, UNIT_FFN, UNIT_EXPERTS, UNIT_HEAD, UNIT_KINDS };
 const char *unit_kind_name(enum unit_kind kind); // "embed", "attention", "ffn", "experts", "head"
 
@@ -172,9 +173,9 @@ void shape_set_text(char *out, size_t size_bytes, const char *text, size_t lengt
 int32_t shape_window(const struct shape *shape);
 // Bytes of the whole model's weights; a shared embedding counts once.
 uint64_t shape_weight_bytes(const struct shape *shape);
-// Checks that every number is in range and the units are in order: embed, for each layer attention
-// then ffn or experts or both, head. The whole planner relies on it. The ranges keep the bytes of a
-// whole model, its caches and states below 2^63. ERR_FORMAT names the field.
+// Checks that every number is in range and the units are in order: embed, for each layer attention,
+// ffn, experts or some of these, head. The whole planner relies on it. The ranges keep the bytes of
+// a whole model, its caches and states below 2^63. ERR_FORMAT names the field.
 enum status shape_check(const struct shape *shape, struct err *e);
 
 // Reads a shape from JSON text (configs/models/README.md has the format). ERR_FORMAT with line or

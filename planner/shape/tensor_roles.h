@@ -30,6 +30,7 @@ enum tensor_owner {
     OWNER_LAST,  // the experts of the layer, or its dense FFN if it has no experts
     OWNER_POST, // attention if another norm comes before the FFN; otherwise the tensor is the FFN's
                 // norm
+    OWNER_FIRST, // attention; in a layer without, the tensor is the norm of the FFN or the experts
     OWNER_NOWHERE, // no unit: the tensor is small and every device has it
 };
 

@@ -40,6 +40,7 @@ struct family {
     int32_t recurrent_period; // all but the last layer of each so many are recurrent, unless the
                               // file says which; 0: those without KV heads are
     bool recurs_beside;       // attention in every layer, not in place of it
+    bool parts_layers;        // those with a width of their FFN have nothing else
     bool turns_if_told;       // only files that say so have rotary positions
     enum key_order key_order; // as in struct hparams
     // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.

@@ -358,12 +358,10 @@ static void set_attention(const struct reader *r, int32_t l, struct unit *unit) 
 
 static enum status start_layer(struct reader *r, int32_t l) {
     struct layer *layer = &r->layers[l];
-    static const char *const names[UNIT_KINDS] = {
-        [UNIT_ATTENTION] = "attention", [UNIT_FFN] = "feed-forward"};
-    for (int kind = UNIT_ATTENTION; kind <= UNIT_FFN; kind++) {
-        if (layer->has_unit[kind] || (kind == UNIT_FFN && layer->has_unit[UNIT_EXPERTS])) continue;
-        err_set(r->e, ERR_UNSUPPORTED, "layer %d has no %s tensors", l, names[kind]);
-        return err_expected(r->e, "attention or a recurrent block, then an FFN, in every layer");
+    const bool *has = layer->has_unit;
+    if (!has[UNIT_ATTENTION] && !has[UNIT_FFN] && !has[UNIT_EXPERTS]) {
+        err_set(r->e, ERR_UNSUPPORTED, "layer %d has no matrices", l);
+        return err_expected(r->e, "attention, a recurrent block or an FFN in every layer");
     }
     for (int kind = UNIT_ATTENTION; kind <= UNIT_EXPERTS; kind++) {
         if (!layer->has_unit[kind]) continue;
@@ -378,7 +376,8 @@ static enum status start_layer(struct reader *r, int32_t l) {
 }
 
 // Finds the unit of a tensor; NULL: none. Units must have been started. If a layer has no other
-// norm before its FFN, the norm after attention is that norm.
+// norm before its FFN, the norm after attention is that norm; if it has no attention, the norm
+// before attention is.
 static struct unit *find_unit(const struct reader *r, struct named *n) {
     struct unit *units = r->out->units;
     if (n->drafts || n->owner == OWNER_NOWHERE) return NULL;
@@ -389,6 +388,10 @@ static struct unit *find_unit(const struct reader *r, struct named *n) {
         const bool other = layer->has_role[ROLE_FFN_NORM] || layer->has_role[ROLE_FFN_POST_NORM];
         n->owner = other ? OWNER_ATTENTION : OWNER_AFTER;
         if (!other && n->role == ROLE_ATTN_POST_NORM) n->role = ROLE_FFN_NORM;
+    }
+    if (n->owner == OWNER_FIRST) {
+        n->owner = layer->has_unit[UNIT_ATTENTION] ? OWNER_ATTENTION : OWNER_AFTER;
+        if (n->owner == OWNER_AFTER) n->role = ROLE_FFN_NORM;
     }
     if (n->owner == OWNER_LAST)
         n->owner = layer->has_unit[UNIT_EXPERTS] ? OWNER_EXPERTS : OWNER_FFN;

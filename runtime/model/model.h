@@ -23,10 +23,11 @@ struct model {
     int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
     int32_t n_kv_heads[MAX_LAYERS];
     int32_t head_dims[MAX_LAYERS];
-    int32_t n_own_caches;          // layers behind so many read the cache of an earlier one
-    int32_t n_ff[MAX_LAYERS];      // width of the dense FFN or the shared expert, 0: neither
-    int32_t n_dense_layers;        // at the start, without experts where others have them
-    int32_t recurrent[MAX_LAYERS]; // 1: the layer has a state in place of attention
+    int32_t n_own_caches;     // layers behind so many read the cache of an earlier one
+    int32_t n_ff[MAX_LAYERS]; // width of the dense FFN or the shared expert, 0: neither
+    int32_t n_dense_layers;   // at the start, without experts where others have them
+    bool mixes[MAX_LAYERS], feeds[MAX_LAYERS]; // has attention or a state; has an FFN or experts
+    int32_t recurrent[MAX_LAYERS];             // 1: the layer has a state in place of attention
     // Divisors of the frequencies of rotary positions; NULL: the model has none. Some models have
     // others for contexts longer than n_ctx_short and for shorter ones.
     const struct gguf_tensor *rope_freqs, *long_freqs, *short_freqs;

@@ -54,7 +54,7 @@ static enum status read_widths(struct model *m, struct err *e) {
     s->n_ff = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {
         const bool dense = !s->n_experts || l < m->n_dense_layers;
-        if (!dense && (n_ff_shared || !model_layer_has(m, l, ROLE_FFN_DOWN)))
+        if (!dense && m->feeds[l] && (n_ff_shared || !model_layer_has(m, l, ROLE_FFN_DOWN)))
             m->n_ff[l] = n_ff_shared;
         if (m->n_ff[l] > s->n_ff) s->n_ff = m->n_ff[l];
     }
@@ -106,21 +106,33 @@ static struct layer_numbers layers_of(const struct model *m) {
     return (struct layer_numbers){m->gguf, m->shape->architecture, m->shape->n_layers};
 }
 
+// Tells what layers have.
+static void part_layers(struct model *m) {
+    const bool parts = m->family->parts_layers;
+    for (int32_t l = 0; l < m->shape->n_layers; l++) {
+        m->feeds[l] = !parts || m->n_ff[l];
+        m->mixes[l] = !parts || !m->n_ff[l];
+    }
+}
+
 // Reads the numbers of experts. Files of dense models may say that there is one expert.
 static enum status read_experts(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     const struct layer_numbers layers = layers_of(m);
     if (per_layer_read(&layers, "feed_forward_length", MAX_WIDTH, 0, m->n_ff, e)) return e->status;
     const int32_t n_ff = m->n_ff[0];
+    part_layers(m);
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;
     if (s->n_experts <= 1) s->n_experts = 0;
-    int32_t step = 1;
+    int32_t step = 1, n_latent = 0;
+    if (model_take_count(m, "moe_latent_size", MAX_WIDTH, &n_latent, e)) return e->status;
+    if (n_latent) return unsupported(e, "moe_latent_size: experts of latent vectors", 0, n_latent);
     if (model_take_int(m, "interleave_moe_layer_step", s->n_layers, &step, e)) return e->status;
     if (s->n_experts && step > 1)
         return unsupported(e, "interleave_moe_layer_step: layers with experts alternate", 1, step);
     // Files whose layers all have experts may lack the width of a dense FFN.
     for (int32_t l = 0; l < s->n_layers && !s->n_experts; l++)
-        if (!m->n_ff[l]) return refuse_missing(m, "feed_forward_length", e);
+        if (!m->n_ff[l] && m->feeds[l]) return refuse_missing(m, "feed_forward_length", e);
     if (!s->n_experts) return read_widths(m, e);
     s->n_ff_expert = n_ff;
     if (model_take_int(m, "expert_used_count", s->n_experts, &s->n_experts_used, e) ||
@@ -506,17 +518,20 @@ static enum status read_turning(struct model *m, struct err *e) {
 }
 
 enum status model_numbers(struct model *m, struct err *e) {
-    const char *eps = m->family->norms_centred ? "attention.layer_norm_epsilon"
-                                               : "attention.layer_norm_rms_epsilon";
+    static const char *const keys[] = {"attention.layer_norm_epsilon",
+                                       "attention.layer_norm_rms_epsilon"};
+    const bool centred = m->family->norms_centred;
+    const char *eps = keys[!centred];
     m->hp.norm_eps = 1e-5f;
     m->hp.glu = m->family->glu;
     m->hp.glu_limit = m->family->glu_limit;
     m->hp.norms_turned = m->family->norms_turned;
     m->hp.norms_centred = m->family->norms_centred;
     m->shape->norms_all_heads = m->family->norms_all_heads;
-    if (read_dimensions(m, e) || model_take_float(m, eps, &m->hp.norm_eps, e) ||
-        check_positive(m, eps, m->hp.norm_eps, e) || read_recurrent(m, e) || read_turning(m, e) ||
-        read_factors(m, e) || read_residual_scale(m, e) || read_rope(m, e))
+    if (read_dimensions(m, e) || model_take_float(m, keys[centred], &m->hp.norm_eps, e) ||
+        model_take_float(m, eps, &m->hp.norm_eps, e) || check_positive(m, eps, m->hp.norm_eps, e) ||
+        read_recurrent(m, e) || read_turning(m, e) || read_factors(m, e) ||
+        read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
     return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);
 }

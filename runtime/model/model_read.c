@@ -95,7 +95,7 @@ static int64_t width_of(const struct model *m, const struct unit *unit, enum dim
 }
 
 static bool has_experts(const struct model *m, int32_t layer) {
-    return m->shape->n_experts && layer >= m->n_dense_layers;
+    return m->shape->n_experts && m->feeds[layer] && layer >= m->n_dense_layers;
 }
 
 // True if the tensor is another unit's in such a layer, or nobody's: the norm before experts is
@@ -141,7 +141,7 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
 static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
     if (has_experts(m, layer) && family_lists(m->family->needs, ROLE_EXPERT_NORM))
         m->shape->has_expert_norms = true;
-    if (read_unit(m, UNIT_ATTENTION, layer, e) ||
+    if ((m->mixes[layer] && read_unit(m, UNIT_ATTENTION, layer, e)) ||
         (m->n_ff[layer] && read_unit(m, UNIT_FFN, layer, e)) ||
         (has_experts(m, layer) && read_unit(m, UNIT_EXPERTS, layer, e)))
         return e->status;

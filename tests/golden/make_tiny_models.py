@@ -335,6 +335,9 @@ def model_tensors(rng, spec, n_vocab):
         spec, prefix = layer_spec(model_spec, layer), f"blk.{layer}."
         heads, ff = spec["heads"], spec["ff"]
         norm(prefix + "attn_norm.weight")
+        if "kinds" in spec and spec["kinds"][layer] in "-E":  # an FFN alone
+            tiny_blocks.squared_ffn(matrix, vector, rng, prefix, spec, spec["kinds"][layer])
+            continue
         if "delta" in spec and layer not in spec["delta"]["attends"]:
             delta_net(prefix)
         elif "mixer" in spec and layer not in spec["mixer"]["attends"]:
@@ -349,6 +352,8 @@ def model_tensors(rng, spec, n_vocab):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
         if spec.get("sinks"):
             vector(prefix + "attn_sinks.weight", rng.normal(0, 1, heads))
+        if "kinds" in spec:
+            continue
         renamed = "sinks" in spec or "delta" in spec or "renamed" in spec  # the norm before the FFN
         if spec.get("post_norms") or renamed:
             norm(prefix + "post_attention_norm.weight")
@@ -413,7 +418,7 @@ def model_keys(name, spec):
         "attention.head_count_kv": spec["kv"],
     }
     centred = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
-    keys[centred["centred" not in spec]] = spec.get("eps", 1e-3)
+    keys[spec.get("eps_key", centred["centred" not in spec])] = spec.get("eps", 1e-3)
     if spec["head"] * spec["heads"] != spec["n_embd"]:
         keys["attention.key_length"] = spec["head"]
         keys["attention.value_length"] = spec["head"]
@@ -836,6 +841,33 @@ MODELS = {
             "rope.scaling.finetuned": False,
         }
     },
+    # A layer has Mamba-2, attention or an FFN; nothing has rotary positions.
+    "nemotron_h": SMALL
+    | {"architecture": "nemotron_h", "layers": 5, "heads": 4, "kv": 2, "head": 16, "tied": False}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 16, "groups": 2, "state": 24, "attends": [3]}}
+    | {"kinds": "M-M*-", "types": {"": "Q8_0", "attn_k": "F16", "ssm_in": "F16"}}
+    | {"keys": {"feed_forward_length": [0, 64, 0, 0, 64]}},
+    "nemotron_h_moe": SMALL
+    | {"architecture": "nemotron_h_moe", "layers": 4, "heads": 4, "kv": 1, "head": 16, "tied": False}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 24, "groups": 1, "state": 16, "attends": [2]}}
+    | {"kinds": "ME*E", "experts": 8, "used": 2, "ff": 32, "shared": 64}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "ffn_down_shexp": "F16"}, "vocabulary": "spm"}
+    | {"eps_key": "attention.layer_norm_epsilon"}
+    | {
+        "keys": {
+            "feed_forward_length": [0, 64, 0, 64],
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+        }
+    },
+    # An FFN of squares, without a gate.
+    "arcee": SMALL
+    | {"architecture": "arcee", "ungated": True, "heads": 4, "kv": 2, "head": 8, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "vocabulary": "spm"}
+    | {"keys": {"rope.freq_base": 1e4}},
     # Attention and Mamba-2 side by side, without a norm of its states.
     "falcon_h1": SMALL
     | {"architecture": "falcon-h1", "layers": 2, "heads": 4, "kv": 2, "head": 32, "tied": False}

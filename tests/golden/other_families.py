@@ -208,6 +208,7 @@ FAMILIES = {
         "partial": True,
     },
     "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
+    "arcee": {"model": "ArceeForCausalLM", "adjacent": True},
     # The same as llama, but for the order in which heads turn.
     "exaone": {"model": "LlamaForCausalLM"},
     "minicpm": {"model": "GraniteForCausalLM", "adjacent": True}
@@ -599,7 +600,8 @@ class Model:
             _, layer, rest = name.split(".", 2)
             names = LAYER | EXPERTS | family.get("layer", {})
             out[f"model.layers.{layer}.{names[rest]}"] = value
-        out.setdefault("lm_head.weight", out["model.embed_tokens.weight"])
+        if "lm_head.weight" not in out:
+            out["lm_head.weight"] = out["model.embed_tokens.weight"]
         return out
 
     def grouped(self, weights):

@@ -116,6 +116,35 @@ def beside_arguments(hp):
     }
 
 
+def alone_arguments(hp):
+    """Of Nemotron H, whose layers have one block each."""
+    widths, kv = hp("feed_forward_length"), hp("attention.head_count_kv")
+    feeds = "moe" if hp("expert_count", 0) else "mlp"
+    kinds = [
+        feeds if width else "full_attention" if n else "linear_attention"
+        for width, n in zip(widths, kv)
+    ]
+    heads = hp("ssm.time_step_rank")
+    return {
+        "layers_block_type": kinds,
+        "num_key_value_heads": max(kv),
+        "intermediate_size": max(widths),
+        "layer_norm_epsilon": hp("attention.layer_norm_epsilon", None)
+        or hp("attention.layer_norm_rms_epsilon"),
+        "ssm_state_size": hp("ssm.state_size"),
+        "mamba_num_heads": heads,
+        "mamba_head_dim": hp("ssm.inner_size") // heads,
+        "n_groups": hp("ssm.group_count"),
+        "conv_kernel": hp("ssm.conv_kernel"),
+        "n_routed_experts": hp("expert_count", 1),
+        "num_experts_per_tok": hp("expert_used_count", 1),
+        "moe_intermediate_size": hp("expert_feed_forward_length", 1),
+        "moe_shared_expert_intermediate_size": hp("expert_shared_feed_forward_length", 1),
+        "norm_topk_prob": hp("expert_weights_norm", False),
+        "routed_scaling_factor": hp("expert_weights_scale", 1.0),
+    }
+
+
 def plain_states(hp, weights):
     """Convolutions with an axis between, logarithms of decays, and gates and ups in one tensor."""
     out = {}
@@ -178,7 +207,32 @@ MAMBA = {
     "ssm_out.weight": "mamba.out_proj.weight",
 }
 
+ALONE_FAMILY = {
+    "model": "NemotronHForCausalLM",
+    "layer": {ours: theirs.replace("mamba.", "mixer.") for ours, theirs in MAMBA.items()}
+    | {f"attn_{ours}.weight": f"mixer.{ours[0]}_proj.weight" for ours in ("q", "k", "v", "output")}
+    | {f"ffn_{name}.weight": f"mixer.{name}_proj.weight" for name in ("up", "down")}
+    | {f"ffn_{name}_exps.weight": f"mixer.experts.{name}_proj" for name in ("up", "down")}
+    | {
+        f"ffn_{name}_shexp.weight": f"mixer.shared_experts.{name}_proj.weight"
+        for name in ("up", "down")
+    }
+    | {
+        "attn_norm.weight": "norm.weight",
+        "ffn_gate_inp.weight": "mixer.gate.weight",
+        "exp_probs_b.bias": "mixer.gate.e_score_correction_bias",
+    },
+    "outside": {
+        "token_embd.weight": "model.embeddings.weight",
+        "output_norm.weight": "model.norm_f.weight",
+    },
+    "more": alone_arguments,
+    "reshape": plain_states,
+}
+
 FAMILIES = {
+    "nemotron_h": ALONE_FAMILY,
+    "nemotron_h_moe": ALONE_FAMILY | {"eps": "layer_norm_epsilon"},
     "lfm2": CONV_FAMILY | {"model": "Lfm2ForCausalLM"},
     "lfm2moe": CONV_FAMILY | {"model": "Lfm2MoeForCausalLM"},
     "falcon-h1": {

@@ -63,6 +63,21 @@ def recurrent(matrix, vector, rng, prefix, spec):
     matrix(prefix + "ssm_out.weight", n_embd, inner, 1 / np.sqrt(inner))
 
 
+def squared_ffn(matrix, vector, rng, prefix, spec, kind):
+    """A layer of an FFN without a gate alone, or ("E") of such experts with a shared one."""
+    n_embd, widths = spec["n_embd"], {"": spec["ff"]}
+    if kind == "E":
+        experts = (spec["experts"],)
+        matrix(prefix + "ffn_up_exps.weight", spec["ff"], n_embd, 1 / np.sqrt(n_embd), experts)
+        matrix(prefix + "ffn_down_exps.weight", n_embd, spec["ff"], 0.2, experts)
+        vector(prefix + "ffn_gate_inp.weight", rng.normal(0, 0.3, (*experts, n_embd)))
+        vector(prefix + "exp_probs_b.bias", rng.normal(0, 1, experts))
+        widths = {"_shexp": spec["shared"]}
+    for suffix, width in widths.items():
+        matrix(f"{prefix}ffn_up{suffix}.weight", width, n_embd, 1 / np.sqrt(n_embd))
+        matrix(f"{prefix}ffn_down{suffix}.weight", n_embd, width, 0.2)
+
+
 def recurrent_keys(spec):
     mixer = spec["mixer"]
     kv = [spec["kv"] if i in mixer["attends"] else 0 for i in range(spec["layers"])]

@@ -382,7 +382,7 @@ static void test_checks(void **state) {
         {experts_without, "n_experts_used"},
         {first_unit, "units[0]"},
         {strange_unit, "units[3]"},
-        {swapped_units, "units[1] (ffn, layer 0) is out of order"},
+        {swapped_units, "units[2] (attention, layer 0) is out of order"},
         {wrong_layer, "units[3]"},
         {no_tensors, "attention of layer 0: n_tensors"},
         {many_tensors, "n_tensors"},

@@ -512,11 +512,11 @@ static void test_refuses_what_lacks(void **state) {
     start(&h, "newcomer", 2);
     plain_layer(&h, 0);
     assert_int_equal(read_hand(&h, f, &e), ERR_UNSUPPORTED);
-    assert_string_equal(e.what, "layer 1 has no attention tensors");
+    assert_string_equal(e.what, "layer 1 has no matrices");
     start(&h, "newcomer", 1);
     vector(&h, "blk.0.attn_norm.weight", 32);
     assert_int_equal(read_hand(&h, f, &e), ERR_UNSUPPORTED);
-    assert_string_equal(e.what, "layer 0 has no feed-forward tensors");
+    assert_string_equal(e.what, "layer 0 has no matrices");
     gguf_build_init(&h.b);
     assert_int_equal(read_hand(&h, f, &e), ERR_FORMAT);
     assert_string_equal(e.what, "key general.architecture is missing");
