@@ -72,7 +72,7 @@ programs: $(CUDA_PEAK)
 $D/obj/bench/cuda/bench_peak.o: build/cuda/peak_images.def $(call images_of,peak)
 $D/obj/bench/cuda/bench_peak.o: ISA := -DCUDA_IMAGES='"build/cuda/peak_images.def"'
 else
-PROGRAMS := $(filter-out tests/kernels/test_cuda.c,$(PROGRAMS))
+PROGRAMS := $(filter-out tests/kernels/test_cuda%,$(PROGRAMS))
 endif
 
 # Said once, before anything is built.

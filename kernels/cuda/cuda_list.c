@@ -27,9 +27,8 @@ enum status cuda_queue_open(struct cuda_queue *queue, const struct cuda_driver *
                                  .log = log,
                                  .use_graphs = driver->has_graphs};
     if (open_list(&queue->list, e)) return e->status;
-    for (int g = 0; queue->use_graphs && g < CUDA_GRAPHS; g++)
-        if (open_list(&queue->graphs[g].list, e)) return e->status;
-    return OK;
+    if (!queue->use_graphs) return OK;
+    return cuda_history_open(&queue->history, CUDA_GRAPHS, CUDA_GRAPHS_BYTES, e);
 }
 
 // Frees a graph; the driver lets a running graph end first.
@@ -40,14 +39,14 @@ static void forget(struct cuda_queue *queue, struct cuda_graph *graph) {
 }
 
 void cuda_queue_abandon(struct cuda_queue *queue) {
-    for (int g = 0; g < CUDA_GRAPHS; g++) queue->graphs[g].exec = NULL;
+    for (uint32_t i = 0; i < queue->history.n; i++)
+        cuda_history_at(&queue->history, i)->exec = NULL;
 }
 
 void cuda_queue_close(struct cuda_queue *queue) {
-    for (int g = 0; g < CUDA_GRAPHS; g++) {
-        forget(queue, &queue->graphs[g]);
-        close_list(&queue->graphs[g].list);
-    }
+    for (uint32_t i = 0; i < queue->history.n; i++)
+        forget(queue, cuda_history_at(&queue->history, i));
+    cuda_history_close(&queue->history);
     close_list(&queue->list);
     *queue = (struct cuda_queue){0};
 }
@@ -69,12 +68,6 @@ void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cu
     memcpy(target, params, params_bytes);
     memset(target + params_bytes, 0, room - params_bytes); // equal lists are equal bytes
     list->params_bytes += room;
-}
-
-static bool same(const struct cuda_list *a, const struct cuda_list *b) {
-    return a->n_launches == b->n_launches && a->params_bytes == b->params_bytes &&
-           !memcmp(a->launches, b->launches, (size_t)a->n_launches * sizeof *a->launches) &&
-           !memcmp(a->params, b->params, a->params_bytes);
 }
 
 static enum status launch_all(struct cuda_queue *queue, struct err *e) {
@@ -125,32 +118,18 @@ static enum status build(struct cuda_queue *queue, struct cuda_graph *graph, str
                       queue->list.n_launches);
 }
 
-// The remembered list that equals this one, or NULL.
-static struct cuda_graph *find(struct cuda_queue *queue) {
-    for (int g = 0; g < CUDA_GRAPHS; g++)
-        if (queue->graphs[g].last_use && same(&queue->graphs[g].list, &queue->list))
-            return &queue->graphs[g];
-    return NULL;
-}
-
-// Puts the list in the place of the one that was used least recently.
+// Remembers the list; the oldest ones make room for it.
 static void remember(struct cuda_queue *queue) {
-    struct cuda_graph *oldest = &queue->graphs[0];
-    for (int g = 1; g < CUDA_GRAPHS; g++)
-        if (queue->graphs[g].last_use < oldest->last_use) oldest = &queue->graphs[g];
-    forget(queue, oldest);
-    const struct cuda_list *list = &queue->list;
-    memcpy(oldest->list.launches, list->launches,
-           (size_t)list->n_launches * sizeof *list->launches);
-    memcpy(oldest->list.params, list->params, list->params_bytes);
-    oldest->list.n_launches = list->n_launches;
-    oldest->list.params_bytes = list->params_bytes;
-    oldest->last_use = queue->n_submits;
+    struct cuda_graph *oldest;
+    while ((oldest = cuda_history_crowded(&queue->history, &queue->list))) {
+        forget(queue, oldest);
+        cuda_history_drop(&queue->history);
+    }
+    cuda_history_add(&queue->history, &queue->list);
 }
 
 static enum status replay(struct cuda_queue *queue, struct cuda_graph *graph, struct err *e) {
     char text[512];
-    graph->last_use = queue->n_submits;
     if (!graph->exec && build(queue, graph, e)) {
         log_line(queue->log, LOG_WARN, "no CUDA graphs, decoding will be slower: %s",
                  err_text(e, text, sizeof text));
@@ -164,10 +143,9 @@ static enum status replay(struct cuda_queue *queue, struct cuda_graph *graph, st
 
 enum status cuda_queue_submit(struct cuda_queue *queue, struct err *e) {
     if (queue->list.n_launches == 0) return OK;
-    queue->n_submits++;
     enum status status;
     bool worth = queue->use_graphs && queue->list.n_launches >= CUDA_GRAPH_LAUNCHES;
-    struct cuda_graph *graph = worth ? find(queue) : NULL;
+    struct cuda_graph *graph = worth ? cuda_history_find(&queue->history, &queue->list) : NULL;
     if (graph) {
         status = replay(queue, graph, e);
     } else {

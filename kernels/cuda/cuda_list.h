@@ -2,46 +2,24 @@
  * submission.
  *
  * A list owns room for its launches and their parameters, all allocated by cuda_list_open. A list
- * that equals one submitted before is replayed as a graph: one call instead of hundreds. Every
- * table that changes between two decode steps lies in device memory, so that their lists are equal.
- * The device's context must be current; one thread at a time. Tested by tests/kernels/test_cuda.c.
+ * that equals one submitted before is replayed as a graph: one call instead of hundreds. Where the
+ * CPU computes in between, a token has a list for each stretch between two hand-overs. Every table
+ * that changes between two decode steps lies in device memory, so that their lists are equal. The
+ * device's context must be current; one thread at a time. Tested by tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_LIST_H
 #define TANDEM_KERNELS_CUDA_CUDA_LIST_H
 
-#include "kernels/cuda/cuda_images.h"
-
-struct cuda_grid { // of one launch
-    uint32_t x, y, z;
-    uint32_t threads, shared_bytes;
-};
-
-struct cuda_launch {
-    enum cuda_kernel kernel;
-    struct cuda_grid grid;
-    uint32_t params_at; // in params
-    uint32_t params_bytes;
-};
-
-struct cuda_list {
-    struct cuda_launch *launches; // [CUDA_LIST_LAUNCHES], owned
-    char *params;                 // [CUDA_LIST_PARAM_BYTES], owned
-    int32_t n_launches;
-    uint32_t params_bytes; // used
-};
+#include "kernels/cuda/cuda_history.h"
 
 enum {
     CUDA_LIST_LAUNCHES = 4096,
     CUDA_LIST_PARAM_BYTES = CUDA_LIST_LAUNCHES * 128,
-    CUDA_GRAPHS = 8,         // lists that are remembered
-    CUDA_GRAPH_LAUNCHES = 4, // shorter lists are not worth a graph
+    CUDA_GRAPH_LAUNCHES = 2, // a shorter list is not worth a graph
+    CUDA_GRAPHS = 1024,      // lists that are remembered: where the CPU has a part of each layer,
+                             // a token takes up to five for each of them
+    CUDA_GRAPHS_BYTES = 4 << 20, // and room for 25,000 of their launches
     CUDA_PARAMS_MAX = 1024,
-};
-
-struct cuda_graph { // a list seen before
-    struct cuda_list list;
-    struct CUgraphExec_st *exec; // NULL until it is seen again
-    uint64_t last_use;           // 0: none yet
 };
 
 struct cuda_queue {
@@ -51,8 +29,8 @@ struct cuda_queue {
     const struct log *log;
     struct cuda_list list; // the launches to submit
     bool use_graphs;
-    struct cuda_graph graphs[CUDA_GRAPHS];
-    uint64_t n_submits, n_replays;
+    struct cuda_history history;
+    uint64_t n_replays;
 };
 
 // Opens a queue of launches for stream; log may be NULL. ERR_MEMORY if host memory is refused;

@@ -110,7 +110,9 @@ struct fake {
     pthread_mutex_t lock;  // pinned, counters
     struct fake_region *pinned;
     uint64_t counts[FAULT_COUNT];
-    uint64_t n_launches, n_graph_launches, pinned_bytes, pageable_bytes;
+    uint64_t n_launches, pinned_bytes, pageable_bytes;
+    // Calls of the driver that decoding makes, but for questions, whose number depends on time.
+    uint64_t n_single_launches, n_graph_launches, n_copies, n_event_calls;
     bool launched[FAKE_KERNELS_MAX]; // by the place of the kernel in its table
 };
 
@@ -134,6 +136,7 @@ struct CUctx_st *fake_current(unsigned *code);
 void fake_fail(struct CUctx_st *context, unsigned code);
 // Counts a call; the code to fail with if it is the one, else 0.
 unsigned fake_fault(enum fake_fault fault);
+void fake_count(uint64_t *counter); // of struct fake
 void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // fake_memory.c

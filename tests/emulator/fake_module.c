@@ -233,6 +233,7 @@ unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned gr
     const uint32_t grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
     unsigned code = extra ? CODE_INVALID_VALUE
                           : make_launch(&launch, function, grid, block, shared_bytes, params);
+    fake_count(&fake()->n_single_launches);
     if (!code) code = check_fault(stream);
     return code ? code : fake_stream_launch(stream, &launch);
 }
@@ -354,9 +355,7 @@ unsigned cuGraphExecDestroy(struct CUgraphExec_st *exec) {
 
 unsigned cuGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream) {
     unsigned code = check_fault(stream);
-    pthread_mutex_lock(&fake()->lock);
-    fake()->n_graph_launches++;
-    pthread_mutex_unlock(&fake()->lock);
+    fake_count(&fake()->n_graph_launches);
     for (const struct CUgraphNode_st *n = exec->graph.first; n && !code; n = n->next)
         code = fake_stream_launch(stream, &n->launch);
     return code;

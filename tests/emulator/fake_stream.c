@@ -278,6 +278,7 @@ static bool on_host(const void *p, size_t stretch_bytes, size_t size_bytes) {
 
 static unsigned queue_copy(struct CUstream_st *s, struct work work) {
     unsigned code = fake_fault(FAULT_COPY);
+    fake_count(&fake()->n_copies);
     if (code) {
         fake_fail(s->context, code);
         return code;
@@ -402,6 +403,7 @@ static unsigned queue_event(struct CUstream_st *s, struct CUevent_st *e, enum wo
     unsigned code = check_stream(s);
     if (code) return code;
     if (!e || e->context != s->context) return CODE_INVALID_HANDLE;
+    fake_count(&fake()->n_event_calls);
     pthread_mutex_lock(&e->context->lock);
     e->recorded += kind == WORK_RECORD;
     e->n_users++;

@@ -12,7 +12,7 @@
  *   EMU_CUDA_WORKERS=2     threads that run blocks
  *   EMU_CUDA_SEED=7        random order of GPU threads, random delays of streams
  *   EMU_CUDA_SEAL=1        device memory is closed to the host while no stream runs
- *   EMU_CUDA_STATS=1       a line of totals at the end
+ *   EMU_CUDA_STATS=1       totals at the end: kernels, calls, bytes copied
  *
  * They are read by cuInit; while a context is held, only the faults are read and counted anew.
  * Owns the one struct fake of the process. Any thread. Tested by tests/kernels/test_emulator.c.
@@ -38,6 +38,12 @@ void fake_complain(const char *format, ...) {
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     fprintf(stderr, "emulator: %s\n", text);
+}
+
+void fake_count(uint64_t *counter) {
+    pthread_mutex_lock(&the_fake.lock);
+    ++*counter;
+    pthread_mutex_unlock(&the_fake.lock);
 }
 
 // ---- Faults ------------------------------------------------------------------------------------
@@ -178,11 +184,13 @@ static void print_totals(const struct fake *f) {
         if (!f->launched[k - kernels_800])
             snprintf(names + used, sizeof names - used, " %s", k->name);
     }
-    fake_complain("%llu kernels, %llu graphs launched; copied %llu bytes of pinned and %llu of "
-                  "pageable memory; never launched:%s",
-                  (unsigned long long)f->n_launches, (unsigned long long)f->n_graph_launches,
-                  (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes,
-                  *names ? names : " none");
+    fake_complain("%llu kernels run; calls: %llu launches, %llu copies, %llu events, and %llu "
+                  "graphs launched; copied %llu bytes of pinned and %llu of pageable memory; never "
+                  "launched:%s",
+                  (unsigned long long)f->n_launches, (unsigned long long)f->n_single_launches,
+                  (unsigned long long)f->n_copies, (unsigned long long)f->n_event_calls,
+                  (unsigned long long)f->n_graph_launches, (unsigned long long)f->pinned_bytes,
+                  (unsigned long long)f->pageable_bytes, *names ? names : " none");
 }
 
 // Reports objects that the program has not freed when the library is unloaded.

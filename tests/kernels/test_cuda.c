@@ -548,15 +548,26 @@ static void test_graphs(void **state) {
     run_chain(&b, direct);
     assert_int_equal(single->n_replays, 0);
     assert_memory_equal(replayed, direct, sizeof direct);
-    // More different lists than are remembered, then the first one again.
-    for (int32_t count = 1; count <= 2 * CUDA_GRAPHS; count++)
-        for (int i = 0; i < 3; i++) {
+    // Many different lists in turn, as where the CPU has a part of every layer.
+    enum { N_LISTS = 100, ROUNDS = 3 };
+    for (int round = 0; round < ROUNDS; round++)
+        for (int32_t count = 1; count <= N_LISTS; count++) {
             encode_chain(&a, N_LINKS, count);
             finish(a.stream);
         }
-    assert_int_equal(queue->n_replays, 3 + 2 * 2 * CUDA_GRAPHS);
+    assert_int_equal(queue->n_replays, 3 + (ROUNDS - 1) * N_LISTS);
     run_chain(&a, replayed);
-    assert_int_equal(queue->n_replays, 3 + 2 * 2 * CUDA_GRAPHS);
+    assert_int_equal(queue->n_replays, 4 + (ROUNDS - 1) * N_LISTS);
+    assert_memory_equal(replayed, direct, sizeof direct);
+    // More than are remembered, and the first ones again.
+    for (int32_t i = 0; i < CUDA_GRAPHS + 10; i++) {
+        encode_chain(&a, CUDA_GRAPH_LAUNCHES + i / N_VALUES, 1 + i % N_VALUES);
+        stream_flush(a.stream);
+    }
+    finish(a.stream);
+    assert_int_equal(queue->history.n, CUDA_GRAPHS);
+    run_chain(&a, replayed);
+    assert_int_equal(queue->n_replays, 4 + (ROUNDS - 1) * N_LISTS);
     assert_memory_equal(replayed, direct, sizeof direct);
     close_chain(&a);
     close_chain(&b);
