@@ -2,7 +2,10 @@
 #include "runtime/engine/weights.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/model/model_take.h"
+
+#include <string.h>
 
 enum { READ_CHUNK = 16 << 20 };
 
@@ -43,6 +46,7 @@ struct share {
     const struct gguf_tensor *tensors[MAX_UNIT_TENSORS];
     uint64_t strides[MAX_UNIT_TENSORS]; // as in struct model
     struct rows rows[MAX_UNIT_TENSORS];
+    bool joined[MAX_UNIT_TENSORS]; // made of rows of a larger tensor (model_is_joined)
 };
 
 static struct share share_of(const struct placed_model *placed, int32_t u, bool on_cpu) {
@@ -59,15 +63,17 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
         share.index[share.n] = i;
         share.tensors[share.n] = placed->model->tensors[u][i];
         share.strides[share.n] = placed->model->strides[u][i];
+        share.joined[share.n] = model_is_joined(placed->model, unit, t->role);
         share.rows[share.n++] = cut ? rows_of(t, share.cpu_parts, on_cpu)
                                     : (struct rows){0, t->n_rows, 0, t->size_bytes};
     }
     return share;
 }
 
-// True if tensor i of the share has another type in the file.
+// True if tensor i of the share has another type in the file, or other rows.
 static bool is_converted(const struct share *share, int i) {
-    return share->tensors[i]->type != share->unit->tensors[share->index[i]].type;
+    return share->joined[i] ||
+           share->tensors[i]->type != share->unit->tensors[share->index[i]].type;
 }
 
 // True if the CPU cannot use it where the file is mapped.
@@ -75,24 +81,90 @@ static bool is_made(const struct share *share, int i) {
     return is_converted(share, i) || share->strides[i] == EXPERTS_APART;
 }
 
-// Makes F32 of such a tensor, by the CPU's op that decodes rows.
-static enum status make_f32(struct load *load, const struct share *share, int i, void *target,
-                            struct err *e) {
-    const struct gguf_tensor *t = share->tensors[i];
-    const struct device *host = load->placed->devices[DEVICE_HOST];
-    const int32_t first = 0;
-    enum weight_type type;
-    const bool known = dtype_weight(t->type, &type);
+// Decodes rows to F32 by the CPU's op for that.
+static enum status decode(const struct load *load, enum dtype type, const struct embed_args *args,
+                          struct err *e) {
+    enum weight_type known_type;
+    const bool known = dtype_weight(type, &known_type);
     ASSERT(known);
-    const struct embed_args args = {.out = target,
-                                    .table = t->data,
-                                    .tokens = &first,
-                                    .n_tokens = 1,
-                                    .n_cols = (int32_t)(share->rows[i].size_bytes / sizeof(float)),
-                                    .n_rows = 1,
-                                    .scale = 1};
-    host->ops->embed(load->converter, type, &args);
+    load->placed->devices[DEVICE_HOST]->ops->embed(load->converter, known_type, args);
     return stream_wait(load->converter, e);
+}
+
+// Rows of one head, [n, rank], and the numbers of so many rows.
+struct head_rows {
+    float *rows;
+    int32_t *numbers;
+};
+
+// Makes the matrices of keys or values of all heads; head has room for what one needs.
+static enum status make_heads(const struct load *load, const struct share *share, int i,
+                              float *target, const struct head_rows *head, struct err *e) {
+    const struct shape *shape = load->placed->shape;
+    const struct gguf_tensor *t = share->tensors[i];
+    const bool keys = share->unit->tensors[share->index[i]].role == ROLE_ATTN_K_B;
+    const int32_t rank = shape->latent.rank, n_keys = shape->latent.key_dim - shape->n_rot;
+    const int32_t n_values = shape->latent.value_dim, n = keys ? n_keys : n_values;
+    const int32_t n_rows = share->unit->n_heads * (n_keys + n_values);
+    const struct embed_args args = {head->rows, t->data, head->numbers, n, rank, n_rows, 1};
+    for (int32_t h = 0; h < share->unit->n_heads; h++, target += (int64_t)n * rank) {
+        const int32_t first = h * (n_keys + n_values) + (keys ? 0 : n_keys);
+        for (int32_t k = 0; k < n; k++) head->numbers[k] = first + k;
+        if (decode(load, t->type, &args, e)) return e->status;
+        for (int64_t c = 0; c < (int64_t)n * rank; c++)
+            target[keys ? c % rank * n + c / rank : c] = head->rows[c];
+    }
+    return OK;
+}
+
+// Gathers the rows of a delta net's queries, keys and values or of its gates, as they are.
+static void gather_rows(const struct load *load, const struct share *share, int i, char *target) {
+    const struct recurrent_shape *r = &load->placed->shape->recurrent;
+    const struct unit_tensor *t = &share->unit->tensors[share->index[i]];
+    const char *source = (const char *)share->tensors[i]->data;
+    const uint64_t row_bytes = dtype_bytes(t->type, (uint64_t)t->n_cols);
+    const uint64_t n_keys = (uint64_t)r->n_key_heads;
+    const uint64_t one = row_bytes * (uint64_t)r->head_dim; // a query or a key
+    const uint64_t many = one * (uint64_t)r->n_heads / n_keys;
+    for (uint64_t k = 0; k < n_keys; k++, source += 2 * one + 2 * many) {
+        if (t->role == ROLE_ATTN_GATE) {
+            memcpy(target + k * many, source + 2 * one + many, many);
+            continue;
+        }
+        memcpy(target + k * one, source, one);
+        memcpy(target + (n_keys + k) * one, source + one, one);
+        memcpy(target + 2 * n_keys * one + k * many, source + 2 * one, many);
+    }
+}
+
+// Makes the heads' matrices of latent attention of rows that a larger tensor has.
+static enum status make_latent(const struct load *load, const struct share *share, int i,
+                               float *target, struct err *e) {
+    const struct latent_shape *l = &load->placed->shape->latent;
+    const uint64_t n = (uint64_t)max_i32(l->key_dim, l->value_dim), n_cells = n * (uint64_t)l->rank;
+    const struct head_rows head = {mem_alloc(n_cells, sizeof(float)),
+                                   mem_alloc(n, sizeof(int32_t))};
+    const enum status status =
+        head.rows && head.numbers
+            ? make_heads(load, share, i, target, &head, e)
+            : err_memory(e, n_cells * sizeof(float), "the keys and values of a head");
+    mem_free(head.rows);
+    mem_free(head.numbers);
+    return status;
+}
+
+// Makes a tensor that is converted: of other rows, or F32.
+static enum status make_converted(const struct load *load, const struct share *share, int i,
+                                  void *target, struct err *e) {
+    const struct gguf_tensor *t = share->tensors[i];
+    const int32_t first = 0, n_cols = (int32_t)(share->rows[i].size_bytes / sizeof(float));
+    if (share->joined[i] && load->placed->shape->latent.rank)
+        return make_latent(load, share, i, target, e);
+    if (share->joined[i]) {
+        gather_rows(load, share, i, target);
+        return OK;
+    }
+    return decode(load, t->type, &(struct embed_args){target, t->data, &first, 1, n_cols, 1, 1}, e);
 }
 
 // Sets the address of tensor i of the share, and the bytes from one expert to the next.
@@ -153,7 +225,7 @@ static enum status make_tensor(struct load *load, const struct share *share, int
     char *data = (char *)load->w->made.base + load->made_at;
     load->made_at += round_up(share->rows[i].size_bytes, align);
     bind(load->w, share, i, data, 0);
-    return is_converted(share, i) ? make_f32(load, share, i, data, e)
+    return is_converted(share, i) ? make_converted(load, share, i, data, e)
                                   : gather_experts(load, share, i, data, e);
 }
 
@@ -202,7 +274,7 @@ static enum status read_share(struct load *load, const struct share *share, stru
         const struct rows *rows = &share->rows[i];
         char *data = (char *)w->arena.base + load->arena_at;
         ASSERT(!share->strides[i]); // experts are not streamed
-        if (is_made(share, i) ? make_f32(load, share, i, data, e)
+        if (is_made(share, i) ? make_converted(load, share, i, data, e)
                               : read_rows(load, &m->gguf->parts[t->part], data,
                                           t->file_offset + rows->offset_bytes, rows->size_bytes, e))
             return e->status;
@@ -218,7 +290,7 @@ static enum status copy_converted(struct load *load, const struct share *share, 
     const uint64_t size_bytes = share->rows[i].size_bytes;
     float *made = mem_alloc(size_bytes / sizeof *made, sizeof *made);
     if (!made) return err_memory(e, size_bytes, "a tensor that is converted");
-    enum status status = make_f32(load, share, i, made, e);
+    enum status status = make_converted(load, share, i, made, e);
     if (!status) {
         stream_copy(load->streams[device], target, made, size_bytes, COPY_TO_DEVICE);
         status = stream_wait(load->streams[device], e);

@@ -32,10 +32,13 @@ struct family {
     bool windows_unscaled;             // positions are not scaled in layers with a window
     bool multiplies_logits;            // by the scale in the file; else it is their divisor
     float attention_scale;             // as in struct hparams, unless the file has another
-    float local_rope_base;             // of layers with a window, unless the file has another; 0:
-                                       // that of the other layers
-    bool attends_latent;               // to latent vectors (struct latent_shape)
-    bool gates_attention;              // by a sigmoid of rows that follow those of each query head
+    // Factors that no file of the family has: of the embedding; of what attention and FFNs make,
+    // times sqrt(n_layers); of logits, times n_embd.
+    float embed_factor, depth_factor, head_factor;
+    float local_rope_base; // of layers with a window, unless the file has another; 0:
+                           // that of the other layers
+    bool attends_latent;   // to latent vectors (struct latent_shape)
+    bool gates_attention;  // by a sigmoid of rows that follow those of each query head
     enum recurrence recurrence;
     int32_t recurrent_period; // all but the last layer of each so many are recurrent, unless the
                               // file says which; 0: those without KV heads are

@@ -12,7 +12,9 @@
 
 struct family; // families.h
 
-enum { MAX_MADE_TENSORS = 11 }; // of a layer: q, k, v, their biases, gate, up, 3 of experts
+// A layer has at most q, k, v, their biases, keys and values of latent attention, gate, up, and 3
+// of experts.
+enum { MAX_MADE_TENSORS = 13 };
 #define EXPERTS_APART UINT64_MAX
 
 struct model {
@@ -23,6 +25,7 @@ struct model {
     int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
     int32_t n_kv_heads[MAX_LAYERS];
     int32_t head_dims[MAX_LAYERS];
+    bool joins_kv;            // latent attention has the matrices of keys and values in one
     int32_t n_own_caches;     // layers behind so many read the cache of an earlier one
     int32_t n_ff[MAX_LAYERS]; // width of the dense FFN or the shared expert, 0: neither
     int32_t n_dense_layers;   // at the start, without experts where others have them
@@ -35,7 +38,8 @@ struct model {
     // Rows of fused tensors, and all experts of early files, as if the file had such tensors.
     struct gguf_tensor parts[MAX_LAYERS * MAX_MADE_TENSORS];
     int32_t n_parts;
-    // As they are in the file, of shape->units[..].tensors, where small ones may have another type.
+    // As they are in the file, of shape->units[..].tensors, where small ones may have another type,
+    // and those of model_is_joined are made of other rows.
     const struct gguf_tensor *tensors[MAX_UNITS][MAX_UNIT_TENSORS];
     // Bytes from one expert's matrix to the next where they do not follow each other: in early
     // files, where each is a tensor of its own, and where others lie between. EXPERTS_APART: no

@@ -182,31 +182,27 @@ static enum status read_head_dim(struct model *m, bool local, int32_t *out, stru
     return err_actual(e, "%d", *out);
 }
 
-// Files of before 2025-04 have the keys' and values' matrices in one, which cannot be multiplied
-// with queries.
-static enum status check_apart(const struct model *m, struct err *e) {
-    if (model_layer_has(m, 0, ROLE_ATTN_K_B) || !model_layer_has(m, 0, ROLE_ATTN_KV_B)) return OK;
-    err_set(e, ERR_UNSUPPORTED, "tensor blk.0.attn_kv_b.weight: keys and values are not apart");
-    return err_fix(e, "fetch a conversion that is newer than 2025-04, with attn_k_b");
-}
-
 // Reads the sizes of attention to latent vectors. Whether queries are made in one step is told by
-// their tensors alone.
+// their tensors alone. Files of before 2025-04, and all of minicpm3, have the matrices of keys and
+// values in one, and tell of heads under the usual keys.
 static enum status read_latent(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     struct latent_shape *l = &s->latent;
-    if (check_apart(m, e) ||
-        model_take_int(m, "attention.kv_lora_rank", HEAD_DIM_MAX, &l->rank, e) ||
+    m->joins_kv = !model_layer_has(m, 0, ROLE_ATTN_K_B) && model_layer_has(m, 0, ROLE_ATTN_KV_B);
+    if (m->joins_kv) l->value_dim = s->n_embd / s->n_heads;
+    const char *key = m->joins_kv ? "attention.key_length" : "attention.key_length_mla";
+    const char *value = m->joins_kv ? "attention.value_length" : "attention.value_length_mla";
+    if (model_take_int(m, "attention.kv_lora_rank", HEAD_DIM_MAX, &l->rank, e) ||
         model_take_int(m, "rope.dimension_count", HEAD_DIM_MAX, &s->n_rot, e) ||
-        model_take_int(m, "attention.key_length_mla", SHAPE_HEAD_DIM, &l->key_dim, e) ||
-        model_take_int(m, "attention.value_length_mla", SHAPE_HEAD_DIM, &l->value_dim, e))
+        model_take_int(m, key, SHAPE_HEAD_DIM, &l->key_dim, e) ||
+        model_take_int(m, value, SHAPE_HEAD_DIM, &l->value_dim, e))
         return e->status;
     if (model_layer_has(m, 0, ROLE_ATTN_Q_A) &&
         model_take_int(m, "attention.q_lora_rank", MAX_WIDTH, &l->query_rank, e))
         return e->status;
     if (l->key_dim <= s->n_rot)
-        return err_set(e, ERR_FORMAT, "key %s.attention.key_length_mla is not above the rotated %d",
-                       s->architecture, s->n_rot);
+        return err_set(e, ERR_FORMAT, "key %s.%s is not above the rotated %d", s->architecture, key,
+                       s->n_rot);
     if (s->n_heads > EXPERTS_MAX)
         return unsupported(e, "heads of latent attention", EXPERTS_MAX, s->n_heads);
     s->n_kv_heads = 1;
@@ -413,6 +409,7 @@ static enum status read_factors(struct model *m, struct err *e) {
         read_optional(m, "logit_scale", &divisor, e) ||
         read_optional(m, "final_logit_softcapping", &hp->logit_softcap, e))
         return e->status;
+    if (m->family->head_factor > 0) hp->logit_scale = m->family->head_factor / (float)s->n_embd;
     if (divisor > 0) hp->logit_scale = m->family->multiplies_logits ? divisor : 1 / divisor;
     return OK;
 }
@@ -421,7 +418,8 @@ static enum status read_factors(struct model *m, struct err *e) {
 // by it, so that they add what they make: norms of the stream are the same with a greater epsilon.
 static enum status read_residual_scale(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
-    float scale = 0;
+    float scale = m->family->depth_factor / sqrtf((float)m->shape->n_layers);
+    if (m->family->embed_factor > 0) hp->embed_scale = m->family->embed_factor;
     if (read_optional(m, "embedding_scale", &hp->embed_scale, e) ||
         read_optional(m, "residual_scale", &scale, e))
         return e->status;
@@ -452,15 +450,6 @@ static enum status refuse_recurrent(const struct model *m, const char *key, stru
                    m->shape->architecture, key);
 }
 
-// Early conversions have queries, keys, values and gates in one matrix, by key head, whose rows
-// would have to change places.
-static enum status refuse_joined(const struct model *m, int32_t layer, struct err *e) {
-    err_set(e, ERR_UNSUPPORTED, "tensor blk.%d.ssm_in.weight is that of an early conversion",
-            layer);
-    err_expected(e, "attn_qkv.weight and attn_gate.weight");
-    return err_fix(e, "fetch a newer conversion of the %s model", m->shape->architecture);
-}
-
 // Reads the sizes of delta nets, whose heads are as wide as their states, or of Mamba-2.
 static enum status read_state_space(struct model *m, struct err *e) {
     struct recurrent_shape *r = &m->shape->recurrent;
@@ -474,10 +463,8 @@ static enum status read_state_space(struct model *m, struct err *e) {
     const bool mamba = r->kind == RECURRENCE_MAMBA;
     r->head_dim = mamba ? width / r->n_heads : n_state;
     r->n_state = mamba ? n_state : 0;
-    for (int32_t l = 0; l < m->shape->n_layers; l++) {
-        if (!mamba && model_layer_has(m, l, ROLE_SSM_IN)) return refuse_joined(m, l, e);
+    for (int32_t l = 0; l < m->shape->n_layers; l++)
         r->joins_gates = r->joins_gates || model_layer_has(m, l, ROLE_SSM_BETA_ALPHA);
-    }
     if (r->n_heads % r->n_key_heads) return refuse_recurrent(m, "ssm.group_count", e);
     if (r->head_dim == 0 || width != r->n_heads * r->head_dim)
         return refuse_recurrent(m, "ssm.inner_size", e);

@@ -196,6 +196,58 @@ static enum status take_part(struct model *m, const struct unit *unit,
     return check_tensor(part, name, want, e);
 }
 
+// ---- Rows of tensors that hold more
+// ----------------------------------------------------------------
+
+bool model_is_joined(const struct model *m, const struct unit *unit, enum tensor_role role) {
+    switch (role) {
+    case ROLE_ATTN_K_B:
+    case ROLE_ATTN_V_B: return m->joins_kv;
+    case ROLE_ATTN_QKV:
+    case ROLE_ATTN_GATE:
+        return m->shape->recurrent.kind == RECURRENCE_DELTA &&
+               model_layer_has(m, unit->layer, ROLE_SSM_IN);
+    default: return false;
+    }
+}
+
+// The tensor that holds the rows of a role, and more.
+static struct tensor_want joined_of(const struct model *m, const struct tensor_want *want) {
+    const struct latent_shape *l = &m->shape->latent;
+    const struct recurrent_shape *r = &m->shape->recurrent;
+    const int64_t head_rows = l->key_dim - m->shape->n_rot + l->value_dim;
+    if (want->n_heads)
+        return (struct tensor_want){
+            .role = ROLE_ATTN_KV_B, .n_cols = l->rank, .n_rows = want->n_heads * head_rows};
+    return (struct tensor_want){.role = ROLE_SSM_IN,
+                                .n_cols = want->n_cols,
+                                .n_rows =
+                                    recurrent_channels(r) + (int64_t)r->n_heads * r->head_dim};
+}
+
+static enum status take_joined(struct model *m, const struct unit *unit,
+                               const struct tensor_want *want, const struct gguf_tensor **out,
+                               struct err *e) {
+    const struct tensor_want all = joined_of(m, want);
+    char name[TENSOR_NAME + 16];
+    const struct gguf_tensor *whole;
+    find_name(m, unit->layer, all.role, name, sizeof name);
+    if (find_named(m, name, &all, &whole, e)) return e->status;
+    if (want->n_heads && want->n_cols * want->n_rows * (int64_t)sizeof(float) % EXPERT_ALIGN)
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: heads of %lld elements", name,
+                       (long long)(want->n_cols * want->n_rows));
+    ASSERT(m->n_parts < MAX_LAYERS * MAX_MADE_TENSORS);
+    struct gguf_tensor *part = &m->parts[m->n_parts++];
+    *part = *whole;
+    part->n_dims = want->n_heads ? 3 : 2;
+    part->ne[0] = (uint64_t)want->n_cols;
+    part->ne[1] = (uint64_t)want->n_rows;
+    part->ne[2] = want->n_heads ? (uint64_t)want->n_heads : 1;
+    part->size_bytes = whole->size_bytes / (uint64_t)all.n_rows * part->ne[1] * part->ne[2];
+    *out = part;
+    return OK;
+}
+
 // ---- Experts that are tensors of their own ------------------------------------------------------
 
 const struct gguf_tensor *model_find_expert(const struct model *m, int32_t layer,
@@ -264,6 +316,7 @@ static enum status take_experts(struct model *m, const struct unit *unit,
 static enum status find_tensor(struct model *m, const struct unit *unit,
                                const struct tensor_want *want, const char *name,
                                const struct gguf_tensor **out, struct err *e) {
+    if (model_is_joined(m, unit, want->role)) return take_joined(m, unit, want, out, e);
     if (is_fused(m, unit->layer, want->role)) return take_part(m, unit, want, out, e);
     if (!gguf_find_tensor(m->gguf, name) && model_find_expert(m, unit->layer, want->role, 0))
         return take_experts(m, unit, want, name, out, e);
@@ -284,7 +337,8 @@ enum status model_take_tensor(struct model *m, const struct tensor_want *want, s
     m->tensors[u][unit->n_tensors] = t;
     struct unit_tensor *out = &unit->tensors[unit->n_tensors++];
     const uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2];
-    const bool f32 = tensor_role_is_f32(want->role);
+    const bool f32 =
+        tensor_role_is_f32(want->role) || (want->n_heads && model_is_joined(m, unit, want->role));
     const bool vector = tensor_use_of(want->role) == USE_VECTOR;
     const int64_t n_rows = want->n_rows * (want->n_heads ? want->n_heads : 1);
     *out = (struct unit_tensor){.role = want->role,

@@ -15,6 +15,11 @@ struct unit *model_take_unit(struct model *m, enum unit_kind kind, int32_t layer
 // True if the file has a tensor of that role in the layer, under any of its names.
 bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role);
 
+// True if the unit's tensor of that role is made of rows of a tensor that holds more. Latent
+// attention: head after head the rows of keys, of which it is the transposed, then those of values,
+// in F32. A delta net: by key head the rows of a query, a key, values and gates.
+bool model_is_joined(const struct model *m, const struct unit *unit, enum tensor_role role);
+
 // Finds an expert's matrix in files that have a tensor for each expert, as those of before 2024-04;
 // NULL if there is none. Such matrices are taken together: as one tensor, whose data are those of
 // the first, with m->strides.

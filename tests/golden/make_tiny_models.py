@@ -288,6 +288,8 @@ def model_tensors(rng, spec, n_vocab):
         sizes = {"attn_qkv": channels, "attn_gate": n * size, "ssm_alpha": n, "ssm_beta": n}
         if spec["delta"].get("joined"):  # betas and alphas of each key head
             sizes = {"attn_qkv": channels, "attn_gate": n * size, "ssm_ba": 2 * n}
+        if spec["delta"].get("joined_in"):  # and queries, keys, values and gates
+            sizes = {"ssm_in": channels + n * size, "ssm_ba": 2 * n}
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, std)
         vector(prefix + "ssm_conv1d.weight", rng.normal(0, 0.5, (channels, taps)))
@@ -592,6 +594,21 @@ MODELS = {
             "rope.freq_base": 1e7,
         }
     },
+    # Queries, keys, values and gates of delta nets are one tensor, as in early files.
+    "qwen3next_joined": SMALL
+    | {"architecture": "qwen3next", "normed": True, "layers": 4, "heads": 4, "kv": 2}
+    | {"delta": {"heads": 4, "keys": 2, "dim": 16, "taps": 4, "attends": [3], "joined": True}
+        | {"joined_in": True}}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 32}
+    | {"types": {"": "Q8_0", "attn_q": "F16", "ssm_ba": "F32", "blk.1.ssm_in": "F16"}}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 32,
+            "rope.dimension_count": 8,
+            "rope.freq_base": 1e7,
+        }
+    },
     # The norm before the FFN is called post_attention_norm.
     "seed_oss": SMALL
     | {"architecture": "seed_oss", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
@@ -889,6 +906,26 @@ MODELS = {
             "rope.scaling.finetuned": True,
         }
     },
+    # The matrices of keys and values are one, as in early files.
+    "deepseek2_joined": SMALL
+    | {"architecture": "deepseek2", "layers": 2, "heads": 4, "kv": 4, "tied": False}
+    | {"latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16, "joined": True}}
+    | {"types": {"": "Q8_0", "blk.1.attn_kv_b": "F32"}, "vocabulary": "spm"}
+    | {"experts": 4, "used": 2, "ff": 32, "shared": 32, "shared_gate": False, "dense": 1}
+    | {"of_layer": {0: {"ff": 96}}}
+    | {
+        "keys": {
+            "feed_forward_length": 96,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_weights_scale": 2.0,
+        }
+    },
+    "minicpm3": SMALL
+    | {"architecture": "minicpm3", "layers": 3, "heads": 4, "n_embd": 64, "tied": False}
+    | {"latent": {"rank": 32, "query_rank": 64, "key": 24, "value": 16, "rot": 8, "joined": True}}
+    | {"types": {"": "Q8_0", "attn_kv_b": "F16", "attn_output": "F16"}, "eps": 1e-2, "kv": 4},
     # Queries are made in one step; scores have YaRN's scale.
     "deepseek2_lite": SMALL
     | {"architecture": "deepseek2", "layers": 2, "dense": 1, "heads": 4, "kv": 1}

@@ -643,6 +643,8 @@ class Model:
                 parts = [part.reshape(n_keys, -1, value.shape[1]) for part in parts]
                 joined = np.concatenate(parts, axis=1).reshape(-1, value.shape[1])
                 out[name.replace("attn_qkv", "ssm_qkvz")] = joined
+            elif name.endswith("ssm_in.weight"):
+                out[name.replace("ssm_in", "ssm_qkvz")] = value
             elif name.endswith("ssm_conv1d.weight"):
                 out[name] = value[:, None, :]
             elif name.endswith("ssm_a"):

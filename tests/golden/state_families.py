@@ -27,12 +27,13 @@ def expert_arguments(hp):
 
 def latent_arguments(hp):
     rot = hp("rope.dimension_count")
-    return expert_arguments(hp) | {
+    experts = expert_arguments(hp) if hp("expert_count", 0) else {}
+    return experts | {
         "q_lora_rank": hp("attention.q_lora_rank", None),
         "kv_lora_rank": hp("attention.kv_lora_rank"),
         "qk_rope_head_dim": rot,
-        "qk_nope_head_dim": hp("attention.key_length_mla") - rot,
-        "v_head_dim": hp("attention.value_length_mla"),
+        "qk_nope_head_dim": hp("attention.key_length_mla", hp("attention.key_length")) - rot,
+        "v_head_dim": hp("attention.value_length_mla", hp("attention.value_length")),
         "head_dim": rot,
         "num_key_value_heads": hp("attention.head_count"),
         "topk_method": "greedy",
@@ -47,6 +48,19 @@ def join_latent(hp, weights):
         both = np.concatenate([keys, out.pop(name.replace("k_b", "v_b"))], axis=1)
         out[name.replace("k_b", "kv_b")] = both.reshape(-1, both.shape[2])
     return out
+
+
+def scaled_latent_arguments(hp):
+    """Of MiniCPM3, whose factors no file has."""
+    names = ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    latent = latent_arguments(hp)
+    return {name: latent[name] for name in names} | {
+        "num_key_value_heads": hp("attention.head_count"),
+        "head_dim": hp("rope.dimension_count"),
+        "scale_emb": 12,
+        "scale_depth": 1.4,
+        "dim_model_base": 256,
+    }
 
 
 SHARED_EXPERTS = {
@@ -288,6 +302,12 @@ FAMILIES = {
         "layer": SHARED_EXPERTS,
         "more": expert_arguments,
         "constants": {"sliding_window": None},
+    },
+    "minicpm3": {
+        "model": "MiniCPM3ForCausalLM",
+        "layer": LATENT,
+        "more": scaled_latent_arguments,
+        "reshape": join_latent,
     },
     "deepseek2": {
         "model": "DeepseekV2ForCausalLM",

@@ -21,14 +21,24 @@ def latent_attention(matrix, vector, rng, prefix, spec):
         matrix(prefix + "attn_q.weight", heads * key, n_embd, std)
     matrix(prefix + "attn_kv_a_mqa.weight", rank + rot, n_embd, std)
     vector(prefix + "attn_kv_a_norm.weight", rng.normal(1, 0.3, rank))
-    matrix(prefix + "attn_k_b.weight", rank, key - rot, 1 / np.sqrt(rank), (heads,))
-    matrix(prefix + "attn_v_b.weight", value, rank, 1.5 / np.sqrt(rank), (heads,))
+    if latent.get("joined"):
+        matrix(prefix + "attn_kv_b.weight", heads * (key - rot + value), rank, 1 / np.sqrt(rank))
+    else:
+        matrix(prefix + "attn_k_b.weight", rank, key - rot, 1 / np.sqrt(rank), (heads,))
+        matrix(prefix + "attn_v_b.weight", value, rank, 1.5 / np.sqrt(rank), (heads,))
     matrix(prefix + "attn_output.weight", n_embd, heads * value, 1 / np.sqrt(heads * value))
 
 
 def latent_keys(spec):
     latent = spec["latent"]
     rank, rot = latent["rank"], latent["rot"]
+    joined = {
+        "attention.kv_lora_rank": rank,
+        "attention.key_length": latent["key"],
+        "attention.value_length": latent["value"],
+        "attention.head_count_kv": spec["heads"],
+        "rope.dimension_count": rot,
+    }
     keys = {
         "attention.kv_lora_rank": rank,
         "attention.key_length": rank + rot,
@@ -37,6 +47,7 @@ def latent_keys(spec):
         "attention.value_length_mla": latent["value"],
         "rope.dimension_count": rot,
     }
+    keys = joined if latent.get("joined") else keys
     return keys | {"attention.q_lora_rank": latent[k] for k in latent if k == "query_rank"}
 
 

@@ -368,13 +368,20 @@ static void test_refusals(void **state) {
     }
 }
 
+enum {
+    DELTA_ROWS = (2 * TINY_DELTA_KEYS + 2 * TINY_DELTA_HEADS) * TINY_DELTA_DIM,
+};
 static void ssm_in(struct gguf_build *b) {
-    gguf_build_tensor(b, "blk.0.ssm_in.weight", 2, (uint64_t[]){TINY_EMBD, 4 * TINY_EMBD},
+    gguf_build_tensor(b, "blk.0.ssm_in.weight", 2, (uint64_t[]){TINY_EMBD, DELTA_ROWS}, DTYPE_F16,
+                      NULL);
+}
+static void long_ssm_in(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.0.ssm_in.weight", 2, (uint64_t[]){TINY_EMBD, DELTA_ROWS + 2},
                       DTYPE_F16, NULL);
 }
 
-// Early files of qwen3next, which have other matrices.
-static void test_refuses_early_delta(void **state) {
+// Early files of qwen3next, which have queries, keys, values and gates in one tensor.
+static void test_early_delta(void **state) {
     const struct tiny_model tiny = {.architecture = "qwen3next",
                                     .normed = true,
                                     .n_layers = 2,
@@ -384,9 +391,10 @@ static void test_refuses_early_delta(void **state) {
                                     .joined = true};
     struct err e;
     assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), OK);
-    assert_int_equal(read_tiny(&tiny, ssm_in, "blk.0.attn_qkv.weight", *state, &e),
-                     ERR_UNSUPPORTED);
-    assert_non_null(strstr(e.what, "blk.0.ssm_in.weight is that of an early conversion"));
+    assert_int_equal(read_tiny(&tiny, ssm_in, "blk.0.attn_qkv.weight", *state, &e), OK);
+    assert_int_equal(read_tiny(&tiny, long_ssm_in, "blk.0.attn_qkv.weight", *state, &e),
+                     ERR_FORMAT);
+    assert_non_null(strstr(e.what, "blk.0.ssm_in.weight has the wrong shape"));
 }
 
 // Norms that ops can leave out, and that a family does not.
@@ -449,7 +457,7 @@ int main(void) {
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_refuses_early_delta),
+        cmocka_unit_test(test_early_delta),
         cmocka_unit_test(test_needed_tensors),
         cmocka_unit_test(test_names_families),
     };
