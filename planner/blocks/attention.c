@@ -62,12 +62,35 @@ static void encode_attention_in(const struct forward *f) {
     encode_split(f);
 }
 
+// x = norm(x), head by head, where each head has weights of its own: [n_heads, head_dim].
+static void encode_own_norms(const struct forward *f, const float *weight, float *x,
+                             int32_t n_heads) {
+    const int32_t head_dim = f->unit->head_dim_k, width = n_heads * head_dim;
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = x,
+                                                        .x = x,
+                                                        .n_rows = f->n_tokens * n_heads,
+                                                        .n_cols = head_dim,
+                                                        .eps = f->hp->norm_eps,
+                                                        .centred = f->hp->norms_centred});
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = x,
+                                                    .gate = x,
+                                                    .up = weight,
+                                                    .n_rows = f->n_tokens,
+                                                    .n_cols = width,
+                                                    .stride = width,
+                                                    .form = GLU_PRODUCT});
+}
+
 // x = norm(x), head by head or all heads together, if the unit has such a norm.
 static void encode_head_norm(const struct forward *f, enum tensor_role role, enum area area,
                              int32_t n_heads) {
     const struct unit_tensor *weight = unit_find(f->unit, role);
     float *x = f->area[area];
     if (!weight || n_heads == 0) return;
+    if (f->shape->norms_each_head) {
+        encode_own_norms(f, encode_vector(f, role), x, n_heads);
+        return;
+    }
     const int32_t n_norms = n_heads * f->unit->head_dim_k / weight->n_cols; // of a token
     f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = x,
                                                         .x = x,
@@ -157,13 +180,14 @@ static void encode_store(const struct forward *f) {
 // cache.
 static void encode_attention_mid(const struct forward *f) {
     const struct unit *u = f->unit;
+    float *attended = f->area[AREA_ATTENDED];
     encode_value_norm(f);
     if (!f->hp->norms_turned) encode_head_norms(f);
     encode_rope(f);
     if (f->hp->norms_turned) encode_head_norms(f);
     encode_store(f);
     f->ops->attention(
-        f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],
+        f->stream, &(struct attention_args){.out = attended,
                                             .q = f->area[AREA_Q],
                                             .k_cache = f->k_cache,
                                             .v_cache = f->v_cache,
@@ -182,6 +206,8 @@ static void encode_attention_mid(const struct forward *f) {
                                             .scale = score_scale(f),
                                             .softcap = f->hp->attention_softcap});
     encode_gate(f);
+    (void)encode_sub_norm(f, ROLE_ATTN_SUB_NORM, attended, attended,
+                          (int32_t)dims_of(f->shape, u, DIM_ATTENDED));
 }
 
 // O attended, in the columns of the pieces' rows.
@@ -208,9 +234,10 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_K_BIAS, DIM_KEYS, DIM_ONE, true},
     {ROLE_ATTN_V_BIAS, DIM_VALUES, DIM_ONE, true},
     {ROLE_ATTN_OUTPUT_BIAS, DIM_EMBD, DIM_ONE, true},
-    {ROLE_ATTN_Q_NORM, DIM_Q_NORM, DIM_ONE, true},
-    {ROLE_ATTN_K_NORM, DIM_K_NORM, DIM_ONE, true},
+    {ROLE_ATTN_Q_NORM, DIM_Q_NORM, DIM_Q_NORMS, true},
+    {ROLE_ATTN_K_NORM, DIM_K_NORM, DIM_K_NORMS, true},
     {ROLE_ATTN_SINKS, DIM_HEADS, DIM_ONE, true},
+    {ROLE_ATTN_SUB_NORM, DIM_ATTENDED, DIM_ONE, true},
     {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };
 

@@ -39,6 +39,8 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_HEAD: return head_dim_k;
     case DIM_Q_NORM: return shape->norms_all_heads ? n_heads * head_dim_k : head_dim_k;
     case DIM_K_NORM: return shape->norms_all_heads ? n_kv_heads * head_dim_k : head_dim_k;
+    case DIM_Q_NORMS: return shape->norms_each_head ? n_heads : 1;
+    case DIM_K_NORMS: return shape->norms_each_head ? n_kv_heads : 1;
     case DIM_HEADS: return n_heads;
     case DIM_ROT: return shape->n_rot;
     case DIM_HALF_ROT: return shape->n_rot / 2;

@@ -22,6 +22,8 @@ enum dim {
     DIM_HEAD,     // head_dim_k
     DIM_Q_NORM,   // of the norm of queries: DIM_HEAD, or DIM_QUERIES if it is one for all heads
     DIM_K_NORM,   // of that of keys
+    DIM_Q_NORMS,  // rows of its weights: n_heads if each head has its own, else 1
+    DIM_K_NORMS,  // of those of keys
     DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2

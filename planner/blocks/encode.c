@@ -120,6 +120,19 @@ void encode_norm(const struct forward *f, float *out, const float *x, enum tenso
                                              .bias = encode_vector(f, bias_of_norm(weight))});
 }
 
+const float *encode_sub_norm(const struct forward *f, enum tensor_role role, float *out,
+                             const float *x, int32_t n_cols) {
+    const float *weight = encode_vector(f, role);
+    if (!weight) return x;
+    f->ops->rms_norm(f->stream, &(struct rms_norm_args){.out = out,
+                                                        .x = x,
+                                                        .weight = weight,
+                                                        .n_rows = f->n_tokens,
+                                                        .n_cols = n_cols,
+                                                        .eps = f->hp->norm_eps});
+    return out;
+}
+
 const float *encode_input(const struct forward *f, enum tensor_role norm) {
     float *normed = f->area[AREA_NORMED], *residual = f->area[AREA_RESIDUAL];
     if (unit_find(f->unit, norm)) encode_norm(f, normed, residual, norm, f->n_tokens);

@@ -75,6 +75,10 @@ void encode_post_norm(const struct forward *f);
 void encode_norm(const struct forward *f, float *out, const float *x, enum tensor_role weight,
                  int32_t n_rows);
 
+// out = norm(x) of rows of n_cols; returns out, or x if the unit has no such norm. out may be x.
+const float *encode_sub_norm(const struct forward *f, enum tensor_role role, float *out,
+                             const float *x, int32_t n_cols);
+
 // The input of attention or a dense FFN: the norm of the residual stream, which it makes in
 // AREA_NORMED, or has there already; or the residual stream itself if the unit has no such norm.
 const float *encode_input(const struct forward *f, enum tensor_role norm);

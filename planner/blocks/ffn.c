@@ -61,9 +61,13 @@ static void encode_ffn_in(const struct forward *f) {
     encode_swiglu(f, n_ff, encode_shared_gate(f));
 }
 
-// Down, of the columns of the pieces' rows.
+// Down, of the columns of the pieces' rows, behind a norm of all columns if there is one. The norm
+// goes elsewhere, since the own columns may still be on their way to the other device.
 static void encode_ffn_out(const struct forward *f) {
-    encode_branch(f, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, f->area[AREA_GATE]);
+    const int32_t n_ff = (int32_t)dims_of(f->shape, f->unit, DIM_FF);
+    const float *x =
+        encode_sub_norm(f, ROLE_FFN_SUB_NORM, f->area[AREA_UP], f->area[AREA_GATE], n_ff);
+    encode_branch(f, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, x);
 }
 
 static void encode_ffn(const struct forward *f) {
@@ -81,6 +85,7 @@ static const struct block_tensor TENSORS[] = {{ROLE_FFN_NORM, DIM_EMBD, DIM_ONE,
                                               {ROLE_FFN_GATE_BIAS, DIM_FF, DIM_ONE, true},
                                               {ROLE_FFN_UP_BIAS, DIM_FF, DIM_ONE, true},
                                               {ROLE_FFN_DOWN_BIAS, DIM_EMBD, DIM_ONE, true},
+                                              {ROLE_FFN_SUB_NORM, DIM_FF, DIM_ONE, true},
                                               {ROLE_SHARED_GATE, DIM_EMBD, DIM_ONE, true},
                                               {ROLE_FFN_POST_NORM_1, DIM_EXPERT_IN, DIM_ONE, false},
                                               BLOCK_LAYER_END_TENSORS};

@@ -127,6 +127,7 @@ struct shape {
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer
     bool norms_all_heads;  // queries have one norm for all heads together, and so have keys
+    bool norms_each_head;  // each head of queries and keys has a norm with weights of its own
     bool has_expert_norms; // experts read another norm than the dense FFN beside them
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     int32_t n_units;

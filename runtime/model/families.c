@@ -110,6 +110,7 @@ static const struct family FAMILIES[] = {
      .parts_layers = true,
      .needs = {ROLE_SSM_NORM, ROLE_SELECTION_BIAS},
      .lacks = {ROLE_FFN_GATE, ROLE_EXPERT_GATE}},
+    {.architecture = "bitnet", .rope_neox = true, .needs = {ROLE_ATTN_SUB_NORM, ROLE_FFN_SUB_NORM}},
     {.architecture = "arcee", .glu = GLU_SQUARE, .lacks = {ROLE_FFN_GATE}},
     {.architecture = "lfm2",
      .rope_neox = true,

@@ -504,6 +504,13 @@ static enum status read_turning(struct model *m, struct err *e) {
     return OK;
 }
 
+// Large models of two families have a norm of its own for each head, which others lack.
+static void read_norms_of_heads(struct model *m) {
+    const struct gguf_tensor *norm = gguf_find_tensor(m->gguf, "blk.0.attn_q_norm.weight");
+    m->shape->norms_all_heads = m->family->norms_all_heads;
+    m->shape->norms_each_head = m->family->norms_centred && norm && norm->n_dims > 1;
+}
+
 enum status model_numbers(struct model *m, struct err *e) {
     static const char *const keys[] = {"attention.layer_norm_epsilon",
                                        "attention.layer_norm_rms_epsilon"};
@@ -514,7 +521,7 @@ enum status model_numbers(struct model *m, struct err *e) {
     m->hp.glu_limit = m->family->glu_limit;
     m->hp.norms_turned = m->family->norms_turned;
     m->hp.norms_centred = m->family->norms_centred;
-    m->shape->norms_all_heads = m->family->norms_all_heads;
+    read_norms_of_heads(m);
     if (read_dimensions(m, e) || model_take_float(m, keys[centred], &m->hp.norm_eps, e) ||
         model_take_float(m, eps, &m->hp.norm_eps, e) || check_positive(m, eps, m->hp.norm_eps, e) ||
         read_recurrent(m, e) || read_turning(m, e) || read_factors(m, e) ||

@@ -148,6 +148,23 @@ static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
     return OK;
 }
 
+// Some files have a factor for a matrix, which only few blocks know.
+static enum status check_scales(const struct model *m, struct err *e) {
+    static const char suffix[] = ".scale";
+    for (uint32_t i = 0; i < m->gguf->n_tensors; i++) {
+        char name[TENSOR_NAME];
+        const struct gguf_text *t = &m->gguf->tensors[i].name;
+        shape_set_text(name, sizeof name, t->bytes, t->length);
+        const char *rest = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
+        const size_t length = strlen(name);
+        if (!rest || length < sizeof suffix || strcmp(name + length + 1 - sizeof suffix, suffix))
+            continue;
+        if (tensor_role_find(rest + 1) == ROLE_OTHER)
+            return err_set(e, ERR_UNSUPPORTED, "tensor %s: the factor of a matrix", name);
+    }
+    return OK;
+}
+
 static enum status read_units(struct model *m, struct err *e) {
     if (read_unit(m, UNIT_EMBED, -1, e)) return e->status;
     for (int32_t l = 0; l < m->shape->n_layers; l++)
@@ -160,7 +177,8 @@ enum status model_read(struct model *m, struct shape *shape, const struct gguf *
     memset(shape, 0, sizeof *shape);
     m->gguf = g;
     m->shape = shape;
-    if (read_names(m, e) || model_numbers(m, e) || read_outside(m, e) || read_units(m, e))
+    if (read_names(m, e) || model_numbers(m, e) || check_scales(m, e) || read_outside(m, e) ||
+        read_units(m, e))
         return e->status;
     shape->can_run = true;
     return OK;

@@ -312,6 +312,7 @@ def model_tensors(rng, spec, n_vocab):
         for name in ["attn_q", "attn_k"] * spec.get("normed", False):
             if name in sizes:
                 width = sizes[name] if spec.get("normed_whole") else head
+                width = (sizes[name] // head, head) if spec.get("normed_each") else width
                 vector(f"{prefix}{name}_norm.weight", rng.normal(1, 0.3, width))
         return sizes
 
@@ -352,6 +353,8 @@ def model_tensors(rng, spec, n_vocab):
             tiny_blocks.recurrent(matrix, vector, rng, prefix, spec)
         for name in spec.get("biases", []):
             vector(f"{prefix}{name}.bias", rng.normal(0, 0.5, sizes.get(name, n_embd)))
+        for name, width in {"attn": n_embd, "ffn": ff}.items() if "sub_norms" in spec else ():
+            vector(f"{prefix}{name}_sub_norm.weight", rng.normal(1, 0.3, width))
         if spec.get("sinks"):
             vector(prefix + "attn_sinks.weight", rng.normal(0, 1, heads))
         if "kinds" in spec:
@@ -1027,6 +1030,20 @@ MODELS = {
     | {"architecture": "stablelm", "centred": True, "centred_bias": True, "tied": False}
     | {"lacks": ["ffn_norm"], "types": {"": "Q8_0", "attn_v": "F16"}}
     | {"keys": {"rope.dimension_count": 4}},
+    # Each head of queries and keys has a norm of its own.
+    "stablelm_normed": SMALL
+    | {"architecture": "stablelm", "centred": True, "centred_bias": True, "tied": False}
+    | {"lacks": ["ffn_norm"], "types": {"": "Q8_0", "attn_v": "F16"}, "vocabulary": "spm"}
+    | {"heads": 4, "kv": 2, "head": 8, "normed": True, "normed_each": True}
+    | {"keys": {"rope.dimension_count": 4}},
+    "command_r_normed": SMALL
+    | {"architecture": "command-r", "lacks": ["ffn_norm"], "centred": True}
+    | {"heads": 4, "kv": 2, "head": 8, "types": {"": "Q8_0", "attn_q": "F16"}}
+    | {"normed": True, "normed_each": True, "keys": {"logit_scale": 0.0625, "rope.freq_base": 8e6}},
+    # Norms before the last matrices of attention and the FFN.
+    "bitnet": SMALL
+    | {"architecture": "bitnet", "sub_norms": True, "heads": 4, "kv": 2, "head": 16, "n_embd": 64}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "ff": 96, "vocabulary": "spm"},
     "phi2": SMALL
     | {"architecture": "phi2", "centred": True, "centred_bias": True, "ungated": True}
     | {"lacks": ["ffn_norm"], "kv": 2, "biases": ALL_BIASES, "ffn_biases": True, "tied": False}

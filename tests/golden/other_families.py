@@ -125,6 +125,18 @@ def usual_scale(hp):
     return (hp("embedding_length") // hp("attention.head_count")) ** -0.5
 
 
+def norms_of_heads(hp, weights):
+    """Norms with weights of their own for each head, as a tensor for each."""
+    out = {}
+    for name, value in weights.items():
+        if "_norm.weight" in name and value.ndim > 1:
+            base = name.removesuffix(".weight")
+            out |= {f"{base}.{head}.weight": row for head, row in enumerate(value)}
+        else:
+            out[name] = value
+    return out
+
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -140,7 +152,17 @@ FAMILIES = {
     | {"layer": POST_NORMS_ALONE},
     "cohere2": COHERE
     | {"model": "Cohere2ForCausalLM", "windowed": "Cohere2ForCausalLM", "period": 4},
-    "command-r": COHERE | {"model": "CohereForCausalLM"},
+    "command-r": COHERE
+    | {"model": "CohereForCausalLM"}
+    | {"by_tensors": {"use_qk_norm": lambda weights: "blk.0.attn_q_norm.weight" in weights}},
+    "bitnet": {
+        "model": "BitNetForCausalLM",
+        "layer": {
+            "attn_sub_norm.weight": "self_attn.attn_sub_norm.weight",
+            "ffn_sub_norm.weight": "mlp.ffn_sub_norm.weight",
+        },
+        "constants": {"hidden_act": "silu"},
+    },
     "ernie4_5-moe": {
         "model": "Ernie4_5_MoeForCausalLM",
         "layer": {
@@ -188,7 +210,9 @@ FAMILIES = {
         "by_tensors": {
             "use_parallel_residual": lambda weights: "blk.0.ffn_norm.weight" not in weights,
             "use_qkv_bias": lambda weights: "blk.0.attn_q.bias" in weights,
+            "qk_layernorm": lambda weights: "blk.0.attn_q_norm.weight" in weights,
         },
+        "reshape": norms_of_heads,
     },
     "phi2": {
         "model": "PhiForCausalLM",
@@ -598,6 +622,11 @@ class Model:
                 out[(OUTSIDE | family.get("outside", {}))[name]] = value
                 continue
             _, layer, rest = name.split(".", 2)
+            if rest.split(".")[1].isdigit():  # the norm of a head
+                part, head = rest.split(".")[:2]
+                theirs = f"self_attn.{part[5]}_layernorm.norms.{head}.weight"
+                out[f"model.layers.{layer}.{theirs}"] = value
+                continue
             names = LAYER | EXPERTS | family.get("layer", {})
             out[f"model.layers.{layer}.{names[rest]}"] = value
         if "lm_head.weight" not in out:
