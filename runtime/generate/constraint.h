@@ -8,16 +8,26 @@
 #define TANDEM_RUNTIME_GENERATE_CONSTRAINT_H
 
 #include "runtime/grammar/grammar.h"
+#include "runtime/grammar/grammar_walk.h"
 #include "runtime/text/tokenizer.h"
+
+struct constraint_token {
+    int32_t token;
+    uint8_t shared; // first bytes of its text that are those of the one before, up to 255
+    bool is_end;    // it ends the answer
+};
 
 struct constraint {
     struct grammar grammar;
     struct grammar_state state;
+    struct grammar_walk walk;
     const struct tokenizer *tokenizer; // borrowed; NULL: everything is allowed
-    char *texts;                       // of all tokens, owned
-    uint32_t *ends; // [n_tokens + 1]: the text of i is from ends[i] to ends[i + 1]
-    int32_t *order; // [n_tokens]: tokens in the order of their texts; owned
-    float *logits;  // [n_vocab], owned
+    // Tokens in the order of their texts, by their place in it; all lists are owned.
+    char *texts;                    // [ends[n_tokens]]
+    uint32_t *ends;                 // [n_tokens + 1]: text i is from ends[i] to ends[i + 1]
+    struct constraint_token *order; // [n_tokens]
+    int32_t *places;                // [n_tokens]: the place of each token
+    float *logits;                  // [n_vocab], owned
     int32_t n_tokens, n_vocab;
     bool ignores_end; // tokens that end the answer may never come; set by the owner
 };

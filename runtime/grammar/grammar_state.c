@@ -2,6 +2,7 @@
 #include "runtime/grammar/grammar.h"
 
 #include "base/mem.h"
+#include "runtime/grammar/grammar_step.h"
 
 #include <string.h>
 
@@ -26,8 +27,7 @@ static uint32_t push(struct grammar_state *s, uint32_t element, uint32_t parent)
     return *bucket = s->n_nodes++;
 }
 
-// Forgets all nodes from n on, which were pushed last.
-static void roll_back(struct grammar_state *s, uint32_t n) {
+void grammar_roll_back(struct grammar_state *s, uint32_t n) {
     while (s->n_nodes > n) {
         const struct grammar_node *node = &s->nodes[--s->n_nodes];
         s->buckets[bucket_of(node->element, node->parent)] = node->same_bucket;
@@ -133,9 +133,8 @@ static bool set_meets(const struct grammar *g, const struct grammar_element *set
     return low < set->count && ranges[low].first <= last;
 }
 
-// Fills *out with what follows the character after *in. False if nothing does.
-static bool step(struct grammar_state *s, const struct grammar_position *in, uint32_t code,
-                 struct grammar_position *out) {
+bool grammar_step(struct grammar_state *s, const struct grammar_position *in, uint32_t code,
+                  struct grammar_position *out) {
     const struct grammar *g = s->grammar;
     struct expansion x = begin(s, out);
     for (uint32_t i = 0; i < in->n_tops && !s->too_large; i++) {
@@ -147,8 +146,7 @@ static bool step(struct grammar_state *s, const struct grammar_position *in, uin
     return !s->too_large && (out->n_tops > 0 || out->can_end);
 }
 
-// True if an unfinished character may still become one that is allowed.
-static bool partial_fits(const struct grammar_state *s, const struct grammar_position *p) {
+bool grammar_partial_fits(const struct grammar_state *s, const struct grammar_position *p) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000}; // by the bytes behind the first
     const uint32_t shift = 6 * p->n_missing;
     uint32_t first = p->partial << shift, last = first | ((1u << shift) - 1);
@@ -168,8 +166,7 @@ static bool begins_character(uint32_t bits, uint32_t n_missing) {
     return n_missing == 0 || (bits >= 0x10 && bits <= 0x10f);
 }
 
-// Begins or continues a character. False for a byte that cannot be there.
-static bool take_byte(struct grammar_position *p, uint8_t byte, bool *whole) {
+bool grammar_take_byte(struct grammar_position *p, uint8_t byte, bool *whole) {
     *whole = false;
     if (p->n_missing > 0) {
         if ((byte & 0xc0) != 0x80) return false;
@@ -205,15 +202,15 @@ static struct grammar_position *run(struct grammar_state *s, const char *text, s
     for (size_t i = 0; i < length; i++) {
         bool whole;
         *fits = i;
-        if (!take_byte(in, (uint8_t)text[i], &whole)) return NULL;
+        if (!grammar_take_byte(in, (uint8_t)text[i], &whole)) return NULL;
         if (!whole) continue;
-        if (!step(s, in, in->partial, out)) return NULL;
+        if (!grammar_step(s, in, in->partial, out)) return NULL;
         out->n_missing = 0;
         struct grammar_position *swapped = in;
         in = out;
         out = swapped;
     }
-    if (in->n_missing > 0 && !partial_fits(s, in)) return NULL;
+    if (in->n_missing > 0 && !grammar_partial_fits(s, in)) return NULL;
     *fits = length;
     return in;
 }
@@ -222,7 +219,7 @@ size_t grammar_prefix(struct grammar_state *s, const char *text, size_t length) 
     const uint32_t n_nodes = s->n_nodes;
     size_t fits = 0;
     (void)run(s, text, length, &fits);
-    roll_back(s, n_nodes);
+    grammar_roll_back(s, n_nodes);
     return fits;
 }
 
@@ -240,7 +237,7 @@ enum status grammar_accept(struct grammar_state *s, const char *text, size_t len
         if (s->n_nodes > GRAMMAR_NODES / 2) compact(s, &s->now);
         return OK;
     }
-    roll_back(s, n_nodes);
+    grammar_roll_back(s, n_nodes);
     if (s->too_large) return err_set(e, ERR_LIMIT, "the grammar has too many ways to go on");
     return err_set(e, ERR_FORMAT, "the grammar does not allow this text");
 }

@@ -1,8 +1,11 @@
-/* test_grammar.c: tests of runtime/grammar/grammar.h: which texts grammars allow, as a whole and in
- * pieces, wrong and hostile grammars, refused allocations. */
+/* test_grammar.c: tests of runtime/grammar/grammar.h: which texts grammars allow, as a whole, in
+ * pieces and many of them at once (grammar_walk.h), wrong and hostile grammars, refused
+ * allocations.
+ */
 // link: wrap-alloc
 #include "base/mem.h"
 #include "runtime/grammar/grammar.h"
+#include "runtime/grammar/grammar_walk.h"
 #include "tests/lib/alloc_fail.h"
 
 #include <setjmp.h>
@@ -115,6 +118,95 @@ static void unfinished_characters_are_judged_by_what_they_can_become(void **stat
     close_language(&l);
 }
 
+// ---- Many texts ---------------------------------------------------------------------------------
+
+enum { WALKED = 200, WALKED_BYTES = 1700 };
+
+struct walked {
+    char texts[WALKED][WALKED_BYTES];
+    size_t lengths[WALKED], fits[WALKED];
+};
+
+static uint32_t roll(uint32_t *dice) {
+    *dice = *dice * 1103515245 + 12345;
+    return *dice >> 8;
+}
+
+// Fills texts of up to most bytes of the alphabet; each has its beginning from the one before.
+static void roll_texts(struct walked *w, const char *alphabet, size_t most) {
+    uint32_t dice = 7;
+    for (int i = 0; i < WALKED; i++) {
+        const size_t old = i ? w->lengths[i - 1] : 0;
+        w->lengths[i] = roll(&dice) % (most + 1);
+        bool same = i > 0;
+        for (size_t k = 0; k < w->lengths[i]; k++) {
+            same = same && k < old && roll(&dice) % 16 != 0;
+            const char letter = alphabet[roll(&dice) % strlen(alphabet)];
+            w->texts[i][k] = same ? w->texts[i - 1][k] : letter;
+        }
+    }
+}
+
+static size_t shared_bytes(const struct walked *w, int i) {
+    size_t same = 0;
+    if (i == 0) return 0;
+    while (same < w->lengths[i - 1] && same < w->lengths[i] &&
+           w->texts[i - 1][same] == w->texts[i][same])
+        same++;
+    return same;
+}
+
+// Compares what a walk says of the texts with what is said of each. Returns how many are allowed.
+static int check_walk(struct grammar_walk *walk, struct walked *w) {
+    int n_allowed = 0;
+    grammar_walk_begin(walk);
+    for (int i = 0; i < WALKED; i++)
+        w->fits[i] = grammar_walk_prefix(walk, w->texts[i], w->lengths[i], shared_bytes(w, i));
+    grammar_walk_end(walk);
+    for (int i = 0; i < WALKED; i++) {
+        assert_int_equal(w->fits[i], grammar_prefix(walk->state, w->texts[i], w->lengths[i]));
+        n_allowed += w->fits[i] == w->lengths[i];
+    }
+    return n_allowed;
+}
+
+static void walks_judge_as_single_texts_are_judged(void **state) {
+    (void)state;
+    static const struct {
+        const char *grammar, *opening, *alphabet;
+        size_t most;
+    } cases[] = {
+        {"root ::= \"\\\"\" ([^\"\\\\\\x00-\\x1f] | \"\\\\\" [nt])* \"\\\"\"", "\"a", "ab\"\\n",
+         12},
+        {"root ::= [a-m\\u00e4\\u20ac]* [^\\u0800-\\u0fff]*", "a", "az\xc3\xa4\xe2\x82\xac\xf0", 9},
+        {"root ::= [\\u00e0-\\u00ff]+", "\xc3", "\xa4\xc3\x9f", 5}, // begins within a character
+        // More positions than a walk keeps, by several texts or by one.
+        {"root ::= \"a\" [abc]{0,600} | \"b\" [abc]{0,600} | \"c\" [abc]{0,600}", "", "abc", 700},
+        {"root ::= \"a\"{0,1500}", "", "a", 1700},
+        {"root ::= x*\nx ::= \"a\" x \"b\" | \"a\" x \"c\" | \"a\"", "", "aaab", 40}, // stacks
+        {"root ::= \"ab\" | \"abc\" \"d\"?", "", "abcd", 5},
+    };
+    struct walked *walked = mem_alloc(1, sizeof *walked);
+    assert_non_null(walked);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct language l;
+        struct grammar_walk w;
+        struct err e;
+        open_language(&l, cases[i].grammar);
+        assert_int_equal(grammar_walk_open(&w, &l.state, &e), OK);
+        const char *opening = cases[i].opening;
+        assert_int_equal(grammar_accept(&l.state, opening, strlen(opening), &e), OK);
+        const uint32_t n_nodes = l.state.n_nodes;
+        roll_texts(walked, cases[i].alphabet, cases[i].most);
+        const int n = check_walk(&w, walked);
+        if (n < 10 || n > WALKED - 10) fail_msg("%s: %d allowed", cases[i].grammar, n);
+        assert_int_equal(l.state.n_nodes, n_nodes);
+        grammar_walk_close(&w);
+        close_language(&l);
+    }
+    mem_free(walked);
+}
+
 static void wrong_grammars_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -223,6 +315,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_in_the_language_or_not),
         cmocka_unit_test(unfinished_characters_are_judged_by_what_they_can_become),
+        cmocka_unit_test(walks_judge_as_single_texts_are_judged),
         cmocka_unit_test(wrong_grammars_are_refused),
         cmocka_unit_test(hostile_texts_meet_limits),
         cmocka_unit_test(refused_allocations_are_errors),
