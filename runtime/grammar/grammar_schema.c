@@ -3,9 +3,11 @@
 #include "runtime/grammar/grammar_schema.h"
 
 #include "base/mem.h"
+#include "runtime/grammar/schema_number.h"
 #include "runtime/grammar/schema_text.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,31 +105,52 @@ static enum status write_string(struct schema *s, const json_t *node, struct sch
     return OK;
 }
 
-// The least or largest whole number that the bounds allow; false if there is none of that kind.
-static bool bound_of(const json_t *node, const char *name, const char *exclusive, int64_t inward,
-                     int64_t *out) {
+// The tighter one of two bounds. Drafts before the sixth say with true that the first is exclusive.
+static struct schema_bound bound_of(const json_t *node, const char *name, const char *exclusive,
+                                    bool is_low) {
     const json_t *value = json_object_get(node, name), *other = json_object_get(node, exclusive);
-    const bool has = json_is_integer(value), has_other = json_is_integer(other);
-    if (has) *out = json_integer_value(value);
-    if (has_other && (!has || inward * (json_integer_value(other) + inward - *out) > 0))
-        *out = json_integer_value(other) + inward;
-    return has || has_other;
+    const double here = json_number_value(value), there = json_number_value(other);
+    struct schema_bound out = {json_is_number(value), json_is_true(other), here};
+    if (json_is_number(other) && (!out.exists || (is_low ? there >= here : there <= here)))
+        out = (struct schema_bound){true, true, there};
+    return out;
+}
+
+static void read_bounds(const json_t *node, struct schema_bound *low, struct schema_bound *high) {
+    *low = bound_of(node, "minimum", "exclusiveMinimum", true);
+    *high = bound_of(node, "maximum", "exclusiveMaximum", false);
+}
+
+// The whole number next to a bound, on its inner side.
+static double whole_within(const struct schema_bound *bound, bool is_low) {
+    const double value = is_low ? ceil(bound->value) : floor(bound->value);
+    const bool itself = value >= bound->value && value <= bound->value;
+    return bound->exclusive && itself ? value + (is_low ? 1 : -1) : value;
 }
 
 static enum status write_integer(struct schema *s, const json_t *node, struct schema_text *line) {
-    enum { BOUND_MOST = 1000000000 };
-    int64_t low = 0, high = 0;
-    const bool has_low = bound_of(node, "minimum", "exclusiveMinimum", 1, &low);
-    const bool has_high = bound_of(node, "maximum", "exclusiveMaximum", -1, &high);
-    if (!has_low && !has_high) {
+    static const double most = 1e9;
+    struct schema_bound low, high;
+    read_bounds(node, &low, &high);
+    if (!low.exists && !high.exists) {
         schema_text_add(line, "integer");
         return OK;
     }
-    if (low < -BOUND_MOST || low > BOUND_MOST || high < -BOUND_MOST || high > BOUND_MOST)
+    const double first = low.exists ? whole_within(&low, true) : 0;
+    const double last = high.exists ? whole_within(&high, false) : 0;
+    if (first < -most || first > most || last < -most || last > most)
         return err_set(s->e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 10^9");
-    if (has_low && has_high && low > high)
+    if (low.exists && high.exists && first > last)
         return err_set(s->e, ERR_FORMAT, "schema: maximum is below minimum");
-    schema_text_range(line, has_low, low, has_high, high);
+    schema_text_range(line, low.exists, (int64_t)first, high.exists, (int64_t)last);
+    return OK;
+}
+
+static enum status write_number(struct schema *s, const json_t *node, struct schema_text *line) {
+    struct schema_bound low, high;
+    read_bounds(node, &low, &high);
+    if (low.exists || high.exists) return schema_text_number(line, &low, &high, s->e);
+    schema_text_add(line, "number");
     return OK;
 }
 
@@ -276,6 +299,16 @@ static enum status write_object(struct schema *s, const json_t *node, struct sch
 
 // ---- Any schema ---------------------------------------------------------------------------------
 
+// Turns ~1 and ~0 of a part of a path into a slash and a tilde.
+static void read_escapes(char *part) {
+    char *to = part;
+    for (const char *from = part; *from; from++) {
+        const bool escaped = from[0] == '~' && (from[1] == '0' || from[1] == '1');
+        *to++ = !escaped ? *from : *++from == '1' ? '/' : '~';
+    }
+    *to = 0;
+}
+
 // The schema that "#/a/b" names.
 static enum status resolve(struct schema *s, const char *path, const json_t **out) {
     char part[256];
@@ -286,6 +319,7 @@ static enum status resolve(struct schema *s, const char *path, const json_t **ou
         if (length >= sizeof part) break;
         memcpy(part, path, length);
         part[length] = 0;
+        read_escapes(part);
         at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(part, NULL, 10))
                                : json_object_get(at, part);
         path += length;
@@ -334,7 +368,8 @@ static enum status write_type(struct schema *s, const json_t *node, const char *
     if (strcmp(type, "array") == 0) return write_array(s, node, line);
     if (strcmp(type, "string") == 0) return write_string(s, node, line);
     if (strcmp(type, "integer") == 0) return write_integer(s, node, line);
-    if (strcmp(type, "number") != 0 && strcmp(type, "boolean") != 0 && strcmp(type, "null") != 0)
+    if (strcmp(type, "number") == 0) return write_number(s, node, line);
+    if (strcmp(type, "boolean") != 0 && strcmp(type, "null") != 0)
         return err_set(s->e, ERR_FORMAT, "schema: no type '%.40s'", type);
     schema_text_add(line, "%s", type);
     return OK;

@@ -62,7 +62,22 @@ def schema(rng, depth):
     return leaf(rng)
 
 
+def number(rng):
+    low, digits = rng.randint(-3000, 3000), rng.choice([0, 1, 2, 3])
+    high = low + rng.randint(1, 4000)
+    bounds = {rng.choice(["minimum", "exclusiveMinimum"]): low / 10**digits,
+              rng.choice(["maximum", "exclusiveMaximum"]): high / 10**digits}
+    kept = rng.choice([list(bounds), list(bounds)[:1], list(bounds)[1:]])
+    return {"type": rng.choice(["number", "number", "integer"]) if high - low > 2 * 10**digits
+            else "number", **{k: bounds[k] for k in kept}}
+
+
 def whole(rng, i):
+    if i % 20 == 3:
+        return {"type": "array", "items": number(rng), "minItems": 1}
+    if i % 20 == 17:
+        return {"type": "object", "properties": {"v": number(rng), "list": {
+            "type": "array", "items": {"$ref": "#"}}}, "required": ["list"]}
     if i % 20 == 7:
         return {"$defs": {"node": {"type": "object", "properties": {
             "v": leaf(rng), "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},

@@ -108,6 +108,29 @@ static void edges_are_exact(void **state) {
          "$defs/l\"}}}}",
          {"[]", "[[],[[]]]"},
          {"[1]", "[["}},
+        {"{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#\"}}",
+         {"null", "[[null],[]]"},
+         {"[1]", "[[]"}},
+        {"{\"properties\":{\"a\":{\"$ref\":\"#/$defs/b~1c~0d\"}},\"$defs\":{\"b/c~d\":{\"type\":"
+         "\"null\"}}}",
+         {"{\"a\":null}"},
+         {"{\"a\":1}"}},
+        {"{\"type\":\"integer\",\"minimum\":0.5,\"maximum\":2.5}", {"1", "2"}, {"0", "3", "1.5"}},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-1.0,\"exclusiveMaximum\":1}",
+         {"0"},
+         {"-1", "1"}},
+        {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+         {"0", "1", "0.25", "1.000", "0.0"},
+         {"-0.1", "1.01", "2", "00.5", "0."}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}",
+         {"0.5", "0.001", "0.999"},
+         {"0", "1", "0.0", "1.0", "-0.5"}},
+        {"{\"type\":\"number\",\"minimum\":2,\"exclusiveMinimum\":true}",
+         {"2.1", "77"},
+         {"2", "2.0", "1"}},
+        {"{\"type\":\"number\",\"maximum\":-3.25}",
+         {"-3.25", "-3.250", "-4", "-123.5"},
+         {"-3.2", "-3", "0", "4"}},
         {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -119,6 +142,56 @@ static void edges_are_exact(void **state) {
             if (is_in(&l, cases[i].out[k])) fail_msg("%s: %s", cases[i].schema, cases[i].out[k]);
         close_language(&l);
     }
+}
+
+static uint32_t roll(uint64_t *dice, uint32_t n) {
+    *dice = *dice * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*dice >> 33) % n);
+}
+
+// Writes a number between -30 and 30 with up to three decimals.
+static double roll_number(uint64_t *dice, char text[32]) {
+    const int digits = (int)roll(dice, 4);
+    const int32_t scale[] = {1, 10, 100, 1000}, most = 30 * scale[digits];
+    const int32_t value = (int32_t)roll(dice, (uint32_t)(2 * most + 1)) - most;
+    snprintf(text, 32, "%s%d", value < 0 ? "-" : "", abs(value) / scale[digits]);
+    if (digits > 0) snprintf(text + strlen(text), 8, ".%0*d", digits, abs(value) % scale[digits]);
+    return strtod(text, NULL);
+}
+
+static void numbers_keep_to_their_bounds(void **state) {
+    (void)state;
+    uint64_t dice = 3;
+    int n_in = 0, n_out = 0;
+    for (int i = 0; i < 400; i++) {
+        char schema[256], low_text[32], high_text[32], text[32];
+        double low = roll_number(&dice, low_text), high = roll_number(&dice, high_text);
+        const bool has_low = roll(&dice, 4) > 0, has_high = !has_low || roll(&dice, 3) > 0;
+        const bool open_low = roll(&dice, 2), open_high = roll(&dice, 2);
+        if (has_low && has_high && low >= high) continue;
+        snprintf(schema, sizeof schema, "{\"type\":\"number\"");
+        if (has_low)
+            snprintf(schema + strlen(schema), 64, ",\"%s\":%s",
+                     open_low ? "exclusiveMinimum" : "minimum", low_text);
+        if (has_high)
+            snprintf(schema + strlen(schema), 64, ",\"%s\":%s",
+                     open_high ? "exclusiveMaximum" : "maximum", high_text);
+        strcat(schema, "}");
+        struct language l;
+        open_schema(&l, schema);
+        for (int k = 0; k < 60; k++) {
+            const bool at_bound = k < 4;
+            double value = at_bound ? (k % 2 ? low : high) : roll_number(&dice, text);
+            if (at_bound) snprintf(text, sizeof text, "%s", k % 2 ? low_text : high_text);
+            const bool above = !has_low || value > low || (!open_low && value >= low);
+            const bool below = !has_high || value < high || (!open_high && value <= high);
+            if (is_in(&l, text) != (above && below)) fail_msg("%s: %s", schema, text);
+            n_in += above && below;
+            n_out += !(above && below);
+        }
+        close_language(&l);
+    }
+    assert_true(n_in > 4000 && n_out > 4000);
 }
 
 static void what_is_no_schema_is_refused(void **state) {
@@ -137,6 +210,12 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", ERR_FORMAT},
         {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", ERR_FORMAT},
         {"{\"type\":\"integer\",\"maximum\":123456789012}", ERR_UNSUPPORTED},
+        {"{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.8}", ERR_FORMAT},
+        {"{\"type\":\"number\",\"minimum\":0.8,\"maximum\":0.2}", ERR_FORMAT},
+        {"{\"type\":\"number\",\"minimum\":1,\"exclusiveMaximum\":1}", ERR_FORMAT},
+        {"{\"type\":\"number\",\"minimum\":0.123456789012345678}", ERR_UNSUPPORTED},
+        {"{\"type\":\"number\",\"maximum\":1e300}", ERR_UNSUPPORTED},
+        {"{\"type\":\"number\",\"maximum\":-1e-300}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"abc\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^a(?=b)$\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^\\\\b$\"}", ERR_UNSUPPORTED},
@@ -188,6 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_those_that_jsonschema_takes),
         cmocka_unit_test(edges_are_exact),
+        cmocka_unit_test(numbers_keep_to_their_bounds),
         cmocka_unit_test(what_is_no_schema_is_refused),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(refused_allocations_are_errors),
