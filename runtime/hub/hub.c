@@ -18,7 +18,8 @@
 
 enum {
     ANSWER_BYTES = 32 << 20, // of the hub about a model
-    URL_CHARS = 2048,
+    PAGES_MOST = 200,        // of a list of files; the hub's have a thousand each
+    URL_CHARS = TRANSFER_URL_CHARS,
     LATER_HEAD_BYTES = 1 << 20, // of a part after the first: the records of its tensors
 };
 
@@ -64,35 +65,52 @@ enum status hub_find(struct hub_files *out, const struct hub *hub, const struct 
     return status;
 }
 
-static enum status ask(char **text, size_t *length, const struct hub *hub, const char *what,
+static enum status ask(struct transfer_answer *out, const struct hub *hub, const char *what,
                        struct err *e) {
     char url[URL_CHARS];
     make_url(url, hub, what, "");
     const struct transfer_source source = {url, hub->token, hub->progress};
-    return transfer_text(&source, text, length, ANSWER_BYTES, e);
+    return transfer_text(&source, out, ANSWER_BYTES, e);
 }
 
 static enum status ask_commit(char commit[HUB_COMMIT_CHARS + 1], const struct hub *hub,
                               const char *repo, struct err *e) {
-    char what[HUB_REPO_CHARS + 32], *text;
-    size_t length;
+    char what[HUB_REPO_CHARS + 32];
+    struct transfer_answer answer;
     snprintf(what, sizeof what, "api/models/%s/revision/main", repo);
-    if (ask(&text, &length, hub, what, e)) return e->status;
-    const enum status status = hub_parse_commit(commit, text, length, e);
-    mem_free(text);
+    if (ask(&answer, hub, what, e)) return e->status;
+    const enum status status = hub_parse_commit(commit, answer.text, answer.length, e);
+    mem_free(answer.text);
     return status;
+}
+
+// Adds the files of all pages of the list. The address of a next page may name the hub that a
+// mirror stands for: what counts is its path there, so that nobody else is asked, nor gets the
+// token.
+static enum status ask_files(struct hub_files *all, const struct hub *hub, const char *repo,
+                             const char *commit, struct err *e) {
+    static const char api[] = "api/models/";
+    char what[URL_CHARS];
+    snprintf(what, sizeof what, "%s%s/tree/%s?recursive=true", api, repo, commit);
+    for (int page = 0; page < PAGES_MOST; page++) {
+        struct transfer_answer answer;
+        if (ask(&answer, hub, what, e)) return e->status;
+        const enum status status = hub_files_parse(all, commit, answer.text, answer.length, e);
+        mem_free(answer.text);
+        if (status || !answer.next[0]) return status;
+        const char *next = strstr(answer.next, api);
+        if (!next) return err_set(e, ERR_FORMAT, "the hub's list of files goes on nowhere");
+        snprintf(what, sizeof what, "%s", next);
+    }
+    return err_set(e, ERR_LIMIT, "the hub's list of files has more than %d pages", PAGES_MOST);
 }
 
 enum status hub_ask(struct hub_files *out, const struct hub *hub, const struct hub_name *name,
                     const char *file, struct err *e) {
-    char commit[HUB_COMMIT_CHARS + 1], what[HUB_REPO_CHARS + HUB_COMMIT_CHARS + 48], *text;
+    char commit[HUB_COMMIT_CHARS + 1];
     struct hub_files all = {0};
-    size_t length;
     if (ask_commit(commit, hub, name->repo, e)) return e->status;
-    snprintf(what, sizeof what, "api/models/%s/tree/%s?recursive=true", name->repo, commit);
-    if (ask(&text, &length, hub, what, e)) return e->status;
-    enum status status = hub_files_parse(&all, commit, text, length, e);
-    mem_free(text);
+    enum status status = ask_files(&all, hub, name->repo, commit, e);
     if (status == OK) status = hub_files_choose(out, &all, name->repo, name->tag, file, e);
     for (int32_t i = 0; status == OK && i < out->n; i++)
         if (!out->list[i].sha256[0])

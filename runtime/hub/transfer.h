@@ -17,9 +17,18 @@ struct transfer_source {
     struct progress progress; // told of bytes; may stop the transfer: ERR_CANCELLED
 };
 
-// Fetches a text of at most limit bytes, terminated. The caller frees *text with mem_free.
-// ERR_FILE: no connection, or an answer that refuses; ERR_LIMIT: it is longer.
-enum status transfer_text(const struct transfer_source *source, char **text, size_t *length,
+enum { TRANSFER_URL_CHARS = 2048 };
+
+// A text that a server sent.
+struct transfer_answer {
+    char *text; // terminated; the owner frees it with mem_free
+    size_t length;
+    char next[TRANSFER_URL_CHARS]; // where the answer says that it goes on; "": it is whole
+};
+
+// Fetches a text of at most limit bytes. ERR_FILE: no connection, or an answer that refuses;
+// ERR_LIMIT: it is longer. On failure out->text is NULL.
+enum status transfer_text(const struct transfer_source *source, struct transfer_answer *out,
                           size_t limit_bytes, struct err *e);
 
 // Appends the bytes from offset to offset + size to the file. ERR_FORMAT if the server sends others

@@ -41,6 +41,7 @@ struct request {
     uint64_t first; // of the bytes that come, as the answer says
     bool whole;     // the answer is not a range
     bool again;     // it failed in a way that another try may not
+    char *next;     // [TRANSFER_URL_CHARS]: gets where the answer goes on; NULL: nobody asks
     struct err *e;
 };
 
@@ -52,13 +53,30 @@ static long answer_code(CURL *curl) {
     return code;
 }
 
+// Reads the address of the next page from a header such as Link: <https://...>; rel="next".
+static void read_links(const char *line, size_t length, char *next) {
+    const char *end = line + length;
+    for (const char *at = line; (at = memchr(at, '<', (size_t)(end - at))); at++) {
+        const char *close = memchr(at, '>', (size_t)(end - at));
+        if (!close) return;
+        const char *more = memchr(close, '<', (size_t)(end - close));
+        const size_t rest = (size_t)((more ? more : end) - close), n = (size_t)(close - at) - 1;
+        const bool is_next =
+            memmem(close, rest, "rel=\"next\"", 10) || memmem(close, rest, "rel=next", 8);
+        if (is_next && n < TRANSFER_URL_CHARS) snprintf(next, n + 1, "%s", at + 1);
+    }
+}
+
 // Reads where the bytes of an answer begin; each answer on the way begins anew.
 static size_t on_header(char *bytes, size_t one, size_t n, void *context) {
-    static const char range[] = "content-range: bytes ";
+    static const char range[] = "content-range: bytes ", link[] = "link: ";
     struct request *r = context;
     char line[128];
     snprintf(line, sizeof line, "%.*s", (int)min_u64(one * n, sizeof line - 1), bytes);
     if (strncmp(line, "HTTP/", 5) == 0) r->first = 0;
+    if (r->next && strncmp(line, "HTTP/", 5) == 0) r->next[0] = 0;
+    if (r->next && strncasecmp(line, link, sizeof link - 1) == 0)
+        read_links(bytes, one * n, r->next);
     if (strncasecmp(line, range, sizeof range - 1) == 0)
         r->first = strtoull(line + sizeof range - 1, NULL, 10);
     return one * n;
@@ -196,20 +214,20 @@ static bool take_text(void *context, const char *bytes, size_t size_bytes, struc
     return true;
 }
 
-enum status transfer_text(const struct transfer_source *source, char **text, size_t *length,
+enum status transfer_text(const struct transfer_source *source, struct transfer_answer *out,
                           size_t limit_bytes, struct err *e) {
     struct text_sink sink = {mem_alloc(1, 1), 0, limit_bytes};
-    *text = NULL;
-    *length = 0;
+    *out = (struct transfer_answer){0};
     if (!sink.text) return err_memory(e, 1, "the hub's answer");
-    struct request r = {.source = source, .sink = take_text, .context = &sink, .e = e};
+    struct request r = {
+        .source = source, .sink = take_text, .context = &sink, .next = out->next, .e = e};
     if (perform(&r)) {
         mem_free(sink.text);
         return e->status;
     }
     sink.text[sink.length] = 0;
-    *text = sink.text;
-    *length = sink.length;
+    out->text = sink.text;
+    out->length = sink.length;
     return OK;
 }
 

@@ -8,12 +8,11 @@ static enum status refuse(struct err *e) {
                       "libcurl4-openssl-dev and nettle-dev");
 }
 
-enum status transfer_text(const struct transfer_source *source, char **text, size_t *length,
+enum status transfer_text(const struct transfer_source *source, struct transfer_answer *out,
                           size_t limit_bytes, struct err *e) {
     (void)source;
     (void)limit_bytes;
-    *text = NULL;
-    *length = 0;
+    *out = (struct transfer_answer){0};
     return refuse(e);
 }
 

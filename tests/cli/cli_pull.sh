@@ -127,6 +127,18 @@ result rm_of_one
 call rm -q org/many
 ! "$TANDEM" list | grep -q org/many && ! [ -e "$cache/models--org--many" ]
 result rm_of_all
+behave org/many 'pages 2'
+: >"$work/log"
+for row in 'f16 a-F16.gguf' 'Q2_K a-Q2_K.gguf' 'Q8_0 a-Q8_0.gguf'; do
+    call pull -q "org/many:${row% *}"
+    pulled "$hub/org/many/${row#* }"
+    result "takes_${row% *}_of_a_list_in_pages"
+done
+[ "$(grep -c '^hub /api/models/org/many/tree/' "$work/log")" -ge 15 ]
+result asks_for_all_pages
+behave org/many endless
+fails hostile_endless 'more than 200 pages' pull -q org/many
+rm "$hub/org/many/behave"
 fails unknown_quantization 'take one of BF16, F16' pull -q org/many:Q3_K_S
 fails missing_part 'part 2 of 2' pull -q org/many:Q5_0
 new_repo org/none 10 model.safetensors

@@ -21,6 +21,8 @@ server behaves stands in FOLDER/ORG/REPO/behave, if it is there, read at each re
     nosize, nosum   leaves the size or the checksum out; badsum gives one that is no checksum
     busy            answers 503 to each second request for a file
     missing         lists the files and has none
+    pages N         lists N files at once, and says where the list goes on, by the name of another hub
+    endless         says that the list goes on where it began
 """
 import hashlib
 import http.server
@@ -108,8 +110,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if parts[0] == "api":
             if "html" in how:
                 return self.answer(200, b"<!DOCTYPE html><html>Log in</html>", "text/html")
-            answer = {"id": repo, "sha": COMMIT} if parts[4] == "revision" else tree(repo, how)
-            return self.answer(200, json.dumps(answer).encode())
+            if parts[4] == "tree":
+                return self.send_page(tree(repo, how), how)
+            return self.answer(200, json.dumps({"id": repo, "sha": COMMIT}).encode())
         if self.server.role == "hub":
             # Another host by name, as the hub's own store is.
             there = "http://localhost:%d%s" % (files.server_port, self.path)
@@ -117,6 +120,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 there = self.path
             return self.answer(302, b"", headers=[("Location", there)])
         return self.send_part(os.path.join(root, repo, *parts[4:]), how)
+
+    def send_page(self, items, how):
+        path, _, query = self.path.partition("?")
+        first = int(urllib.parse.parse_qs(query).get("cursor", ["0"])[0])
+        last = first + int(how.get("pages", len(items)))
+        there = "<https://huggingface.co%s?recursive=true&cursor=%d>; rel=\"next\"" % (path, last)
+        headers = [("Link", there)] if last < len(items) else []
+        if "endless" in how:
+            headers = [("Link", "<http://x/>; rel=\"first\", <%s>; rel=\"next\"" % self.path)]
+        self.answer(200, json.dumps(items[first:last]).encode(), headers=headers)
 
     def send_part(self, path, how):
         turns["requests"] += 1
