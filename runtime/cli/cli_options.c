@@ -706,7 +706,8 @@ static enum status take_variables(struct cli_options *o, char *const *variables,
     const struct llama_variable *list = llama_variables(&count);
     for (int32_t i = 0; i < count; i++) {
         const char *name = list[i].option, *value = cli_variable(variables, list[i].name);
-        const bool names_model = strcmp(name, "-m") == 0 || strcmp(name, "-hf") == 0;
+        const bool names_model =
+            strcmp(name, "-m") == 0 || strcmp(name, "-hf") == 0 || strcmp(name, "-mu") == 0;
         if (!value || models != names_model) continue;
         const struct option_spec *spec = find_option(name, strlen(name), o->command);
         if (!spec || !(spec->commands & 1u << o->command) || spec->kind == OPTION_LIST) continue;

@@ -140,6 +140,7 @@ enum status cli_rm(struct cli *cli, struct err *e) {
     bool found = false, more = true;
     if (cli_models_check_folder(cli, e) || hub_name_parse(&name, cli->options.hub_repo, e))
         return e->status;
+    if (!path && name.file[0]) path = name.file;
     if (name.tag[0] && !path) {
         if (hub_find(&first, hub, &name, NULL, e)) return e->status;
         more = first.n > 0;

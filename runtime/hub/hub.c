@@ -46,6 +46,11 @@ static void file_url(char out[URL_CHARS], const struct hub *hub, const char *rep
     make_url(out, hub, before, file->path);
 }
 
+// The file that is asked for; NULL: the tag decides.
+static const char *wanted_file(const struct hub_name *name, const char *file) {
+    return file || !name->file[0] ? file : name->file;
+}
+
 // ---- Finding ------------------------------------------------------------------------------------
 
 enum status hub_find(struct hub_files *out, const struct hub *hub, const struct hub_name *name,
@@ -54,7 +59,8 @@ enum status hub_find(struct hub_files *out, const struct hub *hub, const struct 
     struct err absent = {0};
     enum status status = hub_cache_files(&all, hub->folder, name->repo, e);
     if (status == OK && all.n > 0 &&
-        hub_files_choose(out, &all, name->repo, name->tag, file, &absent) != OK) {
+        hub_files_choose(out, &all, name->repo, name->tag, wanted_file(name, file), &absent) !=
+            OK) {
         hub_files_close(out);
         if (absent.status == ERR_MEMORY) {
             *e = absent;
@@ -111,7 +117,8 @@ enum status hub_ask(struct hub_files *out, const struct hub *hub, const struct h
     struct hub_files all = {0};
     if (ask_commit(commit, hub, name->repo, e)) return e->status;
     enum status status = ask_files(&all, hub, name->repo, commit, e);
-    if (status == OK) status = hub_files_choose(out, &all, name->repo, name->tag, file, e);
+    if (status == OK)
+        status = hub_files_choose(out, &all, name->repo, name->tag, wanted_file(name, file), e);
     for (int32_t i = 0; status == OK && i < out->n; i++)
         if (!out->list[i].sha256[0])
             status = err_set(e, ERR_FORMAT, "the hub gives no sha256 of %.120s", out->list[i].path);

@@ -17,8 +17,8 @@ struct hub {
     struct progress progress; // told of bytes
 };
 
-// Finds a model in the cache: the parts of the one that name and file (or NULL) choose, as
-// hub_files_choose does. An empty *out: it is not there.
+// Finds a model in the cache: the parts of the one that name and file (or NULL: that of the name)
+// choose, as hub_files_choose does. An empty *out: it is not there.
 enum status hub_find(struct hub_files *out, const struct hub *hub, const struct hub_name *name,
                      const char *file, struct err *e);
 

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PART_DIGITS = 5, PART_CHARS = 15 }; // "-00001-of-00003"
@@ -29,24 +30,78 @@ static bool is_tag(const char *text) {
     return n > 0 && n < HUB_TAG_CHARS;
 }
 
-enum status hub_name_parse(struct hub_name *out, const char *text, struct err *e) {
+// Copies a path up to a question mark, with %XX as the byte that it means. False if it is too long
+// or would lead out of a folder.
+static bool read_path(char out[HUB_PATH_CHARS], const char *text) {
+    size_t n = 0;
+    for (; *text && *text != '?' && *text != '#'; text++) {
+        const char digits[3] = {text[1], text[1] ? text[2] : 0, 0};
+        const bool coded = *text == '%' && strspn(digits, "0123456789abcdefABCDEF") == 2;
+        if (n + 1 >= HUB_PATH_CHARS) return false;
+        out[n++] = coded ? (char)strtol(digits, NULL, 16) : *text;
+        if (coded) text += 2;
+    }
+    out[n] = 0;
+    return strlen(out) == n && hub_path_is_safe(out);
+}
+
+// The text behind prefix; NULL if text does not begin with it.
+static const char *behind(const char *text, const char *prefix) {
+    const size_t length = strlen(prefix);
+    return text && strncmp(text, prefix, length) == 0 ? text + length : NULL;
+}
+
+// Reads what follows the host of an address: org/repo, org/repo/tree/main,
+// org/repo/resolve/main/path or the same with blob.
+static bool read_address(struct hub_name *out, const char *text) {
+    size_t length = 0;
+    for (int slashes = 0; text[length] && !strchr("?#", text[length]); length++)
+        if (text[length] == '/' && ++slashes == 2) break;
+    if (length >= HUB_REPO_CHARS) return false;
+    memcpy(out->repo, text, length);
+    if (repo_length(out->repo) != length) return false;
+    text += length;
+    const char *path = behind(text, "/resolve/main/");
+    if (!path) path = behind(text, "/blob/main/");
+    if (path) return read_path(out->file, path);
+    return !*text || strcmp(text, "/") == 0 || strcmp(text, "/tree/main") == 0;
+}
+
+static enum status parse_address(struct hub_name *out, const char *text, struct err *e) {
+    static const char *const hosts[] = {"huggingface.co/", "www.huggingface.co/", "hf.co/"};
+    const char *host = strstr(text, "://") + 3, *rest = NULL;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts && !rest; i++)
+        rest = behind(host, hosts[i]);
+    *out = (struct hub_name){0};
+    if (rest && read_address(out, rest)) return OK;
+    err_set(e, ERR_USAGE, "'%.160s' is no address of a model at huggingface.co", text);
+    return err_fix(e,
+                   "write https://huggingface.co/ORG/REPO/resolve/main/FILE.gguf; fetch files of "
+                   "other servers by other means, and give them with -m");
+}
+
+// Reads org/repo or org/repo:tag.
+static bool read_name(struct hub_name *out, const char *text) {
     const size_t length = repo_length(text);
     const char *tag = text[length] == ':' ? text + length + 1 : NULL;
-    if (length == 0 || (tag && !is_tag(tag))) {
-        err_set(e, ERR_USAGE, "'%.80s' is no name of a model", text);
-        return err_fix(e, "write org/repo or org/repo:quantization, such as "
-                          "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M");
-    }
     *out = (struct hub_name){0};
+    if (length == 0 || (tag && !is_tag(tag))) return false;
     memcpy(out->repo, text, length);
     if (tag) snprintf(out->tag, sizeof out->tag, "%s", tag);
-    return OK;
+    return true;
+}
+
+enum status hub_name_parse(struct hub_name *out, const char *text, struct err *e) {
+    if (behind(text, "https://") || behind(text, "http://")) return parse_address(out, text, e);
+    if (read_name(out, text)) return OK;
+    err_set(e, ERR_USAGE, "'%.80s' is no name of a model", text);
+    return err_fix(e, "write org/repo or org/repo:quantization, such as "
+                      "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M");
 }
 
 bool hub_name_is(const char *text) {
     struct hub_name name;
-    struct err e;
-    return hub_name_parse(&name, text, &e) == OK;
+    return read_name(&name, text);
 }
 
 bool hub_path_is_safe(const char *path) {

@@ -21,11 +21,13 @@ enum {
 struct hub_name {
     char repo[HUB_REPO_CHARS]; // org/repo: letters, digits, '_', and '-' or '.' between these
     char tag[HUB_TAG_CHARS];   // the quantization as typed, or ""
+    char file[HUB_PATH_CHARS]; // in the repository, of an address; or ""
 };
 
-// Reads org/repo or org/repo:tag. ERR_USAGE.
+// Reads org/repo or org/repo:tag, or the address of a repository or a file at huggingface.co.
+// ERR_USAGE.
 enum status hub_name_parse(struct hub_name *out, const char *text, struct err *e);
-// The same without an error, to ask whether a text is such a name.
+// True if text is org/repo or org/repo:tag.
 bool hub_name_is(const char *text);
 
 // True if path names something below the folder that it is put behind, in printable ASCII, and is

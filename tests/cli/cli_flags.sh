@@ -29,7 +29,7 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --poll=50 --poll-batch=1 -C=ff --cpu-mask=ff -Cr=0-1 --cpu-range=0-1 --cpu-strict=1 -Cb=ff -Crb=0-1
 --cpu-mask-batch=ff --cpu-range-batch=0-1 --cpu-strict-batch=1 --numa=numactl --keep=4
 --context-shift --no-context-shift -np=1 --parallel=1 -cb --swa-full --check-tensors -sp --special
--hf=a/b --hf-repo=a/b -hff=x --hf-file=x -hft=x --hf-token=x -mu=x --model-url=x -dr=x --lora=x
+-hf=a/b --hf-repo=a/b -hff=x --hf-file=x -hft=x --hf-token=x -mu=a/b --model-url=a/b -dr=x --lora=x
 --lora-scaled=x --control-vector=x --mmproj=x -mm=x --image=x --audio=x -md=x --model-draft=x
 -ngld=9 --gpu-layers-draft=9 --draft=4 --draft-max=4 --draft-min=1 --draft-p-min=0.5 --spec-type=x
 --rope-scaling=yarn --rope-scale=2 --rope-freq-base=1 --rope-freq-scale=1 --yarn-orig-ctx=1
@@ -91,7 +91,7 @@ starts no_conversation run -no-cnv --no-display-prompt --seed 42 -p Once
 starts cache_types run -ctk q8_0 -ctv q8_0 --flash-attn on -p Once
 starts fitted run -fit on -fitt 512 -fitc 4096 -p Once
 starts single_turn chat -st --no-perf --log-disable --jinja -sys 'Be brief.' -p 'Name a city.'
-for flag in '-mu http://a/b' '--mmproj x.gguf' '--lora x.gguf' '-md x.gguf'; do
+for flag in '-dr a/b' '--mmproj x.gguf' '--lora x.gguf' '-md x.gguf'; do
     # shellcheck disable=SC2086
     "$TANDEM" run $flag -p y -m "$MODEL" >"$work/out" 2>&1
     [ $? -eq 2 ] && grep -qF -- "${flag%% *} is not in tandem yet" "$work/out" ||

@@ -119,6 +119,18 @@ result all_parts
 call pull -q org/many -hff a-Q8_0.gguf
 pulled "$hub/org/many/a-Q8_0.gguf"
 result by_file
+address=https://huggingface.co/org/many
+call run -q -mu "$address/resolve/main/a-Q2_K.gguf?download=true" -p x -n 1
+[ $code -eq 1 ] && grep -q 'snapshots/.*/a-Q2_K.gguf: ' "$err" # random bytes, but there
+result by_address
+call pull -q "$address/blob/main/sub/a-Q4_K%5FM.gguf"
+pulled "$hub/org/many/sub/a-Q4_K_M.gguf"
+result pull_by_address
+for bad in "$address/resolve/main/../../x" "$address/resolve/other/a.gguf" https://example.org/org/many http://; do
+    call pull -q "$bad"
+    [ $code -eq 2 ] && grep -q 'no address of a model' "$err"
+    result "no_address_${bad##*/}"
+done
 call rm -q org/many:F16
 "$TANDEM" list >"$out"
 [ $code -eq 0 ] && [ "$(grep -c org/many "$out")" -eq 5 ] && grep -q many:BF16 "$out" &&

@@ -28,10 +28,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
     char *text = mem_text((const char *)bytes, size_bytes);
     char commit[HUB_COMMIT_CHARS + 1] = "0123456789abcdef0123456789abcdef01234567";
     struct hub_files all = {0}, chosen = {0};
-    struct hub_name name = {{0}, {0}};
+    struct hub_name name = {{0}, {0}, {0}};
     struct err e = {0};
     if (hub_name_parse(&name, text, &e) == OK) {
         check_path(name.repo);
+        if (name.file[0]) check_path(name.file);
         ASSERT(!strchr(name.tag, '/') && strchr(name.repo, '/') == strrchr(name.repo, '/'));
     }
     if (hub_path_is_safe(text)) check_path(text);

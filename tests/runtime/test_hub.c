@@ -46,6 +46,39 @@ static void test_names(void **state) {
     assert_true(hub_name_is(longest));
 }
 
+static void test_addresses(void **state) {
+    (void)state;
+    static const char *const good[][3] = {
+        {"https://huggingface.co/a/b/resolve/main/c.gguf", "a/b", "c.gguf"},
+        {"https://huggingface.co/a/b/blob/main/d/c%2Dx.gguf?download=true", "a/b", "d/c-x.gguf"},
+        {"https://hf.co/a/b", "a/b", ""},
+        {"http://www.huggingface.co/a/b/tree/main", "a/b", ""},
+    };
+    static const char *const bad[] = {"https://",
+                                      "https://huggingface.co",
+                                      "https://huggingface.co/a",
+                                      "https://huggingface.co/a/b/c",
+                                      "https://huggingface.co/../b",
+                                      "https://huggingface.co/a/b/resolve/v2/c.gguf",
+                                      "https://huggingface.co/a/b/resolve/main/",
+                                      "https://huggingface.co/a/b/resolve/main/../c.gguf",
+                                      "https://huggingface.co/a/b/resolve/main/%2e%2e/c.gguf",
+                                      "https://huggingface.co/a/b/resolve/main/c%00.gguf",
+                                      "https://huggingface.co.example.org/a/b",
+                                      "ftp://huggingface.co/a/b"};
+    struct hub_name name;
+    struct err e;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        if (hub_name_parse(&name, good[i][0], &e)) fail_msg("%s: %s", good[i][0], e.what);
+        assert_string_equal(name.repo, good[i][1]);
+        assert_string_equal(name.file, good[i][2]);
+        assert_false(hub_name_is(good[i][0]));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (hub_name_parse(&name, bad[i], &e) == OK)
+            fail_msg("'%s' is taken for an address", bad[i]);
+}
+
 static void test_paths(void **state) {
     (void)state;
     static const char *const good[] = {"a.gguf", "a/b.gguf", "a/b c/d..e", "x%2e%2e/y"};
@@ -189,9 +222,10 @@ static void test_cut_headers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_parts),   cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_answers), cmocka_unit_test(test_cut_headers),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_paths),       cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_choice),      cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_cut_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
