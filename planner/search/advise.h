@@ -7,16 +7,14 @@
 #define TANDEM_PLANNER_SEARCH_ADVISE_H
 
 #include "planner/plan/predict.h"
+#include "planner/search/variant.h"
 
 #include <stdio.h>
 
-// The changes that may help; each is solved as a whole new plan, unless it does not apply (no
-// accelerator, no smaller type, context at its minimum). out[i].decode_us is 0 if the plan would
-// not fit.
-enum advice { ADVICE_VRAM, ADVICE_SMALLER_QUANT, ADVICE_SHORTER_CONTEXT, ADVICE_KV_Q8_0, ADVICES };
+// out[i].decode_us is 0 if the plan would not fit.
 struct advice_result {
     bool exists;
-    char text[96]; // "1 GiB more of VRAM"
+    char text[ADVICE_CHARS]; // "1 GiB more of VRAM"
     struct prediction prediction;
     int32_t units_on_gpu;
 };
@@ -24,7 +22,8 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
                            const struct constraints *constraints, struct advice_result out[ADVICES],
                            struct err *e);
 
-// Prints the results of planner_advise: a line for each change that helps, with its factor.
+// Prints the results of planner_advise: a line for each change that helps, with its factors, by the
+// time of prompt and answer together.
 void plan_print_advice(const struct plan *plan, const struct shape *shape,
                        const struct advice_result advice[ADVICES], FILE *out);
 

@@ -12,24 +12,40 @@ static bool helps(const struct prediction *now, const struct prediction *then) {
                                    now->total_us * 100 >= then->total_us * LEAST_PERCENT);
 }
 
+// Fills order with those that help, the shortest time of the workload first. Returns how many.
+static int sort_helpful(const struct advice_result advice[ADVICES], const struct prediction *now,
+                        int order[ADVICES]) {
+    int n = 0;
+    for (int i = 0; i < ADVICES; i++) {
+        if (!advice[i].exists || !helps(now, &advice[i].prediction)) continue;
+        int at = n++;
+        for (; at > 0 && advice[order[at - 1]].prediction.total_us > advice[i].prediction.total_us;
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return n;
+}
+
 void plan_print_advice(const struct plan *plan, const struct shape *shape,
                        const struct advice_result advice[ADVICES], FILE *out) {
     struct prediction now;
-    char speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS], factor[PLAN_NUMBER_CHARS];
+    char speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS];
+    char factor[PLAN_NUMBER_CHARS], sooner[PLAN_NUMBER_CHARS];
+    int order[ADVICES];
     if (plan->machine.rates == RATES_NONE) return;
     plan_predict_after(plan, shape, plan->workload.n_past, &now);
-    bool any = false;
-    for (int i = 0; i < ADVICES; i++) {
-        const struct prediction *then = &advice[i].prediction;
-        if (!advice[i].exists || !helps(&now, then)) continue;
-        fprintf(out, "%s  %-36s %5s tokens/s, x %s; first token after %s\n",
-                any ? "" : "what would help:\n", advice[i].text,
-                plan_figure(1e6 / then->decode_us, speed),
+    const int n = sort_helpful(advice, &now, order);
+    if (n > 0) fprintf(out, "what would help:\n");
+    for (int i = 0; i < n; i++) {
+        const struct prediction *then = &advice[order[i]].prediction;
+        fprintf(out, "  %-36s %5s tokens/s, x %s; first token after %s, x %s\n",
+                advice[order[i]].text, plan_figure(1e6 / then->decode_us, speed),
                 plan_figure(now.decode_us / then->decode_us, factor),
-                plan_duration(then->prompt_us, time));
-        any = true;
+                plan_duration(then->prompt_us, time),
+                plan_figure(now.prompt_us / then->prompt_us, sooner));
     }
-    any = false;
+    bool any = false;
     for (int i = 0; i < ADVICES; i++) {
         if (!advice[i].exists || helps(&now, &advice[i].prediction)) continue;
         fprintf(out, "%s %s", any ? "," : "would not help:", advice[i].text);

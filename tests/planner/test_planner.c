@@ -706,11 +706,41 @@ static void test_advice(void **state) {
     struct advice_result advice[ADVICES];
     assert_int_equal(planner_advise(&f->plan, &f->shape, &c, advice, &e), OK);
     for (int i = 0; i < ADVICES; i++) {
-        assert_true(advice[i].exists && advice[i].text[0]);
+        // There is RAM to spare, and no -ngl.
+        assert_int_equal(advice[i].exists, i != ADVICE_RAM && i != ADVICE_LAYERS_AUTO);
+        if (!advice[i].exists) continue;
+        assert_true(advice[i].text[0]);
         assert_true(advice[i].prediction.total_us <= now.total_us);
     }
     assert_int_equal(advice[ADVICE_VRAM].units_on_gpu, f->shape.n_units);
     assert_true(advice[ADVICE_VRAM].prediction.total_us < now.total_us);
+}
+
+// Nearly all of the RAM that --ram allows is in use, and -ngl keeps the accelerator empty.
+static void test_advice_on_limits(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    fill_shape(&f->shape, 4, false);
+    const struct machine m = round_machine(1000 * MIB, 1000 * MIB);
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 2048};
+    struct constraints c = {.gpu_layers = 0};
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    for (int p = 0; p < PLAN_PURPOSES; p++) c.ram_bytes += f->plan.devices[DEVICE_HOST].bytes[p];
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    struct advice_result advice[ADVICES];
+    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, advice, &e), OK);
+    assert_true(advice[ADVICE_RAM].exists && advice[ADVICE_LAYERS_AUTO].exists);
+    assert_int_equal(advice[ADVICE_RAM].units_on_gpu, 0);
+    assert_int_equal(advice[ADVICE_LAYERS_AUTO].units_on_gpu, f->shape.n_units);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    plan_print_advice(&f->plan, &f->shape, advice, out);
+    fclose(out);
+    const char *first = strstr(text, "what would help:\n  -ngl auto ");
+    if (!first || !strstr(first, "tokens/s, x ") || !strstr(first, "; first token after "))
+        fail_msg("%s", text);
+    free(text);
 }
 
 int main(void) {
@@ -723,7 +753,7 @@ int main(void) {
         cmocka_unit_test(test_cost_of_cached),  cmocka_unit_test(test_cached_passes),
         cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
         cmocka_unit_test(test_constraints),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_advice),          cmocka_unit_test(test_advice_on_limits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
