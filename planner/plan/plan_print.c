@@ -202,24 +202,6 @@ static void print_ways(const struct plan *plan, FILE *out) {
 
 // ---- Times --------------------------------------------------------------------------------------
 
-static double bound_share(enum bound bound, const double share[MAX_DEVICES], double copies) {
-    double rest = 1 - copies, accelerators = 0;
-    for (int d = 0; d < MAX_DEVICES; d++) {
-        rest -= share[d];
-        if (d != DEVICE_HOST) accelerators += share[d];
-    }
-    switch (bound) {
-    case BOUND_CPU_MEMORY:
-    case BOUND_CPU_COMPUTE: return share[DEVICE_HOST];
-    case BOUND_GPU_MEMORY:
-    case BOUND_GPU_COMPUTE: return accelerators;
-    case BOUND_LINK: return copies;
-    case BOUND_OVERHEAD:
-    case BOUNDS: break;
-    }
-    return rest > 0 ? rest : 0;
-}
-
 // Tokens per second with so many positions in the cache.
 static const char *speed_after(const struct plan *plan, const struct shape *shape, int32_t n_past,
                                char out[PLAN_NUMBER_CHARS]) {
@@ -243,14 +225,12 @@ static void print_prediction(const struct plan *plan, const struct shape *shape,
     plan_predict(plan, shape, &p);
     fprintf(out, "decode: %s tokens/s predicted, %s each; %.0f %% of the time %s\n",
             plan_figure(per_second(1, p.decode_us), speed), plan_duration(p.decode_us, time),
-            100 * bound_share(p.decode_bound, p.decode_share, p.decode_copy_share),
-            bound_name(p.decode_bound));
+            100 * p.decode_bound_share, bound_name(p.decode_bound));
     print_depths(plan, shape, out);
     fprintf(out,
             "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
             w->n_prompt, plan_duration(p.prompt_us, time),
-            plan_figure(per_second(w->n_prompt, p.prompt_us), speed),
-            100 * bound_share(p.prompt_bound, p.prompt_share, p.prompt_copy_share),
+            plan_figure(per_second(w->n_prompt, p.prompt_us), speed), 100 * p.prompt_bound_share,
             bound_name(p.prompt_bound));
 }
 

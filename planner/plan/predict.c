@@ -93,6 +93,8 @@ void plan_predict_after(const struct plan *plan, const struct shape *shape, int3
     out->total_us = prompt.us + (plan->workload.n_gen - 1) * out->decode_us;
     out->prompt_bound = greatest(prompt.bound_us);
     out->decode_bound = greatest(decode.bound_us);
+    if (prompt.us > 0) out->prompt_bound_share = prompt.bound_us[out->prompt_bound] / prompt.us;
+    if (decode.us > 0) out->decode_bound_share = decode.bound_us[out->decode_bound] / decode.us;
     for (int d = 0; d < plan->machine.n_devices; d++) {
         if (prompt.us > 0) out->prompt_share[d] = prompt.compute_us[d] / prompt.us;
         if (decode.us > 0) out->decode_share[d] = decode.compute_us[d] / decode.us;

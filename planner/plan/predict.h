@@ -26,6 +26,7 @@ struct prediction {
     double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
     double prompt_copy_share, decode_copy_share;
     enum bound prompt_bound, decode_bound;
+    double prompt_bound_share, decode_bound_share; // of that time, what the bound alone takes
 };
 // With n_past positions in the cache before the prompt.
 void plan_predict_after(const struct plan *plan, const struct shape *shape, int32_t n_past,

@@ -743,6 +743,24 @@ static void test_advice_on_limits(void **state) {
     free(text);
 }
 
+// The bound of a phase comes with its own share of the time, also where it is the start of ops,
+// which is time of a device.
+static void test_bounds(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    fill_shape(&f->shape, 4, false);
+    struct machine m = round_machine(1000 * MIB, 1000 * MIB);
+    const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16, .n_ctx = 2048};
+    const struct constraints c = {.gpu_layers = GPU_LAYERS_ALL};
+    m.devices[0].rates.op_us = m.devices[1].rates.op_us = 1e4;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+    struct prediction p;
+    plan_predict(&f->plan, &f->shape, &p);
+    assert_int_equal(p.decode_bound, BOUND_OVERHEAD);
+    assert_true(p.decode_bound_share > 0.9 && p.decode_bound_share <= 1);
+    assert_true(p.prompt_bound_share > 0 && p.prompt_bound_share <= 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cpu_only),        cmocka_unit_test(test_gpu_layers),
@@ -754,6 +772,7 @@ int main(void) {
         cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
         cmocka_unit_test(test_constraints),     cmocka_unit_test(test_windows),
         cmocka_unit_test(test_advice),          cmocka_unit_test(test_advice_on_limits),
+        cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
