@@ -210,7 +210,7 @@ void check_route(struct op_check *c) {
         const int32_t *size = SIZES[i / 3 % n_sizes];
         enum logit_kind kind = (enum logit_kind)op_random(c, LOGIT_KINDS);
         bool has_bias = op_random(c, 2), has_scale = op_random(c, 2);
-        struct route_args args = {.n_tokens = OP_BATCHES[i / (n_sizes * 3)],
+        struct route_args args = {.n_tokens = op_batch(c, i / (n_sizes * 3)),
                                   .n_experts = size[0],
                                   .n_used = size[1],
                                   .n_groups = size[2],
@@ -463,7 +463,7 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
                         .place = place_matmul_experts,
                         .mark = mark_matmul_experts};
     for (int i = 0; i < op_n_batches(c) * 5; i++) {
-        const int32_t *size = SIZES[i % 5], n_tokens = OP_BATCHES[i / 5];
+        const int32_t *size = SIZES[i % 5], n_tokens = op_batch(c, i / 5);
         int shape = size[0] == 128 ? 1 : (int)op_random(c, 3), variant = (int)op_random(c, 32);
         struct experts_shape s = {.args = {.n_tokens = n_tokens,
                                            .n_used = size[1],
@@ -577,7 +577,7 @@ void check_combine_experts(struct op_check *c) {
     check_combine_definition(c);
     for (int i = 0; i < op_n_batches(c) * 16; i++) {
         struct combine_shape s = {
-            .n_tokens = OP_BATCHES[i / 16], .n_cols = COLS[i % 4], .n_used = USED[i / 4 % 4]};
+            .n_tokens = op_batch(c, i / 16), .n_cols = COLS[i % 4], .n_used = USED[i / 4 % 4]};
         int variant = (int)op_random(c, 6);
         if (s.n_tokens * s.n_used > 1024) s.n_used = 8; // what fits the scene
         op_describe(c, "%d tokens, %d experts each, %d columns, variant %d", s.n_tokens, s.n_used,

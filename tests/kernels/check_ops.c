@@ -61,7 +61,7 @@ static void check_embed(struct op_check *c, enum weight_type type) {
         .op = OP_embed, .type = type, .limit = 1e-6, .place = place_embed, .mark = mark_embed};
     bool plain = dtype_find((uint32_t)weight_dtype(type))->block_elements == 1;
     for (int i = 0; i < op_n_batches(c); i++) {
-        struct embed_shape s = {.n_tokens = OP_BATCHES[i], .n_rows = 19};
+        struct embed_shape s = {.n_tokens = op_batch(c, i), .n_rows = 19};
         s.n_cols = plain ? 67 + i : 256 * (i + 1);
         op_describe(c, "%d tokens, %d columns", s.n_tokens, s.n_cols);
         op_scene_clear(c);
@@ -113,7 +113,7 @@ static void check_rms_norm(struct op_check *c) {
     struct op_case k = {
         .op = OP_rms_norm, .limit = 1e-6, .place = place_rms_norm, .mark = mark_rms_norm};
     for (int i = 0; i < op_n_batches(c) * 16; i++) {
-        struct rms_norm_shape s = {.n_rows = OP_BATCHES[i / 16], .n_cols = COLS[i % 4]};
+        struct rms_norm_shape s = {.n_rows = op_batch(c, i / 16), .n_cols = COLS[i % 4]};
         const int alias = i / 4 % 4; // out is its own, x, its own, or the residual
         s.has_residual = alias >= 2;
         s.has_weight = i % 5 > 0;
@@ -240,7 +240,7 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
     for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
         int size = i % n_sizes;
         struct matmul_shape s = {
-            .n_tokens = OP_BATCHES[i / n_sizes], .n_rows = rows[size], .n_cols = cols[size]};
+            .n_tokens = op_batch(c, i / n_sizes), .n_rows = rows[size], .n_cols = cols[size]};
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);
@@ -280,7 +280,7 @@ static void check_rope_table(struct op_check *c) {
     struct op_case k = {
         .op = OP_rope_table, .limit = 1e-12, .place = place_rope_table, .mark = mark_rope_table};
     for (int i = 0; i < op_n_batches(c) * 3; i++) {
-        struct rope_table_shape s = {.args = {.n_tokens = OP_BATCHES[i / 3],
+        struct rope_table_shape s = {.args = {.n_tokens = op_batch(c, i / 3),
                                               .n_rot = N_ROTS[i % 5],
                                               .base = i % 2 ? 1e4F : 5e5F,
                                               .scale = 1,
@@ -352,7 +352,7 @@ static void check_rope(struct op_check *c) {
     struct op_case k = {.op = OP_rope, .limit = 1e-6, .place = place_rope, .mark = mark_rope};
     for (int i = 0; i < op_n_batches(c) * 10; i++) {
         struct rope_shape s = SHAPES[i % 5];
-        s.n_tokens = OP_BATCHES[i / 10], s.neox = i / 5 % 2;
+        s.n_tokens = op_batch(c, i / 10), s.neox = i / 5 % 2;
         op_describe(c, "%d tokens, head_dim %d, n_rot %d, neox %d", s.n_tokens, s.head_dim, s.n_rot,
                     s.neox);
         op_scene_clear(c);
@@ -442,7 +442,7 @@ static void check_kv_store(struct op_check *c) {
         .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
     enum { PAIRS = KV_TYPES * KV_TYPES };
     for (int i = 0; i < op_n_batches(c) * PAIRS; i++) {
-        struct kv_store_shape s = {.n_tokens = OP_BATCHES[i / PAIRS]};
+        struct kv_store_shape s = {.n_tokens = op_batch(c, i / PAIRS)};
         s.k_type = kv_dtype((enum kv_type)(i % KV_TYPES));
         s.v_type = kv_dtype((enum kv_type)(i / KV_TYPES % KV_TYPES));
         int size = (i + i / KV_TYPES) % 3;
@@ -568,7 +568,7 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
     for (int i = 0; i < n_batches * N_HEADS; i++) {
         const int32_t *heads = HEADS[i % N_HEADS],
                       head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
-        struct attention_args args = {.n_tokens = OP_BATCHES[i / N_HEADS],
+        struct attention_args args = {.n_tokens = op_batch(c, i / N_HEADS),
                                       .n_heads = heads[0],
                                       .n_kv_heads = heads[1],
                                       .head_dim = head_dim,
@@ -722,7 +722,7 @@ static void check_gather_rows(struct op_check *c) {
     struct op_case k = {.op = OP_gather_rows, .place = place_gather_rows, .mark = mark_gather_rows};
     for (int i = 0; i < op_n_batches(c) * 3; i++) {
         struct gather_rows_shape s = {
-            .n_rows = OP_BATCHES[i / 3], .n_cols = COLS[i % 3], .n_x_rows = 41};
+            .n_rows = op_batch(c, i / 3), .n_cols = COLS[i % 3], .n_x_rows = 41};
         op_describe(c, "%d rows, %d columns", s.n_rows, s.n_cols);
         op_scene_clear(c);
         s.x = op_scene_normal(c, (int64_t)s.n_x_rows * s.n_cols, 1);
@@ -767,7 +767,7 @@ static void check_cap_logits(struct op_check *c) {
     struct op_case k = {
         .op = OP_cap_logits, .limit = 1e-6, .place = place_cap_logits, .mark = mark_cap_logits};
     for (int i = 0; i < op_n_batches(c) * 9; i++) {
-        struct cap_logits_shape s = {.n_rows = OP_BATCHES[i / 9],
+        struct cap_logits_shape s = {.n_rows = op_batch(c, i / 9),
                                      .n_cols = COLS[i % 3],
                                      .scale = i % 2 ? 0.125F : 1,
                                      .softcap = CAPS[i / 3 % 3]};

@@ -132,7 +132,7 @@ void check_split_rows(struct op_check *c) {
     enum { SIZES = sizeof COLS / sizeof *COLS };
     struct op_case k = {.op = OP_split_rows, .place = place_split_rows, .mark = mark_split_rows};
     for (int i = 0; i < op_n_batches(c) * SIZES; i++) {
-        struct split_rows_shape s = {.n_rows = OP_BATCHES[i / SIZES],
+        struct split_rows_shape s = {.n_rows = op_batch(c, i / SIZES),
                                      .n_first = COLS[i % SIZES][0],
                                      .n_second = COLS[i % SIZES][1],
                                      .drops = i % 4 == 3};
@@ -175,7 +175,7 @@ void check_short_conv(struct op_check *c) {
     struct op_case k = {
         .op = OP_short_conv, .limit = 1e-6, .place = place_short_conv, .mark = mark_state};
     for (int i = 0; i < op_n_batches(c) * 7; i++) {
-        struct state_shape s = {.n_tokens = OP_BATCHES[i / 7],
+        struct state_shape s = {.n_tokens = op_batch(c, i / 7),
                                 .n_cols = SIZES[i % 7].n_cols,
                                 .x_stride = SIZES[i % 7].n_cols + i % 3,
                                 .n_taps = SIZES[i % 7].n_taps,
@@ -246,7 +246,7 @@ void check_delta_rule(struct op_check *c) {
     struct op_case k = {
         .op = OP_delta_rule, .limit = 1e-6, .place = place_delta_rule, .mark = mark_state};
     for (int i = 0; i < op_n_batches(c) * 7; i++) {
-        struct state_shape s = {.n_tokens = OP_BATCHES[i / 7],
+        struct state_shape s = {.n_tokens = op_batch(c, i / 7),
                                 .n_heads = SIZES[i % 7].n_heads,
                                 .n_key_heads = SIZES[i % 7].n_key_heads,
                                 .head_dim = SIZES[i % 7].head_dim,
@@ -303,7 +303,7 @@ void check_mamba_scan(struct op_check *c) {
     struct op_case k = {
         .op = OP_mamba_scan, .limit = 1e-6, .place = place_mamba_scan, .mark = mark_state};
     for (int i = 0; i < op_n_batches(c) * 5; i++) {
-        struct state_shape s = {.n_tokens = OP_BATCHES[i / 5],
+        struct state_shape s = {.n_tokens = op_batch(c, i / 5),
                                 .n_heads = SIZES[i % 5].n_heads,
                                 .n_key_heads = SIZES[i % 5].n_groups,
                                 .head_dim = SIZES[i % 5].head_dim,

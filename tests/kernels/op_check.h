@@ -150,13 +150,17 @@ bool op_guard_close(struct op_check *c, struct op_rig *rig);
 // The pages of operand i, which are open.
 struct op_region op_guard_span(const struct op_check *c, int i);
 
-// How many tokens the ops are tried with: the first op_n_batches of them.
+// How many tokens the ops are tried with: case i of op_n_batches has op_batch, the last one as many
+// as there may be.
 enum { OP_BATCHES_MAX = 5 };
 static const int32_t OP_BATCHES[OP_BATCHES_MAX] = {1, 2, 7, 33, 128};
 static inline int op_n_batches(const struct op_check *c) {
-    int n = 0;
-    while (n < OP_BATCHES_MAX && OP_BATCHES[n] <= c->max_tokens) n++;
+    int n = 1;
+    while (n < OP_BATCHES_MAX && OP_BATCHES[n - 1] < c->max_tokens) n++;
     return n;
+}
+static inline int32_t op_batch(const struct op_check *c, int i) {
+    return OP_BATCHES[i] < c->max_tokens ? OP_BATCHES[i] : c->max_tokens;
 }
 
 static inline const float *floats_at(const char *base, uint64_t offset) {
