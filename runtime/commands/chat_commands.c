@@ -28,7 +28,6 @@ static enum status do_leave(struct call *call, struct err *e) {
 
 void chat_clear(struct chat *chat) {
     generate_forget(&chat->writer.generator);
-    chat->held.count = 0;
     chat_history_keep(&chat->history, chat_history_system(&chat->history) ? 1 : 0);
 }
 
@@ -84,8 +83,8 @@ static enum status do_show(struct call *call, struct err *e) {
     (void)e;
     fprintf(stderr, "  model                %s\n  chat template        %s\n", o->model,
             chat->format.name);
-    fprintf(stderr, "  context              %llu of %d tokens used, %zu questions\n",
-            (unsigned long long)chat->held.count, chat->writer.generator.n_ctx,
+    fprintf(stderr, "  context              %d of %d tokens used, %zu questions\n",
+            generate_held(&chat->writer.generator), chat->writer.generator.n_ctx,
             chat_history_count(&chat->history, CHAT_USER));
     fprintf(stderr, "  system               %s\n", system ? system : "(none)");
     cli_options_print_settings(o, stderr);
@@ -146,7 +145,7 @@ static void save_state(const struct chat *chat, const char *path) {
     struct stat written;
     struct err e;
     if (!state_path_of(state, path)) return;
-    if (chat->held.count == 0)
+    if (generate_held(g) == 0)
         unlink(state); // of an older conversation of that name
     else if (session_save(g->session, g->pending, state, &e))
         say_no_state(&e);
@@ -159,17 +158,10 @@ static enum status load_state(struct chat *chat, const char *path, struct err *e
     struct generator *g = &chat->writer.generator;
     char state[PATH_MAX];
     if (!state_path_of(state, path) || access(state, F_OK) != 0) return OK;
-    if (session_load(g->session, state, e) == OK) {
+    const enum status status = session_load(g->session, state, e);
+    if (!status || status == ERR_DEVICE) { // the session is another one, or empty
         g->pending = -1;
-        chat->held.count = 0;
-        const int32_t *tokens = session_tokens(g->session), n = session_length(g->session);
-        for (int32_t i = 0; i < n; i++)
-            if (token_list_push(&chat->held, tokens[i], e)) return e->status;
-        return OK;
-    }
-    if (e->status == ERR_DEVICE) {
-        chat->held.count = 0; // as the session is
-        return e->status;
+        return status;
     }
     say_no_state(e);
     *e = (struct err){0};

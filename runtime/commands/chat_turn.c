@@ -63,30 +63,14 @@ static void say_full(const struct chat *chat) {
             context_of(chat));
 }
 
-// Takes the tokens out of tokens that the session holds already, and out of the session what they
-// do not go on from. One at least is left, whose logits are needed.
-static void skip_held(struct chat *chat) {
-    struct token_list *all = &chat->tokens, *held = &chat->held;
-    uint64_t same = 0;
-    while (same < held->count && same + 1 < all->count && held->ids[same] == all->ids[same]) same++;
-    held->count = same;
-    generate_keep(&chat->writer.generator, (int32_t)same);
-    all->count -= same;
-    memmove(all->ids, all->ids + same, all->count * sizeof *all->ids);
-}
-
-static enum status push_all(struct token_list *list, const int32_t *ids, uint64_t n,
-                            struct err *e) {
-    for (uint64_t i = 0; i < n; i++)
-        if (token_list_push(list, ids[i], e) != OK) return e->status;
-    return OK;
-}
-
-// Reads what of tokens is new.
+// Reads what of tokens the session does not hold already. One at least is left, whose logits are
+// needed.
 static enum status read_tokens(struct chat *chat, struct err *e) {
-    skip_held(chat);
-    if (cli_generate_read(&chat->writer, &chat->tokens, NULL, e)) return e->status;
-    return push_all(&chat->held, chat->tokens.ids, chat->tokens.count, e);
+    struct token_list *all = &chat->tokens;
+    const int32_t same = generate_keep_same(&chat->writer.generator, all->ids, (int32_t)all->count);
+    all->count -= (uint64_t)same;
+    memmove(all->ids, all->ids + same, all->count * sizeof *all->ids);
+    return cli_generate_read(&chat->writer, all, NULL, e);
 }
 
 // Reads the person's message. *reads is false if the turn ends here, which the person was told.
@@ -165,10 +149,10 @@ static void say_speed(const struct chat *chat, const struct timings *before) {
     const int64_t steps = now->decode_steps - before->decode_steps;
     if (!chat->tells || chat->writer.cli->options.quiet || steps <= 0) return;
     const bool dims = isatty(STDERR_FILENO);
-    fprintf(stderr, "%s[%lld tokens, %.1f tokens/s; context %llu of %d]%s\n", dims ? DIM : "",
+    fprintf(stderr, "%s[%lld tokens, %.1f tokens/s; context %d of %d]%s\n", dims ? DIM : "",
             (long long)(now->new_tokens - before->new_tokens),
             timings_rate(steps, now->decode_ns - before->decode_ns),
-            (unsigned long long)chat->held.count, context_of(chat), dims ? PLAIN : "");
+            generate_held(&chat->writer.generator), context_of(chat), dims ? PLAIN : "");
 }
 
 // ---- What is kept of the reply ------------------------------------------------------------------
@@ -249,9 +233,9 @@ static enum status draw(struct chat *chat, enum stop_reason *reason, struct err 
     const int32_t most = w->cli->options.n_predict;
     const int32_t limit = most < 0 ? most : most - (int32_t)chat->drawn.count;
     if (cli_generate_write(w, limit, false, reason, e)) return e->status;
-    const uint64_t n = (uint64_t)w->generator.n_tokens;
-    if (push_all(&chat->held, w->generator.tokens, n, e)) return e->status;
-    return push_all(&chat->drawn, w->generator.tokens, n, e);
+    for (int32_t i = 0; i < w->generator.n_tokens; i++)
+        if (token_list_push(&chat->drawn, w->generator.tokens[i], e)) return e->status;
+    return OK;
 }
 
 // Makes room for more of the reply. *goes_on is false if nothing can be forgotten.
@@ -371,7 +355,6 @@ enum status chat_open_model(struct chat *chat, struct cli *cli, struct err *e) {
 void chat_close_model(struct chat *chat) {
     chat_history_close(&chat->history);
     token_list_close(&chat->tokens);
-    token_list_close(&chat->held);
     token_list_close(&chat->drawn);
     chat_text_close(&chat->text);
     chat_close(&chat->format);

@@ -28,7 +28,6 @@ struct chat {
     bool tells;               // each answer is followed by its speed
     struct chat_text text;    // the conversation
     struct token_list tokens; // of text
-    struct token_list held;   // what the session holds, with the token that is pending
     struct token_list drawn;  // the reply so far
     size_t n_dropped;         // turns that were forgotten, which the person was not told yet
 };

@@ -191,12 +191,21 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     return OK;
 }
 
-int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n) {
-    const int32_t most = min_i32(n - 1, session_length(g->session));
+int32_t generate_held(const struct generator *g) {
+    return session_length(g->session) + (g->pending >= 0);
+}
+
+int32_t generate_keep_same(struct generator *g, const int32_t *ids, int32_t n) {
+    const int32_t length = session_length(g->session), most = min_i32(n - 1, generate_held(g));
     const int32_t *held = session_tokens(g->session);
     int32_t same = 0;
-    while (same < most && held[same] == ids[same]) same++;
+    while (same < most && (same < length ? held[same] : g->pending) == ids[same]) same++;
     generate_keep(g, same);
+    return same;
+}
+
+int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n) {
+    const int32_t same = generate_keep_same(g, ids, n);
     for (int32_t i = 0; i < same; i++) sampler_accept(&g->sampler, ids[i]);
     return same;
 }

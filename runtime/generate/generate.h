@@ -105,9 +105,15 @@ enum status generate_set_options(struct generator *g, const struct generate_opti
 // Tokens that the context still has room for.
 int32_t generate_room(const struct generator *g);
 
-// Keeps of the session what a text of n tokens begins with, at most n - 1 tokens, and forgets the
-// rest: generate_read goes on with those behind them. Returns how many were kept; the penalties
-// know them.
+// Tokens that were read and written so far: those of the session, and one that is pending.
+int32_t generate_held(const struct generator *g);
+
+// Keeps of what is held what a text of n tokens begins with, at most n - 1 tokens, and forgets the
+// rest: generate_read goes on with those behind them. Returns how many were kept. The penalties
+// stay as they are.
+int32_t generate_keep_same(struct generator *g, const int32_t *ids, int32_t n);
+
+// The same with a session that was loaded: the penalties learn the tokens that are kept.
 int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n);
 
 // Puts n tokens behind what was read and written so far; what is drawn next goes on from there.
