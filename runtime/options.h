@@ -37,6 +37,7 @@ struct engine_options {
     // Filled by devices_open with a machine that was measured and cannot be kept in cache_path, and
     // used by later calls that find it: rates RATES_NONE at first; borrowed, may be NULL.
     struct machine *measured;
+    bool cpu_cache;        // the KV cache stays on the CPU, and with it the attention
     bool allow_paging;     // weights that do not fit in RAM are read from the disk in each pass
     bool lock_memory;      // the CPU's weights are locked in RAM, as far as the system allows it
     bool strict;           // memory that an accelerator refuses is an error, not a new plan

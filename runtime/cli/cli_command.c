@@ -64,6 +64,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                         .strategy = o->strategy,
                         .place = {.feed = o->feed}},
         .tensor_overrides = o->tensor_overrides,
+        .cpu_cache = o->cpu_cache,
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,
         // Commands that compute no tokens, such as plan, take the rates that are known.

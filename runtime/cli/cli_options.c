@@ -609,6 +609,7 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->n_gen, "--gen-tokens"},
         {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},
         {o->tensor_overrides, "-ot"},
+        {o->cpu_cache, "--no-kv-offload"},
         {o->cpu_experts, "--cpu-moe"},
         {o->n_cpu_experts, "--n-cpu-moe"},
         {o->strategy != STRATEGY_AUTO, "--strategy"},

@@ -28,6 +28,7 @@ static const struct llama_variable variables[] = {
     {"LLAMA_ARG_N_GPU_LAYERS", "-ngl"},
     {"LLAMA_ARG_DEVICE", "--device"},
     {"LLAMA_ARG_OVERRIDE_TENSOR", "-ot"},
+    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload"},
     {"LLAMA_ARG_CPU_MOE", "-cmoe"},
     {"LLAMA_ARG_N_CPU_MOE", "-ncmoe"},
     {"LLAMA_ARG_CACHE_TYPE_K", "-ctk"},

@@ -19,6 +19,18 @@ static enum status check_gpu(struct constraints *c, const struct machine *machin
     return OK;
 }
 
+// Attention is computed where its cache is. Units that a pattern names stay where it says.
+static void keep_cache_on_cpu(struct constraints *c, const struct shape *shape) {
+    for (int32_t u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        int8_t *device = &c->place.units[u].device;
+        if (!c->has_units) *device = DEVICE_ANY;
+        if (unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && *device == DEVICE_ANY)
+            *device = DEVICE_HOST;
+    }
+    c->has_units = true;
+}
+
 enum status plan_request_constraints(struct constraints *out, const struct shape *shape,
                                      const struct machine *machine,
                                      const struct engine_options *options, struct err *e) {
@@ -27,8 +39,11 @@ enum status plan_request_constraints(struct constraints *out, const struct shape
     if (out->cpu_experts && !shape->n_experts)
         log_line(options->log, LOG_WARN,
                  "this model has no experts that --cpu-moe or --n-cpu-moe could mean");
-    if (!options->tensor_overrides) return OK;
-    return constraints_add_patterns(out, shape, options->tensor_overrides, e);
+    if (options->tensor_overrides &&
+        constraints_add_patterns(out, shape, options->tensor_overrides, e))
+        return e->status;
+    if (options->cpu_cache) keep_cache_on_cpu(out, shape);
+    return OK;
 }
 
 static void check_context(const struct workload *w, const struct shape *shape,

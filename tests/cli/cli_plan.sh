@@ -115,6 +115,19 @@ moe='--shape gpt-oss-20b --machine rtx-3060-12g --json'
 plan $moe --cpu-moe
 holds 'all(d == 0 for n, d in units.items() if n.endswith("experts")) and sum(units.values()) > 0'
 result cpu_moe
+attention='[d for n, d in units.items() if n.endswith("attention")]'
+plan $moe
+holds "sum($attention) > 0"
+result attention_on_the_gpu
+plan $moe --no-kv-offload
+holds "not any($attention) and sum(units.values()) > 0"
+result no_kv_offload
+plan $moe -nkvo -ot 'blk\.3\.attn=GPU'
+holds "sum($attention) == 1 and units['blk.3.attention'] == 1"
+result no_kv_offload_and_a_pattern
+plan --shape qwen3.5-9b --machine $machine -nkvo --json
+holds 'all(d == 0 for u in p["units"] for n, d in [(u["name"], u["device"])] if n == "blk.3.attention") and units["blk.0.attention"] == 1'
+result no_kv_offload_leaves_states
 plan $moe --n-cpu-moe 5
 holds 'all(units[f"blk.{i}.experts"] == (i > 4) for i in range(24))'
 result n_cpu_moe
