@@ -3,8 +3,11 @@
  * Where one token is multiplied, each weight meets one activation, and turning weights into panels
  * (panel_x86.h) costs more than the products. Here vectors hold columns of one row, the activations
  * are loaded as they lie, and the sums are turned instead: of four rows at once, so that every
- * 128-bit part of a vector ends with 16 columns of them, one row per lane. Integers are exact, so
- * the sums are those of the panels. Pure inline functions; reads nothing beyond the given blocks;
+ * 128-bit part of a vector ends with 16 columns or a block of them, one row per lane. Which blocks
+ * share a vector is as the bytes of the file have it. Integers are exact, so the sums are those of
+ * the panels. Tried and lost, AVX-512 on a Zen 5, cycles for 256 columns of Q2_K and Q4_K in the
+ * first-level cache: lanes added by interleaving pairs of vectors instead of by packing (12.9 and
+ * 13.0 against 12.0 and 12.3). Pure inline functions; reads nothing beyond the given blocks;
  * any thread. WIDE, VNNI, DOT4 and SIGNED_BYTES come from the including file. Tested by
  * tests/kernels/check_ops.c.
  */
@@ -34,15 +37,56 @@ INLINE veci load_blocks(const uint8_t *at, int64_t step) {
 #endif
 }
 
-// 32 bytes shifted right by some bits, and in a wide vector the same bytes by more.
-INLINE veci shift_block(const uint8_t *at, int bits, int more) {
+// 32 bytes, twice in a wide vector.
+INLINE veci load_32(const uint8_t *at) {
     __m256i v = _mm256_loadu_si256((const __m256i *)at);
 #if WIDE
-    const int64_t a = bits, b = bits + more;
-    return _mm512_srlv_epi64(_mm512_broadcast_i64x4(v), _mm512_setr_epi64(a, a, a, a, b, b, b, b));
+    return _mm512_broadcast_i64x4(v);
+#else
+    return v;
+#endif
+}
+
+INLINE veci load_vector(const uint8_t *at) { return V_SI(loadu)((const void *)at); }
+
+INLINE veci shift_right(veci v, int bits) { return bits ? V(srli_epi32)(v, (shift_count)bits) : v; }
+
+// Bits bit and, in the second half of a wide vector, bit + more of each byte become bit target;
+// other bits are any.
+INLINE veci move_bit(veci v, int bit, int more, int target) {
+#if WIDE
+    const int64_t a = target - bit, b = a - more;
+    return _mm512_rolv_epi64(v, _mm512_setr_epi64(a, a, a, a, b, b, b, b));
 #else
     (void)more;
-    return _mm256_srli_epi64(v, bits);
+    if (bit > target) return _mm256_srli_epi64(v, bit - target);
+    return _mm256_slli_epi64(v, target - bit);
+#endif
+}
+
+// The lowest n_bits of low and the next n_more of high.
+INLINE veci join_bits(veci low, veci high, int n_bits, int n_more) {
+    const int bits = (1 << n_bits) - 1, more = ((1 << n_more) - 1) << n_bits;
+#if WIDE
+    const veci own = _mm512_set1_epi8((char)bits);
+    return and_bytes(_mm512_ternarylogic_epi32(own, low, high, 0xca), (char)(bits | more));
+#else
+    return _mm256_or_si256(and_bytes(low, (char)bits), and_bytes(high, (char)more));
+#endif
+}
+
+// 16 bytes of each of QUAD_BLOCKS blocks, step bytes apart.
+INLINE veci load_sixteens(const uint8_t *at, int64_t step) {
+    if (step == 16) return load_vector(at);
+    __m128i v[QUAD_BLOCKS];
+    UNROLL for (int i = 0; i < QUAD_BLOCKS; i++) {
+        v[i] = _mm_loadu_si128((const __m128i *)(at + i * step));
+    }
+#if WIDE
+    __m512i out = _mm512_inserti32x4(_mm512_castsi128_si512(v[0]), v[1], 1);
+    return _mm512_inserti32x4(_mm512_inserti32x4(out, v[2], 2), v[3], 3);
+#else
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(v[0]), v[1], 1);
 #endif
 }
 
@@ -83,26 +127,63 @@ INLINE veci add_fifth_bits(veci v, const uint8_t *at, int64_t step) {
 #endif
 }
 
-// Each columns_name gives vector i of the blocks from at on: VECTOR_BLOCKS times 32 columns as the
-// bytes that unpack_name makes of them. i is a constant; types in blocks of 256 count through one.
-INLINE veci columns_q4_0(const uint8_t *at, int i) {
-    return load_nibbles(at + VECTOR_BLOCKS * i * BLOCK_BYTES_Q4_0 + 2, BLOCK_BYTES_Q4_0);
+// Order of a wide vector's blocks, of eight: in the order of columns; or a block and the fourth or
+// the second after it, which lie side by side in the file.
+enum block_order { IN_ORDER, BY_FOURTHS, BY_SECONDS };
+
+// The nth block in the vectors' order, and the place of a block in it.
+INLINE int nth_block(enum block_order order, int n) {
+#if WIDE
+    if (order == BY_FOURTHS) return n % 2 * 4 + n / 2;
+    if (order == BY_SECONDS) return n / 4 * 4 + n % 2 * 2 + n / 2 % 2;
+#endif
+    (void)order;
+    return n;
 }
 
-INLINE veci columns_q4_1(const uint8_t *at, int i) {
-    return load_nibbles(at + VECTOR_BLOCKS * i * BLOCK_BYTES_Q4_1 + 4, BLOCK_BYTES_Q4_1);
+INLINE int place_of_block(enum block_order order, int block) {
+#if WIDE
+    if (order == BY_FOURTHS) return block % 4 * 2 + block / 4;
+#endif
+    return nth_block(order, block); // which is its own inverse
 }
 
+// ROW_NAME is how a type's columns come as the bytes that unpack_name makes of them, 256 of them
+// from at on; i is a constant.
+// columns_name: vector i, of VECTOR_BLOCKS blocks.
+// halves_name: the lower 16 columns of the ith QUAD_BLOCKS blocks, and the upper ones.
+
+// Lower and upper nibbles.
+INLINE void put_halves(veci q, veci out[2]) {
+    out[0] = and_bytes(q, 15);
+    out[1] = and_bytes(V(srli_epi32)(q, 4), 15);
+}
+
+#define ROW_Q4_0 .halves = halves_q4_0
+INLINE void halves_q4_0(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_0;
+    put_halves(load_sixteens(at + 2, BLOCK_BYTES_Q4_0), out);
+}
+
+#define ROW_Q4_1 .halves = halves_q4_1
+INLINE void halves_q4_1(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_1;
+    put_halves(load_sixteens(at + 4, BLOCK_BYTES_Q4_1), out);
+}
+
+#define ROW_Q5_0 .columns = columns_q5_0
 INLINE veci columns_q5_0(const uint8_t *at, int i) {
     at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_0;
     return add_fifth_bits(load_nibbles(at + 6, BLOCK_BYTES_Q5_0), at + 2, BLOCK_BYTES_Q5_0);
 }
 
+#define ROW_Q5_1 .columns = columns_q5_1
 INLINE veci columns_q5_1(const uint8_t *at, int i) {
     at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_1;
     return add_fifth_bits(load_nibbles(at + 8, BLOCK_BYTES_Q5_1), at + 4, BLOCK_BYTES_Q5_1);
 }
 
+#define ROW_Q8_0 .columns = columns_q8_0
 INLINE veci columns_q8_0(const uint8_t *at, int i) {
     veci v = load_blocks(at + VECTOR_BLOCKS * i * BLOCK_BYTES_Q8_0 + 2, BLOCK_BYTES_Q8_0);
 #if !SIGNED_BYTES
@@ -111,51 +192,60 @@ INLINE veci columns_q8_0(const uint8_t *at, int i) {
     return v;
 }
 
-INLINE veci columns_q4_k(const uint8_t *at, int i) {
-    int group = i * VECTOR_BLOCKS;
-    return and_bytes(shift_block(at + 16 + 32 * (group / 2), group % 2 * 4, 4), 15);
+// Nibbles of Q4_K and Q5_K, with what lies beyond them.
+INLINE veci nibbles_k(const uint8_t *at, int i) {
+    return shift_right(load_vector(at + (int)sizeof(veci) * (i / 2)), i % 2 * 4);
 }
 
+#define ROW_Q4_K .columns = columns_q4_k, .order = BY_SECONDS
+INLINE veci columns_q4_k(const uint8_t *at, int i) { return and_bytes(nibbles_k(at + 16, i), 15); }
+
+#define ROW_Q5_K .columns = columns_q5_k, .order = BY_SECONDS
 INLINE veci columns_q5_k(const uint8_t *at, int i) {
-    int group = i * VECTOR_BLOCKS;
-    veci low = and_bytes(shift_block(at + 48 + 32 * (group / 2), group % 2 * 4, 4), 15);
-    veci fifth = and_bytes(shift_block(at + 16, group, 1), 1);
-    return V_SI(or)(low, V(slli_epi32)(fifth, 4));
+    int block = nth_block(BY_SECONDS, i * VECTOR_BLOCKS);
+    return join_bits(nibbles_k(at + 48, i), move_bit(load_32(at + 16), block, 2, 4), 4, 1);
 }
 
+#define ROW_Q6_K .columns = columns_q6_k
 INLINE veci columns_q6_k(const uint8_t *at, int i) {
-    int group = i * VECTOR_BLOCKS, half = group / 4, quarter = group % 4;
-    veci low = load_blocks(at + 64 * half + 32 * (quarter % 2), 32);
-    if (quarter >= 2) low = V(srli_epi32)(low, 4);
-    veci upper = and_bytes(shift_block(at + 128 + 32 * half, 2 * quarter, 2), 3);
-    return V_SI(or)(and_bytes(low, 15), V(slli_epi32)(upper, 4));
+    int block = i * VECTOR_BLOCKS, half = block / 4, quarter = block % 4;
+    veci low = load_vector(at + 64 * half + 32 * (quarter % 2));
+    veci upper = move_bit(load_32(at + 128 + 32 * half), 2 * quarter, 2, 4);
+    return join_bits(shift_right(low, quarter / 2 * 4), upper, 4, 2);
 }
 
-INLINE veci columns_iq4_nl(const uint8_t *at, int i) {
-    at += VECTOR_BLOCKS * i * BLOCK_BYTES_IQ4_NL;
-    return uneven_values(load_nibbles(at + 2, BLOCK_BYTES_IQ4_NL));
+#define ROW_IQ4_NL .halves = halves_iq4_nl
+INLINE void halves_iq4_nl(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_IQ4_NL;
+    put_halves(load_sixteens(at + 2, BLOCK_BYTES_IQ4_NL), out);
+    UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
-INLINE veci columns_mxfp4(const uint8_t *at, int i) {
-    at += VECTOR_BLOCKS * i * BLOCK_BYTES_MXFP4;
-    return floats_of_4(load_nibbles(at + 1, BLOCK_BYTES_MXFP4));
+#define ROW_MXFP4 .halves = halves_mxfp4
+INLINE void halves_mxfp4(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_MXFP4;
+    put_halves(load_sixteens(at + 1, BLOCK_BYTES_MXFP4), out);
+    UNROLL for (int h = 0; h < 2; h++) out[h] = floats_of_4(out[h]);
 }
 
-INLINE veci columns_iq4_xs(const uint8_t *at, int i) {
-    return uneven_values(load_nibbles(at + 8 + 16 * VECTOR_BLOCKS * i, 16));
+#define ROW_IQ4_XS .halves = halves_iq4_xs
+INLINE void halves_iq4_xs(const uint8_t *at, int i, veci out[2]) {
+    put_halves(load_sixteens(at + 8 + 16 * QUAD_BLOCKS * i, 16), out);
+    UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
+// Pairs of bits of Q2_K and Q3_K, with what lies beyond them.
+INLINE veci pairs_k(const uint8_t *at, int i) {
+    return shift_right(load_vector(at + i / 4 * 32), i % 4 * 2);
+}
+
+#define ROW_Q3_K .columns = columns_q3_k, .order = BY_FOURTHS
 INLINE veci columns_q3_k(const uint8_t *at, int i) {
-    int group = i * VECTOR_BLOCKS;
-    veci pairs = and_bytes(shift_block(at + 32 + group / 4 * 32, group % 4 * 2, 2), 3);
-    veci third = and_bytes(shift_block(at, group, 1), 1);
-    return V_SI(or)(pairs, V(slli_epi32)(third, 2));
+    return join_bits(pairs_k(at + 32, i), move_bit(load_32(at), i, 4, 2), 2, 1);
 }
 
-INLINE veci columns_q2_k(const uint8_t *at, int i) {
-    int group = i * VECTOR_BLOCKS;
-    return and_bytes(shift_block(at + 16 + group / 4 * 32, group % 4 * 2, 2), 3);
-}
+#define ROW_Q2_K .columns = columns_q2_k, .order = BY_FOURTHS
+INLINE veci columns_q2_k(const uint8_t *at, int i) { return and_bytes(pairs_k(at + 16, i), 3); }
 
 // The lower 16 bits of each lane of a, then those of b.
 INLINE veci pair_lanes(veci a, veci b) {
@@ -219,19 +309,46 @@ struct quad {
     int64_t stride;
 };
 
-// Vector i of the four rows' columns times that of x: a 128-bit part for every 16 columns, a lane
-// for every row. Four products are at most 4*127*63 where a weight has up to 6 bits, and eight of
-// 5-bit weights 8*127*31.
-INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum act_extra extra,
-                     veci (*columns)(const uint8_t *at, int i)) {
-    const bool fours_fit = extra != ACT_SUM && extra != ACT_WIDE_HALVES;
-    const bool eights_fit = extra == ACT_SCALED_SUM || extra == ACT_HALF_PARTS;
-    veci acts = V_SI(loadu)((const void *)(x + i * (int)sizeof(veci))), v[4];
+// Lane sums of the four rows: in each 128-bit part a lane for every row. v has sums of n_products
+// (4 or 8) of a weight with up to n_bits bits; if they fit 16 bits, adding them up is cheaper.
+INLINE veci add_rows(const veci v[4], int n_products, enum act_extra extra) {
+    const int most = extra == ACT_SUM || extra == ACT_WIDE_HALVES ? 255
+                     : extra == ACT_HALF_SUMS                     ? 63
+                                                                  : 31;
+    const bool fit = n_products * most * 127 < 32768,
+               twice_fit = 2 * n_products * most * 127 < 32768;
+    return add_pairs(add_pairs(v[0], v[1], fit), add_pairs(v[2], v[3], fit), twice_fit);
+}
+
+// Vector i of the four rows' columns times that of x: a 128-bit part for every 16 columns.
+INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order order,
+                     enum act_extra extra, veci (*columns)(const uint8_t *at, int i)) {
+    const int first = nth_block(order, i * VECTOR_BLOCKS);
+    const int second = nth_block(order, i * VECTOR_BLOCKS + VECTOR_BLOCKS - 1);
+    const uint8_t *bytes = (const uint8_t *)x + 32 * first;
+    veci acts = load_blocks(bytes, 32 * (second - first)), v[4];
+    if (order == IN_ORDER) acts = load_vector(bytes);
     UNROLL for (int r = 0; r < 4; r++) {
         v[r] = dot_fours(columns(rows.at + r * rows.stride, i), acts, extra);
     }
-    return add_pairs(add_pairs(v[0], v[1], fours_fit), add_pairs(v[2], v[3], fours_fit),
-                     eights_fit);
+    return add_rows(v, 4, extra);
+}
+
+// The ith QUAD_BLOCKS blocks of the four rows times those of x: a 128-bit part for every block.
+INLINE veci dot_halves(struct quad rows, const int8_t *x, int i, enum act_extra extra,
+                       void (*halves)(const uint8_t *at, int i, veci out[2])) {
+    const uint8_t *at = (const uint8_t *)x + 2 * (int)sizeof(veci) * i;
+    veci acts[2], w[2], v[4];
+    split_parts(load_vector(at), load_vector(at + sizeof(veci)), acts);
+    UNROLL for (int r = 0; r < 4; r++) {
+        halves(rows.at + r * rows.stride, i, w);
+#if VNNI
+        v[r] = DOT4(DOT4(V_SI(setzero)(), w[0], acts[0]), w[1], acts[1]);
+#else
+        v[r] = V(add_epi32)(dot_fours(w[0], acts[0], extra), dot_fours(w[1], acts[1], extra));
+#endif
+    }
+    return add_rows(v, 8, extra);
 }
 
 #endif
