@@ -271,7 +271,9 @@ static void print_rates(const struct machine *m, FILE *out) {
 
 static void print_notes(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct machine *m = &plan->machine;
-    if (!shape->can_run)
+    if (!shape->can_run && shape->why_not[0])
+        fprintf(out, "note: this model can be planned but not run yet: %s\n", shape->why_not);
+    else if (!shape->can_run)
         fprintf(out, "note: models of architecture %s can be planned but not run yet\n",
                 shape->architecture);
     if (m->n_unused_accelerators > 0)

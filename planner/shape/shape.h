@@ -130,6 +130,7 @@ struct shape {
     bool norms_each_head;  // each head of queries and keys has a norm with weights of its own
     bool has_expert_norms; // experts read another norm than the dense FFN beside them
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
+    char why_not[160];     // of a file that cannot run; may be ""
     int32_t n_units;
     struct unit units[MAX_UNITS];
 };

@@ -74,11 +74,7 @@ static enum status try_tokenizer(const struct gguf *g, struct err *e) {
 static enum status try_to_run(struct inspect_summary *s, const struct gguf *g, struct cli *cli) {
     struct err *e = &s->refused;
     if (gguf_shape(s->shape, g, e)) return e->status;
-    if (!s->shape->can_run) {
-        err_set(e, ERR_UNSUPPORTED, "general.architecture %s is not one that this version runs",
-                s->shape->architecture);
-        return e->status;
-    }
+    if (!s->shape->can_run) return err_set(e, ERR_UNSUPPORTED, "%s", s->shape->why_not);
     return try_tokenizer(g, e) ? e->status : try_plan(s, cli, e);
 }
 

@@ -628,5 +628,10 @@ enum status gguf_shape(struct shape *out, const struct gguf *g, struct err *e) {
     enum status status = model_read(model, out, g, e);
     if (status == OK) status = shape_check(out, e);
     mem_free(model);
-    return status == ERR_UNSUPPORTED ? gguf_shape_by_names(out, g, e) : status;
+    if (status != ERR_UNSUPPORTED) return status;
+    char why_not[sizeof out->why_not];
+    snprintf(why_not, sizeof why_not, "%s%s%s", e->what, e->actual[0] ? ": " : "", e->actual);
+    if (gguf_shape_by_names(out, g, e)) return e->status;
+    memcpy(out->why_not, why_not, sizeof why_not);
+    return OK;
 }

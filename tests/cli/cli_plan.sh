@@ -224,6 +224,25 @@ call "$TANDEM" run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos --device none 
 [ $code -eq 0 ] && grep -q 'speeds of a similar machine (cpu-only' "$err"
 result run_on_the_cpu_takes_the_rates_of_a_cpu
 
+# ---- What cannot run yet -------------------------------------------------------------------------
+# One tensor of a type without kernels: the type is what is told, not the architecture.
+python3 - "$MODEL" "$work/i8.gguf" <<'X'
+import os, struct, sys
+header = bytearray(open(sys.argv[1], "rb").read(3 << 20))
+at = header.find(b"blk.3.ffn_norm.weight") + len("blk.3.ffn_norm.weight")
+struct.pack_into("<I", header, at + 4 + 8 * struct.unpack_from("<I", header, at)[0], 24)  # I8
+open(sys.argv[2], "wb").write(header)
+os.truncate(sys.argv[2], os.path.getsize(sys.argv[1]))
+X
+plan -m "$work/i8.gguf"
+[ $code -eq 0 ] &&
+    grep -q '^note: this model can be planned but not run yet: tensor blk.3.ffn_norm.weight .*I8$' "$out"
+result names_the_type_that_cannot_run
+call "$TANDEM" inspect "$work/i8.gguf"
+[ $code -eq 0 ] && grep -q '^runs here      no, because tensor blk.3.ffn_norm.weight .*I8' "$out"
+result inspect_names_the_type_that_cannot_run
+rm "$work/i8.gguf"
+
 # ---- A huge file whose weights are not there -----------------------------------------------------
 header=$("$TOOLS/lib/write_shape" mixtral-8x7b "$work/huge.gguf")
 [ "$(stat -c %s "$work/huge.gguf")" -gt 20000000000 ] &&
