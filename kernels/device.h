@@ -30,6 +30,8 @@ struct device_info {
     bool is_host;            // buffer addresses are host memory: mapped files are used in place
     bool rounds_by_batch; // matmul and attention may round a token's result differently in another
                           // batch; elsewhere it is the same, bit for bit
+    bool reaches_host;    // ops reach pinned host memory: a small copy on a compute stream is one
+                          // of them, without a start of its own and waits between streams
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
     double bus_gbps;      // peak of its memory, bus width times clock; 0: unknown
     char driver[32];      // version of its driver, empty: none or unknown

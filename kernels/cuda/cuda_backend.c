@@ -30,3 +30,9 @@ void cuda_keep(struct cuda_stream *s, unsigned code, const char *what) {
         return;
     s->failure = failure;
 }
+
+void cuda_add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid grid,
+              const void *params, uint32_t params_bytes) {
+    if (!cuda_queue_has_room(&s->queue)) cuda_submit(s);
+    if (s->failure.status == OK) cuda_queue_add(&s->queue, kernel, grid, params, params_bytes);
+}

@@ -22,6 +22,12 @@ struct cuda_base { // a moment that is known on the device's clock and on the ho
     uint64_t time_ns; // by clock_ns
 };
 
+struct cuda_region { // pinned host memory
+    char *base;      // NULL: none
+    uint64_t size_bytes;
+    unsigned long long address; // where kernels find it; 0: they do not reach it
+};
+
 struct cuda_device {
     struct device base;
     const struct log *log; // borrowed
@@ -32,7 +38,8 @@ struct cuda_device {
     int arch;   // compute capability: 75 is 7.5
     int n_multiprocessors;
     bool tensor_cores; // the device has them, and the loaded kernels use them
-    void *pinned[CUDA_REGIONS];
+    struct cuda_region pinned[CUDA_REGIONS];
+    int n_pinned;              // places of the table that were ever taken
     bool refused_pinning;      // some memory could not be pinned, and the log says so
     struct CUstream_st *clock; // the bases are recorded on this stream; nothing else runs on it
     struct cuda_base bases[2]; // the one that events are measured from now, and the one before
@@ -69,6 +76,17 @@ void cuda_enter(const struct cuda_device *cuda);
 void cuda_submit(struct cuda_stream *s);
 // Keeps a failure of the driver, if it is the stream's first.
 void cuda_keep(struct cuda_stream *s, unsigned code, const char *what);
+// Appends a launch, after submitting a full list; skipped after a failure.
+void cuda_add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid grid,
+              const void *params, uint32_t params_bytes);
+
+// ---- cuda_copy.c: entries of the device's class
+
+bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes);
+void cuda_host_unregister(struct device *d, void *base);
+void cuda_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,
+               enum copy_direction way);
+void cuda_copy_rows(struct stream *stream, const struct row_copy *copy, enum copy_direction way);
 
 // ---- cuda_launch.c
 

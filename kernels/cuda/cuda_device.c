@@ -1,9 +1,9 @@
 /* cuda_device.c: see cuda_device.h and kernels/device.h.
  *
  * Buffers are the driver's allocations; a stream of ours is one of the driver's, with a queue of
- * launches before it if it computes. A failure sticks to the stream. The context is made current at
- * the head of every entry, since any thread may drive a device. Once the device is lost the driver
- * is not called any more: it might wait. Events are in cuda_event.c.
+ * launches before it if it computes. Copies are in cuda_copy.c. A failure sticks to the stream. The
+ * context is made current at the head of every entry, since any thread may drive a device. Once the
+ * device is lost the driver is not called any more: it might wait. Events are in cuda_event.c.
  */
 #include "kernels/cuda/cuda_device.h"
 
@@ -81,38 +81,6 @@ static void cuda_buffer_free(struct device *d, void *base, uint64_t size_bytes) 
     (void)cuda_of(d)->driver.memory_free(address_of(base));
 }
 
-// The device copies pinned memory by itself, beside everything else.
-static bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
-    struct cuda_device *cuda = cuda_of(d);
-    int place = 0;
-    while (place < CUDA_REGIONS && cuda->pinned[place]) place++;
-    ASSERT(place < CUDA_REGIONS);
-    if (d->lost) return false;
-    cuda_enter(cuda);
-    unsigned code = cuda->driver.host_register(base, size_bytes, 0);
-    if (code == DRIVER_SUCCESS) {
-        cuda->pinned[place] = base;
-        return true;
-    }
-    if (!cuda->refused_pinning) // what the system allows is known now
-        log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
-                 d->info.name, (unsigned long long)size_bytes,
-                 cuda_error_name(&cuda->driver, code));
-    cuda->refused_pinning = true;
-    return false;
-}
-
-static void cuda_host_unregister(struct device *d, void *base) {
-    struct cuda_device *cuda = cuda_of(d);
-    for (int i = 0; i < CUDA_REGIONS; i++) {
-        if (cuda->pinned[i] != base) continue;
-        cuda->pinned[i] = NULL;
-        if (d->lost) continue;
-        cuda_enter(cuda);
-        (void)cuda->driver.host_unregister(base);
-    }
-}
-
 // ---- Streams -----------------------------------------------------------------------------------
 
 static void cuda_stream_free(struct stream *stream) {
@@ -154,54 +122,6 @@ fail:
     return e->status;
 }
 
-static const char *const COPIES[] = {
-    [COPY_TO_DEVICE] = "a copy to the device",
-    [COPY_FROM_DEVICE] = "a copy from the device",
-    [COPY_WITHIN] = "a copy on the device",
-};
-
-static void cuda_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,
-                      enum copy_direction way) {
-    struct cuda_stream *s = (struct cuda_stream *)stream;
-    const struct cuda_driver *driver = &cuda_of(stream->device)->driver;
-    cuda_submit(s);
-    s->quantized = (struct cuda_quantized){0};
-    if (s->failure.status != OK) return;
-    unsigned long long to = address_of(target), from = address_of(source);
-    unsigned code = DRIVER_SUCCESS;
-    switch (way) {
-    case COPY_TO_DEVICE: code = driver->copy_to_device(to, source, size_bytes, s->handle); break;
-    case COPY_FROM_DEVICE:
-        code = driver->copy_from_device(target, from, size_bytes, s->handle);
-        break;
-    case COPY_WITHIN: code = driver->copy_within(to, from, size_bytes, s->handle); break;
-    }
-    cuda_keep(s, code, COPIES[way]);
-}
-
-// The direction says which side is host memory.
-static void cuda_copy_rows(struct stream *stream, const struct row_copy *copy,
-                           enum copy_direction way) {
-    struct cuda_stream *s = (struct cuda_stream *)stream;
-    const bool from_host = way == COPY_TO_DEVICE, to_host = way == COPY_FROM_DEVICE;
-    cuda_submit(s);
-    s->quantized = (struct cuda_quantized){0};
-    if (s->failure.status != OK) return;
-    const struct cuda_copy_2d rows = {
-        .source = {.kind = from_host ? DRIVER_MEMORY_HOST : DRIVER_MEMORY_DEVICE,
-                   .host = from_host ? copy->source : NULL,
-                   .device = from_host ? 0 : address_of(copy->source),
-                   .stride_bytes = copy->source_stride},
-        .target = {.kind = to_host ? DRIVER_MEMORY_HOST : DRIVER_MEMORY_DEVICE,
-                   .host = to_host ? copy->target : NULL,
-                   .device = to_host ? 0 : address_of(copy->target),
-                   .stride_bytes = copy->target_stride},
-        .row_bytes = copy->row_bytes,
-        .n_rows = (size_t)copy->n_rows,
-    };
-    cuda_keep(s, cuda_of(stream->device)->driver.copy_rows(&rows, s->handle), COPIES[way]);
-}
-
 static void cuda_flush(struct stream *s) { cuda_submit((struct cuda_stream *)s); }
 
 static enum status cuda_wait(struct stream *stream, struct err *e) {
@@ -238,7 +158,7 @@ static void cuda_batch_hint(struct device *d, int32_t n_tokens) {
 
 static void cuda_close(struct device *d) {
     struct cuda_device *cuda = cuda_of(d);
-    for (int i = 0; i < CUDA_REGIONS; i++) ASSERT(!cuda->pinned[i]);
+    for (int i = 0; i < CUDA_REGIONS; i++) ASSERT(!cuda->pinned[i].base);
     if (d->lost) {
         mem_free(cuda);
         return;
@@ -317,7 +237,11 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
                                         cuda->number);
     if (code == DRIVER_SUCCESS)
         code = driver->device_pci_id(info->pci_id, sizeof info->pci_id, cuda->number);
+    int maps_host = 0;
+    if (code == DRIVER_SUCCESS)
+        code = driver->device_attribute(&maps_host, DRIVER_ATTRIBUTE_MAPS_HOST, cuda->number);
     if (cuda_check(driver, code, e, "asking the GPU what it is")) return e->status;
+    info->reaches_host = maps_host;
     cuda->arch = major * 10 + minor;
     (void)snprintf(info->kind, sizeof info->kind, "cuda");
     info->align_bytes = ALIGN_BYTES;

@@ -33,6 +33,7 @@ enum {
     DRIVER_NOT_READY = 600,
 
     DRIVER_ATTRIBUTE_MULTIPROCESSORS = 16,
+    DRIVER_ATTRIBUTE_MAPS_HOST = 19,
     DRIVER_ATTRIBUTE_MEMORY_CLOCK = 36,
     DRIVER_ATTRIBUTE_BUS_WIDTH = 37,
     DRIVER_ATTRIBUTE_MAJOR = 75,
@@ -42,6 +43,7 @@ enum {
 
     DRIVER_STREAM_NON_BLOCKING = 1,
     DRIVER_EVENT_DISABLE_TIMING = 2,
+    DRIVER_REGISTER_MAPPED = 2,
 
     DRIVER_MEMORY_HOST = 1,
     DRIVER_MEMORY_DEVICE = 2,
@@ -94,6 +96,8 @@ struct cuda_copy_2d {
     X(memory_free, cuMemFree_v2, (unsigned long long address))                                  \
     X(host_register, cuMemHostRegister_v2, (void *base, size_t size_bytes, unsigned flags))     \
     X(host_unregister, cuMemHostUnregister, (void *base))                                       \
+    X(host_address, cuMemHostGetDevicePointer_v2,                                               \
+      (unsigned long long *address, void *host, unsigned flags))                                \
     X(copy_to_device, cuMemcpyHtoDAsync_v2,                                                     \
       (unsigned long long target, const void *source, size_t size_bytes,                        \
        struct CUstream_st *stream))                                                             \

@@ -30,8 +30,7 @@ static uint32_t parts(int64_t count, int64_t size) { return (uint32_t)((count + 
 static void add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid grid,
                 const void *params, uint32_t params_bytes) {
     if (grid.x == 0 || grid.y == 0) return; // no rows or no tokens
-    if (!cuda_queue_has_room(&s->queue)) cuda_submit(s);
-    if (s->failure.status == OK) cuda_queue_add(&s->queue, kernel, grid, params, params_bytes);
+    cuda_add(s, kernel, grid, params, params_bytes);
 }
 
 static void embed(struct cuda_stream *s, enum weight_type type, const struct embed_args *a) {

@@ -78,6 +78,11 @@ enum {
     SPLIT_THREADS = 128,
     SPLIT_COLS = 512,
 
+    // move_rows: grid (rows, chunks of a row).
+    MOVE_THREADS = 128,
+    MOVE_BYTES = MOVE_THREADS * 16,
+    MOVE_MAX_BYTES = 1 << 20, // of one copy; more is left to the device's copy engines
+
     // short_conv: grid (column chunks), one thread per column.
     SHORT_CONV_THREADS = 64,
 
@@ -111,6 +116,15 @@ struct quantize_params {
     const float *x;      // [n_tokens, n_cols]
     int64_t acts_stride; // bytes
     int32_t n_tokens, n_cols;
+};
+
+// Rows to copy: row i goes from source + i * source_stride to target + i * target_stride, in units
+// of unit_bytes (16 or 4), whose multiples all else is.
+struct move_params {
+    void *target;
+    const void *source;
+    int64_t target_stride, source_stride;
+    int32_t row_bytes, unit_bytes;
 };
 
 // a.scratch holds the quantised activations of all tokens when a kernel of a quantised type starts;

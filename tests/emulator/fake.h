@@ -67,6 +67,7 @@ enum {
 struct fake_region { // an allocation, or pinned host memory
     char *base;
     size_t size_bytes;
+    bool mapped;              // pinned memory that kernels reach
     struct fake_region *next; // by address
 };
 
@@ -97,7 +98,7 @@ struct fake_options {
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
     unsigned init_code, seed;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, sealed, stats;
+    bool tensor_cores, maps_host, sealed, stats;
     char name[96];
 };
 

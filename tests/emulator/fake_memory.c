@@ -119,7 +119,7 @@ static bool allocate(struct CUctx_st *c, size_t size_bytes, uint64_t *address) {
     struct fake_region **place = find_gap(c, size_bytes, &base);
     struct fake_region *r = place ? malloc(sizeof *r) : NULL;
     if (!r) return false;
-    *r = (struct fake_region){base, size_bytes, *place};
+    *r = (struct fake_region){base, size_bytes, false, *place};
     if (!open_pages(c, r, true)) {
         free(r);
         return false;
@@ -262,12 +262,13 @@ void fake_memory_leave(struct CUctx_st *c) {
 unsigned cuMemHostRegister_v2(void *base, size_t size_bytes, unsigned flags) {
     unsigned code;
     if (!fake_current(&code)) return code;
-    if (!base || !size_bytes || flags || fake_memory_is_device(base)) return CODE_INVALID_VALUE;
+    if (!base || !size_bytes || fake_memory_is_device(base)) return CODE_INVALID_VALUE;
+    if (flags & ~(unsigned)DRIVER_REGISTER_MAPPED) return CODE_INVALID_VALUE;
     if ((code = fake_fault(FAULT_REGISTER))) return code;
     struct fake_region *r = malloc(sizeof *r);
     if (!r) return DRIVER_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake()->lock);
-    *r = (struct fake_region){base, size_bytes, fake()->pinned};
+    *r = (struct fake_region){base, size_bytes, flags & DRIVER_REGISTER_MAPPED, fake()->pinned};
     fake()->pinned = r;
     pthread_mutex_unlock(&fake()->lock);
     return DRIVER_SUCCESS;
@@ -283,4 +284,18 @@ unsigned cuMemHostUnregister(void *base) {
     free(r);
     if (!r) fake_complain("%p was unregistered and is not pinned", base);
     return r ? DRIVER_SUCCESS : CODE_INVALID_VALUE;
+}
+
+// Memory of the host has one address for all.
+unsigned cuMemHostGetDevicePointer_v2(unsigned long long *address, void *host, unsigned flags) {
+    unsigned code;
+    bool mapped = false;
+    if (!fake_current(&code)) return code;
+    pthread_mutex_lock(&fake()->lock);
+    for (const struct fake_region *r = fake()->pinned; r; r = r->next)
+        mapped |= r->mapped && (char *)host >= r->base && (char *)host < r->base + r->size_bytes;
+    pthread_mutex_unlock(&fake()->lock);
+    if (flags || !mapped || !fake()->options.maps_host) return CODE_INVALID_VALUE;
+    *address = (unsigned long long)(uintptr_t)host;
+    return DRIVER_SUCCESS;
 }

@@ -5,6 +5,7 @@
  *   EMU_CUDA_CC=8.6        compute capability
  *   EMU_CUDA_NAME=...      the device's name
  *   EMU_CUDA_TENSOR=0      complain about matrix kernels: a card of 7.5 without tensor cores
+ *   EMU_CUDA_MAP=0         kernels do not reach pinned memory
  *   EMU_CUDA_DRIVER=12020  the driver's version
  *   EMU_CUDA_INIT=100      what cuInit returns
  *   EMU_CUDA_H2D=4G, EMU_CUDA_D2H=2G   bytes per second of copies to and from the device
@@ -128,6 +129,7 @@ static void read_options(struct fake_options *o) {
     o->vram_bytes = number_option("VRAM", (uint64_t)6 << 30);
     o->n_devices = n_devices < FAKE_DEVICES_MAX ? (int)n_devices : FAKE_DEVICES_MAX;
     o->tensor_cores = number_option("TENSOR", o->arch >= 70) != 0;
+    o->maps_host = number_option("MAP", 1) != 0;
     o->version = (int)number_option("DRIVER", 12020);
     o->rate[0] = number_option("H2D", 0);
     o->rate[1] = number_option("D2H", 0);
@@ -277,6 +279,7 @@ unsigned cuDeviceGetName(char *name, int size_bytes, int device) {
 unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     switch (attribute) {
     case DRIVER_ATTRIBUTE_MULTIPROCESSORS: *value = 10; break;
+    case DRIVER_ATTRIBUTE_MAPS_HOST: *value = the_fake.options.maps_host; break;
     case DRIVER_ATTRIBUTE_MEMORY_CLOCK: *value = 7000000; break; // kHz
     case DRIVER_ATTRIBUTE_BUS_WIDTH: *value = 192; break;
     case DRIVER_ATTRIBUTE_MAJOR: *value = the_fake.options.arch / 10; break;
