@@ -249,6 +249,22 @@ static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, s
     return err_context(e, "waiting for %s", step_text(p, i, text, sizeof text));
 }
 
+// True if what a small micro-batch hands over goes through the compute stream of the device: as ops
+// among ops there, without starts and events of its own. Nothing would overlap with it: what
+// follows on that stream waits for it, or for what the CPU makes of it.
+static bool hands_over_in_order(const struct pipeline *p, const struct pipeline_device *on) {
+    return p->batch != BATCH_PREFILL && on->device->info.reaches_host;
+}
+
+// The stream of copies from the device that has computed: its compute stream or copy_out, which
+// waits for that.
+static struct stream *stream_out(const struct pipeline *p, struct pipeline_device *on) {
+    if (hands_over_in_order(p, on)) return on->compute;
+    stream_record(on->compute, &on->computed);
+    stream_wait_event(on->copy_out, &on->computed);
+    return on->copy_out;
+}
+
 // ---- Units --------------------------------------------------------------------------------------
 
 // Fills in everything that units on device d read of this micro-batch.
@@ -346,13 +362,15 @@ static void copy_inputs(struct pipeline *p, int32_t i) {
     struct pipeline_device *on = &p->devices[step->device];
     char *target =
         (char *)on->scratch.base + p->plan->devices[step->device].scratch.at[AREA_TABLES];
+    const bool in_order = hands_over_in_order(p, on);
+    struct stream *s = in_order ? on->compute : on->copy_in;
     // The tables and the residual stream of the micro-batch that still runs are read until its end.
-    if (p->state != PIPELINE_IDLE) stream_wait_event(on->copy_in, &on->finished);
-    struct span_mark *mark =
-        recorder_first(&p->recorder, i, TRACK_COPY_IN, on->copy_in, step->bytes_fixed);
-    stream_copy(on->copy_in, target, p->staging.base, step->bytes_fixed, COPY_TO_DEVICE);
-    recorder_last(mark, on->copy_in);
-    stream_record(on->copy_in, &on->arrived);
+    if (!in_order && p->state != PIPELINE_IDLE) stream_wait_event(s, &on->finished);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, s, step->bytes_fixed);
+    stream_copy(s, target, p->staging.base, step->bytes_fixed, COPY_TO_DEVICE);
+    recorder_last(mark, s);
+    if (in_order) return;
+    stream_record(s, &on->arrived);
     stream_wait_event(on->compute, &on->arrived);
 }
 
@@ -483,11 +501,13 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
     const struct step *step = step_at(p, i);
     struct pipeline_device *to = &p->devices[step->peer];
     if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, to->copy_in,
+    const bool in_order = hands_over_in_order(p, to);
+    struct stream *s = in_order ? to->compute : to->copy_in;
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, s,
                                             step->bytes_per_row * (uint64_t)batch->n_tokens);
-    copy_columns(p, to->copy_in, step, batch->n_tokens);
-    recorder_last(mark, to->copy_in);
-    stream_record(to->copy_in, &to->arrived);
+    copy_columns(p, s, step, batch->n_tokens);
+    recorder_last(mark, s);
+    if (!in_order) stream_record(s, &to->arrived);
     return OK;
 }
 
@@ -497,13 +517,12 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
     struct pipeline_device *from = &p->devices[step->device];
     if (from->device->info.is_host) return send_from_host(p, i, batch, e);
     ASSERT(p->devices[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
-    stream_record(from->compute, &from->computed);
-    stream_wait_event(from->copy_out, &from->computed);
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, from->copy_out,
+    struct stream *s = stream_out(p, from);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, s,
                                             step->bytes_per_row * (uint64_t)batch->n_tokens);
-    copy_columns(p, from->copy_out, step, batch->n_tokens);
-    recorder_last(mark, from->copy_out);
-    stream_record(from->copy_out, &from->sent[step->data]);
+    copy_columns(p, s, step, batch->n_tokens);
+    recorder_last(mark, s);
+    stream_record(s, &from->sent[step->data]);
     return OK;
 }
 
@@ -519,7 +538,7 @@ static enum status wait_for(struct pipeline *p, int32_t i, struct err *e) {
         return OK;
     }
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
-    stream_wait_event(on->compute, &on->arrived);
+    if (!hands_over_in_order(p, on)) stream_wait_event(on->compute, &on->arrived);
     recorder_last(mark, on->compute);
     return OK;
 }
@@ -532,13 +551,10 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
     const uint64_t size_bytes = step->bytes_per_row * (uint64_t)batch->n_logits;
     const char *source =
         (char *)on->scratch.base + p->plan->devices[step->device].scratch.at[AREA_LOGITS] + at;
-    stream_record(on->compute, &on->computed);
-    stream_wait_event(on->copy_out, &on->computed);
-    struct span_mark *mark =
-        recorder_first(&p->recorder, i, TRACK_COPY_OUT, on->copy_out, size_bytes);
-    stream_copy(on->copy_out, (char *)pipeline_logits(p) + at, source, size_bytes,
-                COPY_FROM_DEVICE);
-    recorder_last(mark, on->copy_out);
+    struct stream *s = stream_out(p, on);
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, s, size_bytes);
+    stream_copy(s, (char *)pipeline_logits(p) + at, source, size_bytes, COPY_FROM_DEVICE);
+    recorder_last(mark, s);
 }
 
 // ---- Running ------------------------------------------------------------------------------------

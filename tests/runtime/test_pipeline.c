@@ -361,7 +361,8 @@ static void random_ways(struct fixture *f, const struct model_file *m, struct en
     c->place.feed = (enum feed)(FEED_ARENA + below(f, FEEDS - FEED_ARENA));
     const int32_t sizes[] = {1 + below(f, 32), 33 + below(f, 64), 1 + below(f, 512)};
     o->workload.n_ubatch = sizes[below(f, 3)];
-    static const char *const links[] = {"", ",d2h=8M", ",h2d=60M", ",d2h=30M,h2d=90M"};
+    static const char *const links[] = {"", ",d2h=8M,reach=1", ",h2d=60M",
+                                        ",d2h=30M,h2d=90M,reach=1"};
     static char spec[64];
     snprintf(spec, sizeof spec, "sim:vram=16M%s", links[below(f, 4)]);
     o->device_spec = spec;
@@ -621,7 +622,8 @@ static void test_faults(void **state) {
         for (int n = 1; status; n += step) {
             struct err e = {0};
             char spec[64];
-            snprintf(spec, sizeof spec, "sim:vram=16M,fail=%s:%d", kinds[kind], n);
+            snprintf(spec, sizeof spec, "sim:vram=16M,fail=%s:%d%s", kinds[kind], n,
+                     way == 1 || way == 2 ? ",reach=1" : "");
             o.device_spec = spec;
             status = run_short(f, &o, &e);
             if (!status) assert_true(n > 30);
@@ -648,7 +650,7 @@ static void test_stalls(void **state) {
         for (int n = 40; n < 100; n += SLOW ? 40 : 20) { // loading takes fewer
             struct err e = {0};
             char spec[64];
-            snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1", n);
+            snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1%s", n, way % 2 ? ",reach=1" : "");
             o.device_spec = spec;
             assert_int_equal(run_short(f, &o, &e), ERR_DEVICE);
             assert_non_null(strstr(e.what, "no answer"));

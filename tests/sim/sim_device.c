@@ -768,6 +768,7 @@ static enum status sim_open(struct device **out, const char *spec,
         .free_bytes = sim->spec.vram_bytes,
         .align_bytes = ALIGN_BYTES,
         .n_lanes = 1,
+        .reaches_host = sim->spec.reach != 0,
     };
     enum cpu_isa isa = sim->spec.isa == ISA_AUTO ? cpu_best_isa() : sim->spec.isa;
     snprintf(sim->base.info.name, sizeof sim->base.info.name, "simulated accelerator, %llu MiB, %s",

@@ -72,13 +72,15 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
             return parse_number(value, true, &spec->rate[COPY_FROM_DEVICE])
                        ? OK
                        : bad_value(e, part, value, size);
+        if (strcmp(part, "reach") == 0)
+            return parse_number(value, false, &spec->reach) ? OK : bad_value(e, part, value, "1");
         if (strcmp(part, "isa") == 0)
             return cpu_isa_parse(value, &spec->isa) ? OK : bad_value(e, part, value, CPU_ISA_NAMES);
         if (strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
         if (strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
     }
     err_set(e, ERR_USAGE, "--device sim: unknown part");
-    err_expected(e, "vram=, taken=, h2d=, d2h=, isa=, fail= or stall=");
+    err_expected(e, "vram=, taken=, h2d=, d2h=, reach=, isa=, fail= or stall=");
     return err_actual(e, "%s", part);
 }
 

@@ -24,15 +24,16 @@ struct sim_spec {
     uint64_t taken_bytes; // of it, taken by others after the device said that all is free
     uint64_t rate[2]; // bytes per second by copy_direction, to and from the device; 0: as fast as
                       // memory
+    uint64_t reach;   // not 0: its ops reach the host's memory (device_info.reaches_host)
     uint64_t fail_at[SIM_FAULT_COUNT]; // counted from 1; 0: never
     uint64_t stall_at;                 // the nth copy, op or call begins late; 0: none
     double stall_s;                    // by so many seconds
     enum cpu_isa isa;                  // whose kernels compute
 };
 
-// "vram=96M,taken=20M,h2d=2G,d2h=2G,isa=ref,fail=copy:3,stall=7:0.5", every part optional, fail as
-// often as wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names the
-// part that is wrong. *out holds the defaults before: 1 GiB and isa_default.
+// "vram=96M,taken=20M,h2d=2G,d2h=2G,reach=1,isa=ref,fail=copy:3,stall=7:0.5", every part optional,
+// fail as often as wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names
+// the part that is wrong. *out holds the defaults before: 1 GiB and isa_default.
 enum status sim_spec_parse(struct sim_spec *out, const char *text, enum cpu_isa isa_default,
                            struct err *e);
 
