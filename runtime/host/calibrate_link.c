@@ -112,14 +112,10 @@ static enum status measure_way(struct link_bench *bench, bool to, struct link_bl
     return OK;
 }
 
-// Times a few bytes that go to the accelerator, are awaited by its compute stream, and come back,
-// as the residual stream does between units on different devices. In us, for both ways.
-static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
+// Encodes a few bytes that go to the accelerator, are awaited by its compute stream, and come back,
+// as the residual stream does between units on different devices.
+static void encode_round_trip(struct link_bench *bench) {
     struct stream *compute = bench->rig->stream;
-    const uint64_t idle_ns = now(bench);
-    while (since_us(bench, idle_ns) < IDLE_US)
-        continue; // the CPU is busy; the accelerator falls asleep
-    const uint64_t start_ns = now(bench);
     encode_copy(bench, true, FIRST_BLOCK);
     stream_record(bench->in, &bench->event);
     stream_flush(bench->in);
@@ -130,6 +126,28 @@ static enum status round_trip_us(struct link_bench *bench, double *out_us, struc
     encode_copy(bench, false, FIRST_BLOCK);
     stream_record(bench->out, &bench->event_out);
     stream_flush(bench->out);
+}
+
+// The same where hand-overs are commands of the compute stream itself.
+static void encode_round_trip_in_order(struct link_bench *bench) {
+    struct stream *compute = bench->rig->stream;
+    void *device = bench->rig->pool.base;
+    stream_copy(compute, device, bench->host, FIRST_BLOCK, COPY_TO_DEVICE);
+    stream_copy(compute, bench->host, device, FIRST_BLOCK, COPY_FROM_DEVICE);
+    stream_record(compute, &bench->event_out);
+    stream_flush(compute);
+}
+
+// Times a round trip in us, for both ways.
+static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
+    const uint64_t idle_ns = now(bench);
+    while (since_us(bench, idle_ns) < IDLE_US)
+        continue; // the CPU is busy; the accelerator falls asleep
+    const uint64_t start_ns = now(bench);
+    if (bench->rig->device->info.reaches_host)
+        encode_round_trip_in_order(bench);
+    else
+        encode_round_trip(bench);
     if (event_wait(&bench->event_out, e)) return e->status;
     *out_us = since_us(bench, start_ns);
     return OK;

@@ -35,7 +35,7 @@ enum { SANITIZED = 0 };
 #endif
 #define STEP_NS   UINT64_C(20000000)
 #define SMALL     (UINT64_C(8) << 20)
-#define THROTTLED "sim:vram=64M,h2d=200M,d2h=100M"
+#define THROTTLED "sim:vram=64M,h2d=200M,d2h=100M,reach=1"
 
 // A clock that goes on by a step at each reading, and by more where the computer is disturbed.
 struct fake_clock {
