@@ -50,8 +50,9 @@ done
 EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
 clean
 result no_race_between_blocks
-# Those that only multiply in registers are not check_ops's.
-comm -12 "$work/idle.8.6" "$work/idle.6.1" | grep -v '^none$\|^peak_' >"$work/out"
+# Those that only multiply in registers are not check_ops's, nor is the one that copies: a thread
+# writes its bytes alone.
+comm -12 "$work/idle.8.6" "$work/idle.6.1" | grep -v '^none$\|^peak_\|^move_rows$' >"$work/out"
 ! [ -s "$work/out" ]
 result every_kernel_was_watched
 
