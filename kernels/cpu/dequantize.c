@@ -257,6 +257,31 @@ static void q2_k_block(const uint8_t *block, float *out) {
     }
 }
 
+// Value: d (n - 1) of two bits, in the order of Q2_K.
+static void tq2_0_block(const uint8_t *block, float *out) {
+    float d = read_half(block + 64);
+    for (int i = 0; i < 256; i++) {
+        int n = block[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
+        out[i] = d * (float)(n - 1);
+    }
+}
+
+// Value: d (n - 1), where n is digit number place of a byte in base 3, the first after the point.
+static float ternary(float d, uint8_t byte, int place) {
+    static const uint8_t powers[] = {1, 3, 9, 27, 81};
+    const uint8_t rest = (uint8_t)(byte * powers[place]);
+    return d * (float)((rest * 3 >> 8) - 1);
+}
+
+// 32 bytes of five digits, 16 bytes of five and 4 bytes of four: the first digits of all come
+// first.
+static void tq1_0_block(const uint8_t *block, float *out) {
+    float d = read_half(block + 52);
+    for (int i = 0; i < 160; i++) out[i] = ternary(d, block[i % 32], i / 32);
+    for (int i = 0; i < 80; i++) out[160 + i] = ternary(d, block[32 + i % 16], i / 16);
+    for (int i = 0; i < 16; i++) out[240 + i] = ternary(d, block[48 + i % 4], i / 4);
+}
+
 // Adds the signs to 32 magnitudes of a group: entries of 4 columns in words or of 8 in pairs of
 // them.
 static void signed_group(float scale, const uint32_t words[8], uint32_t signs, float *out) {

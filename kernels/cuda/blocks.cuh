@@ -8,9 +8,9 @@
  * and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
- * 17, 20, 22, 24 or 34 bytes or n_cols/256 blocks of 84, 110, 136, 144, 176 or 210. So blocks of
- * Q4_K and Q5_K are 16-byte aligned, those of IQ4_XS 8-byte, those of Q4_1, Q5_1 and Q2_K 4-byte
- * aligned, those of MXFP4 not at all, and all others only 2-byte aligned.
+ * 17, 20, 22, 24 or 34 bytes or n_cols/256 blocks of 54, 66, 84, 110, 136, 144, 176 or 210. So
+ * blocks of Q4_K and Q5_K are 16-byte aligned, those of IQ4_XS 8-byte, those of Q4_1, Q5_1 and Q2_K
+ * 4-byte aligned, those of MXFP4 not at all, and all others only 2-byte aligned.
  */
 #ifndef TANDEM_KERNELS_CUDA_BLOCKS_CUH
 #define TANDEM_KERNELS_CUDA_BLOCKS_CUH
@@ -610,6 +610,79 @@ struct weight_q2_k : weight_of_256<sizeof(q2_k_block), 2> {
         int g = column % 256 / 32, i = column % 32, scale = b->scales[2 * g + i / 16];
         int n = b->pairs[32 * (g / 4) + i] >> 2 * (g & 3) & 3;
         return half_at(b->d) * (float)((scale & 15) * n) - half_at(b->dmin) * (float)(scale >> 4);
+    }
+};
+
+// Two bits n for n - 1, in the order of Q2_K.
+struct tq2_0_block {
+    uint8_t pairs[64], d[2];
+};
+
+struct weight_tq2_0 : weight_of_256<sizeof(tq2_0_block), 2> {
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const tq2_0_block *b = (const tq2_0_block *)block_of(row, item);
+        int pair = item & 3;
+        uint32_t pairs[8];
+        load_words_2<8>(pairs, b->pairs + 32 * (pair >> 1));
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                out[g].words[i] =
+                    centre_bytes<1>(pairs[i] >> (4 * (pair & 1) + 2 * g) & 0x03030303u);
+            out[g].scale = half_at(b->d), out[g].offset = 0;
+        }
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const tq2_0_block *b = (const tq2_0_block *)block_at(row, column);
+        int g = column % 256 / 32;
+        int n = b->pairs[32 * (g / 4) + column % 32] >> 2 * (g & 3) & 3;
+        return half_at(b->d) * (float)(n - 1);
+    }
+};
+
+// Digits n of bytes in base 3 for n - 1: 32 bytes of five, 16 of five and 4 of four; the first
+// digits of all come first.
+struct tq1_0_block {
+    uint8_t many[32], fewer[16], last[4], d[2];
+};
+
+struct weight_tq1_0 : weight_of_256<sizeof(tq1_0_block), 1> {
+    DEVICE_FN uint32_t power_of(int place) { // of 3
+        return (uint32_t)(0x511b090301ULL >> 8 * place) & 255;
+    }
+    // The digits of four bytes at a place. Two bytes at once are multiplied in halves of a word.
+    DEVICE_FN uint32_t digits(uint32_t bytes, int place) {
+        const uint32_t halves = 0x00ff00ffu, power = power_of(place);
+        uint32_t even = ((bytes & halves) * power & halves) * 3;
+        uint32_t odd = ((bytes >> 8 & halves) * power & halves) * 3;
+        return (even >> 8 & 0x00030003u) | (odd & 0x03000300u);
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        const tq1_0_block *b = (const tq1_0_block *)block_of(row, item);
+        int group = item & 7, place = group < 5 ? group : 2 * (group - 5);
+        uint32_t bytes[8];
+        if (group < 5) {
+            load_words_2<8>(bytes, b->many);
+        } else {
+            load_words_2<4>(bytes, b->fewer);
+            load_words_2<1>(bytes + 4, b->last);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t made =
+                digits(bytes[group < 5 || i < 4 ? i : i - 4], place + (group > 4 && i > 3));
+            if (group == 7 && i > 3) made = digits(bytes[4], i - 4);
+            out->words[i] = centre_bytes<1>(made);
+        }
+        out->scale = half_at(b->d), out->offset = 0;
+    }
+    DEVICE_FN float element(const uint8_t *row, int column) {
+        const tq1_0_block *b = (const tq1_0_block *)block_at(row, column);
+        int i = column % 256;
+        uint32_t byte = i < 160 ? b->many[i % 32] : i < 240 ? b->fewer[i % 16] : b->last[i % 4];
+        int place = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;
+        return half_at(b->d) * (float)((int)digits(byte, place) - 1);
     }
 };
 

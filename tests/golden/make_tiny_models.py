@@ -63,6 +63,8 @@ SPREAD = {
     "IQ2_S": (57.0, 0, None, 0),
     "IQ1_S": (7.2, 0, None, 0),
     "IQ1_M": (7.2, None, None, 0),
+    "TQ1_0": (0.82, 52, None, 0),
+    "TQ2_0": (0.82, 64, None, 0),
     "IQ4_NL": (70.8, 0, None, 0),
     "IQ4_XS": (1310.0, 0, None, 0),
 }
@@ -87,6 +89,9 @@ def random_weights(rng, name, shape, std):
     raw[:, d_at : d_at + 2] = halves(rng, n, std / spread)
     if minimum_at:
         raw[:, minimum_at : minimum_at + 2] = halves(rng, n, minimum * std / spread)
+    if name == "TQ2_0":  # two bits are 0, 1 or 2
+        places = rng.integers(0, 3, (4, n, 64), dtype=np.uint8)
+        raw[:, :64] = sum(place << 2 * i for i, place in enumerate(places))
     if name == "Q6_K":  # scales of -64..63
         raw[:, 192:208] = rng.integers(-64, 64, (n, 16), dtype=np.int8).view(np.uint8)
     return raw.tobytes()
@@ -522,6 +527,18 @@ MODELS = {
             "blk.0.ffn_gate": "IQ1_S",
             "blk.1.ffn_gate": "IQ1_M",
             "ffn_up": "IQ3_S",
+        }
+    },
+    "ternary": SMALL
+    | {"n_embd": 256, "ff": 256}
+    | {
+        "types": {
+            "": "TQ2_0",
+            "token_embd": "Q4_K",
+            "attn_q": "TQ1_0",
+            "attn_k": "TQ1_0",
+            "blk.1.ffn_up": "TQ1_0",
+            "attn_output": "Q4_0",
         }
     },
     # 14 rows of the head are no token; q and v have biases, k and the output have none.

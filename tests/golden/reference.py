@@ -248,6 +248,20 @@ def decode_iq1_m(raw):
     return d * np.repeat(scale, 16, axis=1) * y.reshape(-1, 256)
 
 
+def decode_tq2_0(raw):
+    pairs = raw[:, :64].reshape(-1, 2, 1, 32) >> 2 * np.arange(4).reshape(-1, 1) & 3
+    return half(raw, 64) * (pairs.reshape(-1, 256).astype(float) - 1)
+
+
+def decode_tq1_0(raw):
+    def digits(part, count):
+        rest = part[:, None, :].astype(int) * 3 ** np.arange(count)[:, None] % 256
+        return (rest * 3 // 256).reshape(len(part), -1)
+
+    parts = digits(raw[:, :32], 5), digits(raw[:, 32:48], 5), digits(raw[:, 48:52], 4)
+    return half(raw, 52) * (np.concatenate(parts, axis=1) - 1)
+
+
 # name -> (number in the file, elements, bytes, decoder)
 TYPES = {
     "F32": (0, 1, 4, decode_f32),
@@ -273,6 +287,8 @@ TYPES = {
     "IQ2_S": (22, 256, 82, decode_iq2_s),
     "IQ1_S": (19, 256, 50, decode_iq1_s),
     "IQ1_M": (29, 256, 56, decode_iq1_m),
+    "TQ1_0": (34, 256, 54, decode_tq1_0),
+    "TQ2_0": (35, 256, 66, decode_tq2_0),
 }
 TYPE_NAMES = {number: name for name, (number, _, _, _) in TYPES.items()}
 
@@ -535,6 +551,8 @@ KNOWN_SUMS = (
         "Q6_K": (208, None, [-89.4375, 106, 36.4375, -33.125], -3.75, 288.25, 16656.375),
         "Q3_K": (108, None, [5.0625, -6.75, 1.6875, -3.375], 2.625, 59.875, 575.625),
         "Q2_K": (80, 82, [2.0625, 0, 0.6875, 1.375], 0.28125, 128.6875, 160.25),
+        "TQ1_0": (52, None, [-0.0625, -0.0625, -0.0625, 0], -0.0625, -0.125, 10.875),
+        "TQ2_0": (64, None, [0.125, -0.0625, 0, 0.0625], -0.0625, 8.0625, 16.1875),
         "IQ4_NL": (0, None, [-2.1875, 1.5625, 7.0625, -3.0625], 0.0625, -16.0625, 106.5625),
         "IQ4_XS": (0, None, [4.0625, -0.0625, -4.3125, 5.1875], -1, -687.8125, 10416.4375),
         "IQ2_XXS": (

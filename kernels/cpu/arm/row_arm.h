@@ -147,6 +147,36 @@ INLINE int8x16x2_t columns_q2_k(const uint8_t *block, int group) {
     return as_signed(bits_from(pairs.val[0], bit, 3), bits_from(pairs.val[1], bit, 3));
 }
 
+INLINE int8x16x2_t columns_tq2_0(const uint8_t *block, int group) {
+    uint8x16x2_t pairs = load32(block + group / 4 * 32);
+    const int bit = group % 4 * 2;
+    return as_signed(bits_from(pairs.val[0], bit, 3), bits_from(pairs.val[1], bit, 3));
+}
+
+// A digit in base 3 of bytes that count 256ths, which the power of 3 makes the first after the
+// point.
+INLINE uint8x16_t digits(uint8x16_t v, uint8x16_t power) {
+    v = vmulq_u8(v, power);
+    uint8x16_t sum = vaddq_u8(vcgtq_u8(v, vdupq_n_u8(85)), vcgtq_u8(v, vdupq_n_u8(170)));
+    return vsubq_u8(vdupq_n_u8(0), sum); // each comparison gives 255, which is -1
+}
+
+INLINE int8x16x2_t columns_tq1_0(const uint8_t *block, int group) {
+    static const uint8_t powers[] = {1, 3, 9, 27, 81};
+    static const uint8_t own[] = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
+    if (group < 5) {
+        uint8x16x2_t v = load32(block);
+        const uint8x16_t power = vdupq_n_u8(powers[group]);
+        return as_signed(digits(v.val[0], power), digits(v.val[1], power));
+    }
+    const uint8x16_t v = vld1q_u8(block + 32);
+    const uint8x16_t low = digits(v, vdupq_n_u8(powers[2 * (group - 5)]));
+    if (group < 7) return as_signed(low, digits(v, vdupq_n_u8(powers[2 * (group - 5) + 1])));
+    uint32_t last;
+    memcpy(&last, block + 48, sizeof last);
+    return as_signed(low, digits(vreinterpretq_u8_u32(vdupq_n_u32(last)), vld1q_u8(own)));
+}
+
 // The scales of one block of a row. A block of 32 columns has the scale and the offset as the first
 // two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups,
 // or for ACT_HALF_PARTS 8 words of signed bytes, two factors and two offsets of a group, and then
@@ -288,6 +318,15 @@ INLINE struct scales scales_q2_k(const uint8_t *block) {
     }
     return scales_of_parts(parts, half_at(block + 80), 0 - half_at(block + 82));
 }
+
+#define EXTRA_TQ2_0 ACT_SCALED_SUM
+INLINE struct scales scales_tq2_0(const uint8_t *block) {
+    const float32x4_t d = vdupq_n_f32(half_at(block + 64)), low = vnegq_f32(d);
+    return (struct scales){{d, d, low, low}};
+}
+
+#define EXTRA_TQ1_0 ACT_SCALED_SUM
+INLINE struct scales scales_tq1_0(const uint8_t *block) { return scales_tq2_0(block - 12); }
 
 // Four vectors become four whose lane r comes from vector r.
 INLINE void turn4(const int32x4_t in[4], int32x4_t out[4]) {

@@ -448,4 +448,57 @@ INLINE void unpack_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+#define EXTRA_TQ2_0 ACT_SCALED_SUM
+INLINE void scales_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci tail[4];
+    gather16(rows, offset + 50, tail);
+    UNROLL for (int i = 0; i < 8; i++) {
+        out[i].scale[0] = half_high(tail[3]);
+        out[i].scale[1] = minus(out[i].scale[0]);
+    }
+}
+
+INLINE void unpack_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_tq2_0(rows, offset, out);
+    for (int half = 0; half < 2; half++, out += 4) {
+        veci pairs[8];
+        gather32(rows, offset + 32 * half, pairs);
+        for (int quarter = 0; quarter < 4; quarter++) {
+            UNROLL for (int c = 0; c < 8; c++) {
+                out[quarter].bytes[c] = and_bytes(pairs[c], 3);
+                pairs[c] = V(srli_epi32)(pairs[c], 2);
+            }
+        }
+    }
+}
+
+// The first digit in base 3 after the point of bytes that count 256ths; v becomes the rest.
+INLINE veci next_digit(veci *v) {
+    const veci one = V(set1_epi8)(1);
+    veci first = V(min_epu8)(V(subs_epu8)(*v, V(set1_epi8)(85)), one);
+    veci second = V(min_epu8)(V(subs_epu8)(*v, V(set1_epi8)((char)170)), one);
+    *v = V(add_epi8)(*v, V(add_epi8)(*v, *v));
+    return V(add_epi8)(first, second);
+}
+
+#define EXTRA_TQ1_0 ACT_SCALED_SUM
+INLINE void scales_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) {
+    scales_tq2_0(rows, offset - 12, out); // the last two bytes of a block of 54 instead of 66
+}
+
+INLINE void unpack_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) {
+    veci many[8], fewer[4], tail[4];
+    scales_tq1_0(rows, offset, out);
+    gather32(rows, offset, many);
+    gather16(rows, offset + 32, fewer);
+    gather16(rows, offset + 38, tail);
+    veci last = V_SI(or)(V(srli_epi32)(tail[2], 16), V(slli_epi32)(tail[3], 16));
+    for (int place = 0; place < 5; place++) {
+        veci *half = &out[5 + place / 2].bytes[place % 2 * 4];
+        UNROLL for (int c = 0; c < 8; c++) out[place].bytes[c] = next_digit(&many[c]);
+        UNROLL for (int c = 0; c < 4; c++) half[c] = next_digit(&fewer[c]);
+    }
+    UNROLL for (int place = 0; place < 4; place++) out[7].bytes[4 + place] = next_digit(&last);
+}
+
 #endif
