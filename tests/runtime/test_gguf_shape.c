@@ -6,6 +6,7 @@
 #include "runtime/model/gguf_shape.h"
 
 #include "base/mem.h"
+#include "runtime/model/families.h"
 #include "runtime/model/model_read.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/shape_gguf.h"
@@ -205,7 +206,10 @@ static const struct {
     {"qwen3-30b-a3b", {0}},
     {"qwen3.5-9b", {.inner_size = 4096, .state_size = 128, .n_groups = 16, .kernel = 4}},
     {"qwen3.5-35b-a3b", {.inner_size = 4096, .state_size = 128, .n_groups = 16, .kernel = 4}},
+    {"qwen3-next-80b-a3b", {.inner_size = 4096, .state_size = 128, .n_groups = 16, .kernel = 4}},
     {"llama-3.3-70b", {0}},
+    {"seed-oss-36b", {0}},
+    {"hunyuan-a13b", {0}},
 };
 
 static void load(struct shape *out, const char *name) {
@@ -234,6 +238,17 @@ static void test_equals_json(void **state) {
         if (f->shapes[0].can_run != f->shapes[1].can_run)
             fail_msg("%s: can_run is wrong in the JSON file", BIG[i].name);
         gguf_close(&g);
+    }
+}
+
+// The models that configs/models offers for planning can be run: their families are known.
+static void test_shapes_run(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    for (int32_t i = 0; i < shape_builtin_count(); i++) {
+        assert_int_equal(shape_builtin(&f->shapes[0], i, &e), OK);
+        if (!f->shapes[0].can_run || !family_find(f->shapes[0].architecture))
+            fail_msg("%s (%s) does not run", shape_builtin_name(i), f->shapes[0].architecture);
     }
 }
 
@@ -560,6 +575,7 @@ int main(void) {
         cmocka_unit_test(test_equals_model_of_tiny),
         cmocka_unit_test(test_equals_model_of_default),
         cmocka_unit_test(test_equals_json),
+        cmocka_unit_test(test_shapes_run),
         cmocka_unit_test(test_known_windows),
         cmocka_unit_test(test_touches_no_weights),
         cmocka_unit_test(test_plain_and_unknown_tensors),
