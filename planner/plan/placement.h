@@ -36,9 +36,10 @@ struct unit_place {
     // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
     // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
     uint8_t cpu_parts;
-    // In prefill the accelerator computes the CPU's rows of this unit (all rows of a dense FFN or
-    // attention on the CPU, or the last rows of a split unit), with weights that a fetch has copied
-    // into a slot. For attention on the CPU the fetch copies the cache too, and a store copies its
+    // In prefill the accelerator computes the CPU's rows of this unit (all rows of a dense FFN,
+    // routed experts or attention on the CPU, or the last rows of a split unit), with weights that
+    // a fetch has copied into a slot: of experts all, since many tokens choose nearly all. For
+    // attention on the CPU the fetch copies the cache too, and a store copies its
     // new rows back.
     bool streamed;
 };

@@ -48,10 +48,10 @@ enum step_data {
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...
 // The routed experts of a pass are known only after their router has run, so no step names one, and
 // one list of steps holds for every choice. An experts unit is PHASE_ALL on one device, with the
-// cost of the expected number of different experts (op_cost_distinct_experts). The executor knows
-// where each expert's weights are and gives matmul_experts a slot table (kernels/ops.h), in which
-// all are in place now. A cache of experts would be another table, with fetches whose bytes_fixed
-// are the expected bytes.
+// cost of the expected number of different experts (op_cost_distinct_experts); a fetch brings all
+// of them. The executor knows where each expert's weights are and gives matmul_experts a slot table
+// (kernels/ops.h), in which all are in place now. A cache of experts would be another table, with
+// fetches whose bytes_fixed are the expected bytes.
 struct step {
     enum step_kind kind;
     int8_t device, peer;       // peer: of send and wait

@@ -98,6 +98,9 @@ static const struct {
     {'t', "attention and the FFN on the CPU, in prefill streamed"},
     {'q', "attention's rows split between both, the rest there"},
     {'u', "attention on the CPU, in prefill streamed, the rest there"},
+    {'x', "the experts on the CPU, in prefill streamed, the rest there"},
+    {'X', "the experts streamed in prefill, others on the CPU"},
+    {'T', "attention and the experts on the CPU, in prefill streamed"},
     {'m', "mixed"},
     {'C', "CPU"},
 };
@@ -107,7 +110,7 @@ enum { SPLIT = 1, STREAMED = 2 };
 struct layer {
     int32_t n, there; // units; without those that are split or streamed
     bool attention, experts, any_experts;
-    int attention_ways, ffn_ways; // sets of SPLIT and STREAMED
+    int attention_ways, ffn_ways, experts_ways; // sets of SPLIT and STREAMED
 };
 
 static void look_at_unit(struct layer *l, const struct plan *plan, const struct shape *shape,
@@ -120,13 +123,18 @@ static void look_at_unit(struct layer *l, const struct plan *plan, const struct 
     l->there += on_gpu;
     if (kind == UNIT_ATTENTION) l->attention = on_gpu, l->attention_ways = ways;
     if (kind == UNIT_FFN) l->ffn_ways = ways;
-    if (kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu;
+    if (kind == UNIT_EXPERTS) l->any_experts = true, l->experts = on_gpu, l->experts_ways = ways;
 }
 
 // The letter of a layer with split or streamed units; each combination has one.
 static char ways_letter(const struct layer *l) {
     static const char both[] = "mptB", attention[] = "mqum", ffn[] = "mrsb", ffn_alone[] = "mRSS";
     const bool all = l->there == l->n;
+    if (l->experts_ways) { // streamed
+        if (l->ffn_ways || l->attention_ways & SPLIT) return 'm';
+        if (l->attention_ways) return l->n ? 'm' : 'T';
+        return all ? 'x' : l->there ? 'm' : 'X';
+    }
     if (!l->attention_ways) return (all ? ffn : ffn_alone)[l->ffn_ways];
     if (!l->ffn_ways) return all ? attention[l->attention_ways] : 'm';
     return l->attention_ways == l->ffn_ways ? both[l->ffn_ways] : 'm';
@@ -137,7 +145,7 @@ static char layer_letter(const struct plan *plan, const struct shape *shape, int
     const int32_t layer = shape->units[*u].layer;
     struct layer l = {0};
     for (; shape->units[*u].layer == layer; (*u)++) look_at_unit(&l, plan, shape, *u);
-    if (l.attention_ways || l.ffn_ways) return ways_letter(&l);
+    if (l.attention_ways || l.ffn_ways || l.experts_ways) return ways_letter(&l);
     if (l.there == l.n) return 'g';
     if (l.there == 0) return 'C';
     if (l.any_experts && !l.experts && l.there == l.n - 1) return 'e';

@@ -44,7 +44,7 @@ bool unit_is_cut(const struct unit_tensor *tensor) {
 }
 
 bool unit_can_stream(const struct unit *unit) {
-    if (unit->kind == UNIT_FFN) return true;
+    if (unit->kind == UNIT_FFN || unit->kind == UNIT_EXPERTS) return true;
     return unit->kind == UNIT_ATTENTION && unit->n_kv_heads > 0 && unit->state_bytes == 0 &&
            !unit->lends_cache;
 }

@@ -17,8 +17,8 @@ bool unit_can_split(const struct unit *unit);
 // True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
 // alone.
 bool unit_is_cut(const struct unit_tensor *tensor);
-// True for a unit that can be streamed: a dense FFN, or attention with no state and a cache that no
-// other unit reads.
+// True for a unit that can be streamed: a dense FFN, routed experts, or attention with no state and
+// a cache that no other unit reads.
 bool unit_can_stream(const struct unit *unit);
 
 #endif

@@ -10,14 +10,18 @@
 // fitted once must fit again.
 #define SEARCH_DISK_GBPS 0.01
 
-// Lets the CPU read every weight from a slow disk before it computes with it.
+// Slows a rate down to that of reading from the disk first.
+static void read_first(double *gbps) {
+    if (*gbps > 0) *gbps = 1 / (1 / *gbps + 1 / SEARCH_DISK_GBPS);
+}
+
+// Lets the CPU read every weight from a slow disk before it computes with it, or copies it to a
+// slot.
 static void slow_down(struct machine *m) {
     struct device_rates *rates = &m->devices[DEVICE_HOST].rates;
     for (int t = 0; t < WEIGHT_COUNT; t++)
-        for (int c = 0; c < RATE_CLASSES; c++) {
-            double *gbps = &rates->weight_gbps[t][c];
-            if (*gbps > 0) *gbps = 1 / (1 / *gbps + 1 / SEARCH_DISK_GBPS);
-        }
+        for (int c = 0; c < RATE_CLASSES; c++) read_first(&rates->weight_gbps[t][c]);
+    for (int d = 0; d < m->n_devices; d++) read_first(&m->devices[d].link.staged_to_gbps);
     rates->cache_bytes = 0;
 }
 
@@ -37,6 +41,8 @@ enum status planner_solve_paged(struct plan *plan, const struct shape *shape,
     enum status status = planner_solve(plan, shape, slow, workload, &lifted, e);
     mem_free(slow);
     if (status) return status;
+    for (int d = 0; d < machine->n_devices; d++)
+        plan->machine.devices[d].link = machine->devices[d].link;
     plan->machine.devices[DEVICE_HOST] = *host;
     plan->machine.devices[DEVICE_HOST].budget_bytes = ram_bytes;
     return paging_choose(plan, shape, ram_bytes, e);

@@ -5,7 +5,7 @@
  * others of the last ones, for every layer between them, the rest on the CPU. Then units go to the
  * accelerator in the order of their gain by byte, to one share of their rows and then whole, for
  * every share. Knapsacks add the best choices for every number of bytes: of whole units, and with
- * some shares of rows. Each of these has nothing streamed, or FFNs, or attention, or both. Limits
+ * some shares of rows. Each of these has nothing streamed, or sets of kinds (streams.h). Limits
  * and the link only decide which proposals fit, and their times. A higher limit or a faster link
  * therefore never makes the answer slower: every proposal that fitted still fits and takes no
  * longer, and the minimum of more and smaller numbers is not greater.
@@ -17,6 +17,7 @@
 #include "planner/plan/ties.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/knapsack.h"
+#include "planner/search/streams.h"
 
 #include <float.h>
 #include <math.h>
@@ -35,10 +36,6 @@ static const enum rung RUNGS[][2] = {{NOTHING, ALL},         {NOTHING, ALL_BUT_E
                                      {ATTENTION, NOTHING},   {ALL, NOTHING},
                                      {ALL_BUT_EXPERTS, ALL}, {ALL_BUT_EXPERTS, NOTHING}};
 enum { N_RUNGS = sizeof RUNGS / sizeof *RUNGS, ALL_RUNGS = (1 << N_RUNGS) - 1 };
-
-// The kinds of units on the CPU, whole or split, that a proposal streams.
-enum { STREAM_FFNS = 1, STREAM_SPLIT_ATTENTION = 2, STREAM_ATTENTION = 4, STREAM_ALL = 7 };
-static const uint8_t STREAMED[] = {STREAM_FFNS, STREAM_ALL, STREAM_ALL & ~STREAM_FFNS};
 
 // The proposals of a strategy.
 struct rules {
@@ -135,11 +132,8 @@ static bool consider_placement(struct search *s) {
 
 // The kind of streaming that a unit of the proposal can have, 0 if none.
 static uint8_t group_of(const struct search *s, int32_t u) {
-    const struct unit_place *place = &s->place.units[u];
     if (!s->ev.facts[u].can_stream) return 0;
-    if (place->device != DEVICE_HOST && !place->cpu_parts) return 0;
-    if (!is_attention(s, u)) return STREAM_FFNS;
-    return place->cpu_parts ? STREAM_SPLIT_ATTENTION : STREAM_ATTENTION;
+    return streams_group(s->shape->units[u].kind, &s->place.units[u]);
 }
 
 // Considers the proposal with these groups of units streamed, with the requested feed or any.
@@ -165,8 +159,8 @@ static void consider(struct search *s) {
     uint32_t tried = 1;
     for (int32_t u = 0; u < s->shape->n_units && s->rules.streamed; u++) found |= group_of(s, u);
     if ((s->rules.unstreamed || !(found & STREAM_FFNS)) && !consider_streams(s, 0)) return;
-    for (size_t i = 0; i < sizeof STREAMED / sizeof *STREAMED; i++) {
-        const uint8_t groups = STREAMED[i] & found;
+    for (int i = 0; i < STREAM_SETS; i++) {
+        const uint8_t groups = streams_set(i) & found;
         if (tried >> groups & 1) continue;
         tried |= UINT32_C(1) << groups;
         if (s->rules.unstreamed || !(found & ~groups & STREAM_FFNS))

@@ -262,7 +262,7 @@ static enum status check_unit_place(const struct unit_place *place, const struct
         return err_expected(e, "%s of which the CPU has something",
                             unit->kind == UNIT_ATTENTION
                                 ? "attention with a cache, without state and window,"
-                                : "a dense FFN or attention");
+                                : "an FFN, experts or attention");
     }
     return OK;
 }

@@ -11,6 +11,7 @@ struct part {
     int index;                   // of the unit's tensors
     const struct weight *source; // the CPU's rows
     uint64_t offset_bytes, size_bytes;
+    uint64_t run_bytes; // that follow each other in the source: all, or those of one expert
 };
 
 // Lists the tensors to fetch, with the padding of footprint_slot; *end_bytes gets where they end.
@@ -23,10 +24,14 @@ static int parts_of(const struct feeder *f, int32_t u, struct part out[MAX_UNIT_
     uint64_t at = 0;
     int n = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
         const struct weight *w = &table[i];
-        if (w->n_rows == 0 || (split && unit->tensors[i].use == USE_VECTOR)) continue;
-        const uint64_t size_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows;
-        out[n++] = (struct part){i, w, at, size_bytes};
+        if (w->n_rows == 0 || (split && t->use == USE_VECTOR)) continue;
+        const uint64_t n_matrices = (uint64_t)t->n_matrices;
+        const uint64_t size_bytes =
+            dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows * n_matrices;
+        out[n++] = (struct part){i, w, at, size_bytes,
+                                 w->slot_bytes ? size_bytes / n_matrices : size_bytes};
         at += round_up(size_bytes, f->device->info.align_bytes);
     }
     ASSERT(at <= f->plan->slot_bytes);
@@ -38,15 +43,17 @@ static char *slot_at(const struct feeder *f, int32_t slot) {
     return (char *)f->slots.base + (uint64_t)slot * f->plan->slot_bytes;
 }
 
-static enum status open_chunks(struct feeder *f, struct err *e) {
+static enum status open_chunks(struct feeder *f, const struct model *model, struct err *e) {
     const struct plan *plan = f->plan;
     size_t n_chunks = 0;
     for (int u = 0; u < plan->n_units; u++) {
         if (!plan->place.units[u].streamed) continue;
         const struct unit *unit = &f->shape->units[u];
-        // The last chunk of a tensor may not be full.
-        n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts) / plan->block_bytes +
-                    (size_t)unit->n_tensors;
+        n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts) / plan->block_bytes;
+        // The last chunk of a tensor, or of an expert in a file that has them apart, may not be
+        // full.
+        for (int i = 0; i < unit->n_tensors; i++)
+            n_chunks += model->strides[u][i] ? (size_t)unit->tensors[i].n_matrices : 1;
     }
     f->chunks = mem_alloc(n_chunks, sizeof *f->chunks);
     f->first_chunk = mem_alloc((size_t)plan->n_units, sizeof *f->first_chunk);
@@ -54,10 +61,11 @@ static enum status open_chunks(struct feeder *f, struct err *e) {
     return err_memory(e, n_chunks * sizeof *f->chunks, "the table of streamed weights");
 }
 
-static enum status open_blocks(struct feeder *f, struct device *host, struct err *e) {
+static enum status open_blocks(struct feeder *f, const struct placed_model *placed, struct err *e) {
     const struct plan *plan = f->plan;
+    struct device *host = placed->devices[DEVICE_HOST];
     const size_t n_blocks = (size_t)plan->n_blocks;
-    if (open_chunks(f, e)) return e->status;
+    if (open_chunks(f, placed->model, e)) return e->status;
     f->staged = mem_alloc(n_blocks, sizeof *f->staged);
     f->drained = mem_alloc(n_blocks, sizeof *f->drained);
     if (!f->staged || !f->drained)
@@ -122,7 +130,7 @@ enum status feed_open(struct feeder *f, const struct placed_model *placed,
             return e->status;
     }
     if (open_caches(f, e)) return e->status;
-    return plan->place.feed == FEED_STAGED ? open_blocks(f, placed->devices[DEVICE_HOST], e) : OK;
+    return plan->place.feed == FEED_STAGED ? open_blocks(f, placed, e) : OK;
 }
 
 static void close_caches(struct feeder *f) {
@@ -250,10 +258,25 @@ void feed_store(struct feeder *f, int32_t unit, int32_t slot, struct stream *cop
 
 // ---- Through blocks -----------------------------------------------------------------------------
 
+// Cuts a tensor into chunks, from number n on, and returns the number behind its last.
+static int32_t cut_part(struct feeder *f, const struct part *part, int32_t n) {
+    const uint64_t block_bytes = f->plan->block_bytes;
+    const char *run = part->source->data;
+    for (uint64_t done = 0; done < part->size_bytes; done += part->run_bytes) {
+        for (uint64_t at = 0; at < part->run_bytes; at += block_bytes, n++) {
+            const uint64_t left = part->run_bytes - at;
+            char *block = (char *)f->blocks.base + (uint64_t)(n % f->plan->n_blocks) * block_bytes;
+            f->chunks[n] =
+                (struct feed_chunk){block, run + at, left < block_bytes ? left : block_bytes};
+        }
+        run += part->source->slot_bytes;
+    }
+    return n;
+}
+
 // Cuts all tensors into chunks. The chunks of a block are the same in every pass, so the contexts
 // of the calls never change while a call may run.
 static void cut_chunks(struct feeder *f) {
-    const uint64_t block_bytes = f->plan->block_bytes;
     struct part parts[MAX_UNIT_TENSORS];
     uint64_t end_bytes;
     int32_t n = 0;
@@ -261,16 +284,7 @@ static void cut_chunks(struct feeder *f) {
         if (!f->plan->place.units[u].streamed) continue;
         f->first_chunk[u] = n;
         const int n_parts = parts_of(f, u, parts, &end_bytes);
-        for (int i = 0; i < n_parts; i++) {
-            const char *source = parts[i].source->data;
-            for (uint64_t at = 0; at < parts[i].size_bytes; at += block_bytes, n++) {
-                const uint64_t left = parts[i].size_bytes - at;
-                char *block =
-                    (char *)f->blocks.base + (uint64_t)(n % f->plan->n_blocks) * block_bytes;
-                f->chunks[n] = (struct feed_chunk){block, source + at,
-                                                   left < block_bytes ? left : block_bytes};
-            }
-        }
+        for (int i = 0; i < n_parts; i++) n = cut_part(f, &parts[i], n);
     }
     f->cut = true;
 }
@@ -281,9 +295,9 @@ static void copy_chunk(void *context) {
 }
 
 // Fills each block as soon as its last copy to the slot is done, and copies it to the slot as soon
-// as it is full.
-static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, char *target) {
-    for (uint64_t at = 0; at < part->size_bytes; at += f->plan->block_bytes, n++) {
+// as it is full. n: the part's first chunk; returns the one behind its last.
+static int32_t fetch_staged(struct feeder *f, int32_t n, const struct part *part, char *target) {
+    for (uint64_t at = 0; at < part->size_bytes; at += f->chunks[n++].size_bytes) {
         struct feed_chunk *chunk = &f->chunks[n];
         struct event *staged = &f->staged[n % f->plan->n_blocks];
         struct event *drained = &f->drained[n % f->plan->n_blocks];
@@ -294,6 +308,7 @@ static void fetch_staged(struct feeder *f, int32_t n, const struct part *part, c
         stream_copy(f->fetch, target + at, chunk->block, chunk->size_bytes, COPY_TO_DEVICE);
         stream_record(f->fetch, drained);
     }
+    return n;
 }
 
 // ---- What the pipeline calls --------------------------------------------------------------------
@@ -309,13 +324,10 @@ void feed_fetch(struct feeder *f, int32_t unit, int32_t slot) {
     for (int i = 0; i < n; i++) {
         const struct part *part = &parts[i];
         char *target = slot_at(f, slot) + part->offset_bytes;
-        if (!f->stage) {
+        if (f->stage)
+            chunk = fetch_staged(f, chunk, part, target);
+        else // the arena has experts one behind the other
             stream_copy(f->fetch, target, part->source->data, part->size_bytes, COPY_TO_DEVICE);
-            continue;
-        }
-        fetch_staged(f, chunk, part, target);
-        const uint64_t block_bytes = f->plan->block_bytes;
-        chunk += (int32_t)((part->size_bytes + block_bytes - 1) / block_bytes);
     }
     if (feed_moves_cache(f, unit)) copy_cache(f, unit, slot, f->fetch, COPY_TO_DEVICE);
     stream_record(f->fetch, &f->fetched[slot]);
@@ -339,5 +351,6 @@ void feed_bind(const struct feeder *f, int32_t unit, int32_t slot,
         struct weight *bound = &out[parts[i].index];
         *bound = *parts[i].source;
         bound->data = slot_at(f, slot) + parts[i].offset_bytes;
+        bound->slot_bytes = 0;
     }
 }

@@ -208,15 +208,31 @@ static const void *expert_of(const struct load *load, const struct share *share,
 // Reads the experts of tensor i of the share one behind the other.
 static enum status gather_experts(const struct load *load, const struct share *share, int i,
                                   char *target, struct err *e) {
-    const struct file *parts = load->placed->model->gguf->parts;
+    const struct model *m = load->placed->model;
+    const enum tensor_role role = share->unit->tensors[share->index[i]].role;
+    const uint64_t stride = share->strides[i];
+    const uint64_t one_bytes = share->rows[i].size_bytes / (uint64_t)share->unit->n_experts;
     for (int32_t k = 0; k < share->unit->n_experts; k++) {
-        const struct gguf_tensor *t = model_find_expert(
-            load->placed->model, share->unit->layer, share->unit->tensors[share->index[i]].role, k);
-        if (read_rows(load, &parts[t->part], target, t->file_offset, t->size_bytes, e))
+        const bool apart = stride == EXPERTS_APART;
+        const struct gguf_tensor *t =
+            apart ? model_find_expert(m, share->unit->layer, role, k) : share->tensors[i];
+        const uint64_t offset = t->file_offset + (apart ? 0 : (uint64_t)k * stride);
+        if (read_rows(load, &m->gguf->parts[t->part], target, offset, one_bytes, e))
             return e->status;
-        target += t->size_bytes;
+        target += one_bytes;
     }
     return OK;
+}
+
+// Reads or makes tensor i of the share, experts one behind the other.
+static enum status read_tensor(struct load *load, const struct share *share, int i, char *target,
+                               struct err *e) {
+    const struct gguf_tensor *t = share->tensors[i];
+    const struct rows *rows = &share->rows[i];
+    if (is_converted(share, i)) return make_converted(load, share, i, target, e);
+    if (share->strides[i]) return gather_experts(load, share, i, target, e);
+    return read_rows(load, &load->placed->model->gguf->parts[t->part], target,
+                     t->file_offset + rows->offset_bytes, rows->size_bytes, e);
 }
 
 // Makes a tensor of the share in the buffer for such tensors.
@@ -225,8 +241,7 @@ static enum status make_tensor(struct load *load, const struct share *share, int
     char *data = (char *)load->w->made.base + load->made_at;
     load->made_at += round_up(share->rows[i].size_bytes, align);
     bind(load->w, share, i, data, 0);
-    return is_converted(share, i) ? make_converted(load, share, i, data, e)
-                                  : gather_experts(load, share, i, data, e);
+    return read_tensor(load, share, i, data, e);
 }
 
 // Bytes of the file from the first to the last of tensor i of the share.
@@ -266,20 +281,12 @@ static enum status map_share(struct load *load, const struct share *share, struc
 }
 
 static enum status read_share(struct load *load, const struct share *share, struct err *e) {
-    struct weights *w = load->w;
-    const struct model *m = load->placed->model;
     const uint64_t align = load->placed->devices[DEVICE_HOST]->info.align_bytes;
     for (int i = 0; i < share->n; i++) {
-        const struct gguf_tensor *t = share->tensors[i];
-        const struct rows *rows = &share->rows[i];
-        char *data = (char *)w->arena.base + load->arena_at;
-        ASSERT(!share->strides[i]); // experts are not streamed
-        if (is_made(share, i) ? make_converted(load, share, i, data, e)
-                              : read_rows(load, &m->gguf->parts[t->part], data,
-                                          t->file_offset + rows->offset_bytes, rows->size_bytes, e))
-            return e->status;
-        bind(w, share, i, data, 0);
-        load->arena_at += round_up(rows->size_bytes, align);
+        char *data = (char *)load->w->arena.base + load->arena_at;
+        if (read_tensor(load, share, i, data, e)) return e->status;
+        bind(load->w, share, i, data, 0);
+        load->arena_at += round_up(share->rows[i].size_bytes, align);
     }
     return OK;
 }

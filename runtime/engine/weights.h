@@ -50,8 +50,8 @@ void weights_close(struct weights *w);
 
 // [MAX_UNIT_TENSORS]: the weights of a unit on its device.
 const struct weight *weights_of(const struct weights *w, int32_t unit);
-// The CPU's weights of an FFN or attention: all of them if split is false, else the last rows of
-// the matrices that are cut, and the vectors.
+// The CPU's weights of an FFN, attention or experts: all of them if split is false, else the last
+// rows of the matrices that are cut, and the vectors.
 const struct weight *weights_of_cpu(const struct weights *w, int32_t unit, bool split);
 
 #endif

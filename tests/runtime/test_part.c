@@ -241,9 +241,9 @@ static struct unit_place place_in(int layer, int cpu_parts, bool streams) {
                                .streamed = layer > 0 && streams};
 }
 
-// Units whole on both devices, split, streamed, and both; experts are always whole, behind a shared
-// one or beside a dense FFN on the other device, attention with a window is not streamed, gated
-// and latent attention not split, and recurrent layers are whole.
+// Units whole on both devices, split, streamed, and both; experts are whole or streamed, behind a
+// shared one or beside a dense FFN on the other device, attention with a window is not streamed,
+// gated and latent attention not split, and recurrent layers are whole.
 static struct constraints ways(const struct tiny_model *m) {
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO,
                             .has_units = true,
@@ -261,8 +261,10 @@ static struct constraints ways(const struct tiny_model *m) {
         else
             *next++ = place_in(layer, whole ? 0 : 16, streams);
         if (!m->n_experts || m->shared || m->beside) *next++ = place_in(layer, 12, true);
+        const int8_t experts = m->shared || m->beside ? other : same;
         if (m->n_experts)
-            *next++ = (struct unit_place){.device = m->shared || m->beside ? other : same};
+            *next++ =
+                (struct unit_place){.device = experts, .streamed = experts == HOST && layer == 2};
     }
     return c;
 }

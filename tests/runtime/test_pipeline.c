@@ -1,10 +1,10 @@
 /* test_pipeline.c: every way of carrying a plan out gives the logits of the CPU alone, bit for bit
  * (the simulated device computes with the CPU's kernels), and every way of failing ends cleanly.
  *
- * Plans are random and given unit by unit: experts whole, FFNs and attention whole, split,
- * streamed, through each feed, in micro-batches of 1 to 512 tokens, over fast and slow links.
- * Faults come at the first copy, op or both, at a later one (1, 3, 7 or 11 further on), and so
- * forth until nothing fails; stalls at some commands.
+ * Plans are random and given unit by unit: experts whole or streamed, FFNs and attention whole,
+ * split, streamed, through each feed, in micro-batches of 1 to 512 tokens, over fast and slow
+ * links. Faults come at the first copy, op or both, at a later one (1, 3, 7 or 11 further on), and
+ * so forth until nothing fails; stalls at some commands.
  */
 // link: wrap-alloc
 #include "runtime/engine/engine.h"
@@ -49,6 +49,7 @@ enum {
     N_SESSIONS = 3,
     MAX_ROWS = 6,
     N_PLANS = SLOW ? 30 : 200,
+    EXPERTS_MODEL = 4, // of MODELS, with N_UNITS
 };
 
 // Heads of 32 make more queries than there are columns in the residual stream, and types with
@@ -187,7 +188,7 @@ struct model_file {
     enum dtype k_type, v_type;
     int n_units;
     int per_layer;     // units: attention, then a dense FFN, experts, or both
-    bool has_experts;  // the last of a layer, which are whole on one device
+    bool has_experts;  // the last of a layer, which are not split
     int first_sharing; // layer from which on attention reads the cache of an earlier layer
     int delta_period;  // delta nets and gated attention are whole; 0: the model has none
     bool is_latent;    // attention is, which is whole
@@ -307,15 +308,20 @@ static bool is_attention(const struct model_file *m, int u) {
     return is_layer(m, u) && u % m->per_layer == 1;
 }
 
-static bool can_be_split(const struct model_file *m, int u) {
-    const bool last = u % m->per_layer == 0;
-    if (is_attention(m, u)) return !m->delta_period && !m->is_latent;
-    return is_layer(m, u) && !(last && m->has_experts);
+static bool is_experts(const struct model_file *m, int u) {
+    return is_layer(m, u) && m->has_experts && u % m->per_layer == 0;
 }
 
-// True for gated attention, between delta nets, and for latent attention: neither can be split.
+static bool can_be_split(const struct model_file *m, int u) {
+    if (is_attention(m, u)) return !m->delta_period && !m->is_latent;
+    return is_layer(m, u) && !is_experts(m, u);
+}
+
+// True for experts, for gated attention, between delta nets, and for latent attention: none of them
+// can be split.
 static bool streams_whole(const struct model_file *m, int u) {
     const int layer = (u - 1) / m->per_layer;
+    if (is_experts(m, u)) return true;
     if (m->is_latent) return is_attention(m, u);
     return is_attention(m, u) && m->delta_period > 1 && (layer + 1) % m->delta_period == 0;
 }
@@ -539,6 +545,30 @@ static void test_random_plans(void **state) {
     assert_true(f->n_cancelled > N_PLANS / 3);
 }
 
+// Every experts unit streamed, one after the other and all at once, through each feed.
+static void test_streamed_experts(void **state) {
+    struct fixture *f = *state;
+    for (int i = 0; i < N_MODELS; i += SLOW ? 4 : 1) {
+        const struct model_file *m = &f->models[i];
+        const int n_layers = (m->n_units - 2) / m->per_layer;
+        for (int layer = 0; layer <= n_layers && m->has_experts; layer++) {
+            struct engine_options o = options_for(f, m);
+            struct constraints *c = &o.constraints;
+            char what[256];
+            for (int u = 0; u < m->n_units; u++) {
+                const bool streams =
+                    is_experts(m, u) && (layer == n_layers || (u - 1) / m->per_layer == layer);
+                c->place.units[u] =
+                    (struct unit_place){.device = streams ? HOST : GPU, .streamed = streams};
+            }
+            c->place.feed = layer % 2 ? FEED_STAGED : FEED_ARENA;
+            o.workload.n_ubatch = 40 + below(f, 100);
+            describe(m, &o, i, what, sizeof what);
+            assert_true(run_plan(f, m, &o, what));
+        }
+    }
+}
+
 // Every split point, and the CPU's team with more than one lane.
 static void test_split_points(void **state) {
     struct fixture *f = *state;
@@ -599,6 +629,23 @@ static enum status run_short(struct fixture *f, const struct engine_options *o, 
     return status;
 }
 
+// Experts streamed before and behind experts on each device.
+static void experts_ways(struct constraints *c, enum feed feed) {
+    const int8_t devices[N_UNITS] = {HOST, GPU, HOST, HOST, GPU, GPU, HOST, GPU};
+    c->place = (struct placement){.feed = feed};
+    for (int u = 0; u < N_UNITS; u++) c->place.units[u].device = devices[u];
+    c->place.units[2].streamed = c->place.units[6].streamed = true;
+    c->place.units[3].streamed = true;
+}
+
+static struct engine_options experts_options(const struct fixture *f, enum feed feed) {
+    struct engine_options o = options_for(f, &f->models[EXPERTS_MODEL]);
+    o.workload.n_ubatch = 40;
+    o.strict = true;
+    experts_ways(&o.constraints, feed);
+    return o;
+}
+
 static struct engine_options short_options(const struct fixture *f, bool ahead, enum feed feed) {
     struct engine_options o = options_for(f, &f->models[0]);
     o.workload.n_ubatch = 40;
@@ -614,9 +661,10 @@ static struct engine_options short_options(const struct fixture *f, bool ahead, 
 static void test_faults(void **state) {
     struct fixture *f = *state;
     static const char *const kinds[] = {"copy", "op", "lost"};
-    for (int i = 0; i < 3 * 4; i++) {
-        const int kind = i / 4, way = i % 4;
+    for (int i = 0; i < 3 * 6; i++) {
+        const int kind = i / 6, way = i % 6;
         struct engine_options o = short_options(f, way % 2, way < 2 ? FEED_ARENA : FEED_STAGED);
+        if (way >= 4) o = experts_options(f, way % 2 ? FEED_STAGED : FEED_ARENA);
         enum status status = ERR_DEVICE;
         const int step = SLOW ? 11 : way == 1 || way == 2 ? 7 : kind ? 3 : 1;
         for (int n = 1; status; n += step) {
@@ -938,10 +986,15 @@ static void test_trace(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans), cmocka_unit_test(test_split_points),
-        cmocka_unit_test(test_faults),       cmocka_unit_test(test_stalls),
-        cmocka_unit_test(test_stall_names),  cmocka_unit_test(test_refused_allocations),
-        cmocka_unit_test(test_small_blocks), cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_random_plans),
+        cmocka_unit_test(test_split_points),
+        cmocka_unit_test(test_streamed_experts),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_stall_names),
+        cmocka_unit_test(test_refused_allocations),
+        cmocka_unit_test(test_small_blocks),
+        cmocka_unit_test(test_caches),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
