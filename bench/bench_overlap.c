@@ -1,12 +1,13 @@
 /* bench_overlap.c: measures how well copies and computing overlap in a running plan, on the
  * simulated accelerator.
  *
- *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA]
+ *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA] [-v VRAM]
  *
  * Uses one lane of the CPU and one worker of the simulated device, so it needs two free cores. Runs
- * three tests, each in a fresh engine per repeat, judged by the times of its own steps:
- *   stream  every FFN streamed over a link a tenth faster than computing: time / max(copying,
- *           computing)
+ * three tests, each in a fresh engine per repeat, judged by the times of its own steps; of a model
+ * with experts only the first:
+ *   stream  every FFN, or the experts of every layer, streamed over a link a tenth faster than
+ *           computing: time / max(copying, computing)
  *   split   every FFN split so that both devices take as long: time / the slower one, summed over
  *           units
  *   ahead   the first half of the layers on the CPU, 8 micro-batches: computing of both / time
@@ -30,6 +31,8 @@ struct bench {
     struct batch_item *items;
     int32_t n_prompt, n_repeats;
     int32_t n_units;
+    bool has_experts;
+    const char *vram; // of the test that streams
 };
 
 struct figures {
@@ -129,6 +132,7 @@ static enum status measure(struct bench *b, const char *name,
 
 // ---- The three tests ----------------------------------------------------------------------------
 
+// Layers are attention and an FFN or experts.
 static bool is_ffn(const struct bench *b, int32_t u) {
     return u > 0 && u % 2 == 0 && u < b->n_units - 1;
 }
@@ -153,7 +157,8 @@ static enum status bench_stream(struct bench *b, struct err *e) {
     struct constraints *c = &b->options.constraints;
     struct figures f;
     char spec[64];
-    start_ways(b, "sim:vram=1G");
+    (void)snprintf(spec, sizeof spec, "sim:vram=%s", b->vram);
+    start_ways(b, spec);
     for (int32_t u = 0; u < b->n_units; u++) {
         c->place.units[u].streamed = is_ffn(b, u);
         if (is_ffn(b, u)) c->place.units[u].device = HOST;
@@ -162,7 +167,7 @@ static enum status bench_stream(struct bench *b, struct err *e) {
     if (run_prompt(b, &f, e)) return e->status;
     const double rate =
         1.1 * (double)f.usage.fetched_bytes / (f.usage.measured.busy_us[GPU] * 1e-6);
-    (void)snprintf(spec, sizeof spec, "sim:vram=1G,h2d=%.0fK", rate / 1024);
+    (void)snprintf(spec, sizeof spec, "sim:vram=%s,h2d=%.0fK", b->vram, rate / 1024);
     b->options.device_spec = spec;
     return measure(b, "stream", stream_figure, e);
 }
@@ -208,16 +213,17 @@ static enum status run(struct bench *b, struct err *e) {
     b->options.workload.n_ctx = b->n_prompt;
     if (engine_open(&en, &b->options, e)) return e->status;
     b->n_units = engine_shape(en)->n_units;
+    b->has_experts = engine_shape(en)->n_experts > 0;
     engine_close(en);
     b->items = mem_alloc((size_t)(N_AHEAD * b->n_prompt), sizeof *b->items);
     if (!b->items) return err_memory(e, (size_t)b->n_prompt * sizeof *b->items, "the prompt");
     b->options.trace_spans = N_SPANS;
-    if (bench_stream(b, e) || bench_split(b, e)) return e->status;
+    if (bench_stream(b, e) || b->has_experts || bench_split(b, e)) return e->status;
     return bench_ahead(b, e);
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.n_prompt = 128, .n_repeats = 5};
+    struct bench b = {.n_prompt = 128, .n_repeats = 5, .vram = "1G"};
     b.options = (struct engine_options){
         .model_path = "models/SmolLM2-135M-Instruct.Q4_1.gguf",
         .device_spec = "none",
@@ -227,15 +233,16 @@ int main(int argc, char **argv) {
         .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
         .workload = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16},
     };
-    for (int flag; (flag = getopt(argc, argv, "m:p:r:i:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "m:p:r:i:v:")) != -1;) {
         switch (flag) {
         case 'm': b.options.model_path = optarg; break;
         case 'p': b.n_prompt = atoi(optarg); break;
         case 'r': b.n_repeats = atoi(optarg); break;
+        case 'v': b.vram = optarg; break;
         case 'i':
             if (cpu_isa_parse(optarg, &b.options.cpu.isa)) break; // fall through
         default:
-            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-r N] [-i ISA]\n", argv[0]);
+            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-r N] [-i ISA] [-v VRAM]\n", argv[0]);
             return 2;
         }
     }
