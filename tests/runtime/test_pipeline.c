@@ -630,19 +630,15 @@ static enum status run_short(struct fixture *f, const struct engine_options *o, 
 }
 
 // Experts streamed before and behind experts on each device.
-static void experts_ways(struct constraints *c, enum feed feed) {
-    const int8_t devices[N_UNITS] = {HOST, GPU, HOST, HOST, GPU, GPU, HOST, GPU};
-    c->place = (struct placement){.feed = feed};
-    for (int u = 0; u < N_UNITS; u++) c->place.units[u].device = devices[u];
-    c->place.units[2].streamed = c->place.units[6].streamed = true;
-    c->place.units[3].streamed = true;
-}
-
 static struct engine_options experts_options(const struct fixture *f, enum feed feed) {
+    const int8_t devices[N_UNITS] = {HOST, GPU, HOST, HOST, GPU, GPU, HOST, GPU};
     struct engine_options o = options_for(f, &f->models[EXPERTS_MODEL]);
+    struct placement *place = &o.constraints.place;
     o.workload.n_ubatch = 40;
     o.strict = true;
-    experts_ways(&o.constraints, feed);
+    *place = (struct placement){.feed = feed};
+    for (int u = 0; u < N_UNITS; u++) place->units[u].device = devices[u];
+    place->units[2].streamed = place->units[3].streamed = place->units[6].streamed = true;
     return o;
 }
 
