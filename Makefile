@@ -110,7 +110,7 @@ run: ## fetch what is missing, build, and write: PROMPT="..." N=64 MODEL=file.gg
 
 test: ## everything: programs, scripts, then the unit tests again under address checks
 	@sh tests/deps.sh
-	@$(MAKE) all programs emulator model fixtures
+	@$(MAKE) all programs benches emulator model fixtures
 	@$(MAKE) BUILD=asan programs emulator build/asan/tandem build/asan/tandem-sim
 	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(EMU_WATCHED) $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
 	  $(patsubst %.c,build/asan/%,$(filter-out %/check_ops.c,$(PROGRAMS)))

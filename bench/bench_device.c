@@ -363,6 +363,65 @@ static void place_cap_logits(struct bench *b, struct job *job) {
         (struct cap_logits_args){b->out.base, job->n_tokens, b->shape.embd, 1, 30};
 }
 
+static void place_split_rows(struct bench *b, struct job *job) {
+    const struct shape *s = &b->shape;
+    job->args.split_rows =
+        (struct split_rows_args){b->out.base, b->extra.base, b->x.base,   job->n_tokens * s->heads,
+                                 s->head_dim, s->head_dim,   s->head_dim, s->head_dim};
+}
+
+// The ops with a state, of one sequence in place.
+static const int32_t *steps_of(const struct bench *b) {
+    const int32_t *tables = b->tables.base;
+    return tables + b->shape.n_keys + b->shape.n_keys / KV_PAGE;
+}
+
+static void place_short_conv(struct bench *b, struct job *job) {
+    job->args.short_conv = (struct short_conv_args){.out = b->out.base,
+                                                    .states = b->extra.base,
+                                                    .x = b->x.base,
+                                                    .weight = b->x.base,
+                                                    .steps = steps_of(b),
+                                                    .n_tokens = job->n_tokens,
+                                                    .n_cols = b->shape.embd,
+                                                    .x_stride = b->shape.embd,
+                                                    .n_taps = 4};
+}
+
+static void place_delta_rule(struct bench *b, struct job *job) {
+    job->args.delta_rule = (struct delta_rule_args){.out = b->out.base,
+                                                    .states = b->extra.base,
+                                                    .qkv = b->x.base,
+                                                    .alpha = b->x.base,
+                                                    .beta = b->x.base,
+                                                    .a = b->x.base,
+                                                    .dt_bias = b->x.base,
+                                                    .steps = steps_of(b),
+                                                    .n_tokens = job->n_tokens,
+                                                    .n_heads = b->shape.kv_heads,
+                                                    .n_key_heads = b->shape.kv_heads,
+                                                    .head_dim = b->shape.head_dim,
+                                                    .order = KEYS_TILED,
+                                                    .eps = 1e-6F};
+}
+
+static void place_mamba_scan(struct bench *b, struct job *job) {
+    job->args.mamba_scan = (struct mamba_scan_args){.out = b->out.base,
+                                                    .states = b->extra.base,
+                                                    .x = b->x.base,
+                                                    .dt = b->x.base,
+                                                    .a = b->x.base,
+                                                    .d = b->x.base,
+                                                    .dt_bias = b->x.base,
+                                                    .steps = steps_of(b),
+                                                    .n_tokens = job->n_tokens,
+                                                    .n_heads = b->shape.kv_heads,
+                                                    .n_groups = 1,
+                                                    .head_dim = b->shape.head_dim,
+                                                    .n_state = b->shape.head_dim,
+                                                    .dt_stride = b->shape.kv_heads};
+}
+
 #define OP_W(name, ...)
 #define OP(name, ...)                                                                        \
     static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \
@@ -408,10 +467,10 @@ static enum status bench_all(struct bench *b, struct err *e) {
 // ---- Opening and closing -----------------------------------------------------------------------
 
 // Fills positions 0, 1, ..., which also serve as tokens, cache rows and rows; pages 0, 1, ...;
-// sequence 0.
+// sequence 0, and steps with state 0.
 static enum status fill_tables(struct bench *b, struct err *e) {
     const struct shape *s = &b->shape;
-    const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + s->batch;
+    const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + 2 * s->batch;
     int32_t *tables = mem_alloc((size_t)count, sizeof *tables);
     if (!tables) return err_memory(e, (size_t)count * sizeof *tables, "the tables");
     for (int32_t i = 0; i < s->n_keys + n_pages; i++) tables[i] = i < s->n_keys ? i : i - s->n_keys;
