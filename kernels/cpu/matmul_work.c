@@ -81,16 +81,6 @@ static struct x_rows quantize_own(const struct lane *lane, const struct matmul_k
     return (struct x_rows){base, rows.stride};
 }
 
-// Multiplies tiles tiles[0]..tiles[1]-1 with the same tokens.
-static void run_tiles(const struct matmul_args *a, const struct matmul_kernel *k,
-                      const int64_t tiles[2], const struct matmul_tokens *tokens) {
-    int64_t tile = tiles[0];
-    if (k->pair && tokens->n == 1 && a->row_count >= k->tile_rows) {
-        for (; tile + 1 < tiles[1]; tile += 2) k->pair(a, tile, tokens);
-    }
-    for (; tile < tiles[1]; tile++) k->tile(a, tile, tokens);
-}
-
 // Multiplies one tile with one group of tokens.
 static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
                      int64_t tile, int32_t group) {
@@ -140,10 +130,6 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
-        if (a->n_tokens == 1) {
-            run_tiles(a, k, range, &(struct matmul_tokens){.n = 1, .x = {x.base}});
-            continue;
-        }
         for (int64_t i = range[0]; i < range[1]; i++) {
             const struct place at = place_of(i, tiles, n_groups, band);
             run_tile(a, k, x, at.tile, at.group);
@@ -177,12 +163,12 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
     };
     int32_t n_pairs = expert_n_pairs(a, expert);
     struct matmul_tokens tokens = {.n = n_pairs};
-    if (n_pairs <= k->n_together) {
-        pick_pairs(a, x, expert, 0, &tokens);
-        run_tiles(&own, k, tiles, &tokens);
-        return;
-    }
+    if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
     for (int64_t tile = tiles[0]; tile < tiles[1]; tile++) {
+        if (n_pairs <= k->n_together) {
+            k->tile(&own, tile, &tokens);
+            continue;
+        }
         for (int32_t i = 0; i < n_pairs; i += k->n_together) {
             tokens.n = n_pairs - i < k->n_together ? n_pairs - i : k->n_together;
             pick_pairs(a, x, expert, i, &tokens);

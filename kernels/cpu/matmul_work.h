@@ -33,9 +33,6 @@ struct matmul_kernel {
     int32_t n_together;        // most tokens in one call, up to MATMUL_TOKENS_MAX
     act_quantize_fn *quantize; // NULL: it multiplies the floats themselves
     enum act_extra extra;      // the sums that quantised activations carry
-    // Multiplies tiles index and index + 1 with one token, where that is faster; or NULL. Only for
-    // ranges of at least tile_rows rows.
-    void (*pair)(const struct matmul_args *args, int64_t index, const struct matmul_tokens *tokens);
 };
 
 // Runs this lane's share of the op with a level's kernel. Lanes meet once if the kernel needs more
