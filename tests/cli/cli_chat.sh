@@ -226,6 +226,9 @@ chat '/set predict 3\n/set seed 5\nTell me a long story.\n/set predict\n/set tem
     grep -q "predict needs a value" "$work/err" && grep -q "got 'x'" "$work/err" &&
     grep -q '^  seed  *5$' "$work/err" && grep -q 'tokens used, 1 questions' "$work/err"
 result chat_set_and_show
+chat '/show\nName a city.\n/clear\n/show\n' -n 4
+[ $code -eq 0 ] && [ "$(grep -c '^  context  *0 of [0-9]* tokens used' "$work/err")" -eq 2 ]
+result chat_shows_an_empty_context
 chat 'Name a city.\n/save one\n/clear\n/load one\nName a river.\n/save ./%%\n' -n 8 -sys 'Be brief.'
 mv ./% "$work/saved" 2>/dev/null
 rm -f ./%.session

@@ -502,11 +502,15 @@ static void a_second_turn_knows_the_first(void **state) {
     count += 9;
     assert_int_equal(generate_room(&g), N_CTX - count);
     memcpy(text + count, f->prompt + 50, 30 * sizeof *text);
+    assert_int_equal(generate_keep_same(&g, text, count + 1), count);
+    assert_int_equal(generate_held(&g), count); // the pending one is among them
     read_ok(&g, f->prompt + 50, 12);
     read_ok(&g, f->prompt + 62, 18);
     count += 30;
     assert_int_equal(session_length(g.session), count);
     expect_fresh(f, &g, text, count);
+    assert_int_equal(generate_keep_same(&g, text, 30), 29); // the last one's logits are wanted
+    assert_int_equal(generate_held(&g), 29);
     generate_forget(&g);
     assert_int_equal(generate_room(&g), N_CTX);
     read_ok(&g, text, 40);
