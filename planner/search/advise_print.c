@@ -36,7 +36,12 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
     if (plan->machine.rates == RATES_NONE) return;
     plan_predict_after(plan, shape, plan->workload.n_past, &now);
     const int n = sort_helpful(advice, &now, order);
-    if (n > 0) fprintf(out, "what would help:\n");
+    if (n > 0 && plan->workload.n_past > 0)
+        fprintf(out, "what would help (now %s tokens/s after %d tokens and a prompt of %d):\n",
+                plan_figure(1e6 / now.decode_us, speed), plan->workload.n_past,
+                plan->workload.n_prompt);
+    else if (n > 0)
+        fprintf(out, "what would help:\n");
     for (int i = 0; i < n; i++) {
         const struct prediction *then = &advice[order[i]].prediction;
         fprintf(out, "  %-36s %5s tokens/s, x %s; first token after %s, x %s\n",

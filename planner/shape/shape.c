@@ -442,7 +442,8 @@ enum status shape_check(const struct shape *shape, struct err *e) {
 
 // The next type down the ladder for rows of n_cols, or the same type.
 static enum dtype smaller_type(enum dtype type, int32_t n_cols) {
-    static const enum dtype by_256[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q4_K};
+    static const enum dtype by_256[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K,
+                                        DTYPE_Q4_K, DTYPE_Q3_K, DTYPE_Q2_K};
     static const enum dtype by_32[] = {DTYPE_Q8_0, DTYPE_Q5_1, DTYPE_Q5_0, DTYPE_Q4_1, DTYPE_Q4_0};
     enum { ELEMENTS = 256 }; // a multiple of every block of the types on a ladder
     const uint64_t now = dtype_bytes(type, ELEMENTS);

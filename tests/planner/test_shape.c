@@ -460,7 +460,8 @@ static void test_text_is_printable(void **state) {
 static void test_smaller_types(void **state) {
     static const enum dtype narrow[] = {DTYPE_F16,  DTYPE_Q8_0, DTYPE_Q5_1,
                                         DTYPE_Q5_0, DTYPE_Q4_1, DTYPE_Q4_0};
-    static const enum dtype wide[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q4_K};
+    static const enum dtype wide[] = {DTYPE_F16,  DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K,
+                                      DTYPE_Q4_K, DTYPE_Q3_K, DTYPE_Q2_K};
     struct shape *shape = *state, *smaller = shape + 1;
     struct err e;
     assert_int_equal(parse(shape, TOP ATTENTION EXPERTS "}}", &e), OK);
@@ -483,10 +484,10 @@ static void test_smaller_types(void **state) {
             t->type = DTYPE_F16;
             t->size_bytes = 2 * (uint64_t)t->n_cols * (uint64_t)t->n_rows;
         }
-    for (int step = 0; step < 5; step++) {
+    for (int step = 0; step < 7; step++) {
         assert_int_equal(shape->units[1].tensors[1].type, wide[step]);
         assert_int_equal(shape->units[0].tensors[0].type, wide[step]);
-        assert_int_equal(shape_smaller_quant(shape, shape), step < 4);
+        assert_int_equal(shape_smaller_quant(shape, shape), step < 6);
         assert_int_equal(shape_check(shape, &e), OK);
     }
 }
@@ -498,8 +499,9 @@ static void test_smaller_mixture(void **state) {
     assert_true(shape_smaller_quant(shape, shape));
     assert_int_equal(count_type(shape, DTYPE_Q6_K), 0);
     assert_int_equal(count_type(shape, DTYPE_Q5_K), 33);
-    assert_true(shape_smaller_quant(shape, shape));
-    assert_int_equal(count_type(shape, DTYPE_Q4_K), 226);
+    assert_int_equal(count_type(shape, DTYPE_Q3_K), 193);
+    for (int step = 0; step < 3; step++) assert_true(shape_smaller_quant(shape, shape));
+    assert_int_equal(count_type(shape, DTYPE_Q2_K), 226);
     assert_false(shape_smaller_quant(shape, shape));
 }
 
