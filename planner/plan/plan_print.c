@@ -233,13 +233,13 @@ static void print_prediction(const struct plan *plan, const struct shape *shape,
     plan_predict(plan, shape, &p);
     fprintf(out, "decode: %s tokens/s predicted, %s each; %.0f %% of the time %s\n",
             plan_figure(per_second(1, p.decode_us), speed), plan_duration(p.decode_us, time),
-            100 * p.decode_bound_share, bound_name(p.decode_bound));
+            100 * p.decode.bound_share, bound_name(p.decode.bound));
     print_depths(plan, shape, out);
     fprintf(out,
             "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
             w->n_prompt, plan_duration(p.prompt_us, time),
-            plan_figure(per_second(w->n_prompt, p.prompt_us), speed), 100 * p.prompt_bound_share,
-            bound_name(p.prompt_bound));
+            plan_figure(per_second(w->n_prompt, p.prompt_us), speed), 100 * p.prompt.bound_share,
+            bound_name(p.prompt.bound));
 }
 
 static void print_pass(const struct plan *plan, const struct shape *shape, FILE *out) {

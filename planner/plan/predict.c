@@ -73,11 +73,15 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
     t->bound_us[BOUND_OVERHEAD] += weight * rest;
 }
 
-static enum bound greatest(const double us[BOUNDS]) {
-    int most = 0;
+static struct phase_shares shares_of(const struct total *t) {
+    struct phase_shares out = {0};
     for (int i = 1; i < BOUNDS; i++)
-        if (us[i] > us[most]) most = i;
-    return (enum bound)most;
+        if (t->bound_us[i] > t->bound_us[out.bound]) out.bound = (enum bound)i;
+    if (!(t->us > 0)) return out;
+    for (int d = 0; d < MAX_DEVICES; d++) out.devices[d] = t->compute_us[d] / t->us;
+    out.copies = t->copy_us / t->us;
+    out.bound_share = t->bound_us[out.bound] / t->us;
+    return out;
 }
 
 void plan_predict_after(const struct plan *plan, const struct shape *shape, int32_t n_past,
@@ -87,18 +91,9 @@ void plan_predict_after(const struct plan *plan, const struct shape *shape, int3
     struct total prompt = {0}, decode = {0};
     for (int i = 0; i < n; i++)
         add_sample(samples[i].is_prompt ? &prompt : &decode, plan, shape, &samples[i]);
-    *out = (struct prediction){0};
-    out->prompt_us = prompt.us;
-    out->decode_us = decode.us / decode.weight;
+    *out = (struct prediction){.prompt_us = prompt.us,
+                               .decode_us = decode.us / decode.weight,
+                               .prompt = shares_of(&prompt),
+                               .decode = shares_of(&decode)};
     out->total_us = prompt.us + (plan->workload.n_gen - 1) * out->decode_us;
-    out->prompt_bound = greatest(prompt.bound_us);
-    out->decode_bound = greatest(decode.bound_us);
-    if (prompt.us > 0) out->prompt_bound_share = prompt.bound_us[out->prompt_bound] / prompt.us;
-    if (decode.us > 0) out->decode_bound_share = decode.bound_us[out->decode_bound] / decode.us;
-    for (int d = 0; d < plan->machine.n_devices; d++) {
-        if (prompt.us > 0) out->prompt_share[d] = prompt.compute_us[d] / prompt.us;
-        if (decode.us > 0) out->decode_share[d] = decode.compute_us[d] / decode.us;
-    }
-    if (prompt.us > 0) out->prompt_copy_share = prompt.copy_us / prompt.us;
-    if (decode.us > 0) out->decode_copy_share = decode.copy_us / decode.us;
 }

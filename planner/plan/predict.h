@@ -19,14 +19,18 @@ enum bound {
     BOUNDS
 };
 
+// Shares of the time of a phase; copies may run beside the devices.
+struct phase_shares {
+    double devices[MAX_DEVICES], copies;
+    enum bound bound;   // what takes most of it
+    double bound_share; // what that alone takes
+};
+
 struct prediction {
     double prompt_us; // until the first token after n_prompt tokens is drawn
     double decode_us; // one token, mean over n_gen tokens after the prompt
     double total_us;  // prompt_us + (n_gen - 1) * decode_us
-    double prompt_share[MAX_DEVICES], decode_share[MAX_DEVICES]; // of that time by device
-    double prompt_copy_share, decode_copy_share;
-    enum bound prompt_bound, decode_bound;
-    double prompt_bound_share, decode_bound_share; // of that time, what the bound alone takes
+    struct phase_shares prompt, decode;
 };
 // With n_past positions in the cache before the prompt.
 void plan_predict_after(const struct plan *plan, const struct shape *shape, int32_t n_past,

@@ -376,12 +376,6 @@ static bool count_choice(struct evaluator *ev, const struct placement *place, in
            (!a.slot_bytes || accounts_pinned_bytes(&a, place->feed) <= ev->own_bytes);
 }
 
-static bool accelerators_hold(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
-    for (int d = DEVICE_HOST + 1; d < m->n_devices; d++)
-        if (bytes[d] > m->devices[d].budget_bytes) return false;
-    return true;
-}
-
 static bool count_bytes(struct evaluator *ev, const struct placement *place,
                         struct evaluation *out) {
     struct accounts a;
@@ -391,7 +385,10 @@ static bool count_bytes(struct evaluator *ev, const struct placement *place,
         if (i == 0 || ev->kv_varies) count_units(ev, place, i, &a);
         out->fits[i] = count_choice(ev, place, i, a, out);
         any = any || out->fits[i];
-        if (accelerators_hold(ev->machine, out->bytes[i])) out->too_big = false;
+        bool holds = true;
+        for (int d = DEVICE_HOST + 1; d < ev->machine->n_devices; d++)
+            holds &= out->bytes[i][d] <= ev->machine->devices[d].budget_bytes;
+        out->too_big &= !holds;
     }
     return any;
 }

@@ -6,22 +6,15 @@
  */
 #include "planner/search/knapsack.h"
 
+#include <assert.h>
 #include <math.h>
 
-// Labels of the units up to u; two sets that take turns.
-static struct label *labels_of(const struct knapsack *k, int32_t u) {
-    return k->labels + (size_t)(u & 1) * (size_t)k->n_cells;
-}
-
-static int32_t *came_from(const struct knapsack *k, int32_t u) {
-    return k->came_from + (size_t)u * (size_t)k->n_cells;
-}
+static_assert(KNAPSACK_CELLS * KNAPSACK_WAYS <= UINT16_MAX, "came_from holds a cell and a way");
 
 // Extends the labels of the units before u by one way of unit u.
-static void extend(const struct knapsack *k, int32_t u, enum knapsack_way way) {
-    const struct label *source = labels_of(k, u - 1);
-    struct label *target = labels_of(k, u);
-    int32_t *origin = came_from(k, u);
+static void extend(struct knapsack *k, int32_t u, enum knapsack_way way) {
+    const struct label *source = k->labels[(u + 1) % 2];
+    struct label *target = k->labels[u % 2];
     const double us = k->items[u].us[way], bytes = k->items[u].bytes[way];
     if (us == (double)INFINITY) return;
     for (int32_t i = 0; i < k->n_cells; i++) {
@@ -30,28 +23,28 @@ static void extend(const struct knapsack *k, int32_t u, enum knapsack_way way) {
         const int32_t cell = (int32_t)(next.bytes / k->cell_bytes);
         if (cell >= k->n_cells || next.us >= target[cell].us) continue;
         target[cell] = next;
-        origin[cell] = i * KNAPSACK_WAYS + (int32_t)way;
+        k->came_from[u][cell] = (uint16_t)(i * KNAPSACK_WAYS + (int32_t)way);
     }
 }
 
-static void clear(const struct knapsack *k, int32_t u) {
-    struct label *labels = labels_of(k, u);
-    for (int32_t i = 0; i < k->n_cells; i++) labels[i] = (struct label){(double)INFINITY, 0};
+static void clear(struct knapsack *k, int32_t set) {
+    for (int32_t i = 0; i < k->n_cells; i++)
+        k->labels[set][i] = (struct label){(double)INFINITY, 0};
 }
 
 void knapsack_solve(struct knapsack *k) {
-    clear(k, -1);
-    labels_of(k, -1)[0] = (struct label){0, 0};
+    clear(k, 1);
+    k->labels[1][0] = (struct label){0, 0};
     for (int32_t u = 0; u < k->n_units; u++) {
-        clear(k, u);
+        clear(k, u % 2);
         for (int way = 0; way < KNAPSACK_WAYS; way++) extend(k, u, (enum knapsack_way)way);
     }
 }
 
 bool knapsack_take(const struct knapsack *k, int32_t cell, enum knapsack_way ways[]) {
-    if (labels_of(k, k->n_units - 1)[cell].us == (double)INFINITY) return false;
+    if (k->labels[(k->n_units - 1) % 2][cell].us == (double)INFINITY) return false;
     for (int32_t u = k->n_units - 1; u >= 0; u--) {
-        const int32_t origin = came_from(k, u)[cell];
+        const int32_t origin = k->came_from[u][cell];
         ways[u] = (enum knapsack_way)(origin % KNAPSACK_WAYS);
         cell = origin / KNAPSACK_WAYS;
     }

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 
 enum {
-    N_CELLS = 2048,           // of a knapsack: steps of 1/2048 of the model's bytes
     SPLIT_LABELS = 16 * 1024, // cells times units of a knapsack with split units
 };
 
@@ -381,22 +380,6 @@ static enum status consider_splits(struct search *s, struct err *e) {
 
 // ---- Knapsacks ----------------------------------------------------------------------------------
 
-static enum status knapsack_open(struct knapsack *k, int32_t n_units, struct err *e) {
-    const size_t n = (size_t)n_units;
-    *k = (struct knapsack){.n_units = n_units, .n_cells = N_CELLS};
-    k->items = mem_alloc(n, sizeof *k->items);
-    k->labels = mem_alloc(2 * N_CELLS, sizeof *k->labels);
-    k->came_from = mem_alloc(n * N_CELLS, sizeof *k->came_from);
-    if (k->items && k->labels && k->came_from) return OK;
-    return err_memory(e, n * N_CELLS * sizeof *k->came_from, "planning");
-}
-
-static void knapsack_close(struct knapsack *k) {
-    mem_free(k->items);
-    mem_free(k->labels);
-    mem_free(k->came_from);
-}
-
 // Places the unit in this way; false if that is not allowed.
 static bool place_way(struct search *s, const struct round *round, int32_t u,
                       enum knapsack_way way) {
@@ -468,23 +451,23 @@ static void consider_views(struct search *s, const struct round *round, struct k
 // come as near as finer cells.
 static int32_t n_cells(const struct search *s, const struct round *round) {
     const int32_t n = SPLIT_LABELS / s->shape->n_units;
-    return round->parts && n < N_CELLS ? n : N_CELLS;
+    return round->parts && n < KNAPSACK_CELLS ? n : KNAPSACK_CELLS;
 }
 
 // The shares halve, since a small part on the CPU takes time in proportion to it.
 static enum status consider_knapsacks(struct search *s, struct err *e) {
     static const struct round ROUNDS[] = {{0, true}, {2, true},  {4, true},
                                           {8, true}, {16, true}, {24, true}};
-    struct knapsack k;
-    if (knapsack_open(&k, s->shape->n_units, e) == OK) {
-        for (size_t i = 0; i < (s->rules.split ? sizeof ROUNDS / sizeof *ROUNDS : 1); i++) {
-            k.n_cells = n_cells(s, &ROUNDS[i]);
-            for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
-                consider_views(s, &ROUNDS[i], &k, streams);
-        }
+    struct knapsack *k = mem_alloc(1, sizeof *k);
+    if (!k) return err_memory(e, sizeof *k, "planning");
+    k->n_units = s->shape->n_units;
+    for (size_t i = 0; i < (s->rules.split ? sizeof ROUNDS / sizeof *ROUNDS : 1); i++) {
+        k->n_cells = n_cells(s, &ROUNDS[i]);
+        for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
+            consider_views(s, &ROUNDS[i], k, streams);
     }
-    knapsack_close(&k);
-    return e->status;
+    mem_free(k);
+    return OK;
 }
 
 // ---- The search ---------------------------------------------------------------------------------

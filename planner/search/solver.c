@@ -17,7 +17,6 @@
 #include "planner/search/search.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { BLIND_UBATCH = 512 };
@@ -74,22 +73,6 @@ static int32_t place_most(struct plan *plan, const struct search_request *r, boo
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
-// The longest context of n_ctx / 2, / 4, ... that fits with everything else unchanged, or 0.
-static int32_t fitting_context(struct plan *plan, const struct shape *shape) {
-    const struct workload asked = plan->workload;
-    int32_t fits = 0;
-    for (int32_t n_ctx = asked.n_ctx / 2; n_ctx >= KV_PAGE && !fits; n_ctx /= 2) {
-        plan->workload.n_ctx = n_ctx;
-        const int64_t most = (int64_t)n_ctx * asked.n_sessions;
-        if (plan->workload.n_ubatch > most) plan->workload.n_ubatch = (int32_t)most;
-        plan_count_bytes(plan, shape);
-        if (plan_holds(plan, DEVICE_HOST)) fits = n_ctx;
-    }
-    plan->workload = asked;
-    plan_count_bytes(plan, shape);
-    return fits;
-}
-
 // The least --ram that the plan needs, in MiB.
 static unsigned long long ram_mib(const struct plan *plan) {
     const uint64_t needed = plan_needs(plan, DEVICE_HOST);
@@ -110,15 +93,6 @@ static enum status fix_accelerator(struct plan *plan, const struct shape *shape,
     return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
 }
 
-static enum status fix_host(struct plan *plan, const struct shape *shape, struct err *e) {
-    const int32_t n_ctx = fitting_context(plan, shape);
-    char context[32] = "";
-    if (n_ctx) (void)snprintf(context, sizeof context, "-c %d fits; or ", n_ctx);
-    return err_fix(e,
-                   "%suse a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
-                   context, ram_mib(plan));
-}
-
 static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
     const struct plan_device *need = &plan->devices[d];
     const struct machine_device *device = &plan->machine.devices[d];
@@ -133,7 +107,9 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
     const bool shared = needed != plan_device_bytes(plan, d);
     err_actual(e, shared ? "%s with the GPU, which shares this memory" : "%s",
                err_size_needed(size, needed));
-    return d == DEVICE_HOST ? fix_host(plan, shape, e) : fix_accelerator(plan, shape, e);
+    if (d != DEVICE_HOST) return fix_accelerator(plan, shape, e);
+    return err_fix(e, "use a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
+                   ram_mib(plan));
 }
 
 // The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.

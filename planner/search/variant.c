@@ -1,6 +1,8 @@
 /* variant.c: see variant.h. */
 #include "planner/search/variant.h"
 
+#include "planner/plan/accounts.h"
+
 #include <stdio.h>
 
 static const uint64_t GIB = UINT64_C(1) << 30;
@@ -21,9 +23,7 @@ static bool add_ram(struct variant *v, const struct plan *plan) {
     const uint64_t more = MORE_RAM_GIB * GIB, limit = v->constraints.ram_bytes;
     struct machine_device *cpu = &v->machine.devices[DEVICE_HOST];
     const uint64_t room = limit && limit < cpu->budget_bytes ? limit : cpu->budget_bytes;
-    uint64_t used = 0;
-    for (int p = 0; p < PLAN_PURPOSES; p++) used += plan->devices[DEVICE_HOST].bytes[p];
-    if (used < room - room / 16) return false;
+    if (plan_device_bytes(plan, DEVICE_HOST) < room - room / 16) return false;
     cpu->budget_bytes += more;
     cpu->capacity_bytes += more;
     if (limit) v->constraints.ram_bytes += more;

@@ -110,12 +110,22 @@ static enum status solve_paged(struct plan *plan, const struct planned *r,
         return e->status;
     if (!options->allow_paging) return refuse_paging(plan, r, e);
     log_line(options->log, LOG_NOTE,
+// Adds a context that fits, if there is one, to a refusal that paging cannot help.
+static enum status add_context(struct plan *plan, const struct planned *r, struct err *e) {
+    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
+    char fix[sizeof e->fix];
+    memcpy(fix, e->fix, sizeof fix);
+    return n_ctx ? err_fix(e, "-c %d fits; or %s", n_ctx, fix) : e->status;
+}
+
              "%s of weights do not fit in RAM and are read from the disk for every token: about "
              "%.2g tokens/s at %.2g GB/s",
              err_size_needed(cold, paging_cold_bytes(plan)), tokens_per_s(plan, r->shape),
              paging_disk_gbps(r->machine));
     *e = (struct err){0};
     return OK;
+    const int8_t gpu = machine_accelerator(&plan->machine);
+    const bool ram_is_full = gpu == DEVICE_HOST || plan_holds(plan, gpu);
 }
 
 enum status plan_request_solve(struct plan *plan, const struct shape *shape,
@@ -137,7 +147,7 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
         log_line(options->log, LOG_WARN,
                  "-ngl: no usable GPU was found (see 'tandem devices'); all layers go to the CPU");
     if (planner_solve(plan, shape, machine, &workload, &constraints, e) != ERR_MEMORY)
-        return e->status;
+        return ram_is_full ? add_context(plan, r, e) : e->status;
     return solve_paged(plan, &(struct planned){shape, machine, &workload, &constraints}, options,
                        e);
 }

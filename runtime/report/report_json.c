@@ -101,21 +101,17 @@ static json_t *plan_device(const struct plan *plan, int32_t d) {
 }
 
 // The shares of the time that the devices compute and copies run, and the bound of the phase.
-static json_t *phase_report(double us, int32_t n_tokens, const double share[MAX_DEVICES],
-                            double copies, enum bound bound) {
+static json_t *phase_report(double us, int32_t n_tokens, const struct phase_shares *shares) {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:s}", "ms", us / 1e3, "tokens_per_second",
-                     us > 0 ? n_tokens * 1e6 / us : 0, "cpu_share", share[0], "accelerator_share",
-                     share[1], "copy_share", copies, "bound", bound_name(bound));
+                     us > 0 ? n_tokens * 1e6 / us : 0, "cpu_share", shares->devices[0],
+                     "accelerator_share", shares->devices[1], "copy_share", shares->copies, "bound",
+                     bound_name(shares->bound));
 }
 
 static json_t *prediction_report(const struct plan *plan, const struct prediction *p) {
-    return json_pack(
-        "{s:o, s:o, s:f}", "prompt",
-        phase_report(p->prompt_us, plan->workload.n_prompt, p->prompt_share, p->prompt_copy_share,
-                     p->prompt_bound),
-        "decode",
-        phase_report(p->decode_us, 1, p->decode_share, p->decode_copy_share, p->decode_bound),
-        "total_ms", p->total_us / 1e3);
+    return json_pack("{s:o, s:o, s:f}", "prompt",
+                     phase_report(p->prompt_us, plan->workload.n_prompt, &p->prompt), "decode",
+                     phase_report(p->decode_us, 1, &p->decode), "total_ms", p->total_us / 1e3);
 }
 
 static json_t *predict_report(const struct plan *plan, const struct shape *shape) {

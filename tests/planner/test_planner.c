@@ -621,8 +621,8 @@ static void test_walk(void **state) {
     plan_predict(&f->plan, &f->shape, &p);
     assert_true(p.prompt_us > 0 && p.decode_us > 0);
     assert_near(p.total_us, p.prompt_us + (f->plan.workload.n_gen - 1) * p.decode_us);
-    assert_true(p.decode_share[0] > 0 && p.decode_share[1] > 0 && p.decode_copy_share > 0);
-    assert_true(p.decode_share[0] + p.decode_share[1] < 1);
+    assert_true(p.decode.devices[0] > 0 && p.decode.devices[1] > 0 && p.decode.copies > 0);
+    assert_true(p.decode.devices[0] + p.decode.devices[1] < 1);
 }
 
 // Fixed units stay in their place; the planner places the others.
@@ -757,9 +757,9 @@ static void test_bounds(void **state) {
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
     struct prediction p;
     plan_predict(&f->plan, &f->shape, &p);
-    assert_int_equal(p.decode_bound, BOUND_OVERHEAD);
-    assert_true(p.decode_bound_share > 0.9 && p.decode_bound_share <= 1);
-    assert_true(p.prompt_bound_share > 0 && p.prompt_bound_share <= 1);
+    assert_int_equal(p.decode.bound, BOUND_OVERHEAD);
+    assert_true(p.decode.bound_share > 0.9 && p.decode.bound_share <= 1);
+    assert_true(p.prompt.bound_share > 0 && p.prompt.bound_share <= 1);
 }
 
 int main(void) {
