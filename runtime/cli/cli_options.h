@@ -83,7 +83,8 @@ struct cli_options {
     bool no_context_shift, by_lines; // chat: forget no turns; each line of a pipe is a turn
     bool no_wrap;                    // chat: lines are broken by the terminal alone
     const char *system_file;         // NULL: not given
-    int32_t reasoning_budget;        // 0: no thoughts; -1: no limit
+    int32_t reasoning_budget;        // tokens of a thought; 0: no thoughts; -1: no limit
+    const char *reasoning_message;   // ends a thought that reaches them; NULL: none
     bool prompt_cache_all, prompt_cache_ro;
     bool from_stdin, escape, no_escape, ignore_end, no_parse_special, no_bos, echo, ids, show_count;
     int32_t n_predict; // -1: until the model ends the text or the context is full

@@ -112,14 +112,32 @@ static void print_part(void *context, enum chat_part part, const char *text, siz
     chat->printed = part;
 }
 
+// Ends a thought that has reached its limit.
+static void limit_thoughts(struct chat *chat) {
+    struct generator *g = &chat->writer.generator;
+    const int64_t n_drawn = (int64_t)chat->drawn.count + g->n_tokens;
+    if (chat->thought_ended || !chat->thought_end.count || !chat_reply_thinks(&chat->reply) ||
+        n_drawn < chat->writer.cli->options.reasoning_budget)
+        return;
+    chat->thought_ended = true;
+    generate_put(g, chat->thought_end.ids, (int32_t)chat->thought_end.count);
+}
+
 static void print_reply(void *context, const char *text, size_t length) {
     struct chat *chat = context;
     chat_reply_write(&chat->reply, text, length);
+    limit_thoughts(chat);
 }
 
+static void drop_part(void *context, enum chat_part part, const char *text, size_t length) {
+    (void)context, (void)part, (void)text, (void)length;
+}
+
+// Prints the reply as it comes; chat->reply only tells where the thought ends.
 static void print_all(void *context, const char *text, size_t length) {
     struct chat *chat = context;
     word_wrap_write(&chat->wrap, text, length);
+    print_reply(chat, text, length);
 }
 
 // Prepares the printing of a reply to the conversation that was rendered last.
@@ -129,7 +147,7 @@ static void begin_reply(struct chat *chat) {
     word_wrap_begin(&chat->wrap, stdout);
     if (o->no_wrap) chat->wrap.width = 0;
     chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
-    chat->reply.take = print_part;
+    chat->reply.take = how == REASONING_NONE ? drop_part : print_part;
     chat->reply.context = chat;
     chat->printed = CHAT_THOUGHT;
     chat_reply_begin(&chat->reply, &chat->style, chat->text.bytes, chat->text.length);
@@ -138,7 +156,7 @@ static void begin_reply(struct chat *chat) {
 }
 
 static void end_reply(struct chat *chat) {
-    if (chat->writer.print == print_reply) chat_reply_end(&chat->reply);
+    chat_reply_end(&chat->reply);
     set_dimmed(chat, false);
     putchar('\n');
     fflush(stdout);
@@ -248,9 +266,29 @@ static enum status forget_oldest(struct chat *chat, bool *goes_on, struct err *e
     return read_tokens(chat, e);
 }
 
+// Encodes what ends a thought that is longer than the options allow: the message for that, and the
+// mark of the family.
+static enum status encode_thought_end(struct chat *chat, struct err *e) {
+    const struct cli_options *o = &chat->writer.cli->options;
+    const struct tokenizer *t = chat->writer.generator.tokenizer;
+    const struct chat_marks *marks = chat->style.thoughts;
+    const char *message = o->reasoning_message ? o->reasoning_message : "";
+    char mark[CHAT_HELD_BYTES];
+    chat->thought_end.count = 0;
+    if (!marks || o->reasoning_budget <= 0) return OK;
+    (void)snprintf(mark, sizeof mark, marks->channels ? "%s" : "\n%s\n\n", marks->close);
+    if (tokenizer_encode(t, message, strlen(message), (struct tokenizer_flags){0},
+                         &chat->thought_end, e))
+        return e->status;
+    return tokenizer_encode(t, mark, strlen(mark), (struct tokenizer_flags){.parse_special = true},
+                            &chat->thought_end, e);
+}
+
 static enum status write_reply(struct chat *chat, enum stop_reason *reason, struct err *e) {
     char opening[REPLY_OPENING_BYTES];
     bool goes_on = true;
+    chat->thought_ended = false;
+    if (encode_thought_end(chat, e)) return e->status;
     reply_opening(opening, chat->style.thoughts, chat->text.bytes, chat->text.length);
     generate_begin(&chat->writer.generator, opening, !chat->writer.cli->options.no_context_shift);
     chat->drawn.count = 0;
@@ -357,6 +395,7 @@ void chat_close_model(struct chat *chat) {
     token_list_close(&chat->tokens);
     token_list_close(&chat->drawn);
     chat_text_close(&chat->text);
+    token_list_close(&chat->thought_end);
     chat_close(&chat->format);
     chat_tools_close(&chat->tools);
     cli_generate_close(&chat->writer);

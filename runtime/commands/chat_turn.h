@@ -19,17 +19,19 @@ struct chat {
     struct chat_tools tools; // of --tools, or zeroed
     struct chat_style style; // of format and tools
     struct chat_history history;
-    int n_calls;              // of tools so far, in the whole conversation
-    struct chat_reply reply;  // what is printed of the one that is drawn
-    struct word_wrap wrap;    // through which it is printed
-    bool dims;                // thoughts are printed, dimmed
-    bool dimmed;              // the last text was such
-    enum chat_part printed;   // the part that was printed last
-    bool tells;               // each answer is followed by its speed
-    struct chat_text text;    // the conversation
-    struct token_list tokens; // of text
-    struct token_list drawn;  // the reply so far
-    size_t n_dropped;         // turns that were forgotten, which the person was not told yet
+    int n_calls;                   // of tools so far, in the whole conversation
+    struct chat_reply reply;       // what is printed of the one that is drawn
+    struct word_wrap wrap;         // through which it is printed
+    bool dims;                     // thoughts are printed, dimmed
+    bool dimmed;                   // the last text was such
+    enum chat_part printed;        // the part that was printed last
+    bool tells;                    // each answer is followed by its speed
+    struct chat_text text;         // the conversation
+    struct token_list tokens;      // of text
+    struct token_list drawn;       // the reply so far
+    struct token_list thought_end; // what ends a thought that is longer than --reasoning-budget
+    bool thought_ended;            // so it did in this reply
+    size_t n_dropped;              // turns that were forgotten, which the person was not told yet
 };
 
 // Opens the template, which is tried before the weights are read, and the model. On failure *chat

@@ -242,9 +242,15 @@ static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
     return true;
 }
 
-// Draws a token from a row of logits: freely, and if the grammar refuses what was drawn, again
-// among what it allows. *token is -1 if the grammar is at its end and no token may say so.
+// Draws a token from a row of logits, unless the sink has put one: freely, and if the grammar
+// refuses what was drawn, again among what it allows. *token is -1 if the grammar is at its end and
+// no token may say so.
 static enum status draw_token(struct generator *g, int32_t row, int32_t *token, struct err *e) {
+    if (g->n_put > 0) {
+        *token = *g->put++;
+        g->n_put--;
+        return OK;
+    }
     const float *logits = engine_logits(g->engine, row);
     if (sampler_draw(&g->sampler, logits, token, e)) return e->status;
     if (constraint_allows(&g->constraint, *token)) return OK;
@@ -296,8 +302,14 @@ static enum status begin_text(struct generator *g, struct err *e) {
     token_stream_init(&g->stream, g->tokenizer, false);
     stop_filter_reset(&g->filter);
     g->opening = NULL;
+    g->n_put = 0;
     if (constraint_begin(&g->constraint, opening, e) == OK) return OK;
     return err_context(e, "the end of the prompt");
+}
+
+void generate_put(struct generator *g, const int32_t *ids, int32_t n) {
+    g->put = ids;
+    g->n_put = n;
 }
 
 void generate_end(struct generator *g, const struct text_sink *sink) {

@@ -74,6 +74,8 @@ struct generator {
     struct batch_item *items; // [n_batch]
     int32_t *tokens; // [n_ctx + 1]: the last generate_write drew these; no end token is among them
     int32_t n_tokens;
+    const int32_t *put; // [n_put]: the next tokens, instead of drawn ones; borrowed
+    int32_t n_put;
     int32_t pending; // drawn, but not in the session yet: the next prompt begins with it; -1: none
     int32_t prompt_row; // the first token after a prompt is drawn from this row of logits
     struct token_stream stream;
@@ -134,6 +136,11 @@ void generate_begin(struct generator *g, const char *opening, bool shifts);
 // failure.
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
+
+// Called by the sink: the next n tokens of the text are ids, and are not drawn. They count as drawn
+// ones do for the limit, the grammar and the stop texts. ids is lent until they are in the text or
+// the next text begins.
+void generate_put(struct generator *g, const int32_t *ids, int32_t n);
 
 // Hands over what is held of a text that stayed open, if one did.
 void generate_end(struct generator *g, const struct text_sink *sink);

@@ -176,6 +176,10 @@ void chat_reply_write(struct chat_reply *r, const char *text, size_t length) {
     chat_calls_flush(&r->calls);
 }
 
+bool chat_reply_thinks(const struct chat_reply *r) {
+    return r->state == REPLY_THINKS || (r->state == REPLY_MESSAGE && r->part == CHAT_THOUGHT);
+}
+
 void chat_reply_end(struct chat_reply *r) {
     const bool in_message = r->state == REPLY_MESSAGE, thinks = r->state == REPLY_THINKS;
     hand_over(r, in_message ? r->part : thinks ? CHAT_THOUGHT : CHAT_ANSWER, r->n_held);

@@ -64,6 +64,7 @@ struct chat_reply {
 void chat_reply_begin(struct chat_reply *r, const struct chat_style *style, const char *prompt,
                       size_t length);
 void chat_reply_write(struct chat_reply *r, const char *text, size_t length);
-void chat_reply_end(struct chat_reply *r); // hands over what is held back
+bool chat_reply_thinks(const struct chat_reply *r); // what comes next belongs to a thought
+void chat_reply_end(struct chat_reply *r);          // hands over what is held back
 
 #endif

@@ -114,6 +114,17 @@ result chat_thoughts_are_hidden_in_a_file
 chat 'Hello\n' -n 6 -q --chat-template deepseek-r1 --reasoning-format none
 [ $code -eq 0 ] && [ "$(wc -c <"$work/out")" -gt 3 ]
 result chat_thoughts_as_they_come
+chat 'Hello\n' -n 3 -q --chat-template deepseek-r1 --reasoning-format none
+{ printf '%s' "$(cat "$work/out")"; printf ' Enough.\n</think>\n'; } >"$work/expected"
+chat 'Hello\n' -n 20 -q --chat-template deepseek-r1 --reasoning-format none --no-wrap \
+    --reasoning-budget 3 --reasoning-budget-message ' Enough.'
+[ $code -eq 0 ] && head -n 3 "$work/out" | cmp -s - "$work/expected"
+result chat_thoughts_end_at_their_budget
+sed '1,/think>/d' "$work/out" | sed '/./,$!d' >"$work/expected"
+chat 'Hello\n' -n 20 -q --chat-template deepseek-r1 --no-wrap \
+    --reasoning-budget 3 --reasoning-budget-message ' Enough.'
+[ $code -eq 0 ] && [ -s "$work/expected" ] && cmp -s "$work/out" "$work/expected"
+result chat_answers_after_the_budget
 
 # ---- Commands and ends ---------------------------------------------------------------------------
 chat 'Hello\n/reset\nHello\n\n/exit\nHello\n' -n 6

@@ -174,6 +174,52 @@ static void the_likeliest_tokens_are_drawn(void **state) {
     f->greedy.n_batch = 0;
 }
 
+// Puts two tokens into the text after the fourth.
+struct putter {
+    struct generator *g;
+    int32_t ids[2];
+    int n_calls;
+};
+
+static bool put_two(void *context, const char *text, size_t length) {
+    struct putter *p = context;
+    (void)text, (void)length;
+    if (++p->n_calls == 4) generate_put(p->g, p->ids, 2);
+    return true;
+}
+
+// The tokens drawn behind them go on from them, and none is left for the next text.
+static void tokens_of_the_sink_are_in_the_text(void **state) {
+    struct fixture *f = *state;
+    int32_t text[N_CTX], expected[5];
+    struct engine *en;
+    struct generator g;
+    struct err e;
+    enum stop_reason reason;
+    open_ok(f, &en, &g);
+    struct putter p = {&g, {200, 3}, 0};
+    const struct text_sink sink = {put_two, &p};
+    read_ok(&g, f->prompt, N_PROMPT);
+    assert_int_equal(generate_write(&g, 10, &sink, &reason, &e), OK);
+    assert_int_equal(g.n_tokens, 10);
+    assert_memory_equal(g.tokens + 4, p.ids, sizeof p.ids);
+    memcpy(text, f->prompt, sizeof f->prompt);
+    memcpy(text + N_PROMPT, g.tokens, 10 * sizeof *text);
+    expect_tokens(f, text, N_PROMPT + 6, expected, 4);
+    assert_memory_equal(g.tokens + 6, expected, 4 * sizeof *expected);
+    p.n_calls = 0;
+    read_ok(&g, f->prompt, 1);
+    assert_int_equal(generate_write(&g, 4, &sink, &reason, &e), OK);
+    memcpy(text + N_PROMPT + 10, f->prompt, sizeof *text);
+    memcpy(text + N_PROMPT + 11, g.tokens, 4 * sizeof *text);
+    read_ok(&g, f->prompt, 1);
+    text[N_PROMPT + 15] = f->prompt[0];
+    expect_tokens(f, text, N_PROMPT + 16, expected, 5);
+    assert_int_equal(write_ok(f, &g, 5, 0), STOP_LIMIT);
+    assert_memory_equal(g.tokens, expected, sizeof expected);
+    close_both(en, &g);
+}
+
 // ---- How a text ends ----------------------------------------------------------------------------
 
 // The last token is drawn from the logits of the last position, and has none itself.
@@ -692,6 +738,7 @@ static void refused_allocations_leave_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_tokens_are_drawn),
+        cmocka_unit_test(tokens_of_the_sink_are_in_the_text),
         cmocka_unit_test(a_full_context_gives_every_token),
         cmocka_unit_test(a_prompt_that_is_too_long_changes_nothing),
         cmocka_unit_test(limits_and_sinks_end_a_text),
