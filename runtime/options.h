@@ -44,8 +44,8 @@ struct engine_options {
     int32_t trace_spans;   // steps whose times are kept (trace.h), 0: none
     double wait_limit_s;   // longest wait for an accelerator, 0: the devices' default
     const struct log *log; // borrowed until engine_close; may be NULL
-    // Told while measuring ("calibrate", in milliseconds), loading ("load", in bytes) and between
-    // micro-batches ("prefill", in tokens).
+    // Told while measuring ("calibrate", in milliseconds), before memory is taken ("reserve", in
+    // bytes), loading ("load", in bytes) and between micro-batches ("prefill", in tokens).
     struct progress progress;
 };
 

@@ -151,6 +151,9 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
         if (!plan_smaller(en, o)) return refuse_rest(en, e);
+        // The CPU's part is cleared, which takes seconds for a long context.
+        if (!progress_tell(&en->progress, "reserve", 0, plan_device_bytes(&en->plan, DEVICE_HOST)))
+            return err_set(e, ERR_CANCELLED, "loading was stopped");
         en->n_replans++;
     }
 }

@@ -419,6 +419,7 @@ static void test_progress(void **state) {
     for (int d = 0; d < 2; d++) {
         struct engine_options o = f->options;
         struct reports load = {.what = "load"}, prefill = {.what = "prefill"};
+        struct reports reserve = {.what = "reserve"};
         o.device_spec = devices[d];
         o.constraints.gpu_layers = d ? 2 : GPU_LAYERS_AUTO;
         o.workload.n_ubatch = 25;
@@ -428,6 +429,11 @@ static void test_progress(void **state) {
         assert_int_equal(load.n, N_UNITS);
         assert_true(load.total > 0);
         assert_int_equal(load.done, load.total);
+        engine_close(en);
+        o.progress.context = &reserve;
+        en = open_ok(&o);
+        assert_int_equal(reserve.n, 1);
+        assert_int_equal(reserve.total, plan_device_bytes(engine_plan(en), DEVICE_HOST));
         engine_close(en);
         o.progress.context = &prefill;
         prompt_logits(f, &o, N_PROMPT, logits);
