@@ -308,8 +308,9 @@ static enum status match_unit(struct patterns *p, const struct unit *unit, int8_
 static enum status check_matched(const struct patterns *p, struct err *e) {
     for (int i = 0; i < p->count; i++) {
         if (p->list[i].matched) continue;
-        err_set(e, ERR_USAGE, "-ot %s decides nothing", p->list[i].text);
-        err_expected(e, "a pattern that is the first to match some matrix of the model");
+        err_set(e, ERR_USAGE,
+                "-ot: '%s' matches no matrix of this model, or only those of earlier patterns",
+                p->list[i].text);
         return err_fix(e, "`tandem inspect` lists the names; vectors and routers go with their "
                           "matrices");
     }

@@ -116,12 +116,17 @@ static enum status check_magic(const struct reader *r) {
         return ends_inside(r, HEADER_BYTES, "its header");
     }
     refuse(r, ERR_FORMAT, "is no GGUF file");
-    err_expected(r->e, "the first bytes 47 47 55 46 (GGUF)");
+    err_expected(r->e, "a file that begins with \"GGUF\"");
     if (present < 4) {
         err_actual(r->e, "%" PRIu64 " bytes in all", r->file->size_bytes);
         return err_fix(r->e, "%s", FETCH_AGAIN);
     }
-    err_actual(r->e, "%02x %02x %02x %02x", magic[0], magic[1], magic[2], magic[3]);
+    bool is_text = true;
+    for (size_t i = 0; i < present; i++) is_text &= magic[i] >= ' ' && magic[i] <= '~';
+    if (is_text)
+        err_actual(r->e, "\"%.4s\"", (const char *)magic);
+    else
+        err_actual(r->e, "the bytes %02x %02x %02x %02x", magic[0], magic[1], magic[2], magic[3]);
     if (memcmp(magic, "vers", 4) == 0)
         return err_fix(r->e, "this looks like a Git LFS pointer: run git lfs pull");
     if (memcmp(magic, "tjgg", 4) == 0 || memcmp(magic, "lmgg", 4) == 0 ||
