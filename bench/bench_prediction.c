@@ -1,13 +1,16 @@
 /* bench_prediction.c: compares the planner's predictions with the times of the engine.
  *
- *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-m MINUTES]
- *                    MODEL...
+ *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-w KIND]
+ *                    [-m MINUTES] MODEL...
  *
  * Covers for every model the CPU alone with 1 and 2 threads, and with a simulated accelerator
- * behind a slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context and
- * layers on the accelerator. A core simulates the accelerator, so the CPU beside it gets one
- * thread, since plans are not made for more threads than cores. -k takes every NTH configuration
- * only; -m starts no round of a model later than MINUTES after its first.
+ * behind a slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context, and
+ * plans of every kind: layers on the accelerator, all of the model there, units split by rows,
+ * streamed, attention on the CPU over more than 8,000 keys, and, of models with experts, experts on
+ * the CPU that are streamed in prompts. A core simulates the accelerator, so the CPU beside it gets
+ * one thread, since plans are not made for more threads than cores. -k takes every NTH
+ * configuration only, -w those of one kind; -m starts no round of a model later than MINUTES after
+ * its first.
  *
  * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
  * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
@@ -18,7 +21,7 @@
  * row shows the round with the median error among the ROUNDS in which the reference differed least,
  * so the choice does not depend on the errors. It says how many rounds were run, how many counted,
  * and by how much its reference differed. The end has the median and the 90th percentile of the
- * errors of all rows.
+ * errors of all rows, and of the rows of each kind.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -33,6 +36,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -42,34 +46,86 @@ enum {
     MAX_TIMES = 24,
     LEAST_TIMES = 3,
     BURST_US = 600000, // evaluations of one measurement start within that time
-    MAX_TOKENS = 2048,
+    CONTEXT = 2048,
+    LONG_CONTEXT = 8448, // of KIND_LONG
+    MAX_TOKENS = LONG_CONTEXT,
 };
+
+enum kind {
+    KIND_CPU,      // no accelerator
+    KIND_LAYERS,   // some layers on it
+    KIND_WHOLE,    // all of the model
+    KIND_SPLIT,    // FFNs split by rows, and attention where it pays
+    KIND_STREAMED, // units of the CPU streamed in prompts
+    KIND_LONG,     // attention on the CPU over more than 8,000 keys
+    KIND_EXPERTS,  // experts on the CPU
+    KINDS
+};
+static const char *const KIND_NAMES[KINDS] = {"cpu",      "layers", "whole",  "split",
+                                              "streamed", "long",   "experts"};
 
 struct setting {
     const char *device;
     int32_t n_threads, n_prompt, n_ubatch, n_past, gpu_layers;
     enum dtype kv_type;
+    enum kind kind;
+    int32_t vram_percent; // of the model file, for the accelerator; 0: no limit
 };
 
 #define SIM  "sim:vram=3G,h2d=2G,d2h=2G"
 #define SLOW "sim:vram=3G,h2d=200M,d2h=100M"
+#define AUTO GPU_LAYERS_AUTO
+#define ALL  GPU_LAYERS_ALL
 
 // Prompts are computed from n_past on; tokens are decoded after the prompt. Settings that share a
 // calibration are adjacent.
 static const struct setting SETTINGS[] = {
-    {"none", 1, 16, 512, 0, 0, DTYPE_F16},    {"none", 1, 64, 512, 0, 0, DTYPE_F16},
-    {"none", 1, 128, 128, 0, 0, DTYPE_F16},   {"none", 1, 256, 64, 0, 0, DTYPE_F16},
-    {"none", 1, 512, 512, 0, 0, DTYPE_F16},   {"none", 1, 64, 16, 256, 0, DTYPE_F16},
-    {"none", 1, 32, 512, 256, 0, DTYPE_Q8_0}, {"none", 2, 16, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 32, 8, 0, 0, DTYPE_F16},      {"none", 2, 128, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 256, 128, 0, 0, DTYPE_F16},   {"none", 2, 512, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0},   {"none", 2, 64, 512, 512, 0, DTYPE_F16},
-    {"none", 2, 32, 512, 512, 0, DTYPE_F32},  {SIM, 1, 16, 512, 0, 4, DTYPE_F16},
-    {SIM, 1, 64, 64, 0, 8, DTYPE_F16},        {SIM, 1, 128, 512, 0, 12, DTYPE_F16},
-    {SIM, 1, 256, 128, 0, 16, DTYPE_F16},     {SIM, 1, 64, 512, 256, 10, DTYPE_F16},
-    {SLOW, 1, 16, 512, 0, 6, DTYPE_F16},      {SLOW, 1, 128, 32, 0, 12, DTYPE_F16},
-    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0},
+    {"none", 1, 16, 512, 0, 0, DTYPE_F16},
+    {"none", 1, 64, 512, 0, 0, DTYPE_F16},
+    {"none", 1, 128, 128, 0, 0, DTYPE_F16},
+    {"none", 1, 256, 64, 0, 0, DTYPE_F16},
+    {"none", 1, 512, 512, 0, 0, DTYPE_F16},
+    {"none", 1, 64, 16, 256, 0, DTYPE_F16},
+    {"none", 1, 32, 512, 256, 0, DTYPE_Q8_0},
+    {"none", 2, 16, 512, 0, 0, DTYPE_F16},
+    {"none", 2, 32, 8, 0, 0, DTYPE_F16},
+    {"none", 2, 128, 512, 0, 0, DTYPE_F16},
+    {"none", 2, 256, 128, 0, 0, DTYPE_F16},
+    {"none", 2, 512, 512, 0, 0, DTYPE_F16},
+    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0},
+    {"none", 2, 64, 512, 512, 0, DTYPE_F16},
+    {"none", 2, 32, 512, 512, 0, DTYPE_F32},
+    {SIM, 1, 16, 512, 0, 4, DTYPE_F16, KIND_LAYERS},
+    {SIM, 1, 64, 64, 0, 8, DTYPE_F16, KIND_LAYERS},
+    {SIM, 1, 128, 512, 0, 12, DTYPE_F16, KIND_LAYERS},
+    {SIM, 1, 256, 128, 0, 16, DTYPE_F16, KIND_LAYERS},
+    {SIM, 1, 64, 512, 256, 10, DTYPE_F16, KIND_LAYERS},
+    {SLOW, 1, 16, 512, 0, 6, DTYPE_F16, KIND_LAYERS},
+    {SLOW, 1, 128, 32, 0, 12, DTYPE_F16, KIND_LAYERS},
+    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0, KIND_LAYERS},
+    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, KIND_WHOLE},
+    {SIM, 1, 256, 128, 0, ALL, DTYPE_F16, KIND_WHOLE},
+    {SIM, 1, 512, 512, 512, ALL, DTYPE_F16, KIND_WHOLE},
+    {SIM, 1, 16, 512, 0, AUTO, DTYPE_F16, KIND_SPLIT, 60},
+    {SIM, 1, 128, 128, 0, AUTO, DTYPE_F16, KIND_SPLIT, 75},
+    {SIM, 1, 512, 512, 256, AUTO, DTYPE_F16, KIND_SPLIT, 90},
+    {SLOW, 1, 64, 512, 0, AUTO, DTYPE_F16, KIND_SPLIT, 75},
+    {SIM, 1, 64, 512, 0, AUTO, DTYPE_F16, KIND_STREAMED, 60},
+    {SIM, 1, 512, 512, 0, AUTO, DTYPE_F16, KIND_STREAMED, 75},
+    {SIM, 1, 512, 128, 256, AUTO, DTYPE_F16, KIND_STREAMED, 60},
+    {SLOW, 1, 256, 256, 0, AUTO, DTYPE_F16, KIND_STREAMED, 75},
+    {"none", 1, 16, 512, 8192, 0, DTYPE_F16, KIND_LONG},
+    {"none", 2, 128, 512, 8192, 0, DTYPE_F16, KIND_LONG},
+    {SIM, 1, 16, 512, 8192, ALL, DTYPE_F16, KIND_LONG},
+    {SIM, 1, 128, 128, 8192, ALL, DTYPE_Q8_0, KIND_LONG},
+    {"none", 1, 64, 512, 0, 0, DTYPE_F16, KIND_EXPERTS},
+    {"none", 2, 512, 512, 0, 0, DTYPE_F16, KIND_EXPERTS},
+    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, KIND_EXPERTS},
+    {SIM, 1, 128, 512, 0, ALL, DTYPE_F16, KIND_EXPERTS},
+    {SIM, 1, 512, 512, 256, ALL, DTYPE_F16, KIND_EXPERTS},
 };
+#undef AUTO
+#undef ALL
 enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS, TESTS = 2 }; // prefill and decode
 
 // One round of one row. off: the difference of the reference's time from that in the calibration,
@@ -85,16 +141,16 @@ struct row {
 struct bench {
     const char *cache_path;
     FILE *out;
-    int32_t n_rounds, nth;
-    uint64_t limit_ns; // in which rounds of one model may begin
-    double limit;      // of off
+    int32_t n_rounds, nth, only; // only: a kind, -1: all
+    uint64_t limit_ns;           // in which rounds of one model may begin
+    double limit;                // of off
     struct reference reference;
     struct engine *engine;
     struct session *session;
     struct batch_item items[MAX_TOKENS];
     struct row rows[N_SETTINGS][TESTS];
-    double errors[MAX_ROWS];
-    int32_t n_errors, n_all, n_off; // rows; rounds, and those that do not count
+    double errors[KINDS][MAX_ROWS];
+    int32_t n_errors[KINDS], n_all, n_off; // rows; rounds, and those that do not count
 };
 
 static int by_value(const void *a, const void *b) {
@@ -119,19 +175,27 @@ static int by_off(const void *a, const void *b) {
 
 static void options_of(const struct bench *b, const struct setting *s, const char *model,
                        struct engine_options *out) {
+    struct stat file = {0};
+    if (model) (void)stat(model, &file); // engine_open says what is wrong with it
     *out = (struct engine_options){
         .model_path = model,
         .device_spec = s->device,
         .drivers = &sim_driver,
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = s->n_threads},
-        .workload = {.n_ctx = MAX_TOKENS,
+        .workload = {.n_ctx = s->kind == KIND_LONG ? LONG_CONTEXT : CONTEXT,
                      .n_ubatch = s->n_ubatch,
                      .kv_type_k = s->kv_type,
                      .kv_type_v = s->kv_type,
                      .n_prompt = s->n_prompt,
                      .n_gen = MAX_TIMES},
-        .constraints = {.gpu_layers = s->gpu_layers},
+        .constraints = {.gpu_layers = s->gpu_layers,
+                        .vram_bytes = (uint64_t)file.st_size / 100 * (uint64_t)s->vram_percent,
+                        .cpu_experts = s->kind == KIND_EXPERTS ? CPU_EXPERTS_ALL : 0,
+                        .strategy = s->kind == KIND_SPLIT      ? STRATEGY_ROW_SPLIT
+                                    : s->kind == KIND_STREAMED ? STRATEGY_STREAMED
+                                                               : STRATEGY_AUTO},
+        .cpu_cache = s->kind == KIND_LONG,
         .cache_path = b->cache_path,
     };
 }
@@ -302,6 +366,7 @@ static enum status run_setting(struct bench *b, int i, const char *model, struct
     double us = 0;
     options_of(b, s, model, &o);
     if (engine_open(&b->engine, &o, e) || session_new(&b->session, b->engine, e)) return e->status;
+    if ((s->kind == KIND_EXPERTS) != (engine_shape(b->engine)->n_experts > 0)) return OK;
     if (s->n_past > 0 && eval(b, s->n_past, &us, e)) return e->status;
     if (compare(b, &b->rows[i][0], s->n_prompt, s->n_ubatch, s->n_past, e)) return e->status;
     return compare(b, &b->rows[i][1], 1, 1, s->n_past + s->n_prompt, e);
@@ -310,7 +375,7 @@ static enum status run_setting(struct bench *b, int i, const char *model, struct
 // ---- Rounds and rows ----------------------------------------------------------------------------
 
 static bool needs_round(const struct bench *b, int i) {
-    if (i % b->nth) return false;
+    if (i % b->nth || (b->only >= 0 && (int32_t)SETTINGS[i].kind != b->only)) return false;
     for (int t = 0; t < TESTS; t++)
         if (b->rows[i][t].n_good < b->n_rounds) return true;
     return false;
@@ -347,12 +412,14 @@ static void print_row(struct bench *b, const struct setting *s, int test, struct
     qsort(row->rounds, (size_t)row->n, sizeof *row->rounds, by_off);
     qsort(row->rounds, (size_t)n, sizeof *row->rounds, by_error);
     const struct round *r = &row->rounds[(n - 1) / 2];
-    fprintf(b->out, "%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%d\t%d\t%.1f\t%.1f\n",
-            name, s->device, s->n_threads, s->gpu_layers, test ? "decode" : "prefill",
-            test ? 1 : s->n_prompt, s->n_ubatch, s->n_past + (test ? s->n_prompt : 0),
-            dtype_name(s->kv_type), r->predicted_us * 1e-3, r->measured_us * 1e-3, error_of(r),
-            row->n, row->n_good, 100 * r->off, r->load);
-    if (b->n_errors < MAX_ROWS) b->errors[b->n_errors++] = fabs(error_of(r));
+    fprintf(b->out,
+            "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%d\t%d\t%.1f\t%.1f\n", name,
+            KIND_NAMES[s->kind], s->device, s->n_threads, s->gpu_layers,
+            test ? "decode" : "prefill", test ? 1 : s->n_prompt, s->n_ubatch,
+            s->n_past + (test ? s->n_prompt : 0), dtype_name(s->kv_type), r->predicted_us * 1e-3,
+            r->measured_us * 1e-3, error_of(r), row->n, row->n_good, 100 * r->off, r->load);
+    if (b->n_errors[s->kind] < MAX_ROWS)
+        b->errors[s->kind][b->n_errors[s->kind]++] = fabs(error_of(r));
     b->n_all += row->n;
     b->n_off += row->n - row->n_good;
 }
@@ -370,22 +437,38 @@ static enum status run_model(struct bench *b, const char *model, struct err *e) 
     return status;
 }
 
-static void sum_up(struct bench *b) {
-    const int32_t n = b->n_errors;
+static void print_errors(const char *name, double *errors, int32_t n) {
     if (n == 0) return;
-    qsort(b->errors, (size_t)n, sizeof *b->errors, by_value);
-    printf("%d predictions: error median %.1f %%, 90th percentile %.1f %%, most %.1f %%; of %d "
-           "rounds %d do not count because the machine had changed by more than %.0f %%\n",
-           n, b->errors[n / 2], b->errors[n * 9 / 10], b->errors[n - 1], b->n_all, b->n_off,
-           100 * b->limit);
+    qsort(errors, (size_t)n, sizeof *errors, by_value);
+    printf("%-8s %3d predictions: error median %.1f %%, 90th percentile %.1f %%, most %.1f %%\n",
+           name, n, errors[n / 2], errors[n * 9 / 10], errors[n - 1]);
+}
+
+static void sum_up(struct bench *b) {
+    double all[KINDS * MAX_ROWS];
+    int32_t n = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int32_t i = 0; i < b->n_errors[kind]; i++) all[n++] = b->errors[kind][i];
+        print_errors(KIND_NAMES[kind], b->errors[kind], b->n_errors[kind]);
+    }
+    print_errors("all", all, n);
+    printf("of %d rounds %d do not count because the machine had changed by more than %.0f %%\n",
+           b->n_all, b->n_off, 100 * b->limit);
+}
+
+static int32_t find_kind(const char *name) {
+    for (int32_t kind = 0; kind < KINDS; kind++)
+        if (strcmp(name, KIND_NAMES[kind]) == 0) return kind;
+    return KINDS;
 }
 
 static int run_all(struct bench *b, char *const *models, int n_models) {
     struct err e = {0};
     enum status status = OK;
     char text[1024];
-    fprintf(b->out, "model\tdevice\tthreads\tngl\ttest\ttokens\tubatch\tpast\tkv\tpredicted_ms\t"
-                    "measured_ms\terror_percent\trounds\tcounting\treference_off_percent\tload\n");
+    fprintf(b->out,
+            "model\tkind\tdevice\tthreads\tngl\ttest\ttokens\tubatch\tpast\tkv\tpredicted_ms\t"
+            "measured_ms\terror_percent\trounds\tcounting\treference_off_percent\tload\n");
     for (int i = 0; i < n_models && !status; i++) status = run_model(b, models[i], &e);
     if (status) fprintf(stderr, "bench_prediction: %s\n", err_text(&e, text, sizeof text));
     sum_up(b);
@@ -401,14 +484,16 @@ int main(int argc, char **argv) {
     b->limit = 0.1;
     b->limit_ns = UINT64_MAX;
     b->nth = 1;
+    b->only = -1;
     bool good = true;
-    for (int flag; (flag = getopt(argc, argv, "c:o:r:x:k:m:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "c:o:r:x:k:m:w:")) != -1;) {
         switch (flag) {
         case 'c': b->cache_path = optarg; break;
         case 'o': good = good && (b->out = fopen(optarg, "w")); break;
         case 'r': b->n_rounds = atoi(optarg); break;
         case 'x': b->limit = atof(optarg) / 100; break;
         case 'k': b->nth = atoi(optarg); break;
+        case 'w': good = good && (b->only = find_kind(optarg)) < KINDS; break;
         case 'm': b->limit_ns = (uint64_t)(atof(optarg) * 60e9); break;
         default: good = false;
         }
@@ -422,7 +507,7 @@ int main(int argc, char **argv) {
     else
         fprintf(stderr,
                 "usage: %s [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] "
-                "[-m MINUTES] MODEL...\n",
+                "[-w KIND] [-m MINUTES] MODEL...\n",
                 argv[0]);
     if (b->out && b->out != stdout) fclose(b->out);
     mem_free(b);
