@@ -37,7 +37,13 @@ struct engine_options {
     // Filled by devices_open with a machine that was measured and cannot be kept in cache_path, and
     // used by later calls that find it: rates RATES_NONE at first; borrowed, may be NULL.
     struct machine *measured;
-    bool cpu_cache;        // the KV cache stays on the CPU, and with it the attention
+    // The text that will be read and written, as far as it is known: the plan is made for it, as
+    // far as it fits in the context, where workload does not say other lengths. engine_open counts
+    // the tokens of prompt as if marks in it were read.
+    const char *prompt; // [prompt_bytes], borrowed during engine_open; NULL: not known
+    size_t prompt_bytes;
+    int32_t prompt_tokens, new_tokens; // 0: not known
+    bool cpu_cache;                    // the KV cache stays on the CPU, and with it the attention
     bool allow_paging;     // weights that do not fit in RAM are read from the disk in each pass
     bool lock_memory;      // the CPU's weights are locked in RAM, as far as the system allows it
     bool strict;           // memory that an accelerator refuses is an error, not a new plan

@@ -71,9 +71,13 @@ enum status workload_check_kv(enum dtype type, const struct shape *shape, const 
     return OK;
 }
 
+int32_t workload_context(const struct workload *w, const struct shape *shape) {
+    return w->n_ctx ? w->n_ctx : min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
+}
+
 // Fills in all defaults but the micro-batch, which the solver chooses if it is 0.
 static void fill_defaults(struct workload *w, const struct shape *shape) {
-    if (w->n_ctx == 0) w->n_ctx = min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
+    w->n_ctx = workload_context(w, shape);
     if (w->n_sessions == 0) w->n_sessions = 1;
     if (w->max_logits == 0) w->max_logits = 1;
     if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);

@@ -31,6 +31,7 @@ struct workload {
     bool full_windows; // layers with a window keep all positions too
     int32_t window;    // set by workload_defaults: the longest of the model's, 0: none
 };
+int32_t workload_context(const struct workload *w, const struct shape *shape); // n_ctx or default
 // Fills in the defaults; n_ubatch 0 stays 0. ERR_USAGE if a value is out of range, naming its
 // option, or if a head is no whole number of blocks of a kv type.
 enum status workload_defaults(struct workload *w, const struct shape *shape, struct err *e);

@@ -20,11 +20,15 @@ enum {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
-static enum status open_engine(struct cli_generator *g, bool all_logits, uint64_t *load_ns,
-                               struct err *e) {
+static enum status open_engine(struct cli_generator *g, const struct cli_texts *texts,
+                               uint64_t *load_ns, struct err *e) {
+    const int32_t most = g->cli->options.n_predict;
     struct engine_options options;
     cli_engine_options(g->cli, &options);
-    if (all_logits) {
+    options.prompt = texts->prompt;
+    options.prompt_bytes = texts->prompt_bytes;
+    options.new_tokens = texts->prompt && most > 0 ? most : 0;
+    if (texts->all_logits) {
         if (!options.workload.n_ubatch) options.workload.n_ubatch = ALL_LOGITS_UBATCH;
         options.workload.max_logits = options.workload.n_ubatch;
     }
@@ -137,12 +141,12 @@ static enum status buffer_output(struct cli_generator *g, struct err *e) {
     return OK;
 }
 
-enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all_logits,
-                              const struct chat_style *style, struct err *e) {
+enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
+                              const struct cli_texts *texts, struct err *e) {
     uint64_t load_ns = 0;
-    *g = (struct cli_generator){.cli = cli, .style = style};
+    *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
-    if (open_engine(g, all_logits, &load_ns, e) || set_generator(g, true, e) || buffer_output(g, e))
+    if (open_engine(g, texts, &load_ns, e) || set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);

@@ -34,11 +34,17 @@ struct cli_generator {
     struct heap_mark start, grown; // at the second token; of all texts together
 };
 
-// all_logits: every position of a prompt gives logits, for --logits-out. style, which may be NULL,
-// is lent until cli_generate_close: a grammar then begins behind the thoughts, and with tools calls
-// are valid. On failure *g is closed.
-enum status cli_generate_open(struct cli_generator *g, struct cli *cli, bool all_logits,
-                              const struct chat_style *style, struct err *e);
+struct cli_texts {
+    bool all_logits; // every position of a prompt gives logits, for --logits-out
+    // Lent until cli_generate_close: a grammar begins behind the thoughts, and with tools calls are
+    // valid. NULL: texts are no replies.
+    const struct chat_style *style;
+    const char *prompt; // [prompt_bytes]: the only one, that the plan is made for; NULL: not known
+    size_t prompt_bytes;
+};
+// On failure *g is closed.
+enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
+                              const struct cli_texts *texts, struct err *e);
 void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leaves it zeroed
 
 // Takes the sampling options of the cli for the texts to come. Errors as cli_generate_open's.

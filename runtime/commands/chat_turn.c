@@ -384,7 +384,8 @@ enum status chat_open_model(struct chat *chat, struct cli *cli, struct err *e) {
     if (read_format(&chat->format, cli, e)) return e->status;
     if (read_tools(&chat->tools, cli->options.tools, e) == OK) {
         set_style(chat);
-        if (cli_generate_open(&chat->writer, cli, false, &chat->style, e) == OK) return OK;
+        const struct cli_texts texts = {.style = &chat->style};
+        if (cli_generate_open(&chat->writer, cli, &texts, e) == OK) return OK;
     }
     chat_close_model(chat);
     return e->status;
@@ -394,8 +395,8 @@ void chat_close_model(struct chat *chat) {
     chat_history_close(&chat->history);
     token_list_close(&chat->tokens);
     token_list_close(&chat->drawn);
-    chat_text_close(&chat->text);
     token_list_close(&chat->thought_end);
+    chat_text_close(&chat->text);
     chat_close(&chat->format);
     chat_tools_close(&chat->tools);
     cli_generate_close(&chat->writer);

@@ -177,6 +177,12 @@ static enum status close_logits(struct run *run, const char *path, struct err *e
     return !out || fclose(out) == 0 ? OK : err_errno(e, errno, "%s", path);
 }
 
+static enum status open_model(struct run *run, struct cli *cli, struct err *e) {
+    const struct cli_texts texts = {
+        .all_logits = run->logits != NULL, .prompt = run->text, .prompt_bytes = run->text_bytes};
+    return cli_generate_open(&run->writer, cli, &texts, e);
+}
+
 enum status cli_run(struct cli *cli, struct err *e) {
     const char *logits = cli->options.logits_path;
     struct run run = {0};
@@ -184,8 +190,8 @@ enum status cli_run(struct cli *cli, struct err *e) {
     enum status status = OK;
     if (check_cache(&cli->options, e) || cli_check_trace(cli, e) ||
         cli_read_text(cli, &run.text, &run.text_bytes, e) || open_logits(&run, logits, e) ||
-        cli_generate_open(&run.writer, cli, logits != NULL, NULL, e) || encode_prompt(&run, e) ||
-        generate(&run, e) || close_logits(&run, logits, e))
+        open_model(&run, cli, e) || encode_prompt(&run, e) || generate(&run, e) ||
+        close_logits(&run, logits, e))
         status = e->status;
     close_logits(&run, logits, &ignored);
     status = cli_write_trace(cli, run.writer.engine, status, e);

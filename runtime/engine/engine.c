@@ -92,6 +92,18 @@ static enum status open_model(struct engine *en, const struct engine_options *o,
     return find_suppressed(en, e) ? err_context(e, "%s", o->model_path) : OK;
 }
 
+// Counts the tokens of the prompt that the options name, for the plan.
+static enum status count_prompt(const struct engine *en, struct engine_options *o, struct err *e) {
+    const struct tokenizer_flags flags = {.add_special = true, .parse_special = true};
+    struct token_list tokens = {0};
+    if (!o->prompt) return OK;
+    const enum status status =
+        tokenizer_encode(en->tokenizer, o->prompt, o->prompt_bytes, flags, &tokens, e);
+    o->prompt_tokens = tokens.count < INT32_MAX ? (int32_t)tokens.count : INT32_MAX;
+    token_list_close(&tokens);
+    return status;
+}
+
 static uint32_t refusals(const struct engine *en) {
     uint32_t n = 0;
     for (int32_t d = DEVICE_HOST + 1; d < en->n_devices; d++) n += en->devices[d]->n_refused;
@@ -139,6 +151,9 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
     for (;;) {
         const uint32_t n_refused = refusals(en);
         struct err refused = {0};
+        // The CPU's part is cleared, which takes seconds for a long context.
+        if (!progress_tell(&en->progress, "reserve", 0, plan_device_bytes(&en->plan, DEVICE_HOST)))
+            return err_set(e, ERR_CANCELLED, "loading was stopped");
         if (weights_open(&en->weights, placed, &refused) == OK &&
             pipeline_open(&en->pipeline, placed, &en->weights, en->trace, &refused) == OK) {
             if (en->n_replans)
@@ -151,9 +166,6 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
         if (!plan_smaller(en, o)) return refuse_rest(en, e);
-        // The CPU's part is cleared, which takes seconds for a long context.
-        if (!progress_tell(&en->progress, "reserve", 0, plan_device_bytes(&en->plan, DEVICE_HOST)))
-            return err_set(e, ERR_CANCELLED, "loading was stopped");
         en->n_replans++;
     }
 }
@@ -195,7 +207,8 @@ enum status engine_open(struct engine **out, const struct engine_options *option
     struct engine_options own = *options;
     if (!own.measured) own.measured = &en->measured;
     en->progress = own.progress;
-    if (open_model(en, &own, e) || devices_open(en->devices, &en->n_devices, &own, e) ||
+    if (open_model(en, &own, e) || count_prompt(en, &own, e) ||
+        devices_open(en->devices, &en->n_devices, &own, e) ||
         devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &own, e) ||
         allocate(en, &own, e)) {
         goto fail;

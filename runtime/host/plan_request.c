@@ -1,6 +1,8 @@
 /* plan_request.c: see plan_request.h. */
 #include "runtime/host/plan_request.h"
 
+#include "base/number.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +56,14 @@ static void check_context(const struct workload *w, const struct shape *shape,
                  w->n_ctx, shape->n_ctx_train);
 }
 
+// Plans for the text that will come, as far as it fits in the context.
+static void expect_text(struct workload *w, const struct shape *shape,
+                        const struct engine_options *options) {
+    const int32_t n_ctx = workload_context(w, shape);
+    if (!w->n_prompt) w->n_prompt = min_i32(options->prompt_tokens, n_ctx);
+    if (!w->n_gen) w->n_gen = min_i32(options->new_tokens, n_ctx);
+}
+
 // ---- More than fits in RAM ----------------------------------------------------------------------
 
 // A request; all borrowed.
@@ -100,16 +110,6 @@ static enum status refuse_paging(struct plan *plan, const struct planned *r, str
     return err_fix(e, "take a smaller quantization; or %s", paging);
 }
 
-// Plans what was refused with weights that do not stay in RAM, and takes that plan if the options
-// allow it. *e is the refusal so far, and stays if even this does not fit.
-static enum status solve_paged(struct plan *plan, const struct planned *r,
-                               const struct engine_options *options, struct err *e) {
-    struct err refused;
-    char cold[ERR_SIZE_CHARS];
-    if (planner_solve_paged(plan, r->shape, r->machine, r->workload, r->constraints, &refused))
-        return e->status;
-    if (!options->allow_paging) return refuse_paging(plan, r, e);
-    log_line(options->log, LOG_NOTE,
 // Adds a context that fits, if there is one, to a refusal that paging cannot help.
 static enum status add_context(struct plan *plan, const struct planned *r, struct err *e) {
     const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
@@ -118,14 +118,24 @@ static enum status add_context(struct plan *plan, const struct planned *r, struc
     return n_ctx ? err_fix(e, "-c %d fits; or %s", n_ctx, fix) : e->status;
 }
 
+// Plans what was refused with weights that do not stay in RAM, and takes that plan if the options
+// allow it. *e is the refusal so far, and stays if even this does not fit.
+static enum status solve_paged(struct plan *plan, const struct planned *r,
+                               const struct engine_options *options, struct err *e) {
+    struct err refused;
+    char cold[ERR_SIZE_CHARS];
+    const int8_t gpu = machine_accelerator(&plan->machine);
+    const bool ram_is_full = gpu == DEVICE_HOST || plan_holds(plan, gpu);
+    if (planner_solve_paged(plan, r->shape, r->machine, r->workload, r->constraints, &refused))
+        return ram_is_full ? add_context(plan, r, e) : e->status;
+    if (!options->allow_paging) return refuse_paging(plan, r, e);
+    log_line(options->log, LOG_NOTE,
              "%s of weights do not fit in RAM and are read from the disk for every token: about "
              "%.2g tokens/s at %.2g GB/s",
              err_size_needed(cold, paging_cold_bytes(plan)), tokens_per_s(plan, r->shape),
              paging_disk_gbps(r->machine));
     *e = (struct err){0};
     return OK;
-    const int8_t gpu = machine_accelerator(&plan->machine);
-    const bool ram_is_full = gpu == DEVICE_HOST || plan_holds(plan, gpu);
 }
 
 enum status plan_request_solve(struct plan *plan, const struct shape *shape,
@@ -142,12 +152,13 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
     struct workload workload = options->workload;
     if (workload.n_ctx == N_CTX_OF_MODEL) workload.n_ctx = shape->n_ctx_train;
     check_context(&workload, shape, options);
+    expect_text(&workload, shape, options);
     if (plan_request_constraints(&constraints, shape, machine, options, e)) return e->status;
     if (constraints.gpu_layers != options->constraints.gpu_layers)
         log_line(options->log, LOG_WARN,
                  "-ngl: no usable GPU was found (see 'tandem devices'); all layers go to the CPU");
     if (planner_solve(plan, shape, machine, &workload, &constraints, e) != ERR_MEMORY)
-        return ram_is_full ? add_context(plan, r, e) : e->status;
+        return e->status;
     return solve_paged(plan, &(struct planned){shape, machine, &workload, &constraints}, options,
                        e);
 }

@@ -29,7 +29,7 @@ run "$TANDEM" --device none -q
 result paging_reference
 run "$TANDEM" --device none --ram 90M
 [ $code -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 2 ] &&
-    grep -q 'needs 112.90 MiB of RAM, and there are 90.00 MiB for it' "$work/err" &&
+    grep -q 'needs 104.71 MiB of RAM, and there are 90.00 MiB for it' "$work/err" &&
     grep -q 'allow-paging reads the rest from the disk, at about .* tokens/s' "$work/err"
 result paging_refused_in_two_lines
 run "$TANDEM" --device none --ram 90M --allow-paging

@@ -443,6 +443,33 @@ static void test_progress(void **state) {
     }
 }
 
+// The plan is made for the text that is known, unless the workload says other lengths.
+static void test_known_text(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    char text[301] = {0};
+    memset(text, 'a', sizeof text - 1);
+    o.prompt = text;
+    o.prompt_bytes = 40;
+    o.new_tokens = 7;
+    struct engine *en = open_ok(&o);
+    assert_int_equal(engine_workload(en)->n_prompt, 40);
+    assert_int_equal(engine_workload(en)->n_gen, 7);
+    engine_close(en);
+    o.prompt_bytes = sizeof text - 1;
+    o.new_tokens = 1000;
+    en = open_ok(&o);
+    assert_int_equal(engine_workload(en)->n_prompt, 128);
+    assert_int_equal(engine_workload(en)->n_gen, 128);
+    engine_close(en);
+    o.workload.n_prompt = 9;
+    o.workload.n_gen = 3;
+    en = open_ok(&o);
+    assert_int_equal(engine_workload(en)->n_prompt, 9);
+    assert_int_equal(engine_workload(en)->n_gen, 3);
+    engine_close(en);
+}
+
 // A fault at the nth allocation, copy or op, and a lost device: a clear error, and everything can
 // be closed.
 static void test_device_faults(void **state) {
@@ -639,6 +666,7 @@ int main(void) {
         cmocka_unit_test(test_cancel_within),
         cmocka_unit_test(test_one_session_is_full),
         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_known_text),
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_smaller_plan),
