@@ -81,11 +81,31 @@ enum status piece_map_build(struct tokenizer *t, struct err *e) {
 
 // ---- Special tokens in text ---------------------------------------------------------------------
 
-static int compare_ids(const void *a, const void *b, void *context) {
-    const struct tokenizer *t = context;
-    struct gguf_text x = t->pieces[*(const int32_t *)a], y = t->pieces[*(const int32_t *)b];
-    int order = memcmp(x.bytes, y.bytes, x.length < y.length ? x.length : y.length);
-    return order ? order : (x.length > y.length) - (x.length < y.length);
+static bool is_before(const struct gguf_text *x, const struct gguf_text *y) {
+    const int order = memcmp(x->bytes, y->bytes, x->length < y->length ? x->length : y->length);
+    return order ? order < 0 : x->length < y->length;
+}
+
+// Lets the id at `at` sink below those of the heap ids[n] that come after it.
+static void sink(const struct tokenizer *t, int32_t *ids, uint32_t n, uint32_t at) {
+    const int32_t id = ids[at];
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_before(&t->pieces[ids[child]], &t->pieces[ids[child + 1]])) child++;
+        if (!is_before(&t->pieces[id], &t->pieces[ids[child]])) break;
+        ids[at] = ids[child];
+    }
+    ids[at] = id;
+}
+
+// Sorts ids by the bytes of their pieces. Systems disagree about a qsort with a context.
+static void sort_ids(const struct tokenizer *t, int32_t *ids, uint32_t n) {
+    for (uint32_t at = n / 2; at-- > 0;) sink(t, ids, n, at);
+    for (uint32_t last = n; last-- > 1;) {
+        const int32_t id = ids[last];
+        ids[last] = ids[0];
+        ids[0] = id;
+        sink(t, ids, last, 0);
+    }
 }
 
 enum status special_set_build(const struct tokenizer *t, struct special_set *set,
@@ -101,7 +121,7 @@ enum status special_set_build(const struct tokenizer *t, struct special_set *set
         if (wanted(t, id) && vocabulary_find(t, piece.bytes, piece.length) == id)
             set->ids[n++] = id;
     }
-    qsort_r(set->ids, n, sizeof *set->ids, compare_ids, (void *)(uintptr_t)t);
+    sort_ids(t, set->ids, n);
     for (uint32_t i = 0; i < n; i++) set->starts[(uint8_t)t->pieces[set->ids[i]].bytes[0] + 1]++;
     for (int b = 0; b < 256; b++) set->starts[b + 1] += set->starts[b];
     return OK;
