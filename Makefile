@@ -12,12 +12,12 @@ N ?= 64
 export MODEL PROMPT
 
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += --no-print-directory -j$(shell nproc 2>/dev/null || echo 2)
+MAKEFLAGS += --no-print-directory -j$(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 endif
 ifeq ($(origin CC),default)
-CC := gcc
+CC := $(if $(filter Darwin,$(shell uname -s)),clang,gcc)
 endif
-include tests/arm/arm.mk
+include tests/arm/arm.mk tests/macos/macos.mk
 ifneq ($(filter tsan fuzz,$(BUILD)),)
 override CC := $(if $(findstring clang,$(CC)),$(CC),clang)
 endif
@@ -33,31 +33,25 @@ MODE_ubsan   := -O1 -g1 -fsanitize=undefined $(STOP)
 MODE_tsan    := -O2 -g1 -fsanitize=thread
 MODE_fuzz    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined $(STOP)
 ifndef MODE_$(BUILD)
-$(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan, fuzz or arm)
+$(error BUILD=$(BUILD) is no variant; take release, debug, asan, ubsan, tsan, fuzz, arm or macos)
 endif
 SANITIZED := $(findstring -fsanitize,$(MODE_$(BUILD)))
 
-include base/libraries.mk
+include base/target.mk base/libraries.mk
 # Instrumented code confuses the flow analysis behind some warnings; plain builds check them all.
 # Cutting a message that is too long is what snprintf is there for (gcc would warn).
-WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Werror $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla $(WERROR) $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
-FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) -fopenmp -fPIC -fvisibility=hidden -I.
+FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) $(OPENMP) -fPIC -fvisibility=hidden -I.
 FLAGS += $(if $(USE_HWLOC),,-DHAVE_HWLOC=0) $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
-
-# Kernels for one instruction set carry it in their file name; other code runs on every machine.
-AVX2 := -mavx2 -mfma -mf16c
-AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-TARGET := $(shell $(CC) -dumpmachine)
-OTHER_ISA := $(if $(filter x86_64-%,$(TARGET)),,kernels/cpu/x86/%) $(if $(filter aarch64-%,$(TARGET)),,kernels/cpu/arm/%)
 
 # ---- Sources -------------------------------------------------------------------------------------
 
 CHOSEN := runtime/cli/heap_$(if $(USE_JEMALLOC),jemalloc,none).c runtime/cli/line_editor_$(if $(USE_LIBEDIT),edit,none).c runtime/hub/transfer_$(if $(USE_CURL),curl,none).c
-CORES := kernels/cpu/cores_$(if $(USE_HWLOC),hwloc,none).c
+CORES := kernels/cpu/cores_$(or $(USE_HWLOC),$(if $(filter darwin,$(SYSTEM)),darwin,none)).c
 LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c planner/*/*.c runtime/*/*.c)
-LIBRARY := $(filter-out runtime/commands/main_%.c runtime/cli/heap_%.c runtime/cli/line_editor_%.c runtime/hub/transfer_%.c kernels/cpu/cores_%.c $(OTHER_ISA),$(LIBRARY))
+LIBRARY := $(filter-out runtime/commands/main_%.c runtime/cli/heap_%.c runtime/cli/line_editor_%.c runtime/hub/transfer_%.c kernels/cpu/cores_%.c $(OTHER_ISA) $(OTHER_SYSTEM),$(LIBRARY))
 # Fuzzers call parsers; the matmuls are left out because clang takes minutes to instrument them.
 LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/x86/matmul_%),$(LIBRARY))
 LIBRARY += $(CHOSEN) $(CORES)
@@ -66,6 +60,7 @@ FUZZERS := $(wildcard tests/fuzz/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
 HELPERS := $(filter-out tests/emulator/% tests/examples/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
 HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
+HELPERS := $(filter-out $(if $(filter darwin,$(SYSTEM)),$(call not_for_macos,$(HELPERS))),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
 MAINS := $(wildcard runtime/commands/main_tandem.c tests/sim/main_tandem_sim.c)
@@ -158,8 +153,8 @@ $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
 $D/obj/%_avx512.o: ISA := $(AVX512)
 $D/obj/%_vbmi.o: ISA := $(AVX512) -mavx512vbmi -mgfni -mbmi2
-$D/obj/%_dotprod.o: ISA := -march=armv8.2-a+dotprod
-$D/obj/%_i8mm.o: ISA := -march=armv8.2-a+dotprod+i8mm
+$D/obj/%_dotprod.o: ISA := $(DOTPROD)
+$D/obj/%_i8mm.o: ISA := $(DOTPROD)+i8mm
 
 $D/obj/%.o: %.c $D/flags | libraries
 	@mkdir -p $(@D)
@@ -172,7 +167,7 @@ $(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/%,$(LIBRARY))) 
 $(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
 $(LIB) $(TESTLIB):
 	@rm -f $@
-	@ar rcs $@ $(filter %.o,$^)
+	@$(AR) rcs $@ $(filter %.o,$^)
 
 LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
 $(TOP)/tandem: $D/obj/runtime/commands/main_tandem.o $(LIB)

@@ -22,6 +22,8 @@ bool affinity_get(struct affinity *out);
 bool affinity_set(const struct affinity *set);
 // Restricts the calling thread to one processor, numbered as the operating system does.
 bool affinity_set_cpu(int32_t cpu);
+// Asks for the performance cores for the calling thread where the system chooses them itself.
+void affinity_prefer_fast(void);
 // The processor that the calling thread is on now; -1 if the system does not tell.
 int32_t affinity_cpu(void);
 

@@ -3,15 +3,11 @@
 
 #include <time.h>
 
-static uint64_t read_clock(clockid_t clock) {
+uint64_t clock_process_ns(void) {
     struct timespec now;
-    clock_gettime(clock, &now);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
-
-uint64_t clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
-
-uint64_t clock_process_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
 void clock_sleep_ns(uint64_t duration_ns) {
     struct timespec wait = {.tv_sec = (time_t)(duration_ns / 1000000000u),

@@ -12,9 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Linux begins to read that much at least for one call, and on many disks no more.
-enum { EXPECT_CHUNK = 128 << 10 };
-
 enum status file_open(struct file *f, const char *path, struct err *e) {
     *f = (struct file){.descriptor = -1};
     f->path = mem_text(path, strlen(path));
@@ -65,39 +62,7 @@ enum status file_read(const struct file *f, void *target, uint64_t offset, size_
     return OK;
 }
 
-enum status file_populate(const struct file *f, uint64_t offset, uint64_t size_bytes,
-                          struct err *e) {
-    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
-    if (size_bytes == 0) return OK;
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = offset / page * page;
-    void *start = (void *)(uintptr_t)(f->map + first);
-    const size_t length = offset + size_bytes - first;
-    if (madvise(start, length, MADV_POPULATE_READ) == 0) return OK;
-    if (errno != EINVAL) {
-        return err_errno(e, errno, "%s: reading %llu bytes at byte %llu", f->path,
-                         (unsigned long long)size_bytes, (unsigned long long)offset);
-    }
-    // Linux before 5.14 has no such call: it reads ahead by itself, and pages come at first touch.
-    (void)madvise(start, length, MADV_WILLNEED);
-    return OK;
-}
-
-void file_forget(const struct file *f, uint64_t offset, uint64_t size_bytes) {
-    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
-    if (size_bytes == 0) return; // to the system it would mean the whole rest
-    (void)posix_fadvise(f->descriptor, (off_t)offset, (off_t)size_bytes, POSIX_FADV_DONTNEED);
-}
-
-void file_expect(const struct file *f, uint64_t offset, uint64_t size_bytes) {
-    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
-    for (uint64_t done = 0; done < size_bytes; done += EXPECT_CHUNK) {
-        const uint64_t left = size_bytes - done, n = left < EXPECT_CHUNK ? left : EXPECT_CHUNK;
-        (void)posix_fadvise(f->descriptor, (off_t)(offset + done), (off_t)n, POSIX_FADV_WILLNEED);
-    }
-}
-
-// The pages of the mapping that touch the range: *offset is moved to a page's start.
-static size_t pages_of(uint64_t *offset, uint64_t size_bytes) {
+size_t file_pages_of(uint64_t *offset, uint64_t size_bytes) {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = *offset / page * page;
     const size_t length = *offset + size_bytes - first;
     *offset = first;
@@ -107,24 +72,15 @@ static size_t pages_of(uint64_t *offset, uint64_t size_bytes) {
 void file_read_singly(const struct file *f, uint64_t offset, uint64_t size_bytes) {
     ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
     if (size_bytes == 0) return;
-    const size_t length = pages_of(&offset, size_bytes);
+    const size_t length = file_pages_of(&offset, size_bytes);
     (void)madvise((void *)(uintptr_t)(f->map + offset), length, MADV_RANDOM);
-}
-
-void file_drop(const struct file *f, uint64_t offset, uint64_t size_bytes) {
-    ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
-    const uint64_t wanted = offset;
-    if (size_bytes == 0) return;
-    const size_t length = pages_of(&offset, size_bytes);
-    (void)madvise((void *)(uintptr_t)(f->map + offset), length, MADV_DONTNEED);
-    file_forget(f, wanted, size_bytes);
 }
 
 enum status file_lock(const struct file *f, uint64_t offset, uint64_t size_bytes, struct err *e) {
     ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
     char size[ERR_SIZE_CHARS];
     if (size_bytes == 0) return OK;
-    const size_t length = pages_of(&offset, size_bytes);
+    const size_t length = file_pages_of(&offset, size_bytes);
     if (mlock(f->map + offset, length) == 0) return OK;
     err_set(e, ERR_MEMORY, "the system does not lock %s of %s in RAM: %s",
             err_size_needed(size, length), f->path, strerror(errno));
@@ -135,11 +91,11 @@ uint64_t file_resident_bytes(const struct file *f, uint64_t offset, uint64_t siz
     ASSERT(offset <= f->size_bytes && size_bytes <= f->size_bytes - offset);
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t n = 0;
-    unsigned char pages[1024];
+    char pages[1024];
     for (uint64_t at = offset / page * page; at < offset + size_bytes; at += sizeof pages * page) {
         const uint64_t left = offset + size_bytes - at;
         const size_t length = left < sizeof pages * page ? left : sizeof pages * page;
-        if (mincore((void *)(uintptr_t)(f->map + at), length, pages) != 0) return 0;
+        if (mincore((void *)(uintptr_t)(f->map + at), length, (void *)pages) != 0) return 0;
         for (uint64_t i = 0; i * page < length; i++) n += pages[i] & 1;
     }
     return n * page;

@@ -41,6 +41,8 @@ void file_forget(const struct file *f, uint64_t offset, uint64_t size_bytes);
 void file_expect(const struct file *f, uint64_t offset, uint64_t size_bytes);
 // Has a first touch of [offset, offset + size) read that page alone, and no others around it.
 void file_read_singly(const struct file *f, uint64_t offset, uint64_t size_bytes);
+// Moves *offset to the start of its page. Returns the bytes of all pages that touch the range.
+size_t file_pages_of(uint64_t *offset, uint64_t size_bytes);
 // Gives the memory of [offset, offset + size) back, mapped or not, as far as it is in whole pages
 // and nobody else uses it; what is read later comes from the disk. Only advice.
 void file_drop(const struct file *f, uint64_t offset, uint64_t size_bytes);

@@ -1,9 +1,11 @@
 /* host.h: what this process may use of the machine: memory, processor time, and the processor's
  * name.
  *
- * Reads /proc and the control groups (versions 1 and 2, every level up the path); owns nothing and
- * allocates nothing. Must not trust one source alone: in a container MemAvailable is the machine's.
- * Any thread. Tested by tests/base/test_host.c with invented trees.
+ * Reads /proc and the control groups (versions 1 and 2, every level up the path), on macOS the
+ * tables of its kernel (base/apple.h), where no roots are needed; owns nothing and allocates
+ * nothing. Must not trust one source alone: in a container MemAvailable is the machine's. Any
+ * thread. Tested by tests/base/test_host.c with invented trees and tests/base/test_apple.c with
+ * invented tables.
  */
 #ifndef TANDEM_BASE_HOST_H
 #define TANDEM_BASE_HOST_H
@@ -42,5 +44,17 @@ uint64_t host_busy_ns(const struct host_roots *roots);
 
 // The processor's name into out[size_bytes], "CPU" if the system does not tell. Returns out.
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes);
+
+struct host_cores {
+    int32_t n_threads, n_cores, n_performance, n_efficiency; // processors; cores, and of these
+    uint64_t cache_bytes; // of the last level, all together; 0: the system does not tell
+};
+// Counts the processors without hwloc. Where the system does not tell of cores, each processor is a
+// performance core.
+void host_cores_read(struct host_cores *out);
+
+// The instructions of aarch64 that the processor has, by the bits of Linux: AT_HWCAP, AT_HWCAP2.
+// Means nothing on other processors.
+void host_hwcaps(uint64_t out[2]);
 
 #endif

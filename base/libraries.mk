@@ -6,11 +6,15 @@
 # what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
 # on a bare machine. libedit is used where it is, but with LIBEDIT=0, and so are libcurl and nettle,
 # together, but with CURL=0. A library is found by pkg-config or, without it, by compiling and linking.
+#
+# For macOS the three that a model needs are built from their sources and linked statically
+# (packaging/macos_libraries.sh), and the others are left out.
 
-HWLOC ?= 1
-JEMALLOC ?= 1
-LIBEDIT ?= 1
-CURL ?= 1
+WANTED := $(if $(filter darwin,$(SYSTEM)),0,1)
+HWLOC ?= $(WANTED)
+JEMALLOC ?= $(WANTED)
+LIBEDIT ?= $(WANTED)
+CURL ?= $(WANTED)
 
 LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit libcurl nettle
 HEADER_hwloc := hwloc.h
@@ -28,7 +32,10 @@ PROBE := echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 -
 found = $(shell { pkg-config --exists $1 2>/dev/null || \
   $(PROBE) -include $(HEADER_$1) -l$(1:lib%=%) -o /dev/null 2>/dev/null; } && echo $1)
 AUTO := $(filter auto,$(HWLOC) $(JEMALLOC))
-FOUND := $(foreach l,$(LIBRARIES),$(call found,$l))
+OWN := $(if $(filter darwin,$(SYSTEM)),libpcre2-8 libutf8proc jansson)
+OWN_ROOT := build/macos/$(firstword $(subst -, ,$(TARGET)))
+OWN_FILE_jansson := libjansson
+FOUND := $(OWN) $(foreach l,$(filter-out $(OWN),$(LIBRARIES)),$(call found,$l))
 LACKING := $(filter-out $(FOUND),$(LIBRARIES))
 # $1: HWLOC or JEMALLOC, $2: library.
 chosen = $(if $(filter auto,$($1)),$(filter $2,$(FOUND)),$(if $(filter-out 0,$($1)),$2))
@@ -52,16 +59,18 @@ ifeq ($(USE_JEMALLOC),)
 $(info tandem: built without jemalloc (libjemalloc-dev): nobody counts what is allocated)
 endif
 endif
-ifeq ($(USE_LIBEDIT)$(MAKELEVEL),0)
+ifeq ($(USE_LIBEDIT)$(MAKELEVEL)$(OWN),0)
 $(info tandem: built without libedit (libedit-dev): tandem chat has no line editing)
 endif
-ifeq ($(USE_CURL)$(MAKELEVEL),0)
+ifeq ($(USE_CURL)$(MAKELEVEL)$(OWN),0)
 $(info tandem: built without libcurl (libcurl4-openssl-dev) and nettle (nettle-dev): it cannot fetch models)
 endif
 
 # $1: libraries.
-cflags_of = $(foreach l,$1,$(shell pkg-config --cflags $l 2>/dev/null))
-libs_of = $(foreach l,$1,$(shell pkg-config --libs $l 2>/dev/null || echo -l$(l:lib%=%)))
+cflags_of = $(if $(OWN),-I$(OWN_ROOT)/include) \
+  $(foreach l,$(filter-out $(OWN),$1),$(shell pkg-config --cflags $l 2>/dev/null))
+libs_of = $(foreach l,$(filter $(OWN),$1),$(OWN_ROOT)/lib/$(or $(OWN_FILE_$l),$l).a) \
+  $(foreach l,$(filter-out $(OWN),$1),$(shell pkg-config --libs $l 2>/dev/null || echo -l$(l:lib%=%)))
 SYSTEM_LIBS := -lm -ldl -lpthread
 LIBS := $(call libs_of,$(PACKAGES)) $(SYSTEM_LIBS)
 # What is linked with the archive of base/ and kernels/ alone, and needs no more than they do.
@@ -73,4 +82,7 @@ libraries:
 ifneq ($(NEEDED),)
 	@echo 'tandem: libraries are missing: make deps, or: apt-get install $(call DEBIAN,$(NEEDED))'
 	@exit 1
+endif
+ifneq ($(OWN),)
+	@CC='$(CC)' AR='$(AR)' sh packaging/macos_libraries.sh $(OWN_ROOT)
 endif

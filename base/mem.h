@@ -34,6 +34,8 @@ void mem_free(void *memory);
 // refused. Freed by mem_unmap_pages with the same size.
 void *mem_map_pages(size_t size_bytes);
 void mem_unmap_pages(void *memory, size_t size_bytes);
+// Has memory from mem_map_pages lie in pages as small as those of a mapped file.
+void mem_use_small_pages(void *memory, size_t size_bytes);
 // Takes the pages of memory from mem_map_pages now instead of at first touch. False if the system
 // refuses them.
 bool mem_populate(void *memory, size_t size_bytes);

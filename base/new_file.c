@@ -1,6 +1,7 @@
 /* new_file.c: see new_file.h. */
 #include "base/new_file.h"
 
+#include "base/disk.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -44,19 +45,10 @@ enum status new_file_open_over(struct new_file *f, const char *path, struct err 
 }
 
 enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {
-#ifdef __linux__
-    if (size_bytes == 0 || fallocate(f->descriptor, FALLOC_FL_KEEP_SIZE, 0, (off_t)size_bytes) == 0)
-        return OK;
-    if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {
-        char size[ERR_SIZE_CHARS];
-        return err_errno(e, errno, "%s: no room for %s", f->path,
-                         err_size_needed(size, size_bytes));
-    }
-#endif
-    (void)f;
-    (void)size_bytes;
-    (void)e;
-    return OK;
+    const int failure = size_bytes > 0 ? disk_preallocate(f->descriptor, size_bytes) : 0;
+    if (failure != ENOSPC && failure != EFBIG && failure != EDQUOT) return OK;
+    char size[ERR_SIZE_CHARS];
+    return err_errno(e, failure, "%s: no room for %s", f->path, err_size_needed(size, size_bytes));
 }
 
 enum status new_file_write(struct new_file *f, const void *bytes, size_t size_bytes,
@@ -73,7 +65,7 @@ enum status new_file_write(struct new_file *f, const void *bytes, size_t size_by
 enum status new_file_commit(struct new_file *f, struct err *e) {
     enum status status = OK;
     const int descriptor = f->descriptor;
-    const int synced = fsync(descriptor), failure = errno;
+    const int synced = disk_sync(descriptor), failure = errno;
     f->descriptor = -1;
     if (close(descriptor) != 0 || synced != 0)
         status = err_errno(e, synced != 0 ? failure : errno, "%s: writing", f->path);

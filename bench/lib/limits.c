@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,19 +33,11 @@ uint64_t limits_clock_ns(const struct team *team) {
 // ---- Reading ------------------------------------------------------------------------------------
 
 void *limits_map(uint64_t size_bytes, bool huge_pages) {
-    if (huge_pages) {
-        void *memory = mem_map_pages(size_bytes);
-        if (memory && mem_populate(memory, size_bytes)) return memory;
-        limits_unmap(memory, size_bytes);
-        return NULL;
-    }
-    const int file = memfd_create("limits", MFD_CLOEXEC);
-    if (file < 0) return NULL;
-    void *memory = MAP_FAILED;
-    if (ftruncate(file, (off_t)size_bytes) == 0)
-        memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-    close(file);
-    return memory == MAP_FAILED ? NULL : memory;
+    void *memory = mem_map_pages(size_bytes);
+    if (memory && !huge_pages) mem_use_small_pages(memory, size_bytes);
+    if (memory && mem_populate(memory, size_bytes)) return memory;
+    limits_unmap(memory, size_bytes);
+    return NULL;
 }
 
 void limits_unmap(void *memory, uint64_t size_bytes) { mem_unmap_pages(memory, size_bytes); }

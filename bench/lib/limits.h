@@ -10,8 +10,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/device/isa.h"
 
-// Returns memory that is mapped as a model file is, shared and in pages of 4 KiB, or in pages of 2
-// MiB where the system has them, all of it there. NULL if it is refused.
+// Returns memory in pages as small as those of a mapped file, or in pages of 2 MiB where the system
+// has them, all of it there. NULL if it is refused.
 void *limits_map(uint64_t size_bytes, bool huge_pages);
 void limits_unmap(void *memory, uint64_t size_bytes); // NULL is allowed
 

@@ -4,8 +4,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#include <sys/mman.h>
-
 enum {
     HOST_POOL = 768 << 20,
     DEVICE_POOL = 256 << 20,
@@ -20,7 +18,7 @@ enum status reference_open(struct reference *r, struct device *const devices[MAX
     *r = (struct reference){.machine = *machine};
     for (int d = 0; d < MAX_DEVICES; d++) r->devices[d] = devices[d];
     r->pool = mem_map_pages(HOST_POOL);
-    if (r->pool) madvise(r->pool, HOST_POOL, MADV_NOHUGEPAGE); // as calibrate.c
+    if (r->pool) mem_use_small_pages(r->pool, HOST_POOL); // as calibrate.c
     if (!r->pool || !mem_populate(r->pool, HOST_POOL)) {
         reference_close(r);
         return err_memory(e, HOST_POOL, "weights to compare with");

@@ -264,6 +264,7 @@ static void *work(void *context) {
     struct worker *worker = context;
     struct team *team = worker->team;
     struct wait wait = {.team = team, .own = &team->own[worker->index], .patience_ns = BETWEEN_NS};
+    affinity_prefer_fast();
     if (team->cpus) (void)affinity_set_cpu(team->cpus[worker->index]); // a refusal costs speed only
     for (;;) {
         if (!wait_awake(has_run, &wait)) gate_wait(&worker->gate, has_run, &wait);
@@ -380,7 +381,8 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
     }
     bool fits = n_threads <= cores.n_cpus;
     for (int32_t i = 0; fits && i < n_threads; i++) team->own[i].spin_ns = SPIN_NS_MAX;
-    if (bind && fits) {
+    struct affinity own;
+    if (bind && fits && affinity_get(&own)) {
         team->cpus = cores.cpus; // the team owns the array now
         cores = (struct core_list){0};
     }

@@ -8,10 +8,8 @@
 #ifndef TANDEM_KERNELS_CUDA_CUDA_EMBED_H
 #define TANDEM_KERNELS_CUDA_CUDA_EMBED_H
 
-#define CUDA_EMBED(target, file, path)                                                 \
-    __asm__(".pushsection .rodata\n\t.balign 64\n"                                     \
-            "cuda_image_" #target "_" #file ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
-            ".popsection");                                                            \
-    extern const char cuda_image_##target##_##file[] __attribute__((visibility("hidden")));
+#include "base/embed.h"
+
+#define CUDA_EMBED(target, file, path) EMBED_FILE(cuda_image_##target##_##file, path, 64)
 
 #endif

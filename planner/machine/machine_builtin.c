@@ -5,15 +5,13 @@
  */
 #include "planner/machine/machine.h"
 
+#include "base/embed.h"
+
 #include <string.h>
 
 // MACHINE_FILES has a line for each file, in the order of their names: MACHINE_FILE(number, name,
 // path). A byte 0 follows each text.
-#define MACHINE_FILE(number, name, path)                                       \
-    __asm__(".pushsection .rodata\n"                                           \
-            "machine_file_" #number ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
-            ".popsection");                                                    \
-    extern const char machine_file_##number[] __attribute__((visibility("hidden")));
+#define MACHINE_FILE(number, name, path) EMBED_FILE(machine_file_##number, path, 1)
 #include MACHINE_FILES
 #undef MACHINE_FILE
 

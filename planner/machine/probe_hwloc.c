@@ -154,11 +154,14 @@ enum status machine_probe(struct machine *out, const char *xml_path, const char 
         err_set(e, ERR_UNSUPPORTED, "%s: this program was built without hwloc", xml_path);
         return err_fix(e, "build with hwloc to read topology files");
     }
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    out->n_threads = n > 0 && n <= INT32_MAX ? (int32_t)n : 1;
-    out->n_cores = out->n_performance_cores = out->n_threads;
-    out->n_efficiency_cores = out->n_packages = out->n_numa = 0;
-    out->cache_bytes = 0;
+    struct host_cores cores;
+    host_cores_read(&cores);
+    out->n_threads = cores.n_threads;
+    out->n_cores = cores.n_cores;
+    out->n_performance_cores = cores.n_performance;
+    out->n_efficiency_cores = cores.n_efficiency;
+    out->n_packages = out->n_numa = 0;
+    out->cache_bytes = cores.cache_bytes;
     if (pci_id && *pci_id) *link_gbps = link_now(pci_id);
     return probe_memory(out, e);
 }

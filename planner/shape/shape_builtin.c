@@ -5,15 +5,13 @@
  */
 #include "planner/shape/shape.h"
 
+#include "base/embed.h"
+
 #include <string.h>
 
 // MODEL_FILES has a line for each file, in the order of names: MODEL_FILE(number, name, path). A
 // byte 0 follows each text.
-#define MODEL_FILE(number, name, path)                                       \
-    __asm__(".pushsection .rodata\n"                                         \
-            "model_file_" #number ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
-            ".popsection");                                                  \
-    extern const char model_file_##number[] __attribute__((visibility("hidden")));
+#define MODEL_FILE(number, name, path) EMBED_FILE(model_file_##number, path, 1)
 #include MODEL_FILES
 #undef MODEL_FILE
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+// Some systems declare it nowhere.
+extern char **environ;
+
 int main(int argc, char **argv) {
     // Where /sys is missing, as in some containers, hwloc says so on standard error; the user
     // cannot act on it.

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 enum {
@@ -430,7 +429,7 @@ static enum status open_pool(struct calibrator *c, struct err *e) {
     c->pool_bytes = size = round_up(size, 1 << 20);
     c->pool = mem_map_pages(size);
     // Weights are read from a mapped file, which has small pages.
-    if (c->pool) madvise(c->pool, size, MADV_NOHUGEPAGE);
+    if (c->pool) mem_use_small_pages(c->pool, size);
     if (!c->pool || !mem_populate(c->pool, size))
         return err_memory(e, size, "weights to measure with");
     rig_fill(c->pool, size);

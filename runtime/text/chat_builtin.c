@@ -3,16 +3,14 @@
  */
 #include "runtime/text/chat_builtin.h"
 
+#include "base/embed.h"
+
 #include <stdbool.h>
 #include <string.h>
 
 // TEMPLATE_FILES has a line for each file, in the order of names: TEMPLATE_FILE(number, name,
 // path). A byte 0 follows each text.
-#define TEMPLATE_FILE(number, name, path)                                       \
-    __asm__(".pushsection .rodata\n"                                            \
-            "template_file_" #number ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t" \
-            ".popsection");                                                     \
-    extern const char template_file_##number[] __attribute__((visibility("hidden")));
+#define TEMPLATE_FILE(number, name, path) EMBED_FILE(template_file_##number, path, 1)
 #include TEMPLATE_FILES
 #undef TEMPLATE_FILE
 

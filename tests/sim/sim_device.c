@@ -18,12 +18,10 @@
 #include "kernels/op_command.h"
 #include "tests/sim/sim_spec.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 enum {
     COMMANDS = 1024, // in a ring; encoding one more waits for room
@@ -130,9 +128,7 @@ static struct sim_device *sim_of(const struct device *d) { return (struct sim_de
 
 // Waits for a change of the device, with its lock held. False if the deadline has passed.
 static bool wait_change(struct sim_device *sim, uint64_t deadline_ns) {
-    const struct timespec end = {(time_t)(deadline_ns / 1000000000U),
-                                 (long)(deadline_ns % 1000000000U)};
-    return pthread_cond_timedwait(&sim->changed, &sim->lock, &end) != ETIMEDOUT;
+    return clock_wait(&sim->changed, &sim->lock, deadline_ns);
 }
 
 // ---- Who lives how long -------------------------------------------------------------------------
@@ -510,7 +506,7 @@ static void free_stream(struct sim_stream *s) {
 static void *work(void *context) {
     struct sim_stream *s = context;
     struct sim_device *sim = sim_of(s->base.device);
-    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); // sleeps end when they should
+    clock_sleep_exactly();
     pthread_mutex_lock(&sim->lock);
     for (;;) {
         while (s->n_done == s->n_encoded && !s->stopping) pthread_cond_wait(&s->work, &sim->lock);
@@ -751,12 +747,8 @@ static enum status sim_open(struct device **out, const char *spec,
         mem_free(sim);
         return e->status;
     }
-    pthread_condattr_t by_clock;
-    pthread_condattr_init(&by_clock);
-    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC); // that of clock_ns
     pthread_mutex_init(&sim->lock, NULL);
-    pthread_cond_init(&sim->changed, &by_clock);
-    pthread_condattr_destroy(&by_clock);
+    clock_wait_init(&sim->changed);
     atomic_init(&sim->n_users, 1);
     sim->next_address = ADDRESS_GAP;
     sim->base.class = &SIM_CLASS;

@@ -2,6 +2,7 @@
 #include "kernels/cpu/device/isa.h"
 
 #include "base/err.h"
+#include "base/host.h"
 
 #include <string.h>
 
@@ -80,11 +81,11 @@ bool cpu_has_isa(enum cpu_isa isa) {
     }
 }
 #elif HAVE_ARM
-#include <sys/auxv.h>
-
 bool cpu_has_isa(enum cpu_isa isa) {
     if (isa == ISA_REF || isa == ISA_AUTO) return true;
-    return cpu_isa_in_hwcaps(isa, getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
+    uint64_t hwcaps[2];
+    host_hwcaps(hwcaps);
+    return cpu_isa_in_hwcaps(isa, hwcaps[0], hwcaps[1]);
 }
 #else
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }

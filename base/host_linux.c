@@ -1,4 +1,4 @@
-/* host.c: see host.h. */
+/* host_linux.c: see host.h. */
 #include "base/host.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -224,4 +225,15 @@ char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes
     value += 1 + strspn(value + 1, " \t");
     snprintf(out, size_bytes, "%.*s", (int)strcspn(value, "\n"), value);
     return out;
+}
+
+void host_cores_read(struct host_cores *out) {
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    const int32_t cores = n > 0 && n <= INT32_MAX ? (int32_t)n : 1;
+    *out = (struct host_cores){.n_threads = cores, .n_cores = cores, .n_performance = cores};
+}
+
+void host_hwcaps(uint64_t out[2]) {
+    out[0] = getauxval(AT_HWCAP);
+    out[1] = getauxval(AT_HWCAP2);
 }

@@ -1,9 +1,7 @@
-/* affinity.c: see affinity.h. */
+/* affinity_linux.c: see affinity.h. */
 #include "base/affinity.h"
 
 #include "base/err.h"
-
-#if defined(__linux__)
 
 #include <sched.h>
 #include <string.h>
@@ -17,27 +15,13 @@ bool affinity_set(const struct affinity *set) {
     return sched_setaffinity(0, sizeof set->mask, (const cpu_set_t *)(const void *)set->mask) == 0;
 }
 
-int32_t affinity_cpu(void) { return sched_getcpu(); }
-
-#else
-
-bool affinity_get(struct affinity *out) {
-    (void)out;
-    return false;
-}
-
-bool affinity_set(const struct affinity *set) {
-    (void)set;
-    return false;
-}
-
-int32_t affinity_cpu(void) { return -1; }
-
-#endif
-
 bool affinity_set_cpu(int32_t cpu) {
     ASSERT(cpu >= 0 && cpu < AFFINITY_CPUS);
     struct affinity one = {0};
     one.mask[cpu / 64] = UINT64_C(1) << (cpu % 64);
     return affinity_set(&one);
 }
+
+int32_t affinity_cpu(void) { return sched_getcpu(); }
+
+void affinity_prefer_fast(void) {}

@@ -1,0 +1,23 @@
+/* embed.h: puts the bytes of a file into the program when it is compiled.
+ *
+ * EMBED_FILE(symbol, path, alignment) declares symbol[], the bytes of path and a byte 0 behind
+ * them. Owns nothing: the bytes are read-only data. The assembler reads the file, so the object
+ * depends on it and a makefile has to say so. Tested by tests/planner/test_machine.c.
+ */
+#ifndef TANDEM_BASE_EMBED_H
+#define TANDEM_BASE_EMBED_H
+
+// Where constants lie, as the assembler of ELF or of Mach-O names it.
+#ifdef __APPLE__
+#define EMBED_SECTION "__TEXT,__const"
+#else
+#define EMBED_SECTION ".rodata"
+#endif
+
+// The name for the assembler is given, since Mach-O would put an underscore before it.
+#define EMBED_FILE(symbol, path, alignment)                                      \
+    __asm__(".pushsection " EMBED_SECTION "\n\t.balign " #alignment "\n" #symbol \
+            ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t.popsection");              \
+    extern const char symbol[] __asm__(#symbol) __attribute__((visibility("hidden")));
+
+#endif

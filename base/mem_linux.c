@@ -1,0 +1,41 @@
+/* mem_linux.c: see mem.h. Pages of Linux, huge ones where it has them. */
+#include "base/mem.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+void *mem_map_pages(size_t size_bytes) {
+    ASSERT(size_bytes > 0);
+    if (size_bytes > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return NULL;
+    size_t size = round_up(size_bytes, HUGE_PAGE), room = size + HUGE_PAGE;
+    char *start = mmap(NULL, room, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    char *aligned = (char *)round_up((uintptr_t)start, HUGE_PAGE);
+    if (aligned > start) munmap(start, (size_t)(aligned - start));
+    size_t tail = (size_t)(start + room - (aligned + size));
+    if (tail) munmap(aligned + size, tail);
+    madvise(aligned, size, MADV_HUGEPAGE);
+    return aligned;
+}
+
+void mem_unmap_pages(void *memory, size_t size_bytes) {
+    if (memory) munmap(memory, round_up(size_bytes, HUGE_PAGE));
+}
+
+void mem_use_small_pages(void *memory, size_t size_bytes) {
+    madvise(memory, round_up(size_bytes, HUGE_PAGE), MADV_NOHUGEPAGE);
+}
+
+bool mem_populate(void *memory, size_t size_bytes) {
+    const size_t size = round_up(size_bytes, HUGE_PAGE);
+    if (madvise(memory, size, MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINVAL) return false;
+    // Linux before 5.14 has no such call.
+    for (size_t at = 0; at < size; at += 4096) ((volatile char *)memory)[at] = 0;
+    return true;
+}
