@@ -10,7 +10,7 @@
 #   make build CUBINS="86 90"       for these; CUBINS=none: PTX only
 #   make build CUDA_CLANGS=clang-22 no other clang
 
-CUDA ?= 1
+CUDA ?= $(if $(filter darwin,$(SYSTEM)),0,1)
 CUBINS ?= $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u)
 CUBINS := $(CUBINS)
 export CUBINS
@@ -128,7 +128,10 @@ cuda-images: $(CUDA_IMAGES)
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
 # What runs a model needs libraries that a bare machine lacks; see base/libraries.mk.
-GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device bench/cuda/bench_peak)
+GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device \
+  $(if $(strip $(CUDA_IMAGES)),bench/cuda/bench_peak))
+# A Mac has its GPU's compiler in the system.
+GPU_HERE := $(strip $(CUDA_IMAGES))$(filter darwin,$(SYSTEM))
 GPU_MODELS := build/tandem $(addprefix build/release/bench/,bench_engine make_model)
 .PHONY: gpu-check gpu-programs gpu-pack
 # What nvcc writes needs a driver of its generation; a dry run emulates one.
@@ -138,8 +141,8 @@ gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the e
 	  $(if $(CUDA_CLANG),,EMU_CUDA_DRIVER=$${EMU_CUDA_DRIVER:-$(NVCC_PTX_DRIVER)}) \
 	  LD_LIBRARY_PATH="$(CURDIR)/build/emulator:$$LD_LIBRARY_PATH") sh tests/gpu_check.sh
 
-gpu-programs: $(if $(strip $(CUDA_IMAGES)),$(GPU_KERNELS) $(if $(MODELS_LACK),,$(GPU_MODELS)))
-ifeq ($(strip $(CUDA_IMAGES)),)
+gpu-programs: $(if $(GPU_HERE),$(GPU_KERNELS) $(if $(MODELS_LACK),,$(GPU_MODELS)))
+ifeq ($(GPU_HERE),)
 	@echo 'tandem: neither clang nor nvcc is here to make the kernels; make gpu-pack on another'
 	@echo '  machine brings everything in build/gpu-pack'; exit 1
 else ifneq ($(MODELS_LACK),)
