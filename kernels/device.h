@@ -33,6 +33,7 @@ struct device_info {
     bool reaches_host;    // ops reach pinned host memory: a small copy on a compute stream is one
                           // of them, without a start of its own and waits between streams
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
+    bool unified;         // its memory is the host's
     double bus_gbps;      // peak of its memory, bus width times clock; 0: unknown
     char driver[32];      // version of its driver, empty: none or unknown
     char capability[16];  // "6.1", empty where there is no such number

@@ -12,6 +12,7 @@ void clocks_start(struct clocks *c, const struct machine *machine, const bool us
                   int first_device) {
     const bool timed = machine->rates != RATES_NONE;
     *c = (struct clocks){.machine = machine, .host_sent = first_device != DEVICE_HOST};
+    c->shares_memory = machine->devices[machine_accelerator(machine)].unified;
     for (int d = 0; d < machine->n_devices; d++) {
         if (timed && used[d]) c->pass_us[d] = machine->devices[d].rates.pass_us;
         c->start_us += c->pass_us[d];
@@ -33,7 +34,11 @@ static struct step_times compute(struct clocks *c, const struct step *step,
                                  const struct step_work *work) {
     const int d = step->device;
     const double full_us = step->slot >= 0 ? c->slot_full[step->slot] : 0;
-    const struct step_times t = advance(&c->compute[d], full_us, work->us);
+    struct step_times t = advance(&c->compute[d], full_us, work->us);
+    if (c->shares_memory) {
+        c->memory_us = max_us(c->memory_us, t.first_us) + dram_us(c, work->dram_bytes);
+        t.last_us = c->compute[d] = max_us(t.last_us, c->memory_us);
+    }
     if (step->slot >= 0) c->slot_free[step->slot] = t.last_us;
     c->busy_us[d] += work->us;
     if (d == DEVICE_HOST) c->host_bytes += work->dram_bytes;

@@ -36,8 +36,11 @@ struct clocks {
     double fetch_us[MAX_DEVICES], store_us[MAX_DEVICES], copy_us;
     // Bytes through the host's memory: read by the CPU, tables, fetched or stored.
     double host_bytes, table_bytes, fetch_bytes;
+    double memory_us; // when the memory that both share has been read; 0 where it is not shared
     double covered_us, covered_until_us; // time in which a device computes
     bool host_sent;                      // the CPU has sent something, or does not begin
+    bool shares_memory; // the accelerator's memory is the host's: what both compute at once reads
+                        // no faster than that gives to both
 };
 
 // used: devices that work in the pass. first_device has the residual stream at first.

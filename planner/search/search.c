@@ -74,14 +74,13 @@ struct search {
     struct workload best_workload;
 };
 
-// Sets the rules of a strategy. With unified memory no unit is streamed, and none is split, since
-// both devices would read the same memory.
+// Sets the rules of a strategy. With unified memory no unit is streamed.
 static void set_rules(struct search *s) {
-    const bool unified = s->machine.devices[s->accelerator].unified;
+    const bool whole = s->accelerator == DEVICE_HOST || s->request->constraints->whole_units;
     s->rules = RULES[s->request->constraints->strategy];
-    if (s->accelerator != DEVICE_HOST && !unified && !s->request->constraints->whole_units) return;
-    s->rules.streamed = s->rules.split = false;
-    s->rules.unstreamed = s->rules.unsplit = true;
+    if (whole) s->rules.split = false, s->rules.unsplit = true;
+    if (!whole && !s->machine.devices[s->accelerator].unified) return;
+    s->rules.streamed = false, s->rules.unstreamed = true;
 }
 
 static bool may_be_on(const struct search *s, int32_t u, int8_t d) {

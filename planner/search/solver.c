@@ -178,7 +178,7 @@ static enum status check_strategy(const struct machine *m, const struct constrai
         err_set(e, ERR_USAGE, "strategy %s needs to know how fast the machine is", name);
         return err_fix(e, "run tandem calibrate, or take --strategy layers");
     }
-    if (c->strategy == STRATEGY_ATTENTION_FIRST || !m->devices[accelerator].unified) return OK;
+    if (c->strategy != STRATEGY_STREAMED || !m->devices[accelerator].unified) return OK;
     err_set(e, ERR_USAGE, "strategy %s makes no sense where both devices share their memory", name);
     return err_fix(e, "leave --strategy away");
 }

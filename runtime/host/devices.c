@@ -72,6 +72,7 @@ static void describe_device(struct machine_device *out, const struct device_info
                                    .align_bytes = info->align_bytes,
                                    .n_lanes = info->n_lanes,
                                    .is_host = info->is_host,
+                                   .unified = info->unified,
                                    .bus_gbps = info->bus_gbps};
     memcpy(out->name, info->name, sizeof out->name);
     memcpy(out->kind, info->kind, sizeof out->kind);

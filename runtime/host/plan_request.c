@@ -103,8 +103,9 @@ static enum status refuse_paging(struct plan *plan, const struct planned *r, str
                        "--allow-paging reads the rest from the disk, at about %.2g tokens/s",
                        speed);
     const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
+    const bool beside = r->machine->n_devices > 1 && !r->machine->devices[1].unified;
     err_set(e, ERR_MEMORY, "%s needs %s of RAM%s, and there are %s for it", r->shape->name,
-            err_size_needed(need, needed), r->machine->n_devices > 1 ? " beside the GPU" : "",
+            err_size_needed(need, needed), beside ? " beside the GPU" : "",
             err_size_limit(have, room));
     if (n_ctx) return err_fix(e, "-c %d fits; or %s", n_ctx, paging);
     return err_fix(e, "take a smaller quantization; or %s", paging);
