@@ -224,8 +224,8 @@ struct matmul_experts_args {
 };
 
 // out[t] = (residual[t] +) sum_k weights[t][k] * x[t * n_used + k], k ascending, over the experts
-// chosen[t][k] with slots[..] >= 0; the other rows of x are not read. The outputs of two devices
-// add up if the second takes the out of the first as its residual.
+// chosen[t][k] with slots[..] >= 0; the other rows of x are not read. Those of other experts are
+// rows of absent, if there is one, and are left out else.
 struct combine_experts_args {
     float *out;            // [n_tokens, n_cols]; may be residual
     const float *x;        // [n_tokens * n_used, n_cols]
@@ -233,6 +233,7 @@ struct combine_experts_args {
     const int32_t *chosen; // [n_tokens, n_used], each in 0..n_experts-1; read with slots only
     const int32_t *slots;  // [n_experts], or NULL: all are here
     const float *residual; // [n_tokens, n_cols] or NULL
+    const float *absent;   // [n_tokens * n_used, n_cols] or NULL
     int32_t n_tokens, n_cols, n_used, n_experts;
 };
 

@@ -150,9 +150,10 @@ static void combine_columns(const struct combine_experts_args *a, int64_t t, int
         sums[c - first] = a->residual[t * a->n_cols + c];
     for (int64_t pair = t * a->n_used; pair < (t + 1) * a->n_used; pair++) {
         ASSERT(!a->slots || (a->chosen[pair] >= 0 && a->chosen[pair] < a->n_experts));
-        if (a->slots && a->slots[a->chosen[pair]] < 0) continue;
+        const float *rows = a->slots && a->slots[a->chosen[pair]] < 0 ? a->absent : a->x;
+        if (!rows) continue;
         double weight = a->weights[pair];
-        const float *x = a->x + pair * a->n_cols + first;
+        const float *x = rows + pair * a->n_cols + first;
         for (int64_t c = 0; c < last - first; c++) sums[c] += weight * x[c];
     }
     for (int64_t c = first; c < last; c++) a->out[t * a->n_cols + c] = (float)sums[c - first];

@@ -14,7 +14,7 @@
  * 8 of 128 experts.
  *
  * combine_experts: grid (n_tokens, chunks of COMBINE_COLS columns). Each thread adds up four
- * columns, in the order of the token's experts. Reads each row of an expert on this device once.
+ * columns, in the order of the token's experts. Reads each row of an expert once.
  * Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
@@ -228,8 +228,9 @@ KERNEL void __launch_bounds__(COMBINE_THREADS)
                 sums[i] = a.residual[token * a.n_cols + column + i * COMBINE_THREADS];
     }
     for (int k = 0; k < a.n_used; k++) {
-        if (a.slots && a.slots[a.chosen[pair + k]] < 0) continue;
-        const float *x = a.x + (pair + k) * a.n_cols + column;
+        const float *rows = a.slots && a.slots[a.chosen[pair + k]] < 0 ? a.absent : a.x;
+        if (!rows) continue;
+        const float *x = rows + (pair + k) * a.n_cols + column;
         float weight = a.weights[pair + k];
 #pragma unroll
         for (int i = 0; i < N; i++)

@@ -490,7 +490,7 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
 enum { COMBINE_EXPERTS = 40 };
 
 struct combine_shape {
-    uint64_t out, x, weights, chosen, slots, residual; // 0: NULL
+    uint64_t out, x, weights, chosen, slots, residual, absent; // 0: NULL
     int32_t first, n_tokens, n_cols, n_used;
 };
 
@@ -504,6 +504,7 @@ static void place_combine_experts(union op_args *args, const void *shape, char *
         .chosen = (const int32_t *)(base + s->chosen) + pair,
         .slots = s->slots ? (const int32_t *)(base + s->slots) : NULL,
         .residual = s->residual ? floats_at(base, s->residual) + skip : NULL,
+        .absent = s->absent ? floats_at(base, s->absent) + pair * s->n_cols : NULL,
         .n_tokens = s->n_tokens,
         .n_cols = s->n_cols,
         .n_used = s->n_used,
@@ -518,7 +519,7 @@ static void mark_combine_experts(uint8_t *roles, const void *shape) {
 }
 
 // Variant 0 has no residual, 1 one of its own, 2 one in place; 3, 4 and 5 the same with missing
-// experts, whose rows of x stay NaN.
+// experts, whose rows of x stay NaN; 6, 7 and 8 with these rows elsewhere, where others stay NaN.
 static void lay_combine(struct op_check *c, struct combine_shape *s, int variant) {
     int64_t n_pairs = (int64_t)s->n_tokens * s->n_used, n_out = (int64_t)s->n_tokens * s->n_cols;
     bool missing[COMBINE_EXPERTS] = {false};
@@ -527,6 +528,7 @@ static void lay_combine(struct op_check *c, struct combine_shape *s, int variant
     s->weights = op_scene_normal(c, n_pairs, 1);
     s->chosen = op_scene_add(c, (uint64_t)n_pairs * 4);
     s->slots = variant >= 3 ? op_scene_add(c, COMBINE_EXPERTS * 4) : 0;
+    s->absent = variant >= 6 ? op_scene_add(c, (uint64_t)(n_pairs * s->n_cols) * 4) : 0;
     s->residual = variant % 3 > 0 ? op_scene_normal(c, n_out, 1) : 0;
     s->out = variant % 3 == 2 ? s->residual : op_scene_add(c, (uint64_t)n_out * 4);
     for (int e = 0; s->slots && e < COMBINE_EXPERTS; e++) {
@@ -534,10 +536,11 @@ static void lay_combine(struct op_check *c, struct combine_shape *s, int variant
         ((int32_t *)op_scene_at(c, s->slots))[e] = missing[e] ? -1 : COMBINE_EXPERTS - e;
     }
     int32_t *chosen = op_scene_at(c, s->chosen);
-    float *x = op_scene_at(c, s->x);
+    float *x = op_scene_at(c, s->x), *absent = s->absent ? op_scene_at(c, s->absent) : NULL;
     for (int64_t i = 0; i < n_pairs; i++) {
         chosen[i] = (int32_t)op_random(c, COMBINE_EXPERTS);
-        if (!missing[chosen[i]]) op_fill_normal(c, x + i * s->n_cols, s->n_cols, 1);
+        float *rows = missing[chosen[i]] ? absent : x;
+        if (rows) op_fill_normal(c, rows + i * s->n_cols, s->n_cols, 1);
     }
 }
 
@@ -549,22 +552,25 @@ static double expect_combine(const void *shape) {
 
 static void check_combine_definition(struct op_check *c) {
     static const float X[] = {1, 2, NAN, NAN, 3, 4}, WEIGHTS[] = {2, 1, 0.5F};
-    static const float RESIDUAL[] = {10, 20};
+    static const float RESIDUAL[] = {10, 20}, ABSENT[] = {NAN, NAN, 5, 6, NAN, NAN};
     static const int32_t CHOSEN[] = {2, 0, 1}, SLOTS[] = {-1, 1, 0};
     float out[2];
-    const struct combine_experts_args a = {.out = out,
-                                           .x = X,
-                                           .weights = WEIGHTS,
-                                           .chosen = CHOSEN,
-                                           .slots = SLOTS,
-                                           .residual = RESIDUAL,
-                                           .n_tokens = 1,
-                                           .n_cols = 2,
-                                           .n_used = 3,
-                                           .n_experts = 3};
+    struct combine_experts_args a = {.out = out,
+                                     .x = X,
+                                     .weights = WEIGHTS,
+                                     .chosen = CHOSEN,
+                                     .slots = SLOTS,
+                                     .residual = RESIDUAL,
+                                     .n_tokens = 1,
+                                     .n_cols = 2,
+                                     .n_used = 3,
+                                     .n_experts = 3};
     c->definition.combine_experts(&(const struct lane){.count = 1}, &a);
     op_describe(c, "the definition");
     if (out[0] != 13.5F || out[1] != 26) op_fail(c, "13.5 and 26 are %g and %g", out[0], out[1]);
+    a.absent = ABSENT;
+    c->definition.combine_experts(&(const struct lane){.count = 1}, &a);
+    if (out[0] != 18.5F || out[1] != 32) op_fail(c, "18.5 and 32 are %g and %g", out[0], out[1]);
 }
 
 void check_combine_experts(struct op_check *c) {
@@ -578,7 +584,7 @@ void check_combine_experts(struct op_check *c) {
     for (int i = 0; i < op_n_batches(c) * 16; i++) {
         struct combine_shape s = {
             .n_tokens = op_batch(c, i / 16), .n_cols = COLS[i % 4], .n_used = USED[i / 4 % 4]};
-        int variant = (int)op_random(c, 6);
+        int variant = (int)op_random(c, 9);
         if (s.n_tokens * s.n_used > 1024) s.n_used = 8; // what fits the scene
         op_describe(c, "%d tokens, %d experts each, %d columns, variant %d", s.n_tokens, s.n_used,
                     s.n_cols, variant);
