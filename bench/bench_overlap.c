@@ -4,13 +4,15 @@
  *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA] [-v VRAM]
  *
  * Uses one lane of the CPU and one worker of the simulated device, so it needs two free cores. Runs
- * three tests, each in a fresh engine per repeat, judged by the times of its own steps; of a model
- * with experts only the first:
+ * tests, each in a fresh engine per repeat, judged by the times of its own steps; of a model with
+ * experts the first and the last, else the first three:
  *   stream  every FFN, or the experts of every layer, streamed over a link a tenth faster than
  *           computing: time / max(copying, computing)
  *   split   every FFN split so that both devices take as long: time / the slower one, summed over
  *           units
  *   ahead   the first half of the layers on the CPU, 8 micro-batches: computing of both / time
+ *   decode  48 tokens one after the other, the experts of every layer split so that both devices
+ *           take as long: as split
  * Prints one JSON line per test: median, least and most of that figure; serial, the figure without
  * any overlap, which has the sum of copying and both devices' computing instead of the time; and
  * the share of the copies' time that was hidden.
@@ -24,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HOST, GPU, MAX_REPEATS = 100, N_SPANS = 1 << 16, N_AHEAD = 8 };
+enum { HOST, GPU, MAX_REPEATS = 100, N_SPANS = 1 << 16, N_AHEAD = 8, N_DECODE = 48 };
 
 struct bench {
     struct engine_options options;
@@ -32,6 +34,7 @@ struct bench {
     int32_t n_prompt, n_repeats;
     int32_t n_units;
     bool has_experts;
+    int32_t n_decode; // tokens behind the prompt; if there are any, they are what is measured
     const char *vram; // of the test that streams
 };
 
@@ -41,7 +44,7 @@ struct figures {
     double unit_us[MAX_DEVICES]; // computing of split units
 };
 
-// ---- One prompt ---------------------------------------------------------------------------------
+// ---- One prompt, and tokens behind it -----------------------------------------------------------
 
 // Adds up the spans of one split unit in one pass, which are [first, end).
 static void add_split(const struct trace *t, int32_t first, int32_t end, int16_t unit,
@@ -63,12 +66,14 @@ static void add_split(const struct trace *t, int32_t first, int32_t end, int16_t
     out->slower_us += busy_us[HOST] > busy_us[GPU] ? busy_us[HOST] : busy_us[GPU];
 }
 
-static void read_trace(const struct trace *t, const struct plan *plan, struct figures *out) {
+static void read_trace(const struct trace *t, const struct plan *plan, enum batch_class batch,
+                       struct figures *out) {
     *out = (struct figures){0};
-    trace_usage(t, BATCH_PREFILL, &out->usage);
+    trace_usage(t, batch, &out->usage);
     for (int32_t first = 0, end; first < trace_count(t); first = end) {
         for (end = first; end < trace_count(t); end++)
             if (trace_at(t, end)->pass != trace_at(t, first)->pass) break;
+        if (batch_class_of(trace_at(t, first)->n_tokens) != batch) continue;
         for (int32_t u = 0; u < plan->n_units; u++)
             if (plan->place.units[u].cpu_parts) add_split(t, first, end, (int16_t)u, out);
     }
@@ -77,13 +82,16 @@ static void read_trace(const struct trace *t, const struct plan *plan, struct fi
 static enum status run_prompt(struct bench *b, struct figures *out, struct err *e) {
     struct engine *en;
     struct session *s = NULL;
-    const int32_t n = b->options.workload.n_ctx;
+    const int32_t n = b->options.workload.n_ctx, n_prompt = n - b->n_decode;
     if (engine_open(&en, &b->options, e)) return e->status;
     enum status status = session_new(&s, en, e);
     for (int32_t i = 0; i < n; i++)
-        b->items[i] = (struct batch_item){s, 1 + (i * 7919) % (engine_n_vocab(en) - 1), i == n - 1};
-    if (!status) status = engine_eval(en, b->items, n, e);
-    if (!status) read_trace(engine_trace(en), engine_plan(en), out);
+        b->items[i] =
+            (struct batch_item){s, 1 + (i * 7919) % (engine_n_vocab(en) - 1), i >= n_prompt - 1};
+    if (!status) status = engine_eval(en, b->items, n_prompt, e);
+    for (int32_t i = n_prompt; i < n && !status; i++) status = engine_eval(en, &b->items[i], 1, e);
+    const enum batch_class batch = b->n_decode ? BATCH_ONE : BATCH_PREFILL;
+    if (!status) read_trace(engine_trace(en), engine_plan(en), batch, out);
     session_free(s);
     engine_close(en);
     return status;
@@ -130,7 +138,7 @@ static enum status measure(struct bench *b, const char *name,
     return OK;
 }
 
-// ---- The three tests ----------------------------------------------------------------------------
+// ---- The tests ----------------------------------------------------------------------------------
 
 // Layers are attention and an FFN or experts.
 static bool is_ffn(const struct bench *b, int32_t u) {
@@ -179,9 +187,10 @@ static void split_all(struct bench *b, int32_t cpu_parts) {
         b->options.constraints.place.units[u].cpu_parts = is_ffn(b, u) ? (uint8_t)cpu_parts : 0;
 }
 
-static enum status bench_split(struct bench *b, struct err *e) {
+static enum status bench_split(struct bench *b, const char *name, struct err *e) {
     struct figures f;
     start_ways(b, "sim:vram=1G,h2d=4G,d2h=4G");
+    b->options.workload.n_ctx += b->n_decode;
     split_all(b, UNIT_PARTS / 2);
     if (run_prompt(b, &f, e)) return e->status;
     // Parts in proportion to the speeds just seen.
@@ -190,7 +199,12 @@ static enum status bench_split(struct bench *b, struct err *e) {
     if (parts < 1) parts = 1;
     if (parts > UNIT_PARTS - 1) parts = UNIT_PARTS - 1;
     split_all(b, parts);
-    return measure(b, "split", split_figure, e);
+    return measure(b, name, split_figure, e);
+}
+
+static enum status bench_decode(struct bench *b, struct err *e) {
+    b->n_decode = N_DECODE;
+    return bench_split(b, "decode", e);
 }
 
 static double ahead_figure(const struct figures *f) {
@@ -218,8 +232,9 @@ static enum status run(struct bench *b, struct err *e) {
     b->items = mem_alloc((size_t)(N_AHEAD * b->n_prompt), sizeof *b->items);
     if (!b->items) return err_memory(e, (size_t)b->n_prompt * sizeof *b->items, "the prompt");
     b->options.trace_spans = N_SPANS;
-    if (bench_stream(b, e) || b->has_experts || bench_split(b, e)) return e->status;
-    return bench_ahead(b, e);
+    if (bench_stream(b, e)) return e->status;
+    if (b->has_experts) return bench_decode(b, e);
+    return bench_split(b, "split", e) ? e->status : bench_ahead(b, e);
 }
 
 int main(int argc, char **argv) {

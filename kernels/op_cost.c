@@ -129,6 +129,13 @@ double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_u
     return n_experts * (1 - pow(1 - (double)n_used / n_experts, n_tokens));
 }
 
+double op_cost_uneven_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used, double share) {
+    if (!(share < 1)) return 1;
+    const double chosen = op_cost_distinct_experts(n_tokens, n_experts, n_used);
+    const double variance = chosen * share * (1 - share) * (n_experts - chosen) / (n_experts - 1.0);
+    return 1 + 0.4 * sqrt(variance) / (chosen * share);
+}
+
 struct op_cost op_cost_matmul_experts(enum weight_type type, const struct matmul_experts_args *a) {
     uint64_t pairs = product(a->n_tokens, a->n_used);
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);

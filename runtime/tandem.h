@@ -192,7 +192,9 @@ struct tandem_plan_layer { // devices are indices of tandem_plan.devices
     uint8_t attention_cpu_percent, ffn_cpu_percent;       // share of its rows on the CPU
     bool attention_streamed, ffn_streamed; // in prompts the accelerator computes the CPU's rows
                                            // too, from fetched weights
-    uint8_t reserved[6];                   // 0
+    uint8_t experts_cpu_percent;           // share of the experts on the CPU
+    bool experts_streamed;                 // as above
+    uint8_t reserved[4];                   // 0
 };
 struct tandem_plan { // later versions may add fields at the end
     const char *model, *architecture;

@@ -22,7 +22,9 @@ enum { MAX_PIECES = 2 };
 // have come, MID is norms of heads, rope, cache and attention itself, on the accelerator alone;
 // when the CPU has its columns of the result, OUT is the device's rows of the output, added to its
 // residual stream. Where a unit ends with a norm, OUT leaves its columns in AREA_NORMED, and NORM
-// adds the norm of all columns to the residual stream, on the accelerator alone.
+// adds the norm of all columns to the residual stream, on the accelerator alone. Split experts have
+// three with one join: IN chooses the experts, on the accelerator alone; MID is the device's
+// experts, on both at once; OUT adds all up, on the accelerator alone.
 enum step_phase { PHASE_ALL, PHASE_IN, PHASE_MID, PHASE_OUT, PHASE_NORM, STEP_PHASES };
 
 // The arguments of rope_table.
@@ -57,7 +59,7 @@ struct hparams {
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };
 
-// A tensor of a unit on a device: all of it, or some rows of each of its matrices.
+// A tensor of a unit on a device: all of it, some rows of it, or the matrices of some experts.
 struct weight {
     enum dtype type;
     int32_t n_cols, n_rows; // n_rows 0: the device has nothing of it
@@ -89,7 +91,8 @@ struct forward {
     // matrices that are not cut are then in the first piece on the accelerator.
     const struct weight *pieces[MAX_PIECES];
     int32_t n_pieces;
-    enum step_phase phase; // PHASE_ALL unless the unit is split between devices
+    const int32_t *slots[MAX_PIECES]; // [n_experts]: where each expert is in the piece
+    enum step_phase phase;            // PHASE_ALL unless the unit is split between devices
     struct batch_tables tables;
     int32_t n_tokens, n_logits, max_pages;
     float *area[AREAS]; // AREA_FREQS: NULL if the model has no frequencies

@@ -21,6 +21,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t n_kv_heads = unit ? unit->n_kv_heads : shape->n_kv_heads;
     const int64_t head_dim_k = unit ? unit->head_dim_k : shape->head_dim;
     const int64_t head_dim_v = unit ? unit->head_dim_v : shape->head_dim;
+    const int64_t n_used = unit ? unit->n_experts_used : shape->n_experts_used;
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     const int64_t gated = unit ? unit->gated : shape->has_gated_q;
     const struct latent_shape *latent = &shape->latent;
@@ -49,6 +50,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;
     case DIM_EXPERT_BOUNDS: return n_experts + 1;
+    case DIM_EXPERT_ROWS: return n_used * shape->n_embd;
     case DIM_SHARED_GATE: return shape->has_shared_gates;
     case DIM_CHANNELS: return recurrent_channels(r);
     case DIM_MIXER_IN: return mixer_in(shape);

@@ -32,6 +32,7 @@ enum dim {
     DIM_FF_EXPERT,
     DIM_EXPERTS,
     DIM_EXPERT_BOUNDS, // n_experts + 1
+    DIM_EXPERT_ROWS,   // n_experts_used * n_embd
     DIM_SHARED_GATE,   // 1 if a shared expert of the model has a gate, else 0
     DIM_CHANNELS,      // of the convolution of a recurrent layer
     DIM_TAPS,          // of it

@@ -63,36 +63,39 @@ static const enum tensor_role UPS[] = {ROLE_EXPERT_UP, ROLE_EXPERT_UP_BIAS};
 static const enum tensor_role DOWNS[] = {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_BIAS};
 
 // out[pair] = the matrix of the pair's expert times x, which has a row for each token or each pair,
-// plus the expert's bias if it has one.
+// plus the expert's bias if it has one, for the pairs of the pieces' experts.
 static void encode_experts(const struct forward *f, float *out, const float *x,
                            const enum tensor_role roles[2], bool x_per_pair) {
-    const struct weight *w = encode_weight(f, 0, roles[0]);
-    if (!w) return;
-    const uint64_t matrix_bytes = dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows;
-    f->ops->matmul_experts(
-        f->stream, encode_type(w),
-        &(struct matmul_experts_args){.out = out,
-                                      .x = x,
-                                      .weight = w->data,
-                                      .slots = integers(f, AREA_EXPERT_SLOTS),
-                                      .bias = encode_vector(f, roles[1]),
-                                      .starts = integers(f, AREA_PAIR_STARTS),
-                                      .order = integers(f, AREA_PAIR_ORDER),
-                                      .scratch = f->area[AREA_MATMUL],
-                                      .slot_bytes = w->slot_bytes ? w->slot_bytes : matrix_bytes,
-                                      .n_tokens = f->n_tokens,
-                                      .n_used = f->unit->n_experts_used,
-                                      .n_experts = f->unit->n_experts,
-                                      .n_cols = w->n_cols,
-                                      .n_rows = w->n_rows,
-                                      .row_count = w->n_rows,
-                                      .out_stride = w->n_rows,
-                                      .x_per_pair = x_per_pair});
+    for (int i = 0; i < f->n_pieces; i++) {
+        const struct weight *w = encode_weight(f, i, roles[0]);
+        if (!w) continue;
+        const uint64_t matrix_bytes =
+            dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows;
+        f->ops->matmul_experts(f->stream, encode_type(w),
+                               &(struct matmul_experts_args){
+                                   .out = out,
+                                   .x = x,
+                                   .weight = w->data,
+                                   .slots = f->slots[i],
+                                   .bias = encode_vector(f, roles[1]),
+                                   .starts = integers(f, AREA_PAIR_STARTS),
+                                   .order = integers(f, AREA_PAIR_ORDER),
+                                   .scratch = f->area[AREA_MATMUL],
+                                   .slot_bytes = w->slot_bytes ? w->slot_bytes : matrix_bytes,
+                                   .n_tokens = f->n_tokens,
+                                   .n_used = f->unit->n_experts_used,
+                                   .n_experts = f->unit->n_experts,
+                                   .n_cols = w->n_cols,
+                                   .n_rows = w->n_rows,
+                                   .row_count = w->n_rows,
+                                   .out_stride = w->n_rows,
+                                   .x_per_pair = x_per_pair});
+    }
 }
 
-// out = sum over the chosen experts of weight * down(gated unit of gate x and up x), or of up x
-// alone where experts have no gates, plus residual unless it is NULL. out may be x or residual.
-static void encode_sum(const struct forward *f, float *out, const float *x, const float *residual) {
+// The rows of the pieces' experts = down(gated unit of gate x and up x), or of up x alone where
+// experts have no gates.
+static void encode_rows(const struct forward *f, const float *x) {
     const struct unit *u = f->unit;
     const int32_t n_pairs = f->n_tokens * u->n_experts_used;
     const bool gated = unit_find(u, ROLE_EXPERT_GATE);
@@ -103,23 +106,32 @@ static void encode_sum(const struct forward *f, float *out, const float *x, cons
                                                     u->n_ff_expert, u->n_ff_expert, f->hp->glu,
                                                     f->hp->glu_limit});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, DOWNS, true);
-    f->ops->combine_experts(f->stream,
-                            &(struct combine_experts_args){.out = out,
-                                                           .x = f->area[AREA_EXPERT_OUT],
-                                                           .weights = f->area[AREA_CHOSEN_WEIGHTS],
-                                                           .chosen = integers(f, AREA_CHOSEN),
-                                                           .residual = residual,
-                                                           .n_tokens = f->n_tokens,
-                                                           .n_cols = f->shape->n_embd,
-                                                           .n_used = u->n_experts_used,
-                                                           .n_experts = u->n_experts});
+}
+
+// out = sum over the chosen experts of weight * row, plus residual unless it is NULL. Of experts
+// that are split the other device has made some rows. out may be residual.
+static void encode_sum(const struct forward *f, float *out, const float *residual) {
+    const bool split = f->phase != PHASE_ALL;
+    f->ops->combine_experts(
+        f->stream, &(struct combine_experts_args){.out = out,
+                                                  .x = f->area[AREA_EXPERT_OUT],
+                                                  .weights = f->area[AREA_CHOSEN_WEIGHTS],
+                                                  .chosen = integers(f, AREA_CHOSEN),
+                                                  .slots = split ? f->slots[0] : NULL,
+                                                  .residual = residual,
+                                                  .absent = split ? f->area[AREA_CPU_OUT] : NULL,
+                                                  .n_tokens = f->n_tokens,
+                                                  .n_cols = f->shape->n_embd,
+                                                  .n_used = f->unit->n_experts_used,
+                                                  .n_experts = f->unit->n_experts});
 }
 
 // Adds the norm of the experts' sum to that of the dense FFN, and ends the layer with both.
 static void encode_beside_ffn(const struct forward *f) {
     float *in = f->area[AREA_EXPERT_IN], *normed = f->area[AREA_NORMED];
     encode_norm(f, in, f->area[AREA_RESIDUAL], ROLE_EXPERT_NORM, f->n_tokens);
-    encode_sum(f, in, in, NULL);
+    encode_rows(f, in);
+    encode_sum(f, in, NULL);
     f->ops->rms_norm(f->stream,
                      &(struct rms_norm_args){.out = normed,
                                              .x = in,
@@ -135,12 +147,16 @@ static void encode_beside_ffn(const struct forward *f) {
 // residual stream, x is there.
 static void encode_unit(const struct forward *f) {
     float *residual = f->area[AREA_RESIDUAL], *x = f->area[AREA_NORMED];
-    if (unit_find(f->unit, ROLE_FFN_NORM)) encode_norm(f, x, residual, ROLE_FFN_NORM, f->n_tokens);
-    encode_route(f);
-    if (unit_find(f->unit, ROLE_EXPERT_NORM))
+    const bool all = f->phase == PHASE_ALL, in = all || f->phase == PHASE_IN;
+    if (in && unit_find(f->unit, ROLE_FFN_NORM))
+        encode_norm(f, x, residual, ROLE_FFN_NORM, f->n_tokens);
+    if (in) encode_route(f);
+    if (unit_find(f->unit, ROLE_EXPERT_NORM)) {
         encode_beside_ffn(f);
-    else
-        encode_sum(f, residual, x, residual);
+        return;
+    }
+    if (all || f->phase == PHASE_MID) encode_rows(f, x);
+    if (all || f->phase == PHASE_OUT) encode_sum(f, residual, residual);
 }
 
 static const struct block_tensor TENSORS[] = {

@@ -32,7 +32,8 @@ void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
 
 void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
                   int8_t ring, const struct unit_bytes *bytes) {
-    const uint32_t kind = UINT32_C(1) << unit->kind;
+    const bool splits_experts = place->cpu_parts && unit->kind == UNIT_EXPERTS;
+    const uint32_t kind = UINT32_C(1) << unit->kind | (splits_experts ? SPLIT_EXPERTS : 0);
     a->bytes[place->device][PLAN_WEIGHTS] += bytes->weights;
     a->bytes[place->device][PLAN_KV] += bytes->kv;
     a->bytes[DEVICE_HOST][PLAN_WEIGHTS] += bytes->cpu_weights;

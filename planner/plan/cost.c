@@ -8,7 +8,8 @@
  *   proportion. Twice the bytes of activations (cost_activation_bytes) are added by the rate of
  *   vector ops.
  * - experts: as matmul, with the matrices of the experts that are expected to be chosen
- *   (op_cost_distinct_experts), and with tokens per such expert.
+ *   (op_cost_distinct_experts), and with tokens per such expert; of split ones with the device's
+ *   share of them, and more (op_cost_uneven_experts).
  * - attention: the greater of its flops by the rate of attention, and keys rows of the KV cache by
  *   the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token sees, at most
  *   the window. The CPU reads the keys and values of a KV head once for up to six queries: one
@@ -104,14 +105,17 @@ struct bill {
 
 static void add_matmul(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
+    const double read_bytes =
+        call->weight_bytes * op_cost_uneven_experts(b->pass->n_tokens, b->unit->n_experts,
+                                                    b->unit->n_experts_used, call->share);
     // Each number of an F32 matrix takes two flops for each token.
     const double tokens = 2 * call->cost.flops / (double)call->cost.weight_bytes;
-    const double memory_us = divide(call->weight_bytes, r->memory_gbps * PER_US);
+    const double memory_us = divide(read_bytes, r->memory_gbps * PER_US);
     const double *rates = rates_of(r->weight_gbps, call->tensor->type);
-    double us = rates ? call->weight_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
+    double us = rates ? read_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
     if (b->at->cached) us = cost_cached_us(r, memory_us, us);
-    us += divide(cost_activation_bytes(call->cost), r->vector_gbps * PER_US);
+    us += call->share * divide(cost_activation_bytes(call->cost), r->vector_gbps * PER_US);
     add_op(&b->cost, r, memory_us, us);
 }
 

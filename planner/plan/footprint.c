@@ -42,42 +42,43 @@ int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts) {
     return whole < SPLIT_STEP ? SPLIT_STEP : min_i32(whole, last);
 }
 
-static uint64_t row_bytes(const struct unit_tensor *t) {
-    return dtype_bytes(t->type, (uint64_t)t->n_cols);
+struct cut footprint_cut(const struct unit_tensor *t, int32_t cpu_parts) {
+    const int32_t n = t->use == USE_EXPERTS ? t->n_matrices : t->n_rows;
+    if (cpu_parts == 0) return (struct cut){n, n};
+    if (t->use != USE_EXPERTS) return (struct cut){n, footprint_split_row(n, cpu_parts)};
+    const int32_t first = (int32_t)((int64_t)n * (UNIT_PARTS - cpu_parts) / UNIT_PARTS);
+    return (struct cut){n, max_i32(first, 1)};
 }
 
 int32_t footprint_split_width(const struct unit *unit) {
     return unit_find(unit, unit->kind == UNIT_FFN ? ROLE_FFN_DOWN : ROLE_ATTN_OUTPUT)->n_cols;
 }
 
-// Bytes of a tensor of a split unit on one device: all of a vector, the first or the last rows of a
-// matrix that is cut, all or nothing of another matrix.
-static uint64_t rows_bytes(const struct unit_tensor *t, int32_t cpu_parts, bool first) {
-    if (t->use == USE_VECTOR) return t->size_bytes;
-    if (!unit_is_cut(t)) return first ? t->size_bytes : 0;
-    const int32_t row = footprint_split_row(t->n_rows, cpu_parts);
-    return row_bytes(t) * (uint64_t)(first ? row : t->n_rows - row);
+// Bytes of a tensor of a split unit on one device: the first or the last rows, or experts, of what
+// is cut, all or nothing of another matrix, all of a vector and of the biases of experts.
+static uint64_t cut_bytes(const struct unit_tensor *t, int32_t cpu_parts, bool first) {
+    if (!unit_is_cut(t)) return first || t->use != USE_MATRIX ? t->size_bytes : 0;
+    const struct cut cut = footprint_cut(t, cpu_parts);
+    return t->size_bytes / (uint64_t)cut.n * (uint64_t)(first ? cut.first : cut.n - cut.first);
 }
 
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
                                  int32_t cpu_parts) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
-        const uint64_t size_bytes = rows_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
+        const uint64_t size_bytes = cut_bytes(&unit->tensors[i], cpu_parts, !device->is_host);
         total += round_up(size_bytes, device->align_bytes);
     }
     return total;
 }
 
-// Bytes of the CPU's rows of the unit, each tensor at a multiple of align.
+// Bytes of the CPU's share of the unit, each tensor at a multiple of align.
 static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64_t align) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
-        if (cpu_parts == 0)
-            total += round_up(t->size_bytes, align);
-        else if (t->use != USE_VECTOR)
-            total += round_up(rows_bytes(t, cpu_parts, false), align);
+        if (cpu_parts == 0 || unit_is_cut(t))
+            total += round_up(cpu_parts ? cut_bytes(t, cpu_parts, false) : t->size_bytes, align);
     }
     return total;
 }
@@ -106,6 +107,10 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
     const uint64_t n_kv_heads = (uint64_t)unit->n_kv_heads;
     return dtype_bytes(w->kv_type_k, n_kv_heads * (uint64_t)unit->head_dim_k) +
            dtype_bytes(w->kv_type_v, n_kv_heads * (uint64_t)unit->head_dim_v);
+}
+
+uint64_t footprint_starts(const struct shape *shape) {
+    return round_up(((uint64_t)shape->n_experts + 1) * 4, ALIGN);
 }
 
 bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *place) {
@@ -217,6 +222,8 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
         if (kinds >> kind & 1) add_kind(sizes, shape, w, device, (enum unit_kind)kind);
     footprint_tables(shape, w, &tables);
     if (kinds && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
+    if (kinds & SPLIT_EXPERTS) sizes[AREA_EXPERT_SLOTS].size_bytes *= 2 * UNIT_PARTS;
+    if (kinds & SPLIT_EXPERTS && !device->is_host) sizes[AREA_CPU_OUT] = sizes[AREA_EXPERT_OUT];
     if (device->is_host)
         sizes[AREA_LOGITS].size_bytes = (uint64_t)w->max_logits * (uint64_t)shape->n_vocab * 4;
     for (int i = 0; i < AREAS; i++)

@@ -26,8 +26,14 @@ uint64_t footprint_unit_kv(const struct unit *unit, const struct workload *w,
 // CPU. A multiple of 32, at least 32 and at most n_rows - 32 if 0 < cpu_parts < UNIT_PARTS; n_rows
 // if cpu_parts is 0.
 int32_t footprint_split_row(int32_t n_rows, int32_t cpu_parts);
-// Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors are on
-// both. Every tensor starts at a multiple of align_bytes.
+// Where a tensor of a split unit that is cut is cut: of n rows, or n experts, the first are on the
+// accelerator, the others on the CPU; each has at least one. All are first if cpu_parts is 0.
+struct cut {
+    int32_t n, first;
+};
+struct cut footprint_cut(const struct unit_tensor *tensor, int32_t cpu_parts);
+// Bytes of a split unit's weights on one of its two devices. Some matrices are cut, vectors and
+// biases of experts are on both. Every tensor starts at a multiple of align_bytes.
 uint64_t footprint_split_weights(const struct unit *unit, const struct machine_device *device,
                                  int32_t cpu_parts);
 // Bytes of this unit in a slot: the CPU's rows of its tensors, each at a multiple of align_bytes of
@@ -48,8 +54,12 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
 // most 8 MiB with FEED_STAGED, else none.
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
                       uint64_t *block_bytes);
+// Bytes from AREA_PAIR_STARTS to AREA_PAIR_ORDER, which lies behind it.
+uint64_t footprint_starts(const struct shape *shape);
 // Lays out the areas that the blocks need (planner/blocks/areas.def), each after those that are in
-// use at the same time. kinds: bit k: the device computes at least one unit of kind k.
+// use at the same time. kinds: bit k: the device computes at least one unit of kind k;
+// SPLIT_EXPERTS: one of experts is split.
+enum { SPLIT_EXPERTS = 1 << UNIT_KINDS, KIND_MASKS = 2 * SPLIT_EXPERTS };
 void footprint_scratch(const struct shape *shape, const struct workload *w,
                        const struct machine_device *device, uint32_t kinds,
                        struct scratch_layout *out);

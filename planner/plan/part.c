@@ -7,16 +7,25 @@
 
 #include <string.h>
 
-enum { TENSOR_BITS = 44, SCRATCH = 4096 }; // tensor i lies at (i + 1) << TENSOR_BITS
+// Tensor i lies at (i + 1) << TENSOR_BITS, the last piece of it LAST behind that.
+enum { TENSOR_BITS = 44, LAST = 4096, SCRATCH = 4096 };
 
 static void *address_of(int32_t tensor) { return (void *)((uintptr_t)(tensor + 1) << TENSOR_BITS); }
 
 // ---- The op table -------------------------------------------------------------------------------
 
+// The share of a tensor's matrices in a piece: of experts that are split some.
+static double share_of(const struct part_walk *walk, const struct unit_tensor *t, bool last) {
+    if (!walk->part.cpu_parts || t->use != USE_EXPERTS) return 1;
+    const struct cut cut = footprint_cut(t, walk->part.cpu_parts);
+    return (double)(last ? cut.n - cut.first : cut.first) / cut.n;
+}
+
 // Adds the tensors among the op's arguments. The op reads the same share of a matrix as of one in
 // F32.
-static void add_tensors(const struct unit *unit, const void *args, int n_pointers,
+static void add_tensors(const struct part_walk *walk, const void *args, int n_pointers,
                         struct op_call *call) {
+    const struct unit *unit = walk->unit;
     for (int i = 0; i < n_pointers; i++) {
         uintptr_t address;
         memcpy(&address, (const char *)args + (size_t)i * sizeof address, sizeof address);
@@ -32,7 +41,8 @@ static void add_tensors(const struct unit *unit, const void *args, int n_pointer
             continue;
         }
         call->tensor = t;
-        call->weight_bytes = (double)t->size_bytes * (double)call->cost.weight_bytes /
+        call->share = share_of(walk, t, address & LAST);
+        call->weight_bytes = call->share * (double)t->size_bytes * (double)call->cost.weight_bytes /
                              ((double)sizeof(float) * t->n_cols * t->n_rows * t->n_matrices);
     }
 }
@@ -40,7 +50,7 @@ static void add_tensors(const struct unit *unit, const void *args, int n_pointer
 // Hands a call to the walk; a struct part_walk takes the place of the stream.
 static void hand_on(struct stream *s, struct op_call call, const void *args, int n_pointers) {
     const struct part_walk *walk = (const void *)s;
-    add_tensors(walk->unit, args, n_pointers, &call);
+    add_tensors(walk, args, n_pointers, &call);
     walk->take(walk->context, &call);
 }
 
@@ -70,15 +80,17 @@ static const struct op_table LIST = {
 // ---- What a block gets --------------------------------------------------------------------------
 
 // Fills the first or the last piece with its rows, as if they were F32: the tensor may have a type
-// without kernels. Matrices that are not cut are in the first piece; every device has the vectors.
+// without kernels. Experts have all rows of some matrices. Matrices that are not cut are in the
+// first piece; every device has the vectors.
 static void fill_piece(const struct part_walk *walk, bool last, struct weight *out) {
     for (int32_t i = 0; i < walk->unit->n_tensors; i++) {
         const struct unit_tensor *t = &walk->unit->tensors[i];
-        const int32_t row =
-            footprint_split_row(t->n_rows, unit_is_cut(t) ? walk->part.cpu_parts : 0);
-        const bool in_last = last && (t->use != USE_VECTOR || walk->part.first);
-        out[i] = (struct weight){DTYPE_F32,         t->n_cols,     in_last ? t->n_rows - row : row,
-                                 in_last ? row : 0, address_of(i), 0};
+        const bool experts = t->use == USE_EXPERTS, cut = unit_is_cut(t) && !experts;
+        const int32_t row = footprint_split_row(t->n_rows, cut ? walk->part.cpu_parts : 0);
+        const bool in_last = last && !experts && (t->use != USE_VECTOR || walk->part.first);
+        char *address = (char *)address_of(i) + (last && experts ? LAST : 0);
+        out[i] = (struct weight){DTYPE_F32,         t->n_cols, in_last ? t->n_rows - row : row,
+                                 in_last ? row : 0, address,   0};
     }
 }
 
@@ -130,6 +142,7 @@ void part_walk(const struct part_walk *walk) {
                         .v_type = walk->w->kv_type_v};
     if (walk->unit->kind == UNIT_HEAD && !f.n_logits) return;
     for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(uintptr_t)SCRATCH;
+    for (int i = 0; i < MAX_PIECES; i++) f.slots[i] = (const int32_t *)(uintptr_t)SCRATCH;
     for (int i = 0; i < 2; i++) {
         if (!(i ? last : first)) continue;
         fill_piece(walk, i, pieces[f.n_pieces]);

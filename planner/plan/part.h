@@ -11,9 +11,9 @@
 #include "kernels/op_cost.h"
 #include "planner/plan/plan.h"
 
-// The part of a unit that a device computes in one step: a phase, with the rows of a split unit on
-// the accelerator (first), those on the CPU (last), or both in two matmuls each. cpu_parts 0: all
-// rows, whatever first and last say.
+// The part of a unit that a device computes in one step: a phase, with the rows or experts of a
+// split unit on the accelerator (first), those on the CPU (last), or both in two matmuls each.
+// cpu_parts 0: all of them, whatever first and last say.
 struct unit_part {
     enum step_phase phase;
     int32_t cpu_parts;
@@ -27,6 +27,7 @@ struct op_call {
     struct op_cost cost; // with weights as if they were F32, and one key for attention
     // The tensor that the op multiplies with or takes rows from; NULL: it has only vectors.
     const struct unit_tensor *tensor;
+    double share;        // of the experts that the device has, whose work the op does; 1 for others
     double weight_bytes; // that the op reads of that tensor, which has its own type
     double vector_bytes; // of the unit's vectors
 };

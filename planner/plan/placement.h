@@ -14,7 +14,7 @@
 
 enum {
     DEVICE_ANY = -1, // in constraints: the planner chooses the device
-    UNIT_PARTS = 32, // a split unit's rows are counted in so many parts
+    UNIT_PARTS = 32, // a split unit's rows or experts are counted in so many parts
     RING_SLOTS = 2,  // slots of the ring: one is filled while the unit in the other is computed
 };
 
@@ -32,12 +32,12 @@ struct unit_place {
     // The device that has the unit's weights and cache, and computes it but for the two cases
     // below.
     int8_t device;
-    // Split units, dense FFNs and attention on the accelerator: parts out of UNIT_PARTS of the rows
-    // of each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
-    // (footprint_split_row). The cache of split attention is on the accelerator. 0: not split.
+    // Split units, on the accelerator: parts out of UNIT_PARTS of the rows, or of the experts, of
+    // each matrix that is cut (unit_is_cut) that the CPU has instead, the last ones
+    // (footprint_cut). The cache of split attention is on the accelerator. 0: not split.
     uint8_t cpu_parts;
     // In prefill the accelerator computes the CPU's rows of this unit (all rows of a dense FFN,
-    // routed experts or attention on the CPU, or the last rows of a split unit), with weights that
+    // routed experts or attention on the CPU, or the last ones of a split unit), with weights that
     // a fetch has copied into a slot: of experts all, since many tokens choose nearly all. For
     // attention on the CPU the fetch copies the cache too, and a store copies its
     // new rows back.

@@ -10,8 +10,9 @@ const char *step_kind_name(enum step_kind kind) {
 }
 
 const char *step_data_name(enum step_data data) {
-    static const char *const names[STEP_DATA] = {"residual", "hidden", "queries",     "attended",
-                                                 "branch",   "shared", "layer inputs"};
+    static const char *const names[STEP_DATA] = {"residual",     "hidden", "queries",
+                                                 "attended",     "branch", "shared",
+                                                 "layer inputs", "routed", "expert"};
     return (unsigned)data < STEP_DATA ? names[data] : "unknown";
 }
 

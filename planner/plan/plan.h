@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_STEPS = 10 * MAX_UNITS + 16 }; // a layer of two split units has 27, with experts 30
+enum { MAX_STEPS = 12 * MAX_UNITS + 16 }; // a layer of three split units has 35
 
 enum step_kind {
     STEP_INPUTS, // device gets the batch's tables (positions, sequences, cache rows, pages, rows,
@@ -43,15 +43,18 @@ enum step_data {
                  // reads too, as routed experts behind a shared one do, [2, n_tokens, n_embd]
     DATA_LAYER_INPUTS, // what the embedding makes for each layer, [n_tokens, n_layers,
                        // n_layer_input]; sent once, behind the embedding
+    DATA_ROUTED,  // the input of split experts, [n_tokens, n_embd], and the sorted pairs of tokens
+                  // and experts
+    DATA_EXPERTS, // the rows of the CPU's experts, and room for the others, [pairs, n_embd]
     STEP_DATA
 };
 const char *step_data_name(enum step_data data); // "residual", "hidden", ...
 // The routed experts of a pass are known only after their router has run, so no step names one, and
-// one list of steps holds for every choice. An experts unit is PHASE_ALL on one device, with the
-// cost of the expected number of different experts (op_cost_distinct_experts); a fetch brings all
-// of them. The executor knows where each expert's weights are and gives matmul_experts a slot table
-// (kernels/ops.h), in which all are in place now. A cache of experts would be another table, with
-// fetches whose bytes_fixed are the expected bytes.
+// one list of steps holds for every choice, with the cost of the expected number of different
+// experts (op_cost_distinct_experts) on each device; a fetch brings all of them. The executor knows
+// where each expert's weights are and gives matmul_experts a slot table (kernels/ops.h), in which
+// all are in place now. A cache of experts would be another table, with fetches whose bytes_fixed
+// are the expected bytes.
 struct step {
     enum step_kind kind;
     int8_t device, peer;       // peer: of send and wait
@@ -64,7 +67,7 @@ struct step {
                                // a split unit: that unit
     uint64_t bytes_per_row;  // copied for each token (send, store) or each row of logits (logits);
                              // else 0
-    uint64_t bytes_fixed;    // copied once per micro-batch: inputs and fetch; else 0
+    uint64_t bytes_fixed;    // copied once per micro-batch: inputs, fetch, sorted pairs; else 0
     uint64_t bytes_per_past; // of fetch: copied for each past position in the KV cache; else 0
     int32_t most_past;       // of fetch: past positions that it copies at most; a window has few
 };

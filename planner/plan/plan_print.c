@@ -101,6 +101,10 @@ static const struct {
     {'x', "the experts on the CPU, in prefill streamed, the rest there"},
     {'X', "the experts streamed in prefill, others on the CPU"},
     {'T', "attention and the experts on the CPU, in prefill streamed"},
+    {'d', "the experts split between both, the rest there"},
+    {'k', "the experts split, the CPU's streamed in prefill, the rest there"},
+    {'D', "the experts and others split between both, the rest there"},
+    {'K', "the experts and others split, the CPU's streamed in prefill, the rest there"},
     {'m', "mixed"},
     {'C', "CPU"},
 };
@@ -130,6 +134,12 @@ static void look_at_unit(struct layer *l, const struct plan *plan, const struct 
 static char ways_letter(const struct layer *l) {
     static const char both[] = "mptB", attention[] = "mqum", ffn[] = "mrsb", ffn_alone[] = "mRSS";
     const bool all = l->there == l->n;
+    if (l->experts_ways & SPLIT) {
+        const bool streams = l->experts_ways & STREAMED;
+        const int others = l->attention_ways | l->ffn_ways;
+        if (!all || (others && others != l->experts_ways)) return 'm';
+        return others ? (streams ? 'K' : 'D') : streams ? 'k' : 'd';
+    }
     if (l->experts_ways) { // streamed
         if (l->ffn_ways || l->attention_ways & SPLIT) return 'm';
         if (l->attention_ways) return l->n ? 'm' : 'T';
@@ -184,24 +194,32 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
 }
 
-// Prints the numbers of split and streamed units, and the ring.
-static void print_ways(const struct plan *plan, FILE *out) {
-    static const char *const from[FEEDS] = {"nowhere", "pinned memory",
-                                            "the file through pinned blocks"};
-    int32_t n_split = 0, n_streamed = 0, least = UNIT_PARTS, most = 0;
+// Prints the number of units that are split by experts, or by rows, and their parts.
+static void print_splits(const struct plan *plan, const struct shape *shape, bool experts,
+                         FILE *out) {
+    int32_t n_split = 0, least = UNIT_PARTS, most = 0;
     for (int32_t u = 0; u < plan->n_units; u++) {
         const int32_t parts = plan->place.units[u].cpu_parts;
-        n_streamed += plan->place.units[u].streamed;
-        if (!parts) continue;
+        if (!parts || (shape->units[u].kind == UNIT_EXPERTS) != experts) continue;
         n_split++;
         least = parts < least ? parts : least;
         most = parts > most ? parts : most;
     }
-    if (n_split) {
-        fprintf(out, "split by rows: %d unit%s, ", n_split, n_split > 1 ? "s" : "");
-        if (least < most) fprintf(out, "%d to ", least);
-        fprintf(out, "%d of %d parts on the CPU\n", most, UNIT_PARTS);
-    }
+    if (!n_split) return;
+    fprintf(out, "split by %s: %d unit%s, ", experts ? "experts" : "rows", n_split,
+            n_split > 1 ? "s" : "");
+    if (least < most) fprintf(out, "%d to ", least);
+    fprintf(out, "%d of %d parts on the CPU\n", most, UNIT_PARTS);
+}
+
+// Prints the numbers of split and streamed units, and the ring.
+static void print_ways(const struct plan *plan, const struct shape *shape, FILE *out) {
+    static const char *const from[FEEDS] = {"nowhere", "pinned memory",
+                                            "the file through pinned blocks"};
+    int32_t n_streamed = 0;
+    for (int32_t u = 0; u < plan->n_units; u++) n_streamed += plan->place.units[u].streamed;
+    print_splits(plan, shape, false, out);
+    print_splits(plan, shape, true, out);
     if (n_streamed)
         fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
                 n_streamed, n_streamed > 1 ? "s" : "", from[plan->place.feed], RING_SLOTS,
@@ -296,7 +314,7 @@ void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
     print_model(plan, shape, out);
     print_table(plan, out);
     print_strip(plan, shape, out);
-    print_ways(plan, out);
+    print_ways(plan, shape, out);
     print_pass(plan, shape, out);
     if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
     print_rates(&plan->machine, out);
@@ -318,7 +336,8 @@ static void print_compute(const struct plan *plan, const struct shape *shape,
                          &at, unit, step_part(step, plan->place.units[step->unit].cpu_parts), pass)
                          .read_bytes;
     fputs(phases[step->phase], out);
-    if (step->phase != PHASE_MID && step->phase != PHASE_NORM)
+    const enum step_phase idle = unit->kind == UNIT_EXPERTS ? PHASE_OUT : PHASE_MID;
+    if (step->phase != idle && step->phase != PHASE_NORM)
         fprintf(out, ", %" PRIu64 " bytes of weights", read_bytes);
     if (step->slot >= 0) fprintf(out, ", from slot %d", step->slot);
 }

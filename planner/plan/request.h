@@ -62,7 +62,7 @@ enum strategy {
                               // fits
     STRATEGY_STREAMED,        // in prefill, every unit on the CPU that can be streamed is streamed
     STRATEGY_ROW_SPLIT,       // every dense FFN that is not whole on the accelerator is split, and
-                              // attention where it pays
+                              // attention and experts where it pays
     STRATEGIES
 };
 const char *

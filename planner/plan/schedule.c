@@ -40,7 +40,10 @@ static void count_bytes(const struct schedule *s, struct step *step) {
         if (footprint_fetches_kv(unit, place)) step->bytes_per_past = footprint_kv_row(unit, s->w);
         break;
     case STEP_STORE: step->bytes_per_row = footprint_kv_row(unit, s->w); break;
-    case STEP_SEND: step->bytes_per_row = (uint64_t)step->n_cols * sizeof(float); break;
+    case STEP_SEND:
+        step->bytes_per_row = (uint64_t)step->n_cols * sizeof(float);
+        if (step->data == DATA_ROUTED) step->bytes_fixed = footprint_starts(s->shape);
+        break;
     case STEP_LOGITS: step->bytes_per_row = (uint64_t)s->shape->n_vocab * sizeof(float); break;
     case STEP_COMPUTE:
     case STEP_WAIT: break;
@@ -216,6 +219,22 @@ static void compute_split_attention(struct walker *w, int16_t u) {
     end_split(w, u);
 }
 
+// The accelerator chooses the experts, and the CPU gets their input and the pairs. Each device
+// computes its experts, then the accelerator gets the CPU's rows and adds all up.
+static void compute_split_experts(struct walker *w, int16_t u) {
+    const int8_t gpu = place_of(w, u)->device;
+    const int32_t n_embd = w->s->shape->n_embd;
+    const int32_t n_used = w->s->shape->units[u].n_experts_used;
+    move(w, gpu, -1, input_of(w, u));
+    compute(w, gpu, u, PHASE_IN, -1);
+    send(w, gpu, DEVICE_HOST, u, (struct columns){DATA_ROUTED, 0, n_embd + n_used});
+    compute(w, gpu, u, PHASE_MID, -1);
+    wait_for(w, DEVICE_HOST, gpu, u, DATA_ROUTED);
+    compute(w, DEVICE_HOST, u, PHASE_MID, -1);
+    hand_over(w, DEVICE_HOST, gpu, u, (struct columns){DATA_EXPERTS, 0, n_used * n_embd});
+    compute(w, gpu, u, PHASE_OUT, -1);
+}
+
 static void compute_unit(struct walker *w, int16_t u) {
     if (is_streamed(w, u))
         compute_streamed(w, u);
@@ -223,6 +242,8 @@ static void compute_unit(struct walker *w, int16_t u) {
         compute_whole(w, u);
     else if (w->s->shape->units[u].kind == UNIT_ATTENTION)
         compute_split_attention(w, u);
+    else if (w->s->shape->units[u].kind == UNIT_EXPERTS)
+        compute_split_experts(w, u);
     else
         compute_split_ffn(w, u);
 }

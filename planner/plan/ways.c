@@ -34,8 +34,20 @@ static bool can_split_ffn(const struct unit *unit) {
     return n_first > 0 && can_cut(down);
 }
 
+// True if every matrix but the router is one of each expert.
+static bool can_split_experts(const struct unit *unit) {
+    if (unit->n_experts < 2 || unit_find(unit, ROLE_EXPERT_NORM)) return false;
+    for (int i = 0; i < unit->n_tensors; i++) {
+        const struct unit_tensor *t = &unit->tensors[i];
+        if (tensor_role_is_f32(t->role)) continue;
+        if (!unit_is_cut(t) || t->n_matrices != unit->n_experts) return false;
+    }
+    return unit_find(unit, ROLE_ROUTER) && unit_find(unit, ROLE_EXPERT_DOWN);
+}
+
 bool unit_can_split(const struct unit *unit) {
     if (unit->kind == UNIT_FFN) return can_split_ffn(unit);
+    if (unit->kind == UNIT_EXPERTS) return can_split_experts(unit);
     return unit->kind == UNIT_ATTENTION && can_split_attention(unit);
 }
 

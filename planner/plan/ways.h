@@ -11,8 +11,9 @@
 enum { SPLIT_STEP = 32 }; // rows of a split matrix are cut at multiples
 
 // True for a unit that can be split: a dense FFN all of whose matrices are cut, but for those that
-// end a layer, each with at least 64 rows; or attention with a cache and no state whose queries and
-// outputs are such matrices, and equally large heads of keys and values.
+// end a layer, each with at least 64 rows; attention with a cache and no state whose queries and
+// outputs are such matrices, and equally large heads of keys and values; or experts that read the
+// norm that their router reads, and end with their sum.
 bool unit_can_split(const struct unit *unit);
 // True if a tensor of a split unit is cut (tensor_roles.def); other matrices are on the accelerator
 // alone.

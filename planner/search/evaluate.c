@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/number.h"
-#include "planner/plan/footprint.h"
 #include "planner/plan/simulate.h"
 
 #include <math.h>

@@ -10,10 +10,9 @@
 #define TANDEM_PLANNER_SEARCH_EVALUATE_H
 
 #include "planner/plan/accounts.h"
+#include "planner/plan/footprint.h"
 #include "planner/plan/predict.h"
 #include "planner/plan/schedule.h"
-
-enum { KIND_MASKS = 1 << UNIT_KINDS };
 
 // One micro-batch that the planner may choose.
 struct choice {

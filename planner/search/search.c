@@ -175,7 +175,7 @@ static bool on_rung(enum rung rung, enum unit_kind kind) {
 
 // True if the strategy wants a part of the unit on the accelerator.
 static bool must_split(const struct search *s, int32_t u) {
-    return !s->rules.unsplit && !is_attention(s, u) && may_split(s, u);
+    return !s->rules.unsplit && s->shape->units[u].kind == UNIT_FFN && may_split(s, u);
 }
 
 // Considers the last n units by one rung, the units before by another.
@@ -250,7 +250,8 @@ static int by_gain(const void *a, const void *b) {
     return other->parts - one->parts;
 }
 
-// The shares of one round: the CPU's parts of FFNs, or of attention too, that are split.
+// The shares of one round: the CPU's parts of FFNs and experts, or of attention too, that are
+// split.
 struct round {
     int32_t parts;
     bool attention;
@@ -453,17 +454,18 @@ static int32_t n_cells(const struct search *s, const struct round *round) {
     return round->parts && n < KNAPSACK_CELLS ? n : KNAPSACK_CELLS;
 }
 
-// The shares halve, since a small part on the CPU takes time in proportion to it.
+// The shares halve, since a small part on the CPU takes time in proportion to it; few experts come
+// in few shares, of which 12 parts hit another one.
 static enum status consider_knapsacks(struct search *s, struct err *e) {
-    static const struct round ROUNDS[] = {{0, true}, {2, true},  {4, true},
-                                          {8, true}, {16, true}, {24, true}};
+    static const int32_t SHARES[] = {0, 2, 4, 8, 12, 16, 24};
     struct knapsack *k = mem_alloc(1, sizeof *k);
     if (!k) return err_memory(e, sizeof *k, "planning");
     k->n_units = s->shape->n_units;
-    for (size_t i = 0; i < (s->rules.split ? sizeof ROUNDS / sizeof *ROUNDS : 1); i++) {
-        k->n_cells = n_cells(s, &ROUNDS[i]);
+    for (size_t i = 0; i < (s->rules.split ? sizeof SHARES / sizeof *SHARES : 1); i++) {
+        const struct round round = {SHARES[i], true};
+        k->n_cells = n_cells(s, &round);
         for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
-            consider_views(s, &ROUNDS[i], k, streams);
+            consider_views(s, &round, k, streams);
     }
     mem_free(k);
     return OK;

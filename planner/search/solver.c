@@ -222,6 +222,8 @@ static enum status check_unit_place(const struct unit_place *place, const struct
         return err_expected(e, "%s",
                             unit->kind == UNIT_ATTENTION
                                 ? "attention with a cache, and attn_q and attn_output of 64 rows"
+                            : unit->kind == UNIT_EXPERTS
+                                ? "experts with a router and ffn_down_exps, not beside a dense FFN"
                                 : "a dense FFN with at least 64 rows in each matrix, or attention");
     }
     if (split && on_host) {

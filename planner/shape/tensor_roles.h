@@ -46,9 +46,10 @@ enum tensor_kind {
 
 // The part of a tensor on each device when its unit is split between two.
 enum tensor_cut {
-    CUT_NONE,  // all of a vector is on both, all of a matrix on the accelerator
-    CUT_FIRST, // rows of a matrix that the unit's first phase multiplies with
-    CUT_LAST,  // rows of the matrix whose products the last phase adds to the residual stream
+    CUT_NONE,    // all of a vector is on both, all of a matrix on the accelerator
+    CUT_FIRST,   // rows of a matrix that the unit's first phase multiplies with
+    CUT_LAST,    // rows of the matrix whose products the last phase adds to the residual stream
+    CUT_EXPERTS, // the matrices of the first experts, and those of the last ones
 };
 
 struct tensor_role_info {

@@ -15,7 +15,7 @@ struct part {
 };
 
 // Lists the tensors to fetch, with the padding of footprint_slot; *end_bytes gets where they end.
-// The vectors of a split unit are on the accelerator already.
+// Tensors of a split unit that are not cut are on the accelerator already.
 static int parts_of(const struct feeder *f, int32_t u, struct part out[MAX_UNIT_TENSORS],
                     uint64_t *end_bytes) {
     const struct unit *unit = &f->shape->units[u];
@@ -26,8 +26,10 @@ static int parts_of(const struct feeder *f, int32_t u, struct part out[MAX_UNIT_
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
         const struct weight *w = &table[i];
-        if (w->n_rows == 0 || (split && t->use == USE_VECTOR)) continue;
-        const uint64_t n_matrices = (uint64_t)t->n_matrices;
+        if (w->n_rows == 0 || (split && !unit_is_cut(t))) continue;
+        const struct cut cut = footprint_cut(t, f->plan->place.units[u].cpu_parts);
+        const bool some = split && t->use == USE_EXPERTS;
+        const uint64_t n_matrices = (uint64_t)(some ? cut.n - cut.first : t->n_matrices);
         const uint64_t size_bytes =
             dtype_bytes(w->type, (uint64_t)w->n_cols) * (uint64_t)w->n_rows * n_matrices;
         out[n++] = (struct part){i, w, at, size_bytes,

@@ -43,18 +43,40 @@ static bool has_area(const struct pipeline *p, int d, enum area area) {
     return p->plan->devices[d].scratch.size[area] > 0;
 }
 
+// Fills the slot tables: for every number of the CPU's parts that of the accelerator's experts, and
+// that of the CPU's. Each device has its experts in order. The first table has all.
+static void count_slots(int32_t *slots, int64_t n_tables, int32_t n_experts) {
+    const struct unit_tensor of_experts = {.use = USE_EXPERTS, .n_matrices = n_experts};
+    for (int32_t i = 0; i < n_tables; i++, slots += n_experts) {
+        const int32_t cut = footprint_cut(&of_experts, i / 2).first;
+        for (int32_t k = 0; k < n_experts; k++) {
+            const bool on_cpu = k >= cut;
+            slots[k] = on_cpu != i % 2 ? -1 : on_cpu ? k - cut : k;
+        }
+    }
+}
+
+static enum status fill_slots(struct pipeline *p, int d, struct err *e) {
+    const uint64_t size_bytes = p->plan->devices[d].scratch.size[AREA_EXPERT_SLOTS];
+    const uint64_t *at = p->plan->devices[d].scratch.at;
+    const int32_t n_experts = p->shape->n_experts;
+    ASSERT(at[AREA_PAIR_ORDER] - at[AREA_PAIR_STARTS] == footprint_starts(p->shape));
+    int32_t *slots = mem_alloc(size_bytes / sizeof *slots, sizeof *slots);
+    if (!slots) return err_memory(e, size_bytes, "the table of experts");
+    count_slots(slots, (int64_t)(size_bytes / sizeof *slots) / n_experts, n_experts);
+    const enum status status = fill_area(p, d, AREA_EXPERT_SLOTS, slots, size_bytes, e);
+    mem_free(slots);
+    return status;
+}
+
 // Copies the divisors of the rope frequencies to every device that computes attention, and the slot
-// table to every device that computes experts, which has all experts of a unit in order.
+// tables to every device that computes experts.
 static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
     const struct gguf_tensor *freqs = model_rope_divisors(p->model, p->plan->workload.n_ctx);
-    int32_t slots[EXPERTS_MAX];
-    for (int32_t i = 0; i < EXPERTS_MAX; i++) slots[i] = i;
     if (freqs && has_area(p, d, AREA_FREQS) &&
         fill_area(p, d, AREA_FREQS, freqs->data, freqs->size_bytes, e))
         return e->status;
-    if (!has_area(p, d, AREA_EXPERT_SLOTS)) return OK;
-    const uint64_t size_bytes = (uint64_t)p->shape->n_experts * sizeof *slots;
-    return fill_area(p, d, AREA_EXPERT_SLOTS, slots, size_bytes, e);
+    return has_area(p, d, AREA_EXPERT_SLOTS) ? fill_slots(p, d, e) : OK;
 }
 
 // Pins the host memory that accelerators copy to and from while tokens are computed: the tables,
@@ -209,6 +231,8 @@ static const char *step_words(const struct step *step) {
                                                 [DATA_ATTENDED] = "what was attended to in ",
                                                 [DATA_BRANCH] = "columns of the output of ",
                                                 [DATA_SHARED] = "the input of ",
+                                                [DATA_ROUTED] = "the pairs of ",
+                                                [DATA_EXPERTS] = "rows of ",
                                                 [DATA_LAYER_INPUTS] = "the inputs of layers from "};
     switch (step->kind) {
     case STEP_INPUTS: return "the tables of the batch";
@@ -302,6 +326,11 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
     if (!split || !on_cpu) f->pieces[f->n_pieces++] = weights_of(p->weights, step->unit);
     if (split && (on_cpu || step->slot >= 0)) f->pieces[f->n_pieces++] = last;
     if (!split && step->slot >= 0) f->pieces[0] = last;
+    for (int i = 0; i < f->n_pieces; i++) {
+        const int table = 2 * p->plan->place.units[step->unit].cpu_parts + (split && (on_cpu || i));
+        f->slots[i] = (const int32_t *)(const void *)f->area[AREA_EXPERT_SLOTS] +
+                      (int64_t)table * p->shape->n_experts;
+    }
     f->unit = &p->shape->units[step->unit];
     f->phase = step->phase;
 }
@@ -352,7 +381,7 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
     encode(on, &f);
     recorder_last(mark, on->compute);
-    const bool is_last = step->phase == PHASE_ALL || step->phase == PHASE_OUT;
+    const bool is_last = step->phase != PHASE_IN; // of the CPU's
     if (step->device == DEVICE_HOST && is_last) pager_drop(&p->pager, step->unit, on->compute);
     if (step->slot >= 0) feed_release(&p->feed, step->slot, on->compute);
 }
@@ -447,27 +476,47 @@ static enum status flush_host(struct pipeline *p, struct err *e) {
     return tell(p, e);
 }
 
-// The data of a send: an area of the scratch memory, and the columns of its rows.
+// The data of a send: an area of the scratch memory, and the columns of its rows. arrives: another
+// area of the accelerator where it goes, if it does.
 static const struct {
     enum area area;
     enum dim width;
+    enum area arrives;
 } CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
                         [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
                         [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
                         [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
                         [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD},
                         [DATA_SHARED] = {AREA_RESIDUAL, DIM_EMBD},
+                        [DATA_ROUTED] = {AREA_NORMED, DIM_EMBD},
+                        [DATA_EXPERTS] = {AREA_EXPERT_OUT, DIM_EXPERT_ROWS, AREA_CPU_OUT},
                         [DATA_LAYER_INPUTS] = {AREA_LAYER_INPUTS, DIM_LAYER_INPUTS}};
+
+static char *area_on(const struct pipeline *p, int d, enum area area) {
+    return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[area];
+}
 
 // The address of data on device d.
 static char *data_on(const struct pipeline *p, int d, enum step_data data) {
-    return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[CARRIED[data].area];
+    const bool moves = d != DEVICE_HOST && CARRIED[data].arrives;
+    return area_on(p, d, moves ? CARRIED[data].arrives : CARRIED[data].area);
 }
 
 // The bytes from the residual stream to the area that goes with it.
 static uint64_t normed_after(const struct pipeline *p, int d) {
     const struct scratch_layout *scratch = &p->plan->devices[d].scratch;
     return scratch->at[AREA_NORMED] - scratch->at[AREA_RESIDUAL];
+}
+
+// Copies the input of split experts, then where the pairs of each expert start, and the pairs.
+static void copy_routed(const struct pipeline *p, struct stream *s, const struct step *step,
+                        int32_t n_tokens) {
+    const uint64_t n = (uint64_t)n_tokens, x_bytes = (uint64_t)p->shape->n_embd * sizeof(float);
+    const uint64_t pairs_bytes = step->bytes_fixed + n * (step->bytes_per_row - x_bytes);
+    stream_copy(s, area_on(p, step->peer, AREA_NORMED), area_on(p, step->device, AREA_NORMED),
+                n * x_bytes, COPY_FROM_DEVICE);
+    stream_copy(s, area_on(p, step->peer, AREA_PAIR_STARTS),
+                area_on(p, step->device, AREA_PAIR_STARTS), pairs_bytes, COPY_FROM_DEVICE);
 }
 
 // Copies columns of all tokens in one command.
@@ -479,6 +528,10 @@ static void copy_columns(const struct pipeline *p, struct stream *s, const struc
     char *target = data_on(p, step->peer, step->data) + at;
     const char *source = data_on(p, step->device, step->data) + at;
     const enum copy_direction way = step->device == DEVICE_HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
+    if (step->data == DATA_ROUTED) {
+        copy_routed(p, s, step, n_tokens);
+        return;
+    }
     if (step->data == DATA_SHARED) { // all tokens of one area, then of the other
         const uint64_t area_bytes = step->bytes_per_row * (uint64_t)n_tokens / 2;
         const struct row_copy both = {
@@ -518,8 +571,9 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
     if (from->device->info.is_host) return send_from_host(p, i, batch, e);
     ASSERT(p->devices[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
     struct stream *s = stream_out(p, from);
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_OUT, s,
-                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
+    struct span_mark *mark =
+        recorder_first(&p->recorder, i, TRACK_COPY_OUT, s,
+                       step->bytes_fixed + step->bytes_per_row * (uint64_t)batch->n_tokens);
     copy_columns(p, s, step, batch->n_tokens);
     recorder_last(mark, s);
     stream_record(s, &from->sent[step->data]);

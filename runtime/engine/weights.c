@@ -22,18 +22,24 @@ struct load {
     bool lock;                          // the CPU's weights in RAM, until the system refuses
 };
 
-// The rows of a tensor on one device.
+// The rows of a tensor on one device, or its experts, which are all of one without experts.
 struct rows {
     int32_t first, count;
+    int32_t first_expert, n_experts;
     uint64_t offset_bytes, size_bytes; // of the tensor in the file
 };
 
-// The rows of a cut matrix on one device: the first rows on the accelerator, the others on the CPU.
+// The rows, or the experts, of a tensor that is cut on one device: the first on the accelerator,
+// the others on the CPU.
 static struct rows rows_of(const struct unit_tensor *t, int32_t cpu_parts, bool on_cpu) {
-    const uint64_t row_bytes = dtype_bytes(t->type, (uint64_t)t->n_cols);
-    const int32_t cut = footprint_split_row(t->n_rows, cpu_parts);
-    const int32_t first = on_cpu ? cut : 0, count = on_cpu ? t->n_rows - cut : cut;
-    return (struct rows){first, count, (uint64_t)first * row_bytes, (uint64_t)count * row_bytes};
+    const struct cut cut = footprint_cut(t, cpu_parts);
+    const int32_t first = on_cpu ? cut.first : 0, count = on_cpu ? cut.n - cut.first : cut.first;
+    const uint64_t one_bytes = t->size_bytes / (uint64_t)cut.n;
+    const uint64_t offset_bytes = (uint64_t)first * one_bytes;
+    const uint64_t size_bytes = (uint64_t)count * one_bytes;
+    if (t->use == USE_EXPERTS)
+        return (struct rows){0, t->n_rows, first, count, offset_bytes, size_bytes};
+    return (struct rows){first, count, 0, 1, offset_bytes, size_bytes};
 }
 
 // One device's share of a unit: all of it or, of a split one, the accelerator's or the CPU's.
@@ -64,8 +70,9 @@ static struct share share_of(const struct placed_model *placed, int32_t u, bool 
         share.tensors[share.n] = placed->model->tensors[u][i];
         share.strides[share.n] = placed->model->strides[u][i];
         share.joined[share.n] = model_is_joined(placed->model, unit, t->role);
-        share.rows[share.n++] = cut ? rows_of(t, share.cpu_parts, on_cpu)
-                                    : (struct rows){0, t->n_rows, 0, t->size_bytes};
+        share.rows[share.n++] =
+            cut ? rows_of(t, share.cpu_parts, on_cpu)
+                : (struct rows){0, t->n_rows, 0, t->n_matrices, 0, t->size_bytes};
     }
     return share;
 }
@@ -211,8 +218,9 @@ static enum status gather_experts(const struct load *load, const struct share *s
     const struct model *m = load->placed->model;
     const enum tensor_role role = share->unit->tensors[share->index[i]].role;
     const uint64_t stride = share->strides[i];
-    const uint64_t one_bytes = share->rows[i].size_bytes / (uint64_t)share->unit->n_experts;
-    for (int32_t k = 0; k < share->unit->n_experts; k++) {
+    const struct rows *rows = &share->rows[i];
+    const uint64_t one_bytes = rows->size_bytes / (uint64_t)rows->n_experts;
+    for (int32_t k = rows->first_expert; k < rows->first_expert + rows->n_experts; k++) {
         const bool apart = stride == EXPERTS_APART;
         const struct gguf_tensor *t =
             apart ? model_find_expert(m, share->unit->layer, role, k) : share->tensors[i];
@@ -246,8 +254,15 @@ static enum status make_tensor(struct load *load, const struct share *share, int
 
 // Bytes of the file from the first to the last of tensor i of the share.
 static uint64_t mapped_bytes(const struct share *share, int i) {
-    const uint64_t n = (uint64_t)share->unit->n_experts, size_bytes = share->rows[i].size_bytes;
+    const uint64_t n = (uint64_t)share->rows[i].n_experts, size_bytes = share->rows[i].size_bytes;
     return share->strides[i] ? (n - 1) * share->strides[i] + size_bytes / n : size_bytes;
+}
+
+// Bytes of the tensor before the share's.
+static uint64_t offset_of(const struct share *share, int i) {
+    const struct rows *rows = &share->rows[i];
+    return share->strides[i] ? (uint64_t)rows->first_expert * share->strides[i]
+                             : rows->offset_bytes;
 }
 
 // Locks the bytes in RAM if that was asked for. The first refusal is told and ends it.
@@ -265,17 +280,16 @@ static enum status map_share(struct load *load, const struct share *share, struc
     const struct model *m = load->placed->model;
     for (int i = 0; i < share->n; i++) {
         const struct gguf_tensor *t = share->tensors[i];
-        const struct rows *rows = &share->rows[i];
         if (is_made(share, i)) {
             if (make_tensor(load, share, i, e)) return e->status;
             continue;
         }
         const struct file *part = &m->gguf->parts[t->part];
-        const uint64_t first = t->file_offset + rows->offset_bytes;
+        const uint64_t first = t->file_offset + offset_of(share, i);
         const bool cold = load->placed->plan->unit_cold_bytes[share->u] > 0;
         if (!cold && file_populate(part, first, mapped_bytes(share, i), e)) return e->status;
         if (!cold) lock_rows(load, part, first, mapped_bytes(share, i));
-        bind(load->w, share, i, t->data + rows->offset_bytes, share->strides[i]);
+        bind(load->w, share, i, t->data + offset_of(share, i), share->strides[i]);
     }
     return OK;
 }
@@ -315,8 +329,8 @@ static void copy_plain(const struct load *load, const struct share *share, int i
                     COPY_TO_DEVICE);
         return;
     }
-    const uint64_t one_bytes = rows->size_bytes / (uint64_t)share->unit->n_experts;
-    for (int32_t k = 0; k < share->unit->n_experts; k++) {
+    const uint64_t one_bytes = rows->size_bytes / (uint64_t)rows->n_experts;
+    for (int32_t k = rows->first_expert; k < rows->first_expert + rows->n_experts; k++) {
         stream_copy(stream, target, expert_of(load, share, i, k), one_bytes, COPY_TO_DEVICE);
         target += one_bytes;
     }

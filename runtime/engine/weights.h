@@ -31,7 +31,7 @@ struct weights {
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     struct device *reader;     // borrowed: the accelerator, if there is one
     // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the
-    // first rows of a split unit; cpu: the CPU's rows of a split unit, and its vectors.
+    // first rows or experts of a split unit; cpu: the CPU's of a split unit, and its vectors.
     struct weight (*home)[MAX_UNIT_TENSORS];
     struct weight (*cpu)[MAX_UNIT_TENSORS];
 };
@@ -51,7 +51,7 @@ void weights_close(struct weights *w);
 // [MAX_UNIT_TENSORS]: the weights of a unit on its device.
 const struct weight *weights_of(const struct weights *w, int32_t unit);
 // The CPU's weights of an FFN, attention or experts: all of them if split is false, else the last
-// rows of the matrices that are cut, and the vectors.
+// rows or experts of the matrices that are cut, and the vectors.
 const struct weight *weights_of_cpu(const struct weights *w, int32_t unit, bool split);
 
 #endif

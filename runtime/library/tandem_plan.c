@@ -58,10 +58,14 @@ static void tell_layers(struct tandem_plan_layer *layers, const struct plan *pla
         const struct unit_place *place = &plan->place.units[u];
         if (unit->layer < 0) continue;
         struct tandem_plan_layer *layer = &layers[unit->layer];
-        // The CPU has all rows of its own units, and some parts of split ones.
+        // The CPU has all of its own units, and some parts of split ones.
         const int parts = place->device == 0 ? UNIT_PARTS : place->cpu_parts;
         const uint8_t percent = (uint8_t)(100 * parts / UNIT_PARTS);
-        if (unit->kind == UNIT_EXPERTS) layer->experts_device = place->device;
+        if (unit->kind == UNIT_EXPERTS) {
+            layer->experts_device = place->device;
+            layer->experts_cpu_percent = percent;
+            layer->experts_streamed = place->streamed;
+        }
         if (unit->kind == UNIT_ATTENTION) {
             layer->attention_device = place->device;
             layer->attention_cpu_percent = percent;

@@ -108,7 +108,7 @@ static void print_ways(const struct plan *plan, FILE *out) {
         n_split += plan->place.units[u].cpu_parts > 0;
         n_streamed += plan->place.units[u].streamed;
     }
-    if (n_split) fprintf(out, ", %d unit%s split by rows", n_split, n_split == 1 ? "" : "s");
+    if (n_split) fprintf(out, ", %d unit%s split", n_split, n_split == 1 ? "" : "s");
     if (n_streamed)
         fprintf(out, ", %d streamed in prompts (%s)", n_streamed, feed_name(plan->place.feed));
 }

@@ -1,10 +1,11 @@
-# change_plan.py: gives a plan file other ways for attention, and the bytes that the program finds for
-# them; what the planner would choose depends on rates. Used by cli_sim.sh and cli_cuda.sh.
+# change_plan.py: gives a plan file other ways for attention or experts, and the bytes that the program
+# finds for them; what the planner would choose depends on rates. Used by cli_sim.sh and cli_cuda.sh.
 #
-#   python3 change_plan.py PROGRAM MODEL DEVICE streamed|split|both STEP PLAN
+#   python3 change_plan.py PROGRAM MODEL DEVICE streamed|split|both|experts STEP PLAN
 #
 # Of every STEPth layer attention is streamed, or split with 10 of 32 parts on the CPU, or both with
-# every second one split; all else is on the CPU.
+# every second one split, and all else is on the CPU; or its experts are split, and all else is on the
+# GPU.
 import json
 import re
 import subprocess
@@ -13,15 +14,17 @@ import sys
 program, model, device, way, step, path = sys.argv[1:]
 kind = device.split(":")[0]
 plan = json.load(open(path))
-attention = [u for u in plan["placement"] if u.endswith("attention")][:: int(step)]
-split = attention[:: 2 if way == "both" else 1] if way != "streamed" else []
+unit = "experts" if way == "experts" else "attention"
+units = [u for u in plan["placement"] if u.endswith(unit)][:: int(step)]
+split = units[:: 2 if way == "both" else 1] if way != "streamed" else []
 for field in "streamed", "cpu_parts", "feed":
     plan.pop(field, None)
-plan["placement"] = {u: kind if u in split else "cpu" for u in plan["placement"]}
+there = plan["placement"] if way == "experts" else split
+plan["placement"] = {u: kind if u in there else "cpu" for u in plan["placement"]}
 if split:
     plan["cpu_parts"] = {u: 10 for u in split}
-if way != "split":
-    plan |= {"streamed": attention, "feed": "staged" if way == "both" else "arena"}
+if way in ("streamed", "both"):
+    plan |= {"streamed": units, "feed": "staged" if way == "both" else "arena"}
 for _ in range(10):
     json.dump(plan, open(path, "w"))
     command = [program, "plan", "-m", model, "--plan", path, "--device", device]

@@ -114,6 +114,18 @@ replayed row_split - -c 256 -m "$MODEL" -p 1, --strategy row-split --vram 60M
 call plan -m "$MODEL" -c 256 --device cuda --save "$work/plan"
 python3 tests/cli/change_plan.py "$TANDEM" "$MODEL" cuda split 1 "$work/plan"
 replayed split 120 -m "$MODEL" -p 1, --plan "$work/plan"
+# Of each of two layers what is up to the pairs, and the GPU's own experts; and the rest behind both.
+call plan -m $tiny/qwen3moe.gguf -c 256 --device cuda --save "$work/experts"
+python3 tests/cli/change_plan.py "$TANDEM" $tiny/qwen3moe.gguf cuda experts 1 "$work/experts"
+replayed split_experts 5 -m $tiny/qwen3moe.gguf -f $tiny/prompt.txt --plan "$work/experts"
+set -- -m $tiny/qwen3moe.gguf -f $tiny/prompt.txt -n 12 --temp 0 -q --ignore-eos
+call run "$@" -c 256 --device none
+cp "$work/out" "$work/tokens"
+for cc in 6.1 7.5 8.6; do
+    EMU_CUDA_CC=$cc call run "$@" --device cuda --plan "$work/experts"
+    [ $code -eq 0 ] && [ -s "$work/tokens" ] && cmp -s "$work/out" "$work/tokens"
+    result "cuda_split_experts_$cc"
+done
 
 # ---- The logits of tests/golden, with every weight type -------------------------------------------
 # logits NAME MODEL OPTION...: those of the tiny prompt, as close as the CPU's fast kernels must be.

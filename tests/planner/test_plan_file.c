@@ -194,7 +194,7 @@ static void wrong_ways_are_refused(void **state) {
         {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.2.attention\": 8",
          "2.attention cannot be split on the CPU", OK},
         {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.1.experts\": 8",
-         "1.experts cannot be split: expected a dense FFN", OK},
+         "1.experts cannot be split: expected experts with a router", OK},
         {"\"blk.0.ffn\": 8", "\"blk.0.ffn\": 8, \"blk.1.attention\": 8",
          "1.attention cannot be split: expected attention with a cache, and attn_q", OK},
         {"\"blk.0.ffn\",", "\"blk.0.fff\",", "streamed", ERR_FORMAT},

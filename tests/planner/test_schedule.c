@@ -224,15 +224,114 @@ static void test_bytes_of_streamed_attention(void **state) {
     assert_int_equal(p->slot_bytes, 1024 + 4 * 17408 + 1024 * (136 + 256));
 }
 
+// Makes every FFN 8 experts with 64 rows, of which a token goes to 2; those of each layer are
+// split. A matrix of one expert has 8704 bytes.
+static void experts_apart(struct small_plan *f, int32_t n_layers, int cpu_parts, bool streamed) {
+    small_model(f, n_layers);
+    given_ways(f);
+    f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 64;
+    for (int u = 1; u < f->shape.n_units; u++) {
+        struct unit *unit = &f->shape.units[u];
+        f->c.place.units[u].device = GPU;
+        if (unit->kind != UNIT_FFN) continue;
+        f->c.place.units[u].cpu_parts = (uint8_t)cpu_parts;
+        f->c.place.units[u].streamed = streamed;
+        unit->kind = UNIT_EXPERTS;
+        unit->n_experts = 8, unit->n_experts_used = 2, unit->n_ff_expert = 64;
+        static const enum tensor_role roles[] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+                                                 ROLE_EXPERT_DOWN};
+        for (int i = 0; i < 3; i++) {
+            const bool down = roles[i] == ROLE_EXPERT_DOWN;
+            unit->tensors[2 + i] = (struct unit_tensor){.role = roles[i],
+                                                        .use = USE_EXPERTS,
+                                                        .type = DTYPE_Q8_0,
+                                                        .n_cols = down ? 64 : EMBD,
+                                                        .n_rows = down ? EMBD : 64,
+                                                        .n_matrices = 8,
+                                                        .size_bytes = 8 * 8704};
+        }
+        unit->tensors[1] = (struct unit_tensor){.role = ROLE_ROUTER,
+                                                .use = USE_MATRIX,
+                                                .n_cols = EMBD,
+                                                .n_rows = 8,
+                                                .n_matrices = 1,
+                                                .size_bytes = 4 * 8 * EMBD};
+        unit->n_tensors = 5;
+    }
+    solve_given(f);
+}
+
+// 8 of 32 parts are 2 of 8 experts. The accelerator has the router and 6, and room for the rows of
+// all pairs of the CPU; both have tables for every split.
+static void test_bytes_of_split_experts(void **state) {
+    struct small_plan *f = *state;
+    experts_apart(f, 2, 8, false);
+    const struct plan *p = &f->plan;
+    const struct unit *unit = &f->shape.units[2];
+    assert_int_equal(p->unit_weight_bytes[2], 1024 + 4096 + 3 * 52224); // 51 whole KiB
+    assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 2 * 8704);
+    for (int d = 0; d < MAX_DEVICES; d++) {
+        const struct scratch_layout *s = &p->devices[d].scratch;
+        assert_int_equal(s->size[AREA_EXPERT_SLOTS], 32 * 2 * 8 * 4);
+        assert_int_equal(s->size[AREA_EXPERT_OUT], UBATCH * 2 * EMBD * 4);
+        assert_int_equal(s->size[AREA_CPU_OUT], d == GPU ? UBATCH * 2 * EMBD * 4 : 0);
+        assert_int_equal(s->at[AREA_PAIR_ORDER] - s->at[AREA_PAIR_STARTS], 256);
+    }
+    experts_apart(f, 2, 8, true);
+    assert_int_equal(p->slot_bytes, 3 * 17408);
+    assert_int_equal(footprint_fetch(unit, 8), 3 * 2 * 8704);
+    for (int parts = 1; parts < UNIT_PARTS; parts++) {
+        const struct cut cut = footprint_cut(&unit->tensors[2], parts);
+        assert_true(cut.n == 8 && cut.first >= 1 && cut.first <= 7);
+    }
+    // Experts with a norm of their own, or with a matrix that is not cut, are whole.
+    assert_true(unit_can_split(unit));
+    f->shape.units[2].tensors[2].role = ROLE_EXPERT_GATE_UP;
+    assert_false(unit_can_split(unit));
+    f->shape.units[2].tensors[2].role = ROLE_EXPERT_NORM;
+    assert_false(unit_can_split(unit));
+    f->shape.units[2].n_tensors = 2;
+    assert_false(unit_can_split(unit));
+}
+
+// A token's 2 of 8 experts: the CPU is expected to read a quarter of them, and waits for more,
+// since it may have both; with very many tokens it reads its 2, and the time is that of its bytes.
+static void test_costs_of_split_experts(void **state) {
+    struct small_plan *f = *state;
+    experts_apart(f, 1, 8, false);
+    const struct unit *unit = &f->shape.units[2];
+    struct cost cost[2][2]; // [of the CPU, whole there][one token, many]
+    for (int whole = 0; whole < 2; whole++) {
+        for (int many = 0; many < 2; many++) {
+            const struct pass pass = {many ? 4096 : 1, 1, 0};
+            const struct cost_place at = {&f->shape, &f->machine.devices[HOST], &f->workload,
+                                          false};
+            const struct unit_part part = {PHASE_MID, 8, false, true};
+            cost[whole][many] = cost_of_part(&at, unit, whole ? WHOLE_UNIT : part, &pass);
+        }
+    }
+    const double rest = 512 + 4096; // norm and router
+    assert_near(cost[0][0].read_bytes, 3 * 2 * 8704 / 4.0);
+    assert_near(cost[1][0].read_bytes, 3 * 2 * 8704 + rest);
+    assert_near(cost[0][1].read_bytes, 3 * 2 * 8704);
+    assert_near(cost[1][1].read_bytes, 3 * 8 * 8704 + rest);
+    // Half an expert is expected, with a variance of 2 * 1/4 * 3/4 * 6/7.
+    const double more = 0.4 * sqrt(2 * 3 / 16.0 * 6 / 7) / 0.5;
+    const double size_bytes = 3 * 2 * 8704 / 4.0;
+    assert_true(cost_sum(cost[0][0]) > size_bytes * (1 + more) / 1e3);
+    assert_true(cost_sum(cost[0][0]) < cost_sum(cost[1][0]) / 2);
+}
+
 // ---- Steps --------------------------------------------------------------------------------------
 
 // I: inputs; F2>0: unit 2 to slot 0; C1/2<0: device 1, unit 2, from slot 0; C1/2in, C1/2out: its
 // phases, and C1/1mid; S0r0+128: residual columns 0..127 from device 0; S1h0+192@2: hidden, of unit
 // 2; W0h@2: device 0 waits for it; q, a: queries and what they attended to; s: what a shared expert
-// leaves to the routed ones; B1<0: the cache of unit 1 is stored from slot 0; L: logits.
+// leaves to the routed ones; p, e: the pairs and the rows of split experts; B1<0: the cache of unit
+// 1 is stored from slot 0; L: logits.
 static void describe(const struct step *s, char *out, size_t size) {
     static const char *const phases[] = {"", "in", "mid", "out"};
-    const char data = "rhqabs"[s->data];
+    const char data = "rhqabsipe"[s->data];
     char unit[16] = "", slot[16] = "";
     if (s->unit >= 0) snprintf(unit, sizeof unit, "@%d", s->unit);
     if (s->slot >= 0) snprintf(slot, sizeof slot, "<%d", s->slot);
@@ -432,6 +531,28 @@ static void test_steps_behind_a_shared_expert(void **state) {
     assert_false(f->plan.runs_ahead);
 }
 
+// One join: the pairs go to the CPU, and the rows of its experts come back.
+static void test_steps_of_split_experts(void **state) {
+    struct small_plan *f = *state;
+    experts_apart(f, 1, 8, true);
+    assert_steps(
+        &f->plan, BATCH_ONE,
+        "I C0/0 S0r0+128 W1r C1/1 C1/2in S1p0+130@2 C1/2mid W0p@2 C0/2mid S0e0+256@2 W1e@2 "
+        "C1/2out C1/3 L ");
+    assert_steps(&f->plan, BATCH_PREFILL, "I F2>0 C0/0 S0r0+128 W1r C1/1 C1/2<0 C1/3 L ");
+    const struct step *sent = &f->plan.steps[BATCH_ONE][6];
+    assert_int_equal(sent->bytes_per_row, 130 * 4);
+    assert_int_equal(sent->bytes_fixed, 256); // 9 starts, padded
+    f->c.place.units[1].device = HOST;
+    f->c.place.units[2].streamed = false;
+    solve_given(f);
+    assert_steps(
+        &f->plan, BATCH_PREFILL,
+        "I C0/0 C0/1 S0r0+128 W1r C1/2in S1p0+130@2 C1/2mid W0p@2 C0/2mid S0e0+256@2 W1e@2 "
+        "C1/2out C1/3 L ");
+    assert_false(f->plan.runs_ahead);
+}
+
 // The k-th streamed unit goes to slot k % 2, as soon as unit k - 2 was computed, and the first two
 // at the start.
 static void test_rings(void **state) {
@@ -475,6 +596,28 @@ static bool keeps_cache_on_host(const struct small_plan *f, int unit) {
     return f->shape.units[unit].kind == UNIT_ATTENTION && !f->plan.place.units[unit].cpu_parts;
 }
 
+// A phase of split experts: both devices have the pairs, and the accelerator the rows of both.
+static void follow_experts(struct small_plan *f, struct state *st, const struct step *s) {
+    const int32_t n_used = f->shape.units[s->unit].n_experts_used;
+    const int32_t routed = f->shape.n_embd + n_used, width = n_used * f->shape.n_embd;
+    const int d = s->device;
+    assert_int_equal(s->slot, -1);
+    if (s->phase == PHASE_IN) {
+        assert_true(d == GPU && st->residual[GPU]);
+        st->n_cols[DATA_ROUTED][GPU] = routed;
+    } else if (s->phase == PHASE_MID) {
+        assert_int_equal(st->n_cols[DATA_ROUTED][d], routed);
+        st->n_cols[DATA_EXPERTS][d] += width;
+    } else {
+        assert_true(s->phase == PHASE_OUT && d == GPU);
+        assert_int_equal(st->n_cols[DATA_EXPERTS][GPU], 2 * width);
+        for (int i = 0; i < MAX_DEVICES; i++)
+            st->n_cols[DATA_ROUTED][i] = st->n_cols[DATA_EXPERTS][i] = 0;
+        st->residual[HOST] = false;
+        st->next_unit++;
+    }
+}
+
 // A phase of a split unit: what it reads is there, all columns of it.
 static void follow_phase(struct small_plan *f, struct state *st, const struct step *s) {
     const struct unit *unit = &f->shape.units[s->unit];
@@ -509,6 +652,12 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
 
 static void follow_compute(struct small_plan *f, struct state *st, const struct step *s) {
     assert_int_equal(s->unit, st->next_unit);
+    if (s->phase != PHASE_ALL && f->shape.units[s->unit].kind == UNIT_EXPERTS) {
+        if (s->phase == PHASE_IN && unit_reads_normed(&f->shape, s->unit))
+            assert_true(st->normed[GPU]);
+        follow_experts(f, st, s);
+        return;
+    }
     if (s->unit > 0) assert_true(st->residual[s->device]);
     if (unit_reads_normed(&f->shape, s->unit)) assert_true(st->normed[s->device]);
     st->normed[HOST] = st->normed[HOST] && s->device != HOST;
@@ -600,7 +749,7 @@ static void test_steps_of_random_plans(void **state) {
             n_streamed[f->shape.units[u].kind] += f->plan.place.units[u].streamed;
         }
     }
-    for (int kind = UNIT_ATTENTION; kind <= UNIT_FFN; kind++)
+    for (int kind = UNIT_ATTENTION; kind <= UNIT_EXPERTS; kind++)
         assert_true(n_split[kind] > N_RANDOM / 4 && n_streamed[kind] > N_RANDOM / 4);
     assert_true(n_ahead > 0);
 }
@@ -702,6 +851,27 @@ static void test_attention_printed(void **state) {
     assert_prints(f, expected, sizeof expected / sizeof *expected);
 }
 
+static void test_experts_printed(void **state) {
+    struct small_plan *f = *state;
+    experts_apart(f, 4, 8, false);
+    f->c.place.units[4].streamed = true;
+    f->c.place.units[5].cpu_parts = 12;
+    f->c.place.units[7].device = HOST;
+    solve_given(f);
+    static const char *const expected[] = {
+        "\n    0 dkDm\n",
+        "d: the experts split between both, the rest there",
+        "split by rows: 1 unit, 12 of 32 parts on the CPU\n",
+        "split by experts: 4 units, 8 of 32 parts on the CPU\n",
+        " send     sim   to cpu blk.0.experts routed columns 0 to 129, 520 bytes per row 256 "
+        "bytes\n",
+        " compute  cpu   blk.0.experts, middle phase, ",
+        " send     cpu   to sim blk.0.experts expert columns 0 to 255, 1024 bytes per row\n",
+        " compute  sim   blk.0.experts, last phase\n",
+    };
+    assert_prints(f, expected, sizeof expected / sizeof *expected);
+}
+
 // ---- Classes ------------------------------------------------------------------------------------
 
 static void test_classes(void **state) {
@@ -723,6 +893,8 @@ int main(void) {
         cmocka_unit_test(test_bytes_of_a_streamed_unit),
         cmocka_unit_test(test_bytes_of_split_attention),
         cmocka_unit_test(test_bytes_of_streamed_attention),
+        cmocka_unit_test(test_bytes_of_split_experts),
+        cmocka_unit_test(test_costs_of_split_experts),
         cmocka_unit_test(test_steps_of_streamed_units),
         cmocka_unit_test(test_steps_of_split_units),
         cmocka_unit_test(test_steps_of_both),
@@ -731,10 +903,12 @@ int main(void) {
         cmocka_unit_test(test_longest_list),
         cmocka_unit_test(test_steps_of_whole_units),
         cmocka_unit_test(test_steps_behind_a_shared_expert),
+        cmocka_unit_test(test_steps_of_split_experts),
         cmocka_unit_test(test_rings),
         cmocka_unit_test(test_steps_of_random_plans),
         cmocka_unit_test(test_printed),
         cmocka_unit_test(test_attention_printed),
+        cmocka_unit_test(test_experts_printed),
     };
     return cmocka_run_group_tests(tests, open_small_plan, close_small_plan);
 }

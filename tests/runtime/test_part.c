@@ -241,8 +241,8 @@ static struct unit_place place_in(int layer, int cpu_parts, bool streams) {
                                .streamed = layer > 0 && streams};
 }
 
-// Units whole on both devices, split, streamed, and both; experts are whole or streamed, behind a
-// shared one or beside a dense FFN on the other device, attention with a window is not streamed,
+// Units whole on both devices, split, streamed, and both; experts are behind a shared one or beside
+// a dense FFN on the other device, there not split, attention with a window is not streamed,
 // gated and latent attention not split, and recurrent layers are whole.
 static struct constraints ways(const struct tiny_model *m) {
     struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO,
@@ -262,9 +262,10 @@ static struct constraints ways(const struct tiny_model *m) {
             *next++ = place_in(layer, whole ? 0 : 16, streams);
         if (!m->n_experts || m->shared || m->beside) *next++ = place_in(layer, 12, true);
         const int8_t experts = m->shared || m->beside ? other : same;
+        const bool split = experts == GPU && !m->beside, on_cpu = experts == HOST || split;
         if (m->n_experts)
-            *next++ =
-                (struct unit_place){.device = experts, .streamed = experts == HOST && layer == 2};
+            *next++ = (struct unit_place){
+                .device = experts, .cpu_parts = split ? 12 : 0, .streamed = on_cpu && layer == 2};
     }
     return c;
 }

@@ -174,10 +174,9 @@ static void a_plan_is_one_line(void **state) {
     plan->place.units[1].streamed = plan->place.units[2].streamed = true;
     plan->place.feed = FEED_ARENA;
     report_print_plan(plan, shape, true, begin(&s)->out);
-    assert_text(&s,
-                "tandem: 2 of 3 layers on a gpu; weights: 92.00 MiB in RAM, 1.50 MiB in VRAM; "
-                "prompts use the GPU for 1 more; context 4096, micro-batch 512, 1 unit split by "
-                "rows, 2 streamed in prompts (arena)\n");
+    assert_text(&s, "tandem: 2 of 3 layers on a gpu; weights: 92.00 MiB in RAM, 1.50 MiB in VRAM; "
+                    "prompts use the GPU for 1 more; context 4096, micro-batch 512, 1 unit split, "
+                    "2 streamed in prompts (arena)\n");
     free(plan);
     free(shape);
 }
