@@ -58,7 +58,7 @@ LIBRARY += $(CHOSEN) $(CORES)
 PROGRAMS := $(wildcard tests/*/test_*.c tests/kernels/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
-HELPERS := $(filter-out tests/emulator/% tests/examples/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
+HELPERS := $(filter-out tests/emulator/% tests/metal/% tests/examples/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
 HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
 HELPERS := $(filter-out $(if $(filter darwin,$(SYSTEM)),$(call not_for_macos,$(HELPERS))),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
@@ -77,7 +77,7 @@ BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
-include kernels/cuda/cuda.mk tests/emulator/emulator.mk configs/machines/machines.mk configs/models/models.mk
+include kernels/cuda/cuda.mk kernels/metal/metal.mk tests/emulator/emulator.mk configs/machines/machines.mk configs/models/models.mk
 include configs/templates/templates.mk runtime/library/library.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 

@@ -1,0 +1,4 @@
+# metal.mk: builds the Metal backend into the program. Read by the Makefile.
+#
+# The backend is plain C that finds Metal when it runs, so it is built on every system; its kernels
+# are text in the program, which Metal compiles when a device is opened.
