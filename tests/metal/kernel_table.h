@@ -42,8 +42,11 @@ struct metal_function {
     uint32_t max_threads;       // [[max_total_threads_per_threadgroup(n)]]; 0: not said
 };
 
-// Ended by a NULL name.
-extern const struct metal_function metal_functions[];
+// Those of kernels.def in its order, ended by NULL.
+extern const struct metal_function *const metal_functions[];
+
+// NULL if there is none.
+const struct metal_function *metal_function_find(const char *name);
 
 #ifdef __cplusplus
 }
