@@ -38,6 +38,24 @@ enum {
     // cap_logits: grid (chunks of CAP_ELEMENTS elements of all rows).
     CAP_THREADS = 128,
     CAP_ELEMENTS = 1024,
+
+    // attention: grid (n_tokens, n_kv_heads * column chunks, n_splits), attention_query_bytes of
+    // threadgroup memory; attention_merge: grid (n_tokens, n_heads).
+    ATTENTION_THREADS = 128,
+    ATTENTION_HEADS = 8,   // query heads that a threadgroup takes at once
+    ATTENTION_KEYS = 32,   // keys at once
+    ATTENTION_COLS = 256,  // most columns of V that a threadgroup adds up
+    ATTENTION_SPLITS = 32, // most runs that the keys of a token are cut into
+    ATTENTION_GROUPS = 64, // threadgroups that keep a device busy
+    ATTENTION_FEW = 8,     // most tokens that go by attention where tiles could take them
+    ATTENTION_MERGE_THREADS = 128,
+
+    // attention_tiles_<type>_<columns>: grid (token tiles, n_kv_heads), attention_tile_bytes of
+    // threadgroup memory; a tile is as many tokens as have at most ATTENTION_TILE_ROWS query heads
+    // of a kv head.
+    ATTENTION_TILE_THREADS = 128,
+    ATTENTION_TILE_ROWS = 32,
+    ATTENTION_TILE_KEYS = 16,
 };
 
 // Row i goes from source + i * source_stride to target + i * target_stride.
@@ -56,5 +74,29 @@ struct rope_table_params {
     int32_t first_pair, n_pairs;
     float turns[2 * ROPE_TABLE_PAIRS];
 };
+
+// The keys that a token sees are cut into n_splits runs of whole pages, as even as possible; a run
+// may be empty. With one split the kernel writes a.out. With more, split s of head h of token t
+// writes its unnormalised sums [head_dim], its largest score and its sum of exponentials (a very
+// small score and 0 for an empty run) to partial[((t * n_heads + h) * n_splits + s) * (head_dim +
+// 2)], and attention_merge, launched with the same parameters, writes a.out. Tiles have one split.
+struct attention_params {
+    float *partial; // [n_tokens, n_heads, n_splits, head_dim + 2], or NULL with one split
+    struct attention_args a;
+    int64_t n_splits;
+};
+
+// Threadgroup memory of attention: query heads as floats, at most 18,432 bytes.
+static inline uint32_t attention_query_bytes(int32_t head_dim) {
+    return ATTENTION_HEADS * (((uint32_t)head_dim + 7) / 8 * 8) * (uint32_t)sizeof(float);
+}
+
+// Threadgroup memory of attention_tiles with elements of that size: scores, factors, queries, keys
+// and weights. At most 29,696 bytes, with floats and 128 columns.
+static inline uint32_t attention_tile_bytes(uint32_t columns, uint32_t element_bytes) {
+    return ATTENTION_TILE_ROWS * (ATTENTION_TILE_KEYS + 8) * (uint32_t)sizeof(float) +
+           (ATTENTION_TILE_ROWS * (columns + ATTENTION_TILE_KEYS) + ATTENTION_TILE_KEYS * columns) *
+               element_bytes;
+}
 
 #endif
