@@ -56,6 +56,16 @@ enum {
     ATTENTION_TILE_THREADS = 128,
     ATTENTION_TILE_ROWS = 32,
     ATTENTION_TILE_KEYS = 16,
+
+    // route: grid (token chunks), a simdgroup routes one token. sort_pairs: grid (n_experts), after
+    // route with the same parameters.
+    ROUTE_THREADS = 64,
+    ROUTE_TOKENS = 2, // 6 KiB of threadgroup memory each
+    SORT_PAIRS_THREADS = 128,
+
+    // combine_experts: grid (n_tokens, column chunks).
+    COMBINE_THREADS = 128,
+    COMBINE_COLS = 512,
 };
 
 // Row i goes from source + i * source_stride to target + i * target_stride.
