@@ -66,6 +66,17 @@ enum {
     // combine_experts: grid (n_tokens, column chunks).
     COMBINE_THREADS = 128,
     COMBINE_COLS = 512,
+
+    // short_conv: grid (column chunks), one thread per column.
+    SHORT_CONV_THREADS = 64,
+
+    // delta_rule: grid (n_heads, column chunks), a simdgroup for each DELTA_SIMDGROUPS-th row of
+    // the state.
+    DELTA_COLS = 32,
+    DELTA_SIMDGROUPS = 4,
+
+    // mamba_scan: grid (n_heads, row chunks), a simdgroup for each row of the state.
+    MAMBA_ROWS = 4,
 };
 
 // Row i goes from source + i * source_stride to target + i * target_stride.
