@@ -585,12 +585,16 @@ HOST_ATOMICS(atomic_int, int)
 
 // ---- Matrices of a simdgroup -------------------------------------------------------------------
 
-// Lane i holds elements 2i and 2i + 1 of the rows one after another; Metal does not say where they
-// are, so kernels reach them by load and store only.
+// A lane holds two neighbours of a row. Metal does not say which, so kernels reach them by load and
+// store only; here no lane has those that a kernel would guess, so that a barrier between a store
+// and a lane's own read is missed.
 template <class T, int ROWS, int COLUMNS> struct simdgroup_matrix {
     static_assert(ROWS == 8 && COLUMNS == 8, "Metal has matrices of 8 by 8");
     T v[2];
 };
+
+// The number of a lane's pair among those of the rows one after another.
+HOST_FN unsigned host_matrix_pair(unsigned lane) { return (lane * 5 + 7) % SIMT_WARP; }
 
 // Rows begin at multiples of 16 bytes: so no device takes the slow way.
 HOST_FN void host_check_matrix(const void *p, ulong row_bytes, simt_place here) {
@@ -599,7 +603,8 @@ HOST_FN void host_check_matrix(const void *p, ulong row_bytes, simt_place here) 
 }
 // The place of element i of this lane.
 HOST_FN ulong host_matrix_place(int i, ulong stride, const ulong2 &origin, bool transposed) {
-    ulong element = simt_self()->lane * 2 + (ulong)i, row = element / 8, column = element % 8;
+    const ulong element = host_matrix_pair(simt_self()->lane) * 2 + (ulong)i;
+    const ulong row = element / 8, column = element % 8;
     return transposed ? (origin.y + column) * stride + origin.x + row
                       : (origin.y + row) * stride + origin.x + column;
 }
@@ -620,15 +625,18 @@ HOST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &m, T *p, ulong str
 HOST_FN void host_multiply(simt_lanes *lanes) {
     float a[8][8], b[8][8], c[8][8];
     for (int i = 0; i < SIMT_WARP; i++) {
-        __builtin_memcpy(&a[i / 4][i % 4 * 2], &lanes->word[i][0], 8);
-        __builtin_memcpy(&b[i / 4][i % 4 * 2], &lanes->word[i][1], 8);
-        __builtin_memcpy(&c[i / 4][i % 4 * 2], &lanes->word[i][2], 8);
+        const unsigned p = host_matrix_pair((unsigned)i);
+        __builtin_memcpy(&a[p / 4][p % 4 * 2], &lanes->word[i][0], 8);
+        __builtin_memcpy(&b[p / 4][p % 4 * 2], &lanes->word[i][1], 8);
+        __builtin_memcpy(&c[p / 4][p % 4 * 2], &lanes->word[i][2], 8);
     }
     for (int row = 0; row < 8; row++)
         for (int k = 0; k < 8; k++)
             for (int column = 0; column < 8; column++) c[row][column] += a[row][k] * b[k][column];
-    for (int i = 0; i < SIMT_WARP; i++)
-        __builtin_memcpy(&lanes->word[i][2], &c[i / 4][i % 4 * 2], 8);
+    for (int i = 0; i < SIMT_WARP; i++) {
+        const unsigned p = host_matrix_pair((unsigned)i);
+        __builtin_memcpy(&lanes->word[i][2], &c[p / 4][p % 4 * 2], 8);
+    }
 }
 template <class A, class B>
 HOST_FN void simdgroup_multiply_accumulate(simdgroup_matrix<float, 8, 8> &d,
