@@ -162,8 +162,8 @@ $D/obj/%.o: %.c $D/flags | libraries
 	@$(CC) $(FLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # An archive is made anew when its list of members changes, so that a deleted file leaves it.
-$D/libtandem_all.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/%,$(LIBRARY))) $D/members
-$(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/%,$(LIBRARY))) $D/members
+$D/libtandem_all.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/% build/metal/%,$(LIBRARY))) $D/members
+$(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/% build/metal/%,$(LIBRARY))) $D/members
 $(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
 $(LIB) $(TESTLIB):
 	@rm -f $@

@@ -12,6 +12,28 @@
 #include "kernels/ops.h"
 
 enum {
+    // embed_<type>: grid (n_tokens, chunks of columns).
+    EMBED_THREADS = 128,
+    EMBED_COLS = 1024, // columns of a threadgroup
+
+    // matmul_vec_<type>, of one token: grid (chunks of MATVEC_THREADS / 32 * MATVEC_ROWS rows).
+    // matmul_few_<type>, of up to MATVEC_TOKENS: (chunks of MATVEC_THREADS / 32 * MATVEC_FEW_ROWS).
+    // experts_vec_<type>: (chunks as of matmul_few, pairs).
+    MATVEC_THREADS = 64,
+    MATVEC_ROWS = 4, // of a simdgroup
+    MATVEC_FEW_ROWS = 2,
+    MATVEC_TOKENS = 8,
+    EXPERTS_VEC_PAIRS = 4,      // of one expert that a threadgroup takes at once
+    EXPERTS_VEC_PER_EXPERT = 4, // average pairs up to which experts_vec is the faster kernel
+
+    // gemm_<type>, and tiles_<type> without simdgroup matrices: grid (token tiles, row tiles);
+    // experts_gemm_<type>, experts_tiles_<type>: (expert_tiles of GEMM_TOKENS, row tiles). All have
+    // gemm_memory_bytes of threadgroup memory.
+    GEMM_THREADS = 128,
+    GEMM_ROWS = 64,
+    GEMM_TOKENS = 32,
+    GEMM_COLS = 32,
+
     // move_rows: grid (chunks of MOVE_BYTES of a row, rows).
     MOVE_THREADS = 128,
     MOVE_BYTES = 8192,
@@ -118,6 +140,18 @@ static inline uint32_t attention_tile_bytes(uint32_t columns, uint32_t element_b
     return ATTENTION_TILE_ROWS * (ATTENTION_TILE_KEYS + 8) * (uint32_t)sizeof(float) +
            (ATTENTION_TILE_ROWS * (columns + ATTENTION_TILE_KEYS) + ATTENTION_TILE_KEYS * columns) *
                element_bytes;
+}
+
+// A tile of the weight, halves for types with blocks and else floats, and one of the activations;
+// then the results, which are no more.
+static inline uint32_t gemm_memory_bytes(enum weight_kind kind) {
+    return GEMM_ROWS * GEMM_COLS * (kind == KIND_BYTES ? 2U : 4U) + GEMM_TOKENS * GEMM_COLS * 4U;
+}
+
+// Tiles of size pairs that suffice for every way to spread the pairs over the experts; some of them
+// stay empty. See job.metal.
+static inline uint32_t expert_tiles(int64_t n_pairs, int32_t n_experts, int32_t size) {
+    return (uint32_t)(n_pairs / size + n_experts);
 }
 
 #endif
