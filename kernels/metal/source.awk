@@ -29,6 +29,7 @@ BEGIN {
     if (marker != "") { add(marker); marker = "" }
     for (; empty > 0; empty--) add("")
     sub(/^[ \t]+/, "")
+    if (/host_name/) gsub(/" *"/, "") # the name of a kernel in one piece
     add($0)
 }
 
