@@ -24,4 +24,9 @@ void clock_wait_init(pthread_cond_t *changed);
 // Waits for a change, with the lock held, until clock_ns reaches the deadline. False if it has.
 bool clock_wait(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t deadline_ns);
 
+// A pause between two looks of a thread that polls and has waited that long: none at first, since
+// it has nothing else to do, then other threads go first, then it sleeps for a small part of that
+// time, so that the wait ends hardly late.
+void clock_rest(uint64_t waited_ns);
+
 #endif

@@ -10,13 +10,7 @@
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"
 
-#include <sched.h>
-
 enum {
-    SPIN_NS = 30000,        // a wait polls without a pause for so long,
-    YIELD_NS = 20000000,    // then lets other threads go first for so long, and then sleeps
-    SLEEP_PART = 256,       // a sleep takes 1/256 of the time waited so far, so that the wait ends
-    SLEEP_NS_MAX = 2000000, // hardly later
     BASE_TRIES = 8,
     BASE_WIDTH_NS = 30000, // the error of a base is at most half of the time that recording it took
 };
@@ -31,15 +25,6 @@ struct cuda_event {
 
 // ---- Waiting -----------------------------------------------------------------------------------
 
-static void rest(uint64_t waited_ns) {
-    const uint64_t part_ns = waited_ns / SLEEP_PART;
-    if (waited_ns < SPIN_NS) return;
-    if (waited_ns < YIELD_NS)
-        (void)sched_yield();
-    else
-        clock_sleep_ns(part_ns < SLEEP_NS_MAX ? part_ns : SLEEP_NS_MAX);
-}
-
 // Waits for the event, or for the stream if it is NULL.
 static enum status await(struct cuda_device *cuda, struct CUstream_st *stream,
                          struct CUevent_st *event, struct err *e) {
@@ -51,7 +36,7 @@ static enum status await(struct cuda_device *cuda, struct CUstream_st *stream,
            DRIVER_NOT_READY) {
         const uint64_t now_ns = clock_ns();
         if (now_ns >= deadline_ns) return device_lose(&cuda->base, e);
-        rest(now_ns - begin_ns);
+        clock_rest(now_ns - begin_ns);
     }
     return cuda_check(driver, code, e, "%s: computing", cuda->base.info.name);
 }
