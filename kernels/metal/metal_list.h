@@ -1,9 +1,9 @@
 /* metal_list.h: dispatches of kernels as they are encoded into a stream's command buffer.
  *
- * A stream owns its command buffer and the encoder that is open in it; metal_list.c opens and ends
- * them as commands need, and flushing commits. Nothing is kept beside: Metal copies parameters as
- * they are encoded. After a failure of the stream everything is skipped. One thread drives a device
- * at a time. Tested by tests/kernels/test_metal.c.
+ * A stream owns its command buffer and the encoder that is open in it; metal_encode.c opens and
+ * ends them as commands need, and flushing commits. Nothing is kept beside: Metal copies parameters
+ * as they are encoded. After a failure of the stream everything is skipped. One thread drives a
+ * device at a time. Tested by tests/kernels/test_metal.c.
  */
 #ifndef TANDEM_KERNELS_METAL_METAL_LIST_H
 #define TANDEM_KERNELS_METAL_METAL_LIST_H
@@ -34,7 +34,5 @@ struct metal_stream; // metal_backend.h
 // address in a buffer of the device or in registered host memory. params is copied.
 void metal_add(struct metal_stream *s, enum metal_kernel kernel, struct metal_grid grid,
                const void *params, uint32_t params_bytes);
-
-const char *metal_kernel_name(enum metal_kernel kernel); // "rms_norm"
 
 #endif
