@@ -1,0 +1,27 @@
+# fake.mk: builds the look-alike Metal, one library with an Objective-C runtime, Foundation and
+# Metal, in which the kernels run on the host. Read by the Makefile, after
+# kernels.mk. Needs x86-64 and a C++ compiler; without them nothing is built here.
+
+METAL_FAKE := $(EMU)/libmetal.so
+METAL_FAKE_SOURCES := main_libmetal $(addprefix fake_,objc foundation device buffer encoder queue)
+METAL_FAKE_OBJECTS := $(METAL_FAKE_SOURCES:%=$D/metal/%.o)
+HAVE_METAL_FAKE := $(and $(HAVE_METAL_HOST),$(filter-out tsan fuzz,$(BUILD)))
+
+.PHONY: fake-metal
+fake-metal: $(if $(HAVE_METAL_HOST),$(METAL_FAKE))
+
+$(METAL_FAKE_OBJECTS): $D/metal/%.o: tests/metal/%.c $D/emulator/flags
+	@mkdir -p $(@D)
+	@echo '  CC    $D/$<'
+	@$(CC) $(EMU_C) $(EMU_COMMON) -MMD -MP -c -o $@ $<
+
+$(METAL_FAKE): $(METAL_FAKE_OBJECTS) $(METAL_HOST) $D/metal/metal_source.o
+	@mkdir -p $(@D)
+	@echo '  LINK  $@'
+	@$(EMU_CXX) $(EMU_COMMON) $(EMU_CHECKS) -shared $(if $(SANITIZED),,-Wl,-z,defs) -o $@ $^ -lm -lpthread
+
+ifneq ($(HAVE_METAL_FAKE),)
+emulator programs: fake-metal
+else
+PROGRAMS := $(filter-out tests/kernels/test_metal.c tests/kernels/test_metal_rules.c,$(PROGRAMS))
+endif
