@@ -2,20 +2,23 @@
  */
 #include "kernels/drivers.h"
 
-#include <stddef.h>
-
 #if HAVE_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
+#include "kernels/metal/metal_device.h"
 
+const struct device_driver *device_drivers(int *n) {
+    static const struct device_driver drivers[] = {
 #if HAVE_CUDA
-const struct device_driver *device_drivers(int *n) {
-    *n = 1;
-    return &cuda_device_driver;
-}
-#else
-const struct device_driver *device_drivers(int *n) {
-    *n = 0;
-    return NULL;
-}
+        {.prefix = "cuda",
+         .help = "cuda[:N]  NVIDIA GPU number N (0), compute capability 6.1 or newer",
+         .open = cuda_device_open_spec},
 #endif
+        {.prefix = "metal",
+         .help = "metal[:N]  GPU number N (0) of a Mac with Apple silicon; emulated, never run on "
+                 "a Mac",
+         .open = metal_device_open_spec},
+    };
+    *n = sizeof drivers / sizeof *drivers;
+    return drivers;
+}

@@ -223,8 +223,8 @@ static enum status measure_all(struct bench *b, struct err *e) {
 
 // Returns the text after "cuda:" in --device; NULL for another device.
 static const char *spec_of(const char *device) {
-    const size_t length = strlen(cuda_device_driver.prefix);
-    if (strncmp(device, cuda_device_driver.prefix, length) != 0) return NULL;
+    const size_t length = strlen("cuda");
+    if (strncmp(device, "cuda", length) != 0) return NULL;
     if (!device[length]) return "";
     return device[length] == ':' ? device + length + 1 : NULL;
 }

@@ -427,16 +427,11 @@ enum status cuda_options_parse(struct cuda_options *out, const char *spec, struc
     return OK;
 }
 
-static enum status open_spec(struct device **out, const char *spec, const struct cpu_options *cpu,
-                             const struct log *log, struct err *e) {
+enum status cuda_device_open_spec(struct device **out, const char *spec,
+                                  const struct cpu_options *cpu, const struct log *log,
+                                  struct err *e) {
     (void)cpu;
     struct cuda_options options;
     if (cuda_options_parse(&options, spec, e)) return e->status;
     return cuda_device_open(out, &options, log, e);
 }
-
-const struct device_driver cuda_device_driver = {
-    .prefix = "cuda",
-    .help = "cuda[:N]  NVIDIA GPU number N (0), compute capability 6.1 or newer",
-    .open = open_spec,
-};

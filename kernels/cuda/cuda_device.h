@@ -26,7 +26,9 @@ enum status cuda_options_parse(struct cuda_options *out, const char *spec, struc
 enum status cuda_device_open(struct device **out, const struct cuda_options *options,
                              const struct log *log, struct err *e);
 
-// "--device cuda" and "--device cuda:SPEC".
-extern const struct device_driver cuda_device_driver;
+// Opens "--device cuda" and "--device cuda:SPEC".
+enum status cuda_device_open_spec(struct device **out, const char *spec,
+                                  const struct cpu_options *cpu, const struct log *log,
+                                  struct err *e);
 
 #endif
