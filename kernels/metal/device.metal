@@ -4,8 +4,8 @@
  * pointers are numbers in them (0: NULL), and buffer index k + 1 is what pointer k points to. Every
  * .metal file is a part of one text that the program hands to Metal, so that names of functions are
  * unique and a file that others include has guards like this one. Besides Metal's language only
- * #include, #define and #undef may be used; tests/metal/lint.awk says what else is not there. Owns
- * nothing. Tested by tests/kernels/test_metal_kernels.c.
+ * #include, #define and #undef may be used. Owns nothing. Tested by
+ * tests/cli/cli_metal_dialect.sh and tests/kernels/test_metal_kernels.c.
  */
 #ifndef TANDEM_KERNELS_METAL_DEVICE_METAL
 #define TANDEM_KERNELS_METAL_DEVICE_METAL
