@@ -89,7 +89,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile \
-	  kernels/cuda/cuda.mk tests/emulator/emulator.mk tests/arm/arm.mk tests/macos/macos.mk runtime/library/library.mk
+	  kernels/cuda/cuda.mk tests/emulator/emulator.mk tests/metal/fake.mk tests/arm/arm.mk tests/macos/macos.mk runtime/library/library.mk
 
 build: libraries $(TANDEM) ## build/tandem, the program alone
 

@@ -144,6 +144,10 @@ static void learn_main_stack(struct worker *w) {
     w->asan_main = stack;
 #endif
 #ifdef SIMT_TSAN
+    // Kernels have thread-local arrays. Whoever touches the library's first one allocates them all,
+    // which must be before the fibers.
+    static _Thread_local volatile char first;
+    first = 1;
     w->main.tsan = __tsan_get_current_fiber();
 #endif
     w->main.state = FIBER_READY;
