@@ -19,6 +19,12 @@
 
 #include <cmocka.h>
 
+// Code that is watched at every step is slow: each shape takes every third type then.
+#ifdef __SANITIZE_ADDRESS__
+enum { TYPES_STEP = 3 };
+#else
+enum { TYPES_STEP = 1 };
+#endif
 enum { EMPTY = 0xff, EDGE = 64 }; // the bytes of an output, and how many of them lie behind it
 
 static struct simt *engine;
@@ -212,8 +218,8 @@ static void check_matmul(const char *kernel, enum weight_type type, const struct
 }
 
 static void check_matmuls(const char *kernel, const struct matmul_shape *shapes, size_t n_shapes) {
-    for (int type = 0; type < WEIGHT_COUNT; type++)
-        for (size_t i = 0; i < n_shapes; i++) {
+    for (size_t i = 0; i < n_shapes; i++)
+        for (int type = (int)i % TYPES_STEP; type < WEIGHT_COUNT; type += TYPES_STEP) {
             seed = (uint64_t)type * 100 + i;
             check_matmul(kernel, (enum weight_type)type, &shapes[i]);
         }
@@ -328,8 +334,8 @@ static const struct experts_shape ROUTED[] = {{11, 2, 3, 9, 0, 9, true, false, t
                                               {1, 3, 2, 7, 2, 4, false, true, true},
                                               {6, 0, 1, 5, 0, 5, true, true, false}};
 static void check_all_experts(const char *kernel, const struct experts_shape *shapes, size_t n) {
-    for (int type = 0; type < WEIGHT_COUNT; type++)
-        for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
+        for (int type = (int)i % TYPES_STEP; type < WEIGHT_COUNT; type += TYPES_STEP) {
             seed = (uint64_t)type * 100 + i + 50;
             check_experts(kernel, (enum weight_type)type, &shapes[i]);
         }
