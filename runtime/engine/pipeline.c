@@ -482,15 +482,16 @@ static const struct {
     enum area area;
     enum dim width;
     enum area arrives;
-} CARRIED[STEP_DATA] = {[DATA_RESIDUAL] = {AREA_RESIDUAL, DIM_EMBD},
-                        [DATA_HIDDEN] = {AREA_GATE, DIM_FF},
-                        [DATA_QUERIES] = {AREA_Q, DIM_QUERIES},
-                        [DATA_ATTENDED] = {AREA_ATTENDED, DIM_ATTENDED},
-                        [DATA_BRANCH] = {AREA_NORMED, DIM_EMBD},
-                        [DATA_SHARED] = {AREA_RESIDUAL, DIM_EMBD},
-                        [DATA_ROUTED] = {AREA_NORMED, DIM_EMBD},
-                        [DATA_EXPERTS] = {AREA_EXPERT_OUT, DIM_EXPERT_ROWS, AREA_CPU_OUT},
-                        [DATA_LAYER_INPUTS] = {AREA_LAYER_INPUTS, DIM_LAYER_INPUTS}};
+} CARRIED[STEP_DATA] = {
+    [DATA_RESIDUAL] = {.area = AREA_RESIDUAL, .width = DIM_EMBD},
+    [DATA_HIDDEN] = {.area = AREA_GATE, .width = DIM_FF},
+    [DATA_QUERIES] = {.area = AREA_Q, .width = DIM_QUERIES},
+    [DATA_ATTENDED] = {.area = AREA_ATTENDED, .width = DIM_ATTENDED},
+    [DATA_BRANCH] = {.area = AREA_NORMED, .width = DIM_EMBD},
+    [DATA_SHARED] = {.area = AREA_RESIDUAL, .width = DIM_EMBD},
+    [DATA_ROUTED] = {.area = AREA_NORMED, .width = DIM_EMBD},
+    [DATA_EXPERTS] = {AREA_EXPERT_OUT, DIM_EXPERT_ROWS, AREA_CPU_OUT},
+    [DATA_LAYER_INPUTS] = {.area = AREA_LAYER_INPUTS, .width = DIM_LAYER_INPUTS}};
 
 static char *area_on(const struct pipeline *p, int d, enum area area) {
     return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[area];
