@@ -1,6 +1,7 @@
 /* attention.cu: softmax(scale q K) V over the pages of a KV cache, with online softmax.
  *
- * attention: grid (n_tokens, n_kv_heads * column chunks, n_splits). A block takes one token, one kv
+ * attention_64, attention_128, attention_256, for that many columns of a block: grid (n_tokens,
+ * n_kv_heads * column chunks, n_splits). A block takes one token, one kv
  * head and a run of whole pages of keys, so a row of K and V is read once for all query heads that
  * share it (GQA), up to ATTENTION_HEADS at a time. Keys come in tiles of ATTENTION_KEYS: the block
  * copies the tile's K to shared memory, a warp scores its query heads with a key per lane and keeps
@@ -24,6 +25,7 @@ static_assert(ATTENTION_COLS <= 2 * ATTENTION_THREADS, "a thread per pair of col
 enum {
     WARPS = ATTENTION_THREADS / 32,
     WARP_HEADS = ATTENTION_HEADS / WARPS, // query heads that a warp scores
+    VALUES_AHEAD = 8,                     // rows of V that a thread loads before it uses the first
 };
 
 // The shared memory of a block. Keys and q are dynamic; see attention_shared_bytes.
@@ -72,8 +74,9 @@ template <class T>
 DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64_t stride, int n,
                             int row_count, int padded_count) {
     const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
-    int first = (int)threadIdx.x / 16;
-    for (int i = (int)threadIdx.x % 16; i < padded_count; i += 16) {
+    int thread = in_loop((int)threadIdx.x), first = thread / 16;
+    NO_UNROLL
+    for (int i = thread % 16; i < padded_count; i += 16) {
         T parts[n_keys] = {};
 #pragma unroll
         for (int k = 0; k < n_keys; k++)
@@ -85,45 +88,52 @@ DEVICE_FN void load_keys_by(const attention_shared &s, const char *source, int64
     }
 }
 
-// Loads two neighbouring elements of the row of a head.
-DEVICE_FN float2 load_pair(const char *row, enum dtype type, int pair) {
-    if (type == DTYPE_Q8_0) {
-        const uint16_t *block = (const uint16_t *)(row + pair / 16 * BLOCK_BYTES_Q8_0);
-        uint32_t two = block[1 + pair % 16];
-        float d = __half2float(__half{block[0]});
-        return make_float2(d * (float)(int8_t)two, d * (float)(int8_t)(two >> 8));
+// Two neighbouring elements of the row of a head as they are stored: loads and conversion are
+// apart, so that many loads are under way before the first conversion waits.
+struct raw_pair {
+    uint32_t words[2]; // F32: both elements; F16: both in the first; blocks: elements, scale
+};
+
+template <enum dtype TYPE> DEVICE_FN raw_pair load_pair(const char *row, int pair) {
+    if (TYPE == DTYPE_F32) {
+        uint2 two = __ldg((const uint2 *)row + pair);
+        return raw_pair{{two.x, two.y}};
     }
-    if (type == DTYPE_Q4_0) { // eight pairs in the low halves of the bytes, then eight in the high
-        const uint16_t *block = (const uint16_t *)(row + pair / 16 * BLOCK_BYTES_Q4_0);
-        uint32_t two = (uint32_t)block[1 + pair % 8] >> pair / 8 % 2 * 4;
-        float d = __half2float(__half{block[0]});
-        return make_float2(d * (float)((int)(two & 15) - 8), d * (float)((int)(two >> 8 & 15) - 8));
-    }
-    if (type == DTYPE_F16) {
-        uint32_t two = __ldg((const unsigned *)row + pair);
-        return make_float2(__half2float(__half{(uint16_t)two}),
-                           __half2float(__half{(uint16_t)(two >> 16)}));
-    }
-    uint2 two = __ldg((const uint2 *)row + pair);
-    return make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+    if (TYPE == DTYPE_F16) return raw_pair{{__ldg((const unsigned *)row + pair), 0}};
+    const int block_bytes = TYPE == DTYPE_Q8_0 ? BLOCK_BYTES_Q8_0 : BLOCK_BYTES_Q4_0;
+    const uint16_t *block = (const uint16_t *)(row + pair / 16 * block_bytes);
+    return raw_pair{{block[1 + pair % (TYPE == DTYPE_Q8_0 ? 16 : 8)], block[0]}};
 }
 
-// Loads n_cols columns of a tile of keys in blocks as floats; sixteen threads convert a block.
+template <enum dtype TYPE> DEVICE_FN float2 pair_values(const raw_pair &raw, int pair) {
+    uint32_t two = raw.words[0];
+    if (TYPE == DTYPE_F32) return make_float2(__uint_as_float(two), __uint_as_float(raw.words[1]));
+    if (TYPE == DTYPE_F16)
+        return make_float2(__half2float(__half{(uint16_t)two}),
+                           __half2float(__half{(uint16_t)(two >> 16)}));
+    float d = __half2float(__half{(uint16_t)raw.words[1]});
+    if (TYPE == DTYPE_Q8_0)
+        return make_float2(d * (float)(int8_t)two, d * (float)(int8_t)(two >> 8));
+    two >>= pair / 8 % 2 * 4; // eight pairs in the low halves of the bytes, then eight in the high
+    return make_float2(d * (float)((int)(two & 15) - 8), d * (float)((int)(two >> 8 & 15) - 8));
+}
+
+// Loads n_cols columns of a tile of n keys in blocks as floats; sixteen threads convert a block.
+template <enum dtype TYPE>
 DEVICE_FN void load_keys_of_blocks(const attention_shared &s, const char *source, int64_t stride,
-                                   int n, int n_cols, enum dtype type) {
+                                   int n, int n_cols) {
     const int apart = ATTENTION_THREADS / 16, n_keys = ATTENTION_KEYS / apart;
-    int first = (int)threadIdx.x / 16;
-    for (int pair = (int)threadIdx.x % 16; pair < n_cols / 2; pair += 16) {
-        float2 pairs[n_keys];
-#pragma unroll
-        for (int k = 0; k < n_keys; k++) {
-            pairs[k] = make_float2(0, 0);
-            if (first + k * apart < n)
-                pairs[k] = load_pair(source + (first + k * apart) * stride, type, pair);
-        }
+    int thread = in_loop((int)threadIdx.x), first = thread / 16;
+    NO_UNROLL
+    for (int pair = thread % 16; pair < n_cols / 2; pair += 16) {
+        raw_pair raw[n_keys];
 #pragma unroll
         for (int k = 0; k < n_keys; k++)
-            ((float2 *)(s.keys + (first + k * apart) * s.key_units))[pair] = pairs[k];
+            raw[k] = load_pair<TYPE>(source + min(first + k * apart, n - 1) * stride, pair);
+#pragma unroll
+        for (int k = 0; k < n_keys; k++)
+            ((float2 *)(s.keys + (first + k * apart) * s.key_units))[pair] =
+                pair_values<TYPE>(raw[k], pair);
     }
 }
 
@@ -137,9 +147,11 @@ DEVICE_FN void load_keys(const struct attention_args &a, const attention_shared 
     const char *source = (const char *)a.k_cache + cache_bytes(a.k_type, keys.start + column);
     int n_cols = min(a.head_dim - column, s.key_cols), bytes = tile_element_bytes(a.k_type);
     int row_bytes = n_cols * bytes, padded_bytes = min(s.padded_dim - column, s.key_cols) * bytes;
-    int64_t stride = cache_bytes(a.k_type, (int64_t)a.n_kv_heads * a.head_dim);
-    if (a.k_type == DTYPE_Q8_0 || a.k_type == DTYPE_Q4_0)
-        load_keys_of_blocks(s, source, stride, keys.to, n_cols, a.k_type);
+    int64_t stride = cache_bytes(a.k_type, (int64_t)in_loop(a.n_kv_heads) * a.head_dim);
+    if (a.k_type == DTYPE_Q8_0)
+        load_keys_of_blocks<DTYPE_Q8_0>(s, source, stride, keys.to, n_cols);
+    else if (a.k_type == DTYPE_Q4_0)
+        load_keys_of_blocks<DTYPE_Q4_0>(s, source, stride, keys.to, n_cols);
     else if (a.head_dim * bytes % 16 == 0)
         load_keys_by<uint4>(s, source, stride, keys.to, row_bytes / 16, padded_bytes / 16);
     else
@@ -168,7 +180,7 @@ DEVICE_FN void unpack_eight(float *out, const uint4 *units, enum dtype type) {
 // Adds n_cols columns of this lane's key times those of the warp's query heads to the scores.
 template <enum dtype TYPE>
 DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *q, int n_cols) {
-    const uint4 *key = s.keys + (int)threadIdx.x % 32 * s.key_units;
+    const uint4 *key = s.keys + in_loop((int)threadIdx.x) % 32 * s.key_units;
     UNROLL_BY(2) // unrolled by four, nvcc's own choice, the loop spills registers on 7.5 and 8.0
     for (int c = 0; c < n_cols; c += 8) {
         float k[8];
@@ -190,9 +202,10 @@ DEVICE_FN void score_key(float *scores, const attention_shared &s, const float *
 // heads helps to load.
 DEVICE_FN void score_tile(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, tile_keys keys, float *scores) {
-    int warp = (int)threadIdx.x / 32;
+    int warp = in_loop((int)threadIdx.x) / 32;
 #pragma unroll
     for (int i = 0; i < WARP_HEADS; i++) scores[i] = 0;
+    NO_UNROLL
     for (int column = 0; column < s.padded_dim; column += s.key_cols) {
         if (column > 0) __syncthreads(); // every warp has used the part before
         load_keys(a, s, keys, column);
@@ -218,7 +231,8 @@ struct softmax_state {
 DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, softmax_state *state, int tile,
                           const float *scores) {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key = tile + lane;
+    int thread = in_loop((int)threadIdx.x), warp = thread / 32, lane = thread % 32;
+    int key = tile + lane;
     bool counts = key >= job.first && key <= job.last;
 #pragma unroll
     for (int i = 0; i < WARP_HEADS; i++) {
@@ -249,36 +263,65 @@ DEVICE_FN attention_share thread_share(const attention_job &job) {
                            ATTENTION_THREADS / n_pairs};
 }
 
-// Adds the values of a tile's keys. Keys outside have no weight and are not read.
+// The rows from..to-1 of V of a tile; first is row 0.
+struct value_rows {
+    const char *first;
+    int64_t stride; // bytes
+    int from, to;
+};
+
+// Adds the values of a tile's keys to the sums, VALUES_AHEAD at a time. A key outside has no
+// weight, and may hold a NaN, which a weight of zero does not remove: the nearest key is read in
+// its place.
+template <enum dtype TYPE, int HEADS>
+DEVICE_FN void add_rows(const attention_job &job, const attention_shared &s, attention_share share,
+                        value_rows rows, float2 *sums) {
+    NO_UNROLL
+    for (int j = rows.from / VALUES_AHEAD * VALUES_AHEAD; j < rows.to; j += VALUES_AHEAD) {
+        raw_pair raw[VALUES_AHEAD];
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++) {
+            int row = max(min(j + k, rows.to - 1), rows.from);
+            raw[k] = load_pair<TYPE>(rows.first + row * rows.stride, share.pair);
+        }
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k += 4) {
+            float2 pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) pairs[i] = pair_values<TYPE>(raw[k + i], share.pair);
+#pragma unroll
+            for (int i = 0; i < HEADS; i++) {
+                int h = share.part + i * share.n_parts;
+                if (h >= job.n_heads) continue;
+                float4 w = *(const float4 *)(s.weights + h * ATTENTION_KEYS + j + k);
+                float x = fmaf(w.x, pairs[0].x, sums[i].x), y = fmaf(w.x, pairs[0].y, sums[i].y);
+                x = fmaf(w.y, pairs[1].x, x), y = fmaf(w.y, pairs[1].y, y);
+                x = fmaf(w.z, pairs[2].x, x), y = fmaf(w.z, pairs[2].y, y);
+                sums[i].x = fmaf(w.w, pairs[3].x, x), sums[i].y = fmaf(w.w, pairs[3].y, y);
+            }
+        }
+    }
+}
+
+template <int HEADS>
 DEVICE_FN void add_values(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, attention_share share, tile_keys keys,
                           float2 *sums) {
-    const char *v = (const char *)a.v_cache + cache_bytes(a.v_type, keys.start);
-    int64_t stride = cache_bytes(a.v_type, (int64_t)a.n_kv_heads * a.head_dim);
+    const value_rows rows = {(const char *)a.v_cache + cache_bytes(a.v_type, keys.start),
+                             cache_bytes(a.v_type, (int64_t)in_loop(a.n_kv_heads) * a.head_dim),
+                             keys.from, keys.to};
+    share.pair = in_loop(share.pair), share.part = in_loop(share.part);
 #pragma unroll
-    for (int i = 0; i < ATTENTION_HEADS; i++) {
+    for (int i = 0; i < HEADS; i++) {
         int h = share.part + i * share.n_parts;
         if (h >= job.n_heads) continue;
         sums[i].x *= s.shrink[h], sums[i].y *= s.shrink[h];
     }
-    for (int j = keys.from / 4 * 4; j < keys.to; j += 4) {
-        float2 pairs[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            pairs[k] = make_float2(0, 0);
-            if (j + k >= keys.from && j + k < keys.to)
-                pairs[k] = load_pair(v + (j + k) * stride, a.v_type, share.pair);
-        }
-#pragma unroll
-        for (int i = 0; i < ATTENTION_HEADS; i++) {
-            int h = share.part + i * share.n_parts;
-            if (h >= job.n_heads) continue;
-            float4 w = *(const float4 *)(s.weights + h * ATTENTION_KEYS + j);
-            float x = fmaf(w.x, pairs[0].x, sums[i].x), y = fmaf(w.x, pairs[0].y, sums[i].y);
-            x = fmaf(w.y, pairs[1].x, x), y = fmaf(w.y, pairs[1].y, y);
-            x = fmaf(w.z, pairs[2].x, x), y = fmaf(w.z, pairs[2].y, y);
-            sums[i].x = fmaf(w.w, pairs[3].x, x), sums[i].y = fmaf(w.w, pairs[3].y, y);
-        }
+    switch (a.v_type) {
+    case DTYPE_F16: add_rows<DTYPE_F16, HEADS>(job, s, share, rows, sums); break;
+    case DTYPE_Q8_0: add_rows<DTYPE_Q8_0, HEADS>(job, s, share, rows, sums); break;
+    case DTYPE_Q4_0: add_rows<DTYPE_Q4_0, HEADS>(job, s, share, rows, sums); break;
+    default: add_rows<DTYPE_F32, HEADS>(job, s, share, rows, sums); break;
     }
 }
 
@@ -289,16 +332,21 @@ DEVICE_FN float *partial_of(const struct attention_params &p, int64_t token, int
 
 // Writes the sums of the heads, divided by the sums of the exponentials, which s.shrink holds by
 // now, or undivided for attention_merge.
+template <int HEADS>
 DEVICE_FN void write_heads(const struct attention_params &p, const attention_job &job,
                            const attention_shared &s, attention_share share, const float2 *sums) {
+    bool whole = p.n_splits == 1;
+    int64_t head_apart = whole ? p.a.head_dim : p.n_splits * (p.a.head_dim + 2);
+    float *out = whole ? p.a.out + (job.token * p.a.n_heads + job.head) * p.a.head_dim
+                       : partial_of(p, job.token, job.head, blockIdx.z);
+    out += share.part * head_apart + 2 * share.pair;
 #pragma unroll
-    for (int i = 0; i < ATTENTION_HEADS; i++) {
+    for (int i = 0; i < HEADS; i++) {
         int h = share.part + i * share.n_parts;
         if (h >= job.n_heads) continue;
-        float *out = p.a.out + (job.token * p.a.n_heads + job.head + h) * p.a.head_dim;
-        if (p.n_splits > 1) out = partial_of(p, job.token, job.head + h, blockIdx.z);
-        float factor = p.n_splits > 1 ? 1 : __fdividef(1, s.shrink[h]);
-        out[2 * share.pair] = factor * sums[i].x, out[2 * share.pair + 1] = factor * sums[i].y;
+        float factor = whole ? __fdividef(1, s.shrink[h]) : 1;
+        out[0] = factor * sums[i].x, out[1] = factor * sums[i].y;
+        out += share.n_parts * head_apart;
     }
 }
 
@@ -332,12 +380,13 @@ DEVICE_FN void start_softmax(const struct attention_args &a, const attention_job
     }
 }
 
-DEVICE_FN void attend(const struct attention_params &p, const attention_job &job,
-                      const attention_shared &s) {
-    float2 sums[ATTENTION_HEADS];
+template <int HEADS>
+DEVICE_FN void attend_heads(const struct attention_params &p, const attention_job &job,
+                            const attention_shared &s) {
+    float2 sums[HEADS];
     softmax_state state;
 #pragma unroll
-    for (int i = 0; i < ATTENTION_HEADS; i++) sums[i] = make_float2(0, 0);
+    for (int i = 0; i < HEADS; i++) sums[i] = make_float2(0, 0);
     start_softmax(p.a, job, &state);
     attention_share share = thread_share(job);
     __syncthreads(); // nobody reads the last heads' queries any more
@@ -351,15 +400,17 @@ DEVICE_FN void attend(const struct attention_params &p, const attention_job &job
         score_tile(p.a, job, s, keys, scores);
         weigh_tile(p.a, job, s, &state, tile, scores);
         __syncthreads();
-        if (share.part < share.n_parts) add_values(p.a, job, s, share, keys, sums);
+        if (share.part < share.n_parts) add_values<HEADS>(p.a, job, s, share, keys, sums);
     }
     __syncthreads(); // every thread has used s.shrink of the last tile
     publish_state(p, job, s, state);
     __syncthreads();
-    if (share.part < share.n_parts) write_heads(p, job, s, share, sums);
+    if (share.part < share.n_parts) write_heads<HEADS>(p, job, s, share, sums);
 }
 
-KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attention_params p) {
+// A block has at most COLS columns of V, so that a thread has at most HEADS of its query heads.
+template <int COLS> DEVICE_FN void attend(const struct attention_params &p) {
+    constexpr int HEADS = ATTENTION_HEADS * COLS / (2 * ATTENTION_THREADS);
     DYN_SHARED(uint4, memory);
     __shared__ float4 weights[ATTENTION_HEADS * ATTENTION_KEYS / 4];
     __shared__ float shrink[ATTENTION_HEADS];
@@ -382,8 +433,21 @@ KERNEL void __launch_bounds__(ATTENTION_THREADS) attention(const struct attentio
     for (int h = 0; h < group; h += ATTENTION_HEADS) {
         job.head = job.kv_head * group + h;
         job.n_heads = min(group - h, (int)ATTENTION_HEADS);
-        attend(p, job, s);
+        attend_heads<HEADS>(p, job, s);
     }
+}
+
+KERNEL void __launch_bounds__(ATTENTION_THREADS, ATTENTION_BLOCKS)
+    attention_64(const struct attention_params p) {
+    attend<64>(p);
+}
+KERNEL void __launch_bounds__(ATTENTION_THREADS, ATTENTION_BLOCKS)
+    attention_128(const struct attention_params p) {
+    attend<128>(p);
+}
+KERNEL void __launch_bounds__(ATTENTION_THREADS, ATTENTION_BLOCKS)
+    attention_256(const struct attention_params p) {
+    attend<256>(p);
 }
 
 // A block joins one head: a thread takes every ATTENTION_MERGE_THREADS-th column. Reads n_splits

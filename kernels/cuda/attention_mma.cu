@@ -1,7 +1,8 @@
 /* attention_mma.cu: attention_mma_64 and attention_mma_128, the attention of many tokens on tensor
  * cores, for F16 caches and head sizes that are multiples of 8 up to 64 or 128.
  *
- * Grid (token tiles, n_kv_heads). The rows of a block are the query heads of one kv head for
+ * Grid (token tiles, n_kv_heads, n_splits): each split takes a run of whole pages of the keys, and
+ * attention_merge joins them. The rows of a block are the query heads of one kv head for
  * attention_mma_tokens tokens, at most ATTENTION_MMA_ROWS; a warp keeps 16 of them, as halves, with
  * their sums and online softmax in registers. For every tile of 32 keys the block copies K and V to
  * shared memory (V as pairs of keys, the way mma wants its second operand), each warp multiplies Q
@@ -95,7 +96,7 @@ DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a, int
         s->rows[i] = find_row(a, first_token, n_tokens, warp * WARP_ROWS + lane / 4 + 8 * i);
         // A sink is a score before all others, which one of a row's four threads counts.
         int64_t head = s->rows[i].q / a.head_dim % a.n_heads;
-        bool has_sink = a.sinks && s->rows[i].token >= 0;
+        bool has_sink = a.sinks && blockIdx.z == 0 && s->rows[i].token >= 0;
         s->max[i] = has_sink ? a.sinks[head] : minus_infinity();
         s->sum[i] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
@@ -216,14 +217,21 @@ DEVICE_FN void add_tile(row_state<DIM> *s, const float weights[TILE / 8][4],
     }
 }
 
-template <int DIM> DEVICE_FN void write_rows(row_state<DIM> *s, const struct attention_args &a) {
+// Writes the rows, or the undivided sums of a split of their keys for attention_merge.
+template <int DIM> DEVICE_FN void write_rows(row_state<DIM> *s, const struct attention_params &p) {
+    const struct attention_args &a = p.a;
+    bool whole = p.n_splits == 1;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
         float sum = s->sum[row];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (s->rows[row].token < 0) continue;
-        float *out = a.out + s->rows[row].q, factor = 1 / sum;
+        int64_t split = s->rows[row].q / a.head_dim * p.n_splits + blockIdx.z;
+        float *out = whole ? a.out + s->rows[row].q : p.partial + split * (a.head_dim + 2);
+        float factor = whole ? 1 / sum : 1;
+        if (!whole && threadIdx.x % 4 == 0)
+            out[a.head_dim] = s->max[row], out[a.head_dim + 1] = sum;
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {
             int column = 8 * n + (int)threadIdx.x % 4 * 2;
@@ -271,7 +279,18 @@ DEVICE_FN token_run find_run(const struct attention_args &a, int64_t first_token
     return run;
 }
 
-template <int DIM> DEVICE_FN void attend_tokens(const struct attention_args &a) {
+// Cuts a run to the keys of the block's split, whole pages.
+DEVICE_FN void split_run(token_run *run, int n_splits) {
+    int first_page = run->first_key / KV_PAGE, n_pages = run->last_key / KV_PAGE - first_page + 1;
+    int split = (int)blockIdx.z;
+    int start = first_page + n_pages * split / n_splits;
+    int end = first_page + n_pages * (split + 1) / n_splits;
+    run->first_key = max(run->first_key, start * KV_PAGE);
+    run->last_key = min(run->last_key, end * KV_PAGE - 1);
+}
+
+template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &p) {
+    const struct attention_args &a = p.a;
     __shared__ key_tile<DIM> tile;
     int tokens = ATTENTION_MMA_ROWS / (a.n_heads / a.n_kv_heads);
     int64_t first_token = (int64_t)blockIdx.x * tokens;
@@ -280,23 +299,24 @@ template <int DIM> DEVICE_FN void attend_tokens(const struct attention_args &a) 
     start_rows(&s, a, first_token, tokens);
     for (int t = 0; t < tokens;) {
         token_run run = find_run(a, first_token, tokens, t);
+        split_run(&run, (int)p.n_splits);
         attend_run(&s, &tile, a, run);
         t = run.last_token + 1;
     }
-    write_rows(&s, a);
+    write_rows(&s, p);
 }
 
 #else // never launched
 
-template <int DIM> DEVICE_FN void attend_tokens(const struct attention_args &) {}
+template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &) {}
 
 #endif
 
 KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS)
     attention_mma_64(const struct attention_params p) {
-    attend_tokens<64>(p.a);
+    attend_tokens<64>(p);
 }
 KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS)
     attention_mma_128(const struct attention_params p) {
-    attend_tokens<128>(p.a);
+    attend_tokens<128>(p);
 }

@@ -293,13 +293,13 @@ static uint32_t attention_columns(const struct attention_args *a) {
 }
 
 // The number of runs that the keys of a token are cut into, so that few tokens keep the device
-// busy: enough for two blocks per multiprocessor, at most one per page, and as many as fit the
-// stream's memory.
-static int64_t attention_splits(const struct cuda_device *d, const struct attention_args *a) {
-    int64_t n_blocks = (int64_t)parts(a->n_tokens, ATTENTION_TOKENS) * attention_columns(a);
-    int64_t row_bytes =
+// busy: enough for ATTENTION_BLOCKS blocks per multiprocessor, at most one per page, and as many as
+// fit the stream's memory. n_blocks: blocks of one run.
+static int64_t attention_splits(const struct cuda_device *d, const struct attention_args *a,
+                                int64_t n_blocks) {
+    const int64_t row_bytes =
         (int64_t)a->n_tokens * a->n_heads * (a->head_dim + 2) * (int64_t)sizeof(float);
-    int64_t n = 2 * d->n_multiprocessors / n_blocks;
+    int64_t n = ((int64_t)ATTENTION_BLOCKS * d->n_multiprocessors + n_blocks - 1) / n_blocks;
     if (n > ATTENTION_SPLITS) n = ATTENTION_SPLITS;
     if (n > a->max_pages) n = a->max_pages;
     if (n > CUDA_PARTIAL_BYTES / row_bytes) n = CUDA_PARTIAL_BYTES / row_bytes;
@@ -312,26 +312,40 @@ static bool attention_on_tensor_cores(const struct cuda_device *d, const struct 
            a->n_heads / a->n_kv_heads <= ATTENTION_MMA_ROWS;
 }
 
+struct attention_kernel {
+    enum cuda_kernel kernel;
+    struct cuda_grid grid; // of one split
+};
+
+// On tensor cores: a block takes the query heads of a kv head for a tile of tokens.
+static struct attention_kernel attention_of_many(const struct attention_args *a) {
+    const int64_t tile_tokens = ATTENTION_MMA_ROWS / (a->n_heads / a->n_kv_heads);
+    return (struct attention_kernel){
+        a->head_dim <= 64 ? KERNEL_attention_mma_64 : KERNEL_attention_mma_128,
+        {parts(a->n_tokens, tile_tokens), (uint32_t)a->n_kv_heads, 1, ATTENTION_MMA_THREADS, 0}};
+}
+
+static struct attention_kernel attention_of_few(const struct attention_args *a) {
+    return (struct attention_kernel){a->head_dim <= 64    ? KERNEL_attention_64
+                                     : a->head_dim <= 128 ? KERNEL_attention_128
+                                                          : KERNEL_attention_256,
+                                     {parts(a->n_tokens, ATTENTION_TOKENS), attention_columns(a), 1,
+                                      ATTENTION_THREADS, attention_shared_bytes(a)}};
+}
+
 static void attention(struct cuda_stream *s, enum weight_type type,
                       const struct attention_args *a) {
     (void)type;
     if (a->n_tokens == 0) return;
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    if (attention_on_tensor_cores(d, a)) {
-        const struct attention_params tiles = {.a = *a, .n_splits = 1};
-        const int64_t n_tokens = ATTENTION_MMA_ROWS / (a->n_heads / a->n_kv_heads); // of a tile
-        add(s, a->head_dim <= 64 ? KERNEL_attention_mma_64 : KERNEL_attention_mma_128,
-            (struct cuda_grid){parts(a->n_tokens, n_tokens), (uint32_t)a->n_kv_heads, 1,
-                               ATTENTION_MMA_THREADS, 0},
-            &tiles, sizeof tiles);
-        return;
-    }
-    struct attention_params p = {.a = *a, .n_splits = attention_splits(d, a)};
+    const bool tensor_cores = attention_on_tensor_cores(d, a);
+    const struct attention_kernel k = tensor_cores ? attention_of_many(a) : attention_of_few(a);
+    struct cuda_grid grid = k.grid;
+    struct attention_params p = {.a = *a,
+                                 .n_splits = attention_splits(d, a, (int64_t)grid.x * grid.y)};
+    grid.z = (uint32_t)p.n_splits;
     if (p.n_splits > 1) p.partial = (float *)(uintptr_t)s->partial;
-    add(s, KERNEL_attention,
-        (struct cuda_grid){parts(a->n_tokens, ATTENTION_TOKENS), attention_columns(a),
-                           (uint32_t)p.n_splits, ATTENTION_THREADS, attention_shared_bytes(a)},
-        &p, sizeof p);
+    add(s, k.kernel, grid, &p, sizeof p);
     if (p.n_splits > 1)
         add(s, KERNEL_attention_merge,
             (struct cuda_grid){(uint32_t)a->n_tokens, (uint32_t)a->n_heads, 1,

@@ -5,7 +5,7 @@
  * what is listed here may be used, so that what the emulator proves is what a card runs:
  *
  *   KERNEL, __device__, __forceinline__, __launch_bounds__, __constant__, __shared__, DYN_SHARED
- *   #pragma unroll; UNROLL_BY(n) for a loop whose length is not known
+ *   #pragma unroll; UNROLL_BY(n), NO_UNROLL for a loop whose length is not known; in_loop
  *   threadIdx, blockIdx, blockDim, gridDim; CUDA_ARCH: 610, 750, 800, ...
  *   int2 int4 uint2 uint4 float2 float4 and make_...; __half with __half2float, __float2half
  *   __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __ballot_sync
@@ -36,15 +36,16 @@
 
 #ifdef __clang__
 
-#define __global__           __attribute__((global))
-#define __device__           __attribute__((device))
-#define __host__             __attribute__((host))
-#define __shared__           __attribute__((shared))
-#define __constant__         __attribute__((constant))
-#define __forceinline__      inline __attribute__((always_inline))
-#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
-#define UNROLL_BY(n)         // clang does not unroll such loops, and warns about the pragma
-#define DEVICE_FN            static __device__ __forceinline__
+#define __global__             __attribute__((global))
+#define __device__             __attribute__((device))
+#define __host__               __attribute__((host))
+#define __shared__             __attribute__((shared))
+#define __constant__           __attribute__((constant))
+#define __forceinline__        inline __attribute__((always_inline))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define UNROLL_BY(n)           // clang does not unroll such loops, and warns about the pragma
+#define NO_UNROLL              _Pragma("nounroll")
+#define DEVICE_FN              static __device__ __forceinline__
 
 struct cuda_index {
     unsigned x, y, z;
@@ -192,6 +193,7 @@ DEVICE_FN unsigned cuda_shared_address(const void *p) {
 
 #define CUDA_PRAGMA(text) _Pragma(#text)
 #define UNROLL_BY(n)      CUDA_PRAGMA(unroll n)
+#define NO_UNROLL         CUDA_PRAGMA(unroll 1)
 
 #define DEVICE_FN static __device__ __forceinline__
 
@@ -200,6 +202,13 @@ DEVICE_FN unsigned cuda_shared_address(const void *p) {
 }
 
 #endif
+
+// Returns x. The compiler takes it for a new value each time, and so keeps nothing that follows
+// from it in registers from one round of a loop to the next.
+DEVICE_FN int in_loop(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
 
 // ---- What both get from here: names of ours, and instructions without a name in C --------------
 

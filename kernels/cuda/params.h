@@ -93,21 +93,21 @@ enum {
     // mamba_scan: grid (n_heads, row chunks), a warp for each row of the state.
     MAMBA_ROWS = 4,
 
-    // attention: grid (token tiles, n_kv_heads * column chunks, n_splits), attention_shared_bytes
-    // of
-    // dynamic shared memory; attention_merge: grid (n_tokens, n_heads).
+    // attention_64, _128, _256: grid (n_tokens, n_kv_heads * column chunks, n_splits),
+    // attention_shared_bytes of dynamic shared memory; attention_merge: grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,
     ATTENTION_TOKENS = 1,     // of one tile
+    ATTENTION_BLOCKS = 4,     // of a multiprocessor at once, for which registers are kept
     ATTENTION_HEADS = 8,      // query heads that a block takes at once
     ATTENTION_KEYS = 32,      // keys in shared memory at once
     ATTENTION_COLS = 256,     // most columns of V that a block adds up
     ATTENTION_KEY_COLS = 128, // of wider heads that lie in shared memory at once
     ATTENTION_MERGE_THREADS = 128,
-    // attention_mma_64, attention_mma_128: grid (token tiles, n_kv_heads); a tile is as many tokens
-    // as have at most ATTENTION_MMA_ROWS query heads of a kv head.
+    // attention_mma_64, _128: grid (token tiles, n_kv_heads, n_splits); a tile is as many tokens as
+    // have at most ATTENTION_MMA_ROWS query heads of a kv head.
     ATTENTION_MMA_THREADS = 128,
     ATTENTION_MMA_ROWS = 64,
-    ATTENTION_SPLITS = 32, // most runs that the keys of a token are cut into
+    ATTENTION_SPLITS = 128, // most runs that the keys of a token are cut into
 };
 
 // Quantised activations lie in rows of acts_stride bytes, one per token; see activations.cuh.

@@ -24,6 +24,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define UNROLL_BY(n)
+#define NO_UNROLL
 #define __shared__          static thread_local
 #define DYN_SHARED(T, name) T *name = static_cast<T *>(simt_self()->block->shared)
 #define DEVICE_FN           static inline __attribute__((unused))
@@ -32,6 +33,7 @@
 #define blockDim            (simt_self()->block->size)
 #define gridDim             (simt_self()->block->grid)
 #define __syncthreads()     simt_barrier(simt_place{__FILE__, __LINE__})
+DEVICE_FN int in_loop(int x) { return x; }
 // The line of the call: only a default argument that is nothing but these knows it.
 #define SIMT_HERE  const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define SIMT_PLACE (simt_place{file, line})
