@@ -97,7 +97,7 @@ while IFS=: read -r file line; do
     result "race_found_without_${name}_$line"
     cp "$file" "$work/tree/$file"
 done <"$work/barriers"
-for name in norm attention attention_tiles route state; do
+for name in norm attention attention_tiles gemm route state; do
     grep -q "/$name.metal:" "$work/barriers"
     result "${name}_has_barriers"
 done
