@@ -47,18 +47,18 @@ enum {
     LEAST_TIMES = 3,
     BURST_US = 600000, // evaluations of one measurement start within that time
     CONTEXT = 2048,
-    LONG_CONTEXT = 8448, // of KIND_LONG
+    LONG_CONTEXT = 8448, // of PLAN_LONG
     MAX_TOKENS = LONG_CONTEXT,
 };
 
-enum kind {
-    KIND_CPU,      // no accelerator
-    KIND_LAYERS,   // some layers on it
-    KIND_WHOLE,    // all of the model
-    KIND_SPLIT,    // FFNs split by rows, and attention where it pays
-    KIND_STREAMED, // units of the CPU streamed in prompts
-    KIND_LONG,     // attention on the CPU over more than 8,000 keys
-    KIND_EXPERTS,  // experts on the CPU
+enum plan_kind {
+    PLAN_CPU,      // no accelerator
+    PLAN_LAYERS,   // some layers on it
+    PLAN_WHOLE,    // all of the model
+    PLAN_SPLIT,    // FFNs split by rows, and attention where it pays
+    PLAN_STREAMED, // units of the CPU streamed in prompts
+    PLAN_LONG,     // attention on the CPU over more than 8,000 keys
+    PLAN_EXPERTS,  // experts on the CPU
     KINDS
 };
 static const char *const KIND_NAMES[KINDS] = {"cpu",      "layers", "whole",  "split",
@@ -68,7 +68,7 @@ struct setting {
     const char *device;
     int32_t n_threads, n_prompt, n_ubatch, n_past, gpu_layers;
     enum dtype kv_type;
-    enum kind kind;
+    enum plan_kind kind;
     int32_t vram_percent; // of the model file, for the accelerator; 0: no limit
 };
 
@@ -80,49 +80,49 @@ struct setting {
 // Prompts are computed from n_past on; tokens are decoded after the prompt. Settings that share a
 // calibration are adjacent.
 static const struct setting SETTINGS[] = {
-    {"none", 1, 16, 512, 0, 0, DTYPE_F16},
-    {"none", 1, 64, 512, 0, 0, DTYPE_F16},
-    {"none", 1, 128, 128, 0, 0, DTYPE_F16},
-    {"none", 1, 256, 64, 0, 0, DTYPE_F16},
-    {"none", 1, 512, 512, 0, 0, DTYPE_F16},
-    {"none", 1, 64, 16, 256, 0, DTYPE_F16},
-    {"none", 1, 32, 512, 256, 0, DTYPE_Q8_0},
-    {"none", 2, 16, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 32, 8, 0, 0, DTYPE_F16},
-    {"none", 2, 128, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 256, 128, 0, 0, DTYPE_F16},
-    {"none", 2, 512, 512, 0, 0, DTYPE_F16},
-    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0},
-    {"none", 2, 64, 512, 512, 0, DTYPE_F16},
-    {"none", 2, 32, 512, 512, 0, DTYPE_F32},
-    {SIM, 1, 16, 512, 0, 4, DTYPE_F16, KIND_LAYERS},
-    {SIM, 1, 64, 64, 0, 8, DTYPE_F16, KIND_LAYERS},
-    {SIM, 1, 128, 512, 0, 12, DTYPE_F16, KIND_LAYERS},
-    {SIM, 1, 256, 128, 0, 16, DTYPE_F16, KIND_LAYERS},
-    {SIM, 1, 64, 512, 256, 10, DTYPE_F16, KIND_LAYERS},
-    {SLOW, 1, 16, 512, 0, 6, DTYPE_F16, KIND_LAYERS},
-    {SLOW, 1, 128, 32, 0, 12, DTYPE_F16, KIND_LAYERS},
-    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0, KIND_LAYERS},
-    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, KIND_WHOLE},
-    {SIM, 1, 256, 128, 0, ALL, DTYPE_F16, KIND_WHOLE},
-    {SIM, 1, 512, 512, 512, ALL, DTYPE_F16, KIND_WHOLE},
-    {SIM, 1, 16, 512, 0, AUTO, DTYPE_F16, KIND_SPLIT, 60},
-    {SIM, 1, 128, 128, 0, AUTO, DTYPE_F16, KIND_SPLIT, 75},
-    {SIM, 1, 512, 512, 256, AUTO, DTYPE_F16, KIND_SPLIT, 90},
-    {SLOW, 1, 64, 512, 0, AUTO, DTYPE_F16, KIND_SPLIT, 75},
-    {SIM, 1, 64, 512, 0, AUTO, DTYPE_F16, KIND_STREAMED, 60},
-    {SIM, 1, 512, 512, 0, AUTO, DTYPE_F16, KIND_STREAMED, 75},
-    {SIM, 1, 512, 128, 256, AUTO, DTYPE_F16, KIND_STREAMED, 60},
-    {SLOW, 1, 256, 256, 0, AUTO, DTYPE_F16, KIND_STREAMED, 75},
-    {"none", 1, 16, 512, 8192, 0, DTYPE_F16, KIND_LONG},
-    {"none", 2, 128, 512, 8192, 0, DTYPE_F16, KIND_LONG},
-    {SIM, 1, 16, 512, 8192, ALL, DTYPE_F16, KIND_LONG},
-    {SIM, 1, 128, 128, 8192, ALL, DTYPE_Q8_0, KIND_LONG},
-    {"none", 1, 64, 512, 0, 0, DTYPE_F16, KIND_EXPERTS},
-    {"none", 2, 512, 512, 0, 0, DTYPE_F16, KIND_EXPERTS},
-    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, KIND_EXPERTS},
-    {SIM, 1, 128, 512, 0, ALL, DTYPE_F16, KIND_EXPERTS},
-    {SIM, 1, 512, 512, 256, ALL, DTYPE_F16, KIND_EXPERTS},
+    {"none", 1, 16, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 64, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 128, 128, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 256, 64, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 512, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 64, 16, 256, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 1, 32, 512, 256, 0, DTYPE_Q8_0, PLAN_CPU, 0},
+    {"none", 2, 16, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 32, 8, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 128, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 256, 128, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 512, 512, 0, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 512, 64, 0, 0, DTYPE_Q8_0, PLAN_CPU, 0},
+    {"none", 2, 64, 512, 512, 0, DTYPE_F16, PLAN_CPU, 0},
+    {"none", 2, 32, 512, 512, 0, DTYPE_F32, PLAN_CPU, 0},
+    {SIM, 1, 16, 512, 0, 4, DTYPE_F16, PLAN_LAYERS, 0},
+    {SIM, 1, 64, 64, 0, 8, DTYPE_F16, PLAN_LAYERS, 0},
+    {SIM, 1, 128, 512, 0, 12, DTYPE_F16, PLAN_LAYERS, 0},
+    {SIM, 1, 256, 128, 0, 16, DTYPE_F16, PLAN_LAYERS, 0},
+    {SIM, 1, 64, 512, 256, 10, DTYPE_F16, PLAN_LAYERS, 0},
+    {SLOW, 1, 16, 512, 0, 6, DTYPE_F16, PLAN_LAYERS, 0},
+    {SLOW, 1, 128, 32, 0, 12, DTYPE_F16, PLAN_LAYERS, 0},
+    {SLOW, 1, 256, 256, 0, 14, DTYPE_Q8_0, PLAN_LAYERS, 0},
+    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, PLAN_WHOLE, 0},
+    {SIM, 1, 256, 128, 0, ALL, DTYPE_F16, PLAN_WHOLE, 0},
+    {SIM, 1, 512, 512, 512, ALL, DTYPE_F16, PLAN_WHOLE, 0},
+    {SIM, 1, 16, 512, 0, AUTO, DTYPE_F16, PLAN_SPLIT, 60},
+    {SIM, 1, 128, 128, 0, AUTO, DTYPE_F16, PLAN_SPLIT, 75},
+    {SIM, 1, 512, 512, 256, AUTO, DTYPE_F16, PLAN_SPLIT, 90},
+    {SLOW, 1, 64, 512, 0, AUTO, DTYPE_F16, PLAN_SPLIT, 75},
+    {SIM, 1, 64, 512, 0, AUTO, DTYPE_F16, PLAN_STREAMED, 60},
+    {SIM, 1, 512, 512, 0, AUTO, DTYPE_F16, PLAN_STREAMED, 75},
+    {SIM, 1, 512, 128, 256, AUTO, DTYPE_F16, PLAN_STREAMED, 60},
+    {SLOW, 1, 256, 256, 0, AUTO, DTYPE_F16, PLAN_STREAMED, 75},
+    {"none", 1, 16, 512, 8192, 0, DTYPE_F16, PLAN_LONG, 0},
+    {"none", 2, 128, 512, 8192, 0, DTYPE_F16, PLAN_LONG, 0},
+    {SIM, 1, 16, 512, 8192, ALL, DTYPE_F16, PLAN_LONG, 0},
+    {SIM, 1, 128, 128, 8192, ALL, DTYPE_Q8_0, PLAN_LONG, 0},
+    {"none", 1, 64, 512, 0, 0, DTYPE_F16, PLAN_EXPERTS, 0},
+    {"none", 2, 512, 512, 0, 0, DTYPE_F16, PLAN_EXPERTS, 0},
+    {SIM, 1, 16, 512, 0, ALL, DTYPE_F16, PLAN_EXPERTS, 0},
+    {SIM, 1, 128, 512, 0, ALL, DTYPE_F16, PLAN_EXPERTS, 0},
+    {SIM, 1, 512, 512, 256, ALL, DTYPE_F16, PLAN_EXPERTS, 0},
 };
 #undef AUTO
 #undef ALL
@@ -183,7 +183,7 @@ static void options_of(const struct bench *b, const struct setting *s, const cha
         .drivers = &sim_driver,
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = s->n_threads},
-        .workload = {.n_ctx = s->kind == KIND_LONG ? LONG_CONTEXT : CONTEXT,
+        .workload = {.n_ctx = s->kind == PLAN_LONG ? LONG_CONTEXT : CONTEXT,
                      .n_ubatch = s->n_ubatch,
                      .kv_type_k = s->kv_type,
                      .kv_type_v = s->kv_type,
@@ -191,11 +191,11 @@ static void options_of(const struct bench *b, const struct setting *s, const cha
                      .n_gen = MAX_TIMES},
         .constraints = {.gpu_layers = s->gpu_layers,
                         .vram_bytes = (uint64_t)file.st_size / 100 * (uint64_t)s->vram_percent,
-                        .cpu_experts = s->kind == KIND_EXPERTS ? CPU_EXPERTS_ALL : 0,
-                        .strategy = s->kind == KIND_SPLIT      ? STRATEGY_ROW_SPLIT
-                                    : s->kind == KIND_STREAMED ? STRATEGY_STREAMED
+                        .cpu_experts = s->kind == PLAN_EXPERTS ? CPU_EXPERTS_ALL : 0,
+                        .strategy = s->kind == PLAN_SPLIT      ? STRATEGY_ROW_SPLIT
+                                    : s->kind == PLAN_STREAMED ? STRATEGY_STREAMED
                                                                : STRATEGY_AUTO},
-        .cpu_cache = s->kind == KIND_LONG,
+        .cpu_cache = s->kind == PLAN_LONG,
         .cache_path = b->cache_path,
     };
 }
@@ -366,7 +366,7 @@ static enum status run_setting(struct bench *b, int i, const char *model, struct
     double us = 0;
     options_of(b, s, model, &o);
     if (engine_open(&b->engine, &o, e) || session_new(&b->session, b->engine, e)) return e->status;
-    if ((s->kind == KIND_EXPERTS) != (engine_shape(b->engine)->n_experts > 0)) return OK;
+    if ((s->kind == PLAN_EXPERTS) != (engine_shape(b->engine)->n_experts > 0)) return OK;
     if (s->n_past > 0 && eval(b, s->n_past, &us, e)) return e->status;
     if (compare(b, &b->rows[i][0], s->n_prompt, s->n_ubatch, s->n_past, e)) return e->status;
     return compare(b, &b->rows[i][1], 1, 1, s->n_past + s->n_prompt, e);
