@@ -53,7 +53,7 @@ enum status buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpo
 
 void buffer_map(struct device *d, void *base, uint64_t size_bytes, enum purpose purpose,
                 struct buffer *out) {
-    ASSERT(d->info.is_host);
+    ASSERT(d->info.is_host || d->info.unified);
     ASSERT(base || size_bytes == 0);
     ASSERT(purpose < PURPOSE_COUNT);
     *out = (struct buffer){

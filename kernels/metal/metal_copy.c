@@ -22,7 +22,8 @@ bool metal_host_register(struct device *device, void *base, uint64_t size_bytes)
     if (device->lost) return false;
     if (metal_memory_add(&d->memory, base, size_bytes)) return true;
     if (!d->refused_register)
-        log_line(d->log, LOG_WARN, "%s: copies will be slower, the GPU does not reach %llu bytes",
+        log_line(d->log, LOG_WARN,
+                 "%s: the GPU does not reach %llu bytes of memory, which are copied instead",
                  device->info.name, (unsigned long long)size_bytes);
     d->refused_register = true;
     return false;

@@ -5,9 +5,10 @@
 #include "base/number.h"
 #include "runtime/model/model_take.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { READ_CHUNK = 16 << 20 };
+enum { READ_CHUNK = 16 << 20, PAGE_GAP = 4096 };
 
 struct load {
     struct weights *w;
@@ -275,21 +276,26 @@ static void lock_rows(struct load *load, const struct file *part, uint64_t first
     log_line(load->options->log, LOG_WARN, "--mlock: %s", err_text(&e, text, sizeof text));
 }
 
-// Brings the share into memory without a copy, since the host computes with the mapped file.
+// Brings a tensor of the share into memory without a copy.
+static enum status map_tensor(struct load *load, const struct share *share, int i, struct err *e) {
+    const struct gguf_tensor *t = share->tensors[i];
+    const struct file *part = &load->placed->model->gguf->parts[t->part];
+    const uint64_t first = t->file_offset + offset_of(share, i);
+    const bool cold = load->placed->plan->unit_cold_bytes[share->u] > 0;
+    if (!cold && file_populate(part, first, mapped_bytes(share, i), e)) return e->status;
+    if (!cold) lock_rows(load, part, first, mapped_bytes(share, i));
+    bind(load->w, share, i, t->data + offset_of(share, i), share->strides[i]);
+    return OK;
+}
+
+// Brings the share into memory, since the host computes with the mapped file.
 static enum status map_share(struct load *load, const struct share *share, struct err *e) {
-    const struct model *m = load->placed->model;
     for (int i = 0; i < share->n; i++) {
-        const struct gguf_tensor *t = share->tensors[i];
         if (is_made(share, i)) {
             if (make_tensor(load, share, i, e)) return e->status;
             continue;
         }
-        const struct file *part = &m->gguf->parts[t->part];
-        const uint64_t first = t->file_offset + offset_of(share, i);
-        const bool cold = load->placed->plan->unit_cold_bytes[share->u] > 0;
-        if (!cold && file_populate(part, first, mapped_bytes(share, i), e)) return e->status;
-        if (!cold) lock_rows(load, part, first, mapped_bytes(share, i));
-        bind(load->w, share, i, t->data + offset_of(share, i), share->strides[i]);
+        if (map_tensor(load, share, i, e)) return e->status;
     }
     return OK;
 }
@@ -302,6 +308,94 @@ static enum status read_share(struct load *load, const struct share *share, stru
         bind(load->w, share, i, data, 0);
         load->arena_at += round_up(share->rows[i].size_bytes, align);
     }
+    return OK;
+}
+
+// ---- Weights that an accelerator uses where the file is mapped
+// -----------------------------------
+
+enum { LOAD_ALIGN = 16 }; // a kernel loads that many bytes at once
+
+// True if the head has the embedding's table, which is on the device already: the embedding's unit
+// comes first.
+static bool is_shared(const struct placed_model *placed, const struct share *share, int i) {
+    const struct unit_place *units = placed->plan->place.units;
+    return i == 0 && share->unit->shares_embed && units[0].device == units[share->u].device;
+}
+
+// True if the accelerator can use tensor i of its share where the file is mapped.
+static bool lies_ready(const struct share *share, int i) {
+    const uint8_t *data = share->tensors[i]->data + share->rows[i].offset_bytes;
+    return !is_made(share, i) && !share->strides[i] && (uintptr_t)data % LOAD_ALIGN == 0;
+}
+
+static int by_address(const void *a, const void *b) {
+    const struct mapped_range *one = a, *other = b;
+    return (one->base > other->base) - (one->base < other->base);
+}
+
+// Lists what the accelerator can use, tensor by tensor, in the order of addresses. Returns the
+// bytes that the plan counts for it.
+static uint64_t list_ready(struct weights *w, const struct placed_model *placed) {
+    const uint64_t align = w->reader->info.align_bytes;
+    uint64_t bytes = 0;
+    for (int32_t u = 0; u < placed->plan->n_units; u++) {
+        if (placed->plan->place.units[u].device == DEVICE_HOST) continue;
+        const struct share share = share_of(placed, u, false);
+        for (int i = 0; i < share.n; i++) {
+            const uint64_t size_bytes = share.rows[i].size_bytes;
+            if (is_shared(placed, &share, i) || !lies_ready(&share, i)) continue;
+            w->ranges[w->n_ranges++] = (struct mapped_range){
+                share.tensors[i]->data + share.rows[i].offset_bytes, size_bytes};
+            bytes += round_up(size_bytes, align);
+        }
+    }
+    qsort(w->ranges, (size_t)w->n_ranges, sizeof *w->ranges, by_address);
+    return bytes;
+}
+
+// Joins ranges with less than a page between them.
+static void join_ranges(struct weights *w) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->n_ranges; i++) {
+        const struct mapped_range r = w->ranges[i];
+        struct mapped_range *last = n > 0 ? &w->ranges[n - 1] : NULL;
+        const uint64_t apart = last ? (uint64_t)(r.base - last->base) : 0;
+        if (last && apart < last->size_bytes + PAGE_GAP)
+            last->size_bytes = max_u64(last->size_bytes, apart + r.size_bytes);
+        else
+            w->ranges[n++] = r;
+    }
+    w->n_ranges = n;
+}
+
+static void forget_ranges(struct weights *w) {
+    for (int32_t i = 0; i < w->n_ranges; i++)
+        device_host_unregister(w->reader, (void *)(uintptr_t)w->ranges[i].base);
+    mem_free(w->ranges);
+    w->ranges = NULL;
+    w->n_ranges = 0;
+}
+
+// Tells an accelerator whose memory is the host's of the mapped weights that it can use; if it
+// refuses some, it gets copies of all. *bytes: of the plan, that need no copy.
+static enum status tell_ranges(struct weights *w, const struct placed_model *placed,
+                               uint64_t *bytes, struct err *e) {
+    const size_t n_most = (size_t)placed->plan->n_units * MAX_UNIT_TENSORS;
+    *bytes = 0;
+    if (!w->reader || !w->reader->info.unified) return OK;
+    w->ranges = mem_alloc(n_most, sizeof *w->ranges);
+    if (!w->ranges) return err_memory(e, n_most * sizeof *w->ranges, "the list of weights");
+    const uint64_t ready_bytes = list_ready(w, placed);
+    join_ranges(w);
+    for (int32_t i = 0; i < w->n_ranges; i++) {
+        const struct mapped_range *r = &w->ranges[i];
+        if (device_host_register(w->reader, (void *)(uintptr_t)r->base, r->size_bytes)) continue;
+        w->n_ranges = i;
+        forget_ranges(w);
+        return OK;
+    }
+    *bytes = ready_bytes;
     return OK;
 }
 
@@ -339,13 +433,15 @@ static void copy_plain(const struct load *load, const struct share *share, int i
 static enum status copy_share(struct load *load, const struct share *share, int device,
                               struct err *e) {
     const struct device *d = load->placed->devices[device];
-    const struct placement *place = &load->placed->plan->place;
     struct stream *stream = load->streams[device];
     for (int i = 0; i < share->n; i++) {
         const struct rows *rows = &share->rows[i];
-        // The embedding table is loaded already: its unit comes first and lies on the same device.
-        if (i == 0 && share->unit->shares_embed && place->units[0].device == device) {
+        if (is_shared(load->placed, share, i)) {
             load->w->home[share->u][0] = load->w->home[0][0];
+            continue;
+        }
+        if (load->w->n_ranges && lies_ready(share, i)) {
+            if (map_tensor(load, share, i, e)) return e->status;
             continue;
         }
         char *data = (char *)load->w->buffers[device].base + load->at[device];
@@ -356,7 +452,7 @@ static enum status copy_share(struct load *load, const struct share *share, int 
             return e->status;
         load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
-    return stream_wait(stream, e);
+    return stream ? stream_wait(stream, e) : OK; // NULL: everything is in place
 }
 
 // True if the CPU's rows of the unit are in the arena.
@@ -439,6 +535,12 @@ static enum status open_buffers(struct weights *w, const struct placed_model *pl
     void *mapping = (void *)(uintptr_t)placed->model->gguf->parts[0].map;
     buffer_map(placed->devices[DEVICE_HOST], mapping, bytes[DEVICE_HOST], PURPOSE_WEIGHTS,
                &w->buffers[DEVICE_HOST]);
+    uint64_t in_place_bytes;
+    if (tell_ranges(w, placed, &in_place_bytes, e)) return e->status;
+    if (in_place_bytes) {
+        bytes[n_devices - 1] -= in_place_bytes;
+        buffer_map(w->reader, mapping, in_place_bytes, PURPOSE_WEIGHTS, &w->in_place);
+    }
     for (int d = DEVICE_HOST + 1; d < n_devices; d++) {
         if (bytes[d] &&
             buffer_new(placed->devices[d], bytes[d], PURPOSE_WEIGHTS, &w->buffers[d], e))
@@ -494,6 +596,8 @@ void weights_close(struct weights *w) {
     buffer_free(&w->arena);
     w->made.abandoned = w->reader && w->reader->lost;
     buffer_free(&w->made);
+    if (w->reader) forget_ranges(w);
+    buffer_free(&w->in_place);
     for (int d = 0; d < MAX_DEVICES; d++) buffer_free(&w->buffers[d]);
     mem_free(w->home);
     mem_free(w->cpu);

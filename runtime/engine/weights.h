@@ -2,7 +2,9 @@
  * tensor.
  *
  * Owns one buffer per device (on the host the mapped file itself, elsewhere a copy), since drivers
- * round every allocation up and many buffers would take more memory than planned. Owns the arena:
+ * round every allocation up and many buffers would take more memory than planned. An accelerator
+ * whose memory is the host's uses the mapped file too, where it lets itself be told of it. Owns the
+ * arena:
  * host memory from which weights are copied straight to the accelerator; and what the CPU cannot
  * use where the file is mapped: norms, biases and routers that are not F32 there, and the experts
  * of early files if these do not lie at equal distances. Borrows the model (and its mapping) and
@@ -16,6 +18,12 @@
 #include "runtime/model/model.h"
 #include "runtime/options.h"
 
+// Bytes of the mapped file that an accelerator was told of.
+struct mapped_range {
+    const uint8_t *base;
+    uint64_t size_bytes;
+};
+
 // A model with a plan for it on open devices; all borrowed.
 struct placed_model {
     const struct model *model;
@@ -26,6 +34,9 @@ struct placed_model {
 
 struct weights {
     struct buffer buffers[MAX_DEVICES]; // unit after unit; the host's is only counted
+    struct buffer in_place;      // what the accelerator uses in the mapped file; only counted
+    struct mapped_range *ranges; // owned, [n_ranges]: where that lies
+    int32_t n_ranges;            // 0: it has copies of everything
     struct buffer arena;       // what the CPU has of streamed units, padded as on any other device
     struct buffer made;        // the CPU's tensors, outside the arena, that are such only here
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL

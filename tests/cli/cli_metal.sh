@@ -168,8 +168,21 @@ for fault in KERNEL=1 KERNEL=30 COMMANDS=12 COMPUTE=1 COMPUTE=3; do
     refused "fault_$(echo $fault | tr = _)" EMU_METAL_FAIL_$fault '\(computing\|Metal gives no\)'
 done
 
+# ---- Weights that the GPU cannot use where the file is mapped are copied ---------------------------
+whole() {
+    timeout 100 env "$@" "$TANDEM" run -m $tiny/qwen3.gguf -n 8 --temp 0 -f $tiny/prompt.txt \
+        --ignore-eos -ngl all --device $device >"$work/out" 2>"$work/err"
+    code=$?
+}
+whole A=
+[ $code -eq 0 ] && ! grep -q 'copied instead' "$work/err" && mv "$work/out" "$work/in_place"
+result metal_weights_in_place
+whole EMU_METAL_FAIL_BUFFER=2
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/in_place" && grep -q 'copied instead' "$work/err"
+result metal_weights_copied
+
 # ---- Memory that Metal refuses after all: a smaller plan, or exit code 3 --------------------------
-for fault in BUFFER=2 BUFFER=4 BUFFER=7 QUEUE=2; do
+for fault in BUFFER=4 BUFFER=5 BUFFER=8 QUEUE=2; do
     for strict in '' --strict; do
         # shellcheck disable=SC2086
         env "EMU_METAL_FAIL_$fault" timeout 100 "$TANDEM" run -m $tiny/qwen3.gguf -n 2 --temp 0 \
