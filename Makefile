@@ -77,7 +77,7 @@ BENCH_BINS := $(BENCHES:%.c=$D/%)
 # What scripts find the programs by: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
-include kernels/cuda/cuda.mk kernels/metal/metal.mk kernels/metal/source.mk tests/emulator/emulator.mk tests/metal/kernels.mk tests/metal/fake.mk
+include kernels/cuda/cuda.mk tests/cuda/machine_code.mk kernels/metal/metal.mk kernels/metal/source.mk tests/emulator/emulator.mk tests/metal/kernels.mk tests/metal/fake.mk
 include configs/machines/machines.mk configs/models/models.mk configs/templates/templates.mk runtime/library/library.mk
 ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 

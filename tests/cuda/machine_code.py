@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""machine_code.py: reads what ptxas makes of the kernels, without a GPU.
+
+    machine_code.py [--update] TABLE BUILD_CUDA TOOLS COMPILER [FILE...]
+
+assembles every kernel of BUILD_CUDA/compute_*/*.ptx for the architectures of TARGETS, reads the
+machine code of each loop, and compares with TABLE. It fails if a kernel spills more, fits fewer
+blocks on a multiprocessor, or has fewer loads under way before the first one is used; --update
+writes the table instead. With FILEs, names of sources like attention, only their kernels are looked at.
+TOOLS is the folder with ptxas, ptxas-6.1 and nvdisasm, see tools.sh. COMPILER is what made the PTX,
+which the first line of the table names: nothing is compared with another compiler's table.
+
+A row: architecture, kernel, registers, bytes of spills, blocks that the registers of a
+multiprocessor hold, bytes of shared memory, and for every innermost loop that loads from global
+memory "loads:ahead", where ahead is the largest number of loads that are issued before the first of
+them is used. The code of a loop is read in the order of its addresses, whatever its branches, and
+an operand of several registers counts by its first. nvdisasm no longer reads 6.1, which has no
+loops here.
+"""
+import concurrent.futures
+import csv
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+TARGETS = [("61", "61"), ("75", "75"), ("80", "86"), ("80", "90")]  # PTX for, assembled for
+REGISTERS = 65536  # of a multiprocessor, of all these architectures
+COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "blocks", "shared_bytes", "loops"]
+
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P[0-9T]\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
+LABEL = re.compile(r"^(\.L_[\w.]+):")
+REGISTER = re.compile(r"\bR(\d+)\b")
+
+
+def run(*command):
+    """The output of a command, errors with it; SystemExit with that text if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise SystemExit(f"machine_code.py: {' '.join(command)}: {done.stdout.strip()}")
+    return done.stdout
+
+
+def threads_of(ptx):
+    """The threads of a block of each kernel of a PTX file."""
+    found = re.findall(r"\.entry (\w+)\(.*?\)\s*(?:\.maxntid (\d+))?", open(ptx).read(), re.S)
+    return {name: int(threads or 1024) for name, threads in found}
+
+
+def resources(report):
+    """What ptxas -v says: {kernel: (registers, bytes of spills, bytes of shared memory)}."""
+    out = {}
+    for part in report.split("Compiling entry function '")[1:]:
+        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", part)
+        shared = re.search(r"(\d+) bytes smem", part)
+        out[part.split("'")[0]] = (int(re.search(r"Used (\d+) registers", part).group(1)),
+                                   int(spills.group(1)) + int(spills.group(2)),
+                                   int(shared.group(1)) if shared else 0)
+    return out
+
+
+def parse(sass):
+    """{kernel: (instructions, {label: index of the instruction behind it})} of a disassembly."""
+    kernels, code, labels = {}, None, None
+    for line in sass.splitlines():
+        if line.startswith(".text."):
+            code, labels = [], {}
+            kernels[line[len(".text."):].rstrip(":")] = (code, labels)
+        elif code is not None and (label := LABEL.match(line)):
+            labels[label.group(1)] = len(code)
+        elif code is not None and (instruction := INSTRUCTION.search(line)):
+            code.append((instruction.group(1), instruction.group(2)))
+    return kernels
+
+
+def innermost_loops(code, labels):
+    """Ranges [first, last] of instructions that a branch goes back over, without one inside."""
+    loops = []
+    for last, (name, operands) in enumerate(code):
+        target = re.search(r"`\((\.L_[\w.]+)\)", operands)
+        if name.startswith("BRA") and target and labels.get(target.group(1), last + 1) <= last:
+            loops.append((labels[target.group(1)], last))
+    return [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
+
+
+def loads_ahead(code):
+    """(loads from global memory, the most of them that wait at the first use of one)."""
+    waiting, n_loads, ahead = [], 0, 0
+    for name, operands in code:
+        first, _, rest = operands.partition(",")
+        is_load = name.startswith("LDG")
+        read = rest if is_load or not name.startswith("ST") else operands
+        used = {int(r) for r in REGISTER.findall(read)}
+        if any(r in used for r in waiting):
+            ahead = max(ahead, len(waiting))
+            last = max(i for i, r in enumerate(waiting) if r in used)
+            waiting = waiting[last + 1:]  # loads return in the order in which they were issued
+        if is_load:
+            n_loads += 1
+            waiting.append(int(REGISTER.search(first).group(1)))
+    return n_loads, max(ahead, len(waiting))
+
+
+def loops_of(cubin, tools):
+    """{kernel: "loads:ahead ..."}."""
+    out = {}
+    for kernel, (code, labels) in parse(run(f"{tools}/nvdisasm", "-c", cubin)).items():
+        found = [loads_ahead(code[a:b + 1]) for a, b in innermost_loops(code, labels)]
+        out[kernel] = " ".join(f"{n}:{ahead}" for n, ahead in found if n)
+    return out
+
+
+def measure(job):
+    """The rows of one PTX file for one architecture."""
+    ptx, arch, tools = job
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = f"{folder}/out.cubin"
+        ptxas = f"{tools}/ptxas-6.1" if arch == "61" else f"{tools}/ptxas"
+        found = resources(run(ptxas, "-v", f"-arch=sm_{arch}", ptx, "-o", cubin))
+        loops = {} if arch == "61" else loops_of(cubin, tools)
+    threads = threads_of(ptx)
+    for kernel, (registers, spills, shared) in found.items():
+        per_block = -(-registers // 8) * 8 * threads[kernel]
+        yield [arch, kernel, registers, spills, REGISTERS // per_block, shared,
+               loops.get(kernel, "")]
+
+
+def ahead_share(loops):
+    """Loads under way at once by all loads, of all loops."""
+    pairs = [tuple(map(int, loop.split(":"))) for loop in loops.split()]
+    return sum(ahead for _, ahead in pairs) / max(1, sum(loads for loads, _ in pairs))
+
+
+def worse(new, old):
+    """Why a row is worse than the table's, or None."""
+    if int(new["spill_bytes"]) > int(old["spill_bytes"]):
+        return f"spills {new['spill_bytes']} bytes, {old['spill_bytes']} before"
+    if int(new["blocks"]) < int(old["blocks"]):
+        return (f"{new['registers']} registers, {old['registers']} before: {new['blocks']} blocks "
+                f"on a multiprocessor instead of {old['blocks']}")
+    if ahead_share(new["loops"]) < 0.9 * ahead_share(old["loops"]):
+        return f"fewer loads under way: loops {new['loops']}, {old['loops']} before"
+    return None
+
+
+def read(path):
+    """The compiler and the rows of a table."""
+    with open(path) as file:
+        compiler = file.readline()[2:].strip()
+        rows = csv.DictReader(file, delimiter="\t")
+        return compiler, {(row["arch"], row["kernel"]): row for row in rows}
+
+
+def write(path, compiler, rows):
+    with open(path, "w") as file:
+        file.write(f"# {compiler}\n")
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([COLUMNS] + rows)
+    print(f"{path}: {len(rows)} kernels")
+
+
+def compare(rows, old, whole):
+    """Prints every kernel that got worse; whole: kernels of the table must not be missing."""
+    new = {(row[0], row[1]): dict(zip(COLUMNS, map(str, row))) for row in rows}
+    n_worse = 0
+    for key in sorted(new.keys() | (old.keys() if whole else set())):
+        if key in new and key in old:
+            why = worse(new[key], old[key])
+        else:
+            why = "is not in the table" if key in new else "is in the table only"
+        n_worse += why is not None
+        if why:
+            print(f"not ok machine_code_{key[0]}_{key[1]}\n  {why}")
+    print(f"{'not ok' if n_worse else 'ok'} machine_code # {len(new)} kernels, {n_worse} worse")
+    return n_worse
+
+
+def main():
+    arguments = sys.argv[1:]
+    update = arguments[:1] == ["--update"]
+    if len(arguments) < 4 + update:
+        raise SystemExit(__doc__)
+    table, build, tools, compiler, *files = arguments[update:]
+    jobs = []
+    for ptx_for, arch in TARGETS:
+        folder = f"{build}/compute_{ptx_for}"
+        names = [f"{name}.ptx" for name in files] or sorted(os.listdir(folder))
+        jobs += [(f"{folder}/{name}", arch, tools) for name in names
+                 if name.endswith(".ptx") and name != "peak.ptx"]
+    old_compiler, old = ("", {}) if update else read(table)
+    if not update and old_compiler != compiler:
+        print(f"ok machine_code # SKIP the table is of {old_compiler}, this is {compiler}")
+        return
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        rows = sorted(row for found in pool.map(lambda job: list(measure(job)), jobs)
+                      for row in found)
+    if update:
+        write(table, compiler, rows)
+    else:
+        sys.exit(compare(rows, old, not files) > 0)
+
+
+main()
