@@ -24,4 +24,4 @@ test-arm: ## the kernels and tiny models on aarch64: cross compiler and qemu, se
 	@sh tests/arm/root.sh $(ARM_ROOT)
 	+@$(MAKE) build/release/tests/kernels/check_ops build/release/tests/lib/check_logits
 	+@$(ARM_MAKE) build/arm/tandem build/arm/tests/kernels/check_ops
-	@sh tests/run.sh tests/arm/test_arm.sh
+	@TEST_TIMEOUT=1500 sh tests/run.sh tests/arm/test_arm.sh
