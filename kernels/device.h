@@ -199,8 +199,9 @@ struct cpu_options; // kernels/cpu/device/cpu_device.h
 // A kind of accelerator that a program knows: --device prefix:spec opens it. ERR_UNSUPPORTED means
 // that this machine has none. The log must outlive the device.
 struct device_driver {
-    const char *prefix; // "sim"
-    const char *help;   // one line for --help
+    const char *prefix;  // "sim"
+    const char *help;    // one line for --help
+    uint16_t pci_vendor; // of the cards that it drives; 0: it looks for none on the PCI bus
     enum status (*open)(struct device **out, const char *spec, const struct cpu_options *options,
                         const struct log *log, struct err *e);
 };

@@ -11,6 +11,7 @@ const struct device_driver *device_drivers(int *n) {
     static const struct device_driver drivers[] = {
 #if HAVE_CUDA
         {.prefix = "cuda",
+         .pci_vendor = 0x10de,
          .help = "cuda[:N]  NVIDIA GPU number N (0), compute capability 6.1 or newer",
          .open = cuda_device_open_spec},
 #endif

@@ -24,20 +24,22 @@ struct consultation { // too big for the stack
     int32_t n_findings;
 };
 
-// Says why the first accelerator that this program knows does not open.
+// Says why no GPU of NVIDIA opens, the only ones whose cards are found without their driver.
 static void ask_why_none(struct consultation *c) {
     char *out = c->facts.no_accelerator;
     const size_t size_bytes = sizeof c->facts.no_accelerator;
     if (c->n_devices > 1) return;
-    if (c->options.n_drivers == 0) {
-        (void)snprintf(out, size_bytes, "this program was built for the CPU only");
-        return;
+    (void)snprintf(out, size_bytes, "this program was built without a backend for it");
+    for (int i = 0; i < c->options.n_drivers; i++) {
+        const struct device_driver *driver = &c->options.drivers[i];
+        struct device *device = NULL;
+        struct err e;
+        if (driver->pci_vendor != VENDOR_NVIDIA) continue;
+        *out = 0;
+        if (driver->open(&device, "", &c->options.cpu, NULL, &e) != OK)
+            err_text(&e, out, size_bytes);
+        device_close(device);
     }
-    struct device *device = NULL;
-    struct err e;
-    const struct device_driver *driver = &c->options.drivers[0];
-    if (driver->open(&device, "", &c->options.cpu, NULL, &e) != OK) err_text(&e, out, size_bytes);
-    device_close(device);
 }
 
 // Offers some memory to be pinned, as the engine does.

@@ -22,7 +22,7 @@ struct doctor_facts {
     uint64_t available_bytes;  // MemAvailable, without any limit
     int32_t cpu_quota;         // whole processors, 0: no limit
     int32_t n_nvidia_cards;    // display controllers of that vendor on the PCI bus
-    char no_accelerator[512];  // why no accelerator could be opened; empty if one is open
+    char no_accelerator[512];  // why no GPU of NVIDIA could be opened; empty if one is open
     bool pin_refused;          // the driver refused to pin memory
     bool on_battery, has_vector_isa;
     char governor[32], isa[16];

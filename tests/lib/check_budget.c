@@ -189,7 +189,7 @@ static bool note_loading(void *context, const char *what, uint64_t done, uint64_
 static enum status open_draw(struct engine **out, struct check *c, const struct draw *d,
                              struct err *e) {
     char spec[96] = "cuda", vram[32], capability[16], nth[16];
-    const struct device_driver driver = {c->kind, "", watched_open};
+    const struct device_driver driver = {.prefix = c->kind, .help = "", .open = watched_open};
     struct engine_options o = {.model_path = c->model_path,
                                .device_spec = spec,
                                .drivers = &driver,
