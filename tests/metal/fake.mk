@@ -28,7 +28,7 @@ endif
 
 # make test runs the same scripts with METAL_ALL unset, which takes a fraction of the time.
 metal-check: ## every op, split and model on the emulated Metal, deliberate bugs and races (clang)
-	@$(MAKE) BUILD=release programs model
+	@$(MAKE) BUILD=release build programs model
 	@$(call AGAINST,build,build/release) METAL_ALL=1 TEST_TIMEOUT=1800 \
 	  sh tests/run.sh tests/cli/cli_metal.sh tests/cli/cli_metal_kernels.sh tests/cli/cli_metal_dialect.sh
 	@$(MAKE) metal-bugs metal-race
