@@ -4,7 +4,7 @@
  * Every quantised type is a struct weight_<type> of constants and static functions, so that a
  * kernel is a template over it; F32, F16 and BF16 have element and eight only. What the bytes mean
  * is defined by kernels/cpu/dequantize.c. Owns nothing; device code only. Reads no byte outside the
- * aligned 4-byte words that the row touches. Tested by tests/kernels/check_ops.c on every matmul
+ * aligned 16-byte units that the row touches. Tested by tests/kernels/check_ops.c on every matmul
  * and embed.
  *
  * Where a row starts: weights are at least 16-byte aligned, but a row is n_cols/32 blocks of 18,
@@ -64,6 +64,19 @@ template <int N> DEVICE_FN void load_words_16(uint32_t *out, const uint8_t *p) {
     }
 }
 
+// Takes N words from byte misplaced (even, at most 14) on of N + 4 words.
+template <int N>
+DEVICE_FN void place_words(uint32_t *out, const uint32_t *units, uint32_t misplaced) {
+    uint32_t by_two[N + 2], by_one[N + 1];
+#pragma unroll
+    for (int i = 0; i < N + 2; i++) by_two[i] = misplaced & 8 ? units[i + 2] : units[i];
+#pragma unroll
+    for (int i = 0; i < N + 1; i++) by_one[i] = misplaced & 4 ? by_two[i + 1] : by_two[i];
+    const uint32_t bytes = misplaced & 2 ? 0x5432 : 0x3210;
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = __byte_perm(by_one[i], by_one[i + 1], bytes);
+}
+
 // Loads N words from a 2-byte aligned address: loads the aligned words that hold them and shifts
 // these into place. If p is no multiple of 4, the first aligned word starts 2 bytes early and half
 // of the last one is used.
@@ -77,6 +90,19 @@ template <int N> DEVICE_FN void load_words_2(uint32_t *out, const uint8_t *p) {
         out[i] = (uint32_t)(((uint64_t)next << 32 | word) >> 8 * misplaced);
         word = next;
     }
+}
+
+// The same by loads of 16 bytes, a third as many. These read the aligned units of 16 bytes that
+// hold the words, so at most 14 bytes around them.
+template <int N> DEVICE_FN void load_words_wide(uint32_t *out, const uint8_t *p) {
+    constexpr int UNITS = N / 4 + 1;
+    static_assert(N % 4 == 0, "16 bytes are four words");
+    const uint32_t misplaced = (uint32_t)(uintptr_t)p & 14;
+    const uint8_t *aligned = p - misplaced, *last = aligned + (misplaced ? 4 * N : 4 * N - 16);
+    uint32_t units[4 * UNITS];
+    load_words_16<4 * UNITS - 4>(units, aligned);
+    load_words_16<4>(units + 4 * UNITS - 4, last);
+    place_words<N>(out, units, misplaced);
 }
 
 // The same from any address.
@@ -478,8 +504,8 @@ struct weight_q6_k : weight_of_256<sizeof(q6_k_block), 2> {
         const uint8_t *b = block_of(row, item);
         int half = item >> 1 & 1, j = item & 1;
         uint32_t nibbles[8], pairs[8];
-        load_words_2<8>(nibbles, b + offsetof(q6_k_block, nibbles) + 64 * half + 32 * j);
-        load_words_2<8>(pairs, b + offsetof(q6_k_block, pairs) + 32 * half);
+        load_words_wide<8>(nibbles, b + offsetof(q6_k_block, nibbles) + 64 * half + 32 * j);
+        load_words_wide<8>(pairs, b + offsetof(q6_k_block, pairs) + 32 * half);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t two = pairs[i] >> 2 * j;
@@ -553,8 +579,8 @@ struct weight_q3_k : weight_of_256<sizeof(q3_k_block), 2> {
         const q3_k_block *b = (const q3_k_block *)(block_of(row, item));
         int pair = item & 3;
         uint32_t high[8], pairs[8];
-        load_words_2<8>(high, b->high);
-        load_words_2<8>(pairs, b->pairs + 32 * (pair >> 1));
+        load_words_wide<8>(high, b->high);
+        load_words_wide<8>(pairs, b->pairs + 32 * (pair >> 1));
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t two = pairs[i] >> 4 * (pair & 1), third = high[i] >> 2 * pair;

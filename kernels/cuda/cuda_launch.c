@@ -104,23 +104,25 @@ static void cap_logits(struct cuda_stream *s, enum weight_type type,
 
 // ---- Matmul ------------------------------------------------------------------------------------
 
-// The kernels of a weight type: for one or a few tokens, and tiles without and with tensor cores.
+// The kernels of a weight type: for one token, for a few, and tiles without and with tensor cores.
 // FLOATS have no tiles with tensor cores, since halves would lose bits.
 struct matmul_kernels {
-    enum cuda_kernel vec, dp4a, mma;
+    enum cuda_kernel one, vec, dp4a, mma;
 };
 #define MMA_FLOATS(op, name) KERNEL_##op##_dp4a_##name
 #define MMA_HALVES(op, name) KERNEL_##op##_mma_##name
 #define MMA_BYTES            MMA_HALVES
 static const struct matmul_kernels MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...) \
-    {KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, MMA_##KIND(gemm, name)},
+#define WEIGHT(NAME, name, KIND, ...)                                             \
+    {KERNEL_matmul_one_##name, KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, \
+     MMA_##KIND(gemm, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
 static const struct matmul_kernels EXPERT_MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...) \
-    {KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, MMA_##KIND(experts, name)},
+#define WEIGHT(NAME, name, KIND, ...)                                                  \
+    {KERNEL_experts_one_##name, KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, \
+     MMA_##KIND(experts, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
@@ -128,6 +130,15 @@ static const struct matmul_kernels EXPERT_MATMULS[] = {
 static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_ROWS &&
                   GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
               "one grid for both kinds of tiles");
+
+// The kernel for one token or a few, and its grid of chunks of row_count rows by n_runs.
+static enum cuda_kernel vec_kernel(const struct matmul_kernels *kernels, int32_t n_tokens) {
+    return n_tokens == 1 ? kernels->one : kernels->vec;
+}
+static struct cuda_grid vec_grid(int32_t n_tokens, int32_t row_count, int32_t n_runs) {
+    const int32_t rows = MATVEC_THREADS / 32 * (n_tokens == 1 ? MATVEC_ONE_ROWS : MATVEC_ROWS);
+    return (struct cuda_grid){parts(row_count, rows), (uint32_t)n_runs, 1, MATVEC_THREADS, 0};
+}
 
 // A grid of n_token_tiles tiles by as many tiles of rows as row_count takes.
 static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
@@ -184,8 +195,7 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
         quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols}, a->scratch,
                  p.acts_stride);
     if (a->n_tokens <= MATVEC_TOKENS)
-        add(s, MATMULS[type].vec,
-            (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), 1, 1, MATVEC_THREADS, 0}, &p,
+        add(s, vec_kernel(&MATMULS[type], a->n_tokens), vec_grid(a->n_tokens, a->row_count, 1), &p,
             sizeof p);
     else
         add(s, tile_kernel(s, &MATMULS[type]),
@@ -223,10 +233,8 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
         quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols}, a->scratch,
                  p.acts_stride);
     if (a->n_tokens <= MATVEC_TOKENS || n_pairs <= EXPERTS_VEC_PER_EXPERT * a->n_experts)
-        add(s, EXPERT_MATMULS[type].vec,
-            (struct cuda_grid){parts(a->row_count, MATVEC_ROWS), (uint32_t)n_pairs, 1,
-                               MATVEC_THREADS, 0},
-            &p, sizeof p);
+        add(s, vec_kernel(&EXPERT_MATMULS[type], a->n_tokens),
+            vec_grid(a->n_tokens, a->row_count, n_pairs), &p, sizeof p);
     else
         add(s, tile_kernel(s, &EXPERT_MATMULS[type]),
             tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_MMA_TOKENS), a->row_count), &p,

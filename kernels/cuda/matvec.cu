@@ -1,26 +1,27 @@
-/* matvec.cu: matmul_vec_<type>, a weight times up to MATVEC_TOKENS tokens: decode, where the time
- * is that of reading the weight once.
+/* matvec.cu: matmul_one_<type>, a weight times one token, and matmul_vec_<type>, times up to
+ * MATVEC_TOKENS tokens: decode, where the time is that of reading the weight once.
  *
- * Grid (chunks of MATVEC_ROWS rows). A warp computes one row: its lanes stride over the row's items
- * (32 or 64 columns, see blocks.cuh), unpack each once in registers and multiply it with every
- * token's quantised activations by __dp4a; sums are floats, added up across the warp at the end.
- * Per row the weight is read once from memory in 16-byte loads where the format's alignment allows,
- * the activations n_tokens times from cache. F32, F16 and BF16 multiply with x as floats, eight
- * columns per lane. The columns that a lane adds up and their order depend on n_cols alone, so a
- * result is the same for every number of tokens and every row range; the GEMM kernels round
- * differently. n_tokens <= MATVEC_TOKENS.
+ * Grid (chunks of rows). A warp computes MATVEC_ONE_ROWS or MATVEC_ROWS rows: its lanes stride over
+ * the rows' items (32 or 64 columns, see blocks.cuh), unpack each once in registers and multiply it
+ * with every token's quantised activations by __dp4a; sums are floats, added up across the warp at
+ * the end. Per row the weight is read once from memory, in 16-byte loads where that is possible,
+ * the activations of all tokens from cache: of one token once for two rows, since these are 72 of
+ * the 98 cache lines that a warp's step of a row of Q4_K takes. The kernels of one token have
+ * registers for one: 56 instead of 93 for Q4_K on 8.6, 9 blocks on a multiprocessor instead of 5,
+ * and the 6 loads of both rows under way before the first is used. F32, F16 and BF16 multiply with
+ * x as floats, eight columns per lane. The columns that a lane adds up and their order depend on
+ * n_cols alone, so a result is the same for every number of tokens and every row range; the GEMM
+ * kernels round differently. n_tokens <= MATVEC_TOKENS.
  *
- * experts_vec_<type>, the same for the pairs of experts. Grid (chunks of MATVEC_ROWS rows,
- * n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs from order[y] on if such a run of their
- * expert begins there, else it returns. With one token every block has work, and an expert that
- * several tokens share is read once for up to EXPERTS_VEC_PAIRS of them. Tested by
- * tests/kernels/check_ops.c.
+ * experts_one_<type> and experts_vec_<type>, the same for the pairs of experts of one token and of
+ * several. Grid (chunks of rows, n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs (of one
+ * token one) from order[y] on if such a run of their expert begins there, else it returns. With one
+ * token every block has work, and an expert that several tokens share is read once for up to
+ * EXPERTS_VEC_PAIRS of them. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/rows.cuh"
-
-static_assert(MATVEC_THREADS == 32 * MATVEC_ROWS, "a warp turns a row");
 
 // The sum of v over the warp, in every lane.
 DEVICE_FN float warp_sum(float v) {
@@ -28,24 +29,33 @@ DEVICE_FN float warp_sum(float v) {
     return v;
 }
 
-// The row of this warp, or -1 past the end. The same for the whole warp.
-template <class Args> DEVICE_FN int warp_row(const Args &a) {
-    int row = (int)blockIdx.x * MATVEC_ROWS + (int)threadIdx.x / 32;
+// The first of the N rows of this warp, or -1 past the end. The same for the whole warp.
+template <int N, class Args> DEVICE_FN int warp_row(const Args &a) {
+    int row = ((int)blockIdx.x * (MATVEC_THREADS / 32) + (int)threadIdx.x / 32) * N;
     return row < a.row_count ? a.row_first + row : -1;
 }
 
-template <int TOKENS, class Rows>
+// The last row that is computed. Rows of a warp that lie behind it repeat it and are not written.
+template <class Args> DEVICE_FN int last_row(const Args &a) {
+    return a.row_first + a.row_count - 1;
+}
+
+// Lane i writes sum i, so that no load of a bias or a residual waits for a store.
+template <int TOKENS, int N, class Rows>
 DEVICE_FN void write_sums(const typename Rows::params &p, const Rows &rows, int row,
                           const float *sums) {
+    static_assert(N * TOKENS <= 32, "a lane for each sum");
+    int lane = (int)threadIdx.x % 32, t = lane % TOKENS;
+    float mine = 0;
 #pragma unroll
-    for (int t = 0; t < TOKENS; t++) {
-        if (t >= rows.count) continue;
-        float sum = warp_sum(sums[t]);
-        if (threadIdx.x % 32 != 0) continue;
-        int64_t place = (int64_t)Rows::out_row(p, rows, t) * p.a.out_stride + row;
-        sum += Rows::bias(p, rows, row);
-        p.a.out[place] = sum + Rows::residual(p, place);
+    for (int i = 0; i < N * TOKENS; i++) {
+        float sum = warp_sum(sums[i]);
+        mine = lane == i ? sum : mine;
     }
+    row += lane / TOKENS;
+    if (lane >= N * TOKENS || t >= rows.count || row > last_row(p.a)) return;
+    int64_t place = (int64_t)Rows::out_row(p, rows, t) * p.a.out_stride + row;
+    p.a.out[place] = mine + Rows::bias(p, rows, row) + Rows::residual(p, place);
 }
 
 // The sum of four words of signed bytes.
@@ -55,13 +65,22 @@ DEVICE_FN int sum_bytes(int4 words) {
     return __dp4a(words.z, ones, __dp4a(words.w, ones, sum));
 }
 
+// 32 columns of a token.
+struct acts_group {
+    int4 low, high;
+    float2 scale;
+};
+DEVICE_FN acts_group load_acts(const void *acts, int n_cols, int g) {
+    const int4 *bytes = (const int4 *)acts_bytes(acts, g);
+    return {__ldg(bytes), __ldg(bytes + 1), acts_scale(acts, n_cols, g)};
+}
+
 // Returns sum plus the product of 32 columns of a weight row with those of a token. Every
 // multiply-add is explicit, so that the compiler rounds alike for every number of tokens.
 template <class W>
-DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, int n_cols, int g) {
-    const int4 *bytes = (const int4 *)acts_bytes(acts, g);
-    int4 low = __ldg(bytes), high = __ldg(bytes + 1);
-    float2 x = acts_scale(acts, n_cols, g);
+DEVICE_FN float add_group(float sum, const weight_group &w, const acts_group &acts) {
+    const int4 low = acts.low, high = acts.high;
+    const float2 x = acts.scale;
     int first = 0, last = 0;
     first = __dp4a((int)w.words[0], low.x, first), first = __dp4a((int)w.words[1], low.y, first);
     first = __dp4a((int)w.words[2], low.z, first), first = __dp4a((int)w.words[3], low.w, first);
@@ -77,29 +96,36 @@ DEVICE_FN float add_group(float sum, const weight_group &w, const void *acts, in
     return fmaf(w.scale * x.x, (float)(first + last), sum);
 }
 
-template <class W, int TOKENS, class Rows>
-DEVICE_FN void multiply_row(const typename Rows::params &p, const Rows &rows, int row) {
+// sums[r * TOKENS + t] is of row row + r and token t.
+template <class W, int TOKENS, int N, class Rows>
+DEVICE_FN void multiply_rows(const typename Rows::params &p, const Rows &rows, int row) {
     int lane = (int)threadIdx.x % 32, n_items = p.a.n_cols / (32 * W::ITEM_GROUPS);
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     const char *acts = (const char *)p.a.scratch;
-    float sums[TOKENS] = {};
+    float sums[N * TOKENS] = {};
     int x_rows[TOKENS];
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) x_rows[t] = Rows::x_row(p, rows, t);
     for (int item = lane; item < n_items; item += 32) {
-        weight_group groups[W::ITEM_GROUPS];
-        W::load(groups, weights, item);
+        weight_group groups[N][W::ITEM_GROUPS];
+#pragma unroll
+        for (int r = 0; r < N; r++)
+            W::load(groups[r], weights + (row + r > last_row(p.a) ? 0 : r * p.weight_stride), item);
         int g = W::first_group(item);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t >= rows.count) continue;
             const char *x = acts + x_rows[t] * p.acts_stride;
 #pragma unroll
-            for (int i = 0; i < W::ITEM_GROUPS; i++)
-                sums[t] = add_group<W>(sums[t], groups[i], x, p.a.n_cols, g + i * W::ITEM_STEP);
+            for (int i = 0; i < W::ITEM_GROUPS; i++) {
+                const acts_group a = load_acts(x, p.a.n_cols, g + i * W::ITEM_STEP);
+#pragma unroll
+                for (int r = 0; r < N; r++)
+                    sums[r * TOKENS + t] = add_group<W>(sums[r * TOKENS + t], groups[r][i], a);
+            }
         }
     }
-    write_sums<TOKENS>(p, rows, row, sums);
+    write_sums<TOKENS, N>(p, rows, row, sums);
 }
 
 // Loads eight columns, with zeros past the end. Fast if all lie inside and are 16-byte aligned.
@@ -113,15 +139,18 @@ DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols
     for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(row, column + i) : 0;
 }
 
-template <class W, int TOKENS, class Rows>
-DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &rows, int row) {
+template <class W, int TOKENS, int N, class Rows>
+DEVICE_FN void multiply_floats(const typename Rows::params &p, const Rows &rows, int row) {
     int lane = (int)threadIdx.x % 32;
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     bool aligned = p.a.n_cols % 8 == 0;
-    float sums[TOKENS] = {};
+    float sums[N * TOKENS] = {};
     for (int column = 8 * lane; column < p.a.n_cols; column += 8 * 32) {
-        float w[8], x[8];
-        load_eight<W>(w, weights, column, p.a.n_cols, aligned);
+        float w[N][8], x[8];
+#pragma unroll
+        for (int r = 0; r < N; r++)
+            load_eight<W>(w[r], weights + (row + r > last_row(p.a) ? 0 : r * p.weight_stride),
+                          column, p.a.n_cols, aligned);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t >= rows.count) continue;
@@ -129,37 +158,51 @@ DEVICE_FN void multiply_float_row(const typename Rows::params &p, const Rows &ro
             const float *token = p.a.x + (int64_t)Rows::x_row(p, rows, t) * p.a.n_cols;
             load_eight<weight_f32>(x, (const uint8_t *)token, column, p.a.n_cols, aligned);
 #pragma unroll
-            for (int i = 0; i < 8; i++) sums[t] = fmaf(w[i], x[i], sums[t]);
+            for (int i = 0; i < 8 * N; i++)
+                sums[i / 8 * TOKENS + t] =
+                    fmaf(w[i / 8][i % 8], x[i % 8], sums[i / 8 * TOKENS + t]);
         }
     }
-    write_sums<TOKENS>(p, rows, row, sums);
+    write_sums<TOKENS, N>(p, rows, row, sums);
 }
 
-// One token has a body of its own, with fewer sums and pointers in registers.
-#define MATMUL_VEC(type, multiply)                                                  \
-    KERNEL void __launch_bounds__(MATVEC_THREADS)                                   \
-        matmul_vec_##type(const struct matmul_params p) {                           \
-        const token_rows rows = {0, p.a.n_tokens};                                  \
-        int row = warp_row(p.a);                                                    \
-        if (row < 0) return;                                                        \
-        if (rows.count == 1)                                                        \
-            multiply<weight_##type, 1>(p, rows, row);                               \
-        else                                                                        \
-            multiply<weight_##type, MATVEC_TOKENS>(p, rows, row);                   \
-    }                                                                               \
-    KERNEL void __launch_bounds__(MATVEC_THREADS)                                   \
-        experts_vec_##type(const struct experts_params p) {                         \
-        int row = warp_row(p.a);                                                    \
-        if (row < 0) return;                                                        \
-        const expert_rows rows = find_run(p.a, (int)blockIdx.y, EXPERTS_VEC_PAIRS); \
-        if (rows.count == 1)                                                        \
-            multiply<weight_##type, 1>(p, rows, row);                               \
-        else if (rows.count > 1)                                                    \
-            multiply<weight_##type, EXPERTS_VEC_PAIRS>(p, rows, row);               \
+// Blocks of a multiprocessor that F16 and BF16 keep registers for: as many as they had without
+// being told, for then they spilled on 8.6.
+static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
+
+// One token has a kernel of its own, with fewer sums and pointers in registers.
+#define MATMUL_VEC(type, multiply, ...)                                                          \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
+        matmul_one_##type(const struct matmul_params p) {                                        \
+        const token_rows rows = {0, 1};                                                          \
+        int row = warp_row<MATVEC_ONE_ROWS>(p.a);                                                \
+        if (row >= 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, rows, row);                 \
+    }                                                                                            \
+    KERNEL void __launch_bounds__(__VA_ARGS__) matmul_vec_##type(const struct matmul_params p) { \
+        const token_rows rows = {0, p.a.n_tokens};                                               \
+        int row = warp_row<MATVEC_ROWS>(p.a);                                                    \
+        if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, MATVEC_ROWS>(p, rows, row);         \
+    }                                                                                            \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
+        experts_one_##type(const struct experts_params p) {                                      \
+        int row = warp_row<MATVEC_ONE_ROWS>(p.a);                                                \
+        if (row < 0) return;                                                                     \
+        const expert_rows rows = find_run(p.a, (int)blockIdx.y, 1);                              \
+        if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, rows, row);           \
+    }                                                                                            \
+    KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
+        experts_vec_##type(const struct experts_params p) {                                      \
+        int row = warp_row<MATVEC_ROWS>(p.a);                                                    \
+        if (row < 0) return;                                                                     \
+        const expert_rows rows = find_run(p.a, (int)blockIdx.y, EXPERTS_VEC_PAIRS);              \
+        if (rows.count == 1)                                                                     \
+            multiply<weight_##type, 1, MATVEC_ROWS>(p, rows, row);                               \
+        else if (rows.count > 1)                                                                 \
+            multiply<weight_##type, EXPERTS_VEC_PAIRS, MATVEC_ROWS>(p, rows, row);               \
     }
-#define MATMUL_VEC_FLOATS(name)       MATMUL_VEC(name, multiply_float_row)
-#define MATMUL_VEC_HALVES(name)       MATMUL_VEC(name, multiply_float_row)
-#define MATMUL_VEC_BYTES(name)        MATMUL_VEC(name, multiply_row)
+#define MATMUL_VEC_FLOATS(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS)
+#define MATMUL_VEC_HALVES(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS, HALF_BLOCKS)
+#define MATMUL_VEC_BYTES(name)        MATMUL_VEC(name, multiply_rows, MATVEC_THREADS)
 #define WEIGHT(NAME, name, KIND, ...) MATMUL_VEC_##KIND(name)
 #include "kernels/weights.def"
 #undef WEIGHT

@@ -44,9 +44,11 @@ enum {
     QUANTIZE_THREADS = 128,
     QUANTIZE_GROUPS = 16,
 
-    // matmul_vec_<type>: grid (row chunks); every block computes all tokens, at most MATVEC_TOKENS.
+    // matmul_one_<type>, matmul_vec_<type>: grid (row chunks); every block computes the one token,
+    // or all tokens, at most MATVEC_TOKENS.
     MATVEC_THREADS = 128,
-    MATVEC_ROWS = 4,
+    MATVEC_ONE_ROWS = 2, // of a warp, for one token
+    MATVEC_ROWS = 1,     // of a warp, for several
     MATVEC_TOKENS = 8,
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
@@ -58,7 +60,8 @@ enum {
     GEMM_MMA_ROWS = 64,
     GEMM_MMA_TOKENS = 64,
 
-    // experts_vec_<type>: grid (row chunks, pairs); blocks like those of matmul_vec_<type>.
+    // experts_one_<type>, experts_vec_<type>: grid (row chunks, pairs); blocks like those of
+    // matmul_one_<type> and matmul_vec_<type>.
     // experts_dp4a_<type>, experts_mma_<type>: grid (expert_tiles, row tiles); blocks like those of
     // the GEMMs.
     EXPERTS_VEC_PAIRS = 4,      // of one expert that a block takes at once
