@@ -225,6 +225,45 @@ DEVICE_FN void ldmatrix_x2(uint32_t d[2], const void *row, SIMT_HERE) {
     simt_ldmatrix<2>(d, row, SIMT_PLACE);
 }
 
+// Rows of a times rows of b. Bytes are multiplied as 16-bit numbers, whose products are added in
+// pairs; then those of eight columns are added up together.
+template <int M, int K>
+DEVICE_FN void simt_products(const int8_t (*a)[K], const int8_t (*b)[K], int (*sums)[8]) {
+    __m256i wide_b[8][K / 16];
+    for (int column = 0; column < 8; column++)
+        for (int k = 0; k < K / 16; k++)
+            wide_b[column][k] = _mm256_cvtepi8_epi16(_mm_load_si128((__m128i *)b[column] + k));
+    for (int row = 0; row < M; row++) {
+        __m256i part[8];
+        for (int column = 0; column < 8; column++) part[column] = _mm256_setzero_si256();
+        for (int k = 0; k < K / 16; k++) {
+            __m256i wide_a = _mm256_cvtepi8_epi16(_mm_load_si128((__m128i *)a[row] + k));
+            for (int column = 0; column < 8; column++)
+                part[column] = _mm256_add_epi32(part[column],
+                                                _mm256_madd_epi16(wide_a, wide_b[column][k]));
+        }
+        for (int i = 0; i < 4; i++) part[i] = _mm256_hadd_epi32(part[2 * i], part[2 * i + 1]);
+        __m256i low = _mm256_hadd_epi32(part[0], part[1]);
+        __m256i high = _mm256_hadd_epi32(part[2], part[3]);
+        _mm256_store_si256((__m256i *)sums[row],
+                           _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20),
+                                            _mm256_permute2x128_si256(low, high, 0x31)));
+    }
+}
+template <int M, int K>
+DEVICE_FN void simt_products(const __half (*a)[K], const __half (*b)[K], float (*sums)[8]) {
+    alignas(32) float wide_b[K][8];
+    for (int column = 0; column < 8; column++)
+        for (int k = 0; k < K; k++) wide_b[k][column] = __half2float(b[column][k]);
+    for (int row = 0; row < M; row++) {
+        __m256 sum = _mm256_setzero_ps();
+        for (int k = 0; k < K; k++)
+            sum = _mm256_fmadd_ps(_mm256_set1_ps(__half2float(a[row][k])),
+                                  _mm256_load_ps(wide_b[k]), sum);
+        _mm256_store_ps(sums[row], sum);
+    }
+}
+
 // An instruction of M x 8 x K: lanes hold NA registers of a, NB of b and ND of d, and put them into
 // the exchange in that order. The last lane multiplies for the whole warp.
 template <class Element, class Sum, int M, int K> struct simt_mma {
@@ -232,38 +271,31 @@ template <class Element, class Sum, int M, int K> struct simt_mma {
     static constexpr int NA = M * K / 32 / PER, NB = 8 * K / 32 / PER, ND = M * 8 / 32;
     static_assert((NA + NB + ND) * 4 <= SIMT_WORDS * 8, "fits into an exchange");
 
-    // Element e of register i of a lane: row (of a and d) or column (of b), and place along K.
-    static constexpr int k_of(int lane, int i, int e, int rows) {
-        return lane % 4 * PER + i / rows * 4 * PER + e;
+    // The first element of register i of a lane along K; its row (of a) or column (of b) is lane / 4.
+    static constexpr int k_of(int lane, int i, int rows) {
+        return lane % 4 * PER + i / rows * 4 * PER;
     }
-    static int widen(int8_t v) { return v; }
-    static float widen(__half v) { return __half2float(v); }
 
     static void multiply(simt_lanes *lanes) {
         constexpr int ROWS = M / 8; // registers of a for rows 8 apart
-        Sum a[M][K], b[K][8];
+        alignas(32) Element a[M][K], b[8][K];
+        alignas(32) Sum sums[M][8];
         for (int lane = 0; lane < SIMT_WARP; lane++) {
-            Element held[(NA + NB) * PER];
-            memcpy(held, lanes->word[lane], sizeof held);
-            for (int i = 0; i < NA * PER; i++)
-                a[lane / 4 + i / PER % ROWS * 8][k_of(lane, i / PER, i % PER, ROWS)] =
-                    widen(held[i]);
-            for (int i = 0; i < NB * PER; i++)
-                b[k_of(lane, i / PER, i % PER, 1)][lane / 4] = widen(held[NA * PER + i]);
+            const char *held = (const char *)lanes->word[lane];
+            for (int i = 0; i < NA; i++)
+                memcpy(&a[lane / 4 + i % ROWS * 8][k_of(lane, i, ROWS)], held + 4 * i, 4);
+            for (int i = 0; i < NB; i++)
+                memcpy(&b[lane / 4][k_of(lane, i, 1)], held + 4 * (NA + i), 4);
         }
-        for (int row = 0; row < M; row++) {
-            Sum sums[8] = {};
-            for (int k = 0; k < K; k++)
-                for (int column = 0; column < 8; column++) sums[column] += a[row][k] * b[k][column];
-            for (int column = 0; column < 8; column++) {
-                char *held = (char *)lanes->word[row % 8 * 4 + column / 2];
-                char *d = held + 4 * (NA + NB + row / 8 * 2 + column % 2);
+        simt_products<M, K>(a, b, sums);
+        for (int lane = 0; lane < SIMT_WARP; lane++)
+            for (int i = 0; i < ND; i++) {
+                char *d = (char *)lanes->word[lane] + 4 * (NA + NB + i);
                 Sum sum;
                 memcpy(&sum, d, sizeof sum);
-                sum += sums[column];
+                sum += sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
                 memcpy(d, &sum, sizeof sum);
             }
-        }
     }
 
     static void run(Sum *d, const uint32_t *a, const uint32_t *b, simt_place here) {

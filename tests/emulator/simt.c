@@ -49,14 +49,14 @@ struct fiber {
     enum fiber_state state;
     const struct simt_place *place; // where it waits; lies on its stack
     void *stack_pointer;
+    struct warp *warp;
     char *stack;      // lowest address
     void *fake_stack; // ASan's
     void *tsan;       // TSan's name of the fiber
 };
 
-struct group { // the lanes of a warp that exchange under one mask
-    uint32_t mask, arrived;
-    uint32_t waiting;
+struct group {                      // the lanes of a warp that exchange under one mask
+    uint32_t mask, arrived;         // arrived: all wait
     unsigned parity;                // of lanes[2] and met[2], so that slow readers keep theirs
     const struct simt_place *place; // of one that waits
     char met[2];                    // what TSan takes for the meeting
@@ -75,8 +75,10 @@ struct worker { // owns stacks and fibers
     struct simt_block block;
     struct fiber main; // the OS thread
     struct fiber *fibers;
+    struct simt_copy *copies; // [SIMT_THREADS_MAX, SIMT_COPIES_MAX]
     struct warp *warps;
-    char *stacks;
+    char *stacks; // what was mapped
+    char *first_stack;
     pthread_t thread;
     unsigned n_threads, n_started, n_alive, n_at_barrier;
     unsigned n_guarded;               // stacks whose lowest page is closed
@@ -91,6 +93,7 @@ struct worker { // owns stacks and fibers
     unsigned n_ended;
     struct fiber *leaving; // the last to end: its stack is free once another runs
     uint32_t random;
+    bool seeded;           // the order is random
     const void *asan_main; // the OS thread's stack
     size_t asan_main_bytes;
 };
@@ -209,13 +212,15 @@ static void switch_fiber(struct fiber *from, struct fiber *to) {
 static void fiber_main(void);
 
 static void set_owner(struct fiber *f) {
-    *(struct simt_thread **)(f->stack + SIMT_STACK - sizeof(void *)) = &f->thread;
+    char *first = f->worker->first_stack;
+    struct simt_thread **owners = (struct simt_thread **)(first + SIMT_STACKS);
+    owners[(f->stack - first) / SIMT_STACK] = &f->thread;
 }
 
 // Makes the stack one that simt_switch returns from into fiber_main. Different threads start at
-// different cache lines.
+// different lines of the first and the second cache.
 static void prepare(struct fiber *f) {
-    enum { COLOURS = 61, COLOUR_BYTES = 192 };
+    enum { COLOURS = 251, COLOUR_BYTES = 192 };
     set_owner(f);
     char *top = f->stack + SIMT_STACK - 64 - f->thread.linear % COLOURS * COLOUR_BYTES;
     void **sp = (void **)((uintptr_t)top & ~(uintptr_t)15);
@@ -314,28 +319,38 @@ static struct fiber *start_thread(struct worker *w) {
     return f;
 }
 
+// One that has not started yet, if there is no other or if chance decides so.
+static struct fiber *pick_fresh(struct worker *w) {
+    if (w->n_started == w->n_threads || (w->n_ready && !(next_random(w) & 1))) return NULL;
+    struct fiber *f = start_thread(w);
+    prepare(f);
+    return f;
+}
+
+// Brings any of those that can run to the front.
+static void shuffle_ready(struct worker *w) {
+    unsigned other = (w->ready_first + next_random(w) % w->n_ready) % SIMT_THREADS_MAX;
+    uint16_t first = w->ready[w->ready_first];
+    w->ready[w->ready_first] = w->ready[other];
+    w->ready[other] = first;
+}
+
 // Threads that wait no longer come first, so that a warp ends before the next one starts and its
 // stacks stay in the cache.
 static struct fiber *pick(struct worker *w) {
-    bool fresh = w->n_started < w->n_threads;
-    if (fresh && (!w->n_ready || (w->simt->options.seed && next_random(w) & 1))) {
-        struct fiber *f = start_thread(w);
-        prepare(f);
-        return f;
-    }
-    if (!w->n_ready) {
-        if (w->n_alive) report_deadlock(w);
-        return &w->main;
-    }
-    if (w->simt->options.seed) {
-        unsigned other = (w->ready_first + next_random(w) % w->n_ready) % SIMT_THREADS_MAX;
-        uint16_t first = w->ready[w->ready_first];
-        w->ready[w->ready_first] = w->ready[other];
-        w->ready[other] = first;
+    if (!w->n_ready || w->seeded) {
+        struct fiber *fresh = pick_fresh(w);
+        if (fresh) return fresh;
+        if (!w->n_ready) {
+            if (w->n_alive) report_deadlock(w);
+            return &w->main;
+        }
+        shuffle_ready(w);
     }
     struct fiber *f = &w->fibers[w->ready[w->ready_first]];
     w->ready_first = (w->ready_first + 1) % SIMT_THREADS_MAX;
-    w->n_ready--;
+    // The stack of the one behind it comes to the cache while this one runs.
+    if (--w->n_ready) __builtin_prefetch(w->fibers[w->ready[w->ready_first]].stack_pointer);
     return f;
 }
 
@@ -354,8 +369,8 @@ static void check_end(const struct fiber *f) {
     const struct warp *warp = &w->warps[f->thread.linear / SIMT_WARP];
     for (int i = 0; i < GROUPS_MAX; i++) {
         const struct group *g = &warp->groups[i];
-        if (g->waiting && g->mask >> f->thread.lane & 1)
-            simt_fault("ends while lanes %08x wait for it in the exchange at %s:%d", g->waiting,
+        if (g->arrived && g->mask >> f->thread.lane & 1)
+            simt_fault("ends while lanes %08x wait for it in the exchange at %s:%d", g->arrived,
                        g->place->file, g->place->line);
     }
 }
@@ -442,7 +457,7 @@ static struct group *find_group(struct warp *warp, uint32_t mask) {
     for (int i = 0; i < GROUPS_MAX; i++) {
         struct group *g = &warp->groups[i];
         if (g->mask == mask) return g;
-        if (!g->waiting) idle = g;
+        if (!g->arrived) idle = g;
     }
     if (!idle) simt_fault("more than %d masks of one warp in use", GROUPS_MAX);
     idle->mask = mask;
@@ -459,7 +474,7 @@ static void check_exchange(const struct fiber *f, const struct warp *warp, uint3
                    warp->alive, place.file, place.line);
     for (int i = 0; i < GROUPS_MAX; i++) {
         const struct group *g = &warp->groups[i];
-        if (g->waiting && g->mask == mask && !same_place(*g->place, place))
+        if (g->arrived && g->mask == mask && !same_place(*g->place, place))
             simt_fault("divergent warp exchange: mask %08x at %s:%d, others at %s:%d", mask,
                        place.file, place.line, g->place->file, g->place->line);
     }
@@ -470,7 +485,7 @@ static struct group *enter_group(const struct fiber *f, struct warp *warp, uint3
                                  struct simt_place place) {
     struct group *g = &warp->groups[warp->last];
     bool same = g->mask == mask && !(warp->busy & ~(1U << warp->last)) && !(mask & ~warp->alive);
-    bool together = !g->waiting || (g->place->line == place.line && g->place->file == place.file);
+    bool together = !g->arrived || (g->place->line == place.line && g->place->file == place.file);
     if (same && together && mask >> f->thread.lane & 1) return g;
     check_exchange(f, warp, mask, place);
     g = find_group(warp, mask);
@@ -482,28 +497,31 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
                                        simt_combine_fn *combine, struct simt_place place) {
     struct fiber *f = self();
     struct worker *w = f->worker;
-    unsigned first = f->thread.linear - f->thread.lane;
-    struct warp *warp = &w->warps[first / SIMT_WARP];
+    const unsigned first = f->thread.linear - f->thread.lane;
+    struct warp *warp = f->warp;
     struct group *g = enter_group(f, warp, mask, place);
     struct simt_lanes *lanes = &warp->lanes[g->parity];
     for (int i = 0; i < n; i++) lanes->word[f->thread.lane][i] = words[i];
     char *met = &g->met[g->parity];
     RELEASE(met);
-    g->arrived |= 1U << f->thread.lane;
-    if (g->arrived == mask) {
+    const uint32_t others = g->arrived, own = 1U << f->thread.lane;
+    if ((others | own) == mask) {
         ACQUIRE(met);
         if (combine) combine(lanes);
         RELEASE(met);
-        for (uint32_t left = g->waiting; left; left &= left - 1)
+        for (uint32_t left = others; left; left &= left - 1)
             make_ready(w, first + (unsigned)__builtin_ctz(left));
-        g->arrived = g->waiting = 0;
+        g->arrived = 0;
         warp->busy &= ~(1U << (g - warp->groups));
         g->parity ^= 1;
     } else {
         f->state = FIBER_AT_EXCHANGE;
-        g->place = f->place = &place;
-        g->waiting |= 1U << f->thread.lane;
-        warp->busy |= 1U << (g - warp->groups);
+        f->place = &place;
+        g->arrived = others | own;
+        if (!others) {
+            g->place = &place;
+            warp->busy |= 1U << (g - warp->groups);
+        }
         run_next(f);
         ACQUIRE(met);
     }
@@ -675,20 +693,28 @@ bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_repo
 
 // ---- Open and close ----------------------------------------------------------------------------
 
-// Stacks lie at multiples of their size.
+// Stacks lie at multiples of their size, all of them at a multiple of theirs, the table behind
+// them.
+enum {
+    OWNERS_BYTES = SIMT_THREADS_MAX * sizeof(void *),
+    MAPPED_BYTES = 2 * SIMT_STACKS + OWNERS_BYTES
+};
+
 static bool worker_stacks(struct worker *w) {
-    size_t size_bytes = (size_t)(SIMT_THREADS_MAX + 1) * SIMT_STACK;
-    w->stacks = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
+    w->stacks = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (w->stacks == MAP_FAILED) return w->stacks = NULL, false;
-    uintptr_t first = ((uintptr_t)w->stacks + SIMT_STACK - 1) & ~(uintptr_t)(SIMT_STACK - 1);
+    uintptr_t mask = SIMT_STACKS - 1;
+    w->first_stack = (char *)(((uintptr_t)w->stacks + mask) & ~mask);
     for (unsigned i = 0; i < SIMT_THREADS_MAX; i++) {
         struct fiber *f = &w->fibers[i];
-        f->stack = (char *)first + (size_t)i * SIMT_STACK;
+        f->stack = w->first_stack + (size_t)i * SIMT_STACK;
         f->worker = w;
         f->thread.block = &w->block;
+        f->thread.copies = w->copies + (size_t)i * SIMT_COPIES_MAX;
         f->thread.linear = i;
         f->thread.lane = i % SIMT_WARP;
+        f->warp = &w->warps[i / SIMT_WARP];
     }
     return true;
 }
@@ -696,9 +722,11 @@ static bool worker_stacks(struct worker *w) {
 static bool worker_open(struct simt *s, struct worker *w) {
     w->simt = s;
     w->main.worker = w;
+    w->seeded = s->options.seed;
     w->fibers = calloc(SIMT_THREADS_MAX, sizeof *w->fibers);
+    w->copies = calloc((size_t)SIMT_THREADS_MAX * SIMT_COPIES_MAX, sizeof *w->copies);
     w->warps = calloc(WARPS_MAX, sizeof *w->warps);
-    if (!w->fibers || !w->warps || !worker_stacks(w)) return false;
+    if (!w->fibers || !w->copies || !w->warps || !worker_stacks(w)) return false;
 #ifdef SIMT_TSAN
     for (unsigned i = 0; i < BLOCK_MAX; i++) w->fibers[i].tsan = __tsan_create_fiber(0);
 #endif
@@ -710,8 +738,9 @@ static void worker_close(struct worker *w) {
     for (unsigned i = 0; w->fibers && i < BLOCK_MAX; i++)
         if (w->fibers[i].tsan) __tsan_destroy_fiber(w->fibers[i].tsan);
 #endif
-    if (w->stacks) munmap(w->stacks, (size_t)(SIMT_THREADS_MAX + 1) * SIMT_STACK);
+    if (w->stacks) munmap(w->stacks, MAPPED_BYTES);
     free(w->fibers);
+    free(w->copies);
     free(w->warps);
 }
 

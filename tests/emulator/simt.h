@@ -24,6 +24,7 @@ enum {
     SIMT_THREADS_MAX = 1024, // in a block
     SIMT_COPIES_MAX = 64,    // asynchronous copies of one thread in flight
     SIMT_STACK = 1 << 17,    // bytes of a fiber's stack, a power of two and its alignment
+    SIMT_STACKS = SIMT_STACK * SIMT_THREADS_MAX, // of a worker, and their alignment
 };
 
 struct simt_dim {
@@ -52,7 +53,7 @@ struct simt_thread { // lent to the kernel while the thread runs
     unsigned linear, lane;
     struct simt_block *block;
     unsigned n_copies, copy_group;
-    struct simt_copy copies[SIMT_COPIES_MAX];
+    struct simt_copy *copies; // [SIMT_COPIES_MAX]
 };
 
 struct simt_lanes { // what the lanes of a warp put into an exchange
@@ -63,11 +64,13 @@ typedef void simt_combine_fn(struct simt_lanes *lanes);
 
 // ---- For kernels: only from inside simt_run ----------------------------------------------------
 
-// The running thread: the last word of its stack points to it.
+// The running thread: behind a worker's stacks lies a table of whose they are, close together,
+// since every switch reads another entry.
 static inline struct simt_thread *simt_self(void) {
-    uintptr_t top;
-    __asm__("movq %%rsp, %0" : "=r"(top));
-    return *(struct simt_thread **)((top | (SIMT_STACK - 1)) - (sizeof(void *) - 1));
+    uintptr_t here;
+    __asm__("movq %%rsp, %0" : "=r"(here));
+    struct simt_thread **owners = (struct simt_thread **)((here | (SIMT_STACKS - 1)) + 1);
+    return owners[here / SIMT_STACK % SIMT_THREADS_MAX];
 }
 
 // Waits for all threads of the block, which must come to the same place.
