@@ -8,12 +8,14 @@
  * fewer sizes, up to 7 tokens, 1 and 2 lanes. A line per op, type and level: "ok matmul q4_1 avx2
  * nmse 3.1e-05 bits 9ae16a3b2f90404f" or "not ok ... : why". Exit code 1 if anything failed. An op
  * that is listed without a check, here or (the ops of experts, and those with a state) in
- * check_experts.c and check_state.c, does not compile.
+ * check_experts.c and check_state.c, does not compile. "matmul layer" are the ops of a layer in one
+ * list (check_chains.c, --op layer).
  */
 #include "base/number.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/device/table.h"
 #include "kernels/drivers.h"
+#include "tests/kernels/check_chains.h"
 #include "tests/kernels/check_experts.h"
 #include "tests/kernels/check_state.h"
 #include "tests/kernels/op_check.h"
@@ -833,6 +835,10 @@ static void check_all(struct op_check *c, const struct options *o, struct kernel
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
+    if (!wanted(o, "layer")) return;
+    op_line_start(c, OP_matmul, "layer");
+    check_layer(c);
+    op_line_end(c);
 }
 
 static bool open_failed(const struct err *e) {

@@ -455,3 +455,39 @@ void op_run_part(struct op_check *c, const struct op_case *k, const void *part) 
     else
         compare_bits(c, c->whole, is_output, "a part");
 }
+
+// ---- Chains -------------------------------------------------------------------------------------
+
+// The scene goes to the device, the ops run, the scene comes back into actual.
+static bool run_chain_on(struct op_check *c, int rig_index, const struct op_chain *chain,
+                         bool apart) {
+    struct op_rig *rig = &c->rigs[rig_index];
+    struct err e;
+    char text[200];
+    if (c->page_bytes && rig->layout != c->layout && !op_guard_close(c, rig)) return false;
+    copy_scene(c, rig, COPY_TO_DEVICE);
+    for (int i = 0; i < chain->n; i++) {
+        const struct op_command *op = &chain->commands[i];
+        if (apart) stream_flush(rig->stream);
+        OPS[op->op].encode(rig->stream, op->weight, &op->args);
+    }
+    copy_scene(c, rig, COPY_FROM_DEVICE);
+    if (stream_wait(rig->stream, &e) == OK) return true;
+    op_fail(c, "%s", err_text(&e, text, sizeof text));
+    return false;
+}
+
+void op_run_chain(struct op_check *c,
+                  void (*place)(struct op_chain *chain, const void *shape, char *base),
+                  const void *shape) {
+    for (int i = 0; i < 2 * c->n_rigs; i++) {
+        const bool apart = i % 2 == 0;
+        struct op_chain chain;
+        place(&chain, shape, c->rigs[i / 2].memory.base);
+        if (!run_chain_on(c, i / 2, &chain, apart)) return;
+        if (i > 0) compare_bits(c, c->whole, is_output, apart ? "a run by parts" : "a run at once");
+        if (i > 0) continue;
+        memcpy(c->whole, c->actual, c->used_bytes);
+        add_bits(c);
+    }
+}

@@ -41,7 +41,7 @@ struct op_case {
     void (*mark)(uint8_t *roles, const void *shape);
 };
 
-enum { OP_RIGS_MAX = 3, OP_SCENE_BYTES = 16 << 20, OP_REGIONS_MAX = 24 };
+enum { OP_RIGS_MAX = 3, OP_SCENE_BYTES = 16 << 20, OP_REGIONS_MAX = 32 };
 
 struct op_rig {
     struct device *device; // owned, as are the next two
@@ -119,6 +119,18 @@ void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape
 // Runs a part (fewer tokens, fewer rows) of what op_run_whole ran last, on the rig with most lanes.
 // Its output must equal that of the whole run bit for bit, unless the device may round by batch.
 void op_run_part(struct op_check *c, const struct op_case *k, const void *part);
+
+// Ops one after another, with pointers into memory at base.
+enum { OP_CHAIN_MAX = 16 };
+struct op_chain {
+    struct op_command commands[OP_CHAIN_MAX];
+    int n;
+};
+// Runs the ops in one list and each in a list of its own, on every rig: what c->roles calls outputs
+// comes out the same, bit for bit.
+void op_run_chain(struct op_check *c,
+                  void (*place)(struct op_chain *chain, const void *shape, char *base),
+                  const void *shape);
 
 // The scene: forget all; add an operand and get its offset; find it in before. On the CPU one ends
 // less than 4 bytes before a closed page or starts behind one, as chance decides.
