@@ -10,12 +10,14 @@
  * page. Heads wider than ATTENTION_COLS columns have a block per ATTENTION_COLS columns of V, each
  * of which scores all keys, whose columns then pass through shared memory a part at a time.
  * attention_merge: grid (n_tokens, n_heads). Joins the sums that the splits of a head wrote to
- * partial. head_dim is even and at most HEAD_DIM_MAX; K and V are of any
- * type of kv_types.def; keys of types with blocks lie in shared memory as floats. ATTENTION_THREADS
- * threads and attention_shared_bytes of dynamic shared memory. Tested by tests/kernels/check_ops.c.
+ * partial; attention_merge_quantize also quantises them. head_dim is even and at most HEAD_DIM_MAX;
+ * K and V are of any type of kv_types.def; keys of types with blocks lie in shared memory as
+ * floats. ATTENTION_THREADS threads and attention_shared_bytes of dynamic shared memory. Tested by
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/quantize.cuh"
 
 static_assert(ATTENTION_KEYS == 32, "a key per lane");
 static_assert(KV_PAGE % ATTENTION_KEYS == 0, "a tile lies within a page");
@@ -451,9 +453,8 @@ KERNEL void __launch_bounds__(ATTENTION_THREADS, ATTENTION_BLOCKS)
 }
 
 // A block joins one head: a thread takes every ATTENTION_MERGE_THREADS-th column. Reads n_splits
-// (head_dim + 2) floats and writes head_dim.
-KERNEL void __launch_bounds__(ATTENTION_MERGE_THREADS)
-    attention_merge(const struct attention_params p) {
+// (head_dim + 2) floats and writes head_dim. acts: the token's quantised row, or NULL.
+DEVICE_FN void merge_head(const struct attention_params &p, char *acts) {
     int64_t token = blockIdx.x, stride = p.a.head_dim + 2;
     int h = (int)blockIdx.y;
     const float *partial = partial_of(p, token, h, 0), *tails = partial + p.a.head_dim;
@@ -466,6 +467,17 @@ KERNEL void __launch_bounds__(ATTENTION_MERGE_THREADS)
         float value = 0;
         for (int64_t split = 0; split < p.n_splits; split++)
             value = fmaf(__expf(tails[split * stride] - max), partial[split * stride + i], value);
-        out[i] = value / sum;
+        value /= sum;
+        out[i] = value;
+        if (acts) quantize_ones(acts, p.a.n_heads * p.a.head_dim, h * p.a.head_dim + i, value);
     }
+}
+
+KERNEL void __launch_bounds__(ATTENTION_MERGE_THREADS)
+    attention_merge(const struct attention_params p) {
+    merge_head(p, nullptr);
+}
+KERNEL void __launch_bounds__(ATTENTION_MERGE_THREADS)
+    attention_merge_quantize(const struct merge_quantize_params m) {
+    merge_head(m.p, (char *)m.acts + blockIdx.x * m.acts_stride);
 }

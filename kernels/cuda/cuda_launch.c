@@ -7,8 +7,7 @@
  * tests/kernels/check_ops.c.
  */
 #include "base/mem.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/cuda_fuse.h"
 #include "kernels/op_command.h"
 #include "kernels/op_cost.h"
 
@@ -152,10 +151,6 @@ static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
     return d->tensor_cores ? kernels->mma : kernels->dp4a;
 }
 
-static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
-    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
-}
-
 // Quantises activations into the scratch unless they lie there already: q, k and v, or gate and up,
 // share their activations.
 static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *scratch,
@@ -166,11 +161,12 @@ static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *
         return;
     const struct quantize_params p = {scratch, wanted.x, acts_stride, wanted.n_tokens,
                                       wanted.n_cols};
-    add(s, KERNEL_quantize_acts,
-        (struct cuda_grid){(uint32_t)wanted.n_tokens,
-                           parts(parts(wanted.n_cols, 32), QUANTIZE_GROUPS), 1, QUANTIZE_THREADS,
-                           0},
-        &p, sizeof p);
+    if (!cuda_fuse_quantize(s, &p))
+        add(s, KERNEL_quantize_acts,
+            (struct cuda_grid){(uint32_t)wanted.n_tokens,
+                               parts(parts(wanted.n_cols, 32), QUANTIZE_GROUPS), 1,
+                               QUANTIZE_THREADS, 0},
+            &p, sizeof p);
     *have = wanted;
 }
 
@@ -180,7 +176,7 @@ static void forget_written(struct cuda_stream *s, const float *out, int64_t n_ro
     const struct cuda_quantized *have = &s->quantized;
     uint64_t out_bytes = (uint64_t)n_rows * (uint64_t)out_stride * sizeof *out;
     uint64_t x_bytes = (uint64_t)have->n_tokens * (uint64_t)have->n_cols * sizeof *have->x;
-    if (have->x && overlap(out, out_bytes, have->x, x_bytes))
+    if (have->x && cuda_overlap(out, out_bytes, have->x, x_bytes))
         s->quantized = (struct cuda_quantized){0};
 }
 

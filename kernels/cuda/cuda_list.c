@@ -70,6 +70,21 @@ void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cu
     list->params_bytes += room;
 }
 
+const struct cuda_launch *cuda_queue_last(const struct cuda_queue *queue) {
+    const int32_t n = queue->list.n_launches;
+    return n ? &queue->list.launches[n - 1] : NULL;
+}
+
+const void *cuda_queue_last_params(const struct cuda_queue *queue) {
+    return queue->list.params + cuda_queue_last(queue)->params_at;
+}
+
+void cuda_queue_take_back(struct cuda_queue *queue) {
+    ASSERT(queue->list.n_launches > 0);
+    queue->list.params_bytes = cuda_queue_last(queue)->params_at;
+    queue->list.n_launches--;
+}
+
 static enum status launch_all(struct cuda_queue *queue, struct err *e) {
     const struct cuda_list *list = &queue->list;
     for (int32_t i = 0; i < list->n_launches; i++) {

@@ -49,6 +49,11 @@ bool cuda_queue_has_room(const struct cuda_queue *queue);
 // Appends a launch; params is copied. There must be room.
 void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cuda_grid grid,
                     const void *params, uint32_t params_bytes);
+// The launch that was appended last and not submitted, or NULL; and its parameters.
+const struct cuda_launch *cuda_queue_last(const struct cuda_queue *queue);
+const void *cuda_queue_last_params(const struct cuda_queue *queue);
+// Takes it back: it was appended and not submitted.
+void cuda_queue_take_back(struct cuda_queue *queue);
 // Submits all launches to the driver, in order, and empties the list, also on failure. ERR_DEVICE
 // or ERR_MEMORY, naming the kernel. A refused graph is no failure: from then on every launch is a
 // call of its own, and the log says so.

@@ -17,7 +17,7 @@ enum {
     EMBED_THREADS = 128,
     EMBED_COLS = 1024, // columns of one block
 
-    // rms_norm: grid (n_rows); a block computes one row.
+    // rms_norm, rms_norm_quantize: grid (n_rows); a block computes one row.
     RMS_NORM_THREADS = 128,
 
     // rope_table: grid (n_tokens, pair chunks); one thread per pair.
@@ -35,6 +35,7 @@ enum {
     // swiglu: grid (rows * column chunks).
     SWIGLU_THREADS = 128,
     SWIGLU_ELEMENTS = 1024,
+    SWIGLU_QUANTIZE_COLS = 4 * SWIGLU_THREADS, // swiglu_quantize: grid (rows, column chunks)
 
     // cap_logits: grid (chunks of CAP_ELEMENTS elements of all rows).
     CAP_THREADS = 128,
@@ -97,7 +98,8 @@ enum {
     MAMBA_ROWS = 4,
 
     // attention_64, _128, _256: grid (n_tokens, n_kv_heads * column chunks, n_splits),
-    // attention_shared_bytes of dynamic shared memory; attention_merge: grid (n_tokens, n_heads).
+    // attention_shared_bytes of dynamic shared memory; attention_merge, attention_merge_quantize:
+    // grid (n_tokens, n_heads).
     ATTENTION_THREADS = 128,
     ATTENTION_TOKENS = 1,     // of one tile
     ATTENTION_BLOCKS = 4,     // of a multiprocessor at once, for which registers are kept
@@ -119,6 +121,19 @@ struct quantize_params {
     const float *x;      // [n_tokens, n_cols]
     int64_t acts_stride; // bytes
     int32_t n_tokens, n_cols;
+};
+
+// The parameters of kernels that quantise what they write, for a matmul of it: acts has a row of
+// acts_stride bytes for each of theirs. Their outputs are rows one behind the other.
+struct norm_quantize_params { // n_cols is a multiple of 32
+    struct rms_norm_args a;
+    void *acts;
+    int64_t acts_stride; // bytes
+};
+struct swiglu_quantize_params { // n_cols is a multiple of 32, all pointers and strides of 4 floats
+    struct swiglu_args a;
+    void *acts;
+    int64_t acts_stride;
 };
 
 // Rows to copy: row i goes from source + i * source_stride to target + i * target_stride, in units
@@ -160,6 +175,13 @@ struct attention_params {
     struct attention_args a;
     float *partial; // [n_tokens, n_heads, n_splits, head_dim + 2], or NULL with one split
     int64_t n_splits;
+};
+
+// attention_merge_quantize is attention_merge for a head_dim that is a multiple of 32.
+struct merge_quantize_params {
+    struct attention_params p;
+    void *acts;
+    int64_t acts_stride;
 };
 
 // Dynamic shared memory of a block of attention: query heads as floats, then a tile of keys, whose

@@ -1,11 +1,13 @@
 /* swiglu.cu: gated linear units.
  *
- * Grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
+ * swiglu: grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
  * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element, and reads 4 per row; out may be gate or
- * up, and any number of rows and columns is allowed. Tested by tests/kernels/check_ops.c.
+ * up, and any number of rows and columns is allowed. swiglu_quantize, which quantises what it
+ * writes: grid (rows, chunks of SWIGLU_QUANTIZE_COLS columns), four columns a thread, of which
+ * eight have a group. Tested by tests/kernels/check_ops.c.
  */
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/quantize.cuh"
 
 // Every form but the last two is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
 DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
@@ -34,4 +36,23 @@ KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a)
         if (first + i >= a.n_cols) continue;
         a.out[at + i] = share * gated(a, a.gate[at + i], a.up ? up[i] : 1);
     }
+}
+
+KERNEL void __launch_bounds__(SWIGLU_THREADS)
+    swiglu_quantize(const struct swiglu_quantize_params p) {
+    const struct swiglu_args &a = p.a;
+    const int64_t row = blockIdx.x;
+    const int c = (int)blockIdx.y * SWIGLU_QUANTIZE_COLS + 4 * (int)threadIdx.x;
+    const bool inside = c < a.n_cols;
+    float4 v = make_float4(0, 0, 0, 0);
+    if (inside) {
+        const float share = a.row_gate ? 1 / (1 + __expf(-a.row_gate[row])) : 1;
+        const float4 gate = *(const float4 *)(a.gate + row * a.stride + c);
+        const float4 up =
+            a.up ? *(const float4 *)(a.up + row * a.up_stride + c) : make_float4(1, 1, 1, 1);
+        v = make_float4(share * gated(a, gate.x, up.x), share * gated(a, gate.y, up.y),
+                        share * gated(a, gate.z, up.z), share * gated(a, gate.w, up.w));
+        *(float4 *)(a.out + row * a.stride + c) = v;
+    }
+    quantize_fours((char *)p.acts + row * p.acts_stride, a.n_cols, c / 32, v, inside);
 }
