@@ -81,3 +81,28 @@ bool cuda_fuse_quantize(struct cuda_stream *s, const struct quantize_params *p) 
     default: return false;
     }
 }
+
+// ---- Storing -----------------------------------------------------------------------------------
+
+// True if what rope turns holds any of size_bytes from p on. The caches are memory of their own.
+static bool turns(const struct rope_args *r, const void *p, uint64_t size_bytes) {
+    const uint64_t row_bytes = (uint64_t)r->n_tokens * (uint64_t)r->head_dim * sizeof *r->q;
+    return cuda_overlap(r->q, row_bytes * (uint64_t)r->n_heads, p, size_bytes) ||
+           cuda_overlap(r->k, row_bytes * (uint64_t)r->n_kv_heads, p, size_bytes);
+}
+
+bool cuda_fuse_store(struct cuda_stream *s, const struct kv_store_args *a) {
+    const struct cuda_launch *last = cuda_queue_last(&s->queue);
+    if (!last || last->kernel != KERNEL_rope) return false;
+    const struct cuda_grid grid = last->grid;
+    struct rope_store_params p = {.store = *a};
+    memcpy(&p.rope, cuda_queue_last_params(&s->queue), sizeof p.rope);
+    const uint64_t n = (uint64_t)a->n_tokens, v_bytes = n * (uint64_t)a->n_cols * sizeof *a->v;
+    if (p.rope.k != a->k || p.rope.n_tokens != a->n_tokens ||
+        p.rope.n_kv_heads * p.rope.head_dim != a->n_cols || p.rope.head_dim % 32 ||
+        turns(&p.rope, a->cache_rows, n * sizeof *a->cache_rows) ||
+        (a->v && turns(&p.rope, a->v, v_bytes)))
+        return false;
+    replace(s, KERNEL_rope_store, grid, &p, sizeof p);
+    return true;
+}

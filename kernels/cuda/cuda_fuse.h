@@ -20,4 +20,8 @@ bool cuda_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_byt
 // False, and nothing done, if the last launch is none of them or makes another x.
 bool cuda_fuse_quantize(struct cuda_stream *s, const struct quantize_params *p);
 
+// Stores k, and v with it, where rope turns k. False, and nothing done, if the last launch does
+// not.
+bool cuda_fuse_store(struct cuda_stream *s, const struct kv_store_args *a);
+
 #endif

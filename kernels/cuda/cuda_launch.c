@@ -69,6 +69,7 @@ static void rope(struct cuda_stream *s, enum weight_type type, const struct rope
 
 static void kv_store(struct cuda_stream *s, enum weight_type type, const struct kv_store_args *a) {
     (void)type;
+    if (cuda_fuse_store(s, a)) return;
     add(s, KERNEL_kv_store,
         (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, KV_STORE_COLS), 1,
                            KV_STORE_THREADS, 0},

@@ -1,14 +1,19 @@
-/* kv.cu: kv_store writes new rows of K and V to their rows of the caches.
+/* kv.cu: kv_store writes new rows of K and V to their rows of the caches; rope_store rotates the
+ * heads of q and k before.
  *
- * Grid (n_tokens, chunks of KV_STORE_COLS columns); a thread strides over the columns of the chunk
- * by KV_STORE_THREADS, in K and in V; a warp converts 32 neighbouring columns, which are a block of
- * Q8_0 or Q4_0. Reads 8 bytes per column and writes the bytes of both types; rounds to nearest
- * even. A token whose cache row is negative writes nothing. Tested by tests/kernels/check_ops.c.
+ * kv_store: grid (n_tokens, chunks of KV_STORE_COLS columns); a thread strides over the columns of
+ * the chunk by KV_STORE_THREADS, in K and in V; a warp converts 32 neighbouring columns, which are
+ * a block of Q8_0 or Q4_0. Reads 8 bytes per column and writes the bytes of both types; rounds to
+ * nearest even. A token whose cache row is negative writes nothing.
+ *
+ * rope_store: grid (n_tokens, n_heads + n_kv_heads). A block rotates one head; if it is one of k,
+ * the block then stores its columns of K and V. head_dim is a multiple of 32. Tested by
+ * tests/kernels/check_ops.c.
  */
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/rope.cuh"
 
 static_assert(KV_STORE_THREADS % 32 == 0 && KV_STORE_COLS % 32 == 0, "a warp has whole blocks");
+static_assert(ROPE_THREADS % 32 == 0, "here too");
 
 // The largest magnitude of the warp's values, as bits: magnitudes are compared as integers, in
 // whose order infinities and NaNs are the largest.
@@ -59,12 +64,26 @@ DEVICE_FN void store(void *cache, enum dtype type, int64_t place, float value) {
         ((float *)cache)[place] = value;
 }
 
-KERNEL void __launch_bounds__(KV_STORE_THREADS) kv_store(const struct kv_store_args a) {
-    int64_t source = (int64_t)blockIdx.x * a.n_cols, row = a.cache_rows[blockIdx.x];
+// Columns first..last-1 of a token, by a block of n_threads.
+DEVICE_FN void store_columns(const struct kv_store_args &a, int64_t token, int first, int last,
+                             int n_threads) {
+    int64_t source = token * a.n_cols, row = a.cache_rows[token];
     if (row < 0) return;
-    int first = (int)blockIdx.y * KV_STORE_COLS, last = min(first + KV_STORE_COLS, a.n_cols);
-    for (int c = first + (int)threadIdx.x; c < last; c += KV_STORE_THREADS) {
+    for (int c = first + (int)threadIdx.x; c < last; c += n_threads) {
         store(a.k_cache, a.k_type, row * a.n_cols + c, a.k[source + c]);
         if (a.v) store(a.v_cache, a.v_type, row * a.n_cols + c, a.v[source + c]);
     }
+}
+
+KERNEL void __launch_bounds__(KV_STORE_THREADS) kv_store(const struct kv_store_args a) {
+    int first = (int)blockIdx.y * KV_STORE_COLS;
+    store_columns(a, blockIdx.x, first, min(first + KV_STORE_COLS, a.n_cols), KV_STORE_THREADS);
+}
+
+KERNEL void __launch_bounds__(ROPE_THREADS) rope_store(const struct rope_store_params p) {
+    int h = (int)blockIdx.y, first = (h - p.rope.n_heads) * p.rope.head_dim;
+    rotate_head(p.rope, blockIdx.x, h);
+    if (first < 0) return; // a head of q
+    __syncthreads();       // other threads have rotated the columns
+    store_columns(p.store, blockIdx.x, first, first + p.rope.head_dim, ROPE_THREADS);
 }

@@ -23,7 +23,7 @@ enum {
     // rope_table: grid (n_tokens, pair chunks); one thread per pair.
     ROPE_TABLE_THREADS = 64,
 
-    // rope: grid (n_tokens, n_heads + n_kv_heads); a block rotates one head.
+    // rope, rope_store: grid (n_tokens, n_heads + n_kv_heads); a block rotates one head.
     ROPE_THREADS = 64,
 
     // kv_store, gather_rows: grid (rows, column chunks).
@@ -134,6 +134,13 @@ struct swiglu_quantize_params { // n_cols is a multiple of 32, all pointers and 
     struct swiglu_args a;
     void *acts;
     int64_t acts_stride;
+};
+
+// rope_store: k of both is the same, all its heads side by side are n_cols columns, and head_dim is
+// a multiple of 32.
+struct rope_store_params {
+    struct rope_args rope;
+    struct kv_store_args store;
 };
 
 // Rows to copy: row i goes from source + i * source_stride to target + i * target_stride, in units

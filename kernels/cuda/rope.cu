@@ -6,7 +6,7 @@
  * by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/exp2.cuh"
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/rope.cuh"
 
 // log2(x) for a normal x > 0: the exponent plus the logarithm of the mantissa m in [1, 2), from the
 // series of atanh at s = (m - sqrt 2) / (m + sqrt 2), |s| < 0.172; the first term left out is below
@@ -65,20 +65,8 @@ KERNEL void __launch_bounds__(ROPE_TABLE_THREADS) rope_table(const struct rope_t
     out[0] = magnitude * pair.x, out[1] = magnitude * pair.y;
 }
 
-// Grid (n_tokens, n_heads + n_kv_heads): a block rotates one head, whose pairs its threads stride
-// over by ROPE_THREADS. Reads and writes 8 bytes per pair and reads 8 of the table.
+// Grid (n_tokens, n_heads + n_kv_heads): a block rotates one head. Reads and writes 8 bytes per
+// pair and reads 8 of the table.
 KERNEL void __launch_bounds__(ROPE_THREADS) rope(const struct rope_args a) {
-    int64_t token = blockIdx.x;
-    int h = (int)blockIdx.y, n_pairs = a.n_rot / 2;
-    float *head = h < a.n_heads ? a.q + (token * a.n_heads + h) * a.head_dim
-                                : a.k + (token * a.n_kv_heads + h - a.n_heads) * a.head_dim;
-    const float *table = a.table + token * a.n_rot;
-    int apart = a.neox ? n_pairs : 1;
-    for (int i = (int)threadIdx.x; i < n_pairs; i += ROPE_THREADS) {
-        float *pair = head + (a.neox ? i : 2 * i);
-        float cosine = table[2 * i], sine = table[2 * i + 1];
-        float x = pair[0], y = pair[apart];
-        pair[0] = x * cosine - y * sine;
-        pair[apart] = x * sine + y * cosine;
-    }
+    rotate_head(a, blockIdx.x, (int)blockIdx.y);
 }

@@ -32,9 +32,12 @@ enum slot {
     UP,
     ELSEWHERE,
     QUERIES,
+    KEYS,
+    VALUES,
+    TABLE,
     K_CACHE,
     V_CACHE,
-    NUMBERS, // int32: page and position 0
+    NUMBERS, // int32: page, position and cache row 0
     WEIGHTS,
     SLOTS = WEIGHTS + 8,
 };
@@ -235,6 +238,33 @@ static void attention_product(struct bench *b, enum twist twist) {
     multiply(b, WEIGHT_Q8_0, &product);
 }
 
+static void rope_store(struct bench *b, enum twist twist) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0};
+    const int32_t head_dim = twist == ODD_WIDTH ? 48 : 64;
+    const struct rope_args rope = {.q = at(b, QUERIES),
+                                   .k = at(b, KEYS),
+                                   .table = at(b, TABLE),
+                                   .n_tokens = twist == OTHER_ROWS ? 2 : 1,
+                                   .n_heads = 6,
+                                   .n_kv_heads = 2,
+                                   .head_dim = head_dim,
+                                   .n_rot = 40,
+                                   .neox = next(b, 2)};
+    struct kv_store_args store = {.k_cache = at(b, K_CACHE),
+                                  .v_cache = at(b, V_CACHE),
+                                  .k = at(b, twist == OTHER_INPUT ? VALUES : KEYS),
+                                  .v = next(b, 4) ? at(b, VALUES) : NULL,
+                                  .cache_rows = at(b, NUMBERS),
+                                  .n_tokens = 1,
+                                  .n_cols = 2 * head_dim,
+                                  .k_type = types[twist == ODD_WIDTH ? 0 : next(b, 4)],
+                                  .v_type = types[twist == ODD_WIDTH ? 1 : next(b, 4)]};
+    if (twist == OVERLAPS) store.v = at(b, QUERIES);
+    b->device->ops->rope(b->stream, &rope);
+    come_between(b, twist);
+    b->device->ops->kv_store(b->stream, &store);
+}
+
 // ---- Sequences ---------------------------------------------------------------------------------
 
 struct sequence {
@@ -289,6 +319,13 @@ static const struct sequence SEQUENCES[] = {
     {"attention of narrow heads", attention_product, ODD_WIDTH,
      LIST(4, KERNEL_attention_64, KERNEL_attention_merge, KERNEL_quantize_acts,
           KERNEL_matmul_vec_q8_0)},
+    {"rope", rope_store, PLAIN, LIST(1, KERNEL_rope_store)},
+    {"rope, op", rope_store, OP_BETWEEN, LIST(3, KERNEL_rope, KERNEL_swiglu, KERNEL_kv_store)},
+    {"rope, call", rope_store, CALL_BETWEEN, LIST(1, KERNEL_kv_store)},
+    {"rope of other k", rope_store, OTHER_INPUT, LIST(2, KERNEL_rope, KERNEL_kv_store)},
+    {"rope of other tokens", rope_store, OTHER_ROWS, LIST(2, KERNEL_rope, KERNEL_kv_store)},
+    {"rope of odd heads", rope_store, ODD_WIDTH, LIST(2, KERNEL_rope, KERNEL_kv_store)},
+    {"rope of values", rope_store, OVERLAPS, LIST(2, KERNEL_rope, KERNEL_kv_store)},
 };
 
 // The kernel of a type for few tokens, where it is that of one token.
