@@ -313,51 +313,70 @@ struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes)
     return (struct job){.encode = encode_vectors, .n_tokens = n, .n_parts = 1};
 }
 
-// Encodes the ops of a layer with one token and tiny matrices.
-static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i) {
+// The product of a tiny matrix.
+static void encode_tiny(struct rig *rig, const struct job *job, float *out, const float *x) {
+    rig->device->ops->matmul(rig->stream, job->type,
+                             &(struct matmul_args){.out = out,
+                                                   .x = x,
+                                                   .weight = rig->pool.base,
+                                                   .scratch = rig->scratch,
+                                                   .n_tokens = 1,
+                                                   .n_cols = TINY_COLS,
+                                                   .row_count = TINY_ROWS,
+                                                   .out_stride = TINY_ROWS});
+}
+
+static void encode_tiny_norm(struct rig *rig, float *out) {
+    rig->device->ops->rms_norm(rig->stream,
+                               &(struct rms_norm_args){.out = out,
+                                                       .x = rig->x,
+                                                       .weight = (const float *)rig->pool.base,
+                                                       .n_rows = 1,
+                                                       .n_cols = TINY_COLS,
+                                                       .eps = 1e-5F});
+}
+
+static void encode_tiny_attention(struct rig *rig, float *out, float *q, float *k, const float *v) {
     const struct op_table *ops = rig->device->ops;
-    struct stream *s = rig->stream;
-    const struct matmul_args matmul = {.out = rig->out,
-                                       .x = rig->x,
-                                       .weight = rig->pool.base,
-                                       .scratch = rig->scratch,
-                                       .n_tokens = 1,
-                                       .n_cols = TINY_COLS,
-                                       .row_count = TINY_ROWS,
-                                       .out_stride = TINY_ROWS};
-    const float *norm = (const float *)rig->pool.base;
-    char *cache = (char *)rig->more; // any memory can serve as the cache
+    char *cache = (char *)(rig->more + TINY_COLS); // any memory can serve as the cache
+    ops->rope(rig->stream,
+              &(struct rope_args){q, k, rig->x, 1, 3, 1, RIG_HEAD_DIM, RIG_HEAD_DIM, false});
+    ops->kv_store(rig->stream,
+                  &(struct kv_store_args){cache, cache + (1 << 12), k, v, rig->cache_rows, 1,
+                                          RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
+    ops->attention(rig->stream, &(struct attention_args){.out = out,
+                                                         .q = q,
+                                                         .k_cache = cache,
+                                                         .v_cache = cache,
+                                                         .pages = rig->pages,
+                                                         .positions = rig->positions, // 0: one key
+                                                         .sequences = rig->sequences,
+                                                         .n_tokens = 1,
+                                                         .n_heads = 1,
+                                                         .n_kv_heads = 1,
+                                                         .head_dim = RIG_HEAD_DIM,
+                                                         .max_pages = 1,
+                                                         .k_type = DTYPE_F16,
+                                                         .v_type = DTYPE_F16,
+                                                         .scale = 0.125F});
+}
+
+// Encodes the ops of a layer with one token and tiny matrices, each of what those before it make: a
+// device may compute neighbours at once.
+static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i) {
+    float *normed = rig->more, *slots[5]; // of what an op makes
     (void)i;
-    for (int half = 0; half < 2; half++)
-        ops->rms_norm(s, &(struct rms_norm_args){.out = rig->more,
-                                                 .x = rig->x,
-                                                 .weight = norm,
-                                                 .n_rows = 1,
-                                                 .n_cols = TINY_COLS,
-                                                 .eps = 1e-5F});
-    for (int k = 0; k < 7; k++) ops->matmul(s, job->type, &matmul);
-    ops->rope(s, &(struct rope_args){rig->out, rig->more, rig->x, 1, 3, 1, RIG_HEAD_DIM,
-                                     RIG_HEAD_DIM, false});
-    ops->kv_store(s,
-                  &(struct kv_store_args){cache, cache + (1 << 12), rig->x, rig->x, rig->cache_rows,
-                                          1, RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
-    ops->attention(s, &(struct attention_args){.out = rig->out,
-                                               .q = rig->x,
-                                               .k_cache = cache,
-                                               .v_cache = cache,
-                                               .pages = rig->pages,
-                                               .positions = rig->positions, // 0: one key
-                                               .sequences = rig->sequences,
-                                               .n_tokens = 1,
-                                               .n_heads = 1,
-                                               .n_kv_heads = 1,
-                                               .head_dim = RIG_HEAD_DIM,
-                                               .max_pages = 1,
-                                               .k_type = DTYPE_F16,
-                                               .v_type = DTYPE_F16,
-                                               .scale = 0.125F});
-    ops->swiglu(s, &(struct swiglu_args){rig->out, rig->out, rig->more, NULL, 1, TINY_COLS,
-                                         TINY_COLS, TINY_COLS, GLU_SILU, 0});
+    for (int slot = 0; slot < 5; slot++) slots[slot] = rig->out + slot * TINY_COLS;
+    encode_tiny_norm(rig, normed);
+    for (int product = 0; product < 3; product++) encode_tiny(rig, job, slots[product], normed);
+    encode_tiny_attention(rig, slots[3], slots[0], slots[1], slots[2]);
+    encode_tiny(rig, job, slots[4], slots[3]);
+    encode_tiny_norm(rig, normed);
+    for (int product = 0; product < 2; product++) encode_tiny(rig, job, slots[product], normed);
+    rig->device->ops->swiglu(rig->stream,
+                             &(struct swiglu_args){slots[0], slots[0], slots[1], NULL, 1, TINY_COLS,
+                                                   TINY_COLS, TINY_COLS, GLU_SILU, 0});
+    encode_tiny(rig, job, slots[4], slots[0]);
 }
 
 // ---- Timing -------------------------------------------------------------------------------------
