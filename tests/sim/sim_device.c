@@ -210,8 +210,9 @@ static enum status sim_buffer_new(struct device *d, uint64_t size_bytes, enum pu
         return err_memory(e, room, "the memory of a simulated device");
     }
     char *memory = (char *)round_up((uintptr_t)raw + GUARD_BYTES, ALIGN_BYTES);
-    memset(raw, GUARD, room);
+    memset(memory - GUARD_BYTES, GUARD, GUARD_BYTES);
     memset(memory, FRESH, size_bytes);
+    memset(memory + size_bytes, GUARD, GUARD_BYTES);
     *a = (struct allocation){NULL, sim->next_address | ADDRESS_TAG, size_bytes, raw, memory, 0,
                              false};
     sim->next_address += round_up(size_bytes, ALIGN_BYTES) + ADDRESS_GAP;
