@@ -94,8 +94,8 @@ said('lines', 'one\ntwo\tand\nthree 🙂')
 keys(CTRL_D)
 ends(0)
 X
-at_terminal terminal_paste_of_7200_characters -n 4 -c 4096 <<'X'
-text = ''.join('word%d ' % i for i in range(1100))[:7200]
+at_terminal terminal_paste_of_4200_characters -n 4 -c 4096 <<'X'
+text = ('The cat sat on the mat and looked at the moon. ' * 90)[:4200]
 paste(text)
 keys('\r')
 answered()
