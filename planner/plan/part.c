@@ -7,19 +7,14 @@
 
 #include <string.h>
 
-// Tensor i lies at (i + 1) << TENSOR_BITS, the last piece of it LAST behind that.
-enum { TENSOR_BITS = 44, LAST = 4096, SCRATCH = 4096 };
+// A piece with n matrices of tensor i lies at ((i + 1) << TENSOR_BITS) + n.
+enum { TENSOR_BITS = 44, SCRATCH = 4096 };
 
-static void *address_of(int32_t tensor) { return (void *)((uintptr_t)(tensor + 1) << TENSOR_BITS); }
+static void *address_of(int32_t tensor, int32_t n_matrices) {
+    return (char *)((uintptr_t)(tensor + 1) << TENSOR_BITS) + n_matrices;
+}
 
 // ---- The op table -------------------------------------------------------------------------------
-
-// The share of a tensor's matrices in a piece: of experts that are split some.
-static double share_of(const struct part_walk *walk, const struct unit_tensor *t, bool last) {
-    if (!walk->part.cpu_parts || t->use != USE_EXPERTS) return 1;
-    const struct cut cut = footprint_cut(t, walk->part.cpu_parts);
-    return (double)(last ? cut.n - cut.first : cut.first) / cut.n;
-}
 
 // Adds the tensors among the op's arguments. The op reads the same share of a matrix as of one in
 // F32.
@@ -41,7 +36,7 @@ static void add_tensors(const struct part_walk *walk, const void *args, int n_po
             continue;
         }
         call->tensor = t;
-        call->share = share_of(walk, t, address & LAST);
+        call->share = (double)(int32_t)address / t->n_matrices;
         call->weight_bytes = call->share * (double)t->size_bytes * (double)call->cost.weight_bytes /
                              ((double)sizeof(float) * t->n_cols * t->n_rows * t->n_matrices);
     }
@@ -85,12 +80,12 @@ static const struct op_table LIST = {
 static void fill_piece(const struct part_walk *walk, bool last, struct weight *out) {
     for (int32_t i = 0; i < walk->unit->n_tensors; i++) {
         const struct unit_tensor *t = &walk->unit->tensors[i];
-        const bool experts = t->use == USE_EXPERTS, cut = unit_is_cut(t) && !experts;
-        const int32_t row = footprint_split_row(t->n_rows, cut ? walk->part.cpu_parts : 0);
-        const bool in_last = last && !experts && (t->use != USE_VECTOR || walk->part.first);
-        char *address = (char *)address_of(i) + (last && experts ? LAST : 0);
-        out[i] = (struct weight){DTYPE_F32,         t->n_cols, in_last ? t->n_rows - row : row,
-                                 in_last ? row : 0, address,   0};
+        const struct cut cut = footprint_cut(t, unit_is_cut(t) ? walk->part.cpu_parts : 0);
+        const bool in_last = last && (t->use != USE_VECTOR || walk->part.first);
+        const int32_t first = in_last ? cut.first : 0, n = in_last ? cut.n - cut.first : cut.first;
+        out[i] = (struct weight){DTYPE_F32, t->n_cols, n, first, address_of(i, 1), 0};
+        if (t->use != USE_EXPERTS) continue;
+        out[i] = (struct weight){DTYPE_F32, t->n_cols, t->n_rows, 0, address_of(i, n), 0};
     }
 }
 
@@ -106,16 +101,17 @@ static void encode_unknown(const struct block *block, const struct forward *f) {
     const struct unit *unit = f->unit;
     for (int32_t i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
+        void *const weight = address_of(i, t->n_matrices);
         if (knows(block, t->role) || !f->pieces[0][i].n_rows) continue;
         if (t->use == USE_MATRIX)
             LIST.matmul(f->stream, WEIGHT_F32,
-                        &(struct matmul_args){.weight = address_of(i),
+                        &(struct matmul_args){.weight = weight,
                                               .n_tokens = f->n_tokens,
                                               .n_cols = t->n_cols,
                                               .row_count = t->n_rows});
         if (t->use == USE_EXPERTS)
             LIST.matmul_experts(f->stream, WEIGHT_F32,
-                                &(struct matmul_experts_args){.weight = address_of(i),
+                                &(struct matmul_experts_args){.weight = weight,
                                                               .n_tokens = f->n_tokens,
                                                               .n_used = unit->n_experts_used,
                                                               .n_experts = unit->n_experts,
