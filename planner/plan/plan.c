@@ -38,10 +38,9 @@ enum batch_class batch_class_of(int32_t n_tokens) {
     return n_tokens <= 1 ? BATCH_ONE : n_tokens <= 32 ? BATCH_SMALL : BATCH_PREFILL;
 }
 
-int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit) {
-    return batch == BATCH_PREFILL && plan->place.units[unit].streamed
-               ? plan->place.ring
-               : plan->place.units[unit].device;
+int8_t placement_device(const struct placement *place, enum batch_class batch, int32_t unit) {
+    const struct unit_place *at = &place->units[unit];
+    return batch == BATCH_PREFILL && at->streamed ? place->ring : at->device;
 }
 
 bool plan_unit_is_whole(const struct plan *plan, int32_t unit) {

@@ -147,7 +147,7 @@ struct pass {
 };
 
 // The device that computes the unit (the first phase of a split one: both) in that class.
-int8_t plan_compute_device(const struct plan *plan, enum batch_class batch, int32_t unit);
+int8_t placement_device(const struct placement *place, enum batch_class batch, int32_t unit);
 
 // True if all of the unit is on the accelerator.
 bool plan_unit_is_whole(const struct plan *plan, int32_t unit);

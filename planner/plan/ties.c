@@ -43,11 +43,8 @@ enum status ties_check(const struct shape *shape, const struct placement *place,
 
 bool ties_read_inputs(const struct shape *shape, const struct placement *place,
                       enum batch_class batch, int8_t d) {
-    for (int32_t u = 0; u < shape->n_units && shape->n_layer_input; u++) {
-        const struct unit_place *at = &place->units[u];
-        const bool streamed = batch == BATCH_PREFILL && at->streamed;
-        if ((streamed ? place->ring : at->device) != d) continue;
-        if (unit_find(&shape->units[u], ROLE_LAYER_GATE)) return true;
-    }
+    for (int32_t u = 0; u < shape->n_units && shape->n_layer_input; u++)
+        if (placement_device(place, batch, u) == d && unit_find(&shape->units[u], ROLE_LAYER_GATE))
+            return true;
     return false;
 }

@@ -55,7 +55,7 @@ static double unit_us(const struct limit *l, int32_t u, int d) {
 // Adds unit u. In split attention the CPU has weights but no cache: it reads at least those.
 static void add_unit(struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
-    const int d = plan_compute_device(plan, l->batch, u);
+    const int d = placement_device(&plan->place, l->batch, u);
     const bool streamed = l->batch == BATCH_PREFILL && plan->place.units[u].streamed;
     const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
     const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;

@@ -377,8 +377,8 @@ static void test_steps_of_streamed_units(void **state) {
                      "C0/4 S0r0+128 W1r C1/5 S1r0+128 W0r C0/6 S0r0+128 W1r C1/7 L ");
     assert_true(f->plan.runs_ahead);
     assert_int_equal(f->plan.steps[BATCH_PREFILL][1].bytes_fixed, 512 + 3 * 34816);
-    assert_int_equal(plan_compute_device(&f->plan, BATCH_PREFILL, 2), GPU);
-    assert_int_equal(plan_compute_device(&f->plan, BATCH_ONE, 2), HOST);
+    assert_int_equal(placement_device(&f->plan.place, BATCH_PREFILL, 2), GPU);
+    assert_int_equal(placement_device(&f->plan.place, BATCH_ONE, 2), HOST);
     // Attention on the CPU: the residual stream comes back, and the accelerator has no more to do
     // than the FFN; with one token, nothing.
     small_model(f, 1);
