@@ -131,9 +131,8 @@ uint64_t plan_device_bytes(const struct plan *plan, int d) {
 }
 
 int32_t plan_n_devices_used(const struct plan *plan) {
-    int32_t n = DEVICE_HOST + 1;
-    for (int32_t d = 0; d < plan->machine.n_devices; d++)
-        if (plan_device_bytes(plan, d) > 0 && d >= n) n = d + 1;
+    int32_t n = plan->machine.n_devices;
+    while (n > DEVICE_HOST + 1 && !plan_device_bytes(plan, n - 1)) n--;
     return n;
 }
 

@@ -23,10 +23,6 @@ enum { BLIND_UBATCH = 512 };
 
 static uint8_t only(int8_t d) { return (uint8_t)(1 << d); }
 
-static bool may_be_on(const struct search_request *r, int32_t u, int8_t d) {
-    return r->allowed[u] & only(d);
-}
-
 // ---- Placements by number -----------------------------------------------------------------------
 
 // Places the last n units on the accelerator and all others on the CPU, if they are allowed there.
@@ -35,9 +31,8 @@ static void place_last(struct plan *plan, const struct search_request *r, int32_
     const int8_t accelerator = machine_accelerator(&plan->machine);
     for (int32_t u = 0; u < n_units; u++) {
         const int8_t d = unit_leader(r->shape, u) >= n_units - n ? accelerator : DEVICE_HOST;
-        const int8_t first_allowed = (int8_t)__builtin_ctz(r->allowed[u]);
-        plan->place.units[u] =
-            (struct unit_place){.device = may_be_on(r, u, d) ? d : first_allowed};
+        const int8_t at = r->allowed[u] & only(d) ? d : (int8_t)__builtin_ctz(r->allowed[u]);
+        plan->place.units[u] = (struct unit_place){.device = at};
     }
     plan_count_bytes(plan, r->shape);
 }
@@ -212,37 +207,26 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
 
 // ---- Placements that are given ------------------------------------------------------------------
 
-static enum status check_unit_place(const struct unit_place *place, const struct unit *unit,
-                                    struct err *e) {
-    const bool split = place->cpu_parts > 0, on_host = place->device == DEVICE_HOST;
+static enum status refuse_way(const struct unit *unit, const char *way, const char *expected,
+                              struct err *e) {
     char name[64];
     plan_unit_name(unit, name, sizeof name);
-    if (split && !unit_can_split(unit)) {
-        err_set(e, ERR_USAGE, "%s cannot be split", name);
-        return err_expected(e, "%s",
-                            unit->kind == UNIT_ATTENTION
-                                ? "attention with a cache, and attn_q and attn_output of 64 rows"
-                            : unit->kind == UNIT_EXPERTS
-                                ? "experts with a router and ffn_down_exps, not beside a dense FFN"
-                                : "a dense FFN with at least 64 rows in each matrix, or attention");
-    }
-    if (split && on_host) {
-        err_set(e, ERR_USAGE, "%s cannot be split on the CPU", name);
-        return err_expected(e, "a split unit on the GPU");
-    }
-    if (place->cpu_parts >= UNIT_PARTS) {
-        err_set(e, ERR_USAGE, "%s has too many parts on the CPU", name);
-        err_expected(e, "at most %d", UNIT_PARTS - 1);
-        return err_actual(e, "%d", place->cpu_parts);
-    }
-    if (place->streamed && (!unit_can_stream(unit) || (!on_host && !split))) {
-        err_set(e, ERR_USAGE, "%s cannot be streamed", name);
-        return err_expected(e, "%s of which the CPU has something",
-                            unit->kind == UNIT_ATTENTION
-                                ? "attention with a cache, without state and window,"
-                                : "an FFN, experts or attention");
-    }
-    return OK;
+    err_set(e, ERR_USAGE, "%s cannot be %s", name, way);
+    return err_expected(e, "%s", expected);
+}
+
+static enum status check_unit_place(const struct unit_place *place, const struct unit *unit,
+                                    struct err *e) {
+    static const char SPLIT[] = "a dense FFN or attention with a cache, each matrix with at least "
+                                "64 rows, or experts with a router and no dense FFN beside them",
+                      STREAMED[] = "an FFN, experts, or attention with a cache and without state "
+                                   "and window, of which the CPU has something";
+    const bool split = place->cpu_parts > 0, on_host = place->device == DEVICE_HOST;
+    ASSERT(place->cpu_parts < UNIT_PARTS);
+    if (split && !unit_can_split(unit)) return refuse_way(unit, "split", SPLIT, e);
+    if (split && on_host) return refuse_way(unit, "split on the CPU", "a split unit on the GPU", e);
+    const bool streams = unit_can_stream(unit) && (on_host || split);
+    return place->streamed && !streams ? refuse_way(unit, "streamed", STREAMED, e) : OK;
 }
 
 // Copies the placement that is given.
@@ -272,16 +256,13 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
     double least = (double)INFINITY;
     int32_t best = ubatches[0];
     for (int i = 0; i < n; i++) {
-        struct prediction prediction = {0};
+        struct prediction prediction = {.total_us = -ubatches[i]};
         plan->workload.n_ubatch = ubatches[i];
         plan_count_bytes(plan, shape);
-        if (first_full(plan) >= 0) continue;
-        if (blind && i > 0 && ubatches[i] > BLIND_UBATCH) continue;
-        if (!blind) {
-            plan_schedule(plan, shape);
-            plan_predict_after(plan, shape, plan->workload.n_past, &prediction);
-        }
-        if (!blind && prediction.total_us >= least) continue;
+        if (first_full(plan) >= 0 || (blind && i > 0 && ubatches[i] > BLIND_UBATCH)) continue;
+        plan_schedule(plan, shape);
+        if (!blind) plan_predict_after(plan, shape, plan->workload.n_past, &prediction);
+        if (prediction.total_us >= least) continue;
         least = prediction.total_us;
         best = ubatches[i];
     }
