@@ -13,6 +13,7 @@
 #include "planner/search/search.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "planner/plan/footprint.h"
 #include "planner/plan/ties.h"
 #include "planner/search/evaluate.h"
@@ -23,9 +24,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum {
-    SPLIT_LABELS = 16 * 1024, // cells times units of a knapsack with split units
-};
+enum { SPLIT_LABELS = 16 * 1024 }; // cells times units of a knapsack with split units
 
 // The units of a run of layers that go whole to the accelerator.
 enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
@@ -68,6 +67,8 @@ struct search {
     int8_t accelerator;     // the device that proposals use besides the host
     struct rules rules;
     struct evaluator ev;
+    int32_t parts;         // the CPU's parts of units that are split in this round, 0: none are
+    bool splits_attention; // in this round, besides FFNs and experts
     struct placement place, best; // the proposal; the best so far
     double best_us;               // with its margin
     bool too_big; // the last proposal that streamed nothing was too big for the accelerator
@@ -211,6 +212,7 @@ static void consider_ladder(struct search *s) {
 struct view {
     bool streams; // the accelerator computes the CPU's part of prompts, where it can
     int choice;   // the micro-batch of prompts
+    bool beside;  // the embedding is on the accelerator, beside a head that may share its table
 };
 
 // Time of the unit in its place in the proposal.
@@ -226,13 +228,13 @@ static double unit_us(struct search *s, int32_t u, struct view view) {
 }
 
 // The unit's bytes on the accelerator.
-static double unit_gpu_bytes(const struct search *s, int32_t u) {
+static double unit_gpu_bytes(const struct search *s, int32_t u, struct view view) {
     const struct unit_place *place = &s->place.units[u];
     const struct machine_device *gpu = &s->machine.devices[s->accelerator];
     const struct unit *unit = &s->shape->units[u];
     if (place->device == DEVICE_HOST) return 0;
     const uint64_t weights = place->cpu_parts ? footprint_split_weights(unit, gpu, place->cpu_parts)
-                                              : footprint_unit_weights(unit, gpu, false);
+                                              : footprint_unit_weights(unit, gpu, view.beside);
     return (double)(weights + footprint_unit_kv(unit, &s->ev.choices[0].w, gpu));
 }
 
@@ -250,71 +252,63 @@ static int by_gain(const void *a, const void *b) {
     return other->parts - one->parts;
 }
 
-// The shares of one round: the CPU's parts of FFNs and experts, or of attention too, that are
-// split.
-struct round {
-    int32_t parts;
-    bool attention;
-};
-
-static bool round_splits(const struct search *s, const struct round *round, int32_t u) {
-    return round->parts && may_split(s, u) && (round->attention || !is_attention(s, u));
+// True if this round splits the unit: FFNs and experts, and in some rounds attention.
+static bool round_splits(const struct search *s, int32_t u) {
+    return s->parts && may_split(s, u) && (s->splits_attention || !is_attention(s, u));
 }
 
 // Places as little as allowed on the accelerator. False if the round has less there than the
 // strategy requires.
-static bool place_least(struct search *s, const struct round *round) {
+static bool place_least(struct search *s) {
     for (int32_t u = 0; u < s->shape->n_units; u++) {
-        const bool split = must_split(s, u) && round_splits(s, round, u);
+        const bool split = must_split(s, u) && round_splits(s, u);
         const bool on_gpu = split || !may_be_on(s, u, DEVICE_HOST);
         if (!split && must_split(s, u)) return false;
         s->place.units[u] = (struct unit_place){.device = on_gpu ? s->accelerator : DEVICE_HOST,
-                                                .cpu_parts = split ? (uint8_t)round->parts : 0};
+                                                .cpu_parts = split ? (uint8_t)s->parts : 0};
     }
     return true;
 }
 
-static bool any_splits(const struct search *s, const struct round *round) {
+static bool any_splits(const struct search *s) {
     for (int32_t u = 0; u < s->shape->n_units; u++)
-        if (round_splits(s, round, u) && round->attention == is_attention(s, u)) return true;
+        if (round_splits(s, u) && s->splits_attention == is_attention(s, u)) return true;
     return false;
 }
 
 // Time per byte that is saved if the unit is placed with these parts instead of the proposal's.
 static struct gain gain_of(struct search *s, int32_t u, int32_t parts, struct view view) {
     const struct unit_place before = s->place.units[u];
-    const double us = unit_us(s, u, view), bytes = unit_gpu_bytes(s, u);
+    const double us = unit_us(s, u, view), bytes = unit_gpu_bytes(s, u, view);
     s->place.units[u] = (struct unit_place){.device = s->accelerator, .cpu_parts = (uint8_t)parts};
     const double saved_us = us - unit_us(s, u, view);
-    const double more_bytes = unit_gpu_bytes(s, u) - bytes + 1;
+    const double more_bytes = unit_gpu_bytes(s, u, view) - bytes + 1;
     s->place.units[u] = before;
     return (struct gain){saved_us / more_bytes, u, parts};
 }
 
 // Finds the remaining steps of the unit: to its share, then to the whole. If the second step gains
 // more per byte than the first, both follow each other with their common gain.
-static int32_t find_steps(struct search *s, const struct round *round, int32_t u, struct view view,
-                          struct gain out[2]) {
+static int32_t find_steps(struct search *s, int32_t u, struct view view, struct gain out[2]) {
     struct unit_place *place = &s->place.units[u];
     const struct unit_place before = *place;
     if (place->device != DEVICE_HOST && !place->cpu_parts) return 0;
     if (!may_be_on(s, u, s->accelerator)) return 0;
     out[0] = gain_of(s, u, 0, view);
-    if (place->cpu_parts || !round_splits(s, round, u)) return 1;
-    const struct gain first = gain_of(s, u, round->parts, view);
-    *place = (struct unit_place){.device = s->accelerator, .cpu_parts = (uint8_t)round->parts};
+    if (place->cpu_parts || !round_splits(s, u)) return 1;
+    const struct gain first = gain_of(s, u, s->parts, view);
+    *place = (struct unit_place){.device = s->accelerator, .cpu_parts = (uint8_t)s->parts};
     const struct gain second = gain_of(s, u, 0, view);
     *place = before;
     const bool at_once = second.us_per_byte > first.us_per_byte;
     out[1] = at_once ? out[0] : second;
-    out[0] = at_once ? (struct gain){out[0].us_per_byte, u, round->parts} : first;
+    out[0] = at_once ? (struct gain){out[0].us_per_byte, u, s->parts} : first;
     return 2;
 }
 
-static int32_t find_gains(struct search *s, const struct round *round, struct view view,
-                          struct gain *gains) {
+static int32_t find_gains(struct search *s, struct view view, struct gain *gains) {
     int32_t n = 0;
-    for (int32_t u = 0; u < s->shape->n_units; u++) n += find_steps(s, round, u, view, gains + n);
+    for (int32_t u = 0; u < s->shape->n_units; u++) n += find_steps(s, u, view, gains + n);
     qsort(gains, (size_t)n, sizeof *gains, by_gain);
     return n;
 }
@@ -340,15 +334,15 @@ static bool same_order(const struct gain *a, const struct gain *b, int32_t n) {
 
 // Considers all steps from the least placement on, in the order of their gain in the view, and in
 // that with streamed prompts. gains has room for both.
-static void consider_gains(struct search *s, const struct round *round, struct gain *gains) {
+static void consider_gains(struct search *s, struct gain *gains) {
     struct gain *streamed = gains + 2 * (size_t)s->shape->n_units;
-    if (!place_least(s, round)) return;
+    if (!place_least(s)) return;
     const int choice = s->ev.n_choices / 3;
-    const int32_t n = find_gains(s, round, (struct view){false, choice}, gains);
-    const int32_t n_streamed = find_gains(s, round, (struct view){true, choice}, streamed);
+    const int32_t n = find_gains(s, (struct view){false, choice, false}, gains);
+    const int32_t n_streamed = find_gains(s, (struct view){true, choice, false}, streamed);
     consider_in_turn(s, gains, n);
     if (!s->rules.streamed || (n == n_streamed && same_order(gains, streamed, n))) return;
-    (void)place_least(s, round);
+    (void)place_least(s);
     consider_in_turn(s, streamed, n_streamed);
 }
 
@@ -365,13 +359,13 @@ static enum status consider_splits(struct search *s, struct err *e) {
     const size_t n = 4 * (size_t)s->shape->n_units;
     const int32_t step = share_step(s);
     struct gain *gains = mem_alloc(n, sizeof *gains);
-    struct round round = {0, false};
     if (!gains) return err_memory(e, n * sizeof *gains, "planning");
-    if (s->rules.knapsacks) consider_gains(s, &round, gains);
-    for (round.parts = 1; round.parts < UNIT_PARTS && s->rules.split; round.parts += step) {
+    s->parts = 0;
+    if (s->rules.knapsacks) consider_gains(s, gains);
+    for (s->parts = 1; s->parts < UNIT_PARTS && s->rules.split; s->parts += step) {
         for (int attention = 0; attention < 2; attention++) {
-            round.attention = attention;
-            if (any_splits(s, &round)) consider_gains(s, &round, gains);
+            s->splits_attention = attention;
+            if (any_splits(s)) consider_gains(s, gains);
         }
     }
     mem_free(gains);
@@ -381,23 +375,22 @@ static enum status consider_splits(struct search *s, struct err *e) {
 // ---- Knapsacks ----------------------------------------------------------------------------------
 
 // Places the unit in this way; false if that is not allowed.
-static bool place_way(struct search *s, const struct round *round, int32_t u,
-                      enum knapsack_way way) {
+static bool place_way(struct search *s, int32_t u, enum knapsack_way way) {
     const int8_t d = way == WAY_HOST ? DEVICE_HOST : s->accelerator;
-    const int32_t parts = way == WAY_SPLIT ? round->parts : 0;
+    const int32_t parts = way == WAY_SPLIT ? s->parts : 0;
     s->place.units[u] = (struct unit_place){.device = d, .cpu_parts = (uint8_t)parts};
-    return way == WAY_SPLIT ? round_splits(s, round, u) : may_be_on(s, u, d);
+    return way == WAY_SPLIT ? round_splits(s, u) : may_be_on(s, u, d);
 }
 
-static void fill_items(struct search *s, const struct round *round, struct view view,
-                       struct knapsack *k) {
+static void fill_items(struct search *s, struct view view, struct knapsack *k) {
     double sum = 1;
     for (int32_t u = 0; u < s->shape->n_units; u++) {
         struct knapsack_item *item = &k->items[u];
         for (int way = 0; way < KNAPSACK_WAYS; way++) {
-            const bool allowed = place_way(s, round, u, (enum knapsack_way)way);
+            const bool allowed = place_way(s, u, (enum knapsack_way)way) &&
+                                 (u > 0 || way == WAY_WHOLE || !view.beside);
             item->us[way] = allowed ? unit_us(s, u, view) : (double)INFINITY;
-            item->bytes[way] = allowed ? unit_gpu_bytes(s, u) : 0;
+            item->bytes[way] = allowed ? unit_gpu_bytes(s, u, view) : 0;
         }
         sum += item->bytes[WAY_WHOLE];
     }
@@ -405,67 +398,40 @@ static void fill_items(struct search *s, const struct round *round, struct view 
 }
 
 // Considers the choices of all cells; those beyond the accelerator's budget do not fit.
-static void consider_cells(struct search *s, const struct round *round, struct knapsack *k) {
+static void consider_cells(struct search *s, struct view view, struct knapsack *k) {
     const struct machine_device *gpu = &s->machine.devices[s->accelerator];
-    const double n_fit = (double)gpu->budget_bytes / k->cell_bytes + 1;
     enum knapsack_way ways[MAX_UNITS];
+    fill_items(s, view, k);
+    const double n_fit = (double)gpu->budget_bytes / k->cell_bytes + 1;
     knapsack_solve(k);
     for (int32_t cell = n_fit < k->n_cells ? (int32_t)n_fit : k->n_cells - 1; cell >= 0; cell--) {
         if (!knapsack_take(k, cell, ways)) continue;
-        for (int32_t u = 0; u < s->shape->n_units; u++) (void)place_way(s, round, u, ways[u]);
+        for (int32_t u = 0; u < s->shape->n_units; u++) (void)place_way(s, u, ways[u]);
         consider(s);
     }
 }
 
-// Considers each side of the embedding as a problem of its own, since a head that shares its table
-// takes fewer bytes beside it.
-static void consider_sides(struct search *s, const struct round *round, struct knapsack *k) {
-    const struct unit *head = &s->shape->units[s->shape->n_units - 1];
-    const struct machine_device *gpu = &s->machine.devices[s->accelerator];
-    struct knapsack_item *embed = &k->items[0], *last = &k->items[s->shape->n_units - 1];
-    const struct knapsack_item both = *embed;
-    if (!head->shares_embed) {
-        consider_cells(s, round, k);
-        return;
-    }
-    embed->us[WAY_WHOLE] = (double)INFINITY;
-    if (both.us[WAY_HOST] < (double)INFINITY) consider_cells(s, round, k);
-    *embed = both;
-    embed->us[WAY_HOST] = (double)INFINITY;
-    last->bytes[WAY_WHOLE] = (double)footprint_unit_weights(head, gpu, true);
-    if (both.us[WAY_WHOLE] < (double)INFINITY) consider_cells(s, round, k);
-}
-
-// The gain of units in prompts depends on the micro-batch. Two micro-batches, a small and a large
-// one, come as near to the optimum as all of them (test_exhaustive).
-static void consider_views(struct search *s, const struct round *round, struct knapsack *k,
-                           bool streams) {
-    const int n = s->ev.n_choices;
-    for (int choice = n > 1; choice < n; choice += (n + 1) / 2) {
-        fill_items(s, round, (struct view){streams, choice}, k);
-        consider_sides(s, round, k);
-    }
-}
-
-// The cells of a knapsack. Those with split units are many, and of many units the orders of gain
-// come as near as finer cells.
-static int32_t n_cells(const struct search *s, const struct round *round) {
-    const int32_t n = SPLIT_LABELS / s->shape->n_units;
-    return round->parts && n < KNAPSACK_CELLS ? n : KNAPSACK_CELLS;
-}
-
 // The shares halve, since a small part on the CPU takes time in proportion to it; few experts come
-// in few shares, of which 12 parts hit another one.
+// in few shares, of which 12 parts hit another one. Knapsacks with split units have fewer cells: of
+// many units the orders of gain come as near as finer cells. The gain of units in prompts depends
+// on the micro-batch; two of them, a small and a large one, come as near to the optimum as all
+// (test_exhaustive).
 static enum status consider_knapsacks(struct search *s, struct err *e) {
     static const int32_t SHARES[] = {0, 2, 4, 8, 12, 16, 24};
+    const int32_t few = min_i32(SPLIT_LABELS / s->shape->n_units, KNAPSACK_CELLS);
+    const struct unit *head = &s->shape->units[s->shape->n_units - 1];
+    const int n = s->ev.n_choices;
     struct knapsack *k = mem_alloc(1, sizeof *k);
     if (!k) return err_memory(e, sizeof *k, "planning");
     k->n_units = s->shape->n_units;
+    s->splits_attention = true;
     for (size_t i = 0; i < (s->rules.split ? sizeof SHARES / sizeof *SHARES : 1); i++) {
-        const struct round round = {SHARES[i], true};
-        k->n_cells = n_cells(s, &round);
+        s->parts = SHARES[i];
+        k->n_cells = s->parts ? few : KNAPSACK_CELLS;
         for (int streams = !s->rules.unstreamed; streams <= s->rules.streamed; streams++)
-            consider_views(s, &round, k, streams);
+            for (int choice = n > 1; choice < n; choice += (n + 1) / 2)
+                for (int beside = 0; beside <= head->shares_embed; beside++)
+                    consider_cells(s, (struct view){streams, choice, beside}, k);
     }
     mem_free(k);
     return OK;
