@@ -14,7 +14,7 @@ chmod +x "$work/tandem"
 
 # products FILE: type and bits of the lines about products of integer types, whatever the level.
 products() {
-    awk '/^ok matmul/ && $3 !~ /f16|f32/ { print $2, $3, $NF }' "$1"
+    awk '/^ok matmul/ && $3 !~ /f16|f32|layer/ { print $2, $3, $NF }' "$1"
 }
 for op in matmul matmul_experts; do
     "$native/kernels/check_ops" --quick --isa avx2 --op $op
