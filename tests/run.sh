@@ -13,8 +13,6 @@
 set -u
 
 : "${TEST_TIMEOUT:=480}" "${TEST_JOBS:=$(nproc 2>/dev/null || echo 1)}"
-# Tests that run at once have a processor each: the blocks of an emulated GPU take one thread.
-[ "$TEST_JOBS" -le 1 ] || export EMU_CUDA_WORKERS="${EMU_CUDA_WORKERS:-1}"
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # A refused allocation gives NULL under the sanitizers too, as it does without them.
 export ASAN_OPTIONS=allocator_may_return_null=1

@@ -22,7 +22,7 @@ export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"
 # Sanitizers are slow: fewer splits and tokens.
 case $TANDEM in
 */asan/* | */ubsan/* | */tsan/*) splits='0 1 2' n=4 most=1 ;;
-*) splits='0 2 31' n=4 most=31 ;;
+*) splits='0 2 31' n=6 most=31 ;;
 esac
 prompt='1, 2, 3,'
 
@@ -153,7 +153,7 @@ for golden in "$tiny"/*.bin; do
 done
 
 # ---- Memory --------------------------------------------------------------------------------------
-for vram in 64M 96M 128M 192M 2G; do
+for vram in 64M 96M 128M 192M 512M 2G; do
     EMU_CUDA_VRAM=$vram generate "vram_$vram" -p Hello -n 1 -c 128 --device cuda
 done
 EMU_CUDA_VRAM=2G generate vram_lowered -p Hello -n 1 -c 128 --device cuda --vram 30M
