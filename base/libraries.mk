@@ -75,7 +75,7 @@ SYSTEM_LIBS := -lm -ldl -lpthread
 LIBS := $(call libs_of,$(PACKAGES)) $(SYSTEM_LIBS)
 # What is linked with the archive of base/ and kernels/ alone, and needs no more than they do.
 KERNEL_LIBS := $(call libs_of,$(USE_HWLOC)) $(SYSTEM_LIBS)
-KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_ops bench/cuda/bench_peak)
+KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_link bench/bench_ops bench/cuda/bench_peak)
 
 .PHONY: libraries
 libraries:

@@ -4,10 +4,15 @@
  *   bench_device [--device cpu|PREFIX:SPEC] [--op NAME] [--ms N] [--quick] [--json]
  *
  * Shapes are those of an 8B model, and of a layer with 128 experts for the ops of experts; --quick
- * takes small shapes, to test the program. Weights are read from many copies in turn, so that no
+ * takes small shapes and one run, to test the program. A matmul has the rows of gate and up, and
+ * with three types those of keys, queries and the head too; attention has caches of several
+ * lengths, types and numbers of KV heads. Weights are read from many copies in turn, so that no
  * cache holds them. Each line is the best of three runs of at least N ms (50): microseconds per
  * call, GB/s by op_cost's bytes and as a share of the rate of a copy within the device, and
- * GFLOP/s. An op that is listed in ops.def without a benchmark does not compile.
+ * GFLOP/s. "launch" is an op of one small row, so the time to start one: in lists that a backend
+ * may replay, handed over one by one, and waited for one by one. "quantize" is a matmul of a few
+ * rows whose activations change from call to call, since the other matmuls of a run find theirs
+ * quantised. An op that is listed in ops.def without a benchmark does not compile.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -21,16 +26,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_RUNS = 3 };
+enum { N_RUNS = 3, FEW_ROWS = 32 };
 
 struct shape {
-    int32_t embd, ff, heads, kv_heads, head_dim, n_keys, batch;
+    int32_t embd, ff, heads, kv_heads, head_dim, batch, vocab;
     int32_t n_experts, n_used, expert_rows, expert_cols;
-    uint64_t weight_bytes; // all copies of a weight together
+    uint64_t weight_bytes;      // all copies of a weight together
+    int32_t n_keys, n_keys_max; // of attention: in most cases, and in the longest
 };
-static const struct shape SHAPE_8B = {4096, 14336, 32, 8,   128,  4096,
-                                      512,  128,   8,  768, 2048, 512u << 20};
-static const struct shape SHAPE_QUICK = {512, 1024, 8, 2, 64, 256, 16, 16, 4, 64, 512, 4u << 20};
+static const struct shape SHAPE_8B = {4096, 14336, 32,  8,    128,        512,  128256,
+                                      128,  8,     768, 2048, 512u << 20, 4096, 32768};
+static const struct shape SHAPE_QUICK = {256, 512, 8,  2,   64,       16,  320,
+                                         16,  4,   64, 256, 4u << 20, 256, 512};
+
+struct keys { // what attention finds in the cache
+    int32_t n_keys, kv_heads;
+    enum dtype type;
+};
+
+enum waiting { LISTED, SINGLE, AWAITED }; // how calls of an op follow each other
+static const char *const WAITING_NAMES[] = {"listed", "single", "awaited"};
+enum { WAITINGS = 3 };
 
 struct bench {
     struct device *device;
@@ -38,15 +54,19 @@ struct bench {
     struct shape shape;
     const char *op;
     uint64_t least_ns;
+    int n_runs;
     bool json;
     double copy_rate; // bytes read and written per second by a copy within the device
     struct buffer weights, x, out, extra, scratch, cache, tables, routing;
+    struct keys keys; // of the ops that see the cache
     int n_lines;
 };
 
 struct job { // the call that is repeated
     const char *op, *type;
+    char shape[40]; // what tells it from lines with the same op and type; may be empty
     int32_t n_tokens;
+    enum waiting waiting;
     struct op_cost cost;
     enum op_id id;
     enum weight_type weight;
@@ -87,6 +107,8 @@ static enum status run_calls(struct bench *b, struct job *job, uint64_t n, uint6
                         b->weights.size_bytes / 2, COPY_WITHIN);
         else
             encode(b, job);
+        if (job->waiting == SINGLE) stream_flush(b->stream);
+        if (job->waiting == AWAITED && stream_wait(b->stream, e)) return e->status;
     }
     if (job->moving) *job->moving = first;
     const enum status status = stream_wait(b->stream, e);
@@ -103,7 +125,7 @@ static enum status measure(struct bench *b, struct job *job, double *out_ns, str
         if (ns >= b->least_ns || n >= 1 << 16) break;
         n *= 2;
     }
-    for (int r = 0; r < N_RUNS; r++) {
+    for (int r = 0; r < b->n_runs; r++) {
         if (run_calls(b, job, n, &ns, e)) return e->status;
         if (ns < best) best = ns;
     }
@@ -118,13 +140,15 @@ static enum status report(struct bench *b, struct job *job, struct err *e) {
     const double bytes = op_cost_bytes(job->cost);
     const double share = b->copy_rate > 0 ? 100 * bytes / ns / b->copy_rate : 100;
     if (b->json)
-        printf("%s  {\"op\": \"%s\", \"type\": \"%s\", \"tokens\": %d, \"us\": %.2f, "
-               "\"gb_per_second\": %.2f, \"percent_of_copy\": %.1f, \"gflops\": %.1f}",
-               b->n_lines ? ",\n" : "", job->op, job->type, job->n_tokens, ns * 1e-3, bytes / ns,
-               share, job->cost.flops / ns);
+        printf("%s  {\"op\": \"%s\", \"type\": \"%s\", \"shape\": \"%s\", \"tokens\": %d, "
+               "\"us\": %.2f, \"gb_per_second\": %.2f, \"percent_of_copy\": %.1f, "
+               "\"gflops\": %.1f}",
+               b->n_lines ? ",\n" : "", job->op, job->type, job->shape, job->n_tokens, ns * 1e-3,
+               bytes / ns, share, job->cost.flops / ns);
     else
-        printf("%-15s %-5s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n", job->op,
-               job->type, job->n_tokens, ns * 1e-3, bytes / ns, share, job->cost.flops / ns);
+        printf("%-15s %-7s %-22s %5d tokens %12.2f us %10.2f GB/s %6.1f %% %12.1f GFLOP/s\n",
+               job->op, job->type, job->shape, job->n_tokens, ns * 1e-3, bytes / ns, share,
+               job->cost.flops / ns);
     fflush(stdout);
     b->n_lines++;
     if (job->id == OP_COUNT) b->copy_rate = bytes / ns;
@@ -152,25 +176,82 @@ static enum status fill_weights(struct bench *b, enum weight_type type, struct j
     return status;
 }
 
+// Measures one shape for numbers of tokens that end with 0, which stands for the batch.
+static enum status bench_rows(struct bench *b, struct job *job, int32_t n_rows,
+                              const int32_t *tokens, struct err *e) {
+    const struct shape *s = &b->shape;
+    if (fill_weights(b, job->weight, job, (uint64_t)n_rows, (uint64_t)s->embd, e)) return e->status;
+    if (job->n_copies == 0) return OK; // it does not fit
+    (void)snprintf(job->shape, sizeof job->shape, "%d x %d", n_rows, s->embd);
+    for (bool last = false; !last; tokens++) {
+        last = *tokens == 0 || *tokens >= s->batch;
+        job->n_tokens = last ? s->batch : *tokens;
+        if ((uint64_t)job->n_tokens * (uint64_t)n_rows * sizeof(float) > b->out.size_bytes) break;
+        job->args.matmul = (struct matmul_args){.out = b->out.base,
+                                                .x = b->x.base,
+                                                .weight = b->weights.base,
+                                                .scratch = b->scratch.base,
+                                                .n_tokens = job->n_tokens,
+                                                .n_cols = s->embd,
+                                                .row_count = n_rows,
+                                                .out_stride = n_rows};
+        job->cost = op_cost_matmul(job->weight, &job->args.matmul);
+        if (report(b, job, e)) return e->status;
+    }
+    return OK;
+}
+
 static enum status bench_matmul(struct bench *b, enum weight_type type, struct err *e) {
-    static const int32_t tokens[] = {1, 2, 4, 8, 0};
+    static const int32_t all[] = {1, 2, 4, 8, 16, 32, 64, 128, 0}, some[] = {1, 8, 16, 64, 128, 0};
     struct job job = {.op = "matmul", .type = dtype_name(weight_dtype(type)), .id = OP_matmul};
     if (b->op && strcmp(b->op, job.op) != 0) return OK;
-    job.weight = type;
     const struct shape *s = &b->shape;
-    if (fill_weights(b, type, &job, (uint64_t)s->ff, (uint64_t)s->embd, e)) return e->status;
-    for (int i = 0; i < 5; i++) {
-        job.n_tokens = tokens[i] ? tokens[i] : s->batch;
+    const int32_t others[] = {s->kv_heads * s->head_dim, s->embd, s->vocab};
+    job.weight = type;
+    job.moving = &job.args.matmul.weight;
+    if (bench_rows(b, &job, s->ff, all, e)) return e->status;
+    if (type != WEIGHT_Q4_K && type != WEIGHT_Q6_K && type != WEIGHT_Q8_0) return OK;
+    for (int i = 0; i < 3; i++)
+        if (bench_rows(b, &job, others[i], some, e)) return e->status;
+    return OK;
+}
+
+// Each call finds other activations than the one before, so it quantises; beside that a few rows
+// take little.
+static enum status bench_quantize(struct bench *b, struct err *e) {
+    const struct shape *s = &b->shape;
+    struct job job = {.op = "quantize", .type = "q4_k", .id = OP_matmul, .weight = WEIGHT_Q4_K};
+    if (b->op && strcmp(b->op, job.op) != 0) return OK;
+    if (fill_weights(b, job.weight, &job, FEW_ROWS, (uint64_t)s->embd, e)) return e->status;
+    (void)snprintf(job.shape, sizeof job.shape, "and %d x %d", FEW_ROWS, s->embd);
+    const int32_t tokens[] = {1, 8, s->batch};
+    for (int i = 0; i < 3; i++) {
+        job.n_tokens = tokens[i];
         job.args.matmul = (struct matmul_args){.out = b->out.base,
                                                .x = b->x.base,
                                                .weight = b->weights.base,
                                                .scratch = b->scratch.base,
                                                .n_tokens = job.n_tokens,
                                                .n_cols = s->embd,
-                                               .row_count = s->ff,
-                                               .out_stride = s->ff};
-        job.moving = &job.args.matmul.weight;
-        job.cost = op_cost_matmul(type, &job.args.matmul);
+                                               .row_count = FEW_ROWS,
+                                               .out_stride = FEW_ROWS};
+        job.moving = (const void **)&job.args.matmul.x;
+        job.stride_bytes = (uint64_t)s->batch * (uint64_t)s->embd * sizeof(float);
+        job.n_copies = b->x.size_bytes / job.stride_bytes; // at least two: ff is the wider
+        job.cost = op_cost_matmul(job.weight, &job.args.matmul);
+        if (report(b, &job, e)) return e->status;
+    }
+    return OK;
+}
+
+static enum status bench_launch(struct bench *b, struct err *e) {
+    struct job job = {.op = "launch", .id = OP_gather_rows, .n_tokens = 1};
+    for (int w = 0; w < WAITINGS; w++) {
+        job.waiting = (enum waiting)w;
+        job.type = WAITING_NAMES[w];
+        job.args.gather_rows =
+            (struct gather_rows_args){b->out.base, b->x.base, b->tables.base, 1, FEW_ROWS, 1};
+        job.cost = op_cost_gather_rows(&job.args.gather_rows, 0);
         if (report(b, &job, e)) return e->status;
     }
     return OK;
@@ -323,26 +404,31 @@ static void place_kv_store(struct bench *b, struct job *job) {
                                                 .v_type = DTYPE_F16};
 }
 
-// The last keys of the cache: tokens see n_keys of them or a few less.
+// The last of b->keys: tokens see n_keys of them or a few less.
 static void place_attention(struct bench *b, struct job *job) {
     const struct shape *s = &b->shape;
+    const struct keys *k = &b->keys;
     const int32_t *tables = b->tables.base;
+    if (job->n_tokens > k->n_keys) job->n_tokens = k->n_keys;
+    (void)snprintf(job->shape, sizeof job->shape, "%d keys %d/%d x %d", k->n_keys, s->heads,
+                   k->kv_heads, s->head_dim);
+    job->type = dtype_name(k->type);
     char *cache = b->cache.base;
     job->args.attention = (struct attention_args){
         .out = b->out.base,
         .q = b->x.base,
         .k_cache = cache,
         .v_cache = cache + b->cache.size_bytes / 2,
-        .pages = tables + s->n_keys,
-        .positions = tables + s->n_keys - job->n_tokens,
-        .sequences = tables + s->n_keys + s->n_keys / KV_PAGE,
+        .pages = tables + s->n_keys_max,
+        .positions = tables + k->n_keys - job->n_tokens,
+        .sequences = tables + s->n_keys_max + s->n_keys_max / KV_PAGE,
         .n_tokens = job->n_tokens,
         .n_heads = s->heads,
-        .n_kv_heads = s->kv_heads,
+        .n_kv_heads = k->kv_heads,
         .head_dim = s->head_dim,
-        .max_pages = s->n_keys / KV_PAGE,
-        .k_type = DTYPE_F16,
-        .v_type = DTYPE_F16,
+        .max_pages = k->n_keys / KV_PAGE,
+        .k_type = k->type,
+        .v_type = k->type,
         .scale = 0.1F,
     };
 }
@@ -373,7 +459,7 @@ static void place_split_rows(struct bench *b, struct job *job) {
 // The ops with a state, of one sequence in place.
 static const int32_t *steps_of(const struct bench *b) {
     const int32_t *tables = b->tables.base;
-    return tables + b->shape.n_keys + b->shape.n_keys / KV_PAGE;
+    return tables + b->shape.n_keys_max + b->shape.n_keys_max / KV_PAGE;
 }
 
 static void place_short_conv(struct bench *b, struct job *job) {
@@ -422,16 +508,31 @@ static void place_mamba_scan(struct bench *b, struct job *job) {
                                                     .dt_stride = b->shape.kv_heads};
 }
 
+// Sets what is in the cache for the cases of an op, the first of which all ops have. False: there
+// is no such case.
+static bool choose_keys(struct bench *b, enum op_id op, int32_t i) {
+    const struct shape *s = &b->shape;
+    const struct keys cases[] = {
+        {s->n_keys, s->kv_heads, DTYPE_F16},     {s->n_keys / 8, s->kv_heads, DTYPE_F16},
+        {s->n_keys_max, s->kv_heads, DTYPE_F16}, {s->n_keys, s->kv_heads, DTYPE_Q8_0},
+        {s->n_keys, s->heads, DTYPE_F16},        {s->n_keys, s->heads / 8, DTYPE_F16},
+    };
+    if (i >= (op == OP_attention ? (int32_t)(sizeof cases / sizeof *cases) : 1)) return false;
+    b->keys = cases[i];
+    if (b->keys.n_keys < KV_PAGE) b->keys.n_keys = KV_PAGE;
+    return true;
+}
+
 #define OP_W(name, ...)
 #define OP(name, ...)                                                                        \
     static enum status bench_##name(struct bench *b, enum weight_type type, struct err *e) { \
         const int32_t tokens[] = {1, b->shape.batch};                                        \
         (void)type;                                                                          \
-        for (int i = 0; i < 2; i++) {                                                        \
+        for (int32_t i = 0; choose_keys(b, OP_##name, i / 2); i++) {                         \
             struct job job = {.op = #name, .type = "-", .id = OP_##name};                    \
-            job.n_tokens = tokens[i];                                                        \
+            job.n_tokens = tokens[i % 2];                                                    \
             place_##name(b, &job);                                                           \
-            job.cost = op_cost_##name(&job.args.name, b->shape.n_keys);                      \
+            job.cost = op_cost_##name(&job.args.name, b->keys.n_keys);                       \
             if (report(b, &job, e)) return e->status;                                        \
         }                                                                                    \
         return OK;                                                                           \
@@ -452,7 +553,7 @@ static enum status bench_copy(struct bench *b, struct err *e) {
 }
 
 static enum status bench_all(struct bench *b, struct err *e) {
-    if (bench_copy(b, e)) return e->status;
+    if (bench_copy(b, e) || bench_launch(b, e) || bench_quantize(b, e)) return e->status;
 #define OP(name, ...) \
     if (bench_##name(b, (enum weight_type)0, e)) return e->status;
 #define OP_W(name, ...)                    \
@@ -470,10 +571,11 @@ static enum status bench_all(struct bench *b, struct err *e) {
 // sequence 0, and steps with state 0.
 static enum status fill_tables(struct bench *b, struct err *e) {
     const struct shape *s = &b->shape;
-    const int32_t n_pages = s->n_keys / KV_PAGE, count = s->n_keys + n_pages + 2 * s->batch;
+    const int32_t n_keys = s->n_keys_max, n_pages = n_keys / KV_PAGE;
+    const int32_t count = n_keys + n_pages + 2 * s->batch;
     int32_t *tables = mem_alloc((size_t)count, sizeof *tables);
     if (!tables) return err_memory(e, (size_t)count * sizeof *tables, "the tables");
-    for (int32_t i = 0; i < s->n_keys + n_pages; i++) tables[i] = i < s->n_keys ? i : i - s->n_keys;
+    for (int32_t i = 0; i < n_keys + n_pages; i++) tables[i] = i < n_keys ? i : i - n_keys;
     stream_copy(b->stream, b->tables.base, tables, (uint64_t)count * sizeof *tables,
                 COPY_TO_DEVICE);
     const enum status status = stream_wait(b->stream, e);
@@ -503,7 +605,10 @@ static enum status open_bench(struct bench *b, struct err *e) {
                   widest = s->ff > pair_cols ? s->ff : pair_cols;
     const uint64_t wide = (uint64_t)s->batch * (uint64_t)widest * sizeof(float);
     const uint64_t routing = 3 * (uint64_t)(s->batch * s->n_used) + 2 * (uint64_t)s->n_experts + 1;
-    const uint64_t cache = 4 * (uint64_t)(s->n_keys * s->kv_heads * s->head_dim);
+    const uint64_t all_heads = (uint64_t)s->n_keys * (uint64_t)s->heads;
+    const uint64_t all_keys = (uint64_t)s->n_keys_max * (uint64_t)s->kv_heads;
+    const uint64_t cache =
+        4 * (all_heads > all_keys ? all_heads : all_keys) * (uint64_t)s->head_dim; // halves
     const uint64_t x = wide > cache ? wide : cache;
     const uint64_t scratch = matmul_scratch_bytes(s->embd, s->batch, d->info.n_lanes);
     if (stream_new(d, STREAM_COMPUTE, &b->stream, e) ||
@@ -513,7 +618,7 @@ static enum status open_bench(struct bench *b, struct err *e) {
         buffer_new(d, wide, PURPOSE_SCRATCH, &b->extra, e) ||
         buffer_new(d, scratch, PURPOSE_SCRATCH, &b->scratch, e) ||
         buffer_new(d, cache, PURPOSE_KV, &b->cache, e) ||
-        buffer_new(d, 8 * (uint64_t)s->n_keys, PURPOSE_STAGING, &b->tables, e) ||
+        buffer_new(d, 8 * (uint64_t)s->n_keys_max, PURPOSE_STAGING, &b->tables, e) ||
         buffer_new(d, routing * 4, PURPOSE_STAGING, &b->routing, e) || fill_tables(b, e))
         return e->status;
     return fill_x(b, e);
@@ -541,12 +646,12 @@ static enum status open_device(struct device **out, const char *name, struct err
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.shape = SHAPE_8B, .least_ns = 50000000};
+    struct bench b = {.shape = SHAPE_8B, .least_ns = 50000000, .n_runs = N_RUNS};
     const char *device = "cpu";
     bool good = true;
     for (int i = 1; i < argc && good; i++) {
         if (strcmp(argv[i], "--quick") == 0)
-            b.shape = SHAPE_QUICK;
+            b.shape = SHAPE_QUICK, b.n_runs = 1;
         else if (strcmp(argv[i], "--json") == 0)
             b.json = true;
         else if (i + 1 < argc && strcmp(argv[i], "--device") == 0)

@@ -1,7 +1,7 @@
 /* bench_prediction.c: compares the planner's predictions with the times of the engine.
  *
  *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-w KIND]
- *                    [-m MINUTES] MODEL...
+ *                    [-m MINUTES] [-d DEVICE] MODEL...
  *
  * Covers for every model the CPU alone with 1 and 2 threads, and with a simulated accelerator
  * behind a slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context, and
@@ -10,7 +10,8 @@
  * the CPU that are streamed in prompts. A core simulates the accelerator, so the CPU beside it gets
  * one thread, since plans are not made for more threads than cores. -k takes every NTH
  * configuration only, -w those of one kind; -m starts no round of a model later than MINUTES after
- * its first.
+ * its first. With -d an accelerator of this machine takes the place of the simulated one with the
+ * quicker link, beside all of the CPU's threads, and the other configurations are left out.
  *
  * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
  * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
@@ -26,6 +27,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/reference.h"
+#include "kernels/drivers.h"
 #include "planner/planner.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
@@ -140,6 +142,7 @@ struct row {
 
 struct bench {
     const char *cache_path;
+    const char *device; // instead of the simulated one; NULL: that
     FILE *out;
     int32_t n_rounds, nth, only; // only: a kind, -1: all
     uint64_t limit_ns;           // in which rounds of one model may begin
@@ -179,10 +182,10 @@ static void options_of(const struct bench *b, const struct setting *s, const cha
     if (model) (void)stat(model, &file); // engine_open says what is wrong with it
     *out = (struct engine_options){
         .model_path = model,
-        .device_spec = s->device,
+        .device_spec = b->device ? b->device : s->device,
         .drivers = &sim_driver,
         .n_drivers = 1,
-        .cpu = {.isa = ISA_AUTO, .n_threads = s->n_threads},
+        .cpu = {.isa = ISA_AUTO, .n_threads = b->device ? 0 : s->n_threads},
         .workload = {.n_ctx = s->kind == PLAN_LONG ? LONG_CONTEXT : CONTEXT,
                      .n_ubatch = s->n_ubatch,
                      .kv_type_k = s->kv_type,
@@ -198,6 +201,7 @@ static void options_of(const struct bench *b, const struct setting *s, const cha
         .cpu_cache = s->kind == PLAN_LONG,
         .cache_path = b->cache_path,
     };
+    if (b->device) out->drivers = device_drivers(&out->n_drivers);
 }
 
 static bool is_multiplied(const struct unit_tensor *t, enum weight_type *type) {
@@ -375,6 +379,7 @@ static enum status run_setting(struct bench *b, int i, const char *model, struct
 // ---- Rounds and rows ----------------------------------------------------------------------------
 
 static bool needs_round(const struct bench *b, int i) {
+    if (b->device && strcmp(SETTINGS[i].device, SIM) != 0) return false;
     if (i % b->nth || (b->only >= 0 && (int32_t)SETTINGS[i].kind != b->only)) return false;
     for (int t = 0; t < TESTS; t++)
         if (b->rows[i][t].n_good < b->n_rounds) return true;
@@ -414,8 +419,8 @@ static void print_row(struct bench *b, const struct setting *s, int test, struct
     const struct round *r = &row->rounds[(n - 1) / 2];
     fprintf(b->out,
             "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%d\t%d\t%.1f\t%.1f\n", name,
-            KIND_NAMES[s->kind], s->device, s->n_threads, s->gpu_layers,
-            test ? "decode" : "prefill", test ? 1 : s->n_prompt, s->n_ubatch,
+            KIND_NAMES[s->kind], b->device ? b->device : s->device, b->device ? 0 : s->n_threads,
+            s->gpu_layers, test ? "decode" : "prefill", test ? 1 : s->n_prompt, s->n_ubatch,
             s->n_past + (test ? s->n_prompt : 0), dtype_name(s->kv_type), r->predicted_us * 1e-3,
             r->measured_us * 1e-3, error_of(r), row->n, row->n_good, 100 * r->off, r->load);
     if (b->n_errors[s->kind] < MAX_ROWS)
@@ -486,9 +491,10 @@ int main(int argc, char **argv) {
     b->nth = 1;
     b->only = -1;
     bool good = true;
-    for (int flag; (flag = getopt(argc, argv, "c:o:r:x:k:m:w:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "c:d:o:r:x:k:m:w:")) != -1;) {
         switch (flag) {
         case 'c': b->cache_path = optarg; break;
+        case 'd': b->device = optarg; break;
         case 'o': good = good && (b->out = fopen(optarg, "w")); break;
         case 'r': b->n_rounds = atoi(optarg); break;
         case 'x': b->limit = atof(optarg) / 100; break;
@@ -507,7 +513,7 @@ int main(int argc, char **argv) {
     else
         fprintf(stderr,
                 "usage: %s [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] "
-                "[-w KIND] [-m MINUTES] MODEL...\n",
+                "[-w KIND] [-m MINUTES] [-d DEVICE] MODEL...\n",
                 argv[0]);
     if (b->out && b->out != stdout) fclose(b->out);
     mem_free(b);

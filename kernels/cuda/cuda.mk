@@ -128,11 +128,12 @@ cuda-images: $(CUDA_IMAGES)
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
 # What runs a model needs libraries that a bare machine lacks; see base/libraries.mk.
-GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device \
+GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device bench/bench_link \
   $(if $(strip $(CUDA_IMAGES)),bench/cuda/bench_peak))
 # A Mac has its GPU's compiler in the system.
 GPU_HERE := $(strip $(CUDA_IMAGES))$(filter darwin,$(SYSTEM))
-GPU_MODELS := build/tandem $(addprefix build/release/bench/,bench_engine make_model)
+GPU_MODELS := build/tandem $(addprefix build/release/,bench/bench_engine bench/bench_prediction \
+  bench/make_model tests/lib/compare_logits)
 .PHONY: gpu-check gpu-programs gpu-pack
 # What nvcc writes needs a driver of its generation; a dry run emulates one.
 gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
