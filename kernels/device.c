@@ -110,11 +110,21 @@ void stream_free(struct stream *s) {
     if (s) s->device->class->stream_free(s);
 }
 
-enum status event_new(struct device *d, struct event *out, struct err *e) {
+static enum status make_event(struct device *d, bool timed, struct event *out, struct err *e) {
     ASSERT(d);
     *out = (struct event){0};
     if (d->sealed) return refuse_sealed(d, "events", e);
-    return d->class->event_new(d, out, e);
+    if (d->class->event_new(d, timed, out, e)) return e->status;
+    out->timed = timed;
+    return OK;
+}
+
+enum status event_new(struct device *d, struct event *out, struct err *e) {
+    return make_event(d, false, out, e);
+}
+
+enum status event_new_timed(struct device *d, struct event *out, struct err *e) {
+    return make_event(d, true, out, e);
 }
 
 void event_free(struct event *event) {
@@ -175,6 +185,7 @@ enum status event_wait(struct event *event, struct err *e) {
 
 enum status event_time(struct event *event, uint64_t *out_ns, struct err *e) {
     ASSERT(event->device);
+    ASSERT(event->timed);
     *out_ns = 0;
     return event->device->class->event_time(event, out_ns, e);
 }

@@ -76,6 +76,7 @@ struct stream { // backends put this first in their own struct
 struct event { // a point on a stream; made before device_seal, recorded again and again
     struct device *device;
     void *handle;
+    bool timed; // made by event_new_timed
 };
 
 enum copy_direction {
@@ -104,7 +105,7 @@ struct device_class {
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
                               struct err *e);
     void (*stream_free)(struct stream *s);
-    enum status (*event_new)(struct device *d, struct event *out, struct err *e);
+    enum status (*event_new)(struct device *d, bool timed, struct event *out, struct err *e);
     void (*event_free)(struct event *event);
     void (*copy)(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
@@ -145,6 +146,8 @@ void device_host_unregister(struct device *d, void *base);
 enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out, struct err *e);
 void stream_free(struct stream *s); // NULL is allowed; waits for what runs
 enum status event_new(struct device *d, struct event *out, struct err *e);
+// The same for an event whose time will be asked for, which may cost the device more.
+enum status event_new_timed(struct device *d, struct event *out, struct err *e);
 void event_free(struct event *event); // accepts a zeroed one
 
 // Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
@@ -168,8 +171,8 @@ void stream_wait_event(struct stream *s, struct event *event);
 // ERR_DEVICE (the stream's first failure) if its stream failed, and a stream that waits for it
 // fails with the same.
 enum status event_wait(struct event *event, struct err *e);
-// When the last record of event was passed, by clock_ns (base/clock.h). Only for an event that is
-// done: after stream_wait or event_wait. ERR_DEVICE if its stream failed; 0 if never recorded.
+// When the last record of a timed event was passed, by clock_ns (base/clock.h). Only for one that
+// is done: after stream_wait or event_wait. ERR_DEVICE if its stream failed; 0 if never recorded.
 enum status event_time(struct event *event, uint64_t *out_ns, struct err *e);
 // Waits of the calling thread for d (event_wait, stream_wait, a stream of the CPU that waits for an
 // event of d) give up after that long with ERR_DEVICE, naming device and limit; d is lost then:
@@ -199,8 +202,8 @@ struct cpu_options; // kernels/cpu/device/cpu_device.h
 // A kind of accelerator that a program knows: --device prefix:spec opens it. ERR_UNSUPPORTED means
 // that this machine has none. The log must outlive the device.
 struct device_driver {
-    const char *prefix;  // "sim"
-    const char *help;    // one line for --help
+    const char *prefix; // "sim"
+    const char *help;   // one line for --help
     uint16_t pci_vendor; // of the cards that it drives; 0: it looks for none on the PCI bus
     enum status (*open)(struct device **out, const char *spec, const struct cpu_options *options,
                         const struct log *log, struct err *e);

@@ -39,11 +39,10 @@ struct cuda_device {
     int n_multiprocessors;
     bool tensor_cores; // the device has them, and the loaded kernels use them
     struct cuda_region pinned[CUDA_REGIONS];
-    int n_pinned;              // places of the table that were ever taken
-    bool refused_pinning;      // some memory could not be pinned, and the log says so
-    struct CUstream_st *clock; // the bases are recorded on this stream; nothing else runs on it
-    struct cuda_base bases[2]; // the one that events are measured from now, and the one before
-    int base_index;            // the first of them
+    int n_pinned;                // places of the table that were ever taken
+    bool refused_pinning;        // some memory could not be pinned, and the log says so
+    struct CUstream_st *clock;   // the base is recorded on this stream; nothing else runs on it
+    struct cuda_base clock_base; // that times of events are measured from
 };
 
 // Activations that lie quantised in scratch, so that the next matmul of the same x does not
@@ -95,7 +94,7 @@ extern const struct op_table *const cuda_op_table;
 
 // ---- cuda_event.c: entries of the device's class, and the functions below them
 
-enum status cuda_event_new(struct device *d, struct event *out, struct err *e);
+enum status cuda_event_new(struct device *d, bool timed, struct event *out, struct err *e);
 void cuda_event_free(struct event *event);
 void cuda_record(struct stream *stream, struct event *event);
 void cuda_wait_event(struct stream *stream, struct event *event);

@@ -3,8 +3,9 @@
  * The driver's waits have no limit, so a wait polls the state of an event or a stream, at first
  * without a pause, since the thread has nothing else to do. The driver gives times as milliseconds
  * between two events, in a float: they are measured from a base whose time is known on both clocks,
- * and a base is replaced before the float gets coarse. Owns the bases. One thread drives a device
- * at a time. Tested by tests/kernels/test_cuda.c.
+ * earlier or later than the event, and recorded anew when a time is asked for and the float would
+ * get coarse. Events whose time nobody asks for are made without one. Owns the base. One thread
+ * drives a device at a time. Tested by tests/kernels/test_cuda.c.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -20,7 +21,7 @@ static const uint64_t BASE_AGE_NS = 8000000000; // the float still resolves half
 struct cuda_event {
     struct CUevent_st *handle;
     struct err failure; // of the stream that recorded it
-    int base;           // index of the base that was newer then; -1: never recorded
+    bool recorded;
 };
 
 // ---- Waiting -----------------------------------------------------------------------------------
@@ -47,10 +48,10 @@ enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stre
 
 // ---- Time --------------------------------------------------------------------------------------
 
-// Records a base anew. Its time lies between two readings of the clock, which are repeated until
+// Records the base anew. Its time lies between two readings of the clock, which are repeated until
 // they are close; the last try counts.
-static enum status set_base(struct cuda_device *cuda, int which, struct err *e) {
-    struct cuda_base *base = &cuda->bases[which];
+static enum status set_base(struct cuda_device *cuda, struct err *e) {
+    struct cuda_base *base = &cuda->clock_base;
     for (int i = 0; i < BASE_TRIES; i++) {
         const uint64_t before_ns = clock_ns();
         const unsigned code = cuda->driver.event_record(base->event, cuda->clock);
@@ -61,7 +62,6 @@ static enum status set_base(struct cuda_device *cuda, int which, struct err *e) 
         base->time_ns = before_ns + width_ns / 2;
         if (width_ns <= BASE_WIDTH_NS) break;
     }
-    cuda->base_index = which;
     return OK;
 }
 
@@ -69,35 +69,31 @@ enum status cuda_clock_open(struct cuda_device *cuda, struct err *e) {
     const char *name = cuda->base.info.name;
     unsigned code = cuda->driver.stream_create(&cuda->clock, DRIVER_STREAM_NON_BLOCKING);
     if (cuda_check(&cuda->driver, code, e, "%s: making a stream", name)) return e->status;
-    for (int i = 0; i < 2 && code == DRIVER_SUCCESS; i++)
-        code = cuda->driver.event_create(&cuda->bases[i].event, 0);
+    code = cuda->driver.event_create(&cuda->clock_base.event, 0);
     return cuda_check(&cuda->driver, code, e, "%s: making an event", name);
 }
 
-enum status cuda_clock_start(struct cuda_device *cuda, struct err *e) {
-    return set_base(cuda, 0, e);
-}
+enum status cuda_clock_start(struct cuda_device *cuda, struct err *e) { return set_base(cuda, e); }
 
 void cuda_clock_close(struct cuda_device *cuda) {
-    for (int i = 0; i < 2; i++)
-        if (cuda->bases[i].event) (void)cuda->driver.event_destroy(cuda->bases[i].event);
+    if (cuda->clock_base.event) (void)cuda->driver.event_destroy(cuda->clock_base.event);
     if (cuda->clock) (void)cuda->driver.stream_destroy(cuda->clock);
 }
 
 // ---- Entries of the class ----------------------------------------------------------------------
 
-enum status cuda_event_new(struct device *d, struct event *out, struct err *e) {
+enum status cuda_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
     struct cuda_device *cuda = cuda_of(d);
     struct cuda_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a CUDA device");
     cuda_enter(cuda);
-    event->base = -1;
-    const unsigned code = cuda->driver.event_create(&event->handle, 0);
+    const unsigned flags = timed ? 0 : DRIVER_EVENT_DISABLE_TIMING;
+    const unsigned code = cuda->driver.event_create(&event->handle, flags);
     if (cuda_check(&cuda->driver, code, e, "%s: making an event", d->info.name)) {
         mem_free(event);
         return e->status;
     }
-    *out = (struct event){d, event};
+    *out = (struct event){.device = d, .handle = event};
     return OK;
 }
 
@@ -116,14 +112,9 @@ void cuda_record(struct stream *stream, struct event *event) {
     struct cuda_device *cuda = cuda_of(stream->device);
     struct cuda_event *own = event->handle;
     cuda_submit(s);
-    if (s->failure.status == OK &&
-        clock_ns() - cuda->bases[cuda->base_index].time_ns > BASE_AGE_NS) {
-        struct err failure;
-        if (set_base(cuda, !cuda->base_index, &failure) != OK) s->failure = failure;
-    }
     if (s->failure.status == OK)
         cuda_keep(s, cuda->driver.event_record(own->handle, s->handle), "recording an event");
-    own->base = cuda->base_index;
+    own->recorded = true;
     own->failure = s->failure;
 }
 
@@ -162,13 +153,14 @@ enum status cuda_event_time(struct event *event, uint64_t *out_ns, struct err *e
     const struct cuda_event *own = event->handle;
     float ms = 0;
     if (event->device->lost) return device_lose(event->device, e);
-    if (own->base < 0) return OK;
+    if (!own->recorded) return OK;
     if (own->failure.status != OK) {
         *e = own->failure;
         return e->status;
     }
     cuda_enter(cuda);
-    const struct cuda_base *base = &cuda->bases[own->base];
+    const struct cuda_base *base = &cuda->clock_base;
+    if (clock_ns() - base->time_ns > BASE_AGE_NS && set_base(cuda, e)) return e->status;
     const unsigned code = cuda->driver.event_elapsed(&ms, base->event, own->handle);
     if (cuda_check(&cuda->driver, code, e, "%s: the time of an event", event->device->info.name))
         return e->status;

@@ -49,7 +49,8 @@ enum status metal_clock_start(struct metal_device *d, struct err *e) {
 
 // ---- Entries of the class ----------------------------------------------------------------------
 
-enum status metal_event_new(struct device *device, struct event *out, struct err *e) {
+enum status metal_event_new(struct device *device, bool timed, struct event *out, struct err *e) {
+    (void)timed; // all of them are
     struct metal_device *d = metal_of(device);
     struct metal_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a Metal device");
@@ -60,7 +61,7 @@ enum status metal_event_new(struct device *device, struct event *out, struct err
     }
     event->next = d->events;
     d->events = event;
-    *out = (struct event){device, event};
+    *out = (struct event){.device = device, .handle = event};
     return OK;
 }
 

@@ -41,7 +41,7 @@ static enum status open_bank(struct recorder *r, struct recorder_bank *bank, int
         if (!bank->events[d])
             return err_memory(e, n_events * sizeof *bank->events[d], "the events of a trace");
         for (size_t i = 0; i < n_events; i++)
-            if (event_new(devices[d], &bank->events[d][i], e)) return e->status;
+            if (event_new_timed(devices[d], &bank->events[d][i], e)) return e->status;
     }
     return OK;
 }

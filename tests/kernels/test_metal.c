@@ -119,7 +119,7 @@ static struct buffer buffer_of(struct device *d, uint64_t size_bytes) {
 static struct event event_of(struct device *d) {
     struct event event;
     struct err e = {0};
-    if (event_new(d, &event, &e) != OK) fail_msg("%s", e.what);
+    if (event_new_timed(d, &event, &e) != OK) fail_msg("%s", e.what);
     return event;
 }
 

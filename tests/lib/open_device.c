@@ -37,7 +37,7 @@ struct stream *new_stream(struct device *d, enum stream_kind kind) {
 struct event new_event(struct device *d) {
     struct event event = {0};
     struct err e = {0};
-    if (event_new(d, &event, &e) != OK) fail_msg("%s", e.what);
+    if (event_new_timed(d, &event, &e) != OK) fail_msg("%s", e.what);
     return event;
 }
 

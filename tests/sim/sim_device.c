@@ -678,12 +678,13 @@ static void sim_wait_event(struct stream *s, struct event *event) {
     push(s, &c);
 }
 
-static enum status sim_event_new(struct device *d, struct event *out, struct err *e) {
+static enum status sim_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
+    (void)timed; // all of them are
     struct sim_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a simulated device");
     event->sim = hold_device(d);
     event->n_users = 1;
-    *out = (struct event){d, event};
+    *out = (struct event){.device = d, .handle = event};
     return OK;
 }
 

@@ -114,11 +114,12 @@ static enum status cpu_stream_new(struct device *d, enum stream_kind kind, struc
     return OK;
 }
 
-static enum status cpu_event_new(struct device *d, struct event *out, struct err *e) {
+static enum status cpu_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
+    (void)timed; // all of them are
     struct cpu_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of the CPU");
     atomic_init(&event->done, true); // nobody waits for an event that was never recorded
-    *out = (struct event){d, event};
+    *out = (struct event){.device = d, .handle = event};
     return OK;
 }
 
