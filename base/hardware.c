@@ -178,6 +178,12 @@ bool hardware_on_battery(const char *sys) {
     return n_adapters > 0 && n_plugged == 0;
 }
 
+bool hardware_is_wsl2(const char *dev) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/dxg", dev);
+    return access(path, F_OK) == 0;
+}
+
 char *hardware_governor(const char *sys, char *out, size_t size_bytes) {
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%s/devices/system/cpu/cpu0/cpufreq", sys);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define HARDWARE_SYS "/sys"
+#define HARDWARE_DEV "/dev"
 
 struct pci_link {             // one direction, in the card's slot
     double gtps, max_gtps;    // transfers per second and lane, 1e9
@@ -43,6 +44,9 @@ bool hardware_parse_dmi(const uint8_t *bytes, size_t size_bytes, struct memory_m
 
 // True if a mains adapter is there and none is plugged in.
 bool hardware_on_battery(const char *sys);
+
+// True on WSL2 with a GPU: Windows owns it, and Linux reaches it through /dev/dxg.
+bool hardware_is_wsl2(const char *dev);
 
 // The frequency governor of the first processor ("powersave"), empty if unknown. Returns out.
 char *hardware_governor(const char *sys, char *out, size_t size_bytes);

@@ -204,6 +204,9 @@ struct cpu_options; // kernels/cpu/device/cpu_device.h
 struct device_driver {
     const char *prefix; // "sim"
     const char *help;   // one line for --help
+    // Environment variable with the folder in which its driver keeps kernels that it translated,
+    // which is below the home otherwise; NULL: none.
+    const char *cache_variable;
     uint16_t pci_vendor; // of the cards that it drives; 0: it looks for none on the PCI bus
     enum status (*open)(struct device **out, const char *spec, const struct cpu_options *options,
                         const struct log *log, struct err *e);

@@ -12,6 +12,7 @@ const struct device_driver *device_drivers(int *n) {
 #if HAVE_CUDA
         {.prefix = "cuda",
          .pci_vendor = 0x10de,
+         .cache_variable = "CUDA_CACHE_PATH",
          .help = "cuda[:N]  NVIDIA GPU number N (0), compute capability 6.1 or newer",
          .open = cuda_device_open_spec},
 #endif

@@ -38,6 +38,7 @@ struct cuda_device {
     int arch;   // compute capability: 75 is 7.5
     int n_multiprocessors;
     bool tensor_cores; // the device has them, and the loaded kernels use them
+    bool wsl2;         // the system starts work late, unless it is asked about it
     struct cuda_region pinned[CUDA_REGIONS];
     int n_pinned;                // places of the table that were ever taken
     bool refused_pinning;        // some memory could not be pinned, and the log says so

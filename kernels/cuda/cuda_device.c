@@ -7,6 +7,7 @@
  */
 #include "kernels/cuda/cuda_device.h"
 
+#include "base/hardware.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"
 
@@ -122,7 +123,14 @@ fail:
     return e->status;
 }
 
-static void cuda_flush(struct stream *s) { cuda_submit((struct cuda_stream *)s); }
+// On WSL2 what was submitted may stay in a queue of the process until the driver is asked about it,
+// while the calling thread computes.
+static void cuda_flush(struct stream *stream) {
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    const struct cuda_device *cuda = cuda_of(stream->device);
+    cuda_submit(s);
+    if (cuda->wsl2 && !stream->device->lost) (void)cuda->driver.stream_query(s->handle);
+}
 
 static enum status cuda_wait(struct stream *stream, struct err *e) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
@@ -314,12 +322,13 @@ static void tell(struct cuda_device *cuda) {
                    cuda->arch % 10);
     (void)snprintf(info->details, sizeof info->details,
                    "compute capability %d.%d, %d multiprocessors, %s\n"
-                   "driver of CUDA %d.%d, PCI %s, %s\n"
+                   "driver of CUDA %d.%d, PCI %s, %s%s\n"
                    "kernels: %s (others: %s)",
                    cuda->arch / 10, cuda->arch % 10, cuda->n_multiprocessors, tensor,
                    cuda->driver.version / 1000, cuda->driver.version % 1000 / 10, info->pci_id,
                    cuda->driver.has_graphs ? "launches in graphs" : "launches one by one",
-                   cuda->program.target, *cuda->program.refused ? cuda->program.refused : "none");
+                   cuda->wsl2 ? ", WSL2" : "", cuda->program.target,
+                   *cuda->program.refused ? cuda->program.refused : "none");
     log_line(cuda->log, LOG_INFO, "%s: kernels %s, %s", info->name, cuda->program.target, tensor);
 }
 
@@ -329,6 +338,7 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
         find_device(cuda, o->index, e) || describe_device(cuda, e))
         return e->status;
     if (o->no_graphs) cuda->driver.has_graphs = false;
+    cuda->wsl2 = o->wsl2 || hardware_is_wsl2(HARDWARE_DEV);
     const char *name = cuda->base.info.name;
     struct CUctx_st *context = NULL;
     unsigned code = cuda->driver.context_retain(&context, cuda->number);
@@ -336,8 +346,9 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
     cuda->context = context;
     code = cuda->driver.context_set(context);
     if (cuda_check(&cuda->driver, code, e, "%s: entering its context", name)) return e->status;
-    if (cuda_program_open(&cuda->program, &cuda->driver, cuda->arch, *o->image ? o->image : NULL,
-                          e))
+    const struct cuda_program_options wanted = {cuda->arch, *o->image ? o->image : NULL, name,
+                                                cuda->log};
+    if (cuda_program_open(&cuda->program, &cuda->driver, &wanted, e))
         return err_context(e, "%s", name);
     cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
                          cuda->program.arch >= TENSOR_CORES_ARCH;
@@ -406,9 +417,12 @@ static enum status parse_setting(struct cuda_options *out, char *setting, struct
     } else if (!strcmp(setting, "tensor")) {
         status = parse_number(&on, value, 1, e);
         out->no_tensor_cores = !on;
+    } else if (!strcmp(setting, "wsl2")) {
+        status = parse_number(&on, value, 1, e);
+        out->wsl2 = on;
     } else {
         err_set(e, ERR_USAGE, "--device cuda");
-        err_expected(e, "index, driver, image, graphs or tensor");
+        err_expected(e, "index, driver, image, graphs, tensor or wsl2");
         status = err_actual(e, "%s", setting);
     }
     return status;

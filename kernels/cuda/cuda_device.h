@@ -15,10 +15,11 @@ struct cuda_options {
     char image[24];       // the only set of kernels to load ("compute_75"); empty: the best
     bool no_graphs;       // no launches are replayed as graphs
     bool no_tensor_cores; // kernels for devices without them
+    bool wsl2;            // as on WSL2, where it is always so
 };
 
-// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0" in any order, each part
-// optional. ERR_USAGE names what is wrong.
+// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0,wsl2=1" in any order,
+// each part optional. ERR_USAGE names what is wrong.
 enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e);
 
 // ERR_UNSUPPORTED without a driver or a GPU, ERR_DEVICE if the GPU cannot be used, ERR_MEMORY. log

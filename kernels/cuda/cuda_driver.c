@@ -109,5 +109,11 @@ enum status cuda_check(const struct cuda_driver *driver, unsigned code, struct e
             code);
     if (memory)
         return err_fix(e, "close other programs that use the GPU, or give tandem less (--vram)");
+    // A kernel did it, but which one is known only where the driver waits for each.
+    if (code == DRIVER_ILLEGAL_ADDRESS || code == DRIVER_LAUNCH_FAILED)
+        return err_fix(e,
+                       "run it again with --device cuda:graphs=0 and CUDA_LAUNCH_BLOCKING=1 in the "
+                       "environment, which names the kernel, and report it; --device none "
+                       "avoids it");
     return err_fix(e, "start again; if it stays, look at dmesg for the GPU, or use --device none");
 }

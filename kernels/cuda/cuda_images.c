@@ -1,6 +1,7 @@
 /* cuda_images.c: see cuda_images.h. */
 #include "kernels/cuda/cuda_images.h"
 
+#include "base/clock.h"
 #include "kernels/cuda/cuda_embed.h"
 
 #include <stdarg.h>
@@ -107,13 +108,19 @@ static void unload(struct cuda_program *program, const struct cuda_driver *drive
 
 // Loads all images of the target whose first one is given.
 static enum status load_target(struct cuda_program *program, const struct cuda_driver *driver,
-                               const struct image *first, struct err *e) {
+                               const struct image *first, const struct cuda_program_options *o,
+                               struct err *e) {
     const struct image *end = IMAGES + N_IMAGES;
+    const uint64_t start_ns = clock_ns();
+    bool told = !first->ptx;
     enum status status = OK;
     for (const struct image *i = first; i < end && !status; i++) {
         if (strcmp(i->target, first->target) != 0) break;
         ASSERT(program->n_modules < CUDA_MODULES_MAX);
         status = load_module(program, driver, i, e);
+        if (told || clock_ns() - start_ns < CUDA_TRANSLATION_NS) continue;
+        told = true;
+        log_line(o->log, LOG_NOTE, "the driver translates the kernels for %s, once", o->device);
     }
     if (!status) status = find_kernels(program, driver, first->target, e);
     if (status) unload(program, driver);
@@ -148,13 +155,14 @@ static int choose(struct cuda_program *program, const struct cuda_driver *driver
 }
 
 enum status cuda_program_open(struct cuda_program *program, const struct cuda_driver *driver,
-                              int arch, const char *only, struct err *e) {
+                              const struct cuda_program_options *o, struct err *e) {
+    const int arch = o->arch;
     *program = (struct cuda_program){0};
     const struct image *chosen[N_TARGETS_MAX];
-    int n = choose(program, driver, arch, only, chosen);
+    int n = choose(program, driver, arch, o->only, chosen);
     for (int i = 0; i < n; i++) {
         struct err failure;
-        if (load_target(program, driver, chosen[i], &failure) == OK) {
+        if (load_target(program, driver, chosen[i], o, &failure) == OK) {
             for (i++; i < n; i++) refuse(program, "%s: not needed", chosen[i]->target);
             return OK;
         }

@@ -31,11 +31,20 @@ struct cuda_program {
                         // refused
 };
 
-// Loads the best target for a device of that compute capability (75 is 7.5): native code of the
-// nearest architecture, else the newest PTX; if the driver refuses one, the next. only: the single
-// target to try, or NULL. ERR_DEVICE if none is left, saying why each was refused.
+#define CUDA_TRANSLATION_NS UINT64_C(1000000000)
+
+struct cuda_program_options {
+    int arch;              // compute capability of the device: 75 is 7.5
+    const char *only;      // the single target to try, or NULL
+    const char *device;    // its name
+    const struct log *log; // borrowed during the call, may be NULL
+};
+
+// Loads the best target: native code of the nearest architecture, else the newest PTX; if the
+// driver refuses one, the next. ERR_DEVICE if none is left, saying why each was refused. Where the
+// driver takes longer than CUDA_TRANSLATION_NS to translate PTX, a line says that it does.
 enum status cuda_program_open(struct cuda_program *program, const struct cuda_driver *driver,
-                              int arch, const char *only, struct err *e);
+                              const struct cuda_program_options *options, struct err *e);
 // Accepts a zeroed or half-built one; leaves it zeroed.
 void cuda_program_close(struct cuda_program *program, const struct cuda_driver *driver);
 

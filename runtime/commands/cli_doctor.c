@@ -63,6 +63,7 @@ static enum status gather(struct consultation *c, struct err *e) {
     f->available_bytes = f->memory.available_bytes;
     f->n_nvidia_cards = hardware_display_cards(HARDWARE_SYS, VENDOR_NVIDIA, cards, 1);
     (void)hardware_memory_modules(HARDWARE_SYS, &f->modules);
+    f->wsl2 = hardware_is_wsl2(HARDWARE_DEV);
     f->on_battery = hardware_on_battery(HARDWARE_SYS);
     hardware_governor(HARDWARE_SYS, f->governor, sizeof f->governor);
     if (c->n_devices > 1)

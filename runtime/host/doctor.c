@@ -195,6 +195,17 @@ static void look_at_pinning(struct examination *x) {
     WRITE(found->cost, "copies go through a buffer of the driver and wait for each other");
 }
 
+static void look_at_windows(struct examination *x) {
+    if (!x->facts->wsl2) return;
+    struct finding *found = add(x, FINDING_NOTE, "wsl2");
+    WRITE(found->what, "this is WSL2: Windows owns the GPU and lends it to Linux");
+    WRITE(found->cost, "work starts later, and Windows may move the GPU's memory to main memory "
+                       "when other programs want it, so free memory is only what it was at the "
+                       "start");
+    WRITE(found->fix, "close programs that use the GPU in Windows; for all of its speed, run Linux "
+                      "itself");
+}
+
 static void look_at_rates(struct examination *x) {
     const struct machine *m = &x->facts->machine;
     if (m->rates == RATES_MEASURED) return;
@@ -223,8 +234,9 @@ static int worst_first(const void *a, const void *b) {
 int32_t doctor_examine(const struct doctor_facts *facts, struct finding out[MAX_FINDINGS],
                        struct err *e) {
     static void (*const looks[])(struct examination *) = {
-        look_for_accelerator, look_at_link,    look_at_memory_channels, look_at_vram,   look_at_ram,
-        look_at_processor,    look_at_pinning, look_at_rates,           look_at_unused,
+        look_for_accelerator, look_at_link,      look_at_memory_channels, look_at_vram,
+        look_at_ram,          look_at_processor, look_at_pinning,         look_at_rates,
+        look_at_unused,       look_at_windows,
     };
     struct examination *x = mem_alloc(1, sizeof *x);
     if (!x) return err_memory(e, sizeof *x, "the examination"), -1;

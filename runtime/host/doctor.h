@@ -24,6 +24,7 @@ struct doctor_facts {
     int32_t n_nvidia_cards;    // display controllers of that vendor on the PCI bus
     char no_accelerator[512];  // why no GPU of NVIDIA could be opened; empty if one is open
     bool pin_refused;          // the driver refused to pin memory
+    bool wsl2;                 // Linux runs in Windows, which owns the GPU
     bool on_battery, has_vector_isa;
     char governor[32], isa[16];
     const struct shape *shape; // borrowed; NULL: costs are told without a model

@@ -150,11 +150,18 @@ static void test_power(void **state) {
     assert_false(hardware_on_battery(sys));
 }
 
+static void test_wsl2(void **state) {
+    (void)state;
+    assert_false(hardware_is_wsl2(sys));
+    put_text("dxg", "");
+    assert_true(hardware_is_wsl2(sys));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_link),  cmocka_unit_test(test_link_rates),
         cmocka_unit_test(test_cards), cmocka_unit_test(test_modules),
-        cmocka_unit_test(test_power),
+        cmocka_unit_test(test_power), cmocka_unit_test(test_wsl2),
     };
     return cmocka_run_group_tests(tests, make_tree, remove_tree);
 }

@@ -226,6 +226,27 @@ code=$?
 [ $code -eq 0 ] && grep -q 'no cuda device: .*finds no GPU' "$work/out"
 result cuda_devices_says_why
 
+# ---- PTX that the driver translates, and WSL2 -----------------------------------------------------
+# start: opens the GPU where no home can be written to.
+start() {
+    HOME=/nowhere XDG_CACHE_HOME=$work/cache EMU_CUDA_JIT=100 timeout 60 "$TANDEM" run -m $tiny/qwen3.gguf \
+        -p a -n 1 -c 64 --device cuda -ngl all "$@" >"$work/out" 2>"$work/err"
+    code=$?
+}
+start
+[ $code -eq 0 ] && [ "$(grep -c 'the driver translates the kernels for NVIDIA.*, once' "$work/err")" -eq 1 ]
+result cuda_says_that_it_translates
+start
+[ $code -eq 0 ] && [ -n "$(ls "$work/cache/tandem/cuda")" ] && ! grep -q 'translates' "$work/err"
+result cuda_keeps_what_was_translated
+CUDA_CACHE_PATH=$work start
+[ $code -eq 0 ] && grep -q 'translates' "$work/err" && [ "$(ls "$work" | grep -c '^[0-9a-f]\{16\}$')" -gt 5 ]
+result cuda_leaves_the_folder_of_the_user
+"$TANDEM" devices --device cuda:wsl2=1 >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q 'launches in graphs, WSL2' "$work/out"
+result cuda_devices_says_wsl2
+
 # ---- A device that fails on the way: a clear message, no hang, no text after it ------------------
 for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
     STREAM=1 EVENT=2; do
@@ -236,6 +257,16 @@ for fault in LAUNCH=1 LAUNCH=7 LAUNCH=30 KERNEL=40 COPY=1 COPY=8 DMA=1 DMA=8 \
         grep -q '^tandem: error: .*CUDA_ERROR_' "$work/err"
     result "cuda_fault_$(echo $fault | tr = _)"
 done
+
+# A kernel that fails inside a graph has no name; with single launches that are waited for it has.
+set -- -m $tiny/qwen3.gguf -p 'a b c' -n 8 -c 64 -q --ignore-eos -ngl all
+EMU_CUDA_FAIL_KERNEL=400 call run "$@" --device cuda
+[ $code -eq 1 ] && grep -q 'computing: CUDA_ERROR_ILLEGAL_ADDRESS' "$work/err" &&
+    grep -q 'graphs=0 and CUDA_LAUNCH_BLOCKING=1' "$work/err"
+result cuda_says_how_to_name_the_kernel
+CUDA_LAUNCH_BLOCKING=1 EMU_CUDA_FAIL_KERNEL=400 call run "$@" --device cuda:graphs=0
+[ $code -eq 1 ] && grep -q 'starting the kernel [a-z_0-9]*: CUDA_ERROR_ILLEGAL_ADDRESS' "$work/err"
+result cuda_names_the_kernel
 
 # ---- Memory that the driver refuses after all: a smaller plan, or exit code 3 -------------
 for fault in ALLOC=1 ALLOC=2 ALLOC=3 STREAM=3; do

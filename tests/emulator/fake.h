@@ -28,8 +28,6 @@ enum {
     CODE_UNSUPPORTED_PTX_VERSION = 222,
     CODE_INVALID_HANDLE = 400,
     CODE_NOT_FOUND = 500,
-    CODE_ILLEGAL_ADDRESS = 700,
-    CODE_LAUNCH_FAILED = 719,
     CODE_NOT_PERMITTED = 800,
     CODE_NOT_SUPPORTED = 801,
     CODE_UNKNOWN = 999,
@@ -40,9 +38,9 @@ enum {
 #define FAKE_FAULTS(X)                                               \
     X(ALLOC, DRIVER_OUT_OF_MEMORY)    /* cuMemAlloc */               \
     X(MODULE, CODE_INVALID_IMAGE)     /* cuModuleLoadDataEx */       \
-    X(LAUNCH, CODE_LAUNCH_FAILED)     /* a launch, at the call */    \
-    X(COPY, CODE_LAUNCH_FAILED)       /* a copy, at the call */      \
-    X(KERNEL, CODE_ILLEGAL_ADDRESS)   /* a launch, when it runs */   \
+    X(LAUNCH, DRIVER_LAUNCH_FAILED)   /* a launch, at the call */    \
+    X(COPY, DRIVER_LAUNCH_FAILED)     /* a copy, at the call */      \
+    X(KERNEL, DRIVER_ILLEGAL_ADDRESS) /* a launch, when it runs */   \
     X(DMA, CODE_ECC_UNCORRECTABLE)    /* a copy, when it runs */     \
     X(STREAM, DRIVER_OUT_OF_MEMORY)   /* cuStreamCreate */           \
     X(EVENT, DRIVER_OUT_OF_MEMORY)    /* cuEventCreate */            \
@@ -96,10 +94,11 @@ struct fake_options {
     uint64_t vram_bytes;
     uint64_t rate[2];              // bytes per second to the device and from it; 0: unlimited
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
-    unsigned init_code, seed;
+    unsigned init_code, seed, jit_ms;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, maps_host, sealed, stats;
+    bool tensor_cores, maps_host, sealed, stats, blocking;
     char name[96];
+    char jit_folder[400]; // of what was translated, empty: none
 };
 
 struct fake {

@@ -10,10 +10,12 @@
  *   EMU_CUDA_INIT=100      what cuInit returns
  *   EMU_CUDA_H2D=4G, EMU_CUDA_D2H=2G   bytes per second of copies to and from the device
  *   EMU_CUDA_FAIL_ALLOC=3  the third allocation is refused (all: every one); see FAKE_FAULTS
+ *   EMU_CUDA_JIT=200       milliseconds to translate a file of PTX, once if CUDA_CACHE_PATH is set
  *   EMU_CUDA_WORKERS=2     threads that run blocks
  *   EMU_CUDA_SEED=7        random order of GPU threads, random delays of streams
  *   EMU_CUDA_SEAL=1        device memory is closed to the host while no stream runs
  *   EMU_CUDA_STATS=1       totals at the end: kernels, calls, bytes copied
+ *   CUDA_LAUNCH_BLOCKING=1 a launch waits for its kernel and has its error, as with a real driver
  *
  * They are read by cuInit; while a context is held, only the faults are read and counted anew.
  * Owns the one struct fake of the process. Any thread. Tested by tests/kernels/test_emulator.c.
@@ -135,7 +137,12 @@ static void read_options(struct fake_options *o) {
     o->rate[1] = number_option("D2H", 0);
     o->n_workers = (int)number_option("WORKERS", n_cpus > 0 ? (uint64_t)n_cpus : 1);
     o->seed = (unsigned)number_option("SEED", 0);
+    o->jit_ms = (unsigned)number_option("JIT", 0);
     o->sealed = number_option("SEAL", 0) != 0;
+    const char *folder = getenv("CUDA_CACHE_PATH");
+    snprintf(o->jit_folder, sizeof o->jit_folder, "%s", folder ? folder : "");
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    o->blocking = blocking && strcmp(blocking, "1") == 0;
     o->stats = number_option("STATS", 0) != 0;
     snprintf(o->name, sizeof o->name, "%s", name ? name : default_name(o->arch, o->tensor_cores));
 }
@@ -240,9 +247,9 @@ unsigned cuGetErrorName(unsigned code, const char **name) {
         {CODE_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
         {CODE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
         {CODE_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
-        {CODE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {DRIVER_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
         {DRIVER_NOT_READY, "CUDA_ERROR_NOT_READY"},
-        {CODE_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+        {DRIVER_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
         {CODE_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
         {CODE_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
         {CODE_UNKNOWN, "CUDA_ERROR_UNKNOWN"},

@@ -1,4 +1,4 @@
-/* test_cuda_event.c: times of events of the CUDA backend, on the emulated
+/* test_cuda_event.c: times of events of the CUDA backend, and flushes on WSL2, on the emulated
  * driver. Order and failures of events are test_cuda.c's. */
 #include "base/clock.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -15,9 +15,9 @@
 
 enum { MIB = 1 << 20 };
 
-static struct device *open_device(void) {
+static struct device *open_device(bool wsl2) {
     struct device *d = NULL;
-    struct cuda_options o = {0};
+    struct cuda_options o = {.wsl2 = wsl2};
     struct err e = {0};
     assert_true(find_emulator(o.driver, sizeof o.driver));
     assert_int_equal(cuda_device_open(&d, &o, NULL, &e), OK);
@@ -39,7 +39,7 @@ static void test_times(void **state) {
     (void)state;
     enum { N = 5 };
     static const uint64_t slack_ns = 1000000000, OLD_NS = 10000000000;
-    struct device *d = open_device();
+    struct device *d = open_device(false);
     struct cuda_device *cuda = (struct cuda_device *)d;
     struct stream *s;
     struct buffer b;
@@ -87,6 +87,40 @@ static void test_times(void **state) {
     device_close(d);
 }
 
+// Some systems start work only when they are asked about it (WSL2): a flush asks.
+static int n_queries;
+static unsigned (*real_query)(struct CUstream_st *stream);
+static unsigned count_query(struct CUstream_st *stream) {
+    n_queries++;
+    return real_query(stream);
+}
+
+static void test_wsl2(void **state) {
+    (void)state;
+    for (int wsl2 = 0; wsl2 < 2; wsl2++) {
+        struct device *d = open_device(wsl2);
+        struct cuda_device *cuda = (struct cuda_device *)d;
+        struct stream *s;
+        struct buffer b;
+        struct err e = {0};
+        static char host[MIB];
+        assert_int_equal(cuda->wsl2, wsl2);
+        assert_int_equal(stream_new(d, STREAM_COPY_IN, &s, &e), OK);
+        assert_int_equal(buffer_new(d, MIB, PURPOSE_SCRATCH, &b, &e), OK);
+        real_query = cuda->driver.stream_query;
+        cuda->driver.stream_query = count_query;
+        n_queries = 0;
+        stream_copy(s, b.base, host, sizeof host, COPY_TO_DEVICE);
+        stream_flush(s);
+        assert_int_equal(n_queries, wsl2);
+        cuda->driver.stream_query = real_query;
+        finish(s);
+        stream_free(s);
+        buffer_free(&b);
+        device_close(d);
+    }
+}
+
 int main(void) {
     char path[PATH_MAX];
     if (!find_emulator(path, sizeof path)) {
@@ -95,6 +129,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_times),
+        cmocka_unit_test(test_wsl2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

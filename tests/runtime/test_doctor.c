@@ -174,6 +174,9 @@ static void test_notes(void **state) {
     f->facts.machine.rates = RATES_MEASURED;
     f->facts.machine.n_unused_accelerators = 2;
     assert_non_null(strstr(only(f, "unused")->what, "2 more"));
+    f->facts.machine.n_unused_accelerators = 0;
+    f->facts.wsl2 = true;
+    assert_non_null(strstr(only(f, "wsl2")->what, "Windows owns the GPU"));
 }
 
 // All at once fit in the list, worst first.
@@ -190,8 +193,9 @@ static void test_everything(void **state) {
     facts->has_vector_isa = false;
     facts->on_battery = true;
     facts->pin_refused = true;
+    facts->wsl2 = true;
     examine(f);
-    assert_int_equal(f->n, 10);
+    assert_int_equal(f->n, 11);
 }
 
 int main(void) {
