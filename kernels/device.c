@@ -82,6 +82,13 @@ bool device_host_register(struct device *d, void *base, uint64_t size_bytes) {
     return !base || size_bytes == 0 || d->class->host_register(d, base, size_bytes);
 }
 
+bool device_host_lend(struct device *d, const void *base, uint64_t size_bytes) {
+    ASSERT(d);
+    ASSERT(base);
+    ASSERT(size_bytes > 0);
+    return d->info.pins_files && d->class->host_lend(d, base, size_bytes);
+}
+
 void device_host_unregister(struct device *d, void *base) {
     ASSERT(d);
     if (base) d->class->host_unregister(d, base);

@@ -34,6 +34,7 @@ struct device_info {
                           // of them, without a start of its own and waits between streams
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
     bool unified;         // its memory is the host's
+    bool pins_files;      // device_host_lend may pin memory that a file is mapped to
     double bus_gbps;      // peak of its memory, bus width times clock; 0: unknown
     char driver[32];      // version of its driver, empty: none or unknown
     char capability[16];  // "6.1", empty where there is no such number
@@ -101,6 +102,7 @@ struct device_class {
     void (*buffer_free)(struct device *d, void *base, uint64_t size_bytes);
     uint64_t (*free_bytes)(struct device *d);
     bool (*host_register)(struct device *d, void *base, uint64_t size_bytes);
+    bool (*host_lend)(struct device *d, const void *base, uint64_t size_bytes);
     void (*host_unregister)(struct device *d, void *base);
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
                               struct err *e);
@@ -142,6 +144,9 @@ uint64_t device_free_bytes(struct device *d);
 // device go; a region that was not registered, or NULL, may be unregistered.
 bool device_host_register(struct device *d, void *base, uint64_t size_bytes);
 void device_host_unregister(struct device *d, void *base);
+// The same for memory that only copies to d read and nobody may write, such as a mapped file. Where
+// that is refused nothing is logged: the caller has another way. Ends with device_host_unregister.
+bool device_host_lend(struct device *d, const void *base, uint64_t size_bytes);
 
 enum status stream_new(struct device *d, enum stream_kind kind, struct stream **out, struct err *e);
 void stream_free(struct stream *s); // NULL is allowed; waits for what runs

@@ -83,6 +83,7 @@ void cuda_add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid g
 // ---- cuda_copy.c: entries of the device's class
 
 bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes);
+bool cuda_host_lend(struct device *d, const void *base, uint64_t size_bytes);
 void cuda_host_unregister(struct device *d, void *base);
 void cuda_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,
                enum copy_direction way);

@@ -13,30 +13,42 @@ static unsigned long long address_of(const void *p) { return (unsigned long long
 // ---- Pinned memory
 // -------------------------------------------------------------------------------
 
-// The device copies pinned memory by itself, beside everything else.
-bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
-    struct cuda_device *cuda = cuda_of(d);
+// Pins memory and enters it in the table; returns the driver's answer.
+static unsigned pin(struct cuda_device *cuda, void *base, uint64_t size_bytes, unsigned flags) {
     int place = 0;
     while (place < CUDA_REGIONS && cuda->pinned[place].base) place++;
     ASSERT(place < CUDA_REGIONS);
-    if (d->lost) return false;
     cuda_enter(cuda);
-    const unsigned flags = d->info.reaches_host ? DRIVER_REGISTER_MAPPED : 0;
-    unsigned code = cuda->driver.host_register(base, size_bytes, flags);
-    if (code == DRIVER_SUCCESS) {
-        struct cuda_region *region = &cuda->pinned[place];
-        *region = (struct cuda_region){.base = base, .size_bytes = size_bytes};
-        if (place >= cuda->n_pinned) cuda->n_pinned = place + 1;
-        if (flags && cuda->driver.host_address(&region->address, base, 0) != DRIVER_SUCCESS)
-            region->address = 0; // copies go by the driver then
-        return true;
-    }
+    const unsigned code = cuda->driver.host_register(base, size_bytes, flags);
+    if (code != DRIVER_SUCCESS) return code;
+    struct cuda_region *region = &cuda->pinned[place];
+    *region = (struct cuda_region){.base = base, .size_bytes = size_bytes};
+    if (place >= cuda->n_pinned) cuda->n_pinned = place + 1;
+    if (flags != DRIVER_REGISTER_MAPPED ||
+        cuda->driver.host_address(&region->address, base, 0) != DRIVER_SUCCESS)
+        region->address = 0; // copies go by the driver then
+    return DRIVER_SUCCESS;
+}
+
+// The device copies pinned memory by itself, beside everything else.
+bool cuda_host_register(struct device *d, void *base, uint64_t size_bytes) {
+    struct cuda_device *cuda = cuda_of(d);
+    if (d->lost) return false;
+    const unsigned code =
+        pin(cuda, base, size_bytes, d->info.reaches_host ? DRIVER_REGISTER_MAPPED : 0);
+    if (code == DRIVER_SUCCESS) return true;
     if (!cuda->refused_pinning) // what the system allows is known now
         log_line(cuda->log, LOG_WARN, "%s: copies will be slower, %llu bytes are not pinned (%s)",
                  d->info.name, (unsigned long long)size_bytes,
                  cuda_error_name(&cuda->driver, code));
     cuda->refused_pinning = true;
     return false;
+}
+
+bool cuda_host_lend(struct device *d, const void *base, uint64_t size_bytes) {
+    if (d->lost) return false;
+    return pin(cuda_of(d), (void *)(uintptr_t)base, size_bytes, DRIVER_REGISTER_READ_ONLY) ==
+           DRIVER_SUCCESS;
 }
 
 void cuda_host_unregister(struct device *d, void *base) {

@@ -186,6 +186,7 @@ static const struct device_class CUDA_CLASS = {
     .buffer_new = cuda_buffer_new,
     .buffer_free = cuda_buffer_free,
     .host_register = cuda_host_register,
+    .host_lend = cuda_host_lend,
     .host_unregister = cuda_host_unregister,
     .stream_new = cuda_stream_new,
     .stream_free = cuda_stream_free,
@@ -250,6 +251,10 @@ static enum status describe_device(struct cuda_device *cuda, struct err *e) {
         code = driver->device_attribute(&maps_host, DRIVER_ATTRIBUTE_MAPS_HOST, cuda->number);
     if (cuda_check(driver, code, e, "asking the GPU what it is")) return e->status;
     info->reaches_host = maps_host;
+    int pins_read_only = 0; // a driver before CUDA 11.1 does not know the question
+    if (driver->device_attribute(&pins_read_only, DRIVER_ATTRIBUTE_PINS_READ_ONLY, cuda->number))
+        pins_read_only = 0;
+    info->pins_files = pins_read_only;
     cuda->arch = major * 10 + minor;
     (void)snprintf(info->kind, sizeof info->kind, "cuda");
     info->align_bytes = ALIGN_BYTES;

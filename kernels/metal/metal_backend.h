@@ -141,6 +141,7 @@ enum status metal_clock_start(struct metal_device *d, struct err *e);
 
 // ---- metal_copy.c: entries of the device's class
 
+bool metal_host_lend(struct device *d, const void *base, uint64_t size_bytes);
 bool metal_host_register(struct device *d, void *base, uint64_t size_bytes);
 void metal_host_unregister(struct device *d, void *base);
 void metal_copy(struct stream *stream, void *target, const void *source, uint64_t size_bytes,

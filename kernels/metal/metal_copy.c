@@ -29,6 +29,13 @@ bool metal_host_register(struct device *device, void *base, uint64_t size_bytes)
     return false;
 }
 
+bool metal_host_lend(struct device *device, const void *base, uint64_t size_bytes) {
+    (void)device;
+    (void)base;
+    (void)size_bytes;
+    return false; // info.pins_files is not set: weights are used where the file is mapped
+}
+
 void metal_host_unregister(struct device *device, void *base) {
     struct metal_device *d = metal_of(device);
     struct err ignored; // a wait that fails marks the device as lost

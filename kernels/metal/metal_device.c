@@ -169,6 +169,7 @@ static const struct device_class METAL_CLASS = {
     .buffer_new = metal_buffer_new,
     .buffer_free = metal_buffer_free,
     .host_register = metal_host_register,
+    .host_lend = metal_host_lend,
     .host_unregister = metal_host_unregister,
     .stream_new = metal_stream_new,
     .stream_free = metal_stream_free,

@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { READ_CHUNK = 16 << 20, PAGE_GAP = 4096 };
+enum {
+    READ_CHUNK = 16 << 20,
+    PAGE_GAP = 4096,
+    MOST_LENT = 512, // stretches of the file; a device pins no more than about twice as many
+};
 
 struct load {
     struct weights *w;
@@ -440,7 +444,7 @@ static enum status copy_share(struct load *load, const struct share *share, int 
             load->w->home[share->u][0] = load->w->home[0][0];
             continue;
         }
-        if (load->w->n_ranges && lies_ready(share, i)) {
+        if (load->w->in_place.size_bytes && lies_ready(share, i)) {
             if (map_tensor(load, share, i, e)) return e->status;
             continue;
         }
@@ -463,8 +467,8 @@ static bool in_arena(const struct plan *plan, int32_t u) {
 // Loads the CPU's share of a unit: all of it, or the last rows of a split unit.
 static enum status load_on_cpu(struct load *load, int32_t u, struct err *e) {
     const struct share share = share_of(load->placed, u, true);
-    return in_arena(load->placed->plan, u) ? read_share(load, &share, e)
-                                           : map_share(load, &share, e);
+    return in_arena(load->placed->plan, u) && !load->w->lent ? read_share(load, &share, e)
+                                                             : map_share(load, &share, e);
 }
 
 static enum status load_unit(struct load *load, int32_t u, struct err *e) {
@@ -488,8 +492,44 @@ static enum status load_units(struct load *load, struct err *e) {
         if (load_unit(load, u, e)) return e->status;
     for (int d = DEVICE_HOST + 1; d < plan->machine.n_devices; d++)
         ASSERT(load->at[d] == w->buffers[d].size_bytes);
-    ASSERT(load->arena_at == w->arena.size_bytes);
+    ASSERT(w->lent || load->arena_at == w->arena.size_bytes);
     ASSERT(load->made_at == w->made.size_bytes);
+    return OK;
+}
+
+// Lists what the arena would hold, tensor by tensor, in the order of addresses. False if some of it
+// is not in the file as the accelerator needs it.
+static bool list_streamed(struct weights *w, const struct placed_model *placed) {
+    for (int32_t u = 0; u < placed->plan->n_units; u++) {
+        if (!in_arena(placed->plan, u)) continue;
+        const struct share share = share_of(placed, u, true);
+        for (int i = 0; i < share.n; i++) {
+            if (is_made(&share, i) || share.strides[i]) return false;
+            w->ranges[w->n_ranges++] = (struct mapped_range){
+                share.tensors[i]->data + share.rows[i].offset_bytes, share.rows[i].size_bytes};
+        }
+    }
+    qsort(w->ranges, (size_t)w->n_ranges, sizeof *w->ranges, by_address);
+    return true;
+}
+
+// Lends the accelerator the mapped file where the streamed weights lie, so that a start copies
+// nothing. False where device, system or file do not allow it: then they need an arena.
+static enum status lend_streamed(struct weights *w, const struct placed_model *placed, bool *done,
+                                 struct err *e) {
+    const size_t n_most = (size_t)placed->plan->n_units * MAX_UNIT_TENSORS;
+    *done = false;
+    if (!w->reader || !w->reader->info.pins_files || w->ranges) return OK;
+    w->ranges = mem_alloc(n_most, sizeof *w->ranges);
+    if (!w->ranges) return err_memory(e, n_most * sizeof *w->ranges, "the list of weights");
+    *done = list_streamed(w, placed);
+    if (*done) join_ranges(w);
+    for (int32_t i = 0; i < w->n_ranges && *done; i++) {
+        *done = i < MOST_LENT &&
+                device_host_lend(w->reader, w->ranges[i].base, w->ranges[i].size_bytes);
+        if (!*done) w->n_ranges = i;
+    }
+    if (!*done) forget_ranges(w);
     return OK;
 }
 
@@ -547,6 +587,11 @@ static enum status open_buffers(struct weights *w, const struct placed_model *pl
             return e->status;
     }
     if (!arena_bytes) return OK;
+    if (lend_streamed(w, placed, &w->lent, e)) return e->status;
+    if (w->lent) {
+        buffer_map(placed->devices[DEVICE_HOST], mapping, arena_bytes, PURPOSE_WEIGHTS, &w->arena);
+        return OK;
+    }
     if (buffer_new(placed->devices[DEVICE_HOST], arena_bytes, PURPOSE_WEIGHTS, &w->arena, e))
         return e->status;
     for (int d = DEVICE_HOST + 1; d < n_devices; d++) {
@@ -572,8 +617,9 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
     struct load load = {.w = w,
                         .placed = placed,
                         .options = options,
-                        .tight = plan_needs(plan, DEVICE_HOST) + w->arena.size_bytes >
-                                 plan->machine.devices[DEVICE_HOST].budget_bytes,
+                        .tight =
+                            plan_needs(plan, DEVICE_HOST) + (w->lent ? 0 : w->arena.size_bytes) >
+                            plan->machine.devices[DEVICE_HOST].budget_bytes,
                         .lock = options->lock_memory};
     const int n_devices = plan->machine.n_devices;
     enum status status =

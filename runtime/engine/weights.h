@@ -35,9 +35,11 @@ struct placed_model {
 struct weights {
     struct buffer buffers[MAX_DEVICES]; // unit after unit; the host's is only counted
     struct buffer in_place;      // what the accelerator uses in the mapped file; only counted
-    struct mapped_range *ranges; // owned, [n_ranges]: where that lies
-    int32_t n_ranges;            // 0: it has copies of everything
-    struct buffer arena;       // what the CPU has of streamed units, padded as on any other device
+    struct mapped_range *ranges; // owned, [n_ranges]: where that lies, or what the arena would hold
+    int32_t n_ranges;            // 0: there are none
+    struct buffer arena; // what the CPU has of streamed units, padded as on any other device
+    bool
+        lent; // instead of an arena the accelerator copies from the mapped file: it is only counted
     struct buffer made;        // the CPU's tensors, outside the arena, that are such only here
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     struct device *reader;     // borrowed: the accelerator, if there is one

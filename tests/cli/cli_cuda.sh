@@ -226,6 +226,31 @@ code=$?
 [ $code -eq 0 ] && grep -q 'no cuda device: .*finds no GPU' "$work/out"
 result cuda_devices_says_why
 
+# ---- Streamed weights: from the mapped file where the driver pins it, else from an arena ---------
+"$TOOLS/../bench/make_model" "$work/streamed" layers=4 embd=512 ff=512 heads=8 kv=2 vocab=512
+# streamed NAME PINNED VARIABLE: writes the CPU's tokens; PINNED says whether the file is pinned.
+streamed() {
+    name=$1 expected=$2
+    env "$3" EMU_CUDA_STATS=1 timeout 60 "$TANDEM" run -m "$work/streamed" -p "$prompt_40" -n 4 -c 128 \
+        --temp 0 -q --ignore-eos --device cuda --strategy streamed --vram 4M --feed arena \
+        >"$work/out" 2>"$work/err"
+    code=$?
+    pinned=$(sed -n 's/.*pinned \([0-9]*\) bytes for reading only.*/\1/p' "$work/err")
+    [ $code -eq 0 ] && cmp -s "$work/out" "$work/streamed.txt" && ! grep -q warning "$work/err" &&
+        { [ "$expected" = some ] && [ "${pinned:-0}" -gt 0 ] || [ "$expected $pinned" = 'none 0' ]; }
+    result "cuda_streamed_$name"
+}
+call run -m "$work/streamed" -p "$prompt_40" -n 4 -c 128 --temp 0 -q --ignore-eos --device none
+mv "$work/out" "$work/streamed.txt"
+streamed from_the_file some EMU_CUDA_SEED=3
+streamed from_an_arena none EMU_CUDA_READ_ONLY=0
+for n in 1 2 3; do # what is refused after some was pinned is unpinned again
+    EMU_CUDA_FAIL_REGISTER=$n call run -m "$work/streamed" -p "$prompt_40" -n 4 -c 128 --temp 0 -q \
+        --ignore-eos --device cuda --strategy streamed --vram 4M --feed arena
+    [ $code -eq 0 ] && cmp -s "$work/out" "$work/streamed.txt" && ! grep -q '^emulator' "$work/err"
+    result "cuda_streamed_refused_$n"
+done
+
 # ---- PTX that the driver translates, and WSL2 -----------------------------------------------------
 # start: opens the GPU where no home can be written to.
 start() {
@@ -260,11 +285,11 @@ done
 
 # A kernel that fails inside a graph has no name; with single launches that are waited for it has.
 set -- -m $tiny/qwen3.gguf -p 'a b c' -n 8 -c 64 -q --ignore-eos -ngl all
-EMU_CUDA_FAIL_KERNEL=400 call run "$@" --device cuda
+EMU_CUDA_FAIL_KERNEL=60 call run "$@" --device cuda
 [ $code -eq 1 ] && grep -q 'computing: CUDA_ERROR_ILLEGAL_ADDRESS' "$work/err" &&
     grep -q 'graphs=0 and CUDA_LAUNCH_BLOCKING=1' "$work/err"
 result cuda_says_how_to_name_the_kernel
-CUDA_LAUNCH_BLOCKING=1 EMU_CUDA_FAIL_KERNEL=400 call run "$@" --device cuda:graphs=0
+CUDA_LAUNCH_BLOCKING=1 EMU_CUDA_FAIL_KERNEL=60 call run "$@" --device cuda:graphs=0
 [ $code -eq 1 ] && grep -q 'starting the kernel [a-z_0-9]*: CUDA_ERROR_ILLEGAL_ADDRESS' "$work/err"
 result cuda_names_the_kernel
 

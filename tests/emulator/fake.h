@@ -66,6 +66,7 @@ struct fake_region { // an allocation, or pinned host memory
     char *base;
     size_t size_bytes;
     bool mapped;              // pinned memory that kernels reach
+    bool read_only;           // pinned memory that nothing may write
     struct fake_region *next; // by address
 };
 
@@ -96,7 +97,7 @@ struct fake_options {
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
     unsigned init_code, seed, jit_ms;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, maps_host, sealed, stats, blocking;
+    bool tensor_cores, maps_host, pins_read_only, sealed, stats, blocking;
     char name[96];
     char jit_folder[400]; // of what was translated, empty: none
 };
@@ -110,7 +111,7 @@ struct fake {
     pthread_mutex_t lock;  // pinned, counters
     struct fake_region *pinned;
     uint64_t counts[FAULT_COUNT];
-    uint64_t n_launches, pinned_bytes, pageable_bytes;
+    uint64_t n_launches, pinned_bytes, pageable_bytes, read_only_bytes;
     // Calls of the driver that decoding makes, but for questions, whose number depends on time.
     uint64_t n_single_launches, n_graph_launches, n_copies, n_event_calls;
     bool launched[FAKE_KERNELS_MAX]; // by the place of the kernel in its table
@@ -149,6 +150,8 @@ bool fake_memory_holds(struct CUctx_st *context, uint64_t address, size_t size_b
 // Whether the address lies in the memory of any device.
 bool fake_memory_is_device(const void *address);
 bool fake_memory_is_pinned(const void *address, size_t size_bytes);
+// Whether some of it was pinned for reading only.
+bool fake_memory_is_read_only(const void *address, size_t size_bytes);
 // Between these two the streams may touch device memory.
 void fake_memory_enter(struct CUctx_st *context);
 void fake_memory_leave(struct CUctx_st *context);

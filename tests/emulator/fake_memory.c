@@ -10,6 +10,7 @@
 #include "tests/emulator/fake.h"
 
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -119,7 +120,7 @@ static bool allocate(struct CUctx_st *c, size_t size_bytes, uint64_t *address) {
     struct fake_region **place = find_gap(c, size_bytes, &base);
     struct fake_region *r = place ? malloc(sizeof *r) : NULL;
     if (!r) return false;
-    *r = (struct fake_region){base, size_bytes, false, *place};
+    *r = (struct fake_region){.base = base, .size_bytes = size_bytes, .next = *place};
     if (!open_pages(c, r, true)) {
         free(r);
         return false;
@@ -239,6 +240,16 @@ bool fake_memory_is_pinned(const void *address, size_t size_bytes) {
     return pinned;
 }
 
+bool fake_memory_is_read_only(const void *address, size_t size_bytes) {
+    const char *p = address;
+    bool read_only = false;
+    pthread_mutex_lock(&fake()->lock);
+    for (const struct fake_region *r = fake()->pinned; r && !read_only; r = r->next)
+        read_only = r->read_only && p < r->base + r->size_bytes && p + size_bytes > r->base;
+    pthread_mutex_unlock(&fake()->lock);
+    return read_only;
+}
+
 static void seal(struct CUctx_st *c) {
     for (const struct fake_region *r = c->regions; r; r = r->next)
         if (!open_pages(c, r, false)) fake_complain("device memory cannot be opened or closed");
@@ -259,16 +270,40 @@ void fake_memory_leave(struct CUctx_st *c) {
 
 // ---- Pinned host memory ------------------------------------------------------------------------
 
+// By the table of the process; true if it cannot be read.
+static bool is_writable(const void *address) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    unsigned long first, end;
+    bool writable = true, found = false;
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %7s", &first, &end, rights) != 3) continue;
+        found = (uintptr_t)address >= first && (uintptr_t)address < end;
+        if (found) writable = rights[1] == 'w';
+    }
+    if (maps) fclose(maps);
+    return writable;
+}
+
 unsigned cuMemHostRegister_v2(void *base, size_t size_bytes, unsigned flags) {
     unsigned code;
     if (!fake_current(&code)) return code;
     if (!base || !size_bytes || fake_memory_is_device(base)) return CODE_INVALID_VALUE;
-    if (flags & ~(unsigned)DRIVER_REGISTER_MAPPED) return CODE_INVALID_VALUE;
+    const unsigned known = DRIVER_REGISTER_MAPPED | DRIVER_REGISTER_READ_ONLY;
+    const bool read_only = flags & DRIVER_REGISTER_READ_ONLY;
+    if (flags & ~known) return CODE_INVALID_VALUE;
+    if (read_only && !fake()->options.pins_read_only) return CODE_NOT_SUPPORTED;
+    if (!read_only && !is_writable(base)) {
+        fake_complain("%p is pinned for writing and cannot be written", base);
+        return CODE_INVALID_VALUE;
+    }
     if ((code = fake_fault(FAULT_REGISTER))) return code;
     struct fake_region *r = malloc(sizeof *r);
     if (!r) return DRIVER_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake()->lock);
-    *r = (struct fake_region){base, size_bytes, flags & DRIVER_REGISTER_MAPPED, fake()->pinned};
+    *r = (struct fake_region){base, size_bytes, flags & DRIVER_REGISTER_MAPPED, read_only,
+                              fake()->pinned};
+    if (read_only) fake()->read_only_bytes += size_bytes;
     fake()->pinned = r;
     pthread_mutex_unlock(&fake()->lock);
     return DRIVER_SUCCESS;

@@ -276,6 +276,12 @@ static bool on_host(const void *p, size_t stretch_bytes, size_t size_bytes) {
     return false;
 }
 
+static bool may_write(const void *p, size_t size_bytes) {
+    if (!fake_memory_is_read_only(p, size_bytes)) return true;
+    fake_complain("%p is written by a copy and was pinned for reading only", p);
+    return false;
+}
+
 static unsigned queue_copy(struct CUstream_st *s, struct work work) {
     unsigned code = fake_fault(FAULT_COPY);
     fake_count(&fake()->n_copies);
@@ -304,7 +310,8 @@ unsigned cuMemcpyDtoHAsync_v2(void *target, unsigned long long source, size_t si
                               struct CUstream_st *stream) {
     unsigned code = check_stream(stream);
     if (code) return code;
-    if (!on_device(stream, source, size_bytes) || !on_host(target, size_bytes, size_bytes))
+    if (!on_device(stream, source, size_bytes) || !on_host(target, size_bytes, size_bytes) ||
+        !may_write(target, size_bytes))
         return CODE_INVALID_VALUE;
     return queue_copy(stream, (struct work){.target = target,
                                             .source = (const void *)(uintptr_t)source,

@@ -39,8 +39,8 @@ static struct CUstream_st *stream;
 static char library[PATH_MAX];
 
 // Every variable of the emulator that a test sets.
-static const char *const VARIABLES[] = {"VRAM", "CC",   "DRIVER", "H2D",
-                                        "D2H",  "SEAL", "SEED",   "TENSOR"};
+static const char *const VARIABLES[] = {"READ_ONLY", "VRAM", "CC",   "DRIVER", "H2D",
+                                        "D2H",       "SEAL", "SEED", "TENSOR"};
 
 static void ok(unsigned code) { assert_int_equal(code, DRIVER_SUCCESS); }
 
@@ -198,6 +198,36 @@ static void test_seal(void **state) {
     ok(driver.stream_synchronize(stream));
     assert_int_equal(read, value);
     ok(driver.memory_free(a));
+}
+
+// Memory that cannot be written is pinned for reading only, and no copy writes to such.
+static void test_read_only(void **state) {
+    enum { SIZE = 8192 };
+    for (int supported = 0; supported < 2; supported++) {
+        open_driver(supported ? "READ_ONLY=1" : "READ_ONLY=0", NULL);
+        const unsigned long long a = memory_of(SIZE);
+        uint8_t read[SIZE];
+        uint8_t *pages =
+            mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(pages != MAP_FAILED);
+        memset(pages, 7, SIZE);
+        assert_int_equal(mprotect(pages, SIZE, PROT_READ), 0);
+        assert_int_not_equal(driver.host_register(pages, SIZE, 0), DRIVER_SUCCESS);
+        const unsigned code = driver.host_register(pages, SIZE, DRIVER_REGISTER_READ_ONLY);
+        assert_int_equal(code == DRIVER_SUCCESS, supported);
+        if (supported) {
+            ok(driver.copy_to_device(a, pages, SIZE, stream));
+            assert_int_not_equal(driver.copy_from_device(pages + 16, a, 16, stream),
+                                 DRIVER_SUCCESS);
+            ok(driver.copy_from_device(read, a, SIZE, stream));
+            ok(driver.stream_synchronize(stream));
+            assert_memory_equal(read, pages, SIZE);
+            ok(driver.host_unregister(pages));
+        }
+        ok(driver.memory_free(a));
+        munmap(pages, SIZE);
+        close_driver(state);
+    }
 }
 
 // ---- Streams and events ------------------------------------------------------------------------
@@ -533,12 +563,19 @@ static void test_guards(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_memory),         TEST(test_copies_that_miss),
-        TEST(test_rows_that_miss), TEST(test_seal),
-        TEST(test_order),          TEST(test_asynchrony),
-        TEST(test_waits),          TEST(test_times),
-        TEST(test_host_calls),     TEST(test_ptx),
-        TEST(test_cubins),         TEST(test_launches_that_miss),
+        TEST(test_memory),
+        TEST(test_copies_that_miss),
+        TEST(test_rows_that_miss),
+        TEST(test_seal),
+        TEST(test_read_only),
+        TEST(test_order),
+        TEST(test_asynchrony),
+        TEST(test_waits),
+        TEST(test_times),
+        TEST(test_host_calls),
+        TEST(test_ptx),
+        TEST(test_cubins),
+        TEST(test_launches_that_miss),
         TEST(test_guards),
     };
     if (!find_emulator(library, sizeof library)) {

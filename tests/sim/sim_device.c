@@ -267,6 +267,13 @@ static bool sim_host_register(struct device *d, void *base, uint64_t size_bytes)
     return true;
 }
 
+static bool sim_host_lend(struct device *d, const void *base, uint64_t size_bytes) {
+    (void)d;
+    (void)base;
+    (void)size_bytes;
+    return false; // info.pins_files is not set
+}
+
 static void sim_host_unregister(struct device *d, void *base) {
     (void)d;
     (void)base;
@@ -719,6 +726,7 @@ static const struct device_class SIM_CLASS = {
     .buffer_new = sim_buffer_new,
     .buffer_free = sim_buffer_free,
     .host_register = sim_host_register,
+    .host_lend = sim_host_lend,
     .host_unregister = sim_host_unregister,
     .stream_new = sim_stream_new,
     .stream_free = sim_stream_free,

@@ -92,6 +92,13 @@ static bool cpu_host_register(struct device *d, void *base, uint64_t size_bytes)
     return true;
 }
 
+static bool cpu_host_lend(struct device *d, const void *base, uint64_t size_bytes) {
+    (void)d;
+    (void)base;
+    (void)size_bytes;
+    return false; // info.pins_files is not set
+}
+
 static void cpu_host_unregister(struct device *d, void *base) {
     (void)d;
     (void)base;
@@ -294,6 +301,7 @@ static const struct device_class CPU_CLASS = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
     .host_register = cpu_host_register,
+    .host_lend = cpu_host_lend,
     .host_unregister = cpu_host_unregister,
     .stream_new = cpu_stream_new,
     .stream_free = cpu_stream_free,
