@@ -41,9 +41,9 @@ DEVICE_FN uint32_t two_bytes_at(const uint8_t *p) { // 2-byte aligned
     return *(const uint16_t *)p;
 }
 
-DEVICE_FN float half_at(const uint8_t *p) { // 2-byte aligned
-    return __half2float(__half{(uint16_t)two_bytes_at(p)});
-}
+DEVICE_FN float half_of(uint32_t bits) { return __half2float(__half{(uint16_t)bits}); }
+
+DEVICE_FN float half_at(const uint8_t *p) { return half_of(two_bytes_at(p)); } // 2-byte aligned
 
 DEVICE_FN float2 two_halves(uint32_t word) {
     return make_float2(__half2float(__half{(uint16_t)word}),
@@ -103,6 +103,46 @@ template <int N> DEVICE_FN void load_words_wide(uint32_t *out, const uint8_t *p)
     load_words_16<4 * UNITS - 4>(units, aligned);
     load_words_16<4>(units + 4 * UNITS - 4, last);
     place_words<N>(out, units, misplaced);
+}
+
+// N words from an address, a multiple of ALIGN, as the aligned units of 16 bytes that hold them, to
+// place later. So up to 15 bytes on either side are read too, of memory whose parts are multiples
+// of 16 bytes.
+template <int N, int ALIGN = 1> struct wide_words {
+    static constexpr int UNITS = (4 * N + 16 - ALIGN + 15) / 16;
+    uint4 units[UNITS];
+    uint32_t misplaced;
+};
+template <int N, int ALIGN> DEVICE_FN void fetch_wide(wide_words<N, ALIGN> &out, const uint8_t *p) {
+    out.misplaced = (uint32_t)(uintptr_t)p & 15;
+    const uint4 *aligned = (const uint4 *)(p - out.misplaced);
+    const int last = (int)(out.misplaced + 4 * N - 1) / 16;
+#pragma unroll
+    for (int i = 0; i < wide_words<N, ALIGN>::UNITS; i++)
+        out.units[i] = __ldg(aligned + (16 * i < 4 * N ? i : min(i, last)));
+}
+// A choice of values: of elements of an array, clang would choose the address, and keep the array
+// in local memory.
+template <class T> DEVICE_FN T either(bool first, T a, T b) { return first ? a : b; }
+
+template <int N, int ALIGN>
+DEVICE_FN void place_wide(uint32_t *out, const wide_words<N, ALIGN> &wide) {
+    constexpr int M = 4 * wide_words<N, ALIGN>::UNITS;
+    uint32_t words[M], by_two[N + 2], by_one[N + 1];
+#pragma unroll
+    for (int i = 0; i < M; i += 4) {
+        const uint4 unit = wide.units[i / 4];
+        words[i] = unit.x, words[i + 1] = unit.y, words[i + 2] = unit.z, words[i + 3] = unit.w;
+    }
+#pragma unroll
+    for (int i = 0; i < N + 2; i++)
+        by_two[i] = either((wide.misplaced & 8) != 0, words[i + 2 < M ? i + 2 : M - 1], words[i]);
+#pragma unroll
+    for (int i = 0; i < N + 1; i++)
+        by_one[i] = either((wide.misplaced & 4) != 0, by_two[i + 1], by_two[i]);
+    const uint32_t bytes = 0x3210 + (wide.misplaced & 3) * 0x1111;
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = __byte_perm(by_one[i], by_one[i + 1], bytes);
 }
 
 // The same from any address.
@@ -235,7 +275,8 @@ struct weight_bf16 {
 
 // ---- blocks of 32 ------------------------------------------------------------------------------
 
-// The members that all types with one group per block share.
+// The members that all types with one group per block share. Such a type has WORDS words from byte
+// WORDS_AT of a block on, of which unpack makes the group; load_scale is what else belongs to it.
 template <int BLOCK_BYTES> struct weight_of_32 {
     static constexpr int BLOCK = 32, BYTES = BLOCK_BYTES;
     static constexpr bool TWO_SCALES = false, TWO_OFFSETS = false;
@@ -246,16 +287,28 @@ template <int BLOCK_BYTES> struct weight_of_32 {
     }
 };
 
+// Loads the group of a 2-byte aligned block.
+template <class W> DEVICE_FN void load_of_32(weight_group *out, const uint8_t *b) {
+    uint32_t packed[W::WORDS];
+    load_words_2<W::WORDS>(packed, b + W::WORDS_AT);
+    W::unpack(out, packed, W::load_scale(b));
+}
+
 struct q8_0_block {
     uint8_t d[2], n[32];
 };
 
 struct weight_q8_0 : weight_of_32<sizeof(q8_0_block)> {
     static constexpr bool HAS_OFFSET = false;
+    static constexpr int WORDS = 8, WORDS_AT = offsetof(q8_0_block, n);
+    DEVICE_FN uint32_t load_scale(const uint8_t *b) { return two_bytes_at(b); }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *packed, uint32_t d) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) out->words[i] = packed[i];
+        out->scale = half_of(d), out->offset = 0;
+    }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = block(row, item);
-        load_words_2<8>(out->words, b + offsetof(q8_0_block, n));
-        out->scale = half_at(b), out->offset = 0;
+        load_of_32<weight_q8_0>(out, block(row, item));
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q8_0_block *b = (const q8_0_block *)block(row, column / 32);
@@ -270,12 +323,14 @@ struct q4_0_block {
 struct weight_q4_0 : weight_of_32<sizeof(q4_0_block)> {
     static constexpr bool HAS_OFFSET = true;
     static constexpr int CENTRE = 8;
-    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = block(row, item);
-        uint32_t nibbles[4];
-        load_words_2<4>(nibbles, b + offsetof(q4_0_block, nibbles));
+    static constexpr int WORDS = 4, WORDS_AT = offsetof(q4_0_block, nibbles);
+    DEVICE_FN uint32_t load_scale(const uint8_t *b) { return two_bytes_at(b); }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *nibbles, uint32_t d) {
         spread_nibbles(out->words, nibbles);
-        out->scale = half_at(b), out->offset = -8 * out->scale;
+        out->scale = half_of(d), out->offset = -8 * out->scale;
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        load_of_32<weight_q4_0>(out, block(row, item));
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q4_0_block *b = (const q4_0_block *)block(row, column / 32);
@@ -289,12 +344,17 @@ struct q4_1_block {
 
 struct weight_q4_1 : weight_of_32<sizeof(q4_1_block)> {
     static constexpr bool HAS_OFFSET = true;
-    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        uint32_t b[5];
-        load_words<5>(b, block(row, item));
+    static constexpr int WORDS = 5, WORDS_AT = 0;
+    DEVICE_FN uint32_t load_scale(const uint8_t *) { return 0; }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *b, uint32_t) {
         spread_nibbles(out->words, b + 1);
         float2 dm = two_halves(b[0]);
         out->scale = dm.x, out->offset = dm.y;
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        uint32_t b[WORDS];
+        load_words<WORDS>(b, block(row, item));
+        unpack(out, b, 0);
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q4_1_block *b = (const q4_1_block *)block(row, column / 32);
@@ -304,12 +364,14 @@ struct weight_q4_1 : weight_of_32<sizeof(q4_1_block)> {
 
 struct weight_iq4_nl : weight_of_32<sizeof(q4_0_block)> {
     static constexpr bool HAS_OFFSET = false;
-    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = block(row, item);
-        uint32_t nibbles[4];
-        load_words_2<4>(nibbles, b + offsetof(q4_0_block, nibbles));
+    static constexpr int WORDS = 4, WORDS_AT = offsetof(q4_0_block, nibbles);
+    DEVICE_FN uint32_t load_scale(const uint8_t *b) { return two_bytes_at(b); }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *nibbles, uint32_t d) {
         spread_values<uneven_values>(out->words, nibbles);
-        out->scale = half_at(b), out->offset = 0;
+        out->scale = half_of(d), out->offset = 0;
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        load_of_32<weight_iq4_nl>(out, block(row, item));
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q4_0_block *b = (const q4_0_block *)block(row, column / 32);
@@ -327,12 +389,17 @@ struct weight_mxfp4 : weight_of_32<sizeof(mxfp4_block)> {
     DEVICE_FN float scale(int e) {
         return __uint_as_float(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
     }
+    static constexpr int WORDS = 4, WORDS_AT = offsetof(mxfp4_block, nibbles);
+    DEVICE_FN uint32_t load_scale(const uint8_t *b) { return *b; }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *nibbles, uint32_t e) {
+        spread_values<floats_of_4>(out->words, nibbles);
+        out->scale = scale((int)e), out->offset = 0;
+    }
     DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
         const uint8_t *b = block(row, item);
-        uint32_t nibbles[4];
-        load_words_1<4>(nibbles, b + offsetof(mxfp4_block, nibbles));
-        spread_values<floats_of_4>(out->words, nibbles);
-        out->scale = scale(*b), out->offset = 0;
+        uint32_t nibbles[WORDS];
+        load_words_1<WORDS>(nibbles, b + WORDS_AT);
+        unpack(out, nibbles, load_scale(b));
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const mxfp4_block *b = (const mxfp4_block *)block(row, column / 32);
@@ -347,13 +414,16 @@ struct q5_0_block {
 struct weight_q5_0 : weight_of_32<sizeof(q5_0_block)> {
     static constexpr bool HAS_OFFSET = true;
     static constexpr int CENTRE = 16;
-    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        const uint8_t *b = block(row, item);
-        uint32_t bits[5]; // the word of high bits and the nibbles
-        load_words_2<5>(bits, b + offsetof(q5_0_block, high));
+    static constexpr int WORDS = 5, WORDS_AT = offsetof(q5_0_block, high);
+    DEVICE_FN uint32_t load_scale(const uint8_t *b) { return two_bytes_at(b); }
+    // bits: the word of high bits and the nibbles.
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *bits, uint32_t d) {
         spread_nibbles(out->words, bits + 1);
         add_fifth_bits(out->words, bits[0]);
-        out->scale = half_at(b), out->offset = -16 * out->scale;
+        out->scale = half_of(d), out->offset = -16 * out->scale;
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        load_of_32<weight_q5_0>(out, block(row, item));
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q5_0_block *b = (const q5_0_block *)block(row, column / 32);
@@ -368,13 +438,18 @@ struct q5_1_block {
 
 struct weight_q5_1 : weight_of_32<sizeof(q5_1_block)> {
     static constexpr bool HAS_OFFSET = true;
-    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
-        uint32_t b[6];
-        load_words<6>(b, block(row, item));
+    static constexpr int WORDS = 6, WORDS_AT = 0;
+    DEVICE_FN uint32_t load_scale(const uint8_t *) { return 0; }
+    DEVICE_FN void unpack(weight_group *out, const uint32_t *b, uint32_t) {
         spread_nibbles(out->words, b + 2);
         add_fifth_bits(out->words, b[1]);
         float2 dm = two_halves(b[0]);
         out->scale = dm.x, out->offset = dm.y;
+    }
+    DEVICE_FN void load(weight_group *out, const uint8_t *row, int item) {
+        uint32_t b[WORDS];
+        load_words<WORDS>(b, block(row, item));
+        unpack(out, b, 0);
     }
     DEVICE_FN float element(const uint8_t *row, int column) {
         const q5_1_block *b = (const q5_1_block *)block(row, column / 32);

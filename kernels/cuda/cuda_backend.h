@@ -52,6 +52,7 @@ struct cuda_quantized {
     const float *x; // NULL: none
     const void *scratch;
     int32_t n_tokens, n_cols;
+    bool tiles; // for GEMMs: these lie otherwise for every n_tokens
 };
 
 struct cuda_stream {

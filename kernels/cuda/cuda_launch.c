@@ -157,12 +157,14 @@ static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
 static void quantize(struct cuda_stream *s, struct cuda_quantized wanted, void *scratch,
                      int64_t acts_stride) {
     struct cuda_quantized *have = &s->quantized;
-    if (have->x == wanted.x && have->scratch == wanted.scratch &&
-        have->n_tokens >= wanted.n_tokens && have->n_cols == wanted.n_cols)
+    const bool enough =
+        wanted.tiles ? have->n_tokens == wanted.n_tokens : have->n_tokens >= wanted.n_tokens;
+    if (have->x == wanted.x && have->scratch == wanted.scratch && have->tiles == wanted.tiles &&
+        enough && have->n_cols == wanted.n_cols)
         return;
-    const struct quantize_params p = {scratch, wanted.x, acts_stride, wanted.n_tokens,
-                                      wanted.n_cols};
-    if (!cuda_fuse_quantize(s, &p))
+    const struct quantize_params p = {scratch, wanted.x, wanted.tiles ? 0 : acts_stride,
+                                      wanted.n_tokens, wanted.n_cols};
+    if (wanted.tiles || !cuda_fuse_quantize(s, &p))
         add(s, KERNEL_quantize_acts,
             (struct cuda_grid){(uint32_t)wanted.n_tokens,
                                parts(parts(wanted.n_cols, 32), QUANTIZE_GROUPS), 1,
@@ -188,10 +190,11 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    const bool tiles = a->n_tokens > MATVEC_TOKENS;
     if (weight_kind(type) == KIND_BYTES)
-        quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols}, a->scratch,
-                 p.acts_stride);
-    if (a->n_tokens <= MATVEC_TOKENS)
+        quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols, tiles},
+                 a->scratch, p.acts_stride);
+    if (!tiles)
         add(s, vec_kernel(&MATMULS[type], a->n_tokens), vec_grid(a->n_tokens, a->row_count, 1), &p,
             sizeof p);
     else
@@ -226,10 +229,12 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    const bool tiles =
+        a->n_tokens > MATVEC_TOKENS && n_pairs > EXPERTS_VEC_PER_EXPERT * a->n_experts;
     if (weight_kind(type) == KIND_BYTES)
-        quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols}, a->scratch,
+        quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols, tiles}, a->scratch,
                  p.acts_stride);
-    if (a->n_tokens <= MATVEC_TOKENS || n_pairs <= EXPERTS_VEC_PER_EXPERT * a->n_experts)
+    if (!tiles)
         add(s, vec_kernel(&EXPERT_MATMULS[type], a->n_tokens),
             vec_grid(a->n_tokens, a->row_count, n_pairs), &p, sizeof p);
     else

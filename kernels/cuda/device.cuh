@@ -277,6 +277,7 @@ DEVICE_FN void ldmatrix_x2(uint32_t d[2], const void *row) { // lanes 0..15 name
 //                 8i, next
 //   m8n8k16  s8:  d row g, columns 2t, 2t + 1; a row g, columns 4t..4t+3; b column g, rows
 //                 4t..4t+3
+//   m16n8k16 s8:  a[i] row g + 8i, columns 4t..4t+3;  b column g, rows 4t..4t+3
 //   m16n8k32 s8:  a[i] row g + 8 (i & 1), columns 4t + 16 (i >> 1)..+3;  b[i] column g, rows 4t +
 //                 16i..+3
 DEVICE_FN void mma_m16n8k8_f16(float d[4], const uint32_t a[2], uint32_t b) {
@@ -298,6 +299,12 @@ DEVICE_FN void mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t 
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEVICE_FN void mma_m16n8k16_s8(int d[4], const uint32_t a[2], uint32_t b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 DEVICE_FN void mma_m16n8k32_s8(int d[4], const uint32_t a[4], const uint32_t b[2]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "

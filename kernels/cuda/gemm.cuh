@@ -4,11 +4,17 @@
  * A block of GEMM_THREADS threads multiplies GEMM_SIDE rows of the weight with GEMM_SIDE tokens:
  * consecutive tokens for matmul, pairs of one expert in route's order for matmul_experts
  * (rows.cuh). It walks along the columns in steps; a step's tile is a line of 80 bytes per row and
- * per token, and each thread loads one line: the first half of the block the rows, the other half
- * the tokens. The kernel's Lines defines what a line holds (bytes with scales, halves or floats);
- * its Math multiplies two lines. There are two tiles: a thread loads the lines of the next step
- * into registers before it computes the sums of this one, and stores them after, so one barrier per
- * step suffices.
+ * per token. The kernel's Lines defines what a line holds (bytes with scales, halves or floats) and
+ * which thread brings what; its Math multiplies two lines. There are two tiles: threads fetch what
+ * the lines of the next step are made of into registers before they compute the sums of this one,
+ * and store the lines after, so one barrier per step suffices and no arithmetic waits for memory.
+ * Lines that take arithmetic of their own (floats, halves, types of codebooks) are stored as they
+ * are fetched, which keeps 8 to 16 registers free.
+ *
+ * Quantised types: two neighbouring threads load half of a row each, in units of 16 bytes
+ * (gemm_raw.cuh), and the tokens' tiles (activations.cuh) as they lie in memory. The loads of a
+ * step and block touch 120 cache lines of 128 bytes for Q4_K: 64 for nibbles, 16 for headers, which
+ * are loaded for four steps at once, 40 for tokens.
  *
  * 80 bytes are 20 banks: 16 bytes of eight neighbouring lines, or 8 of every other line, lie in
  * different banks. Rows and tokens past the end repeat the last one and are not written. The
@@ -20,7 +26,7 @@
 #define TANDEM_KERNELS_CUDA_GEMM_CUH
 
 #include "kernels/cuda/activations.cuh"
-#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/gemm_raw.cuh"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/rows.cuh"
 
@@ -28,7 +34,8 @@ static constexpr int GEMM_SIDE = 64;               // rows, and tokens, of a til
 static constexpr int GEMM_THREADS = 2 * GEMM_SIDE; // a line each
 static constexpr int GEMM_SUMS = GEMM_SIDE * GEMM_SIDE / GEMM_THREADS; // of one thread
 static_assert(GEMM_DP4A_THREADS == GEMM_THREADS && GEMM_MMA_THREADS == GEMM_THREADS,
-              "a thread brings a line");
+              "a thread brings a line, or half of one of the weight and of one of a token");
+static_assert(ACTS_TILE == GEMM_SIDE, "the tokens of a block lie in one tile");
 static_assert(GEMM_DP4A_ROWS == GEMM_SIDE && GEMM_DP4A_TOKENS == GEMM_SIDE &&
                   GEMM_MMA_ROWS == GEMM_SIDE && GEMM_MMA_TOKENS == GEMM_SIDE,
               "the tiles are square");
@@ -49,17 +56,25 @@ struct gemm_tile {
 
 // ---- Lines -------------------------------------------------------------------------------------
 
-// True if this thread loads a line of the weight, false if a line of a token.
+// How floats and halves are loaded: the first half of the block the rows, the other half the
+// tokens, a line each. True if this thread loads a line of the weight.
 DEVICE_FN bool gemm_brings_weight() { return threadIdx.x < GEMM_SIDE; }
 template <class Rows>
-DEVICE_FN const uint8_t *gemm_weight(const typename Rows::params &p, const Rows &rows) {
-    int row = (int)blockIdx.y * GEMM_SIDE + (int)threadIdx.x % GEMM_SIDE;
+DEVICE_FN const uint8_t *gemm_weight(const typename Rows::params &p, const Rows &rows, int line) {
+    int row = (int)blockIdx.y * GEMM_SIDE + line;
     return Rows::weight(p, rows) + (p.a.row_first + min(row, p.a.row_count - 1)) * p.weight_stride;
 }
-// The row of activations of this thread's line.
+// The row of activations of a token's line.
 template <class Rows>
-DEVICE_FN int64_t gemm_x_row(const typename Rows::params &p, const Rows &rows) {
-    return Rows::x_row(p, rows, min((int)threadIdx.x % GEMM_SIDE, rows.count - 1));
+DEVICE_FN int gemm_x_row(const typename Rows::params &p, const Rows &rows, int line) {
+    return Rows::x_row(p, rows, min(line, rows.count - 1));
+}
+// The line of floats or halves that this thread loads.
+template <class Rows>
+DEVICE_FN const uint8_t *gemm_line_of(const typename Rows::params &p, const Rows &rows) {
+    const int line = (int)threadIdx.x % GEMM_SIDE;
+    if (gemm_brings_weight()) return gemm_weight(p, rows, line);
+    return (const uint8_t *)(p.a.x + (int64_t)gemm_x_row(p, rows, line) * p.a.n_cols);
 }
 
 // Finds the block's tokens or pairs. If it has none, count is 0 and the block must return.
@@ -71,19 +86,9 @@ DEVICE_FN void gemm_find(expert_rows *rows, const struct experts_params &p) {
     *rows = find_tile(p.a, (int)blockIdx.x, GEMM_SIDE);
 }
 
-// The minima of a group with TWO_OFFSETS lie in the lowest bits of its offset, which are 0 in a
-// half that became a float; a token's scale has the sums of both halves beside it, 16 bits each.
-DEVICE_FN float with_minima(float offset, uint32_t minima) {
-    return __uint_as_float(__float_as_uint(offset) | minima);
-}
-DEVICE_FN float half_sums(uint4 low, uint4 high) {
-    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    int sums[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < 8; i++) sums[i / 4] = __dp4a((int)words[i], 0x01010101, sums[i / 4]);
-    return __uint_as_float((uint32_t)(sums[0] & 0xffff) | (uint32_t)sums[1] << 16);
-}
-// sum + both offsets times a token, from the scales of their lines.
+// sum + both offsets times a token, from the scales of their lines. The minima of a group with
+// TWO_OFFSETS lie in the lowest bits of its offset (with_minima); a token's scale has the sums of
+// both halves beside it, 16 bits each.
 DEVICE_FN float add_two_offsets(float sum, float w, float2 x) {
     uint32_t bits = __float_as_uint(w), pair = __float_as_uint(x.y);
     int low = (int)(bits & 15) * (int16_t)pair,
@@ -91,66 +96,145 @@ DEVICE_FN float add_two_offsets(float sum, float w, float2 x) {
     return fmaf(__uint_as_float(bits & ~0xffu) * x.x, (float)(low + high), sum);
 }
 
-// Lines of a quantised type. A step is 64 columns: an item of two groups (for Q6_K two columns of
-// groups apart) or two items of one.
-template <class W> struct quantised_lines {
-    static constexpr bool SCALES = true;
-    static constexpr bool HAS_OFFSET = W::HAS_OFFSET && W::CENTRE == 0;
-    const uint8_t *line;
-    int n_cols;
+// The rows of activations of a matmul, in tiles.
+DEVICE_FN int gemm_n_x(const struct matmul_params &p) { return p.a.n_tokens; }
+DEVICE_FN int gemm_n_x(const struct experts_params &p) {
+    return p.a.x_per_pair ? p.a.n_tokens * p.a.n_used : p.a.n_tokens;
+}
 
-    template <class Rows>
-    DEVICE_FN quantised_lines open(const typename Rows::params &p, const Rows &rows) {
-        if (gemm_brings_weight()) return {gemm_weight(p, rows), p.a.n_cols};
-        return {(const uint8_t *)p.a.scratch + gemm_x_row(p, rows) * p.acts_stride, p.a.n_cols};
+// Where the bytes of a token and its scales lie in the tile of step 0, and how far apart tiles are,
+// in units of 16 bytes.
+struct gemm_acts_place {
+    int bytes, scales, apart;
+};
+template <class Rows>
+DEVICE_FN gemm_acts_place gemm_acts_at(const typename Rows::params &p, const Rows &rows,
+                                       int token) {
+    const int x_row = gemm_x_row(p, rows, token);
+    const int height = acts_tile_height(x_row, gemm_n_x(p)), line = x_row % ACTS_TILE;
+    const int tile = (int)(acts_tile_at(x_row, 0, (p.a.n_cols + 63) / 64, height) / 16);
+    return {tile + 4 * line, tile + 4 * height + line, height * ACTS_LINE / 16};
+}
+
+// Brings the tokens' lines of a quantised type: a thread two chunks and the scale of a group. Eight
+// threads load the chunks of tokens 4 apart, which they store to different banks. From 8.0 on the
+// chunks are copied to the tile without a register.
+template <class W> struct gemm_acts {
+    static constexpr bool COPIES = CUDA_ARCH >= 800;
+    uint4 chunks[2]; // unless COPIES
+    float2 scale;
+
+    // Thread t brings these.
+    DEVICE_FN int chunk_token(int t, int i) {
+        return 32 * i + t / 32 * 8 + t / 8 % 4 + t / 4 % 2 * 4;
     }
-    DEVICE_FN int steps(int n_cols) { return (n_cols + 63) / 64; }
+    DEVICE_FN int chunk(int t) { return t % 4; }
+    DEVICE_FN int scale_token(int t) { return t / 2; }
+    DEVICE_FN int scale_group(int t) { return t % 2; }
+
+    // Group i of a step.
     DEVICE_FN int group(int step, int i) {
         return W::ITEM_GROUPS == 2 ? W::first_group(step) + i * W::ITEM_STEP : 2 * step + i;
     }
-    DEVICE_FN void put(gemm_line *out, int i, const weight_group &g) {
-        uint32_t words[8];
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            words[k] = W::CENTRE ? centre_bytes<W::CENTRE>(g.words[k]) : g.words[k];
-        out->chunks[2 * i] = make_uint4(words[0], words[1], words[2], words[3]);
-        out->chunks[2 * i + 1] = make_uint4(words[4], words[5], words[6], words[7]);
-        float second = W::TWO_SCALES ? g.scale_high : g.offset;
-        if (W::TWO_OFFSETS) second = with_minima(second, g.minima);
-        out->scales[i] = make_float2(g.scale, second);
-    }
-    // The last step of a row with an odd number of groups has no second group.
-    DEVICE_FN void clear_second(gemm_line *out) {
-        out->chunks[2] = out->chunks[3] = make_uint4(0, 0, 0, 0);
-        out->scales[1] = make_float2(0, 0);
-    }
-    DEVICE_FN void load_weight(gemm_line *out, const quantised_lines &l, int step) {
-        weight_group groups[2];
-        W::load(groups, l.line, W::ITEM_GROUPS == 2 ? step : 2 * step);
-        put(out, 0, groups[0]);
-        if (W::ITEM_GROUPS == 1) {
-            if (64 * step + 32 >= l.n_cols) return clear_second(out);
-            W::load(groups + 1, l.line, 2 * step + 1);
-        }
-        put(out, 1, groups[1]);
-    }
-    DEVICE_FN void load_acts(gemm_line *out, const quantised_lines &l, int step) {
+    // source: all tiles in memory.
+    DEVICE_FN void fetch(gemm_acts &acts, gemm_tile *tile, const void *source,
+                         const gemm_acts_place *places, int step) {
+        const int t = in_loop((int)threadIdx.x);
+        const int g = group(step, chunk(t) / 2), of_scale = group(step, scale_group(t));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int g = group(step, i);
-            if (32 * g >= l.n_cols) return clear_second(out);
-            const uint4 *bytes = (const uint4 *)acts_bytes(l.line, g);
-            out->chunks[2 * i] = __ldg(bytes), out->chunks[2 * i + 1] = __ldg(bytes + 1);
-            out->scales[i] = acts_scale(l.line, l.n_cols, g);
-            if (W::TWO_OFFSETS)
-                out->scales[i].y = half_sums(out->chunks[2 * i], out->chunks[2 * i + 1]);
+            const gemm_acts_place place = places[chunk_token(t, i)];
+            const uint4 *bytes = (const uint4 *)source + place.bytes + g / 2 * place.apart +
+                                 g % 2 * 2 + chunk(t) % 2;
+            if (COPIES)
+                cp_async16(tile->lines[GEMM_SIDE + chunk_token(t, i)].chunks + chunk(t), bytes);
+            else
+                acts.chunks[i] = __ldg(bytes);
         }
+        cp_async_commit();
+        const gemm_acts_place place = places[scale_token(t)];
+        const uint4 *pair = (const uint4 *)source + place.scales + of_scale / 2 * place.apart;
+        uint2 bits = __ldg((const uint2 *)pair + of_scale % 2);
+        acts.scale = make_float2(__uint_as_float(bits.x), __uint_as_float(bits.y));
     }
-    DEVICE_FN void load(gemm_line *out, quantised_lines &l, int step) {
-        if (gemm_brings_weight())
-            load_weight(out, l, step);
+    DEVICE_FN int sum_of(uint4 bytes) {
+        const int ones = 0x01010101;
+        int sum = __dp4a((int)bytes.x, ones, __dp4a((int)bytes.y, ones, 0));
+        return __dp4a((int)bytes.z, ones, __dp4a((int)bytes.w, ones, sum));
+    }
+    DEVICE_FN void store(gemm_tile *tile, const gemm_acts &acts, int t) {
+        cp_async_wait<0>();
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            gemm_line *line = tile->lines + GEMM_SIDE + chunk_token(t, i);
+            if (!COPIES) line->chunks[chunk(t)] = acts.chunks[i];
+            if (W::TWO_OFFSETS)
+                ((int16_t *)&line->scales[chunk(t) / 2].y)[chunk(t) % 2] =
+                    (int16_t)sum_of(line->chunks[chunk(t)]);
+        }
+        float2 *scale = tile->lines[GEMM_SIDE + scale_token(t)].scales + scale_group(t);
+        if (W::TWO_OFFSETS)
+            scale->x = acts.scale.x;
         else
-            load_acts(out, l, step);
+            *scale = acts.scale;
+    }
+};
+
+// Lines of a quantised type. A step is 64 columns: an item of two groups (for Q6_K two columns of
+// groups apart) or two items of one. Two threads bring a row (see gemm_raw), and all the tokens.
+template <class W> struct quantised_lines {
+    static constexpr bool HAS_OFFSET = W::HAS_OFFSET && W::CENTRE == 0;
+    const uint8_t *row;
+    const void *tiles;
+    const gemm_acts_place *places; // of the block's tokens
+    int n_cols;
+    typename gemm_raw<W>::words raw;
+    gemm_acts<W> acts;
+
+    // The row of this thread: those of eight threads are 2 apart, so that they store to different
+    // banks.
+    DEVICE_FN int line(int t) { return t / 16 * 8 + t / 8 % 2 + t / 2 % 4 * 2; }
+    DEVICE_FN int half(int t) { return t % 2; }
+    template <class Rows>
+    DEVICE_FN void open(quantised_lines &l, const typename Rows::params &p, const Rows &rows) {
+        l.row = gemm_weight(p, rows, line((int)threadIdx.x));
+        l.tiles = p.a.scratch, l.n_cols = p.a.n_cols;
+        __shared__ gemm_acts_place places[GEMM_SIDE]; // registers are short
+        if (threadIdx.x < GEMM_SIDE) places[threadIdx.x] = gemm_acts_at(p, rows, (int)threadIdx.x);
+        l.places = places;
+        __syncthreads();
+    }
+    DEVICE_FN int steps(int n_cols) { return (n_cols + 63) / 64; }
+    DEVICE_FN void put(gemm_tile *tile, const typename gemm_raw<W>::words &raw, gemm_item item,
+                       int t) {
+        gemm_half w;
+        gemm_raw<W>::unpack(w, raw, item);
+        gemm_line *target = tile->lines + line(t);
+        const int first = gemm_raw<W>::BY_GROUP ? 2 * half(t) : half(t);
+        target->chunks[first] = w.chunks[0];
+        target->chunks[first + (gemm_raw<W>::BY_GROUP ? 1 : 2)] = w.chunks[1];
+        if (W::TWO_SCALES && !gemm_raw<W>::BY_GROUP)
+            (&target->scales[0].x)[half(t)] = w.scale.x,
+            (&target->scales[1].x)[half(t)] = w.scale.y;
+        else
+            target->scales[half(t)] = w.scale;
+    }
+    DEVICE_FN void fetch(quantised_lines &l, gemm_tile *tile, int step) {
+        const int t = in_loop((int)threadIdx.x);
+        const gemm_item item = {step, half(t), l.n_cols};
+        if (gemm_raw<W>::AT_ONCE) {
+            typename gemm_raw<W>::words raw;
+            gemm_raw<W>::fetch(raw, l.row, item);
+            put(tile, raw, item, t);
+        } else {
+            gemm_raw<W>::fetch(l.raw, l.row, item);
+        }
+        gemm_acts<W>::fetch(l.acts, tile, l.tiles, l.places, step);
+    }
+    DEVICE_FN void store(gemm_tile *tile, const quantised_lines &l, int step) {
+        const int t = in_loop((int)threadIdx.x); // or all these places stay in registers
+        if (!gemm_raw<W>::AT_ONCE) put(tile, l.raw, gemm_item{step, half(t), l.n_cols}, t);
+        gemm_acts<W>::store(tile, l.acts, t);
     }
 };
 
@@ -165,42 +249,46 @@ DEVICE_FN void gemm_eight(float *out, const uint8_t *line, int column, int n_col
     for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(line, column + i) : 0;
 }
 
-// ---- The loop and its results ------------------------------------------------------------------
-
-template <class Lines> DEVICE_FN void gemm_store(gemm_tile *tile, const gemm_line &line) {
-    gemm_line *target = tile->lines + threadIdx.x;
+// The same for N times eight columns, with one branch for all, so that all loads are under way
+// before the first is used.
+template <class W, int N>
+DEVICE_FN void gemm_eights(float out[N][8], const uint8_t *line, int column, int n_cols) {
+    if (n_cols % 8 == 0 && column + 8 * N <= n_cols) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) target->chunks[i] = line.chunks[i];
-    if (!Lines::SCALES) return;
-    target->scales[0] = line.scales[0], target->scales[1] = line.scales[1];
+        for (int i = 0; i < N; i++) W::eight(out[i], line, column + 8 * i);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) gemm_eight<W>(out[i], line, column + 8 * i, n_cols);
+    }
 }
+
+// ---- The loop and its results ------------------------------------------------------------------
 
 // Adds the products of all columns to sums. Shared memory may be reused at once afterwards.
 template <class Lines, class Math>
 DEVICE_FN void gemm_sum(float *sums, gemm_tile *tiles, Lines &lines, int n_cols) {
     int n_steps = Lines::steps(n_cols);
-    gemm_line line;
-    Lines::load(&line, lines, 0);
-    gemm_store<Lines>(tiles, line);
+    Lines::fetch(lines, tiles, 0);
+    Lines::store(tiles, lines, 0);
     __syncthreads();
     for (int step = 0; step < n_steps; step++) {
         bool more = step + 1 < n_steps;
-        if (more) Lines::load(&line, lines, step + 1);
+        if (more) Lines::fetch(lines, tiles + (step + 1) % 2, step + 1);
         Math::add(sums, tiles[step % 2]);
-        if (more) gemm_store<Lines>(tiles + (step + 1) % 2, line);
+        if (more) Lines::store(tiles + (step + 1) % 2, lines, step + 1);
         __syncthreads();
     }
 }
 
-// The place of sums[i] in out: Math::row(i) and Math::token(i) are its row and token in the tile.
-// row is the row of the weight, -1 outside of the matrix.
+// The place of sums[i] of thread t in out: Math::row and Math::token are its row and token in the
+// tile. row is the row of the weight, -1 outside of the matrix.
 struct gemm_place {
     int row;
     int64_t out;
 };
 template <class Math, class Rows>
-DEVICE_FN gemm_place gemm_place_of(const typename Rows::params &p, const Rows &rows, int i) {
-    int row = (int)blockIdx.y * GEMM_SIDE + Math::row(i), place = Math::token(i);
+DEVICE_FN gemm_place gemm_place_of(const typename Rows::params &p, const Rows &rows, int i, int t) {
+    int row = (int)blockIdx.y * GEMM_SIDE + Math::row(i, t), place = Math::token(i, t);
     if (row >= p.a.row_count || place >= rows.count) return {-1, 0};
     row += p.a.row_first;
     return {row, (int64_t)Rows::out_row(p, rows, place) * p.a.out_stride + row};
@@ -212,13 +300,14 @@ DEVICE_FN gemm_place gemm_place_of(const typename Rows::params &p, const Rows &r
 template <class Math, class Rows>
 DEVICE_FN void gemm_write(const typename Rows::params &p, const Rows &rows, const float *sums) {
     constexpr int N = 4;
+    const int t = in_loop((int)threadIdx.x); // or places are kept over the loop
 #pragma unroll
     for (int first = 0; first < GEMM_SUMS; first += N) {
         gemm_place places[N];
         float bias[N], residual[N];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            places[i] = gemm_place_of<Math>(p, rows, first + i);
+            places[i] = gemm_place_of<Math>(p, rows, first + i, t);
             bias[i] = places[i].row >= 0 ? Rows::bias(p, rows, places[i].row) : 0;
             residual[i] = places[i].row >= 0 ? Rows::residual(p, places[i].out) : 0;
         }
@@ -236,10 +325,11 @@ template <class Rows, class Lines, class Math> DEVICE_FN void gemm(const typenam
     Rows rows;
     gemm_find(&rows, p);
     if (rows.count == 0) return;
-    if (Rows::SEARCHED && threadIdx.x == 0) kept = rows;
-    Lines lines = Lines::open(p, rows);
+    if (threadIdx.x == 0) kept = rows;
+    Lines lines;
+    Lines::open(lines, p, rows);
     gemm_sum<Lines, Math>(sums, tiles, lines, p.a.n_cols);
-    gemm_write<Math>(p, Rows::SEARCHED ? kept : rows, sums);
+    gemm_write<Math>(p, kept, sums);
 }
 
 // ---- Sums of bytes to floats -------------------------------------------------------------------

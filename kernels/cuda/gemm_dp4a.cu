@@ -17,8 +17,9 @@
 
 // Lane l of warp w sums rows l % 8 + 8 i and tokens l / 8 + 4 w + 16 j in sums[8 j + i].
 struct dp4a_places {
-    DEVICE_FN int row(int sum) { return (int)threadIdx.x % 8 + sum % 8 * 8; }
-    DEVICE_FN int token(int sum) { return (int)threadIdx.x / 8 + sum / 8 * 16; }
+    // t: this thread.
+    DEVICE_FN int row(int sum, int t) { return t % 8 + sum % 8 * 8; }
+    DEVICE_FN int token(int sum, int t) { return t / 8 + sum / 8 * 16; }
 };
 
 template <class W> struct dp4a_math : dp4a_places {
@@ -30,23 +31,26 @@ template <class W> struct dp4a_math : dp4a_places {
         return sum;
     }
     DEVICE_FN void add_dots(int *dots, const gemm_tile &tile, int chunk) {
+        const int t = (int)threadIdx.x;
         uint4 x[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].chunks[chunk];
+        for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j, t)].chunks[chunk];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            uint4 w = tile.lines[row(i)].chunks[chunk];
+            uint4 w = tile.lines[row(i, t)].chunks[chunk];
 #pragma unroll
             for (int j = 0; j < 4; j++) dots[8 * j + i] = dot(dots[8 * j + i], w, x[j]);
         }
     }
     DEVICE_FN void add_scaled(float *sums, const int *dots, const gemm_tile &tile, int chunk) {
+        const int t = (int)threadIdx.x;
         float2 x[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].scales[chunk / 2];
+        for (int j = 0; j < 4; j++)
+            x[j] = tile.lines[GEMM_SIDE + token(8 * j, t)].scales[chunk / 2];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            float2 w = tile.lines[row(i)].scales[chunk / 2];
+            float2 w = tile.lines[row(i, t)].scales[chunk / 2];
             float scale = W::TWO_SCALES && chunk % 2 ? w.y : w.x;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -72,31 +76,29 @@ template <class W> struct dp4a_math : dp4a_places {
 
 // Lines of floats: 16 columns per step.
 template <class W> struct float_lines {
-    static constexpr bool SCALES = false;
     const uint8_t *line;
     int n_cols;
 
     template <class Rows>
-    DEVICE_FN float_lines open(const typename Rows::params &p, const Rows &rows) {
-        if (gemm_brings_weight()) return {gemm_weight(p, rows), p.a.n_cols};
-        return {(const uint8_t *)(p.a.x + gemm_x_row(p, rows) * p.a.n_cols), p.a.n_cols};
+    DEVICE_FN void open(float_lines &l, const typename Rows::params &p, const Rows &rows) {
+        l.line = gemm_line_of(p, rows), l.n_cols = p.a.n_cols;
     }
     DEVICE_FN int steps(int n_cols) { return (n_cols + 15) / 16; }
-    DEVICE_FN void load(gemm_line *out, float_lines &l, int step) {
+    DEVICE_FN void fetch(float_lines &l, gemm_tile *tile, int step) {
+        gemm_line *target = tile->lines + threadIdx.x;
+        float v[2][8];
+        if (gemm_brings_weight())
+            gemm_eights<W, 2>(v, l.line, 16 * step, l.n_cols);
+        else
+            gemm_eights<weight_f32, 2>(v, l.line, 16 * step, l.n_cols);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float v[8];
-            if (gemm_brings_weight())
-                gemm_eight<W>(v, l.line, 16 * step + 8 * i, l.n_cols);
-            else
-                gemm_eight<weight_f32>(v, l.line, 16 * step + 8 * i, l.n_cols);
-#pragma unroll
-            for (int k = 0; k < 2; k++)
-                out->chunks[2 * i + k] =
-                    make_uint4(__float_as_uint(v[4 * k]), __float_as_uint(v[4 * k + 1]),
-                               __float_as_uint(v[4 * k + 2]), __float_as_uint(v[4 * k + 3]));
+        for (int i = 0; i < 4; i++) {
+            const float *four = v[i / 2] + i % 2 * 4;
+            target->chunks[i] = make_uint4(__float_as_uint(four[0]), __float_as_uint(four[1]),
+                                           __float_as_uint(four[2]), __float_as_uint(four[3]));
         }
     }
+    DEVICE_FN void store(gemm_tile *, const float_lines &, int) {}
 };
 
 struct float_math : dp4a_places {
@@ -109,12 +111,14 @@ struct float_math : dp4a_places {
     DEVICE_FN void add(float *sums, const gemm_tile &tile) {
 #pragma unroll 1
         for (int chunk = 0; chunk < 4; chunk++) {
+            const int t = (int)threadIdx.x;
             uint4 x[4];
 #pragma unroll
-            for (int j = 0; j < 4; j++) x[j] = tile.lines[GEMM_SIDE + token(8 * j)].chunks[chunk];
+            for (int j = 0; j < 4; j++)
+                x[j] = tile.lines[GEMM_SIDE + token(8 * j, t)].chunks[chunk];
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                uint4 w = tile.lines[row(i)].chunks[chunk];
+                uint4 w = tile.lines[row(i, t)].chunks[chunk];
 #pragma unroll
                 for (int j = 0; j < 4; j++) sums[8 * j + i] = dot(sums[8 * j + i], w, x[j]);
             }

@@ -65,7 +65,7 @@ DEVICE_FN void norm_by_four(const struct rms_norm_args &a, int64_t at, char *act
                             all * fmaf(scale * v.z, w.z, r.z), all * fmaf(scale * v.w, w.w, r.w));
             out[c] = v;
         }
-        if (acts) quantize_fours(acts, a.n_cols, c / 8, v, c < n);
+        if (acts) quantize_fours(in_row(acts, a.n_cols, c / 8), v, c < n);
     }
 }
 

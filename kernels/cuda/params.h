@@ -44,6 +44,7 @@ enum {
     // quantize_acts: grid (n_tokens, chunks of 32-column groups); 8 threads quantise one group.
     QUANTIZE_THREADS = 128,
     QUANTIZE_GROUPS = 16,
+    ACTS_TILE = 64, // tokens of a tile of quantised activations
 
     // matmul_one_<type>, matmul_vec_<type>: grid (row chunks); every block computes the one token,
     // or all tokens, at most MATVEC_TOKENS.
@@ -115,11 +116,12 @@ enum {
     ATTENTION_SPLITS = 128, // most runs that the keys of a token are cut into
 };
 
-// Quantised activations lie in rows of acts_stride bytes, one per token; see activations.cuh.
+// Quantised activations lie in rows of acts_stride bytes, one per token, or in tiles; see
+// activations.cuh.
 struct quantize_params {
-    void *out;           // [n_tokens] rows of acts_stride bytes
+    void *out;           // [n_tokens] rows of acts_stride bytes, or tiles
     const float *x;      // [n_tokens, n_cols]
-    int64_t acts_stride; // bytes
+    int64_t acts_stride; // bytes; 0: tiles
     int32_t n_tokens, n_cols;
 };
 
@@ -156,7 +158,7 @@ struct move_params {
 // kernels of F32, F16 and BF16 read a.x.
 struct matmul_params {
     struct matmul_args a;
-    int64_t acts_stride;   // bytes between the tokens' rows in a.scratch
+    int64_t acts_stride;   // bytes between the tokens' rows in a.scratch, unless they lie in tiles
     int64_t weight_stride; // bytes of a row of the weight
 };
 

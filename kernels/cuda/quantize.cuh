@@ -20,9 +20,17 @@ DEVICE_FN group_scale scale_of_group(float largest) {
     return {largest / 127, largest > 1e-30F ? 127 / largest : 0};
 }
 
-// Eight lanes quantise group g of a row of n_cols columns, each four of them: x of lane i is
-// columns 4 i.. of the group. Called by a whole warp; only groups that are inside are written.
-DEVICE_FN void quantize_fours(char *row, int n_cols, int g, float4 x, bool inside) {
+// Where the bytes of a group and its scale and sum go.
+struct acts_place {
+    char *bytes, *scale;
+};
+DEVICE_FN acts_place in_row(char *row, int n_cols, int g) {
+    return {row + 32 * g, row + n_cols + 8 * g};
+}
+
+// Eight lanes quantise a group, each four columns: x of lane i is columns 4 i.. of the group.
+// Called by a whole warp; only groups that are inside are written.
+DEVICE_FN void quantize_fours(acts_place out, float4 x, bool inside) {
     int lane = (int)threadIdx.x % 8;
     float largest = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
     for (int apart = 4; apart > 0; apart /= 2)
@@ -33,9 +41,9 @@ DEVICE_FN void quantize_fours(char *row, int n_cols, int g, float4 x, bool insid
     int sum = (q0 + q1) + (q2 + q3);
     for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
     if (!inside) return;
-    ((uint32_t *)(row + 32 * g))[lane] = (uint32_t)(q0 & 0xff) | (uint32_t)(q1 & 0xff) << 8 |
-                                         (uint32_t)(q2 & 0xff) << 16 | (uint32_t)q3 << 24;
-    if (lane == 0) ((float2 *)(row + n_cols))[g] = make_float2(by.scale, by.scale * (float)sum);
+    ((uint32_t *)out.bytes)[lane] = (uint32_t)(q0 & 0xff) | (uint32_t)(q1 & 0xff) << 8 |
+                                    (uint32_t)(q2 & 0xff) << 16 | (uint32_t)q3 << 24;
+    if (lane == 0) *(float2 *)out.scale = make_float2(by.scale, by.scale * (float)sum);
 }
 
 // A warp quantises a group, each lane one column, which is a multiple of 32 in lane 0.

@@ -16,7 +16,6 @@
 // Tokens first..first+count-1 and the only matrix.
 struct token_rows {
     using params = struct matmul_params;
-    static constexpr bool SEARCHED = false;
     int first, count;
 
     DEVICE_FN const uint8_t *weight(const params &p, const token_rows &) {
@@ -38,7 +37,6 @@ struct token_rows {
 // one. count 0: nothing to do.
 struct expert_rows {
     using params = struct experts_params;
-    static constexpr bool SEARCHED = true; // finding the rows is costly, so they are kept
     int first, count, expert, slot;
 
     DEVICE_FN const uint8_t *weight(const params &p, const expert_rows &r) {

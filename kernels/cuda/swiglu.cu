@@ -54,5 +54,5 @@ KERNEL void __launch_bounds__(SWIGLU_THREADS)
                         share * gated(a, gate.z, up.z), share * gated(a, gate.w, up.w));
         *(float4 *)(a.out + row * a.stride + c) = v;
     }
-    quantize_fours((char *)p.acts + row * p.acts_stride, a.n_cols, c / 32, v, inside);
+    quantize_fours(in_row((char *)p.acts + row * p.acts_stride, a.n_cols, c / 32), v, inside);
 }

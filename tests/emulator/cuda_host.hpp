@@ -320,6 +320,9 @@ DEVICE_FN void mma_m8n8k16_s8(int d[2], uint32_t a, uint32_t b, SIMT_HERE) {
 DEVICE_FN void mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
     simt_mma<__half, float, 16, 16>::run(d, a, b, SIMT_PLACE);
 }
+DEVICE_FN void mma_m16n8k16_s8(int d[4], const uint32_t a[2], uint32_t b, SIMT_HERE) {
+    simt_mma<int8_t, int, 16, 16>::run(d, a, &b, SIMT_PLACE);
+}
 DEVICE_FN void mma_m16n8k32_s8(int d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE) {
     simt_mma<int8_t, int, 16, 32>::run(d, a, b, SIMT_PLACE);
 }
