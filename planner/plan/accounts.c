@@ -31,20 +31,20 @@ void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
 }
 
 void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
-                  int8_t ring, const struct unit_bytes *bytes) {
+                  int8_t ring, const struct unit_bytes *bytes, uint64_t n) {
     const bool splits_experts = place->cpu_parts && unit->kind == UNIT_EXPERTS;
     const uint32_t kind = UINT32_C(1) << unit->kind | (splits_experts ? SPLIT_EXPERTS : 0);
-    a->bytes[place->device][PLAN_WEIGHTS] += bytes->weights;
-    a->bytes[place->device][PLAN_KV] += bytes->kv;
-    a->bytes[DEVICE_HOST][PLAN_WEIGHTS] += bytes->cpu_weights;
+    a->bytes[place->device][PLAN_WEIGHTS] += n * bytes->weights;
+    a->bytes[place->device][PLAN_KV] += n * bytes->kv;
+    a->bytes[DEVICE_HOST][PLAN_WEIGHTS] += n * bytes->cpu_weights;
     a->kinds[place->device] |= kind;
     if (place->cpu_parts) a->kinds[DEVICE_HOST] |= kind;
     if (!place->streamed) return;
     a->kinds[ring] |= kind;
     a->slot_bytes = max_u64(a->slot_bytes, bytes->slot);
     a->fetch_bytes = max_u64(a->fetch_bytes, bytes->fetch);
-    a->arena_bytes += place->cpu_parts ? bytes->cpu_weights : bytes->weights;
-    if (!place->cpu_parts) a->streamed_kv_bytes += bytes->kv;
+    a->arena_bytes += n * (place->cpu_parts ? bytes->cpu_weights : bytes->weights);
+    if (!place->cpu_parts) a->streamed_kv_bytes += n * bytes->kv;
 }
 
 void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
@@ -102,7 +102,7 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
         const bool embed_is_here = place->units[0].device == place->units[u].device;
         struct unit_bytes bytes;
         unit_bytes_of(&context, unit, &place->units[u], embed_is_here, &bytes);
-        accounts_add(&a, unit, &place->units[u], place->ring, &bytes);
+        accounts_add(&a, unit, &place->units[u], place->ring, &bytes, 1);
         plan->unit_weight_bytes[u] = bytes.weights;
         plan->unit_cpu_bytes[u] = bytes.cpu_weights;
         plan->unit_kv_bytes[u] = bytes.kv;

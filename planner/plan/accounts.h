@@ -37,9 +37,9 @@ struct accounts {
     uint64_t block_bytes;             // of one pinned block
     int32_t n_blocks;
 };
-// Adds a unit. a: zeroed before the first one.
+// Adds n equal units. a: zeroed before the first ones.
 void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
-                  int8_t ring, const struct unit_bytes *bytes);
+                  int8_t ring, const struct unit_bytes *bytes, uint64_t n);
 // After all units: adds the ring, its blocks, the tables, and the scratch memory of each device.
 void accounts_finish(struct accounts *a, const struct placement *place, uint64_t tables_bytes,
                      const uint64_t scratch_bytes[MAX_DEVICES]);

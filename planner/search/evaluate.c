@@ -19,8 +19,10 @@ enum {
     UNIT_WORKS = UNIT_PARTS * STEP_PHASES * SIDES,
 };
 
-static int place_index(const struct unit_place *place) {
-    return (place->device * UNIT_PARTS + place->cpu_parts) * 2 + place->streamed;
+// The row of figures of the unit in that place.
+static int32_t place_row(const struct evaluator *ev, int32_t u, const struct unit_place *place) {
+    const int32_t part = place->device * UNIT_PARTS + place->cpu_parts;
+    return ev->facts[u].twin * PLACES + part * 2 + place->streamed;
 }
 
 // ---- Opening ------------------------------------------------------------------------------------
@@ -87,9 +89,8 @@ enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
         describe_choice(ev, &ev->choices[i]);
     }
     const size_t n = (size_t)shape->n_units, n_lines = (size_t)ev->n_lines;
-    const size_t n_bytes = n * PLACES * (ev->kv_varies ? MAX_CHOICES : 1);
     ev->facts = mem_alloc(n, sizeof *ev->facts);
-    ev->bytes = mem_alloc(n_bytes, sizeof *ev->bytes);
+    ev->bytes = mem_alloc(n * PLACES * MAX_CHOICES, sizeof *ev->bytes);
     ev->work = mem_alloc(n * UNIT_WORKS * n_lines, sizeof *ev->work);
     ev->times = mem_alloc(n * PLACES * 2, sizeof *ev->times);
     if (!ev->facts || !ev->bytes || !ev->work || !ev->times) {
@@ -112,14 +113,11 @@ void evaluator_close(struct evaluator *ev) {
 
 static const struct unit_bytes *bytes_of(struct evaluator *ev, int32_t u, int8_t ring,
                                          const struct unit_place *place, int choice) {
-    const int32_t twin = ev->facts[u].twin;
-    const size_t n_choices = ev->kv_varies ? MAX_CHOICES : 1,
-                 i = ev->kv_varies ? (size_t)choice : 0;
-    const size_t row = (size_t)twin * PLACES + (size_t)place_index(place);
-    struct unit_bytes *out = &ev->bytes[row * n_choices + i];
+    const size_t i = ev->kv_varies ? (size_t)choice : 0;
+    struct unit_bytes *out = &ev->bytes[(size_t)place_row(ev, u, place) * MAX_CHOICES + i];
     if (out->weights) return out;
     const struct unit_context context = {&ev->choices[i].w, ev->machine, ring};
-    unit_bytes_of(&context, &ev->shape->units[twin], place, false, out);
+    unit_bytes_of(&context, &ev->shape->units[u], place, false, out);
     return out;
 }
 
@@ -215,73 +213,118 @@ static double walk_unit_us(struct walk *w, int32_t u, int8_t from) {
     return sample->weight * w->clocks.compute[schedule_unit(&schedule, u, from)];
 }
 
-// Times decoded tokens, which take the same time with every micro-batch.
-static void time_decode(struct walk *w, int32_t u, struct unit_time *out) {
-    if (w->choice > 0) return;
-    for (int8_t d = 0; d < w->ev->machine->n_devices; d++)
-        out->decode_us[d] += walk_unit_us(w, u, d);
-    w->free_copies = true;
-    out->decode_alone_us += walk_unit_us(w, u, w->place->units[u].device);
-    w->free_copies = false;
-}
-
-// Times prompts with the unit's fetched weights present already; the faster feed bounds both feeds.
-static void time_prompt(struct walk *w, int32_t u, struct unit_time *out) {
+// Adds the times of the unit in the walk's pass, its fetched weights present already, and the time
+// of its fetch.
+static void time_pass(struct walk *w, int32_t u, struct unit_time *out) {
     const int i = w->choice;
+    const struct machine *m = w->ev->machine;
     const struct sample *sample = &w->ev->choices[i].samples[w->sample];
     const struct unit_place *at = &w->place->units[u];
     const bool streamed = at->streamed && batch_class_of(sample->pass.n_tokens) == BATCH_PREFILL;
-    for (int8_t d = 0; d < w->ev->machine->n_devices; d++) {
-        const double us = walk_unit_us(w, u, d);
-        out->prompt_us[d][i] += us;
-        if (sample_waits(sample)) out->last_us[d][i] += us;
-    }
+    const enum pass_kind kind = !sample->is_prompt     ? PASS_DECODE
+                                : sample_waits(sample) ? PASS_WAITS
+                                                       : PASS_AHEAD;
+    if (kind == PASS_DECODE && i > 0) return;
+    for (int8_t d = 0; d < m->n_devices; d++) out->chain_us[kind][d][i] += walk_unit_us(w, u, d);
     w->free_copies = true;
-    out->prompt_alone_us[i] += walk_unit_us(w, u, streamed ? w->place->ring : at->device);
+    *(kind == PASS_DECODE ? &out->decode_alone_us : &out->prompt_alone_us[i]) +=
+        walk_unit_us(w, u, streamed ? w->place->ring : at->device);
     w->free_copies = false;
-    if (sample_waits(sample)) return;
-    for (int d = 0; d < w->ev->machine->n_devices; d++)
-        out->busy_us[d][i] += sample->weight * w->clocks.busy_us[d];
+    for (int d = 0; d < m->n_devices; d++)
+        out->busy_us[kind][d][i] += sample->weight * w->clocks.busy_us[d];
     if (!streamed) return;
     const struct schedule schedule = schedule_of(w);
     const struct step fetch = schedule_fetch(&schedule, (int16_t)u);
-    double us = (double)INFINITY;
-    for (int feed = FEED_ARENA; feed < FEEDS; feed++)
-        us = min_us(us, simulate_copy(w->ev->machine, (enum feed)feed, &fetch, &sample->pass).us);
-    out->fetch_us[i] += sample->weight * us;
+    for (int f = FEED_ARENA; f < FEEDS; f++)
+        out->fetch_us[kind][f][i] +=
+            sample->weight * simulate_copy(m, (enum feed)f, &fetch, &sample->pass).us;
 }
 
 static void time_unit(struct evaluator *ev, int32_t u, const struct placement *place, bool cached,
                       struct unit_time *out) {
     struct walk w = {.ev = ev, .place = place, .cached = cached};
-    for (w.choice = 0; w.choice < ev->n_choices; w.choice++) {
-        for (w.sample = 0; w.sample < ev->choices[w.choice].n_samples; w.sample++) {
-            if (ev->choices[w.choice].samples[w.sample].is_prompt)
-                time_prompt(&w, u, out);
-            else
-                time_decode(&w, u, out);
-        }
-    }
+    for (w.choice = 0; w.choice < ev->n_choices; w.choice++)
+        for (w.sample = 0; w.sample < ev->choices[w.choice].n_samples; w.sample++)
+            time_pass(&w, u, out);
     out->known = true;
 }
 
 const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
                                             const struct placement *place, bool cached) {
-    const size_t row =
-        (size_t)ev->facts[unit].twin * PLACES + (size_t)place_index(&place->units[unit]);
+    const size_t row = (size_t)place_row(ev, unit, &place->units[unit]);
     struct unit_time *out = &ev->times[row * 2 + cached];
     if (!out->known) time_unit(ev, unit, place, cached, out);
     return out;
 }
 
-// ---- Lower bounds -------------------------------------------------------------------------------
+// ---- Equal units --------------------------------------------------------------------------------
 
-// Sums over the units of a placement.
-struct sums {
-    double decode_us, prompt_us[MAX_CHOICES], last_us[MAX_CHOICES];
-    double busy_us[MAX_DEVICES][MAX_CHOICES], fetch_us[MAX_CHOICES];
-    bool runs_ahead; // prompts leave the host at most once and never come back
+// Twins in equal places, which the residual stream reaches from the same device.
+struct group {
+    int32_t row, unit, n; // the row of times, one of the units, and their number
+    int8_t from;
 };
+
+// A placement, its units in groups, and sums over them; see struct unit_time.
+struct candidate {
+    struct evaluator *ev;
+    const struct placement *place;
+    bool cached;              // the host's weights stay in its cache
+    bool streams, runs_ahead; // runs_ahead: prompts leave the host once and never come back
+    double decode_us, chain_us[PASS_DECODE][MAX_CHOICES], fetch_us[PASS_DECODE][MAX_CHOICES];
+    double busy_us[MAX_DEVICES][MAX_CHOICES]; // of PASS_AHEAD
+    int32_t n_groups;
+    struct group *groups; // [MAX_UNITS]
+};
+
+// Groups are as few as the kinds of units; where no two are alike, the last ones are tried.
+static void add_to_group(struct candidate *c, int32_t u, int8_t from) {
+    enum { TRIED = 16 };
+    const int32_t row = place_row(c->ev, u, &c->place->units[u]);
+    for (int32_t i = max_i32(0, c->n_groups - TRIED); i < c->n_groups; i++) {
+        struct group *g = &c->groups[i];
+        if (g->row != row || g->from != from) continue;
+        g->n++;
+        return;
+    }
+    c->groups[c->n_groups++] = (struct group){row, u, 1, from};
+}
+
+static const struct unit_bytes *group_bytes(const struct candidate *c, int i, int choice) {
+    const int32_t u = c->groups[i].unit;
+    return bytes_of(c->ev, u, c->place->ring, &c->place->units[u], choice);
+}
+
+static const struct unit_time *group_time(const struct candidate *c, int i) {
+    return evaluator_unit_time(c->ev, c->groups[i].unit, c->place, c->cached);
+}
+
+static void group_units(struct candidate *c) {
+    int8_t from = c->place->units[0].device, at = DEVICE_HOST; // in decode, in prompts
+    uint64_t read_bytes = 0;
+    for (int32_t u = 0; u < c->ev->shape->n_units; u++) {
+        const struct unit_place *to = &c->place->units[u];
+        const int8_t next = to->streamed ? c->place->ring : to->device;
+        add_to_group(c, u, from);
+        c->streams |= to->streamed;
+        c->runs_ahead &=
+            (next != DEVICE_HOST || at == DEVICE_HOST) && (!to->cpu_parts || to->streamed);
+        from = to->device;
+        at = next;
+    }
+    for (int i = 0; i < c->n_groups; i++) {
+        const int32_t u = c->groups[i].unit;
+        const bool whole = c->place->units[u].device == DEVICE_HOST;
+        read_bytes += (uint64_t)c->groups[i].n *
+                      (whole ? c->ev->facts[u].read_bytes : group_bytes(c, i, 0)->cpu_weights);
+    }
+    c->cached = cost_is_cached(c->ev->machine, read_bytes);
+    for (int i = 0; i < c->n_groups; i++)
+        c->decode_us +=
+            c->groups[i].n * group_time(c, i)->chain_us[PASS_DECODE][c->groups[i].from][0];
+}
+
+// ---- Lower bounds -------------------------------------------------------------------------------
 
 static double least_of(const double us[MAX_DEVICES][MAX_CHOICES], int i) {
     double least = us[0][i];
@@ -289,75 +332,49 @@ static double least_of(const double us[MAX_DEVICES][MAX_CHOICES], int i) {
     return least;
 }
 
-// at: the device that has the residual stream; -1: some.
-static void add_unit(struct evaluator *ev, const struct unit_time *time, int8_t at,
-                     struct sums *sums) {
-    for (int i = 0; i < ev->n_choices; i++) {
-        sums->prompt_us[i] += at < 0 ? least_of(time->prompt_us, i) : time->prompt_us[at][i];
-        sums->last_us[i] += at < 0 ? least_of(time->last_us, i) : time->last_us[at][i];
-        sums->fetch_us[i] += time->fetch_us[i];
-        for (int d = 0; d < MAX_DEVICES; d++) sums->busy_us[d][i] += time->busy_us[d][i];
-    }
-}
-
 // Sums the times of all units. Small micro-batches stream nothing, so with streamed units the
 // residual stream is not on the same device in all passes of the prompt.
-static void sum_units(struct evaluator *ev, const struct placement *place, bool cached,
-                      struct sums *sums) {
-    int8_t at = place->units[0].device, at_prompt = place->units[0].streamed ? place->ring : at;
-    bool streams = false;
-    for (int32_t u = 0; u < ev->shape->n_units; u++) streams = streams || place->units[u].streamed;
-    *sums = (struct sums){.runs_ahead = true};
-    for (int32_t u = 0; u < ev->shape->n_units; u++) {
-        const struct unit_place *to = &place->units[u];
-        const int8_t next = to->streamed ? place->ring : to->device;
-        const struct unit_time *time = evaluator_unit_time(ev, u, place, cached);
-        const bool returns = next == DEVICE_HOST && at_prompt != DEVICE_HOST;
-        if (returns || (to->cpu_parts && !to->streamed)) sums->runs_ahead = false;
-        sums->decode_us += time->decode_us[at];
-        add_unit(ev, time, streams ? -1 : at, sums);
-        at = to->device;
-        at_prompt = next;
+static void sum_units(struct candidate *c) {
+    for (int32_t g = 0; g < c->n_groups; g++) {
+        const struct group *group = &c->groups[g];
+        const struct unit_time *t = group_time(c, g);
+        const double n = group->n;
+        for (int i = 0; i < c->ev->n_choices; i++) {
+            for (int kind = 0; kind < PASS_DECODE; kind++) {
+                const double(*us)[MAX_CHOICES] = t->chain_us[kind];
+                c->chain_us[kind][i] += n * (c->streams ? least_of(us, i) : us[group->from][i]);
+                c->fetch_us[kind][i] += n * t->fetch_us[kind][c->place->feed][i];
+            }
+            for (int d = 0; d < MAX_DEVICES; d++)
+                c->busy_us[d][i] += n * t->busy_us[PASS_AHEAD][d][i];
+        }
     }
 }
 
-// A lower bound of a prompt's time. A pass takes at least the time of its chain of units, through
-// which the residual stream goes. A period of passes that run ahead takes at least the time of the
-// busiest device or of their fetches.
-static double least_prompt_us(const struct sums *sums, int i) {
-    if (!sums->runs_ahead) return sums->prompt_us[i];
-    double most = sums->fetch_us[i];
-    for (int d = 0; d < MAX_DEVICES; d++) most = max_us(most, sums->busy_us[d][i]);
-    return sums->last_us[i] + min_us(most, sums->prompt_us[i]);
-}
-
-// A lower bound of the time if all units that can be streamed took no time in prompts: the chain of
-// decoded tokens, and the host's computing of other units.
-static double hopeless_us(struct evaluator *ev, const struct placement *place, bool cached) {
-    double decode_us = 0, prompt_us[MAX_CHOICES] = {0}, least_us = (double)INFINITY;
-    int8_t at = place->units[0].device;
-    for (int32_t u = 0; u < ev->shape->n_units; u++) {
-        const struct unit_time *time = evaluator_unit_time(ev, u, place, cached);
-        decode_us += time->decode_us[at];
-        at = place->units[u].device;
-        if (at != DEVICE_HOST || ev->facts[u].can_stream) continue;
-        for (int i = 0; i < ev->n_choices; i++) prompt_us[i] += least_of(time->prompt_us, i);
-    }
-    for (int i = 0; i < ev->n_choices; i++) least_us = min_us(least_us, prompt_us[i]);
-    return decode_us + least_us;
+// A lower bound of a prompt's time. A pass takes at least the time of its fetches, and that of its
+// chain of units, through which the residual stream goes. A period of passes that run ahead takes
+// at least the time of the busiest device instead of the chain.
+static double least_prompt_us(const struct candidate *c, int i) {
+    double most = 0;
+    for (int d = 0; d < MAX_DEVICES; d++) most = max_us(most, c->busy_us[d][i]);
+    const double chain_us = c->chain_us[PASS_AHEAD][i];
+    const double period_us = c->runs_ahead ? min_us(most, chain_us) : chain_us;
+    return max_us(period_us, c->fetch_us[PASS_AHEAD][i]) +
+           max_us(c->chain_us[PASS_WAITS][i], c->fetch_us[PASS_WAITS][i]);
 }
 
 // ---- Placements ---------------------------------------------------------------------------------
 
 // Counts the bytes of all units.
-static void count_units(struct evaluator *ev, const struct placement *place, int choice,
-                        struct accounts *a) {
-    const int32_t n_units = ev->shape->n_units;
+static void count_units(const struct candidate *c, int choice, struct accounts *a) {
     *a = (struct accounts){0};
-    for (int32_t u = 0; u < n_units; u++)
-        accounts_add(a, &ev->shape->units[u], &place->units[u], place->ring,
-                     bytes_of(ev, u, place->ring, &place->units[u], choice));
-    a->bytes[place->units[n_units - 1].device][PLAN_WEIGHTS] -= shared_bytes(ev, place);
+    for (int i = 0; i < c->n_groups; i++) {
+        const int32_t u = c->groups[i].unit;
+        accounts_add(a, &c->ev->shape->units[u], &c->place->units[u], c->place->ring,
+                     group_bytes(c, i, choice), (uint64_t)c->groups[i].n);
+    }
+    const int8_t last = c->place->units[c->ev->shape->n_units - 1].device;
+    a->bytes[last][PLAN_WEIGHTS] -= shared_bytes(c->ev, c->place);
 }
 
 // Adds the bytes that depend on the micro-batch. Returns true if the placement fits.
@@ -367,41 +384,22 @@ static bool count_choice(struct evaluator *ev, const struct placement *place, in
     uint64_t scratch_bytes[MAX_DEVICES];
     for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = choice->scratch_bytes[d][a.kinds[d]];
     accounts_finish(&a, place, choice->tables_bytes, scratch_bytes);
-    for (int d = 0; d < MAX_DEVICES; d++) {
-        out->bytes[i][d] = 0;
+    for (int d = 0; d < MAX_DEVICES; d++)
         for (int p = 0; p < PLAN_PURPOSES; p++) out->bytes[i][d] += a.bytes[d][p];
-    }
     return machine_holds(ev->machine, out->bytes[i]) &&
            (!a.slot_bytes || accounts_pinned_bytes(&a, place->feed) <= ev->own_bytes);
 }
 
-static bool count_bytes(struct evaluator *ev, const struct placement *place,
-                        struct evaluation *out) {
+static bool count_bytes(const struct candidate *c, struct evaluation *out) {
     struct accounts a;
     bool any = false;
-    out->too_big = true;
-    for (int i = 0; i < ev->n_choices; i++) {
-        if (i == 0 || ev->kv_varies) count_units(ev, place, i, &a);
-        out->fits[i] = count_choice(ev, place, i, a, out);
+    for (int i = 0; i < c->ev->n_choices; i++) {
+        if (i == 0 || c->ev->kv_varies) count_units(c, i, &a);
+        out->fits[i] = count_choice(c->ev, c->place, i, a, out);
         any = any || out->fits[i];
-        bool holds = true;
-        for (int d = DEVICE_HOST + 1; d < ev->machine->n_devices; d++)
-            holds &= out->bytes[i][d] <= ev->machine->devices[d].budget_bytes;
-        out->too_big &= !holds;
+        out->settled &= out->fits[i];
     }
     return any;
-}
-
-// True if the weights that the host reads stay in its cache.
-static bool host_is_cached(struct evaluator *ev, const struct placement *place) {
-    uint64_t read_bytes = 0;
-    if (!ev->machine->devices[DEVICE_HOST].rates.cache_bytes) return false;
-    for (int32_t u = 0; u < ev->shape->n_units; u++) {
-        const struct unit_place *at = &place->units[u];
-        const uint64_t cpu = bytes_of(ev, u, place->ring, at, 0)->cpu_weights;
-        read_bytes += at->device == DEVICE_HOST ? ev->facts[u].read_bytes : cpu;
-    }
-    return cost_is_cached(ev->machine, read_bytes);
 }
 
 // The workload's time with one micro-batch, or INFINITY if it is not less than limit_us.
@@ -418,18 +416,18 @@ static double workload_us(struct walk *w, double limit_us) {
 void evaluate(struct evaluator *ev, const struct placement *place, double limit_us,
               struct evaluation *out) {
     const bool all = limit_us == (double)INFINITY;
-    struct walk w = {.ev = ev, .place = place, .cached = host_is_cached(ev, place)};
-    struct sums sums;
-    for (int i = 0; i < ev->n_choices; i++) out->us[i] = (double)INFINITY, out->fits[i] = false;
-    out->hopeless = true;
-    out->too_big = false;
-    if (!all && hopeless_us(ev, place, w.cached) >= limit_us) return;
-    if (!count_bytes(ev, place, out) && !all) return;
+    struct group groups[MAX_UNITS];
+    struct candidate c = {.ev = ev, .place = place, .runs_ahead = true, .groups = groups};
+    group_units(&c);
+    struct walk w = {.ev = ev, .place = place, .cached = c.cached};
+    *out = (struct evaluation){.hopeless = true, .settled = true};
+    for (int i = 0; i < ev->n_choices; i++) out->us[i] = (double)INFINITY;
+    if ((c.decode_us >= limit_us || !count_bytes(&c, out)) && !all) return;
     out->hopeless = false;
-    sum_units(ev, place, w.cached, &sums);
+    sum_units(&c);
     for (w.choice = 0; w.choice < ev->n_choices; w.choice++) {
         const int i = w.choice;
-        out->least_us[i] = sums.decode_us + least_prompt_us(&sums, i);
+        out->least_us[i] = c.decode_us + least_prompt_us(&c, i);
         if (!all && (!out->fits[i] || out->least_us[i] >= limit_us)) continue;
         out->us[i] = workload_us(&w, limit_us);
         if (!all) limit_us = min_us(limit_us, out->us[i]);

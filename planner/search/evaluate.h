@@ -24,18 +24,19 @@ struct choice {
     uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
 };
 
-// The times of a unit in one place, over the workload and by micro-batch.
+// Passes of the prompt that the next one does not wait for, those that it does, decoded tokens.
+enum pass_kind { PASS_AHEAD, PASS_WAITS, PASS_DECODE, PASS_KINDS };
+
+// The times of a unit in one place, over the workload and by micro-batch; decoded tokens take the
+// same with every one, [0].
 struct unit_time {
     bool known;
     // From the moment the residual stream is on a device to the end of the unit, copies included.
-    // For prompts: over all passes, and over those that the next one waits for.
-    double decode_us[MAX_DEVICES];
+    double chain_us[PASS_KINDS][MAX_DEVICES][MAX_CHOICES];
     // The same from the unit's own device, as if copies took no time; no link changes it.
     double decode_alone_us, prompt_alone_us[MAX_CHOICES];
-    double prompt_us[MAX_DEVICES][MAX_CHOICES], last_us[MAX_DEVICES][MAX_CHOICES];
-    // In the prompt's other passes: how long each device computes, and how long the unit is
-    // fetched.
-    double busy_us[MAX_DEVICES][MAX_CHOICES], fetch_us[MAX_CHOICES];
+    // How long each device computes, and how long the unit is fetched.
+    double busy_us[PASS_KINDS][MAX_DEVICES][MAX_CHOICES], fetch_us[PASS_KINDS][FEEDS][MAX_CHOICES];
 };
 
 // The search asks these of a unit time and again.
@@ -66,12 +67,12 @@ enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
 void evaluator_close(struct evaluator *ev);
 
 struct evaluation {
-    uint64_t bytes[MAX_CHOICES][MAX_DEVICES];
+    uint64_t bytes[MAX_CHOICES][MAX_DEVICES]; // 0 if they are not counted
     bool fits[MAX_CHOICES];
     double us[MAX_CHOICES];       // the workload's time, INFINITY if it is not computed
     double least_us[MAX_CHOICES]; // a lower bound of it
-    bool too_big;                 // too big for an accelerator with every micro-batch
     bool hopeless;                // even with other units streamed it does not fit, or is too slow
+    bool settled;                 // no feed that pins less memory can be faster
 };
 // Evaluates a placement with all choices of the micro-batch. Choices that do not fit, or cannot be
 // faster than limit_us, get INFINITY. limit_us INFINITY: all choices get their time.

@@ -23,8 +23,12 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { SPLIT_LABELS = 16 * 1024 }; // cells times units of a knapsack with split units
+enum {
+    SPLIT_LABELS = 16 * 1024, // cells times units of a knapsack with split units
+    KNOWN = 16 * 1024,        // proposals that are remembered
+};
 
 // The units of a run of layers that go whole to the accelerator.
 enum rung { NOTHING, ATTENTION, ALL_BUT_EXPERTS, ALL };
@@ -73,6 +77,7 @@ struct search {
     double best_us;               // with its margin
     bool too_big; // the last proposal that streamed nothing was too big for the accelerator
     struct workload best_workload;
+    uint64_t known[KNOWN]; // hashes of considered proposals, 0: none
 };
 
 // Sets the rules of a strategy. With unified memory no unit is streamed.
@@ -113,20 +118,22 @@ double search_margin(const struct placement *place, int32_t n_units) {
 // ---- One proposal -------------------------------------------------------------------------------
 
 // Evaluates the proposal and keeps it if it is the fastest; the first of equals stays. Returns true
-// if the same with streamed units may be faster.
+// if the same with other units streamed, or with a feed that pins less, may be faster.
 static bool consider_placement(struct search *s) {
     struct evaluation evaluation;
     const double margin = search_margin(&s->place, s->shape->n_units);
     ties_follow(s->shape, &s->place);
     evaluate(&s->ev, &s->place, fmin(s->best_us / margin, DBL_MAX), &evaluation);
-    if (s->place.feed == FEED_NONE) s->too_big = evaluation.too_big;
+    if (s->place.feed == FEED_NONE)
+        s->too_big =
+            evaluation.bytes[0][s->accelerator] > s->machine.devices[s->accelerator].budget_bytes;
     for (int i = 0; i < s->ev.n_choices; i++) {
         if (!evaluation.fits[i] || evaluation.us[i] * margin >= s->best_us) continue;
         s->best_us = evaluation.us[i] * margin;
         s->best_workload = s->ev.choices[i].w;
         s->best = s->place;
     }
-    return !evaluation.hopeless;
+    return s->place.feed == FEED_NONE ? !evaluation.hopeless : !evaluation.settled;
 }
 
 // The kind of streaming that a unit of the proposal can have, 0 if none.
@@ -145,9 +152,24 @@ static bool consider_streams(struct search *s, uint8_t groups) {
     for (int feed = FEED_ARENA; feed < FEEDS; feed++) {
         if (asked != FEED_NONE && asked != (enum feed)feed) continue;
         s->place.feed = (enum feed)feed;
-        (void)consider_placement(s);
+        if (!consider_placement(s)) break;
     }
     return true;
+}
+
+// True if the proposal was considered lately: two ways often lead to the same one.
+static bool is_known(struct search *s) {
+    uint64_t hash = 1;
+    for (int32_t u = 0; u < s->shape->n_units; u++) {
+        const struct unit_place *at = &s->place.units[u];
+        hash = (hash ^ (uint64_t)(at->device * UNIT_PARTS + at->cpu_parts)) *
+               UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    uint64_t *known = &s->known[hash % KNOWN];
+    if (*known == hash) return true;
+    *known = hash;
+    return false;
 }
 
 // Considers the proposal with nothing streamed, and with the groups that can be streamed, apart and
@@ -156,6 +178,7 @@ static void consider(struct search *s) {
     uint8_t found = 0;
     s->too_big = false;
     uint32_t tried = 1;
+    if (is_known(s)) return;
     for (int32_t u = 0; u < s->shape->n_units && s->rules.streamed; u++) found |= group_of(s, u);
     if ((s->rules.unstreamed || !(found & STREAM_FFNS)) && !consider_streams(s, 0)) return;
     for (int i = 0; i < STREAM_SETS; i++) {
@@ -270,12 +293,6 @@ static bool place_least(struct search *s) {
     return true;
 }
 
-static bool any_splits(const struct search *s) {
-    for (int32_t u = 0; u < s->shape->n_units; u++)
-        if (round_splits(s, u) && s->splits_attention == is_attention(s, u)) return true;
-    return false;
-}
-
 // Time per byte that is saved if the unit is placed with these parts instead of the proposal's.
 static struct gain gain_of(struct search *s, int32_t u, int32_t parts, struct view view) {
     const struct unit_place before = s->place.units[u];
@@ -326,24 +343,13 @@ static void consider_in_turn(struct search *s, const struct gain *gains, int32_t
     }
 }
 
-static bool same_order(const struct gain *a, const struct gain *b, int32_t n) {
-    for (int32_t i = 0; i < n; i++)
-        if (a[i].unit != b[i].unit || a[i].parts != b[i].parts) return false;
-    return true;
-}
-
 // Considers all steps from the least placement on, in the order of their gain in the view, and in
-// that with streamed prompts. gains has room for both.
+// that with streamed prompts.
 static void consider_gains(struct search *s, struct gain *gains) {
-    struct gain *streamed = gains + 2 * (size_t)s->shape->n_units;
-    if (!place_least(s)) return;
-    const int choice = s->ev.n_choices / 3;
-    const int32_t n = find_gains(s, (struct view){false, choice, false}, gains);
-    const int32_t n_streamed = find_gains(s, (struct view){true, choice, false}, streamed);
-    consider_in_turn(s, gains, n);
-    if (!s->rules.streamed || (n == n_streamed && same_order(gains, streamed, n))) return;
-    (void)place_least(s);
-    consider_in_turn(s, streamed, n_streamed);
+    for (int streams = 0; streams <= s->rules.streamed && place_least(s); streams++) {
+        const struct view view = {streams, s->ev.n_choices / 3, false};
+        consider_in_turn(s, gains, find_gains(s, view, gains));
+    }
 }
 
 // The step between shares. Models with few kinds of units, as all known ones, get all shares;
@@ -356,17 +362,15 @@ static int32_t share_step(const struct search *s) {
 }
 
 static enum status consider_splits(struct search *s, struct err *e) {
-    const size_t n = 4 * (size_t)s->shape->n_units;
+    const size_t n = 2 * (size_t)s->shape->n_units;
     const int32_t step = share_step(s);
     struct gain *gains = mem_alloc(n, sizeof *gains);
     if (!gains) return err_memory(e, n * sizeof *gains, "planning");
     s->parts = 0;
     if (s->rules.knapsacks) consider_gains(s, gains);
     for (s->parts = 1; s->parts < UNIT_PARTS && s->rules.split; s->parts += step) {
-        for (int attention = 0; attention < 2; attention++) {
-            s->splits_attention = attention;
-            if (any_splits(s)) consider_gains(s, gains);
-        }
+        for (int attention = 0; attention < 2; attention++)
+            s->splits_attention = attention, consider_gains(s, gains);
     }
     mem_free(gains);
     return OK;
@@ -449,15 +453,14 @@ static bool is_free(const struct search *s) {
 
 static enum status search_with(struct search *s, const struct workload *w, struct err *e) {
     *e = (struct err){.status = OK};
+    memset(s->known, 0, sizeof s->known);
     if (evaluator_open(&s->ev, s->shape, &s->machine, s->request->own_bytes, w, e))
         return e->status;
     if (is_free(s)) {
         if (s->rules.knapsacks) (void)consider_knapsacks(s, e);
         if (!e->status) (void)consider_splits(s, e);
-        consider_ladder(s);
-    } else {
-        consider_runs(s, 0, RUNGS[0]);
     }
+    consider_ladder(s);
     evaluator_close(&s->ev);
     return e->status;
 }

@@ -311,8 +311,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     plan->workload = *workload;
     plan->n_units = shape->n_units;
     uint8_t allowed[MAX_UNITS];
-    if (workload_defaults(&plan->workload, shape, e)) return e->status;
-    if (check_strategy(machine, constraints, e) ||
+    if (workload_defaults(&plan->workload, shape, e) || check_strategy(machine, constraints, e) ||
         apply_constraints(allowed, plan, shape, constraints, e))
         return e->status;
     if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;

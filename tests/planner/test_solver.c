@@ -443,6 +443,31 @@ static void check_strategy(const struct fixture *f, enum strategy strategy) {
     assert_true(strategy != STRATEGY_STREAMED || n_idle == 0 || n_streamed == 0);
 }
 
+// Where an arena cannot be pinned, the search takes blocks, and a plan as fast as with blocks
+// alone.
+static void test_feeds(void **state) {
+    struct fixture *f = *state;
+    const uint64_t plenty = UINT64_C(1) << 40;
+    int n_staged = 0;
+    for (uint64_t seed = 0; seed < N_STRATEGIES; seed++) {
+        invent(f, 500000 + seed, 20);
+        f->machine.devices[GPU].unified = false;
+        f->machine.devices[HOST].budget_bytes = plenty;
+        f->constraints.strategy = STRATEGY_STREAMED;
+        double us, us_staged;
+        if (solve(f, &f->plan, &us) || f->plan.place.feed != FEED_ARENA) continue;
+        f->constraints.ram_bytes = plenty;
+        f->machine.devices[HOST].budget_bytes = f->plan.pinned_bytes - 1;
+        if (solve(f, &f->plan, &us) == OK)
+            assert_true(f->plan.pinned_bytes <= f->machine.devices[HOST].budget_bytes);
+        n_staged += us < (double)INFINITY && f->plan.place.feed == FEED_STAGED;
+        f->constraints.place.feed = FEED_STAGED;
+        solve(f, &f->other, &us_staged);
+        assert_true(us <= us_staged);
+    }
+    assert_true(SLOWER > 1 || n_staged > 0);
+}
+
 static void test_strategies(void **state) {
     struct fixture *f = *state;
     int n[STRATEGIES] = {0};
@@ -546,8 +571,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluations), cmocka_unit_test(test_exhaustive),
         cmocka_unit_test(test_all_ways),    cmocka_unit_test(test_ladder),
-        cmocka_unit_test(test_limits),      cmocka_unit_test(test_strategies),
-        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_feeds),
+        cmocka_unit_test(test_strategies),  cmocka_unit_test(test_monotone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
