@@ -10,8 +10,7 @@
 
 static unsigned long long address_of(const void *p) { return (unsigned long long)(uintptr_t)p; }
 
-// ---- Pinned memory
-// -------------------------------------------------------------------------------
+// ---- Pinned memory ------------------------------------------------------------------------------
 
 // Pins memory and enters it in the table; returns the driver's answer.
 static unsigned pin(struct cuda_device *cuda, void *base, uint64_t size_bytes, unsigned flags) {
@@ -73,8 +72,7 @@ static char *reached(const struct cuda_device *cuda, const void *host, uint64_t 
     return NULL;
 }
 
-// ---- Copies
-// --------------------------------------------------------------------------------------
+// ---- Copies -------------------------------------------------------------------------------------
 
 // Copies by a kernel. False if the driver has to do it.
 static bool move(struct cuda_stream *s, const struct row_copy *copy, enum copy_direction way) {

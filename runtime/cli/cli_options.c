@@ -382,8 +382,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
     return OK;
 }
 
-// ---- Settings of a conversation
-// ------------------------------------------------------------------
+// ---- Settings of a conversation -----------------------------------------------------------------
 
 enum status cli_options_set(struct cli_options *o, const char *name, const char *value,
                             struct err *e) {

@@ -315,8 +315,7 @@ static enum status read_share(struct load *load, const struct share *share, stru
     return OK;
 }
 
-// ---- Weights that an accelerator uses where the file is mapped
-// -----------------------------------
+// ---- Weights that an accelerator uses where the file is mapped ----------------------------------
 
 enum { LOAD_ALIGN = 16 }; // a kernel loads that many bytes at once
 

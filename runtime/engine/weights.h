@@ -38,9 +38,8 @@ struct weights {
     struct mapped_range *ranges; // owned, [n_ranges]: where that lies, or what the arena would hold
     int32_t n_ranges;            // 0: there are none
     struct buffer arena; // what the CPU has of streamed units, padded as on any other device
-    bool
-        lent; // instead of an arena the accelerator copies from the mapped file: it is only counted
-    struct buffer made;        // the CPU's tensors, outside the arena, that are such only here
+    bool lent;           // the accelerator copies from the mapped file: the arena is only counted
+    struct buffer made;  // the CPU's tensors, outside the arena, that are such only here
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     struct device *reader;     // borrowed: the accelerator, if there is one
     // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the

@@ -196,8 +196,7 @@ static enum status take_part(struct model *m, const struct unit *unit,
     return check_tensor(part, name, want, e);
 }
 
-// ---- Rows of tensors that hold more
-// ----------------------------------------------------------------
+// ---- Rows of tensors that hold more -------------------------------------------------------------
 
 bool model_is_joined(const struct model *m, const struct unit *unit, enum tensor_role role) {
     switch (role) {
