@@ -74,7 +74,7 @@ TESTLIB := $D/libtest.a
 TANDEM := $(if $(wildcard runtime/commands/main_tandem.c),$(TOP)/tandem)
 TANDEM_SIM := $(if $(wildcard tests/sim/main_tandem_sim.c),$(TOP)/tandem-sim)
 BENCH_BINS := $(BENCHES:%.c=$D/%)
-# What scripts find the programs by: the folder of the two mains, the variant's folder.
+# Where scripts find the programs: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
 .DEFAULT_GOAL := help
 include kernels/cuda/cuda.mk tests/cuda/machine_code.mk kernels/metal/metal.mk kernels/metal/source.mk tests/emulator/emulator.mk tests/metal/kernels.mk tests/metal/fake.mk

@@ -314,7 +314,7 @@ if has_part speed; then
     else
         skip peak 'the peak of instructions is measured on NVIDIA GPUs only'
     fi
-    # Of the other image only matmuls, which are most of a model's time.
+    # The other image measures matmuls alone, which are most of a model's time.
     # shellcheck disable=SC2086
     step ops 600 "$bench_device" --device "$DEVICE" --json --ms $ms $quick $only_op
     for i in $images; do

@@ -15,7 +15,7 @@ exceptions='
 tests/emulator/fake_module.c parameters cuLaunchKernel
 '
 
-# Who may use what of ours, a row for each room, lowest first: the first path prefix that fits
+# A row for each room, lowest first, of what it may use of ours: the first path prefix that fits
 # decides, the rest of the line is a regular expression of the headers that it may include and of
 # the .c files that it may call. Rows share what many rooms may use.
 shared="base/|kernels/[^/]*\$"

@@ -3,7 +3,7 @@
 #
 #   python3 change_plan.py PROGRAM MODEL DEVICE streamed|split|both|experts STEP PLAN
 #
-# Of every STEPth layer attention is streamed, or split with 10 of 32 parts on the CPU, or both with
+# In every STEPth layer attention is streamed, or split with 10 of 32 parts on the CPU, or both with
 # every second one split, and all else is on the CPU; or its experts are split, and all else is on the
 # GPU.
 import json

@@ -153,7 +153,7 @@ sim
 [ $code -eq 2 ] && grep -q 'needs a model' "$err"
 result needs_a_model
 
-# What goes wrong later leaves whole JSON and what was measured before.
+# A later error leaves whole JSON and what was measured before.
 sim -m "$work/nowhere.gguf" -o json -q
 [ $code -eq 1 ] && grep -q nowhere "$err" && [ "$(cat "$out")" = '[]' ]
 result missing_model

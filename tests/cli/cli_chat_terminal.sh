@@ -40,7 +40,7 @@ wait('no command /nonsense')
 line('/bye')
 ends(0)
 X
-# What is typed before the cursor, deleted and moved over reaches the model as it shows.
+# Text typed before the cursor, deleted and moved over reaches the model as it shows.
 at_terminal terminal_editing -n 6 -c 512 -sys 'Be brief.' <<'X'
 keys('ame a citx', LEFT, CTRL_A, 'N', CTRL_E, BACKSPACE, 'y.', LEFT, LEFT, RIGHT, RIGHT, '\r')
 answered()
@@ -155,7 +155,7 @@ wait('taken back')
 line('/bye')
 ends(0)
 X
-# What is typed during an answer does not show in it, and is the next line.
+# Text typed during an answer does not show in it, and is the next line.
 at_terminal terminal_typing_in_an_answer -n 60 -c 1024 <<'X'
 line('Write a very long story about the sea.')
 wait(r'story[^\n]*\n[^\n]*\w+ \w+')

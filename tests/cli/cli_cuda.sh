@@ -114,7 +114,7 @@ replayed row_split - -c 256 -m "$MODEL" -p 1, --strategy row-split --vram 60M
 call plan -m "$MODEL" -c 256 --device cuda --save "$work/plan"
 python3 tests/cli/change_plan.py "$TANDEM" "$MODEL" cuda split 1 "$work/plan"
 replayed split 120 -m "$MODEL" -p 1, --plan "$work/plan"
-# Of each of two layers what is up to the pairs, and the GPU's own experts; and the rest behind both.
+# Two layers: of each what is up to the pairs, and the GPU's own experts; and the rest behind both.
 call plan -m $tiny/qwen3moe.gguf -c 256 --device cuda --save "$work/experts"
 python3 tests/cli/change_plan.py "$TANDEM" $tiny/qwen3moe.gguf cuda experts 1 "$work/experts"
 replayed split_experts 5 -m $tiny/qwen3moe.gguf -f $tiny/prompt.txt --plan "$work/experts"

@@ -100,7 +100,7 @@ done >"$work/wrong"
 [ ! -s "$work/wrong" ] && echo "ok flags_not_in_tandem_yet" || { echo "not ok flags_not_in_tandem_yet"
     cat "$work/wrong"; }
 
-# What goes to standard error goes to the file; an error to both.
+# Standard error goes to the file; an error to both.
 "$TANDEM" run -p Once -m "$MODEL" -n 2 --log-file "$work/log" >"$work/out" 2>"$work/err" && [ -s "$work/out" ] &&
     ! [ -s "$work/err" ] && grep -q 'prompt .* tokens' "$work/log" &&
     ! "$TANDEM" run -p y -m "$work/none.gguf" --log-file "$work/log" 2>"$work/err" &&

@@ -36,7 +36,7 @@ run -j '{"type":"thing"}'
 [ $? -eq 1 ] && grep -q "no type 'thing'" "$work/err"
 check grammar_of_a_wrong_schema_is_refused $? "$(cat "$work/err")"
 
-# What a model thinks comes before a grammar: this template opens the thoughts, the next one ends
+# Thoughts of a model come before a grammar: this template opens the thoughts, the next one ends
 # them.
 sign='{# </think> #}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>

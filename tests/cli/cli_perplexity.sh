@@ -79,7 +79,7 @@ a, b = ([logs(name, p) for p in scored] for name in "ab")
 nats = [sum(-row[ids[p + 1]] for row, p in zip(model, scored)) / len(scored) for model in (a, b)]
 kl = sum(sum(math.exp(x) * (x - y) for x, y in zip(r, s)) for r, s in zip(a, b)) / len(scored)
 same = sum(r.index(max(r)) == s.index(max(s)) for r, s in zip(a, b)) / len(scored)
-# What lies deeper than 16 below the best token is kept as that.
+# A token deeper than 16 below the best one is kept as 16 below it.
 base = sum(-max(row[ids[p + 1]], max(row) - 16) for row, p in zip(a, scored)) / len(scored)
 found = got["b"]["divergence"]
 check("perplexity_second_half", got["a"]["tokens"] == 32 and

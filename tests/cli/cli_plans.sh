@@ -31,7 +31,7 @@ NR == 1 || /^MiB / || /^rates: as the file/ { next }
 }
 { gsub(/ +/, " "); print }
 X
-# What one pair comes to: plan and digest, or the refusal and whether its own figure lifts it.
+# The outcome of one pair: plan and digest, or the refusal and whether its own figure lifts it.
 cat >"$work/look" <<'X'
 machine=$1 model=$2 at=$work/$1--$2
 "$TANDEM" plan --machine "$machine" --shape "$model" >"$at.out" 2>"$at.err"

@@ -200,7 +200,7 @@ C(1) $(printf ' ')
 X
 echo 'D(1)' >"$copy/kernels/d.def"
 echo 'header|kernels/d.def|' >>"$expected"
-# What extern "C" is around is looked at too.
+# Functions inside extern "C" are looked at too.
 violate parameters runtime/ee.h '7 parameters' <<'X'
 #ifndef TANDEM_RUNTIME_EE_H
 #define TANDEM_RUNTIME_EE_H
@@ -285,7 +285,7 @@ X
 plant runtime/engine/a.c <<'X'
 int engine_work(void) { return 1; }
 X
-# What looks alike and is allowed: no finding may name these files.
+# Lines that look alike and are allowed: no finding may name these files.
 plant runtime/gguf/fine.c <<'X'
 int engine_work(void);
 struct engine_work {

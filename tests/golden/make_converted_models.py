@@ -29,7 +29,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 import make_tiny_models as tiny
 import reference
 
-# What the converter takes for the name of a pre-tokenizer is the sum of the ids of a text, which no
+# The converter takes as the name of a pre-tokenizer the sum of the ids of a text, which no
 # tiny vocabulary has; so the name is given to it, and the rest is its own.
 CONVERT = """
 import sys

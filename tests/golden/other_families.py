@@ -108,7 +108,7 @@ DELTA_ARGUMENTS = {
     "linear_num_value_heads": "ssm.time_step_rank",
 }
 
-# Of families whose only norms are behind attention and the FFN.
+# Families whose only norms are behind attention and the FFN.
 POST_NORMS_ALONE = {
     "post_attention_norm.weight": "post_attention_layernorm.weight",
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
@@ -244,7 +244,7 @@ FAMILIES = {
         "constants": {"attention_bias": True, "pad_token_id": 0, "eos_token_id": 0},
         "partial": True,
     },
-    # Of text, all parts of a position are the same.
+    # All parts of a position of text are the same.
     "qwen2vl": {"model": "Qwen2VLTextModel", "text": True, "mrope": True},
     "qwen3vl": {"model": "Qwen3VLTextModel", "text": True, "mrope": True},
     "qwen3vlmoe": {"model": "Qwen3VLMoeTextModel", "text": True, "mrope": True}
