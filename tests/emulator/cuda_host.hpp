@@ -108,7 +108,13 @@ DEVICE_FN unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     return out;
 }
 
-template <class T> DEVICE_FN T __ldg(const T *p) { return *p; }
+DEVICE_FN void simt_loads(const void *p) {
+    if (simt_counts_lines) simt_note_load(p);
+}
+template <class T> DEVICE_FN T __ldg(const T *p) {
+    simt_loads(p);
+    return *p;
+}
 DEVICE_FN int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE_FN unsigned atomicAdd(unsigned *p, unsigned v) {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
@@ -178,6 +184,7 @@ DEVICE_FN void cp_async16(void *shared, const void *global, SIMT_HERE) {
     if (t->n_copies == SIMT_COPIES_MAX)
         simt_fault("cp_async16 at %s:%d: more than %d copies in flight", file, line,
                    SIMT_COPIES_MAX);
+    simt_loads(global);
     t->copies[t->n_copies++] = simt_copy{shared, global, t->copy_group};
     memset(shared, 0xff, 16);
 }

@@ -97,7 +97,7 @@ struct fake_options {
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
     unsigned init_code, seed, jit_ms;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, maps_host, pins_read_only, sealed, stats, blocking;
+    bool tensor_cores, maps_host, pins_read_only, sealed, stats, lines, blocking;
     char name[96];
     char jit_folder[400]; // of what was translated, empty: none
 };

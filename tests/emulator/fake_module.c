@@ -259,7 +259,7 @@ unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned gr
 }
 
 void fake_run_launch(struct CUctx_st *c, const struct fake_launch *l) {
-    struct simt_report report;
+    struct simt_report report = {0};
     const struct simt_launch launch = {.kernel = l->kernel->run,
                                        .params = l->params,
                                        .name = l->kernel->name,
@@ -282,6 +282,8 @@ void fake_run_launch(struct CUctx_st *c, const struct fake_launch *l) {
     } else if (!fake_memory_guards_hold(c, l->kernel->name)) {
         fake_fail(c, DRIVER_ILLEGAL_ADDRESS);
     }
+    if (fake()->options.lines)
+        fake_complain("%s: %llu lines", l->kernel->name, (unsigned long long)report.n_lines);
 }
 
 // ---- Graphs ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
  *   EMU_CUDA_SEED=7        random order of GPU threads, random delays of streams
  *   EMU_CUDA_SEAL=1        device memory is closed to the host while no stream runs
  *   EMU_CUDA_STATS=1       totals at the end: kernels, calls, bytes copied
+ *   EMU_CUDA_LINES=1       the cache lines that the loads of each launch touch
  *   CUDA_LAUNCH_BLOCKING=1 a launch waits for its kernel and has its error, as with a real driver
  *
  * They are read by cuInit; while a context is held, only the faults are read and counted anew.
@@ -146,6 +147,7 @@ static void read_options(struct fake_options *o) {
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     o->blocking = blocking && strcmp(blocking, "1") == 0;
     o->stats = number_option("STATS", 0) != 0;
+    o->lines = number_option("LINES", 0) != 0;
     snprintf(o->name, sizeof o->name, "%s", name ? name : default_name(o->arch, o->tensor_cores));
 }
 
@@ -311,6 +313,7 @@ unsigned cuDeviceGetPCIBusId(char *id, int size_bytes, int device) {
 
 static unsigned open_context(struct CUctx_st *c) {
     const struct simt_options options = {.n_workers = the_fake.options.n_workers,
+                                         .counts_lines = the_fake.options.lines,
                                          .seed = the_fake.options.seed,
                                          .poison = fake_poison_static_shared};
     c->failure = DRIVER_SUCCESS;

@@ -70,6 +70,11 @@ struct warp {
     uint32_t alive;
 };
 
+struct loads { // of a thread in its block, the line of each
+    uint64_t *lines;
+    unsigned n, room;
+};
+
 struct worker { // owns stacks and fibers
     struct simt *simt;
     struct simt_block block;
@@ -77,7 +82,8 @@ struct worker { // owns stacks and fibers
     struct fiber *fibers;
     struct simt_copy *copies; // [SIMT_THREADS_MAX, SIMT_COPIES_MAX]
     struct warp *warps;
-    char *stacks; // what was mapped
+    struct loads *loads; // [SIMT_THREADS_MAX], NULL: they are not counted
+    char *stacks;        // what was mapped
     char *first_stack;
     pthread_t thread;
     unsigned n_threads, n_started, n_alive, n_at_barrier;
@@ -109,7 +115,7 @@ struct simt {
     int n_called, n_busy; // workers that the launch wants, and that still run
     bool quit;
     const struct simt_launch *launch;
-    atomic_ulong next_block;
+    atomic_ulong next_block, n_lines;
     atomic_bool stop;
     struct simt_report *report;
 };
@@ -528,6 +534,48 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
     return lanes;
 }
 
+// ---- Cache lines -------------------------------------------------------------------------------
+
+bool simt_counts_lines;
+
+void simt_note_load(const void *p) {
+    const struct fiber *f = (const struct fiber *)(const void *)simt_self();
+    if (!f->worker->loads) return; // another engine's kernels are counted
+    struct loads *l = &f->worker->loads[f->thread.linear];
+    if (l->n == l->room) {
+        const unsigned room = l->room ? 2 * l->room : 64;
+        uint64_t *lines = realloc(l->lines, room * sizeof *lines);
+        if (!lines) simt_fault("the host has no memory to count %u loads", room);
+        l->lines = lines;
+        l->room = room;
+    }
+    l->lines[l->n++] = (uintptr_t)p / SIMT_LINE;
+}
+
+// The number of different lines of load i of a warp's lanes.
+static unsigned lines_of(const struct loads *lanes, unsigned i) {
+    unsigned n = 0;
+    for (unsigned lane = 0; lane < SIMT_WARP; lane++) {
+        bool is_new = i < lanes[lane].n;
+        for (unsigned other = 0; other < lane && is_new; other++)
+            is_new = i >= lanes[other].n || lanes[other].lines[i] != lanes[lane].lines[i];
+        n += is_new;
+    }
+    return n;
+}
+
+static void count_lines(struct worker *w) {
+    for (unsigned first = 0; w->loads && first < w->n_threads; first += SIMT_WARP) {
+        struct loads *lanes = &w->loads[first];
+        unsigned most = 0, n = 0;
+        for (unsigned lane = 0; lane < SIMT_WARP; lane++)
+            most = lanes[lane].n > most ? lanes[lane].n : most;
+        for (unsigned i = 0; i < most; i++) n += lines_of(lanes, i);
+        for (unsigned lane = 0; lane < SIMT_WARP; lane++) lanes[lane].n = 0;
+        atomic_fetch_add(&w->simt->n_lines, n);
+    }
+}
+
 // ---- Blocks ------------------------------------------------------------------------------------
 
 static void set_block(struct worker *w, unsigned long number) {
@@ -617,6 +665,7 @@ static void run_block(struct worker *w, unsigned long number) {
     run_next(&w->main);
     ACQUIRE(w);
     if (!atomic_load(&w->simt->stop)) shared_check(w, shared_bytes);
+    count_lines(w);
 #ifdef SIMT_ASAN
     // Frames of threads that were given up have left their marks.
     for (unsigned i = 0; atomic_load(&w->simt->stop) && i < w->n_threads; i++)
@@ -665,6 +714,7 @@ bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_repo
     unsigned long count = (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z;
     unsigned n_threads = launch->block.x * launch->block.y * launch->block.z;
     report->text[0] = 0;
+    report->n_lines = 0;
     if (n_threads < 1 || n_threads > BLOCK_MAX) {
         snprintf(report->text, sizeof report->text, "kernel %s: a block of %u threads, at most %d",
                  launch->name, n_threads, BLOCK_MAX);
@@ -675,6 +725,7 @@ bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_repo
     s->launch = launch;
     s->report = report;
     atomic_store(&s->next_block, 0);
+    atomic_store(&s->n_lines, 0);
     atomic_store(&s->stop, false);
     s->n_called = (unsigned long)s->n_started < count ? s->n_started : (int)count;
     s->n_busy = s->n_called - 1;
@@ -686,6 +737,7 @@ bool simt_run(struct simt *s, const struct simt_launch *launch, struct simt_repo
     if (count) run_blocks(&s->workers[0]);
     pthread_mutex_lock(&s->lock);
     while (s->n_busy > 0) pthread_cond_wait(&s->end, &s->lock);
+    report->n_lines = atomic_load(&s->n_lines);
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&s->queue);
     return !report->text[0];
@@ -726,6 +778,8 @@ static bool worker_open(struct simt *s, struct worker *w) {
     w->fibers = calloc(SIMT_THREADS_MAX, sizeof *w->fibers);
     w->copies = calloc((size_t)SIMT_THREADS_MAX * SIMT_COPIES_MAX, sizeof *w->copies);
     w->warps = calloc(WARPS_MAX, sizeof *w->warps);
+    if (s->options.counts_lines && !(w->loads = calloc(SIMT_THREADS_MAX, sizeof *w->loads)))
+        return false;
     if (!w->fibers || !w->copies || !w->warps || !worker_stacks(w)) return false;
 #ifdef SIMT_TSAN
     for (unsigned i = 0; i < BLOCK_MAX; i++) w->fibers[i].tsan = __tsan_create_fiber(0);
@@ -742,6 +796,8 @@ static void worker_close(struct worker *w) {
     free(w->fibers);
     free(w->copies);
     free(w->warps);
+    for (unsigned i = 0; w->loads && i < SIMT_THREADS_MAX; i++) free(w->loads[i].lines);
+    free(w->loads);
 }
 
 struct simt *simt_open(const struct simt_options *options) {
@@ -749,6 +805,7 @@ struct simt *simt_open(const struct simt_options *options) {
     int n = options->n_workers > 1 ? options->n_workers : 1;
     if (!s) return NULL;
     s->options = *options;
+    if (options->counts_lines) simt_counts_lines = true;
     pthread_mutex_init(&s->queue, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->begin, NULL);

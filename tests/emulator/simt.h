@@ -23,6 +23,7 @@ enum {
     SIMT_WORDS = 8,          // 64-bit words that a lane can put into one exchange
     SIMT_THREADS_MAX = 1024, // in a block
     SIMT_COPIES_MAX = 64,    // asynchronous copies of one thread in flight
+    SIMT_LINE = 128,         // bytes of a cache line
     SIMT_STACK = 1 << 17,    // bytes of a fiber's stack, a power of two and its alignment
     SIMT_STACKS = SIMT_STACK * SIMT_THREADS_MAX, // of a worker, and their alignment
 };
@@ -79,6 +80,10 @@ void simt_barrier(struct simt_place place);
 // run combine (may be NULL), and returns what all put there: valid until the lane's next exchange.
 const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int n,
                                        simt_combine_fn *combine, struct simt_place place);
+// True once an engine was opened that counts lines; then kernels note each of their loads.
+extern bool simt_counts_lines;
+// The running thread loads from p on, within one line.
+void simt_note_load(const void *p);
 // Ends the launch with that text.
 void simt_fault(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
@@ -88,6 +93,7 @@ struct simt;
 
 struct simt_options {
     int n_workers;        // 0: 1
+    bool counts_lines;    // see struct simt_report
     unsigned seed;        // 0: threads run in order; else the order is random, the same per seed
     void (*poison)(void); // called on a worker before its first block of a launch; may be NULL
     void (*enter)(void);  // called once on every worker's own thread; may be NULL
@@ -104,6 +110,9 @@ struct simt_launch {
 
 struct simt_report {
     char text[1024]; // empty: none
+    // Cache lines that the loads of all warps touch, if the engine counts them: the nth load of
+    // each lane counts as one of the warp, as it is where lanes do not part.
+    uint64_t n_lines;
 };
 
 // NULL if memory or threads are refused.

@@ -145,6 +145,13 @@ KERNEL void mma_8_8_16(const struct toy p) {
     out[0] = (float)d[0], out[1] = (float)d[1];
 }
 
+// A float of every lane, n floats apart; then 16 bytes of the first 40 threads.
+KERNEL void loads(const struct toy p) {
+    float sum = __ldg(p.in + (int)threadIdx.x * p.n % 1024);
+    if (threadIdx.x < 40) sum += __ldg((const float4 *)p.in + threadIdx.x).x;
+    p.out[threadIdx.x] = sum;
+}
+
 // ---- Wrong ones --------------------------------------------------------------------------------
 
 KERNEL void divergent_barrier(const struct toy p) {

@@ -30,7 +30,8 @@ struct toy { // the parameter of every toy
     X(mma_16_8_16)    \
     X(mma_16_8_8)     \
     X(mma_16_8_32)    \
-    X(mma_8_8_16)
+    X(mma_8_8_16)     \
+    X(loads)
 #define TOYS_WRONG(X)    \
     X(divergent_barrier) \
     X(early_exit)        \

@@ -30,18 +30,20 @@ TOYS_WRONG(TOY)
 
 enum { IN = 1024, OUT = 1024 };
 
-static _Alignas(16) float in[IN], out[OUT];
+static _Alignas(SIMT_LINE) float in[IN], out[OUT];
 static struct simt *engine;
 static struct simt_report report;
 
-static int open_engine(int n_workers, unsigned seed) {
-    const struct simt_options options = {.n_workers = n_workers, .seed = seed};
+static int open_engine(int n_workers, unsigned seed, bool counts_lines) {
+    const struct simt_options options = {
+        .n_workers = n_workers, .seed = seed, .counts_lines = counts_lines};
     for (int i = 0; i < IN; i++) in[i] = (float)(i % 97) - 20;
     engine = simt_open(&options);
     return engine ? 0 : -1;
 }
-static int open_plain(void **state) { return (void)state, open_engine(1, 0); }
-static int open_random(void **state) { return (void)state, open_engine(2, 7); }
+static int open_plain(void **state) { return (void)state, open_engine(1, 0, false); }
+static int open_random(void **state) { return (void)state, open_engine(2, 7, false); }
+static int open_counting(void **state) { return (void)state, open_engine(2, 7, true); }
 static int close_engine(void **state) {
     (void)state;
     simt_close(engine);
@@ -222,6 +224,26 @@ static void test_products(void **state) {
     check_product(run_mma_8_8_16, 8, 16, true);
 }
 
+static uint64_t lines_of_loads(int n, unsigned n_blocks) {
+    runs(run_loads, &(struct toy){.n = n}, n_blocks, 64);
+    return report.n_lines;
+}
+
+static void test_no_lines(void **state) {
+    (void)state;
+    assert_int_equal(lines_of_loads(1, 1), 0);
+}
+
+static void test_lines(void **state) {
+    (void)state;
+    // 16 bytes of a lane: 4 lines of the first warp, 1 of the eight lanes of the second.
+    assert_int_equal(lines_of_loads(1, 1), 2 * 1 + 5);
+    assert_int_equal(lines_of_loads(2, 1), 2 * 2 + 5);
+    assert_int_equal(lines_of_loads(32, 1), 2 * 32 + 5);
+    assert_int_equal(lines_of_loads(32, 3), 3 * (2 * 32 + 5));
+    assert_int_equal(lines_of_loads(0, 1), 2 * 1 + 5);
+}
+
 // ---- Wrong ones --------------------------------------------------------------------------------
 
 // The report says what is wrong and where, and the engine goes on.
@@ -297,6 +319,8 @@ int main(void) {
         BOTH_WAYS(test_asynchronous_copies),
         BOTH_WAYS(test_shared_memory),
         BOTH_WAYS(test_sizes),
+        cmocka_unit_test_setup_teardown(test_lines, open_counting, close_engine),
+        BOTH_WAYS(test_no_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
