@@ -73,7 +73,7 @@ libs_of = $(foreach l,$(filter $(OWN),$1),$(OWN_ROOT)/lib/$(or $(OWN_FILE_$l),$l
   $(foreach l,$(filter-out $(OWN),$1),$(shell pkg-config --libs $l 2>/dev/null || echo -l$(l:lib%=%)))
 SYSTEM_LIBS := -lm -ldl -lpthread
 LIBS := $(call libs_of,$(PACKAGES)) $(SYSTEM_LIBS)
-# What is linked with the archive of base/ and kernels/ alone, and needs no more than they do.
+# Programs linked with the archive of base/ and kernels/ alone, which need no more than it does.
 KERNEL_LIBS := $(call libs_of,$(USE_HWLOC)) $(SYSTEM_LIBS)
 KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_link bench/bench_ops bench/cuda/bench_peak)
 

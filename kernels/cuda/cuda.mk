@@ -38,7 +38,7 @@ endif
 CUDA_CLANG := $(filter-out -,$(firstword $(CUDA_FOUND)))
 CUDA_REFUSED := $(wordlist 2,$(words $(CUDA_FOUND)),$(CUDA_FOUND))
 
-# What nvcc writes needs a driver of its generation; its PTX, which is of its own version, one that is
+# Native code of nvcc needs a driver of its generation; its PTX, which is of its own version, one that is
 # as new. An nvcc of CUDA 13 knows no device before 7.5.
 NVCC_RELEASE := $(if $(NVCC),$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)[.]\([0-9]*\).*/\1 \2/p'))
 NVCC_DRIVER := $(firstword $(NVCC_RELEASE))000
@@ -65,7 +65,7 @@ FLAGS += -DHAVE_CUDA=1
 LIBRARY += $(wildcard kernels/cuda/*.c)
 $D/obj/kernels/cuda/cuda_images.o: build/cuda/images.def $(CUDA_IMAGES)
 $D/obj/kernels/cuda/cuda_images.o: ISA := -DCUDA_IMAGES='"build/cuda/images.def"'
-# What the instructions behind the matmuls reach; it has kernels of its own.
+# Measures how fast the instructions behind the matmuls are, with kernels of its own.
 MAINS += bench/cuda/bench_peak.c
 CUDA_PEAK := $D/bench/cuda/bench_peak
 programs: $(CUDA_PEAK)
@@ -127,7 +127,7 @@ cuda-images: $(CUDA_IMAGES)
 
 # ---- On a machine with a GPU -----------------------------------------------------------------------
 
-# What runs a model needs libraries that a bare machine lacks; see base/libraries.mk.
+# Programs that run a model need libraries that a bare machine lacks; see base/libraries.mk.
 GPU_KERNELS := $(addprefix build/release/,tests/kernels/check_ops bench/bench_device bench/bench_link \
   $(if $(strip $(CUDA_IMAGES)),bench/cuda/bench_peak))
 # A Mac has its GPU's compiler in the system.
@@ -135,7 +135,7 @@ GPU_HERE := $(strip $(CUDA_IMAGES))$(filter darwin,$(SYSTEM))
 GPU_MODELS := build/tandem $(addprefix build/release/,bench/bench_engine bench/bench_prediction \
   bench/make_model tests/lib/compare_logits)
 .PHONY: gpu-check gpu-programs gpu-pack
-# What nvcc writes needs a driver of its generation; a dry run emulates one.
+# Native code of nvcc needs a driver of its generation; a dry run emulates one.
 gpu-check: ## check and measure everything on this machine's GPU: DRY=1 on the emulator
 	@[ -d build/gpu-pack ] || $(MAKE) BUILD=release HWLOC=auto JEMALLOC=auto gpu-programs
 	@$(if $(filter 1,$(DRY)),$(MAKE) BUILD=release emulator && DRY=1 \

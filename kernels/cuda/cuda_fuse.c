@@ -1,6 +1,7 @@
 /* cuda_fuse.c: see cuda_fuse.h. */
 #include "kernels/cuda/cuda_fuse.h"
 
+#include <assert.h>
 #include <string.h>
 
 bool cuda_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
@@ -106,3 +107,96 @@ bool cuda_fuse_store(struct cuda_stream *s, const struct kv_store_args *a) {
     replace(s, KERNEL_rope_store, grid, &p, sizeof p);
     return true;
 }
+
+// ---- Products of one token ---------------------------------------------------------------------
+
+static enum cuda_kernel kernel_of(enum weight_type type) {
+    static const enum cuda_kernel kernels[] = {
+#define WEIGHT(NAME, name, ...) KERNEL_matmul_one_##name,
+#include "kernels/weights.def"
+#undef WEIGHT
+    };
+    return kernels[type];
+}
+
+// True if matmul_mixed computes such weights.
+static bool mixes(int32_t type) {
+    switch (type) {
+#define MIXED(NAME, name) case WEIGHT_##NAME:
+        MATMUL_MIXED(MIXED)
+#undef MIXED
+        return true;
+    default: return false;
+    }
+}
+
+// Reads the last launch if it computes products of one token. Returns their number, else 0.
+static int read_products(const struct cuda_queue *queue, struct products_params *out) {
+    const struct cuda_launch *last = cuda_queue_last(queue);
+    bool found = last && last->kernel == KERNEL_matmul_mixed;
+    for (int t = 0; last && t < WEIGHT_COUNT; t++)
+        found |= last->kernel == kernel_of((enum weight_type)t);
+    if (!found) return 0;
+    int n = 1;
+    memcpy(out, cuda_queue_last_params(queue), sizeof *out);
+    while (n < MATMUL_PARTS && out->starts[n] != INT32_MAX) n++;
+    return n;
+}
+
+// True if the product writes any of size_bytes from p on.
+static bool writes(const struct matmul_params *by, const void *p, int64_t size_bytes) {
+    const struct matmul_args *a = &by->a;
+    return cuda_overlap(a->out + a->row_first, (uint64_t)a->row_count * sizeof *a->out, p,
+                        (uint64_t)size_bytes);
+}
+
+// True if the second product writes what the first reads or writes.
+static bool depends(const struct matmul_params *p, const struct matmul_params *on) {
+    const struct matmul_args *a = &p->a;
+    const int64_t first = a->row_first, out_bytes = a->row_count * (int64_t)sizeof *a->out;
+    return writes(on, a->x, a->n_cols * (int64_t)sizeof *a->x) ||
+           writes(on, a->out + first, out_bytes) || writes(on, a->scratch, p->acts_stride) ||
+           writes(on, (const char *)a->weight + first * p->weight_stride,
+                  a->row_count * p->weight_stride) ||
+           (a->bias && writes(on, a->bias + first, out_bytes)) ||
+           (a->residual && writes(on, a->residual + first, out_bytes));
+}
+
+// True if a product can be computed beside the n of a launch.
+static bool joins(const struct products_params *all, int n, enum weight_type type,
+                  const struct matmul_params *p) {
+    if (n == 0 || n == MATMUL_PARTS) return false;
+    for (int i = 0; i < n; i++) {
+        const struct matmul_params *other = &all->parts[i];
+        if (other->a.x != p->a.x || other->a.n_cols != p->a.n_cols ||
+            other->a.scratch != p->a.scratch || depends(p, other) || depends(other, p))
+            return false;
+        if (all->types[i] != (int32_t)type && !(mixes(type) && mixes(all->types[i]))) return false;
+    }
+    return true;
+}
+
+void cuda_multiply_one(struct cuda_stream *s, enum weight_type type,
+                       const struct matmul_params *p) {
+    const int32_t rows = MATVEC_THREADS / 32 * MATVEC_ONE_ROWS;
+    const uint32_t n_blocks = (uint32_t)((p->a.row_count + rows - 1) / rows);
+    struct products_params all;
+    const int n = read_products(&s->queue, &all);
+    if (!joins(&all, n, type, p)) {
+        all = (struct products_params){
+            .parts = {*p}, .types = {(int32_t)type}, .starts = {0, INT32_MAX, INT32_MAX}};
+        cuda_add(s, kernel_of(type), (struct cuda_grid){n_blocks, 1, 1, MATVEC_THREADS, 0}, &all,
+                 sizeof all);
+        return;
+    }
+    bool same = true;
+    for (int i = 0; i < n; i++) same &= all.types[i] == (int32_t)type;
+    const uint32_t start = cuda_queue_last(&s->queue)->grid.x;
+    all.parts[n] = *p, all.types[n] = (int32_t)type, all.starts[n] = (int32_t)start;
+    replace(s, same ? kernel_of(type) : KERNEL_matmul_mixed,
+            (struct cuda_grid){start + n_blocks, 1, 1, MATVEC_THREADS, 0}, &all, sizeof all);
+}
+static_assert(MATMUL_PARTS == 3, "starts are written out");
+static_assert(sizeof(struct products_params) ==
+                  MATMUL_PARTS * (sizeof(struct matmul_params) + 2 * sizeof(int32_t)),
+              "no padding: equal launches are equal bytes");

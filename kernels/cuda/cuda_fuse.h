@@ -24,4 +24,8 @@ bool cuda_fuse_quantize(struct cuda_stream *s, const struct quantize_params *p);
 // not.
 bool cuda_fuse_store(struct cuda_stream *s, const struct kv_store_args *a);
 
+// Appends the product of a weight and one token, or computes it where products of the same x are
+// computed, up to MATMUL_PARTS of them. Their types are the same, or all in MATMUL_MIXED.
+void cuda_multiply_one(struct cuda_stream *s, enum weight_type type, const struct matmul_params *p);
+
 #endif

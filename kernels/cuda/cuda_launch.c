@@ -104,7 +104,8 @@ static void cap_logits(struct cuda_stream *s, enum weight_type type,
 
 // ---- Matmul ------------------------------------------------------------------------------------
 
-// The kernels of a weight type: for one token, for a few, and tiles without and with tensor cores.
+// The kernels of a weight type: for one token (of a matmul: see cuda_multiply_one), for a few, and
+// tiles without and with tensor cores.
 // FLOATS have no tiles with tensor cores, since halves would lose bits.
 struct matmul_kernels {
     enum cuda_kernel one, vec, dp4a, mma;
@@ -113,9 +114,10 @@ struct matmul_kernels {
 #define MMA_HALVES(op, name) KERNEL_##op##_mma_##name
 #define MMA_BYTES            MMA_HALVES
 static const struct matmul_kernels MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...)                                             \
-    {KERNEL_matmul_one_##name, KERNEL_matmul_vec_##name, KERNEL_gemm_dp4a_##name, \
-     MMA_##KIND(gemm, name)},
+#define WEIGHT(NAME, name, KIND, ...) \
+    {.vec = KERNEL_matmul_vec_##name, \
+     .dp4a = KERNEL_gemm_dp4a_##name, \
+     .mma = MMA_##KIND(gemm, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
@@ -194,9 +196,10 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     if (weight_kind(type) == KIND_BYTES)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols, tiles},
                  a->scratch, p.acts_stride);
-    if (!tiles)
-        add(s, vec_kernel(&MATMULS[type], a->n_tokens), vec_grid(a->n_tokens, a->row_count, 1), &p,
-            sizeof p);
+    if (a->n_tokens == 1)
+        cuda_multiply_one(s, type, &p);
+    else if (!tiles)
+        add(s, MATMULS[type].vec, vec_grid(a->n_tokens, a->row_count, 1), &p, sizeof p);
     else
         add(s, tile_kernel(s, &MATMULS[type]),
             tile_grid(parts(a->n_tokens, GEMM_MMA_TOKENS), a->row_count), &p, sizeof p);

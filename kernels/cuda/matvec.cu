@@ -17,7 +17,11 @@
  * several. Grid (chunks of rows, n_pairs): block y takes up to EXPERTS_VEC_PAIRS pairs (of one
  * token one) from order[y] on if such a run of their expert begins there, else it returns. With one
  * token every block has work, and an expert that several tokens share is read once for up to
- * EXPERTS_VEC_PAIRS of them. Tested by tests/kernels/check_ops.c.
+ * EXPERTS_VEC_PAIRS of them.
+ *
+ * A launch for one token computes up to MATMUL_PARTS weights, since a start takes as long as a
+ * small product (cuda_fuse.h): matmul_one_<type> of one type, matmul_mixed of those that files mix.
+ * The blocks of one weight lie behind those of another. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/activations.cuh"
 #include "kernels/cuda/blocks.cuh"
@@ -30,9 +34,18 @@ DEVICE_FN float warp_sum(float v) {
 }
 
 // The first of the N rows of this warp, or -1 past the end. The same for the whole warp.
-template <int N, class Args> DEVICE_FN int warp_row(const Args &a) {
-    int row = ((int)blockIdx.x * (MATVEC_THREADS / 32) + (int)threadIdx.x / 32) * N;
+template <int N, class Args> DEVICE_FN int warp_row(const Args &a, int block) {
+    int row = (block * (MATVEC_THREADS / 32) + (int)threadIdx.x / 32) * N;
     return row < a.row_count ? a.row_first + row : -1;
+}
+template <int N, class Args> DEVICE_FN int warp_row(const Args &a) {
+    return warp_row<N>(a, (int)blockIdx.x);
+}
+
+// The part of this block.
+DEVICE_FN int part_of(const struct products_params &p) {
+    static_assert(MATMUL_PARTS == 3, "two comparisons find it");
+    return ((int)blockIdx.x >= p.starts[1]) + ((int)blockIdx.x >= p.starts[2]);
 }
 
 // The last row that is computed. Rows of a warp that lie behind it repeat it and are not written.
@@ -96,12 +109,15 @@ DEVICE_FN float add_group(float sum, const weight_group &w, const acts_group &ac
     return fmaf(w.scale * x.x, (float)(first + last), sum);
 }
 
-// sums[r * TOKENS + t] is of row row + r and token t.
+// sums[r * TOKENS + t] is of row row + r and token t. Activations, their strides and n_cols are
+// those of same: p itself, or the first part of a launch for several weights, which has a fixed
+// address, so that these take no registers.
 template <class W, int TOKENS, int N, class Rows>
-DEVICE_FN void multiply_rows(const typename Rows::params &p, const Rows &rows, int row) {
-    int lane = (int)threadIdx.x % 32, n_items = p.a.n_cols / (32 * W::ITEM_GROUPS);
+DEVICE_FN void multiply_rows(const typename Rows::params &p, const typename Rows::params &same,
+                             const Rows &rows, int row) {
+    int lane = (int)threadIdx.x % 32, n_items = same.a.n_cols / (32 * W::ITEM_GROUPS);
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
-    const char *acts = (const char *)p.a.scratch;
+    const char *acts = (const char *)same.a.scratch;
     float sums[N * TOKENS] = {};
     int x_rows[TOKENS];
 #pragma unroll
@@ -115,10 +131,10 @@ DEVICE_FN void multiply_rows(const typename Rows::params &p, const Rows &rows, i
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t >= rows.count) continue;
-            const char *x = acts + x_rows[t] * p.acts_stride;
+            const char *x = acts + x_rows[t] * same.acts_stride;
 #pragma unroll
             for (int i = 0; i < W::ITEM_GROUPS; i++) {
-                const acts_group a = load_acts(x, p.a.n_cols, g + i * W::ITEM_STEP);
+                const acts_group a = load_acts(x, same.a.n_cols, g + i * W::ITEM_STEP);
 #pragma unroll
                 for (int r = 0; r < N; r++)
                     sums[r * TOKENS + t] = add_group<W>(sums[r * TOKENS + t], groups[r][i], a);
@@ -140,23 +156,24 @@ DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols
 }
 
 template <class W, int TOKENS, int N, class Rows>
-DEVICE_FN void multiply_floats(const typename Rows::params &p, const Rows &rows, int row) {
+DEVICE_FN void multiply_floats(const typename Rows::params &p, const typename Rows::params &same,
+                               const Rows &rows, int row) {
     int lane = (int)threadIdx.x % 32;
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
-    bool aligned = p.a.n_cols % 8 == 0;
+    bool aligned = same.a.n_cols % 8 == 0;
     float sums[N * TOKENS] = {};
-    for (int column = 8 * lane; column < p.a.n_cols; column += 8 * 32) {
+    for (int column = 8 * lane; column < same.a.n_cols; column += 8 * 32) {
         float w[N][8], x[8];
 #pragma unroll
         for (int r = 0; r < N; r++)
             load_eight<W>(w[r], weights + (row + r > last_row(p.a) ? 0 : r * p.weight_stride),
-                          column, p.a.n_cols, aligned);
+                          column, same.a.n_cols, aligned);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t >= rows.count) continue;
             // The row is looked up again each time: kept in registers, it spilled on 6.1.
-            const float *token = p.a.x + (int64_t)Rows::x_row(p, rows, t) * p.a.n_cols;
-            load_eight<weight_f32>(x, (const uint8_t *)token, column, p.a.n_cols, aligned);
+            const float *token = same.a.x + (int64_t)Rows::x_row(p, rows, t) * same.a.n_cols;
+            load_eight<weight_f32>(x, (const uint8_t *)token, column, same.a.n_cols, aligned);
 #pragma unroll
             for (int i = 0; i < 8 * N; i++)
                 sums[i / 8 * TOKENS + t] =
@@ -173,22 +190,24 @@ static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
 // One token has a kernel of its own, with fewer sums and pointers in registers.
 #define MATMUL_VEC(type, multiply, ...)                                                          \
     KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
-        matmul_one_##type(const struct matmul_params p) {                                        \
+        matmul_one_##type(const struct products_params p) {                                      \
+        const int i = part_of(p);                                                                \
         const token_rows rows = {0, 1};                                                          \
-        int row = warp_row<MATVEC_ONE_ROWS>(p.a);                                                \
-        if (row >= 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, rows, row);                 \
+        int row = warp_row<MATVEC_ONE_ROWS>(p.parts[i].a, (int)blockIdx.x - p.starts[i]);        \
+        if (row >= 0)                                                                            \
+            multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p.parts[i], p.parts[0], rows, row);      \
     }                                                                                            \
     KERNEL void __launch_bounds__(__VA_ARGS__) matmul_vec_##type(const struct matmul_params p) { \
         const token_rows rows = {0, p.a.n_tokens};                                               \
         int row = warp_row<MATVEC_ROWS>(p.a);                                                    \
-        if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, MATVEC_ROWS>(p, rows, row);         \
+        if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, MATVEC_ROWS>(p, p, rows, row);      \
     }                                                                                            \
     KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
         experts_one_##type(const struct experts_params p) {                                      \
         int row = warp_row<MATVEC_ONE_ROWS>(p.a);                                                \
         if (row < 0) return;                                                                     \
         const expert_rows rows = find_run(p.a, (int)blockIdx.y, 1);                              \
-        if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, rows, row);           \
+        if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, p, rows, row);        \
     }                                                                                            \
     KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
         experts_vec_##type(const struct experts_params p) {                                      \
@@ -196,9 +215,9 @@ static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
         if (row < 0) return;                                                                     \
         const expert_rows rows = find_run(p.a, (int)blockIdx.y, EXPERTS_VEC_PAIRS);              \
         if (rows.count == 1)                                                                     \
-            multiply<weight_##type, 1, MATVEC_ROWS>(p, rows, row);                               \
+            multiply<weight_##type, 1, MATVEC_ROWS>(p, p, rows, row);                            \
         else if (rows.count > 1)                                                                 \
-            multiply<weight_##type, EXPERTS_VEC_PAIRS, MATVEC_ROWS>(p, rows, row);               \
+            multiply<weight_##type, EXPERTS_VEC_PAIRS, MATVEC_ROWS>(p, p, rows, row);            \
     }
 #define MATMUL_VEC_FLOATS(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS)
 #define MATMUL_VEC_HALVES(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS, HALF_BLOCKS)
@@ -206,3 +225,19 @@ static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
 #define WEIGHT(NAME, name, KIND, ...) MATMUL_VEC_##KIND(name)
 #include "kernels/weights.def"
 #undef WEIGHT
+
+KERNEL void __launch_bounds__(MATVEC_THREADS) matmul_mixed(const struct products_params p) {
+    const int i = part_of(p);
+    const struct matmul_params &part = p.parts[i];
+    const token_rows rows = {0, 1};
+    int row = warp_row<MATVEC_ONE_ROWS>(part.a, (int)blockIdx.x - p.starts[i]);
+    if (row < 0) return;
+    switch (p.types[i]) {
+#define MIXED(NAME, name)                                                              \
+    case WEIGHT_##NAME:                                                                \
+        multiply_rows<weight_##name, 1, MATVEC_ONE_ROWS>(part, p.parts[0], rows, row); \
+        break;
+        MATMUL_MIXED(MIXED)
+#undef MIXED
+    }
+}

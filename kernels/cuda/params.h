@@ -46,12 +46,13 @@ enum {
     QUANTIZE_GROUPS = 16,
     ACTS_TILE = 64, // tokens of a tile of quantised activations
 
-    // matmul_one_<type>, matmul_vec_<type>: grid (row chunks); every block computes the one token,
-    // or all tokens, at most MATVEC_TOKENS.
+    // matmul_one_<type>, matmul_mixed, matmul_vec_<type>: grid (row chunks); every block computes the
+    // one token, or all tokens, at most MATVEC_TOKENS.
     MATVEC_THREADS = 128,
     MATVEC_ONE_ROWS = 2, // of a warp, for one token
     MATVEC_ROWS = 1,     // of a warp, for several
     MATVEC_TOKENS = 8,
+    MATMUL_PARTS = 3,    // weights of a launch for one token: grid (row chunks of all)
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
     // the weight have neighbouring numbers.
@@ -160,6 +161,20 @@ struct matmul_params {
     struct matmul_args a;
     int64_t acts_stride;   // bytes between the tokens' rows in a.scratch, unless they lie in tiles
     int64_t weight_stride; // bytes of a row of the weight
+};
+
+// The types that matmul_mixed knows: those that files mix within a layer. More of them would take
+// more registers.
+#define MATMUL_MIXED(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(Q8_0, q8_0)
+
+// The parameters of matmul_one_<type> and matmul_mixed: products of one token with one to
+// MATMUL_PARTS weights. x, n_cols and scratch of all are the same, and none writes what another
+// reads or writes. starts[i] is the first block of part i: 0 for the first, INT32_MAX if there is
+// no such part.
+struct products_params {
+    struct matmul_params parts[MATMUL_PARTS];
+    int32_t types[MATMUL_PARTS]; // enum weight_type
+    int32_t starts[MATMUL_PARTS];
 };
 
 // The parameters of matmul_experts; a.scratch has a row for each row of a.x.

@@ -26,6 +26,8 @@ enum slot {
     NORM_WEIGHT,
     SCRATCH,
     OUT,
+    OTHER_OUT,
+    THIRD_OUT,
     RESIDUAL,
     BIAS,
     GATE,
@@ -117,6 +119,14 @@ enum twist {
     MISALIGNED,
     ODD_WIDTH,
     FLOATS,
+    OTHER_TYPE,
+    MIXED_TYPES,
+    FOURTH,
+    SAME_OUT,
+    READS_OUT,
+    BIAS_IS_OUT,
+    WEIGHT_IS_OUT,
+    OTHER_SCRATCH,
 };
 
 static void no_call(void *context) { (void)context; }
@@ -265,6 +275,43 @@ static void rope_store(struct bench *b, enum twist twist) {
     b->device->ops->kv_store(b->stream, &store);
 }
 
+// The rows of a matrix in two pieces, of which the second lies behind others in the same output;
+// then two more matrices.
+static void products(struct bench *b, enum twist twist) {
+    static const enum weight_type mixed[] = {WEIGHT_Q4_K, WEIGHT_Q5_K, WEIGHT_Q6_K, WEIGHT_Q8_0};
+    enum weight_type types[4] = {WEIGHT_Q8_0, WEIGHT_Q8_0, WEIGHT_Q8_0, WEIGHT_Q6_K};
+    struct matmul_args a = product_of(b, X, twist == MANY_ROWS ? 2 : 1);
+    if (twist == FLOATS) types[0] = WEIGHT_F32;
+    if (twist == OTHER_TYPE) types[1] = WEIGHT_Q4_0;
+    if (twist == MIXED_TYPES)
+        types[0] = mixed[next(b, 4)], types[1] = mixed[next(b, 3)], types[2] = WEIGHT_Q8_0;
+    a.bias = next(b, 2) ? at(b, BIAS) : NULL;
+    a.row_count = 7;
+    multiply(b, types[0], &a);
+    come_between(b, twist);
+    a.row_first = 9;
+    a.row_count = N_ROWS - 9;
+    if (next(b, 2)) a.residual = at(b, RESIDUAL);
+    if (twist == OVERLAPS) a.out = at(b, X);
+    if (twist == SAME_OUT) a.row_first = 6, a.row_count = 4;
+    if (twist == READS_OUT || twist == BIAS_IS_OUT || twist == WEIGHT_IS_OUT)
+        a.out = at(b, OTHER_OUT);
+    if (twist == READS_OUT) a.residual = (float *)at(b, OUT) - 9;
+    if (twist == BIAS_IS_OUT) a.bias = (float *)at(b, OUT) - 3;
+    if (twist == WEIGHT_IS_OUT) a.weight = (char *)at(b, OUT) - 10 * N_COLS / 32 * 34;
+    if (twist == OTHER_SCRATCH) a.scratch = at(b, ELSEWHERE);
+    if (twist == OTHER_INPUT) a.x = at(b, NORMED);
+    multiply(b, types[1], &a);
+    if (b->apart) stream_flush(b->stream);
+    a = product_of(b, X, 1);
+    a.out = at(b, OTHER_OUT);
+    a.row_count = 1 + (int32_t)next(b, 12);
+    if (twist == PLAIN || twist == MIXED_TYPES || twist == FOURTH) multiply(b, types[2], &a);
+    if (b->apart) stream_flush(b->stream);
+    a.out = at(b, THIRD_OUT);
+    if (twist == FOURTH) multiply(b, types[3], &a);
+}
+
 // ---- Sequences ---------------------------------------------------------------------------------
 
 struct sequence {
@@ -278,6 +325,7 @@ struct sequence {
 
 #define LIST(n, ...) \
     {__VA_ARGS__}, sizeof((enum cuda_kernel[]){__VA_ARGS__}) / sizeof(enum cuda_kernel), n
+#define SINGLES   LIST(3, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_matmul_vec_q8_0)
 #define QUANTIZED LIST(2, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)
 
 static const struct sequence SEQUENCES[] = {
@@ -326,6 +374,31 @@ static const struct sequence SEQUENCES[] = {
     {"rope of other tokens", rope_store, OTHER_ROWS, LIST(2, KERNEL_rope, KERNEL_kv_store)},
     {"rope of odd heads", rope_store, ODD_WIDTH, LIST(2, KERNEL_rope, KERNEL_kv_store)},
     {"rope of values", rope_store, OVERLAPS, LIST(2, KERNEL_rope, KERNEL_kv_store)},
+    {"products", products, PLAIN, QUANTIZED},
+    {"mixed products", products, MIXED_TYPES,
+     LIST(2, KERNEL_quantize_acts, KERNEL_matmul_mixed)},
+    {"products of types that are not mixed", products, OTHER_TYPE,
+     LIST(3, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_matmul_vec_q4_0)},
+    {"four products", products, FOURTH,
+     LIST(3, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_matmul_vec_q6_k)},
+    {"products, op", products, OP_BETWEEN,
+     LIST(5, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_swiglu, KERNEL_quantize_acts,
+          KERNEL_matmul_vec_q8_0)},
+    {"products, event", products, EVENT_BETWEEN, LIST(1, KERNEL_matmul_vec_q8_0)},
+    {"products of two tokens", products, MANY_ROWS, SINGLES},
+    {"a product that writes x", products, OVERLAPS, SINGLES},
+    {"products that write the same", products, SAME_OUT, SINGLES},
+    {"a product that adds another", products, READS_OUT, SINGLES},
+    {"a product with another as bias", products, BIAS_IS_OUT, SINGLES},
+    {"a product with another as weight", products, WEIGHT_IS_OUT, SINGLES},
+    {"products of two inputs", products, OTHER_INPUT,
+     LIST(4, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_quantize_acts,
+          KERNEL_matmul_vec_q8_0)},
+    {"products with two scratches", products, OTHER_SCRATCH,
+     LIST(4, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_quantize_acts,
+          KERNEL_matmul_vec_q8_0)},
+    {"a product of floats first", products, FLOATS,
+     LIST(3, KERNEL_matmul_vec_f32, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},
 };
 
 // The kernel of a type for few tokens, where it is that of one token.
