@@ -64,14 +64,20 @@ template <int N> DEVICE_FN void load_words_16(uint32_t *out, const uint8_t *p) {
     }
 }
 
+// A choice of values: of elements of an array, clang would choose the address, and keep the array
+// in local memory.
+template <class T> DEVICE_FN T either(bool first, T a, T b) { return first ? a : b; }
+
 // Takes N words from byte misplaced (even, at most 14) on of N + 4 words.
 template <int N>
 DEVICE_FN void place_words(uint32_t *out, const uint32_t *units, uint32_t misplaced) {
     uint32_t by_two[N + 2], by_one[N + 1];
 #pragma unroll
-    for (int i = 0; i < N + 2; i++) by_two[i] = misplaced & 8 ? units[i + 2] : units[i];
+    for (int i = 0; i < N + 2; i++)
+        by_two[i] = either((misplaced & 8) != 0, units[i + 2], units[i]);
 #pragma unroll
-    for (int i = 0; i < N + 1; i++) by_one[i] = misplaced & 4 ? by_two[i + 1] : by_two[i];
+    for (int i = 0; i < N + 1; i++)
+        by_one[i] = either((misplaced & 4) != 0, by_two[i + 1], by_two[i]);
     const uint32_t bytes = misplaced & 2 ? 0x5432 : 0x3210;
 #pragma unroll
     for (int i = 0; i < N; i++) out[i] = __byte_perm(by_one[i], by_one[i + 1], bytes);
@@ -121,10 +127,6 @@ template <int N, int ALIGN> DEVICE_FN void fetch_wide(wide_words<N, ALIGN> &out,
     for (int i = 0; i < wide_words<N, ALIGN>::UNITS; i++)
         out.units[i] = __ldg(aligned + (16 * i < 4 * N ? i : min(i, last)));
 }
-// A choice of values: of elements of an array, clang would choose the address, and keep the array
-// in local memory.
-template <class T> DEVICE_FN T either(bool first, T a, T b) { return first ? a : b; }
-
 template <int N, int ALIGN>
 DEVICE_FN void place_wide(uint32_t *out, const wide_words<N, ALIGN> &wide) {
     constexpr int M = 4 * wide_words<N, ALIGN>::UNITS;
@@ -771,8 +773,8 @@ struct weight_tq1_0 : weight_of_256<sizeof(tq1_0_block), 1> {
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            uint32_t made =
-                digits(bytes[group < 5 || i < 4 ? i : i - 4], place + (group > 4 && i > 3));
+            const uint32_t four = i < 4 ? bytes[i] : either(group < 5, bytes[i], bytes[i % 4]);
+            uint32_t made = digits(four, place + (group > 4 && i > 3));
             if (group == 7 && i > 3) made = digits(bytes[4], i - 4);
             out->words[i] = centre_bytes<1>(made);
         }

@@ -133,13 +133,10 @@ static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_
                   GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
               "one grid for both kinds of tiles");
 
-// The kernel for one token or a few, and its grid of chunks of row_count rows by n_runs.
-static enum cuda_kernel vec_kernel(const struct matmul_kernels *kernels, int32_t n_tokens) {
-    return n_tokens == 1 ? kernels->one : kernels->vec;
-}
-static struct cuda_grid vec_grid(int32_t n_tokens, int32_t row_count, int32_t n_runs) {
-    const int32_t rows = MATVEC_THREADS / 32 * (n_tokens == 1 ? MATVEC_ONE_ROWS : MATVEC_ROWS);
-    return (struct cuda_grid){parts(row_count, rows), (uint32_t)n_runs, 1, MATVEC_THREADS, 0};
+// A grid of chunks of row_count rows by n_runs, for kernels whose warps compute warp_rows.
+static struct cuda_grid vec_grid(int32_t warp_rows, int32_t row_count, int32_t n_runs) {
+    const uint32_t n_chunks = parts(row_count, MATVEC_THREADS / 32 * warp_rows);
+    return (struct cuda_grid){n_chunks, (uint32_t)n_runs, 1, MATVEC_THREADS, 0};
 }
 
 // A grid of n_token_tiles tiles by as many tiles of rows as row_count takes.
@@ -192,14 +189,15 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
-    const bool tiles = a->n_tokens > MATVEC_TOKENS;
-    if (weight_kind(type) == KIND_BYTES)
+    const bool tiles = a->n_tokens > MATVEC_TOKENS, is_quantised = weight_kind(type) == KIND_BYTES;
+    const int32_t vec_rows = is_quantised ? MATVEC_ROWS : MATVEC_WIDE_ROWS;
+    if (is_quantised)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols, tiles},
                  a->scratch, p.acts_stride);
     if (a->n_tokens == 1)
         cuda_multiply_one(s, type, &p);
     else if (!tiles)
-        add(s, MATMULS[type].vec, vec_grid(a->n_tokens, a->row_count, 1), &p, sizeof p);
+        add(s, MATMULS[type].vec, vec_grid(vec_rows, a->row_count, 1), &p, sizeof p);
     else
         add(s, tile_kernel(s, &MATMULS[type]),
             tile_grid(parts(a->n_tokens, GEMM_MMA_TOKENS), a->row_count), &p, sizeof p);
@@ -237,9 +235,12 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
     if (weight_kind(type) == KIND_BYTES)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, n_x, a->n_cols, tiles}, a->scratch,
                  p.acts_stride);
-    if (!tiles)
-        add(s, vec_kernel(&EXPERT_MATMULS[type], a->n_tokens),
-            vec_grid(a->n_tokens, a->row_count, n_pairs), &p, sizeof p);
+    if (!tiles && a->n_tokens == 1)
+        add(s, EXPERT_MATMULS[type].one, vec_grid(MATVEC_ONE_ROWS, a->row_count, n_pairs), &p,
+            sizeof p);
+    else if (!tiles)
+        add(s, EXPERT_MATMULS[type].vec, vec_grid(MATVEC_WIDE_ROWS, a->row_count, n_pairs), &p,
+            sizeof p);
     else
         add(s, tile_kernel(s, &EXPERT_MATMULS[type]),
             tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_MMA_TOKENS), a->row_count), &p,

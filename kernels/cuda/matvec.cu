@@ -5,9 +5,9 @@
  * the rows' items (32 or 64 columns, see blocks.cuh), unpack each once in registers and multiply it
  * with every token's quantised activations by __dp4a; sums are floats, added up across the warp at
  * the end. Per row the weight is read once from memory, in 16-byte loads where that is possible,
- * the activations of all tokens from cache: of one token once for two rows, since these are 72 of
- * the 98 cache lines that a warp's step of a row of Q4_K takes. The kernels of one token have
- * registers for one: 56 instead of 93 for Q4_K on 8.6, 9 blocks on a multiprocessor instead of 5,
+ * the activations of all tokens from cache, once for two rows, since these are 72 of the 98 cache
+ * lines that a warp's step of one token and a row of Q4_K takes. The kernels of one token have
+ * registers for one: 56 instead of 127 for Q4_K on 8.6, 9 blocks on a multiprocessor instead of 4,
  * and the 6 loads of both rows under way before the first is used. F32, F16 and BF16 multiply with
  * x as floats, eight columns per lane. The columns that a lane adds up and their order depend on
  * n_cols alone, so a result is the same for every number of tokens and every row range; the GEMM
@@ -37,9 +37,6 @@ DEVICE_FN float warp_sum(float v) {
 template <int N, class Args> DEVICE_FN int warp_row(const Args &a, int block) {
     int row = (block * (MATVEC_THREADS / 32) + (int)threadIdx.x / 32) * N;
     return row < a.row_count ? a.row_first + row : -1;
-}
-template <int N, class Args> DEVICE_FN int warp_row(const Args &a) {
-    return warp_row<N>(a, (int)blockIdx.x);
 }
 
 // The part of this block.
@@ -109,12 +106,38 @@ DEVICE_FN float add_group(float sum, const weight_group &w, const acts_group &ac
     return fmaf(w.scale * x.x, (float)(first + last), sum);
 }
 
-// sums[r * TOKENS + t] is of row row + r and token t. Activations, their strides and n_cols are
-// those of same: p itself, or the first part of a launch for several weights, which has a fixed
-// address, so that these take no registers.
-template <class W, int TOKENS, int N, class Rows>
-DEVICE_FN void multiply_rows(const typename Rows::params &p, const typename Rows::params &same,
-                             const Rows &rows, int row) {
+// i itself, which the compiler takes for another number, so that it reads again what it reads with
+// it instead of keeping that in registers.
+DEVICE_FN int again(int i) {
+    asm volatile("" : "+r"(i));
+    return i;
+}
+
+// The parameters of a launch for one weight, or of part i of one for several; of_all: activations,
+// strides and n_cols, which are the same for all parts, from the first, which has a fixed address.
+template <class Params> struct one_weight {
+    const Params &p;
+    DEVICE_FN const Params &own(const one_weight &l) { return l.p; }
+    DEVICE_FN const Params &of_all(const one_weight &l) { return l.p; }
+    DEVICE_FN const Params &at_end(const one_weight &l) { return l.p; }
+};
+struct one_of_weights {
+    const products_params &p;
+    int i;
+    DEVICE_FN const matmul_params &own(const one_of_weights &l) { return l.p.parts[l.i]; }
+    DEVICE_FN const matmul_params &of_all(const one_of_weights &l) { return l.p.parts[0]; }
+    DEVICE_FN const matmul_params &at_end(const one_of_weights &l) { return l.p.parts[again(l.i)]; }
+};
+
+// The first row of this warp in its part, or -1.
+DEVICE_FN int first_row(const one_of_weights &l) {
+    return warp_row<MATVEC_ONE_ROWS>(l.p.parts[l.i].a, (int)blockIdx.x - l.p.starts[l.i]);
+}
+
+// sums[r * TOKENS + t] is of row row + r and token t.
+template <class W, int TOKENS, int N, class Launch, class Rows>
+DEVICE_FN void multiply_rows(const Launch &launch, const Rows &rows, int row) {
+    const typename Rows::params &p = Launch::own(launch), &same = Launch::of_all(launch);
     int lane = (int)threadIdx.x % 32, n_items = same.a.n_cols / (32 * W::ITEM_GROUPS);
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     const char *acts = (const char *)same.a.scratch;
@@ -141,7 +164,7 @@ DEVICE_FN void multiply_rows(const typename Rows::params &p, const typename Rows
             }
         }
     }
-    write_sums<TOKENS, N>(p, rows, row, sums);
+    write_sums<TOKENS, N>(Launch::at_end(launch), rows, row, sums);
 }
 
 // Loads eight columns, with zeros past the end. Fast if all lie inside and are 16-byte aligned.
@@ -155,9 +178,9 @@ DEVICE_FN void load_eight(float *out, const uint8_t *row, int column, int n_cols
     for (int i = 0; i < 8; i++) out[i] = column + i < n_cols ? W::element(row, column + i) : 0;
 }
 
-template <class W, int TOKENS, int N, class Rows>
-DEVICE_FN void multiply_floats(const typename Rows::params &p, const typename Rows::params &same,
-                               const Rows &rows, int row) {
+template <class W, int TOKENS, int N, class Launch, class Rows>
+DEVICE_FN void multiply_floats(const Launch &launch, const Rows &rows, int row) {
+    const typename Rows::params &p = Launch::own(launch), &same = Launch::of_all(launch);
     int lane = (int)threadIdx.x % 32;
     const uint8_t *weights = Rows::weight(p, rows) + row * p.weight_stride;
     bool aligned = same.a.n_cols % 8 == 0;
@@ -180,63 +203,70 @@ DEVICE_FN void multiply_floats(const typename Rows::params &p, const typename Ro
                     fmaf(w[i / 8][i % 8], x[i % 8], sums[i / 8 * TOKENS + t]);
         }
     }
-    write_sums<TOKENS, N>(p, rows, row, sums);
+    write_sums<TOKENS, N>(Launch::at_end(launch), rows, row, sums);
 }
 
 // Blocks of a multiprocessor that F16 and BF16 keep registers for: as many as they had without
 // being told, for then they spilled on 8.6.
 static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
+// The same for types whose words are shifted into place by choices.
+template <class W> constexpr int VEC_BLOCKS = 0;
+template <> constexpr int VEC_BLOCKS<weight_q3_k> = 3;
+template <class W> constexpr int EXPERT_BLOCKS = 0;
+template <> constexpr int EXPERT_BLOCKS<weight_q6_k> = CUDA_ARCH >= 800 ? 5 : 4;
+template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 ? 5 : 4;
 
 // One token has a kernel of its own, with fewer sums and pointers in registers.
-#define MATMUL_VEC(type, multiply, ...)                                                          \
+#define MATMUL_VEC(type, multiply, vec_rows, ...)                                                \
     KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
         matmul_one_##type(const struct products_params p) {                                      \
-        const int i = part_of(p);                                                                \
+        const one_of_weights launch = {p, part_of(p)};                                           \
         const token_rows rows = {0, 1};                                                          \
-        int row = warp_row<MATVEC_ONE_ROWS>(p.parts[i].a, (int)blockIdx.x - p.starts[i]);        \
-        if (row >= 0)                                                                            \
-            multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p.parts[i], p.parts[0], rows, row);      \
+        int row = first_row(launch);                                                             \
+        if (row >= 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(launch, rows, row);            \
     }                                                                                            \
     KERNEL void __launch_bounds__(__VA_ARGS__) matmul_vec_##type(const struct matmul_params p) { \
+        const one_weight<matmul_params> launch = {p};                                            \
         const token_rows rows = {0, p.a.n_tokens};                                               \
-        int row = warp_row<MATVEC_ROWS>(p.a);                                                    \
-        if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, MATVEC_ROWS>(p, p, rows, row);      \
+        int row = warp_row<vec_rows>(p.a, (int)blockIdx.x);                                      \
+        if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, vec_rows>(launch, rows, row);       \
     }                                                                                            \
-    KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
+    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_BLOCKS<weight_##type>)                  \
         experts_one_##type(const struct experts_params p) {                                      \
-        int row = warp_row<MATVEC_ONE_ROWS>(p.a);                                                \
+        const one_weight<experts_params> launch = {p};                                           \
+        int row = warp_row<MATVEC_ONE_ROWS>(p.a, (int)blockIdx.x);                               \
         if (row < 0) return;                                                                     \
         const expert_rows rows = find_run(p.a, (int)blockIdx.y, 1);                              \
-        if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(p, p, rows, row);        \
+        if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(launch, rows, row);      \
     }                                                                                            \
-    KERNEL void __launch_bounds__(MATVEC_THREADS)                                                \
+    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_BLOCKS<weight_##type>)                  \
         experts_vec_##type(const struct experts_params p) {                                      \
-        int row = warp_row<MATVEC_ROWS>(p.a);                                                    \
+        const one_weight<experts_params> launch = {p};                                           \
+        int row = warp_row<MATVEC_WIDE_ROWS>(p.a, (int)blockIdx.x);                              \
         if (row < 0) return;                                                                     \
         const expert_rows rows = find_run(p.a, (int)blockIdx.y, EXPERTS_VEC_PAIRS);              \
         if (rows.count == 1)                                                                     \
-            multiply<weight_##type, 1, MATVEC_ROWS>(p, p, rows, row);                            \
+            multiply<weight_##type, 1, MATVEC_WIDE_ROWS>(launch, rows, row);                     \
         else if (rows.count > 1)                                                                 \
-            multiply<weight_##type, EXPERTS_VEC_PAIRS, MATVEC_ROWS>(p, p, rows, row);            \
+            multiply<weight_##type, EXPERTS_VEC_PAIRS, MATVEC_WIDE_ROWS>(launch, rows, row);     \
     }
-#define MATMUL_VEC_FLOATS(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS)
-#define MATMUL_VEC_HALVES(name)       MATMUL_VEC(name, multiply_floats, MATVEC_THREADS, HALF_BLOCKS)
-#define MATMUL_VEC_BYTES(name)        MATMUL_VEC(name, multiply_rows, MATVEC_THREADS)
+#define MATMUL_VEC_FLOATS(name) MATMUL_VEC(name, multiply_floats, MATVEC_WIDE_ROWS, MATVEC_THREADS)
+#define MATMUL_VEC_HALVES(name) \
+    MATMUL_VEC(name, multiply_floats, MATVEC_WIDE_ROWS, MATVEC_THREADS, HALF_BLOCKS)
+#define MATMUL_VEC_BYTES(name) \
+    MATMUL_VEC(name, multiply_rows, MATVEC_ROWS, MATVEC_THREADS, VEC_BLOCKS<weight_##name>)
 #define WEIGHT(NAME, name, KIND, ...) MATMUL_VEC_##KIND(name)
 #include "kernels/weights.def"
 #undef WEIGHT
 
 KERNEL void __launch_bounds__(MATVEC_THREADS) matmul_mixed(const struct products_params p) {
-    const int i = part_of(p);
-    const struct matmul_params &part = p.parts[i];
+    const one_of_weights launch = {p, part_of(p)};
     const token_rows rows = {0, 1};
-    int row = warp_row<MATVEC_ONE_ROWS>(part.a, (int)blockIdx.x - p.starts[i]);
+    int row = first_row(launch);
     if (row < 0) return;
-    switch (p.types[i]) {
-#define MIXED(NAME, name)                                                              \
-    case WEIGHT_##NAME:                                                                \
-        multiply_rows<weight_##name, 1, MATVEC_ONE_ROWS>(part, p.parts[0], rows, row); \
-        break;
+    switch (p.types[launch.i]) {
+#define MIXED(NAME, name) \
+    case WEIGHT_##NAME: multiply_rows<weight_##name, 1, MATVEC_ONE_ROWS>(launch, rows, row); break;
         MATMUL_MIXED(MIXED)
 #undef MIXED
     }

@@ -46,13 +46,15 @@ enum {
     QUANTIZE_GROUPS = 16,
     ACTS_TILE = 64, // tokens of a tile of quantised activations
 
-    // matmul_one_<type>, matmul_mixed, matmul_vec_<type>: grid (row chunks); every block computes the
+    // matmul_one_<type>, matmul_mixed, matmul_vec_<type>: grid (row chunks); every block computes
+    // the
     // one token, or all tokens, at most MATVEC_TOKENS.
     MATVEC_THREADS = 128,
-    MATVEC_ONE_ROWS = 2, // of a warp, for one token
-    MATVEC_ROWS = 1,     // of a warp, for several
+    MATVEC_ONE_ROWS = 2,  // of a warp, for one token
+    MATVEC_ROWS = 2,      // the same for several, of a quantised weight
+    MATVEC_WIDE_ROWS = 1, // the same of floats, and of experts
     MATVEC_TOKENS = 8,
-    MATMUL_PARTS = 3,    // weights of a launch for one token: grid (row chunks of all)
+    MATMUL_PARTS = 3, // weights of a launch for one token: grid (row chunks of all)
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
     // the weight have neighbouring numbers.

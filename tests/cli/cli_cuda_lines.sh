@@ -2,9 +2,10 @@
 # cli_cuda_lines.sh: the cache lines of 128 bytes that the loads of products touch on the emulated
 # NVIDIA GPU, by kernel, against tests/expected/cuda_lines.tsv. --update writes the table.
 #
-# For many tokens: for 64 rows, 64 tokens and 64 columns, on average over 256. For one token: for a
-# row of 2048 columns. A load of a warp that reads 16 bytes a lane in a row touches 4 lines, one
-# whose lanes read a row each 32. What is read twice counts twice, also where it is in a cache.
+# For many tokens: for 64 rows, 64 tokens and 64 columns, on average over 256. For one token, and for
+# eight: for a row of 2048 columns. A load of a warp that reads 16 bytes a lane in a row touches 4
+# lines, one whose lanes read a row each 32. Lines that are read twice count twice, also where they
+# are in a cache.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
 expected=tests/expected/cuda_lines.tsv
@@ -35,6 +36,7 @@ compare() {
     for capability in 6.1 7.5 8.6; do
         compare $capability 64 64 256 4
         compare $capability 1 8 2048 8
+        compare $capability 8 8 2048 8
     done
 } >"$work/lines.tsv"
 if [ "${1:-}" = --update ]; then

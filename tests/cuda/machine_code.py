@@ -4,14 +4,15 @@
     machine_code.py [--update] TABLE BUILD_CUDA TOOLS COMPILER [FILE...]
 
 assembles every kernel of BUILD_CUDA/compute_*/*.ptx for the architectures of TARGETS, reads the
-machine code of each loop, and compares with TABLE. It fails if a kernel spills more, fits fewer
-blocks on a multiprocessor, or has fewer loads under way before the first one is used; --update
+machine code of each loop, and compares with TABLE. It fails if a kernel spills more, has more local
+memory, fits fewer blocks on a multiprocessor, or has fewer loads under way before the first one is used; --update
 writes the table instead. With FILEs, names of sources like attention, only their kernels are looked at.
 TOOLS is the folder with ptxas, ptxas-6.1 and nvdisasm, see tools.sh. COMPILER is what made the PTX,
 which the first line of the table names: nothing is compared with another compiler's table.
 
-A row: architecture, kernel, registers, bytes of spills, blocks that the registers of a
-multiprocessor hold, bytes of shared memory, and for every innermost loop that loads from global
+A row: architecture, kernel, registers, bytes of spills, bytes of local memory (spills and arrays
+that are not in registers), blocks that the registers of a multiprocessor hold, bytes of shared
+memory, and for every innermost loop that loads from global
 memory "loads:ahead", where ahead is the largest number of loads that are issued before the first of
 them is used. The code of a loop is read in the order of its addresses, whatever its branches, and
 an operand of several registers counts by its first. nvdisasm no longer reads 6.1, which has no
@@ -27,7 +28,7 @@ import tempfile
 
 TARGETS = [("61", "61"), ("75", "75"), ("80", "86"), ("80", "90")]  # PTX for, assembled for
 REGISTERS = 65536  # of a multiprocessor, of all these architectures
-COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "blocks", "shared_bytes", "loops"]
+COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "local_bytes", "blocks", "shared_bytes", "loops"]
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P[0-9T]\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
 LABEL = re.compile(r"^(\.L_[\w.]+):")
@@ -49,13 +50,15 @@ def threads_of(ptx):
 
 
 def resources(report):
-    """What ptxas -v says: {kernel: (registers, bytes of spills, bytes of shared memory)}."""
+    """What ptxas -v says: {kernel: (registers, bytes of spills, of local, of shared memory)}."""
     out = {}
     for part in report.split("Compiling entry function '")[1:]:
         spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", part)
+        local = re.search(r"(\d+) bytes stack frame", part)
         shared = re.search(r"(\d+) bytes smem", part)
         out[part.split("'")[0]] = (int(re.search(r"Used (\d+) registers", part).group(1)),
                                    int(spills.group(1)) + int(spills.group(2)),
+                                   int(local.group(1)),
                                    int(shared.group(1)) if shared else 0)
     return out
 
@@ -120,9 +123,9 @@ def measure(job):
         found = resources(run(ptxas, "-v", f"-arch=sm_{arch}", ptx, "-o", cubin))
         loops = {} if arch == "61" else loops_of(cubin, tools)
     threads = threads_of(ptx)
-    for kernel, (registers, spills, shared) in found.items():
+    for kernel, (registers, spills, local, shared) in found.items():
         per_block = -(-registers // 8) * 8 * threads[kernel]
-        yield [arch, kernel, registers, spills, REGISTERS // per_block, shared,
+        yield [arch, kernel, registers, spills, local, REGISTERS // per_block, shared,
                loops.get(kernel, "")]
 
 
@@ -136,6 +139,8 @@ def worse(new, old):
     """Why a row is worse than the table's, or None."""
     if int(new["spill_bytes"]) > int(old["spill_bytes"]):
         return f"spills {new['spill_bytes']} bytes, {old['spill_bytes']} before"
+    if int(new["local_bytes"]) > int(old.get("local_bytes", 0)):
+        return f"{new['local_bytes']} bytes of local memory, {old.get('local_bytes', 0)} before"
     if int(new["blocks"]) < int(old["blocks"]):
         return (f"{new['registers']} registers, {old['registers']} before: {new['blocks']} blocks "
                 f"on a multiprocessor instead of {old['blocks']}")
