@@ -228,13 +228,13 @@ void engine_close(struct engine *engine) {
     mem_free(engine->again);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
-    bool lost = false; // the copies of a lost device may still read the mapped file, which then
-                       // stays mapped
+    bool lost = false; // copies and calls of a lost device may still read the files, which then
+                       // stay open and mapped
     for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
     devices_close(engine->devices);
     trace_close(engine->trace);
     tokenizer_close(engine->tokenizer);
-    for (uint32_t i = 0; i < engine->gguf.n_parts && lost; i++) engine->gguf.parts[i].map = NULL;
+    if (lost) engine->gguf.parts = NULL, engine->gguf.n_parts = 0;
     gguf_close(&engine->gguf);
     mem_free(engine->sessions);
     mem_free(engine);

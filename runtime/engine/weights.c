@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/number.h"
+#include "runtime/engine/upload.h"
 #include "runtime/model/model_take.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct load {
     struct weights *w;
     const struct placed_model *placed;
     const struct engine_options *options;
-    struct stream *streams[MAX_DEVICES]; // copy-in streams, NULL on the host
+    struct upload uploads[MAX_DEVICES]; // to accelerators that get copies
     uint64_t done_bytes, total_bytes;
     uint64_t at[MAX_DEVICES], arena_at; // where the next unit starts, on accelerators
     uint64_t made_at;                   // where the next tensor of weights.made starts
@@ -197,29 +198,24 @@ static enum status report(struct load *load, uint64_t size_bytes, struct err *e)
     return err_set(e, ERR_CANCELLED, "loading was stopped");
 }
 
-// Reads piece by piece and, where memory is tight, drops each from the file's cache, so that the
-// bytes are not in memory twice. Else they stay there, and the next start need not read the disk.
-static enum status read_rows(const struct load *load, const struct file *part, char *target,
-                             uint64_t offset, uint64_t size_bytes, struct err *e) {
-    for (uint64_t done = 0; done < size_bytes; done += READ_CHUNK) {
-        const uint64_t left = size_bytes - done, n = left < READ_CHUNK ? left : READ_CHUNK;
-        if (file_read(part, target + done, offset + done, n, e)) return e->status;
-        if (load->tight) file_forget(part, offset + done, n);
+// Reads a stretch to target or, if via is not NULL, copies it there, on an accelerator. Where
+// memory is tight, each piece is dropped from the file's cache, so that the bytes are not in memory
+// twice. Else they stay there, and the next start need not read the disk.
+static enum status read_stretch(const struct stretch *from, char *target, struct upload *via,
+                                struct err *e) {
+    if (via) return upload_add(via, from, target, e);
+    for (uint64_t done = 0; done < from->size_bytes; done += READ_CHUNK) {
+        const uint64_t offset = from->offset + done,
+                       n = min_u64(from->size_bytes - done, READ_CHUNK);
+        if (file_read(from->file, target + done, offset, n, e)) return e->status;
+        if (from->forget) file_forget(from->file, offset, n);
     }
     return OK;
 }
 
-// Expert k of tensor i of the share, in a file where they do not follow each other.
-static const void *expert_of(const struct load *load, const struct share *share, int i, int32_t k) {
-    const enum tensor_role role = share->unit->tensors[share->index[i]].role;
-    const uint64_t stride = share->strides[i];
-    if (stride != EXPERTS_APART) return share->tensors[i]->data + (uint64_t)k * stride;
-    return model_find_expert(load->placed->model, share->unit->layer, role, k)->data;
-}
-
 // Reads the experts of tensor i of the share one behind the other.
 static enum status gather_experts(const struct load *load, const struct share *share, int i,
-                                  char *target, struct err *e) {
+                                  char *target, struct upload *via, struct err *e) {
     const struct model *m = load->placed->model;
     const enum tensor_role role = share->unit->tensors[share->index[i]].role;
     const uint64_t stride = share->strides[i];
@@ -230,22 +226,31 @@ static enum status gather_experts(const struct load *load, const struct share *s
         const struct gguf_tensor *t =
             apart ? model_find_expert(m, share->unit->layer, role, k) : share->tensors[i];
         const uint64_t offset = t->file_offset + (apart ? 0 : (uint64_t)k * stride);
-        if (read_rows(load, &m->gguf->parts[t->part], target, offset, one_bytes, e))
-            return e->status;
+        const struct stretch from = {&m->gguf->parts[t->part], offset, one_bytes, load->tight};
+        if (read_stretch(&from, target, via, e)) return e->status;
         target += one_bytes;
     }
     return OK;
 }
 
-// Reads or makes tensor i of the share, experts one behind the other.
-static enum status read_tensor(struct load *load, const struct share *share, int i, char *target,
-                               struct err *e) {
+// Reads tensor i of the share as it is in the file, experts one behind the other, to target or,
+// if via is not NULL, through it.
+static enum status read_plain(const struct load *load, const struct share *share, int i,
+                              char *target, struct upload *via, struct err *e) {
     const struct gguf_tensor *t = share->tensors[i];
     const struct rows *rows = &share->rows[i];
+    if (share->strides[i]) return gather_experts(load, share, i, target, via, e);
+    const struct stretch from = {&load->placed->model->gguf->parts[t->part],
+                                 t->file_offset + rows->offset_bytes, rows->size_bytes,
+                                 load->tight};
+    return read_stretch(&from, target, via, e);
+}
+
+// Reads or makes tensor i of the share.
+static enum status read_tensor(const struct load *load, const struct share *share, int i,
+                               char *target, struct err *e) {
     if (is_converted(share, i)) return make_converted(load, share, i, target, e);
-    if (share->strides[i]) return gather_experts(load, share, i, target, e);
-    return read_rows(load, &load->placed->model->gguf->parts[t->part], target,
-                     t->file_offset + rows->offset_bytes, rows->size_bytes, e);
+    return read_plain(load, share, i, target, NULL, e);
 }
 
 // Makes a tensor of the share in the buffer for such tensors.
@@ -403,40 +408,24 @@ static enum status tell_ranges(struct weights *w, const struct placed_model *pla
 }
 
 // Copies a tensor of the share that is converted.
-static enum status copy_converted(struct load *load, const struct share *share, int i, int device,
-                                  char *target, struct err *e) {
+static enum status copy_converted(const struct load *load, const struct share *share, int i,
+                                  char *target, struct upload *via, struct err *e) {
     const uint64_t size_bytes = share->rows[i].size_bytes;
     float *made = mem_alloc(size_bytes / sizeof *made, sizeof *made);
     if (!made) return err_memory(e, size_bytes, "a tensor that is converted");
     enum status status = make_converted(load, share, i, made, e);
     if (!status) {
-        stream_copy(load->streams[device], target, made, size_bytes, COPY_TO_DEVICE);
-        status = stream_wait(load->streams[device], e);
+        stream_copy(via->copy, target, made, size_bytes, COPY_TO_DEVICE);
+        status = stream_wait(via->copy, e);
     }
     mem_free(made);
     return status;
 }
 
-// Encodes the copy of a tensor of the share as it is, experts one behind the other.
-static void copy_plain(const struct load *load, const struct share *share, int i,
-                       struct stream *stream, char *target) {
-    const struct rows *rows = &share->rows[i];
-    if (!share->strides[i]) {
-        stream_copy(stream, target, share->tensors[i]->data + rows->offset_bytes, rows->size_bytes,
-                    COPY_TO_DEVICE);
-        return;
-    }
-    const uint64_t one_bytes = rows->size_bytes / (uint64_t)rows->n_experts;
-    for (int32_t k = rows->first_expert; k < rows->first_expert + rows->n_experts; k++) {
-        stream_copy(stream, target, expert_of(load, share, i, k), one_bytes, COPY_TO_DEVICE);
-        target += one_bytes;
-    }
-}
-
 static enum status copy_share(struct load *load, const struct share *share, int device,
                               struct err *e) {
     const struct device *d = load->placed->devices[device];
-    struct stream *stream = load->streams[device];
+    struct upload *via = &load->uploads[device];
     for (int i = 0; i < share->n; i++) {
         const struct rows *rows = &share->rows[i];
         if (is_shared(load->placed, share, i)) {
@@ -449,13 +438,12 @@ static enum status copy_share(struct load *load, const struct share *share, int 
         }
         char *data = (char *)load->w->buffers[device].base + load->at[device];
         bind(load->w, share, i, data, 0);
-        if (!is_converted(share, i))
-            copy_plain(load, share, i, stream, data);
-        else if (copy_converted(load, share, i, device, data, e))
+        if (is_converted(share, i) ? copy_converted(load, share, i, data, via, e)
+                                   : read_plain(load, share, i, data, via, e))
             return e->status;
         load->at[device] += round_up(rows->size_bytes, d->info.align_bytes);
     }
-    return stream ? stream_wait(stream, e) : OK; // NULL: everything is in place
+    return via->device ? upload_wait(via, e) : OK; // NULL: everything is in place
 }
 
 // True if the CPU's rows of the unit are in the arena.
@@ -625,10 +613,10 @@ enum status weights_load(struct weights *w, const struct placed_model *placed,
         stream_new(placed->devices[DEVICE_HOST], STREAM_COMPUTE, &load.converter, e);
     for (int d = 0; d < n_devices && !status; d++) {
         if (placed->devices[d]->info.is_host || !w->buffers[d].size_bytes) continue;
-        status = stream_new(placed->devices[d], STREAM_COPY_IN, &load.streams[d], e);
+        status = upload_open(&load.uploads[d], placed->devices[d], e);
     }
     if (!status) status = load_units(&load, e);
-    for (int d = 0; d < n_devices; d++) stream_free(load.streams[d]);
+    for (int d = 0; d < n_devices; d++) upload_close(&load.uploads[d]);
     stream_free(load.converter);
     return status;
 }

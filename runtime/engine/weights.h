@@ -2,14 +2,13 @@
  * tensor.
  *
  * Owns one buffer per device (on the host the mapped file itself, elsewhere a copy), since drivers
- * round every allocation up and many buffers would take more memory than planned. An accelerator
- * whose memory is the host's uses the mapped file too, where it lets itself be told of it. Owns the
- * arena:
- * host memory from which weights are copied straight to the accelerator; and what the CPU cannot
- * use where the file is mapped: norms, biases and routers that are not F32 there, and the experts
- * of early files if these do not lie at equal distances. Borrows the model (and its mapping) and
- * the devices. Read-only after weights_load. Tested by tests/runtime/test_engine.c and
- * tests/runtime/test_pipeline.c.
+ * round every allocation up and many buffers would take more memory than planned. Copies go through
+ * pinned blocks (upload.h). An accelerator whose memory is the host's uses the mapped file too,
+ * where it lets itself be told of it. Owns the arena: host memory from which weights are copied
+ * straight to the accelerator; and what the CPU cannot use where the file is mapped: norms, biases
+ * and routers that are not F32 there, and the experts of early files if these do not lie at equal
+ * distances. Borrows the model (and its mapping) and the devices. Read-only after weights_load.
+ * Tested by tests/runtime/test_engine.c and tests/runtime/test_pipeline.c.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_WEIGHTS_H
 #define TANDEM_RUNTIME_ENGINE_WEIGHTS_H

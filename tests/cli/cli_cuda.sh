@@ -254,7 +254,13 @@ for n in 1 2 3; do # where a part of the file is refused, an arena is pinned; th
     same_streamed
     result "cuda_streamed_refused_$n"
 done
-unset EMU_CUDA_STATS EMU_CUDA_FAIL_REGISTER
+unset EMU_CUDA_FAIL_REGISTER
+# Weights that stay on the GPU come there through pinned blocks.
+streams --device cuda -ngl all
+copied=$(sed -n 's/.*copied \([0-9]*\) bytes of pinned and 0 of pageable memory.*/\1/p' "$work/err")
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/streamed.txt" && [ "${copied:-0}" -gt 3000000 ]
+result cuda_loaded_through_pinned_blocks
+unset EMU_CUDA_STATS
 
 # ---- PTX that the driver translates, and WSL2 -----------------------------------------------------
 # start: opens the GPU where no home can be written to.

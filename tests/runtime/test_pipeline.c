@@ -679,10 +679,12 @@ static void test_faults(void **state) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-// The contexts of calls of a lost device are left to the process's end. The sanitizer's library
-// looks the function up, so it must not be hidden.
+// The contexts of calls of a lost device, and the files that they read, are left to the process's
+// end. The sanitizer's library looks the function up, so it must not be hidden.
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:open_chunks"; }
+const char *__lsan_default_suppressions(void) {
+    return "leak:open_chunks\nleak:upload_open\nleak:gguf_open";
+}
 #endif
 
 // A command that hangs: the wait for it ends, names a step, and nothing waits for it again.
@@ -691,7 +693,7 @@ static void test_stalls(void **state) {
     for (int way = 0; way < 4; way++) {
         struct engine_options o = short_options(f, way % 2, way < 2 ? FEED_ARENA : FEED_STAGED);
         o.wait_limit_s = 0.1;
-        for (int n = 40; n < 100; n += SLOW ? 40 : 20) { // loading takes fewer
+        for (int n = 80; n < 140; n += SLOW ? 40 : 20) { // loading takes fewer
             struct err e = {0};
             char spec[64];
             snprintf(spec, sizeof spec, "sim:vram=16M,stall=%d:1%s", n, way % 2 ? ",reach=1" : "");
