@@ -144,28 +144,59 @@ static bool plan_smaller(struct engine *en, const struct engine_options *o) {
     return devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &less, &refused) == OK;
 }
 
+// If the system refused to pin the arena, so that copies from it would be slow and hold up the
+// computing thread, plans for small pinned blocks instead, unless the user asked for an arena.
+// Returns true if that is the plan now.
+static bool plan_blocks(struct engine *en, struct engine_options *o) {
+    const struct plan arena = en->plan;
+    struct err ignored = {0};
+    if (!en->weights.arena_refused || o->strict || o->plan_path ||
+        o->constraints.place.feed != FEED_NONE)
+        return false;
+    o->constraints.place.feed = FEED_STAGED;
+    if (devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, o, &ignored)) {
+        en->plan = arena;
+        return false;
+    }
+    log_line(o->log, LOG_WARN,
+             "streamed weights go through small pinned blocks instead; "
+             "'ulimit -l' shows how much memory may be pinned");
+    return true;
+}
+
+// Opens what takes memory of devices. With an arena that the system did not pin, plans again first.
+static enum status open_memory(struct engine *en, const struct placed_model *placed,
+                               struct engine_options *o, struct err *e) {
+    if (weights_open(&en->weights, placed, e)) return e->status;
+    if (plan_blocks(en, o)) {
+        weights_close(&en->weights);
+        if (weights_open(&en->weights, placed, e)) return e->status;
+    }
+    return pipeline_open(&en->pipeline, placed, &en->weights, en->trace, e);
+}
+
 // Takes all memory of devices. If the accelerator refuses memory that was free when the plan was
 // made (another program took it), a plan for less is made and everything is tried again.
 static enum status reserve(struct engine *en, const struct placed_model *placed,
-                           const struct engine_options *o, struct err *e) {
+                           const struct engine_options *options, struct err *e) {
+    struct engine_options o = *options;
     for (;;) {
         const uint32_t n_refused = refusals(en);
         struct err refused = {0};
         // The CPU's part is cleared, which takes seconds for a long context.
         if (!progress_tell(&en->progress, "reserve", 0, plan_device_bytes(&en->plan, DEVICE_HOST)))
             return err_set(e, ERR_CANCELLED, "loading was stopped");
-        if (weights_open(&en->weights, placed, &refused) == OK &&
-            pipeline_open(&en->pipeline, placed, &en->weights, en->trace, &refused) == OK) {
+        if (open_memory(en, placed, &o, &refused) == OK) {
             if (en->n_replans)
-                log_line(o->log, LOG_WARN, "more of the model goes to the CPU: %s%s%s", e->what,
+                log_line(o.log, LOG_WARN, "more of the model goes to the CPU: %s%s%s", e->what,
                          e->expected[0] ? ", wanted " : "", e->expected);
             return OK;
         }
         *e = refused;
-        if (o->strict || refusals(en) == n_refused) return e->status;
+        if (o.strict || refusals(en) == n_refused) return e->status;
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
-        if (!plan_smaller(en, o)) return refuse_rest(en, e);
+        if (!plan_smaller(en, &o)) return refuse_rest(en, e);
         en->n_replans++;
     }
 }

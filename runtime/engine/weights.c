@@ -583,7 +583,7 @@ static enum status open_buffers(struct weights *w, const struct placed_model *pl
         return e->status;
     for (int d = DEVICE_HOST + 1; d < n_devices; d++) {
         w->pinned_for = placed->devices[d];
-        device_host_register(w->pinned_for, w->arena.base, w->arena.size_bytes);
+        w->arena_refused = !device_host_register(w->pinned_for, w->arena.base, w->arena.size_bytes);
     }
     return OK;
 }

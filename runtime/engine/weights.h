@@ -39,6 +39,7 @@ struct weights {
     struct buffer arena; // what the CPU has of streamed units, padded as on any other device
     bool lent;           // the accelerator copies from the mapped file: the arena is only counted
     struct buffer made;  // the CPU's tensors, outside the arena, that are such only here
+    bool arena_refused;  // the system did not pin it: copies from it are slow
     struct device *pinned_for; // borrowed: the accelerator that knows the arena, or NULL
     struct device *reader;     // borrowed: the accelerator, if there is one
     // Owned, [n_units], one entry per tensor of a unit. home: weights on the unit's device, the
