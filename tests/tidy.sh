@@ -87,6 +87,9 @@ done <"$work/all" >>"$found"
 grep -E '(\.([ch]|def|inc|sh|awk|cuh?|metal)|^Makefile|^\.ci/run)$' "$work/all" |
     xargs grep -nE '[[:space:]]+$' /dev/null |
     sed 's/^\([^:]*:[0-9]*\):.*/\1: space: white space at the end of the line/' >>"$found"
+grep -E '(\.(sh|py|mk|awk)|^Makefile|^\.ci/run)$' "$work/all" |
+    xargs grep -nE '^[[:space:]]*#+ *(Of|Likewise|What|Who)[ ,]' /dev/null |
+    sed 's/^\([^:]*:[0-9]*\):\(.*\)/\1: opening: a comment opens with its subject: \2/' >>"$found"
 [ ! -f Makefile ] || [ "$(wc -l <Makefile)" -lt 200 ] || echo 'Makefile:200: length: 200 lines' >>"$found"
 
 # ---- Circles of files and rooms, calls against the directions ------------------------------------

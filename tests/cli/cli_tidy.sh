@@ -80,6 +80,8 @@ X
 violate opening kernels/opens.def 'What a row' <<'X'
 /* What a row says. */
 X
+printf '# %s it runs is planted.\n' What | violate opening tests/opens.sh 'What it runs'
+printf 'all:\n\t# %s here.\n' Likewise | violate opening tests/opens.mk Likewise
 violate backend runtime/f.c 'belongs in' <<'X'
 #if HAVE_CUDA
 #endif

@@ -38,7 +38,7 @@ for program in $MACOS_PROGRAMS; do
 done
 awk '{ n[$1]++ } $1 != "symbol" { print "# " $0 } END { print "# " n["symbol"] " undefined symbols" }' "$work/first"
 
-# What this check is for: a program of this system, a library and a text are refused.
+# Shows that the check can fail: a program of this system, a library and a text are refused.
 imports /bin/sh >/dev/null 2>&1
 [ $? -ne 0 ]
 result $? macos_refuses_programs_of_other_systems
