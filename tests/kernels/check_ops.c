@@ -532,6 +532,19 @@ static uint64_t lay_cache(struct op_check *c, const struct attention_shape *s, e
     return cache;
 }
 
+// Tokens anywhere, or two prompts: neighbouring positions of one sequence, then of another.
+static void place_tokens(struct op_check *c, int32_t n_tokens, int32_t *positions,
+                         int32_t *sequences) {
+    const bool prompts = op_random(c, 2) == 0;
+    const int32_t n_first = (n_tokens + 1) / 2,
+                  start = (int32_t)op_random(c, (uint32_t)(N_KEYS - n_first));
+    for (int32_t t = 0; t < n_tokens; t++) {
+        positions[t] = prompts ? start + t % n_first : (int32_t)op_random(c, N_KEYS);
+        sequences[t] = prompts ? t / n_first : (int32_t)op_random(c, N_SEQUENCES);
+    }
+    if (!prompts && n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
+}
+
 static struct attention_shape lay_attention(struct op_check *c, struct attention_args args) {
     struct attention_shape s = {.args = args};
     int64_t n_out = (int64_t)args.n_tokens * args.n_heads * args.head_dim;
@@ -543,11 +556,7 @@ static struct attention_shape lay_attention(struct op_check *c, struct attention
     int32_t *pages = op_scene_at(c, s.pages), *positions = op_scene_at(c, s.positions);
     int32_t *sequences = op_scene_at(c, s.sequences);
     for (int i = 0; i < N_SEQUENCES * MAX_PAGES; i++) pages[i] = i * 7 % 15; // shuffled
-    for (int t = 0; t < args.n_tokens; t++) {
-        positions[t] = (int32_t)op_random(c, N_KEYS);
-        sequences[t] = (int32_t)op_random(c, N_SEQUENCES);
-    }
-    if (args.n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
+    place_tokens(c, args.n_tokens, positions, sequences);
     s.k_cache = lay_cache(c, &s, args.k_type);
     s.v_cache = lay_cache(c, &s, args.v_type);
     s.sinks = op_scene_normal(c, args.n_heads, 3); // some above all scores, some below
@@ -556,8 +565,9 @@ static struct attention_shape lay_attention(struct op_check *c, struct attention
 }
 
 static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type) {
-    static const int32_t HEADS[][3] = {{9, 3, 64}, {6, 2, 128}, {8, 1, 80},   {2, 1, 256},
-                                       {4, 2, 2},  {3, 3, 50},  {20, 1, 576}, {2, 2, 390}};
+    static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128},  {8, 1, 80},
+                                       {2, 1, 256}, {4, 1, 192},  {4, 2, 2},
+                                       {3, 3, 50},  {20, 1, 576}, {2, 2, 390}};
     enum { N_HEADS = sizeof HEADS / sizeof *HEADS };
     static const int32_t WINDOWS[] = {0, 100, 0, 1};
     bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32, blocks = has_blocks(k_type, v_type);
