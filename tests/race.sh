@@ -1,7 +1,7 @@
 #!/bin/sh
 # race.sh: every kernel on the emulator with each GPU thread a thread of its own to TSan, and proof
-# that this finds what it looks for: each barrier of the GEMMs, of norms, of rope_store and of
-# sort_pairs taken away makes it fail.
+# that this finds what it looks for: each barrier of the GEMMs, of attention on tensor
+# cores, of norms, of rope_store and of sort_pairs taken away makes it fail.
 #
 #   sh tests/race.sh      through make race, which builds build/race/check_ops and the emulator
 #
@@ -61,11 +61,12 @@ result every_kernel_was_watched
 mkdir -p "$work/tree/build/tsan"
 cp -a Makefile base kernels planner runtime tests bench configs "$work/tree"
 cp -a build/tsan/emulator "$work/tree/build/tsan"
-grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* kernels/cuda/norm.cu kernels/cuda/kv.cu \
-    kernels/cuda/experts.cu | cut -d : -f 1,2 >"$work/barriers"
+grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* kernels/cuda/attention_mma.cu \
+    kernels/cuda/norm.cu kernels/cuda/kv.cu kernels/cuda/experts.cu | cut -d : -f 1,2 >"$work/barriers"
 while IFS=: read -r file line; do
     case $file in
     */experts.cu) op=route ;;
+    */attention_mma.cu) op=attention ;;
     */norm.cu) op=rms_norm ;;
     */kv.cu) op=layer ;;
     *) op=matmul ;;
@@ -86,7 +87,7 @@ while IFS=: read -r file line; do
     result "race_found_without_${file##*/}_$line"
     cp "$work/kept" "$work/tree/$file"
 done <"$work/barriers"
-for kernel in gemm norm kv experts; do
+for kernel in gemm attention_mma norm kv experts; do
     grep -q "/$kernel" "$work/barriers"
     result "${kernel}_has_barriers"
 done

@@ -1,55 +1,66 @@
-/* attention_mma.cu: attention_mma_64 and attention_mma_128, the attention of many tokens on tensor
- * cores, for F16 caches and head sizes that are multiples of 8 up to 64 or 128.
+/* attention_mma.cu: attention_mma_64, _128 and _256, the attention of many tokens on tensor cores,
+ * for caches of F16, Q8_0 and Q4_0 and head sizes that are multiples of 8 up to these.
  *
  * Grid (token tiles, n_kv_heads, n_splits): each split takes a run of whole pages of the keys, and
- * attention_merge joins them. The rows of a block are the query heads of one kv head for
- * attention_mma_tokens tokens, at most ATTENTION_MMA_ROWS; a warp keeps 16 of them, as halves, with
- * their sums and online softmax in registers. For every tile of 32 keys the block copies K and V to
- * shared memory (V as pairs of keys, the way mma wants its second operand), each warp multiplies Q
- * K^T, weighs, and multiplies by V: sums are floats, queries and weights are rounded to halves.
- * Tokens of one tile may belong to several sequences: the block goes through the runs of tokens at
- * neighbouring positions of one sequence one after another, and rows of others do not take part.
- * Tiles start at multiples of 32 keys, and a tile that a row does not see leaves the row's sums
- * unchanged, so a result does not depend on the rest of the batch. K and V are read once per tile
- * of tokens: 2 * 2 * head_dim bytes per key. Needs 7.5 with tensor cores, n_heads / n_kv_heads <=
- * ATTENTION_MMA_ROWS. Tested by tests/kernels/check_ops.c.
+ * attention_merge joins them. The rows of a block are the query heads of one kv head for as many
+ * tokens as have at most ATTENTION_MMA_ROWS; a warp keeps 16 of them, as halves, with their sums
+ * and online softmax in registers. For every tile of 32 keys, 16 of wide heads, the block copies K
+ * and V to shared memory as halves (V as pairs of keys, the way mma wants its second operand), each
+ * warp multiplies Q K^T, weighs, and multiplies by V: sums are floats, queries, weights and the
+ * elements of blocks are rounded to halves. Registers do not hold queries of 256 columns beside
+ * their sums, so the last 7 steps of 16 columns lie in shared memory, where each thread reads its
+ * own. Tokens of one tile may belong to several sequences: the block goes through the runs of
+ * tokens at neighbouring positions of one sequence one after another, and rows of others do not
+ * take part. Tiles start at multiples of their size, and a tile that a row does not see leaves the
+ * row's sums unchanged, so a result does not depend on the rest of the batch. K and V are read once
+ * per tile of tokens: 2 * head_dim elements per key. Needs 7.5 with tensor cores, n_heads /
+ * n_kv_heads <= ATTENTION_MMA_ROWS. F32 caches are left to attention.cu, since halves would lose
+ * bits; a value of a block past 65,504 becomes infinite, as in an F16 cache. Emulated, not run on a
+ * GPU. Tested by tests/kernels/check_ops.c and, without each barrier, tests/race.sh.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/params.h"
 
 #if CUDA_ARCH >= 750
 
-enum {
-    TILE = 32, // keys
-    WARP_ROWS = 16,
-};
+enum { WARP_ROWS = 16 };
 static_assert(ATTENTION_MMA_ROWS == ATTENTION_MMA_THREADS / 32 * WARP_ROWS, "16 rows of a warp");
-static_assert(KV_PAGE % TILE == 0, "a tile lies within a page");
+
+// The keys of a tile, and the steps of 16 columns of q that lie in shared memory since registers
+// do not hold them beside the sums.
+template <int DIM> struct tile_shape {
+    static constexpr int KEYS = DIM > 128 ? 16 : 32, PARKED = DIM > 128 ? 7 : 0, UNITS = DIM / 8,
+                         LOADS = KEYS * UNITS / ATTENTION_MMA_THREADS;
+    static_assert(KV_PAGE % KEYS == 0, "a tile lies within a page");
+};
 
 // Rows are padded by 16 bytes (K) or 8 words (V) to avoid bank conflicts.
 template <int DIM> struct key_tile {
-    static constexpr int UNITS = DIM / 8, K_STRIDE = UNITS + 1, V_STRIDE = DIM + 8;
-    uint4 k[TILE * K_STRIDE];        // [TILE, DIM] halves
-    uint32_t v[TILE / 2 * V_STRIDE]; // [TILE / 2, DIM]: keys 2i (low half) and 2i + 1 of a column
+    static constexpr int K_STRIDE = DIM / 8 + 1, V_STRIDE = DIM + 8;
+    uint4 k[tile_shape<DIM>::KEYS * K_STRIDE]; // [KEYS, DIM] halves
+    // [KEYS / 2, DIM]: keys 2i (low half) and 2i + 1 of a column
+    uint32_t v[tile_shape<DIM>::KEYS / 2 * V_STRIDE];
 };
 
 // A thread's rows are g and g + 8 of its warp's 16, with g = lane / 4; its columns of a tile of
 // eight are 2t and 2t + 1, with t = lane % 4.
 struct query_row {
-    int64_t q;              // element of q and out at which its head starts
-    int token, first, last; // token of the tile (-1: none), and the keys it sees
+    int head;        // its row of q and out, as [n_tokens * n_heads, head_dim]; -1: none
+    int first, last; // keys that it sees
 };
 
-// Tokens first_token..last_token of the tile, at neighbouring positions of one sequence, and the
-// keys they see. Each of these keys is seen by some token and so was written. A key that was never
-// written may be NaN, and a weight of zero does not remove a NaN.
+// Tokens at neighbouring positions of one sequence, all of whose heads are first_head..last_head,
+// and the keys they see. Each of these keys is seen by some token and so was written. A key that
+// was never written may be NaN, and a weight of zero does not remove a NaN.
 struct token_run {
-    int first_token, last_token, first_key, last_key;
+    int first_head, last_head, first_key, last_key;
     const int32_t *pages;
 };
 
 template <int DIM> struct row_state {
-    uint32_t q[DIM / 16][4]; // operands of mma_m16n8k16_f16
+    static constexpr int KEPT = DIM / 16 - tile_shape<DIM>::PARKED;
+    uint32_t q[KEPT][4]; // operands of mma_m16n8k16_f16
+    uint4 *parked; // those of later columns, ATTENTION_MMA_THREADS apart, of this thread alone
     float sums[DIM / 8][4];
     float max[2], sum[2]; // sum: of this thread's columns only
     query_row rows[2];
@@ -69,55 +80,150 @@ DEVICE_FN void multiply_16(float d[4], const uint32_t a[4], uint32_t b0, uint32_
 #endif
 }
 
-DEVICE_FN query_row find_row(const struct attention_args &a, int64_t first_token, int n_tokens,
-                             int row) {
+// The tokens of the block.
+struct token_tile {
+    int first, count;
+};
+
+DEVICE_FN token_tile find_tile(const struct attention_args &a) {
+    int tokens = ATTENTION_MMA_ROWS / (in_loop(a.n_heads) / a.n_kv_heads);
+    int first = (int)blockIdx.x * tokens;
+    return token_tile{first, min(tokens, a.n_tokens - first)};
+}
+
+DEVICE_FN query_row find_row(const struct attention_args &a, token_tile tile, int row) {
     int group = a.n_heads / a.n_kv_heads;
-    query_row r = {0, -1, 0, -1};
-    if (row >= n_tokens * group) return r;
-    r.token = row / group;
-    int64_t token = first_token + r.token;
-    r.q = (token * a.n_heads + (int64_t)blockIdx.y * group + row % group) * a.head_dim;
+    query_row r = {-1, 0, -1};
+    if (row >= tile.count * group) return r;
+    int token = tile.first + row / group;
+    r.head = token * a.n_heads + (int)blockIdx.y * group + row % group;
     r.last = a.positions[token], r.first = first_key(r.last, a.window);
     return r;
 }
 
 // Loads two columns of a query, scaled, as halves; zeros past head_dim and without a token.
 DEVICE_FN uint32_t load_query(const struct attention_args &a, const query_row &row, int column) {
-    if (row.token < 0 || column >= a.head_dim) return 0;
-    const float *q = a.q + row.q + column;
+    if (row.head < 0 || column >= a.head_dim) return 0;
+    const float *q = a.q + (int64_t)row.head * a.head_dim + column;
     return pack_halves(a.scale * q[0], a.scale * q[1]);
 }
 
+// Loads a thread's part of 16 columns of its two rows.
 template <int DIM>
-DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a, int64_t first_token,
-                          int n_tokens) {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    for (int i = 0; i < 2; i++) {
-        s->rows[i] = find_row(a, first_token, n_tokens, warp * WARP_ROWS + lane / 4 + 8 * i);
-        // A sink is a score before all others, which one of a row's four threads counts.
-        int64_t head = s->rows[i].q / a.head_dim % a.n_heads;
-        bool has_sink = a.sinks && blockIdx.z == 0 && s->rows[i].token >= 0;
-        s->max[i] = has_sink ? a.sinks[head] : minus_infinity();
-        s->sum[i] = has_sink && lane % 4 == 0 ? 1 : 0;
+DEVICE_FN void load_query_step(uint32_t q[4], const row_state<DIM> &s,
+                               const struct attention_args &a, int step) {
+    int column = 16 * step + in_loop((int)threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) q[i] = load_query(a, s.rows[i & 1], column + 8 * (i >> 1));
+}
+
+template <int DIM> DEVICE_FN void load_queries(row_state<DIM> *s, const struct attention_args &a) {
+    const int kept = row_state<DIM>::KEPT;
+    NO_UNROLL
+    for (int step = kept; step < DIM / 16; step++) {
+        uint32_t q[4];
+        load_query_step(q, *s, a, step);
+        s->parked[(step - kept) * ATTENTION_MMA_THREADS] = make_uint4(q[0], q[1], q[2], q[3]);
     }
 #pragma unroll
-    for (int k = 0; k < DIM / 16; k++)
+    for (int step = 0; step < kept; step++) load_query_step(s->q[step], *s, a, step);
+}
+
+template <int DIM> DEVICE_FN void get_query(uint32_t q[4], const row_state<DIM> &s, int step) {
+    const int kept = row_state<DIM>::KEPT;
+    if (step < kept) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            s->q[k][i] = load_query(a, s->rows[i & 1], 16 * k + 2 * (lane % 4) + 8 * (i >> 1));
+        for (int i = 0; i < 4; i++) q[i] = s.q[step][i];
+    } else {
+        uint4 four = s.parked[(step - kept) * ATTENTION_MMA_THREADS];
+        q[0] = four.x, q[1] = four.y, q[2] = four.z, q[3] = four.w;
+    }
+}
+
+template <int DIM> DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a) {
+    const token_tile tile = find_tile(a);
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    for (int i = 0; i < 2; i++) s->rows[i] = find_row(a, tile, warp * WARP_ROWS + lane / 4 + 8 * i);
+    for (int i = 0; i < 2; i++) {
+        // A sink is a score before all others, which one of a row's four threads counts.
+        bool has_sink = a.sinks && blockIdx.z == 0 && s->rows[i].head >= 0;
+        s->max[i] = has_sink ? a.sinks[s->rows[i].head % a.n_heads] : minus_infinity();
+        s->sum[i] = has_sink && lane % 4 == 0 ? 1 : 0;
+    }
+    load_queries(s, a);
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) s->sums[n][i] = 0;
 }
 
-// Loads eight halves of a key's row; zeros past head_dim and outside keys.
-DEVICE_FN uint4 load_unit(const struct attention_args &a, const void *cache, tile_keys keys,
-                          int key, int unit) {
-    if (key < keys.from || key >= keys.to || unit >= a.head_dim / 8) return make_uint4(0, 0, 0, 0);
+// Eight elements of a key's row as they are stored: loads and conversion are apart, so that all
+// loads of a tile are under way before the first conversion waits.
+struct raw_unit {
+    uint32_t words[4]; // halves; of a block: elements, the last two of them, scale
+};
+
+// The numbers that tell Q8_0 from Q4_0. An element is (its byte, shifted, masked and flipped, less
+// centre) * scale.
+struct block_form {
+    int bytes;
+    uint32_t mask, flip;
+    uint32_t centre; // twice, as the half 1024 + centre
+};
+
+DEVICE_FN block_form form_of(enum dtype type) {
+    if (type == DTYPE_Q8_0)
+        return block_form{BLOCK_BYTES_Q8_0, 0xffffffffu, 0x80808080u, 0x64806480u};
+    return block_form{BLOCK_BYTES_Q4_0, 0x0f0f0f0fu, 0, 0x64086408u};
+}
+
+// The block of 32 elements in which a unit lies.
+DEVICE_FN int64_t block_of(const struct attention_args &a, tile_keys keys, int key, int unit) {
+    return keys.start / 32 + (int64_t)key * (in_loop(a.n_kv_heads) * a.head_dim / 32) + unit / 4;
+}
+
+// Loads a unit of a block, which is 2-byte aligned, by the aligned words in which it lies.
+DEVICE_FN raw_unit load_block_unit(const void *cache, const block_form &form, int64_t number,
+                                   int unit) {
+    const uint8_t *block = (const uint8_t *)cache + number * form.bytes;
+    const uint8_t *p = block + 2 + unit % (form.bytes == BLOCK_BYTES_Q8_0 ? 4 : 2) * 8;
+    const uint32_t *aligned = (const uint32_t *)(p - ((uintptr_t)p & 2));
+    return raw_unit{
+        {__ldg(aligned), __ldg(aligned + 1), *(const uint16_t *)(p + 6), *(const uint16_t *)block}};
+}
+
+// Loads a unit; zeros past head_dim and outside keys.
+template <bool BLOCKS>
+DEVICE_FN raw_unit load_unit(const struct attention_args &a, const void *cache,
+                             const block_form &form, tile_keys keys, int key, int unit) {
+    if (key < keys.from || key >= keys.to || unit >= a.head_dim / 8) return raw_unit{};
+    if (BLOCKS) return load_block_unit(cache, form, block_of(a, keys, key, unit), unit);
     const __half *row =
         (const __half *)cache + keys.start + (int64_t)key * a.n_kv_heads * a.head_dim;
-    return __ldg((const uint4 *)row + unit);
+    uint4 halves = __ldg((const uint4 *)row + unit);
+    return raw_unit{{halves.x, halves.y, halves.z, halves.w}};
+}
+
+// Two elements of a block, bytes 2 high and 2 high + 1 of word, as halves: the byte under the bits
+// of 1,024 is the half 1,024 + byte, a difference of two such halves is exact, and its product with
+// the scale is rounded once.
+DEVICE_FN uint32_t scale_pair(uint32_t word, int high, uint32_t centre, uint32_t scale) {
+    uint32_t pair = __byte_perm(word, 0x64646464u, high ? 0x4342 : 0x4140);
+    return mul_halves(sub_halves(pair, centre), scale);
+}
+
+template <bool BLOCKS>
+DEVICE_FN uint4 unit_halves(const raw_unit &raw, const block_form &form, int64_t number, int unit) {
+    const uint32_t *w = raw.words;
+    if (!BLOCKS) return make_uint4(w[0], w[1], w[2], w[3]);
+    // Blocks are an odd number of 2 bytes, so the elements of even ones start amid a word.
+    const uint32_t bytes = number & 1 ? 0x3210 : 0x5432, scale = __byte_perm(w[3], 0, 0x1010);
+    const int shift = form.bytes == BLOCK_BYTES_Q4_0 ? unit % 4 / 2 * 4 : 0;
+    const uint32_t low = (__byte_perm(w[0], w[1], bytes) >> shift & form.mask) ^ form.flip;
+    const uint32_t high = (__byte_perm(w[1], w[2], bytes) >> shift & form.mask) ^ form.flip;
+    return make_uint4(
+        scale_pair(low, 0, form.centre, scale), scale_pair(low, 1, form.centre, scale),
+        scale_pair(high, 0, form.centre, scale), scale_pair(high, 1, form.centre, scale));
 }
 
 DEVICE_FN uint4 interleave(uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1) {
@@ -125,41 +231,115 @@ DEVICE_FN uint4 interleave(uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1) {
                       (a1 & 0xffff) | b1 << 16, a1 >> 16 | (b1 & 0xffff0000u));
 }
 
-template <int DIM>
-DEVICE_FN void load_tile(key_tile<DIM> *tile, const struct attention_args &a, tile_keys keys) {
-    const int units = key_tile<DIM>::UNITS;
+// The units of K that a thread loads; those of V are two neighbouring keys' at a time.
+template <int DIM> struct raw_tile {
+    raw_unit k[tile_shape<DIM>::LOADS], v[tile_shape<DIM>::LOADS];
+};
+
+template <int DIM, bool BLOCKS>
+DEVICE_FN void fetch_keys(raw_tile<DIM> *raw, const struct attention_args &a, tile_keys keys) {
+    const int units = tile_shape<DIM>::UNITS, thread = in_loop((int)threadIdx.x);
+    const block_form form = form_of(a.k_type);
 #pragma unroll
-    for (int j = 0; j < TILE * units; j += ATTENTION_MMA_THREADS) {
-        int i = j + (int)threadIdx.x, key = i / units, unit = i % units;
-        tile->k[key * key_tile<DIM>::K_STRIDE + unit] = load_unit(a, a.k_cache, keys, key, unit);
+    for (int j = 0; j < tile_shape<DIM>::LOADS; j++) {
+        int i = j * ATTENTION_MMA_THREADS + thread;
+        raw->k[j] = load_unit<BLOCKS>(a, a.k_cache, form, keys, i / units, i % units);
     }
+}
+
+template <int DIM, bool BLOCKS>
+DEVICE_FN void fetch_values(raw_tile<DIM> *raw, const struct attention_args &a, tile_keys keys) {
+    const int units = tile_shape<DIM>::UNITS, thread = in_loop((int)threadIdx.x);
+    const block_form form = form_of(a.v_type);
 #pragma unroll
-    for (int j = 0; j < TILE / 2 * units; j += ATTENTION_MMA_THREADS) {
-        int i = j + (int)threadIdx.x, pair = i / units, unit = i % units;
-        uint4 even = load_unit(a, a.v_cache, keys, 2 * pair, unit);
-        uint4 odd = load_unit(a, a.v_cache, keys, 2 * pair + 1, unit);
+    for (int j = 0; j < tile_shape<DIM>::LOADS; j++) {
+        int i = j / 2 * ATTENTION_MMA_THREADS + thread;
+        raw->v[j] = load_unit<BLOCKS>(a, a.v_cache, form, keys, i / units * 2 + j % 2, i % units);
+    }
+}
+
+template <int DIM, bool BLOCKS>
+DEVICE_FN void place_keys(key_tile<DIM> *tile, const raw_tile<DIM> &raw,
+                          const struct attention_args &a, tile_keys keys) {
+    const int units = tile_shape<DIM>::UNITS, thread = in_loop((int)threadIdx.x);
+    const block_form form = form_of(a.k_type);
+#pragma unroll
+    for (int j = 0; j < tile_shape<DIM>::LOADS; j++) {
+        int i = j * ATTENTION_MMA_THREADS + thread, key = i / units, unit = i % units;
+        tile->k[key * key_tile<DIM>::K_STRIDE + unit] =
+            unit_halves<BLOCKS>(raw.k[j], form, block_of(a, keys, key, unit), unit);
+    }
+}
+
+template <int DIM, bool BLOCKS>
+DEVICE_FN void place_values(key_tile<DIM> *tile, const raw_tile<DIM> &raw,
+                            const struct attention_args &a, tile_keys keys) {
+    const int units = tile_shape<DIM>::UNITS, thread = in_loop((int)threadIdx.x);
+    const block_form form = form_of(a.v_type);
+#pragma unroll
+    for (int j = 0; j < tile_shape<DIM>::LOADS; j += 2) {
+        int i = j / 2 * ATTENTION_MMA_THREADS + thread, pair = i / units;
+        int unit = i % units;
+        uint4 even = unit_halves<BLOCKS>(raw.v[j], form, block_of(a, keys, 2 * pair, unit), unit);
+        uint4 odd =
+            unit_halves<BLOCKS>(raw.v[j + 1], form, block_of(a, keys, 2 * pair + 1, unit), unit);
         uint4 *out = (uint4 *)(tile->v + pair * key_tile<DIM>::V_STRIDE + 8 * unit);
         out[0] = interleave(even.x, odd.x, even.y, odd.y);
         out[1] = interleave(even.z, odd.z, even.w, odd.w);
     }
 }
 
+template <int DIM>
+DEVICE_FN void place_any_keys(key_tile<DIM> *tile, const raw_tile<DIM> &raw,
+                              const struct attention_args &a, tile_keys keys) {
+    if (a.k_type == DTYPE_F16)
+        place_keys<DIM, false>(tile, raw, a, keys);
+    else
+        place_keys<DIM, true>(tile, raw, a, keys);
+}
+
+// Brings a tile to shared memory. The loads of K and V are under way together but for wide heads,
+// which lack the registers.
+template <int DIM>
+DEVICE_FN void load_tile(key_tile<DIM> *tile, const struct attention_args &a, tile_keys keys) {
+    raw_tile<DIM> raw;
+    if (a.k_type == DTYPE_F16)
+        fetch_keys<DIM, false>(&raw, a, keys);
+    else
+        fetch_keys<DIM, true>(&raw, a, keys);
+    if (DIM > 128) place_any_keys(tile, raw, a, keys);
+    if (a.v_type == DTYPE_F16)
+        fetch_values<DIM, false>(&raw, a, keys);
+    else
+        fetch_values<DIM, true>(&raw, a, keys);
+    if (DIM <= 128) place_any_keys(tile, raw, a, keys);
+    if (a.v_type == DTYPE_F16)
+        place_values<DIM, false>(tile, raw, a, keys);
+    else
+        place_values<DIM, true>(tile, raw, a, keys);
+}
+
 // scores[n] = the warp's rows times keys 8n..8n+7 of the tile.
 template <int DIM>
-DEVICE_FN void score_tile(float scores[TILE / 8][4], const row_state<DIM> &s,
+DEVICE_FN void score_tile(float scores[tile_shape<DIM>::KEYS / 8][4], const row_state<DIM> &s,
                           const key_tile<DIM> &tile) {
+    const int n_blocks = tile_shape<DIM>::KEYS / 8, stride = key_tile<DIM>::K_STRIDE;
     int lane = (int)threadIdx.x % 32;
+    const uint4 *k = tile.k + lane % 8 * stride + lane / 8;
 #pragma unroll
-    for (int n = 0; n < TILE / 8; n++) {
+    for (int n = 0; n < n_blocks; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) scores[n][i] = 0;
-        const uint4 *k = tile.k + (8 * n + lane % 8) * key_tile<DIM>::K_STRIDE + lane / 8;
 #pragma unroll
-        for (int c = 0; c < DIM / 32; c++) {
+    for (int c = 0; c < DIM / 32; c++) {
+        uint32_t low[4], high[4];
+        get_query(low, s, 2 * c), get_query(high, s, 2 * c + 1);
+#pragma unroll
+        for (int n = 0; n < n_blocks; n++) {
             uint32_t b[4];
-            ldmatrix_x4(b, k + 4 * c);
-            multiply_16(scores[n], s.q[2 * c], b[0], b[1]);
-            multiply_16(scores[n], s.q[2 * c + 1], b[2], b[3]);
+            ldmatrix_x4(b, k + 8 * n * stride + 4 * c);
+            multiply_16(scores[n], low, b[0], b[1]);
+            multiply_16(scores[n], high, b[2], b[3]);
         }
     }
 }
@@ -167,15 +347,15 @@ DEVICE_FN void score_tile(float scores[TILE / 8][4], const row_state<DIM> &s,
 // Turns scores into weights and rescales the sums so far to the new maximum. Keys that a row does
 // not see have weight 0; a row that has seen no key yet keeps the maximum minus infinity.
 template <int DIM>
-DEVICE_FN void weigh(float scores[TILE / 8][4], row_state<DIM> *s, const struct attention_args &a,
-                     const token_run &run, int key) {
+DEVICE_FN void weigh(float scores[tile_shape<DIM>::KEYS / 8][4], row_state<DIM> *s,
+                     const struct attention_args &a, const token_run &run, int key) {
 #pragma unroll
     for (int row = 0; row < 2; row++) {
         const query_row r = s->rows[row];
-        bool runs = r.token >= run.first_token && r.token <= run.last_token;
+        bool runs = r.head >= run.first_head && r.head <= run.last_head;
         float max = s->max[row];
 #pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
+        for (int n = 0; n < tile_shape<DIM>::KEYS / 8; n++)
 #pragma unroll
             for (int i = 2 * row; i < 2 * row + 2; i++) {
                 int at = key + 8 * n + (int)threadIdx.x % 4 * 2 + (i & 1);
@@ -189,7 +369,7 @@ DEVICE_FN void weigh(float scores[TILE / 8][4], row_state<DIM> *s, const struct 
         float base = max == minus_infinity() ? 0 : max, sum = 0;
         float shrink = __expf(s->max[row] - base);
 #pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
+        for (int n = 0; n < tile_shape<DIM>::KEYS / 8; n++)
 #pragma unroll
             for (int i = 2 * row; i < 2 * row + 2; i++)
                 sum += scores[n][i] = __expf(scores[n][i] - base);
@@ -202,11 +382,11 @@ DEVICE_FN void weigh(float scores[TILE / 8][4], row_state<DIM> *s, const struct 
 }
 
 template <int DIM>
-DEVICE_FN void add_tile(row_state<DIM> *s, const float weights[TILE / 8][4],
+DEVICE_FN void add_tile(row_state<DIM> *s, const float weights[tile_shape<DIM>::KEYS / 8][4],
                         const key_tile<DIM> &tile) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int k = 0; k < TILE / 16; k++) {
+    for (int k = 0; k < tile_shape<DIM>::KEYS / 16; k++) {
         const float *low = weights[2 * k], *high = weights[2 * k + 1];
         const uint32_t a[4] = {pack_halves(low[0], low[1]), pack_halves(low[2], low[3]),
                                pack_halves(high[0], high[1]), pack_halves(high[2], high[3])};
@@ -226,9 +406,9 @@ template <int DIM> DEVICE_FN void write_rows(row_state<DIM> *s, const struct att
         float sum = s->sum[row];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (s->rows[row].token < 0) continue;
-        int64_t split = s->rows[row].q / a.head_dim * p.n_splits + blockIdx.z;
-        float *out = whole ? a.out + s->rows[row].q : p.partial + split * (a.head_dim + 2);
+        if (s->rows[row].head < 0) continue;
+        int64_t head = s->rows[row].head, split = head * p.n_splits + blockIdx.z;
+        float *out = whole ? a.out + head * a.head_dim : p.partial + split * (a.head_dim + 2);
         float factor = whole ? 1 / sum : 1;
         if (!whole && threadIdx.x % 4 == 0)
             out[a.head_dim] = s->max[row], out[a.head_dim + 1] = sum;
@@ -242,22 +422,25 @@ template <int DIM> DEVICE_FN void write_rows(row_state<DIM> *s, const struct att
     }
 }
 
-DEVICE_FN bool row_sees_tile(const query_row &r, const token_run &run, int key) {
-    return r.token >= run.first_token && r.token <= run.last_token && r.last >= key &&
-           r.first < key + TILE;
+// Whether a row sees one of the keys of a tile that starts at that key.
+DEVICE_FN bool row_sees(const query_row &r, const token_run &run, int key, int n_keys) {
+    return r.head >= run.first_head && r.head <= run.last_head && r.last >= key &&
+           r.first < key + n_keys;
 }
 
 template <int DIM>
 DEVICE_FN void attend_run(row_state<DIM> *s, key_tile<DIM> *tile, const struct attention_args &a,
                           const token_run &run) {
-    for (int key = run.first_key / TILE * TILE; key <= run.last_key; key += TILE) {
+    const int n_keys = tile_shape<DIM>::KEYS;
+    for (int key = run.first_key / n_keys * n_keys; key <= run.last_key; key += n_keys) {
         load_tile(tile, a,
                   tile_keys{key_start(a, run.pages, (int)blockIdx.y, key), run.first_key - key,
                             run.last_key - key + 1});
         __syncthreads();
-        bool sees = row_sees_tile(s->rows[0], run, key) || row_sees_tile(s->rows[1], run, key);
+        bool sees =
+            row_sees(s->rows[0], run, key, n_keys) || row_sees(s->rows[1], run, key, n_keys);
         if (__ballot_sync(0xffffffffu, sees)) {
-            float scores[TILE / 8][4];
+            float scores[n_keys / 8][4];
             score_tile(scores, *s, *tile);
             weigh(scores, s, a, run, key);
             add_tile(s, scores, *tile);
@@ -266,17 +449,15 @@ DEVICE_FN void attend_run(row_state<DIM> *s, key_tile<DIM> *tile, const struct a
     }
 }
 
-// The run that starts at token t of the tile.
-DEVICE_FN token_run find_run(const struct attention_args &a, int64_t first_token, int n_tokens,
-                             int t) {
-    const int32_t *positions = a.positions + first_token, *sequences = a.sequences + first_token;
-    token_run run = {t, t, first_key(positions[t], a.window), positions[t],
-                     a.pages + (int64_t)sequences[t] * a.max_pages};
-    for (int next = t + 1; next < n_tokens && sequences[next] == sequences[t] &&
-                           positions[next] == positions[next - 1] + 1;
-         next++)
-        run.last_token = next, run.last_key = positions[next];
-    return run;
+// The run that starts at that token, one of the tile's.
+DEVICE_FN token_run find_run(const struct attention_args &a, token_tile tile, int token) {
+    const int first = a.positions[token], sequence = a.sequences[token];
+    int next = token + 1;
+    while (next < tile.first + tile.count && a.sequences[next] == sequence &&
+           a.positions[next] == first + (next - token))
+        next++;
+    return token_run{token * a.n_heads, next * a.n_heads - 1, first_key(first, a.window),
+                     first + (next - token) - 1, a.pages + (int64_t)sequence * a.max_pages};
 }
 
 // Cuts a run to the keys of the block's split, whole pages.
@@ -291,17 +472,18 @@ DEVICE_FN void split_run(token_run *run, int n_splits) {
 
 template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &p) {
     const struct attention_args &a = p.a;
+    constexpr int n_parked = tile_shape<DIM>::PARKED;
     __shared__ key_tile<DIM> tile;
-    int tokens = ATTENTION_MMA_ROWS / (a.n_heads / a.n_kv_heads);
-    int64_t first_token = (int64_t)blockIdx.x * tokens;
-    if (a.n_tokens - first_token < tokens) tokens = (int)(a.n_tokens - first_token);
+    __shared__ uint4 parked[(n_parked > 0 ? n_parked : 1) * ATTENTION_MMA_THREADS];
     row_state<DIM> s;
-    start_rows(&s, a, first_token, tokens);
-    for (int t = 0; t < tokens;) {
-        token_run run = find_run(a, first_token, tokens, t);
+    s.parked = parked + threadIdx.x;
+    start_rows(&s, a);
+    const token_tile tokens = find_tile(a); // again, rather than kept while queries are loaded
+    for (int token = tokens.first; token < tokens.first + tokens.count;) {
+        token_run run = find_run(a, tokens, token);
         split_run(&run, (int)p.n_splits);
         attend_run(&s, &tile, a, run);
-        t = run.last_token + 1;
+        token = (run.last_head + 1) / a.n_heads;
     }
     write_rows(&s, p);
 }
@@ -312,11 +494,15 @@ template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &)
 
 #endif
 
-KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS)
+KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS, 4)
     attention_mma_64(const struct attention_params p) {
     attend_tokens<64>(p);
 }
 KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS)
     attention_mma_128(const struct attention_params p) {
     attend_tokens<128>(p);
+}
+KERNEL void __launch_bounds__(ATTENTION_MMA_THREADS)
+    attention_mma_256(const struct attention_params p) {
+    attend_tokens<256>(p);
 }

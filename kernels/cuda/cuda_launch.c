@@ -320,9 +320,10 @@ static int64_t attention_splits(const struct cuda_device *d, const struct attent
     return n > 1 ? n : 1;
 }
 
+// F32 is left to the other kernels: halves would lose bits.
 static bool attention_on_tensor_cores(const struct cuda_device *d, const struct attention_args *a) {
-    return d->tensor_cores && a->n_tokens > MATVEC_TOKENS && a->k_type == DTYPE_F16 &&
-           a->v_type == DTYPE_F16 && a->head_dim % 8 == 0 && a->head_dim <= 128 &&
+    return d->tensor_cores && a->n_tokens > MATVEC_TOKENS && a->k_type != DTYPE_F32 &&
+           a->v_type != DTYPE_F32 && a->head_dim % 8 == 0 && a->head_dim <= 256 &&
            a->n_heads / a->n_kv_heads <= ATTENTION_MMA_ROWS;
 }
 
@@ -335,7 +336,9 @@ struct attention_kernel {
 static struct attention_kernel attention_of_many(const struct attention_args *a) {
     const int64_t tile_tokens = ATTENTION_MMA_ROWS / (a->n_heads / a->n_kv_heads);
     return (struct attention_kernel){
-        a->head_dim <= 64 ? KERNEL_attention_mma_64 : KERNEL_attention_mma_128,
+        a->head_dim <= 64    ? KERNEL_attention_mma_64
+        : a->head_dim <= 128 ? KERNEL_attention_mma_128
+                             : KERNEL_attention_mma_256,
         {parts(a->n_tokens, tile_tokens), (uint32_t)a->n_kv_heads, 1, ATTENTION_MMA_THREADS, 0}};
 }
 

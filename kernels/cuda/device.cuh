@@ -15,9 +15,9 @@
  *   __float_as_uint __float_as_int __uint_as_float __int_as_float __float2int_rn
  *   __double_as_longlong __longlong_as_double
  *   cp_async16, cp_async_commit, cp_async_wait<N>; below 8.0 they copy at once
- *   ldmatrix_x4, ldmatrix_x2 (7.5); mma_... (see below)
+ *   ldmatrix_x4, ldmatrix_x2, sub_halves, mul_halves (7.5); mma_... (see below)
  *
- * Not there: half arithmetic, sinf, cosf, powf, tanhf, printf, the C++ library.
+ * Not there: other half arithmetic, sinf, cosf, powf, tanhf, printf, the C++ library.
  */
 #ifndef TANDEM_KERNELS_CUDA_DEVICE_CUH
 #define TANDEM_KERNELS_CUDA_DEVICE_CUH
@@ -253,6 +253,18 @@ template <int N> DEVICE_FN void cp_async_wait() {}
 #endif
 
 #if CUDA_ARCH >= 750
+// Two pairs of halves, each rounded to the nearest even one.
+DEVICE_FN uint32_t sub_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+DEVICE_FN uint32_t mul_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
 // Loads four (two) 8x8 tiles of 16-bit elements: lane i names row i % 8 of tile i / 8, 16 bytes
 // aligned to 16, in shared memory; d[k] of lane i gets elements 2 * (i % 4) and the next of row i /
 // 4 of tile k.

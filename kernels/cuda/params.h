@@ -112,8 +112,8 @@ enum {
     ATTENTION_COLS = 256,     // most columns of V that a block adds up
     ATTENTION_KEY_COLS = 128, // of wider heads that lie in shared memory at once
     ATTENTION_MERGE_THREADS = 128,
-    // attention_mma_64, _128: grid (token tiles, n_kv_heads, n_splits); a tile is as many tokens as
-    // have at most ATTENTION_MMA_ROWS query heads of a kv head.
+    // attention_mma_64, _128, _256: grid (token tiles, n_kv_heads, n_splits); a tile is as many
+    // tokens as have at most ATTENTION_MMA_ROWS query heads of a kv head.
     ATTENTION_MMA_THREADS = 128,
     ATTENTION_MMA_ROWS = 64,
     ATTENTION_SPLITS = 128, // most runs that the keys of a token are cut into

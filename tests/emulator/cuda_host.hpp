@@ -213,6 +213,20 @@ template <int N> DEVICE_FN void cp_async_wait() {}
 
 #if CUDA_ARCH >= 750
 
+// A float holds more than twice the digits of a half, so rounding twice changes nothing.
+template <class Op> DEVICE_FN uint32_t simt_halves(uint32_t a, uint32_t b, Op op) {
+    const float low = op(__half2float(__half{(uint16_t)a}), __half2float(__half{(uint16_t)b}));
+    const float high =
+        op(__half2float(__half{(uint16_t)(a >> 16)}), __half2float(__half{(uint16_t)(b >> 16)}));
+    return __float2half(low).bits | (uint32_t)__float2half(high).bits << 16;
+}
+DEVICE_FN uint32_t sub_halves(uint32_t a, uint32_t b) {
+    return simt_halves(a, b, [](float x, float y) { return x - y; });
+}
+DEVICE_FN uint32_t mul_halves(uint32_t a, uint32_t b) {
+    return simt_halves(a, b, [](float x, float y) { return x * y; });
+}
+
 // The row addresses go through the exchange; every lane then reads for itself.
 template <int TILES> DEVICE_FN void simt_ldmatrix(uint32_t *d, const void *row, simt_place here) {
     uint64_t word = (uintptr_t)row;
@@ -246,8 +260,8 @@ DEVICE_FN void simt_products(const int8_t (*a)[K], const int8_t (*b)[K], int (*s
         for (int k = 0; k < K / 16; k++) {
             __m256i wide_a = _mm256_cvtepi8_epi16(_mm_load_si128((__m128i *)a[row] + k));
             for (int column = 0; column < 8; column++)
-                part[column] = _mm256_add_epi32(part[column],
-                                                _mm256_madd_epi16(wide_a, wide_b[column][k]));
+                part[column] =
+                    _mm256_add_epi32(part[column], _mm256_madd_epi16(wide_a, wide_b[column][k]));
         }
         for (int i = 0; i < 4; i++) part[i] = _mm256_hadd_epi32(part[2 * i], part[2 * i + 1]);
         __m256i low = _mm256_hadd_epi32(part[0], part[1]);
@@ -278,7 +292,8 @@ template <class Element, class Sum, int M, int K> struct simt_mma {
     static constexpr int NA = M * K / 32 / PER, NB = 8 * K / 32 / PER, ND = M * 8 / 32;
     static_assert((NA + NB + ND) * 4 <= SIMT_WORDS * 8, "fits into an exchange");
 
-    // The first element of register i of a lane along K; its row (of a) or column (of b) is lane / 4.
+    // The first element of register i of a lane along K; its row (of a) or column (of b) is lane
+    // / 4.
     static constexpr int k_of(int lane, int i, int rows) {
         return lane % 4 * PER + i / rows * 4 * PER;
     }
