@@ -148,20 +148,22 @@ static bool plan_smaller(struct engine *en, const struct engine_options *o) {
 // computing thread, plans for small pinned blocks instead, unless the user asked for an arena.
 // Returns true if that is the plan now.
 static bool plan_blocks(struct engine *en, struct engine_options *o) {
-    const struct plan arena = en->plan;
-    struct err ignored = {0};
+    struct err refused = {0};
     if (!en->weights.arena_refused || o->strict || o->plan_path ||
         o->constraints.place.feed != FEED_NONE)
         return false;
+    struct plan *blocks = mem_alloc(1, sizeof *blocks);
+    if (!blocks) return false;
     o->constraints.place.feed = FEED_STAGED;
-    if (devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, o, &ignored)) {
-        en->plan = arena;
-        return false;
+    const bool found = !devices_plan(blocks, &en->shape, en->devices, en->n_devices, o, &refused);
+    if (found) {
+        en->plan = *blocks;
+        log_line(o->log, LOG_WARN,
+                 "streamed weights go through small pinned blocks instead; "
+                 "'ulimit -l' shows how much memory may be pinned");
     }
-    log_line(o->log, LOG_WARN,
-             "streamed weights go through small pinned blocks instead; "
-             "'ulimit -l' shows how much memory may be pinned");
-    return true;
+    mem_free(blocks);
+    return found;
 }
 
 // Opens what takes memory of devices. With an arena that the system did not pin, plans again first.
