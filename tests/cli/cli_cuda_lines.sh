@@ -5,7 +5,8 @@
 # For many tokens: for 64 rows, 64 tokens and 64 columns, on average over 256. For one token, and for
 # eight: for a row of 2048 columns. A load of a warp that reads 16 bytes a lane in a row touches 4
 # lines, one whose lanes read a row each 32. Lines that are read twice count twice, also where they
-# are in a cache.
+# are in a cache. Types with codebooks are left out: how many lines their lookups touch depends on
+# where the linker places the codebooks.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
 expected=tests/expected/cuda_lines.tsv
@@ -38,7 +39,7 @@ compare() {
         compare $capability 1 8 2048 8
         compare $capability 8 8 2048 8
     done
-} >"$work/lines.tsv"
+} | grep -v '_iq[123]' >"$work/lines.tsv"
 if [ "${1:-}" = --update ]; then
     cp "$work/lines.tsv" $expected
     exit 0
