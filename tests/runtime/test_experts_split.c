@@ -217,6 +217,12 @@ static void test_faults(void **state) {
     f->options.device_spec = "sim:vram=16M";
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+// See test_pipeline.c.
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:upload_open\nleak:gguf_open"; }
+#endif
+
 // A stalled copy names the experts that wait for it. Which command is the nth depends on how the
 // streams get along, so some are tried.
 static void test_stall_names(void **state) {
