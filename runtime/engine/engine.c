@@ -158,9 +158,9 @@ static bool plan_blocks(struct engine *en, struct engine_options *o) {
     const bool found = !devices_plan(blocks, &en->shape, en->devices, en->n_devices, o, &refused);
     if (found) {
         en->plan = *blocks;
-        log_line(o->log, LOG_WARN,
-                 "streamed weights go through small pinned blocks instead; "
-                 "'ulimit -l' shows how much memory may be pinned");
+        log_line(o->log, LOG_WARN, "streamed weights go through small pinned blocks instead");
+    } else {
+        o->constraints.place.feed = FEED_NONE;
     }
     mem_free(blocks);
     return found;
