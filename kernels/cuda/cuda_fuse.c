@@ -155,7 +155,7 @@ static bool depends(const struct matmul_params *p, const struct matmul_params *o
     const struct matmul_args *a = &p->a;
     const int64_t first = a->row_first, out_bytes = a->row_count * (int64_t)sizeof *a->out;
     return writes(on, a->x, a->n_cols * (int64_t)sizeof *a->x) ||
-           writes(on, a->out + first, out_bytes) || writes(on, a->scratch, p->acts_stride) ||
+           writes(on, a->out + first, out_bytes) ||
            writes(on, (const char *)a->weight + first * p->weight_stride,
                   a->row_count * p->weight_stride) ||
            (a->bias && writes(on, a->bias + first, out_bytes)) ||

@@ -127,6 +127,7 @@ enum twist {
     BIAS_IS_OUT,
     WEIGHT_IS_OUT,
     OTHER_SCRATCH,
+    NARROW_FLOATS,
 };
 
 static void no_call(void *context) { (void)context; }
@@ -283,6 +284,7 @@ static void products(struct bench *b, enum twist twist) {
     struct matmul_args a = product_of(b, X, twist == MANY_ROWS ? 2 : 1);
     if (twist == FLOATS) types[0] = WEIGHT_F32;
     if (twist == OTHER_TYPE) types[1] = WEIGHT_Q4_0;
+    if (twist == NARROW_FLOATS) types[0] = types[1] = WEIGHT_F32;
     if (twist == MIXED_TYPES)
         types[0] = mixed[next(b, 4)], types[1] = mixed[next(b, 3)], types[2] = WEIGHT_Q8_0;
     a.bias = next(b, 2) ? at(b, BIAS) : NULL;
@@ -301,6 +303,7 @@ static void products(struct bench *b, enum twist twist) {
     if (twist == WEIGHT_IS_OUT) a.weight = (char *)at(b, OUT) - 10 * N_COLS / 32 * 34;
     if (twist == OTHER_SCRATCH) a.scratch = at(b, ELSEWHERE);
     if (twist == OTHER_INPUT) a.x = at(b, NORMED);
+    if (twist == NARROW_FLOATS) a.n_cols = N_COLS / 2;
     multiply(b, types[1], &a);
     if (b->apart) stream_flush(b->stream);
     a = product_of(b, X, 1);
@@ -396,6 +399,8 @@ static const struct sequence SEQUENCES[] = {
     {"products with two scratches", products, OTHER_SCRATCH,
      LIST(4, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0, KERNEL_quantize_acts,
           KERNEL_matmul_vec_q8_0)},
+    {"a product of fewer columns", products, NARROW_FLOATS,
+     LIST(2, KERNEL_matmul_vec_f32, KERNEL_matmul_vec_f32)},
     {"a product of floats first", products, FLOATS,
      LIST(3, KERNEL_matmul_vec_f32, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},
 };
