@@ -5,6 +5,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+// Headers of a C library before 2.34 do not name it; Linux since 5.14 has it whatever they say.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
 // Linux begins to read that much at least for one call, and on many disks no more.
 enum { EXPECT_CHUNK = 128 << 10 };
 

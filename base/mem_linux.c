@@ -6,6 +6,11 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+// Headers of a C library before 2.34 do not name it; Linux since 5.14 has it whatever they say.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum { HUGE_PAGE = 2 << 20 };
 
 void *mem_map_pages(size_t size_bytes) {
