@@ -268,7 +268,7 @@ static enum status read_device(struct machine *m, int32_t d, const json_t *objec
 
 static enum status read_devices(struct machine *m, const json_t *list, struct err *e) {
     if (!json_is_array(list) || json_array_size(list) < 1 || json_array_size(list) > MAX_DEVICES)
-        return bad(e, "", "devices", "a list of the CPU and at most one accelerator", list);
+        return bad(e, "", "devices", "a list of the CPU and at most one GPU", list);
     m->n_devices = (int32_t)json_array_size(list);
     for (int32_t d = 0; d < m->n_devices; d++)
         if (read_device(m, d, json_array_get(list, (size_t)d), e)) return e->status;

@@ -225,7 +225,7 @@ static enum status parse_device(struct plan_file *out, int32_t d, const json_t *
     if (read_text(row, "kind", &kind, e)) return err_context(e, "device %d", d);
     if (!*kind || strlen(kind) >= sizeof out->kinds[d] || (d == 0) != !strcmp(kind, "cpu")) {
         err_set(e, ERR_FORMAT, "device %d: field kind", d);
-        err_expected(e, d == 0 ? "cpu" : "the kind of an accelerator");
+        err_expected(e, d == 0 ? "cpu" : "the kind of a GPU");
         return err_actual(e, "'%.40s'", kind);
     }
     strcpy(out->kinds[d], kind);
@@ -271,14 +271,14 @@ static enum status parse_placement(struct plan_file *out, const json_t *root,
         out->constraints.place.units[u].device = device;
     }
     if (json_object_size(places) == (size_t)shape->n_units) return OK;
-    err_set(e, ERR_FORMAT, "placement: names that are no units of this model");
-    err_expected(e, "%d units", shape->n_units);
+    err_set(e, ERR_FORMAT, "placement: names that this model does not have");
+    err_expected(e, "%d names", shape->n_units);
     return err_actual(e, "%zu", json_object_size(places));
 }
 
 static enum status unknown_units(const char *field, size_t count, size_t known, struct err *e) {
-    err_set(e, ERR_FORMAT, "%s: names that are no units of this model, or twice the same", field);
-    err_expected(e, "%zu units", known);
+    err_set(e, ERR_FORMAT, "%s: names that this model does not have, or twice the same", field);
+    err_expected(e, "%zu names", known);
     return err_actual(e, "%zu", count);
 }
 

@@ -12,7 +12,7 @@ static enum status check_devices(const struct plan_file *file, const struct mach
     for (int32_t u = 0; u < MAX_UNITS; u++) used |= file->constraints.place.units[u].device == 1;
     const char *here = machine->n_devices > 1 ? machine->devices[1].kind : "none";
     if (!used || strcmp(here, file->kinds[1]) == 0) return OK;
-    err_set(e, ERR_USAGE, "the plan has units on a GPU that this computer lacks");
+    err_set(e, ERR_USAGE, "the plan puts layers on a GPU that this computer lacks");
     err_expected(e, "a device of kind %s", file->kinds[1]);
     err_actual(e, "%s", here);
     return err_fix(e, "name the device with --device, or make a plan for this machine");

@@ -186,7 +186,7 @@ static enum status keep_to_cpu(uint8_t allowed[], const struct shape *shape, str
             plan_unit_name(&shape->units[u], name, sizeof name);
             err_set(
                 e, ERR_USAGE,
-                "strategy cpu keeps all units on the CPU, and another option puts %s on the GPU",
+                "strategy cpu keeps all layers on the CPU, and another option puts %s on the GPU",
                 name);
             return err_fix(e, "leave away --strategy, or -ngl and -ot");
         }
@@ -224,7 +224,8 @@ static enum status check_unit_place(const struct unit_place *place, const struct
     const bool split = place->cpu_parts > 0, on_host = place->device == DEVICE_HOST;
     ASSERT(place->cpu_parts < UNIT_PARTS);
     if (split && !unit_can_split(unit)) return refuse_way(unit, "split", SPLIT, e);
-    if (split && on_host) return refuse_way(unit, "split on the CPU", "a split unit on the GPU", e);
+    if (split && on_host)
+        return refuse_way(unit, "split on the CPU", "a split layer on the GPU", e);
     const bool streams = unit_can_stream(unit) && (on_host || split);
     return place->streamed && !streams ? refuse_way(unit, "streamed", STREAMED, e) : OK;
 }
@@ -244,7 +245,7 @@ static enum status apply_placement(struct plan *plan, const struct shape *shape,
     plan->place.ring = machine_accelerator(&plan->machine);
     if (plan->place.feed == FEED_NONE) plan->place.feed = FEED_ARENA;
     if (!streams || plan->place.ring != DEVICE_HOST) return OK;
-    return err_set(e, ERR_USAGE, "the request streams units to a GPU, and there is none");
+    return err_set(e, ERR_USAGE, "the plan streams layers to a GPU, and there is none");
 }
 
 // Chooses the fastest micro-batch that fits a given placement, the smallest if none fits; without

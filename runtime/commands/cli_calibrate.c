@@ -43,7 +43,7 @@ static void print_types(const struct measuring *m, int d) {
         puts("");
     }
     if (m->result.measured[d] != (1u << WEIGHT_COUNT) - 1)
-        puts("  * estimated from other rates in part: there was no time to measure all");
+        puts("  * estimated from others in part: there was no time to measure all");
 }
 
 static void print_device(const struct measuring *m, int d) {
@@ -56,7 +56,7 @@ static void print_device(const struct measuring *m, int d) {
         for (int c = 0; c < RATE_CLASSES; c++) printf(" %.1f", r->attention_gflops[k][c]);
         puts(" GFLOP/s");
     }
-    printf("  vectors %.1f GB/s; overhead %.2f us for each op, %.1f us for each pass",
+    printf("  vectors %.1f GB/s; overhead %.2f us for each op, %.1f us for each token",
            r->vector_gbps, r->op_us, r->pass_us);
     if (r->cache_bytes)
         printf("; the cache keeps %.0f MiB, %.1f times as fast as memory",

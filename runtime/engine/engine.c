@@ -119,7 +119,7 @@ static enum status refuse_rest(struct engine *en, struct err *e) {
         return err_fix(e, "close other programs that use the GPU, or do without it: "
                           "--device none fits");
     }
-    return err_fix(e, "the CPU has no room for the units; without the GPU: %s", alone.fix);
+    return err_fix(e, "RAM has no room for the rest of the model; without the GPU: %s", alone.fix);
 }
 
 // Plans again for what the accelerator gives now: what it says, or half of what it refused although

@@ -77,10 +77,10 @@ static void look_at_link(struct examination *x) {
     if (x->facts->machine.n_devices < 2 || link->width <= 0 || link->width >= link->max_width)
         return;
     struct finding *found = add(x, FINDING_SLOW, "link");
-    WRITE(found->what, "the GPU's PCIe link has %d of %d lanes", link->width, link->max_width);
+    WRITE(found->what, "the GPU's PCIe link is x%d and could be x%d", link->width, link->max_width);
     WRITE(found->fix,
-          "put the card into the slot with %d lanes, and reseat it; some boards share "
-          "lanes with an M.2 slot",
+          "put the card into a slot that is wired as x%d, and reseat it; on some boards an M.2 "
+          "slot takes half of it",
           link->max_width);
     const double factor = (double)link->max_width / link->width;
     char words[96];

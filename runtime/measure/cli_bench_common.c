@@ -103,7 +103,8 @@ void cli_bench_say_run(int32_t run, int32_t n) {
 void cli_bench_say_rates(const struct cli *cli, const struct machine *machine) {
     if (cli->options.quiet || machine->rates == RATES_MEASURED) return;
     if (machine->rates == RATES_NONE)
-        fprintf(stderr, "tandem: nothing is known of this machine's rates: no planned speed\n");
+        fprintf(stderr,
+                "tandem: the speeds of this machine are unknown, so there is no planned speed\n");
     else
         fprintf(stderr,
                 "tandem: planned speed and limit are by the speeds of %s; 'tandem calibrate' "

@@ -303,7 +303,8 @@ static void broken_files_are_refused(void **state) {
         {"\"embed\": \"cpu\"", "\"embed\": \"tpu\"", "embed is on no device", ERR_FORMAT},
         {"\"embed\": \"cpu\"", "\"embedding\": \"cpu\"", "embed", ERR_FORMAT},
         {"\"embed\": \"cpu\"", "\"embed\": 0", "embed", ERR_FORMAT},
-        {"\"embed\": \"cpu\"", "\"more\": \"cpu\", \"embed\": \"cpu\"", "no units", ERR_FORMAT},
+        {"\"embed\": \"cpu\"", "\"more\": \"cpu\", \"embed\": \"cpu\"", "does not have",
+         ERR_FORMAT},
         {"\"embed\": \"cpu\"", "\"embed\": \"cpu\", \"embed\": \"cpu\"", "duplicate", ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {

@@ -100,7 +100,7 @@ static void test_link(void **state) {
     assert_int_equal(f->n, 0);
     f->facts.link.width = 4;
     const struct finding *found = only(f, "link");
-    assert_non_null(strstr(found->what, "4 of 16 lanes"));
+    assert_non_null(strstr(found->what, "is x4 and could be x16"));
     assert_non_null(strstr(found->cost, "4 times as long"));
 }
 
