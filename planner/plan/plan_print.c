@@ -37,12 +37,9 @@ const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]) {
 static double per_second(double count, double us) { return us > 0 ? count * 1e6 / us : 0; }
 
 const char *bound_name(enum bound bound) {
-    static const char *const names[BOUNDS] = {"reading the CPU's memory",
-                                              "computing on the CPU",
-                                              "reading the GPU's memory",
-                                              "computing on the GPU",
-                                              "the link",
-                                              "starting and waiting"};
+    static const char *const names[BOUNDS] = {
+        "reading RAM",          "computing on the CPU",       "reading VRAM",
+        "computing on the GPU", "copies between CPU and GPU", "launch overhead"};
     return (unsigned)bound < BOUNDS ? names[bound] : "unknown";
 }
 
@@ -51,23 +48,24 @@ const char *bound_name(enum bound bound) {
 static void print_model(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct workload *w = &plan->workload;
     const struct machine *m = &plan->machine;
-    fprintf(out, "%s (%s): %d layers, %.1f MiB of weights", shape->name, shape->architecture,
-            shape->n_layers, (double)shape_weight_bytes(shape) / MIB);
+    char size[ERR_SIZE_CHARS];
+    fprintf(out, "%s (%s): %d layers, %s of weights", shape->name, shape->architecture,
+            shape->n_layers, err_size_needed(size, shape_weight_bytes(shape)));
     if (m->name[0]) fprintf(out, ", on %s", m->name);
-    fprintf(out, "\ncontext %d, micro-batch %d, cache %s", w->n_ctx, w->n_ubatch,
+    fprintf(out, "\ncontext %d, micro-batch %d, KV cache %s", w->n_ctx, w->n_ubatch,
             dtype_name(w->kv_type_k));
     if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
     if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
     fprintf(out, ", %d threads", m->devices[DEVICE_HOST].n_lanes);
     const int32_t team = machine_decode_team(m);
     if (team > 0 && team < m->devices[DEVICE_HOST].n_lanes)
-        fprintf(out, " (memory saturates at %d)", team);
+        fprintf(out, " (%d already use all memory bandwidth)", team);
     fputc('\n', out);
 }
 
 static void print_table(const struct plan *plan, FILE *out) {
-    fprintf(out, "%-36s %9s %9s %9s %9s %9s %9s\n", "MiB", "weights", "kv", "scratch", "staging",
-            "total", "budget");
+    fprintf(out, "%-36s %9s %9s %9s %9s %9s %9s\n", "MiB", "weights", "KV cache", "scratch",
+            "staging", "total", "budget");
     for (int d = 0; d < plan->machine.n_devices; d++) {
         const struct machine_device *device = &plan->machine.devices[d];
         const uint64_t *b = plan->devices[d].bytes;
@@ -85,27 +83,28 @@ static const struct {
     const char *meaning;
 } LETTERS[] = {
     {'g', "GPU"},
-    {'e', "all but the routed experts there"},
-    {'a', "only attention there"},
-    {'f', "all but attention there"},
-    {'r', "the FFN's rows split between both, the rest there"},
-    {'b', "the FFN's rows split, the CPU's streamed in prefill, the rest there"},
-    {'s', "the FFN on the CPU, in prefill streamed, the rest there"},
-    {'R', "the FFN's rows split, others on the CPU"},
-    {'S', "the FFN streamed in prefill, others on the CPU"},
-    {'p', "attention's and the FFN's rows split between both"},
-    {'B', "attention's and the FFN's rows split, the CPU's streamed in prefill"},
-    {'t', "attention and the FFN on the CPU, in prefill streamed"},
-    {'q', "attention's rows split between both, the rest there"},
-    {'u', "attention on the CPU, in prefill streamed, the rest there"},
-    {'x', "the experts on the CPU, in prefill streamed, the rest there"},
-    {'X', "the experts streamed in prefill, others on the CPU"},
-    {'T', "attention and the experts on the CPU, in prefill streamed"},
-    {'d', "the experts split between both, the rest there"},
-    {'k', "the experts split, the CPU's streamed in prefill, the rest there"},
-    {'D', "the experts and others split between both, the rest there"},
-    {'K', "the experts and others split, the CPU's streamed in prefill, the rest there"},
-    {'m', "mixed"},
+    {'e', "experts on the CPU, the rest on the GPU"},
+    {'a', "attention on the GPU, the rest on the CPU"},
+    {'f', "attention on the CPU, the rest on the GPU"},
+    {'r', "rows of the FFN split between GPU and CPU, the rest on the GPU"},
+    {'b',
+     "rows of the FFN split between GPU and CPU, in prompts all on the GPU; the rest on the GPU"},
+    {'s', "FFN on the CPU, in prompts on the GPU; the rest on the GPU"},
+    {'R', "rows of the FFN split between GPU and CPU, the rest on the CPU"},
+    {'S', "CPU, but the FFN on the GPU in prompts"},
+    {'p', "rows of attention and FFN split between GPU and CPU"},
+    {'B', "rows of attention and FFN split between GPU and CPU, in prompts all on the GPU"},
+    {'t', "CPU, in prompts GPU"},
+    {'q', "rows of attention split between GPU and CPU, the rest on the GPU"},
+    {'u', "attention on the CPU, in prompts on the GPU; the rest on the GPU"},
+    {'x', "experts on the CPU, in prompts on the GPU; the rest on the GPU"},
+    {'X', "CPU, but the experts on the GPU in prompts"},
+    {'T', "attention and experts on the CPU, in prompts on the GPU"},
+    {'d', "experts split between GPU and CPU, the rest on the GPU"},
+    {'k', "experts split between GPU and CPU, in prompts all on the GPU; the rest on the GPU"},
+    {'D', "experts and more split between GPU and CPU, the rest on the GPU"},
+    {'K', "experts and more split between GPU and CPU, in prompts all on the GPU"},
+    {'m', "its parts in different ways ('tandem plan -v' lists them)"},
     {'C', "CPU"},
 };
 
@@ -164,21 +163,11 @@ static char layer_letter(const struct plan *plan, const struct shape *shape, int
     return 'm';
 }
 
-// Prints the meanings of the letters in the strip, after "layers", on as many lines as they need.
+// Prints a line for each letter in the strip.
 static void print_meanings(const char *strip, int32_t n, FILE *out) {
-    enum { FIRST_COLUMN = 33, COLUMNS = 120 };
-    size_t column = FIRST_COLUMN;
-    const char *separator = "";
-    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++) {
-        if (!memchr(strip, LETTERS[i].letter, (size_t)n)) continue;
-        const size_t width = strlen(", x: ") + strlen(LETTERS[i].meaning);
-        const bool breaks = column + width > COLUMNS;
-        column = (breaks ? 3 : column) + width;
-        fprintf(out, "%s%s %c: %s", separator, breaks ? "\n   " : "", LETTERS[i].letter,
-                LETTERS[i].meaning);
-        separator = ",";
-    }
-    fputc('\n', out);
+    for (size_t i = 0; i < sizeof LETTERS / sizeof *LETTERS; i++)
+        if (memchr(strip, LETTERS[i].letter, (size_t)n))
+            fprintf(out, "      %c = %s\n", LETTERS[i].letter, LETTERS[i].meaning);
 }
 
 static void print_strip(const struct plan *plan, const struct shape *shape, FILE *out) {
@@ -186,12 +175,12 @@ static void print_strip(const struct plan *plan, const struct shape *shape, FILE
     int32_t n = 0;
     for (int32_t u = 1; u + 1 < plan->n_units && n < MAX_LAYERS;)
         strip[n++] = layer_letter(plan, shape, &u);
-    fprintf(out, "placement: embed %c, head %c, layers",
-            plan->place.units[0].device != DEVICE_HOST ? 'g' : 'C',
-            plan->place.units[plan->n_units - 1].device != DEVICE_HOST ? 'g' : 'C');
-    print_meanings(strip, n, out);
+    fprintf(out, "embedding on the %s, head on the %s, layers from 0:\n",
+            plan->place.units[0].device != DEVICE_HOST ? "GPU" : "CPU",
+            plan->place.units[plan->n_units - 1].device != DEVICE_HOST ? "GPU" : "CPU");
     for (int32_t i = 0; i < n; i += STRIP_COLUMNS)
         fprintf(out, "%5d %.*s\n", i, STRIP_COLUMNS, strip + i);
+    print_meanings(strip, n, out);
 }
 
 // Prints the number of units that are split by experts, or by rows, and their parts.
@@ -221,7 +210,7 @@ static void print_ways(const struct plan *plan, const struct shape *shape, FILE 
     print_splits(plan, shape, false, out);
     print_splits(plan, shape, true, out);
     if (n_streamed)
-        fprintf(out, "streamed in prefill: %d unit%s from %s, through %d slots of %.2f MiB\n",
+        fprintf(out, "streamed in prompts: %d unit%s from %s, through %d slots of %.2f MiB\n",
                 n_streamed, n_streamed > 1 ? "s" : "", from[plan->place.feed], RING_SLOTS,
                 (double)plan->slot_bytes / MIB);
 }
@@ -239,9 +228,14 @@ static const char *speed_after(const struct plan *plan, const struct shape *shap
 static void print_depths(const struct plan *plan, const struct shape *shape, FILE *out) {
     const int32_t n_ctx = plan->workload.n_ctx;
     char empty[PLAN_NUMBER_CHARS], half[PLAN_NUMBER_CHARS], full[PLAN_NUMBER_CHARS];
-    fprintf(out, "tokens/s by context: %s with none of it in use, %s with half, %s with all %d\n",
+    fprintf(out, "            %s tokens/s with an empty context, %s half full, %s full\n",
             speed_after(plan, shape, 0, empty), speed_after(plan, shape, n_ctx / 2, half),
-            speed_after(plan, shape, n_ctx - 1, full), n_ctx);
+            speed_after(plan, shape, n_ctx - 1, full));
+}
+
+static void print_bound(const struct phase_shares *phase, FILE *out) {
+    fprintf(out, "; limited by %s (%.0f %% of the time)\n", bound_name(phase->bound),
+            100 * phase->bound_share);
 }
 
 static void print_prediction(const struct plan *plan, const struct shape *shape, FILE *out) {
@@ -249,33 +243,32 @@ static void print_prediction(const struct plan *plan, const struct shape *shape,
     struct prediction p;
     char speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS];
     plan_predict(plan, shape, &p);
-    fprintf(out, "decode: %s tokens/s predicted, %s each; %.0f %% of the time %s\n",
-            plan_figure(per_second(1, p.decode_us), speed), plan_duration(p.decode_us, time),
-            100 * p.decode.bound_share, bound_name(p.decode.bound));
+    fprintf(out, "generation: %s tokens/s, %s each", plan_figure(per_second(1, p.decode_us), speed),
+            plan_duration(p.decode_us, time));
+    print_bound(&p.decode, out);
     print_depths(plan, shape, out);
-    fprintf(out,
-            "prompt: first token of %d after %s predicted, %s tokens/s; %.0f %% of the time %s\n",
-            w->n_prompt, plan_duration(p.prompt_us, time),
-            plan_figure(per_second(w->n_prompt, p.prompt_us), speed), 100 * p.prompt.bound_share,
-            bound_name(p.prompt.bound));
+    fprintf(out, "prompt of %d tokens: first token after %s, %s tokens/s", w->n_prompt,
+            plan_duration(p.prompt_us, time),
+            plan_figure(per_second(w->n_prompt, p.prompt_us), speed));
+    print_bound(&p.prompt, out);
 }
 
 static void print_pass(const struct plan *plan, const struct shape *shape, FILE *out) {
     struct simulation one;
     const struct pass pass = {1, 1, 0};
     plan_simulate(plan, shape, &pass, &one);
-    fprintf(out, "one token: %d steps, %d copies of %.1f KiB, weights read:", one.n_steps,
-            one.n_copies, (double)one.copied_bytes / 1024.0);
+    fputs("per token: reads", out);
     for (int d = 0; d < plan->machine.n_devices; d++)
-        fprintf(out, "%s %s %.2f MiB", d ? "," : "", plan->machine.devices[d].kind,
-                (double)one.weight_bytes[d] / MIB);
-    fputc('\n', out);
+        fprintf(out, "%s %.2f MiB from %s", d ? " and" : "", (double)one.weight_bytes[d] / MIB,
+                d == DEVICE_HOST ? "RAM" : "VRAM");
+    fprintf(out, ", copies %.1f KiB (%d copies), %d steps\n", (double)one.copied_bytes / 1024.0,
+            one.n_copies, one.n_steps);
     if (!plan->slot_bytes) return;
     const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
     struct simulation many;
     plan_simulate(plan, shape, &prefill, &many);
-    fprintf(out, "%d tokens: %d steps, %d copies of %.1f MiB", prefill.n_tokens, many.n_steps,
-            many.n_copies, (double)many.copied_bytes / MIB);
+    fprintf(out, "per %d tokens of a prompt: copies %.1f MiB (%d copies), %d steps",
+            prefill.n_tokens, (double)many.copied_bytes / MIB, many.n_copies, many.n_steps);
     if (many.copy_us > 0)
         fprintf(out, ", %.0f %% of their time hidden", 100 * many.hidden_copy_us / many.copy_us);
     fputc('\n', out);
@@ -284,14 +277,16 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
 static void print_rates(const struct machine *m, FILE *out) {
     switch (m->rates) {
     case RATES_NONE:
-        fputs("rates: none, so the GPU is filled by bytes and no time is predicted\n", out);
+        fputs("speeds: unknown, so the GPU is filled by bytes and no time is planned\n", out);
         break;
     case RATES_NEAREST:
-        fprintf(out, "rates: those of %s, the nearest machine; 'tandem calibrate' measures here\n",
+        fprintf(out,
+                "speeds: estimated from a similar machine (%s); 'tandem calibrate' measures this "
+                "one\n",
                 m->rates_name);
         break;
-    case RATES_FILE: fprintf(out, "rates: as the file of %s says\n", m->rates_name); break;
-    case RATES_MEASURED: fputs("rates: measured on this machine\n", out); break;
+    case RATES_FILE: fprintf(out, "speeds: as the file of %s says\n", m->rates_name); break;
+    case RATES_MEASURED: fputs("speeds: measured on this machine\n", out); break;
     }
 }
 
@@ -310,12 +305,12 @@ static void print_notes(const struct plan *plan, const struct shape *shape, FILE
         fputs("note: the GPU is simulated; its times are no card's\n", out);
 }
 
-void plan_print(const struct plan *plan, const struct shape *shape, FILE *out) {
+void plan_print(const struct plan *plan, const struct shape *shape, bool detail, FILE *out) {
     print_model(plan, shape, out);
     print_table(plan, out);
     print_strip(plan, shape, out);
-    print_ways(plan, shape, out);
-    print_pass(plan, shape, out);
+    if (detail) print_ways(plan, shape, out);
+    if (detail) print_pass(plan, shape, out);
     if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
     print_rates(&plan->machine, out);
     print_notes(plan, shape, out);

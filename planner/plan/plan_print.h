@@ -17,11 +17,11 @@ enum { PLAN_NUMBER_CHARS = 24 };
 const char *plan_figure(double value, char out[PLAN_NUMBER_CHARS]);
 const char *plan_duration(double us, char out[PLAN_NUMBER_CHARS]);
 
-const char *bound_name(enum bound bound); // "reading the CPU's memory", ...
+const char *bound_name(enum bound bound); // "reading RAM", ...
 
-// Prints bytes per device and purpose, one character per layer for its place, the predicted times
-// and their bounds, and notes on the machine and the rates.
-void plan_print(const struct plan *plan, const struct shape *shape, FILE *out);
+// Prints bytes per device and purpose, one character per layer for its place, the planned speeds
+// and what limits them, and notes on the machine. With detail also what a pass reads and copies.
+void plan_print(const struct plan *plan, const struct shape *shape, bool detail, FILE *out);
 // Prints the steps of the pass of plan_pass, with the predicted time of each if there are rates.
 void plan_print_steps(const struct plan *plan, const struct shape *shape, enum batch_class batch,
                       FILE *out);

@@ -44,7 +44,7 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
         fprintf(out, "what would help:\n");
     for (int i = 0; i < n; i++) {
         const struct prediction *then = &advice[order[i]].prediction;
-        fprintf(out, "  %-36s %5s tokens/s, x %s; first token after %s, x %s\n",
+        fprintf(out, "  %-41s %5s tokens/s, x %s; first token after %s, x %s\n",
                 advice[order[i]].text, plan_figure(1e6 / then->decode_us, speed),
                 plan_figure(now.decode_us / then->decode_us, factor),
                 plan_duration(then->prompt_us, time),

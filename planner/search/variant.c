@@ -70,14 +70,14 @@ bool variant_make(struct variant *v, enum advice advice, const struct plan *plan
         return true;
     case ADVICE_SMALLER_QUANT:
         if (!shape_smaller_quant(v->shape, smaller)) return false;
-        snprintf(text, ADVICE_CHARS, "the next smaller types, mostly %s", main_type(smaller));
+        snprintf(text, ADVICE_CHARS, "a smaller quantization, mostly %s", main_type(smaller));
         v->shape = smaller;
         return true;
     case ADVICE_SHORTER_CONTEXT:
-        snprintf(text, ADVICE_CHARS, "a context of %d", v->workload.n_ctx / 2);
+        snprintf(text, ADVICE_CHARS, "-c %d (half of the context)", v->workload.n_ctx / 2);
         return shorten_context(&v->workload);
     case ADVICE_KV_Q8_0:
-        snprintf(text, ADVICE_CHARS, "a cache of Q8_0");
+        snprintf(text, ADVICE_CHARS, "-ctk q8_0 -ctv q8_0 (a smaller KV cache)");
         return quantize_cache(&v->workload, v->shape);
     case ADVICES: break;
     }

@@ -58,7 +58,7 @@ static const struct {
     [COMMAND_PLAN] =
         {"plan", "-m FILE | --shape NAME", "shows where a model would go, without loading it",
          "Only the header of FILE is read. Predicts times from the machine's speeds, and "
-         "says what binds\nand what would help.\n",
+         "says what limits\nthem, what would help and how to run it.\n",
          "--shape llama-3.1-8b --machine rtx-3060-12g -c 8192"},
     [COMMAND_BENCH] =
         {"bench", "-m FILE", "measures tokens per second, or compares strategies",
@@ -737,6 +737,8 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .sampling = sampler_defaults(),
         .bench = {.n_repeats = 5},
     };
+    o->arguments = argv;
+    o->n_arguments = argc;
     if (argc < 2) return OK; // the list of commands
     enum status status = parse_command(o, argv[1], e);
     if (status != OK) return status;
@@ -758,6 +760,47 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
     if (o->n_threads < 0) o->n_threads = 0;
     if (o->n_threads_batch < 0) o->n_threads_batch = 0;
     return check_whole(o, e);
+}
+
+// ---- The same arguments for another command -----------------------------------------------------
+
+static void print_word(const char *text, FILE *out) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+    if (*text && !text[strspn(text, plain)]) {
+        fprintf(out, " %s", text);
+        return;
+    }
+    fputs(" '", out);
+    for (; *text; text++) fputs(*text == '\'' ? "'\\''" : (char[]){*text, 0}, out);
+    fputc('\'', out);
+}
+
+// True if the other command has the option too; *has_value says whether the next argument is its
+// value.
+static bool is_shared(const struct cli_options *o, const char *given, const char *next,
+                      enum command other, bool *has_value) {
+    const char *equals = strncmp(given, "--", 2) == 0 ? strchr(given, '=') : NULL;
+    const size_t length = equals ? (size_t)(equals - given) : strlen(given);
+    const struct option_spec *own = find_option(given, length, o->command);
+    const struct option_spec *spec = find_option(given, length, other);
+    *has_value = !equals &&
+                 (own ? own->value != NULL : values_of(llama_option_find(given, length), next) > 0);
+    return own && spec && spec->commands & 1u << other && spec->offset != AT(quiet);
+}
+
+void cli_options_print_again(const struct cli_options *o, enum command other, FILE *out) {
+    for (int32_t i = 2; i < o->n_arguments; i++) {
+        const char *given = o->arguments[i];
+        const char *next = i + 1 < o->n_arguments ? o->arguments[i + 1] : NULL;
+        bool has_value = false;
+        const bool option = given[0] == '-' && given[1];
+        const bool keep =
+            option ? is_shared(o, given, next, other, &has_value) : (MODEL & 1u << other) != 0;
+        if (keep) print_word(given, out);
+        if (keep && has_value) print_word(next, out);
+        i += has_value;
+    }
 }
 
 // ---- Help ---------------------------------------------------------------------------------------

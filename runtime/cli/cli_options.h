@@ -70,7 +70,9 @@ enum { IGNORED_LIST = 24 };
 struct cli_options {
     enum command command;
     enum command topic; // with COMMAND_HELP: the command to explain, or COMMAND_HELP for all
-    const char *page;   // with COMMAND_HELP: a page for installation (cli_pages.h); else NULL
+    char **arguments;   // as main got them: the program, the command and what follows
+    int32_t n_arguments;
+    const char *page; // with COMMAND_HELP: a page for installation (cli_pages.h); else NULL
 
     const char *hub_repo, *hub_file, *hub_token; // of a model by name; NULL: not given
     bool offline;                                // fetch nothing
@@ -200,6 +202,10 @@ const char *cli_variable(char *const *variables, const char *name);
 // the first other mistake, and the way out.
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char *const *variables,
                               struct err *e);
+
+// Prints those arguments again which another command knows too, but not what asks for less output,
+// as a shell reads them.
+void cli_options_print_again(const struct cli_options *o, enum command other, FILE *out);
 
 // The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.
 void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,

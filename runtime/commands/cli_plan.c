@@ -65,11 +65,20 @@ static enum status write_plan(const struct planning *p, bool steps, struct err *
     return report_json_write(root, stdout, e);
 }
 
+// Ends with what to type next: the same options for a conversation.
+static void print_command(const struct planning *p, const struct cli_options *o) {
+    if (!p->shape.can_run || o->quiet) return;
+    printf("to run it%s: tandem chat%s", o->machine ? " there" : "", o->shape ? " -m FILE" : "");
+    cli_options_print_again(o, COMMAND_CHAT, stdout);
+    putchar('\n');
+}
+
 static enum status print_plan(const struct planning *p, const struct cli_options *o,
                               struct err *e) {
     if (o->json) return write_plan(p, o->verbose, e);
-    plan_print(&p->plan, &p->shape, stdout);
+    plan_print(&p->plan, &p->shape, o->verbose, stdout);
     plan_print_advice(&p->plan, &p->shape, p->advice, stdout);
+    print_command(p, o);
     if (!o->verbose) return OK;
     printf("steps for one token\n");
     plan_print_steps(&p->plan, &p->shape, BATCH_ONE, stdout);

@@ -83,7 +83,7 @@ static enum status tell_text(char text[TEXT_BYTES], const struct plan *plan,
                              const struct shape *shape, struct err *e) {
     FILE *out = fmemopen(text, TEXT_BYTES, "w");
     if (!out) return err_errno(e, errno, "the text of a plan");
-    plan_print(plan, shape, out);
+    plan_print(plan, shape, false, out);
     (void)fclose(out);
     text[TEXT_BYTES - 1] = 0;
     return OK;

@@ -48,9 +48,9 @@ X
 # ---- Models and machines by name and by file -----------------------------------------------------
 machine=gtx-1060-6g-ddr4
 plan --shape llama-3.1-8b --machine $machine
-[ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^decode: .* tokens/s predicted' "$out" &&
-    grep -q '^prompt: first token of 512 after' "$out" && grep -q "^rates: .*$machine" "$out" &&
-    grep -q '^ *0 [gCaferbsRSptBqum]*$' "$out"
+[ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^generation: .* tokens/s, .*; limited by ' "$out" &&
+    grep -q '^prompt of 512 tokens: first token after' "$out" &&
+    grep -q "^speeds: .*$machine" "$out" && grep -q '^ *0 [gCaferbsRSptBqum]*$' "$out"
 result by_name
 cp "$out" "$work/by_name"
 plan --shape configs/models/llama-3.1-8b.json --machine configs/machines/$machine.json
@@ -61,9 +61,17 @@ case $TANDEM in /*) cmp -s "$out" "$work/by_name" ;; *) true ;; esac
 result from_any_folder
 for model in llama-3.3-70b mixtral-8x7b; do
     plan --shape $model --machine rtx-3060-12g --ram 64G
-    [ $code -eq 0 ] && [ "$(wc -l <"$out")" -le 25 ] && [ "$(wc -L <"$out")" -le 132 ]
+    [ $code -eq 0 ] && [ "$(wc -l <"$out")" -le 24 ] && [ "$(wc -L <"$out")" -le 120 ]
     result "${model}_fits_a_screen"
 done
+tail -n 1 "$work/by_name" | grep -qx 'to run it there: tandem chat -m FILE'
+result ends_with_a_command
+plan "$MODEL" -t 1 -fa on -ot 'blk\.3=CPU' -ctk q8_0 --cache-type-v=q8_0 -q
+[ $code -eq 0 ] && ! grep -q '^to run it' "$out"
+result ends_without_a_command_if_quiet
+plan "$MODEL" --device none --prompt-tokens 9 -fa on -ot 'blk\.3=CPU' -ctk q8_0 --cache-type-v=q8_0
+grep -qF "to run it: tandem chat $MODEL --device none --prompt-tokens 9 -ot 'blk\.3=CPU' -ctk q8_0 --cache-type-v=q8_0" "$out"
+result ends_with_a_command_of_the_same_options
 plan --shape llama-3.1-8b --machine $machine -v
 [ $code -eq 0 ] && grep -qE '^ +[0-9]+ +[0-9.]+ +[0-9.]+ compute +c(pu|uda) +blk\.31\.ffn' "$out"
 result steps_with_times

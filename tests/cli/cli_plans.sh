@@ -23,7 +23,8 @@ esac
 
 # Leaves out names, headings and what is the same for all, and squeezes spaces.
 cat >"$work/digest.awk" <<'X'
-NR == 1 || /^MiB / || /^rates: as the file/ { next }
+/^steps for one token/ { exit }
+NR == 1 || /^MiB / || /^      [A-Za-z] = / || /^speeds: as the file/ || /^to run it/ { next }
 /^tandem: error: / { sub(/ on .*: weights/, ": weights") }
 /^[a-z]+ .* [0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$/ {
     print $1, $(NF - 5), $(NF - 4), $(NF - 3), $(NF - 2), $(NF - 1), $NF
@@ -34,7 +35,7 @@ X
 # The outcome of one pair: plan and digest, or the refusal and whether its own figure lifts it.
 cat >"$work/look" <<'X'
 machine=$1 model=$2 at=$work/$1--$2
-"$TANDEM" plan --machine "$machine" --shape "$model" >"$at.out" 2>"$at.err"
+"$TANDEM" plan -v --machine "$machine" --shape "$model" >"$at.out" 2>"$at.err"
 echo $? >"$at.code"
 if [ "$(cat "$at.code")" -eq 0 ]; then
     awk -f "$work/digest.awk" "$at.out" >"$at.txt"

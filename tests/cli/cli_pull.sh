@@ -93,7 +93,7 @@ call rm org/tiny-GGUF
 [ $code -eq 1 ] && grep -q 'is not here' "$err"
 result rm_of_nothing
 call plan -hf org/tiny-GGUF
-[ $code -eq 0 ] && grep -q 'tokens/s predicted' "$out" && [ -z "$(ls "$cache")" ]
+[ $code -eq 0 ] && grep -q '^generation: .* tokens/s' "$out" && [ -z "$(ls "$cache")" ]
 result plan_reads_the_header_alone
 call run -q --offline -hf org/tiny-GGUF -p x
 [ $code -eq 1 ] && grep -q 'not here, and --offline' "$err"

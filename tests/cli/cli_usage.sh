@@ -288,7 +288,7 @@ call devices --device none
 [ $code -eq 0 ] && grep -q '^cpu ' "$out" && grep -q 'matmul:.*Q4_1' "$out"
 result usage_devices
 call plan -m "$MODEL" --device none
-[ $code -eq 0 ] && grep -q 'placement' "$out"
+[ $code -eq 0 ] && grep -q '^generation: .* tokens/s' "$out"
 result usage_plan
 
 # ---- Ctrl-C --------------------------------------------------------------------------------------

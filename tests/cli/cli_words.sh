@@ -1,6 +1,6 @@
 #!/bin/sh
 # cli_words.sh: what people read at the default level is in their words, not in the program's: help,
-# texts around a run, warnings and errors. `tandem plan` has its own words, and -v may be technical.
+# plans, texts around a run, warnings and errors. -v may be technical.
 set -u
 : "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 work=$(mktemp -d)
@@ -24,6 +24,19 @@ reads() {
 for command in run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize pull list show rm help; do
     reads "help_$command" help $command
 done
+for model in llama-3.1-8b gpt-oss-20b qwen3.5-9b llama-3.3-70b; do
+    for machine in gtx-1060-6g-ddr4 rtx-3060-12g mac-m2-16g cpu-only two-gpus; do
+        reads "plan_${model}_$machine" plan --shape $model --machine $machine --ram 64G
+    done
+done
+reads plan_refused plan --shape llama-3.3-70b --machine rtx-3060-12g
+reads plan_refused_by_strategy plan --shape gpt-oss-20b --machine rtx-3060-12g --strategy cpu -ngl 3
+"$TANDEM" plan --shape gpt-oss-20b --machine rtx-3060-12g --save "$work/saved" >"$work/text"
+reads plan_of_another_machine plan --shape gpt-oss-20b --machine cpu-only --plan "$work/saved"
+sed 's/"blk.3.attention": "[a-z]*",//' "$work/saved" >"$work/lacking"
+reads plan_that_lacks_a_name plan --shape gpt-oss-20b --machine rtx-3060-12g --plan "$work/lacking"
+sed 's/"kind": "cuda"/"kind": "cpu"/' "$work/saved" >"$work/other"
+reads plan_of_no_gpu plan --shape gpt-oss-20b --machine rtx-3060-12g --plan "$work/other"
 reads run run -m "$MODEL" -p 'Once upon a time' -n 4
 reads chat chat -m "$MODEL" -p 'Name a city.' -n 4
 reads bench bench -m "$MODEL" -p 8 -n 2 -r 1

@@ -761,7 +761,7 @@ static void assert_prints(const struct small_plan *f, const char *const expected
     size_t length;
     FILE *out = open_memstream(&text, &length);
     assert_non_null(out);
-    plan_print(&f->plan, &f->shape, out);
+    plan_print(&f->plan, &f->shape, true, out);
     plan_print_steps(&f->plan, &f->shape, BATCH_PREFILL, out);
     plan_print_steps(&f->plan, &f->shape, BATCH_ONE, out);
     fclose(out);
@@ -785,10 +785,10 @@ static void test_printed(void **state) {
     solve_given(f);
     static const char *const expected[] = {
         "\n    0 brsSRg\n",
-        "r: the FFN's rows split between both",
-        "s: the FFN on the CPU, in prefill streamed",
+        "      r = rows of the FFN split between GPU and CPU, the rest on the GPU\n",
+        "      s = FFN on the CPU, in prompts on the GPU; the rest on the GPU\n",
         "split by rows: 4 units, 8 to 16 of 32 parts on the CPU\n",
-        "streamed in prefill: 3 units from pinned memory, through 2 slots of 0.10 MiB\n",
+        "streamed in prompts: 3 units from pinned memory, through 2 slots of 0.10 MiB\n",
         " of their time hidden\n",
         " fetch    sim   blk.0.ffn to slot 0, 26112 bytes\n",
         " compute  sim   blk.2.ffn, 104960 bytes of weights, from slot 1\n",
@@ -829,13 +829,13 @@ static void test_attention_printed(void **state) {
     solve_given(f);
     static const char *const expected[] = {
         "\n    0 ptBqumRa\n",
-        "p: attention's and the FFN's rows split between both",
-        "t: attention and the FFN on the CPU, in prefill streamed",
-        "B: attention's and the FFN's rows split, the CPU's streamed in prefill",
-        "q: attention's rows split between both, the rest there",
-        "u: attention on the CPU, in prefill streamed, the rest there",
+        " p = rows of attention and FFN split between GPU and CPU\n",
+        " t = CPU, in prompts GPU\n",
+        " B = rows of attention and FFN split between GPU and CPU, in prompts all on the GPU\n",
+        " q = rows of attention split between GPU and CPU, the rest on the GPU\n",
+        " u = attention on the CPU, in prompts on the GPU; the rest on the GPU\n",
         "split by rows: 6 units, 8 of 32 parts on the CPU\n",
-        "streamed in prefill: 6 units from pinned memory, through 2 slots of 0.57 MiB\n",
+        "streamed in prompts: 6 units from pinned memory, through 2 slots of 0.57 MiB\n",
         (" fetch    sim   blk.1.attention to slot 0, 70144 bytes, 512 bytes per position in the KV "
          "cache\n"),
         " compute  sim   blk.1.attention, 70144 bytes of weights, from slot 0\n",
@@ -860,7 +860,7 @@ static void test_experts_printed(void **state) {
     solve_given(f);
     static const char *const expected[] = {
         "\n    0 dkDm\n",
-        "d: the experts split between both, the rest there",
+        " d = experts split between GPU and CPU, the rest on the GPU\n",
         "split by rows: 1 unit, 12 of 32 parts on the CPU\n",
         "split by experts: 4 units, 8 of 32 parts on the CPU\n",
         " send     sim   to cpu blk.0.experts routed columns 0 to 129, 520 bytes per row 256 "
