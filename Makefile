@@ -150,7 +150,7 @@ fixtures:
 	@if [ -f tests/fetch_fixtures.sh ]; then sh tests/fetch_fixtures.sh; fi
 
 $D/obj/%_avx2.o: ISA := $(AVX2)
-$D/obj/%_avxvnni.o: ISA := $(AVX2) -mavxvnni
+$D/obj/%_avxvnni.o: ISA = $(AVX2) $(AVXVNNI)
 $D/obj/%_avx512.o: ISA := $(AVX512)
 $D/obj/%_vbmi.o: ISA := $(AVX512) -mavx512vbmi -mgfni -mbmi2
 $D/obj/%_dotprod.o: ISA := $(DOTPROD)

@@ -10,6 +10,8 @@ OTHER_SYSTEM := $(if $(filter darwin,$(SYSTEM)),%_linux.c,%_darwin.c)
 
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni $(MORE_AVX512)
+# gcc before 11 does not know it; asked where it is needed.
+AVXVNNI = $(shell $(CC) -mavxvnni -E -x c /dev/null >/dev/null 2>&1 && echo -mavxvnni)
 DOTPROD ?= -march=armv8.2-a+dotprod
 
 # Nobody has seen the warnings of Xcode's clang yet.

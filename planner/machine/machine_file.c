@@ -375,6 +375,11 @@ static char *topology_path(const char *path, const json_t *root, struct err *e) 
     return full;
 }
 
+static uint64_t count_at(const void *place, bool wide) {
+    if (wide) return *(const uint64_t *)place;
+    return (uint64_t) * (const int32_t *)place;
+}
+
 // Checks that the file's figures of the CPU are those of its topology, where the topology has them.
 static enum status compare_cpu(const struct machine *m, const struct machine *topology,
                                struct err *e) {
@@ -384,8 +389,7 @@ static enum status compare_cpu(const struct machine *m, const struct machine *to
         const void *a = (const char *)m + fields[i].offset;
         const void *b = (const char *)topology + fields[i].offset;
         bool wide = fields[i].kind == FIELD_BYTES;
-        uint64_t said = wide ? *(const uint64_t *)a : (uint64_t) * (const int32_t *)a;
-        uint64_t has = wide ? *(const uint64_t *)b : (uint64_t) * (const int32_t *)b;
+        const uint64_t said = count_at(a, wide), has = count_at(b, wide);
         if (has == 0 || said == has) continue;
         err_set(e, ERR_FORMAT, "cpu.%s", fields[i].name);
         err_expected(e, "what the topology file has, %" PRIu64, has);

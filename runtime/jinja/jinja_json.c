@@ -287,13 +287,12 @@ static struct jinja_value convert(struct jinja_heap *h, json_t *json);
 static struct jinja_value convert_many(struct jinja_heap *h, json_t *json) {
     const struct jinja_value out =
         json_is_array(json) ? jinja_list_new(h, JINJA_LIST) : jinja_dict_new(h, JINJA_DICT);
-    const char *key;
-    size_t length;
+    const char *key; // Jansson refuses those with a byte of 0
     json_t *item;
     for (size_t i = 0; i < json_array_size(json) && !jinja_failed(h); i++)
         jinja_list_add(h, out, convert(h, json_array_get(json, i)));
-    json_object_keylen_foreach(json, key, length, item) {
-        const struct jinja_value name = copy_text(h, key, length);
+    json_object_foreach(json, key, item) {
+        const struct jinja_value name = copy_text(h, key, strlen(key));
         jinja_dict_put(h, out, name, convert(h, item));
     }
     return out;

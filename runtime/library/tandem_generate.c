@@ -253,8 +253,9 @@ enum tandem_status tandem_generate(struct tandem_session *session, const char *p
         err_set(&err, ERR_USAGE, "the prompt is NULL");
         return tandem_error_give(err.status, &err, e);
     }
-    const unsigned flags = (session->n_tokens == 0 ? TANDEM_ADD_SPECIAL : 0) |
-                           (a.options.plain_prompt ? 0 : TANDEM_PARSE_SPECIAL);
+    unsigned flags = 0;
+    if (session->n_tokens == 0) flags |= TANDEM_ADD_SPECIAL;
+    if (!a.options.plain_prompt) flags |= TANDEM_PARSE_SPECIAL;
     enum tandem_status status =
         tandem_tokenize(session->engine, prompt, strlen(prompt), flags, &tokens, e);
     if (status == TANDEM_OK) status = generate_all(&a, tokens.ids, tokens.count, result, e);
