@@ -169,7 +169,7 @@ $(LIB) $(TESTLIB):
 	@rm -f $@
 	@$(AR) rcs $@ $(filter %.o,$^)
 
-LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(FLAGS) -o $@ $(filter %.o %.a,$^)
+LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(filter-out $(OPENMP),$(FLAGS)) -o $@ $(filter %.o %.a,$^)
 $(TOP)/tandem: $D/obj/runtime/commands/main_tandem.o $(LIB)
 $(TOP)/tandem-sim: $D/obj/tests/sim/main_tandem_sim.o $(TESTLIB) $(LIB)
 $(TANDEM) $(TANDEM_SIM):
@@ -180,6 +180,7 @@ $D/bench/%: $D/obj/bench/%.o $(TESTLIB) $(LIB)
 	$(LINK) $(LIBS)
 $D/tests/fuzz/%: $D/obj/tests/fuzz/%.o $(TESTLIB) $(LIB)
 	$(LINK) -fsanitize=fuzzer $(LIBS)
+$D/tests/planner/test_solver: LIBS += $(OPENMP)
 # The line "// link: wrap-alloc" in a test sends every allocation through tests/lib/alloc_fail.c.
 $D/tests/%: $D/obj/tests/%.o $(TESTLIB) $(LIB)
 	$(LINK) $(if $(shell grep -s '^// link: wrap-alloc' tests/$*.c),$(WRAP_ALLOC)) $(CMOCKA) $(LIBS)

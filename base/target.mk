@@ -18,5 +18,5 @@ DOTPROD ?= -march=armv8.2-a+dotprod
 WERROR := $(if $(filter Darwin,$(shell uname -s)),,-Werror)
 
 # The program has threads of its own; OpenMP is for the loops of tests/planner/test_solver.c alone,
-# and Apple's clang has none.
+# which alone is linked with its library. Apple's clang has none.
 OPENMP := $(if $(filter darwin,$(SYSTEM)),,-fopenmp)

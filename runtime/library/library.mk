@@ -27,7 +27,7 @@ $(TOP)/libtandem.a: $(API_OBJECTS) $D/members
 
 $(TOP)/libtandem.so: $(API_OBJECTS) $D/members
 	@echo '  LINK  $@'
-	@$(CC) $(FLAGS) -shared -Wl,-z,defs -Wl,-soname,$(SONAME) -o $(TOP)/$(SONAME) $(API_OBJECTS) $(API_LIBS)
+	@$(CC) $(filter-out $(OPENMP),$(FLAGS)) -shared -Wl,-z,defs -Wl,-soname,$(SONAME) -o $(TOP)/$(SONAME) $(API_OBJECTS) $(API_LIBS)
 	@ln -sf $(SONAME) $@
 
 $(TOP)/tandem.pc: runtime/tandem.h $D/flags
