@@ -7,6 +7,10 @@
 # on a bare machine. libedit is used where it is, but with LIBEDIT=0, and so are libcurl and nettle,
 # together, but with CURL=0. A library is found by pkg-config or, without it, by compiling and linking.
 #
+# STATIC=1 puts what is linked into the program, for one that runs on many systems: it then needs
+# glibc and, unless HWLOC=0 CURL=0, libhwloc.so.15 and libcurl.so.4, which have had these numbers
+# since Debian 11 and Ubuntu 20.04. (utf8proc has another one in Debian 13.)
+#
 # For macOS the three that a model needs are built from their sources and linked statically
 # (packaging/macos_libraries.sh), and the others are left out.
 
@@ -72,7 +76,15 @@ cflags_of = $(if $(OWN),-I$(OWN_ROOT)/include) \
 libs_of = $(foreach l,$(filter $(OWN),$1),$(OWN_ROOT)/lib/$(or $(OWN_FILE_$l),$l).a) \
   $(foreach l,$(filter-out $(OWN),$1),$(shell pkg-config --libs $l 2>/dev/null || echo -l$(l:lib%=%)))
 SYSTEM_LIBS := -lm -ldl -lpthread
-LIBS := $(call libs_of,$(PACKAGES)) $(SYSTEM_LIBS)
+# An archive for each library, and for what it needs itself.
+ARCHIVE_libpcre2-8 := pcre2-8
+ARCHIVE_libutf8proc := utf8proc
+ARCHIVE_jansson := jansson
+ARCHIVE_jemalloc := jemalloc_pic stdc++
+ARCHIVE_libedit := edit tinfo bsd md
+ARCHIVE_nettle := nettle
+archives_of = $(foreach l,$1,$(if $(ARCHIVE_$l),$(ARCHIVE_$l:%=-l:lib%.a),$(call libs_of,$l)))
+LIBS := $(call $(if $(filter-out 0,$(STATIC)),archives_of,libs_of),$(PACKAGES)) $(SYSTEM_LIBS)
 # Programs linked with the archive of base/ and kernels/ alone, which need no more than it does.
 KERNEL_LIBS := $(call libs_of,$(USE_HWLOC)) $(SYSTEM_LIBS)
 KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_link bench/bench_ops bench/cuda/bench_peak)

@@ -68,6 +68,14 @@ for program in archived linked cpp; do
     check "${program}_writes_what_tandem_run_writes" $?
 done
 
+# STATIC=1 needs no library but glibc and what has one number on many systems.
+env -u MAKEFLAGS -u MAKELEVEL make -s TOP="$work/static" STATIC=1 "$work/static/tandem" >"$work/static.log" 2>&1
+readelf -d "$work/static/tandem" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p' >"$work/needed"
+[ -s "$work/needed" ] && ! grep -vE '^(lib(c|m|gcc_s|hwloc|curl)|ld-linux.*)[.]so' "$work/needed"
+check static_program_needs_few_libraries $?
+"$work/static/tandem" run -q -m "$MODEL" -p "$prompt" -n 32 --temp 0 2>/dev/null | cmp "$work/expected" -
+check static_program_writes_what_tandem_run_writes $?
+
 # The program in README.md writes until the text ends; here it only has to fail.
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$work/readme.c"
 # shellcheck disable=SC2046,SC2086
