@@ -38,21 +38,23 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --json-schema-file=x --prompt-cache=x --prompt-cache-all --prompt-cache-ro -bf=x --binary-file=x
 --in-prefix=x --in-suffix=x --in-prefix-bos
 --rpc=x -ncffn=2'
-count=0
-for spelling in $spellings; do
-    name=${spelling%%=*}
-    count=$((count + 1))
-    case $spelling in
-    *=*) "$TANDEM" run -p y -m "$work/none.gguf" "$name" "${spelling#*=}" ;;
-    *) "$TANDEM" run -p y -m "$work/none.gguf" "$name" ;;
-    esac >"$work/out" 2>&1
-    if grep -qiE 'unknown|did you mean|unexpected' "$work/out"; then
-        echo "  $spelling: $(head -n 1 "$work/out")"
-    fi
-done >"$work/wrong"
-[ ! -s "$work/wrong" ] && [ "$(echo "$spellings" | wc -w)" -gt 160 ] &&
-    echo "ok flags_every_spelling_has_a_name" || { echo "not ok flags_every_spelling_has_a_name"
-    cat "$work/wrong"; }
+for command in run chat; do
+    for spelling in $spellings; do
+        name=${spelling%%=*}
+        case $spelling in
+        *=*) "$TANDEM" $command -p y -m "$work/none.gguf" "$name" "${spelling#*=}" ;;
+        *) "$TANDEM" $command -p y -m "$work/none.gguf" "$name" ;;
+        esac >"$work/out" 2>&1
+        if grep -qiE 'unknown|did you mean|unexpected|does not belong' "$work/out"; then
+            echo "  $spelling: $(head -n 1 "$work/out")"
+        fi
+    done >"$work/wrong"
+    [ ! -s "$work/wrong" ] && [ "$(echo "$spellings" | wc -w)" -gt 160 ] &&
+        echo "ok flags_every_spelling_has_a_name_in_$command" || {
+        echo "not ok flags_every_spelling_has_a_name_in_$command"
+        cat "$work/wrong"
+    }
+done
 
 # Those of a conversation.
 for flag in '-sys x' '--system-prompt x' '--chat-template chatml' '--chat-template-kwargs {}' \
