@@ -121,6 +121,7 @@ static struct expansion begin(struct grammar_state *s, struct grammar_position *
 // True if the set has a code point from first to last.
 static bool set_meets(const struct grammar *g, const struct grammar_element *set, uint32_t first,
                       uint32_t last) {
+    if (set->count == 0) return false; // and there may be no ranges at all
     const struct grammar_range *ranges = g->ranges + set->value;
     uint32_t low = 0, high = set->count;
     while (low < high) {

@@ -75,6 +75,7 @@ static void texts_are_in_the_language_or_not(void **state) {
         {"root ::= [a-]+", {"a-a"}, {"b"}},
         {"root ::= s s\ns ::= \"a\" | \"aa\"", {"aa", "aaa", "aaaa"}, {"a", "aaaaa"}},
         {"root ::= my-rule_2\nmy-rule_2 ::= \"k\"", {"k"}, {"K"}},
+        {"root ::= [] | []{2} | \"\"", {""}, {"a", "[]"}}, // a grammar without any range
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct language l;
