@@ -72,7 +72,9 @@ static void print_none(const struct engine_options *o) {
         struct err e;
         char text[512];
         if (o->drivers[i].open(&device, "", &o->cpu, o->log, &e) != OK)
-            printf("no %s device: %s\n", o->drivers[i].prefix, err_text(&e, text, sizeof text));
+            printf("no %s device: %s\n%s%s%s", o->drivers[i].prefix,
+                   err_sentence(&e, text, sizeof text), e.fix[0] ? "     " : "", e.fix,
+                   e.fix[0] ? "\n" : "");
         device_close(device);
     }
 }

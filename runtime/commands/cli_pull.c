@@ -24,7 +24,7 @@ static void tell_plan(struct cli *cli, const char *repo, const struct hub_files 
     if (cli->options.quiet) return;
     if (cli_models_heads(cli, repo, files, &path, &e) || gguf_open(&gguf, path, &e) ||
         inspect_summary_make(&summary, &gguf, cli, &e))
-        fprintf(stderr, "tandem: no plan: %s\n", err_text(&e, text, sizeof text));
+        fprintf(stderr, "tandem: no plan: %s\n", err_sentence(&e, text, sizeof text));
     else
         inspect_summary_print_speed(&summary, stderr);
     inspect_summary_close(&summary);

@@ -133,24 +133,29 @@ static void print_shape(const struct shape *s, FILE *out) {
 
 static void print_answer(const struct inspect_summary *s, FILE *out) {
     char text[1024], speed[PLAN_NUMBER_CHARS];
+    const char *fix = s->refused.fix;
     if (s->refused.status == OK)
         fprintf(out,
                 "runs here      yes, at %s tokens/s as planned; tandem plan shows where it goes\n",
                 plan_figure(s->tokens_per_s, speed));
     else
-        fprintf(out, "runs here      no, because %s\n", err_text(&s->refused, text, sizeof text));
+        fprintf(out, "runs here      no, because %s\n%s%s%s",
+                err_sentence(&s->refused, text, sizeof text), *fix ? "               " : "", fix,
+                *fix ? "\n" : "");
 }
 
 void inspect_summary_print_speed(const struct inspect_summary *s, FILE *out) {
     char text[1024], speed[PLAN_NUMBER_CHARS], time[PLAN_NUMBER_CHARS];
+    const char *fix = s->refused.fix;
     if (s->refused.status == OK)
         fprintf(out,
                 "tandem: this would run here at %s tokens/s, with the first token of an answer "
                 "after %s, as planned\n",
                 plan_figure(s->tokens_per_s, speed), plan_duration(s->first_token_us, time));
     else
-        fprintf(out, "tandem: this would not run here: %s\n",
-                err_text(&s->refused, text, sizeof text));
+        fprintf(out, "tandem: this would not run here: %s\n%s%s%s",
+                err_sentence(&s->refused, text, sizeof text), *fix ? "  " : "", fix,
+                *fix ? "\n" : "");
 }
 
 void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out) {

@@ -6,9 +6,9 @@ set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_STATE_HOME="$work/state"
-ours='accelerator|lanes?|units?|rates|pass(es)?'
+ours='accelerator|lanes?|units?|rates|pass(es)?|fix:'
 
-# reads NAME ARGUMENT...: neither stream has a word of ours.
+# reads NAME ARGUMENT...: neither stream has a word of ours, or a way out in the sentence itself.
 reads() {
     name=$1
     shift
@@ -42,6 +42,11 @@ reads chat chat -m "$MODEL" -p 'Name a city.' -n 4
 reads bench bench -m "$MODEL" -p 8 -n 2 -r 1
 reads perplexity perplexity -m "$MODEL" -f "$0" -c 64
 reads devices devices
+head -c 200000 "$MODEL" >"$work/cut.gguf"
+reads inspect_of_a_cut_file inspect "$work/cut.gguf"
+sed 's/smollm/nobody/' "$MODEL" >"$work/nobody.gguf"
+reads inspect_of_what_cannot_run inspect "$work/nobody.gguf"
+rm "$work/nobody.gguf"
 reads doctor doctor --device none
 reads tokenize tokenize -m "$MODEL" -p hi
 reads size run -m x -p y --vram 6
