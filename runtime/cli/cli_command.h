@@ -48,8 +48,10 @@ enum status cli_write_trace(const struct cli *cli, const struct engine *engine, 
                             struct err *e);
 // With -v: prints on standard error how busy devices and link were.
 void cli_print_usage(const struct cli *cli, const struct engine *engine);
+// Prints the names that --shape or --machine takes, a line each.
+void cli_print_names(const struct cli_options *o, FILE *out);
 // Reads the shape of the model that -m or --shape names, from its header or description alone.
-// ERR_USAGE lists the names that are built in.
+// ERR_USAGE says how to see the names that are built in.
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
 // Reads the machine that --machine names.
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e);

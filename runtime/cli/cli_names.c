@@ -49,7 +49,7 @@ static int32_t find_names(const struct builtins *list, const char *name, int32_t
 // The index of what name means in *list, or -1 if it is a file's path. ERR_USAGE if it is neither.
 static enum status find_builtin(const struct builtins *list, const char *name, int32_t *index,
                                 struct err *e) {
-    char found[sizeof e->fix - 32], known[sizeof e->what - 64];
+    char found[sizeof e->fix - 32];
     *index = -1;
     if (strchr(name, '/') || access(name, F_OK) == 0) return OK;
     const int32_t count = *name ? find_names(list, name, index, found, sizeof found) : 0;
@@ -58,13 +58,28 @@ static enum status find_builtin(const struct builtins *list, const char *name, i
         err_set(e, ERR_USAGE, "%s: '%.40s' begins %d names", list->option, name, (int)count);
         return err_fix(e, "take one of %s", found);
     }
-    find_names(list, "", index, known, sizeof known);
-    err_set(e, ERR_USAGE, "%s: '%.40s' is no file and none of %s", list->option, name, known);
-    return err_fix(e, "take the beginning of one of these names, or the path of a JSON file");
+    err_set(e, ERR_USAGE, "%s: '%.40s' is no file and none of the %d names that are built in",
+            list->option, name, (int)list->count);
+    return err_fix(e, "'tandem plan %s list' shows them; the beginning of one is enough",
+                   list->option);
+}
+
+static struct builtins known_shapes(void) {
+    return (struct builtins){"--shape", shape_builtin_count(), shape_builtin_name};
+}
+
+static struct builtins known_machines(void) {
+    return (struct builtins){"--machine", machine_builtin_count(), machine_builtin_name};
+}
+
+void cli_print_names(const struct cli_options *o, FILE *out) {
+    const bool shapes = o->shape && strcmp(o->shape, "list") == 0;
+    const struct builtins known = shapes ? known_shapes() : known_machines();
+    for (int32_t i = 0; i < known.count; i++) fprintf(out, "%s\n", known.name(i));
 }
 
 static enum status read_named_shape(struct shape *out, const char *name, struct err *e) {
-    const struct builtins known = {"--shape", shape_builtin_count(), shape_builtin_name};
+    const struct builtins known = known_shapes();
     int32_t i;
     if (find_builtin(&known, name, &i, e)) return e->status;
     return i < 0 ? shape_load(out, name, e) : shape_builtin(out, i, e);
@@ -80,7 +95,7 @@ enum status cli_read_shape(struct shape *out, const struct cli_options *o, struc
 }
 
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e) {
-    const struct builtins known = {"--machine", machine_builtin_count(), machine_builtin_name};
+    const struct builtins known = known_machines();
     int32_t i;
     if (find_builtin(&known, name, &i, e)) return e->status;
     return i < 0 ? machine_load(out, name, e) : machine_builtin(out, i, e);

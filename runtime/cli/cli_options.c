@@ -494,7 +494,10 @@ static void take_foreign(struct cli_options *o, const char *name, const struct o
         add_wrong(w, name, why, &e);
     } else {
         unknown_option(o->command, name, spec, &e);
-        add_wrong(w, name, spec ? "belongs to another command" : "is unknown", &e);
+        const char *close = spec ? NULL : closest_option(name, o->command);
+        snprintf(why, sizeof why, "is unknown%s%s%s", close ? " (did you mean " : "",
+                 close ? close : "", close ? "?)" : "");
+        add_wrong(w, name, spec ? "belongs to another command" : why, &e);
     }
 }
 
@@ -569,6 +572,13 @@ static enum status parse_command(struct cli_options *o, const char *text, struct
         err_set(e, ERR_USAGE, "a command comes first, not the option %s", text);
         return err_fix(e, "for example: tandem run %s ...", text);
     }
+    static const char *const of_servers[] = {"ps", "serve", "server", "stop"};
+    for (size_t i = 0; i < sizeof of_servers / sizeof *of_servers; i++)
+        if (strcmp(text, of_servers[i]) == 0) {
+            err_set(e, ERR_USAGE, "'tandem %s' is not in tandem yet: there is no server", text);
+            return err_fix(e,
+                           "'tandem chat' and 'tandem run' load a model and free it at their end");
+        }
     err_set(e, ERR_USAGE, "unknown command '%s'", text);
     const char *close = closest_command(text);
     if (close) err_fix(e, "did you mean '%s'?", close);
@@ -632,6 +642,11 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
     return OK;
 }
 
+bool cli_options_list_names(const struct cli_options *o) {
+    return (o->shape && strcmp(o->shape, "list") == 0) ||
+           (o->machine && strcmp(o->machine, "list") == 0);
+}
+
 // Checks that every command that opens a model has one.
 static enum status check_model(const struct cli_options *o, struct err *e) {
     bool empty = o->model && !*o->model;
@@ -647,7 +662,8 @@ static enum status check_model(const struct cli_options *o, struct err *e) {
                        command_name(o->command));
     }
     if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape cannot be combined");
-    if ((MODEL & 1u << o->command) && !o->model && !o->shape && !o->hub_repo)
+    if ((MODEL & 1u << o->command) && !o->model && !o->shape && !o->hub_repo &&
+        !cli_options_list_names(o))
         return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE or -hf ORG/REPO%s",
                        command_name(o->command),
                        o->command == COMMAND_PLAN ? " or --shape NAME" : "");

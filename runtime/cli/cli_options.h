@@ -182,6 +182,9 @@ enum status cli_options_size(const char *name, const char *text, uint64_t *out, 
 enum status cli_options_layers(const char *name, const char *text, int32_t *out, struct err *e);
 enum status cli_options_kv_type(const char *name, const char *text, enum dtype *out, struct err *e);
 
+// True if --shape list or --machine list asks for the names that are built in.
+bool cli_options_list_names(const struct cli_options *o);
+
 // Changes a setting during a conversation: an option by its name without dashes. ERR_USAGE.
 enum status cli_options_set(struct cli_options *o, const char *name, const char *value,
                             struct err *e);

@@ -93,12 +93,20 @@ holds 'p["n_ctx"] == 8192 and p["prompt_tokens"] == 4000 and p["gen_tokens"] == 
 result workload
 
 # ---- What is refused -----------------------------------------------------------------------------
-refused unknown_machine 2 'gtx-1060-6g-ddr4, ' --shape qwen3-8b --machine gtx1061
+refused unknown_machine 2 'tandem plan --machine list' --shape qwen3-8b --machine gtx1061
 plan --shape QWEN3-8B --machine GTX1060
 [ $code -eq 0 ] && grep -q gtx-1060-6g-ddr4 "$out"
 result names_by_their_beginning
 refused many_machines 2 'rtx-3060-12g, rtx-3060-laptop-6g' --shape qwen3-8b --machine RTX3060
-refused unknown_shape 2 'llama-3.1-8b, ' --shape llama --machine $machine
+refused unknown_shape 2 'tandem plan --shape list' --shape lama --machine $machine
+for kind in models machines; do
+    option=--shape
+    [ $kind = models ] || option=--machine
+    plan $option list
+    ls configs/$kind | sed -n 's/[.]json$//p' | LC_ALL=C sort >"$work/names"
+    [ $code -eq 0 ] && LC_ALL=C sort "$out" | cmp -s - "$work/names"
+    result "lists_the_${kind}_that_are_built_in"
+done
 refused no_machine_file 1 'No such file' --shape qwen3-8b --machine "$work/none.json"
 refused no_shape_file 1 'No such file' --shape "$work/none.json" --machine $machine
 echo '{"name": "x", "devices": 3}' >"$work/bad.json"

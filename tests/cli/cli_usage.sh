@@ -84,6 +84,10 @@ result usage_help_lists_the_devices
 # ---- Wrong usage ---------------------------------------------------------------------------------
 wrong unknown_command "Did you mean 'run'" runn -m x
 wrong swapped_letters "Did you mean 'run'" rnu -m x
+for command in ps serve; do
+    wrong command_of_a_server_$command 'there is no server' $command
+done
+wrong several_options '(did you mean --top-k?); --jsn is unknown (did you mean --json?)' run -m x -p y --topk 3 --jsn
 wrong option_first 'a command comes first' -m x -p y
 wrong unknown_option 'Did you mean --top-k' run -m x -p y --topk 3
 wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
