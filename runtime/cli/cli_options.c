@@ -70,7 +70,7 @@ static const struct {
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
                            "Takes at most 10 seconds. The result is kept for later runs; stop "
                            "other programs first.\n",
-                           NULL},
+                           "--show"},
     [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
                         "says what holds this computer back, what it costs and how to mend it",
                         "Costs are those of the model that is named, or of Llama 3.1 8B.\n",
@@ -98,11 +98,13 @@ static const struct {
                       "own programs: HF_HUB_CACHE, HF_HOME/hub, or\n~/.cache/huggingface/hub. "
                       "HF_TOKEN says who asks, HF_ENDPOINT names another server.\n",
                       "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
-    [COMMAND_LIST] = {"list", "", "lists the models that were fetched", "", NULL},
+    [COMMAND_LIST] = {"list", "", "lists the models that were fetched", "", "--json"},
     [COMMAND_SHOW] = {"show", "ORG/REPO[:QUANT] | FILE", "says in ten lines what a model is",
-                      "Of a model that was not fetched only the header is read.\n", NULL},
+                      "Of a model that was not fetched only the header is read.\n",
+                      "ggml-org/gemma-3-4b-it-GGUF"},
     [COMMAND_RM] = {"rm", "ORG/REPO[:QUANT]", "removes a model that was fetched",
-                    "Without QUANT all GGUF files of the repository go.\n", NULL},
+                    "Without QUANT all GGUF files of the repository go.\n",
+                    "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
     [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", "", NULL},
     [COMMAND_VERSION] = {"version", "", "shows the version", "", NULL},
 };
@@ -198,10 +200,23 @@ static bool parse_integer(const char *text, long long *out) {
     return !errno && end != text && !*end && text[0] != ' ';
 }
 
+// Reads a number of positions, such as 8192 or 8k.
+static bool parse_positions(const char *text, long long *out) {
+    char *end;
+    if (parse_integer(text, out)) return true;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    if (errno || end == text || (strcmp(end, "k") != 0 && strcmp(end, "K") != 0)) return false;
+    *out = *out > INT32_MAX || *out < 0 ? -1 : *out * 1024;
+    return true;
+}
+
 static enum status set_integer(const struct option_spec *spec, const char *name, const char *text,
                                void *target, struct err *e) {
     long long value;
-    if (!parse_integer(text, &value) || (double)value < spec->low || (double)value > spec->high) {
+    const bool read =
+        spec->offset == AT(n_ctx) ? parse_positions(text, &value) : parse_integer(text, &value);
+    if (!read || (double)value < spec->low || (double)value > spec->high) {
         char range[64];
         snprintf(range, sizeof range, "a whole number from %.0f to %.0f", spec->low, spec->high);
         return bad_value(e, name, range, text);

@@ -58,6 +58,8 @@ while read -r command; do
     call help "$command"
     [ $code -eq 0 ] && cmp -s "$out" "$work/page" && grep -q "^usage: tandem $command" "$out"
     result "usage_help_$command"
+    tail -n 1 "$out" | grep -q "^  tandem $command "
+    result "usage_help_${command}_ends_with_an_example"
 done <"$work/commands"
 for command in --version -V version 'run --version' 'plan -m x --version'; do
     # shellcheck disable=SC2086
@@ -166,6 +168,11 @@ warns many_threads '1000 threads on' plan -m "$MODEL" -t 1000
 call plan -m "$MODEL" --device none -c 0
 [ $code -eq 0 ] && grep -q '^context 8192,' "$out"
 result usage_context_of_the_model
+call plan -m "$MODEL" --device none -c 2k
+[ $code -eq 0 ] && grep -q '^context 2048,' "$out"
+result usage_context_in_k
+wrong context_in_nothing "got '8kk'" plan -m "$MODEL" -c 8kk
+wrong context_of_too_many "got '9000000000k'" plan -m "$MODEL" -c 9000000000k
 call plan -m "$MODEL" --device none
 [ $code -eq 0 ] && grep -q '^context 4096,' "$out"
 result usage_context_by_default
