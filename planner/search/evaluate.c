@@ -65,13 +65,6 @@ static void describe_choice(struct evaluator *ev, struct choice *choice) {
     while (choice->n_prompt < choice->n_samples && choice->samples[choice->n_prompt].is_prompt)
         choice->n_prompt++;
     if (w->n_gen == 1) choice->n_samples = choice->n_prompt; // no pass decodes
-    for (int d = 0; d < ev->machine->n_devices; d++) {
-        for (uint32_t kinds = 0; kinds < KIND_MASKS; kinds++) {
-            struct scratch_layout layout;
-            footprint_scratch(ev->shape, w, &ev->machine->devices[d], kinds, &layout);
-            choice->scratch_bytes[d][kinds] = layout.size_bytes;
-        }
-    }
     choice->first_line = ev->n_lines;
     ev->n_lines += choice->n_samples;
 }
@@ -90,13 +83,16 @@ enum status evaluator_open(struct evaluator *ev, const struct shape *shape,
     }
     const size_t n = (size_t)shape->n_units, n_lines = (size_t)ev->n_lines;
     ev->facts = mem_alloc(n, sizeof *ev->facts);
+    const size_t n_work = n * UNIT_WORKS * n_lines, n_times = n * PLACES * 2;
     ev->bytes = mem_alloc(n * PLACES * MAX_CHOICES, sizeof *ev->bytes);
-    ev->work = mem_alloc(n * UNIT_WORKS * n_lines, sizeof *ev->work);
-    ev->times = mem_alloc(n * PLACES * 2, sizeof *ev->times);
-    if (!ev->facts || !ev->bytes || !ev->work || !ev->times) {
+    ev->work = mem_resize(NULL, n_work, sizeof *ev->work);
+    ev->times = mem_resize(NULL, n_times, sizeof *ev->times);
+    ev->has_work = mem_alloc(n_work + n_times, sizeof *ev->has_work);
+    if (!ev->facts || !ev->bytes || !ev->work || !ev->times || !ev->has_work) {
         evaluator_close(ev);
-        return err_memory(e, n * UNIT_WORKS * n_lines * sizeof *ev->work, "planning");
+        return err_memory(e, n_work * sizeof *ev->work, "planning");
     }
+    ev->has_times = ev->has_work + n_work;
     for (int32_t u = 0; u < shape->n_units; u++) describe_unit(ev, u);
     return OK;
 }
@@ -106,6 +102,7 @@ void evaluator_close(struct evaluator *ev) {
     mem_free(ev->bytes);
     mem_free(ev->work);
     mem_free(ev->times);
+    mem_free(ev->has_work);
     *ev = (struct evaluator){0};
 }
 
@@ -119,6 +116,15 @@ static const struct unit_bytes *bytes_of(struct evaluator *ev, int32_t u, int8_t
     const struct unit_context context = {&ev->choices[i].w, ev->machine, ring};
     unit_bytes_of(&context, &ev->shape->units[u], place, false, out);
     return out;
+}
+
+// The scratch of a device that computes these kinds of units.
+static uint64_t scratch_bytes_of(struct evaluator *ev, int i, int d, uint32_t kinds) {
+    uint64_t *bytes = &ev->choices[i].scratch_bytes[d][kinds];
+    struct scratch_layout layout;
+    if (*bytes) return *bytes;
+    footprint_scratch(ev->shape, &ev->choices[i].w, &ev->machine->devices[d], kinds, &layout);
+    return *bytes = layout.size_bytes;
 }
 
 // Bytes that a head saves beside the embedding whose table it shares.
@@ -152,9 +158,10 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const int side = step->slot >= 0 ? SIDE_STREAMED : cached ? SIDE_CACHED : step->device;
     const int work = (parts * STEP_PHASES + (int)step->phase) * SIDES + side;
     const size_t row = (size_t)twin * UNIT_WORKS + (size_t)work;
-    struct step_work *out =
-        &ev->work[row * (size_t)ev->n_lines + (size_t)(choice->first_line + w->sample)];
-    if (out->us > 0) return *out;
+    const size_t i = row * (size_t)ev->n_lines + (size_t)(choice->first_line + w->sample);
+    struct step_work *out = &ev->work[i];
+    if (ev->has_work[i]) return *out;
+    ev->has_work[i] = true;
     const struct cost_place at = {ev->shape, &ev->machine->devices[step->device], &choice->w,
                                   cached};
     const struct cost cost = cost_of_part(&at, &ev->shape->units[twin], step_part(step, parts),
@@ -240,20 +247,17 @@ static void time_pass(struct walk *w, int32_t u, struct unit_time *out) {
             sample->weight * simulate_copy(m, (enum feed)f, &fetch, &sample->pass).us;
 }
 
-static void time_unit(struct evaluator *ev, int32_t u, const struct placement *place, bool cached,
-                      struct unit_time *out) {
+const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
+                                            const struct placement *place, bool cached) {
+    const size_t row = (size_t)place_row(ev, unit, &place->units[unit]) * 2 + cached;
+    struct unit_time *out = &ev->times[row];
+    if (ev->has_times[row]) return out;
+    ev->has_times[row] = true;
+    *out = (struct unit_time){0};
     struct walk w = {.ev = ev, .place = place, .cached = cached};
     for (w.choice = 0; w.choice < ev->n_choices; w.choice++)
         for (w.sample = 0; w.sample < ev->choices[w.choice].n_samples; w.sample++)
-            time_pass(&w, u, out);
-    out->known = true;
-}
-
-const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
-                                            const struct placement *place, bool cached) {
-    const size_t row = (size_t)place_row(ev, unit, &place->units[unit]);
-    struct unit_time *out = &ev->times[row * 2 + cached];
-    if (!out->known) time_unit(ev, unit, place, cached, out);
+            time_pass(&w, unit, out);
     return out;
 }
 
@@ -380,10 +384,10 @@ static void count_units(const struct candidate *c, int choice, struct accounts *
 // Adds the bytes that depend on the micro-batch. Returns true if the placement fits.
 static bool count_choice(struct evaluator *ev, const struct placement *place, int i,
                          struct accounts a, struct evaluation *out) {
-    const struct choice *choice = &ev->choices[i];
-    uint64_t scratch_bytes[MAX_DEVICES];
-    for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = choice->scratch_bytes[d][a.kinds[d]];
-    accounts_finish(&a, place, choice->tables_bytes, scratch_bytes);
+    uint64_t scratch_bytes[MAX_DEVICES] = {0};
+    for (int d = 0; d < ev->machine->n_devices; d++)
+        scratch_bytes[d] = scratch_bytes_of(ev, i, d, a.kinds[d]);
+    accounts_finish(&a, place, ev->choices[i].tables_bytes, scratch_bytes);
     for (int d = 0; d < MAX_DEVICES; d++)
         for (int p = 0; p < PLAN_PURPOSES; p++) out->bytes[i][d] += a.bytes[d][p];
     return machine_holds(ev->machine, out->bytes[i]) &&

@@ -21,7 +21,7 @@ struct choice {
     struct sample samples[MAX_SAMPLES];
     int32_t first_line; // of the first sample among all n_lines of the evaluator
     uint64_t tables_bytes;
-    uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS];
+    uint64_t scratch_bytes[MAX_DEVICES][KIND_MASKS]; // 0: not asked for yet
 };
 
 // Passes of the prompt that the next one does not wait for, those that it does, decoded tokens.
@@ -30,7 +30,6 @@ enum pass_kind { PASS_AHEAD, PASS_WAITS, PASS_DECODE, PASS_KINDS };
 // The times of a unit in one place, over the workload and by micro-batch; decoded tokens take the
 // same with every one, [0].
 struct unit_time {
-    bool known;
     // From the moment the residual stream is on a device to the end of the unit, copies included.
     double chain_us[PASS_KINDS][MAX_DEVICES][MAX_CHOICES];
     // The same from the unit's own device, as if copies took no time; no link changes it.
@@ -54,10 +53,12 @@ struct evaluator {
     struct choice choices[MAX_CHOICES];
     bool kv_varies;           // caches depend on the micro-batch
     struct unit_facts *facts; // [n_units]
-    // Filled when first asked for; 0: not yet. Rows are those of twins.
-    struct unit_bytes *bytes; // [n_units, places, choices]
-    struct step_work *work;   // [n_units, parts of units, n_lines]
-    struct unit_time *times;  // [n_units, places, with the host's weights cached]
+    // Figures are found when they are first asked for. Rows are those of twins.
+    struct unit_bytes *bytes;   // [n_units, places, choices], 0: not yet
+    struct step_work *work;     // [n_units, parts of units, n_lines]
+    struct unit_time *times;    // [n_units, places, with the host's weights cached]
+    bool *has_work, *has_times; // what was found of these two, whose memory nothing else touches;
+                                // one allocation
 };
 
 // machine, shape: borrowed until evaluator_close. ERR_MEMORY.

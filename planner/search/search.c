@@ -467,13 +467,8 @@ static enum status search_with(struct search *s, const struct workload *w, struc
 
 static enum status search_both(struct search *s, const struct plan *plan, struct err *e) {
     struct workload w = plan->workload;
-    struct err ignored;
     if (search_with(s, &w, e)) return e->status;
-    if (!s->request->constraints->kv_auto ||
-        (w.kv_type_k == DTYPE_Q8_0 && w.kv_type_v == DTYPE_Q8_0) ||
-        workload_check_kv(DTYPE_Q8_0, s->shape, "", &ignored))
-        return OK;
-    w.kv_type_k = w.kv_type_v = DTYPE_Q8_0;
+    if (!s->request->constraints->kv_auto || !workload_quantize_kv(&w, s->shape)) return OK;
     return search_with(s, &w, e);
 }
 

@@ -17,6 +17,7 @@
 #include "planner/search/search.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { BLIND_UBATCH = 512 };
@@ -307,7 +308,7 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     ASSERT(machine->n_devices >= 1 && machine->n_devices <= MAX_DEVICES);
     ASSERT(machine->devices[DEVICE_HOST].is_host);
     ASSERT(shape->n_units >= 2 && shape->n_units <= MAX_UNITS);
-    memset(plan, 0, sizeof *plan);
+    memset(plan, 0, offsetof(struct plan, steps)); // nobody looks at steps beyond their number
     plan->machine = *machine;
     plan->workload = *workload;
     plan->n_units = shape->n_units;

@@ -37,13 +37,6 @@ static bool shorten_context(struct workload *w) {
     return w->n_ctx >= LEAST_CONTEXT;
 }
 
-static bool quantize_cache(struct workload *w, const struct shape *shape) {
-    struct err ignored;
-    if (w->kv_type_k == DTYPE_Q8_0 && w->kv_type_v == DTYPE_Q8_0) return false;
-    w->kv_type_k = w->kv_type_v = DTYPE_Q8_0;
-    return workload_check_kv(DTYPE_Q8_0, shape, "", &ignored) == OK;
-}
-
 // The type that most bytes of the weights have.
 static const char *main_type(const struct shape *shape) {
     uint64_t bytes[DTYPE_COUNT] = {0};
@@ -78,7 +71,7 @@ bool variant_make(struct variant *v, enum advice advice, const struct plan *plan
         return shorten_context(&v->workload);
     case ADVICE_KV_Q8_0:
         snprintf(text, ADVICE_CHARS, "-ctk q8_0 -ctv q8_0 (a smaller KV cache)");
-        return quantize_cache(&v->workload, v->shape);
+        return workload_quantize_kv(&v->workload, v->shape);
     case ADVICES: break;
     }
     ASSERT(false);
