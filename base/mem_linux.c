@@ -11,33 +11,43 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
+enum { PAGE = 64 << 10, HUGE_PAGE = 2 << 20 }; // no system has larger small pages
+
+// Memory smaller than a huge page takes small ones, and no more than it needs.
+static size_t page_bytes(size_t size_bytes) {
+    return size_bytes < HUGE_PAGE ? (size_t)PAGE : (size_t)HUGE_PAGE;
+}
+
+static size_t whole_pages(size_t size_bytes) {
+    return round_up(size_bytes, page_bytes(size_bytes));
+}
 
 void *mem_map_pages(size_t size_bytes) {
     ASSERT(size_bytes > 0);
     if (size_bytes > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return NULL;
-    size_t size = round_up(size_bytes, HUGE_PAGE), room = size + HUGE_PAGE;
+    const size_t page = page_bytes(size_bytes);
+    size_t size = whole_pages(size_bytes), room = size + page;
     char *start = mmap(NULL, room, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return NULL;
-    char *aligned = (char *)round_up((uintptr_t)start, HUGE_PAGE);
+    char *aligned = (char *)round_up((uintptr_t)start, page);
     if (aligned > start) munmap(start, (size_t)(aligned - start));
     size_t tail = (size_t)(start + room - (aligned + size));
     if (tail) munmap(aligned + size, tail);
-    madvise(aligned, size, MADV_HUGEPAGE);
+    if (page == HUGE_PAGE) madvise(aligned, size, MADV_HUGEPAGE);
     return aligned;
 }
 
 void mem_unmap_pages(void *memory, size_t size_bytes) {
-    if (memory) munmap(memory, round_up(size_bytes, HUGE_PAGE));
+    if (memory) munmap(memory, whole_pages(size_bytes));
 }
 
 void mem_use_small_pages(void *memory, size_t size_bytes) {
-    madvise(memory, round_up(size_bytes, HUGE_PAGE), MADV_NOHUGEPAGE);
+    madvise(memory, whole_pages(size_bytes), MADV_NOHUGEPAGE);
 }
 
 bool mem_populate(void *memory, size_t size_bytes) {
-    const size_t size = round_up(size_bytes, HUGE_PAGE);
+    const size_t size = whole_pages(size_bytes);
     if (madvise(memory, size, MADV_POPULATE_WRITE) == 0) return true;
     if (errno != EINVAL) return false;
     // Linux before 5.14 has no such call.

@@ -7,6 +7,7 @@
 #include "planner/shape/shape_spec.h"
 
 #include "base/number.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -419,7 +420,7 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
 enum status shape_expand(struct shape *out, const struct shape_spec *spec, struct err *e) {
     const struct shape_spec *s = spec;
     struct build b = {.spec = spec, .out = out};
-    memset(out, 0, sizeof *out);
+    memset(out, 0, offsetof(struct shape, units)); // start() clears each unit
     if (!find_rule(spec->quant, &b.rule)) {
         err_set(e, ERR_FORMAT, "field quant");
         err_expected(e, "Q4_K_M, Q4_K_S, Q5_K_M, Q3_K_M, MXFP4, or a type such as Q8_0 or F16");

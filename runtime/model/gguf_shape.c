@@ -6,6 +6,7 @@
 #include "runtime/model/model_read.h"
 #include "runtime/model/per_layer.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -609,7 +610,7 @@ enum status gguf_shape_by_names(struct shape *out, const struct gguf *g, struct 
     ASSERT(out);
     ASSERT(g);
     *e = (struct err){.status = OK};
-    memset(out, 0, sizeof *out);
+    memset(out, 0, offsetof(struct shape, units)); // start() clears each unit
     struct reader *r = mem_alloc(1, sizeof *r);
     if (!r) return err_memory(e, sizeof *r, "reading the model's shape");
     r->g = g;

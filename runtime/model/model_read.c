@@ -5,6 +5,7 @@
 #include "runtime/model/model_numbers.h"
 #include "runtime/model/model_take.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static enum status refuse(const struct model *m, struct err *e) {
@@ -174,7 +175,7 @@ static enum status read_units(struct model *m, struct err *e) {
 
 enum status model_read(struct model *m, struct shape *shape, const struct gguf *g, struct err *e) {
     memset(m, 0, sizeof *m);
-    memset(shape, 0, sizeof *shape);
+    memset(shape, 0, offsetof(struct shape, units)); // model_take_unit clears each unit
     m->gguf = g;
     m->shape = shape;
     if (read_names(m, e) || model_numbers(m, e) || check_scales(m, e) || read_outside(m, e) ||

@@ -2,6 +2,7 @@
 #include "tests/lib/invent.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -126,7 +127,7 @@ static void invent_widths(struct shape *s, struct dice *dice, enum invent_family
 void invent_shape(struct shape *out, struct dice *dice, enum invent_family family,
                   int32_t n_layers) {
     struct shape *s = out;
-    memset(s, 0, sizeof *s);
+    memset(s, 0, offsetof(struct shape, units)); // add_unit() clears each unit
     snprintf(s->name, sizeof s->name, "invented");
     snprintf(s->architecture, sizeof s->architecture, "llama");
     s->n_layers = n_layers;
