@@ -116,15 +116,24 @@ INLINE void put_fifth_bits(veci bits, struct panel *out) {
     }
 }
 
-// Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
-// scales_name sets only their scales, and EXTRA_NAME says which sums of the activations its
-// products need.
-#define EXTRA_Q4_0 ACT_SCALED_SUM
-INLINE void scales_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+// The first 4 bytes of every row's block.
+INLINE veci gather4(struct rows rows, int64_t offset) {
     veci head[4];
     gather16(rows, offset, head);
-    out->scale[0] = half_low(head[0]);
+    return head[0];
+}
+
+// Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
+// scales_name sets only their scales, which head_name makes of the first 4 bytes of each row's
+// block where these hold them, and EXTRA_NAME says which sums of the activations its products need.
+#define EXTRA_Q4_0 ACT_SCALED_SUM
+INLINE void head_q4_0(veci head, struct panel *out) {
+    out->scale[0] = half_low(head);
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-8));
+}
+
+INLINE void scales_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+    head_q4_0(gather4(rows, offset), out);
 }
 
 INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
@@ -135,11 +144,13 @@ INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
 }
 
 #define EXTRA_Q4_1 ACT_SCALED_SUM
+INLINE void head_q4_1(veci head, struct panel *out) {
+    out->scale[0] = half_low(head);
+    out->scale[1] = half_high(head);
+}
+
 INLINE void scales_q4_1(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4];
-    gather16(rows, offset, head);
-    out->scale[0] = half_low(head[0]);
-    out->scale[1] = half_high(head[0]);
+    head_q4_1(gather4(rows, offset), out);
 }
 
 INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
@@ -150,11 +161,13 @@ INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
 }
 
 #define EXTRA_Q5_0 ACT_SCALED_SUM
-INLINE void scales_q5_0(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4];
-    gather16(rows, offset, head);
-    out->scale[0] = half_low(head[0]);
+INLINE void head_q5_0(veci head, struct panel *out) {
+    out->scale[0] = half_low(head);
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-16));
+}
+
+INLINE void scales_q5_0(struct rows rows, int64_t offset, struct panel *out) {
+    head_q5_0(gather4(rows, offset), out);
 }
 
 INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
@@ -168,10 +181,7 @@ INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
 
 #define EXTRA_Q5_1 ACT_SCALED_SUM
 INLINE void scales_q5_1(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4];
-    gather16(rows, offset, head);
-    out->scale[0] = half_low(head[0]);
-    out->scale[1] = half_high(head[0]);
+    head_q4_1(gather4(rows, offset), out);
 }
 
 INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
@@ -184,11 +194,13 @@ INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
 }
 
 #define EXTRA_Q8_0 ACT_SUM
-INLINE void scales_q8_0(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4];
-    gather16(rows, offset, head);
-    out->scale[0] = half_low(head[0]);
+INLINE void head_q8_0(veci head, struct panel *out) {
+    out->scale[0] = half_low(head);
     out->scale[1] = V(setzero_ps)();
+}
+
+INLINE void scales_q8_0(struct rows rows, int64_t offset, struct panel *out) {
+    head_q8_0(gather4(rows, offset), out);
 }
 
 INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
@@ -203,7 +215,9 @@ INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
 
 // Byte i of each lane as a float.
 INLINE vecf byte_to_float(veci v, int i) {
-    return V(cvtepi32_ps)(V_SI(and)(V(srli_epi32)(v, (shift_count)(8 * i)), V(set1_epi32)(255)));
+    __m128i order = _mm_setr_epi32(-256, -252, -248, -244); // the lowest byte of each lane, zeros
+    order = _mm_add_epi32(order, _mm_set1_epi32(i));
+    return V(cvtepi32_ps)(V(shuffle_epi8)(v, V_REPEAT(order)));
 }
 
 // Scales and offsets of the 8 groups of a Q4_K or Q5_K block from its first 16 bytes. Six bits

@@ -30,7 +30,7 @@ INLINE veci load_blocks(const uint8_t *at, int64_t step) {
     __m256i first = _mm256_loadu_si256((const __m256i *)at);
 #if WIDE
     __m256i second = _mm256_loadu_si256((const __m256i *)(at + step));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    return _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(first), 0xf0, second);
 #else
     (void)step;
     return first;
@@ -159,31 +159,31 @@ INLINE void put_halves(veci q, veci out[2]) {
     out[1] = and_bytes(V(srli_epi32)(q, 4), 15);
 }
 
-#define ROW_Q4_0 .halves = halves_q4_0
+#define ROW_Q4_0 .halves = halves_q4_0, .head = head_q4_0
 INLINE void halves_q4_0(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_0;
     put_halves(load_sixteens(at + 2, BLOCK_BYTES_Q4_0), out);
 }
 
-#define ROW_Q4_1 .halves = halves_q4_1
+#define ROW_Q4_1 .halves = halves_q4_1, .head = head_q4_1
 INLINE void halves_q4_1(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_1;
     put_halves(load_sixteens(at + 4, BLOCK_BYTES_Q4_1), out);
 }
 
-#define ROW_Q5_0 .columns = columns_q5_0
+#define ROW_Q5_0 .columns = columns_q5_0, .head = head_q5_0
 INLINE veci columns_q5_0(const uint8_t *at, int i) {
     at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_0;
     return add_fifth_bits(load_nibbles(at + 6, BLOCK_BYTES_Q5_0), at + 2, BLOCK_BYTES_Q5_0);
 }
 
-#define ROW_Q5_1 .columns = columns_q5_1
+#define ROW_Q5_1 .columns = columns_q5_1, .head = head_q4_1
 INLINE veci columns_q5_1(const uint8_t *at, int i) {
     at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_1;
     return add_fifth_bits(load_nibbles(at + 8, BLOCK_BYTES_Q5_1), at + 4, BLOCK_BYTES_Q5_1);
 }
 
-#define ROW_Q8_0 .columns = columns_q8_0
+#define ROW_Q8_0 .columns = columns_q8_0, .head = head_q8_0
 INLINE veci columns_q8_0(const uint8_t *at, int i) {
     veci v = load_blocks(at + VECTOR_BLOCKS * i * BLOCK_BYTES_Q8_0 + 2, BLOCK_BYTES_Q8_0);
 #if !SIGNED_BYTES
@@ -214,7 +214,7 @@ INLINE veci columns_q6_k(const uint8_t *at, int i) {
     return join_bits(shift_right(low, quarter / 2 * 4), upper, 4, 2);
 }
 
-#define ROW_IQ4_NL .halves = halves_iq4_nl
+#define ROW_IQ4_NL .halves = halves_iq4_nl, .head = head_q8_0
 INLINE void halves_iq4_nl(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_IQ4_NL;
     put_halves(load_sixteens(at + 2, BLOCK_BYTES_IQ4_NL), out);
@@ -347,6 +347,40 @@ struct quad {
     const uint8_t *at;
     int64_t stride;
 };
+
+#if WIDE
+// The words of the heads of blocks b, at word index of 64, as a pair in each of 4 lanes.
+INLINE __m512i head_words(const int64_t at[4]) {
+    int32_t pair[4];
+    UNROLL for (int b = 0; b < 4; b++) pair[b] = (int32_t)(at[b] / 2 | (at[b] / 2 + 1) << 16);
+    return _mm512_setr_epi32(pair[0], pair[0], pair[0], pair[0], pair[1], pair[1], pair[1], pair[1],
+                             pair[2], pair[2], pair[2], pair[2], pair[3], pair[3], pair[3],
+                             pair[3]);
+}
+
+// The first 4 bytes of the ith four blocks of the four rows: a 128-bit part for every block, a lane
+// for every row. Blocks of step bytes, an even number, are loaded as one or two vectors.
+INLINE __m512i block_heads(struct quad rows, int i, int64_t step) {
+    const bool one = 3 * step + 4 <= 64;
+    const int64_t second = 4 * step - 64 < 64 ? 4 * step - 64 : 64;
+    int64_t at[4];
+    UNROLL for (int b = 0; b < 4; b++) {
+        at[b] = b * step;
+        if (at[b] + 4 > 64) at[b] += 64 - second;
+    }
+    const __m512i words = head_words(at);
+    __m512i out = _mm512_setzero_si512();
+    UNROLL for (int r = 0; r < 4; r++) {
+        const uint8_t *row = rows.at + r * rows.stride + 4 * i * step;
+        const __mmask16 lanes = (__mmask16)(0x1111 << r);
+        const __m512i first = load_vector(row);
+        __m512i heads = one ? _mm512_permutexvar_epi16(words, first)
+                            : _mm512_permutex2var_epi16(first, words, load_vector(row + second));
+        out = _mm512_mask_mov_epi32(out, lanes, heads);
+    }
+    return out;
+}
+#endif
 
 // Lane sums of the four rows: in each 128-bit part a lane for every row. v has sums of n_products
 // (4 or 8) of a weight with up to n_bits bits; if they fit 16 bits, adding them up is cheaper.
