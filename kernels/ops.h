@@ -182,11 +182,12 @@ enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_CHOSEN };
 // themselves: the score of expert e is g[e] + selection_bias[e], or, where there is neither a bias
 // nor groups, the logit itself, which has the same order and is not rounded. With n_groups > 1 the
 // experts are that many equal runs; only those in the n_groups_used groups with the largest sum of
-// their two best scores can be chosen. The n_used best scores win, the best first; of equal ones,
-// and of equal groups, the lower number; a NaN is less than everything. weights = g of the chosen
+// their two best scores can be chosen, or (groups_by_best) with the largest best score. The n_used
+// best scores win, the best first; of equal ones, and of equal groups, the lower number; a NaN is
+// less than everything. weights = g of the chosen
 // (GATE_CHOSEN: softmax over their logits); if normalise, divided by max(their sum, 2^-14), a sum
 // that is NaN counting as 0; times scale; times expert_scale[e]. Sources: Shazeer et al. 2017;
-// groups and bias, DeepSeek-V3 2024.
+// groups by their best score, DeepSeek-V2 2024; by two, and the bias, DeepSeek-V3 2024.
 struct route_args {
     int32_t *chosen; // [n_tokens, n_used]
     float *weights;  // [n_tokens, n_used]
@@ -199,7 +200,7 @@ struct route_args {
     int32_t n_groups, n_groups_used;     // n_groups 0 or 1: none; else n_experts is a multiple of
                                          // it, with at least 2 experts and n_used in what remains
     enum expert_gate gate;
-    bool normalise;
+    bool normalise, groups_by_best;
     float scale;
 };
 

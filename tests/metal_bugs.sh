@@ -69,6 +69,7 @@ rows|split_rows|1|writes_a_column_too_many|s/if (c < a.n_first)/if (c <= a.n_fir
 rows|cap_logits|1|scale_is_left_out|s/a.scale \* x\[i\]/x[i]/
 route|route|1|ties_go_to_the_higher_number|s/if (ranks\[i\] <= best) continue/if (ranks[i] < best) continue/
 route|route|1|one_group_too_many|s/i < a.n_groups_used; i++/i <= a.n_groups_used; i++/
+route|route|1|groups_by_two_always|s/a.groups_by_best ? best : //
 route|route|1|pairs_lose_their_order|s/if (i < own) place += equal_of\[i\]/if (i > own) place += equal_of[i]/
 route|route|1|a_nan_is_the_best|s/RANK_NAN = 1;/RANK_NAN = 0xffffffffu;/
 route|combine_experts|1|absent_experts_count|s/slots\[chosen\[pair + k\]\] >= 0;/slots[chosen[pair + k]] >= -9;/

@@ -41,14 +41,14 @@ static void softmax(const double *logits, int32_t n, double *weights) {
     for (int32_t i = 0; i < n; i++) weights[i] /= sum;
 }
 
-// Sets the flags of the n_groups_used groups with the largest sums of their two best scores.
+// Sets the flags of the n_groups_used groups with the largest best scores, or sums of the two best.
 static void allow_groups(const struct route_args *a, const double *scores, bool *allowed) {
     int32_t size = a->n_experts / a->n_groups, best[EXPERTS_MAX];
     double sums[EXPERTS_MAX];
     for (int32_t g = 0; g < a->n_groups; g++) {
         const double *group = scores + (int64_t)g * size;
         find_best(group, size, NULL, 0, 2, best);
-        sums[g] = group[best[0]] + group[best[1]];
+        sums[g] = a->groups_by_best ? group[best[0]] : group[best[0]] + group[best[1]];
         allowed[g] = false;
     }
     find_best(sums, a->n_groups, NULL, 0, a->n_groups_used, best);

@@ -211,7 +211,7 @@ static void route(struct cuda_stream *s, enum weight_type type, const struct rou
     if (a->n_tokens == 0) return;
     struct route_args p;
     memcpy(&p, a, sizeof p);
-    const size_t hole = offsetof(struct route_args, normalise) + sizeof p.normalise;
+    const size_t hole = offsetof(struct route_args, groups_by_best) + sizeof p.groups_by_best;
     memset((char *)&p + hole, 0, offsetof(struct route_args, scale) - hole); // padding
     add(s, KERNEL_route,
         (struct cuda_grid){parts(a->n_tokens, ROUTE_TOKENS), 1, 1, ROUTE_THREADS, 0}, &p, sizeof p);

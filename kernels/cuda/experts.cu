@@ -134,7 +134,7 @@ DEVICE_FN void keep_best_groups(const struct route_args &a, uint64_t *ranks, uin
             else if (ranks[e] > second)
                 second = ranks[e];
         }
-        groups[g] = rank_of(score_of(best) + score_of(second));
+        groups[g] = a.groups_by_best ? best : rank_of(score_of(best) + score_of(second));
     }
     for (int i = 0; i < a.n_groups_used; i++) take_best(groups, a.n_groups);
     __syncwarp();

@@ -106,7 +106,7 @@ static void route_keep_groups(constant route_args &a, threadgroup uint *ranks,
             second = rank > best ? best : max(second, rank);
             best = max(best, rank);
         }
-        groups[g] = rank_of(score_of(best) + score_of(second));
+        groups[g] = a.groups_by_best ? best : rank_of(score_of(best) + score_of(second));
     }
     for (int i = 0; i < a.n_groups_used; i++) take_best(groups, a.n_groups, lane);
     simdgroup_barrier(mem_flags::mem_threadgroup);

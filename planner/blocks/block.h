@@ -52,6 +52,7 @@ struct hparams {
     bool normalise_experts;                        // the weights of a token's experts add up to 1
     float expert_scale;                            // of these weights
     int32_t n_expert_groups, n_expert_groups_used; // as in struct route_args
+    bool groups_by_best;                           // as in struct route_args
     int32_t no_rope_period; // the last layer of each so many has no rotary positions; 0: all have
     bool windows_turn;      // layers without a window have no rotary positions
     bool norms_centred;     // norms of the residual stream subtract the mean of a row

@@ -54,6 +54,7 @@ static void encode_route(const struct forward *f) {
                                        .n_groups_used = f->hp->n_expert_groups_used,
                                        .gate = f->hp->expert_gate,
                                        .normalise = f->hp->normalise_experts,
+                                       .groups_by_best = f->hp->groups_by_best,
                                        .scale = scale > 0 ? scale : 1});
 }
 

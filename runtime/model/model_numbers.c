@@ -61,7 +61,8 @@ static enum status read_widths(struct model *m, struct err *e) {
     return OK;
 }
 
-// Experts may be chosen from the best of equal groups alone, each of two experts or more.
+// Experts may be chosen from the best of equal groups alone, each of two experts or more. No key
+// says how groups are ranked: those of a softmax, which only DeepSeek V2 has, by their best expert.
 static enum status read_groups(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
     const struct shape *s = m->shape;
@@ -70,6 +71,7 @@ static enum status read_groups(struct model *m, struct err *e) {
                          &hp->n_expert_groups_used, e))
         return e->status;
     const int32_t n = hp->n_expert_groups, n_used = hp->n_expert_groups_used;
+    hp->groups_by_best = hp->expert_gate == GATE_SOFTMAX;
     if (n <= 1 || (n_used > 0 && s->n_experts % n == 0 &&
                    (int64_t)s->n_experts / n * n_used >= s->n_experts_used))
         return OK;

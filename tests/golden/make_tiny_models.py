@@ -926,6 +926,23 @@ MODELS = {
             "rope.scaling.finetuned": True,
         }
     },
+    # The groups of a softmax are ranked by their best expert.
+    "deepseek2_groups": SMALL
+    | {"architecture": "deepseek2", "layers": 2, "heads": 4, "kv": 1, "tied": False}
+    | {"latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16}}
+    | {"experts": 12, "used": 2, "ff": 32, "shared": 32, "shared_gate": False, "dense": 1}
+    | {"router_std": 0.15, "types": {"": "Q8_0", "attn_q_b": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 1,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_weights_scale": 4.0,
+            "expert_group_count": 3,
+            "expert_group_used_count": 1,
+        }
+    },
     # The matrices of keys and values are one, as in early files.
     "deepseek2_joined": SMALL
     | {"architecture": "deepseek2", "layers": 2, "heads": 4, "kv": 4, "tied": False}

@@ -36,7 +36,7 @@ def latent_arguments(hp):
         "v_head_dim": hp("attention.value_length_mla", hp("attention.value_length")),
         "head_dim": rot,
         "num_key_value_heads": hp("attention.head_count"),
-        "topk_method": "greedy",
+        "topk_method": "group_limited_greedy" if hp("expert_group_count", 1) > 1 else "greedy",
     }
 
 

@@ -78,7 +78,7 @@ static bool is_unsure(const struct route_args *a, const float *logits, const flo
     for (int32_t g = 0; g < n_groups; g++) {
         memcpy(sorted, scores + (int64_t)g * size, (size_t)size * sizeof *sorted);
         qsort(sorted, (size_t)size, sizeof *sorted, descending);
-        sums[g] = sorted[0] + sorted[1];
+        sums[g] = a->groups_by_best ? sorted[0] : sorted[0] + sorted[1];
     }
     memcpy(sorted, sums, (size_t)n_groups * sizeof *sums);
     if (is_close(sorted, n_groups, a->n_groups_used, false)) return true;
@@ -178,6 +178,9 @@ static void check_route_definition(struct op_check *c) {
                             .scale = 1};
     if (!is_example(c, &a, (const int32_t[]){1}, (const float[]){0.5F}))
         op_fail(c, "sigmoid, a bias, groups");
+    a.groups_by_best = true;
+    if (!is_example(c, &a, (const int32_t[]){2}, (const float[]){0.8807971F}))
+        op_fail(c, "sigmoid, a bias, groups by their best expert");
     static const float BROKEN[] = {NAN, 0, 1.0986123F};
     a = (struct route_args){.logits = BROKEN,
                             .n_tokens = 1,
@@ -217,6 +220,7 @@ void check_route(struct op_check *c) {
                                   .n_groups_used = size[3],
                                   .gate = (enum expert_gate)(i % 3),
                                   .normalise = op_random(c, 2),
+                                  .groups_by_best = op_random(c, 2),
                                   .scale = op_random(c, 2) ? 1 : 2.5F};
         // Sums of gates would tie but for rounding.
         bool is_rounded = (has_bias || size[2] > 1) && args.gate != GATE_CHOSEN;
