@@ -182,6 +182,16 @@ static bool is_inside(int32_t period, int32_t layer) {
     return period > 0 && layer % period < period - 1;
 }
 
+static char letter_of(const struct shape_spec *s, int32_t layer) {
+    if (s->layers[0]) return s->layers[layer];
+    return is_inside(s->recurrent.period, layer) ? LAYER_RECURRENT : LAYER_ATTENTION;
+}
+
+// True if a layer has attention, or a state, or an FFN, or experts, and nothing else.
+static bool parts_layers(const struct shape_spec *s) {
+    return strchr(s->layers, LAYER_FFN) || strchr(s->layers, LAYER_EXPERTS);
+}
+
 // Lets the attention of the last unit read the cache of the last layer of its kind that has one.
 static void share_cache(struct build *b) {
     struct unit *unit = b->unit, *units = b->out->units;
@@ -246,7 +256,7 @@ static void add_attention(struct build *b, int32_t layer) {
     const int64_t bias_sizes[BIASES] = {q, kv, kv, s->n_embd};
     static const enum tensor_role biases[BIASES] = {ROLE_ATTN_Q_BIAS, ROLE_ATTN_K_BIAS,
                                                     ROLE_ATTN_V_BIAS, ROLE_ATTN_OUTPUT_BIAS};
-    add_vector(b, ROLE_ATTN_NORM, s->n_embd);
+    if (!s->lacks_pre_norms) add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_Q, s->n_embd, s->attention.gated ? 2 * q : q);
     if (kv) add_matrix(b, ROLE_ATTN_K, s->n_embd, kv);
     if (kv && (unit->window || !s->attention.keys_are_values))
@@ -254,20 +264,19 @@ static void add_attention(struct build *b, int32_t layer) {
     add_matrix(b, ROLE_ATTN_OUTPUT, q, s->n_embd);
     for (int i = 0; i < BIASES; i++)
         if (s->attention.has_bias[i]) add_vector(b, biases[i], bias_sizes[i]);
-    if (s->attention.qk_norm) add_vector(b, ROLE_ATTN_Q_NORM, unit->head_dim_k);
-    if (s->attention.qk_norm && kv) add_vector(b, ROLE_ATTN_K_NORM, unit->head_dim_k);
+    const bool joint = s->attention.joint_qk_norm, normed = s->attention.qk_norm || joint;
+    if (normed) add_vector(b, ROLE_ATTN_Q_NORM, joint ? q : unit->head_dim_k);
+    if (normed && kv) add_vector(b, ROLE_ATTN_K_NORM, joint ? kv : unit->head_dim_k);
     if (s->attention.sinks) add_vector(b, ROLE_ATTN_SINKS, unit->n_heads);
     if (s->attention.post_norm) add_vector(b, ROLE_ATTN_POST_NORM, s->n_embd);
     b->i_attention++;
 }
 
 // Adds a gated delta net: a state matrix for each head and the last inputs of a convolution.
-static void add_recurrent(struct build *b) {
+static void add_delta_net(struct build *b) {
     const struct shape_spec *s = b->spec;
     const int64_t inner = (int64_t)s->recurrent.n_heads * s->recurrent.state_size;
     const int64_t channels = recurrent_channels(&b->out->recurrent);
-    b->unit->state_bytes = recurrent_state_bytes(&b->out->recurrent);
-    add_vector(b, ROLE_ATTN_NORM, s->n_embd);
     add_matrix(b, ROLE_ATTN_QKV, s->n_embd, channels);
     add_matrix(b, ROLE_ATTN_GATE, s->n_embd, inner);
     add_vector(b, ROLE_SSM_CONV, s->recurrent.conv_kernel * channels);
@@ -283,9 +292,42 @@ static void add_recurrent(struct build *b) {
     add_matrix(b, ROLE_SSM_OUT, inner, s->n_embd);
 }
 
+// Adds a state space model, whose products are a gate, what the convolution takes, and time steps.
+static void add_mamba(struct build *b) {
+    const struct shape_spec *s = b->spec;
+    const int64_t n_heads = s->recurrent.n_heads, inner = n_heads * s->recurrent.head_dim;
+    const int64_t channels = recurrent_channels(&b->out->recurrent);
+    add_matrix(b, ROLE_SSM_IN, s->n_embd, inner + channels + n_heads);
+    add_vector(b, ROLE_SSM_CONV, s->recurrent.conv_kernel * channels);
+    add_vector(b, ROLE_SSM_CONV_BIAS, channels);
+    add_vector(b, ROLE_SSM_DT_BIAS, n_heads);
+    add_vector(b, ROLE_SSM_A, n_heads);
+    add_vector(b, ROLE_SSM_D, n_heads);
+    if (s->recurrent.norm) add_vector(b, ROLE_SSM_NORM, inner);
+    add_matrix(b, ROLE_SSM_OUT, inner, s->n_embd);
+}
+
+static void add_convolution(struct build *b) {
+    const int64_t n_embd = b->spec->n_embd;
+    add_matrix(b, ROLE_SHORTCONV_IN, n_embd, 3 * n_embd);
+    add_vector(b, ROLE_SHORTCONV, b->spec->recurrent.conv_kernel * n_embd);
+    add_matrix(b, ROLE_SHORTCONV_OUT, n_embd, n_embd);
+}
+
+// Adds what has a state in place of attention, or beside it and behind its norm.
+static void add_recurrent(struct build *b) {
+    const struct recurrent_shape *r = &b->out->recurrent;
+    b->unit->state_bytes = recurrent_state_bytes(r);
+    if (!r->beside) add_vector(b, ROLE_ATTN_NORM, b->spec->n_embd);
+    if (r->kind == RECURRENCE_DELTA) add_delta_net(b);
+    if (r->kind == RECURRENCE_CONV) add_convolution(b);
+    if (r->kind == RECURRENCE_MAMBA) add_mamba(b);
+}
+
 // Adds the norm before an FFN or experts, which has another name in some files.
 static void add_ffn_norm(struct build *b) {
     char name[TENSOR_NAME];
+    if (b->spec->lacks_pre_norms) return;
     snprintf(name, sizeof name, "%s.weight", b->spec->ffn_norm_name);
     add(b, (struct part){ROLE_FFN_NORM, b->spec->n_embd, 1, 1, name});
 }
@@ -307,7 +349,7 @@ static void add_dense_ffn(struct build *b, int32_t layer) {
     const bool sharing = layer >= s->n_layers - s->attention.n_shared;
     const int32_t n_embd = s->n_embd, n_ff = sharing ? s->ffn.n_ff_sharing : s->ffn.n_ff;
     add_ffn_norm(b);
-    add_matrix(b, ROLE_FFN_GATE, n_embd, n_ff);
+    if (!s->ffn.ungated) add_matrix(b, ROLE_FFN_GATE, n_embd, n_ff);
     add_matrix(b, ROLE_FFN_UP, n_embd, n_ff);
     add_matrix(b, ROLE_FFN_DOWN, n_ff, n_embd);
     if (s->experts.beside_ffn)
@@ -320,7 +362,8 @@ static void add_dense_ffn(struct build *b, int32_t layer) {
 static void add_shared_expert(struct build *b) {
     const int32_t n_embd = b->spec->n_embd, n_ff = b->spec->experts.n_ff_shared;
     add_ffn_norm(b);
-    add(b, (struct part){ROLE_FFN_GATE, n_embd, n_ff, 1, "ffn_gate_shexp.weight"});
+    if (!b->spec->experts.ungated)
+        add(b, (struct part){ROLE_FFN_GATE, n_embd, n_ff, 1, "ffn_gate_shexp.weight"});
     add(b, (struct part){ROLE_FFN_UP, n_embd, n_ff, 1, "ffn_up_shexp.weight"});
     add(b, (struct part){ROLE_FFN_DOWN, n_ff, n_embd, 1, "ffn_down_shexp.weight"});
     if (b->spec->experts.shared_gate) add_vector(b, ROLE_SHARED_GATE, n_embd);
@@ -349,7 +392,7 @@ static void add_experts(struct build *b) {
     if (s->experts.biases) add_vector(b, ROLE_ROUTER_BIAS, n);
     if (beside) add_vector(b, ROLE_ROUTER_SCALE, n_embd);
     if (s->experts.selection_bias) add_vector(b, ROLE_SELECTION_BIAS, n);
-    add(b, (struct part){ROLE_EXPERT_GATE, n_embd, n_ff, n, NULL});
+    if (!s->experts.ungated) add(b, (struct part){ROLE_EXPERT_GATE, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_UP, n_embd, n_ff, n, NULL});
     add(b, (struct part){ROLE_EXPERT_DOWN, n_ff, n_embd, n, NULL});
     if (beside) add_norms_beside(b);
@@ -359,14 +402,21 @@ static void add_experts(struct build *b) {
     add(b, (struct part){ROLE_EXPERT_DOWN_BIAS, n_embd, 1, n, NULL});
 }
 
+static void add_mixer(struct build *b, int32_t layer) {
+    const bool recurrent = letter_of(b->spec, layer) == LAYER_RECURRENT;
+    start(b, UNIT_ATTENTION, layer);
+    if (!recurrent) add_attention(b, layer);
+    if (recurrent || b->spec->recurrent.beside) add_recurrent(b);
+}
+
 static void add_layer(struct build *b, int32_t layer) {
     const struct shape_spec *s = b->spec;
-    start(b, UNIT_ATTENTION, layer);
-    if (is_inside(s->recurrent.period, layer))
-        add_recurrent(b);
-    else
-        add_attention(b, layer);
-    if (s->experts.n_experts == 0 || layer < s->experts.n_dense_layers) {
+    const char letter = letter_of(s, layer);
+    const bool mixes = letter == LAYER_ATTENTION || letter == LAYER_RECURRENT;
+    const bool dense = s->experts.n_experts == 0 || layer < s->experts.n_dense_layers;
+    if (mixes) add_mixer(b, layer);
+    if (mixes && parts_layers(s)) return;
+    if (dense || letter == LAYER_FFN) {
         start(b, UNIT_FFN, layer);
         add_dense_ffn(b, layer);
         return;
@@ -403,13 +453,18 @@ static void set_numbers(const struct shape_spec *s, struct shape *out) {
     out->n_local_rot = s->window.n_rot;
     out->n_layer_input = s->n_layer_input;
     out->has_gated_q = s->attention.gated;
-    if (s->recurrent.period > 0)
-        out->recurrent = (struct recurrent_shape){.kind = RECURRENCE_DELTA,
-                                                  .n_heads = s->recurrent.n_heads,
-                                                  .n_key_heads = s->recurrent.n_groups,
-                                                  .head_dim = s->recurrent.state_size,
-                                                  .n_taps = s->recurrent.conv_kernel,
-                                                  .joins_gates = s->recurrent.joins_gates};
+    const bool mamba = s->recurrent.kind == RECURRENCE_MAMBA;
+    out->recurrent =
+        (struct recurrent_shape){.kind = s->recurrent.kind,
+                                 .n_heads = s->recurrent.n_heads,
+                                 .n_key_heads = s->recurrent.n_groups,
+                                 .head_dim = s->recurrent.head_dim,
+                                 .n_taps = s->recurrent.conv_kernel,
+                                 .n_state = mamba ? s->recurrent.state_size : 0,
+                                 .n_channels = s->recurrent.kind == RECURRENCE_CONV ? s->n_embd : 0,
+                                 .joins_gates = s->recurrent.joins_gates,
+                                 .beside = s->recurrent.beside};
+    out->norms_all_heads = s->attention.joint_qk_norm;
     out->n_ff = max_i32(max_i32(s->ffn.n_ff, s->ffn.n_ff_sharing), s->experts.n_ff_shared);
     out->n_experts = s->experts.n_experts;
     out->n_experts_used = s->experts.n_experts_used;
@@ -426,7 +481,7 @@ enum status shape_expand(struct shape *out, const struct shape_spec *spec, struc
         err_expected(e, "Q4_K_M, Q4_K_S, Q5_K_M, Q3_K_M, MXFP4, or a type such as Q8_0 or F16");
         return err_actual(e, "\"%s\"", spec->quant);
     }
-    for (int32_t l = 0; l < s->n_layers; l++) b.n_attention += !is_inside(s->recurrent.period, l);
+    for (int32_t l = 0; l < s->n_layers; l++) b.n_attention += letter_of(s, l) == LAYER_ATTENTION;
     set_numbers(s, out);
     start(&b, UNIT_EMBED, -1);
     add_matrix(&b, ROLE_TOKEN_EMBED, s->n_embd, s->n_vocab);

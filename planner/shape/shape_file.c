@@ -18,7 +18,7 @@ enum {
     FILE_LIMIT = 1 << 20,
     MAX_STATE = 1 << 10,
     MAX_KERNEL = 64,
-    MAX_FIELDS = 20, // of one object
+    MAX_FIELDS = 24, // of one object
 };
 
 // ---- JSON ---------------------------------------------------------------------------------------
@@ -172,6 +172,7 @@ static void read_attention(struct object *top, struct shape_spec *s) {
     read_int(&o, "n_rot", 0, s->attention.head_dim, &s->attention.n_rot);
     read_biases(&o, s->attention.has_bias);
     read_bool(&o, "qk_norm", &s->attention.qk_norm);
+    read_bool(&o, "joint_qk_norm", &s->attention.joint_qk_norm);
     read_bool(&o, "sinks", &s->attention.sinks);
     read_bool(&o, "gated", &s->attention.gated);
     read_bool(&o, "post_norm", &s->attention.post_norm);
@@ -185,6 +186,53 @@ static void read_attention(struct object *top, struct shape_spec *s) {
     s->window.n_rot = s->attention.n_rot;
 }
 
+// Reads the letters of layers: a line of them has one for each layer.
+static void read_letters(struct object *top, struct shape_spec *s) {
+    static const char letters[] = {LAYER_ATTENTION, LAYER_RECURRENT, LAYER_FFN, LAYER_EXPERTS, 0};
+    if (failed(top) || !json_object_get(top->json, "layers")) {
+        if (!failed(top)) get(top, "layers");
+        return;
+    }
+    read_text(top, "layers", sizeof s->layers, s->layers);
+    if (failed(top)) return;
+    if ((int32_t)strlen(s->layers) == s->n_layers && !s->layers[strspn(s->layers, letters)]) return;
+    refuse(top, "layers", "a letter for each layer: a, r, f or e",
+           json_object_get(top->json, "layers"));
+}
+
+static enum recurrence read_kind(struct object *o) {
+    static const char *const names[] = {
+        [RECURRENCE_DELTA] = "delta", [RECURRENCE_CONV] = "conv", [RECURRENCE_MAMBA] = "mamba"};
+    char name[8] = "delta";
+    read_text(o, "kind", sizeof name, name);
+    for (int kind = RECURRENCE_DELTA; kind <= RECURRENCE_MAMBA; kind++)
+        if (strcmp(names[kind], name) == 0) return (enum recurrence)kind;
+    if (!failed(o)) refuse(o, "kind", "delta, conv or mamba", json_object_get(o->json, "kind"));
+    return RECURRENCE_NONE;
+}
+
+static void read_recurrent(struct object *top, struct shape_spec *s) {
+    struct object o;
+    if (!enter(top, "recurrent", false, "recurrent.", &o)) return;
+    const enum recurrence kind = s->recurrent.kind = read_kind(&o);
+    if (kind == RECURRENCE_MAMBA) read_bool(&o, "beside", &s->recurrent.beside);
+    if (!s->layers[0] && !s->recurrent.beside)
+        read_int(&o, "period", 2, MAX_LAYERS, &s->recurrent.period);
+    if (kind != RECURRENCE_CONV) {
+        read_int(&o, "n_heads", 1, MAX_STATE, &s->recurrent.n_heads);
+        read_int(&o, "n_groups", 1, MAX_STATE, &s->recurrent.n_groups);
+        read_int(&o, "state_size", 1, MAX_STATE, &s->recurrent.state_size);
+        s->recurrent.head_dim = s->recurrent.state_size;
+    }
+    if (kind == RECURRENCE_MAMBA) {
+        read_int(&o, "head_dim", 1, MAX_STATE, &s->recurrent.head_dim);
+        read_bool(&o, "norm", &s->recurrent.norm);
+    }
+    read_int(&o, "conv_kernel", 2, MAX_KERNEL, &s->recurrent.conv_kernel);
+    if (kind == RECURRENCE_DELTA) read_bool(&o, "joins_gates", &s->recurrent.joins_gates);
+    leave(&o);
+}
+
 static void read_layer_kinds(struct object *top, struct shape_spec *s) {
     struct object o;
     if (enter(top, "window", false, "window.", &o)) {
@@ -196,15 +244,10 @@ static void read_layer_kinds(struct object *top, struct shape_spec *s) {
         read_int(&o, "n_rot", 0, s->window.head_dim, &s->window.n_rot);
         leave(&o);
     }
-    if (enter(top, "recurrent", false, "recurrent.", &o)) {
-        read_int(&o, "period", 2, MAX_LAYERS, &s->recurrent.period);
-        read_int(&o, "n_heads", 1, MAX_STATE, &s->recurrent.n_heads);
-        read_int(&o, "n_groups", 1, MAX_STATE, &s->recurrent.n_groups);
-        read_int(&o, "state_size", 1, MAX_STATE, &s->recurrent.state_size);
-        read_int(&o, "conv_kernel", 1, MAX_KERNEL, &s->recurrent.conv_kernel);
-        read_bool(&o, "joins_gates", &s->recurrent.joins_gates);
-        leave(&o);
-    }
+    read_letters(top, s);
+    read_recurrent(top, s);
+    if (failed(top) || s->recurrent.kind || !strchr(s->layers, LAYER_RECURRENT)) return;
+    refuse(top, "recurrent", "an object, as some layers are recurrent", NULL);
 }
 
 static void read_experts(struct object *top, struct shape_spec *s) {
@@ -219,19 +262,21 @@ static void read_experts(struct object *top, struct shape_spec *s) {
     read_bool(&o, "biases", &s->experts.biases);
     read_bool(&o, "beside_ffn", &s->experts.beside_ffn);
     read_bool(&o, "selection_bias", &s->experts.selection_bias);
+    read_bool(&o, "ungated", &s->experts.ungated);
     leave(&o);
 }
 
 static void read_ffn(struct object *top, struct shape_spec *s) {
     struct object o;
-    const bool required =
-        s->experts.n_experts == 0 || s->experts.n_dense_layers > 0 || s->experts.beside_ffn;
+    const bool any = s->experts.n_experts == 0 || s->experts.n_dense_layers > 0;
+    const bool required = any || s->experts.beside_ffn || strchr(s->layers, LAYER_FFN);
     if (!enter(top, "ffn", required, "ffn.", &o)) return;
     if (!required) return refuse(top, "ffn", "nothing, as every layer has experts", o.json);
     read_int(&o, "n_ff", 1, SHAPE_WIDTH, &s->ffn.n_ff);
     s->ffn.n_ff_sharing = s->ffn.n_ff;
     read_int(&o, "n_ff_sharing", 1, SHAPE_WIDTH, &s->ffn.n_ff_sharing);
     read_bool(&o, "post_norm", &s->ffn.post_norm);
+    read_bool(&o, "ungated", &s->ffn.ungated);
     leave(&o);
 }
 
@@ -249,6 +294,7 @@ static void read_spec(struct object *top, struct shape_spec *s) {
     read_bool(top, "can_run", &s->can_run);
     read_int(top, "n_layer_input", 0, SHAPE_WIDTH / MAX_LAYERS, &s->n_layer_input);
     read_bool(top, "layer_scale", &s->layer_scale);
+    read_bool(top, "lacks_pre_norms", &s->lacks_pre_norms);
     read_notes(top);
     read_attention(top, s);
     read_layer_kinds(top, s);

@@ -11,34 +11,41 @@
 
 enum { BIAS_Q, BIAS_K, BIAS_V, BIAS_OUTPUT, BIASES };
 
+// Letters of the text "layers", one for each layer. A model with layers of the last two kinds has
+// nothing else in a layer than its letter says; in other models an FFN or experts follow.
+enum { LAYER_ATTENTION = 'a', LAYER_RECURRENT = 'r', LAYER_FFN = 'f', LAYER_EXPERTS = 'e' };
+
 // The model in the numbers that papers and cards give. Numbers are in the ranges of shape.h.
 struct shape_spec {
     char name[64], architecture[32], quant[16], ffn_norm_name[24];
+    char layers[MAX_LAYERS + 1]; // a letter for each layer; "": recurrent.period tells
     int32_t n_layers, n_embd, n_vocab, n_ctx_train;
     int32_t n_layer_input; // 0: none
-    bool tied, can_run, layer_scale;
+    bool tied, can_run, layer_scale, lacks_pre_norms;
     struct {
         int32_t n_heads, n_kv_heads, head_dim, n_rot;
         int32_t n_shared;           // last layers that read the cache of an earlier one
         struct latent_shape latent; // rank 0: none
         bool has_bias[BIASES], qk_norm, sinks, gated, post_norm, value_norm, keys_are_values;
+        bool joint_qk_norm; // one norm for all query heads, and one for all key heads
     } attention;
     struct {
         int32_t positions, period;           // period 0: no windows
         int32_t n_kv_heads, head_dim, n_rot; // of layers with a window
     } window;
     struct {
-        int32_t period, n_heads, n_groups, state_size, conv_kernel; // period 0: none
-        bool joins_gates;
+        enum recurrence kind; // RECURRENCE_NONE: no layer is
+        int32_t period, n_heads, head_dim, n_groups, state_size, conv_kernel;
+        bool joins_gates, beside, norm;
     } recurrent;
     struct {
         int32_t n_ff;         // 0: no dense FFN
         int32_t n_ff_sharing; // of layers that read the cache of an earlier one
-        bool post_norm;
+        bool post_norm, ungated;
     } ffn;
     struct {
         int32_t n_experts, n_experts_used, n_ff, n_ff_shared, n_dense_layers; // n_experts 0: none
-        bool shared_gate, biases, beside_ffn, selection_bias;
+        bool shared_gate, biases, beside_ffn, selection_bias, ungated;
     } experts;
 };
 

@@ -65,19 +65,49 @@ static void attention_keys(struct gguf_build *b, const struct shape *s) {
     list(b, s, "attention.sliding_window_pattern", slides);
 }
 
+// Layers whose FFN is all that they have are known by their widths; else layers without a dense FFN
+// have the width of the others.
 static void width_keys(struct gguf_build *b, const struct shape *s) {
-    int32_t widths[MAX_LAYERS] = {0};
+    int32_t widths[MAX_LAYERS] = {0}, n_mixers = 0;
     for (int u = 0; u < s->n_units; u++) {
         const struct unit_tensor *down = unit_find(&s->units[u], ROLE_FFN_DOWN);
         if (down) widths[s->units[u].layer] = down->n_cols;
+        n_mixers += s->units[u].kind == UNIT_ATTENTION;
     }
-    for (int l = 0; l < s->n_layers; l++)
+    for (int l = 0; l < s->n_layers && n_mixers == s->n_layers; l++)
         if (!widths[l]) widths[l] = s->n_ff ? s->n_ff : s->n_ff_expert;
     list(b, s, "feed_forward_length", widths);
     if (s->n_layer_input) number(b, s, "embedding_length_per_layer_input", s->n_layer_input);
 }
 
-static void keys(struct gguf_build *b, const struct shape *s, const struct shape_gguf *more) {
+// Keys of experts. A dense FFN in a layer without experts is not a shared expert.
+static void expert_keys(struct gguf_build *b, const struct shape *s) {
+    int32_t n_dense = 0, n_shared = 0;
+    for (int u = 1; u + 1 < s->n_units; u++) {
+        if (s->units[u].kind != UNIT_FFN) continue;
+        n_dense += s->units[u + 1].kind != UNIT_EXPERTS;
+        if (s->units[u + 1].kind == UNIT_EXPERTS)
+            n_shared = unit_find(&s->units[u], ROLE_FFN_DOWN)->n_cols;
+    }
+    number(b, s, "expert_count", s->n_experts);
+    number(b, s, "expert_used_count", s->n_experts_used);
+    number(b, s, "expert_feed_forward_length", s->n_ff_expert);
+    if (n_dense) number(b, s, "leading_dense_block_count", n_dense);
+    if (n_shared && n_dense) number(b, s, "expert_shared_feed_forward_length", n_shared);
+}
+
+static void state_keys(struct gguf_build *b, const struct shape *s) {
+    const struct recurrent_shape *r = &s->recurrent;
+    if (r->kind == RECURRENCE_CONV) number(b, s, "shortconv.l_cache", r->n_taps);
+    if (r->kind != RECURRENCE_DELTA && r->kind != RECURRENCE_MAMBA) return;
+    number(b, s, "ssm.inner_size", r->n_heads * r->head_dim);
+    number(b, s, "ssm.state_size", r->kind == RECURRENCE_MAMBA ? r->n_state : r->head_dim);
+    number(b, s, "ssm.group_count", r->n_key_heads);
+    number(b, s, "ssm.conv_kernel", r->n_taps);
+    number(b, s, "ssm.time_step_rank", r->n_heads);
+}
+
+static void keys(struct gguf_build *b, const struct shape *s) {
     gguf_build_text(b, "general.architecture", s->architecture);
     gguf_build_text(b, "general.name", s->name);
     number(b, s, "block_count", s->n_layers);
@@ -85,22 +115,22 @@ static void keys(struct gguf_build *b, const struct shape *s, const struct shape
     number(b, s, "context_length", s->n_ctx_train);
     width_keys(b, s);
     attention_keys(b, s);
-    if (s->n_experts) {
-        number(b, s, "expert_count", s->n_experts);
-        number(b, s, "expert_used_count", s->n_experts_used);
-        number(b, s, "expert_feed_forward_length", s->n_ff_expert);
-    }
-    if (!more->inner_size) return;
-    number(b, s, "ssm.inner_size", more->inner_size);
-    number(b, s, "ssm.state_size", more->state_size);
-    number(b, s, "ssm.group_count", more->n_groups);
-    number(b, s, "ssm.conv_kernel", more->kernel);
-    number(b, s, "ssm.time_step_rank", s->recurrent.n_heads);
+    if (s->n_experts) expert_keys(b, s);
+    state_keys(b, s);
+}
+
+// Columns of a vector that files have as a matrix; 0: they have it as a vector.
+static int32_t vector_columns(const struct shape *s, const struct unit_tensor *t) {
+    const bool mamba = s->recurrent.kind == RECURRENCE_MAMBA;
+    if (t->role == ROLE_SSM_CONV || t->role == ROLE_SHORTCONV) return s->recurrent.n_taps;
+    if (mamba && (t->role == ROLE_SSM_A || t->role == ROLE_SSM_D)) return 1;
+    return mamba && t->role == ROLE_SSM_NORM ? t->n_cols / s->recurrent.n_key_heads : 0;
 }
 
 // Dimensions as files have them: convolutions are matrices, biases of experts too.
-static int dimensions(const struct unit_tensor *t, int32_t n_heads, const struct shape_gguf *more,
+static int dimensions(const struct shape *s, const struct unit_tensor *t, int32_t n_heads,
                       uint64_t ne[4]) {
+    const int32_t n_cols = vector_columns(s, t);
     ne[0] = (uint64_t)t->n_cols;
     ne[1] = (uint64_t)t->n_rows;
     ne[2] = (uint64_t)t->n_matrices;
@@ -115,25 +145,24 @@ static int dimensions(const struct unit_tensor *t, int32_t n_heads, const struct
         ne[1] /= ne[2];
         return 3;
     }
-    if (strstr(t->name, "conv1d")) {
-        ne[1] = ne[0] / (uint64_t)more->kernel;
-        ne[0] = (uint64_t)more->kernel;
+    if (n_cols) {
+        ne[1] = ne[0] / (uint64_t)n_cols;
+        ne[0] = (uint64_t)n_cols;
         return 2;
     }
     return t->use == USE_VECTOR ? 1 : 2;
 }
 
-void shape_gguf_build(struct gguf_build *b, const struct shape *shape,
-                      const struct shape_gguf *more, uint64_t *size_bytes) {
+void shape_gguf_build(struct gguf_build *b, const struct shape *shape, uint64_t *size_bytes) {
     gguf_build_init(b);
-    keys(b, shape, more);
+    keys(b, shape);
     uint64_t offset = 0, ne[4];
     // From the last to the first: the reader brings tensors of a unit into order.
     for (int u = shape->n_units - 1; u >= 0; u--) {
         const struct unit *unit = &shape->units[u];
         for (int i = unit->n_tensors - 1; i >= (unit->shares_embed ? 1 : 0); i--) {
             const struct unit_tensor *t = &unit->tensors[i];
-            const int n_dims = dimensions(t, unit->n_heads, more, ne);
+            const int n_dims = dimensions(shape, t, unit->n_heads, ne);
             gguf_build_record(b, t->name, (uint32_t)n_dims, ne, (uint32_t)t->type, offset);
             offset += round_up(t->size_bytes, b->alignment);
         }
@@ -141,11 +170,10 @@ void shape_gguf_build(struct gguf_build *b, const struct shape *shape,
     *size_bytes = offset;
 }
 
-void shape_gguf_write(const char *path, const struct shape *shape, const struct shape_gguf *more,
-                      uint64_t *header_bytes) {
+void shape_gguf_write(const char *path, const struct shape *shape, uint64_t *header_bytes) {
     struct gguf_build b;
     uint64_t size_bytes;
-    shape_gguf_build(&b, shape, more, &size_bytes);
+    shape_gguf_build(&b, shape, &size_bytes);
     gguf_build_finish(&b);
     gguf_build_write(&b, path);
     *header_bytes = round_up(b.file.size, b.alignment);

@@ -9,18 +9,10 @@
 #include "planner/planner.h"
 #include "tests/lib/gguf_build.h"
 
-// Keys that a shape does not tell, for the file.
-struct shape_gguf {
-    int32_t window_period;                            // written as a list of flags
-    int32_t inner_size, state_size, n_groups, kernel; // of recurrent layers, 0: none
-};
-
 // All keys and tensor records, not yet finished. *size_bytes gets the bytes of all tensors.
-void shape_gguf_build(struct gguf_build *b, const struct shape *shape,
-                      const struct shape_gguf *more, uint64_t *size_bytes);
+void shape_gguf_build(struct gguf_build *b, const struct shape *shape, uint64_t *size_bytes);
 // Builds, writes, and lengthens the file so that all tensors are inside. *header_bytes gets where
 // they start.
-void shape_gguf_write(const char *path, const struct shape *shape, const struct shape_gguf *more,
-                      uint64_t *header_bytes);
+void shape_gguf_write(const char *path, const struct shape *shape, uint64_t *header_bytes);
 
 #endif

@@ -21,7 +21,6 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: write_shape NAME FILE\n");
         return 2;
     }
-    const struct shape_gguf more = {0};
     uint64_t header_bytes;
     struct err e;
     struct shape *shape = mem_alloc(1, sizeof *shape);
@@ -30,7 +29,7 @@ int main(int argc, char **argv) {
         mem_free(shape);
         return 1;
     }
-    shape_gguf_write(argv[2], shape, &more, &header_bytes);
+    shape_gguf_write(argv[2], shape, &header_bytes);
     printf("%" PRIu64 "\n", header_bytes);
     mem_free(shape);
     return 0;

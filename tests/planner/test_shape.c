@@ -105,15 +105,24 @@ static void test_models_have_published_mixtures(void **state) {
         const char *name;
         enum dtype type;
         int count;
-    } counts[] = {
-        {"llama-3.1-8b.json", DTYPE_Q4_K, 193},   {"llama-3.1-8b.json", DTYPE_Q6_K, 33},
-        {"llama-3.1-8b.json", DTYPE_F32, 65},     {"llama-3.2-3b.json", DTYPE_Q4_K, 168},
-        {"llama-3.2-3b.json", DTYPE_Q6_K, 29},    {"qwen3-30b-a3b.json", DTYPE_Q4_K, 289},
-        {"qwen3-30b-a3b.json", DTYPE_Q6_K, 49},   {"qwen3.5-9b.json", DTYPE_Q4_K, 205},
-        {"qwen3.5-9b.json", DTYPE_Q5_K, 24},      {"qwen3.5-9b.json", DTYPE_Q6_K, 21},
-        {"gpt-oss-20b.json", DTYPE_MXFP4, 72},    {"gpt-oss-20b.json", DTYPE_Q8_0, 98},
-        {"gpt-oss-20b.json", DTYPE_F32, 289},     {"smollm2-135m-q4_1.json", DTYPE_Q4_1, 210},
-        {"smollm2-135m-q4_1.json", DTYPE_Q8_0, 1}};
+    } counts[] = {{"llama-3.1-8b.json", DTYPE_Q4_K, 193},
+                  {"llama-3.1-8b.json", DTYPE_Q6_K, 33},
+                  {"llama-3.1-8b.json", DTYPE_F32, 65},
+                  {"llama-3.2-3b.json", DTYPE_Q4_K, 168},
+                  {"llama-3.2-3b.json", DTYPE_Q6_K, 29},
+                  {"qwen3-30b-a3b.json", DTYPE_Q4_K, 289},
+                  {"qwen3-30b-a3b.json", DTYPE_Q6_K, 49},
+                  {"qwen3.5-9b.json", DTYPE_Q4_K, 205},
+                  {"qwen3.5-9b.json", DTYPE_Q5_K, 24},
+                  {"qwen3.5-9b.json", DTYPE_Q6_K, 21},
+                  {"gpt-oss-20b.json", DTYPE_MXFP4, 72},
+                  {"gpt-oss-20b.json", DTYPE_Q8_0, 98},
+                  {"gpt-oss-20b.json", DTYPE_F32, 289},
+                  {"smollm2-135m-q4_1.json", DTYPE_Q4_1, 210},
+                  {"smollm2-135m-q4_1.json", DTYPE_Q8_0, 1},
+                  {"nemotron-3-nano-30b-a3b.json", DTYPE_Q5_0, 110},
+                  {"nemotron-3-nano-30b-a3b.json", DTYPE_Q4_K, 29},
+                  {"nemotron-3-nano-30b-a3b.json", DTYPE_Q8_0, 25}};
     struct shape *shape = *state;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         load(shape, counts[i].name);
@@ -284,7 +293,15 @@ static void test_refuses_json(void **state) {
          "field experts.n_experts_used", "1 to 4"},
         {TOP ATTENTION "\"ffn\":{\"n_ff\":0}}", "field ffn.n_ff", "1 to"},
         {TOP "\"attention\":{\"n_heads\":4}}", "field ffn", "an object"},
-        {TOP ATTENTION FFN ",\"layers\":3}", "field layers is unknown", ""},
+        {TOP ATTENTION FFN ",\"depth\":3}", "field depth is unknown", ""},
+        {TOP ATTENTION FFN ",\"layers\":\"a\"}", "field layers", "a letter for each layer"},
+        {TOP ATTENTION FFN ",\"layers\":\"ab\"}", "field layers", "a letter for each layer"},
+        {TOP ATTENTION FFN ",\"layers\":\"ar\"}", "field recurrent", "an object"},
+        {TOP ATTENTION EXPERTS "},\"layers\":\"fe\"}", "field ffn", "an object"},
+        {TOP ATTENTION "\"recurrent\":{\"kind\":\"rwkv\"}," FFN "}", "field recurrent.kind",
+         "delta, conv or mamba"},
+        {TOP ATTENTION "\"recurrent\":{\"kind\":\"conv\",\"period\":2}," FFN "}",
+         "field recurrent.conv_kernel", "2 to"},
         {TOP ATTENTION FFN ",\"weights_gb\":-1}", "field weights_gb", "above 0"},
         {TOP ATTENTION FFN ",\"tied\":null}", "field tied", "true or false"},
     };
