@@ -374,15 +374,36 @@ static enum status use_named(struct chat_format *f, const char *name, struct err
     return status == OK ? OK : err_context(e, "%s", name);
 }
 
+static bool has_token(const struct gguf *g, const char *token) {
+    const struct gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const size_t length = strlen(token);
+    struct gguf_text text = {0};
+    const uint8_t *cursor = NULL;
+    if (!tokens || tokens->type != GGUF_ARRAY || tokens->element != GGUF_STRING) return false;
+    for (uint64_t i = 0; i < tokens->count && gguf_next_text(tokens, &cursor, &text); i++)
+        if (text.length == length && memcmp(text.bytes, token, length) == 0) return true;
+    return false;
+}
+
+// The template whose control tokens the vocabulary has; ChatML if it has none's.
+static const char *template_of_tokens(const struct gguf *g) {
+    const char *name, *marks[2];
+    for (int i = 0; (name = chat_builtin_of_tokens(i, marks)); i++)
+        if (has_token(g, marks[0]) && (!marks[1] || has_token(g, marks[1]))) return name;
+    return "chatml";
+}
+
 static enum status use_file(struct chat_format *f, const struct gguf *g, const struct log *log,
                             struct err *e) {
     struct gguf_text source = {0};
     if (gguf_read_text(g, "tokenizer.chat_template", &source, e) != OK) return e->status;
     if (!source.bytes || source.length == 0) {
+        const char *name = template_of_tokens(g);
         log_line(log, LOG_WARN,
-                 "the file has no chat template; turns are marked as in ChatML, "
-                 "which the model may not have learnt");
-        return use_builtin(f, "chatml", e);
+                 "the file has no chat template; turns are marked as in the built-in template %s, "
+                 "which the model may not have learnt",
+                 name);
+        return use_builtin(f, name, e);
     }
     if (try_source(f, CHAT_FILE_NAME, source.bytes, source.length, e) != ERR_FORMAT)
         return e->status;

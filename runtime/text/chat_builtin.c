@@ -61,6 +61,29 @@ static const struct {
     {{"<|user_start|>"}, "apertus"},
 };
 
+// Those of the families above whose marks are tokens of no other family's vocabulary.
+static const struct {
+    const char *marks[2], *name;
+} OF_TOKENS[] = {
+    {{"<|im_start|>", "<|im_sep|>"}, "phi4"},
+    {{"<|im_start|>"}, "chatml"},
+    {{"[INST]", "[SYSTEM_PROMPT]"}, "mistral-v7-tekken"},
+    {{"<|turn>"}, "gemma4"},
+    {{"<start_of_turn>"}, "gemma"},
+    {{"<|start_header_id|>"}, "llama3"},
+    {{"<|start_of_role|>"}, "granite"},
+    {{"<|start|>", "<|channel|>"}, "gpt-oss"},
+    {{"<|START_OF_TURN_TOKEN|>"}, "command-r"},
+    {{"<seed:bos>"}, "seed-oss"},
+    {{"<|user_start|>"}, "apertus"},
+};
+
+const char *chat_builtin_of_tokens(int i, const char *marks[2]) {
+    if (i >= (int)(sizeof OF_TOKENS / sizeof *OF_TOKENS)) return NULL;
+    for (int m = 0; m < 2; m++) marks[m] = OF_TOKENS[i].marks[m];
+    return OF_TOKENS[i].name;
+}
+
 const char *chat_builtin_like(const char *source, size_t length) {
     for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++) {
         bool all = true;

@@ -15,5 +15,8 @@ const char *chat_builtin_source(const char *name);
 // The name of the template whose marks a source has, for a source that cannot be used; NULL if it
 // has none of them.
 const char *chat_builtin_like(const char *source, size_t length);
+// Template i that models of a family learn, with the control tokens that their vocabularies have
+// for it; marks[1] may be NULL. NULL behind the last one.
+const char *chat_builtin_of_tokens(int i, const char *marks[2]);
 
 #endif

@@ -27,14 +27,16 @@
 enum { NOW_S = 1795219200 }; // 2026-11-21, 0:00
 
 // Writes a file with this template, or without one, whose BOS is <s> and EOS </s>, and opens it.
-static void open_file(struct gguf *g, const char *template) {
-    static const char *const tokens[] = {"<unk>", "<s>", "</s>"};
+// Its vocabulary has these and two more tokens.
+static void open_vocabulary(struct gguf *g, const char *template, const char *first,
+                            const char *second) {
+    const char *const tokens[] = {"<unk>", "<s>", "</s>", first, second};
     struct gguf_build b;
     struct err e;
     gguf_build_init(&b);
     gguf_build_text(&b, "general.architecture", "llama");
     gguf_build_text(&b, "tokenizer.ggml.model", "llama");
-    gguf_build_texts(&b, "tokenizer.ggml.tokens", tokens, 3);
+    gguf_build_texts(&b, "tokenizer.ggml.tokens", tokens, 5);
     if (template) gguf_build_text(&b, "tokenizer.chat_template", template);
     gguf_build_finish(&b);
     char path[] = "/tmp/tandem-chat-XXXXXX";
@@ -45,6 +47,10 @@ static void open_file(struct gguf *g, const char *template) {
     gguf_build_close(&b);
     assert_int_equal(gguf_open(g, path, &e), OK);
     unlink(path);
+}
+
+static void open_file(struct gguf *g, const char *template) {
+    open_vocabulary(g, template, "a", "b");
 }
 
 // Opens the format of such a file; lines of the log go to log, which may be NULL.
@@ -290,6 +296,36 @@ static void check_fallback(void **state) {
         "gemma");
 }
 
+// Files without a template: the control tokens of the vocabulary tell the family.
+static void check_tokens(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {"a", "<start_of_turn>", "gemma"},
+        {"<|im_start|>", "a", "chatml"},
+        {"<|im_sep|>", "<|im_start|>", "phi4"},
+        {"<|start|>", "<|channel|>", "gpt-oss"},
+        {"a", "<|start|>", "chatml"},
+        {"a", "<start_of_turn> ", "chatml"},
+        {"<|start_header_id|>", "a", "llama3"},
+        {"[INST]", "a", "chatml"},
+        {"<|turn>", "<start_of_turn>", "gemma4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf g;
+        struct err e;
+        struct chat_format f;
+        char line[400] = "";
+        const struct log log = {.level = LOG_WARN, .tell = read_log, .context = line};
+        const struct chat_options o = {0};
+        open_vocabulary(&g, NULL, cases[i][0], cases[i][1]);
+        assert_int_equal(chat_open(&f, &g, &o, &log, &e), OK);
+        assert_string_equal(f.name, cases[i][2]);
+        assert_non_null(strstr(line, cases[i][2]));
+        chat_close(&f);
+        gguf_close(&g);
+    }
+}
+
 static void check_refused(void **state) {
     (void)state;
     static const struct {
@@ -524,11 +560,17 @@ static void check_reply(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_golden),   cmocka_unit_test(check_families),
-        cmocka_unit_test(check_fallback), cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_adaption), cmocka_unit_test(check_never),
-        cmocka_unit_test(check_encode),   cmocka_unit_test(check_bos),
-        cmocka_unit_test(check_reply),    cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_golden),
+        cmocka_unit_test(check_families),
+        cmocka_unit_test(check_fallback),
+        cmocka_unit_test(check_tokens),
+        cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_adaption),
+        cmocka_unit_test(check_never),
+        cmocka_unit_test(check_encode),
+        cmocka_unit_test(check_bos),
+        cmocka_unit_test(check_reply),
+        cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
