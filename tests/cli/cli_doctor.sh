@@ -35,7 +35,7 @@ doctor "$TANDEM" --device none --json
 [ $code -eq 0 ] && names >"$work/names" && grep -q '^calibration$' "$work/names"
 result doctor_json
 doctor "$TANDEM" --shape nobody
-[ $code -eq 2 ] && grep -q 'llama-3.1-8b' "$work/err"
+[ $code -eq 2 ] && grep -q 'tandem plan --shape list' "$work/err"
 result doctor_unknown_shape
 doctor "$TANDEM_SIM" --device sim:vram=4G --json --shape qwen3-8b
 [ $code -eq 0 ] && grep -q 'Qwen3' "$work/out" && ! names | grep -q -e '^vram$' -e '^link$'
