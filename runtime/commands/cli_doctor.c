@@ -53,6 +53,18 @@ static enum status try_pinning(struct consultation *c, struct err *e) {
     return OK;
 }
 
+// Plans as `tandem plan` and `tandem run` do, so that both say the same of a model.
+static enum status ask_for_a_plan(struct consultation *c, struct err *e) {
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    if (!plan) return err_memory(e, sizeof *plan, "a plan");
+    struct engine_options options = c->options;
+    options.log = NULL;
+    const enum status status = devices_plan(plan, &c->shape, c->devices, c->n_devices, &options, e);
+    mem_free(plan);
+    if (status == ERR_MEMORY) c->facts.refused = *e;
+    return status == ERR_MEMORY ? OK : status;
+}
+
 static enum status gather(struct consultation *c, struct err *e) {
     struct doctor_facts *f = &c->facts;
     char cards[1][16];
@@ -73,9 +85,10 @@ static enum status gather(struct consultation *c, struct err *e) {
     f->has_vector_isa = isa != ISA_REF;
     f->shape = &c->shape;
     f->workload = c->options.workload;
-    f->model_bytes = shape_weight_bytes(&c->shape);
+    f->ram_bytes = c->options.constraints.ram_bytes;
+    f->vram_bytes = c->options.constraints.vram_bytes;
     ask_why_none(c);
-    return OK;
+    return ask_for_a_plan(c, e);
 }
 
 // ---- What comes out -----------------------------------------------------------------------------

@@ -29,8 +29,9 @@ static struct finding *add(struct examination *x, enum severity severity, const 
 #define WRITE(field, ...) ((void)snprintf(field, sizeof(field), __VA_ARGS__))
 
 static bool predict(struct examination *x, const struct machine *m, struct prediction *out) {
-    const struct constraints any = {.gpu_layers = GPU_LAYERS_AUTO};
     const struct doctor_facts *f = x->facts;
+    const struct constraints any = {
+        .gpu_layers = GPU_LAYERS_AUTO, .ram_bytes = f->ram_bytes, .vram_bytes = f->vram_bytes};
     struct err ignored;
     if (m->rates == RATES_NONE) return false;
     if (planner_solve(x->plan, f->shape, m, &f->workload, &any, &ignored)) return false;
@@ -139,15 +140,16 @@ static void look_at_ram(struct examination *x) {
         x->other.devices[0].budget_bytes = f->available_bytes;
         tell_cost(x, found, "larger models are refused or paged");
     }
-    if (f->model_bytes > f->memory.free_bytes && f->machine.n_devices < 2) {
-        struct finding *found = add(x, FINDING_SLOW, "paging");
-        WRITE(found->what, "the model has %.2f GiB, and %.2f GiB of memory are free",
-              (double)f->model_bytes / GIB, (double)f->memory.free_bytes / GIB);
-        WRITE(found->cost,
-              "it is refused; with --allow-paging every token reads the missing part from "
-              "the disk");
-        WRITE(found->fix, "close other programs, or take a smaller quantization");
-    }
+}
+
+// Tells what a run would be refused with, in the planner's own words.
+static void look_at_refusal(struct examination *x) {
+    const struct err *refused = &x->facts->refused;
+    if (refused->status != ERR_MEMORY) return;
+    struct finding *found = add(x, FINDING_BROKEN, "refused");
+    (void)err_sentence(refused, found->what, sizeof found->what);
+    WRITE(found->cost, "`tandem run` refuses it");
+    WRITE(found->fix, "%s", refused->fix);
 }
 
 static void look_at_processor(struct examination *x) {
@@ -234,9 +236,9 @@ static int worst_first(const void *a, const void *b) {
 int32_t doctor_examine(const struct doctor_facts *facts, struct finding out[MAX_FINDINGS],
                        struct err *e) {
     static void (*const looks[])(struct examination *) = {
-        look_for_accelerator, look_at_link,      look_at_memory_channels, look_at_vram,
-        look_at_ram,          look_at_processor, look_at_pinning,         look_at_rates,
-        look_at_unused,       look_at_windows,
+        look_for_accelerator, look_at_link,    look_at_memory_channels, look_at_vram,
+        look_at_ram,          look_at_refusal, look_at_processor,       look_at_pinning,
+        look_at_rates,        look_at_unused,  look_at_windows,
     };
     struct examination *x = mem_alloc(1, sizeof *x);
     if (!x) return err_memory(e, sizeof *x, "the examination"), -1;

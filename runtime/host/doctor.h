@@ -29,7 +29,8 @@ struct doctor_facts {
     char governor[32], isa[16];
     const struct shape *shape; // borrowed; NULL: costs are told without a model
     struct workload workload;
-    uint64_t model_bytes; // of the file, 0 without
+    uint64_t ram_bytes, vram_bytes; // limits that the user sets; 0: none
+    struct err refused;             // how `tandem plan` refuses the model; zeroed: it does not
 };
 
 enum severity { FINDING_NOTE, FINDING_SLOW, FINDING_BROKEN };

@@ -41,6 +41,41 @@ doctor "$TANDEM_SIM" --device sim:vram=4G --json --shape qwen3-8b
 [ $code -eq 0 ] && grep -q 'Qwen3' "$work/out" && ! names | grep -q -e '^vram$' -e '^link$'
 result doctor_sim
 
+# agrees NAME PROGRAM ARGUMENT...: doctor says of a model what `tandem plan` says: it runs, or the
+# same sentence and the same way out.
+agrees() {
+    name=$1
+    shift
+    program=$1
+    shift
+    timeout 100 "$program" plan "$@" >"$work/plan" 2>"$work/refused"
+    planned=$?
+    doctor "$program" "$@" --json
+    [ $code -eq 0 ] && python3 - "$planned" "$work/refused" "$work/out" <<'X'
+import json, sys
+code, refusal = int(sys.argv[1]), open(sys.argv[2]).read().splitlines()
+found = [f for f in json.load(open(sys.argv[3]))["findings"] if f["name"] == "refused"]
+same = lambda a, b: a.lower().rstrip(".") == b.lower().rstrip(".")
+sys.exit(not (code == 0 and not found or code == 1 and len(found) == 1 and
+              same(refusal[0], "tandem: error: " + found[0]["what"]) and
+              same(refusal[1].strip(), found[0]["fix"])))
+X
+    result "doctor_agrees_with_plan_$name"
+    echo $planned >>"$work/both"
+}
+: >"$work/both"
+for ram in 2G 12G 64G; do
+    for model in llama-3.3-70b llama-3.1-8b qwen3-30b-a3b; do
+        agrees "${model}_$ram" "$TANDEM" --device none --shape $model --ram $ram
+        agrees "${model}_${ram}_beside_4G" "$TANDEM_SIM" --device sim:vram=4G --shape $model --ram $ram
+    done
+done
+agrees long_context "$TANDEM" --device none --shape llama-3.1-8b --ram 6G -c 65536
+agrees little_vram "$TANDEM_SIM" --device sim:vram=4G --shape llama-3.1-8b --ram 4G --vram 512M
+code=$(sort "$work/both" | uniq -c | wc -l)
+[ "$code" -eq 2 ] # some run and some are refused
+result doctor_agrees_both_ways
+
 export XDG_CACHE_HOME="$work"
 timeout 100 "$TANDEM" calibrate --show >"$work/out" 2>"$work/err"
 code=$?

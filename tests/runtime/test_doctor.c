@@ -49,7 +49,6 @@ static int setup(void **state) {
     facts->available_bytes = 12 * GIB;
     facts->n_nvidia_cards = 1;
     facts->has_vector_isa = true;
-    facts->model_bytes = 5 * GIB;
     return 0;
 }
 
@@ -163,8 +162,29 @@ static void test_no_accelerator(void **state) {
     assert_int_equal(found->severity, FINDING_BROKEN);
     assert_non_null(strstr(found->what, "the driver is too old"));
     f->facts.n_nvidia_cards = 0;
-    f->facts.model_bytes = 20 * GIB;
-    (void)only(f, "paging");
+    examine(f);
+    assert_int_equal(f->n, 0);
+}
+
+// Doctor repeats the words in which the planner refuses a model.
+static void test_refused(void **state) {
+    struct fixture *f = *state;
+    err_set(&f->facts.refused, ERR_MEMORY, "Llama needs 41 GiB of RAM, and there are 12 GiB");
+    err_fix(&f->facts.refused, "take a smaller quantization");
+    const struct finding *found = only(f, "refused");
+    assert_int_equal(found->severity, FINDING_BROKEN);
+    assert_string_equal(found->what, f->facts.refused.what);
+    assert_string_equal(found->fix, "take a smaller quantization");
+}
+
+// Costs are those of the memory that the user allows.
+static void test_limits(void **state) {
+    struct fixture *f = *state;
+    char wide[sizeof f->findings->cost];
+    f->facts.link.width = 4;
+    strcpy(wide, only(f, "link")->cost);
+    f->facts.vram_bytes = 2 * GIB;
+    assert_string_not_equal(only(f, "link")->cost, wide);
 }
 
 static void test_notes(void **state) {
@@ -194,8 +214,10 @@ static void test_everything(void **state) {
     facts->on_battery = true;
     facts->pin_refused = true;
     facts->wsl2 = true;
+    err_set(&facts->refused, ERR_MEMORY, "too large");
+    err_fix(&facts->refused, "take a smaller one");
     examine(f);
-    assert_int_equal(f->n, 11);
+    assert_int_equal(f->n, 12);
 }
 
 int main(void) {
@@ -204,7 +226,7 @@ int main(void) {
         TEST(test_healthy),    TEST(test_link),           TEST(test_single_channel),
         TEST(test_vram_taken), TEST(test_memory_limit),   TEST(test_pinning),
         TEST(test_processor),  TEST(test_no_accelerator), TEST(test_notes),
-        TEST(test_everything),
+        TEST(test_refused),    TEST(test_limits),         TEST(test_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
