@@ -54,7 +54,7 @@ enum status reference_time(struct reference *r, const struct reference_job *what
     double us;
     for (int pass = 0; pass < WARM_PASSES && what->cached; pass++)
         if (rig_pass(rig, &watch, &job, &us, e)) return e->status;
-    watch.start_ns = clock_ns();
+    watch = (struct stopwatch){.start_ns = clock_ns(), .limit_ns = LIMIT_NS};
     stopwatch_part(&watch, 1);
     if (rig_time(rig, &watch, &job, &us, e)) return e->status;
     const double size_bytes = (double)job_weight_bytes(rig, &job);

@@ -18,7 +18,10 @@ enum {
     LEAST_STAGED = 2 * LINK_STAGES, // blocks of one run
 };
 
-static uint64_t now(const struct link_bench *bench) { return meter_now_ns(bench->watch->meter); }
+// MB/s, or bytes in a microsecond, below the rate of any link.
+static const double SLOWEST_MBPS = 40;
+
+static uint64_t now(const struct link_bench *bench) { return stopwatch_now(bench->watch); }
 
 static double since_us(const struct link_bench *bench, uint64_t start_ns) {
     return (double)(now(bench) - start_ns) * 1e-3;
@@ -70,13 +73,32 @@ static void encode_copy(struct link_bench *bench, bool to, uint64_t size_bytes) 
         stream_copy(bench->out, bench->host, device, size_bytes, COPY_FROM_DEVICE);
 }
 
+// The start of copies, which the program waits for until they are timed by copied.
+static uint64_t start_copies(struct link_bench *bench) {
+    const uint64_t start_ns = now(bench);
+    bench->watch->waits = true;
+    return start_ns;
+}
+
+// The microseconds since then. *again: so many bytes took so long that the program was stopped.
+static double copied(struct link_bench *bench, uint64_t start_ns, double size_bytes, bool *again) {
+    const double us = since_us(bench, start_ns) + 1e-3;
+    bench->watch->waits = false;
+    *again = stopwatch_too_long(bench->watch, us, size_bytes / SLOWEST_MBPS);
+    return us;
+}
+
 // Microseconds of n copies, one after the other.
 static enum status copies_us(struct link_bench *bench, bool to, uint64_t size_bytes, int32_t n,
                              double *out_us, struct err *e) {
-    const uint64_t start_ns = now(bench);
-    for (int32_t i = 0; i < n; i++) encode_copy(bench, to, size_bytes);
-    const enum status status = stream_wait(to ? bench->in : bench->out, e);
-    *out_us = since_us(bench, start_ns) + 1e-3;
+    enum status status;
+    bool again;
+    do {
+        const uint64_t start_ns = start_copies(bench);
+        for (int32_t i = 0; i < n; i++) encode_copy(bench, to, size_bytes);
+        status = stream_wait(to ? bench->in : bench->out, e);
+        *out_us = copied(bench, start_ns, (double)size_bytes * n, &again);
+    } while (!status && again);
     return status;
 }
 
@@ -140,17 +162,21 @@ static void encode_round_trip_in_order(struct link_bench *bench) {
 
 // Times a round trip in us, for both ways.
 static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
-    const uint64_t idle_ns = now(bench);
-    while (since_us(bench, idle_ns) < IDLE_US)
-        continue; // the CPU is busy; the accelerator falls asleep
-    const uint64_t start_ns = now(bench);
-    if (bench->rig->device->info.reaches_host)
-        encode_round_trip_in_order(bench);
-    else
-        encode_round_trip(bench);
-    if (event_wait(&bench->event_out, e)) return e->status;
-    *out_us = since_us(bench, start_ns);
-    return OK;
+    enum status status;
+    bool again;
+    do {
+        const uint64_t idle_ns = now(bench);
+        while (since_us(bench, idle_ns) < IDLE_US)
+            continue; // the CPU is busy; the accelerator falls asleep
+        const uint64_t start_ns = start_copies(bench);
+        if (bench->rig->device->info.reaches_host)
+            encode_round_trip_in_order(bench);
+        else
+            encode_round_trip(bench);
+        status = event_wait(&bench->event_out, e);
+        *out_us = copied(bench, start_ns, 2 * FIRST_BLOCK, &again);
+    } while (!status && again);
+    return status;
 }
 
 double link_latency_us(double *round_trips_us, int32_t n, uint64_t block_bytes,
@@ -173,11 +199,9 @@ static enum status measure_latency(struct link_bench *bench, struct link_rates *
     return stopwatch_step(bench->watch, e);
 }
 
-// Microseconds of n blocks that this thread copies to pinned blocks while earlier ones are copied
-// on to the device.
-static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int32_t n,
-                             double *out_us, struct err *e) {
-    const uint64_t start_ns = now(bench);
+// Copies n blocks to pinned blocks while earlier ones are copied on to the device.
+static enum status copy_staged(struct link_bench *bench, uint64_t block_bytes, int32_t n,
+                               struct err *e) {
     for (int32_t i = 0; i < n; i++) {
         struct event *drained = &bench->drained[i % LINK_STAGES];
         char *block = (char *)bench->host + (uint64_t)(i % LINK_STAGES) * STAGE_BYTES;
@@ -187,9 +211,20 @@ static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int
         stream_record(bench->in, drained);
         stream_flush(bench->in);
     }
-    if (stream_wait(bench->in, e)) return e->status;
-    *out_us = since_us(bench, start_ns) + 1e-3;
-    return OK;
+    return stream_wait(bench->in, e);
+}
+
+// Microseconds of n such blocks.
+static enum status staged_us(struct link_bench *bench, uint64_t block_bytes, int32_t n,
+                             double *out_us, struct err *e) {
+    enum status status;
+    bool again;
+    do {
+        const uint64_t start_ns = start_copies(bench);
+        status = copy_staged(bench, block_bytes, n, e);
+        *out_us = copied(bench, start_ns, (double)block_bytes * n, &again);
+    } while (!status && again);
+    return status;
 }
 
 // Measures staged copies in the largest blocks that memory and time allow.
@@ -229,15 +264,19 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
 // same start.
 static enum status run_beside(struct link_bench *bench, struct rig *cpu, const struct job *job,
                               const int64_t counts[2], double us[2], struct err *e) {
-    const uint64_t start_ns = now(bench);
-    for (int64_t i = 0; i < counts[1]; i++) encode_copy(bench, true, bench->largest_bytes);
-    stream_flush(bench->in);
-    for (int64_t i = 0; i < counts[0]; i++) job->encode(cpu, job, cpu->n_calls + i);
-    cpu->n_calls += counts[0];
-    if (stream_wait(cpu->stream, e)) return e->status;
-    us[0] = since_us(bench, start_ns);
-    if (stream_wait(bench->in, e)) return e->status;
-    us[1] = since_us(bench, start_ns);
+    const double copied_bytes = (double)counts[1] * (double)bench->largest_bytes;
+    bool again = true;
+    while (again) {
+        const uint64_t start_ns = start_copies(bench);
+        for (int64_t i = 0; i < counts[1]; i++) encode_copy(bench, true, bench->largest_bytes);
+        stream_flush(bench->in);
+        for (int64_t i = 0; i < counts[0]; i++) job->encode(cpu, job, cpu->n_calls + i);
+        cpu->n_calls += counts[0];
+        if (stream_wait(cpu->stream, e)) return e->status;
+        us[0] = since_us(bench, start_ns);
+        if (stream_wait(bench->in, e)) return e->status;
+        us[1] = copied(bench, start_ns, copied_bytes, &again);
+    }
     return OK;
 }
 

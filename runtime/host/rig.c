@@ -19,18 +19,52 @@ enum {
     TINY_COLS = 256, // a whole block of every type
     TINY_OPS = 13,
     CHUNK_BYTES = 1 << 20,
+    STOPPED_NS = 150000000, // longer than a control group's quota pauses a program
+    FEW_STOPS = 3,
+    MAX_STOPS = 20,
 };
 
 // ---- Time ---------------------------------------------------------------------------------------
 
-static uint64_t now(const struct stopwatch *watch) { return meter_now_ns(watch->meter); }
-
-static double elapsed_us(const struct stopwatch *watch, uint64_t start_ns) {
-    return (double)(now(watch) - start_ns) * 1e-3;
+// Counts a stop, whose time is left out from here on.
+static void lose(struct stopwatch *watch, uint64_t lost_ns) {
+    watch->lost_ns += lost_ns;
+    watch->n_stops++;
 }
 
-static uint64_t share_until(const struct stopwatch *watch, uint64_t end_ns, double share) {
-    const uint64_t now_ns = now(watch);
+uint64_t stopwatch_now(struct stopwatch *watch) {
+    const uint64_t now_ns = meter_now_ns(watch->meter), gone_ns = now_ns - watch->seen_ns;
+    uint64_t own_ns = 0;
+    const bool known = meter_own_ns(watch->meter, &own_ns) && watch->seen_ns;
+    const uint64_t ran_ns = own_ns - watch->seen_own_ns;
+    if (known && !watch->waits && ran_ns < gone_ns / 2 && gone_ns - ran_ns > STOPPED_NS)
+        lose(watch, gone_ns);
+    watch->seen_ns = now_ns;
+    watch->seen_own_ns = own_ns;
+    return now_ns - watch->lost_ns;
+}
+
+// True if the program was stopped so often, or so long again and again, that it hardly runs.
+static bool hardly_runs(const struct stopwatch *watch) {
+    return watch->n_stops > MAX_STOPS ||
+           (watch->n_stops > FEW_STOPS && watch->lost_ns > watch->limit_ns);
+}
+
+bool stopwatch_too_long(struct stopwatch *watch, double us, double usual_us) {
+    uint64_t own_ns;
+    if (us * 1e3 < (double)STOPPED_NS || us < 4 * usual_us || hardly_runs(watch) ||
+        !meter_own_ns(watch->meter, &own_ns))
+        return false;
+    lose(watch, (uint64_t)(us * 1e3));
+    return true;
+}
+
+static double elapsed_us(struct stopwatch *watch, uint64_t start_ns) {
+    return (double)(stopwatch_now(watch) - start_ns) * 1e-3;
+}
+
+static uint64_t share_until(struct stopwatch *watch, uint64_t end_ns, double share) {
+    const uint64_t now_ns = stopwatch_now(watch);
     return now_ns < end_ns ? now_ns + (uint64_t)(share * (double)(end_ns - now_ns)) : end_ns;
 }
 
@@ -49,21 +83,27 @@ void stopwatch_figures(struct stopwatch *watch, int32_t figures) {
     watch->figures_left = figures > 0 ? figures : 1;
 }
 
-static double phase_left_us(const struct stopwatch *watch) {
-    const uint64_t now_ns = now(watch);
+static double phase_left_us(struct stopwatch *watch) {
+    const uint64_t now_ns = stopwatch_now(watch);
     return now_ns < watch->phase_end_ns ? (double)(watch->phase_end_ns - now_ns) * 1e-3 : 0;
 }
 
 // The current figure's share of the phase's remaining time.
-static double figure_us(const struct stopwatch *watch) {
+static double figure_us(struct stopwatch *watch) {
     return phase_left_us(watch) / watch->figures_left;
 }
 
-bool stopwatch_fits(const struct stopwatch *watch, double us) { return us < phase_left_us(watch); }
+bool stopwatch_fits(struct stopwatch *watch, double us) { return us < phase_left_us(watch); }
 
 enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
     if (watch->figures_left > 1) watch->figures_left--;
-    const uint64_t done_ns = now(watch) - watch->start_ns, total_ns = watch->limit_ns;
+    if (hardly_runs(watch)) {
+        err_set(e, ERR_LIMIT,
+                "this program got too little processor time, and stood still %d times",
+                watch->n_stops);
+        return err_fix(e, "close other programs, and measure again with 'tandem calibrate'");
+    }
+    const uint64_t done_ns = stopwatch_now(watch) - watch->start_ns, total_ns = watch->limit_ns;
     const uint64_t shown_ns = done_ns < total_ns ? done_ns : total_ns;
     if (progress_tell(&watch->progress, "calibrate", shown_ns / 1000000, total_ns / 1000000))
         return OK;
@@ -381,17 +421,27 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
 
 // ---- Timing -------------------------------------------------------------------------------------
 
-static enum status run(struct rig *rig, const struct stopwatch *watch, const struct job *job,
-                       int64_t n, double *out_us, struct err *e) {
-    const uint64_t start_ns = now(watch);
-    for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
-    rig->n_calls += n;
-    const enum status status = stream_wait(rig->stream, e);
-    *out_us = elapsed_us(watch, start_ns) + 1e-3;
+// Makes n calls, again if the program was stopped meanwhile.
+static enum status run(struct rig *rig, struct stopwatch *watch, const struct job *job, int64_t n,
+                       double *out_us, struct err *e) {
+    const bool waits = watch->waits, is_host = rig->device->info.is_host;
+    int32_t n_stops;
+    enum status status;
+    do {
+        n_stops = watch->n_stops;
+        const uint64_t start_ns = stopwatch_now(watch);
+        for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
+        rig->n_calls += n;
+        watch->waits = !is_host;
+        status = stream_wait(rig->stream, e);
+        *out_us = elapsed_us(watch, start_ns) + 1e-3;
+        watch->waits = waits;
+        if (!is_host && rig->usual_us > 0) (void)stopwatch_too_long(watch, *out_us, rig->usual_us);
+    } while (!status && watch->n_stops > n_stops && !hardly_runs(watch));
     return status;
 }
 
-enum status rig_pass(struct rig *rig, const struct stopwatch *watch, const struct job *job,
+enum status rig_pass(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e) {
     device_batch_hint(rig->device, job->n_tokens);
     return run(rig, watch, job, job->n_parts, out_us, e);
@@ -405,13 +455,16 @@ static bool stable(double *runs, int32_t n) {
 }
 
 // Finds the number of calls in a run from two single calls, of which the first also warms up.
-static enum status calls_of_run(struct rig *rig, const struct stopwatch *watch,
-                                const struct job *job, int64_t *n, double *call_us, struct err *e) {
+static enum status calls_of_run(struct rig *rig, struct stopwatch *watch, const struct job *job,
+                                int64_t *n, double *call_us, struct err *e) {
     double again_us;
     const double slice_us = figure_us(watch);
+    rig->usual_us = 0;
     if (run(rig, watch, job, 1, call_us, e)) return e->status;
-    if (*call_us < slice_us) {
+    if (*call_us < slice_us || *call_us * 1e3 > (double)STOPPED_NS) {
+        rig->usual_us = *call_us;
         if (run(rig, watch, job, 1, &again_us, e)) return e->status;
+        if (!rig->device->info.is_host) (void)stopwatch_too_long(watch, *call_us, again_us);
         if (again_us < *call_us) *call_us = again_us;
     }
     *n = *call_us < RUN_US ? (int64_t)(RUN_US / *call_us) + 1 : 1;
@@ -427,7 +480,7 @@ double rig_net_us(const struct rig *rig, double run_us, int64_t n) {
 enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e) {
     double runs[MAX_RUNS], us;
-    const uint64_t start_ns = now(watch);
+    const uint64_t start_ns = stopwatch_now(watch);
     const double slice_us = figure_us(watch);
     int64_t n = 1;
     int32_t count = 0;
@@ -437,11 +490,13 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
         if (run(rig, watch, job, job->n_parts, &us, e)) return e->status;
     if (calls_of_run(rig, watch, job, &n, &us, e)) return e->status;
     us *= (double)n;
+    rig->usual_us = us;
     if (us >= slice_us && n == 1) runs[count++] = us;
     while (count == 0 || (count < MAX_RUNS && !stable(runs, count) &&
                           (elapsed_us(watch, start_ns) + us < slice_us ||
                            (count < LEAST_RUNS && stopwatch_fits(watch, 4 * us)))))
         if (run(rig, watch, job, n, &runs[count++], e)) return e->status;
+    rig->usual_us = 0;
     *out_us = rig_net_us(rig, median_of(runs, count), n);
     return stopwatch_step(watch, e);
 }

@@ -29,15 +29,27 @@ struct stopwatch {
     int32_t figures_left;     // figures that share the phase's remaining time, with the current one
     struct progress progress; // told of "calibrate", in milliseconds
     const struct meter *meter; // borrowed; NULL: this computer's
+    // While the program is stopped (a signal, a frozen container, programs that take all processor
+    // time), the watch stands still, and the run that it stopped in is repeated.
+    uint64_t seen_ns, seen_own_ns; // the last reading of the meter
+    uint64_t lost_ns;              // in which it was stopped
+    int32_t n_stops;
+    bool waits; // for a device: then the program takes no processor time although it goes on
 };
+// The meter's time without what is lost.
+uint64_t stopwatch_now(struct stopwatch *watch);
+// True if a run that was expected to take about usual_us took so long that the program must have
+// been stopped in it. Its time is lost, and it has to be repeated.
+bool stopwatch_too_long(struct stopwatch *watch, double us, double usual_us);
 // Begins a part, which takes a share of all remaining time, or a phase, which takes a share of the
 // part's remaining time for that many figures.
 void stopwatch_part(struct stopwatch *watch, double share);
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures);
 void stopwatch_figures(struct stopwatch *watch, int32_t figures); // of the phase that runs
 // False if a measurement of that duration does not fit into the phase any more.
-bool stopwatch_fits(const struct stopwatch *watch, double us);
-// Counts a figure that is done or left out. ERR_CANCELLED if the progress call says so.
+bool stopwatch_fits(struct stopwatch *watch, double us);
+// Counts a figure that is done or left out. ERR_CANCELLED if the progress call says so, ERR_LIMIT
+// if the program was stopped so often that no figure means anything.
 enum status stopwatch_step(struct stopwatch *watch, struct err *e);
 
 struct rig {
@@ -51,6 +63,7 @@ struct rig {
     void *scratch;
     int32_t *positions, *cache_rows, *pages, *sequences, *rows; // tables in work
     double op_us, pass_us;                                      // set by rig_overheads
+    double usual_us; // of the runs of the current figure; 0: not known
     int64_t n_calls; // so far: tells which part of the pool the next call reads
 };
 
@@ -100,7 +113,7 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
 // either.
 double rig_net_us(const struct rig *rig, double run_us, int64_t n);
 // Measures microseconds of one call for each part of the pool, without warming up.
-enum status rig_pass(struct rig *rig, const struct stopwatch *watch, const struct job *job,
+enum status rig_pass(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
 // Measures op_us (the mean op of a layer with tiny sizes) and pass_us.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,

@@ -7,6 +7,7 @@
 // run: alone
 #include "runtime/host/calibrate.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
@@ -34,15 +35,18 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 #define STEP_NS   UINT64_C(20000000)
+#define HOUR_NS   UINT64_C(3600000000000)
 #define SMALL     (UINT64_C(8) << 20)
 #define THROTTLED "sim:vram=64M,h2d=200M,d2h=100M,reach=1"
 
 // A clock that goes on by a step at each reading, and by more where the computer is disturbed.
 struct fake_clock {
-    uint64_t now_ns, others_ns;
+    uint64_t now_ns, others_ns, own_ns;
     uint64_t step_ns; // four times as long in every other slow_ns of time
     uint64_t slow_ns; // 0: always the same
     double busy_others;
+    int32_t n_readings, stop_at; // the program is stopped for an hour before that reading; 0: never
+    double own_share;            // of a step in which the program runs
 };
 
 struct fixture {
@@ -70,16 +74,22 @@ static uint64_t fake_now(void *context) {
     const bool slow = c->slow_ns && c->now_ns / c->slow_ns % 2;
     const uint64_t step_ns = slow ? 4 * c->step_ns : c->step_ns;
     c->others_ns += (uint64_t)(c->busy_others * (double)step_ns);
+    c->own_ns += (uint64_t)(c->own_share * (double)step_ns);
+    if (++c->n_readings == c->stop_at) c->now_ns += HOUR_NS;
     return c->now_ns += step_ns;
 }
 
 static uint64_t fake_others(void *context) { return ((struct fake_clock *)context)->others_ns; }
+static uint64_t fake_own(void *context) { return ((struct fake_clock *)context)->own_ns; }
+
+static uint64_t real_now(void *context) { return (void)context, clock_ns(); }
+static uint64_t no_others(void *context) { return (void)context, 0; }
 
 // Every reading of the clock takes STEP_NS from here on.
 static void fake_clocks(struct fixture *f, uint64_t slow_ns, double busy_others) {
-    f->clock =
-        (struct fake_clock){.step_ns = STEP_NS, .slow_ns = slow_ns, .busy_others = busy_others};
-    f->meter = (struct meter){fake_now, fake_others, &f->clock};
+    f->clock = (struct fake_clock){
+        .step_ns = STEP_NS, .slow_ns = slow_ns, .busy_others = busy_others, .own_share = 1};
+    f->meter = (struct meter){fake_now, fake_others, fake_own, &f->clock};
     f->options.meter = &f->meter;
 }
 
@@ -154,8 +164,12 @@ static int setup(void **state) {
                                         .cpu = {.isa = ISA_AUTO, .n_threads = 2},
                                         .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
                                         .progress = {on_progress, f}};
-    f->options = (struct calibration_options){
-        .limit_ns = SHORT_NS, .memory_bytes = SMALL, .progress = {on_progress, f}};
+    // However little processor time the test gets, the program counts as one that runs.
+    f->meter = (struct meter){real_now, no_others, NULL, NULL};
+    f->options = (struct calibration_options){.limit_ns = SHORT_NS,
+                                              .memory_bytes = SMALL,
+                                              .progress = {on_progress, f},
+                                              .meter = &f->meter};
     return 0;
 }
 
@@ -271,6 +285,104 @@ static void test_noise(void **state) {
     assert_true(f->result.spread > 0.25);
     assert_true(calibration_is_noisy(&f->result));
     assert_non_null(strstr(f->machine.source, "noisy: the speeds varied by"));
+}
+
+// Opens a rig on the last device that is open. *pool is memory for a rig on the CPU.
+static void open_rig(struct fixture *f, struct rig *rig, void **pool) {
+    struct err e;
+    struct device *device = f->devices[f->n_devices - 1];
+    *pool = device->info.is_host ? mem_map_pages(SMALL) : NULL;
+    if (*pool) rig_fill(*pool, SMALL);
+    if (rig_open(rig, device, *pool, SMALL, 512, &e)) fail_msg("%s", e.what);
+}
+
+static void close_rig(struct rig *rig, void *pool) {
+    rig_close(rig);
+    if (pool) mem_unmap_pages(pool, SMALL);
+}
+
+// A watch that begins now, with time for 1,000 readings; the program is stopped before reading at.
+static void start_watch(struct fixture *f, struct stopwatch *watch, int32_t at) {
+    fake_clocks(f, 0, 0);
+    f->clock.stop_at = at;
+    *watch = (struct stopwatch){.limit_ns = 1000 * STEP_NS, .meter = &f->meter};
+    watch->start_ns = stopwatch_now(watch);
+    stopwatch_part(watch, 1);
+}
+
+static void assert_alike(double a, double b) {
+    if (!(a <= 1.01 * b && b <= 1.01 * a)) fail_msg("%g and %g", a, b);
+}
+
+// A stop of an hour, wherever it comes in a measurement, neither changes the figure nor takes time
+// from the next ones.
+static void test_stopped_runs(void **state) {
+    static const char *const devices[] = {NULL, THROTTLED};
+    struct fixture *f = *state;
+    struct err e;
+    struct rig rig;
+    struct stopwatch watch;
+    void *pool;
+    for (int d = 0; d < 2; d++) {
+        double us, quiet_us = 0;
+        int32_t n = 2;
+        open_on(f, devices[d]);
+        open_rig(f, &rig, &pool);
+        const struct job job = rig_matmul(&rig, WEIGHT_Q4_0, 1, 0);
+        for (int32_t at = 0; at < n; at++) {
+            start_watch(f, &watch, at);
+            assert_int_equal(rig_time(&rig, &watch, &job, &us, &e), OK);
+            if (at == 0) quiet_us = us, n = f->clock.n_readings;
+            assert_alike(us, quiet_us);
+            assert_true(stopwatch_fits(&watch, 900 * (double)STEP_NS * 1e-3));
+        }
+        assert_true(n > 10);
+        close_rig(&rig, pool);
+        devices_close(f->devices);
+    }
+}
+
+static void test_stopped_copies(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct rig rig;
+    struct stopwatch watch;
+    struct link_bench bench;
+    struct link_rates rates = {0}, quiet = {0};
+    void *pool;
+    int32_t n = 2;
+    open_on(f, THROTTLED);
+    open_rig(f, &rig, &pool);
+    for (int32_t at = 0; at < n; at += 1 + n / 20) {
+        struct link_block blocks[LINK_BLOCKS] = {{0}};
+        start_watch(f, &watch, at);
+        assert_int_equal(link_open(&bench, &rig, &watch, &e), OK);
+        assert_int_equal(link_measure(&bench, &rates, blocks, &e), OK);
+        link_close(&bench);
+        if (at == 0) quiet = rates, n = f->clock.n_readings;
+        assert_alike(rates.to_gbps, quiet.to_gbps);
+        assert_alike(rates.from_gbps, quiet.from_gbps);
+        assert_alike(rates.staged_to_gbps, quiet.staged_to_gbps);
+        assert_alike(rates.latency_us, quiet.latency_us);
+    }
+    assert_true(n > 20);
+    close_rig(&rig, pool);
+}
+
+// A program that hardly gets any processor time gives an error and no figures.
+static void test_starved(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    open_on(f, NULL);
+    const struct machine before = f->machine;
+    f->options.limit_ns = 9000 * STEP_NS;
+    fake_clocks(f, 0, 0);
+    f->clock.step_ns = 20 * STEP_NS;
+    f->clock.own_share = 0.02;
+    assert_int_equal(measure(f, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.what, "too little processor time"));
+    assert_memory_equal(&f->machine, &before, sizeof before);
+    assert_left_alone(f);
 }
 
 // A noisy measurement never takes the place of a better one.
@@ -706,6 +818,9 @@ int main(void) {
         TEST(test_teams),
         TEST(test_throttled_link),
         TEST(test_noise),
+        TEST(test_stopped_runs),
+        TEST(test_stopped_copies),
+        TEST(test_starved),
         cmocka_unit_test(test_better_stays),
         TEST(test_no_time),
         TEST(test_too_small),

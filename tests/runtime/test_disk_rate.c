@@ -38,7 +38,7 @@ static void test_rate(void **state) {
     assert_true(descriptor >= 0);
     close(descriptor);
     uint64_t now_ns = 0;
-    const struct meter meter = {fake_now, fake_others, &now_ns};
+    const struct meter meter = {fake_now, fake_others, NULL, &now_ns};
     write_bytes(path, 4096);
     assert_true(disk_rate_of(path, &meter) == 0); // too small
     write_bytes(path, SIZE);
