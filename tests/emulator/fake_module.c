@@ -96,12 +96,6 @@ static unsigned read_cubin(const Elf64_Ehdr *elf, int *arch, char *log) {
     return CODE_NO_BINARY_FOR_GPU;
 }
 
-static bool ptx_names(const char *text, const char *name) {
-    char entry[128];
-    snprintf(entry, sizeof entry, ".entry %s(", name);
-    return strstr(text, entry);
-}
-
 static bool cubin_names(const Elf64_Ehdr *elf, const char *name) {
     const char *file = (const char *)elf;
     const Elf64_Shdr *sections = (const Elf64_Shdr *)(file + elf->e_shoff);
@@ -115,15 +109,35 @@ static bool cubin_names(const Elf64_Ehdr *elf, const char *name) {
 
 static bool is_elf(const void *image) { return !memcmp(image, ELFMAG, SELFMAG); }
 
-static void find_functions(struct CUmod_st *m, const void *image) {
-    const struct fake_kernel *table = kernel_table(m->arch);
-    for (const struct fake_kernel *k = table; k->name; k++) {
-        bool named = is_elf(image) ? cubin_names(image, k->name) : ptx_names(image, k->name);
-        if (!named) continue;
-        if (m->n_functions == FAKE_KERNELS_MAX) fake_complain("more kernels than FAKE_KERNELS_MAX");
-        if (m->n_functions < FAKE_KERNELS_MAX)
-            m->functions[m->n_functions++] = (struct CUfunc_st){k, m};
+static void add_function(struct CUmod_st *m, const struct fake_kernel *k) {
+    if (m->n_functions == FAKE_KERNELS_MAX) fake_complain("more kernels than FAKE_KERNELS_MAX");
+    if (m->n_functions < FAKE_KERNELS_MAX)
+        m->functions[m->n_functions++] = (struct CUfunc_st){k, m};
+}
+
+// Takes lines of the form "[.visible ].entry NAME(". A strstr per kernel would read megabytes for
+// each, and under the address sanitizer their length besides.
+static void find_ptx_functions(struct CUmod_st *m, const char *text) {
+    static const char VISIBLE[] = ".visible ", ENTRY[] = ".entry ";
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        const char *name = line + (*line == '\n');
+        line = name;
+        if (!strncmp(name, VISIBLE, sizeof VISIBLE - 1)) name += sizeof VISIBLE - 1;
+        if (strncmp(name, ENTRY, sizeof ENTRY - 1)) continue;
+        name += sizeof ENTRY - 1;
+        const size_t length = strcspn(name, "(");
+        for (const struct fake_kernel *k = kernel_table(m->arch); k->name; k++)
+            if (!strncmp(name, k->name, length) && !k->name[length]) add_function(m, k);
     }
+}
+
+static void find_functions(struct CUmod_st *m, const void *image) {
+    if (!is_elf(image)) {
+        find_ptx_functions(m, image);
+        return;
+    }
+    for (const struct fake_kernel *k = kernel_table(m->arch); k->name; k++)
+        if (cubin_names(image, k->name)) add_function(m, k);
 }
 
 static void give_log(const char *log, unsigned n_options, const unsigned *options, void **values) {
