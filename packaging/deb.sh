@@ -3,7 +3,7 @@
 #
 #   sh packaging/deb.sh VERSION ROOT OUT     after make install-program PREFIX=/usr DESTDIR=ROOT
 #
-# MAINTAINER="Name <address>" is who packs it. The package depends on the libraries that the program is linked with, as dpkg-shlibdeps finds them.
+# MAINTAINER="Name <address>" is who packs it, LEVEL=0 to 9 how hard it is compressed. The package depends on the libraries that the program is linked with, as dpkg-shlibdeps finds them.
 set -eu
 version=$1 out=$3
 root=$(cd "$2" && pwd)
@@ -56,5 +56,5 @@ Description: run language models across GPU and CPU
 X
 (cd "$root" && find usr -type f -exec md5sum {} + >DEBIAN/md5sums)
 chmod -R u=rwX,go=rX "$root"
-dpkg-deb --root-owner-group -Zxz -b "$root" "$out" >/dev/null
+dpkg-deb --root-owner-group -Zxz "-z${LEVEL:-6}" -b "$root" "$out" >/dev/null
 echo "$out"

@@ -65,7 +65,9 @@ install-program: ## the program, its manual page and completions alone
 uninstall: ## remove what install put there
 	@rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 
-deb: build ## build/tandem_VERSION_ARCHITECTURE.deb: the program, its manual page and completions
+deb: build ## build/tandem_VERSION_ARCHITECTURE.deb: program, manual page, completions; lintian looks at it
 	@rm -rf build/deb
 	@$(MAKE) install-program PREFIX=/usr DESTDIR=build/deb/root
-	@sh packaging/deb.sh $(API_VERSION) build/deb/root build/tandem_$(API_VERSION)_$$(dpkg --print-architecture).deb
+	@file=build/tandem_$(API_VERSION)_$$(dpkg --print-architecture).deb; \
+	sh packaging/deb.sh $(API_VERSION) build/deb/root "$$file" && \
+	if command -v lintian >/dev/null; then lintian --allow-root --fail-on error "$$file"; fi
