@@ -451,6 +451,28 @@ def model_keys(name, spec):
 
 
 SMALL = {"n_embd": 32, "heads": 2, "kv": 1, "head": 16, "ff": 64, "layers": 2, "vocabulary": "bpe"}
+# Latent attention, and a dense FFN before the layers with experts.
+DEEPSEEK2 = {
+    "architecture": "deepseek2",
+    "dense": 1,
+    "heads": 4,
+    "kv": 1,
+    "tied": False,
+    "latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16},
+    "used": 2,
+    "ff": 32,
+    "shared": 32,
+    "shared_gate": False,
+    "types": {"": "Q8_0", "attn_q_b": "F16"},
+    "of_layer": {0: {"ff": 64}},
+}
+# Keys of families whose first layer has a dense FFN of 64 columns.
+DENSE_FIRST_KEYS = {
+    "feed_forward_length": 64,
+    "leading_dense_block_count": 1,
+    "expert_feed_forward_length": 32,
+    "expert_shared_count": 1,
+}
 ALL_BIASES = ["attn_q", "attn_k", "attn_v", "attn_output"]
 MODELS = {
     # The smallest: what mutation tests start from.
@@ -802,18 +824,11 @@ MODELS = {
     },
     # Layer 0 has a dense FFN. Experts are chosen from the 2 best of 4 groups.
     "deepseek2": SMALL
-    | {"architecture": "deepseek2", "layers": 3, "dense": 1, "heads": 4, "kv": 1, "tied": False}
-    | {"latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16}}
-    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
-    | {"selection_bias": True, "router_std": 0.3, "vocabulary": "spm"}
-    | {"types": {"": "Q8_0", "attn_q_b": "F16"}}
-    | {"of_layer": {0: {"ff": 64}}}
+    | DEEPSEEK2
+    | {"layers": 3, "experts": 8, "selection_bias": True, "router_std": 0.3, "vocabulary": "spm"}
     | {
-        "keys": {
-            "feed_forward_length": 64,
-            "leading_dense_block_count": 1,
-            "expert_feed_forward_length": 32,
-            "expert_shared_count": 1,
+        "keys": DENSE_FIRST_KEYS
+        | {
             "expert_gating_func": 2,
             "expert_weights_norm": True,
             "expert_weights_scale": 2.5,
@@ -829,11 +844,8 @@ MODELS = {
     | {"selection_bias": True, "router_std": 0.3}
     | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
     | {
-        "keys": {
-            "feed_forward_length": 64,
-            "leading_dense_block_count": 1,
-            "expert_feed_forward_length": 32,
-            "expert_shared_count": 1,
+        "keys": DENSE_FIRST_KEYS
+        | {
             "expert_gating_func": 2,
             "expert_weights_norm": True,
             "expert_weights_scale": 1.5,
@@ -928,16 +940,11 @@ MODELS = {
     },
     # The groups of a softmax are ranked by their best expert.
     "deepseek2_groups": SMALL
-    | {"architecture": "deepseek2", "layers": 2, "heads": 4, "kv": 1, "tied": False}
-    | {"latent": {"rank": 32, "query_rank": 64, "key": 48, "value": 32, "rot": 16}}
-    | {"experts": 12, "used": 2, "ff": 32, "shared": 32, "shared_gate": False, "dense": 1}
-    | {"router_std": 0.15, "types": {"": "Q8_0", "attn_q_b": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | DEEPSEEK2
+    | {"experts": 12, "router_std": 0.15}
     | {
-        "keys": {
-            "feed_forward_length": 64,
-            "leading_dense_block_count": 1,
-            "expert_feed_forward_length": 32,
-            "expert_shared_count": 1,
+        "keys": DENSE_FIRST_KEYS
+        | {
             "expert_weights_scale": 4.0,
             "expert_group_count": 3,
             "expert_group_used_count": 1,
