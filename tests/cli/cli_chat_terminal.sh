@@ -189,6 +189,13 @@ answered()
 keys(CTRL_D)
 ends(0)
 X
+# While the memory of a long context is cleared, which takes seconds, a bar says so.
+printf '%s\n' "wait(r'reserve +\\[')" "wait('context 30000')" "wait('tokens/s')" 'ends(0)' |
+    python3 "$(dirname "$0")/../lib/terminal.py" "$TANDEM" run -m "$MODEL" -p 'Once upon' -n 2 \
+        --temp 0 -c 30000 >"$work/log" 2>&1 && echo 'ok terminal_long_context_is_announced' || {
+    echo 'not ok terminal_long_context_is_announced'
+    tail -n 5 "$work/log"
+}
 # Lines are broken between words, and shorter than the window.
 TERM=xterm TERMINAL_COLUMNS=40
 export TERMINAL_COLUMNS
