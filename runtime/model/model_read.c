@@ -9,14 +9,14 @@
 #include <string.h>
 
 static enum status refuse(const struct model *m, struct err *e) {
-    char families[200]; // err.fix has room for no more
+    char families[180]; // err.fix has room for no more
     if (!m->shape->architecture[0]) {
         err_set(e, ERR_FORMAT, "key general.architecture is missing");
         return err_fix(e, "this file holds no model; `tandem inspect` shows what it holds");
     }
-    err_set(e, ERR_UNSUPPORTED, "general.architecture is not one that this version runs");
-    err_actual(e, "%s", m->shape->architecture);
-    return err_fix(e, "use a model of one of these: %s", family_list(families, sizeof families));
+    err_set(e, ERR_UNSUPPORTED, "models of architecture %s are not supported yet",
+            m->shape->architecture);
+    return err_fix(e, "'tandem plan' works; these run: %s", family_list(families, sizeof families));
 }
 
 static enum status read_names(struct model *m, struct err *e) {

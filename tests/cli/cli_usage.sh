@@ -128,6 +128,14 @@ fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/n
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
 fails no_gguf 'text.gguf' run -m "$work/text.gguf" -p y
+sed 's/llama[.]/llomo./g; s/\(\x05\x00\x00\x00\x00\x00\x00\x00\)llama/\1llomo/' "$MODEL" >"$work/other.gguf"
+fails other_architecture "models of architecture llomo are not supported yet" run -m "$work/other.gguf" -p y
+sed -n 2p "$err" | grep -q "^  'tandem plan' works; these run: llama, "
+result usage_other_architecture_says_what_runs
+call plan -m "$work/other.gguf" --device none
+[ $code -eq 0 ] && grep -q '(llomo): 30 layers' "$out"
+result usage_other_architecture_is_planned
+rm "$work/other.gguf"
 mkdir "$work/folder.gguf"
 head -c 200000 "$MODEL" >"$work/cut.gguf"
 head -c 3000000 "$MODEL" >"$work/short.gguf"
