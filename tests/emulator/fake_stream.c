@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { DELAY_US_MAX = 300 };
+enum { DELAY_US_MAX = 300, QUERY_NS = 200000 };
 
 // Read and written under the context's lock.
 struct CUevent_st {
@@ -58,10 +58,15 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-static void sleep_until(struct timespec start, uint64_t ns) {
+static struct timespec after(struct timespec start, uint64_t ns) {
     ns += (uint64_t)start.tv_nsec;
     start.tv_sec += (time_t)(ns / 1000000000U);
     start.tv_nsec = (long)(ns % 1000000000U);
+    return start;
+}
+
+static void sleep_until(struct timespec start, uint64_t ns) {
+    start = after(start, ns);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &start, NULL) == EINTR) {
     }
 }
@@ -155,6 +160,15 @@ static void *run_stream(void *argument) {
 
 // ---- Streams -----------------------------------------------------------------------------------
 
+// Before a query says that work is not done it waits for a moment: a caller that polls would take
+// the time of the processors that compute the kernels.
+static void wait_a_moment(pthread_cond_t *changed, pthread_mutex_t *lock) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    now = after(now, QUERY_NS);
+    pthread_cond_timedwait(changed, lock, &now);
+}
+
 unsigned cuStreamCreate(struct CUstream_st **stream, unsigned flags) {
     unsigned code;
     struct CUctx_st *c = fake_current(&code);
@@ -213,6 +227,7 @@ unsigned cuStreamSynchronize(struct CUstream_st *s) {
 unsigned cuStreamQuery(struct CUstream_st *s) {
     if (!s) return CODE_INVALID_HANDLE;
     pthread_mutex_lock(&s->lock);
+    if (s->first) wait_a_moment(&s->changed, &s->lock);
     const bool busy = s->first;
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_lock(&s->context->lock);
@@ -430,6 +445,8 @@ unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event,
 unsigned cuEventQuery(struct CUevent_st *e) {
     if (!e) return CODE_INVALID_HANDLE;
     pthread_mutex_lock(&e->context->lock);
+    if (e->passed != e->recorded && !e->context->failure)
+        wait_a_moment(&e->context->moved, &e->context->lock);
     const bool passed = e->passed == e->recorded;
     const unsigned code = e->context->failure;
     pthread_mutex_unlock(&e->context->lock);
