@@ -27,7 +27,7 @@ void unit_bytes_of(const struct unit_context *context, const struct unit *unit,
     ASSERT(unit_can_stream(unit));
     ASSERT(place->device == DEVICE_HOST || parts > 0);
     out->slot = footprint_slot(unit, w, &devices[context->ring], parts);
-    out->fetch = footprint_fetch(unit, parts);
+    out->fetch = footprint_fetch(unit, parts, 1);
 }
 
 void accounts_add(struct accounts *a, const struct unit *unit, const struct unit_place *place,
@@ -81,21 +81,11 @@ bool machine_holds(const struct machine *m, const uint64_t bytes[MAX_DEVICES]) {
 
 // ---- Plans --------------------------------------------------------------------------------------
 
-static void count_scratch(struct plan *plan, const struct shape *shape, const struct accounts *a,
-                          uint64_t scratch_bytes[MAX_DEVICES]) {
-    for (int d = 0; d < MAX_DEVICES; d++) scratch_bytes[d] = 0;
-    for (int d = 0; d < plan->machine.n_devices; d++) {
-        struct scratch_layout *out = &plan->devices[d].scratch;
-        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], a->kinds[d], out);
-        scratch_bytes[d] = out->size_bytes;
-    }
-}
-
 void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     struct accounts a = {0};
     struct placement *place = &plan->place;
     const struct unit_context context = {&plan->workload, &plan->machine, place->ring};
-    uint64_t scratch_bytes[MAX_DEVICES];
+    uint64_t scratch_bytes[MAX_DEVICES] = {0};
     plan->host_read_bytes = 0;
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
@@ -114,7 +104,11 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     ASSERT(!a.slot_bytes || place->feed != FEED_NONE);
     memset(plan->devices, 0, sizeof plan->devices);
     footprint_tables(shape, &plan->workload, &plan->tables);
-    count_scratch(plan, shape, &a, scratch_bytes);
+    for (int d = 0; d < plan->machine.n_devices; d++) {
+        struct scratch_layout *out = &plan->devices[d].scratch;
+        footprint_scratch(shape, &plan->workload, &plan->machine.devices[d], a.kinds[d], out);
+        scratch_bytes[d] = out->size_bytes;
+    }
     accounts_finish(&a, place, plan->tables.size_bytes, scratch_bytes);
     for (int d = 0; d < MAX_DEVICES; d++)
         memcpy(plan->devices[d].bytes, a.bytes[d], sizeof a.bytes[d]);

@@ -39,8 +39,9 @@ static bool has_rates(const double rates[RATE_CLASSES]) {
     return true;
 }
 
-// 1 / rate at that many tokens; constant beyond the last class.
+// 1 / rate at that many tokens; constant beyond the last class; 0 without rates.
 static double inverse_rate(const double rates[RATE_CLASSES], double tokens) {
+    if (!has_rates(rates)) return 0;
     if (tokens <= RATE_TOKENS[0]) return 1 / rates[0];
     for (int i = 1; i < RATE_CLASSES; i++) {
         if (tokens > RATE_TOKENS[i]) continue;
@@ -132,10 +133,8 @@ static double us_per_flop(const double gflops[KV_TYPES][RATE_CLASSES], const str
                           double tokens) {
     enum kv_type k_type = KV_F32, v_type = KV_F32;
     (void)(dtype_kv(w->kv_type_k, &k_type) && dtype_kv(w->kv_type_v, &v_type));
-    const double *k = gflops[k_type], *v = gflops[v_type];
-    const double k_us = has_rates(k) ? inverse_rate(k, tokens) / PER_US : 0;
-    const double v_us = has_rates(v) ? inverse_rate(v, tokens) / PER_US : 0;
-    return k_us > v_us ? k_us : v_us;
+    return fmax(inverse_rate(gflops[k_type], tokens), inverse_rate(gflops[v_type], tokens)) /
+           PER_US;
 }
 
 // The time of so many queries of a KV head on the CPU, which computes six of them together, in the
@@ -166,8 +165,7 @@ static void add_delta_rule(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
     const double *gflops = r->attention_gflops[KV_F32];
     const double memory_us = divide(op_cost_bytes(call->cost), r->memory_gbps * PER_US);
-    const double us =
-        has_rates(gflops) ? call->cost.flops * inverse_rate(gflops, b->pass->n_tokens) / PER_US : 0;
+    const double us = call->cost.flops * inverse_rate(gflops, b->pass->n_tokens) / PER_US;
     add_op(&b->cost, r, memory_us, fmax(us, memory_us));
 }
 

@@ -72,25 +72,21 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
     return total;
 }
 
-// Bytes of the CPU's share of the unit, each tensor at a multiple of align.
-static uint64_t fetched_bytes(const struct unit *unit, int32_t cpu_parts, uint64_t align) {
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts, uint64_t align_bytes) {
     uint64_t total = 0;
     for (int i = 0; i < unit->n_tensors; i++) {
         const struct unit_tensor *t = &unit->tensors[i];
         if (cpu_parts == 0 || unit_is_cut(t))
-            total += round_up(cpu_parts ? cut_bytes(t, cpu_parts, false) : t->size_bytes, align);
+            total +=
+                round_up(cpu_parts ? cut_bytes(t, cpu_parts, false) : t->size_bytes, align_bytes);
     }
     return total;
 }
 
 uint64_t footprint_slot(const struct unit *unit, const struct workload *w,
                         const struct machine_device *accelerator, int32_t cpu_parts) {
-    const uint64_t weights = fetched_bytes(unit, cpu_parts, accelerator->align_bytes);
+    const uint64_t weights = footprint_fetch(unit, cpu_parts, accelerator->align_bytes);
     return weights + (cpu_parts ? 0 : footprint_unit_kv(unit, w, accelerator));
-}
-
-uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts) {
-    return fetched_bytes(unit, cpu_parts, 1);
 }
 
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,
@@ -185,15 +181,6 @@ static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
     }
 }
 
-static void add_kind(struct area_size sizes[AREAS], const struct shape *shape,
-                     const struct workload *w, const struct machine_device *device,
-                     enum unit_kind kind) {
-    const struct block *blocks[BLOCKS_OF_KIND];
-    const int n = blocks_of_kind(shape, kind, blocks);
-    for (int i = 0; i < n; i++)
-        add_areas(sizes, shape, w, device, blocks[i], 1u << (BLOCKS_OF_KIND * (int)kind + i));
-}
-
 // Places each area after all earlier areas that are in use at the same time.
 static void place_areas(const struct area_size sizes[AREAS], struct scratch_layout *out) {
     *out = (struct scratch_layout){0};
@@ -218,8 +205,12 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
     };
     struct area_size sizes[AREAS] = {{0}};
     struct tables_layout tables;
-    for (int kind = 0; kind < UNIT_KINDS; kind++)
-        if (kinds >> kind & 1) add_kind(sizes, shape, w, device, (enum unit_kind)kind);
+    for (int kind = 0; kind < UNIT_KINDS; kind++) {
+        const struct block *blocks[BLOCKS_OF_KIND];
+        const int n = kinds >> kind & 1 ? blocks_of_kind(shape, (enum unit_kind)kind, blocks) : 0;
+        for (int i = 0; i < n; i++)
+            add_areas(sizes, shape, w, device, blocks[i], 1u << (BLOCKS_OF_KIND * kind + i));
+    }
     footprint_tables(shape, w, &tables);
     if (kinds && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;
     if (kinds & SPLIT_EXPERTS) sizes[AREA_EXPERT_SLOTS].size_bytes *= 2 * UNIT_PARTS;

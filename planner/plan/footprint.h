@@ -41,8 +41,9 @@ uint64_t footprint_split_weights(const struct unit *unit, const struct machine_d
 // whole cache in the accelerator's layout.
 uint64_t footprint_slot(const struct unit *unit, const struct workload *w,
                         const struct machine_device *accelerator, int32_t cpu_parts);
-// Bytes of the weights in that slot without padding, which a fetch copies besides the cache.
-uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts);
+// Bytes of the weights in that slot, each tensor at a multiple of align_bytes. With 1: without
+// padding, which a fetch copies besides the cache.
+uint64_t footprint_fetch(const struct unit *unit, int32_t cpu_parts, uint64_t align_bytes);
 // Columns that the devices of a split unit exchange: the output of swiglu, or the queries.
 int32_t footprint_split_width(const struct unit *unit);
 // True if a fetch of this unit brings its cache too, and a store takes the new rows back.

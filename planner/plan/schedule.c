@@ -35,7 +35,7 @@ static void count_bytes(const struct schedule *s, struct step *step) {
     switch (step->kind) {
     case STEP_INPUTS: step->bytes_fixed = s->tables_bytes; break;
     case STEP_FETCH:
-        step->bytes_fixed = footprint_fetch(unit, place->cpu_parts);
+        step->bytes_fixed = footprint_fetch(unit, place->cpu_parts, 1);
         step->most_past = unit->window ? s->w->window - 1 : INT32_MAX;
         if (footprint_fetches_kv(unit, place)) step->bytes_per_past = footprint_kv_row(unit, s->w);
         break;

@@ -11,13 +11,13 @@
 
 static_assert(KNAPSACK_CELLS * KNAPSACK_WAYS <= UINT16_MAX, "came_from holds a cell and a way");
 
-// Extends the labels of the units before u by one way of unit u.
-static void extend(struct knapsack *k, int32_t u, enum knapsack_way way) {
+// Extends the labels of the units before u, all in the first n cells, by one way of unit u.
+static void extend(struct knapsack *k, int32_t u, enum knapsack_way way, int32_t n) {
     const struct label *source = k->labels[(u + 1) % 2];
     struct label *target = k->labels[u % 2];
     const double us = k->items[u].us[way], bytes = k->items[u].bytes[way];
     if (us == (double)INFINITY) return;
-    for (int32_t i = 0; i < k->n_cells; i++) {
+    for (int32_t i = 0; i < n; i++) {
         if (source[i].us == (double)INFINITY) continue;
         const struct label next = {source[i].us + us, source[i].bytes + bytes};
         const int32_t cell = (int32_t)(next.bytes / k->cell_bytes);
@@ -33,11 +33,15 @@ static void clear(struct knapsack *k, int32_t set) {
 }
 
 void knapsack_solve(struct knapsack *k) {
+    double bytes = 0; // at most, of the units so far
     clear(k, 1);
     k->labels[1][0] = (struct label){0, 0};
     for (int32_t u = 0; u < k->n_units; u++) {
+        const double reached = fmin(bytes / k->cell_bytes + 2, k->n_cells);
         clear(k, u % 2);
-        for (int way = 0; way < KNAPSACK_WAYS; way++) extend(k, u, (enum knapsack_way)way);
+        for (int way = 0; way < KNAPSACK_WAYS; way++)
+            extend(k, u, (enum knapsack_way)way, (int32_t)reached);
+        bytes += fmax(k->items[u].bytes[WAY_SPLIT], k->items[u].bytes[WAY_WHOLE]);
     }
 }
 

@@ -323,13 +323,6 @@ static int32_t find_steps(struct search *s, int32_t u, struct view view, struct 
     return 2;
 }
 
-static int32_t find_gains(struct search *s, struct view view, struct gain *gains) {
-    int32_t n = 0;
-    for (int32_t u = 0; u < s->shape->n_units; u++) n += find_steps(s, u, view, gains + n);
-    qsort(gains, (size_t)n, sizeof *gains, by_gain);
-    return n;
-}
-
 // Considers the proposal after each step. Each step takes more of the accelerator's memory, so
 // after one that is too big none fits.
 static void consider_in_turn(struct search *s, const struct gain *gains, int32_t n) {
@@ -348,7 +341,10 @@ static void consider_in_turn(struct search *s, const struct gain *gains, int32_t
 static void consider_gains(struct search *s, struct gain *gains) {
     for (int streams = 0; streams <= s->rules.streamed && place_least(s); streams++) {
         const struct view view = {streams, s->ev.n_choices / 3, false};
-        consider_in_turn(s, gains, find_gains(s, view, gains));
+        int32_t n = 0;
+        for (int32_t u = 0; u < s->shape->n_units; u++) n += find_steps(s, u, view, gains + n);
+        qsort(gains, (size_t)n, sizeof *gains, by_gain);
+        consider_in_turn(s, gains, n);
     }
 }
 
@@ -443,20 +439,12 @@ static enum status consider_knapsacks(struct search *s, struct err *e) {
 
 // ---- The search ---------------------------------------------------------------------------------
 
-static bool is_free(const struct search *s) {
-    for (int32_t u = 0; u < s->shape->n_units; u++)
-        if (may_be_on(s, u, DEVICE_HOST) && may_be_on(s, u, s->accelerator) &&
-            s->accelerator != DEVICE_HOST)
-            return true;
-    return false;
-}
-
 static enum status search_with(struct search *s, const struct workload *w, struct err *e) {
     *e = (struct err){.status = OK};
     memset(s->known, 0, sizeof s->known);
     if (evaluator_open(&s->ev, s->shape, &s->machine, s->request->own_bytes, w, e))
         return e->status;
-    if (is_free(s)) {
+    if (s->accelerator != DEVICE_HOST) {
         if (s->rules.knapsacks) (void)consider_knapsacks(s, e);
         if (!e->status) (void)consider_splits(s, e);
     }

@@ -271,13 +271,6 @@ static void choose_ubatch(struct plan *plan, const struct shape *shape) {
     plan->workload.n_ubatch = best;
 }
 
-static enum status solve_given(struct plan *plan, const struct shape *shape,
-                               const struct constraints *c, struct err *e) {
-    if (apply_placement(plan, shape, c, e)) return e->status;
-    choose_ubatch(plan, shape);
-    return planner_complete(plan, shape, e);
-}
-
 // ---- Solving ------------------------------------------------------------------------------------
 
 // Refuses if no requested placement fits: with the bytes of the smallest micro-batch and as many
@@ -318,7 +311,11 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
         return e->status;
     if (constraints->strategy == STRATEGY_CPU && keep_to_cpu(allowed, shape, e)) return e->status;
     apply_limits(&plan->machine, constraints);
-    if (constraints->has_placement) return solve_given(plan, shape, constraints, e);
+    if (constraints->has_placement) {
+        if (apply_placement(plan, shape, constraints, e)) return e->status;
+        choose_ubatch(plan, shape);
+        return planner_complete(plan, shape, e);
+    }
     const uint64_t own_bytes = machine->devices[DEVICE_HOST].budget_bytes;
     const struct search_request request = {shape, allowed, constraints, own_bytes};
     if (machine->rates == RATES_NONE) return solve_blind(plan, &request, e);

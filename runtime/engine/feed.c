@@ -51,7 +51,7 @@ static enum status open_chunks(struct feeder *f, const struct model *model, stru
     for (int u = 0; u < plan->n_units; u++) {
         if (!plan->place.units[u].streamed) continue;
         const struct unit *unit = &f->shape->units[u];
-        n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts) / plan->block_bytes;
+        n_chunks += footprint_fetch(unit, plan->place.units[u].cpu_parts, 1) / plan->block_bytes;
         // The last chunk of a tensor, or of an expert in a file that has them apart, may not be
         // full.
         for (int i = 0; i < unit->n_tensors; i++)

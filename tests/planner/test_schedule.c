@@ -164,7 +164,7 @@ static void test_bytes_of_a_streamed_unit(void **state) {
     ffns_apart(f, 3, 8, true);
     assert_int_equal(p->slot_bytes, 3 * 9216);
     assert_int_equal(p->unit_cpu_bytes[2], 512 + 3 * 8704);
-    assert_int_equal(footprint_fetch(&f->shape.units[2], 8), 3 * 8704);
+    assert_int_equal(footprint_fetch(&f->shape.units[2], 8, 1), 3 * 8704);
 }
 
 // 8 of 32 parts: the accelerator has 96 of 128 rows of queries and output, 13056 bytes, 13312 with
@@ -188,7 +188,7 @@ static void test_bytes_of_split_attention(void **state) {
     // Only the CPU's rows of split attention pass through the ring; the cache stays.
     attention_apart(f, 1, 8, true);
     assert_int_equal(p->slot_bytes, 2 * 5120);
-    assert_int_equal(footprint_fetch(&f->shape.units[1], 8), 2 * 4352);
+    assert_int_equal(footprint_fetch(&f->shape.units[1], 8, 1), 2 * 4352);
     assert_int_equal(p->pinned_bytes, p->devices[HOST].bytes[PLAN_STAGING] +
                                           p->devices[HOST].bytes[PLAN_SCRATCH] + 512 + 2 * 4352);
 }
@@ -200,7 +200,7 @@ static void test_bytes_of_streamed_attention(void **state) {
     attention_apart(f, 3, 0, true);
     assert_int_equal(footprint_kv_row(&f->shape.units[1], &p->workload), 512);
     assert_int_equal(p->slot_bytes, 1024 + 4 * 17408 + 1024 * 512);
-    assert_int_equal(footprint_fetch(&f->shape.units[1], 0), 512 + 4 * 17408);
+    assert_int_equal(footprint_fetch(&f->shape.units[1], 0, 1), 512 + 4 * 17408);
     assert_int_equal(p->devices[HOST].bytes[PLAN_KV], 3 * 1024 * 512);
     assert_int_equal(p->devices[GPU].bytes[PLAN_KV], 0);
     assert_int_equal(p->devices[GPU].bytes[PLAN_STAGING], 2 * p->slot_bytes);
@@ -279,7 +279,7 @@ static void test_bytes_of_split_experts(void **state) {
     }
     experts_apart(f, 2, 8, true);
     assert_int_equal(p->slot_bytes, 3 * 17408);
-    assert_int_equal(footprint_fetch(unit, 8), 3 * 2 * 8704);
+    assert_int_equal(footprint_fetch(unit, 8, 1), 3 * 2 * 8704);
     for (int parts = 1; parts < UNIT_PARTS; parts++) {
         const struct cut cut = footprint_cut(&unit->tensors[2], parts);
         assert_true(cut.n == 8 && cut.first >= 1 && cut.first <= 7);
@@ -693,7 +693,7 @@ static void follow_fetch(struct small_plan *f, struct state *st, const struct st
     const struct unit *unit = &f->shape.units[s->unit];
     const int parts = f->plan.place.units[s->unit].cpu_parts;
     assert_int_equal(st->in_slot[s->slot], -1);
-    assert_int_equal(s->bytes_fixed, footprint_fetch(unit, parts));
+    assert_int_equal(s->bytes_fixed, footprint_fetch(unit, parts, 1));
     assert_int_equal(s->bytes_per_past, keeps_cache_on_host(f, s->unit)
                                             ? footprint_kv_row(unit, &f->plan.workload)
                                             : 0);
