@@ -125,11 +125,11 @@ struct op_cost op_cost_route(const struct route_args *a, int64_t n_keys) {
     };
 }
 
-double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used) {
+double op_cost_distinct_experts(double n_tokens, int32_t n_experts, int32_t n_used) {
     return n_experts * (1 - pow(1 - (double)n_used / n_experts, n_tokens));
 }
 
-double op_cost_uneven_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used, double share) {
+double op_cost_uneven_experts(double n_tokens, int32_t n_experts, int32_t n_used, double share) {
     if (!(share < 1)) return 1;
     const double chosen = op_cost_distinct_experts(n_tokens, n_experts, n_used);
     const double variance = chosen * share * (1 - share) * (n_experts - chosen) / (n_experts - 1.0);

@@ -34,15 +34,15 @@ static inline double op_cost_bytes(struct op_cost cost) {
     return (double)cost.weight_bytes + (double)cost.read_bytes + (double)cost.written_bytes;
 }
 
-// Expected number of different experts for n_tokens tokens with n_used each, if all experts were
-// equally likely and tokens chose independently: n_experts * (1 - (1 - n_used /
-// n_experts)^n_tokens). Tokens of one text choose alike, so the real number is seldom larger.
-double op_cost_distinct_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used);
+// Expected number of different experts for n_tokens tokens with n_used each, if all experts are
+// equally likely and tokens choose independently: n_experts * (1 - (1 - n_used /
+// n_experts)^n_tokens). Tokens of one text choose alike: they count as fewer (plan/request.h).
+double op_cost_distinct_experts(double n_tokens, int32_t n_experts, int32_t n_used);
 // The factor by which tokens wait longer for a device with this share of the experts than for the
 // expected number of its experts: now it has more of those chosen, now fewer, and tokens wait for
 // the slower device, as for the greater of two numbers that differ from the expected one by 0.4
 // standard deviations.
-double op_cost_uneven_experts(int32_t n_tokens, int32_t n_experts, int32_t n_used, double share);
+double op_cost_uneven_experts(double n_tokens, int32_t n_experts, int32_t n_used, double share);
 
 // Bytes of matmul_args.scratch (and matmul_experts_args.scratch, n_tokens being its rows of x) on a
 // device with that many lanes (CPU threads; 1 elsewhere): room for quantised activations, at most

@@ -37,6 +37,8 @@ struct device_rates {
     double vector_gbps; // bytes read and written by norms, rope and activations of many rows
     double memory_gbps; // plain reads of the device's memory by the best team
     double op_us;       // one op besides its bytes: a barrier of the team, a launch
+    double launch_us;   // of op_us, what the calling thread takes to encode and submit it, while it
+                        // computes nothing else; of an accelerator, 0: unknown
     double pass_us;     // one pass besides its ops: waking, submitting, waiting
     // For the CPU: if a pass reads at most cache_bytes of weights, these stay in its cache and are
     // read cache_factor times as fast as from memory (a factor up to 1 is no gain). 0: the cache

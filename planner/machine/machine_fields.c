@@ -64,6 +64,7 @@ static const struct machine_field RATES[] = {
     RATE(device_rates, memory_gbps, "memory_gbps"),
     TIME(device_rates, op_us, "op_us"),
     TIME(device_rates, pass_us, "pass_us"),
+    FIELD(FIELD_REAL, device_rates, launch_us, "launch_us", false, US_MAX),
 };
 
 static const struct machine_field LINK[] = {

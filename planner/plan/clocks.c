@@ -41,6 +41,8 @@ static struct step_times compute(struct clocks *c, const struct step *step,
     }
     if (step->slot >= 0) c->slot_free[step->slot] = t.last_us;
     c->busy_us[d] += work->us;
+    c->compute[DEVICE_HOST] += work->launch_us; // the CPU computes in the calling thread too
+    c->busy_us[DEVICE_HOST] += work->launch_us;
     if (d == DEVICE_HOST) c->host_bytes += work->dram_bytes;
     c->covered_us += max_us(0, t.last_us - max_us(t.first_us, c->covered_until_us));
     c->covered_until_us = max_us(c->covered_until_us, t.last_us);

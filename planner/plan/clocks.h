@@ -14,9 +14,10 @@
 
 #include "planner/plan/plan.h"
 
-// A step's duration, and the bytes that it moves through the host's memory.
+// A step's duration, the bytes that it moves through the host's memory, and the time in which the
+// calling thread encodes it for an accelerator.
 struct step_work {
-    double us, dram_bytes;
+    double us, dram_bytes, launch_us;
 };
 
 // Start and end of a step, in us from the start of its pass.

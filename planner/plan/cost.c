@@ -7,23 +7,25 @@
  *   numbers of tokens; between them the time is interpolated, above the last it grows in
  *   proportion. Twice the bytes of activations (cost_activation_bytes) are added by the rate of
  *   vector ops.
- * - experts: as matmul, with the matrices of the experts that are expected to be chosen
- *   (op_cost_distinct_experts), and with tokens per such expert; of split ones with the device's
+ * - experts: as matmul, with the matrices of the experts that a text is expected to choose
+ *   (part.c, pass_expert_tokens), and with tokens per such expert; of split ones with the device's
  *   share of them, and more (op_cost_uneven_experts).
  * - attention: the greater of its flops by the rate of attention, and keys rows of the KV cache by
  *   the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token sees, at most
- *   the window. The CPU reads the keys and values of a KV head once for up to six queries: one
- *   takes 3/4 of the time of six. Rates are measured with four queries for each token.
+ *   the window. Tokens of several sequences each read their own. The CPU reads the keys and values
+ *   of a KV head once for up to six queries: one takes 3/4 of the time of six. Rates are measured
+ *   with four queries for each token.
  * - the delta rule: as attention of so many tokens with F32 keys, whose rows are the state.
  * - others, and the state of a recurrent block without ops: bytes read and written by the rate of
  *   vector ops.
  *
- * Each op adds op_us. In matmuls and attention, the time of plain reads of their bytes counts as
- * waiting for memory. If the device's cache keeps the pass's weights, that time is cache_factor
- * times shorter; weights in a slot come from no cache. Weight types without kernels have the rates
- * of the type that is nearest in bits. Ops that blocks encode once per pass, for the table of
- * angles, are not counted: they are less than 0.1 % of a pass. Owns nothing; any thread. Tested by
- * tests/planner/test_planner.c and tests/planner/test_simulate.c.
+ * Each op adds op_us, of which launch_us is the calling thread's. In matmuls and attention, the
+ * time of plain reads of their bytes counts as waiting for memory. If the device's cache keeps the
+ * pass's weights, that time is cache_factor times shorter; weights in a slot come from no cache.
+ * Weight types without kernels have the rates of the type that is nearest in bits. Ops that blocks
+ * encode once per pass, for the table of angles, are not counted: they are less than 0.1 % of a
+ * pass. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
+ * tests/planner/test_simulate.c.
  */
 #include "planner/plan/cost.h"
 
@@ -80,6 +82,7 @@ static void add_op(struct cost *c, const struct device_rates *r, double memory_u
     c->memory_us += memory;
     c->compute_us += us - memory;
     c->overhead_us += r->op_us;
+    c->launch_us += r->launch_us;
 }
 
 bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes) {
@@ -107,8 +110,9 @@ struct bill {
 static void add_matmul(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
     const double read_bytes =
-        call->weight_bytes * op_cost_uneven_experts(b->pass->n_tokens, b->unit->n_experts,
-                                                    b->unit->n_experts_used, call->share);
+        call->weight_bytes * op_cost_uneven_experts(pass_expert_tokens(b->pass, b->at->w),
+                                                    b->unit->n_experts, b->unit->n_experts_used,
+                                                    call->share);
     // Each number of an F32 matrix takes two flops for each token.
     const double tokens = 2 * call->cost.flops / (double)call->cost.weight_bytes;
     const double memory_us = divide(read_bytes, r->memory_gbps * PER_US);
@@ -147,7 +151,8 @@ static double host_queries(double queries) {
 static void add_attention(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
     const struct unit *unit = unit_with_cache(b->at->shape, b->unit);
-    const double n = b->pass->n_tokens, seen = b->pass->n_past + (n + 1) / 2;
+    const double n_sequences = pass_sequences(b->pass), n = b->pass->n_tokens / n_sequences;
+    const double seen = b->pass->n_past + (n + 1) / 2;
     const double keys = unit->window && unit->window < seen ? unit->window : seen;
     double flops = call->cost.flops * keys;
     if (b->at->device->is_host && flops > 0) {
@@ -155,7 +160,7 @@ static void add_attention(struct bill *b, const struct op_call *call) {
         flops *= host_queries(queries) / queries * (4 * n / host_queries(4 * n));
     }
     const double row_bytes = (double)footprint_kv_row(unit, b->at->w);
-    const double memory_us = divide(keys * row_bytes, r->memory_gbps * PER_US);
+    const double memory_us = divide(n_sequences * keys * row_bytes, r->memory_gbps * PER_US);
     const double us = fmax(flops * us_per_flop(r->attention_gflops, b->at->w, n), memory_us);
     add_op(&b->cost, r, memory_us, b->at->cached ? cost_cached_us(r, memory_us, us) : us);
 }

@@ -12,6 +12,7 @@
 // device's rate of plain reads; the rest is computing.
 struct cost {
     double memory_us, compute_us, overhead_us;
+    double launch_us;  // of overhead_us, in which the calling thread encodes for an accelerator
     double read_bytes; // of weights: of routed experts, those that the pass is expected to choose
 };
 struct cost_place {

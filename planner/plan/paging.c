@@ -69,7 +69,8 @@ double paging_us(const struct plan *plan, const struct shape *shape, const struc
         double part = 1;
         if (!plan->unit_cold_bytes[u] || (unit->kind == UNIT_HEAD && !pass->n_logits)) continue;
         if (unit->kind == UNIT_EXPERTS)
-            part = op_cost_distinct_experts(pass->n_tokens, unit->n_experts, unit->n_experts_used) /
+            part = op_cost_distinct_experts(pass_expert_tokens(pass, &plan->workload),
+                                            unit->n_experts, unit->n_experts_used) /
                    unit->n_experts;
         read_bytes += part * (double)plan->unit_cold_bytes[u];
     }

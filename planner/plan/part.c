@@ -42,9 +42,21 @@ static void add_tensors(const struct part_walk *walk, const void *args, int n_po
     }
 }
 
+// Counts the matrices of the experts that a text chooses, where the op counts those of independent
+// choices.
+static void count_chosen(const struct part_walk *walk, struct op_cost *cost) {
+    const struct unit *unit = walk->unit;
+    const int32_t n = unit->n_experts, n_used = unit->n_experts_used;
+    const double fewer =
+        op_cost_distinct_experts(pass_expert_tokens(walk->pass, walk->w), n, n_used) /
+        op_cost_distinct_experts(walk->pass->n_tokens, n, n_used);
+    cost->weight_bytes = (uint64_t)((double)cost->weight_bytes * fewer + 0.5);
+}
+
 // Hands a call to the walk; a struct part_walk takes the place of the stream.
 static void hand_on(struct stream *s, struct op_call call, const void *args, int n_pointers) {
     const struct part_walk *walk = (const void *)s;
+    if (call.op == OP_matmul_experts) count_chosen(walk, &call.cost);
     add_tensors(walk, args, n_pointers, &call);
     walk->take(walk->context, &call);
 }

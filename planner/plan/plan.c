@@ -3,6 +3,8 @@
 
 #include "base/number.h"
 
+#include <math.h>
+
 const char *step_kind_name(enum step_kind kind) {
     static const char *const names[] = {"inputs", "fetch", "compute", "send",
                                         "wait",   "store", "logits"};
@@ -73,4 +75,10 @@ const char *plan_purpose_name(enum plan_purpose purpose) {
     static const char *const names[PLAN_PURPOSES] = {"weights_bytes", "kv_bytes", "scratch_bytes",
                                                      "staging_bytes"};
     return (unsigned)purpose < PLAN_PURPOSES ? names[purpose] : "unknown";
+}
+
+double pass_expert_tokens(const struct pass *pass, const struct workload *w) {
+    const double n_sequences = pass_sequences(pass);
+    const double exponent = w->expert_exponent > 0 ? w->expert_exponent : EXPERT_EXPONENT;
+    return n_sequences * pow(pass->n_tokens / n_sequences, exponent);
 }

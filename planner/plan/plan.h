@@ -141,10 +141,15 @@ struct plan {
 };
 
 // One pass: n_tokens in one micro-batch, n_logits rows for the head, n_past positions already in
-// the KV cache.
+// the KV cache. Tokens that all make logits are of as many sequences, others of one.
 struct pass {
     int32_t n_tokens, n_logits, n_past;
 };
+static inline int32_t pass_sequences(const struct pass *pass) {
+    return pass->n_logits == pass->n_tokens ? pass->n_tokens : 1;
+}
+// As many tokens with independent choices of experts as those of the pass count for.
+double pass_expert_tokens(const struct pass *pass, const struct workload *w);
 
 // The device that computes the unit (the first phase of a split one: both) in that class.
 int8_t placement_device(const struct placement *place, enum batch_class batch, int32_t unit);

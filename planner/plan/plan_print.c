@@ -290,6 +290,17 @@ static void print_rates(const struct machine *m, FILE *out) {
     }
 }
 
+// Prints how many different experts are expected of some tokens.
+static void print_experts(const struct plan *plan, const struct shape *shape, FILE *out) {
+    const struct pass some = {32, 1, 0};
+    if (!shape->n_experts) return;
+    fprintf(out, "experts: %d tokens of a text choose about %.0f of %d, %s\n", some.n_tokens,
+            op_cost_distinct_experts(pass_expert_tokens(&some, &plan->workload), shape->n_experts,
+                                     shape->n_experts_used),
+            shape->n_experts,
+            plan->workload.expert_exponent > 0 ? "as counted in earlier runs" : "estimated");
+}
+
 static void print_notes(const struct plan *plan, const struct shape *shape, FILE *out) {
     const struct machine *m = &plan->machine;
     if (!shape->can_run && shape->why_not[0])
@@ -313,6 +324,7 @@ void plan_print(const struct plan *plan, const struct shape *shape, bool detail,
     if (detail) print_pass(plan, shape, out);
     if (plan->machine.rates != RATES_NONE) print_prediction(plan, shape, out);
     print_rates(&plan->machine, out);
+    if (plan->machine.rates != RATES_NONE) print_experts(plan, shape, out);
     print_notes(plan, shape, out);
 }
 

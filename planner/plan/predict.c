@@ -1,19 +1,25 @@
 /* predict.c: the passes of a workload, and their time together.
  *
- * A prompt runs in micro-batches, the last of which makes one row of logits; then each token is a
- * pass of its own. All micro-batches but the last take their period, which is shorter than their
- * time if the plan runs ahead. Owns nothing; any thread. Tested by tests/planner/test_planner.c.
+ * A prompt runs in micro-batches, the last of which makes one row of logits; then each pass has one
+ * token of each session, as far as one call may ask for their logits. All micro-batches but the
+ * last take their period, which is shorter than their time if the plan runs ahead. Owns nothing;
+ * any thread. Tested by tests/planner/test_planner.c.
  */
 #include "planner/plan/predict.h"
 
+#include "base/number.h"
 #include "planner/plan/simulate.h"
 
-// count passes like first, each step positions further than the one before.
+// count passes like first, each step positions further than the one before, and all that so often.
 struct run {
     struct pass first;
     int64_t count, step;
+    double times;
     bool is_prompt;
 };
+
+// Tokens of a session that are decoded: the first one comes from the prompt's last pass.
+static int32_t decoded(const struct workload *w) { return max_i32(w->n_gen - 1, 1); }
 
 // Appends one sample for each piece of the run in which the time is linear: up to the first pass
 // whose tokens see a full window on average, and from there on.
@@ -25,7 +31,7 @@ static void add_run(const struct run *run, const struct shape *shape, struct sam
     for (int64_t i = 0; i < run->count;) {
         const int64_t end = i < full && full < run->count ? full : run->count;
         struct sample *sample = &out[(*n_samples)++];
-        *sample = (struct sample){run->first, (double)(end - i), run->is_prompt};
+        *sample = (struct sample){run->first, run->times * (double)(end - i), run->is_prompt};
         sample->pass.n_past += (int32_t)((i + end - 1) * run->step / 2);
         i = end;
     }
@@ -34,21 +40,27 @@ static void add_run(const struct run *run, const struct shape *shape, struct sam
 int32_t workload_samples(const struct workload *w, const struct shape *shape, int32_t n_past,
                          struct sample out[MAX_SAMPLES]) {
     ASSERT(w->n_ubatch >= 1 && w->n_prompt >= 1 && w->n_gen >= 1);
+    ASSERT(w->n_sessions >= 1 && w->max_logits >= 1);
     const int32_t n_full = (w->n_prompt - 1) / w->n_ubatch;
     const int32_t n_last = w->n_prompt - n_full * w->n_ubatch;
     const int32_t end = n_past + w->n_prompt;
     int32_t n = 0;
-    add_run(&(struct run){{w->n_ubatch, 0, n_past}, n_full, w->n_ubatch, true}, shape, out, &n);
-    add_run(&(struct run){{n_last, 1, end - n_last}, 1, 1, true}, shape, out, &n);
-    // The first token comes from the prompt's last pass.
-    const int32_t n_decode = w->n_gen > 1 ? w->n_gen - 1 : 1;
-    add_run(&(struct run){{1, 1, end}, n_decode, 1, false}, shape, out, &n);
+    const int32_t n_sessions = w->n_sessions;
+    add_run(&(struct run){{w->n_ubatch, 0, n_past}, n_full, w->n_ubatch, n_sessions, true}, shape,
+            out, &n);
+    add_run(&(struct run){{n_last, 1, end - n_last}, 1, 1, n_sessions, true}, shape, out, &n);
+    enum { MOST = 32 }; // tokens of the small class
+    const int32_t together =
+        min_i32(min_i32(n_sessions, w->max_logits), min_i32(w->n_ubatch, MOST));
+    const int32_t n_passes = (n_sessions + together - 1) / together;
+    const struct pass first = {together, together, end};
+    add_run(&(struct run){first, decoded(w), 1, n_passes, false}, shape, out, &n);
     return n;
 }
 
 // The totals of one kind of pass.
 struct total {
-    double us, weight, compute_us[MAX_DEVICES], copy_us, bound_us[BOUNDS];
+    double us, compute_us[MAX_DEVICES], bound_us[BOUNDS];
 };
 
 static void add_sample(struct total *t, const struct plan *plan, const struct shape *shape,
@@ -67,8 +79,6 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
         rest -= cost->memory_us + cost->compute_us;
     }
     t->us += weight * us;
-    t->weight += weight;
-    t->copy_us += weight * sim.copy_us;
     t->bound_us[BOUND_LINK] += weight * sim.copy_us;
     t->bound_us[BOUND_OVERHEAD] += weight * rest;
 }
@@ -79,7 +89,7 @@ static struct phase_shares shares_of(const struct total *t) {
         if (t->bound_us[i] > t->bound_us[out.bound]) out.bound = (enum bound)i;
     if (!(t->us > 0)) return out;
     for (int d = 0; d < MAX_DEVICES; d++) out.devices[d] = t->compute_us[d] / t->us;
-    out.copies = t->copy_us / t->us;
+    out.copies = t->bound_us[BOUND_LINK] / t->us;
     out.bound_share = t->bound_us[out.bound] / t->us;
     return out;
 }
@@ -91,9 +101,10 @@ void plan_predict_after(const struct plan *plan, const struct shape *shape, int3
     struct total prompt = {0}, decode = {0};
     for (int i = 0; i < n; i++)
         add_sample(samples[i].is_prompt ? &prompt : &decode, plan, shape, &samples[i]);
-    *out = (struct prediction){.prompt_us = prompt.us,
-                               .decode_us = decode.us / decode.weight,
+    const struct workload *w = &plan->workload;
+    *out = (struct prediction){.prompt_us = prompt.us / w->n_sessions,
+                               .decode_us = decode.us / decoded(w),
                                .prompt = shares_of(&prompt),
                                .decode = shares_of(&decode)};
-    out->total_us = prompt.us + (plan->workload.n_gen - 1) * out->decode_us;
+    out->total_us = prompt.us + (w->n_gen - 1) * out->decode_us;
 }

@@ -27,9 +27,9 @@ struct phase_shares {
 };
 
 struct prediction {
-    double prompt_us; // until the first token after n_prompt tokens is drawn
-    double decode_us; // one token, mean over n_gen tokens after the prompt
-    double total_us;  // prompt_us + (n_gen - 1) * decode_us
+    double prompt_us; // of one session, until the first token after n_prompt tokens is drawn
+    double decode_us; // one token of each session, mean over n_gen tokens after the prompt
+    double total_us;  // n_sessions * prompt_us + (n_gen - 1) * decode_us
     struct phase_shares prompt, decode;
 };
 // With n_past positions in the cache before the prompt.

@@ -10,6 +10,8 @@ enum {
     DEFAULT_CONTEXT =
         4096, // the default limit: the cache of a 128k context would take much memory unasked
     DEFAULT_PROMPT = 512,
+    LONG_PROMPT = 1024, // where it fits four times; a sixteenth of longer contexts. Plans for it
+                        // are near the best for prompts from 512 to half the context (bench_plans)
     DEFAULT_GEN = 128,
     MAX_CONTEXT = 1 << 24,
     MAX_UBATCH = 1 << 14,
@@ -89,7 +91,8 @@ static void fill_defaults(struct workload *w, const struct shape *shape) {
     if (w->max_logits == 0) w->max_logits = 1;
     if (w->n_gen == 0) w->n_gen = min_i32(DEFAULT_GEN, w->n_ctx / 4 + 1);
     if (w->n_prompt == 0) {
-        w->n_prompt = min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4);
+        w->n_prompt = max_i32(min_i32(DEFAULT_PROMPT, w->n_ctx - w->n_ctx / 4),
+                              max_i32(min_i32(LONG_PROMPT, w->n_ctx / 4), w->n_ctx / 16));
         if (w->n_past == 0) w->n_past = max_i32(0, w->n_ctx / 2 - w->n_prompt - w->n_gen) / 2;
     }
     w->window = shape_window(shape);

@@ -16,6 +16,12 @@
 
 enum { MAX_CHOICES = 6 }; // micro-batches that the planner chooses from
 
+// The exponent of models that were not counted. Published counts of different experts: 1.55 times
+// those of one token for 2 tokens (Qwen3-30B-A3B), 2.5 to 2.75 times for 4 (Cohere), 72 to 95 of
+// 128 for 512 tokens with 4 each (gpt-oss-120b, llama.cpp PR 15346). This one gives 1.49, 2.2 and
+// 94; independent choices (1) would give 1.94, 3.6 and 128.
+#define EXPERT_EXPONENT 0.6
+
 // The work that the model shall do. 0 means the default in brackets, filled in by
 // workload_defaults.
 struct workload {
@@ -24,10 +30,14 @@ struct workload {
     int32_t n_sessions;              // timelines at once [1]
     int32_t max_logits;              // rows of logits one call may ask for [1]
     enum dtype kv_type_k, kv_type_v; // of kv_types.def
-    int32_t n_prompt, n_gen; // tokens that the time is predicted for [512, 128; at most n_ctx]
+    int32_t n_prompt, n_gen; // tokens that the time is predicted for [512 to 1024, or a sixteenth
+                             // of n_ctx; 128; at most n_ctx]
     int32_t n_past; // that the placement is chosen for: positions in the cache before the prompt
                     // [n_prompt given: 0; else as many as the prompts and answers that fill half of
                     // the context have before them on average]
+    // n tokens of a text choose as many different experts as n^expert_exponent tokens that choose
+    // independently [EXPERT_EXPONENT]
+    double expert_exponent;
     bool full_windows; // layers with a window keep all positions too
     int32_t window;    // set by workload_defaults: the longest of the model's, 0: none
 };

@@ -37,7 +37,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     w->out->cost[d].compute_us += cost.compute_us;
     w->out->cost[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
-    return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
+    return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes, cost.launch_us};
 }
 
 // Bytes that the step copies.

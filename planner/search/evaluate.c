@@ -166,7 +166,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
                                   cached};
     const struct cost cost = cost_of_part(&at, &ev->shape->units[twin], step_part(step, parts),
                                           &choice->samples[w->sample].pass);
-    *out = (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes};
+    *out = (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes, cost.launch_us};
     return *out;
 }
 

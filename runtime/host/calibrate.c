@@ -19,7 +19,7 @@ enum {
     LEAST_PASSES = 3, // so many passes over a window that were no faster end its measurement
     MAX_PASSES = 16,
     VISITS = 3,
-    MAX_FIGURES = MAX_DEVICES * (4 + (WEIGHT_COUNT + KV_TYPES) * RATE_CLASSES),
+    MAX_FIGURES = MAX_DEVICES * (5 + (WEIGHT_COUNT + KV_TYPES) * RATE_CLASSES),
 };
 
 static const double LEAST_RATE = 1e-5; // GB/s; ten times the lowest rate of a machine file
@@ -330,6 +330,7 @@ static void merge_visits(struct calibrator *c, const struct device_rates visits[
     } tables[] = {
         {offsetof(struct device_rates, op_us), 1},
         {offsetof(struct device_rates, pass_us), 1},
+        {offsetof(struct device_rates, launch_us), 1},
         {offsetof(struct device_rates, vector_gbps), 1},
         {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
         {offsetof(struct device_rates, attention_gflops), KV_TYPES * RATE_CLASSES},
@@ -361,6 +362,7 @@ static enum status visit_device(struct calibrator *c, int d, struct device_rates
     fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
+    rates->launch_us = rig->launch_us;
     stopwatch_phase(&c->watch, 0.25, (KV_TYPES * RATE_CLASSES + 2) * (1 + n_more));
     if (measure_vectors(c, rig, rates, e)) return e->status;
     c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;

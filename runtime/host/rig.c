@@ -501,6 +501,24 @@ enum status rig_time(struct rig *rig, struct stopwatch *watch, const struct job 
     return stopwatch_step(watch, e);
 }
 
+// Measures how long this thread encodes and submits an op of such layers, until it is free again.
+static enum status measure_launches(struct rig *rig, struct stopwatch *watch,
+                                    const struct job *layer, struct err *e) {
+    enum { LAYERS = 8 };
+    double runs[MAX_RUNS];
+    rig->launch_us = 0;
+    if (rig->device->info.is_host) return OK;
+    for (int i = 0; i < MAX_RUNS; i++) {
+        const uint64_t start_ns = stopwatch_now(watch);
+        for (int64_t n = 0; n < LAYERS; n++) layer->encode(rig, layer, n);
+        stream_flush(rig->stream);
+        runs[i] = elapsed_us(watch, start_ns);
+        if (stream_wait(rig->stream, e)) return e->status;
+    }
+    rig->launch_us = fmin(median_of(runs, MAX_RUNS) / (LAYERS * TINY_OPS), rig->op_us);
+    return OK;
+}
+
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e) {
     const struct job layer = {encode_tiny_layer, .type = type, .n_tokens = 1, .n_parts = 1};
@@ -510,6 +528,7 @@ enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_
     rig->op_us = rig->pass_us = 0;
     if (rig_time(rig, watch, &layer, &layer_us, e)) return e->status;
     rig->op_us = layer_us / TINY_OPS;
+    if (measure_launches(rig, watch, &layer, e)) return e->status;
     for (int i = 0; i < MAX_RUNS; i++)
         if (run(rig, watch, &one, 1, &runs[i], e)) return e->status;
     rig->pass_us = median_of(runs, MAX_RUNS) - rig->op_us;

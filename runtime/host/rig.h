@@ -62,7 +62,7 @@ struct rig {
     float *x, *out, *more;  // device addresses in work: [n_tokens, n_cols] each
     void *scratch;
     int32_t *positions, *cache_rows, *pages, *sequences, *rows; // tables in work
-    double op_us, pass_us;                                      // set by rig_overheads
+    double op_us, pass_us, launch_us;                           // set by rig_overheads
     double usual_us; // of the runs of the current figure; 0: not known
     int64_t n_calls; // so far: tells which part of the pool the next call reads
 };
@@ -115,7 +115,8 @@ double rig_net_us(const struct rig *rig, double run_us, int64_t n);
 // Measures microseconds of one call for each part of the pool, without warming up.
 enum status rig_pass(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
-// Measures op_us (the mean op of a layer with tiny sizes) and pass_us.
+// Measures op_us (the mean op of a layer with tiny sizes), pass_us, and launch_us of an
+// accelerator.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e);
 

@@ -49,7 +49,7 @@ X
 machine=gtx-1060-6g-ddr4
 plan --shape llama-3.1-8b --machine $machine
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^generation: .* tokens/s, .*; limited by ' "$out" &&
-    grep -q '^prompt of 512 tokens: first token after' "$out" &&
+    grep -q '^prompt of 1024 tokens: first token after' "$out" &&
     grep -q "^speeds: .*$machine" "$out" && grep -q '^ *0 [gCaferbsRSptBqum]*$' "$out"
 result by_name
 cp "$out" "$work/by_name"

@@ -223,6 +223,7 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     gpu->budget_bytes = (uint64_t)(model_bytes * dice_real(dice, 0.02, 1.4));
     gpu->capacity_bytes = 2 * gpu->budget_bytes;
     invent_rates(&gpu->rates, dice, dice_scale(dice, 20, 1000), dice_scale(dice, 200, 50000));
+    gpu->rates.launch_us = gpu->rates.op_us / 3;
     gpu->link.to_gbps = dice_scale(dice, 0.5, 50);
     gpu->link.from_gbps = gpu->link.to_gbps * dice_real(dice, 0.8, 1.2);
     gpu->link.staged_to_gbps = gpu->link.to_gbps * dice_real(dice, 0.3, 1);

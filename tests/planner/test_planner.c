@@ -561,7 +561,41 @@ static void test_cached_passes(void **state) {
     }
 }
 
-// Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them.
+// One token each of four sessions: the weights are read once, each session's 100 keys by itself.
+// The prompts follow each other.
+static void test_cost_of_sessions(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 2, false);
+    struct machine m = round_machine(1000 * MIB, 0);
+    const struct unit *attention = &f->shape.units[1];
+    const struct pass one = {1, 1, 99}, four = {4, 4, 99}, of_one = {4, 1, 99};
+    const double ends = 8 * (2 * (512 + 512) + 2 * (512 + 128) + 512) + 12 * 512 - 4 * 512 +
+                        8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4,
+                 keys = 2 * 100 * 8 * 128;
+    assert_near(host_us(f, attention, &m, four) - host_us(f, attention, &m, one),
+                3 * (ends + keys) / 1e4);
+    struct plan *p = &f->plan;
+    struct workload w = {.n_sessions = 4, .max_logits = 4, .n_ctx = 256, .n_prompt = 8, .n_gen = 9};
+    const struct constraints none = {0};
+    struct err e;
+    assert_int_equal(planner_solve(p, &f->shape, &m, &w, &none, &e), OK);
+    struct sample samples[MAX_SAMPLES];
+    assert_int_equal(workload_samples(&p->workload, &f->shape, 0, samples), 2);
+    assert_true(samples[0].weight == 4 && samples[1].weight == 8);
+    assert_int_equal(samples[1].pass.n_tokens, 4);
+    struct prediction together, alone;
+    plan_predict(p, &f->shape, &together);
+    p->workload.max_logits = 1; // each call decodes one token
+    plan_predict(p, &f->shape, &alone);
+    assert_near(together.total_us, 4 * together.prompt_us + 8 * together.decode_us);
+    assert_near(alone.prompt_us, together.prompt_us);
+    assert_true(alone.decode_us > 1.5 * together.decode_us);
+    m.devices[HOST].rates.memory_gbps = 0.1; // four times 100 keys of 512 bytes beside 101.5
+    assert_near(host_us(f, attention, &m, four) - host_us(f, attention, &m, of_one),
+                (4 * 100 - 101.5) * 512 / 100);
+}
+
+// Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them if they are independent.
 static void test_cost_of_experts(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
@@ -569,7 +603,7 @@ static void test_cost_of_experts(void **state) {
     struct unit unit = {
         .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
     set_tensor(&unit, 0, ROLE_EXPERT_GATE, 512, 256);
-    const struct pass pass = {2, 1, 0};
+    struct pass pass = {2, 1, 0};
     const double matrix = 512 * 256 / 32 * 34, pairs = 4;
     // Its experts' slots, starts and order lie beside x; route writes experts, weights, order and
     // starts, and combine reads experts and weights.
@@ -577,6 +611,16 @@ static void test_cost_of_experts(void **state) {
                  route = 4 * 2 * 4 + 4 * (3 * pairs + 5), swiglu = 12 * pairs * 256,
                  combine = (pairs + 4) * 2048 + 8 * pairs;
     const double us = (3 * matrix + ends + route + swiglu + combine) / 1e4;
+    struct workload w = HALVES;
+    w.expert_exponent = 1;
+    const struct cost_place at = {&f->shape, &m.devices[HOST], &w, false};
+    assert_near(cost_sum(cost_of_part(&at, &unit, WHOLE_UNIT, &pass)), us + 4);
+    // With the exponent 0.5 two count as 1.41. Those of two sequences are independent.
+    w.expert_exponent = 0.5;
+    const double fewer = 3 - 4 * (1 - pow(0.5, sqrt(2)));
+    const double fewer_us = us - fewer * matrix / 1e4 + 4; // weights count in whole bytes
+    assert_true(fabs(cost_sum(cost_of_part(&at, &unit, WHOLE_UNIT, &pass)) - fewer_us) < 1e-3);
+    pass.n_logits = 2;
     assert_near(host_us(f, &unit, &m, pass), us + 4);
     // Without a shared expert before it there is a norm.
     set_tensor(&unit, 1, ROLE_FFN_NORM, 512, 1);
@@ -773,7 +817,7 @@ int main(void) {
         cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
         cmocka_unit_test(test_constraints),     cmocka_unit_test(test_windows),
         cmocka_unit_test(test_advice),          cmocka_unit_test(test_advice_on_limits),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_bounds),          cmocka_unit_test(test_cost_of_sessions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -258,6 +258,27 @@ static void test_lanes_of_a_split_unit(void **state) {
     }
 }
 
+// The CPU begins its phases later by the time in which this thread encodes the accelerator's: norm,
+// gate, up and swiglu of the first, down of the last.
+static void test_launches_delay_the_cpu(void **state) {
+    struct small_plan *f = *state;
+    const struct pass pass = {1, 1, 0};
+    struct step_times before[MAX_STEPS], after[MAX_STEPS];
+    double late_us[PHASE_OUT + 1] = {0};
+    ffns_apart(f, 1, 8, false);
+    plan_step_times(&f->plan, &f->shape, &pass, before);
+    f->plan.machine.devices[GPU].rates.launch_us = 0.5;
+    plan_step_times(&f->plan, &f->shape, &pass, after);
+    for (int i = 0; i < f->plan.n_steps[BATCH_ONE]; i++) {
+        const struct step *step = &f->plan.steps[BATCH_ONE][i];
+        if (step->kind != STEP_COMPUTE || step->device != HOST || step->phase == PHASE_ALL)
+            continue;
+        late_us[step->phase] = after[i].first_us - before[i].first_us;
+    }
+    assert_near(late_us[PHASE_IN], 0.5 * 4);
+    assert_near(late_us[PHASE_OUT], 0.5); // it waited for the first phase of both
+}
+
 // The same with three phases: the CPU's queries go to the accelerator, which attends, and what it
 // attended to comes back.
 static void test_lanes_of_split_attention(void **state) {
@@ -346,6 +367,7 @@ int main(void) {
         cmocka_unit_test(test_stores_bind),
         cmocka_unit_test(test_lanes_of_a_split_unit),
         cmocka_unit_test(test_lanes_of_split_attention),
+        cmocka_unit_test(test_launches_delay_the_cpu),
         cmocka_unit_test(test_faster_parts_never_slow_down),
     };
     return cmocka_run_group_tests(tests, open_small_plan, close_small_plan);

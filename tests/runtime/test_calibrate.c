@@ -150,7 +150,12 @@ static void assert_measured(const struct machine *m) {
     assert_non_null(strstr(m->source, "measured on this computer"));
     assert_true(m->n_team_sizes >= 1);
     for (int32_t i = 0; i < m->n_team_sizes; i++) assert_rate(m->team_gbps[i]);
-    for (int32_t d = 0; d < m->n_devices; d++) assert_rates(&m->devices[d].rates);
+    for (int32_t d = 0; d < m->n_devices; d++) {
+        const struct device_rates *r = &m->devices[d].rates;
+        assert_rates(r);
+        assert_true(d == DEVICE_HOST ? r->launch_us == 0 : r->launch_us > 0);
+        assert_true(r->launch_us <= r->op_us);
+    }
 }
 
 static int setup(void **state) {
@@ -498,6 +503,7 @@ static void invent_rates(struct machine *m) {
         r->memory_gbps = 2.2;
         r->op_us = 0.3;
         r->pass_us = 4.4;
+        r->launch_us = d ? 0.2 : 0;
         if (d > 0) m->devices[d].link = (struct link_rates){1.1, 2.2, 0.7, 5.5, 0};
     }
 }
