@@ -43,11 +43,13 @@ struct engine {
     struct pipeline pipeline;
     struct kv kv;
     struct states states;
-    struct batch_item *again;            // [n_ubatch] tokens that are computed again
-    struct session *sessions;            // [n_sessions]
-    int32_t n_open;                      // sessions in use
-    int32_t n_replans;                   // after refusals of the accelerator
-    int32_t n_tokens_known;              // of the vocabulary; logits beyond are padding
+    struct expert_counts counts;
+    char *counts_path;        // owned, the folder in which they are kept; NULL: nothing is counted
+    struct batch_item *again; // [n_ubatch] tokens that are computed again
+    struct session *sessions; // [n_sessions]
+    int32_t n_open;           // sessions in use
+    int32_t n_replans;        // after refusals of the accelerator
+    int32_t n_tokens_known;   // of the vocabulary; logits beyond are padding
     const struct gguf_value *suppressed; // token ids that are never to be drawn; NULL: none
     struct progress progress;
 };
@@ -233,6 +235,24 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
     return OK;
 }
 
+// Counts the different experts of prompts where what is counted can be kept.
+static enum status open_counts(struct engine *en, const struct engine_options *o, struct err *e) {
+    expert_counts_init(&en->counts, &en->shape);
+    if (!o->cache_path || !en->shape.n_experts) return OK;
+    en->counts_path = mem_text(o->cache_path, strlen(o->cache_path));
+    if (!en->counts_path) return err_memory(e, strlen(o->cache_path), "a path");
+    expert_counts_load(&en->counts, en->counts_path, &en->shape);
+    en->pipeline.counts = &en->counts;
+    return OK;
+}
+
+static void close_counts(struct engine *en) {
+    struct err ignored; // the next run plans with older counts
+    if (en->counts_path && en->counts.n_added)
+        (void)expert_counts_store(&en->counts, en->counts_path, &en->shape, &ignored);
+    mem_free(en->counts_path);
+}
+
 enum status engine_open(struct engine **out, const struct engine_options *options, struct err *e) {
     *out = NULL;
     struct engine *en = mem_alloc(1, sizeof *en);
@@ -243,7 +263,7 @@ enum status engine_open(struct engine **out, const struct engine_options *option
     if (open_model(en, &own, e) || count_prompt(en, &own, e) ||
         devices_open(en->devices, &en->n_devices, &own, e) ||
         devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &own, e) ||
-        allocate(en, &own, e)) {
+        allocate(en, &own, e) || open_counts(en, &own, e)) {
         goto fail;
     }
     *out = en;
@@ -256,6 +276,7 @@ fail:
 void engine_close(struct engine *engine) {
     if (!engine) return;
     ASSERT(engine->n_open == 0);
+    close_counts(engine);
     kv_close(&engine->kv);
     states_close(&engine->states);
     mem_free(engine->again);

@@ -367,6 +367,21 @@ static void encode(struct pipeline_device *on, const struct forward *f) {
     block->encode(f);
 }
 
+static void count_experts(void *context) {
+    const struct pipeline *p = context;
+    const char *scratch = p->devices[DEVICE_HOST].scratch.base;
+    const uint64_t starts = p->plan->devices[DEVICE_HOST].scratch.at[AREA_PAIR_STARTS];
+    expert_counts_add(p->counts, p->running->n_tokens,
+                      (const int32_t *)(const void *)(scratch + starts));
+}
+
+// True if the CPU's step computes experts whose choice is to be counted.
+static bool counts_experts(const struct pipeline *p, const struct step *step) {
+    const struct unit *unit = &p->shape->units[step->unit];
+    return p->counts_batch && unit->kind == UNIT_EXPERTS && step->device == DEVICE_HOST &&
+           unit->n_experts == p->counts->n_experts && unit->n_experts_used == p->counts->n_used;
+}
+
 static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
     const enum unit_kind kind = p->shape->units[step->unit].kind;
@@ -381,6 +396,7 @@ static void compute(struct pipeline *p, int32_t i, const struct micro_batch *bat
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, on->compute, 0);
     encode(on, &f);
     recorder_last(mark, on->compute);
+    if (counts_experts(p, step)) stream_call(on->compute, count_experts, p);
     const bool is_last = step->phase != PHASE_IN; // of the CPU's
     if (step->device == DEVICE_HOST && is_last) pager_drop(&p->pager, step->unit, on->compute);
     if (step->slot >= 0) feed_release(&p->feed, step->slot, on->compute);
@@ -701,6 +717,12 @@ static enum status take_pause(struct pipeline *p, struct err *e) {
     return status;
 }
 
+static bool of_one_sequence(const struct batch_tables *tables, int32_t n_tokens) {
+    for (int32_t i = 1; i < n_tokens; i++)
+        if (tables->sequences[i] != tables->sequences[0]) return false;
+    return true;
+}
+
 static enum status run_steps(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
     p->n_encoded = 0;
     for (int32_t i = 0; i < p->plan->n_steps[p->batch]; i++) {
@@ -734,6 +756,7 @@ enum status pipeline_run(struct pipeline *p, const struct micro_batch *batch, st
         memset(p->devices[d].has_shared, 0, sizeof p->devices[d].has_shared);
     p->batch = class;
     p->running = batch;
+    p->counts_batch = p->counts && batch->n_tokens > 1 && of_one_sequence(&tables, batch->n_tokens);
     p->n_unpaused = 0;
     // The micro-batches of another prompt may be longer, or the computer busier.
     if (batch->n_before == 0) p->n_between /= 4;

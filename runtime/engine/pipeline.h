@@ -18,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/engine/recorder.h"
 #include "runtime/engine/weights.h"
+#include "runtime/host/expert_counts.h"
 
 struct pipeline_device {   // one device of a running plan
     struct device *device; // borrowed
@@ -48,6 +49,9 @@ struct pipeline {
     struct feeder feed;
     struct pager pager;
     struct recorder recorder;
+    struct expert_counts *counts;  // borrowed: the experts that the CPU computes with are counted;
+                                   // NULL: they are not
+    bool counts_batch;             // the running micro-batch is of one sequence
     struct buffer staging;         // on the host: the tables of the batch
     struct buffer kv[MAX_DEVICES]; // owned: each accelerator's, unit after unit
     struct buffer *host_kv;        // owned, [n_units]: the host's, empty for other units

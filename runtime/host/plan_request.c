@@ -1,7 +1,9 @@
 /* plan_request.c: see plan_request.h. */
 #include "runtime/host/plan_request.h"
 
+#include "base/mem.h"
 #include "base/number.h"
+#include "runtime/host/expert_counts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +64,19 @@ static void expect_text(struct workload *w, const struct shape *shape,
     const int32_t n_ctx = workload_context(w, shape);
     if (!w->n_prompt) w->n_prompt = min_i32(options->prompt_tokens, n_ctx);
     if (!w->n_gen) w->n_gen = min_i32(options->new_tokens, n_ctx);
+}
+
+// Plans with the experts that texts have chosen from this model so far.
+static enum status expect_experts(struct workload *w, const struct shape *shape,
+                                  const struct engine_options *options, struct err *e) {
+    if (!options->model_path || !options->cache_path || !shape->n_experts) return OK;
+    struct expert_counts *counts = mem_alloc(1, sizeof *counts);
+    if (!counts) return err_memory(e, sizeof *counts, "counts of experts");
+    expert_counts_init(counts, shape);
+    expert_counts_load(counts, options->cache_path, shape);
+    w->expert_exponent = expert_counts_exponent(counts);
+    mem_free(counts);
+    return OK;
 }
 
 // ---- More than fits in RAM ----------------------------------------------------------------------
@@ -154,7 +169,9 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
     if (workload.n_ctx == N_CTX_OF_MODEL) workload.n_ctx = shape->n_ctx_train;
     check_context(&workload, shape, options);
     expect_text(&workload, shape, options);
-    if (plan_request_constraints(&constraints, shape, machine, options, e)) return e->status;
+    if (expect_experts(&workload, shape, options, e) ||
+        plan_request_constraints(&constraints, shape, machine, options, e))
+        return e->status;
     if (constraints.gpu_layers != options->constraints.gpu_layers)
         log_line(options->log, LOG_WARN,
                  "-ngl: no usable GPU was found (see 'tandem devices'); all layers go to the CPU");
