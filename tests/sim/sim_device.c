@@ -24,7 +24,8 @@
 #include <string.h>
 
 enum {
-    COMMANDS = 1024, // in a ring; encoding one more waits for room
+    COMMANDS = 1024,  // in a ring; encoding one more waits for room
+    MAX_PINNED = 256, // pieces of the host's memory; what is registered beyond counts as pageable
     ALIGN_BYTES = 256,
     GUARD_BYTES = 256, // before and after every buffer, checked when it is freed
     GUARD = 0xa7,
@@ -54,6 +55,11 @@ struct allocation {
     char *memory;                 // where the buffer lies, aligned
     int32_t n_users;              // commands that work on it now
     bool freed;                   // while they did: the last one frees it
+};
+
+struct pinned {
+    const char *base; // NULL: free
+    uint64_t size_bytes;
 };
 
 struct sim_event {
@@ -116,11 +122,13 @@ struct sim_device {
     pthread_cond_t changed; // a stream has room or is done, an event is done, a buffer is left
     int32_t n_freeing;      // who wait for a buffer to be left
     struct allocation *allocations;
+    struct pinned pinned[MAX_PINNED]; // the host's memory that is registered
     uint64_t next_address;
     uint64_t n_faults[SIM_FAULT_COUNT]; // calls so far that might have failed
     uint64_t n_commands;                // so far, that might have stalled
     bool gone;                          // by a fault on demand
     uint64_t link_free_ns[2];           // when each direction has carried what it was given
+    uint64_t dram_free_ns;              // the same of the host's memory
     int32_t n_streams;
 };
 
@@ -259,12 +267,22 @@ static void sim_buffer_free(struct device *d, void *base, uint64_t size_bytes) {
     if (!used) free_allocation(a);
 }
 
-// Copies are as slow as the specification says, whatever memory they go to.
+// Copies are as slow as the specification says, whatever memory they go to; but those of memory
+// that is not registered may hold up the calling thread.
 static bool sim_host_register(struct device *d, void *base, uint64_t size_bytes) {
-    (void)d;
-    (void)base;
-    (void)size_bytes;
+    struct pinned *p = sim_of(d)->pinned;
+    for (int i = 0; i < MAX_PINNED; i++) {
+        if (p[i].base) continue;
+        p[i] = (struct pinned){base, size_bytes};
+        break;
+    }
     return true;
+}
+
+static bool is_pinned(const struct sim_device *sim, const char *base) {
+    for (const struct pinned *p = sim->pinned; p < sim->pinned + MAX_PINNED; p++)
+        if (p->base && base >= p->base && (uint64_t)(base - p->base) < p->size_bytes) return true;
+    return false;
 }
 
 static bool sim_host_lend(struct device *d, const void *base, uint64_t size_bytes) {
@@ -275,8 +293,9 @@ static bool sim_host_lend(struct device *d, const void *base, uint64_t size_byte
 }
 
 static void sim_host_unregister(struct device *d, void *base) {
-    (void)d;
-    (void)base;
+    struct pinned *p = sim_of(d)->pinned;
+    for (int i = 0; i < MAX_PINNED; i++)
+        if (p[i].base == base) p[i] = (struct pinned){0};
 }
 
 // The allocation that holds all of [address, address + size), or NULL. Called with the lock held.
@@ -373,20 +392,30 @@ static enum status run_op(struct sim_device *sim, const struct command *c, struc
         memcpy(field, &pointer, sizeof pointer);
     }
     if (status == OK) cpu_run_op(&sim->table, &(struct lane){0, 1, NULL}, &op);
+    if (sim->spec.op_us) sleep_until(clock_ns() + sim->spec.op_us * 1000);
     unpin(sim, &pins);
     return status;
 }
 
-// When a link, which carries one thing after the other for all streams, has carried this too.
+// When something that carries one thing after the other is done with these bytes too; at once if it
+// has no rate.
+static uint64_t carry(uint64_t *free_ns, uint64_t rate, uint64_t size_bytes, uint64_t begin_ns) {
+    if (rate == 0) return begin_ns;
+    if (*free_ns < begin_ns) *free_ns = begin_ns;
+    return *free_ns += (uint64_t)((double)size_bytes * 1e9 / (double)rate);
+}
+
+// When the link, which all streams share, and the host's memory have carried this too.
 static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uint64_t size_bytes,
                             uint64_t begin_ns) {
-    if (way == COPY_WITHIN || sim->spec.rate[way] == 0) return begin_ns;
-    uint64_t duration_ns = (uint64_t)((double)size_bytes * 1e9 / (double)sim->spec.rate[way]);
+    const struct sim_spec *spec = &sim->spec;
+    if (way == COPY_WITHIN) return begin_ns;
     pthread_mutex_lock(&sim->lock);
-    if (sim->link_free_ns[way] < begin_ns) sim->link_free_ns[way] = begin_ns;
-    uint64_t end_ns = sim->link_free_ns[way] += duration_ns;
+    const uint64_t link_ns =
+        carry(&sim->link_free_ns[spec->half ? 0 : way], spec->rate[way], size_bytes, begin_ns);
+    const uint64_t dram_ns = carry(&sim->dram_free_ns, spec->dram, size_bytes, begin_ns);
     pthread_mutex_unlock(&sim->lock);
-    return end_ns;
+    return (link_ns > dram_ns ? link_ns : dram_ns) + spec->latency_us * 1000;
 }
 
 // The host's side of a copy must not be the device's.
@@ -605,10 +634,17 @@ static void push(struct stream *stream, const struct command *command) {
         release_event(command->point.event);
 }
 
+// Keeps the calling thread busy for the time of a launch.
+static void launch(const struct sim_device *sim) {
+    const uint64_t end_ns = clock_ns() + sim->spec.launch_us * 1000;
+    while (sim->spec.launch_us && clock_ns() < end_ns) continue;
+}
+
 static void sim_encode(struct stream *s, enum op_id op, enum weight_type weight, const void *args,
                        uint32_t args_bytes) {
     struct command c = {.kind = COMMAND_OP, .op = {.op = op, .weight = weight}};
     memcpy(&c.op.args, args, args_bytes);
+    launch(sim_of(s->device));
     push(s, &c);
 }
 
@@ -616,14 +652,27 @@ static void sim_encode(struct stream *s, enum op_id op, enum weight_type weight,
 #define OP_TABLE  sim_ops
 #include "kernels/op_table.inc"
 
+// Copies; with memory of the host that is not pinned the calling thread may have to wait.
+static void push_copy(struct stream *stream, const struct row_copy *rows, enum copy_direction way) {
+    struct sim_stream *s = (struct sim_stream *)stream;
+    struct sim_device *sim = sim_of(stream->device);
+    const char *host = way == COPY_TO_DEVICE ? rows->source : rows->target;
+    struct err ignored; // the device is lost then, and says so
+    push(stream, &(struct command){.kind = COMMAND_COPY, .copy = {*rows, way}});
+    if (!sim->spec.blocks || way == COPY_WITHIN || is_pinned(sim, host)) return;
+    pthread_mutex_lock(&sim->lock);
+    (void)drain(s, 0, &ignored);
+    pthread_mutex_unlock(&sim->lock);
+}
+
 static void sim_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                      enum copy_direction way) {
     const struct row_copy rows = {target, source, size_bytes, size_bytes, size_bytes, 1};
-    push(s, &(struct command){.kind = COMMAND_COPY, .copy = {rows, way}});
+    push_copy(s, &rows, way);
 }
 
 static void sim_copy_rows(struct stream *s, const struct row_copy *copy, enum copy_direction way) {
-    push(s, &(struct command){.kind = COMMAND_COPY, .copy = {*copy, way}});
+    push_copy(s, copy, way);
 }
 
 static void sim_call(struct stream *s, void (*fn)(void *context), void *context) {

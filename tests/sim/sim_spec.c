@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,34 +54,48 @@ static enum status parse_stall(struct sim_spec *spec, char *value, struct err *e
     return bad_value(e, "stall", value, "N:SECONDS, N from 1");
 }
 
+// The parts that are whole numbers.
+static const struct {
+    const char *key;
+    size_t offset; // in struct sim_spec
+    const char *expected;
+    bool units; // K, M, G
+} NUMBERS[] = {
+#define NUMBER(key, member, expected, units) \
+    { key, offsetof(struct sim_spec, member), expected, units }
+#define SIZE(key, member)         NUMBER(key, member, "a size like 96M or 2G", true)
+#define MICROSECONDS(key, member) NUMBER(key, member, "whole microseconds, from 1", false)
+#define SWITCH(key, member)       NUMBER(key, member, "1", false)
+    SIZE("vram", vram_bytes),
+    SIZE("taken", taken_bytes),
+    SIZE("h2d", rate[COPY_TO_DEVICE]),
+    SIZE("d2h", rate[COPY_FROM_DEVICE]),
+    SIZE("dram", dram),
+    MICROSECONDS("launch", launch_us),
+    MICROSECONDS("op", op_us),
+    MICROSECONDS("latency", latency_us),
+    SWITCH("reach", reach),
+    SWITCH("blocks", blocks),
+    SWITCH("half", half),
+};
+
 static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) {
-    static const char size[] = "a size like 96M or 2G";
     char *value = strchr(part, '=');
-    if (value) {
-        *value++ = 0;
-        if (strcmp(part, "vram") == 0)
-            return parse_number(value, true, &spec->vram_bytes) ? OK
-                                                                : bad_value(e, part, value, size);
-        if (strcmp(part, "taken") == 0)
-            return parse_number(value, true, &spec->taken_bytes) ? OK
-                                                                 : bad_value(e, part, value, size);
-        if (strcmp(part, "h2d") == 0)
-            return parse_number(value, true, &spec->rate[COPY_TO_DEVICE])
-                       ? OK
-                       : bad_value(e, part, value, size);
-        if (strcmp(part, "d2h") == 0)
-            return parse_number(value, true, &spec->rate[COPY_FROM_DEVICE])
-                       ? OK
-                       : bad_value(e, part, value, size);
-        if (strcmp(part, "reach") == 0)
-            return parse_number(value, false, &spec->reach) ? OK : bad_value(e, part, value, "1");
-        if (strcmp(part, "isa") == 0)
-            return cpu_isa_parse(value, &spec->isa) ? OK : bad_value(e, part, value, CPU_ISA_NAMES);
-        if (strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
-        if (strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
+    if (value) *value++ = 0;
+    for (size_t i = 0; value && i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+        if (strcmp(part, NUMBERS[i].key) != 0) continue;
+        uint64_t *target = (uint64_t *)(void *)((char *)spec + NUMBERS[i].offset);
+        return parse_number(value, NUMBERS[i].units, target)
+                   ? OK
+                   : bad_value(e, part, value, NUMBERS[i].expected);
     }
+    if (value && strcmp(part, "isa") == 0)
+        return cpu_isa_parse(value, &spec->isa) ? OK : bad_value(e, part, value, CPU_ISA_NAMES);
+    if (value && strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
+    if (value && strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
     err_set(e, ERR_USAGE, "--device sim: unknown part");
-    err_expected(e, "vram=, taken=, h2d=, d2h=, reach=, isa=, fail= or stall=");
+    err_expected(e, "vram=, taken=, h2d=, d2h=, dram=, launch=, op=, latency=, reach=, blocks=, "
+                    "half=, isa=, fail= or stall=");
     return err_actual(e, "%s", part);
 }
 

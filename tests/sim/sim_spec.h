@@ -25,15 +25,25 @@ struct sim_spec {
     uint64_t rate[2]; // bytes per second by copy_direction, to and from the device; 0: as fast as
                       // memory
     uint64_t reach;   // not 0: its ops reach the host's memory (device_info.reaches_host)
+    // Costs of a real GPU system, each 0 unless it is asked for.
+    uint64_t launch_us;  // the calling thread is busy so long with each op: launches on CUDA take 2
+                         // us and more
+    uint64_t op_us;      // an op takes so much longer: a kernel's start on CUDA, 2 to 3 us
+    uint64_t latency_us; // a copy ends so much later, at an idle link too: 10 to 15 us on PCIe
+    uint64_t blocks;     // not 0: copies from and to memory that is not pinned hold up the calling
+                         // thread, as "API synchronization behavior" of CUDA's manual says
+    uint64_t half;       // not 0: one way at a time, as with one copy engine (asyncEngineCount 1)
+    uint64_t dram;       // bytes per second of all copies together: both ways are the host's memory
     uint64_t fail_at[SIM_FAULT_COUNT]; // counted from 1; 0: never
     uint64_t stall_at;                 // the nth copy, op or call begins late; 0: none
     double stall_s;                    // by so many seconds
     enum cpu_isa isa;                  // whose kernels compute
 };
 
-// "vram=96M,taken=20M,h2d=2G,d2h=2G,reach=1,isa=ref,fail=copy:3,stall=7:0.5", every part optional,
-// fail as often as wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names
-// the part that is wrong. *out holds the defaults before: 1 GiB and isa_default.
+// "vram=96M,taken=20M,h2d=2G,d2h=2G,reach=1,isa=ref,fail=copy:3,stall=7:0.5" and
+// "launch=3,op=3,latency=15,blocks=1,half=1,dram=20G", every part optional, fail as often as
+// wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names the part that is
+// wrong. *out holds the defaults before: 1 GiB and isa_default.
 enum status sim_spec_parse(struct sim_spec *out, const char *text, enum cpu_isa isa_default,
                            struct err *e);
 

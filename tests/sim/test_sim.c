@@ -43,15 +43,35 @@ static void test_spec(void **state) {
     assert_int_equal(spec.stall_at, 7);
     assert_true(spec.stall_s == 0.25);
     static const char *const wrong[] = {
-        "vram",          "vram=",           "vram=0",
-        "vram=-1",       "vram=1T",         "vram=1.5G",
-        "h2d=x",         "ram=1M",          "isa=sse",
-        "fail=copy",     "fail=copy:0",     "fail=x:1",
-        "fail=alloc:1K", "vram=1M,,h2d=1G", ",",
-        "fail=opx:1",    "fail=o:1",        "vram=99999999999999999999G",
-        "stall=1",       "stall=0:1",       "stall=1:",
-        "stall=1:-1",    "stall=1:1s",      "stall=1:nan",
-        "stall=1:1.2.3", "stall=:1",        "stall=1:99999999",
+        "vram",
+        "vram=",
+        "vram=0",
+        "vram=-1",
+        "vram=1T",
+        "vram=1.5G",
+        "launch=x",
+        "half=2M",
+        "h2d=x",
+        "ram=1M",
+        "isa=sse",
+        "fail=copy",
+        "fail=copy:0",
+        "fail=x:1",
+        "fail=alloc:1K",
+        "vram=1M,,h2d=1G",
+        ",",
+        "fail=opx:1",
+        "fail=o:1",
+        "vram=99999999999999999999G",
+        "stall=1",
+        "stall=0:1",
+        "stall=1:",
+        "stall=1:-1",
+        "stall=1:1s",
+        "stall=1:nan",
+        "stall=1:1.2.3",
+        "stall=:1",
+        "stall=1:99999999",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (sim_spec_parse(&spec, wrong[i], ISA_AUTO, &e) != ERR_USAGE)
@@ -183,6 +203,86 @@ static void test_throttle(void **state) {
     assert_true(clock_ns() - start_ns >= 20 * UINT64_C(1000000));
     stream_free(in);
     stream_free(out);
+    buffer_free(&b);
+    device_close(d);
+}
+
+// Waits for a record after all that was encoded, and returns the stream's time.
+static uint64_t stream_time_ns(struct stream *s) {
+    struct event event = new_event(s->device);
+    struct err e;
+    uint64_t time_ns;
+    stream_record(s, &event);
+    wait_ok(s);
+    assert_int_equal(event_time(&event, &time_ns, &e), OK);
+    event_free(&event);
+    return time_ns;
+}
+
+// Copies of a mebibyte each way at the same time take as long as the shared thing takes for both.
+static void check_shared(const char *spec) {
+    static char host[2 * MIB];
+    struct device *d = open_sim(spec);
+    struct stream *in = new_stream(d, STREAM_COPY_IN), *out = new_stream(d, STREAM_COPY_OUT);
+    struct buffer b = new_buffer(d, 2 * MIB, PURPOSE_STAGING);
+    const uint64_t start_ns = clock_ns();
+    stream_copy(in, b.base, host, MIB, COPY_TO_DEVICE);
+    stream_copy(out, host + MIB, (char *)b.base + MIB, MIB, COPY_FROM_DEVICE);
+    const uint64_t in_ns = stream_time_ns(in), out_ns = stream_time_ns(out);
+    assert_true((in_ns > out_ns ? in_ns : out_ns) - start_ns >= 200 * UINT64_C(1000000));
+    stream_free(in);
+    stream_free(out);
+    buffer_free(&b);
+    device_close(d);
+}
+
+static void test_shared_memory(void **state) {
+    (void)state;
+    check_shared("vram=4M,h2d=10M,d2h=10M,half=1");
+    check_shared("vram=4M,dram=10M");
+}
+
+// A launch keeps this thread busy, an op and a copy take longer.
+static void test_costs(void **state) {
+    (void)state;
+    static char host[256];
+    struct device *d = open_sim("vram=1M,launch=1000,op=2000,latency=3000");
+    struct stream *s = new_stream(d, STREAM_COMPUTE);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
+    const uint64_t ms = 1000000, start_ns = clock_ns();
+    stream_copy(s, b.base, host, sizeof host, COPY_TO_DEVICE);
+    const uint64_t copied_ns = stream_time_ns(s);
+    assert_true(copied_ns - start_ns >= 3 * ms);
+    const uint64_t encoding_ns = clock_ns();
+    for (int i = 0; i < 3; i++)
+        d->ops->rms_norm(
+            s, &(struct rms_norm_args){
+                   .out = b.base, .x = b.base, .weight = b.base, .n_rows = 1, .n_cols = 32});
+    assert_true(clock_ns() - encoding_ns >= 3 * ms);
+    assert_true(stream_time_ns(s) - copied_ns >= 6 * ms);
+    stream_free(s);
+    buffer_free(&b);
+    device_close(d);
+}
+
+// A copy of memory that is not pinned is done when the call returns; of pinned memory it waits for
+// a stream that stalls.
+static void test_blocking_copies(void **state) {
+    (void)state;
+    static char host[512];
+    struct device *d = open_sim("vram=1M,blocks=1,stall=2:0.5");
+    struct stream *s = new_stream(d, STREAM_COPY_OUT);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
+    memset(host, 7, sizeof host);
+    stream_copy(s, b.base, host, 256, COPY_TO_DEVICE);
+    assert_true(device_host_register(d, host + 256, 256));
+    stream_copy(s, host + 256, b.base, 128, COPY_FROM_DEVICE); // stalls
+    stream_copy(s, host, (char *)b.base + 256, 1, COPY_FROM_DEVICE);
+    for (int i = 0; i < 128; i++) assert_int_equal(host[256 + i], 7); // the last has waited for it
+    assert_int_not_equal(host[0], 7);
+    device_host_unregister(d, host + 256);
+    wait_ok(s);
+    stream_free(s);
     buffer_free(&b);
     device_close(d);
 }
@@ -462,6 +562,9 @@ int main(void) {
         cmocka_unit_test(test_spec),
         cmocka_unit_test(test_bad_addresses),
         cmocka_unit_test(test_throttle),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_blocking_copies),
         cmocka_unit_test(test_refused_buffers),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_failure_from_the_cpu),
