@@ -5,8 +5,11 @@
  * Plans every model of configs/models on every machine of configs/machines with an accelerator of
  * its own memory, by the rates of the machine file, and prints two tables of predictions. The first
  * keeps the plans and makes the machine worse: slower hand-overs, a slower CPU; decode is compared
- * with that of whole layers, planned and worsened alike. The second compares the time of a prompt
- * and 128 tokens at other depths of the context with that of a plan made for the depth.
+ * with that of whole layers, planned and worsened alike; a plan may be slower there because it
+ * gives memory to slots for prompts, so the table also says how many are slower in total, how many
+ * were not slower as in the file, and how many of those that split something are. The second
+ * compares the time of prompts of 512 tokens, a quarter and half of the context and 128 tokens, by
+ * the plan that is made without a prompt, with that of a plan made for the prompt.
  */
 #include "base/mem.h"
 #include "planner/machine/machine.h"
@@ -16,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PAIRS = 1024, N_CONTEXTS = 2, N_DEPTHS = 3 };
+enum { MAX_PAIRS = 4096, N_CONTEXTS = 2, N_DEPTHS = 3 };
 
 struct reality {
     const char *name;
@@ -40,9 +43,12 @@ struct bench {
     struct shape shape;
     struct machine machine;
     struct plan plan, other;
-    struct ratios gains[N_REALITIES];            // decode of whole layers / of the plan
-    int32_t n_slower[N_REALITIES];               // plans whose prompt and answer take longer
-    struct ratios regrets[N_CONTEXTS][N_DEPTHS]; // time of the plan / of the depth's own
+    struct ratios gains[N_REALITIES];             // decode of whole layers / of the plan
+    int32_t n_slower[N_REALITIES];                // plans whose prompt and answer take longer
+    int32_t n_newly[N_REALITIES];                 // plans with slower decode only there
+    int32_t n_split, n_split_slower[N_REALITIES]; // plans that split; those with slower decode
+    struct ratios regrets[N_CONTEXTS][N_DEPTHS];  // time of the plan / of the depth's own
+    struct ratios all_regrets;
     int32_t n_whole, n_whole_split; // pairs that fit the accelerator whole; plans that split them
 };
 
@@ -74,17 +80,20 @@ static void add(struct ratios *list, double ratio) {
     list->ratio[list->n++] = ratio;
 }
 
+static bool splits(const struct plan *plan) {
+    for (int32_t u = 0; u < plan->n_units; u++)
+        if (plan->place.units[u].cpu_parts) return true;
+    return false;
+}
+
 // Counts plans that split a model that the accelerator holds whole.
 static void count_whole(struct bench *b) {
     const struct constraints whole = {.gpu_layers = GPU_LAYERS_ALL};
     const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     struct err ignored;
     if (planner_solve(&b->other, &b->shape, &b->machine, &w, &whole, &ignored)) return;
-    bool splits = false;
-    for (int32_t u = 0; u < b->plan.n_units; u++)
-        splits = splits || b->plan.place.units[u].cpu_parts;
     b->n_whole++;
-    b->n_whole_split += splits;
+    b->n_whole_split += splits(&b->plan);
 }
 
 static enum status try_realities(struct bench *b, struct err *e) {
@@ -94,11 +103,17 @@ static enum status try_realities(struct bench *b, struct err *e) {
     if (planner_solve(&b->plan, &b->shape, &b->machine, &w, &best, e)) return e->status;
     count_whole(b);
     if (planner_solve(&b->other, &b->shape, &b->machine, &w, &layers, e)) return e->status;
+    bool was_slower = false;
+    b->n_split += splits(&b->plan);
     for (int i = 0; i < N_REALITIES; i++) {
         const struct prediction plan = predict(b, &b->plan, &REALITIES[i]),
                                 other = predict(b, &b->other, &REALITIES[i]);
+        const bool is_slower = other.decode_us < 0.999 * plan.decode_us;
+        was_slower = i == 0 ? is_slower : was_slower;
         add(&b->gains[i], other.decode_us / plan.decode_us);
         b->n_slower[i] += other.total_us < 0.999 * plan.total_us;
+        b->n_newly[i] += is_slower && !was_slower;
+        b->n_split_slower[i] += is_slower && splits(&b->plan);
     }
     return OK;
 }
@@ -122,8 +137,9 @@ static enum status try_depths(struct bench *b, int context, struct err *e) {
     for (int i = 0; i < N_DEPTHS; i++) {
         w.n_prompt = depths[i];
         if (planner_solve(&b->other, &b->shape, &b->machine, &w, &best, e)) return e->status;
-        add(&b->regrets[context][i],
-            total_us(b, &b->plan, depths[i]) / total_us(b, &b->other, depths[i]));
+        const double regret = total_us(b, &b->plan, depths[i]) / total_us(b, &b->other, depths[i]);
+        add(&b->regrets[context][i], regret);
+        add(&b->all_regrets, regret);
     }
     return OK;
 }
@@ -140,27 +156,33 @@ static double quantile(struct ratios *list, double part) {
     return list->n ? list->ratio[(int)(part * (list->n - 1))] : NAN;
 }
 
+static void print_regrets(const char *name, struct ratios *list) {
+    printf("%-24s %8d %8.3f %8.3f %8.3f\n", name, list->n, quantile(list, 0.5), quantile(list, 0.9),
+           quantile(list, 1));
+}
+
 static void print_tables(struct bench *b) {
-    printf("%d pairs, %d fit whole, %d of these are split\n\n", b->gains[0].n, b->n_whole,
-           b->n_whole_split);
-    printf("%-24s %14s %8s %8s %16s\n", "decode beside layers", "median gain", "least", "slower",
-           "slower in total");
+    printf("%d pairs, %d fit whole, %d of these are split; %d plans split something\n\n",
+           b->gains[0].n, b->n_whole, b->n_whole_split, b->n_split);
+    printf("%-24s %14s %8s %8s %10s %10s %16s\n", "decode beside layers", "median gain", "least",
+           "slower", "only here", "of splits", "slower in total");
     for (int i = 0; i < N_REALITIES; i++) {
         int n_slower = 0;
         for (int k = 0; k < b->gains[i].n; k++) n_slower += b->gains[i].ratio[k] < 0.999;
-        printf("%-24s %+12.1f %% %+6.1f %% %8d %16d\n", REALITIES[i].name,
+        printf("%-24s %+12.1f %% %+6.1f %% %8d %10d %10d %16d\n", REALITIES[i].name,
                100 * (quantile(&b->gains[i], 0.5) - 1), 100 * (quantile(&b->gains[i], 0) - 1),
-               n_slower, b->n_slower[i]);
+               n_slower, b->n_newly[i], b->n_split_slower[i], b->n_slower[i]);
     }
     printf("\n%-24s %8s %8s %8s %8s\n", "time beside the best", "pairs", "median", "90 %", "most");
     for (int c = 0; c < N_CONTEXTS; c++) {
         const int32_t depths[N_DEPTHS] = {512, CONTEXTS[c] / 4, CONTEXTS[c] / 2};
         for (int i = 0; i < N_DEPTHS; i++) {
-            struct ratios *list = &b->regrets[c][i];
-            printf("%6d of %-14d %8d %8.3f %8.3f %8.3f\n", depths[i], CONTEXTS[c], list->n,
-                   quantile(list, 0.5), quantile(list, 0.9), quantile(list, 1));
+            char name[32];
+            snprintf(name, sizeof name, "%6d of %d", depths[i], CONTEXTS[c]);
+            print_regrets(name, &b->regrets[c][i]);
         }
     }
+    print_regrets("   all", &b->all_regrets);
 }
 
 static enum status run(struct bench *b, struct err *e) {
