@@ -97,7 +97,7 @@ done
 EMU_METAL_MEMORY=48M generate memory_48M -p 1, -n 1 -c 128 --device $device -ngl 5
 generate memory_36M -p 1, -n 1 -c 128 --device $device --vram 36M -ngl 2
 EMU_METAL_MEMORY=64M call run -m "$MODEL" -c 128 -p 1, -n 1 --device $device -ngl all
-[ $code -eq 1 ] && grep -q 'the plan does not fit on Apple M1 (emulated).* at most 59.99 MiB' \
+[ $code -eq 1 ] && grep -q 'the layers on Apple M1 (emulated) need .* and 59.99 MiB are free' \
     "$work/err" && grep -q -- '-ngl 14 fits' "$work/err"
 result metal_memory_says_what_fits
 # Metal buffers that are much shorter than the weights.

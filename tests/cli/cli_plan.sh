@@ -122,7 +122,7 @@ refused half_automatic_cache 2 '-ctk auto -ctv auto' --shape qwen3-8b --machine 
 refused long_prompt 2 'prompt' --shape qwen3-8b --machine $machine -c 512 --prompt-tokens 4000
 refused too_big 1 'GiB of RAM' --shape llama-3.3-70b --machine $machine
 refused too_big_strict 3 'GiB of RAM' --shape llama-3.3-70b --machine $machine --strict
-refused too_many_layers 1 '-ngl' --shape qwen3-14b --machine $machine -ngl all
+refused too_many_layers 1 ' of its memory (weights 7.98 GiB' --shape qwen3-14b --machine $machine -ngl all
 refused no_accelerator 2 '-ngl' --shape qwen3-14b --machine cpu-only -ngl 3 --strict
 refused unwritable 1 'No such file' --shape qwen3-8b --machine $machine --save "$work/none/plan"
 
@@ -159,7 +159,7 @@ refused pattern_without_device 2 -ot $moe -ot 'ffn'
 refused pattern_of_no_device 2 toaster $moe -ot 'ffn=toaster'
 refused pattern_that_is_broken 2 '(ffn' $moe -ot '(ffn=CPU'
 refused pattern_of_nothing 2 'nosuch' $moe -ot 'nosuch=CPU'
-refused pattern_that_does_not_fit 1 'at most' $moe -ot 'exps=GPU' --vram 4G
+refused pattern_that_does_not_fit 1 'and 4.00 GiB are free' $moe -ot 'exps=GPU' --vram 4G
 plan $moe --vram 3G
 holds 'p["devices"][1]["total_bytes"] <= 3 << 30 and p["devices"][1]["budget_bytes"] == 3 << 30'
 result vram
@@ -188,7 +188,7 @@ X
     result "replayed_$1"
 done
 set -- --shape qwen3.5-9b --plan "$work/saved"
-refused replay_without_room 1 'at most' "$@" --machine gtx-1650-4g --vram 1G
+refused replay_without_room 1 'and 1.00 GiB are free' "$@" --machine gtx-1650-4g --vram 1G
 refused replay_without_device 2 'a device of kind cuda' "$@" --machine cpu-only
 refused replay_of_another_model 2 'another model' --shape qwen3-8b --plan "$work/saved" \
     --machine gtx-1650-4g

@@ -117,7 +117,7 @@ X
 # ---- What does not fit is refused, with what would -----------------------------------------------
 too_many() { call run -m "$MODEL" -p x -n 1 -q --device sim:vram=50M -c 256 -ngl "$@"; }
 too_many 31
-[ $code -eq 1 ] && ! [ -s "$work/out" ] && grep -q 'does not fit' "$work/err"
+[ $code -eq 1 ] && ! [ -s "$work/out" ] && grep -q 'are free' "$work/err"
 result sim_too_many_layers
 fits=$(sed -n 's/.*-ngl \([0-9]*\) fits.*/\1/p' "$work/err")
 too_many "${fits:-none}"
@@ -127,7 +127,7 @@ too_many "$((${fits:-0} + 1))"
 [ $code -eq 1 ]
 result sim_one_more_does_not_fit
 too_many 31 --strict
-[ $code -eq 3 ] && grep -q 'does not fit' "$work/err"
+[ $code -eq 3 ] && grep -q 'are free' "$work/err"
 result sim_strict
 call plan -m "$MODEL" --device sim:vram=50M -ngl 31 --strict
 [ $code -eq 3 ]

@@ -447,8 +447,9 @@ static void judge_refusal(struct check *c, const struct draw *d, const struct er
     if (!vanished && (watch.n_buffers || watch.n_refused))
         problem(c, d, "refused after %d buffers: %s", watch.n_buffers, e->what);
     if (watch.used_bytes) problem(c, d, "%" PRIu64 " bytes are left behind", watch.used_bytes);
-    const bool of_ram = strstr(e->what, " of RAM") && strstr(e->what, " for it");
-    if (!of_ram && (!strchr(e->expected, ' ') || !strchr(e->actual, ' ')))
+    const bool told = (strstr(e->what, " of RAM") && strstr(e->what, " for it")) ||
+                      (strstr(e->what, " of its memory") && strstr(e->what, " are free"));
+    if (!told && (!strchr(e->expected, ' ') || !strchr(e->actual, ' ')))
         problem(c, d, "says no numbers: %s", e->what);
     judge_advice(c, d, e);
 }
