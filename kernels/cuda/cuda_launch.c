@@ -105,33 +105,33 @@ static void cap_logits(struct cuda_stream *s, enum weight_type type,
 // ---- Matmul ------------------------------------------------------------------------------------
 
 // The kernels of a weight type: for one token (of a matmul: see cuda_multiply_one), for a few, and
-// tiles without and with tensor cores.
+// tiles without and with tensor cores; of a matmul also narrow tiles.
 // FLOATS have no tiles with tensor cores, since halves would lose bits.
 struct matmul_kernels {
-    enum cuda_kernel one, vec, dp4a, mma;
+    enum cuda_kernel one, vec, dp4a, mma, narrow_dp4a, narrow_mma;
 };
 #define MMA_FLOATS(op, name) KERNEL_##op##_dp4a_##name
 #define MMA_HALVES(op, name) KERNEL_##op##_mma_##name
 #define MMA_BYTES            MMA_HALVES
 static const struct matmul_kernels MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...) \
-    {.vec = KERNEL_matmul_vec_##name, \
-     .dp4a = KERNEL_gemm_dp4a_##name, \
-     .mma = MMA_##KIND(gemm, name)},
+#define WEIGHT(NAME, name, KIND, ...)          \
+    {.vec = KERNEL_matmul_vec_##name,          \
+     .dp4a = KERNEL_gemm_dp4a_##name,          \
+     .mma = MMA_##KIND(gemm, name),            \
+     .narrow_dp4a = KERNEL_narrow_dp4a_##name, \
+     .narrow_mma = MMA_##KIND(narrow, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
 static const struct matmul_kernels EXPERT_MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...)                                                  \
-    {KERNEL_experts_one_##name, KERNEL_experts_vec_##name, KERNEL_experts_dp4a_##name, \
-     MMA_##KIND(experts, name)},
+#define WEIGHT(NAME, name, KIND, ...)    \
+    {.one = KERNEL_experts_one_##name,   \
+     .vec = KERNEL_experts_vec_##name,   \
+     .dp4a = KERNEL_experts_dp4a_##name, \
+     .mma = MMA_##KIND(experts, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
-
-static_assert(GEMM_MMA_TOKENS == GEMM_DP4A_TOKENS && GEMM_MMA_ROWS == GEMM_DP4A_ROWS &&
-                  GEMM_MMA_THREADS == GEMM_DP4A_THREADS,
-              "one grid for both kinds of tiles");
 
 // A grid of chunks of row_count rows by n_runs, for kernels whose warps compute warp_rows.
 static struct cuda_grid vec_grid(int32_t warp_rows, int32_t row_count, int32_t n_runs) {
@@ -141,8 +141,7 @@ static struct cuda_grid vec_grid(int32_t warp_rows, int32_t row_count, int32_t n
 
 // A grid of n_token_tiles tiles by as many tiles of rows as row_count takes.
 static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
-    return (struct cuda_grid){n_token_tiles, parts(row_count, GEMM_MMA_ROWS), 1, GEMM_MMA_THREADS,
-                              0};
+    return (struct cuda_grid){n_token_tiles, parts(row_count, GEMM_ROWS), 1, GEMM_THREADS, 0};
 }
 
 static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
@@ -182,6 +181,44 @@ static void forget_written(struct cuda_stream *s, const float *out, int64_t n_ro
         s->quantized = (struct cuda_quantized){0};
 }
 
+// Sets the splits of a product with narrow tiles: enough for GEMM_BLOCKS blocks per multiprocessor,
+// each of at least GEMM_SPLIT_COLS columns, and as many as fit the stream's memory.
+static void split_columns(const struct cuda_stream *s, struct narrow_params *p,
+                          struct cuda_grid *grid) {
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    const int64_t split_bytes = (int64_t)p->a.n_tokens * p->a.row_count * (int64_t)sizeof(float);
+    int64_t n = (int64_t)GEMM_BLOCKS * d->n_multiprocessors / ((int64_t)grid->x * grid->y);
+    if (n > CUDA_PARTIAL_BYTES / split_bytes) n = CUDA_PARTIAL_BYTES / split_bytes;
+    if (n > p->a.n_cols / GEMM_SPLIT_COLS) n = p->a.n_cols / GEMM_SPLIT_COLS;
+    if (n < 1) n = 1;
+    p->split_cols = (int32_t)parts(parts(p->a.n_cols, n), GEMM_SPLIT_UNIT) * GEMM_SPLIT_UNIT;
+    p->n_splits = (int32_t)parts(p->a.n_cols, p->split_cols);
+    grid->z = (uint32_t)p->n_splits;
+    if (p->n_splits > 1) p->partial = (float *)(uintptr_t)s->partial;
+}
+
+// Computes a product with narrow tiles if there are few tokens, or if full ones would be so few
+// that the columns are worth splitting.
+static bool multiply_narrow(struct cuda_stream *s, enum weight_type type,
+                            const struct matmul_params *wide) {
+    const struct matmul_kernels *kernels = &MATMULS[type];
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    struct narrow_params p = {.weight_stride = wide->weight_stride};
+    memcpy(&p.a, &wide->a, sizeof p.a);
+    struct cuda_grid grid = tile_grid(parts(p.a.n_tokens, GEMM_NARROW_TOKENS), p.a.row_count);
+    split_columns(s, &p, &grid);
+    if (p.a.n_tokens > GEMM_NARROW_TOKENS && p.n_splits == 1) return false;
+    add(s, d->tensor_cores ? kernels->narrow_mma : kernels->narrow_dp4a, grid, &p, sizeof p);
+    if (p.n_splits > 1)
+        add(s, KERNEL_gemm_merge,
+            (struct cuda_grid){(uint32_t)p.a.n_tokens, parts(p.a.row_count, GEMM_MERGE_THREADS), 1,
+                               GEMM_MERGE_THREADS, 0},
+            &p, sizeof p);
+    return true;
+}
+static_assert(sizeof(struct narrow_params) == sizeof(struct matmul_args) + 24,
+              "no padding but that of the op's: equal launches are equal bytes");
+
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
     if (a->n_tokens == 0 || a->row_count == 0) return;
     struct matmul_params p;
@@ -198,9 +235,9 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
         cuda_multiply_one(s, type, &p);
     else if (!tiles)
         add(s, MATMULS[type].vec, vec_grid(vec_rows, a->row_count, 1), &p, sizeof p);
-    else
+    else if (!multiply_narrow(s, type, &p))
         add(s, tile_kernel(s, &MATMULS[type]),
-            tile_grid(parts(a->n_tokens, GEMM_MMA_TOKENS), a->row_count), &p, sizeof p);
+            tile_grid(parts(a->n_tokens, GEMM_TOKENS), a->row_count), &p, sizeof p);
     forget_written(s, a->out, a->n_tokens, a->out_stride);
 }
 
@@ -243,7 +280,7 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
             sizeof p);
     else
         add(s, tile_kernel(s, &EXPERT_MATMULS[type]),
-            tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_MMA_TOKENS), a->row_count), &p,
+            tile_grid(expert_tiles(n_pairs, a->n_experts, GEMM_TOKENS), a->row_count), &p,
             sizeof p);
     forget_written(s, a->out, n_pairs, a->out_stride);
 }

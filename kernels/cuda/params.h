@@ -57,13 +57,16 @@ enum {
     MATMUL_PARTS = 3, // weights of a launch for one token: grid (row chunks of all)
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
-    // the weight have neighbouring numbers.
-    GEMM_DP4A_THREADS = 128,
-    GEMM_DP4A_ROWS = 64,
-    GEMM_DP4A_TOKENS = 64,
-    GEMM_MMA_THREADS = 128,
-    GEMM_MMA_ROWS = 64,
-    GEMM_MMA_TOKENS = 64,
+    // the weight have neighbouring numbers. narrow_dp4a_<type>, narrow_mma_<type>: the same with
+    // narrow tiles, and z splits of the columns. gemm_merge: grid (n_tokens, row chunks).
+    GEMM_THREADS = 128,
+    GEMM_ROWS = 64,
+    GEMM_TOKENS = 64,
+    GEMM_NARROW_TOKENS = 32,
+    GEMM_BLOCKS = 5,       // narrow ones of a multiprocessor at once, which splits aim at
+    GEMM_SPLIT_COLS = 512, // fewest columns of a split
+    GEMM_SPLIT_UNIT = 256, // splits begin at multiples: blocks of weights, whole steps of the loop
+    GEMM_MERGE_THREADS = 128,
 
     // experts_one_<type>, experts_vec_<type>: grid (row chunks, pairs); blocks like those of
     // matmul_one_<type> and matmul_vec_<type>.
@@ -163,6 +166,17 @@ struct matmul_params {
     struct matmul_args a;
     int64_t acts_stride;   // bytes between the tokens' rows in a.scratch, unless they lie in tiles
     int64_t weight_stride; // bytes of a row of the weight
+};
+
+// Split z of a narrow GEMM multiplies columns z * split_cols to the next one's first, at most
+// n_cols. With one split the kernel writes a.out. With more, split z writes the sum of row
+// row_first + r and token t to partial[(z * n_tokens + t) * row_count + r], and gemm_merge,
+// launched with the same parameters, adds them up in the order of the splits and writes a.out.
+struct narrow_params {
+    struct matmul_args a;
+    int64_t weight_stride; // bytes of a row of the weight
+    float *partial;        // [n_splits, n_tokens, row_count], or NULL with one split
+    int32_t n_splits, split_cols;
 };
 
 // The types that matmul_mixed knows: those that files mix within a layer. More of them would take

@@ -14,24 +14,28 @@
 #include "kernels/cuda/params.h"
 
 // Tokens first..first+count-1 and the only matrix.
-struct token_rows {
-    using params = struct matmul_params;
+template <class Params> struct rows_of_tokens {
+    using params = Params;
     int first, count;
 
-    DEVICE_FN const uint8_t *weight(const params &p, const token_rows &) {
+    DEVICE_FN const uint8_t *weight(const params &p, const rows_of_tokens &) {
         return (const uint8_t *)p.a.weight;
     }
-    DEVICE_FN int x_row(const params &, const token_rows &r, int place) { return r.first + place; }
-    DEVICE_FN int out_row(const params &, const token_rows &r, int place) {
+    DEVICE_FN int x_row(const params &, const rows_of_tokens &r, int place) {
         return r.first + place;
     }
-    DEVICE_FN float bias(const params &p, const token_rows &, int row) {
+    DEVICE_FN int out_row(const params &, const rows_of_tokens &r, int place) {
+        return r.first + place;
+    }
+    DEVICE_FN float bias(const params &p, const rows_of_tokens &, int row) {
         return p.a.bias ? p.a.bias[row] : 0;
     }
     DEVICE_FN float residual(const params &p, int64_t out) {
         return p.a.residual ? p.a.residual[out] : 0;
     }
 };
+typedef rows_of_tokens<struct matmul_params> token_rows;
+typedef rows_of_tokens<struct narrow_params> narrow_rows;
 
 // Pairs order[first]..order[first+count-1], all of one expert; places past the end are the last
 // one. count 0: nothing to do.

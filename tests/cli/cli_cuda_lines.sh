@@ -2,11 +2,11 @@
 # cli_cuda_lines.sh: the cache lines of 128 bytes that the loads of products touch on the emulated
 # NVIDIA GPU, by kernel, against tests/expected/cuda_lines.tsv. --update writes the table.
 #
-# For many tokens: for 64 rows, 64 tokens and 64 columns, on average over 256. For one token, and for
-# eight: for a row of 2048 columns. A load of a warp that reads 16 bytes a lane in a row touches 4
-# lines, one whose lanes read a row each 32. Lines that are read twice count twice, also where they
-# are in a cache. Types with codebooks are left out: how many lines their lookups touch depends on
-# where the linker places the codebooks.
+# For many tokens: for 64 rows, 64 tokens (narrow tiles: 32) and 64 columns, on average over 256.
+# For one token, and for eight: for a row of 2048 columns. A load of a warp that reads 16 bytes a
+# lane in a row touches 4 lines, one whose lanes read a row each 32. Lines that are read twice count
+# twice, also where they are in a cache. Types with codebooks are left out: how many lines their
+# lookups touch depends on where the linker places the codebooks.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
 expected=tests/expected/cuda_lines.tsv
@@ -23,7 +23,7 @@ fi
 count() {
     EMU_CUDA_CC=$1 EMU_CUDA_LINES=1 timeout 100 "$TOOLS/lib/multiply_each" \
         --device "cuda:driver=$emulator" "$2" "$3" "$4" 2>&1 |
-        sed -n 's/^emulator: \(matmul_[a-z0-9_]*\|gemm_[a-z0-9_]*\): \([0-9]*\) lines$/\1 \2/p'
+        sed -n 's/^emulator: \(matmul_[a-z0-9_]*\|gemm_[a-z0-9_]*\|narrow_[a-z0-9_]*\): \([0-9]*\) lines$/\1 \2/p'
 }
 # compare CAPABILITY TOKENS ROWS COLUMNS STEPS: the lines of a step, from twice as many columns.
 compare() {
@@ -36,6 +36,7 @@ compare() {
     printf 'kernel\tcapability\tlines of a step\n'
     for capability in 6.1 7.5 8.6; do
         compare $capability 64 64 256 4
+        compare $capability 32 64 256 4
         compare $capability 1 8 2048 8
         compare $capability 8 8 2048 8
     done

@@ -1,0 +1,29 @@
+/* gemm_dp4a_narrow.cu: narrow_dp4a_<type>, a weight times 9 to 32 tokens without tensor cores, or
+ * more where full tiles would keep few multiprocessors busy; for F32 on every device.
+ *
+ * Grid (token tiles, row tiles, splits) of 32 tokens x 64 rows; see gemm_dp4a.cuh. Each split
+ * multiplies a run of the columns; with several, gemm_merge.cu adds their sums up. 16 KiB of shared
+ * memory. n_cols a multiple of 32 for quantised types, any for others. With one split a result has
+ * the bits of gemm_dp4a_<type>. Tested by tests/kernels/check_ops.c.
+ */
+#include "kernels/cuda/gemm_dp4a.cuh"
+
+// As many blocks of a multiprocessor as there happen to be, but for Q5_1 of 8.0 and later, which
+// spilled.
+static constexpr int BLOCKS = CUDA_ARCH < 800 ? 0 : 4;
+
+#define NARROW_DP4A(type, ...)                             \
+    KERNEL void __launch_bounds__(GEMM_THREADS, BLOCKS)    \
+        narrow_dp4a_##type(const struct narrow_params p) { \
+        gemm<narrow_rows, __VA_ARGS__>(p);                 \
+    }
+#define NARROW_DP4A_FLOATS(name)                                      \
+    NARROW_DP4A(name, float_lines<weight_##name, GEMM_NARROW_TOKENS>, \
+                float_math<GEMM_NARROW_TOKENS>)
+#define NARROW_DP4A_HALVES NARROW_DP4A_FLOATS
+#define NARROW_DP4A_BYTES(name)                                           \
+    NARROW_DP4A(name, quantised_lines<weight_##name, GEMM_NARROW_TOKENS>, \
+                dp4a_math<weight_##name, GEMM_NARROW_TOKENS>)
+#define WEIGHT(NAME, name, KIND, ...) NARROW_DP4A_##KIND(name)
+#include "kernels/weights.def"
+#undef WEIGHT
