@@ -298,12 +298,27 @@ make_speed_model() {
     # shellcheck disable=SC2086
     step make_model 300 "$make_model" "$SCRATCH/speed.gguf" $shape && made=1
 }
+kernel_times() { # name, tokens as bench takes them
+    what=kernels_$1
+    shift
+    step "$what" 120 "$tandem" bench -m "$SCRATCH/speed.gguf" --device "$(with "$DEVICE" times=1)" -ngl all \
+        "$@" -r 1 -o jsonl -v
+    sed -n 's/^.*kernel time: \([0-9.]*\) %, \([0-9.]*\) ms, \([0-9]*\) launches of \([a-z0-9_]*\)$/{"kernel": "\4", "percent": \1, "ms": \2, "launches": \3}/p' \
+        "$SCRATCH/$what.err" >"$SCRATCH/$what.jsonl"
+}
 measure_engine() {
     make_speed_model || return
     for i in default $images; do
         step "engine$(of_image $i)" 240 "$bench_engine" -m "$SCRATCH/speed.gguf" -d "$(on_image $i)" \
             -g 999999 -p $prompt_tokens -n $new_tokens -r $repeats
     done
+    # Where the time of a prompt and of a token goes: each launch by itself, between two events.
+    if [ "${DEVICE%%:*}" = cuda ]; then
+        kernel_times prompt -p $prompt_tokens -n 0
+        kernel_times token -p 0 -n $new_tokens
+    else
+        skip kernels_prompt 'the times of kernels are measured on NVIDIA GPUs only'
+    fi
     [ "$depths" ] && step depth 400 "$tandem" bench -m "$SCRATCH/speed.gguf" --device "$DEVICE" -ngl all \
         -p 0 -n $new_tokens -d "$depths" -r 1 -o jsonl -q
 }

@@ -95,6 +95,8 @@ json=$RESULTS/gpu-$slug.json
     printf ',\n"logits": '; text "$SCRATCH/logits.log"
     printf ',\n"engine": '; lines "$SCRATCH/engine.log"
     printf ',\n"engine_second_image": '; lines "$SCRATCH/engine_$other.log"
+    printf ',\n"kernels_of_a_prompt": '; lines "$SCRATCH/kernels_prompt.jsonl"
+    printf ',\n"kernels_of_tokens": '; lines "$SCRATCH/kernels_token.jsonl"
     printf ',\n"depth": '; lines "$SCRATCH/depth.log"
     printf ',\n"link": '; list "$SCRATCH/link.log"
     printf ',\n"calibration": '; whole "$SCRATCH/calibrate.log"
@@ -139,6 +141,8 @@ table() { # title, file, fields
     code_block "A model of 8B shape, $layers of 32 layers, Q4_K_M" "$SCRATCH/engine.log"
     code_block "The same with $other" "$SCRATCH/engine_$other.log"
     table 'Decode behind a context' "$SCRATCH/depth.log" n_depth,n_gen,avg_ts
+    table 'Kernels of a prompt' "$SCRATCH/kernels_prompt.jsonl" kernel,percent,ms,launches
+    table 'Kernels of tokens one by one' "$SCRATCH/kernels_token.jsonl" kernel,percent,ms,launches
     table 'The link' "$SCRATCH/link.log" test,pinned,block_bytes,us,gb_per_second,copy_us,compute_us,both_us,percent_hidden
     for kind in dense experts; do
         table "Strategies, $kind" "$SCRATCH/strategies_$kind.log" \

@@ -2,9 +2,10 @@
  * share.
  *
  * A device owns the driver, the device's primary context and the loaded kernels; a stream owns its
- * launches and the memory for the partial results of attention over long contexts. Nothing of a
- * lost device is freed, since the driver would wait for it. Included only inside kernels/cuda. One
- * thread drives a device at a time. Tested by tests/kernels/test_cuda.c.
+ * launches and the memory for the partial results of attention over long contexts, and of matmuls
+ * whose columns are split. Nothing of a lost device is freed, since the driver would wait for it.
+ * Included only inside kernels/cuda. One thread drives a device at a time. Tested by
+ * tests/kernels/test_cuda.c.
  */
 #ifndef TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
 #define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H
@@ -37,8 +38,9 @@ struct cuda_device {
     int number; // the driver's number of the device
     int arch;   // compute capability: 75 is 7.5
     int n_multiprocessors;
-    bool tensor_cores; // the device has them, and the loaded kernels use them
-    bool wsl2;         // the system starts work late, unless it is asked about it
+    bool tensor_cores;       // the device has them, and the loaded kernels use them
+    bool wsl2;               // the system starts work late, unless it is asked about it
+    struct cuda_times times; // of its kernels, if they are asked for: else it has no events
     struct cuda_region pinned[CUDA_REGIONS];
     int n_pinned;                // places of the table that were ever taken
     bool refused_pinning;        // some memory could not be pinned, and the log says so

@@ -90,6 +90,7 @@ static void cuda_stream_free(struct stream *stream) {
     struct err ignored; // a wait that fails marks the device as lost
     cuda_submit(s);
     if (s->handle) (void)cuda_await_stream(cuda, s->handle, &ignored);
+    if (!stream->device->lost) cuda_times_read(&cuda->times);
     if (stream->device->lost) cuda_queue_abandon(&s->queue);
     cuda_queue_close(&s->queue);
     if (s->partial && !stream->device->lost) (void)cuda->driver.memory_free(s->partial);
@@ -101,9 +102,10 @@ static enum status open_compute(struct cuda_stream *s, struct err *e) {
     struct cuda_device *cuda = cuda_of(s->base.device);
     if (cuda_queue_open(&s->queue, &cuda->driver, &cuda->program, s->handle, cuda->log, e))
         return e->status;
+    if (cuda->times.n_events) s->queue.times = &cuda->times;
     unsigned code = cuda->driver.memory_alloc(&s->partial, CUDA_PARTIAL_BYTES);
-    return cuda_check(&cuda->driver, code, e, "%s: %d bytes for attention", cuda->base.info.name,
-                      (int)CUDA_PARTIAL_BYTES);
+    return cuda_check(&cuda->driver, code, e, "%s: %d bytes for partial results",
+                      cuda->base.info.name, (int)CUDA_PARTIAL_BYTES);
 }
 
 static enum status cuda_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
@@ -168,12 +170,16 @@ static void cuda_close(struct device *d) {
     struct cuda_device *cuda = cuda_of(d);
     for (int i = 0; i < CUDA_REGIONS; i++) ASSERT(!cuda->pinned[i].base);
     if (d->lost) {
+        cuda->times.n_events = 0; // the driver's events stay
+        cuda_times_close(&cuda->times);
         mem_free(cuda);
         return;
     }
     if (cuda->context) {
         cuda_enter(cuda);
         cuda_clock_close(cuda);
+        cuda_times_print(&cuda->times, cuda->log);
+        cuda_times_close(&cuda->times);
         cuda_program_close(&cuda->program, &cuda->driver);
         (void)cuda->driver.context_set(NULL);
         (void)cuda->driver.context_release(cuda->number);
@@ -342,7 +348,7 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
     if (cuda_driver_open(&cuda->driver, *o->driver ? o->driver : NULL, e) ||
         find_device(cuda, o->index, e) || describe_device(cuda, e))
         return e->status;
-    if (o->no_graphs) cuda->driver.has_graphs = false;
+    if (o->no_graphs || o->times) cuda->driver.has_graphs = false;
     cuda->wsl2 = o->wsl2 || hardware_is_wsl2(HARDWARE_DEV);
     const char *name = cuda->base.info.name;
     struct CUctx_st *context = NULL;
@@ -358,7 +364,7 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
     cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
                          cuda->program.arch >= TENSOR_CORES_ARCH;
     if (cuda_clock_open(cuda, e) || warm_up(cuda, e) || cuda_clock_start(cuda, e) ||
-        read_memory(cuda, e))
+        (o->times && cuda_times_open(&cuda->times, &cuda->driver, e)) || read_memory(cuda, e))
         return e->status;
     tell(cuda);
     return OK;
@@ -425,9 +431,12 @@ static enum status parse_setting(struct cuda_options *out, char *setting, struct
     } else if (!strcmp(setting, "wsl2")) {
         status = parse_number(&on, value, 1, e);
         out->wsl2 = on;
+    } else if (!strcmp(setting, "times")) {
+        status = parse_number(&on, value, 1, e);
+        out->times = on;
     } else {
         err_set(e, ERR_USAGE, "--device cuda");
-        err_expected(e, "index, driver, image, graphs, tensor or wsl2");
+        err_expected(e, "index, driver, image, graphs, tensor, times or wsl2");
         status = err_actual(e, "%s", setting);
     }
     return status;

@@ -87,6 +87,8 @@ void cuda_queue_take_back(struct cuda_queue *queue) {
 
 static enum status launch_all(struct cuda_queue *queue, struct err *e) {
     const struct cuda_list *list = &queue->list;
+    if (queue->times) cuda_times_read(queue->times);
+    if (queue->times) cuda_times_mark(queue->times, -1, queue->stream);
     for (int32_t i = 0; i < list->n_launches; i++) {
         const struct cuda_launch *l = &list->launches[i];
         void *params[] = {list->params + l->params_at};
@@ -96,6 +98,7 @@ static enum status launch_all(struct cuda_queue *queue, struct err *e) {
         if (cuda_check(queue->driver, code, e, "starting the kernel %s",
                        cuda_kernel_name(l->kernel)))
             return e->status;
+        if (queue->times) cuda_times_mark(queue->times, (int32_t)l->kernel, queue->stream);
     }
     return OK;
 }

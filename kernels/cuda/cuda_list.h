@@ -11,6 +11,7 @@
 #define TANDEM_KERNELS_CUDA_CUDA_LIST_H
 
 #include "kernels/cuda/cuda_history.h"
+#include "kernels/cuda/cuda_times.h"
 
 enum {
     CUDA_LIST_LAUNCHES = 4096,
@@ -23,11 +24,12 @@ enum {
 };
 
 struct cuda_queue {
-    const struct cuda_driver *driver; // borrowed, like the three below
+    const struct cuda_driver *driver; // borrowed, like the four below
     const struct cuda_program *program;
     struct CUstream_st *stream;
     const struct log *log;
-    struct cuda_list list; // the launches to submit
+    struct cuda_times *times; // borrowed: measures each launch; NULL: nobody asks
+    struct cuda_list list;    // the launches to submit
     bool use_graphs;
     struct cuda_history history;
     uint64_t n_replays;

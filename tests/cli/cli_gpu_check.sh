@@ -135,6 +135,10 @@ run = json.load(open(sys.argv[1]))
 assert run["failed"] == 0 and run["dry_run"]
 assert len(run["engine"]) == 2 and len(run["engine_second_image"]) == 2 and len(run["depth"]) == 1
 assert [line["op"] for line in run["ops"]] == ["copy", "swiglu", "swiglu"]
+for what, only in ("kernels_of_a_prompt", "narrow_mma_q4_k"), ("kernels_of_tokens", "matmul_one_q4_k"):
+    kernels = run[what]
+    assert 99 < sum(k["percent"] for k in kernels) < 101 and all(k["launches"] > 0 for k in kernels), kernels
+    assert only in [k["kernel"] for k in kernels], kernels
 told = [line for line in run["logits"].split("\n") if " nmse " in line]
 assert len(told) >= 11 and all("bad 0" in line for line in told), told
 assert any(line.startswith("mixed streamed nmse") for line in told)

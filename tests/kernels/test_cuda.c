@@ -125,12 +125,12 @@ static void test_spec(void **state) {
     assert_int_equal(o.index, 0);
     assert_int_equal(cuda_options_parse(&o, "3", &e), OK);
     assert_int_equal(o.index, 3);
-    assert_int_equal(cuda_options_parse(&o, "index=1,driver=/x,image=sm_86,graphs=0,tensor=0", &e),
-                     OK);
+    assert_int_equal(
+        cuda_options_parse(&o, "index=1,driver=/x,image=sm_86,graphs=0,tensor=0,times=1", &e), OK);
     assert_int_equal(o.index, 1);
     assert_string_equal(o.driver, "/x");
     assert_string_equal(o.image, "sm_86");
-    assert_true(o.no_graphs && o.no_tensor_cores);
+    assert_true(o.no_graphs && o.no_tensor_cores && o.times);
     static const char *const wrong[] = {
         "x",     "-1",        "index=", "index=1x", "graphs=2",
         "gpu=1", "index=256", "graphs", "=",        "image=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};

@@ -1,5 +1,5 @@
-/* test_cuda_event.c: times of events of the CUDA backend, and flushes on WSL2, on the emulated
- * driver. Order and failures of events are test_cuda.c's. */
+/* test_cuda_event.c: times of events and of kernels of the CUDA backend, and flushes on WSL2, on
+ * the emulated driver. Order and failures of events are test_cuda.c's. */
 #include "base/clock.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
@@ -121,6 +121,51 @@ static void test_wsl2(void **state) {
     }
 }
 
+static void test_times_of_kernels(void **state) {
+    (void)state;
+    enum { N_FLUSHES = 3, N_LAUNCHES = 2, COLS = 64 };
+    struct cuda_options o = {.times = true};
+    struct device *d = NULL;
+    struct stream *s;
+    struct buffer b;
+    struct err e = {0};
+    assert_true(find_emulator(o.driver, sizeof o.driver));
+    assert_int_equal(cuda_device_open(&d, &o, NULL, &e), OK);
+    struct cuda_times *times = &((struct cuda_device *)d)->times;
+    assert_int_equal(stream_new(d, STREAM_COMPUTE, &s, &e), OK);
+    assert_int_equal(buffer_new(d, MIB, PURPOSE_SCRATCH, &b, &e), OK);
+    float *x = b.base;
+    const struct swiglu_args args = {.out = x,
+                                     .gate = x + COLS,
+                                     .up = x + 2 * COLS,
+                                     .n_rows = 1,
+                                     .n_cols = COLS,
+                                     .stride = COLS,
+                                     .up_stride = COLS};
+    for (int i = 0; i < N_FLUSHES; i++) {
+        for (int k = 0; k < N_LAUNCHES; k++) d->ops->swiglu(s, &args);
+        stream_flush(s);
+    }
+    finish(s);
+    cuda_times_read(times);
+    assert_int_equal(times->n[KERNEL_swiglu], N_FLUSHES * N_LAUNCHES);
+    assert_true(times->ms[KERNEL_swiglu] >= 0);
+    assert_int_equal(times->n_missed, 0);
+    assert_int_equal(times->n_recorded, 0);
+    // A launch that finds no event runs and is not measured.
+    const int32_t n_events = times->n_events;
+    times->n_events = 0;
+    d->ops->swiglu(s, &args);
+    cuda_submit((struct cuda_stream *)s);
+    assert_int_equal(times->n_missed, 1);
+    finish(s);
+    times->n_events = n_events;
+    assert_int_equal(times->n[KERNEL_swiglu], N_FLUSHES * N_LAUNCHES);
+    stream_free(s);
+    buffer_free(&b);
+    device_close(d);
+}
+
 int main(void) {
     char path[PATH_MAX];
     if (!find_emulator(path, sizeof path)) {
@@ -130,6 +175,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_wsl2),
+        cmocka_unit_test(test_times_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
