@@ -3,7 +3,8 @@
 # that this finds what it looks for: each barrier of the GEMMs, of attention on tensor
 # cores, of norms, of rope_store and of sort_pairs taken away makes it fail.
 #
-#   sh tests/race.sh      through make race, which builds build/race/check_ops and the emulator
+#   sh tests/race.sh           through make race, which builds build/race/check_ops and the emulator
+#   sh tests/race.sh FILE...   takes the barriers of these kernels away, no more; 1 to 5 minutes each
 #
 # Only the kernels are watched. Several devices, since each has kernels of its own, and several
 # orders of threads. Small sizes, but enough tokens for the GEMMs: a thread is dear here, and 1,024
@@ -33,46 +34,54 @@ result() { # NAME, after a test
     fi
 }
 
-library=$PWD/build/tsan/emulator/libcuda.so.1
-for machine in '8.6 0' '6.1 1' '7.5 2'; do
-    # shellcheck disable=SC2086
-    check "$library" $machine --quick --tokens 33
+whole() {
+    library=$PWD/build/tsan/emulator/libcuda.so.1
+    for machine in '8.6 0' '6.1 1' '7.5 2'; do
+        # shellcheck disable=SC2086
+        check "$library" $machine --quick --tokens 33
+        clean
+        result "no_race_on_${machine% *}_in_order_${machine#* }"
+        sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.${machine% *}"
+    done
+    for cc in 8.6 6.1; do
+        check "$library" $cc 3 --op matmul
+        clean
+        result "no_race_in_large_matmuls_on_$cc"
+        sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.large.$cc"
+    done
+    # Two blocks at a time, too: races between blocks.
+    EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
     clean
-    result "no_race_on_${machine% *}_in_order_${machine#* }"
-    sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.${machine% *}"
-done
-for cc in 8.6 6.1; do
-    check "$library" $cc 3 --op matmul
-    clean
-    result "no_race_in_large_matmuls_on_$cc"
-done
-# Two blocks at a time, too: races between blocks.
-EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
-clean
-result no_race_between_blocks
-# Those that only multiply in registers are not check_ops's, nor is the one that copies: a thread
-# writes its bytes alone.
-comm -12 "$work/idle.8.6" "$work/idle.6.1" | grep -v '^none$\|^peak_\|^move_rows$' >"$work/out"
-! [ -s "$work/out" ]
-result every_kernel_was_watched
+    result no_race_between_blocks
+    # Those that only multiply in registers are not check_ops's, nor is the one that copies: a thread
+    # writes its bytes alone.
+    comm -12 "$work/idle.8.6" "$work/idle.6.1" | comm -12 - "$work/idle.large.8.6" |
+        grep -v '^none$\|^peak_\|^move_rows$' >"$work/out"
+    ! [ -s "$work/out" ]
+    result every_kernel_was_watched
+}
+[ $# -gt 0 ] || whole
 
 # ---- Without a barrier ---------------------------------------------------------------------------
 # A copy of what the library is made of, its objects included, so that only one file is compiled.
 mkdir -p "$work/tree/build/tsan"
 cp -a Makefile base kernels planner runtime tests bench configs "$work/tree"
 cp -a build/tsan/emulator "$work/tree/build/tsan"
-grep -n '^ *__syncthreads();' kernels/cuda/gemm*.cu* kernels/cuda/attention_mma.cu \
-    kernels/cuda/norm.cu kernels/cuda/kv.cu kernels/cuda/experts.cu | cut -d : -f 1,2 >"$work/barriers"
+files=${1:-all}
+[ $# -gt 0 ] || set -- kernels/cuda/gemm*.cu* kernels/cuda/attention_mma.cu kernels/cuda/norm.cu \
+    kernels/cuda/kv.cu kernels/cuda/experts.cu
+grep -Hn '__syncthreads();' "$@" | cut -d : -f 1,2 >"$work/barriers"
 while IFS=: read -r file line; do
     case $file in
     */experts.cu) op=route ;;
-    */attention_mma.cu) op=attention ;;
+    */attention*) op=attention ;;
+    */state.cu) op=delta_rule ;;
     */norm.cu) op=rms_norm ;;
     */kv.cu) op=layer ;;
     *) op=matmul ;;
     esac
     cp -a "$file" "$work/kept"
-    sed -i "${line}s/__syncthreads();//" "$work/tree/$file"
+    sed -i "${line}s/__syncthreads();/;/" "$work/tree/$file"
     code=build
     found=1
     if MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1; then
@@ -87,6 +96,7 @@ while IFS=: read -r file line; do
     result "race_found_without_${file##*/}_$line"
     cp "$work/kept" "$work/tree/$file"
 done <"$work/barriers"
+[ "$files" = all ] || exit 0
 for kernel in gemm attention_mma norm kv experts; do
     grep -q "/$kernel" "$work/barriers"
     result "${kernel}_has_barriers"
