@@ -14,3 +14,10 @@ machine-code: cuda-images ## registers, spills and loads of the kernels against 
 machine-code-update: cuda-images ## the same, written to the table
 	@sh tests/cuda/tools.sh build/cuda-tools
 	@$(MACHINE_CODE) --update $(MACHINE_CODE_OF)
+
+# ---- The newest clang ----------------------------------------------------------------------------
+
+# clang 14 makes the images; people with fresh distributions have another.
+.PHONY: newest-clang
+newest-clang: ## the kernels compiled by the newest clang, which is brought from PyPI
+	@TEST_TIMEOUT=1200 sh tests/run.sh tests/cuda/test_newest_clang.sh
