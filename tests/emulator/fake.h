@@ -97,7 +97,7 @@ struct fake_options {
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
     unsigned init_code, seed, jit_ms;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, maps_host, pins_read_only, sealed, stats, lines, blocking;
+    bool tensor_cores, maps_host, pins_read_only, sealed, sparse, stats, lines, blocking;
     char name[96];
     char jit_folder[400]; // of what was translated, empty: none
 };
@@ -108,6 +108,7 @@ struct fake {
     struct CUctx_st devices[FAKE_DEVICES_MAX];
     pthread_key_t current; // the thread's context
     pthread_key_t calling; // not NULL while the thread runs a call of the host
+    pthread_key_t shared;  // the static shared memory of the thread, fake_memory.c's
     pthread_mutex_t lock;  // pinned, counters
     struct fake_region *pinned;
     uint64_t counts[FAULT_COUNT];
@@ -141,8 +142,9 @@ void fake_count(uint64_t *counter); // of struct fake
 void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // fake_memory.c
-// Fills the static shared memory of the calling thread with NaN.
+// Fills the static shared memory of the calling thread with NaN; close is for the thread's end.
 void fake_poison_static_shared(void);
+void fake_close_static_shared(void *shared_arrays);
 bool fake_memory_open(struct CUctx_st *context);
 void fake_memory_close(struct CUctx_st *context);
 // Whether all of [address, address + size) was allocated.

@@ -3,9 +3,10 @@
  * All addresses of a device lie in one reserved stretch in which only allocations are open, each
  * in pages of its own with a closed page between them. What lies between the end of an allocation
  * and the end of its page is a guard: closed to ASan, a pattern elsewhere, looked at after every
- * kernel. New memory is all ones, a NaN in every float. As on a real device, large allocations are
- * counted in steps of 2 MiB (64 KiB where there is less than 1 GiB). Tested by
- * tests/kernels/test_emulator.c.
+ * kernel. New memory is all ones, a NaN in every float; where EMU_CUDA_SPARSE asks for it, that of
+ * 1 GiB or more is left to the system, whose pages take memory when they are touched. As on a real
+ * device, large allocations are counted in steps of 2 MiB (64 KiB where there is less than 1 GiB).
+ * Tested by tests/kernels/test_emulator.c.
  */
 #include "tests/emulator/fake.h"
 
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define FAKE_ASAN 1
@@ -31,28 +33,87 @@ enum { PAGE = 4096, GUARD = 0xa5, SMALL_STEP = 512 };
 
 static size_t up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
-// The static __shared__ arrays are all that is thread-local in this library: they start as NaN.
-static int poison_module(struct dl_phdr_info *info, size_t size_bytes, void *unused) {
-    (void)size_bytes, (void)unused;
+// ---- Static shared memory ----------------------------------------------------------------------
+
+// The static __shared__ arrays are all that is thread-local in this library. In each launch they
+// start as NaN: their whole pages are a private view of a file of ones, in which the next launch
+// drops those that a kernel wrote. There are 5 MB of them, of which a kernel uses some 20 KB.
+struct shared_arrays {              // of a thread
+    char *base, *pages;             // of all; the first whole page
+    size_t size_bytes, pages_bytes; // pages_bytes 0: no file could be made
+};
+
+static int find_arrays(struct dl_phdr_info *info, size_t size_bytes, void *found) {
+    (void)size_bytes;
+    struct shared_arrays *a = found;
     bool ours = false;
-    size_t shared_bytes = 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        uintptr_t start = info->dlpi_addr + p->p_vaddr, here = (uintptr_t)poison_module;
-        if (p->p_type == PT_TLS) shared_bytes = p->p_memsz;
+        uintptr_t start = info->dlpi_addr + p->p_vaddr, here = (uintptr_t)find_arrays;
+        if (p->p_type == PT_TLS) a->size_bytes = p->p_memsz;
         if (p->p_type == PT_LOAD && here >= start && here < start + p->p_memsz) ours = true;
     }
-    if (ours && shared_bytes && info->dlpi_tls_data)
-        memset(info->dlpi_tls_data, 0xff, shared_bytes);
+    a->base = info->dlpi_tls_data;
     return ours;
 }
 
-// A thread gets its copy of them when it first touches anything thread-local.
-void fake_poison_static_shared(void) {
-    static _Thread_local volatile char anchor;
+static bool view_ones(char *pages, size_t size_bytes) {
+    const int file = memfd_create("ones", MFD_CLOEXEC);
+    if (file < 0) return false;
+    void *ones = MAP_FAILED;
+    if (!ftruncate(file, (off_t)size_bytes))
+        ones = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    bool done = ones != MAP_FAILED;
+    if (done) {
+        memset(ones, 0xff, size_bytes);
+        munmap(ones, size_bytes);
+        done = mmap(pages, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) !=
+               MAP_FAILED;
+    }
+    close(file);
+    return done;
+}
+
+static struct shared_arrays *open_shared(void) {
+    static _Thread_local volatile char
+        anchor; // a thread gets its copy of them with the first touch
+    struct shared_arrays *a = calloc(1, sizeof *a);
+    if (!a) return NULL;
     anchor = 1;
     (void)anchor;
-    dl_iterate_phdr(poison_module, NULL);
+    dl_iterate_phdr(find_arrays, a);
+    a->pages = a->base + (-(uintptr_t)a->base & (PAGE - 1));
+    const size_t before = (size_t)(a->pages - a->base);
+    if (a->base && a->size_bytes > before + PAGE)
+        a->pages_bytes = (a->size_bytes - before) / PAGE * PAGE;
+    if (a->pages_bytes && !view_ones(a->pages, a->pages_bytes)) a->pages_bytes = 0;
+    pthread_setspecific(fake()->shared, a);
+    return a;
+}
+
+// Gives the thread's pages back as they came, for what its memory serves next.
+void fake_close_static_shared(void *shared_arrays) {
+    const struct shared_arrays *a = shared_arrays;
+    if (a->pages_bytes)
+        (void)mmap(a->pages, a->pages_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    free(shared_arrays);
+}
+
+void fake_poison_static_shared(void) {
+    const struct shared_arrays *a = pthread_getspecific(fake()->shared);
+    if (!a && !(a = open_shared())) {
+        fake_complain("no memory to find static shared memory, which is not filled");
+        return;
+    }
+    if (!a->base) return;
+    const char *end = a->base + a->size_bytes;
+    if (a->pages_bytes && !madvise(a->pages, a->pages_bytes, MADV_DONTNEED)) {
+        memset(a->base, 0xff, (size_t)(a->pages - a->base));
+        memset(a->pages + a->pages_bytes, 0xff, (size_t)(end - a->pages) - a->pages_bytes);
+    } else {
+        memset(a->base, 0xff, a->size_bytes);
+    }
 }
 
 // ---- The stretch of a device -------------------------------------------------------------------
@@ -67,7 +128,7 @@ bool fake_memory_open(struct CUctx_st *c) {
 
 static void close_region(struct fake_region *r) {
 #ifdef FAKE_ASAN
-    __asan_unpoison_memory_region(r->base, up(r->size_bytes, PAGE));
+    __asan_unpoison_memory_region(r->base + r->size_bytes, up(r->size_bytes, PAGE) - r->size_bytes);
 #endif
     free(r);
 }
@@ -102,7 +163,7 @@ static struct fake_region **find_gap(struct CUctx_st *c, size_t size_bytes, char
 
 static void fill(const struct fake_region *r) {
     size_t whole = up(r->size_bytes, PAGE);
-    memset(r->base, 0xff, r->size_bytes);
+    if (!fake()->options.sparse || !(r->size_bytes >> 30)) memset(r->base, 0xff, r->size_bytes);
     memset(r->base + r->size_bytes, GUARD, whole - r->size_bytes);
 #ifdef FAKE_ASAN
     __asan_poison_memory_region(r->base + r->size_bytes, whole - r->size_bytes);

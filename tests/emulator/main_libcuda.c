@@ -15,6 +15,7 @@
  *   EMU_CUDA_WORKERS=2     threads that run blocks
  *   EMU_CUDA_SEED=7        random order of GPU threads, random delays of streams
  *   EMU_CUDA_SEAL=1        device memory is closed to the host while no stream runs
+ *   EMU_CUDA_SPARSE=1      large allocations are zeros that take memory only where they are touched
  *   EMU_CUDA_STATS=1       totals at the end: kernels, calls, bytes copied
  *   EMU_CUDA_LINES=1       the cache lines that the loads of each launch touch
  *   CUDA_LAUNCH_BLOCKING=1 a launch waits for its kernel and has its error, as with a real driver
@@ -142,6 +143,7 @@ static void read_options(struct fake_options *o) {
     o->seed = (unsigned)number_option("SEED", 0);
     o->jit_ms = (unsigned)number_option("JIT", 0);
     o->sealed = number_option("SEAL", 0) != 0;
+    o->sparse = number_option("SPARSE", 0) != 0;
     const char *folder = getenv("CUDA_CACHE_PATH");
     snprintf(o->jit_folder, sizeof o->jit_folder, "%s", folder ? folder : "");
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
@@ -170,6 +172,7 @@ static void start(struct fake *f) {
     }
     pthread_key_create(&f->current, NULL);
     pthread_key_create(&f->calling, NULL);
+    pthread_key_create(&f->shared, fake_close_static_shared);
     f->started = true;
 }
 
@@ -226,6 +229,7 @@ __attribute__((destructor)) static void end(void) {
     if (f->options.stats) print_totals(f);
     pthread_key_delete(f->current);
     pthread_key_delete(f->calling);
+    pthread_key_delete(f->shared);
 }
 
 unsigned cuDriverGetVersion(int *version) {

@@ -6,10 +6,12 @@
  * tests/kernels/test_cuda.c.
  */
 #include "kernels/cuda/cuda_driver.h"
+#include "kernels/cuda/params.h"
 #include "kernels/ops.h"
 #include "tests/lib/find_emulator.h"
 
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -39,8 +41,8 @@ static struct CUstream_st *stream;
 static char library[PATH_MAX];
 
 // Every variable of the emulator that a test sets.
-static const char *const VARIABLES[] = {"READ_ONLY", "VRAM", "CC",   "DRIVER", "H2D",
-                                        "D2H",       "SEAL", "SEED", "TENSOR"};
+static const char *const VARIABLES[] = {"READ_ONLY", "VRAM", "CC",     "DRIVER",  "H2D",   "D2H",
+                                        "SEAL",      "SEED", "TENSOR", "WORKERS", "SPARSE"};
 
 static void ok(unsigned code) { assert_int_equal(code, DRIVER_SUCCESS); }
 
@@ -559,6 +561,46 @@ static void test_guards(void **state) {
     ok(driver.memory_free(a));
 }
 
+// Static shared memory is NaN in each launch: a block with too few threads leaves places that the
+// others would have written, and must not find there what the launch before has left.
+static void test_static_shared(void **state) {
+    (void)state;
+    open_driver("CC=7.5", "WORKERS=1", NULL);
+    struct CUmod_st *module = NULL;
+    struct CUfunc_st *norm = NULL;
+    char log[200];
+    ok(load(&module, "//\n.version 6.5\n.target sm_75\n.visible .entry rms_norm(\n", log));
+    ok(driver.module_function(&norm, module, "rms_norm"));
+    unsigned long long a = memory_of(400);
+    float *x = host(a), *out = x + 10;
+    struct rms_norm_args args = {.out = out, .x = x, .n_rows = 1, .n_cols = 3, .eps = 1};
+    for (int round = 0; round < 3; round++) {
+        x[0] = x[1] = x[2] = 1, out[0] = 0;
+        ok(launch(norm, 1, round == 1 ? 32 : RMS_NORM_THREADS, 0, &args));
+        ok(driver.stream_synchronize(stream));
+        if (round == 1)
+            assert_true(isnan(out[0]));
+        else
+            assert_true(out[0] > 0.7F && out[0] < 0.71F); // 1 / sqrt(2)
+    }
+    ok(driver.module_unload(module));
+    ok(driver.memory_free(a));
+}
+
+// Large memory takes room where it is touched: 64 GiB fit anywhere.
+static void test_sparse(void **state) {
+    (void)state;
+    open_driver("VRAM=100G", "SPARSE=1", NULL);
+    const size_t size_bytes = (size_t)64 << 30;
+    unsigned long long a = memory_of(size_bytes), b = memory_of(1000);
+    uint8_t *bytes = host(a);
+    bytes[size_bytes - 1] = 7;
+    assert_int_equal(bytes[size_bytes / 2], 0);
+    assert_int_equal(*(uint8_t *)host(b), 0xff); // small memory is filled
+    ok(driver.memory_free(a));
+    ok(driver.memory_free(b));
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, close_driver)
 
 int main(void) {
@@ -577,6 +619,8 @@ int main(void) {
         TEST(test_cubins),
         TEST(test_launches_that_miss),
         TEST(test_guards),
+        TEST(test_static_shared),
+        TEST(test_sparse),
     };
     if (!find_emulator(library, sizeof library)) {
         fprintf(stderr, "test_emulator: no libcuda.so.1 beside the tests (make emulator)\n");
