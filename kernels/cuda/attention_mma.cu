@@ -171,8 +171,9 @@ struct block_form {
     uint32_t centre; // twice, as the half 1024 + centre
 };
 
+// Its numbers are chosen anew in each round: kept over the loop, they spilled with nvcc on 9.0.
 DEVICE_FN block_form form_of(enum dtype type) {
-    if (type == DTYPE_Q8_0)
+    if (in_loop((int)type) == DTYPE_Q8_0)
         return block_form{BLOCK_BYTES_Q8_0, 0xffffffffu, 0x80808080u, 0x64806480u};
     return block_form{BLOCK_BYTES_Q4_0, 0x0f0f0f0fu, 0, 0x64086408u};
 }

@@ -209,12 +209,23 @@ DEVICE_FN void multiply_floats(const Launch &launch, const Rows &rows, int row) 
 // Blocks of a multiprocessor that F16 and BF16 keep registers for: as many as they had without
 // being told, for then they spilled on 8.6.
 static constexpr int HALF_BLOCKS = CUDA_ARCH >= 750 ? 7 : 6;
-// The same for types whose words are shifted into place by choices.
+#ifdef __NVCC__ // which takes other numbers of registers than clang
+static constexpr bool BY_NVCC = true;
+#else
+static constexpr bool BY_NVCC = false;
+#endif
+// The same for types whose words are shifted into place by choices. nvcc spills with 5 blocks of
+// Q3_K for one token, and with its own choice for ternary weights.
 template <class W> constexpr int VEC_BLOCKS = 0;
 template <> constexpr int VEC_BLOCKS<weight_q3_k> = 3;
 template <class W> constexpr int EXPERT_BLOCKS = 0;
 template <> constexpr int EXPERT_BLOCKS<weight_q6_k> = CUDA_ARCH >= 800 ? 5 : 4;
 template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 ? 5 : 4;
+template <class W> constexpr int EXPERT_ONE_BLOCKS = EXPERT_BLOCKS<W>;
+template <> constexpr int EXPERT_ONE_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 && !BY_NVCC ? 5 : 4;
+template <class W> constexpr int EXPERT_VEC_BLOCKS = EXPERT_BLOCKS<W>;
+template <> constexpr int EXPERT_VEC_BLOCKS<weight_tq1_0> = CUDA_ARCH >= 800 && BY_NVCC ? 7 : 0;
+template <> constexpr int EXPERT_VEC_BLOCKS<weight_tq2_0> = CUDA_ARCH >= 800 && BY_NVCC ? 7 : 0;
 
 // One token has a kernel of its own, with fewer sums and pointers in registers.
 #define MATMUL_VEC(type, multiply, vec_rows, ...)                                                \
@@ -231,7 +242,7 @@ template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 ? 5 : 4;
         int row = warp_row<vec_rows>(p.a, (int)blockIdx.x);                                      \
         if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, vec_rows>(launch, rows, row);       \
     }                                                                                            \
-    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_BLOCKS<weight_##type>)                  \
+    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_ONE_BLOCKS<weight_##type>)              \
         experts_one_##type(const struct experts_params p) {                                      \
         const one_weight<experts_params> launch = {p};                                           \
         int row = warp_row<MATVEC_ONE_ROWS>(p.a, (int)blockIdx.x);                               \
@@ -239,7 +250,7 @@ template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 ? 5 : 4;
         const expert_rows rows = find_run(p.a, (int)blockIdx.y, 1);                              \
         if (rows.count > 0) multiply<weight_##type, 1, MATVEC_ONE_ROWS>(launch, rows, row);      \
     }                                                                                            \
-    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_BLOCKS<weight_##type>)                  \
+    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_VEC_BLOCKS<weight_##type>)              \
         experts_vec_##type(const struct experts_params p) {                                      \
         const one_weight<experts_params> launch = {p};                                           \
         int row = warp_row<MATVEC_WIDE_ROWS>(p.a, (int)blockIdx.x);                              \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """machine_code.py: reads what ptxas makes of the kernels, without a GPU.
 
-    machine_code.py [--update] TABLE BUILD_CUDA TOOLS COMPILER [FILE...]
+    machine_code.py [--update] [--nvcc NVCC] TABLE BUILD_CUDA TOOLS COMPILER [FILE...]
 
 assembles every kernel of BUILD_CUDA/compute_*/*.ptx for the architectures of TARGETS, reads the
 machine code of each loop, and compares with TABLE. It fails if a kernel spills more, has more local
@@ -9,6 +9,8 @@ memory, fits fewer blocks on a multiprocessor, or has fewer loads under way befo
 writes the table instead. With FILEs, names of sources like attention, only their kernels are looked at.
 TOOLS is the folder with ptxas, ptxas-6.1 and nvdisasm, see tools.sh. COMPILER is what made the PTX,
 which the first line of the table names: nothing is compared with another compiler's table.
+With --nvcc, NVCC compiles the sources for those of the architectures that it knows; the PTX only tells
+which there are, and the threads of their blocks.
 
 A row: architecture, kernel, registers, bytes of spills, bytes of local memory (spills and arrays
 that are not in registers), blocks that the registers of a multiprocessor hold, bytes of shared
@@ -115,12 +117,16 @@ def loops_of(cubin, tools):
 
 
 def measure(job):
-    """The rows of one PTX file for one architecture."""
-    ptx, arch, tools = job
+    """The rows of one PTX file for one architecture, or of its source, compiled by nvcc."""
+    ptx, arch, tools, nvcc = job
+    if nvcc:
+        source = f"kernels/cuda/{os.path.basename(ptx)[:-len('.ptx')]}.cu"
+        command = [nvcc, "-std=c++17", "-O3", "-I.", "-allow-unsupported-compiler", "-cubin", "-Xptxas=-v", source]
+    else:
+        command = [f"{tools}/ptxas-6.1" if arch == "61" else f"{tools}/ptxas", "-v", ptx]
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/out.cubin"
-        ptxas = f"{tools}/ptxas-6.1" if arch == "61" else f"{tools}/ptxas"
-        found = resources(run(ptxas, "-v", f"-arch=sm_{arch}", ptx, "-o", cubin))
+        found = resources(run(*command, f"-arch=sm_{arch}", "-o", cubin))
         loops = {} if arch == "61" else loops_of(cubin, tools)
     threads = threads_of(ptx)
     for kernel, (registers, spills, local, shared) in found.items():
@@ -164,8 +170,8 @@ def write(path, compiler, rows):
     print(f"{path}: {len(rows)} kernels")
 
 
-def compare(rows, old, whole):
-    """Prints every kernel that got worse; whole: kernels of the table must not be missing."""
+def compare(name, rows, old, whole):
+    """Prints as tests of that name every kernel that got worse; whole: kernels of the table must not be missing."""
     new = {(row[0], row[1]): dict(zip(COLUMNS, map(str, row))) for row in rows}
     n_worse = 0
     for key in sorted(new.keys() | (old.keys() if whole else set())):
@@ -175,34 +181,41 @@ def compare(rows, old, whole):
             why = "is not in the table" if key in new else "is in the table only"
         n_worse += why is not None
         if why:
-            print(f"not ok machine_code_{key[0]}_{key[1]}\n  {why}")
-    print(f"{'not ok' if n_worse else 'ok'} machine_code # {len(new)} kernels, {n_worse} worse")
+            print(f"not ok {name}_{key[0]}_{key[1]}\n  {why}")
+    print(f"{'not ok' if n_worse else 'ok'} {name} # {len(new)} kernels, {n_worse} worse")
     return n_worse
 
 
 def main():
     arguments = sys.argv[1:]
     update = arguments[:1] == ["--update"]
-    if len(arguments) < 4 + update:
+    arguments = arguments[update:]
+    nvcc = arguments[1] if arguments[:1] == ["--nvcc"] and len(arguments) > 1 else None
+    arguments = arguments[2 if nvcc else 0:]
+    if len(arguments) < 4:
         raise SystemExit(__doc__)
-    table, build, tools, compiler, *files = arguments[update:]
-    jobs = []
-    for ptx_for, arch in TARGETS:
-        folder = f"{build}/compute_{ptx_for}"
-        names = [f"{name}.ptx" for name in files] or sorted(os.listdir(folder))
-        jobs += [(f"{folder}/{name}", arch, tools) for name in names
-                 if name.endswith(".ptx") and name != "peak.ptx"]
+    table, build, tools, compiler, *files = arguments
+    name = "machine_code_nvcc" if nvcc else "machine_code"
     old_compiler, old = ("", {}) if update else read(table)
     if not update and old_compiler != compiler:
-        print(f"ok machine_code # SKIP the table is of {old_compiler}, this is {compiler}")
+        print(f"ok {name} # SKIP the table is of {old_compiler}, this is {compiler}")
         return
+    known = re.findall(r"compute_(\d+)", run(nvcc, "--list-gpu-arch")) if nvcc else None
+    jobs = []
+    for ptx_for, arch in TARGETS:
+        if nvcc and arch not in known:
+            continue
+        folder = f"{build}/compute_{ptx_for}"
+        ptx_files = [f"{file}.ptx" for file in files] or sorted(os.listdir(folder))
+        jobs += [(f"{folder}/{file}", arch, tools, nvcc) for file in ptx_files
+                 if file.endswith(".ptx") and file != "peak.ptx"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = sorted(row for found in pool.map(lambda job: list(measure(job)), jobs)
                       for row in found)
     if update:
         write(table, compiler, rows)
     else:
-        sys.exit(compare(rows, old, not files) > 0)
+        sys.exit(compare(name, rows, old, not files) > 0)
 
 
 main()
