@@ -19,6 +19,8 @@ if ! [ -f "$emulator/libcuda.so.1" ]; then
     exit 0
 fi
 export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"
+# Plans must not depend on what was measured on this machine, perhaps while others were working.
+export XDG_CACHE_HOME="$work/cache" TANDEM_CALIBRATE=never
 # Sanitizers are slow: fewer splits and tokens.
 case $TANDEM in
 */asan/* | */ubsan/* | */tsan/*) splits='0 1 2' n=4 most=1 ;;
