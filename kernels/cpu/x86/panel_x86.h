@@ -347,14 +347,16 @@ INLINE veci floats_of_4(veci nibbles) {
 // 2^(e - 128) of the first byte e of each lane: its bits as a float's exponent; the two least are
 // subnormal.
 #define EXTRA_MXFP4 ACT_SCALED_SUM
-INLINE void scales_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
-    veci head[4], one = V(set1_epi32)(1);
-    gather16(rows, offset, head);
-    veci e = V_SI(and)(head[0], V(set1_epi32)(255));
+INLINE void head_mxfp4(veci head, struct panel *out) {
+    const veci one = V(set1_epi32)(1), e = V_SI(and)(head, V(set1_epi32)(255));
     veci normal = V(slli_epi32)(V(sub_epi32)(e, one), 23);
     veci small = V(slli_epi32)(V(add_epi32)(V(min_epi32)(e, one), one), 21);
     out->scale[0] = (vecf)V(max_epi32)(normal, small);
     out->scale[1] = V(mul_ps)(out->scale[0], V(set1_ps)(-12));
+}
+
+INLINE void scales_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
+    head_mxfp4(gather4(rows, offset), out);
 }
 
 INLINE void unpack_mxfp4(struct rows rows, int64_t offset, struct panel *out) {

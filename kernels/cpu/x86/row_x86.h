@@ -75,12 +75,38 @@ INLINE veci join_bits(veci low, veci high, int n_bits, int n_more) {
 #endif
 }
 
-// 16 bytes of each of QUAD_BLOCKS blocks, step bytes apart.
-INLINE veci load_sixteens(const uint8_t *at, int64_t step) {
+#if WIDE
+// Indices of 16-bit words for the bytes from number skip on of four blocks of step bytes: those of
+// a vector at their start count from 0, those of a vector at their end from 32.
+INLINE __m512i words_of_blocks(int skip, int step) {
+    int64_t pairs[4];
+    UNROLL for (int b = 0; b < 4; b++) {
+        const int at = b * step + skip;
+        pairs[b] = at + 16 <= 64 ? at / 2 : (at + 128 - 4 * step) / 2;
+    }
+    const __m512i count = _mm512_set1_epi64(0x0003000200010000);
+    const __m512i first =
+        _mm512_setr_epi64(pairs[0] * 0x0001000100010001, (pairs[0] + 4) * 0x0001000100010001,
+                          pairs[1] * 0x0001000100010001, (pairs[1] + 4) * 0x0001000100010001,
+                          pairs[2] * 0x0001000100010001, (pairs[2] + 4) * 0x0001000100010001,
+                          pairs[3] * 0x0001000100010001, (pairs[3] + 4) * 0x0001000100010001);
+    return _mm512_add_epi16(count, first);
+}
+#endif
+
+// 16 bytes of each of QUAD_BLOCKS blocks of step bytes, from number skip on. A permutation of two
+// vectors takes the place of three inserts where words lie at even bytes.
+INLINE veci load_sixteens(const uint8_t *at, int skip, int step) {
     if (step == 16) return load_vector(at);
+#if WIDE
+    if (step % 2 == 0) {
+        return _mm512_permutex2var_epi16(load_vector(at), words_of_blocks(skip, step),
+                                         load_vector(at + 4 * step - 64));
+    }
+#endif
     __m128i v[QUAD_BLOCKS];
     UNROLL for (int i = 0; i < QUAD_BLOCKS; i++) {
-        v[i] = _mm_loadu_si128((const __m128i *)(at + i * step));
+        v[i] = _mm_loadu_si128((const __m128i *)(at + skip + i * step));
     }
 #if WIDE
     __m512i out = _mm512_inserti32x4(_mm512_castsi128_si512(v[0]), v[1], 1);
@@ -162,13 +188,13 @@ INLINE void put_halves(veci q, veci out[2]) {
 #define ROW_Q4_0 .halves = halves_q4_0, .head = head_q4_0
 INLINE void halves_q4_0(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_0;
-    put_halves(load_sixteens(at + 2, BLOCK_BYTES_Q4_0), out);
+    put_halves(load_sixteens(at, 2, BLOCK_BYTES_Q4_0), out);
 }
 
 #define ROW_Q4_1 .halves = halves_q4_1, .head = head_q4_1
 INLINE void halves_q4_1(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q4_1;
-    put_halves(load_sixteens(at + 4, BLOCK_BYTES_Q4_1), out);
+    put_halves(load_sixteens(at, 4, BLOCK_BYTES_Q4_1), out);
 }
 
 #define ROW_Q5_0 .columns = columns_q5_0, .head = head_q5_0
@@ -217,20 +243,20 @@ INLINE veci columns_q6_k(const uint8_t *at, int i) {
 #define ROW_IQ4_NL .halves = halves_iq4_nl, .head = head_q8_0
 INLINE void halves_iq4_nl(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_IQ4_NL;
-    put_halves(load_sixteens(at + 2, BLOCK_BYTES_IQ4_NL), out);
+    put_halves(load_sixteens(at, 2, BLOCK_BYTES_IQ4_NL), out);
     UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
-#define ROW_MXFP4 .halves = halves_mxfp4
+#define ROW_MXFP4 .halves = halves_mxfp4, .head = head_mxfp4
 INLINE void halves_mxfp4(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_MXFP4;
-    put_halves(load_sixteens(at + 1, BLOCK_BYTES_MXFP4), out);
+    put_halves(load_sixteens(at, 1, BLOCK_BYTES_MXFP4), out);
     UNROLL for (int h = 0; h < 2; h++) out[h] = floats_of_4(out[h]);
 }
 
 #define ROW_IQ4_XS .halves = halves_iq4_xs
 INLINE void halves_iq4_xs(const uint8_t *at, int i, veci out[2]) {
-    put_halves(load_sixteens(at + 8 + 16 * QUAD_BLOCKS * i, 16), out);
+    put_halves(load_sixteens(at + 8 + 16 * QUAD_BLOCKS * i, 0, 16), out);
     UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
@@ -359,7 +385,8 @@ INLINE __m512i head_words(const int64_t at[4]) {
 }
 
 // The first 4 bytes of the ith four blocks of the four rows: a 128-bit part for every block, a lane
-// for every row. Blocks of step bytes, an even number, are loaded as one or two vectors.
+// for every row. Blocks of step bytes are loaded as one or two vectors; those at odd bytes give
+// three bytes.
 INLINE __m512i block_heads(struct quad rows, int i, int64_t step) {
     const bool one = 3 * step + 4 <= 64;
     const int64_t second = 4 * step - 64 < 64 ? 4 * step - 64 : 64;
@@ -378,7 +405,9 @@ INLINE __m512i block_heads(struct quad rows, int i, int64_t step) {
                             : _mm512_permutex2var_epi16(first, words, load_vector(row + second));
         out = _mm512_mask_mov_epi32(out, lanes, heads);
     }
-    return out;
+    if (step % 2 == 0) return out;
+    return _mm512_srlv_epi32(out,
+                             _mm512_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8, 0, 0, 0, 0, 8, 8, 8, 8));
 }
 #endif
 
