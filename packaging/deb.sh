@@ -40,6 +40,10 @@ mkdir -p "$root/../debian" "$root/DEBIAN"
 printf 'Source: tandem\n\nPackage: tandem\nArchitecture: any\n' >"$root/../debian/control"
 depends=$(cd "$root/.." && dpkg-shlibdeps -O "$root/usr/bin/tandem" 2>/dev/null |
     sed -n 's/^shlibs:Depends=//p')
+if [ -z "$depends" ]; then
+    echo 'deb.sh: dpkg-shlibdeps of dpkg-dev does not name the libraries of the program' >&2
+    exit 1
+fi
 cat >"$root/DEBIAN/control" <<X
 Package: tandem
 Version: $version
