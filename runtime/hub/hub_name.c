@@ -57,7 +57,7 @@ static bool read_address(struct hub_name *out, const char *text) {
     size_t length = 0;
     for (int slashes = 0; text[length] && !strchr("?#", text[length]); length++)
         if (text[length] == '/' && ++slashes == 2) break;
-    if (length >= HUB_REPO_CHARS) return false;
+    if (length == 0 || length >= HUB_REPO_CHARS) return false;
     memcpy(out->repo, text, length);
     if (repo_length(out->repo) != length) return false;
     text += length;

@@ -56,6 +56,8 @@ static void test_addresses(void **state) {
     };
     static const char *const bad[] = {"https://",
                                       "https://huggingface.co",
+                                      "https://huggingface.co/",
+                                      "https://hf.co//",
                                       "https://huggingface.co/a",
                                       "https://huggingface.co/a/b/c",
                                       "https://huggingface.co/../b",
