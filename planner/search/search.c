@@ -110,9 +110,12 @@ void search_add_margins(struct machine *m) {
 }
 
 double search_margin(const struct placement *place, int32_t n_units) {
-    for (int32_t u = 0; u < n_units; u++)
+    double margin = 1;
+    for (int32_t u = 0; u < n_units; u++) {
         if (place->units[u].cpu_parts) return 1.08;
-    return 1;
+        if (place->units[u].streamed) margin = 1.05;
+    }
+    return margin;
 }
 
 // ---- One proposal -------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ struct search_request {
 };
 // The search compares times with margins, since a machine may be slower than it was measured, and a
 // hand-over that comes late delays every token. Links have a latency that is higher by half and 5
-// us, and a placement that splits rows must be 8 % faster than one that does not. The margins are
-// the same for every proposal, so more memory or a faster link never makes the answer worse.
+// us. A placement that splits rows must be 8 % faster than one that does not, and one that streams,
+// whose slots take memory from decode, 5 %. The margins are the same for every proposal, so more
+// memory or a faster link never makes the answer worse.
 void search_add_margins(struct machine *m);
 // The factor for the time of that placement.
 double search_margin(const struct placement *place, int32_t n_units);
