@@ -95,23 +95,15 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
     const uint64_t needed = plan_needs(plan, d);
     char sizes[PLAN_PURPOSES][ERR_SIZE_CHARS], size[ERR_SIZE_CHARS], room[ERR_SIZE_CHARS];
     for (int p = 0; p < PLAN_PURPOSES; p++) err_size_needed(sizes[p], need->bytes[p]);
-    err_size_needed(size, needed);
-    err_size_limit(room, device->budget_bytes);
-    if (d != DEVICE_HOST) {
-        err_size_needed(sizes[PLAN_SCRATCH], need->bytes[PLAN_SCRATCH] + need->bytes[PLAN_STAGING]);
-        err_set(e, ERR_MEMORY,
-                "the layers on %s need %s of its memory (weights %s, KV cache %s, scratch and "
-                "staging %s), and %s are free",
-                device->name, size, sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH], room);
-        return fix_accelerator(plan, shape, e);
-    }
-    err_set(e, ERR_MEMORY,
-            "the plan does not fit on %s: weights %s, KV cache %s, scratch %s, staging %s",
-            device->name, sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH],
-            sizes[PLAN_STAGING]);
-    err_expected(e, "at most %s", room);
-    const bool shared = needed != plan_device_bytes(plan, d);
-    err_actual(e, shared ? "%s with the GPU, which shares this memory" : "%s", size);
+    err_set(
+        e, ERR_MEMORY,
+        "the layers on %s need %s of its memory%s (weights %s, KV cache %s, scratch %s, staging "
+        "%s), and %s are free",
+        device->name, err_size_needed(size, needed),
+        needed == plan_device_bytes(plan, d) ? "" : " with those of the GPU, which shares it",
+        sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH], sizes[PLAN_STAGING],
+        err_size_limit(room, device->budget_bytes));
+    if (d != DEVICE_HOST) return fix_accelerator(plan, shape, e);
     return err_fix(e, "use a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
                    ram_mib(plan));
 }
