@@ -284,7 +284,7 @@ sys.exit(of_file["devices"] != of_shape["devices"] or of_file["units"] != of_sha
 X
 result huge_file_is_planned_like_its_shape
 # A refusal names the context that fits, where paging cannot help.
-refused context_that_fits 1 'got 18.82 GiB' --shape llama-3.1-8b --machine rtx-3060-12g \
+refused context_that_fits 1 'need 18.82 GiB' --shape llama-3.1-8b --machine rtx-3060-12g \
     --vram 2G --ram 4G -c 131072
 fits=$(sed -n 's/^ *-c \([0-9]*\) fits; or .*/\1/p' "$err")
 plan --shape llama-3.1-8b --machine rtx-3060-12g --vram 2G --ram 4G -c "$fits"

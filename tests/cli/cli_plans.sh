@@ -41,7 +41,7 @@ if [ "$(cat "$at.code")" -eq 0 ]; then
     "$TANDEM" plan --machine "$machine" --shape "$model" --json >"$at.json" 2>>"$at.err"
 else
     { echo; cat "$at.err"; } | awk -f "$work/digest.awk" >"$at.txt"
-    need=$(sed -n 's/.*\( needs\|, got\) \([0-9.]*\) \([KMG]iB\).*/\2\3/p' "$at.err")
+    need=$(sed -n 's/.* needs* \([0-9.]*\) \([KMG]iB\).*/\1\2/p' "$at.err")
     "$TANDEM" plan --machine "$machine" --shape "$model" --ram "${need:-1}" >/dev/null 2>"$at.lifted"
     echo $? >>"$at.code"
 fi

@@ -133,7 +133,7 @@ call plan -m "$MODEL" --device sim:vram=50M -ngl 31 --strict
 [ $code -eq 3 ]
 result sim_plan_strict
 call run -m "$MODEL" -p x -n 1 -q --device none --ram 20M
-[ $code -eq 1 ] && grep -q 'does not fit' "$work/err"
+[ $code -eq 1 ] && grep -q 'of its memory .* and 20.00 MiB are free' "$work/err"
 result sim_too_little_memory
 call plan -m "$MODEL" --device sim:vram=50M --json
 python3 -c 'import json, sys; json.load(open(sys.argv[1]))["unit_device"][61]' "$work/out"
