@@ -9,6 +9,7 @@
 #include "kernels/cuda/params.h"
 #include "kernels/op_cost.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/invent.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -46,16 +47,11 @@ struct bench {
     struct stream *stream;
     struct buffer memory;
     char *small; // the next free byte of the small part
-    uint32_t random;
+    struct dice dice;
 };
 
-static uint32_t next(struct bench *b, uint32_t limit) {
-    b->random = b->random * 1664525 + 1013904223;
-    return (uint32_t)((uint64_t)(b->random >> 8) * limit >> 24);
-}
-
 static struct bench open_bench(const char *capability) {
-    struct bench b = {.random = 7};
+    struct bench b = {.dice = {7}};
     struct cuda_options o = {0};
     struct err e = {0};
     setenv("EMU_CUDA_CC", capability, 1);
@@ -87,7 +83,8 @@ static void *take(struct bench *b, int64_t size_bytes) {
 
 static float *take_floats(struct bench *b, int64_t count) {
     float *values = take(b, count * 4);
-    for (int64_t i = 0; i < count; i++) values[i] = ((float)next(b, 20001) - 10000) / 10000;
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)dice_int(&b->dice, -10000, 10000) / 10000;
     return values;
 }
 
@@ -97,7 +94,7 @@ static void *take_scratch(struct bench *b) {
 
 // Bytes that are small positive numbers in every weight type.
 static void fill_weights(struct bench *b, uint8_t *bytes, int64_t count) {
-    for (int64_t i = 0; i < count; i++) bytes[i] = (uint8_t)(1 + next(b, 47));
+    for (int64_t i = 0; i < count; i++) bytes[i] = (uint8_t)dice_int(&b->dice, 1, 47);
 }
 
 static void finish(struct bench *b) {
