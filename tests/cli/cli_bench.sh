@@ -7,19 +7,9 @@ set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 tiny=tests/golden/tiny
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err
+. tests/lib/results.sh
+prefix=bench_
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok bench_$1"
-    else
-        echo "not ok bench_$1"
-        echo "  code $code"; head -n 5 "$out" "$err"
-    fi
-}
 # sim ARGUMENT...: runs the program with the simulated accelerator; sets code, $out and $err.
 sim() {
     timeout 300 "$TANDEM_SIM" bench "$@" >"$out" 2>"$err"

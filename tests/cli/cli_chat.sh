@@ -4,20 +4,10 @@
 # run: alone
 set -u
 : "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 nl='
 '
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 5 "$work/out" "$work/err"
-    fi
-}
 # chat LINES ARGUMENT...: with LINES, as printf has them, on standard input, each a turn; sets code,
 # $work/out and $work/err. once: all of LINES is one turn.
 chat() {

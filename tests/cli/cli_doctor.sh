@@ -4,8 +4,7 @@
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 export XDG_CACHE_HOME="$work/cache"
 
 # doctor PROGRAM ARGUMENT...: sets code, $work/out and $work/err.
@@ -14,15 +13,6 @@ doctor() {
     shift
     timeout 100 "$program" doctor "$@" >"$work/out" 2>"$work/err"
     code=$?
-}
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 3 "$work/err" "$work/out"
-    fi
 }
 # names: of the findings in the JSON.
 names() { python3 -c 'import json, sys

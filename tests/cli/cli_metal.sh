@@ -10,8 +10,7 @@ set -u
 : "${TANDEM:=build/tandem}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 : "${TOOLS:=build/release/tests}" "${METAL_ALL:=}"
 tiny=tests/golden/tiny
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 
 metal=$(dirname "$TANDEM")/emulator/libmetal.so
 if ! [ -f "$metal" ]; then
@@ -26,20 +25,8 @@ case $TANDEM in
 esac
 prompt='1, 2, 3,' many='1, 2, 3, 4, 5,'
 
-# call ARGUMENT...: runs the program; sets code, $work/out and $work/err.
-call() {
-    timeout 200 "$TANDEM" "$@" >"$work/out" 2>"$work/err"
-    code=$?
-}
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 3 "$work/err"
-    fi
-}
+# call ARGUMENT...: runs the program; sets code, $out and $err.
+call() { capture timeout 200 "$TANDEM" "$@"; }
 # generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json.
 generate() {
     name=$1

@@ -4,19 +4,11 @@
 # space, and a list of words is looked for that Metal has not. Kernels that break a rule each are
 # refused.
 set -u
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 if ! command -v clang++ >/dev/null; then
     echo 'ok 1 # SKIP clang is not here'
     exit 0
 fi
-result() { # NAME, after a test
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"; head -n 5 "$work/err"
-    fi
-}
 
 # check FILE: what is wrong with it goes to $work/err.
 check() {

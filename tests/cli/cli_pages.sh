@@ -3,11 +3,8 @@
 # and their readers take them.
 set -u
 : "${TANDEM:=build/tandem}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-# result NAME: prints whether the test before it succeeded.
-result() { if [ $? -eq 0 ]; then echo "ok pages_$1"; else echo "not ok pages_$1"; fi; }
+. tests/lib/results.sh
+prefix=pages_
 
 commands='run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize pull list show rm'
 for page in man bash zsh fish; do

@@ -3,8 +3,7 @@
 # from the disk with the same text as from RAM.
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 
 # run PROGRAM ARGUMENT...: sets code, $work/out and $work/err.
 run() {
@@ -13,15 +12,6 @@ run() {
     timeout 300 "$program" run -m "$MODEL" -c 512 -n 12 --ignore-eos --temp 0 -p 'The capital of France' "$@" \
         >"$work/out" 2>"$work/err"
     code=$?
-}
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 5 "$work/err" "$work/out"
-    fi
 }
 
 run "$TANDEM" --device none -q

@@ -5,19 +5,9 @@
 set -u
 : "${TANDEM:=build/tandem}"
 tiny=tests/golden/tiny/plain.gguf
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err
+. tests/lib/results.sh
+prefix=peers_
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok peers_$1"
-    else
-        echo "not ok peers_$1"
-        echo "  code $code"; head -n 8 "$out" "$err"
-    fi
-}
 # fake NAME MODEL SPEED...: writes a program that appends NAME to $work/turns and, the nth time,
 # says the nth SPEED for a prompt and a tenth of it for single tokens.
 fake() {

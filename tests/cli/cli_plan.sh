@@ -6,26 +6,13 @@
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}" "${TOOLS:=build/release/tests}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err
+. tests/lib/results.sh
+prefix=plan_
 # Nothing measured here may change a plan.
 export XDG_CACHE_HOME="$work/cache" TANDEM_CALIBRATE=never
 
-call() { # PROGRAM ARGUMENT...: sets code, $out and $err
-    "$@" >"$out" 2>"$err"
-    code=$?
-}
-plan() { call "$TANDEM" plan "$@"; }
-sim() { call "$TANDEM_SIM" "$@"; }
-result() { # NAME: prints whether the test before it succeeded
-    if [ $? -eq 0 ]; then
-        echo "ok plan_$1"
-    else
-        echo "not ok plan_$1"
-        echo "  code $code"; head -n 4 "$out" "$err"
-    fi
-}
+plan() { capture "$TANDEM" plan "$@"; }
+sim() { capture "$TANDEM_SIM" "$@"; }
 # refused NAME CODE TEXT ARGUMENT...: that exit code, one line that holds TEXT, no plan.
 refused() {
     name=$1 expected=$2 text=$3
@@ -169,7 +156,7 @@ result layers
 plan --shape llama-3.1-8b --machine gtx-1650-4g -c 32768 -ctk auto -ctv auto --json
 holds 'p["cache_type_k"] in ("F16", "Q8_0") and p["cache_type_k"] == p["cache_type_v"]'
 result automatic_cache
-call "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
+capture "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
 [ $code -eq 0 ] && grep -q 'has no experts' "$err"
 result cpu_moe_without_experts_is_told
 
@@ -236,7 +223,7 @@ sim run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos $device -c 256 -v
     grep -q "'tandem calibrate' measures this one" "$err" &&
     awk '/^tandem: memory/ { exit $3 != $6 }' "$err"
 result run_tells_its_prediction
-call "$TANDEM" run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos --device none -c 256 -v
+capture "$TANDEM" run -m "$MODEL" -p Once -n 8 --temp 0 --ignore-eos --device none -c 256 -v
 [ $code -eq 0 ] && grep -q 'speeds of a similar machine (cpu-only' "$err"
 result run_on_the_cpu_takes_the_rates_of_a_cpu
 
@@ -254,7 +241,7 @@ plan -m "$work/i8.gguf"
 [ $code -eq 0 ] &&
     grep -q '^note: this model can be planned but not run yet: tensor blk.3.ffn_norm.weight .*I8$' "$out"
 result names_the_type_that_cannot_run
-call "$TANDEM" inspect "$work/i8.gguf"
+capture "$TANDEM" inspect "$work/i8.gguf"
 [ $code -eq 0 ] && grep -q '^runs here      no, because tensor blk.3.ffn_norm.weight .*I8' "$out"
 result inspect_names_the_type_that_cannot_run
 rm "$work/i8.gguf"

@@ -3,20 +3,11 @@
 # the choice among files, a plan before, broken connections, checksums, hostile answers, the cache.
 set -u
 : "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err hub=$work/hub cache=$work/home/cache
+. tests/lib/results.sh
+prefix=pull_
+hub=$work/hub cache=$work/home/cache
 mkdir -p "$hub" "$work/home"
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok pull_$1"
-    else
-        echo "not ok pull_$1"
-        echo "  code ${code:-}"; head -n 3 "$out" "$err"
-    fi
-}
 if ldd "$TANDEM" 2>/dev/null | grep -q 'not a dynamic' || ! ldd "$TANDEM" | grep -q libcurl; then
     "$TANDEM" pull a/b >"$out" 2>"$err"
     [ $? -eq 1 ] && grep -q 'without libcurl' "$err"
@@ -33,10 +24,8 @@ HF_HUB_CACHE=$cache HOME=$work/home no_proxy=127.0.0.1,localhost
 export HF_ENDPOINT HF_HUB_CACHE HOME no_proxy
 unset HF_TOKEN HF_HOME HF_TOKEN_PATH XDG_CACHE_HOME XDG_STATE_HOME 2>/dev/null
 
-call() { # ARGUMENT...: runs tandem; sets code, $out and $err
-    "$TANDEM" "$@" >"$out" 2>"$err"
-    code=$?
-}
+# call ARGUMENT...: runs the program; sets code, $out and $err.
+call() { capture "$TANDEM" "$@"; }
 sum() { sha256sum "$1" 2>/dev/null | cut -c 1-64; }
 same() { [ "$(sum "$1")" = "$(sum "$2")" ]; }
 pulled() { same "$(cat "$out")" "$1"; } # what pull printed is the path of the same bytes

@@ -6,8 +6,7 @@
 # run: alone
 set -u
 : "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
 
 # Sanitizers are slow: fewer tokens.
 case $TANDEM_SIM in
@@ -19,20 +18,8 @@ prompt='The path ran between the fields and the sea. On the one side there were 
 the sheep a line of thorn trees all bent the same way, like people listening at a door. On the other
 side there was nothing at all. In summer'
 
-# call ARGUMENT...: runs the program; sets code, $work/out and $work/err.
-call() {
-    timeout 120 "$TANDEM_SIM" "$@" >"$work/out" 2>"$work/err"
-    code=$?
-}
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 3 "$work/err"
-    fi
-}
+# call ARGUMENT...: runs the program; sets code, $out and $err.
+call() { capture timeout 120 "$TANDEM_SIM" "$@"; }
 # generate NAME ARGUMENT...: keeps the JSON as $work/NAME.json. replay: likewise with a plan's context.
 generate() {
     name=$1

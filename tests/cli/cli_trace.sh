@@ -4,8 +4,8 @@
 # that is stopped or fails leaves what there is.
 set -u
 : "${TANDEM_SIM:=build/tandem-sim}" "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/lib/results.sh
+prefix=trace_
 case $TANDEM_SIM in
 */asan/* | */ubsan/* | */tsan/*) n=4 ;;
 *) n=16 ;;
@@ -18,20 +18,8 @@ for i in 1 2 3; do
     echo 'other side there was nothing at all, and the wind came from there in every season.'
 done >"$work/prompt"
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok trace_$1"
-    else
-        echo "not ok trace_$1"
-        echo "  code $code"; head -n 3 "$work/err"
-    fi
-}
-# call ARGUMENT...: runs the program; sets code, $work/out and $work/err.
-call() {
-    timeout 120 "$TANDEM_SIM" "$@" >"$work/out" 2>"$work/err"
-    code=$?
-}
+# call ARGUMENT...: runs the program; sets code, $out and $err.
+call() { capture timeout 120 "$TANDEM_SIM" "$@"; }
 run() { call run -m "$MODEL" -f "$work/prompt" -n $n --temp 0 --ignore-eos "$@"; }
 
 # trace NAME ARGUMENT...: plans as the arguments say, and runs that very plan; keeps the plan's

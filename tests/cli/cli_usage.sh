@@ -4,25 +4,10 @@
 set -u
 : "${TANDEM:=build/tandem}" "${TANDEM_SIM:=build/tandem-sim}"
 : "${MODEL:=models/SmolLM2-135M-Instruct.Q4_1.gguf}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err
+. tests/lib/results.sh
 
-# result NAME: prints whether the test before it succeeded.
-result() {
-    if [ $? -eq 0 ]; then
-        echo "ok $1"
-    else
-        echo "not ok $1"
-        echo "  code $code"; head -n 3 "$out" "$err"
-    fi
-}
-
-# call ARGUMENT...: runs tandem; sets code, $out and $err.
-call() {
-    "$TANDEM" "$@" >"$out" 2>"$err"
-    code=$?
-}
+# call ARGUMENT...: runs the program; sets code, $out and $err.
+call() { capture "$TANDEM" "$@"; }
 
 # wrong NAME TEXT ARGUMENT...: code 2, nothing on standard output, a line that holds TEXT or, like
 # the second line, says what to do and where help is.
