@@ -25,8 +25,10 @@ static enum status encode(struct chat *chat, struct err *e) {
                                         .n_messages = h->count,
                                         .tools = chat->style.tools,
                                         .with_reply = true};
+    const bool off = chat->writer.cli->options.thinking == THINKING_OFF;
     chat->tokens.count = 0;
     if (chat_render(&chat->format, &c, &chat->text, e) ||
+        (off && chat_text_end_thought(&chat->text, chat->format.marks, e)) ||
         chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e))
         return e->status;
     for (uint64_t i = 0; i < chat->drawn.count; i++)

@@ -275,6 +275,25 @@ enum status chat_render_next(const struct chat_format *f, const struct chat_conv
     return OK;
 }
 
+enum status chat_text_end_thought(struct chat_text *text, const struct chat_marks *marks,
+                                  struct err *e) {
+    char end[CHAT_HELD_BYTES];
+    if (!marks || marks->channels ||
+        chat_opening_of(marks, text->bytes, text->length) != CHAT_OPENS_THOUGHT)
+        return OK;
+    (void)snprintf(end, sizeof end, "\n%s\n\n", marks->close);
+    const size_t length = text->length + strlen(end);
+    char *bytes = mem_resize(text->bytes, length, 1);
+    if (bytes) text->bytes = bytes;
+    uint8_t *data = mem_resize(text->data, length, 1);
+    if (data) text->data = data;
+    if (!bytes || !data) return err_memory(e, 2 * length, "a conversation");
+    memcpy(bytes + text->length, end, strlen(end));
+    memset(data + text->length, 0, strlen(end));
+    text->length = length;
+    return OK;
+}
+
 enum status chat_encode(const struct tokenizer *t, const struct chat_text *text,
                         struct token_list *out, struct err *e) {
     const uint64_t n_before = out->count;

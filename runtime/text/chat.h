@@ -87,6 +87,11 @@ enum status chat_render_next(const struct chat_format *f, const struct chat_conv
 enum status chat_encode(const struct tokenizer *t, const struct chat_text *text,
                         struct token_list *out, struct err *e);
 
+// Ends the thought that text[] opens last, so that the reply has none. Changes nothing where none
+// is open. marks may be NULL.
+enum status chat_text_end_thought(struct chat_text *text, const struct chat_marks *marks,
+                                  struct err *e);
+
 void chat_text_close(struct chat_text *text);
 
 #endif

@@ -278,6 +278,18 @@ chat 'Hello\n/set reasoning on\nHello\n/set reasoning off\nHello\n' -n 8 -q \
     [ "$(sed -n 1p "$work/out")" != "$(sed -n 2p "$work/out")" ]
 result chat_reasoning_switch
 
+# Where the template opens a thought whatever the switch says, it is ended at once.
+cat >"$work/template" <<'X'
+{#- </think> #}{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n<think>\n' }}
+X
+chat 'Name a city.\n' -n 12 -q --chat-template "$work/template" --reasoning off
+[ $code -eq 0 ] && [ -s "$work/out" ] &&
+    [ "$(cat "$work/out")" = "$(answer "${asks}Name a city.$answers<think>$nl$nl</think>$nl$nl")" ]
+result chat_reasoning_off_ends_a_thought_that_a_template_opens
+
 # ---- Calls of tools ------------------------------------------------------------------------------
 # Three calls as examples make the small model call too.
 cat >"$work/template" <<'X'
