@@ -1,8 +1,9 @@
 /* progress_bar.h: a progress bar on one line of a terminal.
  *
  * Borrows its stream and owns nothing. Draws nothing if the stream is no terminal. Draws at most
- * ten times a second, so it may be called for every micro-batch. One thread. Tested by
- * tests/cli/cli_usage.sh, where pipes are no terminals and nothing is drawn.
+ * ten times a second, so it may be called for every micro-batch, and no wider than the window. One
+ * thread. Tested by tests/cli/cli_chat_terminal.sh, and by cli_usage.sh, where pipes are no
+ * terminals and nothing is drawn.
  */
 #ifndef TANDEM_RUNTIME_CLI_PROGRESS_BAR_H
 #define TANDEM_RUNTIME_CLI_PROGRESS_BAR_H

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200 };
+// A terminal that edits lines itself drops what comes behind so many bytes, and says nothing.
+enum { LOOK_MS = 200, TERMINAL_LINE_BYTES = 4095 };
 
 static const char QUOTES[] = "\"\"\"";
 enum { QUOTES_LENGTH = sizeof QUOTES - 1 };
@@ -95,6 +96,13 @@ static enum status read_line(struct turn_input *t, const char *prompt, struct er
     if (t->terminal) fputs(prompt, stderr);
     if (read_up_to(t, '\n', e)) return e->status;
     if (t->terminal && t->state == LINE_ENDED) fputc('\n', stderr);
+    if (t->terminal && t->line.length >= TERMINAL_LINE_BYTES) {
+        fprintf(stderr,
+                "tandem: this terminal cuts lines at %d characters; the line was not sent\n"
+                "Give a long text by a pipe or -f FILE\n",
+                TERMINAL_LINE_BYTES);
+        t->state = LINE_DROPPED;
+    }
     return OK;
 }
 
@@ -135,13 +143,23 @@ static enum status read_whole(struct turn_input *t, struct err *e) {
     return append(&t->turn, t->line.text, t->line.length, e);
 }
 
+// Ctrl-C in a line that goes on an earlier one drops both. At an empty line, where it may be meant
+// for an answer that has just ended, it ends the program only if it comes twice.
+static void answer_ctrl_c(struct turn_input *t) {
+    if (t->turn.length == 0 && t->asked) return;
+    if (t->turn.length == 0) fputs("Ctrl-C again, or Ctrl-D, ends the program.\n", stderr);
+    t->asked = t->turn.length == 0;
+    t->state = LINE_DROPPED;
+}
+
 enum status turn_input_next(struct turn_input *t, bool *ended, struct err *e) {
     do {
         if (clear(&t->turn, e)) return e->status;
         if (t->terminal || t->by_lines ? read_turn(t, e) : read_whole(t, e)) return e->status;
-        // Ctrl-C in a line that goes on an earlier one drops both.
-        if (t->terminal && t->state == LINE_ENDED && t->turn.length > 0 && signal_seen())
-            t->state = LINE_DROPPED;
+        if (t->terminal && t->state == LINE_ENDED && signal_seen())
+            answer_ctrl_c(t);
+        else
+            t->asked = false;
         if (t->state == LINE_DROPPED) signal_watch(); // the Ctrl-C is answered
     } while (t->state == LINE_DROPPED);
     while (ends_with(&t->turn, "\n", 1)) cut(&t->turn, t->turn.length - 1);

@@ -24,6 +24,7 @@ struct turn_input {
     struct line_editor *editor; // NULL: lines come as the system gives them
     bool terminal;              // a person sees a prompt
     bool by_lines;              // of a pipe
+    bool asked;                 // the last Ctrl-C was at an empty line, and a line says how to end
     struct turn_text turn, line;
     enum line_state state;        // of the last line
     char input[TURN_INPUT_BYTES]; // read, but not used from next to count
@@ -36,7 +37,7 @@ enum status turn_input_open(struct turn_input *t, const char *history_path, bool
 void turn_input_close(struct turn_input *t); // accepts a zeroed one; leaves it zeroed
 
 // Reads the next turn into t->turn. *ended: there is none, because the input ended or Ctrl-C came
-// at an empty line.
+// twice at an empty line (of a pipe, once).
 enum status turn_input_next(struct turn_input *t, bool *ended, struct err *e);
 
 // Lets the person change the last turn and give it anew, where there is a line editor.

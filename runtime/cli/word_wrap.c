@@ -3,16 +3,13 @@
 
 #include "base/utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
-void word_wrap_begin(struct word_wrap *w, FILE *out) {
-    struct winsize size = {0};
-    const bool known = isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &size) == 0;
-    *w = (struct word_wrap){.out = out, .width = known ? size.ws_col : 0};
+void word_wrap_begin(struct word_wrap *w, FILE *out, bool wanted) {
+    *w = (struct word_wrap){.out = out, .follows = wanted && isatty(fileno(out))};
 }
 
 static void end_word(struct word_wrap *w) { w->word_bytes = 0, w->word_columns = 0; }
@@ -20,6 +17,15 @@ static void end_word(struct word_wrap *w) { w->word_bytes = 0, w->word_columns =
 static void break_line(struct word_wrap *w) {
     fputc('\n', w->out);
     w->column = 0;
+}
+
+static void follow_window(struct word_wrap *w) {
+    struct winsize size = {0};
+    if (ioctl(fileno(w->out), TIOCGWINSZ, &size) != 0 || size.ws_col == w->width) return;
+    w->width = size.ws_col;
+    if (w->column < w->width) return;
+    end_word(w);
+    break_line(w);
 }
 
 // Takes the word to the next line, unless it has this one for itself.
@@ -68,6 +74,7 @@ static void write_one(struct word_wrap *w, const char *text, size_t length) {
 }
 
 void word_wrap_write(struct word_wrap *w, const char *text, size_t length) {
+    if (w->follows) follow_window(w);
     if (w->width < 2) {
         fwrite(text, 1, length, w->out);
         return;

@@ -83,9 +83,10 @@ static enum status do_show(struct call *call, struct err *e) {
     (void)e;
     fprintf(stderr, "  model                %s\n  chat template        %s\n", o->model,
             chat->format.name);
-    fprintf(stderr, "  context              %d of %d tokens used, %zu questions\n",
-            generate_held(&chat->writer.generator), chat->writer.generator.n_ctx,
-            chat_history_count(&chat->history, CHAT_USER));
+    const size_t n_asked = chat_history_count(&chat->history, CHAT_USER);
+    fprintf(stderr, "  context              %d of %d tokens used, %zu question%s\n",
+            chat_context_used(chat), chat->writer.generator.n_ctx, n_asked,
+            n_asked == 1 ? "" : "s");
     fprintf(stderr, "  system               %s\n", system ? system : "(none)");
     cli_options_print_settings(o, stderr);
     return OK;
@@ -181,8 +182,10 @@ static enum status do_load(struct call *call, struct err *e) {
     char path[PATH_MAX];
     struct chat_history *h = &call->chat->history;
     if (path_of(path, call, e) || chat_history_load(h, path, e)) return e->status;
-    fprintf(stderr, "Loaded %zu questions and %zu answers.\n", chat_history_count(h, CHAT_USER),
-            chat_history_count(h, CHAT_ASSISTANT));
+    const size_t n_asked = chat_history_count(h, CHAT_USER);
+    const size_t n_answered = chat_history_count(h, CHAT_ASSISTANT);
+    fprintf(stderr, "Loaded %zu question%s and %zu answer%s.\n", n_asked, n_asked == 1 ? "" : "s",
+            n_answered, n_answered == 1 ? "" : "s");
     return load_state(call->chat, path, e);
 }
 
@@ -200,9 +203,9 @@ static const struct chat_word {
     {{"result"}, "TEXT", "tell the model what came of the tool that it called", do_result},
     {{"undo"}, "", "take the last question and its answer back", do_undo},
     {{"system"}, "TEXT", "set the instructions; 'none' takes them away", do_system},
-    {{"set"}, "NAME VALUE", "change a setting, such as /set temp 0.2; alone: list them", do_set},
+    {{"set"}, "NAME VALUE", "change a setting: /set temp 0.2; alone: list them", do_set},
     {{"show"}, "", "the model, the context and the settings", do_show},
-    {{"save"}, "NAME", "keep the conversation, and what the model has computed of it", do_save},
+    {{"save"}, "NAME", "keep the conversation, and the model's state of it", do_save},
     {{"load"}, "NAME", "go on with a kept conversation", do_load},
 };
 enum { WORDS_COUNT = sizeof WORDS / sizeof *WORDS };
@@ -217,7 +220,8 @@ static enum status do_help(struct call *call, struct err *e) {
     }
     fputs("  \"\"\"                  begins a text of several lines, and ends it\n"
           "  \\                    at the end of a line: the next line belongs to it\n"
-          "  Ctrl-C               stops an answer, or drops the line; Ctrl-D ends the program\n",
+          "  Ctrl-C               stops an answer, or drops the line\n"
+          "  Ctrl-D               ends the program\n",
           stderr);
     return OK;
 }

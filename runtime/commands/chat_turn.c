@@ -18,6 +18,11 @@
 
 static int32_t context_of(const struct chat *chat) { return chat->writer.generator.n_ctx; }
 
+int32_t chat_context_used(const struct chat *chat) {
+    const int32_t held = generate_held(&chat->writer.generator);
+    return held < context_of(chat) ? held : context_of(chat);
+}
+
 // Renders and encodes the conversation with the head of the reply and what is drawn of it.
 static enum status encode(struct chat *chat, struct err *e) {
     const struct chat_history *h = &chat->history;
@@ -146,8 +151,7 @@ static void print_all(void *context, const char *text, size_t length) {
 static void begin_reply(struct chat *chat) {
     const struct cli_options *o = &chat->writer.cli->options;
     const enum reasoning how = o->reasoning;
-    word_wrap_begin(&chat->wrap, stdout);
-    if (o->no_wrap) chat->wrap.width = 0;
+    word_wrap_begin(&chat->wrap, stdout, !o->no_wrap);
     chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
     chat->reply.take = how == REASONING_NONE ? drop_part : print_part;
     chat->reply.context = chat;
@@ -171,8 +175,8 @@ static void say_speed(const struct chat *chat, const struct timings *before) {
     const bool dims = isatty(STDERR_FILENO);
     fprintf(stderr, "%s[%lld tokens, %.1f tokens/s; context %d of %d]%s\n", dims ? DIM : "",
             (long long)(now->new_tokens - before->new_tokens),
-            timings_rate(steps, now->decode_ns - before->decode_ns),
-            generate_held(&chat->writer.generator), context_of(chat), dims ? PLAIN : "");
+            timings_rate(steps, now->decode_ns - before->decode_ns), chat_context_used(chat),
+            context_of(chat), dims ? PLAIN : "");
 }
 
 // ---- What is kept of the reply ------------------------------------------------------------------

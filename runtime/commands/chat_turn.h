@@ -51,4 +51,7 @@ enum status chat_add_result(struct chat *chat, const char *text, bool *complete,
 // says; then the message is no longer in the conversation.
 enum status chat_answer(struct chat *chat, bool *answered, struct err *e);
 
+// Tokens of the context that are used; the last one drawn, which is not read yet, may find it full.
+int32_t chat_context_used(const struct chat *chat);
+
 #endif

@@ -225,7 +225,7 @@ result chat_system
 chat '/set predict 3\n/set seed 5\nTell me a long story.\n/set predict\n/set tempo 3\n/set temp x\n/show\n' -n 60
 [ $code -eq 0 ] && [ "$(wc -w <"$work/out")" -le 3 ] && grep -q "no setting 'tempo'" "$work/err" &&
     grep -q "predict needs a value" "$work/err" && grep -q "got 'x'" "$work/err" &&
-    grep -q '^  seed  *5$' "$work/err" && grep -q 'tokens used, 1 questions' "$work/err"
+    grep -q '^  seed  *5$' "$work/err" && grep -q 'tokens used, 1 question$' "$work/err"
 result chat_set_and_show
 chat '/show\nName a city.\n/clear\n/show\n' -n 4
 [ $code -eq 0 ] && [ "$(grep -c '^  context  *0 of [0-9]* tokens used' "$work/err")" -eq 2 ]
@@ -249,6 +249,8 @@ prompt_tokens() { sed -n 's/.*prompt *\([0-9]*\) tokens.*/\1/p' "$work/err"; }
 chat "Tell me about the history of the city of Paris.\n/save $work/kept.json\n" -n 20
 first=$(cat "$work/out")
 chat "/load $work/kept.json\nName a river.\n" -n 8
+grep -q '^Loaded 1 question and 1 answer[.]$' "$work/err"
+result chat_load_says_how_much
 with=$(prompt_tokens) answer=$(cat "$work/out")
 mv "$work/kept.json.session" "$work/away"
 chat "/load $work/kept.json\nName a river.\n" -n 8

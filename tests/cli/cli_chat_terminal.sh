@@ -123,7 +123,8 @@ said('two', 'three\nfour')
 keys(CTRL_D)
 ends(0)
 X
-# Ctrl-C drops a line, stops an answer, which stays, and ends the program at an empty line.
+# Ctrl-C drops a line, stops an answer, which stays, and ends the program if it comes twice at an
+# empty line.
 at_terminal terminal_ctrl_c_drops_a_line -n 4 -c 512 <<'X'
 keys('Name a ci')
 wait('Name a ci') # a Ctrl-C that comes before the text is read ends the program
@@ -138,6 +139,13 @@ keys('one\\\r')
 wait(r'\n\. ')
 keys(CTRL_C)
 dropped()
+keys(CTRL_C)
+wait(r'Ctrl-C again, or Ctrl-D, ends the program\.\n> ')
+line('Name a river.') # and the next one asks again
+answered()
+prompt()
+keys(CTRL_C)
+wait(r'Ctrl-C again, or Ctrl-D, ends the program\.\n> ')
 keys(CTRL_C)
 ends(0)
 X
@@ -179,19 +187,32 @@ answered()
 line('/save short')
 wait('Saved')
 said('short', 'Name a city.')
+line('/set predict 99')
+line('Write a very long story about the sea.')
+wait('context 64 of 64')
+wait('64 tokens is full')
 keys(CTRL_D)
 ends(0)
 X
-TERM=dumb
+TERM=emacs
 at_terminal terminal_that_cannot_edit -n 4 -c 512 <<'X'
 line('Name a city.')
 answered()
+prompt()
+keys('many words ' * 400, '\r') # of which such a terminal drops the end
+wait('cuts lines at 4095 characters; the line was not sent')
+prompt()
+line('/save short')
+wait('Saved')
+said('short', 'Name a city.')
 keys(CTRL_D)
 ends(0)
 X
 # While the memory of a long context is cleared, which takes seconds, a bar says so.
-printf '%s\n' "wait(r'reserve +\\[')" "wait('context 30000')" "wait('tokens/s')" 'ends(0)' |
-    python3 "$(dirname "$0")/../lib/terminal.py" "$TANDEM" run -m "$MODEL" -p 'Once upon' -n 2 \
+printf '%s\n' "wait(r'reserve +\\[')" "wait('context 30000')" "wait('tokens/s')" 'ends(0)' \
+    "bars = re.findall(rb'\r(reserve[^\r\n\033]*)', raw)" \
+    'assert bars and all(len(bar) < 40 for bar in bars), bars # a bar of two lines cannot be erased' |
+    TERMINAL_COLUMNS=40 python3 "$(dirname "$0")/../lib/terminal.py" "$TANDEM" run -m "$MODEL" -p 'Once upon' -n 2 \
         --temp 0 -c 30000 >"$work/log" 2>&1 && echo 'ok terminal_long_context_is_announced' || {
     echo 'not ok terminal_long_context_is_announced'
     tail -n 5 "$work/log"
@@ -205,6 +226,25 @@ answered()
 shown = re.sub(r'prefill +\[[#.]*\] +\d+%', '', seen()) # a bar, if the prompt takes long enough
 answer = re.search(r'Tell a long story\.\n(.*?)\n\[', shown, re.S).group(1)
 assert len(answer) > 100 and all(len(text) < 40 for text in answer.split('\n')), answer
+keys(CTRL_D)
+ends(0)
+X
+# The lines follow the window.
+at_terminal terminal_wraps_words_of_a_resized_window -n 120 -c 512 <<'X'
+line('Tell a long story.')
+wait(r'story\.\n[^\n]*\n[^\n]*\w+ \w+')
+resize(24)
+answered()
+answer = re.search(r'Tell a long story\.\n(.*?)\n\[', seen(), re.S).group(1).split('\n')
+assert len(answer) > 6 and all(len(text) < 24 for text in answer[-3:]), answer
+keys(CTRL_D)
+ends(0)
+X
+at_terminal terminal_help_is_narrow -n 4 -c 512 <<'X'
+line('/help')
+wait('ends the program\n> ')
+shown = seen().split('/help\n')[-1].split('\n')
+assert len(shown) > 12 and all(len(text) < 80 for text in shown), shown
 keys(CTRL_D)
 ends(0)
 X

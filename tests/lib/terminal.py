@@ -24,7 +24,13 @@ ROWS, COLUMNS = 30, int(os.environ.get("TERMINAL_COLUMNS", "200"))
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[1], sys.argv[1:])
-fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+
+def resize(columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+
+
+resize(COLUMNS)
 raw = b""
 at = 0  # what comes before was waited for
 

@@ -111,7 +111,7 @@ static void test_no_terminal_is_not_broken(void **state) {
     struct word_wrap w;
     FILE *file = tmpfile();
     assert_non_null(file);
-    word_wrap_begin(&w, file);
+    word_wrap_begin(&w, file, true);
     assert_int_equal(w.width, 0);
     fclose(file);
 }
