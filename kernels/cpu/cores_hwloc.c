@@ -3,6 +3,13 @@
 
 #include "base/mem.h"
 
+// hwloc before 2.4, which Ubuntu 20.04 has, knows no kinds of cores: then all are alike.
+#pragma weak hwloc_cpukinds_get_nr
+#pragma weak hwloc_cpukinds_get_info
+static int count_cpukinds(hwloc_topology_t topology) {
+    return hwloc_cpukinds_get_nr ? hwloc_cpukinds_get_nr(topology, 0) : 0;
+}
+
 // The place of a processor among the allowed ones of its core: 0 for the first.
 static int rank_in_core(hwloc_obj_t cpu, hwloc_const_cpuset_t allowed) {
     hwloc_obj_t core = cpu->parent;
@@ -30,7 +37,7 @@ static void append(struct core_list *list, hwloc_topology_t topology, hwloc_cons
 static int32_t count_fast(const struct core_list *list, hwloc_topology_t topology,
                           hwloc_bitmap_t kind) {
     int32_t n = 0;
-    for (int k = hwloc_cpukinds_get_nr(topology, 0) - 1; k >= 0 && n * 4 < list->n_cores; k--) {
+    for (int k = count_cpukinds(topology) - 1; k >= 0 && n * 4 < list->n_cores; k--) {
         int efficiency;
         if (hwloc_cpukinds_get_info(topology, (unsigned)k, kind, &efficiency, NULL, NULL, 0) != 0 ||
             efficiency < 0)
@@ -61,7 +68,7 @@ enum status core_list_of(struct core_list *out, hwloc_topology_t topology,
     }
     // Kinds are sorted by efficiency: the last one is the fastest. Without kinds all cores are
     // alike.
-    int n_kinds = hwloc_cpukinds_get_nr(topology, 0);
+    int n_kinds = count_cpukinds(topology);
     for (int rank = 0; out->n_cpus < n; rank++) {
         int32_t before = out->n_cpus;
         for (int k = n_kinds - 1; k >= 0; k--)

@@ -68,12 +68,19 @@ static int32_t cores_inside(hwloc_topology_t topology, hwloc_const_cpuset_t set)
     return n;
 }
 
+// hwloc before 2.4, which Ubuntu 20.04 has, knows no kinds of cores: then all are alike.
+#pragma weak hwloc_cpukinds_get_nr
+#pragma weak hwloc_cpukinds_get_info
+static int count_cpukinds(hwloc_topology_t topology) {
+    return hwloc_cpukinds_get_nr ? hwloc_cpukinds_get_nr(topology, 0) : 0;
+}
+
 // Counts kinds of cores, which are sorted by efficiency, the fastest last; if hwloc does not know
 // which is faster (-1), all cores count as alike.
 static enum status count_kinds(struct machine *out, hwloc_topology_t topology, struct err *e) {
     out->n_performance_cores = out->n_cores;
     out->n_efficiency_cores = 0;
-    int n_kinds = hwloc_cpukinds_get_nr(topology, 0);
+    int n_kinds = count_cpukinds(topology);
     if (n_kinds < 2) return OK;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (!set) return err_memory(e, 0, "the machine's topology");
