@@ -52,6 +52,7 @@ install: install-program ## after make all: all of it to PREFIX=/usr/local, belo
 	@install -m 644 $(TOP)/libtandem.a $(TOP)/$(SONAME) $(DESTDIR)$(PREFIX)/lib
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libtandem.so
 	@sed 's,^prefix=.*,prefix=$(PREFIX),' $(TOP)/tandem.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/tandem.pc
+	@case '$(DESTDIR)$(PREFIX)' in /usr | /usr/local) ldconfig 2>/dev/null || true ;; esac # else no program finds it
 
 # The program writes its manual page and the completions of shells.
 install-program: ## the program, its manual page and completions alone
