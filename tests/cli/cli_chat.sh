@@ -117,7 +117,7 @@ chat 'Hello\n' -n 20 -q --chat-template deepseek-r1 --no-wrap \
 result chat_answers_after_the_budget
 
 # ---- Commands and ends ---------------------------------------------------------------------------
-chat 'Hello\n/reset\nHello\n\n/exit\nHello\n' -n 6
+chat 'Hello\n/reset \nHello\n\n/exit\nHello\n' -n 6
 [ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 2 ] && [ "$(uniq "$work/out" | wc -l)" -eq 1 ]
 result chat_reset_and_exit
 grep -q 'prompt .* tokens/s' "$work/err"

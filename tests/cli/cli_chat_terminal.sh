@@ -211,6 +211,7 @@ X
 # While the memory of a long context is cleared, which takes seconds, a bar says so.
 printf '%s\n' "wait(r'reserve +\\[')" "wait('context 30000')" "wait('tokens/s')" 'ends(0)' \
     "bars = re.findall(rb'\r(reserve[^\r\n\033]*)', raw)" \
+    'assert not re.search(rb"%[^\r]*tandem", raw), raw # a bar is cleared before a text' \
     'assert bars and all(len(bar) < 40 for bar in bars), bars # a bar of two lines cannot be erased' |
     TERMINAL_COLUMNS=40 python3 "$(dirname "$0")/../lib/terminal.py" "$TANDEM" run -m "$MODEL" -p 'Once upon' -n 2 \
         --temp 0 -c 30000 >"$work/log" 2>&1 && echo 'ok terminal_long_context_is_announced' || {

@@ -37,7 +37,7 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --override-kv=a=int:1 --grammar=x --grammar-file=x -j={} --json-schema={} -jf=x
 --json-schema-file=x --prompt-cache=x --prompt-cache-all --prompt-cache-ro -bf=x --binary-file=x
 --in-prefix=x --in-suffix=x --in-prefix-bos
---rpc=x -ncffn=2'
+--rpc=x -ncffn=2 --host=x --port=8080'
 for command in run chat; do
     for spelling in $spellings; do
         name=${spelling%%=*}

@@ -139,12 +139,17 @@ if [ -c /dev/full ]; then
     result usage_full_output
     "$TANDEM" run -m "$MODEL" -p hi -n 2 -q >/dev/full 2>"$err"
     code=$?
-    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err"
+    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err" &&
+        [ "$(grep -c 'standard output' "$err")" -eq 1 ]
     result usage_full_output_of_a_text
     call plan -m "$MODEL" --device none --save /dev/full
     [ $code -eq 1 ] && grep -q '/dev/full: No space left' "$err"
     result usage_full_plan_file
 fi
+"$TANDEM" run -m "$MODEL" -p hi -n 2 -q 2>"$err" >&-
+code=$?
+[ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'standard output: ' "$err"
+result usage_closed_output
 
 # ---- What is told, but not refused ---------------------------------------------------------------
 # warns NAME TEXT ARGUMENT...: code 0 and a warning that holds TEXT.
@@ -156,6 +161,9 @@ warns() {
     result "usage_warns_$name"
 }
 warns no_gpu 'no usable GPU' plan -m "$MODEL" --device none -ngl 99
+warns no_gpu_of_bench 'no usable GPU' bench -m "$MODEL" --device none -ngl 0,99 -p 4 -n 0 -r 1
+[ "$(grep -c 'pp4' "$out")" -eq 2 ]
+result usage_no_gpu_of_bench_measures_all
 warns long_context 'trained on 8192' plan -m "$MODEL" --device none -c 10000
 warns many_threads '1000 threads on' plan -m "$MODEL" -t 1000
 call plan -m "$MODEL" --device none -c 0
@@ -203,6 +211,9 @@ result usage_echo
 printf 'Once upon a time' | "$TANDEM" run -m "$MODEL" -f - -n 4 --temp 0 -q >"$out" 2>"$err"
 [ -s "$out" ] && cmp -s "$out" "$work/plain"
 result usage_prompt_from_standard_input
+call run -m "$MODEL" -p hi -n 1
+[ $code -eq 0 ] && grep -qE '^tandem: prompt +1 token, ' "$err" && grep -qE '^tandem: generation +1 token$' "$err"
+result usage_one_token
 call run -m "$MODEL" -p 'Once upon a time' -n 0
 [ $code -eq 0 ] && ! [ -s "$out" ] && grep -q 'prompt .* 4 tokens' "$err"
 result usage_no_new_tokens
