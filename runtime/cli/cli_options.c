@@ -1,6 +1,8 @@
 /* cli_options.c: see cli_options.h. */
 #include "runtime/cli/cli_options.h"
 
+#include "runtime/model/families.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -838,15 +840,15 @@ void cli_options_print_again(const struct cli_options *o, enum command other, FI
 
 enum { HELP_INDENT = 34, HELP_COLUMNS = 96 };
 
-// Prints text from column HELP_INDENT on, broken between words.
-static void print_wrapped(const char *text, FILE *out) {
-    int column = HELP_INDENT;
+// Prints text from column indent on, where the line is, broken between words.
+static void print_wrapped(const char *text, int indent, FILE *out) {
+    int column = indent;
     for (const char *word = text; *word;) {
         int length = (int)strcspn(word, " ");
-        if (column > HELP_INDENT && column + 1 + length > HELP_COLUMNS) {
-            fprintf(out, "\n%*s", HELP_INDENT, "");
-            column = HELP_INDENT;
-        } else if (column > HELP_INDENT)
+        if (column > indent && column + 1 + length > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent)
             column += fprintf(out, " ");
         column += fprintf(out, "%.*s", length, word);
         word += length;
@@ -861,7 +863,7 @@ static void print_row(const char *left, const char *text, FILE *out) {
         fprintf(out, "  %-*s", HELP_INDENT - 2, left);
     else
         fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
-    print_wrapped(text, out);
+    print_wrapped(text, HELP_INDENT, out);
 }
 
 static void print_option(const struct option_spec *spec, FILE *out) {
@@ -876,11 +878,17 @@ static void print_option(const struct option_spec *spec, FILE *out) {
 
 static void print_devices(const struct device_driver *drivers, int32_t n_drivers, FILE *out) {
     fprintf(out, "\nKinds of --device in this program:\n  %-*s", HELP_INDENT - 2, "none");
-    print_wrapped("only the CPU", out);
+    print_wrapped("only the CPU", HELP_INDENT, out);
     for (int32_t i = 0; i < n_drivers; i++) {
         fprintf(out, "  %-*s", HELP_INDENT - 2, drivers[i].prefix);
-        print_wrapped(drivers[i].help, out);
+        print_wrapped(drivers[i].help, HELP_INDENT, out);
     }
+}
+
+static void print_families(FILE *out) {
+    char families[2048];
+    fprintf(out, "\nModels that run, by their general.architecture:\n  ");
+    print_wrapped(family_list(families, sizeof families), 2, out);
 }
 
 static void help_all(FILE *out) {
@@ -895,6 +903,7 @@ static void help_all(FILE *out) {
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (commands[i].example)
             fprintf(out, "  tandem %s %s\n", commands[i].name, commands[i].example);
+    print_families(out);
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
                  "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
                  "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"

@@ -36,6 +36,12 @@ result usage_help
 sed -n '/^Examples/q; s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' "$out" >"$work/commands"
 [ "$(wc -l <"$work/commands")" -eq 17 ]
 result usage_help_lists_the_commands
+sed -n '/general\.architecture:$/,/^$/p' "$out" | sed 1d | tr -d ' ' | tr ',' '\n' |
+    grep . | sort >"$work/families"
+sed -n '/^| `general/,/^$/p' README.md | sed 1d | cut -d'|' -f2 | grep -o '`[^`]*`' |
+    tr -d '`' | sort >"$work/readme"
+[ "$(wc -l <"$work/families")" -gt 50 ] && diff "$work/families" "$work/readme"
+result usage_help_and_readme_list_the_same_families
 while read -r command; do
     case $command in help | version) continue ;; esac
     call "$command" --help
