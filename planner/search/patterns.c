@@ -311,7 +311,7 @@ static enum status check_matched(const struct patterns *p, struct err *e) {
         err_set(e, ERR_USAGE,
                 "-ot: '%s' matches no matrix of this model, or only those of earlier patterns",
                 p->list[i].text);
-        return err_fix(e, "`tandem inspect` lists the names; vectors and routers go with their "
+        return err_fix(e, "`tandem inspect -v` lists the names; vectors and routers go with their "
                           "matrices");
     }
     return OK;

@@ -67,7 +67,8 @@ static const struct {
          "Lists are numbers and ranges with commas: 1,2,4 or 1-8 or 1-8+2 or 1-64*2. Every "
          "combination is\nmeasured; options may also be given several times.\n",
          "-m model.gguf -p 512 -n 128 -ngl 0,auto"},
-    [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds", "", "model.gguf"},
+    [COMMAND_INSPECT] = {"inspect", "-m FILE", "shows what a GGUF file holds",
+                         "-v lists its tensors too.\n", "model.gguf"},
     [COMMAND_DEVICES] = {"devices", "", "shows what can compute here", "", "-v"},
     [COMMAND_CALIBRATE] = {"calibrate", "", "measures how fast this computer is, for planning",
                            "Takes at most 10 seconds. The result is kept for later runs; stop "

@@ -83,7 +83,8 @@ static void add_up(const struct gguf *g, struct totals *totals) {
     }
 }
 
-static void print_file(const struct gguf *g) {
+// tensors: each of them too.
+static void print_file(const struct gguf *g, bool tensors) {
     uint64_t size = 0;
     for (uint32_t i = 0; i < g->n_parts; i++) size += g->parts[i].size_bytes;
     printf("\nGGUF version %u, alignment %u, %u part%s, %" PRIu64 " bytes\n", g->version,
@@ -93,12 +94,13 @@ static void print_file(const struct gguf *g) {
         fputs("  ", stdout);
         print_value(&g->values[i]);
     }
-    printf("\n%u tensors (type, bytes, shape, name)\n", g->n_tensors);
-    for (uint32_t i = 0; i < g->n_tensors; i++) print_tensor(&g->tensors[i]);
+    if (tensors) printf("\n%u tensors (type, bytes, shape, name)\n", g->n_tensors);
+    for (uint32_t i = 0; tensors && i < g->n_tensors; i++) print_tensor(&g->tensors[i]);
 
     struct totals totals;
     add_up(g, &totals);
-    printf("\ntotal %" PRIu64 " bytes of tensors\n", totals.all_bytes);
+    printf("\ntotal %" PRIu64 " bytes of tensors%s\n", totals.all_bytes,
+           tensors ? "" : "; -v lists each of them");
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (totals.count[t])
             printf("  %-8s %14" PRIu64 "  in %" PRIu64 "\n", dtype_name((enum dtype)t),
@@ -190,7 +192,7 @@ enum status cli_inspect(struct cli *cli, struct err *e) {
         status = write_file(&gguf, &summary, e);
     } else if (status == OK) {
         inspect_summary_print(&summary, &gguf, stdout);
-        if (cli->options.command != COMMAND_SHOW) print_file(&gguf);
+        if (cli->options.command != COMMAND_SHOW) print_file(&gguf, cli->options.verbose);
     }
     inspect_summary_close(&summary);
     gguf_close(&gguf);

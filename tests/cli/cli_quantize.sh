@@ -56,7 +56,7 @@ for model in dense experts; do
         fi
     done
 done
-"$TANDEM" inspect -q -m "$work/experts.MXFP4_MOE.gguf" | grep -q 'MXFP4 .*ffn_down_exps'
+"$TANDEM" inspect -v -m "$work/experts.MXFP4_MOE.gguf" 2>"$work/log" | grep -q 'MXFP4 .*ffn_down_exps'
 check quantize_experts_are_mxfp4 $?
 
 parts=tests/golden/tiny/split-00001-of-00003.gguf

@@ -291,8 +291,14 @@ call tokenize -m "$MODEL" -p 'Hello\nworld' -e --ids
 result usage_tokenize_escape
 call inspect "$MODEL"
 [ $code -eq 0 ] && grep -q "general.architecture = string: 'llama'" "$out" &&
-    grep -q 'Q4_1 .*66355200  in 210' "$out"
+    grep -q 'Q4_1 .*66355200  in 210' "$out" && ! grep -q 'blk.3.ffn_norm.weight' "$out"
 result usage_inspect
+cp "$out" "$work/page"
+call inspect "$MODEL" -v
+[ $code -eq 0 ] && grep -q '^  F32 .* 2304  .576.  blk.3.ffn_norm.weight$' "$out" &&
+    [ "$(wc -l <"$out")" -eq $(($(wc -l <"$work/page") + 272 + 2)) ]
+result usage_inspect_lists_the_tensors
+cp "$work/page" "$out"
 [ "$(head -n 10 "$out" | cut -c 1-13 | tr -d ' \n')" = \
     architectureparametersquantizationcontextattentionfeed-forwardvocabularytemplatefilerunshere ] &&
     grep -qx 'parameters     134.5 million in 272 tensors' "$out" &&
