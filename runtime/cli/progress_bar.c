@@ -30,7 +30,8 @@ void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done
         return;
     }
     uint64_t now = clock_ns();
-    if (bar->last_ns && now - bar->last_ns < INTERVAL_NS) return;
+    const bool follows = bar->drawn && strcmp(bar->drawn, what) == 0;
+    if (follows && now - bar->last_ns < INTERVAL_NS) return;
     bar->last_ns = now;
     bar->drawn = what;
     double part = (double)done / (double)total;

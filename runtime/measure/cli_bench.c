@@ -43,6 +43,10 @@ static bool before_run(void *context, const struct bench_test *test, int32_t run
                 (long long)m->matrix.n_tests * m->matrix.n_configs,
                 bench_test_name(test, name, sizeof name));
         cli_bench_say_run(run, o->n_repeats);
+    } else {
+        const int64_t n_runs = o->n_repeats + 1, done = m->n_done * n_runs + run + 1;
+        progress_bar_show(&m->cli->bar, "measure", (uint64_t)(done < 0 ? 0 : done),
+                          (uint64_t)(m->matrix.n_tests * (int64_t)m->matrix.n_configs * n_runs));
     }
     return !signal_seen();
 }
@@ -210,7 +214,9 @@ static enum status run_config(struct measuring *m, struct err *e) {
     bench_model_of(engine_shape(m->engine.engine), &m->model);
     if (m->n_done == 0) cli_bench_say_rates(m->cli, &engine_plan(m->engine.engine)->machine);
     for (int32_t i = 0; i < m->matrix.n_tests; i++) {
-        if (measure(m, &m->matrix.tests[i], e) || write_row(m, e)) return e->status;
+        if (measure(m, &m->matrix.tests[i], e)) return e->status;
+        progress_bar_clear(&m->cli->bar);
+        if (write_row(m, e)) return e->status;
         m->n_done++;
     }
     bench_engine_close(&m->engine);

@@ -85,6 +85,11 @@ static bool before_run(void *context, const struct bench_test *test, int32_t run
                 x->matrix.n_configs * STRATEGIES, limit, strategy_name(x->now->config.strategy),
                 bench_test_name(test, name, sizeof name));
         cli_bench_say_run(run, x->setup.n_repeats);
+    } else {
+        const int64_t i = x->now - x->cases, n = x->setup.n_repeats, round = run < 0 ? 0 : run;
+        const int64_t done = (i / STRATEGIES * n + round) * STRATEGIES + i % STRATEGIES;
+        progress_bar_show(&x->cli->bar, "measure", (uint64_t)done,
+                          (uint64_t)(x->matrix.n_configs * n * STRATEGIES));
     }
     return !signal_seen();
 }

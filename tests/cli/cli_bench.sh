@@ -119,6 +119,10 @@ sim "$@" --progress
 [ $code -eq 0 ] && grep -q '^tandem: 1/3 pp4: warm-up$' "$err" &&
     grep -q '^tandem: 3/3 tg2: run 2 of 2$' "$err"
 result progress
+# At a terminal a bar shows it, which is gone before a row comes.
+printf '%s\n' "wait(r'measure +\\[')" "wait('tg2')" 'ends(0)' 'assert not re.search(rb"\d%[^\r]*\|", raw), raw' |
+    python3 tests/lib/terminal.py "$TANDEM_SIM" bench "$@" >"$work/log" 2>&1
+result progress_at_a_terminal
 sim --list-devices
 [ $code -eq 0 ] && grep -qi 'threads' "$out"
 result lists_devices
