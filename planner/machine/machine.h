@@ -40,6 +40,8 @@ struct device_rates {
     double launch_us;   // of op_us, what the calling thread takes to encode and submit it, while it
                         // computes nothing else; of an accelerator, 0: unknown
     double pass_us;     // one pass besides its ops: waking, submitting, waiting
+    double start_us;    // what an op takes longer whose weights or KV cache lie elsewhere in memory
+                        // than what was read last: nothing has prefetched its first bytes
     // For the CPU: if a pass reads at most cache_bytes of weights, these stay in its cache and are
     // read cache_factor times as fast as from memory (a factor up to 1 is no gain). 0: the cache
     // keeps no weights.

@@ -65,6 +65,7 @@ static const struct machine_field RATES[] = {
     TIME(device_rates, op_us, "op_us"),
     TIME(device_rates, pass_us, "pass_us"),
     FIELD(FIELD_REAL, device_rates, launch_us, "launch_us", false, US_MAX),
+    FIELD(FIELD_REAL, device_rates, start_us, "start_us", false, US_MAX),
 };
 
 static const struct machine_field LINK[] = {

@@ -6,15 +6,16 @@
  * - matmul: bytes of the matrices * time per byte(type, tokens). RATE_TOKENS has the measured
  *   numbers of tokens; between them the time is interpolated, above the last it grows in
  *   proportion. Twice the bytes of activations (cost_activation_bytes) are added by the rate of
- *   vector ops.
+ *   vector ops. Weights that lie elsewhere than what was read last take start_us more, once for
+ *   each matrix, unless they come from the cache.
  * - experts: as matmul, with the matrices of the experts that a text is expected to choose
  *   (part.c, pass_expert_tokens), and with tokens per such expert; of split ones with the device's
  *   share of them, and more (op_cost_uneven_experts).
- * - attention: the greater of its flops by the rate of attention, and keys rows of the KV cache by
- *   the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token sees, at most
- *   the window. Tokens of several sequences each read their own. The CPU reads the keys and values
- *   of a KV head once for up to six queries: one takes 3/4 of the time of six. Rates are measured
- *   with four queries for each token.
+ * - attention: start_us, and the greater of its flops by the rate of attention, and keys rows of
+ *   the KV cache by the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token
+ *   sees, at most the window. Tokens of several sequences each read their own. The CPU reads the
+ *   keys and values of a KV head once for up to six queries: one takes 3/4 of the time of six.
+ *   Rates are measured with four queries for each token.
  * - the delta rule: as attention of so many tokens with F32 keys, whose rows are the state.
  * - others, and the state of a recurrent block without ops: bytes read and written by the rate of
  *   vector ops.
@@ -107,6 +108,15 @@ struct bill {
     struct cost cost;
 };
 
+// The time of the first bytes of a matrix, or of each of the experts' matrices that are read.
+static double starts_us(const struct bill *b, const struct op_call *call, double read_bytes) {
+    const struct unit_tensor *t = call->tensor;
+    if (!(read_bytes > 0)) return 0;
+    const double each = (double)t->size_bytes / (t->use == USE_EXPERTS ? t->n_matrices : 1);
+    const double n = t->use == USE_EXPERTS ? read_bytes / each : 1;
+    return n * b->at->device->rates.start_us;
+}
+
 static void add_matmul(struct bill *b, const struct op_call *call) {
     const struct device_rates *r = &b->at->device->rates;
     const double read_bytes =
@@ -119,7 +129,7 @@ static void add_matmul(struct bill *b, const struct op_call *call) {
     const double *rates = rates_of(r->weight_gbps, call->tensor->type);
     double us = rates ? read_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
-    if (b->at->cached) us = cost_cached_us(r, memory_us, us);
+    us = b->at->cached ? cost_cached_us(r, memory_us, us) : us + starts_us(b, call, read_bytes);
     us += call->share * divide(cost_activation_bytes(call->cost), r->vector_gbps * PER_US);
     add_op(&b->cost, r, memory_us, us);
 }
@@ -162,7 +172,8 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     const double row_bytes = (double)footprint_kv_row(unit, b->at->w);
     const double memory_us = divide(n_sequences * keys * row_bytes, r->memory_gbps * PER_US);
     const double us = fmax(flops * us_per_flop(r->attention_gflops, b->at->w, n), memory_us);
-    add_op(&b->cost, r, memory_us, b->at->cached ? cost_cached_us(r, memory_us, us) : us);
+    add_op(&b->cost, r, memory_us,
+           b->at->cached ? cost_cached_us(r, memory_us, us) : us + r->start_us);
 }
 
 // The state stays in a cache while tokens pass.

@@ -59,6 +59,7 @@ static void print_device(const struct measuring *m, int d) {
     printf("  vectors %.1f GB/s; overhead %.2f us for each op, %.1f us for each token",
            r->vector_gbps, r->op_us, r->pass_us);
     if (r->launch_us > 0) printf("; the CPU launches an op in %.2f us", r->launch_us);
+    if (r->start_us > 0) printf("; weights that lie elsewhere take %.1f us more", r->start_us);
     if (r->cache_bytes)
         printf("; the cache keeps %.0f MiB, %.1f times as fast as memory",
                (double)r->cache_bytes / (1 << 20), r->cache_factor);

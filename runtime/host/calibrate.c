@@ -331,6 +331,7 @@ static void merge_visits(struct calibrator *c, const struct device_rates visits[
         {offsetof(struct device_rates, op_us), 1},
         {offsetof(struct device_rates, pass_us), 1},
         {offsetof(struct device_rates, launch_us), 1},
+        {offsetof(struct device_rates, start_us), 1},
         {offsetof(struct device_rates, vector_gbps), 1},
         {offsetof(struct device_rates, weight_gbps), WEIGHT_COUNT * RATE_CLASSES},
         {offsetof(struct device_rates, attention_gflops), KV_TYPES * RATE_CLASSES},
@@ -357,12 +358,13 @@ static void merge_visits(struct calibrator *c, const struct device_rates visits[
 static enum status visit_device(struct calibrator *c, int d, struct device_rates *rates,
                                 struct windows *w, int n_more, struct err *e) {
     struct rig *rig = &c->rigs[d];
-    stopwatch_phase(&c->watch, 0.05, 2);
+    stopwatch_phase(&c->watch, 0.07, 4);
     if (rig_overheads(rig, &c->watch, MOST_USED, e) || read_windows(c, rig, w, e)) return e->status;
     fit_cache(w, rates);
     rates->op_us = rig->op_us;
     rates->pass_us = rig->pass_us;
     rates->launch_us = rig->launch_us;
+    rates->start_us = rig->start_us;
     stopwatch_phase(&c->watch, 0.25, (KV_TYPES * RATE_CLASSES + 2) * (1 + n_more));
     if (measure_vectors(c, rig, rates, e)) return e->status;
     c->machine.devices[d].rates.vector_gbps = rates->vector_gbps;

@@ -18,6 +18,7 @@ enum {
     TINY_ROWS = 32,
     TINY_COLS = 256, // a whole block of every type
     TINY_OPS = 13,
+    START_PARTS = 8, // of the rows of a matrix are read to measure starts
     CHUNK_BYTES = 1 << 20,
     STOPPED_NS = 150000000, // longer than a control group's quota pauses a program
     FEW_STOPS = 3,
@@ -235,7 +236,8 @@ void rig_close(struct rig *rig) {
 // ---- What is timed ------------------------------------------------------------------------------
 
 static const char *part_of_pool(const struct rig *rig, const struct job *job, int64_t i) {
-    return (const char *)rig->pool.base + (uint64_t)(i % job->n_parts) * job->stride_bytes;
+    const int64_t part = i * (job->step ? job->step : 1) % job->n_parts;
+    return (const char *)rig->pool.base + (uint64_t)part * job->stride_bytes;
 }
 
 static void encode_matmul(struct rig *rig, const struct job *job, int64_t i) {
@@ -519,13 +521,29 @@ static enum status measure_launches(struct rig *rig, struct stopwatch *watch,
     return OK;
 }
 
+// Measures how much longer a small matrix takes that lies elsewhere than the one before it, as
+// those of a model do. A larger one is read while what follows it is prefetched.
+static enum status measure_starts(struct rig *rig, struct stopwatch *watch, enum weight_type type,
+                                  struct err *e) {
+    struct job job = rig_matmul(rig, type, 1, 0);
+    double next_us, elsewhere_us;
+    if (job.n_rows >= START_PARTS * TINY_ROWS) job.n_rows /= START_PARTS;
+    job.stride_bytes = round_up(job_weight_bytes(rig, &job), rig->device->info.align_bytes);
+    job = in_window(rig, &job, rig->pool.size_bytes);
+    if (rig_time(rig, watch, &job, &next_us, e)) return e->status;
+    job.step = job.n_parts / 3 + 1;
+    if (rig_time(rig, watch, &job, &elsewhere_us, e)) return e->status;
+    rig->start_us = fmax(elsewhere_us - next_us, 0);
+    return OK;
+}
+
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e) {
     const struct job layer = {encode_tiny_layer, .type = type, .n_tokens = 1, .n_parts = 1};
     struct job one = {encode_matmul, .type = type, .n_tokens = 1, .n_rows = TINY_ROWS};
     one.n_parts = 1;
     double runs[MAX_RUNS], layer_us;
-    rig->op_us = rig->pass_us = 0;
+    rig->op_us = rig->pass_us = rig->start_us = 0;
     if (rig_time(rig, watch, &layer, &layer_us, e)) return e->status;
     rig->op_us = layer_us / TINY_OPS;
     if (measure_launches(rig, watch, &layer, e)) return e->status;
@@ -533,5 +551,6 @@ enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_
         if (run(rig, watch, &one, 1, &runs[i], e)) return e->status;
     rig->pass_us = median_of(runs, MAX_RUNS) - rig->op_us;
     if (rig->pass_us < 0.1) rig->pass_us = 0.1;
-    return stopwatch_step(watch, e);
+    if (stopwatch_step(watch, e)) return e->status;
+    return measure_starts(rig, watch, type, e);
 }

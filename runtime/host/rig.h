@@ -62,7 +62,7 @@ struct rig {
     float *x, *out, *more;  // device addresses in work: [n_tokens, n_cols] each
     void *scratch;
     int32_t *positions, *cache_rows, *pages, *sequences, *rows; // tables in work
-    double op_us, pass_us, launch_us;                           // set by rig_overheads
+    double op_us, pass_us, launch_us, start_us;                 // set by rig_overheads
     double usual_us; // of the runs of the current figure; 0: not known
     int64_t n_calls; // so far: tells which part of the pool the next call reads
 };
@@ -85,6 +85,7 @@ struct job {
     int32_t n_rows, n_keys; // of matmuls; of attention
     uint64_t stride_bytes;  // from one part of the pool to the next
     int64_t n_parts;        // parts of the pool that are read in turn
+    int64_t step;           // parts from one call to the next; 0: the next one
     bool warm;              // all parts are read once before
 };
 
@@ -115,8 +116,8 @@ double rig_net_us(const struct rig *rig, double run_us, int64_t n);
 // Measures microseconds of one call for each part of the pool, without warming up.
 enum status rig_pass(struct rig *rig, struct stopwatch *watch, const struct job *job,
                      double *out_us, struct err *e);
-// Measures op_us (the mean op of a layer with tiny sizes), pass_us, and launch_us of an
-// accelerator.
+// Measures op_us (the mean op of a layer with tiny sizes), pass_us, launch_us of an accelerator,
+// and start_us.
 enum status rig_overheads(struct rig *rig, struct stopwatch *watch, enum weight_type type,
                           struct err *e);
 

@@ -453,7 +453,7 @@ static double host_us(const struct fixture *f, const struct unit *unit, const st
 static void test_cost_by_hand(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
-    const struct machine m = round_machine(1000 * MIB, 0);
+    struct machine m = round_machine(1000 * MIB, 0);
     const struct unit *attention = &f->shape.units[1], *ffn = &f->shape.units[2];
     // Three matrices of 512 * 1536 / 32 * 34 = 835,584 bytes at 10,000 bytes per us; 8 bytes for
     // each of 3 * (512 + 1536) columns and rows and of 512 of the residual stream; norm 8 * 512 and
@@ -478,6 +478,10 @@ static void test_cost_by_hand(void **state) {
     f->shape.units[1].window = 50; // and 50 keys take half of that
     assert_near(host_us(f, attention, &m, pass),
                 (bytes + edges + rest + 50 * 2 * 8 * 128) / 1e4 + 8);
+    // Four matrices and the cache lie elsewhere in memory than what was read before them.
+    const double adjacent_us = host_us(f, attention, &m, pass);
+    m.devices[HOST].rates.start_us = 3;
+    assert_near(host_us(f, attention, &m, pass), adjacent_us + 5 * 3);
 }
 
 static double attention_us(const struct fixture *f, const struct machine *m, bool cached) {
@@ -599,7 +603,7 @@ static void test_cost_of_sessions(void **state) {
 static void test_cost_of_experts(void **state) {
     struct fixture *f = *state;
     fill_shape(&f->shape, 1, false);
-    const struct machine m = round_machine(1000 * MIB, 0);
+    struct machine m = round_machine(1000 * MIB, 0);
     struct unit unit = {
         .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
     set_tensor(&unit, 0, ROLE_EXPERT_GATE, 512, 256);
@@ -624,7 +628,11 @@ static void test_cost_of_experts(void **state) {
     assert_near(host_us(f, &unit, &m, pass), us + 4);
     // Without a shared expert before it there is a norm.
     set_tensor(&unit, 1, ROLE_FFN_NORM, 512, 1);
-    assert_near(host_us(f, &unit, &m, pass), us + 5 + 5 * 2048 / 1e4);
+    const double all_us = us + 5 + 5 * 2048 / 1e4;
+    assert_near(host_us(f, &unit, &m, pass), all_us);
+    // Each of the three matrices begins elsewhere in memory than the one before it.
+    m.devices[HOST].rates.start_us = 3;
+    assert_near(host_us(f, &unit, &m, pass), all_us + 3 * 3);
 }
 
 // Steps follow each other as the streams do; a slower link takes longer.

@@ -505,6 +505,7 @@ static void invent_rates(struct machine *m) {
         r->op_us = 0.3;
         r->pass_us = 4.4;
         r->launch_us = d ? 0.2 : 0;
+        r->start_us = 3.3;
         if (d > 0) m->devices[d].link = (struct link_rates){1.1, 2.2, 0.7, 5.5, 0};
     }
 }
