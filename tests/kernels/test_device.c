@@ -82,6 +82,22 @@ static void test_mapped_memory_counts(void **state) {
     device_close(d);
 }
 
+// A control group may allow less memory than the file has: caches take the room of its pages.
+static void test_mapped_weights_leave_room(void **state) {
+    (void)state;
+    static char file[4096];
+    struct device *d = open_cpu(1, 1);
+    struct buffer weights, kv, scratch;
+    struct err e;
+    d->info.capacity_bytes = MIB;
+    buffer_map(d, file, 4 * MIB, PURPOSE_WEIGHTS, &weights); // never touched
+    assert_int_equal(buffer_new(d, MIB, PURPOSE_KV, &kv, &e), OK);
+    assert_int_equal(buffer_new(d, 1, PURPOSE_SCRATCH, &scratch, &e), ERR_MEMORY);
+    buffer_free(&kv);
+    buffer_free(&weights);
+    device_close(d);
+}
+
 static void test_too_much_memory(void **state) {
     (void)state;
     for (int kind = 0; kind < N_KINDS; kind++) {
@@ -813,6 +829,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_books),
         cmocka_unit_test(test_mapped_memory_counts),
+        cmocka_unit_test(test_mapped_weights_leave_room),
         cmocka_unit_test(test_too_much_memory),
         cmocka_unit_test(test_copies_and_order),
         cmocka_unit_test(test_rows),

@@ -65,7 +65,10 @@ struct cpu_device {
 
 static enum status cpu_buffer_new(struct device *d, uint64_t size_bytes, enum purpose purpose,
                                   void **base, struct err *e) {
-    uint64_t used = device_used_bytes(d), room = d->info.capacity_bytes;
+    // Weights are mapped from files: the system drops their pages where it needs room, and reads
+    // them again.
+    const uint64_t used = device_used_bytes(d) - d->used_bytes[PURPOSE_WEIGHTS];
+    uint64_t room = d->info.capacity_bytes;
     room = room > used ? room - used : 0;
     *base = size_bytes <= room ? mem_map_pages(size_bytes) : NULL;
     // The pages are taken now, so that the promised memory exists and no token waits for it later.
