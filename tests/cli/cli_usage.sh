@@ -154,7 +154,7 @@ if [ -c /dev/full ]; then
 fi
 "$TANDEM" run -m "$MODEL" -p hi -n 2 -q 2>"$err" >&-
 code=$?
-[ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'standard output: ' "$err"
+[ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'standard output: Bad file' "$err"
 result usage_closed_output
 
 # ---- What is told, but not refused ---------------------------------------------------------------
