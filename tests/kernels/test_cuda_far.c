@@ -4,12 +4,13 @@
  * bytes. The emulator leaves the buffer's untouched pages to the system, so none of it takes
  * memory. Also tests attention over a long context against sums in double. */
 #include "base/mem.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/params.h"
 #include "kernels/op_cost.h"
 #include "tests/lib/find_emulator.h"
 #include "tests/lib/invent.h"
+#include "tests/lib/open_cuda.h"
+#include "tests/lib/open_device.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -52,15 +53,11 @@ struct bench {
 
 static struct bench open_bench(const char *capability) {
     struct bench b = {.dice = {7}};
-    struct cuda_options o = {0};
-    struct err e = {0};
-    setenv("EMU_CUDA_CC", capability, 1);
     setenv("EMU_CUDA_VRAM", "32G", 1);
     setenv("EMU_CUDA_SPARSE", "1", 1);
-    assert_true(find_emulator(o.driver, sizeof o.driver));
-    assert_int_equal(cuda_device_open(&b.device, &o, NULL, &e), OK);
-    assert_int_equal(stream_new(b.device, STREAM_COMPUTE, &b.stream, &e), OK);
-    assert_int_equal(buffer_new(b.device, ALL_BYTES, PURPOSE_SCRATCH, &b.memory, &e), OK);
+    b.device = open_cuda(capability);
+    b.stream = new_stream(b.device, STREAM_COMPUTE);
+    b.memory = new_buffer(b.device, ALL_BYTES, PURPOSE_SCRATCH);
     b.small = (char *)b.memory.base + SMALL;
     return b;
 }

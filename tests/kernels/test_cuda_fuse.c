@@ -3,9 +3,9 @@
  * layers compute at once is check_ops's. */
 #include "base/mem.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/params.h"
-#include "tests/lib/find_emulator.h"
+#include "tests/lib/open_cuda.h"
+#include "tests/lib/open_device.h"
 
 #include <assert.h>
 #include <setjmp.h>
@@ -61,13 +61,9 @@ static uint32_t next(struct bench *b, uint32_t limit) {
 
 static struct bench open_bench(const char *capability) {
     struct bench b = {.random = 7};
-    struct cuda_options o = {0};
-    struct err e = {0};
-    setenv("EMU_CUDA_CC", capability, 1);
-    assert_true(find_emulator(o.driver, sizeof o.driver));
-    assert_int_equal(cuda_device_open(&b.device, &o, NULL, &e), OK);
-    assert_int_equal(stream_new(b.device, STREAM_COMPUTE, &b.stream, &e), OK);
-    assert_int_equal(buffer_new(b.device, SIZE, PURPOSE_SCRATCH, &b.memory, &e), OK);
+    b.device = open_cuda(capability);
+    b.stream = new_stream(b.device, STREAM_COMPUTE);
+    b.memory = new_buffer(b.device, SIZE, PURPOSE_SCRATCH);
     b.before = mem_alloc(SIZE, 1);
     b.after = mem_alloc(SIZE, 1);
     assert_true(b.before && b.after);
