@@ -16,12 +16,6 @@
         experts_dp4a_##type(const struct experts_params p) {                                     \
         gemm<expert_rows, __VA_ARGS__>(p);                                                       \
     }
-#define GEMM_DP4A_FLOATS(name) \
-    GEMM_KERNELS(name, float_lines<weight_##name, GEMM_TOKENS>, float_math<GEMM_TOKENS>)
-#define GEMM_DP4A_HALVES GEMM_DP4A_FLOATS
-#define GEMM_DP4A_BYTES(name)                                       \
-    GEMM_KERNELS(name, quantised_lines<weight_##name, GEMM_TOKENS>, \
-                 dp4a_math<weight_##name, GEMM_TOKENS>)
-#define WEIGHT(NAME, name, KIND, ...) GEMM_DP4A_##KIND(name)
+#define WEIGHT(NAME, name, KIND, ...) GEMM_KERNELS(name, DP4A_##KIND(name, GEMM_TOKENS))
 #include "kernels/weights.def"
 #undef WEIGHT

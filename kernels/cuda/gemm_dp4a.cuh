@@ -142,4 +142,10 @@ template <int TOKENS> struct float_math : dp4a_places<TOKENS> {
     }
 };
 
+// The lines and the math of a weight type of each kind, for tiles of that many tokens.
+#define DP4A_FLOATS(name, n_tokens) float_lines<weight_##name, n_tokens>, float_math<n_tokens>
+#define DP4A_HALVES                 DP4A_FLOATS
+#define DP4A_BYTES(name, n_tokens) \
+    quantised_lines<weight_##name, n_tokens>, dp4a_math<weight_##name, n_tokens>
+
 #endif

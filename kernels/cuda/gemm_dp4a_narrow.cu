@@ -17,13 +17,6 @@ static constexpr int BLOCKS = CUDA_ARCH < 800 ? 0 : 4;
         narrow_dp4a_##type(const struct narrow_params p) { \
         gemm<narrow_rows, __VA_ARGS__>(p);                 \
     }
-#define NARROW_DP4A_FLOATS(name)                                      \
-    NARROW_DP4A(name, float_lines<weight_##name, GEMM_NARROW_TOKENS>, \
-                float_math<GEMM_NARROW_TOKENS>)
-#define NARROW_DP4A_HALVES NARROW_DP4A_FLOATS
-#define NARROW_DP4A_BYTES(name)                                           \
-    NARROW_DP4A(name, quantised_lines<weight_##name, GEMM_NARROW_TOKENS>, \
-                dp4a_math<weight_##name, GEMM_NARROW_TOKENS>)
-#define WEIGHT(NAME, name, KIND, ...) NARROW_DP4A_##KIND(name)
+#define WEIGHT(NAME, name, KIND, ...) NARROW_DP4A(name, DP4A_##KIND(name, GEMM_NARROW_TOKENS))
 #include "kernels/weights.def"
 #undef WEIGHT
