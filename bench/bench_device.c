@@ -516,6 +516,7 @@ static bool choose_keys(struct bench *b, enum op_id op, int32_t i) {
         {s->n_keys, s->kv_heads, DTYPE_F16},     {s->n_keys / 8, s->kv_heads, DTYPE_F16},
         {s->n_keys_max, s->kv_heads, DTYPE_F16}, {s->n_keys, s->kv_heads, DTYPE_Q8_0},
         {s->n_keys, s->heads, DTYPE_F16},        {s->n_keys, s->heads / 8, DTYPE_F16},
+        {s->n_keys, s->kv_heads, DTYPE_F32},
     };
     if (i >= (op == OP_attention ? (int32_t)(sizeof cases / sizeof *cases) : 1)) return false;
     b->keys = cases[i];

@@ -1,4 +1,5 @@
-/* attention.cu: softmax(scale q K) V over the pages of a KV cache, with online softmax.
+/* attention.cu: softmax(scale q K) V over the pages of a KV cache, with online softmax, for few
+ * tokens, and for heads that attention_mma.cu and attention_tiles.cu do not take.
  *
  * attention_64, attention_128, attention_256, for that many columns of a block: grid (n_tokens,
  * n_kv_heads * column chunks, n_splits). A block takes one token, one kv

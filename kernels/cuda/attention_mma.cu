@@ -14,11 +14,11 @@
  * take part. Tiles start at multiples of their size, and a tile that a row does not see leaves the
  * row's sums unchanged, so a result does not depend on the rest of the batch. K and V are read once
  * per tile of tokens: 2 * head_dim elements per key. Needs 7.5 with tensor cores, n_heads /
- * n_kv_heads <= ATTENTION_MMA_ROWS. F32 caches are left to attention.cu, since halves would lose
+ * n_kv_heads <= ATTENTION_MMA_ROWS. F32 caches are left to attention_tiles.cu: halves would lose
  * bits; a value of a block past 65,504 becomes infinite, as in an F16 cache. Emulated, not run on a
  * GPU. Tested by tests/kernels/check_ops.c and, without each barrier, tests/race.sh.
  */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/params.h"
 
 #if CUDA_ARCH >= 750
@@ -44,19 +44,6 @@ template <int DIM> struct key_tile {
 
 // A thread's rows are g and g + 8 of its warp's 16, with g = lane / 4; its columns of a tile of
 // eight are 2t and 2t + 1, with t = lane % 4.
-struct query_row {
-    int head;        // its row of q and out, as [n_tokens * n_heads, head_dim]; -1: none
-    int first, last; // keys that it sees
-};
-
-// Tokens at neighbouring positions of one sequence, all of whose heads are first_head..last_head,
-// and the keys they see. Each of these keys is seen by some token and so was written. A key that
-// was never written may be NaN, and a weight of zero does not remove a NaN.
-struct token_run {
-    int first_head, last_head, first_key, last_key;
-    const int32_t *pages;
-};
-
 template <int DIM> struct row_state {
     static constexpr int KEPT = DIM / 16 - tile_shape<DIM>::PARKED;
     uint32_t q[KEPT][4]; // operands of mma_m16n8k16_f16
@@ -78,27 +65,6 @@ DEVICE_FN void multiply_16(float d[4], const uint32_t a[4], uint32_t b0, uint32_
     mma_m16n8k8_f16(d, a, b0);
     mma_m16n8k8_f16(d, a + 2, b1);
 #endif
-}
-
-// The tokens of the block.
-struct token_tile {
-    int first, count;
-};
-
-DEVICE_FN token_tile find_tile(const struct attention_args &a) {
-    int tokens = ATTENTION_MMA_ROWS / (in_loop(a.n_heads) / a.n_kv_heads);
-    int first = (int)blockIdx.x * tokens;
-    return token_tile{first, min(tokens, a.n_tokens - first)};
-}
-
-DEVICE_FN query_row find_row(const struct attention_args &a, token_tile tile, int row) {
-    int group = a.n_heads / a.n_kv_heads;
-    query_row r = {-1, 0, -1};
-    if (row >= tile.count * group) return r;
-    int token = tile.first + row / group;
-    r.head = token * a.n_heads + (int)blockIdx.y * group + row % group;
-    r.last = a.positions[token], r.first = first_key(r.last, a.window);
-    return r;
 }
 
 // Loads two columns of a query, scaled, as halves; zeros past head_dim and without a token.
@@ -141,7 +107,7 @@ template <int DIM> DEVICE_FN void get_query(uint32_t q[4], const row_state<DIM> 
 }
 
 template <int DIM> DEVICE_FN void start_rows(row_state<DIM> *s, const struct attention_args &a) {
-    const token_tile tile = find_tile(a);
+    const token_tile tile = find_tile(a, ATTENTION_MMA_ROWS);
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     for (int i = 0; i < 2; i++) s->rows[i] = find_row(a, tile, warp * WARP_ROWS + lane / 4 + 8 * i);
     for (int i = 0; i < 2; i++) {
@@ -155,42 +121,6 @@ template <int DIM> DEVICE_FN void start_rows(row_state<DIM> *s, const struct att
     for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) s->sums[n][i] = 0;
-}
-
-// Eight elements of a key's row as they are stored: loads and conversion are apart, so that all
-// loads of a tile are under way before the first conversion waits.
-struct raw_unit {
-    uint32_t words[4]; // halves; of a block: elements, the last two of them, scale
-};
-
-// The numbers that tell Q8_0 from Q4_0. An element is (its byte, shifted, masked and flipped, less
-// centre) * scale.
-struct block_form {
-    int bytes;
-    uint32_t mask, flip;
-    uint32_t centre; // twice, as the half 1024 + centre
-};
-
-// Its numbers are chosen anew in each round: kept over the loop, they spilled with nvcc on 9.0.
-DEVICE_FN block_form form_of(enum dtype type) {
-    if (in_loop((int)type) == DTYPE_Q8_0)
-        return block_form{BLOCK_BYTES_Q8_0, 0xffffffffu, 0x80808080u, 0x64806480u};
-    return block_form{BLOCK_BYTES_Q4_0, 0x0f0f0f0fu, 0, 0x64086408u};
-}
-
-// The block of 32 elements in which a unit lies.
-DEVICE_FN int64_t block_of(const struct attention_args &a, tile_keys keys, int key, int unit) {
-    return keys.start / 32 + (int64_t)key * (in_loop(a.n_kv_heads) * a.head_dim / 32) + unit / 4;
-}
-
-// Loads a unit of a block, which is 2-byte aligned, by the aligned words in which it lies.
-DEVICE_FN raw_unit load_block_unit(const void *cache, const block_form &form, int64_t number,
-                                   int unit) {
-    const uint8_t *block = (const uint8_t *)cache + number * form.bytes;
-    const uint8_t *p = block + 2 + unit % (form.bytes == BLOCK_BYTES_Q8_0 ? 4 : 2) * 8;
-    const uint32_t *aligned = (const uint32_t *)(p - ((uintptr_t)p & 2));
-    return raw_unit{
-        {__ldg(aligned), __ldg(aligned + 1), *(const uint16_t *)(p + 6), *(const uint16_t *)block}};
 }
 
 // Loads a unit; zeros past head_dim and outside keys.
@@ -217,14 +147,11 @@ template <bool BLOCKS>
 DEVICE_FN uint4 unit_halves(const raw_unit &raw, const block_form &form, int64_t number, int unit) {
     const uint32_t *w = raw.words;
     if (!BLOCKS) return make_uint4(w[0], w[1], w[2], w[3]);
-    // Blocks are an odd number of 2 bytes, so the elements of even ones start amid a word.
-    const uint32_t bytes = number & 1 ? 0x3210 : 0x5432, scale = __byte_perm(w[3], 0, 0x1010);
-    const int shift = form.bytes == BLOCK_BYTES_Q4_0 ? unit % 4 / 2 * 4 : 0;
-    const uint32_t low = (__byte_perm(w[0], w[1], bytes) >> shift & form.mask) ^ form.flip;
-    const uint32_t high = (__byte_perm(w[1], w[2], bytes) >> shift & form.mask) ^ form.flip;
+    const uint32_t scale = __byte_perm(w[3], 0, 0x1010);
+    const uint2 eight = block_bytes(w, form, number, unit);
     return make_uint4(
-        scale_pair(low, 0, form.centre, scale), scale_pair(low, 1, form.centre, scale),
-        scale_pair(high, 0, form.centre, scale), scale_pair(high, 1, form.centre, scale));
+        scale_pair(eight.x, 0, form.centre, scale), scale_pair(eight.x, 1, form.centre, scale),
+        scale_pair(eight.y, 0, form.centre, scale), scale_pair(eight.y, 1, form.centre, scale));
 }
 
 DEVICE_FN uint4 interleave(uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1) {
@@ -423,12 +350,6 @@ template <int DIM> DEVICE_FN void write_rows(row_state<DIM> *s, const struct att
     }
 }
 
-// Whether a row sees one of the keys of a tile that starts at that key.
-DEVICE_FN bool row_sees(const query_row &r, const token_run &run, int key, int n_keys) {
-    return r.head >= run.first_head && r.head <= run.last_head && r.last >= key &&
-           r.first < key + n_keys;
-}
-
 template <int DIM>
 DEVICE_FN void attend_run(row_state<DIM> *s, key_tile<DIM> *tile, const struct attention_args &a,
                           const token_run &run) {
@@ -450,27 +371,6 @@ DEVICE_FN void attend_run(row_state<DIM> *s, key_tile<DIM> *tile, const struct a
     }
 }
 
-// The run that starts at that token, one of the tile's.
-DEVICE_FN token_run find_run(const struct attention_args &a, token_tile tile, int token) {
-    const int first = a.positions[token], sequence = a.sequences[token];
-    int next = token + 1;
-    while (next < tile.first + tile.count && a.sequences[next] == sequence &&
-           a.positions[next] == first + (next - token))
-        next++;
-    return token_run{token * a.n_heads, next * a.n_heads - 1, first_key(first, a.window),
-                     first + (next - token) - 1, a.pages + (int64_t)sequence * a.max_pages};
-}
-
-// Cuts a run to the keys of the block's split, whole pages.
-DEVICE_FN void split_run(token_run *run, int n_splits) {
-    int first_page = run->first_key / KV_PAGE, n_pages = run->last_key / KV_PAGE - first_page + 1;
-    int split = (int)blockIdx.z;
-    int start = first_page + n_pages * split / n_splits;
-    int end = first_page + n_pages * (split + 1) / n_splits;
-    run->first_key = max(run->first_key, start * KV_PAGE);
-    run->last_key = min(run->last_key, end * KV_PAGE - 1);
-}
-
 template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &p) {
     const struct attention_args &a = p.a;
     constexpr int n_parked = tile_shape<DIM>::PARKED;
@@ -479,7 +379,8 @@ template <int DIM> DEVICE_FN void attend_tokens(const struct attention_params &p
     row_state<DIM> s;
     s.parked = parked + threadIdx.x;
     start_rows(&s, a);
-    const token_tile tokens = find_tile(a); // again, rather than kept while queries are loaded
+    const token_tile tokens =
+        find_tile(a, ATTENTION_MMA_ROWS); // again, rather than kept while queries are loaded
     for (int token = tokens.first; token < tokens.first + tokens.count;) {
         token_run run = find_run(a, tokens, token);
         split_run(&run, (int)p.n_splits);

@@ -357,11 +357,17 @@ static int64_t attention_splits(const struct cuda_device *d, const struct attent
     return n > 1 ? n : 1;
 }
 
-// F32 is left to the other kernels: halves would lose bits.
+// True for a batch of many tokens whose caches are read by eight elements, with at most n_rows
+// query heads of a kv head.
+static bool attention_in_tiles(const struct attention_args *a, int32_t n_rows) {
+    return a->n_tokens > MATVEC_TOKENS && a->head_dim % 8 == 0 && a->head_dim <= 256 &&
+           a->n_heads / a->n_kv_heads <= n_rows;
+}
+
+// F32 is left to the tiles of floats: halves would lose bits.
 static bool attention_on_tensor_cores(const struct cuda_device *d, const struct attention_args *a) {
-    return d->tensor_cores && a->n_tokens > MATVEC_TOKENS && a->k_type != DTYPE_F32 &&
-           a->v_type != DTYPE_F32 && a->head_dim % 8 == 0 && a->head_dim <= 256 &&
-           a->n_heads / a->n_kv_heads <= ATTENTION_MMA_ROWS;
+    return d->tensor_cores && a->k_type != DTYPE_F32 && a->v_type != DTYPE_F32 &&
+           attention_in_tiles(a, ATTENTION_MMA_ROWS);
 }
 
 struct attention_kernel {
@@ -369,14 +375,27 @@ struct attention_kernel {
     struct cuda_grid grid; // of one split
 };
 
-// On tensor cores: a block takes the query heads of a kv head for a tile of tokens.
-static struct attention_kernel attention_of_many(const struct attention_args *a) {
-    const int64_t tile_tokens = ATTENTION_MMA_ROWS / (a->n_heads / a->n_kv_heads);
+// Grid of blocks that take n_rows query heads of a kv head, of a tile of tokens.
+static struct cuda_grid attention_grid(const struct attention_args *a, int32_t n_rows,
+                                       uint32_t n_threads) {
+    const int64_t tile_tokens = n_rows / (a->n_heads / a->n_kv_heads);
+    return (struct cuda_grid){parts(a->n_tokens, tile_tokens), (uint32_t)a->n_kv_heads, 1,
+                              n_threads, 0};
+}
+
+static struct attention_kernel attention_of_halves(const struct attention_args *a) {
+    return (struct attention_kernel){a->head_dim <= 64    ? KERNEL_attention_mma_64
+                                     : a->head_dim <= 128 ? KERNEL_attention_mma_128
+                                                          : KERNEL_attention_mma_256,
+                                     attention_grid(a, ATTENTION_MMA_ROWS, ATTENTION_MMA_THREADS)};
+}
+
+static struct attention_kernel attention_of_floats(const struct attention_args *a) {
     return (struct attention_kernel){
-        a->head_dim <= 64    ? KERNEL_attention_mma_64
-        : a->head_dim <= 128 ? KERNEL_attention_mma_128
-                             : KERNEL_attention_mma_256,
-        {parts(a->n_tokens, tile_tokens), (uint32_t)a->n_kv_heads, 1, ATTENTION_MMA_THREADS, 0}};
+        a->head_dim <= 64    ? KERNEL_attention_tiles_64
+        : a->head_dim <= 128 ? KERNEL_attention_tiles_128
+                             : KERNEL_attention_tiles_256,
+        attention_grid(a, ATTENTION_TILE_ROWS, ATTENTION_TILE_THREADS)};
 }
 
 static struct attention_kernel attention_of_few(const struct attention_args *a) {
@@ -392,8 +411,10 @@ static void attention(struct cuda_stream *s, enum weight_type type,
     (void)type;
     if (a->n_tokens == 0) return;
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    const bool tensor_cores = attention_on_tensor_cores(d, a);
-    const struct attention_kernel k = tensor_cores ? attention_of_many(a) : attention_of_few(a);
+    const struct attention_kernel k = attention_on_tensor_cores(d, a) ? attention_of_halves(a)
+                                      : attention_in_tiles(a, ATTENTION_TILE_ROWS)
+                                          ? attention_of_floats(a)
+                                          : attention_of_few(a);
     struct cuda_grid grid = k.grid;
     struct attention_params p = {.a = *a,
                                  .n_splits = attention_splits(d, a, (int64_t)grid.x * grid.y)};

@@ -119,6 +119,9 @@ enum {
     // tokens as have at most ATTENTION_MMA_ROWS query heads of a kv head.
     ATTENTION_MMA_THREADS = 128,
     ATTENTION_MMA_ROWS = 64,
+    // attention_tiles_64, _128, _256: the same in floats, with ATTENTION_TILE_ROWS.
+    ATTENTION_TILE_THREADS = 128,
+    ATTENTION_TILE_ROWS = 32,
     ATTENTION_SPLITS = 128, // most runs that the keys of a token are cut into
 };
 
