@@ -1,7 +1,7 @@
 #!/bin/sh
 # race.sh: every kernel on the emulator with each GPU thread a thread of its own to TSan, and proof
-# that this finds what it looks for: each barrier of the GEMMs, of attention on tensor
-# cores, of norms, of rope_store and of sort_pairs taken away makes it fail.
+# that this finds what it looks for: each barrier of the GEMMs, in full and in narrow tiles, of the
+# attention of many tokens, of norms, of rope_store and of sort_pairs taken away makes it fail.
 #
 #   sh tests/race.sh           through make race, which builds build/race/check_ops and the emulator
 #   sh tests/race.sh FILE...   takes the barriers of these kernels away, no more; 1 to 5 minutes each
@@ -68,8 +68,17 @@ mkdir -p "$work/tree/build/tsan"
 cp -a Makefile base kernels planner runtime tests bench configs "$work/tree"
 cp -a build/tsan/emulator "$work/tree/build/tsan"
 files=${1:-all}
-[ $# -gt 0 ] || set -- kernels/cuda/gemm*.cu* kernels/cuda/attention_mma.cu kernels/cuda/norm.cu \
-    kernels/cuda/kv.cu kernels/cuda/experts.cu
+[ $# -gt 0 ] || set -- kernels/cuda/gemm*.cu* kernels/cuda/attention_[mt]*.cu \
+    kernels/cuda/norm.cu kernels/cuda/kv.cu kernels/cuda/experts.cu
+# found_without OP TOKENS: true if a race of $file is reported on a GPU; one of them uses this file.
+found_without() {
+    for cc in 8.6 6.1; do
+        check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op "$1" --quick --tokens "$2"
+        grep -q 'WARNING: ThreadSanitizer: data race' "$work/out" &&
+            grep -q "${file%%[._]*}" "$work/out" && return 0
+    done
+    return 1
+}
 grep -Hn '__syncthreads();' "$@" | cut -d : -f 1,2 >"$work/barriers"
 while IFS=: read -r file line; do
     case $file in
@@ -80,24 +89,22 @@ while IFS=: read -r file line; do
     */kv.cu) op=layer ;;
     *) op=matmul ;;
     esac
+    case $file in
+    */gemm*) sizes='33 20' ;; # up to 32 tokens have narrow tiles
+    *) sizes=33 ;;
+    esac
     cp -a "$file" "$work/kept"
     sed -i "${line}s/__syncthreads();/;/" "$work/tree/$file"
     code=build
-    found=1
-    if MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1; then
-        for cc in 8.6 6.1; do # one of them uses this file
-            [ $found -eq 0 ] && break
-            check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op $op --quick --tokens 33
-            grep -q 'WARNING: ThreadSanitizer: data race' "$work/out" &&
-                grep -q "${file%%[._]*}" "$work/out" && found=0
-        done
-    fi
-    [ $found -eq 0 ]
-    result "race_found_without_${file##*/}_$line"
+    MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1 && code=built
+    for size in $sizes; do
+        [ "$code" != build ] && found_without "$op" "$size"
+        result "race_found_without_${file##*/}_${line}_at_$size"
+    done
     cp "$work/kept" "$work/tree/$file"
 done <"$work/barriers"
 [ "$files" = all ] || exit 0
-for kernel in gemm attention_mma norm kv experts; do
+for kernel in gemm attention_mma attention_tiles norm kv experts; do
     grep -q "/$kernel" "$work/barriers"
     result "${kernel}_has_barriers"
 done
