@@ -312,13 +312,12 @@ INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
 
 // The 16 values of IQ4_NL's and IQ4_XS's nibbles, in each byte that has a nibble.
 INLINE veci uneven_values(veci nibbles) {
-    const __m128i values =
+    __m128i values =
         _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    veci v = V(shuffle_epi8)(V_REPEAT(values), nibbles);
 #if !SIGNED_BYTES
-    v = V_SI(xor)(v, V(set1_epi8)((char)-128));
+    values = _mm_xor_si128(values, _mm_set1_epi8(-128));
 #endif
-    return v;
+    return V(shuffle_epi8)(V_REPEAT(values), nibbles);
 }
 
 INLINE void put_uneven(const veci q[4], struct panel *out) {

@@ -77,41 +77,39 @@ INLINE veci join_bits(veci low, veci high, int n_bits, int n_more) {
 
 #if WIDE
 // Indices of 16-bit words for the bytes from number skip on of four blocks of step bytes: those of
-// a vector at their start count from 0, those of a vector at their end from 32.
-INLINE __m512i words_of_blocks(int skip, int step) {
+// a vector from byte first on count from 0, those of a vector at the blocks' end from 32. A block
+// whose bytes lie at even distances from first is taken from that vector if they are all there.
+INLINE __m512i words_of_blocks(int skip, int step, int first) {
     int64_t pairs[4];
     UNROLL for (int b = 0; b < 4; b++) {
         const int at = b * step + skip;
-        pairs[b] = at + 16 <= 64 ? at / 2 : (at + 128 - 4 * step) / 2;
+        const bool early = at + 16 <= first + 64 && (at - first) % 2 == 0;
+        pairs[b] = early ? (at - first) / 2 : (at + 128 - 4 * step) / 2;
     }
     const __m512i count = _mm512_set1_epi64(0x0003000200010000);
-    const __m512i first =
+    const __m512i words =
         _mm512_setr_epi64(pairs[0] * 0x0001000100010001, (pairs[0] + 4) * 0x0001000100010001,
                           pairs[1] * 0x0001000100010001, (pairs[1] + 4) * 0x0001000100010001,
                           pairs[2] * 0x0001000100010001, (pairs[2] + 4) * 0x0001000100010001,
                           pairs[3] * 0x0001000100010001, (pairs[3] + 4) * 0x0001000100010001);
-    return _mm512_add_epi16(count, first);
+    return _mm512_add_epi16(count, words);
 }
 #endif
 
-// 16 bytes of each of QUAD_BLOCKS blocks of step bytes, from number skip on. A permutation of two
-// vectors takes the place of three inserts where words lie at even bytes.
+// 16 bytes of each of QUAD_BLOCKS blocks of step bytes, from number skip on. With 512 bits a
+// permutation of words of two vectors takes the place of three inserts. If blocks have an odd
+// number of bytes, every second one is at even bytes of each vector.
 INLINE veci load_sixteens(const uint8_t *at, int skip, int step) {
     if (step == 16) return load_vector(at);
 #if WIDE
-    if (step % 2 == 0) {
-        return _mm512_permutex2var_epi16(load_vector(at), words_of_blocks(skip, step),
-                                         load_vector(at + 4 * step - 64));
-    }
-#endif
+    const int first = step % 2 * skip;
+    return _mm512_permutex2var_epi16(load_vector(at + first), words_of_blocks(skip, step, first),
+                                     load_vector(at + 4 * step - 64));
+#else
     __m128i v[QUAD_BLOCKS];
     UNROLL for (int i = 0; i < QUAD_BLOCKS; i++) {
         v[i] = _mm_loadu_si128((const __m128i *)(at + skip + i * step));
     }
-#if WIDE
-    __m512i out = _mm512_inserti32x4(_mm512_castsi128_si512(v[0]), v[1], 1);
-    return _mm512_inserti32x4(_mm512_inserti32x4(out, v[2], 2), v[3], 3);
-#else
     return _mm256_inserti128_si256(_mm256_castsi128_si256(v[0]), v[1], 1);
 #endif
 }
