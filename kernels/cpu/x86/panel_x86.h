@@ -433,20 +433,35 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+// Scales of the panels of a block of Q2_K or TQ2_0 are made of these, one row per lane.
+struct heads_of_pairs {
+    veci words[4];
+    vecf d, low;
+};
+
+INLINE struct heads_of_pairs heads_q2_k(struct rows rows, int64_t offset) {
+    struct heads_of_pairs h;
+    veci tail[4];
+    gather16(rows, offset, h.words);
+    gather16(rows, offset + 68, tail);
+    h.d = half_low(tail[3]);
+    h.low = minus(half_high(tail[3]));
+    return h;
+}
+
+// Sets the scales of panel i. A byte of the words has the factor and the offset of 16 columns.
+INLINE void scale_q2_k(struct heads_of_pairs h, int i, struct panel *out) {
+    veci both = byte_pair(h.words[i / 2], i % 2);
+    out->parts[0] = V_SI(and)(both, V(set1_epi16)(15));
+    out->parts[1] = V(srli_epi16)(both, 4);
+    out->scale[0] = h.d;
+    out->scale[1] = h.low;
+}
+
 #define EXTRA_Q2_K ACT_HALF_PARTS
 INLINE void scales_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    const veci nibble = V(set1_epi16)(15);
-    veci scales[4], tail[4];
-    gather16(rows, offset, scales);
-    gather16(rows, offset + 68, tail);
-    vecf d = half_low(tail[3]), low = minus(half_high(tail[3]));
-    UNROLL for (int i = 0; i < 8; i++) {
-        veci both = byte_pair(scales[i / 2], i % 2);
-        out[i].parts[0] = V_SI(and)(both, nibble);
-        out[i].parts[1] = V(srli_epi16)(both, 4);
-        out[i].scale[0] = d;
-        out[i].scale[1] = low;
-    }
+    struct heads_of_pairs h = heads_q2_k(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) scale_q2_k(h, i, out + i);
 }
 
 INLINE void unpack_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
@@ -463,14 +478,24 @@ INLINE void unpack_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+INLINE struct heads_of_pairs heads_tq2_0(struct rows rows, int64_t offset) {
+    struct heads_of_pairs h;
+    gather16(rows, offset + 50, h.words);
+    h.d = half_high(h.words[3]);
+    h.low = minus(h.d);
+    return h;
+}
+
+INLINE void scale_tq2_0(struct heads_of_pairs h, int i, struct panel *out) {
+    (void)i;
+    out->scale[0] = h.d;
+    out->scale[1] = h.low;
+}
+
 #define EXTRA_TQ2_0 ACT_SCALED_SUM
 INLINE void scales_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) {
-    veci tail[4];
-    gather16(rows, offset + 50, tail);
-    UNROLL for (int i = 0; i < 8; i++) {
-        out[i].scale[0] = half_high(tail[3]);
-        out[i].scale[1] = minus(out[i].scale[0]);
-    }
+    struct heads_of_pairs h = heads_tq2_0(rows, offset);
+    UNROLL for (int i = 0; i < 8; i++) scale_tq2_0(h, i, out + i);
 }
 
 INLINE void unpack_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) {

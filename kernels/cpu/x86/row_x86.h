@@ -258,7 +258,7 @@ INLINE void halves_iq4_xs(const uint8_t *at, int i, veci out[2]) {
     UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
-// Pairs of bits of Q2_K and Q3_K, with what lies beyond them.
+// Pairs of bits of Q3_K, with what lies beyond them.
 INLINE veci pairs_k(const uint8_t *at, int i) {
     return shift_right(load_vector(at + i / 4 * 32), i % 4 * 2);
 }
@@ -268,11 +268,9 @@ INLINE veci columns_q3_k(const uint8_t *at, int i) {
     return join_bits(pairs_k(at + 32, i), move_bit(load_32(at), i, 4, 2), 2, 1);
 }
 
-#define ROW_Q2_K .columns = columns_q2_k, .order = BY_FOURTHS
-INLINE veci columns_q2_k(const uint8_t *at, int i) { return and_bytes(pairs_k(at + 16, i), 3); }
-
-#define ROW_TQ2_0 .columns = columns_tq2_0, .order = BY_FOURTHS
-INLINE veci columns_tq2_0(const uint8_t *at, int i) { return and_bytes(pairs_k(at, i), 3); }
+// See struct strip.
+#define ROW_Q2_K  .strip = {16, heads_q2_k, scale_q2_k}
+#define ROW_TQ2_0 .strip = {0, heads_tq2_0, scale_tq2_0}
 
 // Bytes times 3^place, of which the upper bits fall away.
 INLINE __m256i shift_digits(__m256i v, int place) {
