@@ -97,12 +97,12 @@ build/cuda/compilers: FORCE
 
 # $1: architecture, $2: folder of the sources.
 define cuda_target
-build/cuda/compute_$1/%.ptx: $2/%.cu $(CUDA_HEADERS) $(wildcard $2/*.h) build/cuda/compilers kernels/cuda/clang.sh
+build/cuda/compute_$1/%.ptx: $2/%.cu $(CUDA_HEADERS) $(filter-out kernels/cuda/%,$(wildcard $2/*.h)) build/cuda/compilers kernels/cuda/clang.sh
 	@mkdir -p $$(@D)
 	@echo '  PTX   compute_$1 $$<'
 	@$(if $(CUDA_CLANG),sh kernels/cuda/clang.sh compile $(CUDA_CLANG) $1 $(CUDA_PTX_VERSION_$1) $$< $$@,\
 	  $(NVCC) $(NVCC_FLAGS) -ptx -arch=compute_$1 -o $$@ $$<)
-build/cuda/sm_$1/%.cubin: $2/%.cu $(CUDA_HEADERS) $(wildcard $2/*.h) build/cuda/compilers kernels/cuda/clang.sh
+build/cuda/sm_$1/%.cubin: $2/%.cu $(CUDA_HEADERS) $(filter-out kernels/cuda/%,$(wildcard $2/*.h)) build/cuda/compilers kernels/cuda/clang.sh
 	@mkdir -p $$(@D)
 	@echo '  CUBIN sm_$1 $$<'
 	@$(NVCC) $(NVCC_FLAGS) -cubin -arch=sm_$1 -o $$@ $$<
