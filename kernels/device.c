@@ -117,21 +117,43 @@ void stream_free(struct stream *s) {
     if (s) s->device->class->stream_free(s);
 }
 
-static enum status make_event(struct device *d, bool timed, struct event *out, struct err *e) {
+static enum status make_event(struct device *d, enum event_kind kind, struct event *out,
+                              struct err *e) {
     ASSERT(d);
     *out = (struct event){0};
     if (d->sealed) return refuse_sealed(d, "events", e);
-    if (d->class->event_new(d, timed, out, e)) return e->status;
-    out->timed = timed;
+    if (d->class->event_new(d, kind, out, e)) return e->status;
+    out->kind = kind;
+    ASSERT((kind == EVENT_FLAG) == (out->flag != NULL));
     return OK;
 }
 
 enum status event_new(struct device *d, struct event *out, struct err *e) {
-    return make_event(d, false, out, e);
+    return make_event(d, EVENT_PLAIN, out, e);
 }
 
 enum status event_new_timed(struct device *d, struct event *out, struct err *e) {
-    return make_event(d, true, out, e);
+    return make_event(d, EVENT_TIMED, out, e);
+}
+
+enum status event_new_flag(struct device *d, struct event *out, struct err *e) {
+    ASSERT(d->info.n_flags > 0);
+    return make_event(d, EVENT_FLAG, out, e);
+}
+
+void event_lower(struct event *flag) {
+    ASSERT(flag->flag);
+    atomic_store_explicit(flag->flag, 0, memory_order_relaxed);
+}
+
+bool event_is_up(const struct event *flag) {
+    ASSERT(flag->flag);
+    return atomic_load_explicit(flag->flag, memory_order_acquire);
+}
+
+void event_raise(struct event *flag) {
+    ASSERT(flag->flag);
+    atomic_store_explicit(flag->flag, 1, memory_order_release);
 }
 
 void event_free(struct event *event) {
@@ -175,13 +197,15 @@ void stream_call(struct stream *s, void (*fn)(void *context), void *context) {
 
 void stream_record(struct stream *s, struct event *event) {
     ASSERT(s);
-    ASSERT(event->device == s->device);
+    ASSERT(event->device == s->device || (event->flag && s->device->info.is_host));
+    ASSERT(!event->flag || s->kind == STREAM_COMPUTE);
     s->device->class->record(s, event);
 }
 
 void stream_wait_event(struct stream *s, struct event *event) {
     ASSERT(s);
     ASSERT(event->device);
+    ASSERT(!event->flag || s->kind == STREAM_COMPUTE);
     s->device->class->wait_event(s, event);
 }
 
@@ -192,7 +216,7 @@ enum status event_wait(struct event *event, struct err *e) {
 
 enum status event_time(struct event *event, uint64_t *out_ns, struct err *e) {
     ASSERT(event->device);
-    ASSERT(event->timed);
+    ASSERT(event->kind == EVENT_TIMED);
     *out_ns = 0;
     return event->device->class->event_time(event, out_ns, e);
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "kernels/ops.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ struct device_info {
                           // batch; elsewhere it is the same, bit for bit
     bool reaches_host;    // ops reach pinned host memory: a small copy on a compute stream is one
                           // of them, without a start of its own and waits between streams
+    int32_t n_flags;      // events of event_new_flag that it has; 0: it cannot wait for the CPU
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
     bool unified;         // its memory is the host's
     bool pins_files;      // device_host_lend may pin memory that a file is mapped to
@@ -74,10 +76,15 @@ struct stream { // backends put this first in their own struct
                         // it is skipped. Only the driving thread reads it
 };
 
+enum event_kind { EVENT_PLAIN, EVENT_TIMED, EVENT_FLAG };
+
 struct event { // a point on a stream; made before device_seal, recorded again and again
     struct device *device;
     void *handle;
-    bool timed; // made by event_new_timed
+    enum event_kind kind;
+    _Atomic uint32_t
+        *flag; // of a flag, in memory that device and the CPU see: 0 from the call that
+               // encodes a record until that is passed, else 1; NULL: another event
 };
 
 enum copy_direction {
@@ -107,7 +114,8 @@ struct device_class {
     enum status (*stream_new)(struct device *d, enum stream_kind kind, struct stream **out,
                               struct err *e);
     void (*stream_free)(struct stream *s);
-    enum status (*event_new)(struct device *d, bool timed, struct event *out, struct err *e);
+    enum status (*event_new)(struct device *d, enum event_kind kind, struct event *out,
+                             struct err *e);
     void (*event_free)(struct event *event);
     void (*copy)(struct stream *s, void *target, const void *source, uint64_t size_bytes,
                  enum copy_direction way);
@@ -153,7 +161,21 @@ void stream_free(struct stream *s); // NULL is allowed; waits for what runs
 enum status event_new(struct device *d, struct event *out, struct err *e);
 // The same for an event whose time will be asked for, which may cost the device more.
 enum status event_new_timed(struct device *d, struct event *out, struct err *e);
+// A flag: an event that lets the CPU and a compute stream of d wait for each other within work that
+// has been submitted, so that nothing is submitted in between. It is recorded on a stream of d and
+// waited for by the calling thread or a stream of the CPU, or recorded on a stream of the CPU and
+// waited for by one of d. The record is encoded first, but the stream of it need not have been
+// flushed: a wait for d flushes it, and whoever lets d wait flushes the CPU before it waits for d.
+// When a flag is recorded again, its last record has been passed, and so has every wait for that.
+// A wait of d does not report a failure of the CPU's stream, which reports it itself; a lost device
+// waits for no flag any more. ERR_MEMORY if more than info.n_flags are wanted.
+enum status event_new_flag(struct device *d, struct event *out, struct err *e);
 void event_free(struct event *event); // accepts a zeroed one
+// Recording a flag on behalf of the CPU, without a stream: down is the moment of encoding, up that
+// of passing it. All that the calling thread wrote before is seen by what waited for it.
+void event_lower(struct event *flag);
+void event_raise(struct event *flag);
+bool event_is_up(const struct event *flag);
 
 // Encodes a copy of size bytes. The host side must stay valid until the stream passes it.
 void stream_copy(struct stream *s, void *target, const void *source, uint64_t size_bytes,

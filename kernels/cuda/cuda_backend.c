@@ -36,3 +36,34 @@ void cuda_add(struct cuda_stream *s, enum cuda_kernel kernel, struct cuda_grid g
     if (!cuda_queue_has_room(&s->queue)) cuda_submit(s);
     if (s->failure.status == OK) cuda_queue_add(&s->queue, kernel, grid, params, params_bytes);
 }
+
+int cuda_flag_take(struct cuda_device *cuda, _Atomic uint32_t **out) {
+    struct cuda_flags *flags = &cuda->flags;
+    int place = 0;
+    while (place < CUDA_FLAGS && flags->states[place] != CUDA_FLAG_FREE) place++;
+    if (place == CUDA_FLAGS) return -1;
+    flags->states[place] = CUDA_FLAG_TAKEN;
+    *out = cuda_flag_word(flags, place);
+    atomic_store_explicit(*out, 1, memory_order_relaxed);
+    return place;
+}
+
+void cuda_flag_give_back(struct cuda_device *cuda, int place) {
+    cuda->flags.states[place] = CUDA_FLAG_FREE;
+}
+
+void cuda_flag_encode(struct cuda_stream *s, enum cuda_flag_command command, int place) {
+    struct cuda_flags *flags = &cuda_of(s->base.device)->flags;
+    if (command == CUDA_WAIT_FLAG) flags->states[place] = CUDA_FLAG_AWAITED;
+    if (!cuda_queue_has_room(&s->queue)) cuda_submit(s);
+    if (s->failure.status == OK)
+        cuda_queue_add_flag(&s->queue, command, cuda_flag_address(flags, place));
+}
+
+enum status cuda_lose(struct cuda_device *cuda, struct err *e) {
+    const struct cuda_flags *flags = &cuda->flags;
+    for (int i = 0; i < CUDA_FLAGS; i++)
+        if (flags->states[i] == CUDA_FLAG_AWAITED)
+            atomic_store_explicit(cuda_flag_word(flags, i), 1, memory_order_release);
+    return device_lose(&cuda->base, e);
+}

@@ -21,6 +21,9 @@ CUDA_DRIVER_RENAMED_CALLS(SAME_NEW_TYPE)
 #if CUDA_VERSION >= 11040
 CUDA_DRIVER_GRAPH_CALLS(SAME_TYPE)
 #endif
+#if CUDA_VERSION >= 12000
+CUDA_DRIVER_FLAG_CALLS(SAME_TYPE)
+#endif
 #undef SAME_TYPE
 
 #define SAME_VALUE(ours, theirs) static_assert((int)(ours) == (int)(theirs), #theirs)
@@ -49,6 +52,12 @@ SAME_VALUE(DRIVER_MEMORY_HOST, CU_MEMORYTYPE_HOST);
 SAME_VALUE(DRIVER_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME_VALUE(DRIVER_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BUFFER);
 SAME_VALUE(DRIVER_JIT_ERROR_LOG_BYTES, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+#if CUDA_VERSION >= 12000
+SAME_VALUE(DRIVER_WAIT_UNTIL_GREATER_OR_EQUAL, CU_STREAM_WAIT_VALUE_GEQ);
+SAME_VALUE(DRIVER_WRITE_BEHIND_A_FENCE, CU_STREAM_WRITE_VALUE_DEFAULT);
+SAME_VALUE(DRIVER_MEMORY_OP_WAIT, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+SAME_VALUE(DRIVER_MEMORY_OP_WRITE, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+#endif
 
 #if CUDA_VERSION >= 12000
 typedef CUDA_KERNEL_NODE_PARAMS_v1 toolkit_kernel_node;
@@ -64,6 +73,21 @@ SAME_PLACE(cuda_kernel_node, block, toolkit_kernel_node, blockDimX);
 SAME_PLACE(cuda_kernel_node, shared_bytes, toolkit_kernel_node, sharedMemBytes);
 SAME_PLACE(cuda_kernel_node, params, toolkit_kernel_node, kernelParams);
 SAME_PLACE(cuda_kernel_node, extra, toolkit_kernel_node, extra);
+#if CUDA_VERSION >= 12000
+static_assert(sizeof(struct cuda_memory_op) == sizeof(CUstreamBatchMemOpParams), "memory op");
+SAME_PLACE(cuda_memory_op, operation, CUstreamBatchMemOpParams, waitValue.operation);
+SAME_PLACE(cuda_memory_op, address, CUstreamBatchMemOpParams, waitValue.address);
+SAME_PLACE(cuda_memory_op, value, CUstreamBatchMemOpParams, waitValue.value);
+SAME_PLACE(cuda_memory_op, flags, CUstreamBatchMemOpParams, waitValue.flags);
+SAME_PLACE(cuda_memory_op, address, CUstreamBatchMemOpParams, writeValue.address);
+SAME_PLACE(cuda_memory_op, value, CUstreamBatchMemOpParams, writeValue.value);
+SAME_PLACE(cuda_memory_op, flags, CUstreamBatchMemOpParams, writeValue.flags);
+static_assert(sizeof(struct cuda_memory_node) == sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1), "node");
+SAME_PLACE(cuda_memory_node, context, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, ctx);
+SAME_PLACE(cuda_memory_node, n_ops, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, count);
+SAME_PLACE(cuda_memory_node, ops, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, paramArray);
+SAME_PLACE(cuda_memory_node, flags, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, flags);
+#endif
 static_assert(sizeof(struct cuda_copy_2d) == sizeof(CUDA_MEMCPY2D), "copy of rows");
 SAME_PLACE(cuda_copy_2d, source.first_byte, CUDA_MEMCPY2D, srcXInBytes);
 SAME_PLACE(cuda_copy_2d, source.first_row, CUDA_MEMCPY2D, srcY);

@@ -103,6 +103,7 @@ static enum status open_compute(struct cuda_stream *s, struct err *e) {
     if (cuda_queue_open(&s->queue, &cuda->driver, &cuda->program, s->handle, cuda->log, e))
         return e->status;
     if (cuda->times.n_events) s->queue.times = &cuda->times;
+    s->queue.context = cuda->context;
     unsigned code = cuda->driver.memory_alloc(&s->partial, CUDA_PARTIAL_BYTES);
     return cuda_check(&cuda->driver, code, e, "%s: %d bytes for partial results",
                       cuda->base.info.name, (int)CUDA_PARTIAL_BYTES);
@@ -177,6 +178,7 @@ static void cuda_close(struct device *d) {
     }
     if (cuda->context) {
         cuda_enter(cuda);
+        cuda_flags_close(cuda);
         cuda_clock_close(cuda);
         cuda_times_print(&cuda->times, cuda->log);
         cuda_times_close(&cuda->times);
@@ -333,13 +335,13 @@ static void tell(struct cuda_device *cuda) {
                    cuda->arch % 10);
     (void)snprintf(info->details, sizeof info->details,
                    "compute capability %d.%d, %d multiprocessors, %s\n"
-                   "driver of CUDA %d.%d, PCI %s, %s%s\n"
+                   "driver of CUDA %d.%d, PCI %s, %s%s%s\n"
                    "kernels: %s (others: %s)",
                    cuda->arch / 10, cuda->arch % 10, cuda->n_multiprocessors, tensor,
                    cuda->driver.version / 1000, cuda->driver.version % 1000 / 10, info->pci_id,
                    cuda->driver.has_graphs ? "launches in graphs" : "launches one by one",
-                   cuda->wsl2 ? ", WSL2" : "", cuda->program.target,
-                   *cuda->program.refused ? cuda->program.refused : "none");
+                   info->n_flags ? ", the GPU waits for the CPU" : "", cuda->wsl2 ? ", WSL2" : "",
+                   cuda->program.target, *cuda->program.refused ? cuda->program.refused : "none");
     log_line(cuda->log, LOG_INFO, "%s: kernels %s, %s", info->name, cuda->program.target, tensor);
 }
 
@@ -349,6 +351,7 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
         find_device(cuda, o->index, e) || describe_device(cuda, e))
         return e->status;
     if (o->no_graphs || o->times) cuda->driver.has_graphs = false;
+    if (o->no_flags) cuda->driver.has_flags = false;
     cuda->wsl2 = o->wsl2 || hardware_is_wsl2(HARDWARE_DEV);
     const char *name = cuda->base.info.name;
     struct CUctx_st *context = NULL;
@@ -363,7 +366,8 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
         return err_context(e, "%s", name);
     cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
                          cuda->program.arch >= TENSOR_CORES_ARCH;
-    if (cuda_clock_open(cuda, e) || warm_up(cuda, e) || cuda_clock_start(cuda, e) ||
+    if (cuda_clock_open(cuda, e) || warm_up(cuda, e) || cuda_flags_open(cuda, e) ||
+        cuda_clock_start(cuda, e) ||
         (o->times && cuda_times_open(&cuda->times, &cuda->driver, e)) || read_memory(cuda, e))
         return e->status;
     tell(cuda);
@@ -425,6 +429,9 @@ static enum status parse_setting(struct cuda_options *out, char *setting, struct
     } else if (!strcmp(setting, "graphs")) {
         status = parse_number(&on, value, 1, e);
         out->no_graphs = !on;
+    } else if (!strcmp(setting, "flags")) {
+        status = parse_number(&on, value, 1, e);
+        out->no_flags = !on;
     } else if (!strcmp(setting, "tensor")) {
         status = parse_number(&on, value, 1, e);
         out->no_tensor_cores = !on;
@@ -436,7 +443,7 @@ static enum status parse_setting(struct cuda_options *out, char *setting, struct
         out->times = on;
     } else {
         err_set(e, ERR_USAGE, "--device cuda");
-        err_expected(e, "index, driver, image, graphs, tensor, times or wsl2");
+        err_expected(e, "index, driver, image, graphs, flags, tensor, times or wsl2");
         status = err_actual(e, "%s", setting);
     }
     return status;

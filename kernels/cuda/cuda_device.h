@@ -14,13 +14,14 @@ struct cuda_options {
     char driver[256];     // path of the driver's library; empty: libcuda.so.1
     char image[24];       // the only set of kernels to load ("compute_75"); empty: the best
     bool no_graphs;       // no launches are replayed as graphs
+    bool no_flags;        // the GPU does not wait for the CPU: the calling thread does
     bool no_tensor_cores; // kernels for devices without them
     bool wsl2;            // as on WSL2, where it is always so
     bool times; // measures each launch, one by one, and logs the times of kernels when it is closed
 };
 
-// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,tensor=0,wsl2=1,times=1" in any
-// order, each part optional. ERR_USAGE names what is wrong.
+// Reads "", "1" or "index=1,driver=PATH,image=compute_75,graphs=0,flags=0,tensor=0,wsl2=1,times=1"
+// in any order, each part optional. ERR_USAGE names what is wrong.
 enum status cuda_options_parse(struct cuda_options *out, const char *spec, struct err *e);
 
 // ERR_UNSUPPORTED without a driver or a GPU, ERR_DEVICE if the GPU cannot be used, ERR_MEMORY. log

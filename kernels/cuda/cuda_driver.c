@@ -42,6 +42,12 @@ static enum status find_calls(struct cuda_driver *driver, struct err *e) {
     CUDA_DRIVER_GRAPH_CALLS(FIND)
     CUDA_DRIVER_OLD_GRAPH_CALLS(FIND)
 #undef FIND
+    driver->has_flags = true;
+#define FIND(field, symbol, parameters) \
+    if (find_call(driver, #symbol, &driver->field, &lacking)) driver->has_flags = false;
+    CUDA_DRIVER_FLAG_CALLS(FIND)
+    CUDA_DRIVER_FLAG_NODE_CALLS(FIND)
+#undef FIND
     return OK;
 }
 

@@ -49,11 +49,32 @@ enum {
     DRIVER_REGISTER_MAPPED = 2,
     DRIVER_REGISTER_READ_ONLY = 8,
 
+    DRIVER_WAIT_UNTIL_GREATER_OR_EQUAL = 0,
+    DRIVER_WRITE_BEHIND_A_FENCE = 0,
+    DRIVER_MEMORY_OP_WAIT = 1,
+    DRIVER_MEMORY_OP_WRITE = 2,
+
     DRIVER_MEMORY_HOST = 1,
     DRIVER_MEMORY_DEVICE = 2,
 
     DRIVER_JIT_ERROR_LOG = 5,
     DRIVER_JIT_ERROR_LOG_BYTES = 6,
+};
+
+// A node of a graph that waits for words of memory and writes them: CUDA_BATCH_MEM_OP_NODE_PARAMS,
+// and CUstreamBatchMemOpParams with the members of the two operations that are used.
+struct cuda_memory_op {
+    unsigned operation; // DRIVER_MEMORY_OP_*
+    unsigned long long address;
+    uint64_t value;
+    unsigned flags;
+    uint64_t unused[2];
+};
+struct cuda_memory_node {
+    struct CUctx_st *context;
+    unsigned n_ops;
+    struct cuda_memory_op *ops;
+    unsigned flags; // 0
 };
 
 // A kernel node of a graph: the first version of CUDA_KERNEL_NODE_PARAMS, which every driver with
@@ -167,6 +188,21 @@ struct cuda_copy_2d {
        struct CUgraphNode_st *const *dependencies, size_t n_dependencies, \
        const struct cuda_kernel_node *params))
 
+// Stream memory operations came with CUDA 11.7 in the form that every device has: an older driver
+// lacks these, and the calling thread then submits what waits for the CPU when the CPU is done.
+#define CUDA_DRIVER_FLAG_CALLS(X)                                                                \
+    X(wait_value, cuStreamWaitValue32_v2,                                                        \
+      (struct CUstream_st * stream, unsigned long long address, uint32_t value, unsigned flags)) \
+    X(write_value, cuStreamWriteValue32_v2,                                                      \
+      (struct CUstream_st * stream, unsigned long long address, uint32_t value, unsigned flags))
+
+// This call belongs to them and takes structs of ours, whose members cuda_check.c compares.
+#define CUDA_DRIVER_FLAG_NODE_CALLS(X)                                    \
+    X(graph_add_memory, cuGraphAddBatchMemOpNode,                         \
+      (struct CUgraphNode_st * *node, struct CUgraph_st * graph,          \
+       struct CUgraphNode_st *const *dependencies, size_t n_dependencies, \
+       const struct cuda_memory_node *params))
+
 struct cuda_driver {
     void *library;
 #define CUDA_DRIVER_FIELD(field, symbol, parameters) unsigned(*field) parameters;
@@ -179,8 +215,10 @@ struct cuda_driver {
     CUDA_DRIVER_HOST_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_GRAPH_CALLS(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_OLD_GRAPH_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_FLAG_CALLS(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_FLAG_NODE_CALLS(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
-    bool has_graphs, has_host_calls;
+    bool has_graphs, has_host_calls, has_flags;
     int version; // 12020 is 12.2
 };
 

@@ -17,11 +17,15 @@ enum {
 };
 
 static const uint64_t BASE_AGE_NS = 8000000000; // the float still resolves half a microsecond
+static const uint64_t ASK_NS =
+    1000000; // of a wait for a flag: then the driver may know of a failure
 
 struct cuda_event {
-    struct CUevent_st *handle;
-    struct err failure; // of the stream that recorded it
+    struct CUevent_st *handle; // NULL: it is a flag
+    struct err failure;        // of the stream that recorded it
     bool recorded;
+    int place;                  // of a flag
+    struct cuda_stream *stream; // that recorded a flag
 };
 
 // ---- Waiting -----------------------------------------------------------------------------------
@@ -36,10 +40,35 @@ static enum status await(struct cuda_device *cuda, struct CUstream_st *stream,
     while ((code = event ? driver->event_query(event) : driver->stream_query(stream)) ==
            DRIVER_NOT_READY) {
         const uint64_t now_ns = clock_ns();
-        if (now_ns >= deadline_ns) return device_lose(&cuda->base, e);
+        if (now_ns >= deadline_ns) return cuda_lose(cuda, e);
         clock_rest(now_ns - begin_ns);
     }
     return cuda_check(driver, code, e, "%s: computing", cuda->base.info.name);
+}
+
+// Waits for a flag of the device without calls of the driver, but now and then one for a failure:
+// after that no flag comes.
+static enum status await_flag(struct cuda_device *cuda, const struct event *event, struct err *e) {
+    const struct cuda_event *own = event->handle;
+    const uint64_t begin_ns = clock_ns(), deadline_ns = device_deadline_ns(&cuda->base);
+    uint64_t asked_ns = begin_ns;
+    ASSERT(own->stream);
+    if (!event_is_up(event)) cuda_submit(own->stream);
+    while (!event_is_up(event)) {
+        const uint64_t now_ns = clock_ns();
+        if (own->stream->failure.status != OK) {
+            *e = own->stream->failure;
+            return e->status;
+        }
+        if (now_ns >= deadline_ns) return cuda_lose(cuda, e);
+        if (now_ns - asked_ns > ASK_NS) {
+            const unsigned code = cuda->driver.stream_query(own->stream->handle);
+            asked_ns = now_ns;
+            if (code != DRIVER_NOT_READY) cuda_keep(own->stream, code, "computing");
+        }
+        clock_rest(now_ns - begin_ns);
+    }
+    return OK;
 }
 
 enum status cuda_await_stream(struct cuda_device *cuda, struct CUstream_st *stream, struct err *e) {
@@ -82,12 +111,23 @@ void cuda_clock_close(struct cuda_device *cuda) {
 
 // ---- Entries of the class ----------------------------------------------------------------------
 
-enum status cuda_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
+static enum status new_flag(struct cuda_device *cuda, struct cuda_event *event, struct event *out,
+                            struct err *e) {
+    *out = (struct event){.device = &cuda->base, .handle = event};
+    event->place = cuda_flag_take(cuda, &out->flag);
+    if (event->place >= 0) return OK;
+    mem_free(event);
+    return err_set(e, ERR_MEMORY, "%s: more than %d flags", cuda->base.info.name, CUDA_FLAGS);
+}
+
+enum status cuda_event_new(struct device *d, enum event_kind kind, struct event *out,
+                           struct err *e) {
     struct cuda_device *cuda = cuda_of(d);
     struct cuda_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a CUDA device");
+    if (kind == EVENT_FLAG) return new_flag(cuda, event, out, e);
     cuda_enter(cuda);
-    const unsigned flags = timed ? 0 : DRIVER_EVENT_DISABLE_TIMING;
+    const unsigned flags = kind == EVENT_TIMED ? 0 : DRIVER_EVENT_DISABLE_TIMING;
     const unsigned code = cuda->driver.event_create(&event->handle, flags);
     if (cuda_check(&cuda->driver, code, e, "%s: making an event", d->info.name)) {
         mem_free(event);
@@ -100,17 +140,34 @@ enum status cuda_event_new(struct device *d, bool timed, struct event *out, stru
 void cuda_event_free(struct event *event) {
     struct cuda_device *cuda = cuda_of(event->device);
     struct cuda_event *own = event->handle;
-    if (!event->device->lost) {
+    if (event->flag) {
+        cuda_flag_give_back(cuda, own->place);
+    } else if (!event->device->lost) {
         cuda_enter(cuda);
         (void)cuda->driver.event_destroy(own->handle);
     }
     mem_free(own);
 }
 
+// The flag is a part of the stream's list.
+static void record_flag(struct cuda_stream *s, struct event *event) {
+    struct cuda_event *own = event->handle;
+    own->failure = s->failure;
+    own->stream = s;
+    if (s->failure.status != OK || s->base.device->lost) return;
+    ASSERT(event_is_up(event)); // its last record was passed
+    event_lower(event);
+    cuda_flag_encode(s, CUDA_RAISE_FLAG, own->place);
+}
+
 void cuda_record(struct stream *stream, struct event *event) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     struct cuda_device *cuda = cuda_of(stream->device);
     struct cuda_event *own = event->handle;
+    if (event->flag) {
+        record_flag(s, event);
+        return;
+    }
     cuda_submit(s);
     if (s->failure.status == OK)
         cuda_keep(s, cuda->driver.event_record(own->handle, s->handle), "recording an event");
@@ -122,6 +179,12 @@ void cuda_record(struct stream *stream, struct event *event) {
 // events.
 void cuda_wait_event(struct stream *stream, struct event *event) {
     struct cuda_stream *s = (struct cuda_stream *)stream;
+    if (event->flag) {
+        const struct cuda_event *flag = event->handle;
+        s->quantized = (struct cuda_quantized){0};
+        cuda_flag_encode(s, CUDA_WAIT_FLAG, flag->place);
+        return;
+    }
     cuda_submit(s);
     s->quantized = (struct cuda_quantized){0};
     if (s->failure.status != OK) return;
@@ -143,7 +206,8 @@ enum status cuda_event_wait(struct event *event, struct err *e) {
     struct cuda_event *own = event->handle;
     if (event->device->lost) return device_lose(event->device, e);
     cuda_enter(cuda);
-    if (own->failure.status == OK) return await(cuda, NULL, own->handle, e);
+    if (own->failure.status == OK)
+        return event->flag ? await_flag(cuda, event, e) : await(cuda, NULL, own->handle, e);
     *e = own->failure;
     return e->status;
 }

@@ -16,8 +16,11 @@ struct cuda_grid { // of one launch
     uint32_t threads, shared_bytes;
 };
 
+// Commands of a list that are no kernels: their parameter is the address of a flag.
+enum cuda_flag_command { CUDA_WAIT_FLAG = KERNEL_COUNT, CUDA_RAISE_FLAG };
+
 struct cuda_launch {
-    enum cuda_kernel kernel;
+    enum cuda_kernel kernel; // or an enum cuda_flag_command
     struct cuda_grid grid;
     uint32_t params_at; // in params
     uint32_t params_bytes;

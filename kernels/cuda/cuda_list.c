@@ -70,6 +70,12 @@ void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cu
     list->params_bytes += room;
 }
 
+void cuda_queue_add_flag(struct cuda_queue *queue, enum cuda_flag_command command,
+                         uint64_t address) {
+    cuda_queue_add(queue, (enum cuda_kernel)command, (struct cuda_grid){0}, &address,
+                   sizeof address);
+}
+
 const struct cuda_launch *cuda_queue_last(const struct cuda_queue *queue) {
     const int32_t n = queue->list.n_launches;
     return n ? &queue->list.launches[n - 1] : NULL;
@@ -85,22 +91,77 @@ void cuda_queue_take_back(struct cuda_queue *queue) {
     queue->list.n_launches--;
 }
 
+// The operation on memory that the command is. False if it is a launch.
+static bool read_flag(const struct cuda_list *list, const struct cuda_launch *l,
+                      struct cuda_memory_op *out) {
+    const bool waits = l->kernel == (enum cuda_kernel)CUDA_WAIT_FLAG;
+    uint64_t address;
+    if (!waits && l->kernel != (enum cuda_kernel)CUDA_RAISE_FLAG) return false;
+    memcpy(&address, list->params + l->params_at, sizeof address);
+    *out = (struct cuda_memory_op){
+        .operation = waits ? DRIVER_MEMORY_OP_WAIT : DRIVER_MEMORY_OP_WRITE,
+        .address = address,
+        .value = 1,
+        .flags = waits ? DRIVER_WAIT_UNTIL_GREATER_OR_EQUAL : DRIVER_WRITE_BEHIND_A_FENCE};
+    return true;
+}
+
+static enum status start_flag(struct cuda_queue *queue, const struct cuda_memory_op *op,
+                              struct err *e) {
+    const bool waits = op->operation == DRIVER_MEMORY_OP_WAIT;
+    const unsigned code =
+        waits ? queue->driver->wait_value(queue->stream, op->address, 1, op->flags)
+              : queue->driver->write_value(queue->stream, op->address, 1, op->flags);
+    if (queue->times) cuda_times_mark(queue->times, -1, queue->stream);
+    return cuda_check(queue->driver, code, e, "%s a flag", waits ? "waiting for" : "raising");
+}
+
+static enum status start_launch(struct cuda_queue *queue, const struct cuda_launch *l,
+                                struct err *e) {
+    void *params[] = {queue->list.params + l->params_at};
+    unsigned code = queue->driver->launch(queue->program->kernels[l->kernel], l->grid.x, l->grid.y,
+                                          l->grid.z, l->grid.threads, 1, 1, l->grid.shared_bytes,
+                                          queue->stream, params, NULL);
+    if (cuda_check(queue->driver, code, e, "starting the kernel %s", cuda_kernel_name(l->kernel)))
+        return e->status;
+    if (queue->times) cuda_times_mark(queue->times, (int32_t)l->kernel, queue->stream);
+    return OK;
+}
+
 static enum status launch_all(struct cuda_queue *queue, struct err *e) {
     const struct cuda_list *list = &queue->list;
     if (queue->times) cuda_times_read(queue->times);
     if (queue->times) cuda_times_mark(queue->times, -1, queue->stream);
     for (int32_t i = 0; i < list->n_launches; i++) {
         const struct cuda_launch *l = &list->launches[i];
-        void *params[] = {list->params + l->params_at};
-        unsigned code = queue->driver->launch(queue->program->kernels[l->kernel], l->grid.x,
-                                              l->grid.y, l->grid.z, l->grid.threads, 1, 1,
-                                              l->grid.shared_bytes, queue->stream, params, NULL);
-        if (cuda_check(queue->driver, code, e, "starting the kernel %s",
-                       cuda_kernel_name(l->kernel)))
+        struct cuda_memory_op op;
+        if (read_flag(list, l, &op) ? start_flag(queue, &op, e) : start_launch(queue, l, e))
             return e->status;
-        if (queue->times) cuda_times_mark(queue->times, (int32_t)l->kernel, queue->stream);
     }
     return OK;
+}
+
+static unsigned add_launch(struct cuda_queue *queue, struct CUgraph_st *graph,
+                           const struct cuda_launch *l, struct CUgraphNode_st **last) {
+    void *params[] = {queue->list.params + l->params_at};
+    const struct cuda_kernel_node node = {
+        .function = queue->program->kernels[l->kernel],
+        .grid = {l->grid.x, l->grid.y, l->grid.z},
+        .block = {l->grid.threads, 1, 1},
+        .shared_bytes = l->grid.shared_bytes,
+        .params = params,
+    };
+    struct CUgraphNode_st *before = *last;
+    return queue->driver->graph_add_kernel(last, graph, before ? &before : NULL, before ? 1 : 0,
+                                           &node);
+}
+
+static unsigned add_flag(struct cuda_queue *queue, struct CUgraph_st *graph,
+                         struct cuda_memory_op *op, struct CUgraphNode_st **last) {
+    const struct cuda_memory_node node = {.context = queue->context, .n_ops = 1, .ops = op};
+    struct CUgraphNode_st *before = *last;
+    return queue->driver->graph_add_memory(last, graph, before ? &before : NULL, before ? 1 : 0,
+                                           &node);
 }
 
 // Adds the launches as a chain, in which each follows the one before, as on a stream.
@@ -109,19 +170,10 @@ static unsigned add_nodes(struct cuda_queue *queue, struct CUgraph_st *graph) {
     struct CUgraphNode_st *last = NULL;
     for (int32_t i = 0; i < list->n_launches; i++) {
         const struct cuda_launch *l = &list->launches[i];
-        void *params[] = {list->params + l->params_at};
-        const struct cuda_kernel_node node = {
-            .function = queue->program->kernels[l->kernel],
-            .grid = {l->grid.x, l->grid.y, l->grid.z},
-            .block = {l->grid.threads, 1, 1},
-            .shared_bytes = l->grid.shared_bytes,
-            .params = params,
-        };
-        struct CUgraphNode_st *next = NULL;
-        unsigned code =
-            queue->driver->graph_add_kernel(&next, graph, last ? &last : NULL, last ? 1 : 0, &node);
+        struct cuda_memory_op op;
+        const unsigned code = read_flag(list, l, &op) ? add_flag(queue, graph, &op, &last)
+                                                      : add_launch(queue, graph, l, &last);
         if (code != DRIVER_SUCCESS) return code;
-        last = next;
     }
     return DRIVER_SUCCESS;
 }

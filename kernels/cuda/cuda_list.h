@@ -3,7 +3,8 @@
  *
  * A list owns room for its launches and their parameters, all allocated by cuda_list_open. A list
  * that equals one submitted before is replayed as a graph: one call instead of hundreds. Where the
- * CPU computes in between, a token has a list for each stretch between two hand-overs. Every table
+ * CPU computes in between, the list waits for it by flags (cuda_flags.c); without these a token has
+ * a list for each stretch between two hand-overs. Every table
  * that changes between two decode steps lies in device memory, so that their lists are equal. The
  * device's context must be current; one thread at a time. Tested by tests/kernels/test_cuda.c.
  */
@@ -29,6 +30,7 @@ struct cuda_queue {
     struct CUstream_st *stream;
     const struct log *log;
     struct cuda_times *times; // borrowed: measures each launch; NULL: nobody asks
+    struct CUctx_st *context; // borrowed: of flags; set by whoever adds them
     struct cuda_list list;    // the launches to submit
     bool use_graphs;
     struct cuda_history history;
@@ -51,6 +53,9 @@ bool cuda_queue_has_room(const struct cuda_queue *queue);
 // Appends a launch; params is copied. There must be room.
 void cuda_queue_add(struct cuda_queue *queue, enum cuda_kernel kernel, struct cuda_grid grid,
                     const void *params, uint32_t params_bytes);
+// Appends a wait for a flag, or the raising of one; address is the device's. There must be room.
+void cuda_queue_add_flag(struct cuda_queue *queue, enum cuda_flag_command command,
+                         uint64_t address);
 // The launch that was appended last and not submitted, or NULL; and its parameters.
 const struct cuda_launch *cuda_queue_last(const struct cuda_queue *queue);
 const void *cuda_queue_last_params(const struct cuda_queue *queue);

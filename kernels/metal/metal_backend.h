@@ -129,7 +129,8 @@ void metal_submit(struct metal_stream *s);
 
 // ---- metal_event.c: entries of the device's class, and the functions below them
 
-enum status metal_event_new(struct device *d, bool timed, struct event *out, struct err *e);
+enum status metal_event_new(struct device *d, enum event_kind kind, struct event *out,
+                            struct err *e);
 void metal_event_free(struct event *event);
 void metal_record(struct stream *stream, struct event *event);
 void metal_wait_event(struct stream *stream, struct event *event);

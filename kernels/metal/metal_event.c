@@ -49,8 +49,9 @@ enum status metal_clock_start(struct metal_device *d, struct err *e) {
 
 // ---- Entries of the class ----------------------------------------------------------------------
 
-enum status metal_event_new(struct device *device, bool timed, struct event *out, struct err *e) {
-    (void)timed; // all of them are
+enum status metal_event_new(struct device *device, enum event_kind kind, struct event *out,
+                            struct err *e) {
+    (void)kind; // all of them have times, and there are no flags
     struct metal_device *d = metal_of(device);
     struct metal_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a Metal device");

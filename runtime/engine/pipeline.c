@@ -79,15 +79,37 @@ static enum status fill_areas(struct pipeline *p, int d, struct err *e) {
     return has_area(p, d, AREA_EXPERT_SLOTS) ? fill_slots(p, d, e) : OK;
 }
 
-// Pins the host memory that accelerators copy to and from while tokens are computed: the tables,
-// and the host's scratch with the residual stream and the logits.
-static void pin(struct pipeline *p) {
-    for (int d = DEVICE_HOST + 1; d < p->n_devices; d++) {
-        struct device *device = p->devices[d].device;
-        const struct buffer *scratch = &p->devices[DEVICE_HOST].scratch;
-        device_host_register(device, p->staging.base, p->staging.size_bytes);
-        device_host_register(device, scratch->base, scratch->size_bytes);
+// Makes a flag for each send of a micro-batch of up to 32 tokens, if the device has so many.
+static enum status open_flags(struct pipeline *p, struct pipeline_device *on, struct err *e) {
+    int32_t most = 0;
+    for (int batch = 0; batch < BATCH_CLASSES; batch++) {
+        int32_t n = 0;
+        for (int32_t i = 0; i < p->plan->n_steps[batch] && batch != BATCH_PREFILL; i++)
+            n += p->plan->steps[batch][i].kind == STEP_SEND;
+        if (n > most) most = n;
     }
+    if (most == 0 || most > on->device->info.n_flags) return OK;
+    on->flags = mem_alloc((size_t)most, sizeof *on->flags);
+    if (!on->flags) return err_memory(e, (size_t)most * sizeof *on->flags, "flags of hand-overs");
+    for (; on->n_flags < most; on->n_flags++)
+        if (event_new_flag(on->device, &on->flags[on->n_flags], e)) return e->status;
+    return OK;
+}
+
+// Pins the host memory that accelerators copy to and from while tokens are computed: the tables,
+// and the host's scratch with the residual stream and the logits. A copy of memory that is not
+// pinned reads it when it is encoded, before the CPU has written there: then there are no flags.
+static enum status pin(struct pipeline *p, struct err *e) {
+    for (int d = DEVICE_HOST + 1; d < p->n_devices; d++) {
+        struct pipeline_device *on = &p->devices[d];
+        const struct buffer *scratch = &p->devices[DEVICE_HOST].scratch;
+        const bool tables =
+            device_host_register(on->device, p->staging.base, p->staging.size_bytes);
+        const bool rest = device_host_register(on->device, scratch->base, scratch->size_bytes);
+        if (tables && rest && on->device->info.reaches_host && open_flags(p, on, e))
+            return e->status;
+    }
+    return OK;
 }
 
 static void unpin(struct pipeline *p, struct device *device) {
@@ -141,8 +163,8 @@ enum status pipeline_open(struct pipeline *p, const struct placed_model *placed,
     }
     if (buffer_new(devices[DEVICE_HOST], plan->tables.size_bytes, PURPOSE_STAGING, &p->staging, e))
         return e->status;
-    pin(p);
-    if (open_caches(p, placed, e) || feed_open(&p->feed, placed, weights, p->host_kv, e) ||
+    if (pin(p, e) || open_caches(p, placed, e) ||
+        feed_open(&p->feed, placed, weights, p->host_kv, e) ||
         pager_open(&p->pager, placed, weights, e))
         return e->status;
     return recorder_open(&p->recorder, placed, trace, e);
@@ -175,6 +197,8 @@ void pipeline_close(struct pipeline *p) {
         event_free(&on->arrived);
         event_free(&on->finished);
         for (int data = 0; data < STEP_DATA; data++) event_free(&on->sent[data]);
+        for (int32_t i = 0; i < on->n_flags; i++) event_free(&on->flags[i]);
+        mem_free(on->flags);
         if (d != DEVICE_HOST && on->device) unpin(p, on->device);
         on->scratch.abandoned = d == DEVICE_HOST && lost;
         buffer_free(&on->scratch);
@@ -278,6 +302,17 @@ static enum status fail_at(const struct pipeline *p, int8_t device, int32_t i, s
 // follows on that stream waits for it, or for what the CPU makes of it.
 static bool hands_over_in_order(const struct pipeline *p, const struct pipeline_device *on) {
     return p->batch != BATCH_PREFILL && on->device->info.reaches_host;
+}
+
+// True if the accelerator and the CPU wait for each other by flags: then all of a micro-batch is
+// encoded and submitted before the CPU computes, and nothing is submitted between its phases.
+static bool waits_by_flags(const struct pipeline *p, const struct pipeline_device *on) {
+    return p->batch != BATCH_PREFILL && on->n_flags > 0;
+}
+
+static struct event *next_flag(struct pipeline *p, struct pipeline_device *on) {
+    ASSERT(p->n_sent < on->n_flags);
+    return &on->flags[p->n_sent++];
 }
 
 // The stream of copies from the device that has computed: its compute stream or copy_out, which
@@ -570,7 +605,13 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
                                   struct err *e) {
     const struct step *step = step_at(p, i);
     struct pipeline_device *to = &p->devices[step->peer];
-    if (flush_host(p, e)) return e->status; // the CPU's work is done when this returns
+    if (waits_by_flags(p, to)) {
+        struct event *flag = next_flag(p, to);
+        stream_record(p->devices[DEVICE_HOST].compute, flag);
+        stream_wait_event(to->compute, flag);
+    } else if (flush_host(p, e)) { // the CPU's work is done when this returns
+        return e->status;
+    }
     const bool in_order = hands_over_in_order(p, to);
     struct stream *s = in_order ? to->compute : to->copy_in;
     struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, s,
@@ -593,14 +634,29 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
                        step->bytes_fixed + step->bytes_per_row * (uint64_t)batch->n_tokens);
     copy_columns(p, s, step, batch->n_tokens);
     recorder_last(mark, s);
-    stream_record(s, &from->sent[step->data]);
+    struct event *sent = &from->sent[step->data];
+    if (waits_by_flags(p, from)) sent = p->handed[step->data] = next_flag(p, from);
+    stream_record(s, sent);
     return OK;
 }
 
-// Encodes a wait on an accelerator; for the CPU the calling thread waits, as late as it can.
+// The CPU waits when it has come so far in what is encoded.
+static void wait_by_flag(struct pipeline *p, int32_t i) {
+    struct stream *s = p->devices[DEVICE_HOST].compute;
+    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COMPUTE, s, 0);
+    stream_wait_event(s, p->handed[step_at(p, i)->data]);
+    recorder_last(mark, s);
+}
+
+// Encodes a wait on an accelerator; for the CPU, unless it waits by flags, the calling thread
+// waits, as late as it can.
 static enum status wait_for(struct pipeline *p, int32_t i, struct err *e) {
     const struct step *step = step_at(p, i);
     struct pipeline_device *on = &p->devices[step->device], *peer = &p->devices[step->peer];
+    if (on->device->info.is_host && waits_by_flags(p, peer)) {
+        wait_by_flag(p, i);
+        return OK;
+    }
     if (on->device->info.is_host) {
         if (p->awaited >= 0 && flush_host(p, e)) return e->status;
         p->awaited = i;
@@ -630,6 +686,21 @@ static void copy_logits(struct pipeline *p, int32_t i, const struct micro_batch 
 
 // ---- Running ------------------------------------------------------------------------------------
 
+// The step of what an accelerator should have sent and the CPU has waited for in vain, -1 if there
+// is none.
+static int32_t missing_step(const struct pipeline *p) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_encoded; i++) {
+        const struct step *step = step_at(p, i);
+        if (step->kind != STEP_SEND) continue;
+        const int8_t d = step->device == DEVICE_HOST ? step->peer : step->device;
+        if (!waits_by_flags(p, &p->devices[d]) || n == p->n_sent) return -1;
+        if (step->device != DEVICE_HOST && !event_is_up(&p->devices[d].flags[n])) return i;
+        n++;
+    }
+    return -1;
+}
+
 // Waits for every stream, the CPU's first since it works in this thread, and for all of them even
 // after a failure, so that nothing touches the tables or the residual stream any more. Keeps the
 // first failure. Owner of these waits: the calling thread, at the end of a micro-batch.
@@ -649,7 +720,11 @@ static enum status wait_all(struct pipeline *p, struct err *e) {
             if (status != OK) continue;
             *e = next;
             status = next.status;
-            fail_at(p, d, last_step(p, (struct step_place){d, track}), e);
+            const int32_t missing = d == DEVICE_HOST ? missing_step(p) : -1;
+            if (missing >= 0)
+                fail_at(p, step_at(p, missing)->device, missing, e);
+            else
+                fail_at(p, d, last_step(p, (struct step_place){d, track}), e);
         }
     }
     return status;
@@ -724,7 +799,7 @@ static bool of_one_sequence(const struct batch_tables *tables, int32_t n_tokens)
 }
 
 static enum status run_steps(struct pipeline *p, const struct micro_batch *batch, struct err *e) {
-    p->n_encoded = 0;
+    p->n_encoded = p->n_sent = 0;
     for (int32_t i = 0; i < p->plan->n_steps[p->batch]; i++) {
         p->n_encoded++;
         if (run_step(p, i, batch, e)) return e->status;

@@ -28,6 +28,8 @@ struct pipeline_device {   // one device of a running plan
     struct event arrived;  // on copy_in: compute may read the data
     struct event sent[STEP_DATA]; // on copy_out: other devices may read the data
     struct event finished; // on compute: end of a micro-batch; then the next one's inputs may come
+    struct event *flags;   // [n_flags], owned: one for each send of a small micro-batch, in order
+    int32_t n_flags;       // 0: the CPU computes before more is encoded
     bool has_shared[UNIT_KINDS]; // the data that units of the kind share is encoded for the running
                                  // micro-batch
 };
@@ -63,7 +65,9 @@ struct pipeline {
     int32_t n_between;                 // units of a prompt that the CPU computes between two pauses
     int32_t n_unpaused;                // units encoded since the last pause
     int32_t awaited; // the step that the CPU has to wait for before it continues; -1: none
-    bool failed;     // a stream failed: nothing can run any more
+    int32_t n_sent;  // sends of the running micro-batch that are encoded
+    struct event *handed[STEP_DATA]; // the flags of what an accelerator has sent last
+    bool failed;                     // a stream failed: nothing can run any more
 };
 
 // trace: borrowed until pipeline_close, gets a span for every step that ran; may be NULL.

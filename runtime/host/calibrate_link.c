@@ -47,6 +47,9 @@ enum status link_open(struct link_bench *bench, struct rig *rig, struct stopwatc
         event_new(device, &bench->event, e) || event_new(device, &bench->computed, e) ||
         event_new(device, &bench->event_out, e))
         return e->status;
+    if (device->info.n_flags > 0 &&
+        (event_new_flag(device, &bench->given, e) || event_new_flag(device, &bench->taken, e)))
+        return e->status;
     return OK;
 }
 
@@ -56,6 +59,8 @@ void link_close(struct link_bench *bench) {
     event_free(&bench->event);
     event_free(&bench->computed);
     event_free(&bench->event_out);
+    event_free(&bench->given);
+    event_free(&bench->taken);
     for (int i = 0; i < LINK_STAGES; i++) event_free(&bench->drained[i]);
     if (bench->source) mem_unmap_pages(bench->source, HOST_BYTES);
     if (bench->host) {
@@ -150,30 +155,43 @@ static void encode_round_trip(struct link_bench *bench) {
     stream_flush(bench->out);
 }
 
-// The same where hand-overs are commands of the compute stream itself.
-static void encode_round_trip_in_order(struct link_bench *bench) {
+// The same where hand-overs are commands of the compute stream itself. Returns the event of its
+// end.
+static struct event *encode_round_trip_in_order(struct link_bench *bench) {
     struct stream *compute = bench->rig->stream;
     void *device = bench->rig->pool.base;
+    struct event *end = bench->taken.flag && bench->pinned ? &bench->taken : &bench->event_out;
     stream_copy(compute, device, bench->host, FIRST_BLOCK, COPY_TO_DEVICE);
     stream_copy(compute, bench->host, device, FIRST_BLOCK, COPY_FROM_DEVICE);
-    stream_record(compute, &bench->event_out);
+    stream_record(compute, end);
     stream_flush(compute);
+    return end;
 }
 
-// Times a round trip in us, for both ways.
+// Times a round trip in us, for both ways. Where the accelerator waits for the CPU by a flag, all
+// is submitted before the CPU is busy, and the trip begins when the CPU raises it.
 static enum status round_trip_us(struct link_bench *bench, double *out_us, struct err *e) {
+    struct event *end = &bench->event_out;
+    const bool ahead = bench->given.flag && bench->pinned;
     enum status status;
     bool again;
     do {
+        if (ahead) {
+            event_lower(&bench->given);
+            stream_wait_event(bench->rig->stream, &bench->given);
+            end = encode_round_trip_in_order(bench);
+        }
         const uint64_t idle_ns = now(bench);
         while (since_us(bench, idle_ns) < IDLE_US)
             continue; // the CPU is busy; the accelerator falls asleep
         const uint64_t start_ns = start_copies(bench);
-        if (bench->rig->device->info.reaches_host)
-            encode_round_trip_in_order(bench);
+        if (ahead)
+            event_raise(&bench->given);
+        else if (bench->rig->device->info.reaches_host)
+            end = encode_round_trip_in_order(bench);
         else
             encode_round_trip(bench);
-        status = event_wait(&bench->event_out, e);
+        status = event_wait(end, e);
         *out_us = copied(bench, start_ns, 2 * FIRST_BLOCK, &again);
     } while (!status && again);
     return status;
@@ -253,7 +271,7 @@ enum status link_measure(struct link_bench *bench, struct link_rates *rates,
     struct device *device = bench->rig->device;
     const double theoretical = rates->theoretical_gbps;
     *rates = (struct link_rates){.theoretical_gbps = theoretical};
-    device_host_register(device, bench->host, HOST_BYTES);
+    bench->pinned = device_host_register(device, bench->host, HOST_BYTES);
     if (measure_way(bench, true, blocks, &rates->to_gbps, e) ||
         measure_way(bench, false, blocks, &rates->from_gbps, e) || measure_staged(bench, rates, e))
         return e->status;

@@ -17,9 +17,11 @@ struct link_bench {
     struct stopwatch *watch; // borrowed
     struct stream *in, *out;
     struct event event, computed, event_out; // on in, on the rig's stream, on out
-    struct event drained[LINK_STAGES];       // that stage of host has been copied
-    void *host, *source;                     // pages, owned; source is never pinned
+    struct event given, taken; // flags of the CPU and of the rig's stream, if the device has any
+    struct event drained[LINK_STAGES]; // that stage of host has been copied
+    void *host, *source;               // pages, owned; source is never pinned
     uint64_t largest_bytes;
+    bool pinned; // the device has pinned host
 };
 
 // ERR_MEMORY. close accepts a half-open one.

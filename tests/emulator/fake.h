@@ -46,7 +46,8 @@ enum {
     X(EVENT, DRIVER_OUT_OF_MEMORY)    /* cuEventCreate */            \
     X(CONTEXT, DRIVER_OUT_OF_MEMORY)  /* cuDevicePrimaryCtxRetain */ \
     X(REGISTER, DRIVER_OUT_OF_MEMORY) /* cuMemHostRegister */        \
-    X(GRAPH, CODE_NOT_SUPPORTED)      /* cuGraphInstantiate */
+    X(GRAPH, CODE_NOT_SUPPORTED)      /* cuGraphInstantiate */       \
+    X(FLAG, CODE_NOT_SUPPORTED)       /* an operation on memory */
 
 enum fake_fault {
 #define FAKE_FAULT(name, code) FAULT_##name,
@@ -97,7 +98,7 @@ struct fake_options {
     uint64_t fail_at[FAULT_COUNT]; // UINT64_MAX: every call
     unsigned init_code, seed, jit_ms;
     int n_devices, arch, version, n_workers;
-    bool tensor_cores, maps_host, pins_read_only, sealed, sparse, stats, lines, blocking;
+    bool tensor_cores, maps_host, pins_read_only, sealed, sparse, stats, lines, blocking, flags;
     char name[96];
     char jit_folder[400]; // of what was translated, empty: none
 };
@@ -114,7 +115,7 @@ struct fake {
     uint64_t counts[FAULT_COUNT];
     uint64_t n_launches, pinned_bytes, pageable_bytes, read_only_bytes;
     // Calls of the driver that decoding makes, but for questions, whose number depends on time.
-    uint64_t n_single_launches, n_graph_launches, n_copies, n_event_calls;
+    uint64_t n_single_launches, n_graph_launches, n_copies, n_event_calls, n_flag_calls;
     bool launched[FAKE_KERNELS_MAX]; // by the place of the kernel in its table
 };
 
@@ -152,6 +153,8 @@ bool fake_memory_holds(struct CUctx_st *context, uint64_t address, size_t size_b
 // Whether the address lies in the memory of any device.
 bool fake_memory_is_device(const void *address);
 bool fake_memory_is_pinned(const void *address, size_t size_bytes);
+// Whether it is pinned memory that the device reaches.
+bool fake_memory_is_mapped(const void *address, size_t size_bytes);
 // Whether some of it was pinned for reading only.
 bool fake_memory_is_read_only(const void *address, size_t size_bytes);
 // Between these two the streams may touch device memory.
@@ -162,6 +165,11 @@ bool fake_memory_guards_hold(struct CUctx_st *context, const char *what);
 
 // fake_stream.c
 unsigned fake_stream_launch(struct CUstream_st *stream, const struct fake_launch *launch);
+
+// Queues a wait for a word of memory, or its writing.
+unsigned fake_stream_memory(struct CUstream_st *stream, const struct cuda_memory_op *op);
+// Whether there are such operations, and the word is one that they reach.
+unsigned fake_check_memory_op(const struct cuda_memory_op *op);
 
 // Fails the stream's context.
 void fake_stream_fail(struct CUstream_st *stream, unsigned code);
@@ -181,6 +189,8 @@ CUDA_DRIVER_ROW_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_HOST_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_GRAPH_CALLS(FAKE_PROTOTYPE)
 CUDA_DRIVER_OLD_GRAPH_CALLS(FAKE_PROTOTYPE)
+CUDA_DRIVER_FLAG_CALLS(FAKE_PROTOTYPE)
+CUDA_DRIVER_FLAG_NODE_CALLS(FAKE_PROTOTYPE)
 #undef FAKE_PROTOTYPE
 
 #endif

@@ -301,6 +301,16 @@ bool fake_memory_is_pinned(const void *address, size_t size_bytes) {
     return pinned;
 }
 
+bool fake_memory_is_mapped(const void *address, size_t size_bytes) {
+    const char *p = address;
+    bool mapped = false;
+    pthread_mutex_lock(&fake()->lock);
+    for (const struct fake_region *r = fake()->pinned; r && !mapped; r = r->next)
+        mapped = r->mapped && p >= r->base && p + size_bytes <= r->base + r->size_bytes;
+    pthread_mutex_unlock(&fake()->lock);
+    return mapped;
+}
+
 bool fake_memory_is_read_only(const void *address, size_t size_bytes) {
     const char *p = address;
     bool read_only = false;

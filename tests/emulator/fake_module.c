@@ -25,6 +25,7 @@ struct CUmod_st {
 
 struct CUgraphNode_st {
     struct fake_launch launch;
+    struct cuda_memory_op op; // instead of the launch; operation 0: none
     struct CUgraphNode_st *next;
 };
 
@@ -308,10 +309,11 @@ static void count_graphs(struct CUctx_st *c, int by) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static struct CUgraphNode_st *add_node(struct CUgraph_st *g, const struct fake_launch *launch) {
+static struct CUgraphNode_st *add_node(struct CUgraph_st *g, const struct CUgraphNode_st *from) {
     struct CUgraphNode_st *node = malloc(sizeof *node);
     if (!node) return NULL;
-    *node = (struct CUgraphNode_st){*launch, NULL};
+    *node = *from;
+    node->next = NULL;
     if (g->last)
         g->last->next = node;
     else
@@ -347,19 +349,37 @@ unsigned cuGraphDestroy(struct CUgraph_st *graph) {
 }
 
 // Only chains are emulated: every node names the one before it.
+static bool is_chain(const struct CUgraph_st *graph, struct CUgraphNode_st *const *dependencies,
+                     size_t n_dependencies) {
+    if (n_dependencies == (graph->last ? 1 : 0) &&
+        (!n_dependencies || dependencies[0] == graph->last))
+        return true;
+    fake_complain("a graph that is no chain");
+    return false;
+}
+
 unsigned cuGraphAddKernelNode(struct CUgraphNode_st **node, struct CUgraph_st *graph,
                               struct CUgraphNode_st *const *dependencies, size_t n_dependencies,
                               const struct cuda_kernel_node *params) {
-    struct fake_launch launch;
-    if (n_dependencies != (graph->last ? 1 : 0) ||
-        (n_dependencies && dependencies[0] != graph->last)) {
-        fake_complain("a graph that is no chain");
-        return CODE_NOT_SUPPORTED;
-    }
-    unsigned code = make_launch(&launch, params->function, params->grid, params->block,
+    struct CUgraphNode_st from = {0};
+    if (!is_chain(graph, dependencies, n_dependencies)) return CODE_NOT_SUPPORTED;
+    unsigned code = make_launch(&from.launch, params->function, params->grid, params->block,
                                 params->shared_bytes, params->params);
     if (code) return code;
-    *node = add_node(graph, &launch);
+    *node = add_node(graph, &from);
+    return *node ? DRIVER_SUCCESS : DRIVER_OUT_OF_MEMORY;
+}
+
+unsigned cuGraphAddBatchMemOpNode(struct CUgraphNode_st **node, struct CUgraph_st *graph,
+                                  struct CUgraphNode_st *const *dependencies, size_t n_dependencies,
+                                  const struct cuda_memory_node *params) {
+    if (params->flags || params->n_ops != 1 || params->context != graph->context)
+        return CODE_INVALID_VALUE;
+    if (!is_chain(graph, dependencies, n_dependencies)) return CODE_NOT_SUPPORTED;
+    const struct CUgraphNode_st from = {.op = params->ops[0]};
+    const unsigned code = fake_check_memory_op(&from.op);
+    if (code) return code;
+    *node = add_node(graph, &from);
     return *node ? DRIVER_SUCCESS : DRIVER_OUT_OF_MEMORY;
 }
 
@@ -371,7 +391,7 @@ unsigned cuGraphInstantiateWithFlags(struct CUgraphExec_st **exec, struct CUgrap
     if (!e) return DRIVER_OUT_OF_MEMORY;
     e->graph.context = graph->context;
     for (const struct CUgraphNode_st *n = graph->first; n; n = n->next) {
-        if (add_node(&e->graph, &n->launch)) continue;
+        if (add_node(&e->graph, n)) continue;
         free_nodes(&e->graph);
         free(e);
         return DRIVER_OUT_OF_MEMORY;
@@ -393,6 +413,7 @@ unsigned cuGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream) 
     unsigned code = check_fault(stream);
     fake_count(&fake()->n_graph_launches);
     for (const struct CUgraphNode_st *n = exec->graph.first; n && !code; n = n->next)
-        code = fake_stream_launch(stream, &n->launch);
+        code = n->op.operation ? fake_stream_memory(stream, &n->op)
+                               : fake_stream_launch(stream, &n->launch);
     return code;
 }

@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { DELAY_US_MAX = 300, QUERY_NS = 200000 };
+enum { DELAY_US_MAX = 300, QUERY_NS = 200000, LOOK_NS = 10000 };
 
 // Read and written under the context's lock.
 struct CUevent_st {
@@ -24,7 +24,7 @@ struct CUevent_st {
     int n_users;               // work that names it, plus one until it is destroyed
 };
 
-enum work_kind { WORK_COPY, WORK_LAUNCH, WORK_CALL, WORK_RECORD, WORK_WAIT };
+enum work_kind { WORK_COPY, WORK_LAUNCH, WORK_CALL, WORK_RECORD, WORK_WAIT, WORK_MEMORY };
 
 struct work {
     enum work_kind kind;
@@ -37,6 +37,7 @@ struct work {
     void *context;
     struct CUevent_st *event;
     uint64_t record; // which of the event's
+    struct cuda_memory_op op;
     struct fake_launch launch;
 };
 
@@ -99,6 +100,24 @@ static void wait_record(struct CUctx_st *c, const struct work *w) {
     pthread_mutex_unlock(&c->lock);
 }
 
+// Looks at the word until it is as large, as a signed difference, or writes it.
+static void run_memory(struct CUctx_st *c, const struct cuda_memory_op *op) {
+    uint32_t *word = (uint32_t *)(uintptr_t)op->address;
+    const uint32_t value = (uint32_t)op->value;
+    const struct timespec pause = {0, LOOK_NS};
+    if (op->operation == DRIVER_MEMORY_OP_WRITE) {
+        __atomic_store_n(word, value, __ATOMIC_RELEASE);
+        return;
+    }
+    for (bool failed = false; !failed;) {
+        if ((int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) >= 0) return;
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+        pthread_mutex_lock(&c->lock);
+        failed = c->failure;
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
 static void run_call(const struct work *w) {
     pthread_setspecific(fake()->calling, w);
     w->fn(w->context);
@@ -112,6 +131,7 @@ static void run_work(struct CUctx_st *c, const struct work *w) {
     if (failed) return;
     if (w->kind == WORK_WAIT) wait_record(c, w);
     if (w->kind == WORK_CALL) run_call(w);
+    if (w->kind == WORK_MEMORY) run_memory(c, &w->op);
     if (w->kind != WORK_COPY && w->kind != WORK_LAUNCH) return;
     fake_memory_enter(c);
     if (w->kind == WORK_COPY) run_copy(c, w);
@@ -389,6 +409,51 @@ unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *context),
     if (code) return code;
     const struct work work = {.kind = WORK_CALL, .fn = fn, .context = context};
     return fn ? queue(stream, &work) : CODE_INVALID_VALUE;
+}
+
+// ---- Operations on memory ----------------------------------------------------------------------
+
+unsigned fake_check_memory_op(const struct cuda_memory_op *op) {
+    const struct fake_options *o = &fake()->options;
+    const void *word = (const void *)(uintptr_t)op->address;
+    unsigned code = fake_fault(FAULT_FLAG);
+    if (!o->flags || o->version < 11070) return CODE_NOT_SUPPORTED;
+    if (code) return code;
+    if (op->flags || op->address % 4 ||
+        (op->operation != DRIVER_MEMORY_OP_WAIT && op->operation != DRIVER_MEMORY_OP_WRITE))
+        return CODE_INVALID_VALUE;
+    if (fake_memory_is_mapped(word, 4)) return DRIVER_SUCCESS;
+    fake_complain("%p is waited for or written by a stream, but is no memory that it reaches",
+                  word);
+    return CODE_INVALID_VALUE;
+}
+
+unsigned fake_stream_memory(struct CUstream_st *s, const struct cuda_memory_op *op) {
+    unsigned code = check_stream(s);
+    const struct work work = {.kind = WORK_MEMORY, .op = *op};
+    return code ? code : queue(s, &work);
+}
+
+static unsigned memory_call(struct CUstream_st *s, const struct cuda_memory_op *op) {
+    const unsigned code = fake_check_memory_op(op);
+    fake_count(&fake()->n_flag_calls);
+    return code ? code : fake_stream_memory(s, op);
+}
+
+unsigned cuStreamWaitValue32_v2(struct CUstream_st *stream, unsigned long long address,
+                                uint32_t value, unsigned flags) {
+    return memory_call(stream, &(struct cuda_memory_op){.operation = DRIVER_MEMORY_OP_WAIT,
+                                                        .address = address,
+                                                        .value = value,
+                                                        .flags = flags});
+}
+
+unsigned cuStreamWriteValue32_v2(struct CUstream_st *stream, unsigned long long address,
+                                 uint32_t value, unsigned flags) {
+    return memory_call(stream, &(struct cuda_memory_op){.operation = DRIVER_MEMORY_OP_WRITE,
+                                                        .address = address,
+                                                        .value = value,
+                                                        .flags = flags});
 }
 
 // ---- Events ------------------------------------------------------------------------------------

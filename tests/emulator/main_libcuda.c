@@ -6,6 +6,7 @@
  *   EMU_CUDA_NAME=...      the device's name
  *   EMU_CUDA_TENSOR=0      complain about matrix kernels: a card of 7.5 without tensor cores
  *   EMU_CUDA_MAP=0         kernels do not reach pinned memory
+ *   EMU_CUDA_FLAGS=0       streams do not wait for words of memory, nor write them
  *   EMU_CUDA_READ_ONLY=0   memory that cannot be written cannot be pinned
  *   EMU_CUDA_DRIVER=12020  the driver's version
  *   EMU_CUDA_INIT=100      what cuInit returns
@@ -135,6 +136,7 @@ static void read_options(struct fake_options *o) {
     o->n_devices = n_devices < FAKE_DEVICES_MAX ? (int)n_devices : FAKE_DEVICES_MAX;
     o->tensor_cores = number_option("TENSOR", o->arch >= 70) != 0;
     o->maps_host = number_option("MAP", 1) != 0;
+    o->flags = number_option("FLAGS", 1) != 0;
     o->pins_read_only = number_option("READ_ONLY", 1) != 0;
     o->version = (int)number_option("DRIVER", 12020);
     o->rate[0] = number_option("H2D", 0);
@@ -200,15 +202,16 @@ static void print_totals(const struct fake *f) {
         if (!f->launched[k - kernels_800])
             snprintf(names + used, sizeof names - used, " %s", k->name);
     }
-    fake_complain("%llu kernels run; calls: %llu launches, %llu copies, %llu events, and %llu "
-                  "graphs launched; copied %llu bytes of pinned and %llu of pageable memory, "
-                  "pinned %llu bytes for reading only; never "
-                  "launched:%s",
-                  (unsigned long long)f->n_launches, (unsigned long long)f->n_single_launches,
-                  (unsigned long long)f->n_copies, (unsigned long long)f->n_event_calls,
-                  (unsigned long long)f->n_graph_launches, (unsigned long long)f->pinned_bytes,
-                  (unsigned long long)f->pageable_bytes, (unsigned long long)f->read_only_bytes,
-                  *names ? names : " none");
+    fake_complain(
+        "%llu kernels run; calls: %llu launches, %llu copies, %llu events, %llu "
+        "flags, and %llu graphs launched; copied %llu bytes of pinned and %llu of pageable memory, "
+        "pinned %llu bytes for reading only; never "
+        "launched:%s",
+        (unsigned long long)f->n_launches, (unsigned long long)f->n_single_launches,
+        (unsigned long long)f->n_copies, (unsigned long long)f->n_event_calls,
+        (unsigned long long)f->n_flag_calls, (unsigned long long)f->n_graph_launches,
+        (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes,
+        (unsigned long long)f->read_only_bytes, *names ? names : " none");
 }
 
 // Reports objects that the program has not freed when the library is unloaded.

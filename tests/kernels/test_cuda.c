@@ -125,12 +125,15 @@ static void test_spec(void **state) {
     assert_int_equal(o.index, 0);
     assert_int_equal(cuda_options_parse(&o, "3", &e), OK);
     assert_int_equal(o.index, 3);
-    assert_int_equal(
-        cuda_options_parse(&o, "index=1,driver=/x,image=sm_86,graphs=0,tensor=0,times=1", &e), OK);
+    assert_int_equal(cuda_options_parse(&o,
+                                        "index=1,driver=/x,image=sm_86,graphs=0,flags=0,tensor=0,"
+                                        "times=1",
+                                        &e),
+                     OK);
     assert_int_equal(o.index, 1);
     assert_string_equal(o.driver, "/x");
     assert_string_equal(o.image, "sm_86");
-    assert_true(o.no_graphs && o.no_tensor_cores && o.times);
+    assert_true(o.no_graphs && o.no_flags && o.no_tensor_cores && o.times);
     static const char *const wrong[] = {
         "x",     "-1",        "index=", "index=1x", "graphs=2",
         "gpu=1", "index=256", "graphs", "=",        "image=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
@@ -586,7 +589,7 @@ static void test_old_driver(void **state) {
 static void test_refused_graph(void **state) {
     (void)state;
     const struct cuda_options o = emulated();
-    emulate("FAIL_GRAPH", "2"); // the first one is made at the start
+    emulate("FAIL_GRAPH", "3"); // two are made at the start
     struct chain c = open_chain(&o);
     const struct cuda_queue *queue = &((struct cuda_stream *)c.stream)->queue;
     float first[N_VALUES], later[N_VALUES];
@@ -657,8 +660,8 @@ static void test_quantized_once(void **state) {
 
 // Launches that opening a device makes.
 enum {
-    FIRST_LAUNCHES = CUDA_GRAPH_LAUNCHES + 1, // the last one is a graph
-    KERNELS_AT_START = 2 * CUDA_GRAPH_LAUNCHES,
+    FIRST_LAUNCHES = CUDA_GRAPH_LAUNCHES + 1 + 2, // the third and the last one are graphs
+    KERNELS_AT_START = 2 * CUDA_GRAPH_LAUNCHES + 2,
 };
 
 static void fail_at(const char *what, int n) {
@@ -758,7 +761,7 @@ static void test_failed_copy(void **state) {
 // The log says it once. A later piece may still be pinned.
 static void test_refused_registration(void **state) {
     (void)state;
-    static const char *const refused[] = {"1", "all"};
+    static const char *const refused[] = {"2", "all"}; // the first one is of flags
     enum { N_PIECES = 4, PIECE = 4096 };
     for (int all = 0; all < 2; all++) {
         emulate("FAIL_REGISTER", refused[all]);
@@ -825,7 +828,7 @@ static void test_refused_driver_calls(void **state) {
     static const struct {
         const char *call;
         int least; // so many must fail
-    } calls[] = {{"CONTEXT", 1}, {"ALLOC", 2}, {"STREAM", 4}, {"EVENT", 2}};
+    } calls[] = {{"CONTEXT", 1}, {"ALLOC", 2}, {"STREAM", 5}, {"EVENT", 2}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         int n_refused = 0;
         for (int n = 1; n < 100; n++) {

@@ -734,8 +734,9 @@ static void sim_wait_event(struct stream *s, struct event *event) {
     push(s, &c);
 }
 
-static enum status sim_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
-    (void)timed; // all of them are
+static enum status sim_event_new(struct device *d, enum event_kind kind, struct event *out,
+                                 struct err *e) {
+    (void)kind; // all of them have times, and there are no flags
     struct sim_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of a simulated device");
     event->sim = hold_device(d);

@@ -124,8 +124,9 @@ static enum status cpu_stream_new(struct device *d, enum stream_kind kind, struc
     return OK;
 }
 
-static enum status cpu_event_new(struct device *d, bool timed, struct event *out, struct err *e) {
-    (void)timed; // all of them are
+static enum status cpu_event_new(struct device *d, enum event_kind kind, struct event *out,
+                                 struct err *e) {
+    (void)kind; // all of them have times, and there are no flags of the CPU's
     struct cpu_event *event = mem_alloc(1, sizeof *event);
     if (!event) return err_memory(e, sizeof *event, "an event of the CPU");
     atomic_init(&event->done, true); // nobody waits for an event that was never recorded
@@ -148,8 +149,14 @@ static void run_copy(const struct lane *lane, const struct row_copy *c) {
     }
 }
 
-static void finish_event(const struct cpu_stream *s, const struct event *event) {
+// The other lanes have passed a barrier since they wrote, so that a device that sees its flag sees
+// what they wrote.
+static void finish_event(const struct cpu_stream *s, struct event *event) {
     struct cpu_event *own = event->handle;
+    if (event->flag) {
+        event_raise(event);
+        return;
+    }
     own->failure = s->base.failure;
     own->time_ns = clock_ns();
     atomic_store_explicit(&own->done, true, memory_order_release);
@@ -237,7 +244,10 @@ static void cpu_call(struct stream *s, void (*fn)(void *context), void *context)
 static void cpu_record(struct stream *s, struct event *event) {
     struct cpu_event *own = event->handle;
     struct command *c = next_command(s, COMMAND_RECORD);
-    atomic_store_explicit(&own->done, false, memory_order_relaxed);
+    if (event->flag)
+        event_lower(event); // own is the other device's
+    else
+        atomic_store_explicit(&own->done, false, memory_order_relaxed);
     c->event = *event;
 }
 
