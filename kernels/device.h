@@ -82,9 +82,9 @@ struct event { // a point on a stream; made before device_seal, recorded again a
     struct device *device;
     void *handle;
     enum event_kind kind;
-    _Atomic uint32_t
-        *flag; // of a flag, in memory that device and the CPU see: 0 from the call that
-               // encodes a record until that is passed, else 1; NULL: another event
+    // The word of a flag, in memory that the device and the CPU see: 0 from the call that encodes a
+    // record until that is passed, else 1. NULL: another event.
+    _Atomic uint32_t *flag;
 };
 
 enum copy_direction {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/open_device.h"
 
 #include <limits.h>
 #include <math.h>
@@ -87,32 +88,6 @@ static void refused(enum status status, const char *word, const char *other) {
     err_text(&e, text, sizeof text);
     if (!strstr(text, word) || !strstr(text, other))
         fail_msg("wanted \"%s\" and \"%s\" in: %s", word, other, text);
-}
-
-static struct stream *stream_of(struct device *d, enum stream_kind kind) {
-    struct stream *s = NULL;
-    struct err e = {0};
-    if (stream_new(d, kind, &s, &e) != OK) fail_msg("%s", e.what);
-    return s;
-}
-
-static struct buffer buffer_of(struct device *d, uint64_t size_bytes) {
-    struct buffer b;
-    struct err e = {0};
-    if (buffer_new(d, size_bytes, PURPOSE_SCRATCH, &b, &e) != OK) fail_msg("%s", e.what);
-    return b;
-}
-
-static void finish(struct stream *s) {
-    struct err e = {0};
-    char text[1024];
-    if (stream_wait(s, &e) != OK) fail_msg("%s", err_text(&e, text, sizeof text));
-}
-
-static void fails(struct stream *s, enum status status, const char *word) {
-    struct err e = {0};
-    assert_int_equal(stream_wait(s, &e), status);
-    if (!strstr(e.what, word)) fail_msg("wanted \"%s\" in: %s", word, e.what);
 }
 
 // ---- Opening -----------------------------------------------------------------------------------
@@ -286,14 +261,15 @@ static void test_buffers(void **state) {
     (void)state;
     emulate("VRAM", "128M");
     struct device *d = open_device();
-    struct buffer a = buffer_of(d, 5 * MIB + 1), b;
+    struct buffer a = new_buffer(d, 5 * MIB + 1, PURPOSE_SCRATCH), b;
     struct err e = {0};
     assert_int_equal((uintptr_t)a.base % d->info.align_bytes, 0);
     assert_int_equal(device_used_bytes(d), 5 * MIB + 1);
     assert_int_equal(buffer_new(d, d->info.free_bytes, PURPOSE_WEIGHTS, &b, &e), ERR_MEMORY);
     assert_non_null(strstr(e.what, "no memory for weights"));
     assert_true(e.fix[0]);
-    b = buffer_of(d, d->info.free_bytes - 5 * MIB - 1); // all that was promised is there
+    // All that was promised is there.
+    b = new_buffer(d, d->info.free_bytes - 5 * MIB - 1, PURPOSE_SCRATCH);
     buffer_free(&a);
     buffer_free(&b);
     device_close(d);
@@ -304,9 +280,10 @@ static void test_copies(void **state) {
     (void)state;
     enum { SIZE = 3 << 20 };
     struct device *d = open_device();
-    struct stream *in = stream_of(d, STREAM_COPY_IN), *out = stream_of(d, STREAM_COPY_OUT);
-    struct stream *compute = stream_of(d, STREAM_COMPUTE);
-    struct buffer a = buffer_of(d, SIZE), b = buffer_of(d, SIZE);
+    struct stream *in = new_stream(d, STREAM_COPY_IN), *out = new_stream(d, STREAM_COPY_OUT);
+    struct stream *compute = new_stream(d, STREAM_COMPUTE);
+    struct buffer a = new_buffer(d, SIZE, PURPOSE_SCRATCH),
+                  b = new_buffer(d, SIZE, PURPOSE_SCRATCH);
     struct event arrived, moved;
     struct err e = {0};
     assert_int_equal(event_new(d, &arrived, &e), OK);
@@ -325,7 +302,7 @@ static void test_copies(void **state) {
         stream_record(compute, &moved);
         stream_wait_event(out, &moved);
         stream_copy(out, target, b.base, SIZE, COPY_FROM_DEVICE);
-        finish(out);
+        wait_ok(out);
         assert_memory_equal(source, target, SIZE);
     }
     assert_int_equal(event_wait(&moved, &e), OK);
@@ -350,8 +327,9 @@ static void test_rows(void **state) {
     enum { ROWS = 60, ROW = 500, NEAR = 512, FAR = 1000 };
     static uint8_t source[ROWS][FAR], target[ROWS][NEAR];
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COPY_IN);
-    struct buffer a = buffer_of(d, ROWS * NEAR), b = buffer_of(d, ROWS * FAR);
+    struct stream *s = new_stream(d, STREAM_COPY_IN);
+    struct buffer a = new_buffer(d, ROWS * NEAR, PURPOSE_SCRATCH),
+                  b = new_buffer(d, ROWS * FAR, PURPOSE_SCRATCH);
     for (int r = 0; r < ROWS; r++)
         for (int i = 0; i < FAR; i++) source[r][i] = (uint8_t)(r * 11 + i * 3 + i / 256);
     memset(target, 1, sizeof target);
@@ -361,14 +339,14 @@ static void test_rows(void **state) {
     stream_copy_rows(s, &in, COPY_TO_DEVICE);
     stream_copy_rows(s, &about, COPY_WITHIN);
     stream_copy_rows(s, &out, COPY_FROM_DEVICE);
-    finish(s);
+    wait_ok(s);
     for (int r = 0; r < ROWS; r++) {
         assert_memory_equal(target[r], source[r], ROW);
         for (int i = ROW; i < NEAR; i++) assert_int_equal(target[r][i], 1);
     }
     const struct row_copy beyond = {(char *)a.base + NEAR, source, NEAR, FAR, ROW, ROWS};
     stream_copy_rows(s, &beyond, COPY_TO_DEVICE);
-    fails(s, ERR_DEVICE, "a copy to the device: CUDA_ERROR_INVALID_VALUE");
+    wait_fails(s, "a copy to the device: CUDA_ERROR_INVALID_VALUE");
     stream_free(s);
     buffer_free(&a);
     buffer_free(&b);
@@ -384,8 +362,8 @@ static void test_calls(void **state) {
     enum { ROUNDS = 20 };
     for (int old = 0; old < 2; old++) {
         struct device *d = open_device();
-        struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_OUT);
-        struct buffer cell = buffer_of(d, 8);
+        struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_OUT);
+        struct buffer cell = new_buffer(d, 8, PURPOSE_SCRATCH);
         struct event changed, read;
         struct err e = {0};
         int64_t seen[ROUNDS], number = 1;
@@ -403,8 +381,8 @@ static void test_calls(void **state) {
             stream_copy(other, &seen[r], cell.base, 8, COPY_FROM_DEVICE);
             stream_record(other, &read);
         }
-        finish(s);
-        finish(other);
+        wait_ok(s);
+        wait_ok(other);
         for (int r = 0; r < ROUNDS; r++) assert_int_equal(seen[r], INT64_C(2) << r);
         stream_free(s);
         stream_free(other);
@@ -422,9 +400,9 @@ static void test_events_of_two_devices(void **state) {
     struct device *gpu = open_device(), *cpu;
     struct err e = {0};
     assert_int_equal(device_open_cpu(&cpu, &options, NULL, &e), OK);
-    struct stream *on_gpu = stream_of(gpu, STREAM_COMPUTE),
-                  *on_cpu = stream_of(cpu, STREAM_COMPUTE);
-    struct buffer there = buffer_of(gpu, 64);
+    struct stream *on_gpu = new_stream(gpu, STREAM_COMPUTE),
+                  *on_cpu = new_stream(cpu, STREAM_COMPUTE);
+    struct buffer there = new_buffer(gpu, 64, PURPOSE_SCRATCH);
     struct event sent, ready;
     assert_int_equal(event_new(gpu, &sent, &e), OK);
     assert_int_equal(event_new(cpu, &ready, &e), OK);
@@ -441,7 +419,7 @@ static void test_events_of_two_devices(void **state) {
     stream_record(on_gpu, &sent);
     stream_wait_event(on_cpu, &sent);
     stream_copy(on_cpu, c, b, sizeof b, COPY_WITHIN);
-    finish(on_cpu);
+    wait_ok(on_cpu);
     for (int i = 0; i < 16; i++) assert_float_equal(c[i], a[i] * a[i] / (1 + expf(-a[i])), 1e-4F);
     stream_free(on_cpu);
     stream_free(on_gpu);
@@ -463,8 +441,8 @@ enum { N_LINKS = 6, N_VALUES = 1000 };
 
 static struct chain open_chain(const struct cuda_options *o) {
     struct chain c = {.device = open_with(o)};
-    c.stream = stream_of(c.device, STREAM_COMPUTE);
-    c.x = buffer_of(c.device, N_VALUES * sizeof(float));
+    c.stream = new_stream(c.device, STREAM_COMPUTE);
+    c.x = new_buffer(c.device, N_VALUES * sizeof(float), PURPOSE_SCRATCH);
     return c;
 }
 
@@ -490,7 +468,7 @@ static void run_chain(struct chain *c, float *values) {
     stream_copy(c->stream, c->x.base, values, N_VALUES * sizeof *values, COPY_TO_DEVICE);
     encode_chain(c, N_LINKS, N_VALUES);
     stream_copy(c->stream, values, c->x.base, N_VALUES * sizeof *values, COPY_FROM_DEVICE);
-    finish(c->stream);
+    wait_ok(c->stream);
 }
 
 static void test_graphs(void **state) {
@@ -515,7 +493,7 @@ static void test_graphs(void **state) {
     for (int round = 0; round < ROUNDS; round++)
         for (int32_t count = 1; count <= N_LISTS; count++) {
             encode_chain(&a, N_LINKS, count);
-            finish(a.stream);
+            wait_ok(a.stream);
         }
     assert_int_equal(queue->n_replays, 3 + (ROUNDS - 1) * N_LISTS);
     run_chain(&a, replayed);
@@ -526,7 +504,7 @@ static void test_graphs(void **state) {
         encode_chain(&a, CUDA_GRAPH_LAUNCHES + i / N_VALUES, 1 + i % N_VALUES);
         stream_flush(a.stream);
     }
-    finish(a.stream);
+    wait_ok(a.stream);
     assert_int_equal(queue->history.n, CUDA_GRAPHS);
     run_chain(&a, replayed);
     assert_int_equal(queue->n_replays, 4 + (ROUNDS - 1) * N_LISTS);
@@ -610,7 +588,7 @@ static void test_long_list(void **state) {
     const struct cuda_queue *queue = &((struct cuda_stream *)c.stream)->queue;
     encode_chain(&c, CUDA_LIST_LAUNCHES + 10, 1);
     assert_int_equal(queue->list.n_launches, 10); // the rest is under way
-    finish(c.stream);
+    wait_ok(c.stream);
     assert_int_equal(queue->list.n_launches, 0);
     close_chain(&c);
 }
@@ -621,7 +599,7 @@ static void test_quantized_once(void **state) {
     const struct cuda_options o = emulated();
     struct chain c = open_chain(&o);
     const struct cuda_queue *queue = &((struct cuda_stream *)c.stream)->queue;
-    struct buffer memory = buffer_of(c.device, 1 << 20);
+    struct buffer memory = new_buffer(c.device, 1 << 20, PURPOSE_SCRATCH);
     char *base = memory.base;
     struct matmul_args a = {.out = (float *)base,
                             .x = (float *)(base + 4096),
@@ -651,7 +629,7 @@ static void test_quantized_once(void **state) {
     a.n_tokens = 0;
     c.device->ops->matmul(c.stream, WEIGHT_F16, &a);
     assert_int_equal(queue->list.n_launches, 9); // nothing to do
-    finish(c.stream);
+    wait_ok(c.stream);
     buffer_free(&memory);
     close_chain(&c);
 }
@@ -676,21 +654,21 @@ static void test_failed_launch(void **state) {
     const struct cuda_options o = emulated();
     fail_at("LAUNCH", FIRST_LAUNCHES + 2);
     struct chain c = open_chain(&o);
-    struct stream *other = stream_of(c.device, STREAM_COPY_OUT);
+    struct stream *other = new_stream(c.device, STREAM_COPY_OUT);
     struct event done;
     struct err e = {0};
     assert_int_equal(event_new_timed(c.device, &done, &e), OK);
     encode_chain(&c, 2, N_VALUES);
     stream_record(c.stream, &done);
     encode_chain(&c, 2, N_VALUES); // skipped
-    fails(c.stream, ERR_DEVICE, "starting the kernel swiglu: CUDA_ERROR_LAUNCH_FAILED");
-    fails(c.stream, ERR_DEVICE, "starting the kernel swiglu"); // it stays
+    wait_fails(c.stream, "starting the kernel swiglu: CUDA_ERROR_LAUNCH_FAILED");
+    wait_fails(c.stream, "starting the kernel swiglu"); // it stays
     assert_int_equal(event_wait(&done, &e), ERR_DEVICE);
     uint64_t time_ns = 0;
     assert_int_equal(event_time(&done, &time_ns, &e), ERR_DEVICE);
     assert_non_null(strstr(e.what, "starting the kernel swiglu"));
     stream_wait_event(other, &done);
-    fails(other, ERR_DEVICE, "starting the kernel swiglu"); // and reaches who waits for it
+    wait_fails(other, "starting the kernel swiglu"); // and reaches who waits for it
     event_free(&done);
     stream_free(other);
     close_chain(&c);
@@ -704,7 +682,7 @@ static void test_failed_graph_launch(void **state) {
     struct chain c = open_chain(&o);
     run_chain(&c, values);
     encode_chain(&c, N_LINKS, N_VALUES);
-    fails(c.stream, ERR_DEVICE, "starting a graph of 6 launches");
+    wait_fails(c.stream, "starting a graph of 6 launches");
     close_chain(&c);
 }
 
@@ -724,13 +702,13 @@ static void test_failure_while_running(void **state) {
         float values[N_VALUES] = {0};
         assert_int_equal(event_new(c.device, &done, &e), OK);
         stream_copy(c.stream, c.x.base, values, sizeof values, COPY_TO_DEVICE);
-        finish(c.stream);
+        wait_ok(c.stream);
         encode_chain(&c, 1, N_VALUES);
         stream_copy(c.stream, values, c.x.base, sizeof values, COPY_FROM_DEVICE);
         stream_record(c.stream, &done);
         if (event_wait(&done, &e) != OK) assert_non_null(strstr(e.what, names[i]));
-        fails(c.stream, ERR_DEVICE, names[i]);
-        fails(c.stream, ERR_DEVICE, names[i]);
+        wait_fails(c.stream, names[i]);
+        wait_fails(c.stream, names[i]);
         event_free(&done);
         close_chain(&c);
     }
@@ -744,15 +722,15 @@ static void test_failed_copy(void **state) {
     struct chain c = open_chain(&o);
     float values[4] = {1, 2, 3, 4};
     stream_copy(c.stream, c.x.base, values, sizeof values, COPY_TO_DEVICE);
-    finish(c.stream);
+    wait_ok(c.stream);
     stream_copy(c.stream, values, c.x.base, sizeof values, COPY_FROM_DEVICE);
-    fails(c.stream, ERR_DEVICE, "a copy from the device: CUDA_ERROR_LAUNCH_FAILED");
+    wait_fails(c.stream, "a copy from the device: CUDA_ERROR_LAUNCH_FAILED");
     stream_copy(c.stream, values, c.x.base, sizeof values, COPY_FROM_DEVICE); // skipped
     const struct row_copy rows = {values, c.x.base, 8, 8, 4, 2};
     int64_t number = 1;
     stream_copy_rows(c.stream, &rows, COPY_FROM_DEVICE); // and these
     stream_call(c.stream, double_it, &number);
-    fails(c.stream, ERR_DEVICE, "a copy from the device");
+    wait_fails(c.stream, "a copy from the device");
     assert_int_equal(number, 1);
     assert_true(values[0] == 1);
     close_chain(&c);
@@ -864,12 +842,12 @@ static void wait_in_vain(void) {
         const struct cuda_options o = emulated();
         struct chain c = open_chain(&o);
         struct device *d = c.device, *cpu;
-        struct stream *s = stream_of(d, STREAM_COPY_IN), *on_cpu;
+        struct stream *s = new_stream(d, STREAM_COPY_IN), *on_cpu;
         struct event event;
-        struct buffer b = buffer_of(d, sizeof host), more;
+        struct buffer b = new_buffer(d, sizeof host, PURPOSE_SCRATCH), more;
         struct err e = {0};
         assert_int_equal(device_open_cpu(&cpu, &options, NULL, &e), OK);
-        on_cpu = stream_of(cpu, STREAM_COMPUTE);
+        on_cpu = new_stream(cpu, STREAM_COMPUTE);
         assert_true(d->wait_limit_s == DEVICE_WAIT_LIMIT_S);
         device_limit_waits(d, 0.05);
         assert_int_equal(event_new_timed(d, &event, &e), OK);

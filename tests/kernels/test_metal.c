@@ -10,6 +10,7 @@
 #include "kernels/metal/params.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/open_device.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -100,39 +101,6 @@ static void refused_with(const struct metal_options *o, enum status status, cons
 static void refused(enum status status, const char *word, const char *other) {
     const struct metal_options o = emulated();
     refused_with(&o, status, word, other);
-}
-
-static struct stream *stream_of(struct device *d, enum stream_kind kind) {
-    struct stream *s = NULL;
-    struct err e = {0};
-    if (stream_new(d, kind, &s, &e) != OK) fail_msg("%s", e.what);
-    return s;
-}
-
-static struct buffer buffer_of(struct device *d, uint64_t size_bytes) {
-    struct buffer b;
-    struct err e = {0};
-    if (buffer_new(d, size_bytes, PURPOSE_SCRATCH, &b, &e) != OK) fail_msg("%s", e.what);
-    return b;
-}
-
-static struct event event_of(struct device *d) {
-    struct event event;
-    struct err e = {0};
-    if (event_new_timed(d, &event, &e) != OK) fail_msg("%s", e.what);
-    return event;
-}
-
-static void finish(struct stream *s) {
-    struct err e = {0};
-    char text[1024];
-    if (stream_wait(s, &e) != OK) fail_msg("%s", err_text(&e, text, sizeof text));
-}
-
-static void fails(struct stream *s, enum status status, const char *word) {
-    struct err e = {0};
-    assert_int_equal(stream_wait(s, &e), status);
-    if (!strstr(e.what, word)) fail_msg("wanted \"%s\" in: %s", word, e.what);
 }
 
 // Encodes a kernel that copies, whatever the stream has.
@@ -313,7 +281,7 @@ static void test_buffers(void **state) {
     (void)state;
     emulate("MEMORY", "128M");
     struct device *d = open_device();
-    struct buffer a = buffer_of(d, 5 * MIB + 1), b;
+    struct buffer a = new_buffer(d, 5 * MIB + 1, PURPOSE_SCRATCH), b;
     struct err e = {0};
     assert_int_equal((uintptr_t)a.base % d->info.align_bytes, 0);
     assert_int_equal(device_used_bytes(d), 5 * MIB + 1);
@@ -321,7 +289,8 @@ static void test_buffers(void **state) {
     assert_int_equal(buffer_new(d, d->info.free_bytes, PURPOSE_WEIGHTS, &b, &e), ERR_MEMORY);
     assert_non_null(strstr(e.what, "no memory for weights"));
     assert_true(e.fix[0]);
-    b = buffer_of(d, d->info.free_bytes - 5 * MIB - 1); // all that was promised is there
+    // All that was promised is there.
+    b = new_buffer(d, d->info.free_bytes - 5 * MIB - 1, PURPOSE_SCRATCH);
     buffer_free(&a);
     buffer_free(&b);
     assert_int_equal(device_free_bytes(d), d->info.free_bytes);
@@ -335,8 +304,9 @@ static void test_long_buffer(void **state) {
     struct device *d = open_device();
     struct metal_memory *memory = &metal_of(d)->memory;
     enum { SIZE = 5 << 20, HALF = 1 << 19 };
-    struct buffer a = buffer_of(d, SIZE), b = buffer_of(d, SIZE);
-    struct stream *s = stream_of(d, STREAM_COMPUTE);
+    struct buffer a = new_buffer(d, SIZE, PURPOSE_SCRATCH),
+                  b = new_buffer(d, SIZE, PURPOSE_SCRATCH);
+    struct stream *s = new_stream(d, STREAM_COMPUTE);
     char *base = a.base;
     for (uint64_t at = 0; at < SIZE; at += 4099) {
         const struct metal_region *region = metal_memory_find(memory, base + at);
@@ -353,7 +323,7 @@ static void test_long_buffer(void **state) {
     fill(a.base, SIZE, 1);
     move(s, b.base, a.base, 4); // so that the copy is Metal's
     stream_copy(s, b.base, a.base, SIZE, COPY_WITHIN);
-    finish(s);
+    wait_ok(s);
     assert_memory_equal(a.base, b.base, SIZE);
     stream_free(s);
     buffer_free(&b);
@@ -393,10 +363,11 @@ static void test_registered_memory(void **state) {
 // short ones a kernel's, and with memory that the GPU does not reach the host's.
 static void copy_about(uint64_t size_bytes, bool registered, uint64_t skew) {
     struct device *d = open_device();
-    struct stream *in = stream_of(d, STREAM_COPY_IN), *out = stream_of(d, STREAM_COPY_OUT);
-    struct stream *compute = stream_of(d, STREAM_COMPUTE);
-    struct buffer a = buffer_of(d, size_bytes + skew), b = buffer_of(d, size_bytes);
-    struct event arrived = event_of(d), moved = event_of(d), left = event_of(d);
+    struct stream *in = new_stream(d, STREAM_COPY_IN), *out = new_stream(d, STREAM_COPY_OUT);
+    struct stream *compute = new_stream(d, STREAM_COMPUTE);
+    struct buffer a = new_buffer(d, size_bytes + skew, PURPOSE_SCRATCH),
+                  b = new_buffer(d, size_bytes, PURPOSE_SCRATCH);
+    struct event arrived = new_event(d), moved = new_event(d), left = new_event(d);
     struct err e = {0};
     assert_int_equal(event_wait(&arrived, &e), OK); // never recorded: done
     uint8_t *source = mem_map_pages(size_bytes), *target = mem_map_pages(size_bytes);
@@ -416,7 +387,7 @@ static void copy_about(uint64_t size_bytes, bool registered, uint64_t skew) {
         stream_wait_event(out, &moved);
         stream_copy(out, target, b.base, size_bytes, COPY_FROM_DEVICE);
         stream_record(out, &left);
-        finish(out);
+        wait_ok(out);
         assert_memory_equal(source, target, size_bytes);
     }
     assert_int_equal(event_wait(&moved, &e), OK);
@@ -450,8 +421,9 @@ static void copy_rows(uint64_t row_bytes, bool registered, bool busy) {
     enum { ROWS = 60, NEAR = 512, FAR = 1000 };
     const uint64_t row = row_bytes;
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COPY_IN);
-    struct buffer a = buffer_of(d, ROWS * NEAR), b = buffer_of(d, ROWS * FAR);
+    struct stream *s = new_stream(d, STREAM_COPY_IN);
+    struct buffer a = new_buffer(d, ROWS * NEAR, PURPOSE_SCRATCH),
+                  b = new_buffer(d, ROWS * FAR, PURPOSE_SCRATCH);
     uint8_t *host = mem_map_pages(ROWS * (NEAR + FAR)), *source = host + ROWS * NEAR;
     fill(source, ROWS * FAR, 3);
     memset(host, 1, ROWS * NEAR);
@@ -464,14 +436,14 @@ static void copy_rows(uint64_t row_bytes, bool registered, bool busy) {
     if (busy) move(s, b.base, (char *)b.base + row, 1);
     stream_copy_rows(s, &about, COPY_WITHIN);
     stream_copy_rows(s, &out, COPY_FROM_DEVICE);
-    finish(s);
+    wait_ok(s);
     for (int r = 0; r < ROWS; r++) {
         assert_memory_equal(host + r * NEAR, source + r * FAR, row);
         for (int i = (int)row; i < NEAR; i++) assert_int_equal(host[r * NEAR + i], 1);
     }
     const struct row_copy beyond = {(char *)a.base + NEAR, source, NEAR, FAR, row, ROWS};
     stream_copy_rows(s, &beyond, COPY_TO_DEVICE);
-    fails(s, ERR_DEVICE, "a copy to the device leaves its memory");
+    wait_fails(s, "a copy to the device leaves its memory");
     stream_free(s);
     device_host_unregister(d, host);
     buffer_free(&a);
@@ -490,7 +462,7 @@ static void test_rows(void **state) {
 }
 
 static void double_it(void *context) { *(int64_t *)context *= 2; }
-static void add_one(void *context) { *(int64_t *)context += 1; }
+static void increment(void *context) { *(int64_t *)context += 1; }
 
 // A number comes from the device, a call of the host doubles it, and it goes back; another stream
 // waits for that. More calls than wait at once.
@@ -498,9 +470,9 @@ static void test_calls(void **state) {
     (void)state;
     enum { ROUNDS = 20 };
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_OUT);
-    struct buffer cell = buffer_of(d, 8);
-    struct event changed = event_of(d), read = event_of(d);
+    struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_OUT);
+    struct buffer cell = new_buffer(d, 8, PURPOSE_SCRATCH);
+    struct event changed = new_event(d), read = new_event(d);
     int64_t seen[ROUNDS], number = 1;
     stream_copy(s, cell.base, &number, 8, COPY_TO_DEVICE);
     for (int r = 0; r < ROUNDS; r++) {
@@ -513,12 +485,12 @@ static void test_calls(void **state) {
         stream_copy(other, &seen[r], cell.base, 8, COPY_FROM_DEVICE);
         stream_record(other, &read);
     }
-    finish(s);
-    finish(other);
+    wait_ok(s);
+    wait_ok(other);
     for (int r = 0; r < ROUNDS; r++) assert_int_equal(seen[r], INT64_C(2) << r);
     number = 1;
-    for (int r = 0; r < 3 * METAL_JOBS; r++) stream_call(s, add_one, &number);
-    finish(s);
+    for (int r = 0; r < 3 * METAL_JOBS; r++) stream_call(s, increment, &number);
+    wait_ok(s);
     assert_int_equal(number, 3 * METAL_JOBS + 1);
     stream_free(s);
     stream_free(other);
@@ -533,19 +505,19 @@ static void test_times(void **state) {
     (void)state;
     enum { N = 5 };
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COPY_IN);
-    struct buffer b = buffer_of(d, MIB);
-    struct event events[N], never = event_of(d);
+    struct stream *s = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, MIB, PURPOSE_SCRATCH);
+    struct event events[N], never = new_event(d);
     struct err e = {0};
     uint64_t time_ns, last_ns = 0;
-    for (int i = 0; i < N; i++) events[i] = event_of(d);
+    for (int i = 0; i < N; i++) events[i] = new_event(d);
     assert_int_equal(metal_of(d)->clock_offset_ns, 0);
     const uint64_t begin_ns = clock_ns();
     for (int i = 0; i < N; i++) {
         move(s, b.base, (char *)b.base + MIB / 2, MIB / 2);
         stream_record(s, &events[i]);
     }
-    finish(s);
+    wait_ok(s);
     const uint64_t end_ns = clock_ns();
     for (int i = 0; i < N; i++) {
         assert_int_equal(event_time(&events[i], &time_ns, &e), OK);
@@ -572,10 +544,11 @@ static void test_events_of_two_devices(void **state) {
     struct device *gpu = open_device(), *cpu;
     struct err e = {0};
     assert_int_equal(device_open_cpu(&cpu, &options, NULL, &e), OK);
-    struct stream *on_gpu = stream_of(gpu, STREAM_COMPUTE),
-                  *on_cpu = stream_of(cpu, STREAM_COMPUTE);
-    struct buffer there = buffer_of(gpu, 64), behind = buffer_of(gpu, 64);
-    struct event sent = event_of(gpu), ready = event_of(cpu);
+    struct stream *on_gpu = new_stream(gpu, STREAM_COMPUTE),
+                  *on_cpu = new_stream(cpu, STREAM_COMPUTE);
+    struct buffer there = new_buffer(gpu, 64, PURPOSE_SCRATCH),
+                  behind = new_buffer(gpu, 64, PURPOSE_SCRATCH);
+    struct event sent = new_event(gpu), ready = new_event(cpu);
     float a[16], b[16] = {0}, c[16] = {0};
     for (int i = 0; i < 16; i++) a[i] = (float)i - 3;
     stream_copy(on_cpu, b, a, sizeof a, COPY_WITHIN);
@@ -589,7 +562,7 @@ static void test_events_of_two_devices(void **state) {
     stream_record(on_gpu, &sent);
     stream_wait_event(on_cpu, &sent);
     stream_copy(on_cpu, c, b, sizeof b, COPY_WITHIN);
-    finish(on_cpu);
+    wait_ok(on_cpu);
     assert_memory_equal(a, c, sizeof a);
     stream_free(on_cpu);
     stream_free(on_gpu);
@@ -607,9 +580,9 @@ static void test_events_of_two_devices(void **state) {
 static void test_command_buffers(void **state) {
     (void)state;
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COMPUTE);
+    struct stream *s = new_stream(d, STREAM_COMPUTE);
     struct metal_stream *own = (struct metal_stream *)s;
-    struct buffer b = buffer_of(d, 4096);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
     uint8_t *bytes = b.base;
     memset(bytes, 0, 4096);
     bytes[0] = 9;
@@ -620,7 +593,7 @@ static void test_command_buffers(void **state) {
     assert_int_equal(own->n_dispatches, 0);
     assert_null(own->commands);
     move(s, bytes + METAL_DISPATCHES + 1, bytes + METAL_DISPATCHES, 1);
-    finish(s);
+    wait_ok(s);
     assert_int_equal(own->n_running, 0);
     for (int i = 0; i < METAL_DISPATCHES + 2; i++) assert_int_equal(bytes[i], 9);
     assert_int_equal(bytes[METAL_DISPATCHES + 2], 0);
@@ -631,7 +604,7 @@ static void test_command_buffers(void **state) {
     }
     move(s, bytes, bytes + 1, 0); // a grid of nothing
     assert_null(own->commands);
-    finish(s);
+    wait_ok(s);
     stream_free(s);
     buffer_free(&b);
     device_close(d);
@@ -644,21 +617,21 @@ static void test_refused_dispatch(void **state) {
     (void)state;
     emulate("THREADS", "64");
     struct device *d = open_device();
-    struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_IN);
-    struct buffer b = buffer_of(d, 4096);
+    struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
     move(s, b.base, (char *)b.base + 64, 16);
-    fails(s, ERR_DEVICE, "the kernel move_rows takes 128 threads of 64");
+    wait_fails(s, "the kernel move_rows takes 128 threads of 64");
     stream_free(s);
     device_close(NULL);
     static char elsewhere[64];
     const struct move_params p = {.target = b.base, .source = elsewhere, .n_rows = 1};
     metal_add((struct metal_stream *)other, METAL_move_rows, (struct metal_grid){1, 1, 1, 32, 0},
               &p, sizeof p);
-    fails(other, ERR_DEVICE, "pointer 1 of the kernel move_rows leaves its memory");
+    wait_fails(other, "pointer 1 of the kernel move_rows leaves its memory");
     stream_free(other);
-    s = stream_of(d, STREAM_COMPUTE);
+    s = new_stream(d, STREAM_COMPUTE);
     stream_copy(s, b.base, elsewhere, 64, COPY_TO_DEVICE);
-    finish(s);
+    wait_ok(s);
     stream_free(s);
     buffer_free(&b);
     device_close(d);
@@ -676,9 +649,10 @@ static void test_failure_while_running(void **state) {
         plain_machine(NULL);
         fail_at(faults[i].fault, 1);
         struct device *d = open_device();
-        struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_OUT);
-        struct buffer a = buffer_of(d, 4 * MIB), b = buffer_of(d, 4 * MIB);
-        struct event done = event_of(d), late = event_of(d);
+        struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_OUT);
+        struct buffer a = new_buffer(d, 4 * MIB, PURPOSE_SCRATCH),
+                      b = new_buffer(d, 4 * MIB, PURPOSE_SCRATCH);
+        struct event done = new_event(d), late = new_event(d);
         struct err e = {0};
         int64_t number = 1;
         if (i == 1)
@@ -694,13 +668,13 @@ static void test_failure_while_running(void **state) {
         assert_int_equal(event_wait(&late, &e), ERR_DEVICE);
         if (!strstr(e.what, faults[i].text)) fail_msg("%s", e.what);
         assert_true(e.fix[0]);
-        fails(s, ERR_DEVICE, faults[i].text);
-        fails(other, ERR_DEVICE, faults[i].text);
-        fails(s, ERR_DEVICE, faults[i].text); // it stays
+        wait_fails(s, faults[i].text);
+        wait_fails(other, faults[i].text);
+        wait_fails(s, faults[i].text); // it stays
         uint64_t time_ns = 0;
         assert_int_equal(event_time(&done, &time_ns, &e), ERR_DEVICE);
         stream_call(s, double_it, &number); // skipped
-        fails(s, ERR_DEVICE, faults[i].text);
+        wait_fails(s, faults[i].text);
         assert_int_equal(number, 1);
         event_free(&done);
         event_free(&late);
@@ -725,9 +699,10 @@ static void test_failed_encoding(void **state) {
         plain_machine(NULL);
         fail_at(faults[i].fault, faults[i].n);
         struct device *d = open_device();
-        struct stream *s = stream_of(d, STREAM_COMPUTE), *other = stream_of(d, STREAM_COPY_IN);
-        struct buffer a = buffer_of(d, 4 * MIB), b = buffer_of(d, 4 * MIB);
-        struct event done = event_of(d);
+        struct stream *s = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_IN);
+        struct buffer a = new_buffer(d, 4 * MIB, PURPOSE_SCRATCH),
+                      b = new_buffer(d, 4 * MIB, PURPOSE_SCRATCH);
+        struct event done = new_event(d);
         struct err e = {0};
         fill(a.base, 4 * MIB, 1);
         memset(b.base, 0, 4 * MIB);
@@ -735,14 +710,14 @@ static void test_failed_encoding(void **state) {
         if (i != 2) move(s, b.base, a.base, 64);
         stream_copy(s, b.base, a.base, 4 * MIB, COPY_WITHIN);
         stream_record(s, &done);
-        fails(s, ERR_DEVICE, faults[i].text);
+        wait_fails(s, faults[i].text);
         assert_int_equal(*(char *)b.base, 0);
         assert_int_equal(event_wait(&done, &e), ERR_DEVICE);
         uint64_t time_ns = 0;
         assert_int_equal(event_time(&done, &time_ns, &e), ERR_DEVICE);
         assert_non_null(strstr(e.what, faults[i].text));
         stream_wait_event(other, &done);
-        fails(other, ERR_DEVICE, faults[i].text); // and reaches who waits for it
+        wait_fails(other, faults[i].text); // and reaches who waits for it
         event_free(&done);
         stream_free(s);
         stream_free(other);
@@ -765,8 +740,8 @@ static void test_refused_registration(void **state) {
         struct err e = {0};
         emulate("FAIL_BUFFER", all ? NULL : "3"); // one is the device's, one the buffer's
         assert_int_equal(metal_device_open(&d, &o, &log, &e), OK);
-        struct buffer b = buffer_of(d, PIECE);
-        struct stream *s = stream_of(d, STREAM_COPY_IN);
+        struct buffer b = new_buffer(d, PIECE, PURPOSE_SCRATCH);
+        struct stream *s = new_stream(d, STREAM_COPY_IN);
         char *memory = mem_map_pages(N_PIECES * PIECE);
         metal_of(d)->memory.limit_bytes = all ? 4096 : metal_of(d)->memory.limit_bytes;
         const int32_t n_regions = metal_of(d)->memory.n_regions;
@@ -781,7 +756,7 @@ static void test_refused_registration(void **state) {
         fill((uint8_t *)memory, PIECE, 2);
         move(s, b.base, (char *)b.base + 8, 8);
         stream_copy(s, b.base, memory, PIECE, COPY_TO_DEVICE);
-        finish(s);
+        wait_ok(s);
         assert_memory_equal(b.base, memory, PIECE);
         for (int i = 0; i < N_PIECES; i++) device_host_unregister(d, memory + i * PIECE);
         stream_free(s);
@@ -878,15 +853,15 @@ static void wait_in_vain(void) {
     fail_at("STALL", CLOCK_COMMANDS + 1);
     for (enum way_to_wait way = WAIT_STREAM; way < N_WAYS; way++) {
         struct device *d = open_device(), *cpu;
-        struct stream *s = stream_of(d, STREAM_COPY_IN), *c = stream_of(d, STREAM_COMPUTE);
+        struct stream *s = new_stream(d, STREAM_COPY_IN), *c = new_stream(d, STREAM_COMPUTE);
         struct stream *on_cpu;
-        struct event event = event_of(d);
-        struct buffer b = buffer_of(d, 4096), more;
+        struct event event = new_event(d);
+        struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH), more;
         struct err e = {0};
         int64_t number = 1;
         static char host[64];
         assert_int_equal(device_open_cpu(&cpu, &options, NULL, &e), OK);
-        on_cpu = stream_of(cpu, STREAM_COMPUTE);
+        on_cpu = new_stream(cpu, STREAM_COMPUTE);
         assert_true(d->wait_limit_s == DEVICE_WAIT_LIMIT_S);
         device_limit_waits(d, 0.05);
         move(s, b.base, (char *)b.base + 64, 64);

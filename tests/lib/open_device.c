@@ -50,7 +50,8 @@ struct buffer new_buffer(struct device *d, uint64_t size_bytes, enum purpose pur
 
 void wait_ok(struct stream *s) {
     struct err e = {0};
-    if (stream_wait(s, &e) != OK) fail_msg("%s", e.what);
+    char text[1024];
+    if (stream_wait(s, &e) != OK) fail_msg("%s", err_text(&e, text, sizeof text));
 }
 
 void wait_fails(struct stream *s, const char *what) {

@@ -1,7 +1,7 @@
 /* open_device.h: devices, streams, events and buffers for tests, which fail where one is refused.
  *
  * The caller owns what it gets. For cmocka programs only, in the thread of the test. Used by
- * tests/kernels/test_device.c and tests/sim/test_sim.c.
+ * tests/kernels/test_device.c, test_cuda.c, test_metal.c and tests/sim/test_sim.c.
  */
 #ifndef TANDEM_TESTS_LIB_OPEN_DEVICE_H
 #define TANDEM_TESTS_LIB_OPEN_DEVICE_H
