@@ -817,11 +817,23 @@ static void test_not_kept(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+// RAM is left for the program itself, but no memory of an accelerator, whose context is open.
+static void test_room_for_the_program(void **state) {
+    struct fixture *f = *state;
+    open_on(f, "sim:vram=64M");
+    const struct machine_device *cpu = &f->machine.devices[0], *gpu = &f->machine.devices[1];
+    assert_int_equal(cpu->reserve_bytes, UINT64_C(32) << 20);
+    assert_int_equal(cpu->budget_bytes + cpu->reserve_bytes, f->devices[0]->info.free_bytes);
+    assert_int_equal(gpu->reserve_bytes, 0);
+    assert_int_equal(gpu->budget_bytes, f->devices[1]->info.free_bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_median),
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_overheads),
+        TEST(test_room_for_the_program),
         TEST(test_cpu),
         TEST(test_teams),
         TEST(test_throttled_link),
