@@ -7,6 +7,7 @@
 #include "runtime/cli/cli_signal.h"
 #include "runtime/generate/reply_grammar.h"
 #include "runtime/grammar/grammar_schema.h"
+#include "runtime/host/plan_request.h"
 #include "runtime/report/report.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@ enum {
     OUTPUT_BYTES = 1 << 16,
     GRAMMAR_BYTES = 4 << 20
 };
+
+#define WORTH_TELLING 1.1 // times as fast, for an option that is named unasked
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
@@ -141,6 +144,29 @@ static enum status buffer_output(struct cli_generator *g, struct err *e) {
     return OK;
 }
 
+// A cache of F16 may push weights off the GPU. The types stay as asked for, so that a text does not
+// depend on free memory, but the way out is named.
+static enum status tell_smaller_cache(const struct cli_generator *g, struct err *e) {
+    const struct plan *plan = engine_plan(g->engine);
+    struct engine_options options;
+    double gain;
+    char size[ERR_SIZE_CHARS];
+    cli_engine_options(g->cli, &options);
+    if (plan_request_smaller_cache(plan, engine_shape(g->engine), &options, &gain, e))
+        return e->status;
+    if (gain < WORTH_TELLING ||
+        plan_layers_on_gpu(plan, engine_shape(g->engine)) > engine_shape(g->engine)->n_layers)
+        return OK;
+    uint64_t kv_bytes = 0;
+    for (int32_t d = 0; d < plan->machine.n_devices; d++)
+        kv_bytes += plan->devices[d].bytes[PLAN_KV];
+    fprintf(stderr,
+            "tandem: the KV cache takes %s, for which weights leave the GPU. With -ctk q8_0 -ctv "
+            "q8_0 this would be about %.1f times as fast\n",
+            err_size_needed(size, kv_bytes), gain);
+    return OK;
+}
+
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
                               const struct cli_texts *texts, struct err *e) {
     uint64_t load_ns = 0;
@@ -153,6 +179,7 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
     if (!cli->options.quiet)
         report_print_plan(engine_plan(g->engine), engine_shape(g->engine), cli->options.verbose,
                           stderr);
+    if (!cli->options.quiet && tell_smaller_cache(g, e)) goto fail;
     if (cli->options.verbose) {
         struct memory_use use;
         report_memory_use(&use, g->engine);

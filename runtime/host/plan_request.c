@@ -180,3 +180,31 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
     return solve_paged(plan, &(struct planned){shape, machine, &workload, &constraints}, options,
                        e);
 }
+
+enum status plan_request_smaller_cache(const struct plan *plan, const struct shape *shape,
+                                       const struct engine_options *options, double *gain,
+                                       struct err *e) {
+    struct err refused;
+    struct constraints constraints;
+    struct engine_options silent = *options;
+    struct workload w = plan->workload;
+    const struct machine *machine = &plan->machine;
+    const int8_t gpu = machine_accelerator(machine);
+    *gain = 1;
+    silent.log = NULL; // the same was said before
+    w.n_ubatch = 0;
+    if (gpu == DEVICE_HOST || machine->devices[gpu].unified || machine->rates == RATES_NONE ||
+        options->plan_path || !workload_quantize_kv(&w, shape))
+        return OK;
+    if (plan_request_constraints(&constraints, shape, machine, &silent, e)) return e->status;
+    struct plan *other = mem_alloc(1, sizeof *other);
+    if (!other) return err_memory(e, sizeof *other, "planning");
+    if (planner_solve(other, shape, machine, &w, &constraints, &refused) == OK) {
+        struct prediction now, then;
+        plan_predict_after(plan, shape, plan->workload.n_past, &now);
+        plan_predict_after(other, shape, other->workload.n_past, &then);
+        if (then.total_us > 0) *gain = now.total_us / then.total_us;
+    }
+    mem_free(other);
+    return OK;
+}

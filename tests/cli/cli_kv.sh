@@ -49,6 +49,21 @@ case $TANDEM_SIM in
     echo 'ok # SKIP kv_close: takes too long under a sanitizer'
     exit 0 ;;
 esac
+
+# A cache that pushes weights off the GPU is told, and only that.
+told() { # ARGUMENT...: runs one token with 8,192 positions; true if the line is there
+    timeout 120 "$TANDEM_SIM" run -m "$MODEL" -p Once -n 1 -c 8192 "$@" 2>"$work/err" >"$work/out" &&
+        grep -q '^tandem: the KV cache takes 180.00 MiB.* With -ctk q8_0 -ctv q8_0 this' "$work/err"
+}
+told --device sim:vram=200M
+result smaller_cache_told $?
+for other in '--device none' '--device sim:vram=600M' '--device sim:vram=200M -q' \
+    '--device sim:vram=200M -ctk q8_0 -ctv q8_0'; do
+    # shellcheck disable=SC2086
+    told $other
+    result "nothing_told_with_$(echo "$other" | tr -c 'a-z0-9\n' _)" $((! $?))
+done
+
 prompt='The path ran between the fields and the sea.'
 for types in 'f16 f16' 'q8_0 q8_0' 'q8_0 f16' 'f16 q8_0' 'q4_0 q4_0' 'q8_0 q4_0'; do
     file=$work/$(echo "$types" | tr ' ' _)
