@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/open_cuda.h"
 #include "tests/lib/open_device.h"
 
 #include <limits.h>
@@ -636,12 +637,6 @@ static void test_quantized_once(void **state) {
 
 // ---- Failures ----------------------------------------------------------------------------------
 
-// Launches that opening a device makes.
-enum {
-    FIRST_LAUNCHES = CUDA_GRAPH_LAUNCHES + 1 + 2, // the third and the last one are graphs
-    KERNELS_AT_START = 2 * CUDA_GRAPH_LAUNCHES + 2,
-};
-
 static void fail_at(const char *what, int n) {
     char name[32], text[16];
     snprintf(name, sizeof name, "FAIL_%s", what);
@@ -652,7 +647,7 @@ static void fail_at(const char *what, int n) {
 static void test_failed_launch(void **state) {
     (void)state;
     const struct cuda_options o = emulated();
-    fail_at("LAUNCH", FIRST_LAUNCHES + 2);
+    fail_at("LAUNCH", CUDA_LAUNCHES_AT_START + 2);
     struct chain c = open_chain(&o);
     struct stream *other = new_stream(c.device, STREAM_COPY_OUT);
     struct event done;
@@ -678,7 +673,7 @@ static void test_failed_graph_launch(void **state) {
     (void)state;
     const struct cuda_options o = emulated();
     float values[N_VALUES];
-    fail_at("LAUNCH", FIRST_LAUNCHES + N_LINKS + 1);
+    fail_at("LAUNCH", CUDA_LAUNCHES_AT_START + N_LINKS + 1);
     struct chain c = open_chain(&o);
     run_chain(&c, values);
     encode_chain(&c, N_LINKS, N_VALUES);
@@ -695,7 +690,7 @@ static void test_failure_while_running(void **state) {
                                         "CUDA_ERROR_ILLEGAL_ADDRESS"};
     for (int i = 0; i < 2; i++) {
         plain_machine(NULL);
-        fail_at(faults[i], i == 0 ? 2 : KERNELS_AT_START + 1);
+        fail_at(faults[i], i == 0 ? 2 : CUDA_KERNELS_AT_START + 1);
         struct chain c = open_chain(&o);
         struct event done;
         struct err e = {0};

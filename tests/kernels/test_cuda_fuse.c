@@ -482,7 +482,7 @@ static void test_full_list(void **state) {
 static void test_failed_launch(void **state) {
     (void)state;
     char text[16];
-    snprintf(text, sizeof text, "%d", CUDA_GRAPH_LAUNCHES + 2); // the first ones open the device
+    snprintf(text, sizeof text, "%d", CUDA_LAUNCHES_AT_START + 1);
     setenv("EMU_CUDA_FAIL_LAUNCH", text, 1);
     struct bench b = open_bench("8.6");
     struct err e = {0};
