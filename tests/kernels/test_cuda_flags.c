@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/in_child.h"
 
 #include <limits.h>
 #include <math.h>
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -289,8 +289,8 @@ static void wait_in_vain(void) {
 
     b = open_bench();
     device_limit_waits(b.gpu, 0.05);
-    stream_copy(b.on_gpu, b.there.base, b.host + 1, 63,
-                COPY_TO_DEVICE); // the driver's, for minutes
+    // The driver copies memory that starts at an odd byte, here for minutes.
+    stream_copy(b.on_gpu, b.there.base, b.host + 1, 63, COPY_TO_DEVICE);
     stream_record(b.on_gpu, &b.taken[0]);
     stream_wait_event(b.on_cpu, &b.taken[0]);
     stream_record(b.on_cpu, &b.given[0]);
@@ -299,20 +299,9 @@ static void wait_in_vain(void) {
     close_bench(&b);
 }
 
-// In a process of its own, since nothing of a lost device is given back.
 static void test_waits_end(void **state) {
     (void)state;
-    int status = 0;
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        wait_in_vain();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    in_child(wait_in_vain);
 }
 
 int main(void) {

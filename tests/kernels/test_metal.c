@@ -10,6 +10,7 @@
 #include "kernels/metal/params.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/find_emulator.h"
+#include "tests/lib/in_child.h"
 #include "tests/lib/open_device.h"
 
 #include <limits.h>
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -899,21 +899,9 @@ static void wait_in_vain(void) {
     }
 }
 
-// In a process of its own, since nothing of a lost device is given back. What fails there fails as
-// this program does.
 static void test_waits_end(void **state) {
     (void)state;
-    int status = 0;
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        wait_in_vain();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    in_child(wait_in_vain);
 }
 
 int main(void) {
