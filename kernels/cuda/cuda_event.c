@@ -17,8 +17,8 @@ enum {
 };
 
 static const uint64_t BASE_AGE_NS = 8000000000; // the float still resolves half a microsecond
-static const uint64_t ASK_NS =
-    1000000; // of a wait for a flag: then the driver may know of a failure
+// A wait for a flag asks the driver so often whether something has failed.
+static const uint64_t ASK_NS = 1000000;
 
 struct cuda_event {
     struct CUevent_st *handle; // NULL: it is a flag

@@ -232,6 +232,14 @@ code=$?
 [ $code -eq 0 ] && grep -q 'no cuda device: .*finds no GPU' "$work/out"
 result cuda_devices_says_why
 
+# A GPU that stands still amid a token is named with the step that it should have sent.
+env EMU_CUDA_FAIL_RAISE=20 "$TANDEM" run -m "$MODEL" -p "$prompt" -n 2 --temp 0 -q --device cuda \
+    --strategy row-split --vram 60M --wait-limit 1 >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 1 ] &&
+    grep -q 'error: waiting for the residual stream for blk[.].*(emulated): no answer within the limit of 1 s' "$work/err"
+result cuda_names_the_step_that_stood_still
+
 # ---- Streamed weights: from the mapped file where the driver pins it, else from an arena ---------
 "$TOOLS/../bench/make_model" "$work/streamed" layers=4 embd=512 ff=512 heads=8 kv=2 vocab=512
 # streams: writes a few tokens with all of the model streamed, whatever this machine's rates are.

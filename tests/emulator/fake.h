@@ -47,7 +47,8 @@ enum {
     X(CONTEXT, DRIVER_OUT_OF_MEMORY)  /* cuDevicePrimaryCtxRetain */ \
     X(REGISTER, DRIVER_OUT_OF_MEMORY) /* cuMemHostRegister */        \
     X(GRAPH, CODE_NOT_SUPPORTED)      /* cuGraphInstantiate */       \
-    X(FLAG, CODE_NOT_SUPPORTED)       /* an operation on memory */
+    X(FLAG, CODE_NOT_SUPPORTED)       /* an operation on memory */   \
+    X(RAISE, DRIVER_LAUNCH_FAILED)    /* a write of one: it is lost, without an error */
 
 enum fake_fault {
 #define FAKE_FAULT(name, code) FAULT_##name,

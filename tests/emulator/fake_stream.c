@@ -106,6 +106,7 @@ static void run_memory(struct CUctx_st *c, const struct cuda_memory_op *op) {
     const uint32_t value = (uint32_t)op->value;
     const struct timespec pause = {0, LOOK_NS};
     if (op->operation == DRIVER_MEMORY_OP_WRITE) {
+        if (fake_fault(FAULT_RAISE)) return;
         __atomic_store_n(word, value, __ATOMIC_RELEASE);
         return;
     }
