@@ -148,15 +148,14 @@ static enum status buffer_output(struct cli_generator *g, struct err *e) {
 // depend on free memory, but the way out is named.
 static enum status tell_smaller_cache(const struct cli_generator *g, struct err *e) {
     const struct plan *plan = engine_plan(g->engine);
+    const struct shape *shape = engine_shape(g->engine);
     struct engine_options options;
     double gain;
     char size[ERR_SIZE_CHARS];
+    if (plan_layers_on_gpu(plan, shape) > shape->n_layers) return OK; // all of them, and the head
     cli_engine_options(g->cli, &options);
-    if (plan_request_smaller_cache(plan, engine_shape(g->engine), &options, &gain, e))
-        return e->status;
-    if (gain < WORTH_TELLING ||
-        plan_layers_on_gpu(plan, engine_shape(g->engine)) > engine_shape(g->engine)->n_layers)
-        return OK;
+    if (plan_request_smaller_cache(plan, shape, &options, &gain, e)) return e->status;
+    if (gain < WORTH_TELLING) return OK;
     uint64_t kv_bytes = 0;
     for (int32_t d = 0; d < plan->machine.n_devices; d++)
         kv_bytes += plan->devices[d].bytes[PLAN_KV];

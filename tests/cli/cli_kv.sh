@@ -50,12 +50,13 @@ case $TANDEM_SIM in
     exit 0 ;;
 esac
 
-# A cache that pushes weights off the GPU is told, and only that.
+# A cache that pushes weights off the GPU is told, and only that. What was measured here may not matter.
+export XDG_CACHE_HOME="$work/cache" TANDEM_CALIBRATE=never
 told() { # ARGUMENT...: runs one token with 8,192 positions; true if the line is there
     timeout 120 "$TANDEM_SIM" run -m "$MODEL" -p Once -n 1 -c 8192 "$@" 2>"$work/err" >"$work/out" &&
-        grep -q '^tandem: the KV cache takes 180.00 MiB.* With -ctk q8_0 -ctv q8_0 this' "$work/err"
+        grep -q '^tandem: the KV cache takes .* With -ctk q8_0 -ctv q8_0 this' "$work/err"
 }
-told --device sim:vram=200M
+told --device sim:vram=200M && grep -q 'takes 180.00 MiB, ' "$work/err"
 result smaller_cache_told $?
 for other in '--device none' '--device sim:vram=600M' '--device sim:vram=200M -q' \
     '--device sim:vram=200M -ctk q8_0 -ctv q8_0'; do
