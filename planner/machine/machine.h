@@ -62,7 +62,7 @@ struct machine_device {
     char name[96], kind[16]; // kind: "cpu", "sim", ...: as in device_info
     uint64_t capacity_bytes; // memory it has
     uint64_t budget_bytes;   // memory that a plan may use: free memory less reserve_bytes
-    uint64_t reserve_bytes;  // memory left free for the driver's context and other programs
+    uint64_t reserve_bytes;  // left free for the driver's context, the program itself and others
     uint32_t align_bytes;
     int32_t n_lanes;
     bool is_host;    // the CPU: weights are used where the file is mapped
