@@ -168,15 +168,20 @@ static void end_reply(struct chat *chat) {
     fflush(stdout);
 }
 
+// Also of an answer that the model ended at once, which shows nothing else. The first token comes
+// with the prompt, so one alone has no speed.
 static void say_speed(const struct chat *chat, const struct timings *before) {
     const struct timings *now = &chat->writer.generator.timings;
     const int64_t steps = now->decode_steps - before->decode_steps;
-    if (!chat->tells || chat->writer.cli->options.quiet || steps <= 0) return;
+    const int64_t n_tokens = now->new_tokens - before->new_tokens;
     const bool dims = isatty(STDERR_FILENO);
-    fprintf(stderr, "%s[%lld tokens, %.1f tokens/s; context %d of %d]%s\n", dims ? DIM : "",
-            (long long)(now->new_tokens - before->new_tokens),
-            timings_rate(steps, now->decode_ns - before->decode_ns), chat_context_used(chat),
-            context_of(chat), dims ? PLAIN : "");
+    if (!chat->tells || chat->writer.cli->options.quiet) return;
+    fprintf(stderr, "%s[%lld token%s", dims ? DIM : "", (long long)n_tokens,
+            n_tokens == 1 ? "" : "s");
+    if (steps > 0)
+        fprintf(stderr, ", %.1f tokens/s", timings_rate(steps, now->decode_ns - before->decode_ns));
+    fprintf(stderr, "; context %d of %d]%s\n", chat_context_used(chat), context_of(chat),
+            dims ? PLAIN : "");
 }
 
 // ---- What is kept of the reply ------------------------------------------------------------------

@@ -32,6 +32,13 @@ keys(CTRL_D)
 ends(0)
 saw('prompt')
 X
+# The token that ends an answer is the first one: nothing is written, but that it came is told.
+at_terminal terminal_empty_answer -n 6 -c 512 -l 2+100 <<'X'
+line('Name a city.')
+wait(r'\[1 token; context \d+ of 512\]')
+keys(CTRL_D)
+ends(0)
+X
 at_terminal terminal_commands_and_bye -n 6 -c 512 <<'X'
 line('/help')
 wait('/regen')
