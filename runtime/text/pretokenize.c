@@ -177,7 +177,7 @@ static const struct group GROUPS[] = {
     {"|deepseek-llm|",
      0,
      {"[\\r\\n]", "[" SPACE "]?[" CASED_2018 "]+", "[" SPACE "]?[" PUNCTUATION "]+",
-      "(?<![" SPACE "])[" SPACE "]+\\z", "[" CJK "]+", "\\p{N}+"}},
+      "(?<![" SPACE "])[" SPACE "]+\\z", "[" CJK "]+", "\\p{N}"}},
     {"|deepseek-coder|",
      0,
      {"[\\r\\n]", "[" SPACE "]?\\p{L}+", "[" SPACE "]?\\p{P}+", "[" CJK "]+", "\\p{N}"}},

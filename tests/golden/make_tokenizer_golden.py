@@ -540,6 +540,12 @@ DEEPSEEK3 = (
     r"| ?[\p{P}\p{S}]+[\r\n]*|" + TAILS
 )
 CJK = "[一-龥\u3040-ゟ゠-ヿ]+"
+CASED = (  # the cased letters of Unicode 11 but those of mathematics
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷ"
+    "ᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ"
+    "-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+PLANES = "[一-龥\u0800-一가-\ud7ff]+"
 NO_HAN = "&&[^\\p{Han}]"
 BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 PRE_TOKENIZERS = {
@@ -597,6 +603,18 @@ PRE_TOKENIZERS = {
         "가-\ud7afᄀ-ᇿ]+",
         DEEPSEEK3,
     ],
+    "deepseek-llm": [
+        "[\r\n]",
+        rf"\s?[{CASED}]+",
+        "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
+        r"\s+$",
+        PLANES,
+        r"\p{N}",
+    ],
+    "deepseek-coder": ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", PLANES, r"\p{N}"],
+    # Hugging Face tokenizers have these two as steps of their own kinds.
+    "falcon": [r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"],
+    "default": [r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9]{3}"],
 }
 
 

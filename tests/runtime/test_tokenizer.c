@@ -114,7 +114,7 @@ static const struct {
      "Hello·,·_I·'LL·_can·'t·_·_go·.\n\n·_·_def·_f·(x·1·,·_·123·45·):·\treturn·_x·/·2·_\n"},
     {"deepseek-v3", T2,
      "camelCaseHTTPServer·_ÉCOLE·_naïve·_नमस्ते·_·日本語テスト·_·3·.·14·€·_😀!?\r\n·_ok·__"},
-    {"deepseek-llm", "Hi  Éa 12 日本!\n  ", "Hi·_·_É·a·_·12·_·日本·!·\n·__"},
+    {"deepseek-llm", "Hi  Éa 12 日本!\n  ", "Hi·_·_É·a·_·1·2·_·日本·!·\n·__"},
     {"deepseek-coder", "Hi  é 12 日本!\n  ", "Hi·_·_é·_·1·2·_·日本·!·\n·__"},
     {"falcon", "a`b 12345+x", "a·`·b·_·123·45·+·x"},
     {"default", "a`b 12345+x", "a·`·b·_·123·45·+·x"},
