@@ -87,6 +87,7 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
     struct matmul_tokens tokens;
     int32_t token = group * k->n_together, left = a->n_tokens - token;
     tokens.n = left < k->n_together ? left : k->n_together;
+    tokens.next = NULL;
     for (int32_t t = 0; t < tokens.n; t++) {
         tokens.places[t] = token + t;
         tokens.x[t] = x.base + (token + t) * x.stride;
@@ -149,12 +150,23 @@ static void pick_pairs(const struct matmul_experts_args *a, struct x_rows x, int
     }
 }
 
+static const void *expert_weight(const struct matmul_experts_args *a, int32_t expert) {
+    return (const char *)a->weight + (uint64_t)expert_slot(a, expert) * a->slot_bytes;
+}
+
+// The weights of the next expert that has pairs here; NULL after the last one.
+static const void *next_weight(const struct matmul_experts_args *a, int32_t expert) {
+    while (++expert < a->n_experts && expert_n_pairs(a, expert) == 0) {
+    }
+    return expert < a->n_experts ? expert_weight(a, expert) : NULL;
+}
+
 // Multiplies tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
 static void expert_tiles(const struct matmul_experts_args *a, const struct matmul_kernel *k,
                          struct x_rows x, int32_t expert, const int64_t tiles[2]) {
     const struct matmul_args own = {
         .out = a->out,
-        .weight = (const char *)a->weight + (uint64_t)expert_slot(a, expert) * a->slot_bytes,
+        .weight = expert_weight(a, expert),
         .bias = a->bias ? a->bias + (int64_t)expert * a->n_rows : NULL,
         .n_cols = a->n_cols,
         .row_first = a->row_first,
@@ -162,7 +174,7 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
         .out_stride = a->out_stride,
     };
     int32_t n_pairs = expert_n_pairs(a, expert);
-    struct matmul_tokens tokens = {.n = n_pairs};
+    struct matmul_tokens tokens = {.n = n_pairs, .next = next_weight(a, expert)};
     if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
     for (int64_t tile = tiles[0]; tile < tiles[1]; tile++) {
         if (n_pairs <= k->n_together) {

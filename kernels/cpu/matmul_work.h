@@ -21,6 +21,8 @@ struct matmul_tokens {
     const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols] bytes, then [n_cols / ACT_COLS]
                                        // struct act_head, if the kernel wants them quantised,
                                        // else [n_cols] floats
+    const void *next; // the matrix that is read after this one, for prefetches; NULL: the one
+                      // that lies behind it
 };
 
 // A tile is tile_rows rows of the range in args; the last one may have fewer. If the range has
