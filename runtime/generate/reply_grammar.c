@@ -80,6 +80,31 @@ static bool is_required(const json_t *schema, const char *name) {
     return false;
 }
 
+// In Python's notation: strings have either quotation mark, and what has no other schema than its
+// type is not looked into.
+static void add_python_argument(struct writer *w, const json_t *root, const json_t *node) {
+    const char *type = json_string_value(json_object_get(node, "type"));
+    const json_t *choices = json_object_get(node, "enum"), *choice;
+    size_t i;
+    if (type && strcmp(type, "string") == 0 && json_is_array(choices)) {
+        for (int mark = 0; mark < 2; mark++) {
+            json_array_foreach(choices, i, choice) {
+                add(w, mark == 0 && i == 0 ? "(" : "| ");
+                add_literal(w, mark ? "'" : "\"");
+                add_literal(w, json_is_string(choice) ? json_string_value(choice) : "");
+                add_literal(w, mark ? "'" : "\"");
+            }
+        }
+        add(w, ") ");
+    } else if (type && strcmp(type, "string") == 0) {
+        add(w, "tandem-string ");
+    } else if (type && (strcmp(type, "integer") == 0 || strcmp(type, "number") == 0)) {
+        add_schema(w, root, node);
+    } else {
+        add(w, type && strcmp(type, "boolean") == 0 ? "(\"True\" | \"False\") " : "tandem-python ");
+    }
+}
+
 // A string stands as it is, up to the mark behind it; else the schema decides.
 static void add_argument(struct writer *w, const json_t *root, const json_t *node) {
     const char *type = json_string_value(json_object_get(node, "type"));
@@ -89,6 +114,10 @@ static void add_argument(struct writer *w, const json_t *root, const json_t *nod
                         : w->marks->shape == CALL_PAIRS ? "</arg_value>"
                                                         : "\n</parameter>\n";
     size_t i;
+    if (w->marks->shape == CALL_PYTHON) {
+        add_python_argument(w, root, node);
+        return;
+    }
     if (type && strcmp(type, "string") == 0) {
         if (quoted) add(w, "\"<|\\\"|>\" ");
         if (!json_is_array(choices)) {
@@ -115,8 +144,8 @@ static void add_key(struct writer *w, const char *name) {
     const enum call_shape shape = w->marks->shape;
     add_literal(w, shape == CALL_TAGS ? "<parameter=" : shape == CALL_PAIRS ? "<arg_key>" : "");
     add_literal(w, name);
-    if (shape == CALL_QUOTED)
-        add_literal(w, ":");
+    if (shape == CALL_QUOTED || shape == CALL_PYTHON)
+        add_literal(w, shape == CALL_QUOTED ? ":" : "=");
     else
         add_literal(w, shape == CALL_TAGS ? ">\n" : "</arg_key>\n<arg_value>");
 }
@@ -125,7 +154,10 @@ static void add_key(struct writer *w, const char *name) {
 static void add_arguments(struct writer *w, size_t i) {
     const json_t *root = chat_tools_parameters(w->style->tools, i);
     json_t *properties = json_object_get(root, "properties"), *node;
-    const bool quoted = w->marks->shape == CALL_QUOTED, pairs = w->marks->shape == CALL_PAIRS;
+    const bool pairs = w->marks->shape == CALL_PAIRS;
+    const char *between = w->marks->shape == CALL_QUOTED   ? "\",\" "
+                          : w->marks->shape == CALL_PYTHON ? "\",\" \" \"? "
+                                                           : "";
     const char *name;
     int k = 0;
     json_object_foreach(properties, name, node) {
@@ -135,7 +167,7 @@ static void add_arguments(struct writer *w, size_t i) {
         add(w, pairs ? "space\n" : "\n");
         for (int came = 0; came < 2; came++) {
             schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= %standem-one-%zu-%d ", i, k, came,
-                            quoted && came ? "\",\" " : "", i, k);
+                            came ? between : "", i, k);
             schema_text_add(&w->out, "tandem-rest-%zu-%d-1", i, k + 1);
             if (!is_required(root, name))
                 schema_text_add(&w->out, " | tandem-rest-%zu-%d-%d", i, k + 1, came);
@@ -148,10 +180,12 @@ static void add_arguments(struct writer *w, size_t i) {
 }
 
 static void add_listed(struct writer *w, size_t i) {
-    static const char *const heads[] = {
-        [CALL_TAGS] = "<function=%s>\n", [CALL_PAIRS] = "%s\n", [CALL_QUOTED] = "call:%s{"};
+    static const char *const heads[] = {[CALL_TAGS] = "<function=%s>\n",
+                                        [CALL_PAIRS] = "%s\n",
+                                        [CALL_QUOTED] = "call:%s{",
+                                        [CALL_PYTHON] = "%s("};
     static const char *const tails[] = {
-        [CALL_TAGS] = "</function>", [CALL_PAIRS] = "", [CALL_QUOTED] = "}"};
+        [CALL_TAGS] = "</function>", [CALL_PAIRS] = "", [CALL_QUOTED] = "}", [CALL_PYTHON] = ")"};
     char head[CHAT_TOOL_NAME_BYTES + 16];
     snprintf(head, sizeof head, heads[w->marks->shape], chat_tools_name(w->style->tools, i));
     add_arguments(w, i);
@@ -166,8 +200,9 @@ static void add_listed(struct writer *w, size_t i) {
 
 static void add_tools(struct writer *w) {
     static void (*const adders[])(struct writer *, size_t) = {
-        [CALL_JSON] = add_object,  [CALL_NAMED] = add_named,   [CALL_TAGS] = add_listed,
-        [CALL_PAIRS] = add_listed, [CALL_QUOTED] = add_listed, [CALL_CHANNELS] = add_message,
+        [CALL_JSON] = add_object,   [CALL_NAMED] = add_named,   [CALL_TAGS] = add_listed,
+        [CALL_PAIRS] = add_listed,  [CALL_QUOTED] = add_listed, [CALL_CHANNELS] = add_message,
+        [CALL_PYTHON] = add_listed,
     };
     const size_t n = chat_tools_count(w->style->tools);
     for (size_t i = 0; i < n; i++) adders[w->marks->shape](w, i);
@@ -180,6 +215,15 @@ static void add_tools(struct writer *w) {
                "tandem-quoted ::= \"<|\\\"|>\" tandem-value-0 | number | boolean | null | "
                "\"{\" (tandem-pair (\",\" tandem-pair)*)? \"}\" | "
                "\"[\" (tandem-quoted (\",\" tandem-quoted)*)? \"]\"\n");
+    } else if (w->marks->shape == CALL_PYTHON) {
+        add(w, "tandem-string ::= \"\\\"\" ([^\"\\\\\\x00-\\x1F] | \"\\\\\" [^\\x00-\\x1F])* "
+               "\"\\\"\" | "
+               "\"'\" ([^'\\\\\\x00-\\x1F] | \"\\\\\" [^\\x00-\\x1F])* \"'\"\n"
+               "tandem-list ::= tandem-python (\",\" \" \"? tandem-python)*\n"
+               "tandem-item ::= tandem-string \":\" \" \"? tandem-python\n"
+               "tandem-python ::= tandem-string | number | \"True\" | \"False\" | \"None\" | "
+               "\"[\" tandem-list? \"]\" | "
+               "\"{\" (tandem-item (\",\" \" \"? tandem-item)*)? \"}\"\n");
     } else if (w->marks->shape == CALL_PAIRS)
         grammar_add_until(&w->out, "tandem-value", "</arg_value>", "", false);
     else if (w->marks->shape == CALL_TAGS)

@@ -29,6 +29,10 @@ static const struct call_marks MARKS[] = {
      "<" BAR "tool" LOW "calls" LOW "begin" BAR ">", "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
      "<" BAR "tool" LOW "sep" BAR ">", "<" BAR "tool" LOW "call" LOW "end" BAR ">",
      "<" BAR "tool" LOW "calls" LOW "end" BAR ">", "", false, false},
+    {"<|tool_call_start|>", "", CALL_PYTHON, "<|tool_call_start|>", "", "", "", "<|tool_call_end|>",
+     "", true, false},
+    {"<|tool_list_start|>", "", CALL_PYTHON, "<|tool_call_start|>", "", "", "", "<|tool_call_end|>",
+     "", true, false},
     {"<|tool_call_begin|>", "", CALL_NAMED, "<|tool_calls_section_begin|>", "<|tool_call_begin|>",
      "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", "", false,
      false},
@@ -285,14 +289,21 @@ static bool read_quoted(struct chat_calls *c, struct reader *r) {
     return take(r, "call:") && take_until(r, "{", &name) && keep_name(c, name) && take(r, "{");
 }
 
+static bool read_python(struct chat_calls *c, struct reader *r) {
+    struct span name;
+    skip_space(r);
+    if (take(r, "[")) skip_space(r);
+    return take_until(r, "( \n[]{}<", &name) && keep_name(c, name) && take(r, "(");
+}
+
 static bool head_step(struct chat_calls *c) {
     static bool (*const readers[])(struct chat_calls *, struct reader *) = {
         [CALL_JSON] = read_json,   [CALL_NAMED] = read_named,   [CALL_TAGS] = read_tags,
-        [CALL_PAIRS] = read_pairs, [CALL_QUOTED] = read_quoted,
+        [CALL_PAIRS] = read_pairs, [CALL_QUOTED] = read_quoted, [CALL_PYTHON] = read_python,
     };
     static const enum call_state next[] = {
         [CALL_JSON] = CALLS_BEGIN, [CALL_NAMED] = CALLS_BEGIN,   [CALL_TAGS] = CALLS_KEY,
-        [CALL_PAIRS] = CALLS_KEY,  [CALL_QUOTED] = CALLS_QUOTED,
+        [CALL_PAIRS] = CALLS_KEY,  [CALL_QUOTED] = CALLS_QUOTED, [CALL_PYTHON] = CALLS_PYTHON,
     };
     struct reader r = {.text = c->held + c->n_open, .length = c->n_held - c->n_open};
     if (!readers[c->marks->shape](c, &r)) {
@@ -304,7 +315,7 @@ static bool head_step(struct chat_calls *c) {
     drop(c, c->n_open + r.at);
     enter(c, next[c->marks->shape]);
     c->n_arguments = 0;
-    c->depth = c->state == CALLS_QUOTED;
+    c->depth = c->state == CALLS_QUOTED || c->state == CALLS_PYTHON;
     if (c->state != CALLS_BEGIN) emit_arguments(c, "{");
     return true;
 }
@@ -560,6 +571,88 @@ static bool quoted_step(struct chat_calls *c) {
     return true;
 }
 
+// ---- Arguments as Python writes them ------------------------------------------------------------
+
+// A byte of a string, and one behind a backslash.
+static void add_to_string(struct chat_calls *c, char b) {
+    const char escape[] = {'\\', b};
+    const bool was_escaped = c->escaped;
+    c->escaped = !was_escaped && b == '\\';
+    if (c->escaped) return;
+    if (!was_escaped && b == c->quote) {
+        c->in_string = false;
+        emit_arguments(c, "\"");
+    } else if (was_escaped && b && strchr("nrtbfu", b)) {
+        emit(c, CHAT_ARGUMENTS, escape, sizeof escape);
+    } else if (was_escaped && b == 'x') {
+        emit_arguments(c, "\\u00");
+    } else if (was_escaped && b != '\'' && b != '"' && b != '\\') {
+        emit_escaped(c, escape, sizeof escape);
+    } else {
+        emit_escaped(c, &b, 1);
+    }
+}
+
+// Writes the comma that came before something.
+static void begin_item(struct chat_calls *c) {
+    if (c->word) emit_arguments(c, ", ");
+    c->word = false;
+}
+
+// A tuple becomes a list, the call's own brackets an object.
+static void take_bracket(struct chat_calls *c, char b) {
+    if (nesting(b) > 0 || b == '(') {
+        begin_item(c);
+        emit_arguments(c, b == '{' ? "{" : "[");
+        c->depth++;
+        return;
+    }
+    c->depth--;
+    c->word = false;
+    emit_arguments(c, b == '}' || c->depth == 0 ? "}" : "]");
+    if (c->depth == 0) enter(c, CALLS_TAIL);
+}
+
+static void take_python(struct chat_calls *c, char b) {
+    const bool names = b == '=' && c->depth == 1;
+    if (b == 0 || is_space(b)) return;
+    if (!names && !strchr("'\"{}[](),:", b)) {
+        if (c->n_value == 0) begin_item(c);
+        if (c->n_value < CALLS_VALUE_BYTES) c->value[c->n_value++] = b;
+        return;
+    }
+    end_word(c, names || b == ':');
+    if (names || b == ':') {
+        emit_arguments(c, ": ");
+    } else if (b == ',') {
+        c->word = true;
+    } else if (b == '\'' || b == '"') {
+        begin_item(c);
+        emit_arguments(c, "\"");
+        c->in_string = true;
+        c->quote = b;
+    } else {
+        take_bracket(c, b);
+    }
+}
+
+static bool python_step(struct chat_calls *c) {
+    const char b = c->held[0];
+    const int close = c->in_string ? 0 : goes_along(c->held, c->n_held, c->marks->close);
+    if (close < 0) return false;
+    if (close > 0) {
+        end_word(c, false);
+        enter(c, CALLS_TAIL);
+        return true;
+    }
+    drop(c, 1);
+    if (c->in_string)
+        add_to_string(c, b);
+    else
+        take_python(c, b);
+    return true;
+}
+
 // ---- After a call -------------------------------------------------------------------------------
 
 static bool tail_step(struct chat_calls *c) {
@@ -567,8 +660,10 @@ static bool tail_step(struct chat_calls *c) {
     const char *const over[] = {m->end, m->close}, *const again[] = {m->open, m->lead};
     const char b = c->held[0];
     bool may_be = false;
-    if (is_space(b) || (m->list && (b == ',' || b == ']')) || (m->bare && b == ';'))
+    if (is_space(b) || (m->list && (b == ',' || b == ']')) || (m->bare && b == ';')) {
+        c->word = b == ',' || (c->word && b != ']');
         return drop(c, 1), true;
+    }
     for (int i = 0; i < 2; i++) {
         const int along = *over[i] ? goes_along(c->held, c->n_held, over[i]) : 0;
         if (along > 0) return drop(c, strlen(over[i])), true;
@@ -581,7 +676,8 @@ static bool tail_step(struct chat_calls *c) {
     }
     if (may_be) return false;
     c->n_open = 0;
-    enter(c, m->shape == CALL_JSON && (m->list || m->bare) && b == '{' ? CALLS_HEAD : CALLS_TEXT);
+    const bool object = m->shape == CALL_JSON && (m->list || m->bare) && b == '{';
+    enter(c, object || (m->shape == CALL_PYTHON && c->word) ? CALLS_HEAD : CALLS_TEXT);
     return true;
 }
 
@@ -599,6 +695,7 @@ static bool step(struct chat_calls *c) {
     case CALLS_KEY: return key_step(c);
     case CALLS_VALUE: return value_step(c);
     case CALLS_QUOTED: return quoted_step(c);
+    case CALLS_PYTHON: return python_step(c);
     case CALLS_TAIL: return tail_step(c);
     }
     return false;

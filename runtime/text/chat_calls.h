@@ -30,6 +30,7 @@ enum call_shape {
     CALL_TAGS,     // <function=N> <parameter=K> V </parameter> </function>
     CALL_PAIRS,    // N <arg_key>K</arg_key> <arg_value>V</arg_value>
     CALL_QUOTED,   // call:N{K:<|"|>V<|"|>}
+    CALL_PYTHON,   // [N(K=V, ...), ...] with values as Python writes them
     CALL_CHANNELS, // a message to=functions.N, which chat_reply.h splits
 };
 struct call_marks {          // texts that a family lacks are empty
@@ -41,7 +42,7 @@ struct call_marks {          // texts that a family lacks are empty
     const char *end;       // after each call
     const char *close;     // after all calls
     const char *arguments; // CALL_JSON: the key of the arguments
-    bool list;             // CALL_JSON: the calls are a list
+    bool list;             // CALL_JSON, CALL_PYTHON: the calls are a list
     bool bare;             // CALL_JSON: an answer that begins with { is a call too
 };
 // The marks that a template uses; NULL: none that is known.
@@ -57,6 +58,7 @@ enum call_state {
     CALLS_KEY,    // the name of an argument, or the end
     CALLS_VALUE,
     CALLS_QUOTED, // within an object in the notation of Gemma
+    CALLS_PYTHON, // within the arguments of a call of Python
     CALLS_TAIL,   // the call is over: another one, marks or text may come
 };
 enum { CALLS_HELD_BYTES = 1024, CALLS_VALUE_BYTES = 4096, CALLS_OUT_BYTES = 256 };
@@ -73,7 +75,9 @@ struct chat_calls {
     int depth, outer; // brackets that are open: of the arguments, and of the object around them
     bool in_string, escaped; // within a string; behind a backslash of it. A long value is passed on
                              // as it comes with in_string
-    bool word;               // a value has begun; in the notation of Gemma: a string of JSON has
+    bool word;               // a value has begun; in the notation of Gemma: a string of JSON has;
+                             // in that of Python: a comma came, behind which something must come
+    char quote;              // Python: around the string
     int n_arguments;         // so far
     bool is_text;            // the value is written as a string while it comes
     char value[CALLS_VALUE_BYTES];

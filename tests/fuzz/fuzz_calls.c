@@ -21,6 +21,7 @@ static const char *const SOURCES[] = {"<|tool_call><|channel>",
                                       "<|tool_call|>",
                                       "\"parameters\"<|start_header_id|>",
                                       "<|tool_call_begin|>",
+                                      "<|tool_call_start|></think>",
                                       "<\xef\xbd\x9ctool\xe2\x96\x81"
                                       "call\xe2\x96\x81"
                                       "begin\xef\xbd\x9c>```json"};

@@ -64,6 +64,7 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define LLAMA   "<|start_header_id|> {\"name\": N, \"parameters\": {}}"
 #define CODER   "<tool_call>\n<function="
 #define GLM     "<tool_call><arg_key>"
+#define LFM     "<|tool_call_start|></think>"
 #define HARMONY "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -151,6 +152,23 @@ static const struct reply_case CASES[] = {
      "@a {\"s\":\"x \\\"{y}\",\"n\":-1.5,\"o\":{\"k\":[true,null],\"e\":\"\"}}@b {}"},
     {"<|tool_call>", "<|tool_call>call:a{s:word,\"t\":\"q}\"}<tool_call|>",
      "@a {\"s\":\"word\",\"t\":\"q}\"}"},
+    // Calls as Python writes them.
+    {LFM,
+     "Yes.<|tool_call_start|>[get_weather(city='K\\'\"\xc3\xb6ln', days=-2, any=[True, None, "
+     "'a=b', "
+     "(1.5,), {'k': {}}]), stop()]<|tool_call_end|>Done.",
+     "Yes.@get_weather {\"city\": \"K'\\\"\xc3\xb6ln\", \"days\": -2, \"any\": [true, null, "
+     "\"a=b\", "
+     "[1.5], {\"k\": {}}]}@stop {}Done."},
+    {"<|tool_list_start|>",
+     "<|tool_call_start|>a(x=\"\\n\\\\\\d\\x41\\u00e4\", y={1: false, \"b\": "
+     "word})<|tool_call_end|>",
+     "@a {\"x\": \"\\n\\\\\\\\d\\u0041\\u00e4\", \"y\": {\"1\": false, \"b\": \"word\"}}"},
+    {LFM, "<|tool_call_start|>[a(x=[1, 'y<|tool_call_end|>", "@a {\"x\": [1, \"y<|tool_call_end|>"},
+    {LFM, "<|tool_call_start|>[a(x=[1, 2<|tool_call_end|> b", "@a {\"x\": [1, 2b"},
+    {LFM, "<|tool_call_start|>no (x)<|tool_call_end|>",
+     "<|tool_call_start|>no (x)<|tool_call_end|>"},
+    {LFM, "[a(x=1)]", "[a(x=1)]"},
     // Messages with channels.
     {HARMONY,
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "

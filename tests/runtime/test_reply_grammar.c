@@ -201,6 +201,21 @@ static void calls_are_valid(void **state) {
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
 }
 
+static void calls_of_python_are_valid(void **state) {
+    static const struct allowed lfm[] = {
+        {"a<|tool_call_start|>[get(city='Ul\\'m', days=3, unit=\"C\", deep=[True, {'a': None}]), "
+         "stop()]<|tool_call_end|>b",
+         2},
+        {"<|tool_call_start|>[get(days", 0},
+        {"<|tool_call_start|>[get(city=\"a\",days=10", 0},
+        {"<|tool_call_start|>[get(city=\"a\", unit='K", 0},
+        {"<|tool_call_start|>[get(city='a\"", 1},
+        {"<|tool_call_start|>[get(city='a', ", 1},
+        {"<|tool_call_start|>stop()", 0}};
+    (void)state;
+    CHECK("<|tool_call_start|>", TOOLS, {.must_call = false}, lfm);
+}
+
 // Every family's grammar can be read, and the parser finds the call that the grammar allows.
 static void nothing_is_asked_for_nothing(void **state) {
     const struct chat_style none = {0};
@@ -266,6 +281,7 @@ int main(void) {
         cmocka_unit_test(finds_every_mark),
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(calls_of_python_are_valid),
         cmocka_unit_test(nothing_is_asked_for_nothing),
         cmocka_unit_test(openings_are_of_the_prompt),
         cmocka_unit_test(memory_may_be_refused),
