@@ -69,14 +69,16 @@ static int goes_along(const struct chat_reply *r, size_t first, const char *mark
     return n == length ? 1 : -1;
 }
 
-// White space and a mark may open a reply; all else is the answer.
+// Some white space and a mark may open a reply; all else is the answer.
 static void look_for_start(struct chat_reply *r) {
+    enum { SPACE_MOST = 24 };
     const struct chat_marks *marks = r->style.thoughts;
     size_t space = 0;
     while (space < r->n_held && is_space(r->held[space])) space++;
-    if (space == r->n_held && space < 24) return;
-    const int open = goes_along(r, space, marks->open);
-    const int direct = marks->direct ? goes_along(r, space, marks->direct) : 0;
+    if (space == r->n_held && space < SPACE_MOST) return;
+    const bool opens = space < r->n_held;
+    const int open = opens ? goes_along(r, space, marks->open) : 0;
+    const int direct = opens && marks->direct ? goes_along(r, space, marks->direct) : 0;
     if (open < 0 || direct < 0) return;
     if (open > 0 || direct > 0) r->n_held = 0;
     r->state = open > 0 ? REPLY_THINKS : direct > 0 ? REPLY_SKIPS : REPLY_ANSWERS;

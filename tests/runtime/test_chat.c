@@ -521,6 +521,9 @@ static void take_part(void *context, enum chat_part part, const char *text, size
     sprintf(out + n, "%s%.*s", opens ? "(" : closes ? ")" : "", (int)length, text);
 }
 
+// More than any template writes before a mark.
+#define SPACES "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n                        "
+
 static void check_reply(void **state) {
     (void)state;
     static const struct {
@@ -531,6 +534,8 @@ static void check_reply(void **state) {
         {"</think>", "", "\n<think>a</think>", "(a"},
         {"</think>", "", "an answer", "an answer"},
         {"</think>", "", " \n<thin", " \n<thin"},
+        {"</think>", "", SPACES "a", SPACES "a"},
+        {"</think>", "", SPACES "<think>a</think>", SPACES "<think>a</think>"},
         {"</think>", "...<think>\n", "a</thi</think> b", "(a</thi)b"},
         {"</think>", "...<think>\n", "a</th", "(a</th"},
         {"</think>", "<think>\n\n</think>\n\n", "b", "b"},
