@@ -395,7 +395,8 @@ def model_tensors(rng, spec, n_vocab):
             rows = ff * (1 + fused)
             matrix(prefix + name + suffix, rows, n_embd, 1.5 / np.sqrt(n_embd), experts)
         matrix(prefix + "ffn_down" + suffix, n_embd, ff, 1 / np.sqrt(ff), experts)
-        for name, rows in {"up": ff, "down": n_embd}.items() if spec.get("ffn_biases") else ():
+        widths = {"up": ff, "down": n_embd} | ({} if spec.get("ungated") else {"gate": ff})
+        for name, rows in widths.items() if spec.get("ffn_biases") else ():
             vector(f"{prefix}ffn_{name}.bias", rng.normal(0, 0.5, rows))
         if "shared" in spec:  # an expert that every token takes, with a gate of one row
             matrix(prefix + "ffn_gate_shexp.weight", spec["shared"], n_embd, 1.5 / np.sqrt(n_embd))
@@ -487,6 +488,8 @@ MODELS = {
     | {"n_embd": 64, "heads": 4, "kv": 2, "ff": 96, "vocabulary": "spm"}
     | {"types": {"": "Q4_0"}},
     "q4_1_biases": SMALL | {"heads": 4, "types": {"": "Q4_1"}, "biases": ALL_BIASES},
+    # The matrices of the FFN have biases too, which Hugging Face calls mlp_bias.
+    "ffn_biases": SMALL | {"heads": 4, "types": {"": "Q4_0"}, "biases": ALL_BIASES, "ffn_biases": True},
     "q5_0_linear": SMALL
     | {"types": {"": "Q5_0"}, "vocabulary": "spm"}
     | {"keys": {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}},
@@ -928,7 +931,7 @@ MODELS = {
     "granitehybrid_dense": SMALL
     | {"architecture": "granitehybrid", "layers": 3, "heads": 4, "kv": 2, "n_embd": 64, "head": 16}
     | {"mixer": {"kind": "mamba", "taps": 4, "heads": 8, "head": 16, "groups": 2, "state": 24, "attends": [2]}}
-    | {"types": {"": "F16"}, "vocabulary": "spm", "tied": False}
+    | {"types": {"": "Q8_0"}, "vocabulary": "spm", "tied": False}
     | {
         "keys": {
             "embedding_scale": 2.0,

@@ -622,8 +622,9 @@ class Model:
                 out[(OUTSIDE | family.get("outside", {}))[name]] = value
                 continue
             _, layer, rest = name.split(".", 2)
-            if rest.split(".")[1].isdigit():  # the norm of a head
-                part, head = rest.split(".")[:2]
+            part, _, more = rest.partition(".")
+            head = more.partition(".")[0]
+            if head.isdigit():  # the norm of a head
                 theirs = f"self_attn.{part[5]}_layernorm.norms.{head}.weight"
                 out[f"model.layers.{layer}.{theirs}"] = value
                 continue
