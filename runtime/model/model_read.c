@@ -109,6 +109,20 @@ static bool is_elsewhere(const struct model *m, const struct unit *unit, enum te
     return unit->cache_unit && role == ROLE_ATTN_K_NORM;
 }
 
+// A bias of something that the unit lacks would be left out silently.
+static enum status check_biases(const struct unit *unit, struct err *e) {
+    static const enum tensor_role pairs[][2] = {{ROLE_ATTN_NORM_BIAS, ROLE_ATTN_NORM},
+                                                {ROLE_FFN_NORM_BIAS, ROLE_FFN_NORM},
+                                                {ROLE_FFN_GATE_BIAS, ROLE_FFN_GATE}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const struct unit_tensor *bias = unit_find(unit, pairs[i][0]);
+        if (!bias || unit_find(unit, pairs[i][1])) continue;
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: a bias without %s", bias->name,
+                       tensor_role_info(pairs[i][1])->name);
+    }
+    return OK;
+}
+
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
@@ -136,7 +150,7 @@ static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer
     if (unit_find(unit, ROLE_SHARED_GATE)) m->shape->has_shared_gates = true;
     if (kind == UNIT_FFN && !unit_find(unit, ROLE_FFN_NORM))
         unit->reads_normed = unit_find(unit - 1, ROLE_ATTN_NORM);
-    return OK;
+    return check_biases(unit, e);
 }
 
 static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
