@@ -608,7 +608,6 @@ static void take_bracket(struct chat_calls *c, char b) {
         return;
     }
     c->depth--;
-    c->word = false;
     emit_arguments(c, b == '}' || c->depth == 0 ? "}" : "]");
     if (c->depth == 0) enter(c, CALLS_TAIL);
 }

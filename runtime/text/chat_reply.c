@@ -76,12 +76,10 @@ static void look_for_start(struct chat_reply *r) {
     size_t space = 0;
     while (space < r->n_held && is_space(r->held[space])) space++;
     if (space == r->n_held && space < SPACE_MOST) return;
-    const bool opens = space < r->n_held;
-    const int open = opens ? goes_along(r, space, marks->open) : 0;
-    const int direct = opens && marks->direct ? goes_along(r, space, marks->direct) : 0;
-    if (open < 0 || direct < 0) return;
-    if (open > 0 || direct > 0) r->n_held = 0;
-    r->state = open > 0 ? REPLY_THINKS : direct > 0 ? REPLY_SKIPS : REPLY_ANSWERS;
+    const int open = space < r->n_held ? goes_along(r, space, marks->open) : 0;
+    if (open < 0) return;
+    if (open > 0) r->n_held = 0;
+    r->state = open > 0 ? REPLY_THINKS : REPLY_ANSWERS;
     hand_over(r, CHAT_ANSWER, r->n_held);
 }
 

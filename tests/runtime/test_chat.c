@@ -383,6 +383,31 @@ static void check_adaption(void **state) {
     }
 }
 
+// Results of several tools stay apart, also where other messages have to be joined.
+static void check_tools_apart(void **state) {
+    (void)state;
+    struct chat_message messages[5] = {TURNS[1], TURNS[3]};
+    struct chat_format f;
+    struct chat_text t = {0};
+    struct err e;
+    const struct chat_options o = {0};
+    messages[2] = (struct chat_message){.role = CHAT_TOOL, .text = "T1", .length = 2};
+    messages[3] = (struct chat_message){.role = CHAT_TOOL, .text = "T2", .length = 2};
+    assert_int_equal(
+        open_template(&f,
+                      "{% for m in messages %}{% if loop.previtem and loop.previtem.role == m.role "
+                      "and m.role != 'tool' %}{{ raise_exception('turns') }}{% endif %}"
+                      "({{ m.role[0] }} {{ m.content }}){% endfor %}",
+                      &o, NULL, &e),
+        OK);
+    assert_int_equal(render(&f, messages, 4, false, &t, &e), OK);
+    char *text = copy_text(&t);
+    assert_string_equal(text, "(u U1\n\nU2)(t T1)(t T2)");
+    free(text);
+    chat_text_close(&t);
+    chat_close(&f);
+}
+
 static void check_never(void **state) {
     (void)state;
     struct chat_format f;
@@ -565,17 +590,12 @@ static void check_reply(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_golden),
-        cmocka_unit_test(check_families),
-        cmocka_unit_test(check_fallback),
-        cmocka_unit_test(check_tokens),
-        cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_adaption),
-        cmocka_unit_test(check_never),
-        cmocka_unit_test(check_encode),
-        cmocka_unit_test(check_bos),
-        cmocka_unit_test(check_reply),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_golden),      cmocka_unit_test(check_families),
+        cmocka_unit_test(check_fallback),    cmocka_unit_test(check_tokens),
+        cmocka_unit_test(check_refused),     cmocka_unit_test(check_adaption),
+        cmocka_unit_test(check_tools_apart), cmocka_unit_test(check_never),
+        cmocka_unit_test(check_encode),      cmocka_unit_test(check_bos),
+        cmocka_unit_test(check_reply),       cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,22 @@ static void test_scales(void **state) {
     assert_non_null(strstr(e.what, "minicpm.residual_scale is missing"));
 }
 
+// The widest Gemmas scale scores by the columns of a head that they would have had.
+static void test_widest(void **state) {
+    struct fixture *f = *state;
+    struct tiny_model tiny = {.architecture = "gemma2", .n_layers = 46, .ends_with_norms = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_float_equal(f->model.hp.attention_scale, 0.25f, 0); // sqrt(heads / n_embd)
+    tiny.n_layers = 45;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_float_equal(f->model.hp.attention_scale, 0, 0);
+    tiny = (struct tiny_model){
+        .architecture = "gemma3", .n_layers = 62, .ends_with_norms = true, .normed = true};
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_float_equal(f->model.hp.attention_scale, 0.25f, 0);
+}
+
 static void test_refusals(void **state) {
     static const struct {
         void (*edit)(struct gguf_build *);
@@ -455,6 +471,7 @@ int main(void) {
         cmocka_unit_test(test_reads_experts_apart),
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_widest),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),

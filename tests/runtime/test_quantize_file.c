@@ -61,6 +61,8 @@ static void add_layer(struct gguf_build *b, int layer, uint64_t experts) {
     }
     snprintf(name, sizeof name, "blk.%d.ffn_down%s.weight", layer, experts > 1 ? "_exps" : "");
     add_matrix(b, name, COLUMNS, experts);
+    snprintf(name, sizeof name, "blk.%d.ffn_down_shexp.weight", layer);
+    if (experts > 1) add_matrix(b, name, COLUMNS, 1);
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
     add_matrix(b, name, COLUMNS, 1);
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
@@ -168,8 +170,10 @@ static void tied_and_expert_models_have_their_rules(void **state) {
     must_quantize(p, "Q5_K_M", NULL, &g);
     assert_type(&g, "token_embd.weight", DTYPE_Q6_K);
     assert_type(&g, "odd.weight", DTYPE_Q5_1);
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < LAYERS; i++) { // by the layer, where each has two
         assert_layer(&g, i, "ffn_down_exps", has_more_bits(i) ? DTYPE_Q6_K : DTYPE_Q5_K);
+        assert_layer(&g, i, "ffn_down_shexp", has_more_bits(i) ? DTYPE_Q6_K : DTYPE_Q5_K);
+    }
     gguf_close(&g);
     write_model(p->source, 8, true);
     must_quantize(p, "Q4_K_M", NULL, &g);

@@ -81,6 +81,14 @@ static void test_slots(void **state) {
     assert_int_equal(other[0], kept);
     states_end(&s, false); // fails
     assert_int_equal(states_length(&s, 1, 11), 8);
+    step_tokens(&s, 1, 8, 1, slots);
+    states_end(&s, true);
+    step_tokens(&s, 1, 9, 1, other);
+    states_end(&s, true);
+    step_tokens(&s, 1, 10, 1, slots); // writes over the state of 9 tokens
+    states_end(&s, false);
+    states_truncate(&s, 1, 9);
+    assert_int_equal(states_length(&s, 1, 9), 8);
     states_truncate(&s, 1, 7);
     assert_int_equal(states_length(&s, 1, 7), 0);
     assert_int_equal(states_length(&s, 0, 9), 0); // nothing has touched the other session
@@ -126,6 +134,16 @@ static void test_rows_of_a_ring(void **state) {
     assert_int_equal(states_length(&s, 1, 37), 37);
     states_truncate(&s, 1, 36); // position 7 may have been overwritten
     assert_int_equal(states_length(&s, 1, 36), 0);
+    // A session of an engine with a longer ring: the rows that fit here are the last ones.
+    static const int32_t saved[96];
+    struct session_states numbers = s.all[1];
+    numbers.low = 0;
+    numbers.done = 96;
+    states_restore(&s, 1, &numbers, saved, 96);
+    states_truncate(&s, 1, 61);
+    assert_int_equal(states_length(&s, 1, 61), 61);
+    states_truncate(&s, 1, 60);
+    assert_int_equal(states_length(&s, 1, 60), 0);
     states_close(&s);
     mem_free(shape);
 }

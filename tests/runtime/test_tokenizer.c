@@ -295,6 +295,30 @@ static void check_ignore_merges(void **state) {
     close_subject(&s);
 }
 
+// Text is never merged into a control token, whose parts stay.
+static void check_control_merges(void **state) {
+    (void)state;
+    struct vocab_build v;
+    struct subject s;
+    vocab_init_bpe(&v);
+    vocab_merge(&v, "c t", "ct");   // 256
+    vocab_merge(&v, "ct r", "ctr"); // 257
+    v.types[257] = TOKEN_CONTROL;
+    open_subject(&s, &v);
+    assert_ids(&s, "ctr", PLAIN, "256 114");
+    assert_ids(&s, "ctr", SPECIAL, "257");
+    close_subject(&s);
+    vocab_init_spm(&v);
+    vocab_add(&v, "<", TOKEN_NORMAL, -3);  // 259
+    vocab_add(&v, "s", TOKEN_NORMAL, -3);  // 260
+    vocab_add(&v, ">", TOKEN_NORMAL, -3);  // 261
+    vocab_add(&v, "<s", TOKEN_NORMAL, -2); // 262
+    open_subject(&s, &v);
+    assert_ids(&s, "<s>", PLAIN, "262 261");
+    assert_ids(&s, "<s>", SPECIAL, "1");
+    close_subject(&s);
+}
+
 static void check_normal_form(void **state) {
     (void)state;
     struct vocab_build v;
@@ -931,21 +955,21 @@ static void check_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_splits),         cmocka_unit_test(check_split_covers),
-        cmocka_unit_test(check_unknown_name),   cmocka_unit_test(check_merges),
-        cmocka_unit_test(check_ignore_merges),  cmocka_unit_test(check_characters),
-        cmocka_unit_test(check_normal_form),    cmocka_unit_test(check_missing_bytes),
-        cmocka_unit_test(check_scores),         cmocka_unit_test(check_prefix),
-        cmocka_unit_test(check_user_defined),   cmocka_unit_test(check_unused),
-        cmocka_unit_test(check_no_byte_tokens), cmocka_unit_test(check_special),
-        cmocka_unit_test(check_frame),          cmocka_unit_test(check_data),
-        cmocka_unit_test(check_ends),           cmocka_unit_test(check_phi3),
-        cmocka_unit_test(check_round_trip),     cmocka_unit_test(check_decode),
-        cmocka_unit_test(check_stream),         cmocka_unit_test(check_stream_room),
-        cmocka_unit_test(check_stream_start),   cmocka_unit_test(check_utf8),
-        cmocka_unit_test(check_long),           cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_wrong_types),    cmocka_unit_test(check_warnings),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_splits),        cmocka_unit_test(check_split_covers),
+        cmocka_unit_test(check_unknown_name),  cmocka_unit_test(check_merges),
+        cmocka_unit_test(check_ignore_merges), cmocka_unit_test(check_characters),
+        cmocka_unit_test(check_normal_form),   cmocka_unit_test(check_control_merges),
+        cmocka_unit_test(check_missing_bytes), cmocka_unit_test(check_scores),
+        cmocka_unit_test(check_prefix),        cmocka_unit_test(check_user_defined),
+        cmocka_unit_test(check_unused),        cmocka_unit_test(check_no_byte_tokens),
+        cmocka_unit_test(check_special),       cmocka_unit_test(check_frame),
+        cmocka_unit_test(check_data),          cmocka_unit_test(check_ends),
+        cmocka_unit_test(check_phi3),          cmocka_unit_test(check_round_trip),
+        cmocka_unit_test(check_decode),        cmocka_unit_test(check_stream),
+        cmocka_unit_test(check_stream_room),   cmocka_unit_test(check_stream_start),
+        cmocka_unit_test(check_utf8),          cmocka_unit_test(check_long),
+        cmocka_unit_test(check_refused),       cmocka_unit_test(check_wrong_types),
+        cmocka_unit_test(check_warnings),      cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,26 @@ static void check_likeliest(void **state) {
     gguf_close(&g);
 }
 
+// A character without a token costs ten more than the least likely token.
+static void check_unknown(void **state) {
+    (void)state;
+    struct vocab_build v;
+    for (int tenths = 95; tenths <= 105; tenths += 10) {
+        struct tokenizer *t;
+        struct gguf g;
+        struct err e;
+        vocab_init_spm(&v);
+        v.model = "t5";
+        vocab_add(&v, "xy", TOKEN_NORMAL, -20);               // 259
+        vocab_add(&v, "y", TOKEN_NORMAL, (float)tenths / 10); // 260
+        vocab_key(&v, (struct vocab_key){"tokenizer.ggml.unknown_token_id", GGUF_U32, 0, NULL});
+        assert_int_equal(vocab_open(&v, &g, &t, NULL, &e), OK);
+        check_ids(t, "xy", false, tenths < 100 ? "259" : "123 260");
+        tokenizer_close(t);
+        gguf_close(&g);
+    }
+}
+
 static void check_broken_charsmap(void **state) {
     (void)state;
     uint8_t map[MAP_BYTES];
@@ -117,6 +137,7 @@ static void check_broken_charsmap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_likeliest),
+        cmocka_unit_test(check_unknown),
         cmocka_unit_test(check_broken_charsmap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
