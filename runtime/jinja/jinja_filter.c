@@ -34,10 +34,12 @@ static struct jinja_value filter_string(struct jinja_heap *h, struct jinja_value
     return jinja_str(h, v);
 }
 
-static struct jinja_value filter_same(struct jinja_heap *h, struct jinja_value v,
+static struct jinja_value filter_safe(struct jinja_heap *h, struct jinja_value v,
                                       const struct jinja_arguments *a) {
-    (void)h, (void)a;
-    return v;
+    struct jinja_value out = jinja_str(h, v);
+    (void)a;
+    if (out.kind == JINJA_TEXT) out.text.safe = true;
+    return out;
 }
 
 static struct jinja_value filter_trim(struct jinja_heap *h, struct jinja_value v,
@@ -445,7 +447,7 @@ static const struct {
     {"replace", filter_replace},
     {"reverse", filter_reverse},
     {"round", filter_round},
-    {"safe", filter_same},
+    {"safe", filter_safe},
     {"select", filter_select},
     {"selectattr", filter_selectattr},
     {"sort", filter_sort},

@@ -3,6 +3,7 @@
 
 #include "runtime/jinja/jinja_access.h"
 #include "runtime/jinja/jinja_json.h"
+#include "runtime/jinja/jinja_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -84,6 +85,17 @@ static struct jinja_value join(struct jinja_heap *h, struct jinja_text a, struct
     return jinja_builder_text(&out);
 }
 
+// The sum of two texts. One that is safe has the other escaped, and the sum is safe.
+static struct jinja_value add_texts(struct jinja_heap *h, struct jinja_text a,
+                                    struct jinja_text b) {
+    const bool safe = a.safe || b.safe;
+    if (safe && !a.safe) a = jinja_text_escape(h, a);
+    if (safe && !b.safe) b = jinja_text_escape(h, b);
+    struct jinja_value out = join(h, a, b);
+    if (out.kind == JINJA_TEXT) out.text.safe = safe;
+    return out;
+}
+
 static void add_all(struct jinja_heap *h, struct jinja_value out, const struct jinja_list *list) {
     for (uint32_t i = 0; i < list->count && !jinja_failed(h); i++)
         jinja_list_add(h, out, list->items[i]);
@@ -108,9 +120,13 @@ struct jinja_value jinja_operate(struct jinja_heap *h, struct jinja_text name, s
                                  struct jinja_value b) {
     const bool adds = jinja_text_equal(name, "+"), times = jinja_text_equal(name, "*");
     if (jinja_failed(h)) return (struct jinja_value){0};
-    if (name.bytes[0] == '~') return join(h, jinja_str(h, a).text, jinja_str(h, b).text);
+    if (name.bytes[0] == '~') {
+        struct jinja_value out = join(h, jinja_str(h, a).text, jinja_str(h, b).text);
+        if (out.kind == JINJA_TEXT) out.text.safe = false;
+        return out;
+    }
     if (jinja_is_number(a) && jinja_is_number(b)) return operate_numbers(h, name, a, b);
-    if (adds && a.kind == JINJA_TEXT && b.kind == JINJA_TEXT) return join(h, a.text, b.text);
+    if (adds && a.kind == JINJA_TEXT && b.kind == JINJA_TEXT) return add_texts(h, a.text, b.text);
     if (times && (a.kind == JINJA_TEXT || is_list(a)) && b.kind == JINJA_INT)
         return repeat(h, a, b.whole);
     if (times && (b.kind == JINJA_TEXT || is_list(b)) && a.kind == JINJA_INT)

@@ -200,6 +200,32 @@ struct jinja_value jinja_text_letters(struct jinja_heap *h, struct jinja_text te
     return jinja_builder_text(&b);
 }
 
+static const char *entity_of(char c) {
+    switch (c) {
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '&': return "&amp;";
+    case '"': return "&#34;";
+    case '\'': return "&#39;";
+    default: return NULL;
+    }
+}
+
+struct jinja_text jinja_text_escape(struct jinja_heap *h, struct jinja_text text) {
+    struct jinja_builder b = {0};
+    size_t done = 0;
+    for (size_t at = 0; at < text.length && jinja_heap_spend(h, 1); at++) {
+        const char *entity = entity_of(text.bytes[at]);
+        if (!entity) continue;
+        jinja_builder_add(h, &b, jinja_text_part(text, done, at - done));
+        jinja_builder_put(h, &b, entity, jinja_text_is_data(jinja_text_part(text, at, 1)));
+        done = at + 1;
+    }
+    if (done == 0) return text;
+    jinja_builder_add(h, &b, jinja_text_part(text, done, text.length - done));
+    return jinja_builder_text(&b).text;
+}
+
 struct jinja_value jinja_text_indent(struct jinja_heap *h, struct jinja_text text, int64_t width,
                                      bool first, bool blank) {
     struct jinja_builder b = {0};

@@ -35,6 +35,9 @@ struct jinja_value jinja_text_replace(struct jinja_heap *h, struct jinja_text te
 struct jinja_value jinja_text_split(struct jinja_heap *h, struct jinja_text text,
                                     const struct jinja_text *separator, int64_t limit, bool right);
 
+// With entities of HTML for <, >, &, " and '.
+struct jinja_text jinja_text_escape(struct jinja_heap *h, struct jinja_text text);
+
 struct jinja_value jinja_text_lines(struct jinja_heap *h, struct jinja_text text);
 
 struct jinja_value jinja_text_letters(struct jinja_heap *h, struct jinja_text text,

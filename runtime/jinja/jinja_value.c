@@ -29,7 +29,7 @@ struct jinja_value jinja_of_text(struct jinja_text text) {
 
 struct jinja_text jinja_text(const char *bytes, size_t length, bool data) {
     ASSERT(length <= UINT32_MAX);
-    return (struct jinja_text){bytes, NULL, (uint32_t)length, data};
+    return (struct jinja_text){bytes, NULL, (uint32_t)length, data, false};
 }
 
 struct jinja_value jinja_literal(const char *bytes) {
@@ -151,14 +151,14 @@ void jinja_builder_put(struct jinja_heap *h, struct jinja_builder *b, const char
 
 struct jinja_value jinja_builder_text(const struct jinja_builder *b) {
     return jinja_of_text(
-        (struct jinja_text){b->length ? b->bytes : "", b->marks, b->length, false});
+        (struct jinja_text){b->length ? b->bytes : "", b->marks, b->length, false, false});
 }
 
 struct jinja_text jinja_text_part(struct jinja_text text, size_t first, size_t length) {
     ASSERT(first <= text.length);
     ASSERT(length <= text.length - first);
     return (struct jinja_text){text.bytes + first, text.marks ? text.marks + first : NULL,
-                               (uint32_t)length, text.data};
+                               (uint32_t)length, text.data, text.safe};
 }
 
 bool jinja_text_is_data(struct jinja_text text) {

@@ -33,6 +33,7 @@ struct jinja_text {
     const uint8_t *marks; // [length], 1: the byte is data; NULL: all bytes are as data says
     uint32_t length;
     bool data;
+    bool safe; // by the filter of that name, so that + escapes what it is added to, as in Python
 };
 
 struct jinja_value {

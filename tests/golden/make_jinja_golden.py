@@ -189,6 +189,7 @@ SNIPPETS = r"""
 {{ l | min }} {{ l | max }} {{ [3, 1] | min }} {{ l | length }} {{ d | count }} {{ nothing | length }} {{ 'ab' | list }} {{ d | list }}
 {{ s | trim }}| {{ '--x--' | trim('-') }} {{ s | upper }} {{ s | lower }} {{ 'straße éa' | upper }} {{ 'hello wORLD-x y_z'.title() }} {{ 'hELLO World' | capitalize }}
 {{ 'a-b-c' | replace('-', '+') }} {{ 'a-b-c' | replace('-', '', 1) }} {{ 'abc' | replace('', '.') }} {{ 12 | string + '3' }} {{ 'x' | safe }}
+{{ '<' | safe + '<&>"\'é' }} {{ '<' + '>' | safe + 'a' }} {{ '<' | safe ~ '<' }} {{ (('<' | safe) + '' | trim)[:1] + '<' }} {{ '' + ('' | safe) + '<' }} {{ 1 | safe + '&' }}
 {{ '1\n2\n\n3' | indent(2) }} {{ '1\n2\n\n3' | indent(2, true) }} {{ '1\n\n3' | indent(2, blank=true) }} {{ 'a\n' | indent }}|
 {{ '12' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ 3.9 | int }} {{ '3.9' | int }} {{ '2.5' | float }} {{ 'x' | float }} {{ -3 | abs }} {{ (-3) | abs }} {{ 2.567 | round(1) }}
 {{ nothing | default('x') }} {{ '' | default('x') }}|{{ '' | default('x', true) }} {{ none | default('x') }} {{ none | d('x', boolean=true) }} {{ 0 | default(1) }}

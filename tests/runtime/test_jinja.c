@@ -174,6 +174,7 @@ static void check_data(void **state) {
     static const char *const sources[] = {
         "L{{ s }}L",
         "{{ 'L' + s + 'L' }}",
+        "{{ 'L' | safe + s + '<L' }}",
         "{{ 'L' ~ s ~ 1 }}",
         "{{ ('L' + s).strip() + 'L' }}",
         "{{ ('L' + s + 'L').split('L') | join('L') }}",
