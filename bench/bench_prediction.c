@@ -1,7 +1,7 @@
 /* bench_prediction.c: compares the planner's predictions with the times of the engine.
  *
  *   bench_prediction [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] [-w KIND]
- *                    [-m MINUTES] [-d DEVICE] MODEL...
+ *                    [-m MINUTES] [-d DEVICE] [-s SPECIFICATION] MODEL...
  *
  * Covers for every model the CPU alone with 1 and 2 threads, and with a simulated accelerator
  * behind a slow link; prompts of 16 to 512 tokens, several micro-batches, depths of context, and
@@ -9,10 +9,13 @@
  * streamed, attention on the CPU over more than 8,000 keys, and, of models with experts, experts on
  * the CPU that are streamed in prompts, in a second run of the model, for which a first one has
  * counted the experts that tokens choose. A core simulates the accelerator, so the CPU beside it
- * gets one thread, since plans are not made for more threads than cores. -k takes every NTH
- * configuration only, -w those of one kind; -m starts no round of a model later than MINUTES after
- * its first. With -d an accelerator of this machine takes the place of the simulated one with the
- * quicker link, beside all of the CPU's threads, and the other configurations are left out.
+ * gets one thread, since plans are not made for more threads than cores. The simulated one has the
+ * rates of a small GPU and computes next to nothing (tests/sim/sim_timed.h): computing would take
+ * memory from the CPU, as no GPU does. -s has other words for it; without any it computes. -k takes
+ * every NTH configuration only, -w those of one kind; -m starts no round of a model later than
+ * MINUTES after its first. With -d an accelerator of this machine takes the place of the simulated
+ * one with the quicker link, beside all of the CPU's threads, and the other configurations are left
+ * out.
  *
  * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
  * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
@@ -78,10 +81,11 @@ struct setting {
     int32_t vram_percent; // of the model file, for the accelerator; 0: no limit
 };
 
-#define SIM  "sim:vram=3G,h2d=2G,d2h=2G"
-#define SLOW "sim:vram=3G,h2d=200M,d2h=100M"
-#define AUTO GPU_LAYERS_AUTO
-#define ALL  GPU_LAYERS_ALL
+#define RATES "read=40G,flops=1000G,op=3,launch=2,latency=10"
+#define SIM   "sim:vram=3G,h2d=2G,d2h=2G"
+#define SLOW  "sim:vram=3G,h2d=200M,d2h=100M"
+#define AUTO  GPU_LAYERS_AUTO
+#define ALL   GPU_LAYERS_ALL
 
 // Prompts are computed from n_past on; tokens are decoded after the prompt. Settings that share a
 // calibration are adjacent.
@@ -147,6 +151,8 @@ struct row {
 struct bench {
     const char *cache_path;
     const char *device; // instead of the simulated one; NULL: that
+    const char *rates;  // words that are added to the simulated one's
+    char spec[256];     // of the current setting
     FILE *out;
     int32_t n_rounds, nth, only; // only: a kind, -1: all
     uint64_t limit_ns;           // in which rounds of one model may begin
@@ -181,13 +187,16 @@ static int by_off(const void *a, const void *b) {
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-static void options_of(const struct bench *b, const struct setting *s, const char *model,
+static void options_of(struct bench *b, const struct setting *s, const char *model,
                        struct engine_options *out) {
     struct stat file = {0};
+    const bool simulated = strcmp(s->device, "none") != 0 && *b->rates;
+    (void)snprintf(b->spec, sizeof b->spec, "%s%s%s", s->device, simulated ? "," : "",
+                   simulated ? b->rates : "");
     if (model) (void)stat(model, &file); // engine_open says what is wrong with it
     *out = (struct engine_options){
         .model_path = model,
-        .device_spec = b->device ? b->device : s->device,
+        .device_spec = b->device ? b->device : b->spec,
         .drivers = &sim_driver,
         .n_drivers = 1,
         .cpu = {.isa = ISA_AUTO, .n_threads = b->device ? 0 : s->n_threads},
@@ -537,11 +546,13 @@ int main(int argc, char **argv) {
     b->limit_ns = UINT64_MAX;
     b->nth = 1;
     b->only = -1;
+    b->rates = RATES;
     bool good = true;
-    for (int flag; (flag = getopt(argc, argv, "c:d:o:r:x:k:m:w:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "c:d:o:r:x:k:m:s:w:")) != -1;) {
         switch (flag) {
         case 'c': b->cache_path = optarg; break;
         case 'd': b->device = optarg; break;
+        case 's': b->rates = optarg; break;
         case 'o': good = good && (b->out = fopen(optarg, "w")); break;
         case 'r': b->n_rounds = atoi(optarg); break;
         case 'x': b->limit = atof(optarg) / 100; break;
@@ -560,7 +571,7 @@ int main(int argc, char **argv) {
     else
         fprintf(stderr,
                 "usage: %s [-c FOLDER] [-o FILE.tsv] [-r ROUNDS] [-x PERCENT] [-k NTH] "
-                "[-w KIND] [-m MINUTES] [-d DEVICE] MODEL...\n",
+                "[-w KIND] [-m MINUTES] [-d DEVICE] [-s SPECIFICATION] MODEL...\n",
                 argv[0]);
     if (b->out && b->out != stdout) fclose(b->out);
     mem_free(b);

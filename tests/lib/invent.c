@@ -163,6 +163,7 @@ static void invent_rates(struct device_rates *r, struct dice *dice, double memor
     r->vector_gbps = memory_gbps * dice_real(dice, 0.3, 0.9);
     r->op_us = dice_scale(dice, 0.5, 10);
     r->pass_us = dice_scale(dice, 1, 100);
+    r->start_us = r->op_us / 2;
     // A type that is added to weights.def or kv_types.def changes no other number: it draws from a
     // copy.
     enum { FIRST_TYPES = 15, FIRST_KV_TYPES = 3 };

@@ -9,6 +9,11 @@
  *
  * A stream keeps its own time: a throttled copy begins when the command before it ended, not when
  * the thread woke up from it, so that the rate of a link is kept although sleeps end late.
+ *
+ * A device with rates (sim_timed.h) has one thread for all its streams, which takes commands in the
+ * order in which they were encoded, so none waits for one that is not done. It reckons when each
+ * would end, and does not wait for that. Whoever waits for a stream or an event does, awake: how
+ * fast threads wake up is no matter of a GPU.
  */
 #include "tests/sim/sim_device.h"
 
@@ -17,6 +22,7 @@
 #include "kernels/cpu/device/table.h"
 #include "kernels/op_command.h"
 #include "tests/sim/sim_spec.h"
+#include "tests/sim/sim_timed.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +30,9 @@
 #include <string.h>
 
 enum {
-    COMMANDS = 1024,  // in a ring; encoding one more waits for room
+    AWAKE_NS = 20000000, // the thread of a device with rates stays awake for so long
+    COMMANDS = 1024,     // in a ring; encoding one more waits for room
+    MAX_STREAMS = 32,    // of a device with rates
     MAX_PINNED = 256, // pieces of the host's memory; what is registered beyond counts as pageable
     ALIGN_BYTES = 256,
     GUARD_BYTES = 256, // before and after every buffer, checked when it is freed
@@ -82,7 +90,7 @@ enum command_kind {
 
 struct command {
     enum command_kind kind;
-    uint64_t encoded_ns;
+    uint64_t encoded_ns, number; // number: by order on the device
     union {
         struct op_command op;
         struct {
@@ -102,12 +110,12 @@ struct command {
 
 struct sim_stream {
     struct stream base;
-    pthread_t thread;
+    pthread_t thread;    // of a device without rates
     pthread_cond_t work; // something to do, or stopping
     bool stopping;
     bool abandoned;             // nobody waits for the thread: it frees the stream at its end
     uint64_t n_encoded, n_done; // commands so far; at most COMMANDS lie between
-    uint64_t time_ns;           // when the last command ended; never ahead of the clock
+    uint64_t time_ns;           // when the last command ended; ahead of the clock only with rates
     struct err failure;         // as the worker knows it; base.failure is what was reported
     struct err foreign;         // the first failed event of another kind of device
     struct command ring[COMMANDS];
@@ -130,6 +138,13 @@ struct sim_device {
     uint64_t link_free_ns[2];           // when each direction has carried what it was given
     uint64_t dram_free_ns;              // the same of the host's memory
     int32_t n_streams;
+    // The rest is used where the device has rates.
+    bool timed;
+    atomic_bool stopping;
+    pthread_t thread;
+    pthread_cond_t work;
+    atomic_ullong n_pushed, n_worked;        // commands so far, and those that are done
+    struct sim_stream *streams[MAX_STREAMS]; // NULL: free
 };
 
 static struct sim_device *sim_of(const struct device *d) { return (struct sim_device *)d; }
@@ -376,7 +391,9 @@ static enum status take_fault(struct sim_device *sim, enum sim_fault fault, cons
                    (unsigned long long)number);
 }
 
-static enum status run_op(struct sim_device *sim, const struct command *c, struct err *e) {
+static enum status run_op(struct sim_stream *s, const struct command *c, struct err *e) {
+    struct sim_device *sim = sim_of(s->base.device);
+    uint64_t rated_ns = 0;
     char what[64];
     snprintf(what, sizeof what, "op %s", op_name(c->op.op));
     if (take_fault(sim, SIM_FAULT_OP, what, e) != OK) return e->status;
@@ -391,8 +408,11 @@ static enum status run_op(struct sim_device *sim, const struct command *c, struc
         status = pin(sim, &pins, what, &pointer, 1, e);
         memcpy(field, &pointer, sizeof pointer);
     }
-    if (status == OK) cpu_run_op(&sim->table, &(struct lane){0, 1, NULL}, &op);
-    if (sim->spec.op_us) sleep_until(clock_ns() + sim->spec.op_us * 1000);
+    if (status == OK && sim->timed) rated_ns = sim_timed_ns(&sim->spec, &op);
+    if (status == OK && !(sim->timed && sim_stand_in(&op)))
+        cpu_run_op(&sim->table, &(struct lane){0, 1, NULL}, &op);
+    s->time_ns = (sim->timed ? s->time_ns + rated_ns : clock_ns()) + sim->spec.op_us * 1000;
+    if (!sim->timed && sim->spec.op_us) sleep_until(s->time_ns);
     unpin(sim, &pins);
     return status;
 }
@@ -409,7 +429,9 @@ static uint64_t carry(uint64_t *free_ns, uint64_t rate, uint64_t size_bytes, uin
 static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uint64_t size_bytes,
                             uint64_t begin_ns) {
     const struct sim_spec *spec = &sim->spec;
-    if (way == COPY_WITHIN) return begin_ns;
+    if (way == COPY_WITHIN)
+        return begin_ns +
+               (spec->read ? (uint64_t)(2e9 * (double)size_bytes / (double)spec->read) : 0);
     pthread_mutex_lock(&sim->lock);
     const uint64_t link_ns =
         carry(&sim->link_free_ns[spec->half ? 0 : way], spec->rate[way], size_bytes, begin_ns);
@@ -465,8 +487,8 @@ static enum status run_copy(struct sim_stream *s, const struct command *c, struc
         const uint64_t copied_ns = s->time_ns + (clock_ns() - begin_ns);
         const uint64_t end_ns =
             link_end_ns(sim, c->copy.way, rows.row_bytes * (uint64_t)rows.n_rows, s->time_ns);
-        sleep_until(end_ns);
-        s->time_ns = end_ns > copied_ns ? end_ns : copied_ns;
+        if (!sim->timed) sleep_until(end_ns);
+        s->time_ns = sim->timed || end_ns > copied_ns ? end_ns : copied_ns;
     }
     unpin(sim, &pins);
     return status;
@@ -497,16 +519,13 @@ static enum status await_event(struct sim_stream *s, const struct command *c, st
 }
 
 static enum status run_unless_failed(struct sim_stream *s, const struct command *c, struct err *e) {
-    struct sim_device *sim = sim_of(s->base.device);
     enum status status = OK;
     if (c->kind == COMMAND_OP || c->kind == COMMAND_COPY || c->kind == COMMAND_CALL) take_stall(s);
     switch (c->kind) {
-    case COMMAND_OP:
-        status = run_op(sim, c, e);
-        s->time_ns = clock_ns();
-        break;
+    case COMMAND_OP: status = run_op(s, c, e); break;
     case COMMAND_COPY: status = run_copy(s, c, e); break;
     case COMMAND_CALL:
+        sleep_until(s->time_ns);
         c->call.fn(c->call.context);
         s->time_ns = clock_ns();
         break;
@@ -563,6 +582,87 @@ static void *work(void *context) {
     return NULL;
 }
 
+// ---- The thread of a device with rates ----------------------------------------------------------
+
+// The stream whose next command was encoded first, or NULL. Called with the lock held.
+static struct sim_stream *next_stream(struct sim_device *sim) {
+    struct sim_stream *first = NULL;
+    for (int i = 0; i < MAX_STREAMS; i++) {
+        struct sim_stream *s = sim->streams[i];
+        if (!s || s->n_done == s->n_encoded) continue;
+        const uint64_t number = s->ring[s->n_done % COMMANDS].number;
+        if (!first || number < first->ring[first->n_done % COMMANDS].number) first = s;
+    }
+    return first;
+}
+
+// Waits for more than the n commands that were seen, at first awake. Called with the lock held.
+static void await_commands(struct sim_device *sim, uint64_t n) {
+    pthread_mutex_unlock(&sim->lock);
+    const uint64_t end_ns = clock_ns() + AWAKE_NS;
+    while (atomic_load(&sim->n_pushed) == n && !atomic_load(&sim->stopping) && clock_ns() < end_ns)
+        continue;
+    pthread_mutex_lock(&sim->lock);
+    if (atomic_load(&sim->n_pushed) == n && !sim->stopping)
+        pthread_cond_wait(&sim->work, &sim->lock);
+}
+
+static void *work_for_all(void *context) {
+    struct sim_device *sim = context;
+    pthread_mutex_lock(&sim->lock);
+    while (!sim->stopping) {
+        const uint64_t n_pushed = atomic_load(&sim->n_pushed);
+        struct sim_stream *s = next_stream(sim);
+        if (!s) {
+            await_commands(sim, n_pushed);
+            continue;
+        }
+        struct command *c = &s->ring[s->n_done % COMMANDS];
+        pthread_mutex_unlock(&sim->lock);
+        run_command(s, c);
+        pthread_mutex_lock(&sim->lock);
+        s->n_done++;
+        atomic_fetch_add(&sim->n_worked, 1);
+        pthread_cond_broadcast(&sim->changed);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return NULL;
+}
+
+// Gives a stream its thread, or its place in the list that the device's thread looks through.
+static bool start_stream(struct sim_device *sim, struct sim_stream *s) {
+    if (!sim->timed) return pthread_create(&s->thread, NULL, work, s) == 0;
+    pthread_mutex_lock(&sim->lock);
+    int i = 0;
+    while (i < MAX_STREAMS && sim->streams[i]) i++;
+    if (i < MAX_STREAMS) sim->streams[i] = s;
+    pthread_mutex_unlock(&sim->lock);
+    return i < MAX_STREAMS;
+}
+
+// Takes a stream from the device's thread, with the lock held.
+static void end_stream(struct sim_device *sim, const struct sim_stream *s) {
+    for (int i = 0; i < MAX_STREAMS; i++)
+        if (sim->streams[i] == s) sim->streams[i] = NULL;
+}
+
+static bool start_device(struct sim_device *sim) {
+    sim->timed = sim_is_timed(&sim->spec);
+    if (!sim->timed) return true;
+    pthread_cond_init(&sim->work, NULL);
+    return pthread_create(&sim->thread, NULL, work_for_all, sim) == 0;
+}
+
+static void stop_device(struct sim_device *sim) {
+    if (!sim->timed) return;
+    pthread_mutex_lock(&sim->lock);
+    sim->stopping = true;
+    pthread_cond_signal(&sim->work);
+    pthread_mutex_unlock(&sim->lock);
+    pthread_join(sim->thread, NULL);
+    pthread_cond_destroy(&sim->work);
+}
+
 // ---- What the driving thread calls -------------------------------------------------------------
 
 static enum status sim_stream_new(struct device *d, enum stream_kind kind, struct stream **out,
@@ -572,7 +672,7 @@ static enum status sim_stream_new(struct device *d, enum stream_kind kind, struc
     if (!s) return err_memory(e, sizeof *s, "a stream of a simulated device");
     s->base = (struct stream){.device = d, .kind = kind};
     pthread_cond_init(&s->work, NULL);
-    if (pthread_create(&s->thread, NULL, work, s) != 0) {
+    if (!start_stream(sim, s)) {
         pthread_cond_destroy(&s->work);
         mem_free(s);
         return err_set(e, ERR_DEVICE, "sim: the system gives no thread for a stream");
@@ -604,7 +704,13 @@ static void sim_stream_free(struct stream *stream) {
     s->stopping = true;
     s->abandoned = !drained;
     pthread_cond_signal(&s->work);
+    while (sim->timed && s->n_done < s->n_encoded) pthread_cond_wait(&sim->changed, &sim->lock);
+    if (sim->timed) end_stream(sim, s);
     pthread_mutex_unlock(&sim->lock);
+    if (sim->timed) {
+        free_stream(s);
+        return;
+    }
     if (!drained) {
         pthread_detach(thread);
         return;
@@ -624,8 +730,9 @@ static void push(struct stream *stream, const struct command *command) {
         struct command *c = &s->ring[s->n_encoded % COMMANDS];
         *c = *command;
         c->encoded_ns = clock_ns();
+        c->number = atomic_fetch_add(&sim->n_pushed, 1);
         s->n_encoded++;
-        pthread_cond_signal(&s->work);
+        pthread_cond_signal(sim->timed ? &sim->work : &s->work);
     }
     pthread_mutex_unlock(&sim->lock);
     if (has_room) return;
@@ -685,18 +792,32 @@ static void sim_record(struct stream *s, struct event *event) {
     push(s, &c);
 }
 
+// Stays awake, though not for long, until a device with rates has taken all that is encoded.
+static void stay_awake(struct sim_device *sim) {
+    const uint64_t n = atomic_load(&sim->n_pushed), end_ns = clock_ns() + AWAKE_NS;
+    while (sim->timed && atomic_load(&sim->n_worked) < n && clock_ns() < end_ns) continue;
+}
+
+// Stays awake until what a device with rates has reckoned is over.
+static void await_clock(const struct sim_device *sim, uint64_t end_ns) {
+    while (sim->timed && clock_ns() < end_ns) continue;
+}
+
 // Waits for the last record before this call.
 static enum status sim_event_wait(struct event *event, struct err *e) {
     struct device *d = event->device;
     struct sim_device *sim = sim_of(d);
     const struct sim_event *own = event->handle;
     const uint64_t deadline_ns = device_deadline_ns(d);
+    stay_awake(sim);
     pthread_mutex_lock(&sim->lock);
     while (own->n_done < own->n_recorded && !d->lost)
         if (!wait_change(sim, deadline_ns)) (void)device_lose(d, e);
     const enum status status = d->lost ? device_lose(d, e) : own->failure.status;
     if (!d->lost && status != OK) *e = own->failure;
+    const uint64_t done_ns = own->done_ns;
     pthread_mutex_unlock(&sim->lock);
+    await_clock(sim, done_ns);
     return status;
 }
 
@@ -752,6 +873,7 @@ static void sim_flush(struct stream *s) { (void)s; } // whatever is encoded has 
 static enum status sim_wait(struct stream *stream, struct err *e) {
     struct sim_stream *s = (struct sim_stream *)stream;
     struct sim_device *sim = sim_of(stream->device);
+    stay_awake(sim);
     pthread_mutex_lock(&sim->lock);
     enum status status = ERR_DEVICE;
     if (drain(s, 0, e)) {
@@ -759,7 +881,9 @@ static enum status sim_wait(struct stream *stream, struct err *e) {
         *e = s->failure;
         status = e->status;
     }
+    const uint64_t done_ns = s->time_ns;
     pthread_mutex_unlock(&sim->lock);
+    await_clock(sim, done_ns);
     return status;
 }
 
@@ -769,6 +893,7 @@ static void sim_close(struct device *d) {
     struct sim_device *sim = sim_of(d);
     ASSERT(sim->n_streams == 0);
     ASSERT(!sim->allocations);
+    stop_device(sim);
     release_device(sim);
 }
 
@@ -811,6 +936,10 @@ static enum status sim_open(struct device **out, const char *spec,
     clock_wait_init(&sim->changed);
     atomic_init(&sim->n_users, 1);
     sim->next_address = ADDRESS_GAP;
+    if (!start_device(sim)) {
+        release_device(sim);
+        return err_set(e, ERR_DEVICE, "sim: the system gives no thread for a device");
+    }
     sim->base.class = &SIM_CLASS;
     sim->base.wait_limit_s = DEVICE_WAIT_LIMIT_S;
     sim->base.ops = &sim_ops;

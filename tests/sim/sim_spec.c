@@ -71,6 +71,8 @@ static const struct {
     SIZE("h2d", rate[COPY_TO_DEVICE]),
     SIZE("d2h", rate[COPY_FROM_DEVICE]),
     SIZE("dram", dram),
+    SIZE("read", read),
+    SIZE("flops", flops),
     MICROSECONDS("launch", launch_us),
     MICROSECONDS("op", op_us),
     MICROSECONDS("latency", latency_us),
@@ -94,8 +96,8 @@ static enum status parse_part(struct sim_spec *spec, char *part, struct err *e) 
     if (value && strcmp(part, "fail") == 0) return parse_fault(spec, value, e);
     if (value && strcmp(part, "stall") == 0) return parse_stall(spec, value, e);
     err_set(e, ERR_USAGE, "--device sim: unknown part");
-    err_expected(e, "vram=, taken=, h2d=, d2h=, dram=, launch=, op=, latency=, reach=, blocks=, "
-                    "half=, isa=, fail= or stall=");
+    err_expected(e, "vram=, taken=, h2d=, d2h=, dram=, read=, flops=, launch=, op=, latency=, "
+                    "reach=, blocks=, half=, isa=, fail= or stall=");
     return err_actual(e, "%s", part);
 }
 

@@ -34,6 +34,9 @@ struct sim_spec {
                          // thread, as "API synchronization behavior" of CUDA's manual says
     uint64_t half;       // not 0: one way at a time, as with one copy engine (asyncEngineCount 1)
     uint64_t dram;       // bytes per second of all copies together: both ways are the host's memory
+    // Rates of ops instead of this CPU's, for measuring alone (sim_timed.h): bytes of the device's
+    // memory and operations per second. 0: no limit; both 0: ops are computed.
+    uint64_t read, flops;
     uint64_t fail_at[SIM_FAULT_COUNT]; // counted from 1; 0: never
     uint64_t stall_at;                 // the nth copy, op or call begins late; 0: none
     double stall_s;                    // by so many seconds
@@ -41,9 +44,9 @@ struct sim_spec {
 };
 
 // "vram=96M,taken=20M,h2d=2G,d2h=2G,reach=1,isa=ref,fail=copy:3,stall=7:0.5" and
-// "launch=3,op=3,latency=15,blocks=1,half=1,dram=20G", every part optional, fail as often as
-// wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names the part that is
-// wrong. *out holds the defaults before: 1 GiB and isa_default.
+// "launch=3,op=3,latency=15,blocks=1,half=1,dram=20G,read=200G,flops=4000G", every part optional,
+// fail as often as wanted; sizes are whole numbers with K, M or G (powers of 1024). ERR_USAGE names
+// the part that is wrong. *out holds the defaults before: 1 GiB and isa_default.
 enum status sim_spec_parse(struct sim_spec *out, const char *text, enum cpu_isa isa_default,
                            struct err *e);
 

@@ -4,6 +4,7 @@
 #include "tests/lib/open_device.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_spec.h"
+#include "tests/sim/sim_timed.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -260,6 +261,95 @@ static void test_costs(void **state) {
                    .out = b.base, .x = b.base, .weight = b.base, .n_rows = 1, .n_cols = 32});
     assert_true(clock_ns() - encoding_ns >= 3 * ms);
     assert_true(stream_time_ns(s) - copied_ns >= 6 * ms);
+    stream_free(s);
+    buffer_free(&b);
+    device_close(d);
+}
+
+static struct matmul_args product(const struct buffer *b) {
+    char *base = b->base;
+    return (struct matmul_args){.out = (float *)(void *)(base + 8192),
+                                .x = (float *)(void *)base,
+                                .weight = base + 4096,
+                                .scratch = base + 12288,
+                                .n_tokens = 1,
+                                .n_cols = 256,
+                                .row_count = 4,
+                                .out_stride = 4};
+}
+
+// The time of an op with rates: of its bytes or of its operations, whichever is longer, with the
+// keys and the experts that its tables name.
+static void test_rated_times(void **state) {
+    (void)state;
+    const struct sim_spec both = {.read = 1000, .flops = 1000}, reads = {.read = 1000},
+                          computes = {.flops = 1000};
+    const uint64_t second = 1000000000;
+    struct op_command op = {.op = OP_matmul, .weight = WEIGHT_Q8_0};
+    op.args.matmul = (struct matmul_args){.n_tokens = 1, .n_cols = 32, .row_count = 10};
+    // 340 bytes of weights, 128 and 40 of activations; 640 operations.
+    assert_int_equal(sim_timed_ns(&reads, &op), 508 * second / 1000);
+    assert_int_equal(sim_timed_ns(&both, &op), 640 * second / 1000);
+    const int32_t positions[] = {7, 8};
+    op.op = OP_attention;
+    op.args.attention = (struct attention_args){.positions = positions,
+                                                .n_tokens = 2,
+                                                .n_heads = 1,
+                                                .n_kv_heads = 1,
+                                                .head_dim = 64,
+                                                .k_type = DTYPE_F16,
+                                                .v_type = DTYPE_F16};
+    // Eight and nine keys; a window of four.
+    assert_int_equal(sim_timed_ns(&computes, &op), 4 * 64 * 17 * second / 1000);
+    op.args.attention.window = 4;
+    assert_int_equal(sim_timed_ns(&computes, &op), 4 * 64 * 8 * second / 1000);
+    // Four of six pairs go to two of the three experts, which are here.
+    const int32_t starts[] = {0, 2, 4, 6}, order[6] = {0}, slots[] = {0, -1, 1};
+    op.op = OP_matmul_experts;
+    op.args.matmul_experts = (struct matmul_experts_args){.slots = slots,
+                                                          .starts = starts,
+                                                          .order = order,
+                                                          .n_tokens = 3,
+                                                          .n_used = 2,
+                                                          .n_experts = 3,
+                                                          .n_cols = 32,
+                                                          .n_rows = 10,
+                                                          .row_count = 10};
+    assert_int_equal(sim_timed_ns(&computes, &op), 4 * 640 * second / 1000);
+    // 680 bytes of weights; three rows, two tables of starts and slots, and the pairs; outputs.
+    assert_int_equal(sim_timed_ns(&reads, &op), (680 + 384 + 28 + 24 + 160) * second / 1000);
+}
+
+// With rates a product is not computed: it is zero, or the residual stream.
+static void test_rates(void **state) {
+    (void)state;
+    struct device *d = open_sim("vram=1M,read=100K,flops=100K");
+    struct stream *s = new_stream(d, STREAM_COMPUTE);
+    struct buffer b = new_buffer(d, 32768, PURPOSE_SCRATCH);
+    float *out = (float *)(void *)((char *)b.base + 8192), host[4] = {1, 2, 3, 4}, back[4];
+    const uint64_t ms = 1000000;
+    struct matmul_args args = product(&b);
+    stream_copy(s, out, host, sizeof host, COPY_TO_DEVICE);
+    uint64_t before_ns = stream_time_ns(s), after_ns;
+    args.residual = out;
+    d->ops->matmul(s, WEIGHT_Q8_0, &args); // 2 * 4 * 256 operations: 20 ms
+    after_ns = stream_time_ns(s);
+    assert_true(after_ns - before_ns >= 20 * ms);
+    stream_copy(s, back, out, sizeof back, COPY_FROM_DEVICE);
+    wait_ok(s);
+    assert_memory_equal(back, host, sizeof back);
+    args.residual = NULL;
+    args.row_count = 2;
+    args.row_first = 1;
+    d->ops->matmul(s, WEIGHT_Q8_0, &args);
+    stream_copy(s, back, out, sizeof back, COPY_FROM_DEVICE);
+    wait_ok(s);
+    assert_true(back[0] == 1 && back[1] == 0 && back[2] == 0 && back[3] == 4);
+    // A norm is computed.
+    d->ops->rms_norm(s, &(struct rms_norm_args){.out = out, .x = out, .n_rows = 1, .n_cols = 4});
+    stream_copy(s, back, out, sizeof back, COPY_FROM_DEVICE);
+    wait_ok(s);
+    assert_true(back[0] > 0.4 && back[0] < 0.5 && back[3] > 1.9 && back[3] < 2);
     stream_free(s);
     buffer_free(&b);
     device_close(d);
@@ -564,6 +654,8 @@ int main(void) {
         cmocka_unit_test(test_throttle),
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_rated_times),
+        cmocka_unit_test(test_rates),
         cmocka_unit_test(test_blocking_copies),
         cmocka_unit_test(test_refused_buffers),
         cmocka_unit_test(test_faults),
