@@ -9,13 +9,13 @@
  * streamed, attention on the CPU over more than 8,000 keys, and, of models with experts, experts on
  * the CPU that are streamed in prompts, in a second run of the model, for which a first one has
  * counted the experts that tokens choose. A core simulates the accelerator, so the CPU beside it
- * gets one thread, since plans are not made for more threads than cores. The simulated one has the
- * rates of a small GPU and computes next to nothing (tests/sim/sim_timed.h): computing would take
- * memory from the CPU, as no GPU does. -s has other words for it; without any it computes. -k takes
- * every NTH configuration only, -w those of one kind; -m starts no round of a model later than
- * MINUTES after its first. With -d an accelerator of this machine takes the place of the simulated
- * one with the quicker link, beside all of the CPU's threads, and the other configurations are left
- * out.
+ * gets one thread, on another core, since plans are not made for more threads than cores. The
+ * simulated one has the rates of a small GPU and computes next to nothing (tests/sim/sim_timed.h):
+ * computing would take memory from the CPU, as no GPU does. -s has other words for it; without any
+ * it computes. -k takes every NTH configuration only, -w those of one kind; -m starts no round of a
+ * model later than MINUTES after its first. With -d an accelerator of this machine takes the place
+ * of the simulated one with the quicker link, beside all of the CPU's threads, and the other
+ * configurations are left out.
  *
  * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
  * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
@@ -28,6 +28,7 @@
  * and by how much its reference differed. The end has the median and the 90th percentile of the
  * errors of all rows, and of the rows of each kind.
  */
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/lib/reference.h"
@@ -150,9 +151,10 @@ struct row {
 
 struct bench {
     const char *cache_path;
-    const char *device; // instead of the simulated one; NULL: that
-    const char *rates;  // words that are added to the simulated one's
-    char spec[256];     // of the current setting
+    const char *device;  // instead of the simulated one; NULL: that
+    const char *rates;   // words that are added to the simulated one's
+    char spec[256];      // of the current setting
+    struct affinity own; // of the program at its start
     FILE *out;
     int32_t n_rounds, nth, only; // only: a kind, -1: all
     uint64_t limit_ns;           // in which rounds of one model may begin
@@ -446,11 +448,20 @@ static bool same_machine(const struct setting *a, const struct setting *b) {
     return !strcmp(a->device, b->device) && a->n_threads == b->n_threads;
 }
 
+// Keeps a lonely thread on the first processor: the last one simulates the accelerator, and systems
+// may put both threads on one processor although another idles.
+static void stay_apart(const struct bench *b, const struct setting *s) {
+    int32_t first = 0;
+    while (first < AFFINITY_CPUS - 1 && !(b->own.mask[first / 64] >> (first % 64) & 1)) first++;
+    (void)(s->n_threads == 1 && !b->device ? affinity_set_cpu(first) : affinity_set(&b->own));
+}
+
 static enum status run_round(struct bench *b, const char *model, struct err *e) {
     const struct setting *calibrated = NULL;
     enum status status = OK;
     for (int i = 0; i < N_SETTINGS && !status; i++) {
         if (!needs_round(b, i)) continue;
+        stay_apart(b, &SETTINGS[i]);
         if (!calibrated || !same_machine(calibrated, &SETTINGS[i])) {
             reference_close(&b->reference);
             status = calibrate_for(b, calibrated = &SETTINGS[i], e);
@@ -547,7 +558,7 @@ int main(int argc, char **argv) {
     b->nth = 1;
     b->only = -1;
     b->rates = RATES;
-    bool good = true;
+    bool good = affinity_get(&b->own);
     for (int flag; (flag = getopt(argc, argv, "c:d:o:r:x:k:m:s:w:")) != -1;) {
         switch (flag) {
         case 'c': b->cache_path = optarg; break;
