@@ -931,7 +931,7 @@ static const struct device_class SIM_CLASS = {
     .close = sim_close,
 };
 
-// Who finds the lock taken stays awake for a while: it is held for less than a thread sleeps.
+// Makes a lock for which a thread stays awake for a while: it is held for less than one sleeps.
 static void open_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);

@@ -69,9 +69,13 @@ static struct op_cost cost_of(const struct op_command *op) {
 
 uint64_t sim_timed_ns(const struct sim_spec *spec, const struct op_command *op) {
     const struct op_cost cost = cost_of(op);
-    const double read = spec->read ? op_cost_bytes(cost) / (double)spec->read : 0;
+    const bool product = op->op == OP_matmul || op->op == OP_matmul_experts;
+    const double besides = product ? (double)(cost.read_bytes + cost.written_bytes) : 0;
+    const double bytes = op_cost_bytes(cost) - besides, rate = (double)spec->read;
+    const double read = spec->read ? bytes / rate : 0;
     const double computed = spec->flops ? cost.flops / (double)spec->flops : 0;
-    return (uint64_t)((read > computed ? read : computed) * 1e9);
+    const double quantised = spec->read ? 2 * besides / rate : 0;
+    return (uint64_t)(((read > computed ? read : computed) + quantised) * 1e9 + 0.5);
 }
 
 // ---- Results ------------------------------------------------------------------------------------

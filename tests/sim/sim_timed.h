@@ -15,7 +15,9 @@
 // True if ops take the time of the rates that the specification gives.
 bool sim_is_timed(const struct sim_spec *spec);
 // Nanoseconds of an op whose pointers the host can follow: its bytes or its operations by the
-// rates, whichever takes longer. Experts and keys count as the tables say, tokens as of one
+// rates, whichever takes longer. What a product reads and writes besides weights passes memory
+// twice, before and after that: activations are read, written as they are multiplied, and read
+// again. A GPU may hide a part of it. Experts and keys count as the tables say, tokens as of one
 // sequence.
 uint64_t sim_timed_ns(const struct sim_spec *spec, const struct op_command *op);
 // Writes what stands for the results of an op that is not computed. False: it has to be computed.

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -279,7 +280,7 @@ static struct matmul_args product(const struct buffer *b) {
 }
 
 // The time of an op with rates: of its bytes or of its operations, whichever is longer, with the
-// keys and the experts that its tables name.
+// keys and the experts that its tables name; of products' activations besides.
 static void test_rated_times(void **state) {
     (void)state;
     const struct sim_spec both = {.read = 1000, .flops = 1000}, reads = {.read = 1000},
@@ -288,8 +289,8 @@ static void test_rated_times(void **state) {
     struct op_command op = {.op = OP_matmul, .weight = WEIGHT_Q8_0};
     op.args.matmul = (struct matmul_args){.n_tokens = 1, .n_cols = 32, .row_count = 10};
     // 340 bytes of weights, 128 and 40 of activations; 640 operations.
-    assert_int_equal(sim_timed_ns(&reads, &op), 508 * second / 1000);
-    assert_int_equal(sim_timed_ns(&both, &op), 640 * second / 1000);
+    assert_int_equal(sim_timed_ns(&reads, &op), (340 + 2 * 168) * second / 1000);
+    assert_int_equal(sim_timed_ns(&both, &op), (640 + 2 * 168) * second / 1000);
     const int32_t positions[] = {7, 8};
     op.op = OP_attention;
     op.args.attention = (struct attention_args){.positions = positions,
@@ -317,7 +318,96 @@ static void test_rated_times(void **state) {
                                                           .row_count = 10};
     assert_int_equal(sim_timed_ns(&computes, &op), 4 * 640 * second / 1000);
     // 680 bytes of weights; three rows, two tables of starts and slots, and the pairs; outputs.
-    assert_int_equal(sim_timed_ns(&reads, &op), (680 + 384 + 28 + 24 + 160) * second / 1000);
+    assert_int_equal(sim_timed_ns(&reads, &op), (680 + 2 * (384 + 28 + 24 + 160)) * second / 1000);
+}
+
+// Large ops are not computed, but those that choose experts are.
+static void test_stand_ins(void **state) {
+    (void)state;
+    const float residual[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float out[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+    struct op_command op = {.op = OP_matmul, .weight = WEIGHT_F32}; // a router
+    op.args.matmul = (struct matmul_args){.out = out,
+                                          .residual = residual,
+                                          .n_tokens = 2,
+                                          .row_first = 1,
+                                          .row_count = 2,
+                                          .out_stride = 4};
+    assert_false(sim_stand_in(&op));
+    assert_true(out[1] == 9);
+    op.weight = WEIGHT_Q8_0;
+    assert_true(sim_stand_in(&op));
+    const float copied[8] = {9, 2, 3, 9, 9, 6, 7, 9};
+    assert_memory_equal(out, copied, sizeof out);
+    // Pairs 1 and 3 go to the expert that is here, 0 and 2 to another device's.
+    const int32_t starts[] = {0, 2, 4}, order[] = {1, 3, 0, 2}, slots[] = {0, -1};
+    op.op = OP_matmul_experts;
+    op.args.matmul_experts = (struct matmul_experts_args){.out = out,
+                                                          .slots = slots,
+                                                          .starts = starts,
+                                                          .order = order,
+                                                          .n_tokens = 2,
+                                                          .n_used = 2,
+                                                          .n_experts = 2,
+                                                          .row_count = 2,
+                                                          .out_stride = 2};
+    assert_true(sim_stand_in(&op));
+    const float cleared[8] = {9, 2, 0, 0, 9, 6, 0, 0};
+    assert_memory_equal(out, cleared, sizeof out);
+    op = (struct op_command){.op = OP_attention};
+    op.args.attention =
+        (struct attention_args){.out = out, .n_tokens = 1, .n_heads = 2, .head_dim = 1};
+    assert_true(sim_stand_in(&op) && out[0] == 0 && out[1] == 0 && out[4] == 9);
+    op = (struct op_command){.op = OP_swiglu};
+    op.args.swiglu = (struct swiglu_args){.out = out + 4, .n_rows = 1, .n_cols = 1, .stride = 4};
+    assert_true(sim_stand_in(&op) && out[4] == 0 && out[5] == 6);
+    op = (struct op_command){.op = OP_rope};
+    assert_true(sim_stand_in(&op));
+    op = (struct op_command){.op = OP_rms_norm};
+    assert_false(sim_stand_in(&op));
+}
+
+struct called {
+    atomic_bool may_end;
+    uint64_t at_ns;
+};
+
+static void note_call(void *context) {
+    struct called *c = context;
+    c->at_ns = clock_ns();
+    while (!atomic_load(&c->may_end)) continue;
+}
+
+// One thread serves all streams in the order of encoding: a stream that waits for another one's
+// event finds it. Times are those of the rates: of ops with what each costs, of copies within the
+// device, and of who waits; a call comes when all before it is over.
+static void test_rated_streams(void **state) {
+    (void)state;
+    struct device *d = open_sim("vram=1M,read=1M,op=7000");
+    struct stream *one = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, 32768, PURPOSE_SCRATCH);
+    struct event event = new_event(d);
+    struct called held = {.may_end = false}, last = {.may_end = true};
+    char *base = b.base;
+    float *numbers = b.base;
+    const uint64_t ms = 1000000;
+    stream_call(other, note_call, &held); // meanwhile the rest is encoded
+    stream_call(one, note_call, &held);
+    const uint64_t start_ns = clock_ns();
+    swiglu(one, numbers, numbers, numbers, 1);                // 7 ms
+    stream_copy(one, base + 16384, base, 10240, COPY_WITHIN); // 19.5 ms there and back
+    stream_record(one, &event);
+    stream_wait_event(other, &event);
+    stream_call(other, note_call, &last);
+    atomic_store(&held.may_end, true);
+    const uint64_t end_ns = stream_time_ns(other);
+    assert_true(last.at_ns >= start_ns + 26 * ms);
+    assert_true(end_ns >= last.at_ns);
+    event_free(&event);
+    stream_free(one);
+    stream_free(other);
+    buffer_free(&b);
+    device_close(d);
 }
 
 // With rates a product is not computed: it is zero, or the residual stream.
@@ -655,6 +745,8 @@ int main(void) {
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_costs),
         cmocka_unit_test(test_rated_times),
+        cmocka_unit_test(test_stand_ins),
+        cmocka_unit_test(test_rated_streams),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_blocking_copies),
         cmocka_unit_test(test_refused_buffers),
