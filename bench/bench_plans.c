@@ -50,6 +50,7 @@ struct bench {
     struct ratios regrets[N_CONTEXTS][N_DEPTHS];  // time of the plan / of the depth's own
     struct ratios all_regrets;
     int32_t n_whole, n_whole_split; // pairs that fit the accelerator whole; plans that split them
+    double least_gain;              // of the latter: time of the whole model there / of the plan
 };
 
 // ---- Realities ----------------------------------------------------------------------------------
@@ -86,14 +87,20 @@ static bool splits(const struct plan *plan) {
     return false;
 }
 
-// Counts plans that split a model that the accelerator holds whole.
+// Counts plans that split a model that the accelerator holds whole, and notes what that gains.
 static void count_whole(struct bench *b) {
     const struct constraints whole = {.gpu_layers = GPU_LAYERS_ALL};
     const struct workload w = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16};
     struct err ignored;
     if (planner_solve(&b->other, &b->shape, &b->machine, &w, &whole, &ignored)) return;
     b->n_whole++;
-    b->n_whole_split += splits(&b->plan);
+    if (!splits(&b->plan)) return;
+    b->n_whole_split++;
+    const double gain = predict(b, &b->other, &REALITIES[0]).total_us /
+                        predict(b, &b->plan, &REALITIES[0]).total_us;
+    b->least_gain = fmin(b->least_gain, gain);
+    printf("%s on %s fits whole; split it is %.1f %% faster\n", b->shape.name, b->machine.name,
+           100 * (gain - 1));
 }
 
 static enum status try_realities(struct bench *b, struct err *e) {
@@ -162,8 +169,11 @@ static void print_regrets(const char *name, struct ratios *list) {
 }
 
 static void print_tables(struct bench *b) {
-    printf("%d pairs, %d fit whole, %d of these are split; %d plans split something\n\n",
+    printf("%d pairs, %d fit whole, %d of these are split; %d plans split something\n",
            b->gains[0].n, b->n_whole, b->n_whole_split, b->n_split);
+    if (b->n_whole_split > 0)
+        printf("least gain of a split where all fits: %.1f %%\n", 100 * (b->least_gain - 1));
+    putchar('\n');
     printf("%-24s %14s %8s %8s %10s %10s %16s\n", "decode beside layers", "median gain", "least",
            "slower", "only here", "of splits", "slower in total");
     for (int i = 0; i < N_REALITIES; i++) {
@@ -205,6 +215,7 @@ int main(void) {
     struct bench *b = mem_alloc(1, sizeof *b);
     struct err e = {0};
     if (!b) return 1;
+    b->least_gain = INFINITY;
     char text[1024];
     const enum status status = run(b, &e);
     if (status)
