@@ -182,9 +182,7 @@ static enum status write_machine(const struct machine *machine, const char *path
 static bool older_is_better(struct measuring *m) {
     struct calibration older;
     char reason[120], date[16];
-    if (!calibration_load_notes(&older, m->options.cache_path, &m->key) ||
-        calibration_replaces(&m->result, &older))
-        return false;
+    if (!calibration_is_worse(&m->result, m->options.cache_path, &m->key, &older)) return false;
     (void)snprintf(m->not_saved, sizeof m->not_saved,
                    "%s, so the better measurement of %s stays; close other programs and measure "
                    "again, or drop that one with 'tandem calibrate --forget'",

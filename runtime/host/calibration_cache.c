@@ -197,6 +197,11 @@ bool calibration_load_notes(struct calibration *out, const char *cache_path,
     return kept != NULL;
 }
 
+bool calibration_is_worse(const struct calibration *c, const char *cache_path,
+                          const struct calibration_key *key, struct calibration *older) {
+    return calibration_load_notes(older, cache_path, key) && !calibration_replaces(c, older);
+}
+
 // ---- Writing ------------------------------------------------------------------------------------
 
 static json_t *notes_of(const struct calibration *c) {

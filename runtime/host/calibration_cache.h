@@ -40,6 +40,11 @@ bool calibration_load(struct machine *m, const char *cache_path, const struct ca
 bool calibration_load_notes(struct calibration *out, const char *cache_path,
                             const struct calibration_key *key);
 
+// True if the file for that key is of a better measurement than a noisy one, which must not replace
+// it. *older gets what the file says.
+bool calibration_is_worse(const struct calibration *c, const char *cache_path,
+                          const struct calibration_key *key, struct calibration *older);
+
 // Removes all calibrations from the folder and returns their number; -1 with *e set (ERR_FILE) if
 // one cannot be removed. A folder that is not there has none.
 int32_t calibration_forget(const char *cache_path, struct err *e);

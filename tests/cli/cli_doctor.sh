@@ -98,6 +98,32 @@ code=$?
     ! ls "$work/tandem" | grep -q calibration
 result calibrate_is_announced_and_skipped
 
+# Two busy programs beside a measurement: it says so, and an earlier one, which a quiet computer
+# made, stays and is shown.
+timeout 200 "$TANDEM" calibrate >"$work/out" 2>"$work/err"
+code=$?
+kept=$(ls "$work"/tandem/calibration-*.json)
+[ $code -eq 0 ] && grep -q "^saved in $kept$" "$work/out"
+result calibrate_saves
+sed -i -e 's/"spread": [^,]*/"spread": 0.01/' -e 's/"busy_others": [^,]*/"busy_others": 0.01/' "$kept"
+cp "$kept" "$work/quiet.json"
+sh -c 'while :; do :; done' & one=$!
+sh -c 'while :; do :; done' & two=$!
+timeout 200 "$TANDEM" calibrate >"$work/out" 2>"$work/err"
+code=$?
+kill $one $two
+[ $code -eq 0 ] && grep -q '; noisy: .*other programs kept [0-9.]* processors busy' "$work/out" &&
+    grep -q '^not saved: .*so the better measurement of 20[0-9-]* stays' "$work/out" &&
+    cmp -s "$kept" "$work/quiet.json"
+result calibrate_keeps_the_better
+timeout 100 "$TANDEM" calibrate --show >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && grep -q "^measured on 20[0-9-]*, saved in $kept$" "$work/out" &&
+    timeout 100 "$TANDEM" plan -t 1 -m "$MODEL" >"$work/plan" 2>&1 &&
+    grep -q '^speeds: measured on this machine$' "$work/plan" &&
+    timeout 100 "$TANDEM" calibrate --forget >"$work/out" && ! [ -e "$kept" ]
+result calibrate_is_shown_scaled_and_forgotten
+
 emulator=$(dirname "$TANDEM")/emulator
 if [ -f "$emulator/libcuda.so.1" ]; then
     export LD_LIBRARY_PATH="$emulator:${LD_LIBRARY_PATH:-}"

@@ -624,6 +624,37 @@ static void test_other_threads(void **state) {
     assert_int_equal(calibration_forget("/dev/null", &e), -1);
 }
 
+// Two busy programs beside a measurement, by the faked clock: it says so, and the one that was made
+// alone stays. Without an older one, or after one beside three, it is kept.
+static void test_noisy_leaves_the_better(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    struct calibration older;
+    struct calibration_key key;
+    static const double busy[] = {0, 3, 2, 0, 2};
+    static const bool stays[] = {false, true, true, false, true};
+    const char *notes = f->folder;
+    f->options.limit_ns = STEP_NS; // one visit, so nothing differs
+    open_on(f, NULL);
+    calibration_key_of(&key, f->devices, 1, &f->engine);
+    for (int i = 0; i < 5; i++) {
+        fake_clocks(f, 0, busy[i]);
+        measure_ok(f);
+        assert_int_equal(calibration_is_noisy(&f->result), busy[i] > 0);
+        assert_int_equal(strstr(f->machine.source, "noisy: other programs") != NULL, busy[i] > 0);
+        assert_int_equal(calibration_is_worse(&f->result, notes, &key, &older), stays[i]);
+        if (!stays[i])
+            assert_int_equal(calibration_store(&f->machine, &f->result, notes, &key, &e), OK);
+    }
+    assert_int_equal(calibration_forget(f->folder, &e), 1);
+    for (int i = 1; i < 4; i++) { // three, then two, then none busy
+        fake_clocks(f, 0, busy[i]);
+        measure_ok(f);
+        assert_false(calibration_is_worse(&f->result, notes, &key, &older));
+        assert_int_equal(calibration_store(&f->machine, &f->result, notes, &key, &e), OK);
+    }
+}
+
 // Whatever the rates depend on makes another file.
 static void test_keys(void **state) {
     struct fixture *f = *state;
@@ -850,6 +881,7 @@ int main(void) {
         TEST(test_round_trip),
         cmocka_unit_test(test_scale),
         TEST(test_other_threads),
+        TEST(test_noisy_leaves_the_better),
         TEST(test_keys),
         TEST(test_damaged),
         TEST(test_no_folder),
