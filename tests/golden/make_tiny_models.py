@@ -704,6 +704,17 @@ MODELS = {
             "expert_shared_feed_forward_length": 64,
         }
     },
+    "granitemoe_unshared": SMALL
+    | {"architecture": "granitemoe", "experts": 4, "used": 2, "ff": 32, "heads": 4, "kv": 2}
+    | {"types": {"": "Q8_0", "attn_k": "F16"}, "eps": 1e-2}
+    | {
+        "keys": {
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.25,
+            "logit_scale": 8.0,
+        }
+    },
     "ernie4_5": SMALL
     | {"architecture": "ernie4_5", "head": 32, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
     | {"keys": {"rope.freq_base": 5e5}, "vocabulary": "spm"},
@@ -725,6 +736,10 @@ MODELS = {
             "attention.temperature_scale": 0.4,
         }
     },
+    # All of a head turns, at plain angles.
+    "phi3_plain": SMALL
+    | {"architecture": "phi3", "fused": True, "head": 32, "kv": 2, "types": {"": "Q8_0"}}
+    | {"keys": {"rope.scaling.original_context_length": 256}},
     # A context of 256 takes the long factors.
     "phi3": SMALL
     | {"architecture": "phi3", "fused": True, "longrope": 12, "tied": False}
@@ -856,6 +871,23 @@ MODELS = {
             "rope.freq_base": 1e6,
         }
     },
+    # The same without norms of heads, as the smaller model is.
+    "glm4moe_air": SMALL
+    | {"architecture": "glm4moe", "layers": 3, "dense": 1, "heads": 4, "kv": 2, "head": 32}
+    | {"biases": ["attn_q", "attn_k", "attn_v"], "renamed": True, "tied": False}
+    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
+    | {"selection_bias": True, "router_std": 0.3}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "rope.dimension_count": 16,
+            "rope.freq_base": 1e6,
+        }
+    },
     # Layers 0 and 3 have short convolutions in place of attention.
     "lfm2": SMALL
     | {"architecture": "lfm2", "layers": 4, "heads": 4, "kv": 2, "head": 16, "n_embd": 64}
@@ -925,6 +957,13 @@ MODELS = {
     | {"architecture": "falcon-h1", "layers": 2, "heads": 4, "kv": 2, "head": 32, "tied": False}
     | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 16, "groups": 2, "state": 24}
         | {"attends": range(2), "beside": True, "normed": False}}
+    | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_in": "F16"}, "vocabulary": "spm"}
+    | {"keys": {"rope.freq_base": 1e6}},
+    # The same with a norm of each group of states.
+    "falcon_h1_normed": SMALL
+    | {"architecture": "falcon-h1", "layers": 2, "heads": 4, "kv": 2, "head": 32, "tied": False}
+    | {"mixer": {"kind": "mamba", "taps": 4, "heads": 4, "head": 16, "groups": 2, "state": 24}
+        | {"attends": range(2), "beside": True}}
     | {"types": {"": "Q8_0", "attn_k": "F16", "ssm_in": "F16"}, "vocabulary": "spm"}
     | {"keys": {"rope.freq_base": 1e6}},
     # A dense one, with two groups and rotary positions.

@@ -283,7 +283,9 @@ FAMILIES = {
         | {
             "num_local_experts": "expert_count",
             "num_experts_per_tok": "expert_used_count",
-            "shared_intermediate_size": "expert_shared_feed_forward_length",
+        },
+        "more": lambda hp: {
+            "shared_intermediate_size": hp("expert_shared_feed_forward_length", 0)
         },
     },
     # In these two transformers turns neighbours too.

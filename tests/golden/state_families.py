@@ -125,7 +125,7 @@ def beside_arguments(hp):
         "mamba_n_groups": hp("ssm.group_count"),
         "mamba_d_state": hp("ssm.state_size"),
         "mamba_d_conv": hp("ssm.conv_kernel"),
-        "mamba_rms_norm": False,
+        "mamba_norm_before_gate": False,
         "pad_token_id": 0,
     }
 
@@ -260,6 +260,7 @@ FAMILIES = {
         },
         "outside": {"output_norm.weight": "model.final_layernorm.weight"},
         "more": beside_arguments,
+        "by_tensors": {"mamba_rms_norm": lambda weights: "blk.0.ssm_norm.weight" in weights},
         "reshape": plain_states,
     },
     "granitehybrid": {
@@ -287,7 +288,8 @@ FAMILIES = {
         "layer": SHARED_EXPERTS
         | {"post_attention_norm.weight": "post_attention_layernorm.weight"},
         "more": expert_arguments,
-        "constants": {"use_qk_norm": True, "attention_bias": True},
+        "constants": {"attention_bias": True},
+        "by_tensors": {"use_qk_norm": lambda weights: "blk.0.attn_q_norm.weight" in weights},
         "partial": True,
     },
     "bailingmoe2": {
