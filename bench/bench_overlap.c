@@ -1,7 +1,11 @@
 /* bench_overlap.c: measures how well copies and computing overlap in a running plan, on the
  * simulated accelerator.
  *
- *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA] [-v VRAM]
+ *   bench_overlap [-m MODEL] [-p PROMPT_TOKENS] [-r REPEATS] [-i ISA] [-v VRAM] [-s WORDS]
+ *
+ * -s has more words for the simulated device, as read=40G,flops=1000G, which give it the rates of a
+ * GPU and a thread that stays awake (tests/sim/sim_timed.h); "taskset -c 0" keeps the CPU's lane
+ * off the last processor, which that thread takes.
  *
  * Uses one lane of the CPU and one worker of the simulated device, so it needs two free cores. Runs
  * tests, each in a fresh engine per repeat, judged by the times of its own steps; of a model with
@@ -34,8 +38,10 @@ struct bench {
     int32_t n_prompt, n_repeats;
     int32_t n_units;
     bool has_experts;
-    int32_t n_decode; // tokens behind the prompt; if there are any, they are what is measured
-    const char *vram; // of the test that streams
+    int32_t n_decode;  // tokens behind the prompt; if there are any, they are what is measured
+    const char *vram;  // of the test that streams
+    const char *words; // more of the device's
+    char spec[256];
 };
 
 struct figures {
@@ -145,13 +151,18 @@ static bool is_ffn(const struct bench *b, int32_t u) {
     return u > 0 && u % 2 == 0 && u < b->n_units - 1;
 }
 
+static void use_device(struct bench *b, const char *spec) {
+    (void)snprintf(b->spec, sizeof b->spec, "%s%s%s", spec, *b->words ? "," : "", b->words);
+    b->options.device_spec = b->spec;
+}
+
 // Places everything but the embedding on the accelerator, with one micro-batch.
 static void start_ways(struct bench *b, const char *spec) {
     struct constraints *c = &b->options.constraints;
     *c = (struct constraints){
         .gpu_layers = GPU_LAYERS_AUTO, .has_units = true, .has_placement = true};
     for (int32_t u = 0; u < b->n_units; u++) c->place.units[u].device = u > 0 ? GPU : HOST;
-    b->options.device_spec = spec;
+    use_device(b, spec);
     b->options.workload.n_ctx = b->options.workload.n_ubatch = b->n_prompt;
 }
 
@@ -176,7 +187,7 @@ static enum status bench_stream(struct bench *b, struct err *e) {
     const double rate =
         1.1 * (double)f.usage.fetched_bytes / (f.usage.measured.busy_us[GPU] * 1e-6);
     (void)snprintf(spec, sizeof spec, "sim:vram=%s,h2d=%.0fK", b->vram, rate / 1024);
-    b->options.device_spec = spec;
+    use_device(b, spec);
     return measure(b, "stream", stream_figure, e);
 }
 
@@ -238,7 +249,7 @@ static enum status run(struct bench *b, struct err *e) {
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.n_prompt = 128, .n_repeats = 5, .vram = "1G"};
+    struct bench b = {.n_prompt = 128, .n_repeats = 5, .vram = "1G", .words = ""};
     b.options = (struct engine_options){
         .model_path = "models/SmolLM2-135M-Instruct.Q4_1.gguf",
         .device_spec = "none",
@@ -248,16 +259,18 @@ int main(int argc, char **argv) {
         .constraints = {.gpu_layers = GPU_LAYERS_AUTO},
         .workload = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16},
     };
-    for (int flag; (flag = getopt(argc, argv, "m:p:r:i:v:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "m:p:r:i:s:v:")) != -1;) {
         switch (flag) {
         case 'm': b.options.model_path = optarg; break;
         case 'p': b.n_prompt = atoi(optarg); break;
         case 'r': b.n_repeats = atoi(optarg); break;
         case 'v': b.vram = optarg; break;
+        case 's': b.words = optarg; break;
         case 'i':
             if (cpu_isa_parse(optarg, &b.options.cpu.isa)) break; // fall through
         default:
-            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-r N] [-i ISA] [-v VRAM]\n", argv[0]);
+            fprintf(stderr, "usage: %s [-m MODEL] [-p N] [-r N] [-i ISA] [-v VRAM] [-s WORDS]\n",
+                    argv[0]);
             return 2;
         }
     }
