@@ -34,7 +34,7 @@ else
 fi
 [ "$DRY" = 1 ] && : "${RESULTS:=$SCRATCH}" || : "${RESULTS:=bench/results}"
 mkdir -p "$SCRATCH" "$RESULTS"
-rm -rf "$SCRATCH"/*.log "$SCRATCH"/*.err "$SCRATCH"/*.json* "$SCRATCH"/*.csv "$SCRATCH/jit" "$SCRATCH/cache"
+rm -rf "$SCRATCH"/*.md "$SCRATCH"/*.log "$SCRATCH"/*.err "$SCRATCH"/*.json* "$SCRATCH"/*.csv "$SCRATCH/jit" "$SCRATCH/cache"
 failed=0 skipped=0 started=$(date +%s)
 # The driver keeps translated kernels here, and tandem what it measures: every machine starts anew.
 mkdir -p "$SCRATCH/jit" "$SCRATCH/cache"
@@ -379,7 +379,7 @@ fi
 [ "$sampler" ] && nvidia-smi -q >"$SCRATCH/nvidia_smi_after.log" 2>&1
 export SCRATCH RESULTS DRY name slug image other failed skipped started first_ms second_ms layers
 sh tests/gpu_report.sh || failed=$((failed + 1))
-(cd "$SCRATCH" && tar -czf "gpu-$slug.tar.gz" ./*.log ./*.err ./*.json* ./*.csv 2>/dev/null)
+(cd "$SCRATCH" && tar -czf "gpu-$slug.tar.gz" ./*.md ./*.log ./*.err ./*.json* ./*.csv 2>/dev/null)
 echo "$failed failed, $skipped skipped, $(($(date +%s) - started)) s; $RESULTS/gpu-$slug.json and .md"
 echo "to send: $SCRATCH/gpu-$slug.tar.gz, with an issue at $(git config --get remote.origin.url 2>/dev/null ||
     echo 'the place that tandem came from')"

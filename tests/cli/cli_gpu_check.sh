@@ -111,7 +111,7 @@ grep -q 'make_model.*layers=23$' "$CALLED" && grep -q 'writing a model of 23 lay
 result makes_a_model_that_fits
 grep -q '^to send: build/gpu-check/gpu-a-card-of-4-gb.tar.gz' "$work/out" &&
     tar -tzf "$tree/build/gpu-check/gpu-a-card-of-4-gb.tar.gz" >"$work/files" &&
-    for file in gpu-a-card-of-4-gb.json check_ops_again.err nvidia_smi_after.log clocks.csv ops.log; do
+    for file in gpu-a-card-of-4-gb.json gpu-a-card-of-4-gb.md check_ops_again.err nvidia_smi_after.log clocks.csv ops.log; do
         grep -qx "./$file" "$work/files" || { echo "  no $file"; false; break; }
     done
 result packs_one_archive
@@ -144,6 +144,22 @@ assert len(told) >= 11 and all("bad 0" in line for line in told), told
 assert any(line.startswith("mixed streamed nmse") for line in told)
 Y
 result dry_run_report
+# Another GPU, whose ops take half as long and which has one op less.
+python3 - "$work/dry/gpu-dry-run.json" "$work/other.json" <<'Y'
+import json, sys
+run = json.load(open(sys.argv[1]))
+run["ops"] = run["ops"][1:]
+for line in run["ops"]:
+    line["us"] /= 2
+json.dump(run, open(sys.argv[2], "w"))
+Y
+python3 bench/compare_gpus.py "$work/dry/gpu-dry-run.json" "$work/other.json" >"$work/out" 2>&1 &&
+    [ "$(grep -c '^| swiglu .* | us | .* | 2.00 |$' "$work/out")" -eq 2 ] && grep -q '^1 lines are of one only' "$work/out" &&
+    grep -q '^| pp[0-9]* | tokens_per_second | .* | 1.00 |$' "$work/out" && grep -q '^| commit | ' "$work/out"
+result compares_two_gpus
+python3 bench/compare_gpus.py "$work/dry/gpu-dry-run.json" >"$work/out" 2>&1 &&
+    [ "$(grep -c '^| [pt][pg][0-9]* | tokens_per_second ' "$work/out")" -eq 2 ]
+result compares_two_images
 
 # ---- The tool that compares logits ---------------------------------------------------------------
 python3 - "$work" <<'Y'
