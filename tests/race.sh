@@ -1,110 +1,122 @@
 #!/bin/sh
 # race.sh: every kernel on the emulator with each GPU thread a thread of its own to TSan, and proof
-# that this finds what it looks for: each barrier of the GEMMs, in full and in narrow tiles, of the
-# attention of many tokens, of norms, of rope_store and of sort_pairs taken away makes it fail.
+# that this finds what it looks for: each __syncthreads and __syncwarp of the kernels, left out by the
+# emulator, makes it fail.
 #
 #   sh tests/race.sh           through make race, which builds build/race/check_ops and the emulator
-#   sh tests/race.sh FILE...   takes the barriers of these kernels away, no more; 1 to 5 minutes each
+#   sh tests/race.sh FILE...   leaves the barriers of these kernels out, no more
 #
 # Only the kernels are watched. Several devices, since each has kernels of its own, and several
 # orders of threads. Small sizes, but enough tokens for the GEMMs: a thread is dear here, and 1,024
-# experts are as many blocks. What a GEMM of several tiles does is looked at for itself.
+# experts are as many blocks. What a GEMM of several tiles does is looked at for itself. As many jobs
+# run at once as there are processors, an op or a barrier each; each says how long it took.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export EMU_CUDA_WORKERS=1 EMU_CUDA_STATS=1
 
-# check LIBRARY CC SEED [ARGUMENT...]: sets code; output in $work/out.
+# check CC SEED [ARGUMENT...]: sets code and seconds; output in $out.
 check() {
-    library=$1 cc=$2 seed=$3
-    shift 3
-    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed TSAN_OPTIONS=halt_on_error=1 timeout 400 \
-        build/race/check_ops --device "cuda:driver=$library" "$@" >"$work/out" 2>&1
-    code=$?
+    cc=$1 seed=$2 begun=$(date +%s)
+    shift 2
+    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed EMU_CUDA_STATS=1 TSAN_OPTIONS=halt_on_error=1 \
+        timeout 1800 build/race/check_ops --device "cuda:driver=$PWD/build/tsan/emulator/libcuda.so.1" \
+        "$@" >"$out" 2>&1
+    code=$? seconds=$(($(date +%s) - begun))
 }
-clean() { [ $code -eq 0 ] && ! grep -q 'WARNING: ThreadSanitizer' "$work/out"; }
 result() { # NAME, after a test
     if [ $? -eq 0 ]; then
-        echo "ok $1"
+        echo "ok $1 ($seconds s)"
     else
-        echo "not ok $1"
-        echo "  code $code"; grep -E 'WARNING|SUMMARY|^not ok|emulator:' "$work/out" | head -n 12
+        echo "not ok $1: code $code"
+        grep -E 'WARNING|SUMMARY|^not ok|emulator:' "$out" | head -n 12 | sed 's/^/  /'
     fi
 }
 
-whole() {
-    library=$PWD/build/tsan/emulator/libcuda.so.1
-    for machine in '8.6 0' '6.1 1' '7.5 2'; do
-        # shellcheck disable=SC2086
-        check "$library" $machine --quick --tokens 33
-        clean
-        result "no_race_on_${machine% *}_in_order_${machine#* }"
-        sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.${machine% *}"
-    done
-    for cc in 8.6 6.1; do
-        check "$library" $cc 3 --op matmul
-        clean
-        result "no_race_in_large_matmuls_on_$cc"
-        sed -n 's/.*never launched: //p' "$work/out" | tr ' ' '\n' | sort >"$work/idle.large.$cc"
-    done
-    # Two blocks at a time, too: races between blocks.
-    EMU_CUDA_WORKERS=2 check "$library" 8.6 0 --quick
-    clean
-    result no_race_between_blocks
-    # Those that only multiply in registers are not check_ops's, nor is the one that copies: a thread
-    # writes its bytes alone.
-    comm -12 "$work/idle.8.6" "$work/idle.6.1" | comm -12 - "$work/idle.large.8.6" |
-        grep -v '^none$\|^peak_\|^move_rows$' >"$work/out"
-    ! [ -s "$work/out" ]
-    result every_kernel_was_watched
-}
-[ $# -gt 0 ] || whole
+# ---- A job, in a process of its own --------------------------------------------------------------
 
-# ---- Without a barrier ---------------------------------------------------------------------------
-# A copy of what the library is made of, its objects included, so that only one file is compiled.
-mkdir -p "$work/tree/build/tsan"
-cp -a Makefile base kernels planner runtime tests bench configs "$work/tree"
-cp -a build/tsan/emulator "$work/tree/build/tsan"
-files=${1:-all}
-[ $# -gt 0 ] || set -- kernels/cuda/gemm*.cu* kernels/cuda/attention_[mt]*.cu \
-    kernels/cuda/norm.cu kernels/cuda/kv.cu kernels/cuda/experts.cu
-# found_without OP TOKENS: true if a race of $file is reported on a GPU; one of them uses this file.
-found_without() {
-    for cc in 8.6 6.1; do
-        check "$work/tree/build/tsan/emulator/libcuda.so.1" $cc 0 --op "$1" --quick --tokens "$2"
-        grep -q 'WARNING: ThreadSanitizer: data race' "$work/out" &&
-            grep -q "${file%%[._]*}" "$work/out" && return 0
-    done
-    return 1
+whole() { # NAME WORKERS CC SEED [ARGUMENT...]
+    label=$1 out=$work/$1
+    export EMU_CUDA_WORKERS="$2"
+    shift 2
+    check "$@"
+    [ $code -eq 0 ] && ! grep -q 'WARNING: ThreadSanitizer' "$out"
+    result "no_race_$label"
+    sed -n 's/.*never launched: //p' "$out" | tr ' ' '\n' | sort >"$out.idle"
 }
-grep -Hn '__syncthreads();' "$@" | cut -d : -f 1,2 >"$work/barriers"
-while IFS=: read -r file line; do
-    case $file in
-    */experts.cu) op=route ;;
-    */attention*) op=attention ;;
-    */state.cu) op=delta_rule ;;
-    */norm.cu) op=rms_norm ;;
-    */kv.cu) op=layer ;;
-    *) op=matmul ;;
-    esac
-    case $file in
-    */gemm*) sizes='33 20' ;; # up to 32 tokens have narrow tiles
-    *) sizes=33 ;;
-    esac
-    cp -a "$file" "$work/kept"
-    sed -i "${line}s/__syncthreads();/;/" "$work/tree/$file"
-    code=build
-    MAKELEVEL=0 make -s -C "$work/tree" BUILD=tsan emulator >"$work/out" 2>&1 && code=built
-    for size in $sizes; do
-        [ "$code" != build ] && found_without "$op" "$size"
-        result "race_found_without_${file##*/}_${line}_at_$size"
+# without FILE LINE OP TOKENS: a race of that file is reported on a GPU; one of them uses the file.
+without() {
+    out=$work/without_$1_$2_$4 total=0
+    export EMU_CUDA_WORKERS=1 EMU_CUDA_WITHOUT="$1:$2"
+    for cc in 8.6 6.1; do
+        check $cc 0 --op "$3" --quick --tokens "$4"
+        total=$((total + seconds))
+        grep -q 'WARNING: ThreadSanitizer: data race' "$out" && grep -q "/${1%%[._]*}" "$out" && break
+        false
     done
-    cp "$work/kept" "$work/tree/$file"
-done <"$work/barriers"
+    code=$code,$? seconds=$total
+    [ "${code#*,}" = 0 ]
+    result "race_found_without_$1_$2_at_$4"
+}
+case ${1:-} in
+--job)
+    shift
+    "$@"
+    exit
+    ;;
+esac
+
+# ---- The list of jobs ----------------------------------------------------------------------------
+work=$(mktemp -d)
+export work
+trap 'rm -rf "$work"' EXIT
+
+files=${1:-all}
+[ $# -gt 0 ] || set -- kernels/cuda/*.cu kernels/cuda/gemm*.cuh
+grep -HnE '__sync(threads|warp)\(\);' "$@" | cut -d : -f 1,2 >"$work/barriers"
+# The longest come first. Several tiles of attention's queries are no more than of its first tokens.
+ops='attention matmul matmul_experts layer embed rms_norm rope_table rope kv_store swiglu gather_rows'
+ops="$ops cap_logits route combine_experts split_rows short_conv delta_rule mamba_scan"
+{
+    if [ "$files" = all ]; then
+        # Two blocks at a time, too: races between blocks.
+        echo whole between_blocks 2 8.6 0 --quick
+        for op in $ops; do
+            case $op in attention) tokens=23 ;; *) tokens=33 ;; esac
+            for machine in '8.6 0' '6.1 1' '7.5 2'; do
+                echo whole "in_${op}_on_${machine% *}" 1 "$machine" --op "$op" --quick --tokens $tokens
+            done
+        done
+        echo whole in_large_matmuls_on_8.6 1 8.6 3 --op matmul
+        echo whole in_large_matmuls_on_6.1 1 6.1 3 --op matmul
+    fi
+    while IFS=: read -r file line; do
+        case $file in
+        */experts.cu) op=route sizes=33 ;;
+        */attention*) op=attention sizes=9 ;; # the fewest that have tiles
+        */state.cu) op=delta_rule sizes=33 ;;
+        */norm.cu) op=rms_norm sizes=33 ;;
+        */kv.cu) op=layer sizes=33 ;;
+        *) op=matmul sizes='33 20' ;; # up to 32 tokens have narrow tiles
+        esac
+        for size in $sizes; do echo without "${file##*/}" "$line" $op "$size"; done
+    done <"$work/barriers"
+} >"$work/jobs"
+xargs -P "$(nproc)" -L 1 sh "$0" --job <"$work/jobs"
 [ "$files" = all ] || exit 0
-for kernel in gemm attention_mma attention_tiles norm kv experts; do
-    grep -q "/$kernel" "$work/barriers"
+
+# Those that only multiply in registers are not check_ops's, nor is the one that copies: a thread
+# writes its bytes alone.
+out=$work/idle code=0 seconds=0
+cat "$work"/*.idle | sort | uniq -c | awk -v n="$(grep -c '^whole' "$work/jobs")" '$1 == n { print $2 }' |
+    grep -v '^none$\|^peak_\|^move_rows$' >"$out"
+! [ -s "$out" ]
+result every_kernel_was_watched
+grep -o '^OP[_W]*([a-z_]*' kernels/ops.def | sed 's/.*(//' | while read -r op; do
+    case " $ops " in *" $op "*) ;; *) echo "$op" ;; esac
+done >"$out"
+! [ -s "$out" ]
+result every_op_is_in_the_list
+for kernel in gemm attention attention_mma attention_tiles norm kv experts state; do
+    grep -q "/${kernel}[._]" "$work/barriers"
     result "${kernel}_has_barriers"
 done

@@ -102,6 +102,7 @@ struct fake_options {
     bool tensor_cores, maps_host, pins_read_only, sealed, sparse, stats, lines, blocking, flags;
     char name[96];
     char jit_folder[400]; // of what was translated, empty: none
+    char left_out[64];    // see struct simt_options, empty: none
 };
 
 struct fake {

@@ -19,6 +19,7 @@
  *   EMU_CUDA_SPARSE=1      large allocations are zeros that take memory only where they are touched
  *   EMU_CUDA_STATS=1       totals at the end: kernels, calls, bytes copied
  *   EMU_CUDA_LINES=1       the cache lines that the loads of each launch touch
+ *   EMU_CUDA_WITHOUT=norm.cu:18   no thread waits at the barrier of that line
  *   CUDA_LAUNCH_BLOCKING=1 a launch waits for its kernel and has its error, as with a real driver
  *
  * They are read by cuInit; while a context is held, only the faults are read and counted anew.
@@ -152,6 +153,8 @@ static void read_options(struct fake_options *o) {
     o->blocking = blocking && strcmp(blocking, "1") == 0;
     o->stats = number_option("STATS", 0) != 0;
     o->lines = number_option("LINES", 0) != 0;
+    const char *left_out = option("WITHOUT");
+    snprintf(o->left_out, sizeof o->left_out, "%s", left_out ? left_out : "");
     snprintf(o->name, sizeof o->name, "%s", name ? name : default_name(o->arch, o->tensor_cores));
 }
 
@@ -195,23 +198,24 @@ unsigned cuInit(unsigned flags) {
     return code;
 }
 
+// In one line, which may name all kernels.
 static void print_totals(const struct fake *f) {
-    char names[1200] = "";
+    fprintf(stderr,
+            "emulator: %llu kernels run; calls: %llu launches, %llu copies, %llu events, %llu "
+            "flags, and %llu graphs launched; copied %llu bytes of pinned and %llu of pageable "
+            "memory, pinned %llu bytes for reading only; never launched:",
+            (unsigned long long)f->n_launches, (unsigned long long)f->n_single_launches,
+            (unsigned long long)f->n_copies, (unsigned long long)f->n_event_calls,
+            (unsigned long long)f->n_flag_calls, (unsigned long long)f->n_graph_launches,
+            (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes,
+            (unsigned long long)f->read_only_bytes);
+    bool none = true;
     for (const struct fake_kernel *k = kernels_800; k->name; k++) {
-        size_t used = strlen(names);
-        if (!f->launched[k - kernels_800])
-            snprintf(names + used, sizeof names - used, " %s", k->name);
+        if (f->launched[k - kernels_800]) continue;
+        fprintf(stderr, " %s", k->name);
+        none = false;
     }
-    fake_complain(
-        "%llu kernels run; calls: %llu launches, %llu copies, %llu events, %llu "
-        "flags, and %llu graphs launched; copied %llu bytes of pinned and %llu of pageable memory, "
-        "pinned %llu bytes for reading only; never "
-        "launched:%s",
-        (unsigned long long)f->n_launches, (unsigned long long)f->n_single_launches,
-        (unsigned long long)f->n_copies, (unsigned long long)f->n_event_calls,
-        (unsigned long long)f->n_flag_calls, (unsigned long long)f->n_graph_launches,
-        (unsigned long long)f->pinned_bytes, (unsigned long long)f->pageable_bytes,
-        (unsigned long long)f->read_only_bytes, *names ? names : " none");
+    fputs(none ? " none\n" : "\n", stderr);
 }
 
 // Reports objects that the program has not freed when the library is unloaded.
@@ -322,6 +326,7 @@ static unsigned open_context(struct CUctx_st *c) {
     const struct simt_options options = {.n_workers = the_fake.options.n_workers,
                                          .counts_lines = the_fake.options.lines,
                                          .seed = the_fake.options.seed,
+                                         .left_out = the_fake.options.left_out,
                                          .poison = fake_poison_static_shared};
     c->failure = DRIVER_SUCCESS;
     c->simt = simt_open(&options);

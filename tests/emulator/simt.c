@@ -106,6 +106,7 @@ struct worker { // owns stacks and fibers
 
 struct simt {
     struct simt_options options;
+    int left_out_line; // of options.left_out, 0: none
     struct worker *workers;
     int n_started;
     pthread_mutex_t queue; // one launch at a time
@@ -433,9 +434,18 @@ static void fiber_main(void) {
 
 // ---- What kernels call -------------------------------------------------------------------------
 
+// True if the host asked for the barrier at that place to be left out.
+static bool left_out(const struct simt *s, struct simt_place place) {
+    if (place.line != s->left_out_line) return false;
+    const char *name = s->options.left_out;
+    size_t length = strcspn(name, ":"), path = strlen(place.file);
+    return path >= length && !strncmp(place.file + path - length, name, length);
+}
+
 void simt_barrier(struct simt_place place) {
     struct fiber *f = self();
     struct worker *w = f->worker;
+    if (left_out(w->simt, place)) return;
     if (w->n_at_barrier && !same_place(*w->barrier, place))
         simt_fault("divergent barrier: here at %s:%d, %u others at %s:%d", place.file, place.line,
                    w->n_at_barrier, w->barrier->file, w->barrier->line);
@@ -505,6 +515,7 @@ const struct simt_lanes *simt_exchange(uint32_t mask, const uint64_t *words, int
     struct worker *w = f->worker;
     const unsigned first = f->thread.linear - f->thread.lane;
     struct warp *warp = f->warp;
+    if (n == 0 && left_out(w->simt, place)) return NULL;
     struct group *g = enter_group(f, warp, mask, place);
     struct simt_lanes *lanes = &warp->lanes[g->parity];
     for (int i = 0; i < n; i++) lanes->word[f->thread.lane][i] = words[i];
@@ -806,6 +817,8 @@ struct simt *simt_open(const struct simt_options *options) {
     if (!s) return NULL;
     s->options = *options;
     if (options->counts_lines) simt_counts_lines = true;
+    const char *line = options->left_out ? strchr(options->left_out, ':') : NULL;
+    s->left_out_line = line ? atoi(line + 1) : 0;
     pthread_mutex_init(&s->queue, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->begin, NULL);

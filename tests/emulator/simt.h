@@ -92,8 +92,10 @@ void simt_fault(const char *format, ...) __attribute__((noreturn, format(printf,
 struct simt;
 
 struct simt_options {
-    int n_workers;        // 0: 1
-    bool counts_lines;    // see struct simt_report
+    int n_workers;     // 0: 1
+    bool counts_lines; // see struct simt_report
+    // A barrier or __syncwarp that no thread waits at, as end of path:line; NULL: none. Lent.
+    const char *left_out;
     unsigned seed;        // 0: threads run in order; else the order is random, the same per seed
     void (*poison)(void); // called on a worker before its first block of a launch; may be NULL
     void (*enter)(void);  // called once on every worker's own thread; may be NULL
