@@ -392,7 +392,7 @@ DEVICE_FN void attend_heads(const struct attention_params &p, const attention_jo
     for (int i = 0; i < HEADS; i++) sums[i] = make_float2(0, 0);
     start_softmax(p.a, job, &state);
     attention_share share = thread_share(job);
-    __syncthreads(); // nobody reads the last heads' queries any more
+    // Nobody reads the last heads' queries any more: that was before the barriers of their sums.
     load_queries(p.a, job, s);
     for (int tile = job.first / ATTENTION_KEYS * ATTENTION_KEYS; tile <= job.last;
          tile += ATTENTION_KEYS) {
