@@ -2,23 +2,26 @@
 """machine_code.py: reads what ptxas makes of the kernels, without a GPU.
 
     machine_code.py [--update] [--nvcc NVCC] TABLE BUILD_CUDA TOOLS COMPILER [FILE...]
+    machine_code.py --beside OLD_TABLE TABLE
 
 assembles every kernel of BUILD_CUDA/compute_*/*.ptx for the architectures of TARGETS, reads the
 machine code of each loop, and compares with TABLE. It fails if a kernel spills more, has more local
 memory, fits fewer blocks on a multiprocessor, or has fewer loads under way before the first one is used; --update
 writes the table instead. With FILEs, names of sources like attention, only their kernels are looked at.
-TOOLS is the folder with ptxas, ptxas-6.1 and nvdisasm, see tools.sh. COMPILER is what made the PTX,
+TOOLS is the folder with ptxas and nvdisasm, and those that know 6.1, see tools.sh. COMPILER is what made the PTX,
 which the first line of the table names: nothing is compared with another compiler's table.
 With --nvcc, NVCC compiles the sources for those of the architectures that it knows; the PTX only tells
 which there are, and the threads of their blocks.
 
+--beside prints each kernel of TABLE with what OLD_TABLE says of it, or of the one that did its work.
+Kernels that read weights or values of V for one token at a time must have LEAST_AHEAD loads under way.
+
 A row: architecture, kernel, registers, bytes of spills, bytes of local memory (spills and arrays
 that are not in registers), blocks that the registers of a multiprocessor hold, bytes of shared
-memory, and for every innermost loop that loads from global
-memory "loads:ahead", where ahead is the largest number of loads that are issued before the first of
+memory, and for every loop that loads from global memory, without another such loop inside,
+"loads:ahead", where ahead is the largest number of loads that are issued before the first of
 them is used. The code of a loop is read in the order of its addresses, whatever its branches, and
-an operand of several registers counts by its first. nvdisasm no longer reads 6.1, which has no
-loops here.
+an operand of several registers counts by its first.
 """
 import concurrent.futures
 import csv
@@ -32,7 +35,16 @@ TARGETS = [("61", "61"), ("75", "75"), ("80", "86"), ("80", "90")]  # PTX for, a
 REGISTERS = 65536  # of a multiprocessor, of all these architectures
 COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "local_bytes", "blocks", "shared_bytes", "loops"]
 
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P[0-9T]\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
+# The most loads that wait at once in a kernel must be as many, since memory is what these wait for.
+LEAST_AHEAD = [(re.compile(r"attention_(64|128|256)$"), 8), (re.compile(r"(matmul|experts)_(one|vec)_"), 4)]
+
+# The kernel that did the work of a later one: (later name, earlier name).
+EARLIER = [(r"_one_(\w+)$", r"_vec_\1"), (r"^narrow_(\w+)$", r"gemm_\1"),
+           (r"^attention_(tiles_|mma_)?\d+$", "attention"), (r"_(quantize|store)$", "")]
+
+# On 6.1 two instructions that start at once stand in braces.
+INSTRUCTION = re.compile(
+    r"/\*[0-9a-f]{4,5}\*/\s+\{?\s*(?:@!?U?P[0-9T]\s+)?([A-Z0-9_.]+)\s*(.*?)\s*[;}]")
 LABEL = re.compile(r"^(\.L_[\w.]+):")
 REGISTER = re.compile(r"\bR(\d+)\b")
 
@@ -79,13 +91,14 @@ def parse(sass):
     return kernels
 
 
-def innermost_loops(code, labels):
-    """Ranges [first, last] of instructions that a branch goes back over, without one inside."""
+def loading_loops(code, labels):
+    """Ranges [first, last] of instructions with loads that a branch goes back over, without one inside."""
     loops = []
     for last, (name, operands) in enumerate(code):
         target = re.search(r"`\((\.L_[\w.]+)\)", operands)
         if name.startswith("BRA") and target and labels.get(target.group(1), last + 1) <= last:
             loops.append((labels[target.group(1)], last))
+    loops = [a for a in loops if any(name.startswith("LDG") for name, _ in code[a[0]:a[1] + 1])]
     return [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
 
 
@@ -101,33 +114,35 @@ def loads_ahead(code):
             ahead = max(ahead, len(waiting))
             last = max(i for i, r in enumerate(waiting) if r in used)
             waiting = waiting[last + 1:]  # loads return in the order in which they were issued
-        if is_load:
+        target = REGISTER.search(first) if is_load else None
+        if target:  # nobody waits for what goes to no register
             n_loads += 1
-            waiting.append(int(REGISTER.search(first).group(1)))
+            waiting.append(int(target.group(1)))
     return n_loads, max(ahead, len(waiting))
 
 
-def loops_of(cubin, tools):
+def loops_of(cubin, nvdisasm):
     """{kernel: "loads:ahead ..."}."""
     out = {}
-    for kernel, (code, labels) in parse(run(f"{tools}/nvdisasm", "-c", cubin)).items():
-        found = [loads_ahead(code[a:b + 1]) for a, b in innermost_loops(code, labels)]
-        out[kernel] = " ".join(f"{n}:{ahead}" for n, ahead in found if n)
+    for kernel, (code, labels) in parse(run(nvdisasm, "-c", cubin)).items():
+        found = [loads_ahead(code[a:b + 1]) for a, b in loading_loops(code, labels)]
+        out[kernel] = " ".join(f"{n}:{ahead}" for n, ahead in found)
     return out
 
 
 def measure(job):
     """The rows of one PTX file for one architecture, or of its source, compiled by nvcc."""
     ptx, arch, tools, nvcc = job
+    version = "-6.1" if arch == "61" else ""
     if nvcc:
         source = f"kernels/cuda/{os.path.basename(ptx)[:-len('.ptx')]}.cu"
         command = [nvcc, "-std=c++17", "-O3", "-I.", "-allow-unsupported-compiler", "-cubin", "-Xptxas=-v", source]
     else:
-        command = [f"{tools}/ptxas-6.1" if arch == "61" else f"{tools}/ptxas", "-v", ptx]
+        command = [f"{tools}/ptxas{version}", "-v", ptx]
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/out.cubin"
         found = resources(run(*command, f"-arch=sm_{arch}", "-o", cubin))
-        loops = {} if arch == "61" else loops_of(cubin, tools)
+        loops = loops_of(cubin, f"{tools}/nvdisasm{version}")
     threads = threads_of(ptx)
     for kernel, (registers, spills, local, shared) in found.items():
         per_block = -(-registers // 8) * 8 * threads[kernel]
@@ -141,8 +156,16 @@ def ahead_share(loops):
     return sum(ahead for _, ahead in pairs) / max(1, sum(loads for loads, _ in pairs))
 
 
+def most_ahead(loops):
+    """The most loads that are under way at once in any loop."""
+    return max((int(loop.split(":")[1]) for loop in loops.split()), default=0)
+
+
 def worse(new, old):
-    """Why a row is worse than the table's, or None."""
+    """Why a row is worse than the table's or than it may be, or None."""
+    for name, least in LEAST_AHEAD:
+        if name.match(new["kernel"]) and most_ahead(new["loops"]) < least:
+            return f"at most {most_ahead(new['loops'])} loads under way, {least} are wanted: loops {new['loops']}"
     if int(new["spill_bytes"]) > int(old["spill_bytes"]):
         return f"spills {new['spill_bytes']} bytes, {old['spill_bytes']} before"
     if int(new["local_bytes"]) > int(old.get("local_bytes", 0)):
@@ -186,8 +209,30 @@ def compare(name, rows, old, whole):
     return n_worse
 
 
+def earlier(kernel, known):
+    """The name in known of the kernel that did this one's work, or None."""
+    names = [kernel] + [re.sub(later, name, kernel) for later, name in EARLIER]
+    return next((name for name in names if name in known), None)
+
+
+def beside(old_path, path):
+    """Prints the rows of a table, each beside that of an older table."""
+    (old_compiler, old), (compiler, new) = read(old_path), read(path)
+    print(f"# before: {old_compiler}; after: {compiler}")
+    measures = ["registers", "spill_bytes", "local_bytes", "blocks", "shared_bytes", "loops"]
+    print("\t".join(["arch", "kernel", "kernel_before"] + [f"{m}_before\t{m}" for m in measures]))
+    for (arch, kernel), row in new.items():
+        name = earlier(kernel, {k for a, k in old if a == arch})
+        before = old.get((arch, name), {})
+        pairs = [f"{before.get(m, '-')}\t{row[m]}" for m in measures]
+        print("\t".join([arch, kernel, name or "-"] + pairs))
+
+
 def main():
     arguments = sys.argv[1:]
+    if arguments[:1] == ["--beside"] and len(arguments) == 3:
+        beside(*arguments[1:])
+        return
     update = arguments[:1] == ["--update"]
     arguments = arguments[update:]
     nvcc = arguments[1] if arguments[:1] == ["--nvcc"] and len(arguments) > 1 else None

