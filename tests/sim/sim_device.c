@@ -22,7 +22,6 @@
 #include "base/mem.h"
 #include "kernels/cpu/device/table.h"
 #include "kernels/op_command.h"
-#include "tests/sim/sim_link.h"
 #include "tests/sim/sim_spec.h"
 #include "tests/sim/sim_timed.h"
 
@@ -138,8 +137,8 @@ struct sim_device {
     uint64_t n_faults[SIM_FAULT_COUNT]; // calls so far that might have failed
     uint64_t n_commands;                // so far, that might have stalled
     bool gone;                          // by a fault on demand
-    struct sim_link links[2];           // of each direction
-    struct sim_link dram;               // the same of the host's memory
+    uint64_t link_free_ns[2];           // when each direction has carried what it was given
+    uint64_t dram_free_ns;              // the same of the host's memory
     int32_t n_streams;
     // The rest is used where the device has rates.
     bool timed;
@@ -422,10 +421,10 @@ static enum status run_op(struct sim_stream *s, const struct command *c, struct 
 
 // When something that carries one thing after the other is done with these bytes too; at once if it
 // has no rate.
-static uint64_t carry(struct sim_link *link, uint64_t rate, uint64_t size_bytes,
-                      uint64_t begin_ns) {
+static uint64_t carry(uint64_t *free_ns, uint64_t rate, uint64_t size_bytes, uint64_t begin_ns) {
     if (rate == 0) return begin_ns;
-    return sim_link_take(link, begin_ns, (uint64_t)((double)size_bytes * 1e9 / (double)rate));
+    if (*free_ns < begin_ns) *free_ns = begin_ns;
+    return *free_ns += (uint64_t)((double)size_bytes * 1e9 / (double)rate);
 }
 
 // When the link, which all streams share, and the host's memory have carried this too.
@@ -437,8 +436,8 @@ static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uin
                (spec->read ? (uint64_t)(2e9 * (double)size_bytes / (double)spec->read) : 0);
     pthread_mutex_lock(&sim->lock);
     const uint64_t link_ns =
-        carry(&sim->links[spec->half ? 0 : way], spec->rate[way], size_bytes, begin_ns);
-    const uint64_t dram_ns = carry(&sim->dram, spec->dram, size_bytes, begin_ns);
+        carry(&sim->link_free_ns[spec->half ? 0 : way], spec->rate[way], size_bytes, begin_ns);
+    const uint64_t dram_ns = carry(&sim->dram_free_ns, spec->dram, size_bytes, begin_ns);
     pthread_mutex_unlock(&sim->lock);
     return (link_ns > dram_ns ? link_ns : dram_ns) + spec->latency_us * 1000;
 }

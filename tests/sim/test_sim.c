@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "tests/lib/open_device.h"
 #include "tests/sim/sim_device.h"
-#include "tests/sim/sim_link.h"
 #include "tests/sim/sim_spec.h"
 #include "tests/sim/sim_timed.h"
 
@@ -320,21 +319,6 @@ static void test_rated_times(void **state) {
     assert_int_equal(sim_timed_ns(&computes, &op), 4 * 640 * second / 1000);
     // 680 bytes of weights; three rows, two tables of starts and slots, and the pairs; outputs.
     assert_int_equal(sim_timed_ns(&reads, &op), (680 + 2 * (384 + 28 + 24 + 160)) * second / 1000);
-}
-
-// A copy takes the first gap of the link that holds it, whatever was asked for before.
-static void test_link_gaps(void **state) {
-    (void)state;
-    struct sim_link link = {.n = 0};
-    assert_int_equal(sim_link_take(&link, 1000, 100), 1100); // one that begins late
-    assert_int_equal(sim_link_take(&link, 0, 600), 600);     // before it
-    assert_int_equal(sim_link_take(&link, 500, 500), 1600);  // 400 are too few
-    assert_int_equal(sim_link_take(&link, 0, 400), 1000);
-    assert_int_equal(link.n, 1); // all touch
-    assert_int_equal(sim_link_take(&link, 1700, 0), 1700);
-    for (uint64_t i = 0; i < 3 * SIM_LINK_SPANS; i++)
-        assert_int_equal(sim_link_take(&link, 2000 + 10 * i, 5), 2005 + 10 * i);
-    assert_int_equal(link.n, SIM_LINK_SPANS);
 }
 
 // Large ops are not computed, but those that choose experts are.
@@ -761,7 +745,6 @@ int main(void) {
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_costs),
         cmocka_unit_test(test_rated_times),
-        cmocka_unit_test(test_link_gaps),
         cmocka_unit_test(test_stand_ins),
         cmocka_unit_test(test_rated_streams),
         cmocka_unit_test(test_rates),
