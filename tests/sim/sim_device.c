@@ -434,9 +434,13 @@ static uint64_t link_end_ns(struct sim_device *sim, enum copy_direction way, uin
     if (way == COPY_WITHIN)
         return begin_ns +
                (spec->read ? (uint64_t)(2e9 * (double)size_bytes / (double)spec->read) : 0);
+    // With rates, copies are reckoned before it is their turn, so streams do not wait for each
+    // other.
+    uint64_t alone_ns = begin_ns;
+    uint64_t *link =
+        sim->timed && !spec->half ? &alone_ns : &sim->link_free_ns[spec->half ? 0 : way];
     pthread_mutex_lock(&sim->lock);
-    const uint64_t link_ns =
-        carry(&sim->link_free_ns[spec->half ? 0 : way], spec->rate[way], size_bytes, begin_ns);
+    const uint64_t link_ns = carry(link, spec->rate[way], size_bytes, begin_ns);
     const uint64_t dram_ns = carry(&sim->dram_free_ns, spec->dram, size_bytes, begin_ns);
     pthread_mutex_unlock(&sim->lock);
     return (link_ns > dram_ns ? link_ns : dram_ns) + spec->latency_us * 1000;

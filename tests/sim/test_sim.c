@@ -321,6 +321,40 @@ static void test_rated_times(void **state) {
     assert_int_equal(sim_timed_ns(&reads, &op), (680 + 2 * (384 + 28 + 24 + 160)) * second / 1000);
 }
 
+// A copy that waits for an op does not keep one of another stream back that was encoded later.
+static void test_rated_copies(void **state) {
+    (void)state;
+    static char host[1024];
+    struct device *d = open_sim("vram=1M,read=1G,op=50000,h2d=1M");
+    struct stream *ops = new_stream(d, STREAM_COMPUTE), *one = new_stream(d, STREAM_COPY_IN),
+                  *other = new_stream(d, STREAM_COPY_IN);
+    struct buffer b = new_buffer(d, 4096, PURPOSE_SCRATCH);
+    struct event event = new_event(d), copied = new_event(d), last = new_event(d);
+    struct err e;
+    uint64_t op_ns, copied_ns, last_ns;
+    swiglu(ops, b.base, b.base, b.base, 1); // 50 ms
+    stream_record(ops, &event);
+    stream_wait_event(one, &event);
+    stream_copy(one, b.base, host, sizeof host, COPY_TO_DEVICE);
+    stream_copy(other, (char *)b.base + 2048, host, sizeof host, COPY_TO_DEVICE);
+    stream_record(other, &copied);
+    stream_record(one, &last);
+    wait_ok(one);
+    wait_ok(other);
+    assert_int_equal(event_time(&event, &op_ns, &e), OK);
+    assert_int_equal(event_time(&copied, &copied_ns, &e), OK);
+    assert_int_equal(event_time(&last, &last_ns, &e), OK);
+    assert_true(copied_ns < op_ns && last_ns > op_ns);
+    event_free(&event);
+    event_free(&copied);
+    event_free(&last);
+    stream_free(ops);
+    stream_free(one);
+    stream_free(other);
+    buffer_free(&b);
+    device_close(d);
+}
+
 // Large ops are not computed, but those that choose experts are.
 static void test_stand_ins(void **state) {
     (void)state;
@@ -386,24 +420,33 @@ static void test_rated_streams(void **state) {
     struct device *d = open_sim("vram=1M,read=1M,op=7000");
     struct stream *one = new_stream(d, STREAM_COMPUTE), *other = new_stream(d, STREAM_COPY_IN);
     struct buffer b = new_buffer(d, 32768, PURPOSE_SCRATCH);
-    struct event event = new_event(d);
+    struct event events[3] = {new_event(d), new_event(d), new_event(d)};
     struct called held = {.may_end = false}, last = {.may_end = true};
+    struct err e;
     char *base = b.base;
     float *numbers = b.base;
+    uint64_t times_ns[3];
     const uint64_t ms = 1000000;
     stream_call(other, note_call, &held); // meanwhile the rest is encoded
     stream_call(one, note_call, &held);
-    const uint64_t start_ns = clock_ns();
-    swiglu(one, numbers, numbers, numbers, 1);                // 7 ms
+    stream_record(one, &events[0]);
+    swiglu(one, numbers, numbers, numbers, 1); // 7 ms
+    stream_record(one, &events[1]);
     stream_copy(one, base + 16384, base, 10240, COPY_WITHIN); // 19.5 ms there and back
-    stream_record(one, &event);
-    stream_wait_event(other, &event);
+    stream_record(one, &events[2]);
+    stream_wait_event(other, &events[2]);
     stream_call(other, note_call, &last);
     atomic_store(&held.may_end, true);
     const uint64_t end_ns = stream_time_ns(other);
-    assert_true(last.at_ns >= start_ns + 26 * ms);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(event_wait(&events[i], &e), OK);
+        assert_int_equal(event_time(&events[i], &times_ns[i], &e), OK);
+    }
+    assert_in_range(times_ns[1] - times_ns[0], 7 * ms, 8 * ms);
+    assert_in_range(times_ns[2] - times_ns[1], 19 * ms, 20 * ms);
+    assert_true(last.at_ns >= times_ns[2]);
     assert_true(end_ns >= last.at_ns);
-    event_free(&event);
+    for (int i = 0; i < 3; i++) event_free(&events[i]);
     stream_free(one);
     stream_free(other);
     buffer_free(&b);
@@ -745,6 +788,7 @@ int main(void) {
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_costs),
         cmocka_unit_test(test_rated_times),
+        cmocka_unit_test(test_rated_copies),
         cmocka_unit_test(test_stand_ins),
         cmocka_unit_test(test_rated_streams),
         cmocka_unit_test(test_rates),
