@@ -169,6 +169,31 @@ static void test_every_way(void **state) {
             move_session(*state, model, &ways[i / 4], &ways[i % 4], 70 + 6 * i, i % 3 == 0);
 }
 
+// Saves the first n tokens of the model with windows, and returns the bytes of the file.
+static uint64_t saved_bytes(const struct fixture *f, int32_t n) {
+    struct session *s;
+    struct file file;
+    struct err e;
+    struct engine *en = open_engine(f, 1, &PLAIN, 1);
+    assert_int_equal(session_new(&s, en, &e), OK);
+    feed(f, 1, en, s, n);
+    assert_int_equal(session_save(s, -1, f->saved, &e), OK);
+    session_free(s);
+    engine_close(en);
+    assert_int_equal(file_open(&file, f->saved, &e), OK);
+    const uint64_t size_bytes = file.size_bytes;
+    file_close(&file);
+    return size_bytes;
+}
+
+// One of its three layers sees all positions; of the others those that have left the ring are not
+// written. Keys and values are F16.
+static void test_window(void **state) {
+    const uint64_t sooner = saved_bytes(*state, 140), later = saved_bytes(*state, 180);
+    const uint64_t row_bytes = 2 * TINY_KV_HEADS * TINY_HEAD_DIM * sizeof(uint16_t);
+    assert_int_equal(later - sooner, 40 * (sizeof(int32_t) + row_bytes));
+}
+
 // Every byte that is changed, and every cut, is found, and the session stays what it was.
 static void test_damage(void **state) {
     struct fixture *f = *state;
@@ -229,7 +254,7 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_way),
-                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_window), cmocka_unit_test(test_damage),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
