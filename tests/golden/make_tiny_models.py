@@ -297,7 +297,8 @@ def model_tensors(rng, spec, n_vocab):
             sizes = {"ssm_in": channels + n * size, "ssm_ba": 2 * n}
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, std)
-        vector(prefix + "ssm_conv1d.weight", rng.normal(0, 0.5, (channels, taps)))
+        taps_std = spec["delta"].get("taps_std", 0.5)
+        vector(prefix + "ssm_conv1d.weight", rng.normal(0, taps_std, (channels, taps)))
         vector(prefix + "ssm_dt.bias", rng.normal(-1, 1, n))
         vector(prefix + "ssm_a", -np.exp(rng.normal(-1, 1, n)))
         vector(prefix + "ssm_norm.weight", rng.normal(1, 0.3, size))
@@ -664,9 +665,10 @@ MODELS = {
     | {"architecture": "hunyuan-dense", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
     | {"heads": 4, "kv": 2, "head": 32, "vocabulary": "spm"},
     # Layers 0 and 3 have attention; a head is no multiple of 8 wide.
+    # The keys of its delta nets are so short that the epsilon of their lengths shows.
     "qwen35_layers": SMALL
     | {"architecture": "qwen35", "normed": True, "layers": 4, "vocabulary": "spm", "ff": 32}
-    | {"delta": {"heads": 6, "keys": 2, "dim": 12, "taps": 3, "attends": [0, 3]}}
+    | {"delta": {"heads": 6, "keys": 2, "dim": 12, "taps": 3, "taps_std": 0.02, "attends": [0, 3]}}
     | {"types": {"": "F16"}}
     | {"keys": {"attention.recurrent_layers": [0, 1, 1, 0], "rope.dimension_count": 12}},
     # Layers 0 and 2 see 5 positions.
