@@ -462,6 +462,11 @@ static void check_no_byte_tokens(void **state) {
     assert_ids(&s, "axa", FRAMED, "1 1");
     assert_int_equal(tokenizer_bos(s.t), -1);
     close_subject(&s);
+    vocab_init_spm(&v);
+    v.n_tokens = v.n_types = v.n_scores = 3 + 'y' + 1; // bytes up to y have tokens
+    open_subject(&s, &v);
+    assert_ids(&s, "zzyz", PLAIN, "0 124 0"); // a byte ends a run of unknown characters
+    close_subject(&s);
 }
 
 // ---- Special tokens -----------------------------------------------------------------------------
