@@ -81,13 +81,12 @@ static struct x_rows quantize_own(const struct lane *lane, const struct matmul_k
     return (struct x_rows){base, rows.stride};
 }
 
-// Multiplies one tile with one group of tokens.
+// Multiplies one or two tiles with one group of tokens.
 static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
-                     int64_t tile, int32_t group) {
-    struct matmul_tokens tokens;
+                     int64_t tile, int32_t n_tiles, int32_t group) {
+    struct matmul_tokens tokens = {.n_tiles = n_tiles};
     int32_t token = group * k->n_together, left = a->n_tokens - token;
     tokens.n = left < k->n_together ? left : k->n_together;
-    tokens.next = NULL;
     for (int32_t t = 0; t < tokens.n; t++) {
         tokens.places[t] = token + t;
         tokens.x[t] = x.base + (token + t) * x.stride;
@@ -95,7 +94,12 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
     k->tile(a, tile, &tokens);
 }
 
-// A tile and a group of tokens.
+// Tiles that the kernel takes at once.
+static int32_t tiles_at_once(const struct matmul_kernel *k, int64_t n_tokens, int64_t n_tiles) {
+    return k->pair_tokens > 0 && n_tokens >= k->pair_tokens && n_tiles > 1 ? 2 : 1;
+}
+
+// A tile, or a pair of them, and a group of tokens.
 struct place {
     int64_t tile;
     int32_t group;
@@ -113,8 +117,8 @@ static struct place place_of(int64_t i, int64_t n_tiles, int64_t n_groups, int64
 // The tiles that a lane takes at least, all of them to share them out at once. A tile of few tokens
 // takes less than a microsecond, for which lanes should not meet.
 static int64_t matmul_grain(const struct matmul_args *a, const struct matmul_kernel *k,
-                            int64_t n_tiles, int32_t n_lanes) {
-    const int64_t tile_weights = (int64_t)k->tile_rows * a->n_cols;
+                            int32_t at_once, int64_t n_tiles, int32_t n_lanes) {
+    const int64_t tile_weights = (int64_t)at_once * k->tile_rows * a->n_cols;
     const int64_t together = a->n_tokens < k->n_together ? a->n_tokens : k->n_together;
     const int64_t grain = 1 + TAKE_WEIGHTS * TILE_COST / (tile_weights * (TILE_COST + together));
     return n_tiles <= FEW_LOOKS * grain * n_lanes ? n_tiles : grain;
@@ -126,14 +130,17 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
     const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
+    const int32_t at_once = a->row_count < k->tile_rows ? 1 : tiles_at_once(k, a->n_tokens, tiles);
+    const int64_t n = (tiles + at_once - 1) / at_once;
     const int64_t band = !k->quantize && a->n_tokens * x.stride > BAND_BYTES ? BAND_TILES : 1;
-    const int64_t grain = matmul_grain(a, k, tiles * n_groups, lane->count);
-    for (int64_t range[2] = {0}; lane_take(lane, tiles * n_groups, grain, range);) {
+    const int64_t grain = matmul_grain(a, k, at_once, n * n_groups, lane->count);
+    for (int64_t range[2] = {0}; lane_take(lane, n * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
         for (int64_t i = range[0]; i < range[1]; i++) {
-            const struct place at = place_of(i, tiles, n_groups, band);
-            run_tile(a, k, x, at.tile, at.group);
+            const struct place at = place_of(i, n, n_groups, band);
+            const int64_t tile = at.tile * at_once;
+            run_tile(a, k, x, tile, tile + at_once <= tiles ? at_once : 1, at.group);
         }
     }
 }
@@ -176,7 +183,9 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
     int32_t n_pairs = expert_n_pairs(a, expert);
     struct matmul_tokens tokens = {.n = n_pairs, .next = next_weight(a, expert)};
     if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
-    for (int64_t tile = tiles[0]; tile < tiles[1]; tile++) {
+    for (int64_t tile = tiles[0]; tile < tiles[1]; tile += tokens.n_tiles) {
+        tokens.n_tiles =
+            a->row_count < k->tile_rows ? 1 : tiles_at_once(k, n_pairs, tiles[1] - tile);
         if (n_pairs <= k->n_together) {
             k->tile(&own, tile, &tokens);
             continue;
