@@ -994,6 +994,14 @@ MODELS = {
             "expert_group_used_count": 1,
         }
     },
+    # GLM-4.7-Flash: sigmoids choose among all experts, which are in no groups.
+    "deepseek2_flash": SMALL
+    | DEEPSEEK2
+    | {"layers": 2, "experts": 8, "selection_bias": True, "router_std": 0.3}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 1.8}
+    },
     # The matrices of keys and values are one, as in early files.
     "deepseek2_joined": SMALL
     | {"architecture": "deepseek2", "layers": 2, "heads": 4, "kv": 4, "tied": False}
