@@ -641,7 +641,6 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->n_cpu_experts, "--n-cpu-moe"},
         {o->strategy != STRATEGY_AUTO, "--strategy"},
         {o->feed != FEED_NONE, "--feed"},
-        {o->logits_path, "--logits-out"},
     };
     const struct given opened[] = {
         {o->device, "--device"},       {o->n_threads, "-t"},      {o->n_threads_batch, "-tb"},
@@ -651,6 +650,12 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
     if (o->plan_path && both) {
         err_set(e, ERR_USAGE, "--plan and %s cannot be combined", both);
         return err_fix(e, "make a new plan: tandem plan ... %s ... --save FILE", both);
+    }
+    if (o->plan_path && o->logits_path) {
+        err_set(e, ERR_USAGE,
+                "--plan and --logits-out cannot be combined: no plan that was saved "
+                "has room for the logits of all positions");
+        return err_fix(e, "leave --plan out, and repeat the options that the plan was made with");
     }
     both = first_given(opened, sizeof opened / sizeof *opened);
     if (o->machine && both)

@@ -180,6 +180,9 @@ refused replay_without_device 2 'a device of kind cuda' "$@" --machine cpu-only
 refused replay_of_another_model 2 'another model' --shape qwen3-8b --plan "$work/saved" \
     --machine gtx-1650-4g
 refused replay_and_more 2 'cannot be combined' "$@" --machine gtx-1650-4g -c 4096
+refusal=$("$TANDEM" run -m "$MODEL" -p x --plan "$work/saved" --logits-out "$work/logits" 2>&1)
+[ $? -eq 2 ] && echo "$refusal" | grep -q 'Leave --plan out'
+result replay_with_logits
 refused replay_of_nothing 1 'No such file' --shape qwen3.5-9b --plan "$work/none"
 refused replay_of_no_plan 1 'tandem_plan' "$@" --machine gtx-1650-4g --plan "$work/bad.json"
 
