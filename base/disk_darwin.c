@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 int disk_preallocate(int descriptor, uint64_t size_bytes) {
@@ -15,4 +16,10 @@ int disk_preallocate(int descriptor, uint64_t size_bytes) {
 // until they are safe, and some network volumes refuse it.
 int disk_sync(int descriptor) {
     return fcntl(descriptor, F_FULLFSYNC) == 0 ? 0 : fsync(descriptor);
+}
+
+uint64_t disk_bytes_read(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage)) return 0;
+    return (uint64_t)usage.ru_majflt * (uint64_t)getpagesize();
 }

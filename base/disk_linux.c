@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 int disk_preallocate(int descriptor, uint64_t size_bytes) {
@@ -10,3 +11,8 @@ int disk_preallocate(int descriptor, uint64_t size_bytes) {
 }
 
 int disk_sync(int descriptor) { return fsync(descriptor); }
+
+uint64_t disk_bytes_read(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_inblock * 512;
+}

@@ -273,6 +273,7 @@ void cli_generate_report(const struct cli_generator *g) {
     struct memory_use use;
     if (g->cli->options.quiet) return;
     report_print_speeds(&g->generator.timings, machine, stderr);
+    report_print_disk(&g->generator.timings, stderr);
     if (!g->cli->options.verbose) return;
     report_memory_use(&use, g->engine);
     report_print_timings(&g->generator.timings, stderr);

@@ -2,6 +2,7 @@
 #include "runtime/generate/generate.h"
 
 #include "base/clock.h"
+#include "base/disk.h"
 #include "base/mem.h"
 #include "base/number.h"
 
@@ -178,13 +179,14 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     const int32_t before = session_length(g->session), skipped = g->pending >= 0;
     const struct timings timings = g->timings;
     const struct prompt prompt = {ids, skipped, n + skipped, logits};
-    const uint64_t start = clock_ns();
+    const uint64_t start = clock_ns(), read = disk_bytes_read();
     if (read_all(g, &prompt, e)) {
         session_truncate(g->session, before);
         g->timings = timings;
         return e->status;
     }
     g->timings.prompt_ns += clock_ns() - start;
+    g->timings.disk_bytes += disk_bytes_read() - read;
     g->timings.prompt_tokens += prompt.count;
     g->pending = -1;
     for (int32_t i = 0; i < n; i++) sampler_accept(&g->sampler, ids[i]);
@@ -323,12 +325,13 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     *reason = STOP_LIMIT;
     if (limit == 0) return OK;
     const int64_t steps_before = g->timings.decode_steps;
-    const uint64_t start = clock_ns();
+    const uint64_t start = clock_ns(), read = disk_bytes_read();
     if (!g->open && begin_text(g, e)) return e->status;
     const enum status status = decode(g, limit, sink, reason, e);
     g->open = !status && g->shifts && *reason == STOP_CONTEXT;
     if (!g->open && (status || *reason != STOP_CANCEL)) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;
+    g->timings.disk_bytes += disk_bytes_read() - read;
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
                            session_length(g->session), g->timings.decode_steps - steps_before);
     return status;

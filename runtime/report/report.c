@@ -35,6 +35,16 @@ void report_print_speeds(const struct timings *t, const struct machine *machine,
                 rate_of(t->decode_steps, t->predicted_decode_us), machine, out);
 }
 
+void report_print_disk(const struct timings *t, FILE *out) {
+    const uint64_t own_pages = 16 << 20; // of the program and its libraries, at most
+    char size[ERR_SIZE_CHARS];
+    if (t->disk_bytes <= own_pages) return;
+    fprintf(out,
+            "tandem: %s came from the disk during the run, since weights were not in RAM\n"
+            "  Free RAM for the next run, or take a smaller model; --mlock keeps weights there.\n",
+            err_size_needed(size, t->disk_bytes));
+}
+
 void report_print_timings(const struct timings *t, FILE *out) {
     fprintf(out, "tandem: load   %10.1f ms\n", timings_ms(t->load_ns));
     print_line("prompt", t->prompt_ns, t->prompt_tokens, t->prompt_tokens, out);

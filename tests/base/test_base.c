@@ -4,6 +4,7 @@
  * depends on time.
  */
 #include "base/clock.h"
+#include "base/disk.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/gate.h"
@@ -14,6 +15,7 @@
 #include "base/strmap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -265,6 +267,27 @@ static bool is_mapped(unsigned char *page) {
     const bool mapped = mincore(page, 1, &in_memory) == 0;
     assert_true(mapped || errno == ENOMEM);
     return mapped;
+}
+
+// Skipped where a file's pages cannot be dropped, as in a file system that lies in memory.
+static void bytes_from_the_disk_are_counted(void **state) {
+    (void)state;
+    enum { SIZE = 1 << 20 };
+    char path[] = "build/test_base_XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0 && unlink(path) == 0 && ftruncate(file, SIZE) == 0);
+    assert_int_equal(pwrite(file, "x", 1, SIZE / 2), 1);
+    assert_true(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    unsigned char in_memory = 1, *map = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED && mincore(map + SIZE / 2, 1, &in_memory) == 0);
+    const uint64_t before = disk_bytes_read();
+    const int byte = ((volatile unsigned char *)map)[SIZE / 2];
+    const uint64_t after = disk_bytes_read();
+    munmap(map, SIZE);
+    close(file);
+    assert_int_equal(byte, 'x');
+    if (in_memory & 1) skip();
+    assert_in_range(after - before, 4096, SIZE);
 }
 
 static void mapped_pages_are_aligned_zeroed_and_given_back(void **state) {
@@ -719,6 +742,7 @@ int main(void) {
         cmocka_unit_test(mem_resize_keeps_the_content),
         cmocka_unit_test(mem_text_copies_any_bytes),
         cmocka_unit_test(mapped_pages_are_aligned_zeroed_and_given_back),
+        cmocka_unit_test(bytes_from_the_disk_are_counted),
         IN_FOLDER(file_maps_and_reads_the_same_bytes),
         IN_FOLDER(file_says_how_much_is_missing),
         IN_FOLDER(file_takes_an_empty_one),

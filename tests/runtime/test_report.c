@@ -96,6 +96,20 @@ static void speeds_are_two_lines(void **state) {
                     "tandem: generation      1 token\n");
 }
 
+static void reading_from_the_disk_is_told(void **state) {
+    (void)state;
+    struct printed s;
+    struct timings t = {.disk_bytes = 16 << 20};
+    report_print_disk(&t, begin(&s)->out);
+    assert_text(&s, "");
+    t.disk_bytes = (uint64_t)3 << 29;
+    report_print_disk(&t, begin(&s)->out);
+    assert_text(
+        &s, "tandem: 1.50 GiB came from the disk during the run, since weights were not in RAM\n"
+            "  Free RAM for the next run, or take a smaller model; --mlock keeps weights "
+            "there.\n");
+}
+
 // A prediction of 25 ms is a quarter more than the 20 that it took; 150 a quarter less than 200.
 static void predictions_stand_beside_what_was_measured(void **state) {
     (void)state;
@@ -209,12 +223,12 @@ static void json_has_the_names_of_the_llama_server(void **state) {
                 "{\"prompt_n\":50,\"prompt_ms\":400.0,\"prompt_per_token_ms\":8.0,"
                 "\"prompt_per_second\":125.0,\"predicted_n\":8,\"predicted_ms\":140.0,"
                 "\"predicted_per_token_ms\":20.0,\"predicted_per_second\":50.0,"
-                "\"decode_steps\":7}");
+                "\"decode_steps\":7,\"disk_bytes\":0}");
     assert_json(report_json_timings(&(struct timings){0}),
                 "{\"prompt_n\":0,\"prompt_ms\":0.0,\"prompt_per_token_ms\":0.0,"
                 "\"prompt_per_second\":0.0,\"predicted_n\":0,\"predicted_ms\":0.0,"
                 "\"predicted_per_token_ms\":0.0,\"predicted_per_second\":0.0,"
-                "\"decode_steps\":0}");
+                "\"decode_steps\":0,\"disk_bytes\":0}");
 }
 
 static void json_predictions_have_a_sign(void **state) {
@@ -248,6 +262,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_count_what_the_time_was_taken_for),
         cmocka_unit_test(speeds_are_two_lines),
+        cmocka_unit_test(reading_from_the_disk_is_told),
         cmocka_unit_test(predictions_stand_beside_what_was_measured),
         cmocka_unit_test(bytes_are_mebibytes),
         cmocka_unit_test(a_plan_is_one_line),
