@@ -665,17 +665,10 @@ struct weight_q3_k : weight_of_256<sizeof(q3_k_block), 2> {
             out[1].words[i] =
                 centre_bytes<4>((two >> 2 & 0x03030303u) | (third << 1 & 0x04040404u));
         }
-        // Scales 4 * pair and the three behind it, a byte each.
-        uint32_t low, upper;
-        load_words<1>(&low, b->scales + 4 * (pair & 1));
-        load_words<1>(&upper, b->scales + 8);
-        low = (low >> 4 * (pair >> 1) & 0x0f0f0f0fu) | (upper >> 2 * pair & 0x03030303u) << 4;
-        const uint32_t scales = centre_bytes<32>(low);
-        const float d = half_at(b->d);
 #pragma unroll
         for (int g = 0; g < 2; g++) {
-            out[g].scale = d * (float)(int8_t)(scales >> 16 * g);
-            out[g].scale_high = d * (float)(int8_t)(scales >> (16 * g + 8));
+            out[g].scale = scale(b, 4 * pair + 2 * g);
+            out[g].scale_high = scale(b, 4 * pair + 2 * g + 1);
             out[g].offset = 0;
         }
     }

@@ -214,15 +214,16 @@ static constexpr bool BY_NVCC = true;
 #else
 static constexpr bool BY_NVCC = false;
 #endif
-// The same for types whose words are shifted into place by choices. clang's code of several tokens
-// of Q3_K spills with 5 blocks, and nvcc's of ternary weights with its own choice.
+// The same for types whose words are shifted into place by choices. nvcc spills with 5 blocks of
+// Q3_K for one token, and with its own choice for ternary weights.
 template <class W> constexpr int VEC_BLOCKS = 0;
 template <> constexpr int VEC_BLOCKS<weight_q3_k> = 3;
 template <class W> constexpr int EXPERT_BLOCKS = 0;
 template <> constexpr int EXPERT_BLOCKS<weight_q6_k> = CUDA_ARCH >= 800 ? 5 : 4;
-template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = 5;
+template <> constexpr int EXPERT_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 ? 5 : 4;
+template <class W> constexpr int EXPERT_ONE_BLOCKS = EXPERT_BLOCKS<W>;
+template <> constexpr int EXPERT_ONE_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 && !BY_NVCC ? 5 : 4;
 template <class W> constexpr int EXPERT_VEC_BLOCKS = EXPERT_BLOCKS<W>;
-template <> constexpr int EXPERT_VEC_BLOCKS<weight_q3_k> = CUDA_ARCH >= 800 && !BY_NVCC ? 4 : 5;
 template <> constexpr int EXPERT_VEC_BLOCKS<weight_tq1_0> = CUDA_ARCH >= 800 && BY_NVCC ? 7 : 0;
 template <> constexpr int EXPERT_VEC_BLOCKS<weight_tq2_0> = CUDA_ARCH >= 800 && BY_NVCC ? 7 : 0;
 
@@ -241,7 +242,7 @@ template <> constexpr int EXPERT_VEC_BLOCKS<weight_tq2_0> = CUDA_ARCH >= 800 && 
         int row = warp_row<vec_rows>(p.a, (int)blockIdx.x);                                      \
         if (row >= 0) multiply<weight_##type, MATVEC_TOKENS, vec_rows>(launch, rows, row);       \
     }                                                                                            \
-    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_BLOCKS<weight_##type>)                  \
+    KERNEL void __launch_bounds__(MATVEC_THREADS, EXPERT_ONE_BLOCKS<weight_##type>)              \
         experts_one_##type(const struct experts_params p) {                                      \
         const one_weight<experts_params> launch = {p};                                           \
         int row = warp_row<MATVEC_ONE_ROWS>(p.a, (int)blockIdx.x);                               \
