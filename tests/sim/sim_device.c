@@ -935,11 +935,14 @@ static const struct device_class SIM_CLASS = {
     .close = sim_close,
 };
 
-// Makes a lock for which a thread stays awake for a while: it is held for less than one sleeps.
+// Makes a lock for which a thread stays awake for a while, where the C library has such: it is held
+// for less than one sleeps.
 static void open_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);
+#ifdef __GLIBC__
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
     pthread_mutex_init(lock, &kind);
     pthread_mutexattr_destroy(&kind);
 }
