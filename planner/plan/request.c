@@ -137,7 +137,7 @@ int32_t workload_pages(const struct workload *w) {
 
 int32_t workload_ring_pages(const struct workload *w) {
     const int32_t all = workload_pages_per_session(w);
-    if (w->full_windows) return all;
+    if (w->full_windows || w->window == 0) return all;
     return min_i32(all, (w->window + w->n_ubatch + KV_PAGE - 1) / KV_PAGE);
 }
 

@@ -57,7 +57,7 @@ int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 int32_t workload_pages(const struct workload *w); // pages in the KV pool, all sessions
 int32_t workload_pages_per_session(const struct workload *w);
 // Pages of one session in layers with a window: a ring that holds the window and a micro-batch, or
-// all positions where these are fewer.
+// all positions where these are fewer, or where the model has no window.
 int32_t workload_ring_pages(const struct workload *w);
 // Pages in the cache of one unit, all sessions.
 int32_t workload_unit_pages(const struct workload *w, const struct unit *unit);

@@ -148,6 +148,25 @@ static void test_rows_of_a_ring(void **state) {
     mem_free(shape);
 }
 
+// Without a window every position stays in the cache, so no cut loses any.
+static void test_no_ring(void **state) {
+    static const struct workload w = {.n_ctx = N_CTX, .n_sessions = N_SESSIONS, .n_ubatch = 8};
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    struct states s;
+    struct err e;
+    int32_t slots[2];
+    (void)state;
+    assert_int_equal(states_open(&s, shape, &w, &e), OK);
+    for (int32_t at = 0; at < 296; at += 8) {
+        step_ring(&s, at, 8, slots);
+        states_end(&s, true);
+    }
+    states_truncate(&s, 1, 10);
+    assert_int_equal(states_length(&s, 1, 10), 10);
+    states_close(&s);
+    mem_free(shape);
+}
+
 // ---- Sessions -----------------------------------------------------------------------------------
 
 static const struct tiny_model MODELS[] = {
@@ -432,10 +451,10 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),        cmocka_unit_test(test_rows_of_a_ring),
-        cmocka_unit_test(test_cut_back),     cmocka_unit_test(test_cut_rings),
-        cmocka_unit_test(test_full_windows), cmocka_unit_test(test_sessions_apart),
-        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_slots),          cmocka_unit_test(test_rows_of_a_ring),
+        cmocka_unit_test(test_no_ring),        cmocka_unit_test(test_cut_back),
+        cmocka_unit_test(test_cut_rings),      cmocka_unit_test(test_full_windows),
+        cmocka_unit_test(test_sessions_apart), cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
