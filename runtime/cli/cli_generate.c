@@ -269,11 +269,12 @@ void cli_generate_end(struct cli_generator *g) {
 }
 
 void cli_generate_report(const struct cli_generator *g) {
-    const struct machine *machine = &engine_plan(g->engine)->machine;
+    const struct plan *plan = engine_plan(g->engine);
+    const struct machine *machine = &plan->machine;
     struct memory_use use;
     if (g->cli->options.quiet) return;
     report_print_speeds(&g->generator.timings, machine, stderr);
-    report_print_disk(&g->generator.timings, stderr);
+    report_print_disk(&g->generator.timings, plan, stderr);
     if (!g->cli->options.verbose) return;
     report_memory_use(&use, g->engine);
     report_print_timings(&g->generator.timings, stderr);

@@ -35,14 +35,16 @@ void report_print_speeds(const struct timings *t, const struct machine *machine,
                 rate_of(t->decode_steps, t->predicted_decode_us), machine, out);
 }
 
-void report_print_disk(const struct timings *t, FILE *out) {
+void report_print_disk(const struct timings *t, const struct plan *plan, FILE *out) {
     const uint64_t own_pages = 16 << 20; // of the program and its libraries, at most
+    const bool planned = paging_cold_bytes(plan) > 0;
     char size[ERR_SIZE_CHARS];
     if (t->disk_bytes <= own_pages) return;
-    fprintf(out,
-            "tandem: %s came from the disk during the run, since weights were not in RAM\n"
-            "  Free RAM for the next run, or take a smaller model; --mlock keeps weights there.\n",
-            err_size_needed(size, t->disk_bytes));
+    fprintf(out, "tandem: %s came from the disk during the run, since %s\n",
+            err_size_needed(size, t->disk_bytes),
+            planned ? "not all weights fit in RAM" : "weights were not in RAM");
+    fprintf(out, "  Free RAM for the next run, or take a smaller model%s.\n",
+            planned ? "" : "; --mlock keeps weights there");
 }
 
 void report_print_timings(const struct timings *t, FILE *out) {

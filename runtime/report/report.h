@@ -24,9 +24,10 @@ void report_memory_use(struct memory_use *out, const struct engine *engine);
 // is called an estimate where this machine was not measured. The speed of generating counts steps,
 // since the first token after a prompt needs none.
 void report_print_speeds(const struct timings *t, const struct machine *machine, FILE *out);
-// Prints two lines if the process read more from the disk than a program's own pages: how much, and
-// how the weights stay in RAM.
-void report_print_disk(const struct timings *t, FILE *out);
+// Prints two lines if the process read more from the disk than a program's own pages while it
+// computed: how much, and how the weights stay in RAM. Locking them there is no way for a plan that
+// reads some from the disk in each pass.
+void report_print_disk(const struct timings *t, const struct plan *plan, FILE *out);
 // Prints three lines: the times of loading, of the prompts and of the new tokens.
 void report_print_timings(const struct timings *t, FILE *out);
 // Prints one line: allocated and planned bytes of all devices.

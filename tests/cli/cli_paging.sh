@@ -25,6 +25,15 @@ result paging_refused_in_two_lines
 run "$TANDEM" --device none --ram 90M --allow-paging
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram" && grep -q 'MiB of weights do not fit in RAM' "$work/err"
 result paging_same_text
+# A run tells how much it has read from the disk, and offers no lock where that was planned. File
+# systems without a disk of their own (device number 0) count no bytes.
+code='' told='MiB came from the disk during the run, since not all weights fit in RAM'
+if [ $(($(stat -c %d "$MODEL" 2>/dev/null || echo 0) / 256)) -eq 0 ]; then
+    ! grep -q 'came from the disk' "$work/err"
+else
+    grep -q "$told" "$work/err" && ! grep -q -e '--mlock' "$work/err"
+fi
+result paging_disk_is_told
 run "$TANDEM" --device none -c 4096 --ram 160M
 [ $code -eq 1 ] && grep -q -e '-c 2048 fits; or --allow-paging' "$work/err"
 result paging_shorter_context
@@ -37,3 +46,8 @@ result paging_needs_some_ram
 run "$TANDEM" --device none --mlock -q
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
 result paging_mlock
+# The first run of a file that is not in RAM reads it before it computes, which is no paging.
+cp "$MODEL" "$work/cold.gguf" && sync "$work/cold.gguf" &&
+    dd if="$work/cold.gguf" iflag=nocache count=0 2>"$work/dd" && MODEL=$work/cold.gguf run "$TANDEM" --device none
+[ "$code" = 0 ] && cmp -s "$work/out" "$work/in_ram" && ! grep -q 'came from the disk' "$work/err"
+result paging_cold_start

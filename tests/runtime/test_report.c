@@ -100,14 +100,23 @@ static void reading_from_the_disk_is_told(void **state) {
     (void)state;
     struct printed s;
     struct timings t = {.disk_bytes = 16 << 20};
-    report_print_disk(&t, begin(&s)->out);
+    struct plan *plan = calloc(1, sizeof *plan);
+    assert_non_null(plan);
+    plan->n_units = 2;
+    report_print_disk(&t, plan, begin(&s)->out);
     assert_text(&s, "");
     t.disk_bytes = (uint64_t)3 << 29;
-    report_print_disk(&t, begin(&s)->out);
+    report_print_disk(&t, plan, begin(&s)->out);
     assert_text(
         &s, "tandem: 1.50 GiB came from the disk during the run, since weights were not in RAM\n"
             "  Free RAM for the next run, or take a smaller model; --mlock keeps weights "
             "there.\n");
+    plan->unit_cold_bytes[1] = 1 << 20;
+    report_print_disk(&t, plan, begin(&s)->out);
+    assert_text(
+        &s, "tandem: 1.50 GiB came from the disk during the run, since not all weights fit in RAM\n"
+            "  Free RAM for the next run, or take a smaller model.\n");
+    free(plan);
 }
 
 // A prediction of 25 ms is a quarter more than the 20 that it took; 150 a quarter less than 200.
