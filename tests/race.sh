@@ -9,7 +9,8 @@
 # Only the kernels are watched. Several devices, since each has kernels of its own, and several
 # orders of threads. Small sizes, but enough tokens for the GEMMs: a thread is dear here, and 1,024
 # experts are as many blocks. What a GEMM of several tiles does is looked at for itself. As many jobs
-# run at once as there are processors, an op or a barrier each; each says how long it took.
+# run at once as there are processors, an op or a barrier each; each says how long it took, and is
+# stopped after half an hour of a processor's time, which others' work beside it does not shorten.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
@@ -18,9 +19,12 @@ cd "$root" || exit 1
 check() {
     cc=$1 seed=$2 begun=$(date +%s)
     shift 2
-    EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed EMU_CUDA_STATS=1 TSAN_OPTIONS=halt_on_error=1 \
-        timeout 1800 build/race/check_ops --device "cuda:driver=$PWD/build/tsan/emulator/libcuda.so.1" \
-        "$@" >"$out" 2>&1
+    (
+        ulimit -t 1800
+        EMU_CUDA_CC=$cc EMU_CUDA_SEED=$seed EMU_CUDA_STATS=1 TSAN_OPTIONS=halt_on_error=1 \
+            build/race/check_ops --device "cuda:driver=$PWD/build/tsan/emulator/libcuda.so.1" \
+            "$@" >"$out" 2>&1
+    )
     code=$? seconds=$(($(date +%s) - begun))
 }
 result() { # NAME, after a test

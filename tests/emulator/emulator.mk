@@ -92,4 +92,4 @@ race: ## every emulated kernel under TSan, and what a missing barrier does (clan
 	@sh tests/deps.sh extra
 	@$(MAKE) BUILD=tsan emulator
 	@$(MAKE) BUILD=release build/race/check_ops
-	@TEST_TIMEOUT=1800 sh tests/run.sh tests/race.sh
+	@TEST_TIMEOUT=14400 sh tests/run.sh tests/race.sh
