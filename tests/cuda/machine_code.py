@@ -14,7 +14,7 @@ With --nvcc, NVCC compiles the sources for those of the architectures that it kn
 which there are, and the threads of their blocks.
 
 --beside prints each kernel of TABLE with what OLD_TABLE says of it, or of the one that did its work.
-Kernels that read weights or values of V for one token at a time must have LEAST_AHEAD loads under way.
+Kernels that read weights or values of V must have LEAST_AHEAD loads under way.
 
 A row: architecture, kernel, registers, bytes of spills, bytes of local memory (spills and arrays
 that are not in registers), blocks that the registers of a multiprocessor hold, bytes of shared
@@ -36,7 +36,9 @@ REGISTERS = 65536  # of a multiprocessor, of all these architectures
 COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "local_bytes", "blocks", "shared_bytes", "loops"]
 
 # The most loads that wait at once in a kernel must be as many, since memory is what these wait for.
-LEAST_AHEAD = [(re.compile(r"attention_(64|128|256)$"), 8), (re.compile(r"(matmul|experts)_(one|vec)_"), 4)]
+# Kernels without a loop do nothing: those of tensor cores on 6.1.
+LEAST_AHEAD = [(re.compile(r"attention_(64|128|256)$"), 8),
+               (re.compile(r"(matmul|experts)_(one|vec)_|(gemm|narrow|experts)_(dp4a|mma)_"), 4)]
 
 # The kernel that did the work of a later one: (later name, earlier name).
 EARLIER = [(r"_one_(\w+)$", r"_vec_\1"), (r"^narrow_(\w+)$", r"gemm_\1"),
@@ -47,6 +49,7 @@ INSTRUCTION = re.compile(
     r"/\*[0-9a-f]{4,5}\*/\s+\{?\s*(?:@!?U?P[0-9T]\s+)?([A-Z0-9_.]+)\s*(.*?)\s*[;}]")
 LABEL = re.compile(r"^(\.L_[\w.]+):")
 REGISTER = re.compile(r"\bR(\d+)\b")
+SHARED = -1  # where an asynchronous copy goes, whose first operand is an address; DEPBAR waits for it
 
 
 def run(*command):
@@ -108,16 +111,17 @@ def loads_ahead(code):
     for name, operands in code:
         first, _, rest = operands.partition(",")
         is_load = name.startswith("LDG")
-        read = rest if is_load or not name.startswith("ST") else operands
-        used = {int(r) for r in REGISTER.findall(read)}
+        to_shared = name.startswith("LDGSTS")
+        read = operands if to_shared or name.startswith("ST") else rest
+        used = {int(r) for r in REGISTER.findall(read)} | ({SHARED} if name.startswith("DEPBAR") else set())
         if any(r in used for r in waiting):
             ahead = max(ahead, len(waiting))
             last = max(i for i, r in enumerate(waiting) if r in used)
             waiting = waiting[last + 1:]  # loads return in the order in which they were issued
-        target = REGISTER.search(first) if is_load else None
-        if target:  # nobody waits for what goes to no register
+        target = REGISTER.search(first) if is_load and not to_shared else None
+        if to_shared or target:  # nobody waits for what goes nowhere
             n_loads += 1
-            waiting.append(int(target.group(1)))
+            waiting.append(SHARED if to_shared else int(target.group(1)))
     return n_loads, max(ahead, len(waiting))
 
 
@@ -164,7 +168,7 @@ def most_ahead(loops):
 def worse(new, old):
     """Why a row is worse than the table's or than it may be, or None."""
     for name, least in LEAST_AHEAD:
-        if name.match(new["kernel"]) and most_ahead(new["loops"]) < least:
+        if name.match(new["kernel"]) and new["loops"] and most_ahead(new["loops"]) < least:
             return f"at most {most_ahead(new['loops'])} loads under way, {least} are wanted: loops {new['loops']}"
     if int(new["spill_bytes"]) > int(old["spill_bytes"]):
         return f"spills {new['spill_bytes']} bytes, {old['spill_bytes']} before"
