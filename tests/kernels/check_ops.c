@@ -576,7 +576,7 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
                         .place = place_attention,
                         .mark = mark_attention};
     // Keys and values are read apart: the most tokens are for two caches of one type alone.
-    const int32_t n_batches = min_i32(op_n_batches(c), OP_BATCHES_MAX - (k_type != v_type));
+    const int32_t n_batches = op_n_batches(c) - (k_type != v_type && c->max_tokens > 7);
     for (int i = 0; i < n_batches * N_HEADS; i++) {
         const int32_t *heads = HEADS[i % N_HEADS],
                       head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
