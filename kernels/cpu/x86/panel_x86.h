@@ -433,6 +433,28 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
+#if WIDE
+// Takes the factors f of ACT_HALF_PARTS into the bytes n, which become f (n - 4) + 127, so that one
+// sum of products serves both halves: Q3_K has 3 to 255, Q2_K 67 to 127, IQ1_M 67 to 202. The first
+// parts become the pairs of integers that meet the sums of activations to make up for it.
+INLINE void fold_parts(struct panel *p) {
+    const veci factors = p->parts[0], low = V(set1_epi32)(0xffff);
+    const veci each[2] = {V_SI(or)(V_SI(and)(factors, low), V(slli_epi32)(factors, 16)),
+                          V_SI(or)(V(srli_epi32)(factors, 16), V_SI(andnot)(low, factors))};
+    const veci byte = V(set1_epi16)(255);
+    UNROLL for (int half = 0; half < 2; half++) {
+        veci offset = V(sub_epi16)(V(set1_epi16)(127), V(slli_epi16)(each[half], 2));
+        UNROLL for (int c = 4 * half; c < 4 * half + 4; c++) {
+            veci even = V(mullo_epi16)(V_SI(and)(p->bytes[c], byte), each[half]);
+            veci odd = V(mullo_epi16)(V(srli_epi16)(p->bytes[c], 8), each[half]);
+            odd = V(slli_epi16)(V(add_epi16)(odd, offset), 8);
+            p->bytes[c] = V_SI(or)(V(add_epi16)(even, offset), odd);
+        }
+    }
+    p->parts[0] = V(sub_epi16)(V(slli_epi16)(factors, 2), V(set1_epi16)(127));
+}
+#endif
+
 // Scales of the panels of a block of Q2_K or TQ2_0 are made of these, one row per lane.
 struct heads_of_pairs {
     veci words[4];
