@@ -2,9 +2,9 @@
  * CPU's.
  *
  * Its large ops are not computed: they would take a core, and the memory's rate, from the CPU that
- * works beside it, as no GPU does. Their results are zeros, or the residual stream as it was.
- * Everything that chooses experts is computed. So it serves to measure time alone. Owns nothing;
- * any thread. Tested by tests/sim/test_sim.c.
+ * works beside it, as no GPU does. Their results are zeros, the residual stream as it was, or what
+ * was there before. Everything that chooses experts is computed. So it serves to measure time
+ * alone. Owns nothing; any thread. Tested by tests/sim/test_sim.c.
  */
 #ifndef TANDEM_TESTS_SIM_SIM_TIMED_H
 #define TANDEM_TESTS_SIM_SIM_TIMED_H
@@ -20,7 +20,8 @@ bool sim_is_timed(const struct sim_spec *spec);
 // again. A GPU may hide a part of it. Experts and keys count as the tables say, tokens as of one
 // sequence.
 uint64_t sim_timed_ns(const struct sim_spec *spec, const struct op_command *op);
-// Writes what stands for the results of an op that is not computed. False: it has to be computed.
+// Writes what stands for the results of an op that is not computed, if anything has to: what takes
+// longer than the op itself would falsify its time. False: it has to be computed.
 bool sim_stand_in(const struct op_command *op);
 
 #endif
