@@ -19,6 +19,7 @@
 #include "tests/kernels/check_experts.h"
 #include "tests/kernels/check_state.h"
 #include "tests/kernels/op_check.h"
+#include "tests/lib/slow.h"
 #include "tests/sim/sim_device.h"
 
 #include <math.h>
@@ -938,17 +939,8 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     return !strcmp(name, "--tokens") && number > 0;
 }
 
-// Code that is watched at every step is slow: sanitizers make every run a quick one.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WATCHED true
-#elif defined(__has_feature)
-#define WATCHED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define WATCHED false
-#endif
-
 static bool parse_options(struct options *o, int argc, char **argv) {
-    *o = (struct options){.seed = 1, .isa = ISA_AUTO, .device = "cpu", .quick = WATCHED};
+    *o = (struct options){.seed = 1, .isa = ISA_AUTO, .device = "cpu", .quick = SLOW};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             o->quick = true;

@@ -11,6 +11,7 @@
 #include "tests/lib/invent.h"
 #include "tests/lib/open_cuda.h"
 #include "tests/lib/open_device.h"
+#include "tests/lib/slow.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -36,12 +37,9 @@ enum { N_ROWS = 70, N_COLS = 768, MORE_COLS = 1024, N_TOKENS_MAX = 40 };
 #define FAR_BYTES  (5 * GB)
 #define FAR_FLOATS (9 * GB / 4)
 
-// Under the address sanitizer, which is slow, the kind that has the others' kernels too.
-#ifdef __SANITIZE_ADDRESS__
-static const char *const CAPABILITIES[] = {"8.6"};
-#else
-static const char *const CAPABILITIES[] = {"6.1", "7.5", "8.6"};
-#endif
+// Slow programs try the first alone, which has the others' kernels too.
+static const char *const CAPABILITIES[] = {"8.6", "7.5", "6.1"};
+enum { N_CAPABILITIES = SLOW ? 1 : 3 };
 
 struct bench {
     struct device *device;
@@ -132,7 +130,7 @@ static void test_rows(void **state) {
     static const int32_t TOKENS_COLS[][2] = {
         {1, N_COLS}, {MATVEC_TOKENS, N_COLS}, {20, N_COLS}, {40, N_COLS}, {20, MORE_COLS}};
     (void)state;
-    for (size_t c = 0; c < sizeof CAPABILITIES / sizeof *CAPABILITIES; c++) {
+    for (int c = 0; c < N_CAPABILITIES; c++) {
         struct bench b = open_bench(CAPABILITIES[c]);
         const int64_t out_bytes = (int64_t)N_TOKENS_MAX * N_ROWS * 4;
         float *near = take(&b, out_bytes), *far = take(&b, out_bytes);
@@ -160,7 +158,7 @@ static void multiply_experts(struct bench *b, int type, struct matmul_experts_ar
 static void test_slots(void **state) {
     static const int32_t COUNTS[] = {1, MATVEC_TOKENS, N_TOKENS_MAX};
     (void)state;
-    for (size_t c = 0; c < sizeof CAPABILITIES / sizeof *CAPABILITIES; c++) {
+    for (int c = 0; c < N_CAPABILITIES; c++) {
         struct bench b = open_bench(CAPABILITIES[c]);
         const size_t out_bytes = (size_t)2 * N_TOKENS_MAX * N_ROWS * 4;
         void *near = take(&b, (int64_t)out_bytes), *far = take(&b, (int64_t)out_bytes);
@@ -283,7 +281,7 @@ static void check_pages(struct bench *b, struct attention_args a, const float *v
 static void test_pages(void **state) {
     static const int32_t HEAD_DIMS[] = {64, 128, 256};
     (void)state;
-    for (size_t c = 0; c < sizeof CAPABILITIES / sizeof *CAPABILITIES; c++) {
+    for (int c = 0; c < N_CAPABILITIES; c++) {
         struct bench b = open_bench(CAPABILITIES[c]);
         struct numbers *numbers = take(&b, sizeof *numbers);
         const float *values = take_floats(&b, (N_STORED + 1) * 256);
@@ -367,7 +365,7 @@ static void check_long(struct bench *b, struct attention_args a, const float *ke
 
 static void test_long_context(void **state) {
     (void)state;
-    for (size_t c = 0; c < sizeof CAPABILITIES / sizeof *CAPABILITIES; c++) {
+    for (int c = 0; c < N_CAPABILITIES; c++) {
         struct bench b = open_bench(CAPABILITIES[c]);
         const float *keys = take_floats(&b, LONG_KEYS * LONG_DIM);
         const float *values = take_floats(&b, LONG_KEYS * LONG_DIM);

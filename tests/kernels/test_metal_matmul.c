@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/metal/params.h"
 #include "tests/lib/block_scales.h"
+#include "tests/lib/slow.h"
 #include "tests/metal/run_kernel.h"
 
 #include <math.h>
@@ -19,13 +20,8 @@
 
 #include <cmocka.h>
 
-// Code that is watched at every step is slow: each shape takes every third type then.
-#ifdef __SANITIZE_ADDRESS__
-enum { TYPES_STEP = 3 };
-#else
-enum { TYPES_STEP = 1 };
-#endif
-enum { EMPTY = 0xff, EDGE = 64 }; // the bytes of an output, and how many of them lie behind it
+enum { TYPES_STEP = SLOW ? 3 : 1 }; // each shape takes every so many types
+enum { EMPTY = 0xff, EDGE = 64 };   // the bytes of an output, and how many of them lie behind it
 
 static struct simt *engine;
 static struct cpu_table definitions;

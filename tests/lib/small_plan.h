@@ -8,13 +8,9 @@
 #define TANDEM_TESTS_LIB_SMALL_PLAN_H
 
 #include "tests/lib/invent.h"
+#include "tests/lib/slow.h"
 
-// Sanitizers are slow: fewer rounds.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { N_RANDOM = 100 };
-#else
-enum { N_RANDOM = 400 };
-#endif
+enum { N_RANDOM = SLOW ? 100 : 400 }; // rounds
 enum { EMBD = 128, FF = 256, VOCAB = 320, UBATCH = 64 };
 
 struct small_plan {

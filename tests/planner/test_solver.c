@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "tests/lib/invent.h"
+#include "tests/lib/slow.h"
 
 #include <float.h>
 #include <math.h>
@@ -24,14 +25,9 @@
 
 #include <cmocka.h>
 
-// Sanitizers are slow: fewer rounds.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLOWER = 50 };
-#else
-enum { SLOWER = 1 };
-#endif
 enum {
-    SMALL = 14, // units of models that all placements are tried for
+    SLOWER = SLOW ? 50 : 1, // so many times fewer rounds
+    SMALL = 14,             // units of models that all placements are tried for
     N_PRICED = 300 / SLOWER,
     N_EXHAUSTIVE = 300 / SLOWER,
     N_ALL_WAYS = 100 / SLOWER,

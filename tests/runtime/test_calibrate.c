@@ -15,6 +15,7 @@
 #include "runtime/host/devices.h"
 #include "runtime/tandem.h"
 #include "tests/lib/alloc_fail.h"
+#include "tests/lib/slow.h"
 #include "tests/sim/sim_device.h"
 
 #include <math.h>
@@ -28,12 +29,7 @@
 
 #include <cmocka.h>
 
-#define SHORT_NS UINT64_C(400000000)
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
+#define SHORT_NS         UINT64_C(400000000)
 #define STEP_NS          UINT64_C(20000000)
 #define HOUR_NS          UINT64_C(3600000000000)
 #define SMALL            (UINT64_C(8) << 20)
@@ -278,7 +274,7 @@ static void test_noise(void **state) {
     calibration_reason(&f->result, reason, sizeof reason);
     assert_string_equal(reason, "other programs kept 1.9 processors busy");
     assert_non_null(strstr(f->machine.source, "noisy: other programs kept 1.9"));
-    if (SANITIZED) return; // something is computed for each step of the clock
+    if (SLOW) return; // something is computed for each step of the clock
     f->options.limit_ns = 9000 * STEP_NS;
     fake_clocks(f, 0, 0.1);
     measure_ok(f);

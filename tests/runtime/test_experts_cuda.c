@@ -12,6 +12,7 @@
 #include "runtime/quantize/quantize_file.h"
 #include "tests/lib/find_emulator.h"
 #include "tests/lib/gguf_build.h"
+#include "tests/lib/slow.h"
 #include "tests/lib/vocab_build.h"
 
 #include <setjmp.h>
@@ -23,18 +24,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define SLOW 1
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
 
 enum { HOST, GPU };
 enum { LAYERS = 2, EMBD = 256, FF = 256, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 64, EXPERTS = 8 };

@@ -8,6 +8,7 @@
 #include "runtime/engine/engine.h"
 
 #include "base/mem.h"
+#include "tests/lib/slow.h"
 #include "tests/lib/tiny_model.h"
 #include "tests/sim/sim_device.h"
 
@@ -20,18 +21,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define SLOW 1
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
 
 enum { HOST, GPU, N_LAYERS = 3, N_CTX = 192, N_PROMPT = 60, N_SOME = 9, N_ONES = 2, MAX_ROWS = 4 };
 

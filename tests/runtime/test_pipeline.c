@@ -15,6 +15,7 @@
 #include "runtime/model/model_read.h"
 #include "runtime/engine/trace.h"
 #include "tests/lib/alloc_fail.h"
+#include "tests/lib/slow.h"
 #include "tests/sim/sim_device.h"
 #include "tests/lib/tiny_model.h"
 
@@ -27,18 +28,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define SLOW 1
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
 
 enum {
     HOST,
