@@ -240,6 +240,47 @@ static void test_reads_experts_apart(void **state) {
     assert_non_null(strstr(e.what, "blk.1.ffn_up.2.weight has another type"));
 }
 
+// Writes a model of two parts, whose second has the ups of the second expert, further from its
+// start than anything lies from that of the first. Sets the parts' paths.
+static void write_parts(char paths[2][96]) {
+    static const char one[] = "blk.0.ffn_up.1.weight";
+    const struct tiny_model tiny = {.n_layers = 1, .n_experts = 2, .apart = true};
+    struct gguf_build parts[2];
+    tiny_model_build(&parts[0], &tiny, one);
+    gguf_build_init(&parts[1]);
+    const uint64_t n_tensors = parts[0].n_tensors + 1;
+    for (int i = 0; i < 2; i++) {
+        gguf_build_split(&parts[i], (uint64_t)i, 2, n_tensors);
+        if (i == 1) {
+            gguf_bytes_raw(&parts[1].data, parts[0].file.bytes, parts[0].file.size);
+            gguf_build_tensor(&parts[1], one, 2, (uint64_t[]){TINY_EMBD, TINY_FF}, DTYPE_F16, NULL);
+        }
+        gguf_build_finish(&parts[i]);
+        snprintf(paths[i], sizeof paths[i], "%s.%d-0000%d-of-00002.gguf", PATH, (int)getpid(),
+                 i + 1);
+        gguf_build_write(&parts[i], paths[i]);
+    }
+    for (int i = 0; i < 2; i++) gguf_build_close(&parts[i]);
+}
+
+// Experts in two parts have no distance, whatever their places in the two files.
+static void test_reads_experts_in_parts(void **state) {
+    struct fixture *f = *state;
+    const uint64_t *strides = f->model.strides[2];
+    char paths[2][96];
+    struct gguf g;
+    struct err e;
+    write_parts(paths);
+    assert_int_equal(gguf_open(&g, paths[0], &e), OK);
+    assert_int_equal(model_read(&f->model, &f->shape, &g, &e), OK);
+    const struct unit *unit = &f->shape.units[2];
+    assert_non_null(unit_find(unit, ROLE_EXPERT_UP));
+    for (int i = 0; i < unit->n_tensors; i++)
+        assert_true((strides[i] == EXPERTS_APART) == (unit->tensors[i].role == ROLE_EXPERT_UP));
+    gguf_close(&g);
+    for (int i = 0; i < 2; i++) unlink(paths[i]);
+}
+
 // Small tensors are F32 in the unit, with as many bytes, whatever they are in the file.
 static void test_reads_halves(void **state) {
     const struct tiny_model tiny = {.n_layers = 1, .n_experts = 4, .biased = true, .halves = true};
@@ -469,6 +510,7 @@ int main(void) {
         cmocka_unit_test(test_reads_dense_start),
         cmocka_unit_test(test_reads_halves),
         cmocka_unit_test(test_reads_experts_apart),
+        cmocka_unit_test(test_reads_experts_in_parts),
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_widest),
