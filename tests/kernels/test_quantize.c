@@ -1,18 +1,22 @@
 /* test_quantize.c: tests of kernels/cpu/quantize.h: the errors of every type beside those of
- * llama.cpp (tests/golden/make_quantize_golden.py), importance, blocks without a scale. */
+ * llama.cpp (tests/golden/make_quantize_golden.py), those of products, importance, blocks without a
+ * scale. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/table.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/quantize_fit.h"
+#include "kernels/op_cost.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
-enum { ROWS = 64, COLUMNS = 1024, ROW_BYTES = 2 * COLUMNS };
+enum { ROWS = 64, COLUMNS = 1024, ROW_BYTES = 2 * COLUMNS, COSINES = 4096 };
 
 static uint64_t splitmix(uint64_t i) {
     uint64_t z = i * 0x9e3779b97f4a7c15u;
@@ -97,6 +101,52 @@ static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_
                                    DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types };
 
+// The dot product of a quantised row with another row, by the kernels of a level.
+static double product_of(const struct cpu_table *table, enum dtype type, const float *row,
+                         const float *x) {
+    static uint8_t bytes[COSINES * sizeof(float)];
+    const struct lane lane = {.count = 1};
+    enum weight_type weight;
+    float out = NAN;
+    assert_true(dtype_weight(type, &weight));
+    quantize_row(type, row, NULL, bytes, COSINES);
+    void *scratch = aligned_alloc(64, (matmul_scratch_bytes(COSINES, 1, 1) + 63) / 64 * 64);
+    assert_non_null(scratch);
+    table->matmul[weight](&lane, &(struct matmul_args){.out = &out,
+                                                       .x = x,
+                                                       .weight = bytes,
+                                                       .scratch = scratch,
+                                                       .n_tokens = 1,
+                                                       .n_cols = COSINES,
+                                                       .row_count = 1,
+                                                       .out_stride = 1});
+    free(scratch);
+    return (double)out;
+}
+
+// llama.cpp's test-quantize-fns: rows 0.1 + 2 cos(i) and 0.1 + 2 cos(i + 1), the error of their dot
+// product by the number of elements, which is 1.09 exactly.
+static void products_are_within_the_bounds_of_llama_cpp(void **state) {
+    (void)state;
+    static float row[COSINES], x[COSINES];
+    static struct cpu_table table;
+    double exact = 0;
+    for (int i = 0; i < COSINES; i++) {
+        row[i] = 0.1F + 2 * cosf((float)i);
+        x[i] = 0.1F + 2 * cosf((float)i + 1);
+        exact += (double)row[i] * (double)x[i];
+    }
+    for (int isa = ISA_REF; isa < ISA_AUTO; isa++) {
+        if (!cpu_has_isa((enum cpu_isa)isa)) continue;
+        cpu_table_init(&table, (enum cpu_isa)isa);
+        for (int t = 0; t < N_TYPES; t++) {
+            const double error = fabs(product_of(&table, types[t], row, x) - exact) / COSINES;
+            print_message("%s, level %d: %.5f\n", dtype_name(types[t]), isa, error);
+            assert_true(error < 0.02);
+        }
+    }
+}
+
 static void important_columns_have_smaller_errors(void **state) {
     (void)state;
     float x[COLUMNS], again[COLUMNS], importance[COLUMNS], errors[2] = {0};
@@ -175,6 +225,7 @@ static void nearest_number_goes_to_even(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_are_those_of_llama_cpp),
+        cmocka_unit_test(products_are_within_the_bounds_of_llama_cpp),
         cmocka_unit_test(important_columns_have_smaller_errors),
         cmocka_unit_test(odd_blocks_come_back),
         cmocka_unit_test(one_large_element_keeps_its_value),
