@@ -6,7 +6,8 @@ The checkpoint is written by transformers, in the type of the GGUF file, so that
 on the way; the logits are those of the same checkpoint in float64, and the ids those of the tokenizer
 that lies beside it. So the judge never sees the GGUF file, and a key, a permutation or a tensor that
 the converter writes otherwise than tandem reads shows. Needs numpy, torch, transformers, tokenizers,
-sentencepiece and a source tree of llama.cpp. The result is the same in every run.
+sentencepiece and a source tree of llama.cpp. The files are the same in every run on
+one machine (README.md).
 
     make_converted_models.py LLAMA_CPP [NAME...]     makes these, or all
 """
