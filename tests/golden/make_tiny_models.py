@@ -5,7 +5,8 @@ Each model turns other switches of the architecture. Weights are random valid bl
 quantiser is needed and every bit pattern of a block occurs. The container and the SentencePiece
 tokens are written and computed here; logits come from reference.py, those of other families than
 llama from other_families.py, and byte-level BPE tokens from the `tokenizers` package. Needs numpy,
-gguf (for reading back), tokenizers, torch and transformers. The result is the same in every run.
+gguf (for reading back), tokenizers, torch and transformers. The files are the same in every run on
+one machine (README.md).
 
     make_tiny_models.py [NAME...]     makes these, or all
 """
@@ -475,6 +476,45 @@ DENSE_FIRST_KEYS = {
     "expert_feed_forward_length": 32,
     "expert_shared_count": 1,
 }
+# GLM 4.5's models share this: half of each head turns, and the norm before the FFN is called
+# post_attention_norm.
+GLM4MOE = (
+    {"architecture": "glm4moe", "layers": 3, "dense": 1, "heads": 4, "kv": 2, "head": 32}
+    | {"biases": ["attn_q", "attn_k", "attn_v"], "renamed": True, "tied": False}
+    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
+    | {"selection_bias": True, "router_std": 0.3}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "rope.dimension_count": 16,
+            "rope.freq_base": 1e6,
+        }
+    }
+)
+GPT_OSS = (
+    {"architecture": "gpt-oss", "sinks": True, "layers": 3, "tied": False}
+    | {"experts": 4, "used": 2, "ff": 32}
+    | {"heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_q": "F16"}}
+    | {
+        "keys": {
+            "expert_feed_forward_length": 32,
+            "attention.sliding_window": 6,
+            "rope.freq_base": 150000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 128,
+        }
+    }
+)
+STARCODER2 = (
+    {"architecture": "starcoder2", "centred": True, "ungated": True}
+    | {"heads": 4, "kv": 2, "head": 8}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 1e5}}
+)
 ALL_BIASES = ["attn_q", "attn_k", "attn_v", "attn_output"]
 MODELS = {
     # The smallest: what mutation tests start from.
@@ -590,6 +630,8 @@ MODELS = {
     | {"architecture": "qwen2", "biases": ["attn_q", "attn_k", "attn_v"], "tied": False}
     | {"n_embd": 64, "heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
     | {"keys": {"rope.freq_base": 1e6}},
+    "qwen2_unbiased": SMALL
+    | {"architecture": "qwen2", "n_embd": 64, "heads": 4, "kv": 2, "types": {"": "Q8_0"}},
     "qwen3": SMALL
     | {"architecture": "qwen3", "normed": True, "types": {"": "Q8_0", "attn_v": "F16"}}
     | {"heads": 4, "kv": 2, "keys": {"rope.freq_base": 1e6}},
@@ -758,20 +800,9 @@ MODELS = {
     | {"architecture": "smollm3", "layers": 5, "kv": 2, "types": {"": "Q8_0", "attn_k": "F16"}}
     | {"keys": {"rope.freq_base": 5e6}, "ff": 32},
     # Layers 0 and 2 see 6 positions; the norm before the FFN is called post_attention_norm.
-    "gpt_oss": SMALL
-    | {"architecture": "gpt-oss", "sinks": True, "layers": 3, "tied": False}
-    | {"experts": 4, "used": 2, "expert_biases": True, "ff": 32, "biases": ALL_BIASES}
-    | {"heads": 4, "kv": 2, "types": {"": "Q8_0", "attn_q": "F16"}}
-    | {
-        "keys": {
-            "expert_feed_forward_length": 32,
-            "attention.sliding_window": 6,
-            "rope.freq_base": 150000.0,
-            "rope.scaling.type": "yarn",
-            "rope.scaling.factor": 32.0,
-            "rope.scaling.original_context_length": 128,
-        }
-    },
+    "gpt_oss": SMALL | GPT_OSS | {"expert_biases": True, "biases": ALL_BIASES},
+    # Without biases the rounding of activations grows; with F16 there is none.
+    "gpt_oss_unbiased": SMALL | GPT_OSS | {"types": {"": "F16"}},
     # Layers 0, 1 and 3 see 4 positions, with angles of their own.
     "gemma3": SMALL
     | {"architecture": "gemma3", "post_norms": True, "normed": True, "layers": 4}
@@ -856,40 +887,9 @@ MODELS = {
             "expert_group_used_count": 2,
         }
     },
-    # Half of each head turns; the norm before the FFN is called post_attention_norm.
-    "glm4moe": SMALL
-    | {"architecture": "glm4moe", "layers": 3, "dense": 1, "heads": 4, "kv": 2, "head": 32}
-    | {"biases": ["attn_q", "attn_k", "attn_v"], "normed": True, "renamed": True, "tied": False}
-    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
-    | {"selection_bias": True, "router_std": 0.3}
-    | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
-    | {
-        "keys": DENSE_FIRST_KEYS
-        | {
-            "expert_gating_func": 2,
-            "expert_weights_norm": True,
-            "expert_weights_scale": 1.5,
-            "rope.dimension_count": 16,
-            "rope.freq_base": 1e6,
-        }
-    },
-    # The same without norms of heads, as the smaller model is.
-    "glm4moe_air": SMALL
-    | {"architecture": "glm4moe", "layers": 3, "dense": 1, "heads": 4, "kv": 2, "head": 32}
-    | {"biases": ["attn_q", "attn_k", "attn_v"], "renamed": True, "tied": False}
-    | {"experts": 8, "used": 2, "ff": 32, "shared": 32, "shared_gate": False}
-    | {"selection_bias": True, "router_std": 0.3}
-    | {"types": {"": "Q8_0", "attn_q": "F16"}, "of_layer": {0: {"ff": 64}}}
-    | {
-        "keys": DENSE_FIRST_KEYS
-        | {
-            "expert_gating_func": 2,
-            "expert_weights_norm": True,
-            "expert_weights_scale": 1.5,
-            "rope.dimension_count": 16,
-            "rope.freq_base": 1e6,
-        }
-    },
+    "glm4moe": SMALL | GLM4MOE | {"normed": True},
+    # The smaller model has no norms of heads.
+    "glm4moe_air": SMALL | GLM4MOE,
     # Layers 0 and 3 have short convolutions in place of attention.
     "lfm2": SMALL
     | {"architecture": "lfm2", "layers": 4, "heads": 4, "kv": 2, "head": 16, "n_embd": 64}
@@ -1110,9 +1110,9 @@ MODELS = {
     | {"keys": {"expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32}},
     # Norms subtract a mean and have biases, as all matrices have; the FFN has no gate.
     "starcoder2": SMALL
-    | {"architecture": "starcoder2", "centred": True, "centred_bias": True, "ungated": True}
-    | {"heads": 4, "kv": 2, "head": 8, "biases": ALL_BIASES, "ffn_biases": True}
-    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 1e5}},
+    | STARCODER2
+    | {"centred_bias": True, "biases": ALL_BIASES, "ffn_biases": True},
+    "starcoder2_unbiased": SMALL | STARCODER2,
     # A quarter of each head turns.
     "stablelm": SMALL
     | {"architecture": "stablelm", "centred": True, "centred_bias": True, "tied": False}

@@ -452,6 +452,10 @@ class Model:
         self.head = theirs.pop("lm_head.weight") if "text" in family else None
         if "text" in family:  # the part of a model that has no head
             theirs = {name.removeprefix("model."): value for name, value in theirs.items()}
+        # A bias that the file lacks adds nothing; each tensor that it has must have its place.
+        for name, value in self.model.state_dict().items():
+            if name.rpartition(".")[2].endswith("bias"):
+                theirs.setdefault(name, torch.zeros_like(value))
         self.model.load_state_dict(theirs, strict=True)
 
     def hp(self, key, *default):
