@@ -1,6 +1,7 @@
 /* test_optional.c: tensors that files may lack: in each model of tests/golden/tiny, each bias that
- * its blocks would take and that it lacks. Zeros change no bit of the logits, and other numbers
- * change them, or the file is refused: nothing that a file holds is left out silently.
+ * its blocks would take. One that the model lacks is added: zeros change no bit of the logits, and
+ * other numbers change them, or the file is refused, so nothing that a file holds is left out
+ * silently. One that it has is taken away: the logits are those of a file with zeros in its place.
  */
 #include "runtime/engine/engine.h"
 
@@ -27,6 +28,8 @@ struct added { // a vector that a unit lacks
     uint64_t n;
 };
 
+enum change { KEPT, ZEROED, LEFT_OUT };
+
 struct fixture {
     const char *path;
     char changed[32]; // the file that is written
@@ -34,6 +37,8 @@ struct fixture {
     struct shape shape;
     struct added added[MAX_ADDED];
     int n_added;
+    enum tensor_role role; // of the file's tensors to which change applies
+    enum change change;
     float expected[N_TOKENS * MAX_VOCAB];
 };
 
@@ -69,19 +74,45 @@ static void put_keys(FILE *out, const struct gguf *g, uint64_t n_tensors) {
     put(out, start + 16, (uint64_t)(end - start) - 16);
 }
 
+// True if the model's change applies to a tensor of its file.
+static bool is_changed(const struct fixture *f, const struct gguf_tensor *t) {
+    const char *bytes = t->name.bytes, *end = bytes + t->name.length, *name;
+    if (f->change == KEPT) return false;
+    if (t->name.length > 4 && memcmp(bytes, "blk.", 4) == 0) {
+        bytes = memchr(bytes + 4, '.', t->name.length - 4);
+        bytes = bytes ? bytes + 1 : end;
+    }
+    for (int i = 0; (name = tensor_role_name(f->role, i)); i++)
+        if (strlen(name) == (size_t)(end - bytes) && memcmp(bytes, name, strlen(name)) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t count_changed(const struct fixture *f) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->gguf.n_tensors; i++) n += is_changed(f, &f->gguf.tensors[i]);
+    return n;
+}
+
 // Element i of a vector: no constant, which would choose the same experts.
 static float element(uint64_t i, float size) { return size * (float)((int)(i * 5 % 7) - 2); }
 
-// Writes the model with what is added.
+static void put_zeros(FILE *out, uint64_t n) {
+    while (n--) put(out, "", 1);
+}
+
+// Writes the model with what is added and changed.
 static void write_changed(const struct fixture *f, float size) {
     const struct gguf *g = &f->gguf;
-    const uint64_t mask = g->alignment - 1;
+    const bool leaves = f->change == LEFT_OUT;
+    const uint64_t mask = g->alignment - 1, n_left_out = leaves ? count_changed(f) : 0;
     uint64_t offset = 0;
     FILE *out = fopen(f->changed, "wb");
     assert_non_null(out);
-    put_keys(out, g, g->n_tensors + (uint64_t)f->n_added);
+    put_keys(out, g, g->n_tensors + (uint64_t)f->n_added - n_left_out);
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
+        if (leaves && is_changed(f, t)) continue;
         put_entry(out, t, offset);
         offset += (t->size_bytes + mask) & ~mask;
     }
@@ -93,8 +124,14 @@ static void write_changed(const struct fixture *f, float size) {
         offset += (a->n * sizeof(float) + mask) & ~mask;
     }
     for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        const bool changed = is_changed(f, t);
+        if (leaves && changed) continue;
         pad(out, g->alignment);
-        put(out, g->tensors[i].data, g->tensors[i].size_bytes);
+        if (changed)
+            put_zeros(out, t->size_bytes);
+        else
+            put(out, t->data, t->size_bytes);
     }
     for (int i = 0; i < f->n_added; i++) {
         pad(out, g->alignment);
@@ -151,6 +188,30 @@ static bool is_as_wanted(struct fixture *f, float size, int *n_taken) {
     return same == (size == 0);
 }
 
+// True if the model without the role's tensors gives the logits that it gives with zeros in them,
+// or is refused. Counts those whose logits change.
+static bool is_optional(struct fixture *f, enum tensor_role role, int *n_left_out) {
+    static float zeroed[N_TOKENS * MAX_VOCAB], without[N_TOKENS * MAX_VOCAB];
+    int32_t n_vocab = 0;
+    bool same = true, as_before = true;
+    f->role = role;
+    f->change = ZEROED;
+    write_changed(f, 0);
+    assert_int_equal(compute(f->changed, zeroed, &n_vocab), OK);
+    f->change = LEFT_OUT;
+    write_changed(f, 0);
+    const enum status status = compute(f->changed, without, &n_vocab);
+    f->change = KEPT;
+    if (status == ERR_FORMAT) return true;
+    assert_int_equal(status, OK);
+    for (int32_t i = 0; i < N_TOKENS * n_vocab; i++) {
+        same &= without[i] == zeroed[i];
+        as_before &= without[i] == f->expected[i];
+    }
+    *n_left_out += !as_before;
+    return same;
+}
+
 // ---- What a model lacks -------------------------------------------------------------------------
 
 static bool is_bias(enum tensor_role role) {
@@ -187,7 +248,23 @@ static void list_lacking(struct fixture *f, enum tensor_role role) {
     }
 }
 
-static int check_model(struct fixture *f, int *n_taken) {
+// Checks what the model has; returns how many roles are not as wanted.
+static int check_left_out(struct fixture *f, int *n_left_out) {
+    int n_wrong = 0;
+    f->n_added = 0;
+    for (int role = ROLE_OTHER + 1; role < ROLES; role++) {
+        f->role = (enum tensor_role)role;
+        f->change = LEFT_OUT;
+        const bool has = is_bias(f->role) && count_changed(f) > 0;
+        f->change = KEPT;
+        if (!has || is_optional(f, f->role, n_left_out)) continue;
+        print_message("%s: without %s\n", f->path, tensor_role_info(f->role)->name);
+        n_wrong++;
+    }
+    return n_wrong;
+}
+
+static int check_model(struct fixture *f, int *n_taken, int *n_left_out) {
     struct err e;
     int32_t n_vocab;
     int n_wrong = 0;
@@ -203,6 +280,7 @@ static int check_model(struct fixture *f, int *n_taken) {
             n_wrong++;
         }
     }
+    n_wrong += check_left_out(f, n_left_out);
     gguf_close(&f->gguf);
     return n_wrong;
 }
@@ -210,7 +288,7 @@ static int check_model(struct fixture *f, int *n_taken) {
 static void test_biases(void **state) {
     (void)state;
     struct fixture *f = mem_alloc(1, sizeof *f);
-    int n_wrong = 0, n_taken = 0;
+    int n_wrong = 0, n_taken = 0, n_left_out = 0;
     glob_t files;
     assert_non_null(f);
     strcpy(f->changed, "/tmp/optionalXXXXXX");
@@ -218,11 +296,12 @@ static void test_biases(void **state) {
     assert_int_equal(glob("tests/golden/tiny/*.gguf", 0, NULL, &files), 0);
     for (size_t i = 0; i < files.gl_pathc; i++) {
         f->path = files.gl_pathv[i];
-        if (!strstr(f->path, "-of-")) n_wrong += check_model(f, &n_taken);
+        if (!strstr(f->path, "-of-")) n_wrong += check_model(f, &n_taken, &n_left_out);
     }
-    print_message("%d files with a bias more were taken\n", n_taken);
+    print_message("%d files with a bias more were taken, %d with one less differ\n", n_taken,
+                  n_left_out);
     assert_int_equal(n_wrong, 0);
-    assert_true(n_taken > 500);
+    assert_true(n_taken > 500 && n_left_out >= 100);
     globfree(&files);
     unlink(f->changed);
     mem_free(f);
