@@ -43,10 +43,11 @@ static void add_tensors(const struct part_walk *walk, const void *args, int n_po
 }
 
 // Counts the matrices of the experts that a text chooses, where the op counts those of independent
-// choices.
+// choices. Matrices of heads, of units without experts, are all read.
 static void count_chosen(const struct part_walk *walk, struct op_cost *cost) {
     const struct unit *unit = walk->unit;
     const int32_t n = unit->n_experts, n_used = unit->n_experts_used;
+    if (!n) return;
     const double fewer =
         op_cost_distinct_experts(pass_expert_tokens(walk->pass, walk->w), n, n_used) /
         op_cost_distinct_experts(walk->pass->n_tokens, n, n_used);

@@ -36,6 +36,28 @@ static double read_bytes(const struct small_plan *f, int unit, struct unit_part 
     return cost_of_part(&at, &f->shape.units[unit], part, pass).read_bytes;
 }
 
+// No unit of a model that is built in reads more than its weights, whatever its block does.
+static void test_models_read_their_weights(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    for (int32_t i = 0; i < shape_builtin_count(); i++) {
+        assert_int_equal(shape_builtin(&f->shape, i, &e), OK);
+        for (int u = 0; u < f->shape.n_units; u++) {
+            const struct unit *unit = &f->shape.units[u];
+            char name[64];
+            double all = 0;
+            for (int t = 0; t < unit->n_tensors; t++) all += (double)unit->tensors[t].size_bytes;
+            plan_unit_name(unit, name, sizeof name);
+            for (int32_t n = 1; n <= 64; n *= 8) {
+                const double part = read_bytes(f, u, WHOLE_UNIT, &(struct pass){n, 1, 0});
+                if (part > 0 && part <= 1.000001 * all) continue;
+                fail_msg("%s: %s reads %g of %g bytes for %d tokens", f->shape.name, name, part,
+                         all, n);
+            }
+        }
+    }
+}
+
 // One token on the CPU at 1000 bytes per us: 64 rows of gate and up, 2 * 8704 bytes, 8 bytes for
 // each of 2 * (128 + 64) columns and rows, norm 12 * 128, swiglu 12 * 64, 4 ops; then 32 rows of
 // down, 8704 bytes, 8 * (256 + 32) and the residual stream's 8 * 32, 1 op.
@@ -359,6 +381,7 @@ static void test_faster_parts_never_slow_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cost_of_parts),
+        cmocka_unit_test(test_models_read_their_weights),
         cmocka_unit_test(test_cost_of_attention_parts),
         cmocka_unit_test(test_streaming_is_bound_by_the_link),
         cmocka_unit_test(test_streaming_is_bound_by_computing),
