@@ -26,13 +26,10 @@ run "$TANDEM" --device none --ram 90M --allow-paging
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram" && grep -q 'MiB of weights do not fit in RAM' "$work/err"
 result paging_same_text
 # A run tells how much it has read from the disk, and offers no lock where that was planned. File
-# systems without a disk of their own (device number 0) count no bytes.
+# systems without a disk of their own (device number 0) may count no bytes.
 code='' told='MiB came from the disk during the run, since not all weights fit in RAM'
-if [ $(($(stat -c %d "$MODEL" 2>/dev/null || echo 0) / 256)) -eq 0 ]; then
-    ! grep -q 'came from the disk' "$work/err"
-else
-    grep -q "$told" "$work/err" && ! grep -q -e '--mlock' "$work/err"
-fi
+! grep -q -e '--mlock' "$work/err" &&
+    { [ $(($(stat -c %d "$MODEL" 2>/dev/null || echo 0) / 256)) -eq 0 ] || grep -q "$told" "$work/err"; }
 result paging_disk_is_told
 run "$TANDEM" --device none -c 4096 --ram 160M
 [ $code -eq 1 ] && grep -q -e '-c 2048 fits; or --allow-paging' "$work/err"
