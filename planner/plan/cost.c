@@ -22,7 +22,8 @@
  *
  * Each op adds op_us, of which launch_us is the calling thread's. In matmuls and attention, the
  * time of plain reads of their bytes counts as waiting for memory. If the device's cache keeps the
- * pass's weights, that time is cache_factor times shorter; weights in a slot come from no cache.
+ * pass's weights, that time is cache_factor times shorter, of attention only if the keys and values
+ * of all layers fit too; weights in a slot come from no cache.
  * Weight types without kernels have the rates of the type that is nearest in bits. Ops that blocks
  * encode once per pass, for the table of angles, are not counted: they are less than 0.1 % of a
  * pass. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
@@ -172,8 +173,10 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     const double row_bytes = (double)footprint_kv_row(unit, b->at->w);
     const double memory_us = divide(n_sequences * keys * row_bytes, r->memory_gbps * PER_US);
     const double us = fmax(flops * us_per_flop(r->attention_gflops, b->at->w, n), memory_us);
-    add_op(&b->cost, r, memory_us,
-           b->at->cached ? cost_cached_us(r, memory_us, us) : us + r->start_us);
+    // All layers read their keys and values in a pass, besides the weights.
+    const double all_bytes = b->at->shape->n_layers * n_sequences * keys * row_bytes;
+    const bool cached = b->at->cached && all_bytes <= (double)r->cache_bytes;
+    add_op(&b->cost, r, memory_us, cached ? cost_cached_us(r, memory_us, us) : us + r->start_us);
 }
 
 // The state stays in a cache while tokens pass.

@@ -516,6 +516,7 @@ static void test_cost_of_cached(void **state) {
     struct machine m = round_machine(1000 * MIB, 100 * MIB);
     struct device_rates *r = &m.devices[0].rates;
     r->memory_gbps = 20; // reads of weights wait for it half of their time
+    r->cache_bytes = 100 * 512;
     const double plain_us = attention_us(f, &m, false);
     const double factors[] = {0, 0.5, 1};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
@@ -534,6 +535,8 @@ static void test_cost_of_cached(void **state) {
     const double slow_us = attention_us(f, &m, false);
     assert_near(slow_us - attention_us(f, &m, true),
                 0.75 * ((bytes - 100 * 512) / 1e4 + 100 * 512 / 1e3));
+    r->cache_bytes--; // all keys and values do not fit: weights alone come from there
+    assert_near(slow_us - attention_us(f, &m, true), 0.75 * (bytes - 100 * 512) / 1e4);
 }
 
 // Passes read from the cache what they read on the CPU, if all of that fits.
