@@ -35,12 +35,15 @@
 #define GRID_IQ3_S(...)       GRID_ENTRIES(GRID_ENTRY_IQ3_S, __VA_ARGS__)
 
 // Bytes of the codes of the first half of an entry's columns, and of the second.
-#define GRID_FIRST_OF_8(x)  ((x)&0xff)
-#define GRID_SECOND_OF_8(x) ((x) >> 8)
+#define GRID_FOUR_CODES(x)  (((x)&15) << 2 | ((x) >> 4 & 3) | ((x)&0xc0))
+#define GRID_FIRST_OF_8(x)  GRID_FOUR_CODES((x)&0xff)
+#define GRID_SECOND_OF_8(x) GRID_FOUR_CODES((x) >> 8)
+#define GRID_WORD_OF_8(x)   (GRID_FIRST_OF_8(x) | GRID_SECOND_OF_8(x) << 16)
 #define GRID_FIRST_OF_4(x)  ((x)&0x3f)
 #define GRID_SECOND_OF_4(x) ((x) >> 6)
 #define GRID_FIRST_8(...)   GRID_ENTRIES(GRID_FIRST_OF_8, __VA_ARGS__)
 #define GRID_SECOND_8(...)  GRID_ENTRIES(GRID_SECOND_OF_8, __VA_ARGS__)
+#define GRID_WORDS_8(...)   GRID_ENTRIES(GRID_WORD_OF_8, __VA_ARGS__)
 #define GRID_FIRST_4(...)   GRID_ENTRIES(GRID_FIRST_OF_4, __VA_ARGS__)
 #define GRID_SECOND_4(...)  GRID_ENTRIES(GRID_SECOND_OF_4, __VA_ARGS__)
 

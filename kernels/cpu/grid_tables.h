@@ -19,23 +19,26 @@ struct grid_tables {
 };
 extern const struct grid_tables GRIDS;
 
-// The same codebooks as codes, as grids.def has them: [0] is the byte of the first half of an
-// entry's columns, [1] that of the second.
+// The same codebooks as codes (see grids.def) of four columns in a byte: [0] is that of the first
+// half of an entry's columns, [1] that of the second. Entries of eight have the codes of the first
+// two columns at bits 2 and 4, of the third at bit 0, of the fourth at bit 6. The two bytes of an
+// entry of the largest codebooks are bytes 0 and 2 of a word; the first word is 0 and no entry.
 struct grid_codes {
     _Alignas(64) uint8_t iq2_xxs[2][256];
-    uint8_t iq2_xs[2][512], iq2_s[2][1024], iq1[2][2048], iq3_xxs[2][256], iq3_s[2][512];
+    uint8_t iq2_xs[2][512], iq3_xxs[2][256], iq3_s[2][512];
+    uint32_t iq2_s[1 + 1024], iq1[1 + 2048];
 };
 extern const struct grid_codes GRID_CODES;
 
-// X(NAME, name, columns): the types of weights.def with codebooks, and the columns of an entry.
-#define GRID_TYPES(X)      \
-    X(IQ3_XXS, iq3_xxs, 4) \
-    X(IQ3_S, iq3_s, 4)     \
-    X(IQ2_XXS, iq2_xxs, 8) \
-    X(IQ2_XS, iq2_xs, 8)   \
-    X(IQ2_S, iq2_s, 8)     \
-    X(IQ1_S, iq1_s, 8)     \
-    X(IQ1_M, iq1_m, 8)
+// X(NAME, name): the types of weights.def with codebooks.
+#define GRID_TYPES(X)   \
+    X(IQ3_XXS, iq3_xxs) \
+    X(IQ3_S, iq3_s)     \
+    X(IQ2_XXS, iq2_xxs) \
+    X(IQ2_XS, iq2_xs)   \
+    X(IQ2_S, iq2_s)     \
+    X(IQ1_S, iq1_s)     \
+    X(IQ1_M, iq1_m)
 
 static inline uint16_t grid_word16(const uint8_t *at) {
     uint16_t word;

@@ -1,13 +1,19 @@
 /* grid_vbmi.h: the IQ types with AVX-512 VBMI and GFNI, whose codebooks fit in registers.
  *
  * An entry of a codebook is the codes of its columns, two bytes: 64 places give 64 bytes of codes
- * by permutations of a table. The columns stay apart: a plane is column j of 64 entries, so the
- * four entries of a 32-bit lane are adjacent groups of columns, and activations are turned into
- * planes once per tile instead. A plane's bytes come from a table of 64: the index has the code of
- * a column and its sign, which is a bit of the byte of signs at a place of our choice.
+ * by permutations of a table, or by gathers where it has more than 512 entries. The columns stay
+ * apart: in a plane the bytes of a 32-bit lane are the same columns of adjacent entries, and
+ * activations are turned into planes once per tile instead. A plane's bytes come from a table of
+ * 64: the index has the codes of two columns and their signs.
  *
- * Entries of eight columns have eight planes, the entries of two rows each; entries of four have
- * four planes, of one row. The bytes are those of grid_x86.h. Pure inline functions; reads nothing
+ * The integers that scale groups lie in a row as its groups do: they are packed with the sums of
+ * dots, so that both become lanes of rows at once. Permutations are what takes the time; on an
+ * Emerald Rapids they have one port and a gather of 16 entries takes 9 cycles, in which little else
+ * is done. Tried and lost there: planes of two pairs of rows made in turns (the same); IQ2_S by
+ * permutations (13.3 ns for 256 columns, by gathers 10.6); codes gathered as pairs of bytes with
+ * their planes by entries (IQ1_S 10.1 ns, by halves 9.5).
+ *
+ * The bytes are those of grid_x86.h. Pure inline functions; reads nothing
  * beyond the given blocks and the tables; any thread. Included by matmul_x86.inc only, if BOOKS is
  * set. Tested by tests/kernels/check_ops.c.
  */
@@ -24,6 +30,12 @@
 
 enum { PLANES = 8 }; // of two rows
 
+// Order of planes, each of which has four bytes for a lane: plane j of a row has column j of four
+// adjacent entries, of four columns (BY_FOURS; four planes have a row) or of eight (BY_EIGHTS); or
+// the first planes have columns j and 4 + j of the first two entries of a group, the last ones
+// those of the other two (BY_HALVES).
+enum planes_order { BY_FOURS, BY_EIGHTS, BY_HALVES };
+
 // Bytes that count: eight of them, odd more in each second eight, pair more in each second sixteen.
 INLINE __m512i counting_bytes(uint64_t eight, uint64_t odd, uint64_t pair) {
     const uint64_t ones = 0x0101010101010101;
@@ -35,94 +47,138 @@ INLINE __m512i counting_bytes(uint64_t eight, uint64_t odd, uint64_t pair) {
 
 // ---- Codes of entries ---------------------------------------------------------------------------
 
-// Bytes of 64 entries: the codes of the first half of their columns, and of the second.
+// Bytes of 64 entries: the codes of the first half of their columns, and of the second; or as
+// halve_codes has them.
 struct codes {
     __m512i half[2];
 };
 
-// Bytes of a table of 128, by the lower seven bits of each place.
-INLINE __m512i look_128(const uint8_t *table, __m512i places) {
-    return _mm512_permutex2var_epi8(_mm512_load_si512(table), places,
-                                    _mm512_load_si512(table + 64));
+// Bit 6 of each place.
+INLINE __mmask64 sixth_bits(__m512i places) {
+    return _mm512_movepi8_mask(_mm512_add_epi8(places, places));
 }
 
-// The bits of places from bit 7 on are masks.
-INLINE __m512i look_256(const uint8_t *table, __m512i places, __mmask64 bit7) {
-    return _mm512_mask_blend_epi8(bit7, look_128(table, places), look_128(table + 128, places));
+// Bytes of a table of 128, by the lower seven bits of each place; bit 6 is a mask too.
+INLINE __m512i look_128(const uint8_t *table, __m512i places, __mmask64 bit6) {
+    __m512i v = _mm512_permutexvar_epi8(places, _mm512_load_si512(table));
+    return _mm512_mask_permutexvar_epi8(v, bit6, places, _mm512_load_si512(table + 64));
 }
 
-INLINE __m512i look_512(const uint8_t *table, __m512i places, const __mmask64 bits[2]) {
-    return _mm512_mask_blend_epi8(bits[1], look_256(table, places, bits[0]),
-                                  look_256(table + 256, places, bits[0]));
+// The bits of places from bit 6 on are masks.
+INLINE __m512i look_256(const uint8_t *table, __m512i places, const __mmask64 bits[2]) {
+    return _mm512_mask_blend_epi8(bits[1], look_128(table, places, bits[0]),
+                                  look_128(table + 128, places, bits[0]));
 }
 
-INLINE __m512i look_1024(const uint8_t *table, __m512i places, const __mmask64 bits[3]) {
-    return _mm512_mask_blend_epi8(bits[2], look_512(table, places, bits),
-                                  look_512(table + 512, places, bits));
+INLINE __m512i look_512(const uint8_t *table, __m512i places, const __mmask64 bits[3]) {
+    return _mm512_mask_blend_epi8(bits[2], look_256(table, places, bits),
+                                  look_256(table + 256, places, bits));
 }
 
-INLINE __m512i look_2048(const uint8_t *table, __m512i places, const __mmask64 bits[4]) {
-    return _mm512_mask_blend_epi8(bits[3], look_1024(table, places, bits),
-                                  look_1024(table + 1024, places, bits));
+// Codes in the other order, halves of groups: see BY_HALVES. half[0] has the first two entries of
+// each group, half[1] the last two.
+INLINE struct codes halve_codes(struct codes c) {
+    struct codes out = {
+        {pair_lanes(c.half[0], c.half[1]),
+         _mm512_mask_mov_epi16(c.half[1], 0x55555555, _mm512_srli_epi32(c.half[0], 16))}};
+    return out;
+}
+
+// Those of 64 entries of a table that is too large for permutations: gathers read them. Places have
+// their lower bytes in low, and above these the bits of high. An entry is loaded from a byte before
+// it to be shifted left by 8; that byte is 0.
+INLINE struct codes gather_codes(const uint32_t *table, __m512i low, __m512i high) {
+    const __m512i byte = _mm512_set1_epi16(0xff), word = _mm512_set1_epi32(0xffff);
+    const __m512i even = _mm512_ternarylogic_epi32(byte, low, _mm512_slli_epi16(high, 8), 0xca);
+    const __m512i odd = _mm512_ternarylogic_epi32(byte, _mm512_srli_epi16(low, 8), high, 0xca);
+    const void *first = table + 1, *second = (const uint8_t *)first - 1;
+    __m512i v[4];
+    v[0] = _mm512_i32gather_epi32(_mm512_and_si512(even, word), first, 4);
+    v[1] = _mm512_i32gather_epi32(_mm512_and_si512(odd, word), second, 4);
+    v[2] = _mm512_i32gather_epi32(_mm512_srli_epi32(even, 16), first, 4);
+    v[3] = _mm512_i32gather_epi32(_mm512_srli_epi32(odd, 16), second, 4);
+    return (struct codes){{_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3])}};
+}
+
+// Bytes of 8 bits each from the given bits of each 64-bit lane on.
+INLINE __m512i bits_from(__m512i v, int64_t places) {
+    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(places), v);
 }
 
 // ---- Columns of codes and signs -----------------------------------------------------------------
 
 // A matrix of gf2p8affineqb: bit i of each byte becomes the parity of its bits in mask i.
-INLINE __m512i move_bits(__m512i v, int mask0, int mask1, int mask2, int mask3, int mask4) {
-    uint64_t matrix = (uint64_t)mask0 << 56 | (uint64_t)mask1 << 48 | (uint64_t)mask2 << 40 |
-                      (uint64_t)mask3 << 32 | (uint64_t)mask4 << 24;
+INLINE __m512i move_bits(__m512i v, const int *masks, int n) {
+    uint64_t matrix = 0;
+    UNROLL for (int i = 0; i < n; i++) matrix |= (uint64_t)masks[i] << (56 - 8 * i);
     return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64((int64_t)matrix), 0);
 }
 
-// Bytes by an index of six bits: centre minus or plus the magnitude of the code that the index has
-// at a bit, by the sign that it has at another.
-INLINE __m512i signed_bytes(__m128i magnitudes, int centre, int code_at, int code_mask,
-                            int sign_at) {
-    const __m512i index = counting_bytes(0x0706050403020100, 8, 16);
-    const __m512i middle = _mm512_set1_epi8((char)centre);
-    __m512i code = and_bytes(_mm512_srli_epi32(index, (shift_count)code_at), (char)code_mask);
-    __m512i v = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(magnitudes), code);
-    __mmask64 minus = _mm512_test_epi8_mask(index, _mm512_set1_epi8((char)(1 << sign_at)));
-    return _mm512_mask_sub_epi8(_mm512_add_epi8(middle, v), minus, middle, v);
+// Tables of 64 bytes, by an index of six bits. Written as operations on vectors of bytes, they are
+// constants in memory: of intrinsics compilers make them again and again in loops.
+typedef uint8_t bytes_of_64 __attribute__((vector_size(64)));
+
+INLINE bytes_of_64 bits_of_index(int at, int mask) {
+    return (bytes_of_64)counting_bytes(0x0706050403020100, 8, 16) >> at & (uint8_t)mask;
 }
 
-// Those bytes for the code bits of mask, and the bits of signs elsewhere.
-INLINE __m512i look_signed(__m512i codes, __m512i signs, int mask, __m512i table) {
-    const __m512i own = _mm512_set1_epi8((char)mask);
-    return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(own, codes, signs, 0xca), table);
+INLINE __m512i look_64(bytes_of_64 table, __m512i index) {
+    return _mm512_permutexvar_epi8(index, (__m512i)table);
 }
 
-// Four planes of columns with codes of two bits.
+// Magnitudes of codes: first + step * code, and more where the code is last.
+struct magnitudes {
+    uint8_t first, step, last, more;
+};
+static const struct magnitudes OF_IQ2 = {8, 17, 2, 1};
+static const struct magnitudes OF_IQ3_XXS = {4, 8, 7, 2};
+static const struct magnitudes OF_IQ3_S = {1, 2, 0, 0};
+
+// centre minus or plus the magnitude of the code that the index has at a bit, by the sign that it
+// has at another.
+INLINE bytes_of_64 signed_bytes(struct magnitudes m, int centre, int code_at, int mask,
+                                int sign_at) {
+    const bytes_of_64 code = bits_of_index(code_at, mask), minus = bits_of_index(sign_at, 1);
+    const bytes_of_64 last = (bytes_of_64)(code == m.last) & m.more;
+    return (uint8_t)centre + (1 - 2 * minus) * (m.first + m.step * code + last);
+}
+
+// Bits of codes where mask has them, else those of signs.
+INLINE __m512i join_codes(__m512i codes, __m512i signs, int mask) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), codes, signs, 0xca);
+}
+
+// Four planes of columns with codes of two bits; the lowest four bits of signs are theirs. An index
+// has the codes of two columns and their signs.
 INLINE void four_planes(__m512i codes, __m512i signs, int centre, __m512i out[4]) {
-    const __m128i m = _mm_setr_epi8(8, 25, 43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-    out[0] = look_signed(codes, signs, 3, signed_bytes(m, centre, 0, 3, 2));
-    out[1] = look_signed(codes, signs, 12, signed_bytes(m, centre, 2, 3, 4));
-    out[2] = look_signed(codes, signs, 48, signed_bytes(m, centre, 4, 3, 0));
-    codes = _mm512_srli_epi32(codes, 2);
-    out[3] = look_signed(codes, signs, 48, signed_bytes(m, centre, 4, 3, 1));
+    const int to_ends[] = {1, 2, 0, 0, 64, 128};
+    const __m512i first = join_codes(codes, signs, 0x3c);
+    const __m512i last = join_codes(move_bits(codes, to_ends, 6), signs, 0x33);
+    out[0] = look_64(signed_bytes(OF_IQ2, centre, 2, 3, 0), first);
+    out[1] = look_64(signed_bytes(OF_IQ2, centre, 4, 3, 1), first);
+    out[2] = look_64(signed_bytes(OF_IQ2, centre, 0, 3, 2), last);
+    out[3] = look_64(signed_bytes(OF_IQ2, centre, 4, 3, 3), last);
 }
 
-// The planes of entries of eight columns, whose signs are the bits of a byte from first on. Seven
-// of them have an eighth that makes the number of minuses even.
-INLINE void planes_of_8(struct codes c, __m512i signs, int first, bool seven, int centre,
-                        __m512i out[PLANES]) {
-    const int one = 1 << first, eighth = seven ? 0x7f << first : 0x80;
-    four_planes(c.half[0], move_bits(signs, 4 * one, 8 * one, one, 0, 2 * one), centre, out);
-    signs = move_bits(signs, 64 * one, eighth, 16 * one, 0, 32 * one);
-    four_planes(c.half[1], signs, centre, out + 4);
+// The planes of halves of groups. An entry's signs are a byte.
+INLINE void planes_of_halves(struct codes c, __m512i signs, __m512i out[PLANES]) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        const __m512i own = bits_from(signs, h ? 0x3c3438301c141810 : 0x2c2428200c040800);
+        four_planes(c.half[h], own, 64, out + 4 * h);
+    }
 }
 
 // The planes of entries of four columns, with codes of three bits. Two entries, the first of which
 // has an even number, have the same byte of signs.
-INLINE void planes_of_4(struct codes c, __m512i signs, bool seven, __m128i magnitudes, int centre,
+INLINE void planes_of_4(struct codes c, __m512i signs, bool seven, struct magnitudes m, int centre,
                         __m512i out[4]) {
-    const __m512i odd = move_bits(signs, 32, seven ? 0x7f : 0x80, 0, 16, 64);
-    signs = _mm512_mask_mov_epi8(move_bits(signs, 2, 8, 0, 1, 4), 0xaaaaaaaaaaaaaaaa, odd);
-    out[0] = look_signed(c.half[0], signs, 7, signed_bytes(magnitudes, centre, 0, 7, 3));
-    out[1] = look_signed(c.half[0], signs, 56, signed_bytes(magnitudes, centre, 3, 7, 0));
-    out[2] = look_signed(c.half[1], signs, 7, signed_bytes(magnitudes, centre, 0, 7, 4));
-    out[3] = look_signed(c.half[1], signs, 56, signed_bytes(magnitudes, centre, 3, 7, 1));
+    const int of_even[] = {2, 8, 0, 1, 4, 0}, of_odd[] = {32, seven ? 0x7f : 0x80, 0, 16, 64, 0};
+    const __m512i odd = move_bits(signs, of_odd, 6);
+    signs = _mm512_mask_mov_epi8(move_bits(signs, of_even, 6), 0xaaaaaaaaaaaaaaaa, odd);
+    out[0] = look_64(signed_bytes(m, centre, 0, 7, 3), join_codes(c.half[0], signs, 7));
+    out[1] = look_64(signed_bytes(m, centre, 3, 7, 0), join_codes(c.half[0], signs, 56));
+    out[2] = look_64(signed_bytes(m, centre, 0, 7, 4), join_codes(c.half[1], signs, 7));
+    out[3] = look_64(signed_bytes(m, centre, 3, 7, 1), join_codes(c.half[1], signs, 56));
 }
 
 // ---- Planes of a type's blocks ------------------------------------------------------------------
@@ -131,11 +187,6 @@ INLINE void planes_of_4(struct codes c, __m512i signs, bool seven, __m128i magni
 
 INLINE __m512i load_two(const uint8_t *a, const uint8_t *b) { return load_blocks(a, b - a); }
 
-// Bytes of 8 bits each from the given bits of each 64-bit lane on.
-INLINE __m512i bits_from(__m512i v, int64_t places) {
-    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(places), v);
-}
-
 INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
     const __m512i even =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -143,10 +194,12 @@ INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANE
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
     __m512i places = _mm512_permutex2var_epi32(first, even, second);
     __m512i signs = bits_from(_mm512_permutex2var_epi32(first, odd, second), 0x352e2720150e0700);
-    __mmask64 bit7 = _mm512_movepi8_mask(places);
+    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places)};
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq2_xxs[h], places, bit7);
-    planes_of_8(c, signs, 0, true, 128, out);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq2_xxs[h], places, bits);
+    const int upper[] = {16, 32, 64, 0x7f, 0, 0};
+    four_planes(c.half[0], signs, 128, out);
+    four_planes(c.half[1], move_bits(signs, upper, 6), 128, out + 4);
 }
 
 INLINE void planes_iq2_xs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
@@ -155,68 +208,64 @@ INLINE void planes_iq2_xs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
     __m512i places = _mm512_permutex2var_epi8(first, even, second);
     __m512i upper = _mm512_permutex2var_epi8(first, odd, second);
-    const __mmask64 bits[] = {_mm512_movepi8_mask(places),
+    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places),
                               _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1))};
+    const int eight[] = {2, 4, 8, 16, 32, 64, 128, 0xfe};
     struct codes c;
     UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq2_xs[h], places, bits);
-    planes_of_8(c, upper, 1, true, 64, out);
+    planes_of_halves(halve_codes(c), move_bits(upper, eight, 8), out);
 }
 
 INLINE void planes_iq2_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
-    const uint64_t even = 0x5555555555555555, first = load_8(a + 66), second = load_8(b + 66);
-    __m512i places = load_two(a + 2, b + 2);
-    const __mmask64 bits[] = {_mm512_movepi8_mask(places),
-                              _pext_u64(first, even) | _pext_u64(second, even) << 32,
-                              _pext_u64(first, ~even) | _pext_u64(second, ~even) << 32};
-    struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_1024(GRID_CODES.iq2_s[h], places, bits);
-    planes_of_8(c, load_two(a + 34, b + 34), 0, false, 64, out);
+    const __m128i words = _mm_set_epi64x((int64_t)load_8(b + 66), (int64_t)load_8(a + 66));
+    __m512i upper = bits_from(_mm512_cvtepu16_epi64(words), 0x0e0c0a0806040200);
+    struct codes c = gather_codes(GRID_CODES.iq2_s, load_two(a + 2, b + 2), and_bytes(upper, 3));
+    planes_of_halves(c, load_two(a + 34, b + 34), out);
 }
 
-INLINE struct codes codes_iq1(__m512i places, __m512i upper) {
-    const __mmask64 bits[] = {_mm512_movepi8_mask(places),
-                              _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1)),
-                              _mm512_test_epi8_mask(upper, _mm512_set1_epi8(2)),
-                              _mm512_test_epi8_mask(upper, _mm512_set1_epi8(4))};
-    struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_2048(GRID_CODES.iq1[h], places, bits);
-    return c;
+// 16 bytes of each row, four of them (those of two groups) in each 64-bit lane.
+INLINE __m512i load_upper(const uint8_t *a, const uint8_t *b) {
+    return _mm512_cvtepu32_epi64(_mm256_loadu2_m128i((const void *)b, (const void *)a));
 }
 
 INLINE void planes_iq1_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
-    __m256i words = _mm256_loadu2_m128i((const void *)(b + 34), (const void *)(a + 34));
-    __m512i upper = bits_from(_mm512_cvtepu32_epi64(words), 0x1916131009060300);
-    struct codes c = codes_iq1(load_two(a + 2, b + 2), upper);
-    UNROLL for (int j = 0; j < PLANES; j++) {
-        out[j] = and_bytes(_mm512_srli_epi32(c.half[j / 4], (shift_count)(j % 4 * 2)), 3);
+    __m512i upper = bits_from(load_upper(a + 34, b + 34), 0x1916131009060300);
+    struct codes c = gather_codes(GRID_CODES.iq1, load_two(a + 2, b + 2), and_bytes(upper, 7));
+    UNROLL for (int h = 0; h < 2; h++) {
+        const __m512i codes = c.half[h], last = _mm512_srli_epi32(codes, 2);
+        out[4 * h] = look_64(bits_of_index(2, 3), codes);
+        out[4 * h + 1] = look_64(bits_of_index(4, 3), codes);
+        out[4 * h + 2] = look_64(bits_of_index(0, 3), codes);
+        out[4 * h + 3] = look_64(bits_of_index(4, 3), last);
     }
 }
 
+// Four times the code at a bit, plus 1 where bit 0 is clear.
+INLINE bytes_of_64 four_codes(int at) { return 4 * bits_of_index(at, 3) + 1 - bits_of_index(0, 1); }
+
 INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
-    __m256i nibbles = _mm256_loadu2_m128i((const void *)(b + 32), (const void *)(a + 32));
-    __m512i upper = _mm512_cvtepu8_epi16(nibbles);
-    upper = _mm512_or_si512(upper, _mm512_slli_epi32(upper, 4));
-    struct codes c = codes_iq1(load_two(a, b), upper);
-    __mmask64 plus = _mm512_testn_epi8_mask(upper, _mm512_set1_epi8(8));
-    const __m512i one = _mm512_maskz_set1_epi8(plus, 1);
+    const int to_middle[] = {0, 0, 1, 2, 64, 128};
+    const __m512i nibbles = load_upper(a + 32, b + 32);
+    __m512i upper = bits_from(nibbles, 0x1c1814100c080400);
+    struct codes c = gather_codes(GRID_CODES.iq1, load_two(a, b), and_bytes(upper, 7));
     UNROLL for (int h = 0; h < 2; h++) {
-        __m512i four_times = _mm512_slli_epi32(c.half[h], 2);
-        out[4 * h] = _mm512_or_si512(and_bytes(four_times, 12), one);
-        UNROLL for (int j = 1; j < 4; j++) {
-            __m512i v = _mm512_srli_epi32(c.half[h], (shift_count)(2 * j - 2));
-            out[4 * h + j] = _mm512_or_si512(and_bytes(v, 12), one);
-        }
+        const __m512i minus = bits_from(nibbles, h ? 0x1f1b1f1b0f0b0f0b : 0x1713171307030703);
+        const __m512i first = join_codes(c.half[h], minus, 0x3c);
+        const __m512i last = join_codes(move_bits(c.half[h], to_middle, 6), minus, 0x3c);
+        out[4 * h] = look_64(four_codes(2), first);
+        out[4 * h + 1] = look_64(four_codes(4), first);
+        out[4 * h + 2] = look_64(four_codes(2), last);
+        out[4 * h + 3] = look_64(four_codes(4), last);
     }
 }
 
 INLINE void four_planes_iq3_xxs(const uint8_t *at, __m512i out[4]) {
-    const __m128i magnitudes = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512i words = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const void *)(at + 66)));
     __m512i places = _mm512_loadu_si512(at + 2);
-    __mmask64 bit7 = _mm512_movepi8_mask(places);
+    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places)};
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq3_xxs[h], places, bit7);
-    planes_of_4(c, bits_from(words, 0x15150e0e07070000), true, magnitudes, 128, out);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq3_xxs[h], places, bits);
+    planes_of_4(c, bits_from(words, 0x15150e0e07070000), true, OF_IQ3_XXS, 128, out);
 }
 
 INLINE void planes_iq3_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
@@ -225,14 +274,13 @@ INLINE void planes_iq3_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANE
 }
 
 INLINE void four_planes_iq3_s(const uint8_t *at, __m512i out[4]) {
-    const __m128i magnitudes = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512i signs = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(at + 74)));
     signs = _mm512_permutexvar_epi8(counting_bytes(0x0303020201010000, 4, 8), signs);
     __m512i places = _mm512_loadu_si512(at + 2);
-    const __mmask64 bits[] = {_mm512_movepi8_mask(places), load_8(at + 66)};
+    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places), load_8(at + 66)};
     struct codes c;
     UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq3_s[h], places, bits);
-    planes_of_4(c, signs, false, magnitudes, 15, out);
+    planes_of_4(c, signs, false, OF_IQ3_S, 15, out);
 }
 
 INLINE void planes_iq3_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
@@ -240,55 +288,180 @@ INLINE void planes_iq3_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]
     four_planes_iq3_s(b, out + 4);
 }
 
+// ---- Integers of a type's groups ----------------------------------------------------------------
+
+// BOOK_NAME: how planes lie, and how a block's scale d becomes that of a group with nibble n, which
+// is d factor odd[n]; the group's offset is that times the first offset, or the second from n = 8
+// on.
+static const float ODD_16[16] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+static const float ODD_8[16] = {1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15};
+#define BOOK_IQ2_XXS .planes_order = BY_EIGHTS, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ2_XS  .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ2_S   .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ3_XXS .planes_order = BY_FOURS, .factor = 0.25F, .odd = ODD_16
+#define BOOK_IQ3_S   .planes_order = BY_FOURS, .factor = 1, .odd = ODD_16, .offsets = {-15, -15}
+#define BOOK_IQ1_S \
+    .planes_order = BY_HALVES, .factor = 1, .odd = ODD_8, .offsets = {-0.875F, -1.125F}
+#define BOOK_IQ1_M .planes_order = BY_HALVES, .factor = 0.25F, .offsets = {-4.5F, -4.5F}
+
+// Each nibbles_name gives, in the lowest four bits of the lanes of two rows' sums, the integers of
+// groups that make their scales, or those of both halves of groups. Other bits are any.
+
+INLINE void nibbles_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    const __m512i odd =
+        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
+    out[0] = _mm512_srli_epi32(_mm512_permutex2var_epi32(first, odd, second), 28);
+}
+
+// Two words, each in all lanes of a half.
+INLINE __m512i two_words(uint64_t a, uint64_t b) {
+    return _mm512_mask_set1_epi64(_mm512_set1_epi64((int64_t)a), 0xf0, (int64_t)b);
+}
+
+// A byte for each group.
+INLINE void nibbles_of_bytes(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    const __m512i places =
+        _mm512_setr_epi64(0x0800000000, 0x1800000010, 0x2800000020, 0x3800000030, 0x0800000000,
+                          0x1800000010, 0x2800000020, 0x3800000030);
+    out[0] = _mm512_multishift_epi64_epi8(places, two_words(load_8(a), load_8(b)));
+    out[1] = _mm512_srli_epi32(out[0], 4);
+}
+
+INLINE void nibbles_iq2_xs(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    nibbles_of_bytes(a + 66, b + 66, out);
+}
+
+INLINE void nibbles_iq2_s(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    nibbles_of_bytes(a + 74, b + 74, out);
+}
+
+INLINE void nibbles_iq3_xxs(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    const __m512i words = load_two(a + 66, b + 66);
+    const __m512i turned =
+        _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), words);
+    out[0] = _mm512_srli_epi32(turned, 28);
+}
+
+INLINE void nibbles_iq3_s(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    const __m512i shifts =
+        _mm512_setr_epi32(0, 4, 0, 4, 8, 12, 8, 12, 16, 20, 16, 20, 24, 28, 24, 28);
+    const __m512i first = _mm512_set1_epi32((int32_t)grid_word32(a + 106));
+    const __m512i both = _mm512_mask_set1_epi32(first, 0xcccc, (int32_t)grid_word32(b + 106));
+    out[0] = _mm512_srlv_epi32(both, shifts);
+}
+
+// Three bits of a factor, and one where an eighth is taken off.
+INLINE void nibbles_iq1_s(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    __m256i words = _mm256_loadu2_m128i((const void *)(b + 34), (const void *)(a + 34));
+    out[0] = _mm512_srli_epi32(_mm512_cvtepu16_epi32(words), 12);
+}
+
+// Pairs of 16 bits instead: the factors of both halves.
+INLINE void nibbles_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[2]) {
+    const __m512i places = _mm512_setr_epi64(
+        0x000800050002003f, 0x001800150012000f, 0x002800250022001f, 0x003800350032002f,
+        0x000800050002003f, 0x001800150012000f, 0x002800250022001f, 0x003800350032002f);
+    __m512i v = _mm512_multishift_epi64_epi8(places, two_words(load_8(a + 48), load_8(b + 48)));
+    const __m512i bits = _mm512_set1_epi16(14), one = _mm512_set1_epi16(1);
+    out[0] = _mm512_ternarylogic_epi32(v, bits, one, 0xea); // v & bits | one
+}
+
+// The scale of a block as bits of a float of half precision.
+INLINE uint16_t half_iq1_m(const uint8_t *at) {
+    return (uint16_t)_pext_u64(load_8(at + 48), 0xf000f000f000f000);
+}
+
 // ---- Sums and panels of planes ------------------------------------------------------------------
 
-// Turns the 256 activations of a block into planes.
-INLINE void turn_acts(const int8_t *x, int entry, int8_t *out) {
-    const __m512i order = entry == 8 ? counting_bytes(0x3830282018100800, 1, 2)
-                                     : counting_bytes(0x1c1814100c080400, 32, 1);
+// Sets what the sums of two rows' blocks begin with, by the heads of eight groups of activations:
+// what makes up for the offset of bytes; for ACT_HALF_PARTS the pairs of sums, as one vector.
+INLINE void start_sums(__m512i heads, enum act_extra extra, enum planes_order order,
+                       __m512i out[2]) {
+    const __m512i of_8 = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15);
+    const __m512i of_4 = _mm512_setr_epi32(1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
+    const __m512i zero = _mm512_setzero_si512();
+    const bool half = order == BY_FOURS;
+    const __m512i sums = _mm512_permutexvar_epi32(half ? of_4 : of_8, heads);
+    out[0] = out[1] = zero;
+    if (extra == ACT_HALF_PARTS) out[0] = sums;
+    if (extra == ACT_SUM) out[0] = _mm512_sub_epi32(zero, _mm512_slli_epi32(sums, half ? 6 : 7));
+    if (extra != ACT_WIDE_HALVES) return;
+    out[0] = _mm512_madd_epi16(sums, _mm512_set1_epi32(0xffc0));
+    out[1] = _mm512_madd_epi16(sums, _mm512_set1_epi32((int32_t)0xffc00000));
+}
+
+// Turns the 256 activations of a block into planes in the order BY_HALVES.
+INLINE void turn_halves(const int8_t *x, int8_t *out) {
+    const __m512i own =
+        _mm512_setr_epi32(0x0c040800, 0x0d050901, 0x0e060a02, 0x0f070b03, 0x1c141810, 0x1d151911,
+                          0x1e161a12, 0x1f171b13, 0x2c242820, 0x2d252921, 0x2e262a22, 0x2f272b23,
+                          0x3c343830, 0x3d353931, 0x3e363a32, 0x3f373b33);
+    const __m512i fours =
+        _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+    const __m512i eights =
+        _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i four = _mm512_set1_epi32(4), eight = _mm512_set1_epi32(8);
+    __m512i parts[4], turned[2][2];
+    UNROLL for (int i = 0; i < 4; i++) {
+        parts[i] = _mm512_permutexvar_epi8(own, _mm512_loadu_si512(x + 64 * i));
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        const __m512i a = parts[2 * i], b = parts[2 * i + 1];
+        turned[0][i] = _mm512_permutex2var_epi32(a, fours, b);
+        turned[1][i] = _mm512_permutex2var_epi32(a, _mm512_add_epi32(fours, four), b);
+    }
+    UNROLL for (int h = 0; h < 2; h++) {
+        const __m512i a = turned[h][0], b = turned[h][1];
+        _mm512_storeu_si512(out + 128 * h, _mm512_permutex2var_epi32(a, eights, b));
+        _mm512_storeu_si512(out + 128 * h + 64,
+                            _mm512_permutex2var_epi32(a, _mm512_add_epi32(eights, eight), b));
+    }
+}
+
+// The same in the other orders.
+INLINE void turn_acts(const int8_t *x, enum planes_order to, int8_t *out) {
+    const __m512i order = to == BY_EIGHTS ? counting_bytes(0x3830282018100800, 1, 2)
+                                          : counting_bytes(0x1c1814100c080400, 32, 1);
     const __m512i halves = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     __m512i parts[4], turned[4];
+    if (to == BY_HALVES) {
+        turn_halves(x, out);
+        return;
+    }
     UNROLL for (int i = 0; i < 4; i++) {
         parts[i] = _mm512_permutexvar_epi8(order, _mm512_loadu_si512(x + 64 * i));
     }
     turn_parts(parts, turned);
     UNROLL for (int i = 0; i < 4; i++) {
-        if (entry == 8) turned[i] = _mm512_permutexvar_epi64(halves, turned[i]);
+        if (to == BY_EIGHTS) turned[i] = _mm512_permutexvar_epi64(halves, turned[i]);
         _mm512_storeu_si512(out + 64 * i, turned[i]);
     }
 }
 
-// Keeps the first two of the four entries of each lane: those of the first half of a group.
-INLINE void keep_first_halves(const int8_t *in, int8_t *out) {
-    const __m512i first = _mm512_set1_epi32(0xffff);
-    UNROLL for (int i = 0; i < 256; i += 64) {
-        _mm512_storeu_si512(out + i, _mm512_and_si512(first, _mm512_loadu_si512(in + i)));
-    }
-}
-
-// The exact sums of the groups of a block of two rows: eight groups of the first, then the
-// second's, for entries of 8; else as add_pairs leaves them. x are planes of activations.
-INLINE __m512i sums_of_two(const __m512i planes[PLANES], const int8_t *x, int entry) {
-    __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    UNROLL for (int j = 0; j < PLANES; j++) {
-        if (entry == 8) {
-            __m256i acts = _mm256_loadu_si256((const void *)(x + 32 * j));
-            sums[j % 2] = _mm512_dpbusd_epi32(sums[j % 2], planes[j], _mm512_broadcast_i64x4(acts));
-        } else {
-            sums[j / 4] =
-                _mm512_dpbusd_epi32(sums[j / 4], planes[j], _mm512_loadu_si512(x + 64 * (j % 4)));
+// Adds the dots of the planes of two pairs of rows with those of activations to sums: first of the
+// pair, then of its first and last planes.
+INLINE void dot_planes(__m512i planes[2][PLANES], const int8_t *x, enum planes_order order,
+                       __m512i sums[2][2]) {
+    UNROLL for (int j = 0; j < 4; j++) {
+        UNROLL for (int h = 0; h < 2; h++) {
+            const int8_t *at = order == BY_FOURS ? x + 64 * j : x + 32 * (4 * h + j);
+            const __m512i acts =
+                order == BY_FOURS ? load_vector((const uint8_t *)at) : load_32((const uint8_t *)at);
+            UNROLL for (int i = 0; i < 2; i++) {
+                sums[i][h] = _mm512_dpbusd_epi32(sums[i][h], planes[i][4 * h + j], acts);
+            }
         }
     }
-    return entry == 8 ? _mm512_add_epi32(sums[0], sums[1]) : add_pairs(sums[0], sums[1], false);
 }
 
 // Sums of two pairs of rows become two vectors, of four groups each: a lane for every row.
-INLINE void turn_sums(const __m512i sums[2], int entry, __m512i out[2]) {
+INLINE void turn_sums(const __m512i sums[2], enum planes_order order, __m512i out[2]) {
     const __m512i of_8 =
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
     const __m512i of_4 = _mm512_setr_epi32(0, 2, 16, 18, 1, 3, 17, 19, 4, 6, 20, 22, 5, 7, 21, 23);
-    const __m512i first = entry == 8 ? of_8 : of_4;
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(entry == 8 ? 4 : 8));
+    const __m512i first = order == BY_FOURS ? of_4 : of_8;
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(order == BY_FOURS ? 8 : 4));
     out[0] = _mm512_permutex2var_epi32(sums[0], first, sums[1]);
     out[1] = _mm512_permutex2var_epi32(sums[0], second, sums[1]);
 }
@@ -307,11 +480,12 @@ INLINE void join_planes(const __m512i planes[4], __m512i out[4]) {
 }
 
 typedef void planes_fn(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]);
+typedef void nibbles_fn(const uint8_t *a, const uint8_t *b, __m512i out[2]);
 
 // Panels of a block by the planes of the rows. joined[2i + h] has vectors i of the rows' first four
 // columns of entries (h = 0) and of the others, or with entries of 4 joined[i] has vectors i.
-INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes, int entry,
-                          struct panel out[8]) {
+INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes,
+                          enum planes_order order, struct panel out[8]) {
     __m512i joined[PLANES * ROWS / 2];
     for (int r = 0; r < ROWS; r += 2) {
         const uint8_t *at = rows.group[r / 4] + r % 4 * rows.stride + offset;
@@ -320,18 +494,21 @@ INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes, i
         UNROLL for (int h = 0; h < 2; h++) {
             join_planes(v + 4 * h, columns);
             UNROLL for (int i = 0; i < 4; i++) {
-                joined[entry == 8 ? (2 * i + h) * ROWS / 2 + r / 2 : i * ROWS + r + h] = columns[i];
+                joined[order != BY_FOURS ? (2 * i + h) * ROWS / 2 + r / 2 : i * ROWS + r + h] =
+                    columns[i];
             }
         }
     }
-    const int parts = entry == 8 ? 2 : 4; // of a row in each vector
+    const int parts = order == BY_FOURS ? 4 : 2; // of a row in each vector
     UNROLL for (int n = 0; n < 16; n++) {
         const int part = n % parts, i = n / parts;
         __m512i v[4];
         gather16(rows_at((const uint8_t *)(joined + i * ROWS * parts / 4), 16 * parts), 16 * part,
                  v);
         UNROLL for (int k = 0; k < 4; k++) {
-            if (entry == 8)
+            if (order == BY_HALVES)
+                out[4 * part + i / 2].bytes[i % 2 * 4 + k % 2 * 2 + k / 2] = v[k];
+            else if (order == BY_EIGHTS)
                 out[4 * part + i / 2].bytes[2 * k + i % 2] = v[k];
             else
                 out[2 * part + i / 2].bytes[i % 2 * 4 + k] = v[k];
@@ -339,12 +516,18 @@ INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes, i
     }
 }
 
-#define UNPACK_PLANES(NAME, name, columns)                                                    \
+#define UNPACK_PLANES(name, order)                                                            \
     INLINE void unpack_planes_##name(struct rows rows, int64_t offset, struct panel out[8]) { \
         scales_##name(rows, offset, out);                                                     \
-        unpack_planes(rows, offset, planes_##name, columns, out);                             \
+        unpack_planes(rows, offset, planes_##name, order, out);                               \
     }
-GRID_TYPES(UNPACK_PLANES)
+UNPACK_PLANES(iq3_xxs, BY_FOURS)
+UNPACK_PLANES(iq3_s, BY_FOURS)
+UNPACK_PLANES(iq2_xxs, BY_EIGHTS)
+UNPACK_PLANES(iq2_xs, BY_HALVES)
+UNPACK_PLANES(iq2_s, BY_HALVES)
+UNPACK_PLANES(iq1_s, BY_HALVES)
+UNPACK_PLANES(iq1_m, BY_HALVES)
 #undef UNPACK_PLANES
 
 #endif
