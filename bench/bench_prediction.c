@@ -326,11 +326,12 @@ static enum status look_again(struct bench *b, int32_t n, const double share[MAX
     int low = 0;
     while (low + 1 < RATE_CLASSES && RATE_TOKENS[low + 1] <= n) low++;
     const int high = low + 1 < RATE_CLASSES && RATE_TOKENS[low] < n ? low + 1 : low;
+    const struct plan *plan = engine_plan(b->engine);
     *slower = 0;
     for (int d = 0; d < MAX_DEVICES; d++) {
         const uint64_t bytes = working_set(b, d);
         const bool cached =
-            d == DEVICE_HOST && cost_is_cached(&engine_plan(b->engine)->machine, bytes);
+            d == DEVICE_HOST && cost_host_cached(&plan->machine, &plan->host_reads).experts;
         for (int class = low; class <= high && share[d] > 0; class ++) {
             const struct reference_job job = {d, main_type(b, d), class, bytes, cached};
             double own;

@@ -86,7 +86,7 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
     struct placement *place = &plan->place;
     const struct unit_context context = {&plan->workload, &plan->machine, place->ring};
     uint64_t scratch_bytes[MAX_DEVICES] = {0};
-    plan->host_read_bytes = 0;
+    plan->host_reads = (struct host_reads){0};
     for (int u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
         const bool embed_is_here = place->units[0].device == place->units[u].device;
@@ -97,8 +97,10 @@ void plan_count_bytes(struct plan *plan, const struct shape *shape) {
         plan->unit_cpu_bytes[u] = bytes.cpu_weights;
         plan->unit_kv_bytes[u] = bytes.kv;
         plan->unit_read_bytes[u] = cost_all_read_bytes(unit);
-        plan->host_read_bytes +=
-            place->units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u] : bytes.cpu_weights;
+        cost_add_reads(&plan->host_reads, unit,
+                       place->units[u].device == DEVICE_HOST ? plan->unit_read_bytes[u]
+                                                             : bytes.cpu_weights,
+                       1);
     }
     if (!a.slot_bytes) place->feed = FEED_NONE;
     ASSERT(!a.slot_bytes || place->feed != FEED_NONE);

@@ -22,8 +22,9 @@
  *
  * Each op adds op_us, of which launch_us is the calling thread's. In matmuls and attention, the
  * time of plain reads of their bytes counts as waiting for memory. If the device's cache keeps the
- * pass's weights, that time is cache_factor times shorter, of attention only if the keys and values
- * of all layers fit too; weights in a slot come from no cache.
+ * unit's weights (cost_host_cached), that time is cache_factor times shorter, of attention only if
+ * the keys and values of all layers fit too; weights in a slot come from no cache. Passes of more
+ * tokens read more experts than one, but wait for memory in little of their time.
  * Weight types without kernels have the rates of the type that is nearest in bits. Ops that blocks
  * encode once per pass, for the table of angles, are not counted: they are less than 0.1 % of a
  * pass. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
@@ -87,9 +88,17 @@ static void add_op(struct cost *c, const struct device_rates *r, double memory_u
     c->launch_us += r->launch_us;
 }
 
-bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes) {
+void cost_add_reads(struct host_reads *reads, const struct unit *unit, uint64_t size_bytes,
+                    uint64_t n) {
+    const double share = unit->n_experts > 0 ? (double)unit->n_experts_used / unit->n_experts : 1;
+    reads->all_bytes += n * size_bytes;
+    reads->token_bytes += n * (uint64_t)(share * (double)size_bytes);
+}
+
+struct host_cached cost_host_cached(const struct machine *m, const struct host_reads *reads) {
     const uint64_t cache_bytes = m->devices[DEVICE_HOST].rates.cache_bytes;
-    return cache_bytes > 0 && host_read_bytes <= cache_bytes;
+    return (struct host_cached){.shared = cache_bytes && reads->token_bytes <= cache_bytes,
+                                .experts = cache_bytes && reads->all_bytes <= cache_bytes};
 }
 
 double cost_cached_us(const struct device_rates *rates, double memory_us, double us) {

@@ -19,13 +19,23 @@ struct cost_place {
     const struct shape *shape;
     const struct machine_device *device;
     const struct workload *w;
-    bool cached; // the device's cache keeps the weights from pass to pass (cost_is_cached)
+    bool cached; // the device's cache keeps the unit's weights from pass to pass (cost_is_cached)
 };
 struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass);
 static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us + c.overhead_us; }
-// True if the CPU's cache keeps the weights of passes that read so many bytes on the CPU.
-bool cost_is_cached(const struct machine *m, uint64_t host_read_bytes);
+// Adds n units like that one, each with so many bytes of weights, all or the CPU's part.
+void cost_add_reads(struct host_reads *reads, const struct unit *unit, uint64_t size_bytes,
+                    uint64_t n);
+// The CPU's cache keeps from pass to pass: weights that each token reads, if there is room for
+// them beside the experts of one token; experts, of which the next token reads others, if all fit.
+struct host_cached {
+    bool shared, experts;
+};
+struct host_cached cost_host_cached(const struct machine *m, const struct host_reads *reads);
+static inline bool cost_is_cached(struct host_cached cached, const struct unit *unit) {
+    return unit->n_experts > 0 ? cached.experts : cached.shared;
+}
 // Time of an op with weights from the CPU's cache, which takes us with weights from memory; plain
 // reads of its bytes take memory_us.
 double cost_cached_us(const struct device_rates *rates, double memory_us, double us);

@@ -115,6 +115,12 @@ struct plan_device {
     struct scratch_layout scratch;
 };
 
+// Weights that passes read on the CPU: all of them, and those of one token, which goes to few of a
+// layer's experts.
+struct host_reads {
+    uint64_t all_bytes, token_bytes;
+};
+
 struct plan {
     struct machine machine;
     struct workload workload;
@@ -132,7 +138,7 @@ struct plan {
     uint64_t unit_cpu_bytes[MAX_UNITS];    // buffer of a split unit's weights on the CPU, else 0
     uint64_t unit_kv_bytes[MAX_UNITS];     // buffer of the unit's KV cache; 0 but for attention
     uint64_t unit_read_bytes[MAX_UNITS];   // weights that one pass reads
-    uint64_t host_read_bytes;              // of these, on the CPU
+    struct host_reads host_reads;          // of these, on the CPU
     uint64_t unit_cold_bytes[MAX_UNITS];   // the CPU's weights that do not stay in RAM (paging.h)
     struct plan_device devices[MAX_DEVICES];
     struct tables_layout tables;

@@ -9,7 +9,7 @@ struct walk {
     const struct shape *shape;
     const struct pass *pass;
     struct simulation *out;
-    bool host_cached; // the CPU's cache keeps the weights that it reads
+    struct host_cached host_cached; // what the CPU's cache keeps of the weights
     bool timed;
 };
 
@@ -27,7 +27,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const int d = step->device;
     const struct unit *unit = &w->shape->units[step->unit];
     const struct unit_part part = step_part(step, w->plan->place.units[step->unit].cpu_parts);
-    const bool cached = d == DEVICE_HOST && w->host_cached;
+    const bool cached = d == DEVICE_HOST && cost_is_cached(w->host_cached, unit);
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
@@ -87,7 +87,7 @@ static void walk(const struct plan *plan, const struct shape *shape, const struc
     struct clocks clocks;
     bool used[MAX_DEVICES] = {false};
     w.timed = plan->machine.rates != RATES_NONE;
-    w.host_cached = cost_is_cached(&plan->machine, plan->host_read_bytes);
+    w.host_cached = cost_host_cached(&plan->machine, &plan->host_reads);
     *out = (struct simulation){.n_steps = plan->n_steps[batch]};
     for (int i = 0; i < plan->n_steps[batch]; i++) used[plan->steps[batch][i].device] = true;
     clocks_start(&clocks, &plan->machine, used, plan->place.units[0].device);

@@ -143,7 +143,7 @@ struct walk {
     struct evaluator *ev;
     const struct placement *place;
     int choice, sample;
-    bool cached;      // the host's weights come from its cache
+    struct host_cached cached;
     bool free_copies; // as if copies took no time
     struct clocks clocks;
 };
@@ -154,7 +154,8 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const struct choice *choice = &ev->choices[w->choice];
     const int32_t twin = ev->facts[step->unit].twin;
     const int32_t parts = w->place->units[step->unit].cpu_parts;
-    const bool cached = w->cached && step->device == DEVICE_HOST;
+    const struct unit *unit = &ev->shape->units[twin];
+    const bool cached = step->device == DEVICE_HOST && cost_is_cached(w->cached, unit);
     const int side = step->slot >= 0 ? SIDE_STREAMED : cached ? SIDE_CACHED : step->device;
     const int work = (parts * STEP_PHASES + (int)step->phase) * SIDES + side;
     const size_t row = (size_t)twin * UNIT_WORKS + (size_t)work;
@@ -164,8 +165,8 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     ev->has_work[i] = true;
     const struct cost_place at = {ev->shape, &ev->machine->devices[step->device], &choice->w,
                                   cached};
-    const struct cost cost = cost_of_part(&at, &ev->shape->units[twin], step_part(step, parts),
-                                          &choice->samples[w->sample].pass);
+    const struct cost cost =
+        cost_of_part(&at, unit, step_part(step, parts), &choice->samples[w->sample].pass);
     *out = (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes, cost.launch_us};
     return *out;
 }
@@ -254,7 +255,7 @@ const struct unit_time *evaluator_unit_time(struct evaluator *ev, int32_t unit,
     if (ev->has_times[row]) return out;
     ev->has_times[row] = true;
     *out = (struct unit_time){0};
-    struct walk w = {.ev = ev, .place = place, .cached = cached};
+    struct walk w = {.ev = ev, .place = place, .cached = {cached, cached}};
     for (w.choice = 0; w.choice < ev->n_choices; w.choice++)
         for (w.sample = 0; w.sample < ev->choices[w.choice].n_samples; w.sample++)
             time_pass(&w, unit, out);
@@ -273,8 +274,8 @@ struct group {
 struct candidate {
     struct evaluator *ev;
     const struct placement *place;
-    bool cached;              // the host's weights stay in its cache
-    bool streams, runs_ahead; // runs_ahead: prompts leave the host once and never come back
+    struct host_cached cached; // of the host's weights
+    bool streams, runs_ahead;  // runs_ahead: prompts leave the host once and never come back
     double decode_us, chain_us[PASS_DECODE][MAX_CHOICES], fetch_us[PASS_DECODE][MAX_CHOICES];
     double busy_us[MAX_DEVICES][MAX_CHOICES]; // of PASS_AHEAD
     int32_t n_groups;
@@ -300,12 +301,14 @@ static const struct unit_bytes *group_bytes(const struct candidate *c, int i, in
 }
 
 static const struct unit_time *group_time(const struct candidate *c, int i) {
-    return evaluator_unit_time(c->ev, c->groups[i].unit, c->place, c->cached);
+    const int32_t u = c->groups[i].unit;
+    return evaluator_unit_time(c->ev, u, c->place,
+                               cost_is_cached(c->cached, &c->ev->shape->units[u]));
 }
 
 static void group_units(struct candidate *c) {
     int8_t from = c->place->units[0].device, at = DEVICE_HOST; // in decode, in prompts
-    uint64_t read_bytes = 0;
+    struct host_reads reads = {0};
     for (int32_t u = 0; u < c->ev->shape->n_units; u++) {
         const struct unit_place *to = &c->place->units[u];
         const int8_t next = to->streamed ? c->place->ring : to->device;
@@ -319,10 +322,11 @@ static void group_units(struct candidate *c) {
     for (int i = 0; i < c->n_groups; i++) {
         const int32_t u = c->groups[i].unit;
         const bool whole = c->place->units[u].device == DEVICE_HOST;
-        read_bytes += (uint64_t)c->groups[i].n *
-                      (whole ? c->ev->facts[u].read_bytes : group_bytes(c, i, 0)->cpu_weights);
+        const uint64_t each =
+            whole ? c->ev->facts[u].read_bytes : group_bytes(c, i, 0)->cpu_weights;
+        cost_add_reads(&reads, &c->ev->shape->units[u], each, (uint64_t)c->groups[i].n);
     }
-    c->cached = cost_is_cached(c->ev->machine, read_bytes);
+    c->cached = cost_host_cached(c->ev->machine, &reads);
     for (int i = 0; i < c->n_groups; i++)
         c->decode_us +=
             c->groups[i].n * group_time(c, i)->chain_us[PASS_DECODE][c->groups[i].from][0];

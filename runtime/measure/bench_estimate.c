@@ -11,7 +11,7 @@ struct limit {
     const struct pass *pass;
     enum batch_class batch;
     double gbps[MAX_DEVICES];                 // best rate of reading of each device
-    bool cached[MAX_DEVICES];                 // its cache keeps the weights
+    struct host_cached cached[MAX_DEVICES];   // what its cache keeps of the weights
     struct machine_device ideal[MAX_DEVICES]; // the devices with ops that start in no time
     double device_us[MAX_DEVICES];            // least time of each device
     double chain_us;                          // sum over units, which follow each other
@@ -20,14 +20,15 @@ struct limit {
 static void look_at_device(struct limit *l, int d) {
     const struct plan *plan = l->plan;
     struct device_rates *r = &l->ideal[d].rates;
-    uint64_t read_bytes = 0;
+    struct host_reads reads = {0};
     l->ideal[d] = plan->machine.devices[d];
     r->op_us = 0;
     for (int u = 0; u < plan->n_units; u++)
-        if (plan->place.units[u].device == d) read_bytes += plan->unit_read_bytes[u];
+        if (plan->place.units[u].device == d)
+            cost_add_reads(&reads, &l->shape->units[u], plan->unit_read_bytes[u], 1);
     // Weights that stay in the cache from one pass to the next are not read from memory.
-    l->cached[d] = d == DEVICE_HOST && cost_is_cached(&plan->machine, read_bytes);
-    l->gbps[d] = r->memory_gbps * (l->cached[d] ? fmax(r->cache_factor, 1) : 1);
+    if (d == DEVICE_HOST) l->cached[d] = cost_host_cached(&plan->machine, &reads);
+    l->gbps[d] = r->memory_gbps * (l->cached[d].experts ? fmax(r->cache_factor, 1) : 1);
 }
 
 // Bytes of unit u that the pass reads: weights, the rows of the cache that are seen, and the state.
@@ -47,7 +48,8 @@ static double read_us(const struct limit *l, int d, double size_bytes) {
 // Least time of device d for the whole unit u.
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
-    const struct cost_place at = {l->shape, &l->ideal[d], &plan->workload, l->cached[d]};
+    const struct cost_place at = {l->shape, &l->ideal[d], &plan->workload,
+                                  cost_is_cached(l->cached[d], &l->shape->units[u])};
     if (l->pass->n_tokens <= 1) return read_us(l, d, bytes_of(l, u));
     return cost_sum(cost_of_part(&at, &l->shape->units[u], WHOLE_UNIT, l->pass));
 }

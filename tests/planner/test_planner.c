@@ -548,7 +548,7 @@ static void test_cached_passes(void **state) {
     m.devices[0].rates.cache_factor = 2;
     m.devices[1].rates.cache_bytes = 100 * MIB; // counts for nothing
     m.devices[1].rates.cache_factor = 2;
-    assert_false(cost_is_cached(&m, 0));
+    assert_false(cost_host_cached(&m, &(struct host_reads){0}).shared); // it has no such cache
     assert_int_equal(solve(f, &m, 2, &e), OK);
     const struct pass pass = {1, 1, 0};
     struct simulation plain, cached;
@@ -560,7 +560,7 @@ static void test_cached_passes(void **state) {
     struct device_rates *r = &f->plan.machine.devices[0].rates;
     for (int more = 0; more < 2; more++) {
         r->cache_bytes = read_bytes - 1 + (uint64_t)more;
-        assert_int_equal(cost_is_cached(&f->plan.machine, read_bytes), more);
+        assert_int_equal(cost_host_cached(&f->plan.machine, &f->plan.host_reads).experts, more);
         plan_simulate(&f->plan, &f->shape, &pass, &cached);
         assert_true(more ? cached.compute_us[0] < plain.compute_us[0]
                          : cached.compute_us[0] == plain.compute_us[0]);

@@ -294,6 +294,45 @@ static void test_bytes_of_split_experts(void **state) {
     assert_false(unit_can_split(unit));
 }
 
+// The time of a token where the CPU computes all and its cache has so many bytes.
+static double cached_us(struct small_plan *f, uint64_t cache_bytes) {
+    const struct pass pass = {1, 1, 0};
+    struct simulation simulation;
+    f->plan.machine.devices[HOST].rates.cache_bytes = cache_bytes;
+    plan_simulate(&f->plan, &f->shape, &pass, &simulation);
+    return simulation.compute_us[HOST];
+}
+
+// A cache for what one token reads, a quarter of the experts among it, keeps all weights but those
+// of the experts: the next token goes to others.
+static void test_cached_beside_experts(void **state) {
+    struct small_plan *f = *state;
+    const struct pass pass = {1, 1, 0};
+    experts_apart(f, 2, 0, false);
+    for (int u = 1; u < f->shape.n_units; u++) f->c.place.units[u].device = HOST;
+    solve_given(f);
+    f->plan.machine.devices[HOST].rates.cache_factor = 2;
+    f->plan.machine.devices[HOST].rates.cache_bytes = 1 << 20; // keys and values fit
+    struct host_reads reads = {0};
+    double saved_us[2] = {0}; // by the weights of units without and with experts
+    for (int u = 0; u < f->shape.n_units; u++) {
+        const struct unit *unit = &f->shape.units[u];
+        struct cost_place at = {&f->shape, &f->plan.machine.devices[HOST], &f->workload, false};
+        const double plain_us = cost_sum(cost_of_part(&at, unit, WHOLE_UNIT, &pass));
+        at.cached = true;
+        saved_us[unit->kind == UNIT_EXPERTS] +=
+            plain_us - cost_sum(cost_of_part(&at, unit, WHOLE_UNIT, &pass));
+        reads.all_bytes += f->plan.unit_read_bytes[u];
+        reads.token_bytes += f->plan.unit_read_bytes[u] / (unit->kind == UNIT_EXPERTS ? 4 : 1);
+    }
+    assert_true(saved_us[0] > 1 && saved_us[1] > 1);
+    const double plain_us = cached_us(f, reads.token_bytes - 1);
+    assert_near(plain_us, cached_us(f, 0));
+    assert_near(plain_us - saved_us[0], cached_us(f, reads.token_bytes));
+    assert_near(plain_us - saved_us[0], cached_us(f, reads.all_bytes - 1));
+    assert_near(plain_us - saved_us[0] - saved_us[1], cached_us(f, reads.all_bytes));
+}
+
 // A token's 2 of 8 experts: the CPU is expected to read a quarter of them, and waits for more,
 // since it may have both; with very many tokens it reads its 2, and the time is that of its bytes.
 static void test_costs_of_split_experts(void **state) {
@@ -895,6 +934,7 @@ int main(void) {
         cmocka_unit_test(test_bytes_of_streamed_attention),
         cmocka_unit_test(test_bytes_of_split_experts),
         cmocka_unit_test(test_costs_of_split_experts),
+        cmocka_unit_test(test_cached_beside_experts),
         cmocka_unit_test(test_steps_of_streamed_units),
         cmocka_unit_test(test_steps_of_split_units),
         cmocka_unit_test(test_steps_of_both),
