@@ -8,25 +8,26 @@
  * plans of every kind: layers on the accelerator, all of the model there, units split by rows,
  * streamed, attention on the CPU over more than 8,000 keys, and, of models with experts, experts on
  * the CPU that are streamed in prompts, in a second run of the model, for which a first one has
- * counted the experts that tokens choose. A core simulates the accelerator, so the CPU beside it
- * gets one thread, on another core, since plans are not made for more threads than cores. The
- * simulated one has the rates of a small GPU and computes next to nothing (tests/sim/sim_timed.h):
- * computing would take memory from the CPU, as no GPU does. -s has other words for it; without any
- * it computes. -k takes every NTH configuration only, -w those of one kind; -m starts no round of a
- * model later than MINUTES after its first. With -d an accelerator of this machine takes the place
- * of the simulated one with the quicker link, beside all of the CPU's threads, and the other
- * configurations are left out.
+ * counted the experts that tokens choose. Counts are kept apart for the CPU and for the device: one
+ * that computes next to nothing has tokens choose other experts. A core simulates the accelerator,
+ * so the CPU beside it gets one thread, on another core, since plans are not made for more threads
+ * than cores. The simulated one has the rates of a small GPU and computes next to nothing
+ * (tests/sim/sim_timed.h): computing would take memory from the CPU, as no GPU does. -s has other
+ * words for it; without any it computes. -k takes every NTH configuration only, -w those of one
+ * kind; -m starts no round of a model later than MINUTES after its first. With -d an accelerator of
+ * this machine takes the place of the simulated one with the quicker link, beside all of the CPU's
+ * threads, and the other configurations are left out.
  *
- * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER (a new
- * one below /tmp), and right after it opens an engine for each of its configurations, asks the plan
- * for predictions, and measures. Before and after each measurement a kernel that the calibration
- * has timed, the reference, is timed again. If its time differs by more than PERCENT (10), the
- * machine's speed has changed since the calibration: the round does not count for that row and is
- * repeated with a new calibration, until ROUNDS (3) count or MORE_ROUNDS times as many are done. A
- * row shows the round with the median error among the ROUNDS in which the reference differed least,
- * so the choice does not depend on the errors. It says how many rounds were run, how many counted,
- * and by how much its reference differed. The end has the median and the 90th percentile of the
- * errors of all rows, and of the rows of each kind.
+ * A round calibrates each pair of threads and device, as tandem does by itself, into FOLDER/cpu and
+ * FOLDER/device (FOLDER is a new one below /tmp), and right after it opens an engine for each of
+ * its configurations, asks the plan for predictions, and measures. Before and after each
+ * measurement a kernel that the calibration has timed, the reference, is timed again. If its time
+ * differs by more than PERCENT (10), the machine's speed has changed since the calibration: the
+ * round does not count for that row and is repeated with a new calibration, until ROUNDS (3) count
+ * or MORE_ROUNDS times as many are done. A row shows the round with the median error among the
+ * ROUNDS in which the reference differed least, so the choice does not depend on the errors. It
+ * says how many rounds were run, how many counted, and by how much its reference differed. The end
+ * has the median and the 90th percentile of the errors of all rows, and of the rows of each kind.
  */
 #include "base/affinity.h"
 #include "base/clock.h"
@@ -154,6 +155,7 @@ struct bench {
     const char *device;  // instead of the simulated one; NULL: that
     const char *rates;   // words that are added to the simulated one's
     char spec[256];      // of the current setting
+    char folder[1024];   // below cache_path, of the current setting
     struct affinity own; // of the program at its start
     FILE *out;
     int32_t n_rounds, nth, only; // only: a kind, -1: all
@@ -195,6 +197,8 @@ static void options_of(struct bench *b, const struct setting *s, const char *mod
     const bool simulated = strcmp(s->device, "none") != 0 && *b->rates;
     (void)snprintf(b->spec, sizeof b->spec, "%s%s%s", s->device, simulated ? "," : "",
                    simulated ? b->rates : "");
+    (void)snprintf(b->folder, sizeof b->folder, "%s/%s", b->cache_path,
+                   strcmp(s->device, "none") == 0 && !b->device ? "cpu" : "device");
     if (model) (void)stat(model, &file); // engine_open says what is wrong with it
     *out = (struct engine_options){
         .model_path = model,
@@ -215,7 +219,7 @@ static void options_of(struct bench *b, const struct setting *s, const char *mod
                                     : s->kind == PLAN_STREAMED ? STRATEGY_STREAMED
                                                                : STRATEGY_AUTO},
         .cpu_cache = s->kind == PLAN_LONG,
-        .cache_path = b->cache_path,
+        .cache_path = b->folder,
     };
     if (b->device) out->drivers = device_drivers(&out->n_drivers);
 }
@@ -258,7 +262,7 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
     if (!status) status = calibrate_quietly(&m, devices[1], &c, &result, e);
     if (!status) {
         calibration_key_of(&key, devices, n, &o);
-        status = calibration_store(&m, &result, b->cache_path, &key, e);
+        status = calibration_store(&m, &result, b->folder, &key, e);
     }
     if (status) {
         devices_close(devices);
