@@ -6,13 +6,16 @@
  *
  * The defaults are those of an 8B model in Q4_K_M (4.9 GB): the matrices are Q4_K but for half of v
  * and down and the output, which are Q6_K. type may be any weight type instead. With experts the
- * model is a qwen3moe whose experts have ff rows each. The weights are random, but in the range of
- * a model's. Only one chunk is in memory at a time.
+ * model is a qwen3moe whose experts have ff rows each. The weights are random, in the range of a
+ * model's whose training begins: what a layer adds is small beside a token's embedding. Otherwise
+ * the average that attention takes would grow from layer to layer until all tokens look alike and
+ * go to the same experts. Only one chunk is in memory at a time.
  */
 #include "base/mem.h"
 #include "bench/lib/random_weights.h"
 #include "tests/lib/gguf_build.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +31,8 @@ struct model {
 
 struct record { // of a tensor whose bytes follow later
     enum weight_type type;
-    uint64_t count, cols;
-    bool norm;
+    uint64_t count;
+    float deviation; // 0: a norm, all ones
 };
 
 struct writer {
@@ -39,8 +42,10 @@ struct writer {
     uint64_t data_bytes;
 };
 
-// Adds a tensor of slices matrices, 0: one matrix; rows 0: a norm.
-static void add(struct writer *w, const char *name, const uint64_t ne[3], enum weight_type type) {
+// Adds a tensor of slices matrices, 0: one matrix; rows 0: a norm. size: of its products, if x has
+// numbers around 1.
+static void add(struct writer *w, const char *name, const uint64_t ne[3], enum weight_type type,
+                float size) {
     const bool norm = ne[1] == 0;
     const uint64_t slices = ne[2] ? ne[2] : 1, count = norm ? ne[0] : ne[0] * ne[1] * slices;
     ASSERT(w->n_records < MAX_TENSORS);
@@ -51,7 +56,8 @@ static void add(struct writer *w, const char *name, const uint64_t ne[3], enum w
                               : 2,
                       ne, weight_dtype(type), w->data_bytes);
     w->data_bytes += dtype_bytes(weight_dtype(type), count);
-    w->records[w->n_records++] = (struct record){type, count, ne[0], norm};
+    w->records[w->n_records++] =
+        (struct record){type, count, norm ? 0 : size / sqrtf((float)ne[0])};
 }
 
 // Q4_K_M keeps more bits in v and down of the first and last eighth of the layers, and of every
@@ -65,6 +71,7 @@ struct tensor {
     const char *name;
     uint64_t ne[3]; // columns, rows, experts
     enum weight_type type;
+    float size; // as in add
 };
 
 static void add_tensors(struct writer *w, uint64_t layer, const struct tensor *tensors, size_t n) {
@@ -72,7 +79,7 @@ static void add_tensors(struct writer *w, uint64_t layer, const struct tensor *t
         char name[64];
         snprintf(name, sizeof name, "blk.%llu.%s.weight", (unsigned long long)layer,
                  tensors[i].name);
-        add(w, name, tensors[i].ne, tensors[i].type);
+        add(w, name, tensors[i].ne, tensors[i].type, tensors[i].size);
     }
 }
 
@@ -80,23 +87,24 @@ static void add_layer(struct writer *w, const struct model *m, uint64_t layer) {
     const uint64_t q = m->head_dim * m->heads, kv = m->head_dim * m->kv;
     const enum weight_type plain = m->mixed ? WEIGHT_Q4_K : m->type;
     const enum weight_type fine = m->mixed && more_bits(m, layer) ? WEIGHT_Q6_K : plain;
+    const float added = 1 / sqrtf(2 * (float)m->layers); // to the residual stream, two a layer
     const struct tensor attention[] = {
-        {"attn_norm", {m->embd}, WEIGHT_F32}, {"attn_q", {m->embd, q}, plain},
-        {"attn_k", {m->embd, kv}, plain},     {"attn_v", {m->embd, kv}, fine},
-        {"attn_output", {q, m->embd}, plain}, {"ffn_norm", {m->embd}, WEIGHT_F32},
+        {"attn_norm", {m->embd}, WEIGHT_F32, 1},     {"attn_q", {m->embd, q}, plain, 1},
+        {"attn_k", {m->embd, kv}, plain, 1},         {"attn_v", {m->embd, kv}, fine, 1},
+        {"attn_output", {q, m->embd}, plain, added}, {"ffn_norm", {m->embd}, WEIGHT_F32, 1},
     };
     const struct tensor dense[] = {
-        {"ffn_gate", {m->embd, m->ff}, plain},
-        {"ffn_up", {m->embd, m->ff}, plain},
-        {"ffn_down", {m->ff, m->embd}, fine},
+        {"ffn_gate", {m->embd, m->ff}, plain, 1},
+        {"ffn_up", {m->embd, m->ff}, plain, 1},
+        {"ffn_down", {m->ff, m->embd}, fine, added},
     };
     const struct tensor experts[] = {
-        {"attn_q_norm", {m->head_dim}, WEIGHT_F32},
-        {"attn_k_norm", {m->head_dim}, WEIGHT_F32},
-        {"ffn_gate_inp", {m->embd, m->experts}, WEIGHT_F32},
-        {"ffn_gate_exps", {m->embd, m->ff, m->experts}, plain},
-        {"ffn_up_exps", {m->embd, m->ff, m->experts}, plain},
-        {"ffn_down_exps", {m->ff, m->embd, m->experts}, fine},
+        {"attn_q_norm", {m->head_dim}, WEIGHT_F32, 1},
+        {"attn_k_norm", {m->head_dim}, WEIGHT_F32, 1},
+        {"ffn_gate_inp", {m->embd, m->experts}, WEIGHT_F32, 1},
+        {"ffn_gate_exps", {m->embd, m->ff, m->experts}, plain, 1},
+        {"ffn_up_exps", {m->embd, m->ff, m->experts}, plain, 1},
+        {"ffn_down_exps", {m->ff, m->embd, m->experts}, fine, added},
     };
     add_tensors(w, layer, attention, sizeof attention / sizeof *attention);
     if (m->experts)
@@ -159,15 +167,14 @@ static void add_keys(struct gguf_build *b, const struct model *m) {
 
 static bool write_tensor(FILE *out, const struct record *r, char *chunk, uint64_t *state) {
     const struct dtype_info *info = dtype_find((uint32_t)weight_dtype(r->type));
-    const uint64_t deviation_cols = r->cols ? r->cols : 1;
     uint64_t blocks = r->count / info->block_elements;
-    if (r->norm) {
+    if (r->deviation == 0) {
         for (uint64_t i = 0; i < r->count; i++) ((float *)chunk)[i] = 1;
         return fwrite(chunk, info->block_bytes, blocks, out) == blocks;
     }
     // The same chunk is written again and again; its length is prime, so rows differ.
-    const float deviation = 1 / __builtin_sqrtf((float)deviation_cols);
-    random_weights(r->type, chunk, CHUNK_BLOCKS * (uint64_t)info->block_elements, deviation, state);
+    random_weights(r->type, chunk, CHUNK_BLOCKS * (uint64_t)info->block_elements, r->deviation,
+                   state);
     while (blocks > 0) {
         const uint64_t n = blocks < CHUNK_BLOCKS ? blocks : CHUNK_BLOCKS;
         if (fwrite(chunk, info->block_bytes, n, out) != n) return false;
@@ -248,10 +255,10 @@ int main(int argc, char **argv) {
     add_keys(&w.build, &m);
     add_vocabulary(&w.build, m.vocab);
     const uint64_t table[3] = {m.embd, m.vocab}, norm[3] = {m.embd};
-    add(&w, "token_embd.weight", table, m.mixed ? WEIGHT_Q4_K : m.type);
+    add(&w, "token_embd.weight", table, m.mixed ? WEIGHT_Q4_K : m.type, sqrtf((float)m.embd));
     for (uint64_t l = 0; l < m.layers; l++) add_layer(&w, &m, l);
-    add(&w, "output_norm.weight", norm, WEIGHT_F32);
-    add(&w, "output.weight", table, m.mixed ? WEIGHT_Q6_K : m.type);
+    add(&w, "output_norm.weight", norm, WEIGHT_F32, 1);
+    add(&w, "output.weight", table, m.mixed ? WEIGHT_Q6_K : m.type, 1);
     good = write_model(&w, argv[1]);
     if (!good) fprintf(stderr, "make_model: %s cannot be written\n", argv[1]);
     gguf_build_close(&w.build);
