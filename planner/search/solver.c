@@ -69,10 +69,26 @@ static int32_t place_most(struct plan *plan, const struct search_request *r, boo
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
-// The least --ram that the plan needs, in MiB.
-static unsigned long long ram_mib(const struct plan *plan) {
-    const uint64_t needed = plan_needs(plan, DEVICE_HOST);
-    return (needed >> 20) + (needed % (1 << 20) > 0);
+enum { RAISED_CHARS = 192 };
+
+// In whole MiB, rounded up.
+static unsigned long long mib(uint64_t size_bytes) {
+    return (size_bytes >> 20) + (size_bytes % (1 << 20) > 0);
+}
+
+// Writes what has to be raised for the plan to fit in RAM: what limits it, and --ram else, which is
+// believed. Returns out.
+static char *raised_ram(char out[RAISED_CHARS], const struct plan *plan) {
+    const char *by = plan->machine.ram_limited_by;
+    const bool of_process = strcmp(by, "RLIMIT_AS") == 0;
+    const uint64_t budget_bytes = plan->machine.devices[DEVICE_HOST].budget_bytes,
+                   lacking = plan_needs(plan, DEVICE_HOST) - budget_bytes;
+    if (*by == '/' || of_process)
+        (void)snprintf(out, RAISED_CHARS, "%s by %lluM", of_process ? "ulimit -v" : by,
+                       mib(lacking));
+    else
+        (void)snprintf(out, RAISED_CHARS, "--ram to %lluM", mib(plan_needs(plan, DEVICE_HOST)));
+    return out;
 }
 
 // Writes the fix for a full accelerator. Fewer layers there are more on the CPU, which may be too
@@ -86,7 +102,8 @@ static enum status fix_accelerator(struct plan *plan, const struct shape *shape,
     const struct search_request request = {.shape = shape, .allowed = anywhere};
     const int32_t n_layers = place_most(plan, &request, true);
     if (plan_holds(plan, DEVICE_HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
-    return err_fix(e, "-ngl %d fits with --ram %lluM%s", n_layers, ram_mib(plan), more);
+    char raised[RAISED_CHARS];
+    return err_fix(e, "-ngl %d fits if you raise %s%s", n_layers, raised_ram(raised, plan), more);
 }
 
 static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
@@ -104,8 +121,9 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
         sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH], sizes[PLAN_STAGING],
         err_size_limit(room, device->budget_bytes));
     if (d != DEVICE_HOST) return fix_accelerator(plan, shape, e);
-    return err_fix(e, "use a smaller micro-batch (-ub) or a smaller model, or raise --ram to %lluM",
-                   ram_mib(plan));
+    char raised[RAISED_CHARS];
+    return err_fix(e, "use a smaller micro-batch (-ub) or a smaller model, or raise %s",
+                   raised_ram(raised, plan));
 }
 
 // The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.
@@ -203,6 +221,8 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
         // accelerator's memory.
         if (limit && (d == DEVICE_HOST || limit < m->devices[d].budget_bytes))
             m->devices[d].budget_bytes = limit;
+        if (limit && d == DEVICE_HOST)
+            (void)snprintf(m->ram_limited_by, sizeof m->ram_limited_by, "--ram");
     }
 }
 

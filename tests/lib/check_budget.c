@@ -403,7 +403,6 @@ static bool follow(struct draw *d, const struct err *e) {
     uint64_t ram_mib = number_after(e->fix, "raise --ram to ");
     if (strstr(e->fix, "-ngl ") && strstr(e->fix, " fits")) {
         d->constraints.gpu_layers = (int32_t)number_after(e->fix, "-ngl ");
-        ram_mib = number_after(e->fix, "fits with --ram ");
         if (ram_mib) d->constraints.ram_bytes = ram_mib << 20;
         return true;
     }

@@ -250,10 +250,43 @@ static void test_refusals(void **state) {
     // Layers that leave an accelerator which is too small find no room on the CPU either.
     m = invent_machine(4 * MIB, 2 * MIB);
     assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), ERR_MEMORY);
-    assert_int_equal(sscanf(e.fix, "-ngl %d fits with --ram %lluM", &fitting, &ram_mib), 2);
+    assert_int_equal(sscanf(e.fix, "-ngl %d fits if you raise --ram to %lluM", &fitting, &ram_mib),
+                     2);
     assert_int_equal(solve(f, &m, fitting, &e), ERR_MEMORY);
     m = invent_machine(ram_mib * MIB, 2 * MIB);
     assert_int_equal(solve(f, &m, fitting, &e), OK);
+}
+
+// Where a control group or the shell limits the memory, --ram cannot help: its limit is to be
+// raised, by just enough.
+static void test_limits_to_raise(void **state) {
+    static const char *const limits[][2] = {
+        {"/sys/fs/cgroup/box/memory.max", "raise /sys/fs/cgroup/box/memory.max by "},
+        {"RLIMIT_AS", "raise ulimit -v by "},
+    };
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 6, false);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        for (int n_layers = 0; n_layers < 2; n_layers++) { // on an accelerator without room
+            struct machine m = invent_machine(4 * MIB, n_layers ? 1 * MIB : 0);
+            (void)snprintf(m.ram_limited_by, sizeof m.ram_limited_by, "%s", limits[i][0]);
+            assert_int_equal(solve(f, &m, n_layers, &e), ERR_MEMORY);
+            const char *raise = strstr(e.fix, limits[i][1]);
+            assert_true(raise && !strstr(e.fix, "--ram"));
+            const uint64_t by_mib = strtoull(raise + strlen(limits[i][1]), NULL, 10);
+            assert_true(by_mib > 0);
+            m.devices[HOST].budget_bytes = (4 + by_mib - 1) * MIB;
+            assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
+            m.devices[HOST].budget_bytes = (4 + by_mib) * MIB;
+            assert_int_equal(solve(f, &m, 0, &e), OK);
+            // --ram takes the place of that limit.
+            const struct constraints low = {.ram_bytes = 4 * MIB};
+            assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &f->plan.workload, &low, &e),
+                             ERR_MEMORY);
+            assert_non_null(strstr(e.fix, "raise --ram to "));
+        }
+    }
 }
 
 static void test_workload_ranges(void **state) {
@@ -819,16 +852,27 @@ static void test_bounds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu_only),        cmocka_unit_test(test_gpu_layers),
-        cmocka_unit_test(test_auto_fills),      cmocka_unit_test(test_given_limits),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_workload_ranges),
-        cmocka_unit_test(test_scratch_layout),  cmocka_unit_test(test_quantised_cache),
-        cmocka_unit_test(test_cost_by_hand),    cmocka_unit_test(test_cost_of_queries),
-        cmocka_unit_test(test_cost_of_cached),  cmocka_unit_test(test_cached_passes),
-        cmocka_unit_test(test_cost_of_experts), cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_constraints),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_advice),          cmocka_unit_test(test_advice_on_limits),
-        cmocka_unit_test(test_bounds),          cmocka_unit_test(test_cost_of_sessions),
+        cmocka_unit_test(test_cpu_only),
+        cmocka_unit_test(test_gpu_layers),
+        cmocka_unit_test(test_auto_fills),
+        cmocka_unit_test(test_given_limits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_limits_to_raise),
+        cmocka_unit_test(test_workload_ranges),
+        cmocka_unit_test(test_scratch_layout),
+        cmocka_unit_test(test_quantised_cache),
+        cmocka_unit_test(test_cost_by_hand),
+        cmocka_unit_test(test_cost_of_queries),
+        cmocka_unit_test(test_cost_of_cached),
+        cmocka_unit_test(test_cached_passes),
+        cmocka_unit_test(test_cost_of_experts),
+        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_constraints),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_advice_on_limits),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_cost_of_sessions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
