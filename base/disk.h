@@ -1,7 +1,7 @@
 /* disk.h: how the operating system brings the bytes of a new file to the disk, and how many it has
  * brought from there.
  *
- * Takes descriptors and owns nothing. One thread for each file; disk_bytes_read from any. Tested by
+ * Takes descriptors and owns nothing. One thread for each file; disk_reads from any. Tested by
  * tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_DISK_H
@@ -14,9 +14,12 @@ int disk_preallocate(int descriptor, uint64_t size_bytes);
 // Waits until what was written is on the disk. Returns 0, or -1 and sets errno.
 int disk_sync(int descriptor);
 
-// Bytes that the system has read from disks for this process since it began: for mapped files,
-// ahead of them, and for the swap (getrusage: ru_inblock). Where the system does not count them,
-// the pages that a thread has waited for (ru_majflt).
-uint64_t disk_bytes_read(void);
+struct disk_reads {
+    uint64_t size_bytes, faults;
+};
+// Counts since the process began, by getrusage: bytes that the system has read from disks for it,
+// for mapped files, ahead of them, and for the swap (ru_inblock; where the system does not count
+// them, those of the pages below), and major faults: pages that a thread waited for (ru_majflt).
+struct disk_reads disk_reads(void);
 
 #endif

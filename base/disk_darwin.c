@@ -18,8 +18,9 @@ int disk_sync(int descriptor) {
     return fcntl(descriptor, F_FULLFSYNC) == 0 ? 0 : fsync(descriptor);
 }
 
-uint64_t disk_bytes_read(void) {
+struct disk_reads disk_reads(void) {
     struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage)) return 0;
-    return (uint64_t)usage.ru_majflt * (uint64_t)getpagesize();
+    if (getrusage(RUSAGE_SELF, &usage)) return (struct disk_reads){0};
+    const uint64_t faults = (uint64_t)usage.ru_majflt;
+    return (struct disk_reads){faults * (uint64_t)getpagesize(), faults};
 }

@@ -12,7 +12,8 @@ int disk_preallocate(int descriptor, uint64_t size_bytes) {
 
 int disk_sync(int descriptor) { return fsync(descriptor); }
 
-uint64_t disk_bytes_read(void) {
+struct disk_reads disk_reads(void) {
     struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_inblock * 512;
+    if (getrusage(RUSAGE_SELF, &usage)) return (struct disk_reads){0};
+    return (struct disk_reads){(uint64_t)usage.ru_inblock * 512, (uint64_t)usage.ru_majflt};
 }

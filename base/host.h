@@ -42,6 +42,10 @@ int32_t host_cpu_quota(const struct host_roots *roots);
 // taken from it; 0 if the system does not tell.
 uint64_t host_busy_ns(const struct host_roots *roots);
 
+// Major faults of all programs of the machine since it started: pages that a thread has waited for
+// until they came from a disk. 0 if the system does not tell.
+uint64_t host_major_faults(const struct host_roots *roots);
+
 // The processor's name into out[size_bytes], "CPU" if the system does not tell. Returns out.
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes);
 

@@ -73,6 +73,17 @@ uint64_t host_busy_ns(const struct host_roots *roots) {
     return ticks * (UINT64_C(1000000000) / (uint64_t)hertz);
 }
 
+uint64_t host_major_faults(const struct host_roots *roots) {
+    (void)roots;
+    vm_statistics64_data_t memory;
+    mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+    const mach_port_t host = mach_host_self();
+    const kern_return_t code =
+        host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&memory, &count);
+    mach_port_deallocate(mach_task_self(), host);
+    return code == KERN_SUCCESS ? memory.pageins : 0;
+}
+
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes) {
     ASSERT(size_bytes > 0);
     (void)roots;

@@ -214,6 +214,13 @@ uint64_t host_busy_ns(const struct host_roots *roots) {
     return ticks * (UINT64_C(1000000000) / (uint64_t)hertz);
 }
 
+uint64_t host_major_faults(const struct host_roots *roots) {
+    char text[TEXT_BYTES];
+    uint64_t faults;
+    const bool good = read_text(roots->proc, "vmstat", text, sizeof text);
+    return good && find_number(text, "pgmajfault ", &faults) ? faults : 0;
+}
+
 char *host_cpu_name(const struct host_roots *roots, char *out, size_t size_bytes) {
     ASSERT(size_bytes > 0);
     char text[TEXT_BYTES];

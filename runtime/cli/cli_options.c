@@ -76,7 +76,9 @@ static const struct {
                            "--show"},
     [COMMAND_DOCTOR] = {"doctor", "[-m FILE | --shape NAME]",
                         "says what holds this computer back, what it costs and how to mend it",
-                        "Costs are those of the model that is named, or of Llama 3.1 8B.\n",
+                        "Costs are those of the model that is named, or of Llama 3.1 8B. Also says "
+                        "how much of the\nmodel's file is in RAM, and how often programs wait for "
+                        "pages from the disk (major faults).\n",
                         "-m model.gguf"},
     [COMMAND_TOKENIZE] = {"tokenize", "-m FILE -p TEXT", "shows the tokens of a text",
                           "Reads only the vocabulary. One line per token: its number -> 'its "

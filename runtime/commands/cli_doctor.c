@@ -2,17 +2,22 @@
  * what holds it back. See commands.h. */
 #include "runtime/commands/commands.h"
 
+#include "base/clock.h"
+#include "base/disk.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "kernels/cpu/device/isa.h"
+#include "runtime/gguf/gguf.h"
 #include "runtime/host/doctor.h"
 #include "runtime/host/devices.h"
 #include "runtime/report/report_json.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char EXAMPLE[] = "llama-3.1-8b"; // costs are given for this model if none is named
 
-enum { VENDOR_NVIDIA = 0x10de, PROBE_BYTES = 16 << 20 };
+enum { VENDOR_NVIDIA = 0x10de, PROBE_BYTES = 16 << 20, WATCH_NS = 200000000 };
 
 struct consultation { // too big for the stack
     struct engine_options options;
@@ -65,6 +70,24 @@ static enum status ask_for_a_plan(struct consultation *c, struct err *e) {
     return status == ERR_MEMORY ? OK : status;
 }
 
+// Looks for the file of the model, all parts of it, in RAM.
+static enum status look_for_file(struct consultation *c, const char *path, struct err *e) {
+    struct gguf gguf;
+    if (!path) return OK;
+    if (gguf_open(&gguf, path, e)) return e->status;
+    for (uint32_t i = 0; i < gguf.n_parts; i++) {
+        const struct file *part = &gguf.parts[i];
+        c->facts.file_bytes += part->size_bytes;
+        c->facts.cached_bytes +=
+            min_u64(file_resident_bytes(part, 0, part->size_bytes), part->size_bytes);
+    }
+    gguf_close(&gguf);
+    return OK;
+}
+
+// Major faults of other programs since start.
+static uint64_t others_faults(void) { return host_major_faults(&HOST_ROOTS) - disk_reads().faults; }
+
 static enum status gather(struct consultation *c, struct err *e) {
     struct doctor_facts *f = &c->facts;
     char cards[1][16];
@@ -104,23 +127,45 @@ static enum status write_findings(const struct consultation *c, struct err *e) {
                                         severity_name(f->severity), "what", text_of(f->what),
                                         "cost", text_of(f->cost), "fix", text_of(f->fix)));
     }
-    return report_json_write(
-        json_pack("{s:o, s:o}", "findings", list, "model", text_of(c->shape.name)), stdout, e);
+    return report_json_write(json_pack("{s:o, s:o, s:o, s:o, s:f}", "findings", list, "model",
+                                       text_of(c->shape.name), "file_bytes",
+                                       report_json_count(c->facts.file_bytes), "file_bytes_in_ram",
+                                       report_json_count(c->facts.cached_bytes),
+                                       "major_faults_per_second", c->facts.faults_per_s),
+                             stdout, e);
 }
 
 static void print_findings(const struct consultation *c) {
-    const struct machine *m = &c->facts.machine;
+    const struct doctor_facts *f = &c->facts;
+    const struct machine *m = &f->machine;
+    char all[ERR_SIZE_CHARS], some[ERR_SIZE_CHARS];
     printf("%s", m->devices[0].name);
     if (m->n_devices > 1) printf(" with %s", m->devices[1].name);
     if (c->n_findings == 0)
         puts(": no problems found");
     else
         printf(": %d problem%s found\n", c->n_findings, c->n_findings == 1 ? "" : "s");
+    if (f->file_bytes)
+        printf("%s of the model's file are in RAM, of %s\n", err_size_limit(some, f->cached_bytes),
+               err_size_needed(all, f->file_bytes));
+    printf("%.0f major faults a second: pages of other programs that come from a disk\n",
+           f->faults_per_s);
     for (int32_t i = 0; i < c->n_findings; i++) {
-        const struct finding *f = &c->findings[i];
-        printf("\n%-6s %s\n  cost %s\n  fix  %s\n", severity_name(f->severity), f->what, f->cost,
-               f->fix);
+        const struct finding *found = &c->findings[i];
+        printf("\n%-6s %s\n  cost %s\n  fix  %s\n", severity_name(found->severity), found->what,
+               found->cost, found->fix);
     }
+}
+
+// Gathers the facts, for so long that major faults can be counted.
+static enum status watch(struct consultation *c, const char *path, struct err *e) {
+    const uint64_t start_ns = clock_ns(), before = others_faults();
+    if (look_for_file(c, path, e) || gather(c, e)) return e->status;
+    const uint64_t took_ns = clock_ns() - start_ns;
+    if (took_ns < WATCH_NS) clock_sleep_ns(WATCH_NS - took_ns);
+    const double seconds = (double)(clock_ns() - start_ns) * 1e-9;
+    c->facts.faults_per_s = fmax(0, (double)(int64_t)(others_faults() - before)) / seconds;
+    return OK;
 }
 
 static enum status consult(struct cli *cli, struct consultation *c, struct err *e) {
@@ -128,7 +173,8 @@ static enum status consult(struct cli *cli, struct consultation *c, struct err *
     struct cli_options named = cli->options;
     if (!named.model && !named.shape) named.shape = EXAMPLE;
     if (cli_read_shape(&c->shape, &named, e) ||
-        devices_open(c->devices, &c->n_devices, &c->options, e) || gather(c, e))
+        devices_open(c->devices, &c->n_devices, &c->options, e) ||
+        watch(c, named.shape ? NULL : named.model, e))
         return e->status;
     c->n_findings = doctor_examine(&c->facts, c->findings, e);
     if (c->n_findings < 0) return e->status;

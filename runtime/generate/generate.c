@@ -171,6 +171,12 @@ static enum status read_all(struct generator *g, const struct prompt *p, struct 
     return OK;
 }
 
+static void add_disk_reads(struct timings *t, const struct disk_reads *before) {
+    const struct disk_reads now = disk_reads();
+    t->disk_bytes += now.size_bytes - before->size_bytes;
+    t->disk_faults += now.faults - before->faults;
+}
+
 enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e) {
     ASSERT(n > 0);
@@ -179,14 +185,15 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     const int32_t before = session_length(g->session), skipped = g->pending >= 0;
     const struct timings timings = g->timings;
     const struct prompt prompt = {ids, skipped, n + skipped, logits};
-    const uint64_t start = clock_ns(), read = disk_bytes_read();
+    const struct disk_reads read = disk_reads();
+    const uint64_t start = clock_ns();
     if (read_all(g, &prompt, e)) {
         session_truncate(g->session, before);
         g->timings = timings;
         return e->status;
     }
     g->timings.prompt_ns += clock_ns() - start;
-    g->timings.disk_bytes += disk_bytes_read() - read;
+    add_disk_reads(&g->timings, &read);
     g->timings.prompt_tokens += prompt.count;
     g->pending = -1;
     for (int32_t i = 0; i < n; i++) sampler_accept(&g->sampler, ids[i]);
@@ -325,13 +332,14 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     *reason = STOP_LIMIT;
     if (limit == 0) return OK;
     const int64_t steps_before = g->timings.decode_steps;
-    const uint64_t start = clock_ns(), read = disk_bytes_read();
+    const struct disk_reads read = disk_reads();
+    const uint64_t start = clock_ns();
     if (!g->open && begin_text(g, e)) return e->status;
     const enum status status = decode(g, limit, sink, reason, e);
     g->open = !status && g->shifts && *reason == STOP_CONTEXT;
     if (!g->open && (status || *reason != STOP_CANCEL)) finish(g, sink);
     g->timings.decode_ns += clock_ns() - start;
-    g->timings.disk_bytes += disk_bytes_read() - read;
+    add_disk_reads(&g->timings, &read);
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
                            session_length(g->session), g->timings.decode_steps - steps_before);
     return status;

@@ -19,7 +19,8 @@ struct timings {
                           // since the prompt's last pass gives its logits
     uint64_t decode_ns;
     int64_t prompt_passes; // micro-batches of the prompts
-    uint64_t disk_bytes;   // that the process read meanwhile: see disk_bytes_read
+    uint64_t disk_bytes;   // that the process read meanwhile,
+    uint64_t disk_faults;  // and its major faults: see disk_reads
     // The plan's predictions for these very passes, 0 without rates.
     double predicted_prompt_us, predicted_decode_us;
 };

@@ -152,6 +152,36 @@ static void look_at_refusal(struct examination *x) {
     WRITE(found->fix, "%s", refused->fix);
 }
 
+// A quarter that lacks takes little time.
+static void look_at_file_cache(struct examination *x) {
+    const struct doctor_facts *f = x->facts;
+    const uint64_t lacking = f->file_bytes - f->cached_bytes;
+    char rest[ERR_SIZE_CHARS], room[ERR_SIZE_CHARS];
+    if (lacking <= f->file_bytes / 4) return;
+    struct finding *found = add(x, FINDING_NOTE, "file-cache");
+    WRITE(found->what, "%s of the model's file are not in RAM", err_size_needed(rest, lacking));
+    const double gbps = paging_disk_gbps(&f->machine);
+    WRITE(found->cost, "the next start takes about %.2g s longer: the disk reads %.2g GB/s",
+          (double)lacking / (gbps * 1e9), gbps);
+    if (lacking <= f->memory.free_bytes)
+        WRITE(found->fix, "run it once: the system keeps the file while nothing else needs the "
+                          "RAM; --mlock keeps it during a run");
+    else
+        WRITE(found->fix, "close other programs: %s of RAM are free for it",
+              err_size_limit(room, f->memory.free_bytes));
+}
+
+// An idle machine has next to none; a disk serves thousands.
+static void look_at_faults(struct examination *x) {
+    enum { MANY = 100 };
+    const double rate = x->facts->faults_per_s;
+    if (rate < MANY) return;
+    struct finding *found = add(x, FINDING_SLOW, "major-faults");
+    WRITE(found->what, "programs wait for pages from the disk %.0f times a second", rate);
+    WRITE(found->cost, "weights that leave RAM come back from the disk, many times as slowly");
+    WRITE(found->fix, "close programs until RAM is free; --mlock keeps weights there");
+}
+
 static void look_at_processor(struct examination *x) {
     const struct doctor_facts *f = x->facts;
     if (!f->has_vector_isa) {
@@ -238,7 +268,8 @@ int32_t doctor_examine(const struct doctor_facts *facts, struct finding out[MAX_
     static void (*const looks[])(struct examination *) = {
         look_for_accelerator, look_at_link,    look_at_memory_channels, look_at_vram,
         look_at_ram,          look_at_refusal, look_at_processor,       look_at_pinning,
-        look_at_rates,        look_at_unused,  look_at_windows,
+        look_at_rates,        look_at_unused,  look_at_windows,         look_at_file_cache,
+        look_at_faults,
     };
     struct examination *x = mem_alloc(1, sizeof *x);
     if (!x) return err_memory(e, sizeof *x, "the examination"), -1;

@@ -29,8 +29,10 @@ struct doctor_facts {
     char governor[32], isa[16];
     const struct shape *shape; // borrowed; NULL: costs are told without a model
     struct workload workload;
-    uint64_t ram_bytes, vram_bytes; // limits that the user sets; 0: none
-    struct err refused;             // how `tandem plan` refuses the model; zeroed: it does not
+    uint64_t ram_bytes, vram_bytes;    // limits that the user sets; 0: none
+    uint64_t file_bytes, cached_bytes; // of the model's file, and of it in RAM; 0, 0: no file
+    double faults_per_s;               // major faults of other programs, now
+    struct err refused;                // how `tandem plan` refuses the model; zeroed: it does not
 };
 
 enum severity { FINDING_NOTE, FINDING_SLOW, FINDING_BROKEN };

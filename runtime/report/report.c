@@ -40,8 +40,9 @@ void report_print_disk(const struct timings *t, const struct plan *plan, FILE *o
     const bool planned = paging_cold_bytes(plan) > 0;
     char size[ERR_SIZE_CHARS];
     if (t->disk_bytes <= own_pages) return;
-    fprintf(out, "tandem: %s came from the disk during the run, since %s\n",
-            err_size_needed(size, t->disk_bytes),
+    fprintf(out,
+            "tandem: %s came from the disk during the run (%" PRIu64 " major faults), since %s\n",
+            err_size_needed(size, t->disk_bytes), t->disk_faults,
             planned ? "not all weights fit in RAM" : "weights were not in RAM");
     fprintf(out, "  Free RAM for the next run, or take a smaller model%s.\n",
             planned ? "" : "; --mlock keeps weights there");
@@ -51,6 +52,8 @@ void report_print_timings(const struct timings *t, FILE *out) {
     fprintf(out, "tandem: load   %10.1f ms\n", timings_ms(t->load_ns));
     print_line("prompt", t->prompt_ns, t->prompt_tokens, t->prompt_tokens, out);
     print_line("new", t->decode_ns, t->new_tokens, t->decode_steps, out);
+    fprintf(out, "tandem: disk   %9.1f MiB read, %" PRIu64 " major faults\n",
+            (double)t->disk_bytes / MIB, t->disk_faults);
 }
 
 static void print_rates(const struct machine *machine, FILE *out) {

@@ -28,9 +28,9 @@ json_t *report_json_text(const char *bytes, size_t length) {
 }
 
 json_t *report_json_timings(const struct timings *t) {
-    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:I}", //
-                     "prompt_n", (json_int_t)t->prompt_tokens,             //
-                     "prompt_ms", timings_ms(t->prompt_ns),                //
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", //
+                     "prompt_n", (json_int_t)t->prompt_tokens,                  //
+                     "prompt_ms", timings_ms(t->prompt_ns),                     //
                      "prompt_per_token_ms", timings_each_ms(t->prompt_tokens, t->prompt_ns),
                      "prompt_per_second", timings_rate(t->prompt_tokens, t->prompt_ns), //
                      "predicted_n", (json_int_t)t->new_tokens,                          //
@@ -38,7 +38,8 @@ json_t *report_json_timings(const struct timings *t) {
                      "predicted_per_token_ms", timings_each_ms(t->decode_steps, t->decode_ns),
                      "predicted_per_second", timings_rate(t->decode_steps, t->decode_ns), //
                      "decode_steps", (json_int_t)t->decode_steps,                         //
-                     "disk_bytes", (json_int_t)t->disk_bytes);
+                     "disk_bytes", (json_int_t)t->disk_bytes,                             //
+                     "major_faults", (json_int_t)t->disk_faults);
 }
 
 json_t *report_json_memory(const struct memory_use *use) {

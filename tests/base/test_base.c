@@ -282,16 +282,17 @@ static void bytes_from_the_disk_are_counted(void **state) {
     assert_true(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
     unsigned char in_memory = 1, *map = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
     assert_true(map != MAP_FAILED && mincore(map + SIZE / 2, 1, &in_memory) == 0);
-    const uint64_t before = disk_bytes_read();
+    const struct disk_reads before = disk_reads();
     struct stat info;
     assert_return_code(fstat(file, &info), errno);
     const int byte = ((volatile unsigned char *)map)[SIZE / 2];
-    const uint64_t after = disk_bytes_read();
+    const struct disk_reads after = disk_reads();
     munmap(map, SIZE);
     close(file);
     assert_int_equal(byte, 'x');
     if ((in_memory & 1) || major(info.st_dev) == 0) skip();
-    assert_in_range(after - before, 4096, SIZE);
+    assert_in_range(after.size_bytes - before.size_bytes, 4096, SIZE);
+    assert_in_range(after.faults - before.faults, 1, SIZE / 4096);
 }
 
 static void mapped_pages_are_aligned_zeroed_and_given_back(void **state) {

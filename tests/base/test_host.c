@@ -162,6 +162,16 @@ static void test_busy(void **state) {
     assert_true(host_busy_ns(&roots) == 0);
 }
 
+static void test_major_faults(void **state) {
+    const struct tree *tree = *state;
+    const struct host_roots roots = {tree->proc, tree->cgroup};
+    assert_true(host_major_faults(&roots) == 0);
+    put(tree, "proc/vmstat", "nr_free_pages 7\npgfault 900\npgmajfault 42\npgrefill 1\n");
+    assert_true(host_major_faults(&roots) == 42);
+    put(tree, "proc/vmstat", "pgfault 900\n");
+    assert_true(host_major_faults(&roots) == 0);
+}
+
 static void test_this_machine(void **state) {
     (void)state;
     struct host_memory memory;
@@ -184,6 +194,7 @@ int main(void) {
         IN_TREE(test_quota),
         IN_TREE(test_cpu_name),
         IN_TREE(test_busy),
+        IN_TREE(test_major_faults),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,6 +24,32 @@ result doctor_cpu
 doctor "$TANDEM" --device none --json
 [ $code -eq 0 ] && names >"$work/names" && grep -q '^calibration$' "$work/names"
 result doctor_json
+# A file that was read is in RAM, and one that was dropped is not, unless its file system keeps all.
+cp "$MODEL" "$work/model.gguf" && sync "$work/model.gguf" && cat "$work/model.gguf" >"$work/copy"
+doctor "$TANDEM" --device none -m "$work/model.gguf"
+[ $code -eq 0 ] && grep -q '^[0-9.]* MiB of the model.s file are in RAM, of [0-9.]* MiB$' "$work/out" &&
+    grep -q '^[0-9]* major faults a second: ' "$work/out" && ! grep -q 'longer: the disk reads' "$work/out"
+result doctor_file_in_ram
+dd if="$work/model.gguf" iflag=nocache count=0 2>"$work/dd"
+cat >"$work/resident" <<'X'
+import ctypes, mmap, os, sys
+libc, size = ctypes.CDLL(None, use_errno=True), os.path.getsize(sys.argv[1])
+libc.mmap.restype = ctypes.c_void_p
+pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+at = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED, os.open(sys.argv[1], os.O_RDONLY), ctypes.c_long(0))
+print(sum(p & 1 for p in pages) * mmap.PAGESIZE if libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), pages) == 0 else -1)
+X
+resident=$(python3 "$work/resident" "$work/model.gguf")
+doctor "$TANDEM" --device none -m "$work/model.gguf" --json
+[ $code -eq 0 ] && python3 - "$work/out" "$resident" <<'X'
+import json, sys
+told, resident = json.load(open(sys.argv[1])), int(sys.argv[2])
+size, there = told["file_bytes"], told["file_bytes_in_ram"]
+cold = "file-cache" in [f["name"] for f in told["findings"]]
+sys.exit(not (size > 80e6 and told["major_faults_per_second"] >= 0 and resident >= 0 and
+              abs(there - resident) < size / 8 and cold == (there < size * 3 / 4)))
+X
+result doctor_file_not_in_ram
 doctor "$TANDEM" --shape nobody
 [ $code -eq 2 ] && grep -q 'tandem plan --shape list' "$work/err"
 result doctor_unknown_shape

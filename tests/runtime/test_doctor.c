@@ -133,6 +133,36 @@ static void test_memory_limit(void **state) {
     assert_non_null(strstr(found->what, "/sys/fs/cgroup/memory.max"));
 }
 
+// Names what lies in RAM of the file, what the rest costs, and a way that helps: free RAM for it
+// first, if there is too little.
+static void test_file_cache(void **state) {
+    struct fixture *f = *state;
+    f->facts.machine.disk_gbps = 2;
+    f->facts.file_bytes = 8 * GIB;
+    f->facts.cached_bytes = 6 * GIB;
+    examine(f);
+    assert_int_equal(f->n, 0);
+    f->facts.cached_bytes = 2 * GIB;
+    const struct finding *found = only(f, "file-cache");
+    assert_int_equal(found->severity, FINDING_NOTE);
+    assert_non_null(strstr(found->what, "6.00 GiB of the model's file are not in RAM"));
+    assert_non_null(strstr(found->cost, "3.2 s longer: the disk reads 2 GB/s"));
+    assert_non_null(strstr(found->fix, "--mlock"));
+    f->facts.file_bytes = 20 * GIB;
+    assert_non_null(strstr(only(f, "file-cache")->fix, "12.00 GiB of RAM are free"));
+}
+
+static void test_major_faults(void **state) {
+    struct fixture *f = *state;
+    f->facts.faults_per_s = 99;
+    examine(f);
+    assert_int_equal(f->n, 0);
+    f->facts.faults_per_s = 1234;
+    const struct finding *found = only(f, "major-faults");
+    assert_int_equal(found->severity, FINDING_SLOW);
+    assert_non_null(strstr(found->what, "1234 times a second"));
+}
+
 static void test_pinning(void **state) {
     struct fixture *f = *state;
     f->facts.pin_refused = true;
@@ -223,10 +253,11 @@ static void test_everything(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_healthy),    TEST(test_link),           TEST(test_single_channel),
-        TEST(test_vram_taken), TEST(test_memory_limit),   TEST(test_pinning),
-        TEST(test_processor),  TEST(test_no_accelerator), TEST(test_notes),
-        TEST(test_refused),    TEST(test_limits),         TEST(test_everything),
+        TEST(test_healthy),        TEST(test_link),         TEST(test_single_channel),
+        TEST(test_vram_taken),     TEST(test_memory_limit), TEST(test_pinning),
+        TEST(test_file_cache),     TEST(test_major_faults), TEST(test_processor),
+        TEST(test_no_accelerator), TEST(test_notes),        TEST(test_refused),
+        TEST(test_limits),         TEST(test_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

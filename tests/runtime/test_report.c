@@ -69,12 +69,18 @@ static void rates_count_what_the_time_was_taken_for(void **state) {
     report_print_timings(&run, begin(&s)->out);
     assert_text(&s, "tandem: load       1234.6 ms\n"
                     "tandem: prompt      400.0 ms,     50 tokens,    125.0 tokens/s\n"
-                    "tandem: new         140.0 ms,      8 tokens,     50.0 tokens/s\n");
-    const struct timings one = {.prompt_tokens = 3, .prompt_ns = 1, .new_tokens = 1};
+                    "tandem: new         140.0 ms,      8 tokens,     50.0 tokens/s\n"
+                    "tandem: disk         0.0 MiB read, 0 major faults\n");
+    const struct timings one = {.prompt_tokens = 3,
+                                .prompt_ns = 1,
+                                .new_tokens = 1,
+                                .disk_bytes = 3 << 19,
+                                .disk_faults = 12};
     report_print_timings(&one, begin(&s)->out);
     assert_text(&s, "tandem: load          0.0 ms\n"
                     "tandem: prompt        0.0 ms,      3 tokens, 3000000000.0 tokens/s\n"
-                    "tandem: new           0.0 ms,      1 token\n");
+                    "tandem: new           0.0 ms,      1 token\n"
+                    "tandem: disk         1.5 MiB read, 12 major faults\n");
     assert_true(timings_rate(5, 0) == 0 && timings_each_ms(0, 7) == 0);
     assert_true(timings_rate(3, 1500000000) == 2 && timings_each_ms(4, 10000000) == 2.5);
 }
@@ -106,16 +112,17 @@ static void reading_from_the_disk_is_told(void **state) {
     report_print_disk(&t, plan, begin(&s)->out);
     assert_text(&s, "");
     t.disk_bytes = (uint64_t)3 << 29;
+    t.disk_faults = 789;
     report_print_disk(&t, plan, begin(&s)->out);
-    assert_text(
-        &s, "tandem: 1.50 GiB came from the disk during the run, since weights were not in RAM\n"
-            "  Free RAM for the next run, or take a smaller model; --mlock keeps weights "
-            "there.\n");
+    assert_text(&s, "tandem: 1.50 GiB came from the disk during the run (789 major faults), since "
+                    "weights were not in RAM\n"
+                    "  Free RAM for the next run, or take a smaller model; --mlock keeps weights "
+                    "there.\n");
     plan->unit_cold_bytes[1] = 1 << 20;
     report_print_disk(&t, plan, begin(&s)->out);
-    assert_text(
-        &s, "tandem: 1.50 GiB came from the disk during the run, since not all weights fit in RAM\n"
-            "  Free RAM for the next run, or take a smaller model.\n");
+    assert_text(&s, "tandem: 1.50 GiB came from the disk during the run (789 major faults), since "
+                    "not all weights fit in RAM\n"
+                    "  Free RAM for the next run, or take a smaller model.\n");
     free(plan);
 }
 
@@ -232,12 +239,12 @@ static void json_has_the_names_of_the_llama_server(void **state) {
                 "{\"prompt_n\":50,\"prompt_ms\":400.0,\"prompt_per_token_ms\":8.0,"
                 "\"prompt_per_second\":125.0,\"predicted_n\":8,\"predicted_ms\":140.0,"
                 "\"predicted_per_token_ms\":20.0,\"predicted_per_second\":50.0,"
-                "\"decode_steps\":7,\"disk_bytes\":0}");
+                "\"decode_steps\":7,\"disk_bytes\":0,\"major_faults\":0}");
     assert_json(report_json_timings(&(struct timings){0}),
                 "{\"prompt_n\":0,\"prompt_ms\":0.0,\"prompt_per_token_ms\":0.0,"
                 "\"prompt_per_second\":0.0,\"predicted_n\":0,\"predicted_ms\":0.0,"
                 "\"predicted_per_token_ms\":0.0,\"predicted_per_second\":0.0,"
-                "\"decode_steps\":0,\"disk_bytes\":0}");
+                "\"decode_steps\":0,\"disk_bytes\":0,\"major_faults\":0}");
 }
 
 static void json_predictions_have_a_sign(void **state) {
