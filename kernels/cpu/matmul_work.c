@@ -22,8 +22,10 @@ enum {
     FEW_LOOKS = 32,          // of each lane: a matmul that has no more is shared out at once
     TAKE_BLOCKS = 64,        // blocks to quantise that are worth a look
     TAKE_TILES = 4,          // an expert's tiles that are
-    BAND_TILES = 16,         // a group of tokens passes so many tiles before the next group comes,
-    BAND_BYTES = 1 << 20,    // where the tokens have more bytes of floats than that
+    TAKES = 8,               // that each lane has at least, if groups of SMALL_GROUP tokens allow
+    SMALL_GROUP = 64,
+    BAND_TILES = 16,      // a group of tokens passes so many tiles before the next group comes,
+    BAND_BYTES = 1 << 20, // where the tokens have more bytes of floats than that
 };
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
@@ -36,8 +38,8 @@ static int64_t count_tiles(int32_t row_count, const struct matmul_kernel *k) {
     return row_count < k->tile_rows ? row_count : (row_count + k->tile_rows - 1) / k->tile_rows;
 }
 
-static int64_t count_groups(int64_t n_tokens, const struct matmul_kernel *k) {
-    return (n_tokens + k->n_together - 1) / k->n_together;
+static int64_t count_groups(int64_t n_tokens, int32_t together) {
+    return (n_tokens + together - 1) / together;
 }
 
 // Quantises blocks blocks[0]..blocks[1]-1, counted over all rows of x, into rows at equal
@@ -81,17 +83,30 @@ static struct x_rows quantize_own(const struct lane *lane, const struct matmul_k
     return (struct x_rows){base, rows.stride};
 }
 
-// Multiplies one or two tiles with one group of tokens.
+// Multiplies one or two tiles with the tokens group[0]..group[1]-1.
 static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
-                     int64_t tile, int32_t n_tiles, int32_t group) {
-    struct matmul_tokens tokens = {.n_tiles = n_tiles};
-    int32_t token = group * k->n_together, left = a->n_tokens - token;
-    tokens.n = left < k->n_together ? left : k->n_together;
+                     int64_t tile, int32_t n_tiles, const int32_t group[2]) {
+    struct matmul_tokens tokens; // 3 KiB, which one token should not clear for each tile
+    tokens.n = group[1] - group[0];
+    tokens.n_tiles = n_tiles;
+    tokens.next = NULL;
     for (int32_t t = 0; t < tokens.n; t++) {
-        tokens.places[t] = token + t;
-        tokens.x[t] = x.base + (token + t) * x.stride;
+        tokens.places[t] = group[0] + t;
+        tokens.x[t] = x.base + (group[0] + t) * x.stride;
     }
     k->tile(a, tile, &tokens);
+}
+
+// Tokens of a group: as many as the kernel takes at once, or fewer to give every lane several
+// tiles.
+static int32_t group_tokens(const struct matmul_args *a, const struct matmul_kernel *k,
+                            int64_t n_tiles, int32_t n_lanes) {
+    int32_t together = k->n_together;
+    while (together > SMALL_GROUP &&
+           n_tiles * count_groups(a->n_tokens, together) < (int64_t)TAKES * n_lanes) {
+        together /= 2;
+    }
+    return together;
 }
 
 // Tiles that the kernel takes at once.
@@ -129,9 +144,11 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
-    const int64_t n_groups = count_groups(a->n_tokens, k), tiles = count_tiles(a->row_count, k);
+    const int64_t tiles = count_tiles(a->row_count, k);
     const int32_t at_once = a->row_count < k->tile_rows ? 1 : tiles_at_once(k, a->n_tokens, tiles);
     const int64_t n = (tiles + at_once - 1) / at_once;
+    const int32_t together = group_tokens(a, k, n, lane->count);
+    const int64_t n_groups = count_groups(a->n_tokens, together);
     const int64_t band = !k->quantize && a->n_tokens * x.stride > BAND_BYTES ? BAND_TILES : 1;
     const int64_t grain = matmul_grain(a, k, at_once, n * n_groups, lane->count);
     for (int64_t range[2] = {0}; lane_take(lane, n * n_groups, grain, range);) {
@@ -140,7 +157,9 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
         for (int64_t i = range[0]; i < range[1]; i++) {
             const struct place at = place_of(i, n, n_groups, band);
             const int64_t tile = at.tile * at_once;
-            run_tile(a, k, x, tile, tile + at_once <= tiles ? at_once : 1, at.group);
+            const int32_t token = at.group * together, end = token + together;
+            const int32_t group[2] = {token, end < a->n_tokens ? end : a->n_tokens};
+            run_tile(a, k, x, tile, tile + at_once <= tiles ? at_once : 1, group);
         }
     }
 }
@@ -181,7 +200,9 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
         .out_stride = a->out_stride,
     };
     int32_t n_pairs = expert_n_pairs(a, expert);
-    struct matmul_tokens tokens = {.n = n_pairs, .next = next_weight(a, expert)};
+    struct matmul_tokens tokens;
+    tokens.n = n_pairs;
+    tokens.next = next_weight(a, expert);
     if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
     for (int64_t tile = tiles[0]; tile < tiles[1]; tile += tokens.n_tiles) {
         tokens.n_tiles =
@@ -202,7 +223,7 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
 static int64_t tile_cost(const struct matmul_experts_args *a, const struct matmul_kernel *k,
                          int32_t expert) {
     int64_t n_pairs = expert_n_pairs(a, expert);
-    return n_pairs + TILE_COST * count_groups(n_pairs, k);
+    return n_pairs + TILE_COST * count_groups(n_pairs, k->n_together);
 }
 
 // Number of an expert's n tiles that lie before place, if the first begins at start.

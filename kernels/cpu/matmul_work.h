@@ -11,7 +11,7 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/cpu.h"
 
-enum { MATMUL_TOKENS_MAX = 64 }; // tokens that share one reading of a tile's weights
+enum { MATMUL_TOKENS_MAX = 256 }; // tokens that share one reading of a tile's weights
 
 // Tokens that are multiplied with the same matrix. Their rows may lie anywhere in x and in out, as
 // those of an expert do.
