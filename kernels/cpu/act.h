@@ -20,6 +20,8 @@ enum act_extra {
     ACT_WIDE_HALVES, // s[column / 16] (n - 64), n up to 127
     ACT_HALF_PARTS,  // s f[column / 16] n + m o[column / 16], n up to 15, f and o signed bytes: the
                      // sums of halves meet f and the activations' sums o as integers
+    ACT_HALF_FACTORS, // s f[column / 16] (n - 4), n up to 7, f from -32 to 31, all but s as
+                      // integers
 };
 
 // True if there is a float for every 16 columns.
@@ -27,9 +29,14 @@ static inline bool act_has_half_scales(enum act_extra extra) {
     return extra == ACT_HALF_SUMS || extra == ACT_WIDE_HALVES;
 }
 
+// True if integers of every 16 columns meet the sums.
+static inline bool act_has_parts(enum act_extra extra) {
+    return extra == ACT_HALF_PARTS || extra == ACT_HALF_FACTORS;
+}
+
 // True if the sums of a block's lower and upper 16 columns are kept apart.
 static inline bool act_has_halves(enum act_extra extra) {
-    return act_has_half_scales(extra) || extra == ACT_HALF_PARTS;
+    return act_has_half_scales(extra) || act_has_parts(extra);
 }
 
 // The number that bytes with scales of halves are stored with an offset of.
@@ -41,7 +48,7 @@ struct act_head {
     float scale; // an element is scale * its byte
     union {
         float scaled_sum;
-        int32_t sum;
+        int32_t offset; // -128 * sum of the bytes
         int16_t half_sums[2];
     };
 };
@@ -58,7 +65,7 @@ static inline void act_head_set(struct act_head *out, float scale, const int32_t
                                 enum act_extra extra) {
     out->scale = scale;
     if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
-    if (extra == ACT_SUM) out->sum = sums[0] + sums[1];
+    if (extra == ACT_SUM) out->offset = -128 * (sums[0] + sums[1]);
     if (act_has_halves(extra)) {
         out->half_sums[0] = (int16_t)sums[0];
         out->half_sums[1] = (int16_t)sums[1];

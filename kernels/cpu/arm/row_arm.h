@@ -179,7 +179,7 @@ INLINE int8x16x2_t columns_tq1_0(const uint8_t *block, int group) {
 
 // The scales of one block of a row. A block of 32 columns has the scale and the offset as the first
 // two; others have the scales of 8 groups and then their offsets, or the scales of 16 half groups,
-// or for ACT_HALF_PARTS 8 words of signed bytes, two factors and two offsets of a group, and then
+// or for types with parts 8 words of signed bytes, two factors and two offsets of a group, and then
 // the scale and the offset.
 struct scales {
     float32x4_t v[4];
@@ -296,17 +296,17 @@ INLINE struct scales scales_of_parts(const int8_t parts[32], float scale, float 
     return out;
 }
 
-#define EXTRA_Q3_K ACT_HALF_PARTS
+#define EXTRA_Q3_K ACT_HALF_FACTORS
 INLINE struct scales scales_q3_k(const uint8_t *block) {
     const uint8_t *packed = block + 96;
     const float d = half_at(block + 108);
-    int8_t parts[32];
+    int8_t parts[32] = {0};
     for (int i = 0; i < 16; i++) {
         const int low = packed[i % 8] >> i / 8 * 4 & 15;
         const int scale = (low | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
-        parts[i / 2 * 4 + i % 2] = parts[i / 2 * 4 + i % 2 + 2] = (int8_t)scale;
+        parts[i / 2 * 4 + i % 2] = (int8_t)scale;
     }
-    return scales_of_parts(parts, d, d * -4);
+    return scales_of_parts(parts, d, 0);
 }
 
 #define EXTRA_Q2_K ACT_HALF_PARTS

@@ -18,8 +18,8 @@
 #include <stdint.h>
 
 // 32 columns of ROWS rows, and what makes weights of their bytes (enum act_extra): the scale and
-// the offset, or the scales of both halves; for ACT_HALF_PARTS also pairs of 16-bit integers, the
-// factors and the offsets of both halves.
+// the offset, or the scales of both halves; for types with parts also pairs of 16-bit integers, the
+// factors and, if there are, the offsets of both halves.
 struct panel {
     veci bytes[8];
     vecf scale[2];
@@ -397,7 +397,7 @@ INLINE veci byte_pair(veci v, int i) {
 }
 
 // The 12 bytes of scales lie between others: 14 bytes before the end of the block.
-#define EXTRA_Q3_K ACT_HALF_PARTS
+#define EXTRA_Q3_K ACT_HALF_FACTORS
 INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     veci tail[4], packed[3];
     gather16(rows, offset + 94, tail);
@@ -409,9 +409,8 @@ INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
         veci low = V(srli_epi32)(packed[i / 2 % 2], (shift_count)(i / 4 * 4));
         veci high = V(slli_epi32)(V(srli_epi32)(packed[2], (shift_count)(i / 2 * 2)), 4);
         veci scales = byte_pair(V_SI(or)(and_bytes(low, 15), and_bytes(high, 48)), i % 2);
-        out[i].parts[0] = out[i].parts[1] = V(sub_epi16)(scales, V(set1_epi16)(32));
+        out[i].parts[0] = V(sub_epi16)(scales, V(set1_epi16)(32));
         out[i].scale[0] = d;
-        out[i].scale[1] = V(mul_ps)(d, V(set1_ps)(-4));
     }
 }
 
@@ -434,16 +433,16 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
 }
 
 #if WIDE
-// Takes the factors f of ACT_HALF_PARTS into the bytes n, which become f (n - 4) + 127, so that one
-// sum of products serves both halves: Q3_K has 3 to 255, Q2_K 67 to 127, IQ1_M 67 to 202. The first
-// parts become the pairs of integers that meet the sums of activations to make up for it.
-INLINE void fold_parts(struct panel *p) {
+// Takes the factors f of types with parts into the bytes n, so that one sum of products serves both
+// halves: f n of Q2_K is up to 45 and of IQ1_M up to 135, f (n - 4) + 127 of Q3_K 3 to 255.
+INLINE void fold_parts(struct panel *p, enum act_extra extra) {
     const veci factors = p->parts[0], low = V(set1_epi32)(0xffff);
     const veci each[2] = {V_SI(or)(V_SI(and)(factors, low), V(slli_epi32)(factors, 16)),
                           V_SI(or)(V(srli_epi32)(factors, 16), V_SI(andnot)(low, factors))};
     const veci byte = V(set1_epi16)(255);
     UNROLL for (int half = 0; half < 2; half++) {
         veci offset = V(sub_epi16)(V(set1_epi16)(127), V(slli_epi16)(each[half], 2));
+        if (extra != ACT_HALF_FACTORS) offset = V_SI(setzero)();
         UNROLL for (int c = 4 * half; c < 4 * half + 4; c++) {
             veci even = V(mullo_epi16)(V_SI(and)(p->bytes[c], byte), each[half]);
             veci odd = V(mullo_epi16)(V(srli_epi16)(p->bytes[c], 8), each[half]);
@@ -451,7 +450,6 @@ INLINE void fold_parts(struct panel *p) {
             p->bytes[c] = V_SI(or)(V(add_epi16)(even, offset), odd);
         }
     }
-    p->parts[0] = V(sub_epi16)(V(slli_epi16)(factors, 2), V(set1_epi16)(127));
 }
 #endif
 
