@@ -22,7 +22,7 @@ enum {
     FEW_LOOKS = 32,          // of each lane: a matmul that has no more is shared out at once
     TAKE_BLOCKS = 64,        // blocks to quantise that are worth a look
     TAKE_TILES = 4,          // an expert's tiles that are
-    TAKES = 8,               // that each lane has at least, if groups of SMALL_GROUP tokens allow
+    TAKES = 32,              // that each lane has at least, if groups of SMALL_GROUP tokens allow
     SMALL_GROUP = 64,
     BAND_TILES = 16,      // a group of tokens passes so many tiles before the next group comes,
     BAND_BYTES = 1 << 20, // where the tokens have more bytes of floats than that
