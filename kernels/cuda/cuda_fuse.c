@@ -171,7 +171,8 @@ static bool joins(const struct products_params *all, int n, enum weight_type typ
         if (other->a.x != p->a.x || other->a.n_cols != p->a.n_cols ||
             other->a.scratch != p->a.scratch || depends(p, other) || depends(other, p))
             return false;
-        if (all->types[i] != (int32_t)type && !(mixes(type) && mixes(all->types[i]))) return false;
+        const int32_t own = (int32_t)type, of = all->types[i];
+        if (of != own && !(mixes(own) && mixes(of))) return false;
     }
     return true;
 }
