@@ -272,20 +272,27 @@ INLINE veci columns_q3_k(const uint8_t *at, int i) {
 #define ROW_Q2_K  .strip = {16, heads_q2_k, scale_q2_k}
 #define ROW_TQ2_0 .strip = {0, heads_tq2_0, scale_tq2_0}
 
+#if VNNI
+#define ROW_TQ1_0 .digits = true // see digits_token
+#else
 // Bytes times 3^place, of which the upper bits fall away.
 INLINE __m256i shift_digits(__m256i v, int place) {
     for (int k = 0; k < place; k++) v = _mm256_add_epi8(v, _mm256_add_epi8(v, v));
     return v;
 }
 
-// The bytes whose first digits are the columns of a group of TQ1_0.
-INLINE __m256i digits_of_group(const uint8_t *at, int group) {
-    if (group < 5) return shift_digits(_mm256_loadu_si256((const __m256i *)at), group);
+#define ROW_TQ1_0 .columns = columns_tq1_0
+// Digits of bytes that count 256ths are columns: the first ones of these bytes.
+INLINE veci columns_tq1_0(const uint8_t *at, int i) {
+    __m256i v;
+    if (i < 5) {
+        v = shift_digits(_mm256_loadu_si256((const __m256i *)at), i);
+        return next_digit(&v);
+    }
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(at + 32));
-    const int place = 2 * (group - 5);
-    __m256i v = shift_digits(_mm256_broadcastsi128_si256(bytes), place);
+    v = shift_digits(_mm256_broadcastsi128_si256(bytes), 2 * (i - 5));
     __m256i next = shift_digits(v, 1);
-    if (group == 7) {
+    if (i == 7) {
         uint32_t last;
         memcpy(&last, at + 48, sizeof last);
         const __m256i first = _mm256_set1_epi32((int32_t)last), second = shift_digits(first, 1);
@@ -293,20 +300,10 @@ INLINE __m256i digits_of_group(const uint8_t *at, int group) {
         next = _mm256_blend_epi32(_mm256_blend_epi32(first, second, 0x20),
                                   _mm256_blend_epi32(third, fourth, 0x80), 0xc0);
     }
-    return _mm256_blend_epi32(v, next, 0xf0);
-}
-
-#define ROW_TQ1_0 .columns = columns_tq1_0
-INLINE veci columns_tq1_0(const uint8_t *at, int i) {
-    const int group = i * VECTOR_BLOCKS;
-    __m256i first = digits_of_group(at, group);
-#if WIDE
-    veci v = _mm512_inserti64x4(_mm512_castsi256_si512(first), digits_of_group(at, group + 1), 1);
-#else
-    veci v = first;
-#endif
+    v = _mm256_blend_epi32(v, next, 0xf0);
     return next_digit(&v);
 }
+#endif
 
 // The lower 16 bits of each lane of a, then those of b.
 INLINE veci pair_lanes(veci a, veci b) {
