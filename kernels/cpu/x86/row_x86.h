@@ -114,20 +114,21 @@ INLINE veci load_sixteens(const uint8_t *at, int skip, int step) {
 #endif
 }
 
-// The columns of 16 bytes of nibbles, low ones first; of two blocks in a wide vector.
-INLINE veci load_nibbles(const uint8_t *at, int64_t step) {
-    __m128i first = _mm_loadu_si128((const __m128i *)at);
 #if WIDE
-    __m128i second = _mm_loadu_si128((const __m128i *)(at + step));
-    __m512i both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(first), 0xff00, second);
-    return and_bytes(_mm512_srlv_epi64(both, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4)), 15);
-#else
-    (void)step;
-    __m256i both = _mm256_broadcastsi128_si256(first);
-    return and_bytes(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), 15);
-#endif
+// Adds 16 to columns of four blocks, the lower 16 of each in out[0], where their bits say so: a
+// word for each block, step bytes apart.
+INLINE void add_fifth_bits(veci out[2], const uint8_t *at, int64_t step) {
+    const uint64_t low = 0x0000ffff0000ffff, high = 0xffff0000ffff0000;
+    uint32_t word[4];
+    UNROLL for (int b = 0; b < 4; b++) memcpy(word + b, at + b * step, sizeof *word);
+    const uint64_t even = word[0] | (uint64_t)word[2] << 32;
+    const uint64_t odd = word[1] | (uint64_t)word[3] << 32;
+    const __mmask64 set[2] = {(even & low) | (odd << 16 & high), (even >> 16 & low) | (odd & high)};
+    UNROLL for (int h = 0; h < 2; h++) {
+        out[h] = _mm512_mask_add_epi8(out[h], set[h], out[h], _mm512_set1_epi8(16));
+    }
 }
-
+#else
 // All bits of byte j where bit j of every 32-bit lane is set.
 INLINE __m256i set_bytes(__m256i bits) {
     const __m256i own = _mm256_set1_epi64x((int64_t)0x8040201008040201);
@@ -137,19 +138,16 @@ INLINE __m256i set_bytes(__m256i bits) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, own), own);
 }
 
-// Adds 16 to column j where bit j of the four bytes at is set; of two blocks in a wide vector.
-INLINE veci add_fifth_bits(veci v, const uint8_t *at, int64_t step) {
-    uint32_t first, second;
-    memcpy(&first, at, sizeof first);
-#if WIDE
-    memcpy(&second, at + step, sizeof second);
-    __mmask64 set = first | (uint64_t)second << 32;
-    return _mm512_or_si512(v, _mm512_maskz_set1_epi8(set, 16));
-#else
-    (void)step, (void)second;
-    return _mm256_or_si256(v, and_bytes(set_bytes(_mm256_set1_epi32((int32_t)first)), 16));
-#endif
+// The columns of a block's 16 bytes of nibbles, low ones first, with 16 more in column j where bit
+// j of the four bytes bits is set.
+INLINE veci load_fifths(const uint8_t *nibbles, const uint8_t *bits) {
+    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)nibbles));
+    const __m256i low = and_bytes(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), 15);
+    uint32_t word;
+    memcpy(&word, bits, sizeof word);
+    return _mm256_or_si256(low, and_bytes(set_bytes(_mm256_set1_epi32((int32_t)word)), 16));
 }
+#endif
 
 // Order of a wide vector's blocks, of eight: in the order of columns; or a block and the fourth or
 // the second after it, which lie side by side in the file.
@@ -195,17 +193,33 @@ INLINE void halves_q4_1(const uint8_t *at, int i, veci out[2]) {
     put_halves(load_sixteens(at, 4, BLOCK_BYTES_Q4_1), out);
 }
 
-#define ROW_Q5_0 .columns = columns_q5_0, .head = head_q5_0
-INLINE veci columns_q5_0(const uint8_t *at, int i) {
-    at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_0;
-    return add_fifth_bits(load_nibbles(at + 6, BLOCK_BYTES_Q5_0), at + 2, BLOCK_BYTES_Q5_0);
+#if WIDE
+#define ROW_Q5_0 .halves = halves_q5_0, .head = head_q5_0
+INLINE void halves_q5_0(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_Q5_0;
+    put_halves(load_sixteens(at, 6, BLOCK_BYTES_Q5_0), out);
+    add_fifth_bits(out, at + 2, BLOCK_BYTES_Q5_0);
 }
 
-#define ROW_Q5_1 .columns = columns_q5_1, .head = head_q4_1
-INLINE veci columns_q5_1(const uint8_t *at, int i) {
-    at += VECTOR_BLOCKS * i * BLOCK_BYTES_Q5_1;
-    return add_fifth_bits(load_nibbles(at + 8, BLOCK_BYTES_Q5_1), at + 4, BLOCK_BYTES_Q5_1);
+#define ROW_Q5_1 .halves = halves_q5_1, .head = head_q4_1
+INLINE void halves_q5_1(const uint8_t *at, int i, veci out[2]) {
+    at += QUAD_BLOCKS * i * BLOCK_BYTES_Q5_1;
+    put_halves(load_sixteens(at, 8, BLOCK_BYTES_Q5_1), out);
+    add_fifth_bits(out, at + 4, BLOCK_BYTES_Q5_1);
 }
+#else
+#define ROW_Q5_0 .columns = columns_q5_0
+INLINE veci columns_q5_0(const uint8_t *at, int i) {
+    at += i * BLOCK_BYTES_Q5_0;
+    return load_fifths(at + 6, at + 2);
+}
+
+#define ROW_Q5_1 .columns = columns_q5_1
+INLINE veci columns_q5_1(const uint8_t *at, int i) {
+    at += i * BLOCK_BYTES_Q5_1;
+    return load_fifths(at + 8, at + 4);
+}
+#endif
 
 #define ROW_Q8_0 .columns = columns_q8_0, .head = head_q8_0
 INLINE veci columns_q8_0(const uint8_t *at, int i) {
