@@ -375,7 +375,8 @@ INLINE uint16_t half_iq1_m(const uint8_t *at) {
 // ---- Sums and panels of planes ------------------------------------------------------------------
 
 // Sets what the sums of two rows' blocks begin with, by the heads of eight groups of activations:
-// what makes up for the offset of bytes; for ACT_HALF_PARTS the pairs of sums, as one vector.
+// what makes up for the offset of bytes, half of it in each of the two lanes of a group BY_FOURS;
+// for ACT_HALF_PARTS the pairs of sums, as one vector.
 INLINE void start_sums(__m512i heads, enum act_extra extra, enum planes_order order,
                        __m512i out[2]) {
     const __m512i of_8 = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -385,7 +386,7 @@ INLINE void start_sums(__m512i heads, enum act_extra extra, enum planes_order or
     const __m512i sums = _mm512_permutexvar_epi32(half ? of_4 : of_8, heads);
     out[0] = out[1] = zero;
     if (extra == ACT_HALF_PARTS) out[0] = sums;
-    if (extra == ACT_SUM) out[0] = _mm512_sub_epi32(zero, _mm512_slli_epi32(sums, half ? 6 : 7));
+    if (extra == ACT_SUM) out[0] = half ? _mm512_srai_epi32(sums, 1) : sums;
     if (extra != ACT_WIDE_HALVES) return;
     out[0] = _mm512_madd_epi16(sums, _mm512_set1_epi32(0xffc0));
     out[1] = _mm512_madd_epi16(sums, _mm512_set1_epi32((int32_t)0xffc00000));
