@@ -2,17 +2,18 @@
  * definition's, which has to be asked for.
  *
  *   bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type NAME]
- *             [--threads N] [--tokens N,N,...|all] [--pages 4k|2m]
+ *             [--threads N] [--tokens N,N,...|all] [--keys N] [--pages 4k|2m]
  *
  * Measures one token and 512 tokens unless --tokens says otherwise; "all" stands for 1 to 8, 16, 64
- * and 512. Bytes and operations come from op_cost.h. Data that a model reads once per token
- * (weights, KV cache) comes from a pool larger than the caches, from another place each time; the
- * pool is mapped as a file is, in pages of 4 KiB, unless --pages asks for 2 MiB. The last column is
- * the share of what limits an op: the time of the best reader for its bytes, or that of its
- * operations at the peak of multiply-adds or of dots of bytes, whichever is longer. What stays in
- * the caches may exceed the reader. Each figure is the best of 24 short runs, since other programs
- * disturb most long ones, and with one thread its processor time. An op that is listed without a
- * bench does not compile.
+ * and 512. Attention sees 1024 keys, or as many as --keys says, a multiple of 64, and leaves out
+ * batches of more tokens. Bytes and operations come from op_cost.h. Data that a model reads once
+ * per token (weights, KV cache) comes from a pool larger than the caches, from another place each
+ * time; the pool is mapped as a file is, in pages of 4 KiB, unless --pages asks for 2 MiB. The last
+ * column is the share of what limits an op: the time of the best reader for its bytes, or that of
+ * its operations at the peak of multiply-adds or of dots of bytes, whichever is longer. What stays
+ * in the caches may exceed the reader. Each figure is the best of 24 short runs, since other
+ * programs disturb most long ones, and with one thread its processor time. An op that is listed
+ * without a bench does not compile.
  */
 #include "base/mem.h"
 #include "bench/lib/limits.h"
@@ -26,7 +27,11 @@
 
 static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
 static const uint64_t RUN_NS = 3000000; // one run takes about that long, or a single call
-enum { RUNS = 24 };                     // of which the best counts
+enum {
+    RUNS = 24,        // of which the best counts
+    KEYS_MAX = 65536, // of attention
+    PAGE_STEP = 1031, // between the pages of neighbouring keys; prime and more than their number
+};
 
 struct shape { // of a model's layer
     const char *name;
@@ -51,6 +56,7 @@ struct options {
     const char *op;   // NULL: all
     int32_t n_threads;
     const char *tokens; // numbers with commas between
+    int32_t n_keys;     // of attention
     int type;           // of weights; WEIGHT_COUNT: all
     bool huge_pages;
 };
@@ -293,34 +299,35 @@ static void move_cache(const struct job *job, union op_args *args, int64_t n) {
     args->attention.v_cache = start + job->stride_bytes;
 }
 
-// Measures the last tokens of a sequence of 1024.
+// Measures the last tokens of a sequence, whose pages do not lie in order.
 static void bench_attention(struct bench *b, int32_t n_tokens) {
-    enum { N_KEYS = 1024 };
     const struct shape *s = b->options.shape;
+    const int32_t n_keys = b->options.n_keys, n_pages = n_keys / KV_PAGE;
+    if (n_tokens > n_keys) return;
     int64_t n_out = (int64_t)n_tokens * s->n_heads * s->head_dim;
     for (int i = 0; i < KV_TYPES; i++) {
         const enum dtype type = kv_dtype((enum kv_type)i);
         struct job job = {.b = b, .call = call_attention, .move = move_cache};
         job.stride_bytes =
-            dtype_bytes(type, (uint64_t)N_KEYS * (uint64_t)(s->n_kv_heads * s->head_dim));
+            dtype_bytes(type, (uint64_t)n_keys * (uint64_t)(s->n_kv_heads * s->head_dim));
         struct attention_args *a = &job.args.attention;
         *a = (struct attention_args){.out = values(b, n_out),
                                      .q = values(b, n_out),
-                                     .pages = numbers(b, N_KEYS / KV_PAGE, 5, N_KEYS / KV_PAGE),
+                                     .pages = numbers(b, n_pages, PAGE_STEP, n_pages),
                                      .sequences = numbers(b, n_tokens, 0, 1),
                                      .n_tokens = n_tokens,
                                      .n_heads = s->n_heads,
                                      .n_kv_heads = s->n_kv_heads,
                                      .head_dim = s->head_dim,
-                                     .max_pages = N_KEYS / KV_PAGE,
+                                     .max_pages = n_pages,
                                      .k_type = type,
                                      .v_type = type,
                                      .scale = 0.125F};
-        int32_t *positions = numbers(b, n_tokens, 1, N_KEYS);
-        for (int32_t t = 0; t < n_tokens; t++) positions[t] += N_KEYS - n_tokens;
+        int32_t *positions = numbers(b, n_tokens, 1, n_keys);
+        for (int32_t t = 0; t < n_tokens; t++) positions[t] += n_keys - n_tokens;
         a->positions = positions;
         measure(&job, OP_attention, dtype_name(type), n_tokens,
-                op_cost_attention(a, N_KEYS - n_tokens / 2));
+                op_cost_attention(a, n_keys - n_tokens / 2));
     }
 }
 
@@ -578,6 +585,13 @@ static bool parse_count(const char *text, int32_t *out) {
     return *text && !*end && value >= 1 && value <= 1024;
 }
 
+static bool parse_keys(const char *text, int32_t *out) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    *out = (int32_t)value;
+    return *text && !*end && value >= KV_PAGE && value <= KEYS_MAX && value % KV_PAGE == 0;
+}
+
 static bool are_counts(const char *text) {
     for (;;) {
         char *end;
@@ -609,6 +623,7 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     if (!strcmp(name, "--isa")) return cpu_isa_parse(value, &o->isa) && cpu_has_isa(o->isa);
     if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
     if (!strcmp(name, "--tokens")) return parse_tokens(value, &o->tokens);
+    if (!strcmp(name, "--keys")) return parse_keys(value, &o->n_keys);
     if (!strcmp(name, "--type")) return parse_type(value, &o->type);
     if (!strcmp(name, "--pages")) return parse_pages(value, &o->huge_pages);
     if (strcmp(name, "--shape")) return false;
@@ -641,13 +656,16 @@ static bool open_bench(struct bench *b) {
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {
-        .options = {.shape = &SHAPES[0], .isa = ISA_AUTO, .tokens = "1,512", .type = WEIGHT_COUNT}};
+    struct bench b = {.options = {.shape = &SHAPES[0],
+                                  .isa = ISA_AUTO,
+                                  .tokens = "1,512",
+                                  .n_keys = 1024,
+                                  .type = WEIGHT_COUNT}};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
         fprintf(stderr,
                 "bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] "
-                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--pages 4k|2m]\n");
+                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--pages 4k|2m]\n");
         return 2;
     }
     bool opened = open_bench(&b);
