@@ -4,10 +4,11 @@
  * Blocks of queries that read the same keys are cut into segments of keys; the segments of all
  * blocks form one list, weighted by the time of each, which is cut into equal shares. So all lanes
  * are busy both with one head over many keys and with the end of a prompt, which sees more keys
- * than its start. Where there are many blocks, or none has two
- * segments, lanes take whole ones as they come. The lane that
- * has the first segment of a block merges the others, which lie in their lanes' rooms. Owns
- * nothing; every lane calls with the same arguments. Tested by tests/kernels/check_ops.c.
+ * than its start. Where there are many blocks, or none has two segments, lanes take whole ones as
+ * they come. A block of few tokens has the queries of all kv heads, so that a page of the cache is
+ * read from its start to its end. The lane that has the first segment of a block merges the others,
+ * which lie in their lanes' rooms. Owns nothing; every lane calls with the same arguments. Tested
+ * by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/attention_work_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
@@ -35,8 +36,8 @@ struct work {
     const struct attention_args *a;
     const struct lane *lane;
     attend_fn *attend;
-    int64_t total;                 // cost of all blocks
-    int32_t tokens_max, heads_max; // of a block
+    int64_t total;                           // cost of all blocks
+    int32_t tokens_max, heads_max, n_groups; // of a block
 };
 
 static int32_t n_keys(const struct attention_args *a, int64_t token) {
@@ -50,11 +51,17 @@ static int32_t segment_keys(const struct attention_args *a, int64_t token) {
     return keys;
 }
 
+// The most queries of a block: whole tiles.
+static int32_t slots_max(const struct attention_args *a) {
+    const int32_t fit = QUERY_FLOATS / query_dim(a) / TILE_QUERIES * TILE_QUERIES;
+    return fit < QUERIES_MAX ? fit : QUERIES_MAX;
+}
+
 // Extends a block by its next token. Returns false if that needs a block of its own.
 static bool add_token(const struct attention_args *a, struct query_block *b, int32_t tokens_max) {
     int64_t token = b->token + b->n_tokens;
     if (token == a->n_tokens || b->n_tokens == tokens_max) return false;
-    if ((b->n_tokens + 1) * b->n_heads > QUERIES_MAX && b->n_tokens > 0) return false;
+    if ((b->n_tokens + 1) * b->n_heads > slots_max(a) && b->n_tokens > 0) return false;
     int32_t last = a->positions[token], first = last + 1 - n_keys(a, token);
     if (b->n_tokens == 0) {
         b->segment_keys = segment_keys(a, token);
@@ -71,14 +78,14 @@ static bool add_token(const struct attention_args *a, struct query_block *b, int
 
 // Floats of a stored part of a query.
 static int64_t partial_floats(const struct attention_args *a) {
-    return PARTIAL_HEAD + (a->head_dim + 15) / 16 * 16;
+    return PARTIAL_HEAD + query_dim(a);
 }
 
 // The most heads of a block of one token, whose parts fit a lane's room, so that it can be cut.
 static int32_t heads_of_block(const struct attention_args *a) {
     const int64_t part_bytes = SEGMENTS_MAX * partial_floats(a) * (int64_t)sizeof(float);
     const int64_t heads = LANE_ROOM_BYTES / part_bytes;
-    return heads < QUERIES_MAX ? (int32_t)heads : QUERIES_MAX;
+    return heads < slots_max(a) ? (int32_t)heads : slots_max(a);
 }
 
 // Goes on to the next block: tokens first, then heads. Begins with a zeroed one; returns false
@@ -89,14 +96,33 @@ static bool next_block(const struct work *w, struct query_block *b) {
     b->token += b->n_tokens;
     if (b->token == a->n_tokens) {
         b->token = 0;
-        b->head += b->n_heads;
+        b->head += b->n_heads * b->n_groups;
     }
     if (b->head == a->n_heads) return false;
     int32_t left = share - (int32_t)(b->head % share);
     b->n_heads = left < w->heads_max ? left : w->heads_max;
+    b->n_groups = w->n_groups;
     b->n_tokens = 0;
     while (add_token(a, b, w->tokens_max)) continue;
     return true;
+}
+
+static int32_t n_queries(const struct query_block *b) {
+    return b->n_tokens * b->n_heads * b->n_groups;
+}
+
+// The slot, the token and the head of query number i of a block.
+static int32_t slot_of(const struct query_block *b, int32_t i) {
+    const int32_t n = b->n_tokens * b->n_heads;
+    return i / n * group_slots(b) + i % n;
+}
+
+static int64_t token_of(const struct query_block *b, int32_t i) {
+    return b->token + i / b->n_heads % b->n_tokens;
+}
+
+static int64_t head_of(const struct query_block *b, int32_t i) {
+    return b->head + i / (b->n_tokens * b->n_heads) * b->n_heads + i % b->n_heads;
 }
 
 // Fills keys with the first and the last key of segment number i of a block. Returns false past the
@@ -110,7 +136,7 @@ static bool segment_at(const struct query_block *b, int32_t i, int32_t keys[2]) 
 }
 
 static int64_t cost_of(const struct query_block *b, const int32_t keys[2]) {
-    return (int64_t)(keys[1] - keys[0] + 1) * b->n_tokens * b->n_heads;
+    return (int64_t)(keys[1] - keys[0] + 1) * n_queries(b);
 }
 
 static int64_t cost_of_block(const struct query_block *b) {
@@ -124,7 +150,7 @@ static int32_t owner(const struct work *w, int64_t place) {
 }
 
 static int32_t last_owner(const struct work *w, const struct query_block *b, int64_t place) {
-    uint64_t size = (uint64_t)(b->n_tokens * b->n_heads * partial_floats(w->a)) * sizeof(float);
+    uint64_t size = (uint64_t)(n_queries(b) * partial_floats(w->a)) * sizeof(float);
     if (w->lane->count == 1 || size * SEGMENTS_MAX > LANE_ROOM_BYTES) return owner(w, place);
     int32_t keys[2] = {0};
     for (int32_t i = 0, next[2]; segment_at(b, i, next); i++) memcpy(keys, next, sizeof keys);
@@ -132,26 +158,30 @@ static int32_t last_owner(const struct work *w, const struct query_block *b, int
 }
 
 static void start_queries(const struct attention_args *a, const struct query_block *b,
-                          struct query *queries) {
-    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
-        int64_t token = b->token + i / b->n_heads, head = b->head + i % b->n_heads;
-        const float *q = a->q + (token * a->n_heads + head) * a->head_dim;
-        queries[i].last = a->positions[token];
-        queries[i].first = queries[i].last + 1 - n_keys(a, token);
-        for (int32_t c = 0; c < a->head_dim; c++) queries[i].q[c] = q[c] * a->scale;
+                          struct query_room *room) {
+    const int32_t dim = query_dim(a);
+    const float scale = a->softcap > 0 ? a->scale : a->scale * LOG2_E;
+    memset(room->q, 0, (size_t)(b->n_groups * group_slots(b) * dim) * sizeof *room->q);
+    for (int32_t i = 0; i < n_queries(b); i++) {
+        const int32_t slot = slot_of(b, i);
+        const float *q = a->q + (token_of(b, i) * a->n_heads + head_of(b, i)) * a->head_dim;
+        float *to = room->q + slot / TILE_QUERIES * dim * TILE_QUERIES + slot % TILE_QUERIES;
+        struct query *query = &room->queries[slot];
+        query->last = a->positions[token_of(b, i)];
+        query->first = query->last + 1 - n_keys(a, token_of(b, i));
+        for (int32_t c = 0; c < a->head_dim; c++) to[c * TILE_QUERIES] = q[c] * scale;
     }
 }
 
 static float *out_of(const struct attention_args *a, const struct query_block *b, int32_t i) {
-    int64_t token = b->token + i / b->n_heads, head = b->head + i % b->n_heads;
-    return a->out + (token * a->n_heads + head) * a->head_dim;
+    return a->out + (token_of(b, i) * a->n_heads + head_of(b, i)) * a->head_dim;
 }
 
 static void start_totals(const struct attention_args *a, const struct query_block *b,
                          struct total *totals) {
-    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
+    for (int32_t i = 0; i < n_queries(b); i++) {
         totals[i] = (struct total){-INFINITY, 0};
-        if (a->sinks) totals[i] = (struct total){a->sinks[b->head + i % b->n_heads], 1};
+        if (a->sinks) totals[i] = (struct total){a->sinks[head_of(b, i)] * LOG2_E, 1};
         memset(out_of(a, b, i), 0, (size_t)a->head_dim * sizeof(float));
     }
 }
@@ -161,8 +191,8 @@ static void start_totals(const struct attention_args *a, const struct query_bloc
 static __attribute__((noinline)) void merge(float *out, struct total *total, struct total part,
                                             const float *sum_v, int32_t head_dim) {
     float max = total->max > part.max ? total->max : part.max;
-    float old = _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(total->max - max)));
-    float new = _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(part.max - max)));
+    float old = _mm256_cvtss_f32(exp2_avx2(_mm256_set1_ps(total->max - max)));
+    float new = _mm256_cvtss_f32(exp2_avx2(_mm256_set1_ps(part.max - max)));
     total->max = max;
     total->sum = total->sum * old + part.sum * new;
     for (int32_t i = 0; i < head_dim; i++) out[i] = out[i] * old + sum_v[i] * new;
@@ -172,53 +202,55 @@ static bool sees(const struct query *query, const int32_t keys[2]) {
     return query->first <= keys[1] && query->last >= keys[0];
 }
 
-// Computes a segment; adds it to totals, or stores it in room if totals is NULL.
-static void run_segment(const struct work *w, const struct query_block *b, struct query *queries,
-                        const int32_t keys[2], struct total *totals, float *room) {
-    const int32_t n = b->n_tokens * b->n_heads;
-    for (int32_t i = 0; i < n; i++) {
-        queries[i].max = -INFINITY;
-        queries[i].sum = 0;
-        memset(queries[i].sum_v, 0, ((size_t)w->a->head_dim + 15) / 16 * 16 * sizeof(float));
+// Computes a segment; adds it to totals, or stores it in parts if totals is NULL.
+static void run_segment(const struct work *w, const struct query_block *b, struct query_room *room,
+                        const int32_t keys[2], struct total *totals, float *parts) {
+    const int32_t n = n_queries(b), dim = query_dim(w->a);
+    const int32_t n_slots = b->n_groups * group_slots(b);
+    for (int32_t slot = 0; slot < n_slots; slot++) {
+        room->queries[slot].max = -INFINITY;
+        memset(room->queries[slot].lanes, 0, sizeof room->queries[slot].lanes);
     }
-    w->attend(w->a, b, queries, keys);
+    memset(room->sum_v, 0, (size_t)(n_slots * dim) * sizeof *room->sum_v);
+    w->attend(w->a, b, room, keys);
     for (int32_t i = 0; i < n; i++) {
-        const struct query *q = &queries[i];
-        float *part = room ? room + i * partial_floats(w->a) : NULL;
+        const struct query *q = &room->queries[slot_of(b, i)];
+        const float *sum_v = room->sum_v + slot_of(b, i) * dim;
+        float *part = parts ? parts + i * partial_floats(w->a) : NULL;
         if (!sees(q, keys)) continue;
         if (totals) {
-            merge(out_of(w->a, b, i), &totals[i], (struct total){q->max, q->sum}, q->sum_v,
+            merge(out_of(w->a, b, i), &totals[i], (struct total){q->max, q->sum}, sum_v,
                   w->a->head_dim);
             continue;
         }
         part[0] = q->max;
         part[1] = q->sum;
-        memcpy(part + PARTIAL_HEAD, q->sum_v, (size_t)w->a->head_dim * sizeof *part);
+        memcpy(part + PARTIAL_HEAD, sum_v, (size_t)w->a->head_dim * sizeof *part);
     }
 }
 
 static void finish(const struct attention_args *a, const struct query_block *b,
                    const struct total *totals) {
-    for (int32_t i = 0; i < b->n_tokens * b->n_heads; i++) {
+    for (int32_t i = 0; i < n_queries(b); i++) {
         float *out = out_of(a, b, i);
         for (int32_t c = 0; c < a->head_dim; c++) out[c] /= totals[i].sum;
     }
 }
 
 // Runs this lane's segments of a block that begins at place: those from its first owner on are
-// added to totals, those of another owner go to the room, first to last.
+// added to totals, those of another owner go to the lane's room, first to last.
 static void run_block(const struct work *w, const struct query_block *b, int64_t place, bool cut,
-                      struct query *queries, struct total *totals) {
-    const int64_t slot = b->n_tokens * b->n_heads * partial_floats(w->a);
+                      struct query_room *room, struct total *totals) {
+    const int64_t slot = n_queries(b) * partial_floats(w->a);
     const int32_t self = w->lane->index;
     const bool first = owner(w, place) == self;
-    float *room = cut && !first ? lane_room(w->lane, self) : NULL;
-    start_queries(w->a, b, queries);
+    float *parts = cut && !first ? lane_room(w->lane, self) : NULL;
+    start_queries(w->a, b, room);
     if (first) start_totals(w->a, b, totals);
     for (int32_t i = 0, keys[2]; segment_at(b, i, keys); i++) {
         if (!cut || owner(w, place) == self) {
-            run_segment(w, b, queries, keys, first ? totals : NULL, room);
-            if (room) room += slot;
+            run_segment(w, b, room, keys, first ? totals : NULL, parts);
+            if (parts) parts += slot;
         }
         place += cost_of(b, keys);
     }
@@ -226,18 +258,18 @@ static void run_block(const struct work *w, const struct query_block *b, int64_t
 
 // Merges the segments of other lanes, in order, after all of them are computed.
 static void merge_others(const struct work *w, const struct query_block *b, int64_t place,
-                         const struct query *queries, struct total *totals) {
-    const int64_t width = partial_floats(w->a), slot = b->n_tokens * b->n_heads * width;
+                         const struct query_room *room, struct total *totals) {
+    const int64_t width = partial_floats(w->a), slot = n_queries(b) * width;
     int32_t last = w->lane->index;
-    const float *room = NULL;
+    const float *parts = NULL;
     for (int32_t i = 0, keys[2]; segment_at(b, i, keys); place += cost_of(b, keys), i++) {
         int32_t lane = owner(w, place);
         if (lane == w->lane->index) continue;
-        room = lane == last ? room + slot : lane_room(w->lane, lane);
+        parts = lane == last ? parts + slot : lane_room(w->lane, lane);
         last = lane;
-        for (int32_t j = 0; j < b->n_tokens * b->n_heads; j++) {
-            const float *part = room + j * width;
-            if (!sees(&queries[j], keys)) continue;
+        for (int32_t j = 0; j < n_queries(b); j++) {
+            const float *part = parts + j * width;
+            if (!sees(&room->queries[slot_of(b, j)], keys)) continue;
             merge(out_of(w->a, b, j), &totals[j], (struct total){part[0], part[1]},
                   part + PARTIAL_HEAD, w->a->head_dim);
         }
@@ -245,7 +277,7 @@ static void merge_others(const struct work *w, const struct query_block *b, int6
 }
 
 static void run_blocks(const struct work *w) {
-    struct query queries[QUERIES_MAX];
+    struct query_room room;
     struct total totals[QUERIES_MAX];
     struct query_block b = {0}, open = {0}; // open: its first segment is here, its last elsewhere
     int64_t place = 0, open_place = 0;
@@ -254,7 +286,7 @@ static void run_blocks(const struct work *w) {
         int32_t first = owner(w, place), last = last_owner(w, &b, place), self = w->lane->index;
         cut_any |= first != last;
         if (self < first || self > last) continue;
-        run_block(w, &b, place, first != last, queries, totals);
+        run_block(w, &b, place, first != last, &room, totals);
         if (first == last) finish(w->a, &b, totals);
         if (first == last || first != self) continue;
         open = b;
@@ -263,13 +295,13 @@ static void run_blocks(const struct work *w) {
     if (!cut_any) return;
     lane_barrier(w->lane);
     if (open.n_tokens == 0) return;
-    merge_others(w, &open, open_place, queries, totals);
+    merge_others(w, &open, open_place, &room, totals);
     finish(w->a, &open, totals);
 }
 
 // Runs the portions of whole blocks that this lane gets.
 static void take_blocks(const struct work *w, int64_t n_blocks) {
-    struct query queries[QUERIES_MAX];
+    struct query_room room;
     struct total totals[QUERIES_MAX];
     struct query_block b = {0};
     int64_t at = -1; // number of b
@@ -277,13 +309,30 @@ static void take_blocks(const struct work *w, int64_t n_blocks) {
         for (; at + 1 < range[1]; at++) {
             (void)next_block(w, &b);
             if (at + 1 < range[0]) continue;
-            start_queries(w->a, &b, queries);
+            start_queries(w->a, &b, &room);
             start_totals(w->a, &b, totals);
             for (int32_t i = 0, keys[2]; segment_at(&b, i, keys); i++)
-                run_segment(w, &b, queries, keys, totals, NULL);
+                run_segment(w, &b, &room, keys, totals, NULL);
             finish(w->a, &b, totals);
         }
     }
+}
+
+// The kv heads of a block: all, so that memory is read in sequence, where their queries fit and
+// lanes get nearly equal shares of the segments.
+static int32_t groups_of_block(const struct work *w) {
+    const struct attention_args *a = w->a;
+    const int64_t n_heads = (int64_t)w->tokens_max * (a->n_heads / a->n_kv_heads);
+    const int64_t tiles = (n_heads + TILE_QUERIES - 1) / TILE_QUERIES;
+    if (tiles * TILE_QUERIES * a->n_kv_heads > slots_max(a)) return 1;
+    if (n_heads * a->n_kv_heads > heads_of_block(a)) return 1;
+    int64_t segments = 0, lanes = w->lane->count;
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        const int32_t last = a->positions[t], first = last + 1 - n_keys(a, t);
+        segments += last / segment_keys(a, t) - first / segment_keys(a, t) + 1;
+    }
+    segments /= w->tokens_max;
+    return 8 * ((segments + lanes - 1) / lanes * lanes) <= 9 * segments ? a->n_kv_heads : 1;
 }
 
 void attention_work(const struct lane *lane, const struct attention_args *a, attend_fn *attend) {
@@ -297,6 +346,7 @@ void attention_work(const struct lane *lane, const struct attention_args *a, att
     int64_t tokens = (int64_t)a->n_tokens * a->n_kv_heads / (lane->count * BLOCKS_A_LANE);
     w.tokens_max = tokens < 1 ? 1 : tokens > QUERIES_MAX ? QUERIES_MAX : (int32_t)tokens;
     w.heads_max = heads_of_block(a);
+    w.n_groups = groups_of_block(&w);
     int64_t n_blocks = 0;
     bool can_cut = false;
     for (; next_block(&w, &b); n_blocks++) {

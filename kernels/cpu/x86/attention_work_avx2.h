@@ -11,29 +11,54 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { QUERIES_MAX = 96 }; // that share one reading of keys; multiples of 6 fill the kernels' tiles
+enum {
+    TILE_QUERIES = 6,                 // that kernels take through keys at once
+    QUERIES_MAX = 43 * TILE_QUERIES,  // that share one reading of keys
+    QUERY_FLOATS = 96 * HEAD_DIM_MAX, // for as many queries of the largest heads
+    SUM_LANES = 16,
+};
 
 struct query {
-    float q[HEAD_DIM_MAX];     // times scale; zeros up to a multiple of 16
-    float sum_v[HEAD_DIM_MAX]; // V rows times their weights e^(score - max), of one segment
-    float scores[KV_PAGE];     // of the current page, then its weights
-    float max, sum;            // maximum of the segment's scores so far; sum of its weights so far
-    int32_t first, last;       // keys
+    float lanes[SUM_LANES]; // sums of its weights 2^(score - max) so far, a key goes to lane
+                            // number key % 8 or 16
+    float max, sum;         // maximum of the segment's scores so far; sum of lanes at its end
+    int32_t first, last;    // keys
 };
 
-// The queries of some heads of neighbouring tokens, which have one sequence and one kv head.
+// The queries of some heads of neighbouring tokens, which have one sequence: of one kv head, or of
+// several groups with a kv head each. Those of a group lie side by side, token by token, and begin
+// at a multiple of TILE_QUERIES.
 struct query_block {
-    int64_t token, head; // first ones
-    int32_t n_tokens, n_heads;
-    int32_t segment_keys;        // length of a segment, a multiple of KV_PAGE
-    int32_t first_key, last_key; // of all queries together
+    int64_t token, head;                 // first ones
+    int32_t n_tokens, n_heads, n_groups; // heads of a group
+    int32_t segment_keys;                // length of a segment, a multiple of KV_PAGE
+    int32_t first_key, last_key;         // of all queries together
 };
 
-// Takes the queries, whose max, sum and sum_v are those of no key, through keys[0]..keys[1], which
-// are one segment or a part of one at the ends of the block's keys. A result does not depend on the
-// other queries of the block.
+// The queries of a block, by slots.
+struct query_room {
+    struct query queries[QUERIES_MAX];
+    // Queries times scale and log2(e), [n_slots / TILE_QUERIES, dim, TILE_QUERIES]; zeros from
+    // head_dim to dim, which is head_dim rounded up to a multiple of 16. Without log2(e) if scores
+    // are capped.
+    float q[QUERY_FLOATS];
+    float sum_v[QUERY_FLOATS]; // [n_slots, dim], V rows times their weights, of one segment
+};
+
+static inline int32_t query_dim(const struct attention_args *args) {
+    return (args->head_dim + 15) / 16 * 16;
+}
+
+// Slots of a group of a block.
+static inline int32_t group_slots(const struct query_block *block) {
+    return (block->n_tokens * block->n_heads + TILE_QUERIES - 1) / TILE_QUERIES * TILE_QUERIES;
+}
+
+// Takes the queries, whose lanes, max and sum_v are those of no key, through keys[0]..keys[1],
+// which are one segment or a part of one at the ends of the block's keys. Fills in sum. A result
+// does not depend on the other queries of the block.
 typedef void attend_fn(const struct attention_args *args, const struct query_block *block,
-                       struct query *queries, const int32_t keys[2]);
+                       struct query_room *room, const int32_t keys[2]);
 
 // Runs this lane's share of the op. Lanes meet once if they share the keys of a query.
 void attention_work(const struct lane *lane, const struct attention_args *args, attend_fn *attend);
