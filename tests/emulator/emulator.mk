@@ -19,7 +19,7 @@ EMU_WATCHED := $(if $(HAVE_EMULATOR),\
 # Warnings of the C compiler that C++ knows too. __shared__ arrays are thread-local variables, which
 # must not keep the library from being unloaded.
 EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas \
-  -Wno-unused-function)
+  -Wno-unused-function -Wno-unused-const-variable)
 EMU_C := -std=gnu11 -D_GNU_SOURCE $(WARNINGS)
 EMU_CPP := -std=c++17 -fno-exceptions -fno-rtti $(EMU_WARNINGS) \
   $(if $(findstring clang,$(EMU_CXX)),,-fno-gnu-unique) -include tests/emulator/cuda_host.hpp

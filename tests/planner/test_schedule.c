@@ -902,8 +902,8 @@ static void test_experts_printed(void **state) {
         " d = experts split between GPU and CPU, the rest on the GPU\n",
         "split by rows: 1 unit, 12 of 32 parts on the CPU\n",
         "split by experts: 4 units, 8 of 32 parts on the CPU\n",
-        " send     sim   to cpu blk.0.experts routed columns 0 to 129, 520 bytes per row 256 "
-        "bytes\n",
+        (" send     sim   to cpu blk.0.experts routed columns 0 to 129, 520 bytes per row 256 "
+         "bytes\n"),
         " compute  cpu   blk.0.experts, middle phase, ",
         " send     cpu   to sim blk.0.experts expert columns 0 to 255, 1024 bytes per row\n",
         " compute  sim   blk.0.experts, last phase\n",

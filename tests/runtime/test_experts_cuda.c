@@ -7,6 +7,7 @@
  * the others. A position whose experts are wrong has an NMSE of some tenths.
  */
 #include "base/mem.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
 #include "runtime/quantize/quantize_file.h"
@@ -87,12 +88,12 @@ static void embedding(struct gguf_build *b, uint32_t *state) {
 // exactly.
 static void router(struct gguf_build *b, const char *name, enum dtype type, uint32_t *state) {
     static float data[EXPERTS][EMBD];
-    static _Float16 halves[EXPERTS][EMBD];
+    static uint16_t halves[EXPERTS][EMBD];
     for (int e = 0; e < EXPERTS; e++) {
         for (int i = 0; i < EMBD; i++) {
             const float x = i < EXPERTS ? (float)(i == e) : noise(state) / 128;
-            halves[e][i] = (_Float16)x;
-            data[e][i] = (float)halves[e][i];
+            halves[e][i] = float_to_half(x);
+            data[e][i] = half_to_float(halves[e][i]);
         }
     }
     gguf_build_tensor(b, name, 2, (uint64_t[]){EMBD, EXPERTS}, type,
