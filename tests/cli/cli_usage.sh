@@ -270,10 +270,14 @@ X
 }
 call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q
 whole=$(cat "$out")
-stops of_two_tokens "${whole%%w H*}" --stop 'w H'
-stops by_its_other_names "${whole%%thriv*}" -r nowhere --reverse-prompt thriv --stop=bustling
-call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q --stop 'w H'
-[ $code -eq 0 ] && [ "$(cat "$out")" = "${whole%%w H*}" ]
+# The end of the sixth word with the start of the seventh, and the ninth word: which words a model
+# writes depends on the last bits of the processor's kernels.
+two=$(echo "$whole" | awk '{ print substr($6, length($6)) " " substr($7, 1, 1) }')
+word=$(echo "$whole" | awk '{ print $9 }')
+stops of_two_tokens "${whole%%"$two"*}" --stop "$two"
+stops by_its_other_names "${whole%%"$word"*}" -r nowhere --reverse-prompt "$word" --stop=nothing
+call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q --stop "$two"
+[ $code -eq 0 ] && [ "$(cat "$out")" = "${whole%%"$two"*}" ]
 result usage_stop_shows_the_text_before_it
 turn='<|im_start|>user\nList two colours.<|im_end|>\n<|im_start|>assistant\n'
 call run -m "$MODEL" -p "$turn" -e -n 60 --temp 0 -q -e --stop '\n'

@@ -28,9 +28,10 @@ enum { MAX_PROMPT = 14, MAX_ROWS = 3, MAX_SESSIONS = 3, MAX_MEMORY_ROWS = 16 };
 static const char TEXT[] = "1, 2, 3, 4, 5, 6,"; // what comes next is far ahead of all others
 static const double MIB = 1 << 20;
 static const double MOST_NMSE = 5e-3; // devices that round differently
-// With 4 bits a key that is rounded differently takes another step: ref and AVX2 differ by 0.22
-// too.
-static const double MOST_NMSE_Q4_0 = 0.3;
+// With 4 bits a key that is rounded differently takes another step: AVX2 and ref differ by 0.26,
+// CUDA and ref by 0.46, while their perplexities are 0.4 % apart. Unrelated logits differ by 1 and
+// more.
+static const double MOST_NMSE_Q4_0 = 0.7;
 
 struct draw {
     int32_t index;
