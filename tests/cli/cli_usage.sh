@@ -270,12 +270,12 @@ X
 }
 call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q
 whole=$(cat "$out")
-# The end of the sixth word with the start of the seventh, and the ninth word: which words a model
-# writes depends on the last bits of the processor's kernels.
+# The end of the sixth word with the start of the seventh, the ninth word, and the two that
+# follow it: which words a model writes depends on the last bits of the processor's kernels.
 two=$(echo "$whole" | awk '{ print substr($6, length($6)) " " substr($7, 1, 1) }')
-word=$(echo "$whole" | awk '{ print $9 }')
+word=$(echo "$whole" | awk '{ print $9 }') later=$(echo "$whole" | awk '{ print $10 " " $11 }')
 stops of_two_tokens "${whole%%"$two"*}" --stop "$two"
-stops by_its_other_names "${whole%%"$word"*}" -r nowhere --reverse-prompt "$word" --stop=nothing
+stops by_its_other_names "${whole%%"$word"*}" -r nowhere --reverse-prompt "$word" --stop="$later"
 call run -m "$MODEL" -p 'Once upon a time' -n 20 --temp 0 -q --stop "$two"
 [ $code -eq 0 ] && [ "$(cat "$out")" = "${whole%%"$two"*}" ]
 result usage_stop_shows_the_text_before_it
