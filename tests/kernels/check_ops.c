@@ -605,6 +605,17 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
     }
 }
 
+// Fails line number i of the op in hand if its bits are not those that a weaker level of the CPU
+// had, the definition apart.
+static void compare_levels(struct op_check *c, int i) {
+    uint64_t *bits = &c->level_bits[c->op][i];
+    if (!c->rigs[0].device->info.is_host || !strcmp(c->backend, "ref")) return;
+    if (*bits == 0) *bits = c->bits;
+    if (*bits != c->bits) op_fail(c, "other bits than those of a weaker level");
+}
+
+_Static_assert(KV_TYPES *KV_TYPES <= (int)WEIGHT_COUNT, "level_bits has a place for each line");
+
 static void check_attention(struct op_check *c) {
     for (int i = 0; i < KV_TYPES * KV_TYPES; i++) { // a line each
         const int k = i / KV_TYPES, v = i % KV_TYPES;
@@ -614,6 +625,7 @@ static void check_attention(struct op_check *c) {
         if (i > 0) op_line_end(c);
         op_line_start(c, OP_attention, label);
         check_attention_types(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
+        compare_levels(c, i);
     }
 }
 
@@ -810,15 +822,9 @@ static bool wanted(const struct options *o, const char *name) {
 }
 
 // Products of integer types have the same bits on every level of the CPU but the definition's.
-static void compare_levels(struct op_check *c, enum op_id op, enum weight_type type) {
+static bool is_integer_product(enum op_id op, enum weight_type type) {
     const bool is_product = op == OP_matmul || op == OP_matmul_experts;
-    const bool is_integer = dtype_find((uint32_t)weight_dtype(type))->block_elements > 1;
-    if (!is_product || !is_integer || !c->rigs[0].device->info.is_host ||
-        !strcmp(c->backend, "ref"))
-        return;
-    uint64_t *bits = &c->level_bits[op][type];
-    if (*bits == 0) *bits = c->bits;
-    if (*bits != c->bits) op_fail(c, "other bits than those of a weaker level");
+    return is_product && dtype_find((uint32_t)weight_dtype(type))->block_elements > 1;
 }
 
 // The kernels of a level of the CPU, and those of the level below, which were checked; NULL: none.
@@ -835,13 +841,13 @@ static void check_all(struct op_check *c, const struct options *o, struct kernel
         check_##name(c);                             \
         op_line_end(c);                              \
     }
-#define OP_W(name, ...)                                          \
-    for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) { \
-        if (!IS_NEW(kernels, name[w])) continue;                 \
-        op_line_start(c, OP_##name, TYPE_NAMES[w]);              \
-        check_##name(c, (enum weight_type)w);                    \
-        compare_levels(c, OP_##name, (enum weight_type)w);       \
-        op_line_end(c);                                          \
+#define OP_W(name, ...)                                                               \
+    for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) {                      \
+        if (!IS_NEW(kernels, name[w])) continue;                                      \
+        op_line_start(c, OP_##name, TYPE_NAMES[w]);                                   \
+        check_##name(c, (enum weight_type)w);                                         \
+        if (is_integer_product(OP_##name, (enum weight_type)w)) compare_levels(c, w); \
+        op_line_end(c);                                                               \
     }
 #include "kernels/ops.def"
 #undef OP

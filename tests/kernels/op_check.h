@@ -92,7 +92,8 @@ struct op_check {
     struct op_few few;
     uint64_t bits; // a hash of the outputs of all cases on the first device
     bool failed;
-    uint64_t level_bits[OP_COUNT][WEIGHT_COUNT]; // of the weakest level that quantises; 0: not yet
+    // Those of each line of an op at the weakest level but the definition's; 0: not yet.
+    uint64_t level_bits[OP_COUNT][WEIGHT_COUNT];
 };
 
 // Takes over an open device as the next rig. False after a message if its memory is refused.

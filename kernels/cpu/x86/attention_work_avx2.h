@@ -20,7 +20,7 @@ enum {
 
 struct query {
     float lanes[SUM_LANES]; // sums of its weights 2^(score - max) so far, a key goes to lane
-                            // number key % 8 or 16
+                            // number key % SUM_LANES
     float max, sum;         // maximum of the segment's scores so far; sum of lanes at its end
     int32_t first, last;    // keys
 };
