@@ -52,32 +52,37 @@ struct row_norm {
     __m256 mean, factor, scale;
 };
 
-// Eight columns of a row of an op's arguments, from column c: factor * (x - mean) * weight, plus
-// the bias and the residual, times scale. rest: the columns that exist.
+// The first n of eight floats, then zeros; n is 8 in all calls but the last of a row.
+static inline __m256 load_first(const float *x, int32_t n) {
+    return n == 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes_avx2(n));
+}
+
+// n columns of a row of an op's arguments, from column c on: factor * (x - mean) * weight, plus the
+// bias and the residual, times scale.
 static inline __m256 norm_columns(const struct rms_norm_args *a, int64_t row, int32_t c,
-                                  const struct row_norm *norm, __m256i rest) {
+                                  const struct row_norm *norm, int32_t n) {
     const int64_t at = row * a->n_cols + c;
-    __m256 v = _mm256_sub_ps(_mm256_maskload_ps(a->x + at, rest), norm->mean);
+    __m256 v = _mm256_sub_ps(load_first(a->x + at, n), norm->mean);
     v = _mm256_mul_ps(norm->factor, v);
-    if (a->weight) v = _mm256_mul_ps(v, _mm256_maskload_ps(a->weight + c, rest));
-    if (a->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(a->bias + c, rest));
-    if (a->residual) v = _mm256_add_ps(v, _mm256_maskload_ps(a->residual + at, rest));
+    if (a->weight) v = _mm256_mul_ps(v, load_first(a->weight + c, n));
+    if (a->bias) v = _mm256_add_ps(v, load_first(a->bias + c, n));
+    if (a->residual) v = _mm256_add_ps(v, load_first(a->residual + at, n));
     return a->scale ? _mm256_mul_ps(v, norm->scale) : v;
 }
 
-static void norm_row(const struct rms_norm_args *a, int64_t row) {
+static void norm_row(const struct rms_norm_args *args, int64_t row) {
+    const struct rms_norm_args own = *args, *a = &own; // which no store to out can change
     const int64_t at = row * a->n_cols;
     const float mean = a->centred ? mean_of(a->x + at, a->n_cols) : 0;
     const float square = sum_of_squares(a->x + at, a->n_cols, mean) / (float)a->n_cols;
     const struct row_norm norm = {_mm256_set1_ps(mean), _mm256_set1_ps(1 / sqrtf(square + a->eps)),
                                   _mm256_set1_ps(a->scale ? *a->scale : 1)};
-    const __m256i all = _mm256_set1_epi32(-1);
     int32_t c = 0;
     for (; c + 8 <= a->n_cols; c += 8)
-        _mm256_storeu_ps(a->out + at + c, norm_columns(a, row, c, &norm, all));
+        _mm256_storeu_ps(a->out + at + c, norm_columns(a, row, c, &norm, 8));
     if (c == a->n_cols) return;
-    const __m256i rest = first_lanes_avx2(a->n_cols - c);
-    _mm256_maskstore_ps(a->out + at + c, rest, norm_columns(a, row, c, &norm, rest));
+    const int32_t n = a->n_cols - c;
+    _mm256_maskstore_ps(a->out + at + c, first_lanes_avx2(n), norm_columns(a, row, c, &norm, n));
 }
 
 static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {

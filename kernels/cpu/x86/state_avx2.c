@@ -36,31 +36,34 @@ static inline __m256 finish(const struct short_conv_args *a, __m256 sum, int64_t
     return _mm256_div_ps(sum, _mm256_add_ps(_mm256_set1_ps(1), inverse));
 }
 
-// All tokens in columns c..c+7, with 3 or 4 taps.
-static inline __attribute__((always_inline)) void convolve_eight(const struct short_conv_args *a,
+// All tokens in columns c..c+7, with 3 or 4 taps; the arguments by value as in step_columns.
+static inline __attribute__((always_inline)) void convolve_eight(struct short_conv_args a,
                                                                  int64_t c, int n_taps) {
     const __m256i eight = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i rows = _mm256_mullo_epi32(eight, _mm256_set1_epi32(n_taps));
-    const int64_t n = a->n_cols, state = (n_taps - 1) * n;
+    const int64_t n = a.n_cols, state = (n_taps - 1) * n;
     __m256 weights[TAPS], old[TAPS - 1];
     for (int j = 0; j < n_taps; j++)
-        weights[j] = _mm256_i32gather_ps(a->weight + c * n_taps + j, rows, sizeof(float));
+        weights[j] = _mm256_i32gather_ps(a.weight + c * n_taps + j, rows, sizeof(float));
     for (int j = 0; j < n_taps - 1; j++) old[j] = _mm256_setzero_ps();
-    for (int64_t t = 0; t < a->n_tokens; t++) {
-        const int32_t *step = a->steps + 2 * t;
-        const float *from = a->states + (int64_t)(step[0] < 0 ? 0 : step[0]) * state + c;
-        for (int j = 0; j < n_taps - 1 && !continues(a->steps, t); j++)
-            old[j] = step[0] < 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(from + j * n);
-        const __m256 x = _mm256_loadu_ps(a->x + t * a->x_stride + c);
+    for (int64_t t = 0; t < a.n_tokens; t++) {
+        const int32_t *step = a.steps + 2 * t;
+        const float *from = a.states + (int64_t)(step[0] < 0 ? 0 : step[0]) * state + c;
+        if (!continues(a.steps, t)) {
+            for (int j = 0; j < n_taps - 1; j++)
+                old[j] = step[0] < 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(from + j * n);
+        }
+        const __m256 x = _mm256_loadu_ps(a.x + t * a.x_stride + c);
         __m256 sum = _mm256_mul_ps(weights[0], old[0]);
         for (int j = 1; j < n_taps - 1; j++) sum = _mm256_fmadd_ps(weights[j], old[j], sum);
         sum = _mm256_fmadd_ps(weights[n_taps - 1], x, sum);
-        _mm256_storeu_ps(a->out + t * n + c, finish(a, sum, c));
-        for (int j = 0; j < n_taps - 2; j++) old[j] = old[j + 1];
+        _mm256_storeu_ps(a.out + t * n + c, finish(&a, sum, c));
+        old[0] = old[1]; // not in a loop, which clang takes for a copy in memory
+        if (n_taps == TAPS) old[1] = old[2];
         old[n_taps - 2] = x;
-        if (t + 1 < a->n_tokens && continues(a->steps, t + 1)) continue;
+        if (t + 1 < a.n_tokens && continues(a.steps, t + 1)) continue;
         for (int j = 0; j < n_taps - 1; j++)
-            _mm256_storeu_ps(a->states + step[1] * state + j * n + c, old[j]);
+            _mm256_storeu_ps(a.states + step[1] * state + j * n + c, old[j]);
     }
 }
 
@@ -73,9 +76,9 @@ void short_conv_avx2(const struct lane *lane, const struct short_conv_args *a) {
     for (int64_t range[2] = {0}; lane_take(lane, a->n_cols / 8, grain, range);) {
         for (int64_t i = range[0]; i < range[1]; i++) {
             if (a->n_taps == TAPS)
-                convolve_eight(a, 8 * i, TAPS);
+                convolve_eight(*a, 8 * i, TAPS);
             else
-                convolve_eight(a, 8 * i, TAPS - 1);
+                convolve_eight(*a, 8 * i, TAPS - 1);
         }
     }
 }
@@ -129,39 +132,40 @@ static void prepare(const struct delta_rule_args *a, int64_t t, int64_t h, struc
         }                                                                                       \
     } while (0)
 
-// One token in 8 * n_vectors columns of the state from column c on.
-static inline __attribute__((always_inline)) void step_columns(const struct token *k, int64_t n,
-                                                               int64_t c, int n_vectors) {
+// One token in 8 * n_vectors columns of the state from column c on. It comes by value, since a
+// store of a vector may change any memory, for all that a compiler knows.
+static inline __attribute__((always_inline)) void step_columns(struct token k, int64_t n, int64_t c,
+                                                               int n_vectors) {
     __m256 sums[2][4], change[4], rows[2][4];
     for (int v = 0; v < n_vectors; v++) sums[0][v] = sums[1][v] = _mm256_setzero_ps();
-    for (int64_t i = 0; i < n && k->from; i += 2) {
+    for (int64_t i = 0; i < n && k.from; i += 2) {
         for (int r = 0; r < 2; r++)
             for (int v = 0; v < n_vectors; v++)
-                rows[r][v] = _mm256_loadu_ps(k->from + (i + r) * n + c + 8 * v);
-        ADD_ROWS(sums, k->k + i, rows);
+                rows[r][v] = _mm256_loadu_ps(k.from + (i + r) * n + c + 8 * v);
+        ADD_ROWS(sums, k.k + i, rows);
     }
     for (int v = 0; v < n_vectors; v++) {
         const __m256 recalled = _mm256_add_ps(sums[0][v], sums[1][v]);
-        change[v] = _mm256_fnmadd_ps(_mm256_set1_ps(k->recall), recalled,
-                                     _mm256_loadu_ps(k->v + c + 8 * v));
-        change[v] = _mm256_mul_ps(_mm256_set1_ps(k->learn), change[v]);
+        change[v] =
+            _mm256_fnmadd_ps(_mm256_set1_ps(k.recall), recalled, _mm256_loadu_ps(k.v + c + 8 * v));
+        change[v] = _mm256_mul_ps(_mm256_set1_ps(k.learn), change[v]);
         sums[0][v] = sums[1][v] = _mm256_setzero_ps();
     }
     for (int64_t i = 0; i < n; i += 2) {
         for (int r = 0; r < 2; r++) {
-            const __m256 key = _mm256_set1_ps(k->k[i + r]), decay = _mm256_set1_ps(k->decay);
+            const __m256 key = _mm256_set1_ps(k.k[i + r]), decay = _mm256_set1_ps(k.decay);
             for (int v = 0; v < n_vectors; v++) {
                 const int64_t at = (i + r) * n + c + 8 * v;
-                const __m256 old = k->from ? _mm256_loadu_ps(k->from + at) : _mm256_setzero_ps();
+                const __m256 old = k.from ? _mm256_loadu_ps(k.from + at) : _mm256_setzero_ps();
                 rows[r][v] = _mm256_fmadd_ps(key, change[v], _mm256_mul_ps(decay, old));
-                _mm256_storeu_ps(k->to + at, rows[r][v]);
+                _mm256_storeu_ps(k.to + at, rows[r][v]);
             }
         }
-        ADD_ROWS(sums, k->q + i, rows);
+        ADD_ROWS(sums, k.q + i, rows);
     }
     for (int v = 0; v < n_vectors; v++)
-        _mm256_storeu_ps(k->out + c + 8 * v, _mm256_mul_ps(_mm256_set1_ps(k->q_scale),
-                                                           _mm256_add_ps(sums[0][v], sums[1][v])));
+        _mm256_storeu_ps(k.out + c + 8 * v, _mm256_mul_ps(_mm256_set1_ps(k.q_scale),
+                                                          _mm256_add_ps(sums[0][v], sums[1][v])));
 }
 
 static void run_head(const struct delta_rule_args *a, int64_t h) {
@@ -172,9 +176,9 @@ static void run_head(const struct delta_rule_args *a, int64_t h) {
         for (int64_t t = 0; t < count; t++) prepare(a, first + t, h, &tokens[t]);
         int64_t c = 0;
         for (; c + 32 <= n; c += 32)
-            for (int64_t t = 0; t < count; t++) step_columns(&tokens[t], n, c, 4);
+            for (int64_t t = 0; t < count; t++) step_columns(tokens[t], n, c, 4);
         for (; c < n; c += 8)
-            for (int64_t t = 0; t < count; t++) step_columns(&tokens[t], n, c, 1);
+            for (int64_t t = 0; t < count; t++) step_columns(tokens[t], n, c, 1);
     }
 }
 
