@@ -68,7 +68,7 @@ static void bf16_row(const uint8_t *row, float *out, int64_t n) {
 }
 
 // Half d; signed byte n[32]. Value: d n.
-static void q8_0_block(const uint8_t *block, float *out) {
+static void q8_0_block(const uint8_t *restrict block, float *restrict out) {
     float d = read_half(block);
     for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)block[2 + i];
 }
@@ -76,18 +76,22 @@ static void q8_0_block(const uint8_t *block, float *out) {
 // Half d; 16 bytes: the low nibbles are elements 0..15, the high ones 16..31. Value: d (n - 8).
 static void q4_0_block(const uint8_t *block, float *out) {
     float d = read_half(block);
+    uint8_t n[16];
+    memcpy(n, block + 2, sizeof n);
     for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)((block[2 + i] & 15) - 8);
-        out[i + 16] = d * (float)((block[2 + i] >> 4) - 8);
+        out[i] = d * (float)((n[i] & 15) - 8);
+        out[i + 16] = d * (float)((n[i] >> 4) - 8);
     }
 }
 
 // Half d; half m; nibbles as in Q4_0. Value: d n + m.
 static void q4_1_block(const uint8_t *block, float *out) {
     float d = read_half(block), m = read_half(block + 2);
+    uint8_t n[16];
+    memcpy(n, block + 4, sizeof n);
     for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)(block[4 + i] & 15) + m;
-        out[i + 16] = d * (float)(block[4 + i] >> 4) + m;
+        out[i] = d * (float)(n[i] & 15) + m;
+        out[i + 16] = d * (float)(n[i] >> 4) + m;
     }
 }
 
@@ -146,7 +150,7 @@ static void q4_k_block(const uint8_t *block, float *out) {
 
 // Like Q4_K, with 32 bytes of fifth bits before the nibbles: bit g of byte i belongs to element i
 // of group g.
-static void q5_k_block(const uint8_t *block, float *out) {
+static void q5_k_block(const uint8_t *restrict block, float *restrict out) {
     float d = read_half(block), dmin = read_half(block + 2);
     const uint8_t *high = block + 16;
     for (int group = 0; group < 8; group++) {

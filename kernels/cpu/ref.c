@@ -24,6 +24,7 @@ enum {
 
 static void embed(enum weight_type type, const struct lane *lane, const struct embed_args *a) {
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
+    const float scale = a->scale;
     int64_t first, last;
     lane_share(lane, a->n_tokens, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {
@@ -31,7 +32,8 @@ static void embed(enum weight_type type, const struct lane *lane, const struct e
         float *out = a->out + t * a->n_cols;
         dequantize_row(type, (const char *)a->table + (uint64_t)a->tokens[t] * row_bytes, out,
                        a->n_cols);
-        for (int32_t c = 0; c < a->n_cols; c++) out[c] *= a->scale;
+        if (scale == 1) continue;
+        for (int32_t c = 0; c < a->n_cols; c++) out[c] *= scale;
     }
 }
 
