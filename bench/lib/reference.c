@@ -49,8 +49,9 @@ enum status reference_time(struct reference *r, const struct reference_job *what
     const struct device_rates *rates = &r->machine.devices[what->d].rates;
     struct rig *rig = &r->rigs[what->d];
     const uint64_t window_bytes = what->cached ? what->read_bytes : 0;
-    const struct job one = rig_matmul(rig, what->type, 1, window_bytes); // warms the cache up
+    struct job one = rig_matmul(rig, what->type, 1, window_bytes); // warms the cache up
     struct job job = rig_matmul(rig, what->type, RATE_TOKENS[what->class], window_bytes);
+    one.rests = job.rests = what->cached && r->machine.n_devices > 1; // as calibrate.c
     struct stopwatch watch = {.limit_ns = LIMIT_NS};
     double us;
     for (int pass = 0; pass < WARM_PASSES && what->cached; pass++)

@@ -133,7 +133,8 @@ static void choose_windows(struct windows *w, double pool_bytes) {
 // passes to settle.
 static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
                                double *us, struct err *e) {
-    const struct job job = rig_matmul(rig, MOST_USED, 1, (uint64_t)bytes);
+    struct job job = rig_matmul(rig, MOST_USED, 1, (uint64_t)bytes);
+    job.rests = c->accelerator && job.warm;
     const double other_us = rig->pass_us + rig->op_us * (double)job.n_parts;
     const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
     double least_us = INFINITY, pass_us;
@@ -153,7 +154,7 @@ static enum status read_windows(struct calibrator *c, struct rig *rig, struct wi
     stopwatch_phase(&c->watch, 0.25, w->n);
     for (int32_t i = 0; i < w->n; i++) {
         const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // no cache keeps the pool
-        const double bytes = w->bytes[i] * (in_vain + 1);
+        const double bytes = w->bytes[i] * (in_vain + 1) * (c->accelerator ? 2 : 1); // rests
         if (i > 0 && !stopwatch_fits(&c->watch, bytes * w->us[i - 1])) {
             if (w->n_rounds == 0) w->n = 0;
             break;
@@ -215,7 +216,8 @@ static enum status measure_weights(struct calibrator *c, int d, struct device_ra
         if (measure_type(c, d, type, gbps, &whole, e)) return e->status;
         if (whole) c->out->measured[d] |= 1u << type;
         if (!window) continue;
-        const struct job job = rig_matmul(&c->rigs[d], type, 1, window);
+        struct job job = rig_matmul(&c->rigs[d], type, 1, window);
+        job.rests = c->accelerator;
         if (measure_matmul(c, d, &job, &cached_gbps, &us, e)) return e->status;
         factors[n_factors++] = cached_gbps / gbps[0];
     }

@@ -423,6 +423,34 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
 
 // ---- Timing -------------------------------------------------------------------------------------
 
+// Makes n calls with rests between; *out_us gets the time of the calls, with one pass_us as if they
+// were one pass.
+static enum status run_resting(struct rig *rig, struct stopwatch *watch, const struct job *job,
+                               int64_t n, double *out_us, struct err *e) {
+    *out_us = rig->pass_us;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t start_ns = stopwatch_now(watch);
+        job->encode(rig, job, rig->n_calls++);
+        if (stream_wait(rig->stream, e)) return e->status;
+        const double us = elapsed_us(watch, start_ns);
+        *out_us += fmax(us - rig->pass_us, us / 4);
+        while (elapsed_us(watch, start_ns) < 2 * us) continue;
+    }
+    return OK;
+}
+
+// Makes n calls without rests.
+static enum status run_through(struct rig *rig, struct stopwatch *watch, const struct job *job,
+                               int64_t n, double *out_us, struct err *e) {
+    const uint64_t start_ns = stopwatch_now(watch);
+    for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
+    rig->n_calls += n;
+    watch->waits = !rig->device->info.is_host;
+    const enum status status = stream_wait(rig->stream, e);
+    *out_us = elapsed_us(watch, start_ns) + 1e-3;
+    return status;
+}
+
 // Makes n calls, again if the program was stopped meanwhile.
 static enum status run(struct rig *rig, struct stopwatch *watch, const struct job *job, int64_t n,
                        double *out_us, struct err *e) {
@@ -431,12 +459,8 @@ static enum status run(struct rig *rig, struct stopwatch *watch, const struct jo
     enum status status;
     do {
         n_stops = watch->n_stops;
-        const uint64_t start_ns = stopwatch_now(watch);
-        for (int64_t i = 0; i < n; i++) job->encode(rig, job, rig->n_calls + i);
-        rig->n_calls += n;
-        watch->waits = !is_host;
-        status = stream_wait(rig->stream, e);
-        *out_us = elapsed_us(watch, start_ns) + 1e-3;
+        status = job->rests ? run_resting(rig, watch, job, n, out_us, e)
+                            : run_through(rig, watch, job, n, out_us, e);
         watch->waits = waits;
         if (!is_host && rig->usual_us > 0) (void)stopwatch_too_long(watch, *out_us, rig->usual_us);
     } while (!status && watch->n_stops > n_stops && !hardly_runs(watch));

@@ -87,6 +87,8 @@ struct job {
     int64_t n_parts;        // parts of the pool that are read in turn
     int64_t step;           // parts from one call to the next; 0: the next one
     bool warm;              // all parts are read once before
+    bool rests;             // on the CPU: it waits after each call for as long as that took, as for
+                            // an accelerator, while other programs may take the cache
 };
 
 // Makes a matmul of the rig's size that reads window_bytes of the pool in turn (0: all).

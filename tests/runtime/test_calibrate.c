@@ -344,6 +344,33 @@ static void test_stopped_runs(void **state) {
     }
 }
 
+// The CPU waits after each call as long as that took, and no wait counts.
+static void test_rests(void **state) {
+    enum { PARTS = 5 };
+    struct fixture *f = *state;
+    struct err e;
+    struct rig rig;
+    struct stopwatch watch;
+    void *pool;
+    double us, through_us;
+    const double step_us = (double)STEP_NS * 1e-3;
+    open_on(f, NULL);
+    open_rig(f, &rig, &pool);
+    struct job job = rig_matmul(&rig, WEIGHT_Q4_0, 1, 0);
+    job.n_parts = PARTS;
+    start_watch(f, &watch, 0);
+    assert_int_equal(rig_pass(&rig, &watch, &job, &through_us, &e), OK);
+    job.rests = true;
+    rig.pass_us = step_us / 2;
+    const uint64_t start_ns = stopwatch_now(&watch);
+    assert_int_equal(rig_pass(&rig, &watch, &job, &us, &e), OK);
+    const double all_us = (double)(stopwatch_now(&watch) - start_ns) * 1e-3;
+    assert_true(through_us < 2 * step_us); // a reading before all calls and one after them
+    assert_true(fabs(us - (PARTS + 1) * step_us / 2) < 1);
+    assert_true(all_us >= 2 * PARTS * step_us);
+    close_rig(&rig, pool);
+}
+
 static void test_stopped_copies(void **state) {
     struct fixture *f = *state;
     struct err e;
@@ -866,6 +893,7 @@ int main(void) {
         TEST(test_throttled_link),
         TEST(test_noise),
         TEST(test_stopped_runs),
+        TEST(test_rests),
         TEST(test_stopped_copies),
         TEST(test_starved),
         cmocka_unit_test(test_better_stays),
