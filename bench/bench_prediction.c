@@ -347,8 +347,8 @@ static enum status look_again(struct bench *b, int32_t n, const double share[MAX
     *slower = 0;
     for (int d = 0; d < MAX_DEVICES; d++) {
         const uint64_t bytes = working_set(b, d);
-        const bool cached =
-            d == DEVICE_HOST && cost_host_cached(&plan->machine, &plan->host_reads).experts;
+        const double cached =
+            d == DEVICE_HOST ? cost_host_cached(&plan->machine, &plan->host_reads).experts : 0;
         for (int class = low; class <= high && share[d] > 0; class ++) {
             const struct reference_job job = {d, main_type(b, d), class, bytes, cached};
             double own;

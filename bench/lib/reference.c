@@ -48,22 +48,24 @@ enum status reference_time(struct reference *r, const struct reference_job *what
                            struct err *e) {
     const struct device_rates *rates = &r->machine.devices[what->d].rates;
     struct rig *rig = &r->rigs[what->d];
-    const uint64_t window_bytes = what->cached ? what->read_bytes : 0;
+    const bool cached = what->cached > 0;
+    const uint64_t window_bytes = cached ? what->read_bytes : 0;
     struct job one = rig_matmul(rig, what->type, 1, window_bytes); // warms the cache up
     struct job job = rig_matmul(rig, what->type, RATE_TOKENS[what->class], window_bytes);
-    one.rests = job.rests = what->cached && r->machine.n_devices > 1; // as calibrate.c
+    one.rests = job.rests = cached && r->machine.n_devices > 1; // as calibrate.c
     struct stopwatch watch = {.limit_ns = LIMIT_NS};
     double us;
-    for (int pass = 0; pass < WARM_PASSES && what->cached; pass++)
+    for (int pass = 0; pass < WARM_PASSES && cached; pass++)
         if (rig_pass(rig, &watch, &one, &us, e)) return e->status;
     job.warm = false; // whole passes of many tokens would take minutes
     watch = (struct stopwatch){.start_ns = clock_ns(), .limit_ns = LIMIT_NS};
     stopwatch_part(&watch, 1);
     if (rig_time(rig, &watch, &job, &us, e)) return e->status;
     const double size_bytes = (double)job_weight_bytes(rig, &job);
-    double weights_us = size_bytes / rates->weight_gbps[what->type][what->class] * 1e-3;
-    if (what->cached)
-        weights_us = cost_cached_us(rates, size_bytes / rates->memory_gbps * 1e-3, weights_us);
+    const double memory_us = size_bytes / rates->memory_gbps * 1e-3;
+    const double weights_us =
+        cost_cached_us(rates, what->cached, memory_us,
+                       size_bytes / rates->weight_gbps[what->type][what->class] * 1e-3);
     *slower = us / (weights_us + job_activation_bytes(rig, &job) / rates->vector_gbps * 1e-3);
     return OK;
 }

@@ -30,7 +30,7 @@ struct reference_job {
     enum weight_type type;
     int class; // index into RATE_TOKENS
     uint64_t read_bytes;
-    bool cached;
+    double cached;
 };
 
 // Takes some 50 ms. *slower gets its current time divided by its time in the calibration: 1.2 is 20

@@ -42,10 +42,11 @@ struct device_rates {
     double pass_us;     // one pass besides its ops: waking, submitting, waiting
     double start_us;    // what an op takes longer whose weights or KV cache lie elsewhere in memory
                         // than what was read last: nothing has prefetched its first bytes
-    // For the CPU: if a pass reads at most cache_bytes of weights, these stay in its cache and are
-    // read cache_factor times as fast as from memory (a factor up to 1 is no gain). 0: the cache
-    // keeps no weights.
-    uint64_t cache_bytes;
+    // For the CPU: the sizes of what passes read of which its cache keeps three quarters and one
+    // quarter until the next pass (cost_kept), which is read cache_factor times as fast as from
+    // memory (a factor up to 1 is no gain). cache_bytes 0: the cache keeps no weights;
+    // cache_quarter_bytes 0: it keeps all up to cache_bytes and nothing of more.
+    uint64_t cache_bytes, cache_quarter_bytes;
     double cache_factor;
 };
 

@@ -59,6 +59,7 @@ static const struct machine_field DEVICE[] = {
 
 static const struct machine_field RATES[] = {
     BYTES(device_rates, cache_bytes, "cache_bytes", false),
+    BYTES(device_rates, cache_quarter_bytes, "cache_quarter_bytes", false),
     FIELD(FIELD_REAL, device_rates, cache_factor, "cache_factor", false, FACTOR_MAX),
     RATE(device_rates, vector_gbps, "vector_gbps"),
     RATE(device_rates, memory_gbps, "memory_gbps"),

@@ -21,10 +21,11 @@
  *   vector ops.
  *
  * Each op adds op_us, of which launch_us is the calling thread's. In matmuls and attention, the
- * time of plain reads of their bytes counts as waiting for memory. If the device's cache keeps the
- * unit's weights (cost_host_cached), that time is cache_factor times shorter, of attention only if
- * the keys and values of all layers fit too; weights in a slot come from no cache. Passes of more
- * tokens read more experts than one, but wait for memory in little of their time.
+ * time of plain reads of their bytes counts as waiting for memory. For the
+ * share of the unit's weights that the device's cache keeps (cost_host_cached), that time is
+ * cache_factor times shorter, of attention also for the share that it keeps of the keys and values
+ * of all layers; weights in a slot come from no cache. Passes of more tokens read more experts than
+ * one, but wait for memory in little of their time.
  * Weight types without kernels have the rates of the type that is nearest in bits. Ops that blocks
  * encode once per pass, for the table of angles, are not counted: they are less than 0.1 % of a
  * pass. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
@@ -95,15 +96,25 @@ void cost_add_reads(struct host_reads *reads, const struct unit *unit, uint64_t 
     reads->token_bytes += n * (uint64_t)(share * (double)size_bytes);
 }
 
-struct host_cached cost_host_cached(const struct machine *m, const struct host_reads *reads) {
-    const uint64_t cache_bytes = m->devices[DEVICE_HOST].rates.cache_bytes;
-    return (struct host_cached){.shared = cache_bytes && reads->token_bytes <= cache_bytes,
-                                .experts = cache_bytes && reads->all_bytes <= cache_bytes};
+// By the logarithm of the size a straight line through the two measured points.
+double cost_kept(const struct device_rates *rates, double size_bytes) {
+    const double most = (double)rates->cache_bytes, quarter = (double)rates->cache_quarter_bytes;
+    if (!(most > 0)) return 0;
+    if (!(quarter > most)) return size_bytes <= most ? 1 : 0;
+    if (!(size_bytes > 0)) return 1;
+    const double share = 0.75 - 0.5 * log(size_bytes / most) / log(quarter / most);
+    return fmin(fmax(share, 0), 1);
 }
 
-double cost_cached_us(const struct device_rates *rates, double memory_us, double us) {
+struct host_cached cost_host_cached(const struct machine *m, const struct host_reads *reads) {
+    const struct device_rates *rates = &m->devices[DEVICE_HOST].rates;
+    return (struct host_cached){.shared = cost_kept(rates, (double)reads->token_bytes),
+                                .experts = cost_kept(rates, (double)reads->all_bytes)};
+}
+
+double cost_cached_us(const struct device_rates *rates, double share, double memory_us, double us) {
     const double factor = rates->cache_factor;
-    return factor > 1 ? us - fmin(memory_us, us) * (1 - 1 / factor) : us;
+    return factor > 1 ? us - share * fmin(memory_us, us) * (1 - 1 / factor) : us;
 }
 
 double cost_activation_bytes(struct op_cost matmul) {
@@ -139,7 +150,8 @@ static void add_matmul(struct bill *b, const struct op_call *call) {
     const double *rates = rates_of(r->weight_gbps, call->tensor->type);
     double us = rates ? read_bytes * inverse_rate(rates, tokens) / PER_US : memory_us;
     if (tokens > RATE_TOKENS[RATE_CLASSES - 1]) us *= tokens / RATE_TOKENS[RATE_CLASSES - 1];
-    us = b->at->cached ? cost_cached_us(r, memory_us, us) : us + starts_us(b, call, read_bytes);
+    us = cost_cached_us(r, b->at->cached, memory_us, us) +
+         (1 - b->at->cached) * starts_us(b, call, read_bytes);
     us += call->share * divide(cost_activation_bytes(call->cost), r->vector_gbps * PER_US);
     add_op(&b->cost, r, memory_us, us);
 }
@@ -184,8 +196,9 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     const double us = fmax(flops * us_per_flop(r->attention_gflops, b->at->w, n), memory_us);
     // All layers read their keys and values in a pass, besides the weights.
     const double all_bytes = b->at->shape->n_layers * n_sequences * keys * row_bytes;
-    const bool cached = b->at->cached && all_bytes <= (double)r->cache_bytes;
-    add_op(&b->cost, r, memory_us, cached ? cost_cached_us(r, memory_us, us) : us + r->start_us);
+    const double cached = b->at->cached * cost_kept(r, all_bytes);
+    add_op(&b->cost, r, memory_us,
+           cost_cached_us(r, cached, memory_us, us) + (1 - cached) * r->start_us);
 }
 
 // The state stays in a cache while tokens pass.

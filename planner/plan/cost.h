@@ -19,7 +19,8 @@ struct cost_place {
     const struct shape *shape;
     const struct machine_device *device;
     const struct workload *w;
-    bool cached; // the device's cache keeps the unit's weights from pass to pass (cost_is_cached)
+    double cached; // the share of the unit's weights that the device's cache keeps from pass to
+                   // pass (cost_share_cached)
 };
 struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass);
@@ -27,18 +28,21 @@ static inline double cost_sum(struct cost c) { return c.memory_us + c.compute_us
 // Adds n units like that one, each with so many bytes of weights, all or the CPU's part.
 void cost_add_reads(struct host_reads *reads, const struct unit *unit, uint64_t size_bytes,
                     uint64_t n);
-// The CPU's cache keeps from pass to pass: weights that each token reads, if there is room for
-// them beside the experts of one token; experts, of which the next token reads others, if all fit.
+// The share of so many bytes that the CPU's cache keeps until they are read again.
+double cost_kept(const struct device_rates *rates, double size_bytes);
+// The shares that the CPU's cache keeps from pass to pass: of weights that each token reads, for
+// which there has to be room beside the experts of one token; of experts, of which the next token
+// reads others, so that all count.
 struct host_cached {
-    bool shared, experts;
+    double shared, experts;
 };
 struct host_cached cost_host_cached(const struct machine *m, const struct host_reads *reads);
-static inline bool cost_is_cached(struct host_cached cached, const struct unit *unit) {
+static inline double cost_share_cached(struct host_cached cached, const struct unit *unit) {
     return unit->n_experts > 0 ? cached.experts : cached.shared;
 }
-// Time of an op with weights from the CPU's cache, which takes us with weights from memory; plain
-// reads of its bytes take memory_us.
-double cost_cached_us(const struct device_rates *rates, double memory_us, double us);
+// Time of an op with that share of its weights from the CPU's cache, which takes us with all from
+// memory; plain reads of its bytes take memory_us.
+double cost_cached_us(const struct device_rates *rates, double share, double memory_us, double us);
 // Bytes that count for a matmul's activations: they are read, written in 8 bits and read again, and
 // results are written.
 double cost_activation_bytes(struct op_cost matmul);

@@ -27,7 +27,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     const int d = step->device;
     const struct unit *unit = &w->shape->units[step->unit];
     const struct unit_part part = step_part(step, w->plan->place.units[step->unit].cpu_parts);
-    const bool cached = d == DEVICE_HOST && cost_is_cached(w->host_cached, unit);
+    const double cached = d == DEVICE_HOST ? cost_share_cached(w->host_cached, unit) : 0;
     const struct cost_place at = {w->shape, &w->plan->machine.devices[d], &w->plan->workload,
                                   cached};
     const struct cost cost = cost_of_part(&at, unit, part, w->pass);
@@ -37,7 +37,7 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     w->out->cost[d].compute_us += cost.compute_us;
     w->out->cost[d].overhead_us += cost.overhead_us;
     w->out->compute_us[d] += cost_sum(cost);
-    return (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes, cost.launch_us};
+    return (struct step_work){cost_sum(cost), (1 - cached) * cost.read_bytes, cost.launch_us};
 }
 
 // Bytes that the step copies.

@@ -148,14 +148,14 @@ struct walk {
     struct clocks clocks;
 };
 
-// Prices the part of a unit that the step computes, once for all twins.
-static struct step_work compute_work(struct walk *w, const struct step *step) {
+// Prices the part of a unit that the step computes, once for all twins, with its weights in the
+// CPU's cache or not.
+static struct step_work price(struct walk *w, const struct step *step, bool cached) {
     struct evaluator *ev = w->ev;
     const struct choice *choice = &ev->choices[w->choice];
     const int32_t twin = ev->facts[step->unit].twin;
     const int32_t parts = w->place->units[step->unit].cpu_parts;
     const struct unit *unit = &ev->shape->units[twin];
-    const bool cached = step->device == DEVICE_HOST && cost_is_cached(w->cached, unit);
     const int side = step->slot >= 0 ? SIDE_STREAMED : cached ? SIDE_CACHED : step->device;
     const int work = (parts * STEP_PHASES + (int)step->phase) * SIDES + side;
     const size_t row = (size_t)twin * UNIT_WORKS + (size_t)work;
@@ -169,6 +169,17 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
         cost_of_part(&at, unit, step_part(step, parts), &choice->samples[w->sample].pass);
     *out = (struct step_work){cost_sum(cost), cached ? 0 : cost.read_bytes, cost.launch_us};
     return *out;
+}
+
+// The work is linear in the share of the weights that the cache keeps.
+static struct step_work compute_work(struct walk *w, const struct step *step) {
+    const struct unit *unit = &w->ev->shape->units[step->unit];
+    const double share = step->device == DEVICE_HOST ? cost_share_cached(w->cached, unit) : 0;
+    const struct step_work from = price(w, step, share >= 1);
+    if (!(share > 0 && share < 1)) return from;
+    const struct step_work to = price(w, step, true);
+    return (struct step_work){from.us + share * (to.us - from.us), (1 - share) * from.dram_bytes,
+                              from.launch_us};
 }
 
 static void take_step(void *context, const struct step *step) {
@@ -300,10 +311,11 @@ static const struct unit_bytes *group_bytes(const struct candidate *c, int i, in
     return bytes_of(c->ev, u, c->place->ring, &c->place->units[u], choice);
 }
 
+// The least time: as if the cache kept all weights of which it keeps a part.
 static const struct unit_time *group_time(const struct candidate *c, int i) {
     const int32_t u = c->groups[i].unit;
     return evaluator_unit_time(c->ev, u, c->place,
-                               cost_is_cached(c->cached, &c->ev->shape->units[u]));
+                               cost_share_cached(c->cached, &c->ev->shape->units[u]) > 0);
 }
 
 static void group_units(struct candidate *c) {

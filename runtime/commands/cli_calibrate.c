@@ -61,8 +61,10 @@ static void print_device(const struct measuring *m, int d) {
     if (r->launch_us > 0) printf("; the CPU launches an op in %.2f us", r->launch_us);
     if (r->start_us > 0) printf("; weights that lie elsewhere take %.1f us more", r->start_us);
     if (r->cache_bytes)
-        printf("; the cache keeps %.0f MiB, %.1f times as fast as memory",
-               (double)r->cache_bytes / (1 << 20), r->cache_factor);
+        printf("; the cache keeps three quarters of %.0f MiB and a quarter of %.0f, %.1f times as "
+               "fast as memory",
+               (double)r->cache_bytes / (1 << 20), (double)r->cache_quarter_bytes / (1 << 20),
+               r->cache_factor);
     putchar('\n');
 }
 

@@ -174,12 +174,11 @@ static double window_of(const struct windows *w, const double share[], double le
     return w->bytes[i - 1] * pow(w->bytes[i] / w->bytes[i - 1], part);
 }
 
-// Sets the size at which the cache begins to lose weights: it keeps three quarters of such a
-// working set.
+// Sets the sizes of working sets of which the cache keeps three quarters and a quarter.
 static void fit_cache(const struct windows *w, struct device_rates *rates) {
     const int32_t last = w->n - 1;
     const double *us = w->us;
-    rates->cache_bytes = 0;
+    rates->cache_bytes = rates->cache_quarter_bytes = 0;
     if (w->n == 0) return;
     double share[MAX_WINDOWS] = {0}, least_us = INFINITY;
     for (int32_t i = 0; i <= last; i++) least_us = fmin(least_us, us[i]);
@@ -189,6 +188,7 @@ static void fit_cache(const struct windows *w, struct device_rates *rates) {
         if (share[i] < share[i + 1]) share[i] = share[i + 1];
     }
     rates->cache_bytes = (uint64_t)window_of(w, share, 0.75);
+    rates->cache_quarter_bytes = (uint64_t)window_of(w, share, 0.25);
 }
 
 // ---- One device ---------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
     merge_visits(c, visits, rates);
     fit_cache(&w, rates);
     if (!(rates->cache_factor > 1)) rates->cache_bytes = 0;
-    if (!rates->cache_bytes) rates->cache_factor = 0;
+    if (!rates->cache_bytes) rates->cache_factor = 0, rates->cache_quarter_bytes = 0;
     stopwatch_phase(&c->watch, 1, 1);
     scale_attention(c, rates);
     scale_types(c, rates);

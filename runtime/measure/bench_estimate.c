@@ -28,7 +28,7 @@ static void look_at_device(struct limit *l, int d) {
             cost_add_reads(&reads, &l->shape->units[u], plan->unit_read_bytes[u], 1);
     // Weights that stay in the cache from one pass to the next are not read from memory.
     if (d == DEVICE_HOST) l->cached[d] = cost_host_cached(&plan->machine, &reads);
-    l->gbps[d] = r->memory_gbps * (l->cached[d].experts ? fmax(r->cache_factor, 1) : 1);
+    l->gbps[d] = r->memory_gbps / cost_cached_us(r, l->cached[d].experts, 1, 1);
 }
 
 // Bytes of unit u that the pass reads: weights, the rows of the cache that are seen, and the state.
@@ -49,7 +49,7 @@ static double read_us(const struct limit *l, int d, double size_bytes) {
 static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
     const struct cost_place at = {l->shape, &l->ideal[d], &plan->workload,
-                                  cost_is_cached(l->cached[d], &l->shape->units[u])};
+                                  cost_share_cached(l->cached[d], &l->shape->units[u])};
     if (l->pass->n_tokens <= 1) return read_us(l, d, bytes_of(l, u));
     return cost_sum(cost_of_part(&at, &l->shape->units[u], WHOLE_UNIT, l->pass));
 }

@@ -215,6 +215,9 @@ void invent_machine(struct machine *out, struct dice *dice, const struct shape *
     invent_rates(&cpu->rates, dice, cpu_gbps, dice_scale(dice, 50, 3000));
     if (dice_chance(dice, 0.4)) cpu->rates.cache_bytes = (uint64_t)dice_scale(dice, 1e6, 4e9);
     cpu->rates.cache_factor = dice_scale(dice, 1, 5);
+    if (cpu->rates.cache_bytes % 4) // else all is kept or nothing
+        cpu->rates.cache_quarter_bytes =
+            (uint64_t)((double)cpu->rates.cache_bytes * cpu->rates.cache_factor);
     m->dram_gbps = cpu_gbps * dice_real(dice, 0.9, 1.3);
     snprintf(gpu->name, sizeof gpu->name, "a gpu");
     snprintf(gpu->kind, sizeof gpu->kind, "sim");

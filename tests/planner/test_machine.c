@@ -238,6 +238,7 @@ static void test_every_number_survives_a_file(void **state) {
     m.devices[1].rates.weight_gbps[WEIGHT_F16][2] = 123456.78901234567;
     m.devices[1].rates.attention_gflops[KV_Q8_0][3] = 1.0 / 7;
     m.devices[0].rates.cache_bytes = 234567890123;
+    m.devices[0].rates.cache_quarter_bytes = 345678901234;
     m.devices[0].rates.cache_factor = 1.0 / 3;
     m.devices[0].capacity_bytes = UINT64_C(1) << 60;
     snprintf(m.source, sizeof m.source, "%s", "\"quoted\" \\ \xc3\xa4");

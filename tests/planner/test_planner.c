@@ -517,7 +517,7 @@ static void test_cost_by_hand(void **state) {
     assert_near(host_us(f, attention, &m, pass), adjacent_us + 5 * 3);
 }
 
-static double attention_us(const struct fixture *f, const struct machine *m, bool cached) {
+static double attention_us(const struct fixture *f, const struct machine *m, double cached) {
     const struct pass pass = {1, 1, 99};
     const struct cost_place at = {&f->shape, &m->devices[HOST], &HALVES, cached};
     return cost_sum(cost_of_part(&at, &f->shape.units[1], WHOLE_UNIT, &pass));
@@ -570,6 +570,29 @@ static void test_cost_of_cached(void **state) {
                 0.75 * ((bytes - 100 * 512) / 1e4 + 100 * 512 / 1e3));
     r->cache_bytes--; // all keys and values do not fit: weights alone come from there
     assert_near(slow_us - attention_us(f, &m, true), 0.75 * (bytes - 100 * 512) / 1e4);
+    assert_near(slow_us - attention_us(f, &m, 0.2), 0.2 * 0.75 * (bytes - 100 * 512) / 1e4);
+    r->cache_bytes = 50 * 512; // of keys and values half are kept
+    r->cache_quarter_bytes = 200 * 512;
+    assert_near(slow_us - attention_us(f, &m, 0.2),
+                0.2 * 0.75 * ((bytes - 100 * 512) / 1e4 + 0.5 * 100 * 512 / 1e3));
+}
+
+// Between the two measured sizes, and beyond them, the share falls with the logarithm of the size.
+static void test_what_a_cache_keeps(void **state) {
+    (void)state;
+    struct device_rates r = {.cache_bytes = 1000, .cache_quarter_bytes = 4000};
+    assert_near(cost_kept(&r, 1000), 0.75);
+    assert_near(cost_kept(&r, 2000), 0.5);
+    assert_near(cost_kept(&r, 4000), 0.25);
+    assert_true(cost_kept(&r, 0) == 1 && cost_kept(&r, 499) == 1 && cost_kept(&r, 501) < 1);
+    assert_true(cost_kept(&r, 7999) > 0 && cost_kept(&r, 8001) == 0);
+    const uint64_t steps[] = {0, 1000};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        r.cache_quarter_bytes = steps[i];
+        assert_true(cost_kept(&r, 1000) == 1 && cost_kept(&r, 1001) == 0);
+    }
+    r.cache_bytes = 0;
+    assert_true(cost_kept(&r, 0) == 0);
 }
 
 // Passes read from the cache what they read on the CPU, if all of that fits.
@@ -581,7 +604,7 @@ static void test_cached_passes(void **state) {
     m.devices[0].rates.cache_factor = 2;
     m.devices[1].rates.cache_bytes = 100 * MIB; // counts for nothing
     m.devices[1].rates.cache_factor = 2;
-    assert_false(cost_host_cached(&m, &(struct host_reads){0}).shared); // it has no such cache
+    assert_true(cost_host_cached(&m, &(struct host_reads){0}).shared == 0); // it has no such cache
     assert_int_equal(solve(f, &m, 2, &e), OK);
     const struct pass pass = {1, 1, 0};
     struct simulation plain, cached;
@@ -599,6 +622,10 @@ static void test_cached_passes(void **state) {
                          : cached.compute_us[0] == plain.compute_us[0]);
         assert_true(cached.compute_us[1] == plain.compute_us[1]);
     }
+    struct simulation half;
+    r->cache_quarter_bytes = 4 * (r->cache_bytes = read_bytes / 2);
+    plan_simulate(&f->plan, &f->shape, &pass, &half);
+    assert_near(2 * half.compute_us[0], cached.compute_us[0] + plain.compute_us[0]);
 }
 
 // One token each of four sessions: the weights are read once, each session's 100 keys by itself.
@@ -864,6 +891,7 @@ int main(void) {
         cmocka_unit_test(test_cost_by_hand),
         cmocka_unit_test(test_cost_of_queries),
         cmocka_unit_test(test_cost_of_cached),
+        cmocka_unit_test(test_what_a_cache_keeps),
         cmocka_unit_test(test_cached_passes),
         cmocka_unit_test(test_cost_of_experts),
         cmocka_unit_test(test_walk),

@@ -134,6 +134,8 @@ static void assert_rates(const struct device_rates *r) {
     for (int k = 0; k < KV_TYPES; k++)
         for (int c = 0; c < RATE_CLASSES; c++) assert_rate(r->attention_gflops[k][c]);
     assert_true(r->cache_bytes ? r->cache_factor > 1 : r->cache_factor == 0);
+    assert_true(r->cache_quarter_bytes >= r->cache_bytes);
+    assert_true(r->cache_bytes || !r->cache_quarter_bytes);
     assert_rate(r->vector_gbps);
     assert_rate(r->memory_gbps);
     assert_rate(r->op_us);
@@ -522,6 +524,7 @@ static void invent_rates(struct machine *m) {
         for (int k = 0; k < KV_TYPES; k++)
             for (int c = 0; c < RATE_CLASSES; c++) r->attention_gflops[k][c] = (1 + k) / 3.0 + c;
         r->cache_bytes = 1 << 20;
+        r->cache_quarter_bytes = 3 << 20;
         r->cache_factor = 7.0 / 3;
         r->vector_gbps = 1.1;
         r->memory_gbps = 2.2;
