@@ -22,16 +22,17 @@
  * FOLDER/device (FOLDER is a new one below /tmp), and right after it opens an engine for each of
  * its configurations, asks the plan for predictions, and measures. Before and after each
  * measurement a kernel that the calibration has timed, the reference, is timed again. If its time
- * differs by more than PERCENT (10), the machine's speed has changed since the calibration: the
- * round does not count for that row and is repeated with a new calibration, until ROUNDS (3) count
- * or MORE_ROUNDS times as many are done. A measurement in which other programs took more than a
- * tenth of a processor is repeated at once, up to MEASUREMENTS times, and if all were disturbed,
- * the round does not count either. A row shows the round with the median error among the ROUNDS
- * that were disturbed least: those that were not come before others, and those in which the
- * reference differed less before those in which it differed more, so the choice does not depend on
- * the errors; of two middle ones the worse. It says how many rounds were run, how many counted, and
- * by how much its reference differed. The end has the median and the 90th percentile of the errors
- * of all rows (nearest rank), and of the rows of each kind.
+ * differs by more than PERCENT (10), the machine's speed has changed since the calibration, and the
+ * round does not count for that row. A measurement in which other programs took more than a tenth
+ * of a processor is repeated at once, up to MEASUREMENTS times; if all were disturbed, or the
+ * calibration was noisy, the round does not count either. Rounds are repeated with new calibrations
+ * until ROUNDS (3) count or MORE_ROUNDS times as many are done.
+ *
+ * A row shows the round with the median error, of two middle ones their mean, among the ROUNDS
+ * that count and whose reference differed least; if none counts, among those that come nearest to
+ * it. So the choice does not depend on the errors. It says how many rounds were run, how many
+ * counted, and by how much its reference differed. The end has the median and the 90th percentile
+ * (nearest rank) of the errors of all rows, and of the rows of each kind.
  */
 #include "base/affinity.h"
 #include "base/clock.h"
@@ -151,10 +152,11 @@ enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS, TESTS = 2 }; // prefill 
 static const double OTHERS_LIMIT = 0.1;
 
 // One round of one row. off: the difference of the reference's time from that in the calibration,
-// as a share of the latter; the greater of before and after. others: processors that other programs
-// kept busy during the measurement.
+// as a share of the latter; the greater of before and after. disturbed: other programs kept
+// processors busy in the calibration or the measurement.
 struct round {
-    double predicted_us, measured_us, off, others, load;
+    double predicted_us, measured_us, off, load;
+    bool disturbed;
 };
 struct row {
     struct round rounds[MAX_ROUNDS];
@@ -172,6 +174,7 @@ struct bench {
     int32_t n_rounds, nth, only; // only: a kind, -1: all
     uint64_t limit_ns;           // in which rounds of one model may begin
     double limit;                // of off
+    bool is_noisy;               // the last calibration
     struct reference reference;
     struct engine *engine;
     struct session *session;
@@ -198,7 +201,7 @@ static int by_error(const void *a, const void *b) {
 
 static int by_disturbance(const void *a, const void *b) {
     const struct round *x = a, *y = b;
-    const int order = (x->others > OTHERS_LIMIT) - (y->others > OTHERS_LIMIT);
+    const int order = x->disturbed - y->disturbed;
     return order ? order : by_value(&x->off, &y->off);
 }
 
@@ -281,6 +284,7 @@ static enum status calibrate_for(struct bench *b, const struct setting *s, struc
         devices_close(devices);
         return status;
     }
+    b->is_noisy = calibration_is_noisy(&result);
     fprintf(stderr, "%s, %d threads: %s\n", s->device, s->n_threads, m.source);
     return reference_open(&b->reference, devices, &m, e);
 }
@@ -396,8 +400,8 @@ static enum status measure(struct bench *b, int32_t n, int32_t n_past, double *o
 // counts.
 static enum status measure_alone(struct bench *b, int32_t n, int32_t n_past, struct round *r,
                                  struct err *e) {
-    r->others = (double)INFINITY;
-    for (int i = 0; i < MEASUREMENTS && r->others > OTHERS_LIMIT; i++) {
+    double least = (double)INFINITY;
+    for (int i = 0; i < MEASUREMENTS && least > OTHERS_LIMIT; i++) {
         const uint64_t start_ns = clock_ns(), others_ns = meter_others_ns(NULL);
         double us = 0;
         if (measure(b, n, n_past, &us, e)) return e->status;
@@ -406,10 +410,11 @@ static enum status measure_alone(struct bench *b, int32_t n, int32_t n_past, str
         if (others > OTHERS_LIMIT)
             fprintf(stderr, "  disturbed: other programs kept %.2f processors busy, %.3f ms\n",
                     others, us * 1e-3);
-        if (others >= r->others) continue;
-        r->others = others;
+        if (others >= least) continue;
+        least = others;
         r->measured_us = us;
     }
+    r->disturbed = b->is_noisy || least > OTHERS_LIMIT;
     return OK;
 }
 
@@ -433,7 +438,7 @@ static enum status compare(struct bench *b, struct row *row, int32_t n, int32_t 
     r->off = fmax(fabs(before - 1), fabs(after - 1));
     r->load = load_now();
     row->n++;
-    row->n_good += r->off <= b->limit && r->others <= OTHERS_LIMIT;
+    row->n_good += r->off <= b->limit && !r->disturbed;
     fprintf(stderr,
             "  %d tokens after %d: %.3f ms predicted, %.3f measured, %+.1f %%, reference "
             "%.2f and %.2f\n",
@@ -515,20 +520,24 @@ static enum status run_round(struct bench *b, const char *model, struct err *e) 
     return status;
 }
 
-// Finds the middle one of the sorted rounds, of two the one with the greater error.
-static const struct round *middle_of(const struct round *rounds, int32_t n) {
+// The middle one of sorted rounds, or the mean of two.
+static struct round middle_of(const struct round *rounds, int32_t n) {
     const struct round *low = &rounds[(n - 1) / 2], *high = &rounds[n / 2];
-    return fabs(error_of(low)) > fabs(error_of(high)) ? low : high;
+    return (struct round){.predicted_us = (low->predicted_us + high->predicted_us) / 2,
+                          .measured_us = (low->measured_us + high->measured_us) / 2,
+                          .off = fmax(low->off, high->off),
+                          .load = fmax(low->load, high->load)};
 }
 
-// Prints the round with the median error among those that were disturbed least.
+// Prints the round with the median error among those that count.
 static void print_row(struct bench *b, const struct setting *s, int test, struct row *row,
                       const char *name) {
-    const int32_t n = row->n < b->n_rounds ? row->n : b->n_rounds;
+    int32_t n = row->n_good > 0 ? row->n_good : row->n;
+    if (n > b->n_rounds) n = b->n_rounds;
     if (n == 0) return;
     qsort(row->rounds, (size_t)row->n, sizeof *row->rounds, by_disturbance);
     qsort(row->rounds, (size_t)n, sizeof *row->rounds, by_error);
-    const struct round *r = middle_of(row->rounds, n);
+    const struct round middle = middle_of(row->rounds, n), *r = &middle;
     fprintf(b->out,
             "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%.3f\t%.3f\t%+.1f\t%d\t%d\t%.1f\t%.1f\n", name,
             KIND_NAMES[s->kind], b->device ? b->device : s->device, b->device ? 0 : s->n_threads,
