@@ -158,12 +158,64 @@ static void store_q8_0(uint8_t *block, const float *x) {
         memset(block + sizeof d, 0, sizeof bytes);
 }
 
+// The first of 32 finite numbers whose magnitude is the largest; 0 if all are zeros.
+static float largest_of_32(const float *x, const __m256 v[4]) {
+    const __m256 sign = _mm256_set1_ps(-0.0F);
+    __m256 magnitude[4], top = _mm256_setzero_ps();
+    for (int i = 0; i < 4; i++) {
+        magnitude[i] = _mm256_andnot_ps(sign, v[i]);
+        top = _mm256_max_ps(magnitude[i], top);
+    }
+    top = _mm256_max_ps(top, _mm256_permute2f128_ps(top, top, 1));
+    top = _mm256_max_ps(top, _mm256_permute_ps(top, 0x4e));
+    top = _mm256_max_ps(top, _mm256_permute_ps(top, 0xb1));
+    uint32_t is_top = 0;
+    for (int i = 0; i < 4; i++) {
+        const __m256 same = _mm256_cmp_ps(magnitude[i], top, _CMP_EQ_OQ);
+        is_top |= (uint32_t)_mm256_movemask_ps(same) << 8 * i;
+    }
+    return _mm256_cvtss_f32(top) == 0 ? 0 : x[__builtin_ctz(is_top)];
+}
+
+// As kv_block_q4_0.
+static void store_q4_0(uint8_t *block, const float *x) {
+    const __m256 infinite = _mm256_set1_ps(INFINITY), sign = _mm256_set1_ps(-0.0F);
+    __m256 v[4], finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        const __m256 magnitude = _mm256_andnot_ps(sign, v[i]);
+        finite = _mm256_and_ps(finite, _mm256_cmp_ps(magnitude, infinite, _CMP_LT_OQ));
+    }
+    if (_mm256_movemask_ps(finite) != 255) {
+        kv_block_q4_0(block, x);
+        return;
+    }
+    const float top = largest_of_32(x, v);
+    const __m256 twice = _mm256_set1_ps(fabsf(top) >= 1e-30F ? -16 / top : 0);
+    const uint16_t d = float_to_half(top / -8);
+    for (int i = 0; i < 4; i++) {
+        q[i] = _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_mul_ps(v[i], twice)));
+        q[i] = _mm256_srai_epi32(_mm256_add_epi32(q[i], _mm256_set1_epi32(1)), 1);
+        q[i] = _mm256_add_epi32(q[i], _mm256_set1_epi32(8));
+        q[i] = _mm256_min_epi32(q[i], _mm256_set1_epi32(15));
+    }
+    const __m256i low = _mm256_or_si256(q[0], _mm256_slli_epi32(q[2], 4));
+    const __m256i high = _mm256_or_si256(q[1], _mm256_slli_epi32(q[3], 4));
+    // Packing works within 128-bit halves.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    const __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    memcpy(block, &d, sizeof d);
+    _mm_storeu_si128((__m128i *)(void *)(block + sizeof d), bytes);
+}
+
 static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
     uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
     if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
         ASSERT(n % 32 == 0);
         for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
-            type == DTYPE_Q8_0 ? store_q8_0(target, x + i) : kv_block_q4_0(target, x + i);
+            type == DTYPE_Q8_0 ? store_q8_0(target, x + i) : store_q4_0(target, x + i);
         return;
     }
     if (type == DTYPE_F32) {
