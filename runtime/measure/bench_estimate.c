@@ -10,7 +10,6 @@ struct limit {
     const struct shape *shape;
     const struct pass *pass;
     enum batch_class batch;
-    double gbps[MAX_DEVICES];                 // best rate of reading of each device
     struct host_cached cached[MAX_DEVICES];   // what its cache keeps of the weights
     struct machine_device ideal[MAX_DEVICES]; // the devices with ops that start in no time
     double device_us[MAX_DEVICES];            // least time of each device
@@ -28,21 +27,25 @@ static void look_at_device(struct limit *l, int d) {
             cost_add_reads(&reads, &l->shape->units[u], plan->unit_read_bytes[u], 1);
     // Weights that stay in the cache from one pass to the next are not read from memory.
     if (d == DEVICE_HOST) l->cached[d] = cost_host_cached(&plan->machine, &reads);
-    l->gbps[d] = r->memory_gbps / cost_cached_us(r, l->cached[d].experts, 1, 1);
 }
 
-// Bytes of unit u that the pass reads: weights, the rows of the cache that are seen, and the state.
+// Bytes of unit u that one token reads: weights, of experts those of one token, the rows of the
+// cache that are seen, and the state.
 static double bytes_of(const struct limit *l, int32_t u) {
     const struct plan *plan = l->plan;
     const struct unit *unit = &l->shape->units[u];
     double rows = l->pass->n_past + l->pass->n_tokens;
     if (unit->window) rows = fmin(rows, unit->window);
-    return (double)plan->unit_read_bytes[u] + (double)unit->state_bytes +
+    const double share = unit->n_experts > 0 ? (double)unit->n_experts_used / unit->n_experts : 1;
+    return share * (double)plan->unit_read_bytes[u] + (double)unit->state_bytes +
            (double)footprint_kv_row(unit, &plan->workload) * rows;
 }
 
-static double read_us(const struct limit *l, int d, double size_bytes) {
-    return l->gbps[d] > 0 ? size_bytes / (l->gbps[d] * 1e3) : 0;
+// Time of device d for so many bytes of unit u by its best rate.
+static double read_us(const struct limit *l, int32_t u, int d, double size_bytes) {
+    const struct device_rates *r = &l->ideal[d].rates;
+    const double us = cost_move_us(r->memory_gbps, size_bytes);
+    return cost_cached_us(r, cost_share_cached(l->cached[d], &l->shape->units[u]), us, us);
 }
 
 // Least time of device d for the whole unit u.
@@ -50,7 +53,7 @@ static double unit_us(const struct limit *l, int32_t u, int d) {
     const struct plan *plan = l->plan;
     const struct cost_place at = {l->shape, &l->ideal[d], &plan->workload,
                                   cost_share_cached(l->cached[d], &l->shape->units[u])};
-    if (l->pass->n_tokens <= 1) return read_us(l, d, bytes_of(l, u));
+    if (l->pass->n_tokens <= 1) return read_us(l, u, d, bytes_of(l, u));
     return cost_sum(cost_of_part(&at, &l->shape->units[u], WHOLE_UNIT, l->pass));
 }
 
@@ -62,7 +65,7 @@ static void add_unit(struct limit *l, int32_t u) {
     const double cpu_bytes = streamed ? 0 : (double)plan->unit_cpu_bytes[u];
     const double cpu_share = cpu_bytes > 0 ? cpu_bytes / (double)plan->unit_read_bytes[u] : 0;
     const double us = unit_us(l, u, d) * (1 - cpu_share);
-    double cpu_us = read_us(l, DEVICE_HOST, cpu_bytes);
+    double cpu_us = read_us(l, u, DEVICE_HOST, cpu_bytes);
     if (cpu_share > 0 && l->shape->units[u].kind != UNIT_ATTENTION)
         cpu_us = unit_us(l, u, DEVICE_HOST) * cpu_share;
     l->device_us[d] += us;

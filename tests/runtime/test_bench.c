@@ -526,6 +526,20 @@ static void a_token_takes_at_least_its_bytes(void **state) {
     const double weights = 2.0 * (64 * 320 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128));
     const double cache = 2 * 128 * 101;
     assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}), (weights + cache) / 10e3);
+    // A token reads 2 of the 8 experts of a layer; then a part comes from the cache, twice as fast.
+    const double experts = 2.0 * 3 * 64 * 128;
+    shape->units[2].n_experts = 8, shape->units[2].n_experts_used = 2;
+    const double left = weights + cache - 0.75 * experts;
+    assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}), left / 10e3);
+    struct device_rates *rates = &plan->machine.devices[0].rates;
+    rates->cache_factor = 2;
+    rates->cache_bytes = (uint64_t)weights; // of all weights, and of more of a token's
+    rates->cache_quarter_bytes = 4 * rates->cache_bytes;
+    const double kept = 0.75 - 0.25 * log2((weights - 0.75 * experts) / weights);
+    assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}),
+                 ((left - 0.25 * experts) * (1 - kept / 2) + 0.25 * experts * (1 - 0.75 / 2)) /
+                     10e3);
+    shape->units[2].n_experts = 0;
     plan->machine.rates = RATES_NONE;
     assert_true(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}) == 0);
 
