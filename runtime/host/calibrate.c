@@ -116,13 +116,14 @@ static enum status measure_type(struct calibrator *c, int d, enum weight_type ty
 
 // Working sets, and the time per byte when each is read in turn; the last is the whole pool.
 struct windows {
-    double bytes[MAX_WINDOWS], us[MAX_WINDOWS]; // us: the least of all rounds
-    int32_t n, n_rounds;                        // n 0: too little memory, or too slow
+    double bytes[MAX_WINDOWS], us[MAX_WINDOWS]; // us: the median of all rounds
+    double rounds[MAX_WINDOWS][VISITS];
+    int32_t n_rounds[MAX_WINDOWS];
+    int32_t n; // 0: too little memory, or too slow
 };
 
 static void choose_windows(struct windows *w, double pool_bytes) {
     *w = (struct windows){.n = 0};
-    for (int32_t i = 0; i < MAX_WINDOWS; i++) w->us[i] = INFINITY;
     for (double bytes = FIRST_WINDOW; bytes <= pool_bytes / 2 && w->n < MAX_WINDOWS - 1; bytes *= 2)
         w->bytes[w->n++] = bytes;
     if (w->n > 0) w->bytes[w->n++] = pool_bytes;
@@ -130,24 +131,28 @@ static void choose_windows(struct windows *w, double pool_bytes) {
 
 // Times a window with the type that is read most. Reads whole passes, since a cache keeps only some
 // parts of a window that is too large, and repeats them while they get faster: some caches take ten
-// passes to settle.
+// passes to settle. The median of the last ones counts, since others may take the cache again and
+// again.
 static enum status read_window(struct calibrator *c, struct rig *rig, double bytes, int32_t in_vain,
                                double *us, struct err *e) {
     struct job job = rig_matmul(rig, MOST_USED, 1, (uint64_t)bytes);
     job.rests = c->accelerator && job.warm;
     const double other_us = rig->pass_us + rig->op_us * (double)job.n_parts;
     const double all_bytes = (double)job.n_parts * (double)job_weight_bytes(rig, &job);
-    double least_us = INFINITY, pass_us;
-    for (int32_t pass = 0, vain = 0; pass < MAX_PASSES && vain < in_vain; pass++) {
-        if (rig_pass(rig, &c->watch, &job, &pass_us, e)) return e->status;
-        vain = pass_us < 0.99 * least_us ? 0 : vain + 1;
-        least_us = fmin(least_us, pass_us);
+    double least_us = INFINITY, passes_us[MAX_PASSES];
+    int32_t n = 0;
+    for (int32_t vain = 0; n < MAX_PASSES && vain < in_vain; n++) {
+        if (rig_pass(rig, &c->watch, &job, &passes_us[n], e)) return e->status;
+        vain = passes_us[n] < 0.99 * least_us ? 0 : vain + 1;
+        least_us = fmin(least_us, passes_us[n]);
     }
-    *us = fmin(*us, fmax(least_us - other_us, least_us / 4) / all_bytes);
+    const int32_t n_last = n < LEAST_PASSES ? n : LEAST_PASSES;
+    const double pass_us = median_of(passes_us + n - n_last, n_last);
+    *us = fmax(pass_us - other_us, pass_us / 4) / all_bytes;
     return stopwatch_step(&c->watch, e);
 }
 
-// Makes one round over all windows, the small ones first. The fastest of several rounds counts,
+// Makes one round over all windows, the small ones first. The median of several rounds counts,
 // since a disturbance hides the cache. If time ends in the first round, the cache stays unknown.
 static enum status read_windows(struct calibrator *c, struct rig *rig, struct windows *w,
                                 struct err *e) {
@@ -156,12 +161,14 @@ static enum status read_windows(struct calibrator *c, struct rig *rig, struct wi
         const int32_t in_vain = i < w->n - 1 ? LEAST_PASSES : 1; // no cache keeps the pool
         const double bytes = w->bytes[i] * (in_vain + 1) * (c->accelerator ? 2 : 1); // rests
         if (i > 0 && !stopwatch_fits(&c->watch, bytes * w->us[i - 1])) {
-            if (w->n_rounds == 0) w->n = 0;
+            if (w->n_rounds[i] == 0) w->n = 0;
             break;
         }
-        if (read_window(c, rig, w->bytes[i], in_vain, &w->us[i], e)) return e->status;
+        double *rounds = w->rounds[i];
+        if (read_window(c, rig, w->bytes[i], in_vain, &rounds[w->n_rounds[i]++], e))
+            return e->status;
+        w->us[i] = median_of(rounds, w->n_rounds[i]);
     }
-    w->n_rounds++;
     return OK;
 }
 
