@@ -532,12 +532,20 @@ INLINE void unpack_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) 
     }
 }
 
+// Three times the bytes of v. Clang would make a product of the additions, which takes eight
+// instructions for bytes, so the first sum is hidden from it.
+INLINE veci triple_bytes(veci v) {
+    veci twice = V(add_epi8)(v, v);
+    __asm__("" : "+v"(twice));
+    return V(add_epi8)(v, twice);
+}
+
 // The first digit in base 3 after the point of bytes that count 256ths; v becomes the rest.
 INLINE veci next_digit(veci *v) {
     const veci one = V(set1_epi8)(1);
     veci first = V(min_epu8)(V(subs_epu8)(*v, V(set1_epi8)(85)), one);
     veci second = V(min_epu8)(V(subs_epu8)(*v, V(set1_epi8)((char)170)), one);
-    *v = V(add_epi8)(*v, V(add_epi8)(*v, *v));
+    *v = triple_bytes(*v);
     return V(add_epi8)(first, second);
 }
 

@@ -291,7 +291,7 @@ INLINE veci columns_q3_k(const uint8_t *at, int i) {
 #else
 // Bytes times 3^place, of which the upper bits fall away.
 INLINE __m256i shift_digits(__m256i v, int place) {
-    for (int k = 0; k < place; k++) v = _mm256_add_epi8(v, _mm256_add_epi8(v, v));
+    for (int k = 0; k < place; k++) v = triple_bytes(v);
     return v;
 }
 
