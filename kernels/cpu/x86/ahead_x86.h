@@ -1,0 +1,67 @@
+/* ahead_x86.h: prefetches of the weights that a matmul reads next, on x86.
+ *
+ * Says which lines are due and how many at a time; the kernels say when. Pure inline functions; any
+ * thread; must not read the lines, which may lie beyond the matrix. Included by matmul_x86.inc.
+ * Tested by tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_AHEAD_X86_H
+#define TANDEM_KERNELS_CPU_X86_AHEAD_X86_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/x86/wide_x86.h"
+
+#include <immintrin.h>
+
+enum {
+    LINE = 64,              // bytes of a cache line
+    AHEAD_BYTES = 32 << 10, // at least, from what is read to its prefetches
+};
+
+// The place of the next prefetch. However the rows of a tile are read, prefetches run ahead of them
+// by whole tiles and in the order of memory, into the second-level cache: hardware then sees one
+// stream, and few misses of the first-level cache wait for memory.
+struct ahead {
+    const char *at;
+    int64_t due; // bytes to prefetch, less than a line
+};
+
+// From the place of a tile of n_rows rows. Behind the range of rows of an expert come those of
+// next, which lies elsewhere.
+INLINE struct ahead ahead_of(const struct matmul_args *a, const void *tile, int64_t row_bytes,
+                             int n_rows, const void *next) {
+    const int64_t tile_bytes = n_rows * row_bytes, range_bytes = a->row_count * row_bytes;
+    const int64_t tiles = (AHEAD_BYTES + tile_bytes - 1) / tile_bytes;
+    const int64_t at = (const char *)tile - (const char *)a->weight + tiles * tile_bytes;
+    const bool beyond = next && at >= a->row_first * row_bytes + range_bytes;
+    return (struct ahead){.at = beyond ? (const char *)next + at - range_bytes
+                                       : (const char *)a->weight + at};
+}
+
+// Prefetches the next n_bytes, which may lie beyond the matrix.
+INLINE void prefetch_next(struct ahead *a, int64_t n_bytes) {
+    for (a->due += n_bytes; a->due >= LINE; a->due -= LINE) {
+        _mm_prefetch(a->at, _MM_HINT_T1);
+        a->at += LINE;
+    }
+}
+
+// Prefetches the lines of the ith eighth of n_bytes: at far into the second-level cache, and at
+// near, which may be NULL, into the first-level one. Many prefetches at once keep the loads behind
+// them waiting.
+INLINE void prefetch_eighth(const char *far, const char *near, int64_t n_bytes, int i) {
+    const int64_t first = (i * n_bytes / 8 + LINE - 1) / LINE;
+    const int64_t end = ((i + 1) * n_bytes / 8 + LINE - 1) / LINE;
+    for (int64_t k = first; k < end; k++) {
+        _mm_prefetch(far + k * LINE, _MM_HINT_T1);
+        if (near) _mm_prefetch(near + k * LINE, _MM_HINT_T0);
+    }
+}
+
+// The part of n_bytes to prefetch beside each of n_panels panels, which meet at_once tokens at a
+// time: all at once they would fill the core's buffers of misses, and unpacking would wait.
+INLINE int64_t share_of(int64_t n_bytes, int32_t n_panels, int32_t n_tokens, int32_t at_once) {
+    const int64_t parts = (n_tokens < at_once ? 1 : n_tokens / at_once) * (int64_t)n_panels;
+    return (n_bytes + parts - 1) / parts;
+}
+
+#endif
