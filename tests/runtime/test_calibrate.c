@@ -369,7 +369,7 @@ static void test_rests(void **state) {
     const double all_us = (double)(stopwatch_now(&watch) - start_ns) * 1e-3;
     assert_true(through_us < 2 * step_us); // a reading before all calls and one after them
     assert_true(fabs(us - (PARTS + 1) * step_us / 2) < 1);
-    assert_true(all_us >= 2 * PARTS * step_us);
+    assert_true(all_us > 3 * PARTS * step_us); // a reading before and after each call, and a wait
     close_rig(&rig, pool);
 }
 
