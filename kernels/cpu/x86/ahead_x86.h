@@ -60,7 +60,7 @@ INLINE void prefetch_eighth(const char *far, const char *near, int64_t n_bytes, 
 // The part of n_bytes to prefetch beside each of n_panels panels, which meet at_once tokens at a
 // time: all at once they would fill the core's buffers of misses, and unpacking would wait.
 INLINE int64_t share_of(int64_t n_bytes, int32_t n_panels, int32_t n_tokens, int32_t at_once) {
-    const int64_t parts = (n_tokens < at_once ? 1 : n_tokens / at_once) * (int64_t)n_panels;
+    const int64_t parts = (int64_t)n_panels * ((n_tokens + at_once - 1) / at_once);
     return (n_bytes + parts - 1) / parts;
 }
 
