@@ -21,11 +21,11 @@
  *   vector ops.
  *
  * Each op adds op_us, of which launch_us is the calling thread's. In matmuls and attention, the
- * time of plain reads of their bytes counts as waiting for memory. For the
- * share of the unit's weights that the device's cache keeps (cost_host_cached), that time is
- * cache_factor times shorter, of attention also for the share that it keeps of the keys and values
- * of all layers; weights in a slot come from no cache. Passes of more tokens read more experts than
- * one, but wait for memory in little of their time.
+ * time of plain reads of their bytes counts as waiting for memory. For the share of the unit's
+ * weights that the device's cache keeps (cost_host_cached), that time is cache_factor times
+ * shorter, of attention also for the share that it keeps of the keys and values of all layers;
+ * weights in a slot come from no cache. Passes of more tokens read more experts than one, but wait
+ * for memory in little of their time.
  * Weight types without kernels have the rates of the type that is nearest in bits. Ops that blocks
  * encode once per pass, for the table of angles, are not counted: they are less than 0.1 % of a
  * pass. Owns nothing; any thread. Tested by tests/planner/test_planner.c and
