@@ -142,8 +142,18 @@ kill $one $two
     grep -q '^not saved: .*so the better measurement of 20[0-9-]* stays' "$work/out" &&
     cmp -s "$kept" "$work/quiet.json"
 result calibrate_keeps_the_better
+python3 - "$kept" <<'X'
+import json, sys
+kept = json.load(open(sys.argv[1]))
+rates = kept["machine"]["devices"][0]["rates"]
+rates.update(cache_bytes=20 << 20, cache_quarter_bytes=72 << 20, cache_factor=1.75)
+json.dump(kept, open(sys.argv[1], "w"))
+X
 timeout 100 "$TANDEM" calibrate --show >"$work/out" 2>"$work/err"
 code=$?
+cache='the cache keeps three quarters of 20 MiB and a quarter of 72, 1.8 times as fast as memory'
+[ $code -eq 0 ] && grep -q "; $cache" "$work/out"
+result calibrate_shows_what_the_cache_keeps
 [ $code -eq 0 ] && grep -q "^measured on 20[0-9-]*, saved in $kept$" "$work/out" &&
     timeout 100 "$TANDEM" plan -t 1 -m "$MODEL" >"$work/plan" 2>&1 &&
     grep -q '^speeds: measured on this machine$' "$work/plan" &&
