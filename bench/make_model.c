@@ -240,7 +240,7 @@ int main(int argc, char **argv) {
                       .used = 8,
                       .mixed = true,
                       .type = WEIGHT_Q4_K};
-    bool good = argc >= 2;
+    bool good = argc >= 2 && argv[1][0] != '-'; // an option is no name of a file
     for (int i = 2; i < argc && good; i++) good = set(&m, argv[i]);
     if (!m.head_dim) m.head_dim = m.embd / m.heads;
     if (!good || m.layers > 1000 || m.embd % 256 || m.ff % 256 || m.head_dim * m.heads % 256) {
