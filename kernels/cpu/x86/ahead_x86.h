@@ -45,20 +45,22 @@ INLINE void prefetch_next(struct ahead *a, int64_t n_bytes) {
     }
 }
 
-// Prefetches the lines of the ith eighth of n_bytes: at far into the second-level cache, and at
-// near, which may be NULL, into the first-level one. Many prefetches at once keep the loads behind
-// them waiting.
-INLINE void prefetch_eighth(const char *far, const char *near, int64_t n_bytes, int i) {
-    const int64_t first = (i * n_bytes / 8 + LINE - 1) / LINE;
-    const int64_t end = ((i + 1) * n_bytes / 8 + LINE - 1) / LINE;
+// Prefetches the lines of the ith of n equal parts of n_bytes, into the first-level cache if near,
+// else into the second-level one. Many prefetches at once fill the core's buffers of misses, and
+// the loads behind them wait even for what lies in the second-level cache.
+INLINE void prefetch_part(const void *at, int64_t n_bytes, int i, int n, bool near) {
+    const int64_t first = (i * n_bytes / n + LINE - 1) / LINE;
+    const int64_t end = ((i + 1) * n_bytes / n + LINE - 1) / LINE;
     for (int64_t k = first; k < end; k++) {
-        _mm_prefetch(far + k * LINE, _MM_HINT_T1);
-        if (near) _mm_prefetch(near + k * LINE, _MM_HINT_T0);
+        if (near)
+            _mm_prefetch((const char *)at + k * LINE, _MM_HINT_T0);
+        else
+            _mm_prefetch((const char *)at + k * LINE, _MM_HINT_T1);
     }
 }
 
 // The part of n_bytes to prefetch beside each of n_panels panels, which meet at_once tokens at a
-// time: all at once they would fill the core's buffers of misses, and unpacking would wait.
+// time.
 INLINE int64_t share_of(int64_t n_bytes, int32_t n_panels, int32_t n_tokens, int32_t at_once) {
     const int64_t parts = (int64_t)n_panels * ((n_tokens + at_once - 1) / at_once);
     return (n_bytes + parts - 1) / parts;

@@ -14,15 +14,17 @@
 #ifndef TANDEM_KERNELS_CPU_X86_ROW_X86_H
 #define TANDEM_KERNELS_CPU_X86_ROW_X86_H
 
+#include "kernels/cpu/x86/ahead_x86.h"
 #include "kernels/cpu/x86/panel_x86.h"
 #include "kernels/dtypes.h"
 
 #include <string.h>
 
 enum {
-    QUADS = ROWS / 4,               // groups of four rows in a tile; 128-bit parts of a vector
-    VECTOR_BLOCKS = ROWS / 8,       // blocks of 32 columns in a vector
-    QUAD_BLOCKS = 2 * VECTOR_BLOCKS // blocks of two vectors, whose sums fill one
+    QUADS = ROWS / 4,                // groups of four rows in a tile; 128-bit parts of a vector
+    VECTOR_BLOCKS = ROWS / 8,        // blocks of 32 columns in a vector
+    QUAD_BLOCKS = 2 * VECTOR_BLOCKS, // blocks of two vectors, whose sums fill one
+    STEP_BLOCKS = 8                  // blocks of 32 columns that are multiplied in a step
 };
 
 // 32 bytes of one block, and in a wide vector those of the next, step bytes further on.
@@ -375,11 +377,20 @@ INLINE void turn_parts(const veci in[QUADS], veci out[QUADS]) {
 #endif
 }
 
-// Four rows at equal distances.
+// A step of four rows at equal distances, and what is prefetched while it is multiplied: the same
+// step of the next four rows, into the first-level cache, and far_bytes far ahead.
 struct quad {
     const uint8_t *at;
-    int64_t stride;
+    int64_t stride, step_bytes; // of a row
+    const void *far;
+    int64_t far_bytes;
 };
+
+// Prefetches what is due beside row r's part i of n.
+INLINE void prefetch_beside(struct quad rows, int r, int i, int n) {
+    prefetch_part(rows.far, rows.far_bytes, 4 * i + r, 4 * n, false);
+    prefetch_part(rows.at + (4 + r) * rows.stride, rows.step_bytes, i, n, true);
+}
 
 #if WIDE
 // The words of the heads of blocks b, at word index of 64, as a pair in each of 4 lanes.
@@ -438,6 +449,7 @@ INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order 
     veci acts = load_blocks(bytes, 32 * (second - first)), v[4];
     if (order == IN_ORDER) acts = load_vector(bytes);
     UNROLL for (int r = 0; r < 4; r++) {
+        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS);
         v[r] = dot_fours(columns(rows.at + r * rows.stride, i), acts, extra);
     }
     return add_rows(v, 4, extra);
@@ -450,6 +462,7 @@ INLINE veci dot_halves(struct quad rows, const int8_t *x, int i, enum act_extra 
     veci acts[2], w[2], v[4];
     split_parts(load_vector(at), load_vector(at + sizeof(veci)), acts);
     UNROLL for (int r = 0; r < 4; r++) {
+        prefetch_beside(rows, r, i, STEP_BLOCKS / QUAD_BLOCKS);
         halves(rows.at + r * rows.stride, i, w);
 #if VNNI
         v[r] = DOT4(DOT4(V_SI(setzero)(), w[0], acts[0]), w[1], acts[1]);
