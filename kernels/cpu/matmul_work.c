@@ -24,8 +24,10 @@ enum {
     TAKE_TILES = 4,          // an expert's tiles that are
     TAKES = 32,              // that each lane has at least, if groups of SMALL_GROUP tokens allow
     SMALL_GROUP = 64,
-    BAND_TILES = 16,      // a group of tokens passes so many tiles before the next group comes,
-    BAND_BYTES = 1 << 20, // where the tokens have more bytes of floats than that
+    GROUP_BYTES = 5 << 18, // floats of a group at most, which stay in a cache of 2 MiB then,
+    LONG_GROUP = 18,       // but a group has so many tokens, however long their rows are
+    BAND_BYTES = 4 << 20,  // a group of tokens passes tiles of so many bytes as floats before the
+    BANDS_BYTES = 1 << 20, // next group comes, where the tokens have more bytes of floats than that
 };
 
 // The rows that the kernel reads: floats or quantised activations, stride bytes apart.
@@ -98,10 +100,12 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
 }
 
 // Tokens of a group: as many as the kernel takes at once, or fewer to give every lane several
-// tiles.
+// tiles, or to keep their floats in the second-level cache.
 static int32_t group_tokens(const struct matmul_args *a, const struct matmul_kernel *k,
                             int64_t n_tiles, int32_t n_lanes) {
     int32_t together = k->n_together;
+    const int64_t row_bytes = k->quantize ? 0 : a->n_cols * (int64_t)sizeof *a->x;
+    while (together >= 2 * LONG_GROUP && together * row_bytes > GROUP_BYTES) together /= 2;
     while (together > SMALL_GROUP &&
            n_tiles * count_groups(a->n_tokens, together) < (int64_t)TAKES * n_lanes) {
         together /= 2;
@@ -129,6 +133,14 @@ static struct place place_of(int64_t i, int64_t n_tiles, int64_t n_groups, int64
     return (struct place){first + j % width, (int32_t)(j / width)};
 }
 
+// Tiles that a group of tokens passes before the next group comes.
+static int64_t band_tiles(const struct matmul_args *a, const struct matmul_kernel *k) {
+    const int64_t row_bytes = a->n_cols * (int64_t)sizeof *a->x;
+    if (k->quantize || a->n_tokens * row_bytes <= BANDS_BYTES) return 1;
+    const int64_t n = BAND_BYTES / (k->tile_rows * row_bytes);
+    return n > 1 ? n : 1;
+}
+
 // The tiles that a lane takes at least, all of them to share them out at once. A tile of few tokens
 // takes less than a microsecond, for which lanes should not meet.
 static int64_t matmul_grain(const struct matmul_args *a, const struct matmul_kernel *k,
@@ -149,7 +161,7 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     const int64_t n = (tiles + at_once - 1) / at_once;
     const int32_t together = group_tokens(a, k, n, lane->count);
     const int64_t n_groups = count_groups(a->n_tokens, together);
-    const int64_t band = !k->quantize && a->n_tokens * x.stride > BAND_BYTES ? BAND_TILES : 1;
+    const int64_t band = band_tiles(a, k);
     const int64_t grain = matmul_grain(a, k, at_once, n * n_groups, lane->count);
     for (int64_t range[2] = {0}; lane_take(lane, n * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);

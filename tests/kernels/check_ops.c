@@ -228,7 +228,7 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
     enum { ROWS_MAX = 141 }; // with as many columns, floats of 128 tokens go by bands of tiles
-    static const int32_t COLS[3][3] = {{1, 592, 2063}, {32, 608, 3872}, {256, 768, 2816}};
+    static const int32_t COLS[3][3] = {{1, 592, 7407}, {32, 608, 3872}, {256, 768, 2816}};
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
     const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
     const int32_t rows[] = {3, 70, block == 1 ? ROWS_MAX : 101};

@@ -260,7 +260,7 @@ uint64_t op_scene_weights(struct op_check *c, enum weight_type type, int64_t cou
 
 void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, int32_t n_rows,
                     int32_t n_cols, double *squares) {
-    float row[4096];
+    float row[8192];
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)n_cols);
     ASSERT(n_cols <= (int32_t)(sizeof row / sizeof *row));
     for (int32_t r = 0; r < n_rows; r++) {
