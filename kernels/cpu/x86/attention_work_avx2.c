@@ -157,11 +157,48 @@ static int32_t last_owner(const struct work *w, const struct query_block *b, int
     return owner(w, place + cost_of_block(b) - cost_of(b, keys));
 }
 
+// Rounds elements i to i + BLOCK - 1 of the query in a slot, which are q times scale, to integers,
+// and stores these and their scale.
+static void round_query(struct query_room *room, int32_t slot, int32_t dim, int32_t i,
+                        const float *q, float scale) {
+    const int32_t tile = slot / TILE_QUERIES, j = slot % TILE_QUERIES;
+    float *to = room->q + (tile * dim + i) * TILE_QUERIES + j;
+    int16_t *ints = room->ints + (tile * dim + i) * TILE_QUERIES + j * 8;
+    float *scales = room->scales + ((tile * dim + i) / BLOCK * TILE_QUERIES + j) * 4;
+    const __m256 scaled = _mm256_set1_ps(scale), sign = _mm256_set1_ps(-0.0F);
+    __m256 v[BLOCK / 8], top = _mm256_setzero_ps();
+    for (int c = 0; c < BLOCK / 8; c++) {
+        v[c] = _mm256_mul_ps(_mm256_loadu_ps(q + 8 * c), scaled);
+        top = _mm256_max_ps(top, _mm256_andnot_ps(sign, v[c]));
+    }
+    top = _mm256_max_ps(top, _mm256_permute2f128_ps(top, top, 1));
+    top = _mm256_max_ps(top, _mm256_permute_ps(top, 0x4e));
+    const float max = _mm256_cvtss_f32(_mm256_max_ps(top, _mm256_permute_ps(top, 0xb1)));
+    const float step = max / QUERY_INT_MAX;
+    const __m256 per_step = _mm256_set1_ps(max > 1e-30F ? QUERY_INT_MAX / max : 0);
+    for (int c = 0; c < BLOCK / 8; c++) {
+        float floats[8];
+        const __m256i whole = _mm256_cvtps_epi32(_mm256_mul_ps(v[c], per_step));
+        const __m128i words =
+            _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+        _mm_storeu_si128((void *)(ints + c * 8 * TILE_QUERIES), words);
+        _mm256_storeu_ps(floats, _mm256_cvtepi32_ps(whole));
+        for (int k = 0; k < 8; k++) to[(8 * c + k) * TILE_QUERIES] = floats[k];
+    }
+    for (int k = 0; k < 4; k++) scales[k] = step;
+}
+
 static void start_queries(const struct attention_args *a, const struct query_block *b,
                           struct query_room *room) {
     const int32_t dim = query_dim(a);
+    const bool blocks = has_blocks(a->k_type);
     const float scale = a->softcap > 0 ? a->scale : a->scale * LOG2_E;
-    memset(room->q, 0, (size_t)(b->n_groups * group_slots(b) * dim) * sizeof *room->q);
+    const int32_t n_floats = b->n_groups * group_slots(b) * dim;
+    memset(room->q, 0, (size_t)n_floats * sizeof *room->q);
+    if (blocks) {
+        memset(room->ints, 0, (size_t)n_floats * sizeof *room->ints);
+        memset(room->scales, 0, (size_t)(n_floats / BLOCK * 4) * sizeof *room->scales);
+    }
     for (int32_t i = 0; i < n_queries(b); i++) {
         const int32_t slot = slot_of(b, i);
         const float *q = a->q + (token_of(b, i) * a->n_heads + head_of(b, i)) * a->head_dim;
@@ -169,7 +206,9 @@ static void start_queries(const struct attention_args *a, const struct query_blo
         struct query *query = &room->queries[slot];
         query->last = a->positions[token_of(b, i)];
         query->first = query->last + 1 - n_keys(a, token_of(b, i));
-        for (int32_t c = 0; c < a->head_dim; c++) to[c * TILE_QUERIES] = q[c] * scale;
+        for (int32_t c = 0; blocks && c < a->head_dim; c += BLOCK)
+            round_query(room, slot, dim, c, q + c, scale);
+        for (int32_t c = 0; !blocks && c < a->head_dim; c++) to[c * TILE_QUERIES] = q[c] * scale;
     }
 }
 

@@ -16,6 +16,8 @@ enum {
     QUERIES_MAX = 43 * TILE_QUERIES,  // that share one reading of keys
     QUERY_FLOATS = 96 * HEAD_DIM_MAX, // for as many queries of the largest heads
     SUM_LANES = 16,
+    BLOCK = 32,           // elements of a block of a Q8_0 or Q4_0 cache
+    QUERY_INT_MAX = 4095, // of rounded queries: a float holds the sum of a block's products
 };
 
 struct query {
@@ -40,14 +42,23 @@ struct query_room {
     struct query queries[QUERIES_MAX];
     // Queries times scale and log2(e), [n_slots / TILE_QUERIES, dim, TILE_QUERIES]; zeros from
     // head_dim to dim, which is head_dim rounded up to a multiple of 16. Without log2(e) if scores
-    // are capped.
+    // are capped. If keys are blocks, each BLOCK of elements is rounded to integers up to
+    // QUERY_INT_MAX, and lacks its scale.
     float q[QUERY_FLOATS];
+    // If keys are blocks: the integers, [n_slots / TILE_QUERIES, dim / 8, TILE_QUERIES, 8], and the
+    // scales, four times each, [n_slots / TILE_QUERIES, dim / BLOCK, TILE_QUERIES, 4]. Vectors of
+    // four queries read two beyond the last one.
+    int16_t ints[QUERY_FLOATS + 2 * 8];
+    float scales[QUERY_FLOATS / BLOCK * 4 + 2 * 4];
     float sum_v[QUERY_FLOATS]; // [n_slots, dim], V rows times their weights, of one segment
 };
 
 static inline int32_t query_dim(const struct attention_args *args) {
     return (args->head_dim + 15) / 16 * 16;
 }
+
+// True if elements come in blocks with a scale.
+static inline bool has_blocks(enum dtype type) { return type == DTYPE_Q8_0 || type == DTYPE_Q4_0; }
 
 // Slots of a group of a block.
 static inline int32_t group_slots(const struct query_block *block) {
