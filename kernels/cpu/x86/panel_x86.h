@@ -434,20 +434,19 @@ INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
 
 #if WIDE
 // Takes the factors f of types with parts into the bytes n, so that one sum of products serves both
-// halves: f n of Q2_K is up to 45 and of IQ1_M up to 135, f (n - 4) + 127 of Q3_K 3 to 255.
+// halves: f n of Q2_K is up to 45 and of IQ1_M up to 135, f (n - 4) + 127 of Q3_K 3 to 255. Results
+// are bytes, so a product of two bytes at once, modulo 2^16, has both.
 INLINE void fold_parts(struct panel *p, enum act_extra extra) {
     const veci factors = p->parts[0], low = V(set1_epi32)(0xffff);
     const veci each[2] = {V_SI(or)(V_SI(and)(factors, low), V(slli_epi32)(factors, 16)),
                           V_SI(or)(V(srli_epi32)(factors, 16), V_SI(andnot)(low, factors))};
-    const veci byte = V(set1_epi16)(255);
     UNROLL for (int half = 0; half < 2; half++) {
-        veci offset = V(sub_epi16)(V(set1_epi16)(127), V(slli_epi16)(each[half], 2));
-        if (extra != ACT_HALF_FACTORS) offset = V_SI(setzero)();
+        const veci four = V(slli_epi16)(each[half], 2); // 257 (127 - 4 f) for both bytes
+        const veci offset =
+            V(sub_epi16)(V(set1_epi16)(127 * 257), V(add_epi16)(four, V(slli_epi16)(four, 8)));
         UNROLL for (int c = 4 * half; c < 4 * half + 4; c++) {
-            veci even = V(mullo_epi16)(V_SI(and)(p->bytes[c], byte), each[half]);
-            veci odd = V(mullo_epi16)(V(srli_epi16)(p->bytes[c], 8), each[half]);
-            odd = V(slli_epi16)(V(add_epi16)(odd, offset), 8);
-            p->bytes[c] = V_SI(or)(V(add_epi16)(even, offset), odd);
+            p->bytes[c] = V(mullo_epi16)(p->bytes[c], each[half]);
+            if (extra == ACT_HALF_FACTORS) p->bytes[c] = V(add_epi16)(p->bytes[c], offset);
         }
     }
 }
