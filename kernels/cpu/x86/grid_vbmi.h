@@ -392,50 +392,35 @@ INLINE void start_sums(__m512i heads, enum act_extra extra, enum planes_order or
     out[1] = _mm512_madd_epi16(sums, _mm512_set1_epi32((int32_t)0xffc00000));
 }
 
-// Turns the 256 activations of a block into planes in the order BY_HALVES.
-INLINE void turn_halves(const int8_t *x, int8_t *out) {
-    const __m512i own =
-        _mm512_setr_epi32(0x0c040800, 0x0d050901, 0x0e060a02, 0x0f070b03, 0x1c141810, 0x1d151911,
-                          0x1e161a12, 0x1f171b13, 0x2c242820, 0x2d252921, 0x2e262a22, 0x2f272b23,
-                          0x3c343830, 0x3d353931, 0x3e363a32, 0x3f373b33);
-    const __m512i fours =
-        _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
-    const __m512i eights =
-        _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i four = _mm512_set1_epi32(4), eight = _mm512_set1_epi32(8);
-    __m512i parts[4], turned[2][2];
-    UNROLL for (int i = 0; i < 4; i++) {
-        parts[i] = _mm512_permutexvar_epi8(own, _mm512_loadu_si512(x + 64 * i));
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        const __m512i a = parts[2 * i], b = parts[2 * i + 1];
-        turned[0][i] = _mm512_permutex2var_epi32(a, fours, b);
-        turned[1][i] = _mm512_permutex2var_epi32(a, _mm512_add_epi32(fours, four), b);
-    }
-    UNROLL for (int h = 0; h < 2; h++) {
-        const __m512i a = turned[h][0], b = turned[h][1];
-        _mm512_storeu_si512(out + 128 * h, _mm512_permutex2var_epi32(a, eights, b));
-        _mm512_storeu_si512(out + 128 * h + 64,
-                            _mm512_permutex2var_epi32(a, _mm512_add_epi32(eights, eight), b));
+// Puts the bytes of activations in the order that a lane of planes has: those that meet a plane
+// beside each other, plane by plane.
+INLINE void order_acts(int8_t *bytes, int64_t n_blocks, enum planes_order order) {
+    const __m256i eights = _mm256_setr_epi32(0x18100800, 0x19110901, 0x1a120a02, 0x1b130b03,
+                                             0x1c140c04, 0x1d150d05, 0x1e160e06, 0x1f170f07);
+    const __m256i fours = _mm256_setr_epi32(0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703,
+                                            0x1c181410, 0x1d191511, 0x1e1a1612, 0x1f1b1713);
+    const __m256i halves = _mm256_setr_epi32(0x0c040800, 0x0d050901, 0x0e060a02, 0x0f070b03,
+                                             0x1c141810, 0x1d151911, 0x1e161a12, 0x1f171b13);
+    const __m256i to = order == BY_EIGHTS ? eights : order == BY_FOURS ? fours : halves;
+    for (int64_t i = 0; i < n_blocks; i++, bytes += ACT_COLS) {
+        __m256i *at = (void *)bytes;
+        _mm256_storeu_si256(at, _mm256_permutexvar_epi8(to, _mm256_loadu_si256(at)));
     }
 }
 
-// The same in the other orders.
-INLINE void turn_acts(const int8_t *x, enum planes_order to, int8_t *out) {
-    const __m512i order = to == BY_EIGHTS ? counting_bytes(0x3830282018100800, 1, 2)
-                                          : counting_bytes(0x1c1814100c080400, 32, 1);
+// Turns the 256 activations of a block, 32-bit words in the order of order_acts, into planes.
+INLINE void turn_acts(const int8_t *x, enum planes_order order, int8_t *out) {
+    const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i pairs = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
     const __m512i halves = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     __m512i parts[4], turned[4];
-    if (to == BY_HALVES) {
-        turn_halves(x, out);
-        return;
-    }
     UNROLL for (int i = 0; i < 4; i++) {
-        parts[i] = _mm512_permutexvar_epi8(order, _mm512_loadu_si512(x + 64 * i));
+        const __m512i v = _mm512_loadu_si512(x + 64 * i);
+        parts[i] = _mm512_permutexvar_epi32(order == BY_FOURS ? fours : pairs, v);
     }
     turn_parts(parts, turned);
     UNROLL for (int i = 0; i < 4; i++) {
-        if (to == BY_EIGHTS) turned[i] = _mm512_permutexvar_epi64(halves, turned[i]);
+        if (order != BY_FOURS) turned[i] = _mm512_permutexvar_epi64(halves, turned[i]);
         _mm512_storeu_si512(out + 64 * i, turned[i]);
     }
 }
@@ -467,52 +452,36 @@ INLINE void turn_sums(const __m512i sums[2], enum planes_order order, __m512i ou
     out[1] = _mm512_permutex2var_epi32(sums[0], second, sums[1]);
 }
 
-// Four planes become their columns side by side: vector i has, in each 128-bit part, entries 4i to
-// 4i + 3 of the 16 that are there in the planes.
-INLINE void join_planes(const __m512i planes[4], __m512i out[4]) {
-    __m512i a = _mm512_unpacklo_epi8(planes[0], planes[1]);
-    __m512i b = _mm512_unpackhi_epi8(planes[0], planes[1]);
-    __m512i c = _mm512_unpacklo_epi8(planes[2], planes[3]);
-    __m512i d = _mm512_unpackhi_epi8(planes[2], planes[3]);
-    out[0] = _mm512_unpacklo_epi16(a, c);
-    out[1] = _mm512_unpackhi_epi16(a, c);
-    out[2] = _mm512_unpacklo_epi16(b, d);
-    out[3] = _mm512_unpackhi_epi16(b, d);
-}
-
 typedef void planes_fn(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]);
 typedef void nibbles_fn(const uint8_t *a, const uint8_t *b, __m512i out[2]);
 
-// Panels of a block by the planes of the rows. joined[2i + h] has vectors i of the rows' first four
-// columns of entries (h = 0) and of the others, or with entries of 4 joined[i] has vectors i.
+// Panels of a block by the planes of the rows: the vectors of a panel are planes, with the lanes of
+// its 32 columns of all rows.
 INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes,
                           enum planes_order order, struct panel out[8]) {
-    __m512i joined[PLANES * ROWS / 2];
+    const bool fours = order == BY_FOURS;
+    const int n = fours ? 4 : PLANES; // planes of a row
+    __m512i of_rows[PLANES][ROWS / 2];
     for (int r = 0; r < ROWS; r += 2) {
         const uint8_t *at = rows.group[r / 4] + r % 4 * rows.stride + offset;
-        __m512i v[PLANES], columns[4];
+        __m512i v[PLANES];
         planes(at, at + rows.stride, v);
-        UNROLL for (int h = 0; h < 2; h++) {
-            join_planes(v + 4 * h, columns);
-            UNROLL for (int i = 0; i < 4; i++) {
-                joined[order != BY_FOURS ? (2 * i + h) * ROWS / 2 + r / 2 : i * ROWS + r + h] =
-                    columns[i];
-            }
+        UNROLL for (int j = 0; j < PLANES; j++) {
+            (&of_rows[0][0])[fours ? j % 4 * ROWS + r + j / 4 : j * ROWS / 2 + r / 2] = v[j];
         }
     }
-    const int parts = order == BY_FOURS ? 4 : 2; // of a row in each vector
-    UNROLL for (int n = 0; n < 16; n++) {
-        const int part = n % parts, i = n / parts;
-        __m512i v[4];
-        gather16(rows_at((const uint8_t *)(joined + i * ROWS * parts / 4), 16 * parts), 16 * part,
-                 v);
-        UNROLL for (int k = 0; k < 4; k++) {
-            if (order == BY_HALVES)
-                out[4 * part + i / 2].bytes[i % 2 * 4 + k % 2 * 2 + k / 2] = v[k];
-            else if (order == BY_EIGHTS)
-                out[4 * part + i / 2].bytes[2 * k + i % 2] = v[k];
-            else
-                out[2 * part + i / 2].bytes[i % 2 * 4 + k] = v[k];
+    UNROLL for (int j = 0; j < n; j++) {
+        const uint8_t *first = (const uint8_t *)(&of_rows[0][0] + j * PLANES * ROWS / 2 / n);
+        const struct rows lanes = rows_at(first, PLANES / n * 32);
+        UNROLL for (int lane = 0; lane < 64 / n; lane += 4) {
+            __m512i v[4];
+            gather16(lanes, 4 * lane, v);
+            UNROLL for (int k = 0; k < 4; k++) {
+                if (fours)
+                    out[(lane + k) / 2].bytes[(lane + k) % 2 * 4 + j] = v[k];
+                else
+                    out[lane + k].bytes[j] = v[k];
+            }
         }
     }
 }
@@ -521,6 +490,11 @@ INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes,
     INLINE void unpack_planes_##name(struct rows rows, int64_t offset, struct panel out[8]) { \
         scales_##name(rows, offset, out);                                                     \
         unpack_planes(rows, offset, planes_##name, order, out);                               \
+    }                                                                                         \
+    static void quantize_##name(const float *x, int64_t n_blocks, enum act_extra extra,       \
+                                int8_t *bytes, struct act_head *heads) {                      \
+        act_quantize_blocks(x, n_blocks, extra, bytes, heads);                                \
+        order_acts(bytes, n_blocks, order);                                                   \
     }
 UNPACK_PLANES(iq3_xxs, BY_FOURS)
 UNPACK_PLANES(iq3_s, BY_FOURS)
