@@ -56,7 +56,8 @@ _Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
                "matmul_scratch_bytes counts 40 bytes a block");
 
 // Quantises n_blocks blocks of x. A block's result depends on its 32 floats alone, and is the same
-// with every level's function.
+// with every level's function, but for the order and the offset of bytes that kernels of a type may
+// ask for (order_acts in grid_vbmi.h).
 typedef void act_quantize_fn(const float *x, int64_t n_blocks, enum act_extra extra, int8_t *bytes,
                              struct act_head *heads);
 

@@ -3,8 +3,9 @@
  * An entry of a codebook is the codes of its columns, two bytes: 64 places give 64 bytes of codes
  * by permutations of a table, or by gathers where it has more than 512 entries. The columns stay
  * apart: in a plane the bytes of a 32-bit lane are the same columns of adjacent entries, and
- * activations are turned into planes once per tile instead. A plane's bytes come from a table of
- * 64: the index has the codes of two columns and their signs.
+ * activations are quantised in that order instead; one token's are turned into planes once per
+ * tile. A plane's bytes come from a table of 64: the index has the codes of two columns and their
+ * signs.
  *
  * The integers that scale groups lie in a row as its groups do: they are packed with the sums of
  * dots, so that both become lanes of rows at once. Permutations are what takes the time; on an
@@ -13,9 +14,9 @@
  * permutations (13.3 ns for 256 columns, by gathers 10.6); codes gathered as pairs of bytes with
  * their planes by entries (IQ1_S 10.1 ns, by halves 9.5).
  *
- * The bytes are those of grid_x86.h. Pure inline functions; reads nothing
- * beyond the given blocks and the tables; any thread. Included by matmul_x86.inc only, if BOOKS is
- * set. Tested by tests/kernels/check_ops.c.
+ * The bytes are those of grid_x86.h, for panels of IQ2_XS and IQ2_S without their offset. Pure
+ * functions; reads nothing beyond the given blocks and the tables; any thread. Included by
+ * matmul_x86.inc only, if BOOKS is set. Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_GRID_VBMI_H
 #define TANDEM_KERNELS_CPU_X86_GRID_VBMI_H
@@ -161,10 +162,10 @@ INLINE void four_planes(__m512i codes, __m512i signs, int centre, __m512i out[4]
 }
 
 // The planes of halves of groups. An entry's signs are a byte.
-INLINE void planes_of_halves(struct codes c, __m512i signs, __m512i out[PLANES]) {
+INLINE void planes_of_halves(struct codes c, __m512i signs, int centre, __m512i out[PLANES]) {
     UNROLL for (int h = 0; h < 2; h++) {
         const __m512i own = bits_from(signs, h ? 0x3c3438301c141810 : 0x2c2428200c040800);
-        four_planes(c.half[h], own, 64, out + 4 * h);
+        four_planes(c.half[h], own, centre, out + 4 * h);
     }
 }
 
@@ -202,7 +203,7 @@ INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANE
     four_planes(c.half[1], move_bits(signs, upper, 6), 128, out + 4);
 }
 
-INLINE void planes_iq2_xs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void halves_iq2_xs(const uint8_t *a, const uint8_t *b, int centre, __m512i out[PLANES]) {
     const __m512i even = counting_bytes(0x0e0c0a0806040200, 16, 32);
     const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(1));
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
@@ -213,15 +214,27 @@ INLINE void planes_iq2_xs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES
     const int eight[] = {2, 4, 8, 16, 32, 64, 128, 0xfe};
     struct codes c;
     UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq2_xs[h], places, bits);
-    planes_of_halves(halve_codes(c), move_bits(upper, eight, 8), out);
+    planes_of_halves(halve_codes(c), move_bits(upper, eight, 8), centre, out);
 }
 
-INLINE void planes_iq2_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void halves_iq2_s(const uint8_t *a, const uint8_t *b, int centre, __m512i out[PLANES]) {
     const __m128i words = _mm_set_epi64x((int64_t)load_8(b + 66), (int64_t)load_8(a + 66));
     __m512i upper = bits_from(_mm512_cvtepu16_epi64(words), 0x0e0c0a0806040200);
     struct codes c = gather_codes(GRID_CODES.iq2_s, load_two(a + 2, b + 2), and_bytes(upper, 3));
-    planes_of_halves(c, load_two(a + 34, b + 34), out);
+    planes_of_halves(c, load_two(a + 34, b + 34), centre, out);
 }
+
+// The bytes of one token's weights are unsigned, those of panels signed: see order_acts.
+#define SIGNED_PLANES(name)                                                              \
+    INLINE void planes_##name(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) { \
+        halves_##name(a, b, 64, out);                                                    \
+    }                                                                                    \
+    INLINE void signed_##name(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) { \
+        halves_##name(a, b, 0, out);                                                     \
+    }
+SIGNED_PLANES(iq2_xs)
+SIGNED_PLANES(iq2_s)
+#undef SIGNED_PLANES
 
 // 16 bytes of each row, four of them (those of two groups) in each 64-bit lane.
 INLINE __m512i load_upper(const uint8_t *a, const uint8_t *b) {
@@ -393,8 +406,11 @@ INLINE void start_sums(__m512i heads, enum act_extra extra, enum planes_order or
 }
 
 // Puts the bytes of activations in the order that a lane of planes has: those that meet a plane
-// beside each other, plane by plane.
-INLINE void order_acts(int8_t *bytes, int64_t n_blocks, enum planes_order order) {
+// beside each other, plane by plane. With scales of halves they get an offset of 128, so that the
+// bytes of panels are signed and what makes up for offsets is a sum of weights, made once for all
+// tokens.
+INLINE void order_acts(int8_t *bytes, int64_t n_blocks, enum act_extra extra,
+                       enum planes_order order) {
     const __m256i eights = _mm256_setr_epi32(0x18100800, 0x19110901, 0x1a120a02, 0x1b130b03,
                                              0x1c140c04, 0x1d150d05, 0x1e160e06, 0x1f170f07);
     const __m256i fours = _mm256_setr_epi32(0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703,
@@ -402,20 +418,23 @@ INLINE void order_acts(int8_t *bytes, int64_t n_blocks, enum planes_order order)
     const __m256i halves = _mm256_setr_epi32(0x0c040800, 0x0d050901, 0x0e060a02, 0x0f070b03,
                                              0x1c141810, 0x1d151911, 0x1e161a12, 0x1f171b13);
     const __m256i to = order == BY_EIGHTS ? eights : order == BY_FOURS ? fours : halves;
+    const __m256i offset = _mm256_set1_epi8(extra == ACT_WIDE_HALVES ? -128 : 0);
     for (int64_t i = 0; i < n_blocks; i++, bytes += ACT_COLS) {
         __m256i *at = (void *)bytes;
-        _mm256_storeu_si256(at, _mm256_permutexvar_epi8(to, _mm256_loadu_si256(at)));
+        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256(at), offset);
+        _mm256_storeu_si256(at, _mm256_permutexvar_epi8(to, v));
     }
 }
 
-// Turns the 256 activations of a block, 32-bit words in the order of order_acts, into planes.
-INLINE void turn_acts(const int8_t *x, enum planes_order order, int8_t *out) {
+// Turns the 256 activations of a block, as order_acts leaves them, into signed planes.
+INLINE void turn_acts(const int8_t *x, enum act_extra extra, enum planes_order order, int8_t *out) {
     const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i pairs = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
     const __m512i halves = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     __m512i parts[4], turned[4];
     UNROLL for (int i = 0; i < 4; i++) {
-        const __m512i v = _mm512_loadu_si512(x + 64 * i);
+        __m512i v = _mm512_loadu_si512(x + 64 * i);
+        if (extra == ACT_WIDE_HALVES) v = _mm512_xor_si512(v, _mm512_set1_epi8(-128));
         parts[i] = _mm512_permutexvar_epi32(order == BY_FOURS ? fours : pairs, v);
     }
     turn_parts(parts, turned);
@@ -486,23 +505,37 @@ INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes,
     }
 }
 
-#define UNPACK_PLANES(name, order)                                                            \
+// Sets the sums of halves begin with, as parts: -128 times the sums of signed weights.
+INLINE void put_starts(struct panel *p) {
+    const __m512i offset = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();
+    UNROLL for (int half = 0; half < 2; half++) {
+        __m512i sum = zero;
+        UNROLL for (int c = 4 * half; c < 4 * half + 4; c++) {
+            sum = _mm512_dpbusd_epi32(sum, offset, p->bytes[c]);
+        }
+        p->parts[half] = _mm512_sub_epi32(zero, sum);
+    }
+}
+
+#define UNPACK_PLANES(NAME, name, kind, order)                                                \
     INLINE void unpack_planes_##name(struct rows rows, int64_t offset, struct panel out[8]) { \
         scales_##name(rows, offset, out);                                                     \
-        unpack_planes(rows, offset, planes_##name, order, out);                               \
+        unpack_planes(rows, offset, kind##_##name, order, out);                               \
+        if (EXTRA_##NAME != ACT_WIDE_HALVES) return;                                          \
+        for (int i = 0; i < 8; i++) put_starts(out + i);                                      \
     }                                                                                         \
     static void quantize_##name(const float *x, int64_t n_blocks, enum act_extra extra,       \
                                 int8_t *bytes, struct act_head *heads) {                      \
         act_quantize_blocks(x, n_blocks, extra, bytes, heads);                                \
-        order_acts(bytes, n_blocks, order);                                                   \
+        order_acts(bytes, n_blocks, extra, order);                                            \
     }
-UNPACK_PLANES(iq3_xxs, BY_FOURS)
-UNPACK_PLANES(iq3_s, BY_FOURS)
-UNPACK_PLANES(iq2_xxs, BY_EIGHTS)
-UNPACK_PLANES(iq2_xs, BY_HALVES)
-UNPACK_PLANES(iq2_s, BY_HALVES)
-UNPACK_PLANES(iq1_s, BY_HALVES)
-UNPACK_PLANES(iq1_m, BY_HALVES)
+UNPACK_PLANES(IQ3_XXS, iq3_xxs, planes, BY_FOURS)
+UNPACK_PLANES(IQ3_S, iq3_s, planes, BY_FOURS)
+UNPACK_PLANES(IQ2_XXS, iq2_xxs, planes, BY_EIGHTS)
+UNPACK_PLANES(IQ2_XS, iq2_xs, signed, BY_HALVES)
+UNPACK_PLANES(IQ2_S, iq2_s, signed, BY_HALVES)
+UNPACK_PLANES(IQ1_S, iq1_s, planes, BY_HALVES)
+UNPACK_PLANES(IQ1_M, iq1_m, planes, BY_HALVES)
 #undef UNPACK_PLANES
 
 #endif

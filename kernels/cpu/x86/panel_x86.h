@@ -19,7 +19,8 @@
 
 // 32 columns of ROWS rows, and what makes weights of their bytes (enum act_extra): the scale and
 // the offset, or the scales of both halves; for types with parts also pairs of 16-bit integers, the
-// factors and, if there are, the offsets of both halves.
+// factors and, if there are, the offsets of both halves. With offsets of activations (grid_vbmi.h)
+// parts are what the sums of halves begin with.
 struct panel {
     veci bytes[8];
     vecf scale[2];
