@@ -66,4 +66,13 @@ INLINE int64_t share_of(int64_t n_bytes, int32_t n_panels, int32_t n_tokens, int
     return (n_bytes + parts - 1) / parts;
 }
 
+// Prefetches where the sums of two tiles with a token are stored: one of few beside each panel.
+INLINE void prefetch_out(const struct matmul_args *a, int32_t row, int64_t token) {
+    const int64_t at = token * a->out_stride + row;
+    for (int i = 0; i < 2 * ROWS; i += ROWS) {
+        _mm_prefetch((const char *)(a->out + at + i), _MM_HINT_T0);
+        if (a->residual) _mm_prefetch((const char *)(a->residual + at + i), _MM_HINT_T0);
+    }
+}
+
 #endif
