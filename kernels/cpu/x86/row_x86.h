@@ -66,15 +66,19 @@ INLINE veci move_bit(veci v, int bit, int more, int target) {
 #endif
 }
 
+// The bits of a that are in mask_a and those of b in mask_b, of which none is in both.
+INLINE veci select_bits(veci a, veci b, char mask_a, char mask_b) {
+#if WIDE
+    const veci own = _mm512_set1_epi8(mask_a);
+    return and_bytes(_mm512_ternarylogic_epi32(own, a, b, 0xca), (char)(mask_a | mask_b));
+#else
+    return _mm256_or_si256(and_bytes(a, mask_a), and_bytes(b, mask_b));
+#endif
+}
+
 // The lowest n_bits of low and the next n_more of high.
 INLINE veci join_bits(veci low, veci high, int n_bits, int n_more) {
-    const int bits = (1 << n_bits) - 1, more = ((1 << n_more) - 1) << n_bits;
-#if WIDE
-    const veci own = _mm512_set1_epi8((char)bits);
-    return and_bytes(_mm512_ternarylogic_epi32(own, low, high, 0xca), (char)(bits | more));
-#else
-    return _mm256_or_si256(and_bytes(low, (char)bits), and_bytes(high, (char)more));
-#endif
+    return select_bits(low, high, (char)((1 << n_bits) - 1), (char)(((1 << n_more) - 1) << n_bits));
 }
 
 #if WIDE
@@ -274,14 +278,21 @@ INLINE void halves_iq4_xs(const uint8_t *at, int i, veci out[2]) {
     UNROLL for (int h = 0; h < 2; h++) out[h] = uneven_values(out[h]);
 }
 
-// Pairs of bits of Q3_K, with what lies beyond them.
-INLINE veci pairs_k(const uint8_t *at, int i) {
-    return shift_right(load_vector(at + i / 4 * 32), i % 4 * 2);
-}
-
+// Vectors with odd numbers hold four times their columns, so that two vectors share a shift of the
+// pairs of bits, and three the place of the third bits (see dot_quad).
 #define ROW_Q3_K .columns = columns_q3_k, .order = BY_FOURTHS
 INLINE veci columns_q3_k(const uint8_t *at, int i) {
-    return join_bits(pairs_k(at + 32, i), move_bit(load_32(at), i, 4, 2), 2, 1);
+    const char low = i % 2 ? 12 : 3, high = i % 2 ? 16 : 4;
+    const veci pairs = shift_right(load_vector(at + 32 + i / 4 * 32), i % 4 / 2 * 4);
+    veci bits = load_32(at);
+#if WIDE
+    bits = _mm512_rolv_epi64(bits, _mm512_setr_epi64(0, 0, 0, 0, 60, 60, 60, 60));
+#else
+    bits = shift_right(bits, i / 4 * 4);
+#endif
+    if (i % 4 < 2) bits = V(slli_epi32)(bits, 2);
+    if (i % 2) bits = V(add_epi8)(bits, bits);
+    return select_bits(pairs, bits, low, high);
 }
 
 // See struct strip.
@@ -452,7 +463,9 @@ INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order 
         prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS);
         v[r] = dot_fours(columns(rows.at + r * rows.stride, i), acts, extra);
     }
-    return add_rows(v, 4, extra);
+    const veci sums = add_rows(v, 4, extra);
+    // see columns_q3_k
+    return extra == ACT_HALF_FACTORS && i % 2 ? V(srai_epi32)(sums, 2) : sums;
 }
 
 // The ith QUAD_BLOCKS blocks of the four rows times those of x: a 128-bit part for every block.
