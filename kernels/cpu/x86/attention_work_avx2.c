@@ -158,7 +158,7 @@ static int32_t last_owner(const struct work *w, const struct query_block *b, int
 }
 
 // Rounds elements i to i + BLOCK - 1 of the query in a slot, which are q times scale, to integers,
-// and stores these and their scale.
+// and stores these and their scale, which is NaN if one of them is not finite.
 static void round_query(struct query_room *room, int32_t slot, int32_t dim, int32_t i,
                         const float *q, float scale) {
     const int32_t tile = slot / TILE_QUERIES, j = slot % TILE_QUERIES;
@@ -166,15 +166,17 @@ static void round_query(struct query_room *room, int32_t slot, int32_t dim, int3
     int16_t *ints = room->ints + (tile * dim + i) * TILE_QUERIES + j * 8;
     float *scales = room->scales + ((tile * dim + i) / BLOCK * TILE_QUERIES + j) * 4;
     const __m256 scaled = _mm256_set1_ps(scale), sign = _mm256_set1_ps(-0.0F);
-    __m256 v[BLOCK / 8], top = _mm256_setzero_ps();
+    __m256 v[BLOCK / 8], top = _mm256_setzero_ps(), zeros = top;
     for (int c = 0; c < BLOCK / 8; c++) {
         v[c] = _mm256_mul_ps(_mm256_loadu_ps(q + 8 * c), scaled);
         top = _mm256_max_ps(top, _mm256_andnot_ps(sign, v[c]));
+        zeros = _mm256_add_ps(zeros, _mm256_sub_ps(v[c], v[c]));
     }
+    const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(zeros, zeros, _CMP_UNORD_Q)) == 0;
     top = _mm256_max_ps(top, _mm256_permute2f128_ps(top, top, 1));
     top = _mm256_max_ps(top, _mm256_permute_ps(top, 0x4e));
     const float max = _mm256_cvtss_f32(_mm256_max_ps(top, _mm256_permute_ps(top, 0xb1)));
-    const float step = max / QUERY_INT_MAX;
+    const float step = finite ? max / QUERY_INT_MAX : NAN;
     const __m256 per_step = _mm256_set1_ps(max > 1e-30F ? QUERY_INT_MAX / max : 0);
     for (int c = 0; c < BLOCK / 8; c++) {
         float floats[8];
