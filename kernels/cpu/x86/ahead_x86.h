@@ -45,18 +45,27 @@ INLINE void prefetch_next(struct ahead *a, int64_t n_bytes) {
     }
 }
 
-// Prefetches the lines of the ith of n equal parts of n_bytes, into the first-level cache if near,
-// else into the second-level one. Many prefetches at once fill the core's buffers of misses, and
-// the loads behind them wait even for what lies in the second-level cache.
-INLINE void prefetch_part(const void *at, int64_t n_bytes, int i, int n, bool near) {
+// Prefetches a line into the first-level cache if near, else into the second-level one: after what
+// makes the vector at after, if that is not NULL. Compilers move prefetches of whose place nothing
+// depends, all of a loop to its beginning.
+INLINE void prefetch_line(const char *line, bool near, veci *after) {
+    if (after && near)
+        __asm__ volatile("prefetcht0 %1" : "+v"(*after) : "m"(*line));
+    else if (after)
+        __asm__ volatile("prefetcht1 %1" : "+v"(*after) : "m"(*line));
+    else if (near)
+        _mm_prefetch(line, _MM_HINT_T0);
+    else
+        _mm_prefetch(line, _MM_HINT_T1);
+}
+
+// Prefetches the lines of the ith of n equal parts of n_bytes as prefetch_line does. Many
+// prefetches at once fill the core's buffers of misses, and the loads behind them wait even for
+// what lies in the second-level cache.
+INLINE void prefetch_part(const void *at, int64_t n_bytes, int i, int n, bool near, veci *after) {
     const int64_t first = (i * n_bytes / n + LINE - 1) / LINE;
     const int64_t end = ((i + 1) * n_bytes / n + LINE - 1) / LINE;
-    for (int64_t k = first; k < end; k++) {
-        if (near)
-            _mm_prefetch((const char *)at + k * LINE, _MM_HINT_T0);
-        else
-            _mm_prefetch((const char *)at + k * LINE, _MM_HINT_T1);
-    }
+    for (int64_t k = first; k < end; k++) prefetch_line((const char *)at + k * LINE, near, after);
 }
 
 // The part of n_bytes to prefetch beside each of n_panels panels, which meet at_once tokens at a

@@ -391,16 +391,18 @@ INLINE void turn_parts(const veci in[QUADS], veci out[QUADS]) {
 // A step of four rows at equal distances, and what is prefetched while it is multiplied: the same
 // step of the next four rows, into the first-level cache, and far_bytes far ahead.
 struct quad {
-    const uint8_t *at;
-    int64_t stride, step_bytes; // of a row
+    const uint8_t *at, *next;
+    int64_t stride, three_strides; // the latter in a register of its own, see quads_token
+    int64_t step_bytes;            // of a row
     const void *far;
     int64_t far_bytes;
 };
 
-// Prefetches what is due beside row r's part i of n.
-INLINE void prefetch_beside(struct quad rows, int r, int i, int n) {
-    prefetch_part(rows.far, rows.far_bytes, 4 * i + r, 4 * n, false);
-    prefetch_part(rows.at + (4 + r) * rows.stride, rows.step_bytes, i, n, true);
+// Prefetches what is due beside row r's part i of n, after what makes a vector, or NULL.
+INLINE void prefetch_beside(struct quad rows, int r, int i, int n, veci *after) {
+    const uint8_t *next = rows.next + (r == 3 ? rows.three_strides : r * rows.stride);
+    prefetch_part(rows.far, rows.far_bytes, 4 * i + r, 4 * n, false, after);
+    prefetch_part(next, rows.step_bytes, i, n, true, after);
 }
 
 #if WIDE
@@ -457,11 +459,12 @@ INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order 
     const int first = nth_block(order, i * VECTOR_BLOCKS);
     const int second = nth_block(order, i * VECTOR_BLOCKS + VECTOR_BLOCKS - 1);
     const uint8_t *bytes = (const uint8_t *)x + 32 * first;
+    const bool shared = extra == ACT_HALF_FACTORS; // Q3_K's vectors share what a row's loads give
     veci acts = load_blocks(bytes, 32 * (second - first)), v[4];
     if (order == IN_ORDER) acts = load_vector(bytes);
     UNROLL for (int r = 0; r < 4; r++) {
-        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS);
         v[r] = dot_fours(columns(rows.at + r * rows.stride, i), acts, extra);
+        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS, shared ? NULL : v + r);
     }
     const veci sums = add_rows(v, 4, extra);
     // see columns_q3_k
@@ -475,13 +478,13 @@ INLINE veci dot_halves(struct quad rows, const int8_t *x, int i, enum act_extra 
     veci acts[2], w[2], v[4];
     split_parts(load_vector(at), load_vector(at + sizeof(veci)), acts);
     UNROLL for (int r = 0; r < 4; r++) {
-        prefetch_beside(rows, r, i, STEP_BLOCKS / QUAD_BLOCKS);
         halves(rows.at + r * rows.stride, i, w);
 #if VNNI
         v[r] = DOT4(DOT4(V_SI(setzero)(), w[0], acts[0]), w[1], acts[1]);
 #else
         v[r] = V(add_epi32)(dot_fours(w[0], acts[0], extra), dot_fours(w[1], acts[1], extra));
 #endif
+        prefetch_beside(rows, r, i, STEP_BLOCKS / QUAD_BLOCKS, v + r);
     }
     return add_rows(v, 8, extra);
 }
