@@ -221,35 +221,35 @@ INLINE veci put_signs(veci v, sign_bits minus, int centre) {
 }
 #endif
 
-#define ROW_IQ3_XXS .columns = columns_iq3_xxs
+#define ROW_IQ3_XXS .columns = columns_iq3_xxs, .no_near = true
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), SIGNED_CENTRE);
 }
 
-#define ROW_IQ3_S .columns = columns_iq3_s
+#define ROW_IQ3_S .columns = columns_iq3_s, .no_near = true
 INLINE veci columns_iq3_s(const uint8_t *at, int i) {
     return put_signs(entries_iq3_s(at, i), minus_iq3_s(at, i), 15);
 }
 
-#define ROW_IQ2_XXS .columns = columns_iq2_xxs
+#define ROW_IQ2_XXS .columns = columns_iq2_xxs, .no_near = true
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), SIGNED_CENTRE);
 }
 
-#define ROW_IQ2_XS .columns = columns_iq2_xs
+#define ROW_IQ2_XS .columns = columns_iq2_xs, .no_near = true
 INLINE veci columns_iq2_xs(const uint8_t *at, int i) {
     return put_signs(entries_iq2_xs(at, i), minus_iq2_xs(at, i), 64);
 }
 
-#define ROW_IQ2_S .columns = columns_iq2_s
+#define ROW_IQ2_S .columns = columns_iq2_s, .no_near = true
 INLINE veci columns_iq2_s(const uint8_t *at, int i) {
     return put_signs(entries_iq2_s(at, i), minus_iq2_s(at, i), 64);
 }
 
-#define ROW_IQ1_S .columns = columns_iq1_s
+#define ROW_IQ1_S .columns = columns_iq1_s, .no_near = true
 INLINE veci columns_iq1_s(const uint8_t *at, int i) { return entries_iq1_s(at, i); }
 
-#define ROW_IQ1_M .columns = columns_iq1_m
+#define ROW_IQ1_M .columns = columns_iq1_m, .no_near = true
 INLINE veci columns_iq1_m(const uint8_t *at, int i) { return entries_iq1_m(at, i); }
 
 INLINE void put_scale(struct panel *out, vecf scale, vecf offset) {

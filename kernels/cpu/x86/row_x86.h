@@ -308,7 +308,7 @@ INLINE __m256i shift_digits(__m256i v, int place) {
     return v;
 }
 
-#define ROW_TQ1_0 .columns = columns_tq1_0
+#define ROW_TQ1_0 .columns = columns_tq1_0, .no_near = true
 // Digits of bytes that count 256ths are columns: the first ones of these bytes.
 INLINE veci columns_tq1_0(const uint8_t *at, int i) {
     __m256i v;
@@ -388,12 +388,13 @@ INLINE void turn_parts(const veci in[QUADS], veci out[QUADS]) {
 #endif
 }
 
-// A step of four rows at equal distances, and what is prefetched while it is multiplied: the same
-// step of the next four rows, into the first-level cache, and far_bytes far ahead.
+// A step of four rows at equal distances, and what is prefetched while it is multiplied: far_bytes
+// far ahead and, into the first-level cache, near_bytes of each of the next four rows, which are
+// all of the step or none.
 struct quad {
     const uint8_t *at, *next;
     int64_t stride, three_strides; // the latter in a register of its own, see quads_token
-    int64_t step_bytes;            // of a row
+    int64_t near_bytes;
     const void *far;
     int64_t far_bytes;
 };
@@ -401,8 +402,9 @@ struct quad {
 // Prefetches what is due beside row r's part i of n, after what makes a vector, or NULL.
 INLINE void prefetch_beside(struct quad rows, int r, int i, int n, veci *after) {
     const uint8_t *next = rows.next + (r == 3 ? rows.three_strides : r * rows.stride);
+    if (rows.near_bytes == 0) after = NULL;
     prefetch_part(rows.far, rows.far_bytes, 4 * i + r, 4 * n, false, after);
-    prefetch_part(next, rows.step_bytes, i, n, true, after);
+    prefetch_part(next, rows.near_bytes, i, n, true, after);
 }
 
 #if WIDE
