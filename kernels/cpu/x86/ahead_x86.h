@@ -1,8 +1,8 @@
 /* ahead_x86.h: prefetches of the weights that a matmul reads next, on x86.
  *
  * Says which lines are due and how many at a time; the kernels say when. Pure inline functions; any
- * thread; must not read the lines, which may lie beyond the matrix. Included by matmul_x86.inc.
- * Tested by tests/kernels/check_ops.c.
+ * thread; must not read the lines, which may lie beyond the matrix. Included by the x86 matmul
+ * files only. Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_AHEAD_X86_H
 #define TANDEM_KERNELS_CPU_X86_AHEAD_X86_H

@@ -16,7 +16,7 @@
  *
  * The bytes are those of grid_x86.h, for panels of IQ2_XS and IQ2_S without their offset. Pure
  * functions; reads nothing beyond the given blocks and the tables; any thread. Included by
- * matmul_x86.inc only, if BOOKS is set. Tested by tests/kernels/check_ops.c.
+ * tile_x86.h only, if BOOKS is set. Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_GRID_VBMI_H
 #define TANDEM_KERNELS_CPU_X86_GRID_VBMI_H

@@ -4,7 +4,7 @@
  * rows, transposed (row_x86.h has the forms). Signs are bits of their own, for which a column is
  * centre minus instead of plus its magnitude: the bytes are n of enum act_extra, or n with an
  * offset of 128 where signed bytes need one. Pure inline functions; reads nothing beyond the given
- * blocks and the tables; any thread. Included by matmul_x86.inc only. Tested by
+ * blocks and the tables; any thread. Included by tile_x86.h only. Tested by
  * tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_GRID_X86_H

@@ -1,0 +1,468 @@
+/* one_token_x86.h: a tile of block-quantised weights times one token.
+ *
+ * Four rows at a time are multiplied as they lie, 4096 columns of each, the next four after them
+ * (row_x86.h); the exact sums (8 or 16 KiB) become lanes of rows afterwards and are scaled as those
+ * of panels are. With 512 bits the scales of blocks of 32 are taken out of the rows while these are
+ * multiplied. Other nibbles in rows up to SHORT_ROW are multiplied by panels in registers, and so
+ * are pairs of bits in all rows (strips_token), with VNNI also digits in base 3 (digits_token).
+ *
+ * Tried and lost, GB/s of Q4_K and Q8_0 with 2048 columns: prefetches of the same columns of the
+ * next four rows, in four streams, into the first-level cache (Zen 4: 10 and 11 where one stream
+ * into the second-level cache gives 22 and 15, and a plain read 20; Zen 5: 26 and 26 of 36); one
+ * stream into the first-level cache (Zen 4: 8 to 19 and 8 to 11); one row after the other, its
+ * products through the first-level cache (Zen 4: 15 and 13; Zen 5: 27 and 28); the next rows by
+ * loads instead of prefetches (Zen 5: 7 to 14).
+ *
+ * Inline functions over the caller's memory; any thread. Must keep the order of float operations of
+ * tile_x86.h, whose settings it shares. Included by matmul_x86.inc only. Tested by
+ * tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_ONE_TOKEN_X86_H
+#define TANDEM_KERNELS_CPU_X86_ONE_TOKEN_X86_H
+
+#include "kernels/cpu/x86/tile_x86.h"
+
+enum {
+    SHORT_ROW = 2048,
+    CHUNK_BLOCKS = 128,    // blocks of each row that it takes at once: 4096 columns
+    NEAR_BYTES = 24 << 10, // of a tile that the first-level cache holds twice
+};
+
+// One token by panels, which stay in registers.
+INLINE vecf panels_token(const struct matmul_args *a, const struct tile *tile,
+                         const struct acts *acts, struct format f) {
+    int64_t n_blocks = a->n_cols / (ACT_COLS * f.block_panels);
+    struct ahead ahead =
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next);
+    vecf acc = V(setzero_ps)();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        struct panel panels[8];
+        prefetch_next(&ahead, ROWS * f.block_bytes);
+        f.unpack(tile->rows, b * f.block_bytes, panels);
+        for (int p = 0; p < f.block_panels; p++) {
+            dot_panel(panels + p, acts, b * f.block_panels + p, f.extra, 1, &acc);
+        }
+    }
+    return acc;
+}
+
+#if !BOOKS
+// acc + the products of a panel whose bytes are shifted left by up.
+INLINE vecf add_shifted(vecf acc, const struct panel *p, const int8_t *x,
+                        const struct act_head *act, enum act_extra extra, int up) {
+    const bool parts = act_has_parts(extra);
+    veci halves[2];
+    UNROLL for (int h = 0; h < 2; h++) {
+        halves[h] = dot16(V_SI(setzero)(), p->bytes + 4 * h, x + 16 * h, extra);
+    }
+    if (!parts) halves[0] = V(add_epi32)(halves[0], halves[1]);
+    for (int h = 0; up && h < 1 + parts; h++) halves[h] = V(srai_epi32)(halves[h], (shift_count)up);
+    if (parts) return add_parts(acc, pair_lanes(halves[0], halves[1]), p, act, extra);
+    return add_block(acc, halves[0], p, act, extra);
+}
+
+// Prefetches n_bytes at offset of the ith eighth of the rows into the first-level cache.
+INLINE void prefetch_rows(struct rows rows, int64_t offset, int64_t n_bytes, int i) {
+    UNROLL for (int r = i * ROWS / 8; r < (i + 1) * ROWS / 8; r++) {
+        prefetch_part(rows.group[r / 4] + r % 4 * rows.stride + offset, n_bytes, 0, 1, true, NULL);
+    }
+}
+
+// One token by panels of pairs of bits, made when they are due. Bits are taken out by masks alone
+// where they lie, at the bottom or two bits further up, and one shift serves two panels. Rows are
+// read side by side, so what is due next is prefetched once more, into the first-level cache: the
+// next tile if that has room for it, else the next block of each row.
+INLINE vecf strips_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
+                         struct format f) {
+    const int64_t n_blocks = a->n_cols / 256, step_bytes = ROWS * f.block_bytes;
+    const int64_t tile_bytes = n_blocks * step_bytes;
+    const struct act_head *act = (const struct act_head *)(const void *)(x + a->n_cols);
+    const char *next = (const char *)tile->rows.group[0] + tile_bytes;
+    const char *far =
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next).at;
+    vecf acc = V(setzero_ps)();
+    veci pairs[8];
+    for (int64_t b = 0; b < n_blocks; b++, next += step_bytes, far += step_bytes) {
+        const int64_t at = b * f.block_bytes;
+        struct heads_of_pairs heads = f.strip.heads(tile->rows, at);
+        UNROLL for (int i = 0; i < 8; i++, x += ACT_COLS, act++) {
+            struct panel panel;
+            const int up = i % 2 * 2;
+            prefetch_part(far, step_bytes, i, 8, false, NULL);
+            if (tile_bytes <= NEAR_BYTES)
+                prefetch_part(next, step_bytes, i, 8, true, NULL);
+            else
+                prefetch_rows(tile->rows, at + f.block_bytes, f.block_bytes, i);
+            if (i % 4 == 0) gather32(tile->rows, at + f.strip.pairs_at + i / 4 * 32, pairs);
+            UNROLL for (int c = 0; c < 8; c++) {
+                if (i % 4 == 2) pairs[c] = V(srli_epi32)(pairs[c], 4);
+                panel.bytes[c] = and_bytes(pairs[c], (char)(3 << up));
+            }
+            f.strip.scale(heads, i, &panel);
+            acc = add_shifted(acc, &panel, x, act, f.extra, up);
+        }
+    }
+    return acc;
+}
+
+#if VNNI
+// Adds to sums the products of n vectors of bytes, four columns each, with x, and those of what is
+// left of these bytes behind their first digits in base 3, which they become.
+INLINE void dot_digits(veci *bytes, int n, const int8_t *x, veci sums[2]) {
+    UNROLL for (int c = 0; c < n; c++) {
+        const veci acts = broadcast4(x + 4 * c);
+        sums[0] = DOT4(sums[0], bytes[c], acts);
+        bytes[c] = triple_bytes(bytes[c]);
+        sums[1] = DOT4(sums[1], bytes[c], acts);
+    }
+}
+
+// One token by TQ1_0 with the digits left in their bytes: of a byte v that counts 256ths, 256 times
+// the first digit is 3 v less what is left, so two dots and two additions take the place of
+// next_digit and a dot.
+INLINE vecf digits_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
+                         struct format f) {
+    const int64_t n_blocks = a->n_cols / 256, step_bytes = ROWS * f.block_bytes;
+    const int64_t tile_bytes = n_blocks * step_bytes;
+    const struct act_head *act = (const struct act_head *)(const void *)(x + a->n_cols);
+    const char *next = (const char *)tile->rows.group[0] + tile_bytes;
+    const char *far =
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next).at;
+    vecf acc = V(setzero_ps)();
+    for (int64_t b = 0; b < n_blocks; b++, next += step_bytes, far += step_bytes) {
+        veci many[8], fewer[4], tail[4];
+        const int64_t at = b * f.block_bytes;
+        gather32(tile->rows, at, many);
+        gather16(tile->rows, at + 32, fewer);
+        gather16(tile->rows, at + 38, tail);
+        veci last = V_SI(or)(V(srli_epi32)(tail[2], 16), V(slli_epi32)(tail[3], 16));
+        struct panel panel = {.scale = {half_high(tail[3])}};
+        panel.scale[1] = minus(panel.scale[0]);
+        UNROLL for (int i = 0; i < 8; i++, x += ACT_COLS, act++) {
+            veci sums[2] = {V_SI(setzero)(), V_SI(setzero)()};
+            prefetch_part(far, step_bytes, i, 8, false, NULL);
+            if (tile_bytes <= NEAR_BYTES) prefetch_part(next, step_bytes, i, 8, true, NULL);
+            if (i < 5) {
+                dot_digits(many, 8, x, sums);
+            } else {
+                dot_digits(fewer, 4, x, sums);
+                if (i < 7) dot_digits(fewer, 4, x + 16, sums);
+                for (int c = 4; i == 7 && c < 8; c++) dot_digits(&last, 1, x + 4 * c, sums);
+            }
+            sums[1] = V(sub_epi32)(V(add_epi32)(sums[0], V(slli_epi32)(sums[0], 1)), sums[1]);
+            acc = add_block(acc, V(srai_epi32)(sums[1], 8), &panel, act, f.extra);
+        }
+    }
+    return acc;
+}
+#endif
+#endif
+
+enum { CHUNK_COLS = (CHUNK_BLOCKS + STEP_BLOCKS) * ACT_COLS }; // of the longest chunk
+
+// A chunk of every row of a tile, and the dot products of its blocks. A vector of them has
+// QUAD_BLOCKS blocks of four rows. Types with a scale per 16 columns have sums of halves, those
+// with parts as pairs of 16 bits.
+struct chunk {
+    const int8_t *x;              // the token's bytes
+    const struct act_head *heads; // and their heads
+    int64_t n_blocks;
+    veci sums[2][(CHUNK_BLOCKS + STEP_BLOCKS) / QUAD_BLOCKS][QUADS];
+#if WIDE && !BOOKS
+    veci heads_of_rows[(CHUNK_BLOCKS + STEP_BLOCKS) / QUAD_BLOCKS][QUADS]; // see block_heads
+#endif
+#if BOOKS
+    int8_t planes[CHUNK_COLS];        // the bytes in the order of grid_vbmi.h
+    veci starts[CHUNK_COLS / 256][2]; // of the sums of two rows, or of their halves
+    _Alignas(32) uint16_t scales[CHUNK_COLS / 256][ROWS]; // of blocks: floats of half precision
+#endif
+};
+
+// Puts the sums of halves of QUAD_BLOCKS blocks where type needs them.
+INLINE void put_sums(struct chunk *c, int64_t k, int q, const veci halves[2],
+                     enum act_extra extra) {
+    veci sum = halves[0];
+    if (!act_has_halves(extra)) sum = V(add_epi32)(halves[0], halves[1]);
+    if (act_has_parts(extra)) sum = pair_lanes(halves[0], halves[1]);
+    if (act_has_half_scales(extra)) c->sums[1][k][q] = halves[1];
+    c->sums[0][k][q] = sum;
+}
+
+#if BOOKS
+// sum * 16 + the lowest four bits of nibbles
+INLINE veci pack_sum(veci sum, veci nibbles) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(15), nibbles, _mm512_slli_epi32(sum, 4),
+                                     0xca);
+}
+
+// The sums of two pairs of rows in a step of the chunk, 256 columns: in lanes as turn_sums wants
+// them, with what scales them. The dots of both pairs take turns, so that they do not wait for each
+// other.
+INLINE void sums_of_pairs(const struct chunk *c, struct quad rows, int64_t step, struct format f,
+                          veci out[2][2]) {
+    const bool parts = f.extra == ACT_HALF_PARTS, fours = f.planes_order == BY_FOURS;
+    const veci *starts = c->starts[step];
+    veci planes[2][PLANES], halves[2][2];
+    UNROLL for (int i = 0; i < 2; i++) {
+        const uint8_t *at = rows.at + 2 * i * rows.stride;
+        prefetch_beside(rows, 2 * i, 0, 1, NULL);
+        f.planes(at, at + rows.stride, planes[i]);
+        prefetch_beside(rows, 2 * i + 1, 0, 1, NULL);
+        halves[i][0] = parts ? V_SI(setzero)() : starts[0];
+        halves[i][1] = parts ? V_SI(setzero)() : starts[fours ? 0 : 1];
+    }
+    dot_planes(planes, c->planes + step * 256, f.planes_order, halves);
+    UNROLL for (int i = 0; i < 2; i++) {
+        const uint8_t *at = rows.at + 2 * i * rows.stride;
+        veci nibbles[2];
+        f.nibbles(at, at + rows.stride, nibbles);
+        if (parts) {
+            out[0][i] = V(madd_epi16)(pair_lanes(halves[i][0], halves[i][1]), nibbles[0]);
+            out[1][i] = V(madd_epi16)(starts[0], nibbles[0]);
+        } else if (act_has_halves(f.extra)) {
+            out[0][i] = pack_sum(halves[i][0], nibbles[0]);
+            out[1][i] = pack_sum(halves[i][1], nibbles[1]);
+        } else {
+            out[0][i] = pack_sum(fours ? add_pairs(halves[i][0], halves[i][1], false)
+                                       : V(add_epi32)(halves[i][0], halves[i][1]),
+                                 nibbles[0]);
+        }
+    }
+}
+
+// The sums of a step from block b of the chunk on: 256 columns.
+INLINE void step_sums(struct chunk *c, struct quad rows, int64_t b, int64_t k, int q,
+                      struct format f) {
+    const int64_t step = b / STEP_BLOCKS;
+    const int n = act_has_halves(f.extra) ? 2 : 1;
+    veci sums[2][2], turned[2];
+    sums_of_pairs(c, rows, step, f, sums);
+    UNROLL for (int i = 0; i < n; i++) {
+        turn_sums(sums[i], f.planes_order, turned);
+        c->sums[i][k][q] = turned[0];
+        c->sums[i][k + 1][q] = turned[1];
+    }
+    UNROLL for (int r = 0; r < 4; r++) {
+        const uint8_t *at = rows.at + r * rows.stride;
+        c->scales[step][4 * q + r] = f.extra == ACT_HALF_PARTS ? half_iq1_m(at) : grid_word16(at);
+    }
+}
+
+INLINE void begin_chunk(struct chunk *c, struct format f) {
+    for (int64_t at = 0; at < c->n_blocks * ACT_COLS; at += 256) {
+        turn_acts(c->x + at, f.extra, f.planes_order, c->planes + at);
+        start_sums(load_vector((const void *)(c->heads + at / ACT_COLS)), f.extra, f.planes_order,
+                   c->starts[at / 256]);
+    }
+}
+#else
+INLINE void step_sums(struct chunk *c, struct quad rows, int64_t b, int64_t k, int q,
+                      struct format f) {
+    const int8_t *x = c->x + b * ACT_COLS;
+    UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
+        veci halves[2];
+#if WIDE
+        if (f.head) c->heads_of_rows[k + i][q] = block_heads(rows, i, f.block_bytes);
+#endif
+        if (f.halves) {
+            c->sums[0][k + i][q] = dot_halves(rows, x, i, f.extra, f.halves);
+            continue;
+        }
+        split_parts(dot_quad(rows, x, 2 * i, f.order, f.extra, f.columns),
+                    dot_quad(rows, x, 2 * i + 1, f.order, f.extra, f.columns), halves);
+        put_sums(c, k + i, q, halves, f.extra);
+    }
+}
+
+INLINE void begin_chunk(struct chunk *c, struct format f) { (void)c, (void)f; }
+#endif
+
+// The first block of the step that is due at start. The last one begins early enough to end with
+// the chunk.
+INLINE int64_t step_at(const struct chunk *c, int64_t start) {
+    const int64_t last = c->n_blocks - STEP_BLOCKS;
+    return start < last ? start : last;
+}
+
+// Fills the sums of quad q.
+INLINE void quad_sums(struct chunk *c, struct quad rows, int q, struct format f,
+                      struct ahead *ahead) {
+    for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
+        const int64_t b = step_at(c, start);
+        struct quad at = rows;
+        at.at += b / f.block_panels * f.block_bytes;
+        at.next = at.at + 4 * at.stride;
+        if (!BOOKS) __asm__("" : "+r"(at.next)); // hides that both have a common base
+        at.far = ahead->at;
+        ahead->at += at.far_bytes;
+        step_sums(c, at, b, k, q, f);
+        k += STEP_BLOCKS / QUAD_BLOCKS;
+    }
+}
+
+#if BOOKS
+// acc + the products of a step's blocks, whose sums are vectors from the kth on. Far ahead
+// QUADS steps of a row are prefetched.
+INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, struct format f, const void *far) {
+    const bool parts = f.extra == ACT_HALF_PARTS, low = f.extra == ACT_SCALED_SUM;
+    const int n = act_has_halves(f.extra) ? 2 : 1;
+    const int64_t step = k * QUAD_BLOCKS / STEP_BLOCKS;
+    const struct act_head *act = c->heads + step * STEP_BLOCKS;
+    const vecf first = V(set1_ps)(f.offsets[0]);
+    const vecf offsets = V(mask_mov_ps)(first, 0xff00, V(set1_ps)(f.offsets[1]));
+    const vecf d = V(mul_ps)(_mm512_cvtph_ps(_mm256_load_si256((const void *)c->scales[step])),
+                             V(set1_ps)(f.factor));
+    veci sums[2][STEP_BLOCKS];
+    UNROLL for (int j = 0; j < STEP_BLOCKS; j++, act++) {
+        prefetch_part(far, QUADS * f.block_bytes, j, STEP_BLOCKS, false, NULL);
+        UNROLL for (int i = 0; i < n; i++) {
+            if (j % QUAD_BLOCKS == 0) turn_parts(c->sums[i][k + j / QUAD_BLOCKS], sums[i] + j);
+            const veci sum = sums[i][j];
+            if (parts) {
+                acc = add_scaled(acc, sum, i ? V(mul_ps)(d, first) : d, act->scale);
+                continue;
+            }
+            const vecf scale = V(mul_ps)(d, V(permutexvar_ps)(sum, V(loadu_ps)(f.odd)));
+            acc = add_scaled(acc, V(srai_epi32)(sum, 4), scale, act->scale);
+            if (!low) continue;
+            const vecf offset = V(mul_ps)(scale, V(permutexvar_ps)(sum, offsets));
+            acc = V(fmadd_ps)(offset, V(set1_ps)(act->scaled_sum), acc);
+        }
+    }
+    return acc;
+}
+#else
+// acc + the products of a step's blocks, whose sums are vectors from the kth on. Those that an
+// earlier step had are left out. Far ahead QUADS steps of a row are prefetched.
+INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct panel *panels,
+                     struct format f, const void *far) {
+    const int64_t done = k * QUAD_BLOCKS, first = step_at(c, done);
+    // Sums are turned when the first of their blocks is due: all at once where blocks are
+    // reordered.
+    const int together = WIDE && f.order != IN_ORDER ? STEP_BLOCKS : QUAD_BLOCKS;
+    veci sums[2][STEP_BLOCKS];
+    UNROLL for (int j = 0; j < STEP_BLOCKS; j++) {
+        const struct act_head *act = c->heads + first + j;
+        prefetch_part(far, QUADS * STEP_BLOCKS * f.block_bytes / f.block_panels, j, STEP_BLOCKS,
+                      false, (veci *)&acc);
+        const int place = place_of_block(f.order, j);
+        for (int i = j; j % together == 0 && i < j + together; i += QUAD_BLOCKS, k++) {
+            turn_parts(c->sums[0][k], sums[0] + i);
+            if (act_has_half_scales(f.extra)) turn_parts(c->sums[1][k], sums[1] + i);
+        }
+        if (first + j < done) continue;
+        if (act_has_half_scales(f.extra)) {
+            UNROLL for (int half = 0; half < 2; half++) {
+                veci sum = V(add_epi32)(sums[half][place], half_offset(act, half, f.extra));
+                acc = add_scaled(acc, sum, panels[j].scale[half], act->scale);
+            }
+            continue;
+        }
+        veci sum = sums[0][place];
+        if (act_has_parts(f.extra)) {
+            acc = add_parts(acc, sum, panels + j, act, f.extra);
+            continue;
+        }
+        if (f.extra == ACT_SUM && VNNI) sum = V(add_epi32)(sum, V(set1_epi32)(act->offset));
+        acc = add_block(acc, sum, panels + j, act, f.extra);
+    }
+    return acc;
+}
+
+// Sets the scales of the panels of a step from block b of the chunk on.
+INLINE void step_scales(const struct chunk *c, struct rows rows, int64_t b, int64_t k,
+                        struct panel *panels, struct format f) {
+#if WIDE && !BOOKS
+    for (int i = 0; f.head && i < STEP_BLOCKS; i += QUAD_BLOCKS, k++) {
+        veci heads[QUAD_BLOCKS];
+        turn_parts(c->heads_of_rows[k], heads);
+        UNROLL for (int j = 0; j < QUAD_BLOCKS; j++) f.head(heads[j], panels + i + j);
+    }
+    if (f.head) return;
+#endif
+    (void)c, (void)k;
+    UNROLL for (int i = 0; i < STEP_BLOCKS; i += f.block_panels) {
+        f.scales(rows, (b + i) / f.block_panels * f.block_bytes, panels + i);
+    }
+}
+
+#endif
+
+INLINE vecf add_chunk(vecf acc, const struct chunk *c, struct rows rows, struct format f,
+                      struct ahead *ahead) {
+    const int64_t step_bytes = STEP_BLOCKS * f.block_bytes / f.block_panels;
+    for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
+#if BOOKS
+        (void)rows;
+        acc = add_step(acc, c, k, f, ahead->at);
+#else
+        const int64_t b = step_at(c, start);
+        struct panel panels[STEP_BLOCKS];
+        step_scales(c, rows, b, k, panels, f);
+        acc = add_step(acc, c, k, panels, f, ahead->at);
+#endif
+        ahead->at += QUADS * step_bytes;
+        k += STEP_BLOCKS / QUAD_BLOCKS;
+    }
+    return acc;
+}
+
+// One token by the dot products of four rows at a time, a chunk of columns of all rows of the tile
+// before the next. The sums are turned into lanes of rows and scaled, in the order of blocks.
+INLINE vecf quads_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
+                        struct format f) {
+    const int64_t total = a->n_cols / ACT_COLS;
+    struct rows rows = tile->rows;
+    struct ahead ahead =
+        ahead_of(a, rows.group[0], total / f.block_panels * f.block_bytes, ROWS, tile->next);
+    const int64_t step_bytes = STEP_BLOCKS * f.block_bytes / f.block_panels;
+    struct quad quad = {.stride = rows.stride,
+                        .three_strides = 3 * rows.stride,
+                        .near_bytes = f.no_near ? 0 : step_bytes,
+                        .far_bytes = 3 * step_bytes};   // the scales bring the fourth quarter
+    if (!BOOKS) __asm__("" : "+r"(quad.three_strides)); // else gcc keeps 4 to 7 strides
+    struct chunk c;
+    vecf acc = V(setzero_ps)();
+    c.x = x;
+    c.heads = (const struct act_head *)(const void *)(x + a->n_cols);
+    for (int64_t block = 0; block < total; block += c.n_blocks) {
+        int64_t left = total - block;
+        c.n_blocks = left <= CHUNK_BLOCKS + STEP_BLOCKS ? left : CHUNK_BLOCKS;
+        begin_chunk(&c, f);
+        for (int q = 0; q < QUADS; q++) {
+            quad.at = rows.group[q];
+            quad_sums(&c, quad, q, f, &ahead);
+        }
+        acc = add_chunk(acc, &c, rows, f, &ahead);
+        c.x += c.n_blocks * ACT_COLS;
+        c.heads += c.n_blocks;
+        UNROLL for (int q = 0; q < QUADS; q++) {
+            rows.group[q] += c.n_blocks / f.block_panels * f.block_bytes;
+        }
+    }
+    return acc;
+}
+
+// Short rows are faster by panels where unpacking is most of the work, unless their scales are read
+// along with the columns in whole steps; fewer blocks than a step have no other way.
+INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
+                      struct format f) {
+#if !BOOKS
+    if (f.strip.heads) return strips_token(a, tile, x, f);
+#if VNNI
+    if (f.digits) return digits_token(a, tile, x, f);
+#endif
+#endif
+    bool slow = f.block_panels == 1 && f.block_bytes < ACT_COLS; // nibbles
+#if WIDE && !BOOKS
+    slow = slow && !(f.halves && f.head && a->n_cols % (STEP_BLOCKS * ACT_COLS) == 0);
+#endif
+    slow = slow || (!WIDE && f.extra == ACT_HALF_SUMS);
+    if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW)) {
+        struct acts acts = {{x}, a->n_cols};
+        return panels_token(a, tile, &acts, f);
+    }
+    return quads_token(a, tile, x, f);
+}
+
+#endif

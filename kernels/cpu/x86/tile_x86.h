@@ -1,0 +1,240 @@
+/* tile_x86.h: what all matmuls of block-quantised weights share: the format of a type, the tile of
+ * rows, and the products of a panel with tokens.
+ *
+ * Activations are blocks of 32 signed bytes with a float scale. A panel holds 32 columns of ROWS
+ * rows, one row per 32-bit lane, so the integer dot product of ROWS rows with one token needs no
+ * sum across lanes, and one multiply-add per block takes it into the float accumulator of that
+ * token. Integers are exact, so an element's value depends only on the order of its blocks: first
+ * to last, always. A range of fewer rows than ROWS computes each row in all lanes.
+ *
+ * Inline functions over the caller's memory; any thread. Must keep one order of float operations
+ * per output element. WIDE, VNNI, DOT4 and BOOKS come from the including file (matmul_x86.inc).
+ * Tested by tests/kernels/check_ops.c.
+ */
+#ifndef TANDEM_KERNELS_CPU_X86_TILE_X86_H
+#define TANDEM_KERNELS_CPU_X86_TILE_X86_H
+
+#ifndef WIDE
+#define WIDE  0 // the level's settings, where this file is compiled alone
+#define VNNI  0
+#define BOOKS 0
+#endif
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/x86/ahead_x86.h"
+
+#define SIGNED_BYTES (!VNNI)
+#include "kernels/cpu/x86/grid_x86.h"
+#if BOOKS
+#include "kernels/cpu/x86/grid_vbmi.h"
+#endif
+#include "kernels/cpu/x86/panel_x86.h"
+#include "kernels/cpu/x86/row_x86.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { TOKENS = WIDE ? 8 : 4 }; // multiplied with a panel at once: as many as fit the registers
+
+// Types of which a byte has pairs of bits of four columns, 32 apart, and which one token multiplies
+// panel by panel.
+struct strip {
+    int pairs_at; // first of 64 bytes of the block
+    struct heads_of_pairs (*heads)(struct rows rows, int64_t offset);
+    void (*scale)(struct heads_of_pairs heads, int i, struct panel *out); // sets that of panel i
+};
+
+struct format {
+    void (*unpack)(struct rows rows, int64_t offset, struct panel *out);
+    void (*scales)(struct rows rows, int64_t offset, struct panel *out); // of the panels alone
+#if BOOKS
+    planes_fn *planes; // see grid_vbmi.h
+    nibbles_fn *nibbles;
+    enum planes_order planes_order;
+    float factor, offsets[2]; // see BOOK_NAME
+    const float *odd;
+#else
+    veci (*columns)(const uint8_t *at, int i); // see row_x86.h; NULL: has halves
+    void (*halves)(const uint8_t *at, int i, veci out[2]);
+    void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
+    struct strip strip;
+    bool digits; // in base 3: see digits_token
+#endif
+    bool no_near; // columns take longer than memory, and many registers: see struct quad
+    enum block_order order;
+    int64_t block_bytes;
+    int32_t block_panels; // 32-column groups in one block of the file
+    enum act_extra extra;
+};
+
+// Rows of quantised activations, of up to TOKENS tokens. Each has a pointer, since the tokens of an
+// expert do not lie at equal distances.
+struct acts {
+    const int8_t *rows[TOKENS];
+    int64_t heads_at; // where the heads begin in each
+};
+
+INLINE const struct act_head *act_head(const struct acts *acts, int t, int64_t block) {
+    return (const struct act_head *)(const void *)(acts->rows[t] + acts->heads_at) + block;
+}
+
+INLINE veci broadcast4(const int8_t *q) {
+    int32_t word;
+    memcpy(&word, q, sizeof word);
+    return V(set1_epi32)(word);
+}
+
+// True if activations have an offset of 128 and the bytes of panels none, see grid_vbmi.h.
+INLINE bool acts_have_offset(enum act_extra extra) { return BOOKS && extra == ACT_WIDE_HALVES; }
+
+#if VNNI
+INLINE veci dot4(veci sum, veci w, veci x, enum act_extra extra) {
+    return acts_have_offset(extra) ? DOT4(sum, x, w) : DOT4(sum, w, x);
+}
+#endif
+
+// Returns sum + the dot products of 16 columns: 4 vectors of a panel with 16 activation bytes.
+INLINE veci dot16(veci sum, const veci w[4], const int8_t *q, enum act_extra extra) {
+#if VNNI
+    UNROLL for (int c = 0; c < 4; c++) sum = dot4(sum, w[c], broadcast4(q + 4 * c), extra);
+    return sum;
+#else
+    const veci ones = V(set1_epi16)(1);
+    veci pairs[4];
+    UNROLL for (int c = 0; c < 4; c++) {
+        veci x = broadcast4(q + 4 * c);
+        pairs[c] = extra == ACT_SUM ? V(maddubs_epi16)(V(abs_epi8)(w[c]), V(sign_epi8)(x, w[c]))
+                                    : V(maddubs_epi16)(w[c], x);
+    }
+    // A sum of two products is at most 2*127*128 for signed and wide bytes, 2*127*63 for Q6_K and
+    // 2*127*31 otherwise, shifted bits included: one, two or four such sums fit 16 bits.
+    if (extra == ACT_SUM || extra == ACT_WIDE_HALVES) {
+        UNROLL for (int c = 0; c < 4; c++) {
+            sum = V(add_epi32)(sum, V(madd_epi16)(pairs[c], ones));
+        }
+        return sum;
+    }
+    veci a = V(add_epi16)(pairs[0], pairs[1]), b = V(add_epi16)(pairs[2], pairs[3]);
+    if (extra != ACT_HALF_SUMS) {
+        return V(add_epi32)(sum, V(madd_epi16)(V(add_epi16)(a, b), ones));
+    }
+    return V(add_epi32)(V(add_epi32)(sum, V(madd_epi16)(a, ones)), V(madd_epi16)(b, ones));
+#endif
+}
+
+// acc + scale * act_scale * sum
+INLINE vecf add_scaled(vecf acc, veci sum, vecf scale, float act_scale) {
+    return V(fmadd_ps)(V(cvtepi32_ps)(sum), V(mul_ps)(scale, V(set1_ps)(act_scale)), acc);
+}
+
+// acc + the products of a block whose bytes gave sum, for types with a scale per block.
+INLINE vecf add_block(vecf acc, veci sum, const struct panel *p, const struct act_head *act,
+                      enum act_extra extra) {
+    acc = add_scaled(acc, sum, p->scale[0], act->scale);
+    if (extra != ACT_SCALED_SUM) return acc;
+    return V(fmadd_ps)(p->scale[1], V(set1_ps)(act->scaled_sum), acc);
+}
+
+// The activations' sums of halves as a pair of 16 bits in each lane.
+INLINE veci half_sums(const struct act_head *act) {
+    int32_t pair;
+    memcpy(&pair, act->half_sums, sizeof pair);
+    return V(set1_epi32)(pair);
+}
+
+// The activations' sum of one half times minus the centre of bytes with scales of halves.
+INLINE veci half_offset(const struct act_head *act, int half, enum act_extra extra) {
+    const uint32_t factor = (uint16_t)-act_centre(extra);
+    return V(madd_epi16)(half_sums(act), V(set1_epi32)((int32_t)(factor << 16 * half)));
+}
+
+// The same as add_block for types with parts: sums are those of both halves, as pairs of 16 bits.
+INLINE vecf add_parts(vecf acc, veci sums, const struct panel *p, const struct act_head *act,
+                      enum act_extra extra) {
+    if (extra == ACT_HALF_FACTORS) sums = V(sub_epi16)(sums, V(slli_epi16)(half_sums(act), 2));
+    acc = add_scaled(acc, V(madd_epi16)(sums, p->parts[0]), p->scale[0], act->scale);
+    if (extra == ACT_HALF_FACTORS) return acc;
+    return add_scaled(acc, V(madd_epi16)(half_sums(act), p->parts[1]), p->scale[1], act->scale);
+}
+
+// Multiplies one panel with the same block of n tokens (n is a constant after inlining). One token
+// has two separate half sums, which shortens the chain of dependent dots.
+INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t block,
+                      enum act_extra extra, int n, vecf *acc) {
+    const bool parts = act_has_parts(extra);
+    veci sum[TOKENS];
+    UNROLL for (int half = 0; half < 2; half++) {
+        UNROLL for (int t = 0; t < n; t++) {
+            const struct act_head *act = act_head(acts, t, block);
+            veci part = half == 1 && n > 1 && !parts ? sum[t] : V_SI(setzero)();
+            if (acts_have_offset(extra)) {
+                part = p->parts[half];
+            } else if (act_has_half_scales(extra)) {
+                part = half_offset(act, half, extra);
+            } else if (extra == ACT_SUM && VNNI && half == 0) {
+                part = V(set1_epi32)(act->offset);
+            }
+            const int8_t *x = acts->rows[t] + block * ACT_COLS + 16 * half;
+            part = dot16(part, p->bytes + 4 * half, x, extra);
+            if (half == 1 && parts) {
+                acc[t] = add_parts(acc[t], pair_lanes(sum[t], part), p, act, extra);
+            }
+            sum[t] = half == 1 && n == 1 ? V(add_epi32)(sum[t], part) : part;
+            if (act_has_half_scales(extra)) {
+                acc[t] = add_scaled(acc[t], part, p->scale[half], act->scale);
+            }
+        }
+    }
+    if (act_has_halves(extra)) return;
+    UNROLL for (int t = 0; t < n; t++) {
+        const struct act_head *act = act_head(acts, t, block);
+        acc[t] = add_block(acc[t], sum[t], p, act, extra);
+    }
+}
+
+// Rows that one panel computes. A range that ends within a panel shifts its last panel back and
+// stores only the lanes that no other panel has; in a range of fewer rows than lanes, every panel
+// holds one row in all its lanes.
+struct tile {
+    struct rows rows;
+    int32_t row;             // row of lane 0
+    int32_t first, n_stored; // lanes to store
+    const void *next;        // see struct matmul_tokens
+};
+
+INLINE struct tile tile_at(const struct matmul_args *a, int64_t row_bytes, int64_t index) {
+    struct tile t = {.n_stored = 1, .row = a->row_first + (int32_t)index};
+    int32_t end = a->row_first + a->row_count;
+    bool few = a->row_count < ROWS;
+    if (!few) {
+        t.row = a->row_first + (int32_t)index * ROWS;
+        t.first = t.row + ROWS > end ? t.row + ROWS - end : 0;
+        t.row -= t.first;
+        t.n_stored = ROWS - t.first;
+    }
+    t.rows = rows_at((const uint8_t *)a->weight + t.row * row_bytes, few ? 0 : row_bytes);
+    return t;
+}
+
+// out = acc + bias + residual for one token. Rows of out often lie a multiple of 4096 bytes apart,
+// in few sets of the caches, so a store misses them: many in a row would wait, while a few at a
+// time do so beside the dots of the next tokens.
+INLINE void store_tile(const struct matmul_args *a, const struct tile *tile, int64_t token,
+                       vecf acc) {
+    int64_t at = token * a->out_stride + tile->row;
+    if (tile->n_stored == ROWS) {
+        if (a->bias) acc = V(add_ps)(acc, V(loadu_ps)(a->bias + tile->row));
+        if (a->residual) acc = V(add_ps)(acc, V(loadu_ps)(a->residual + at));
+        V(storeu_ps)(a->out + at, acc);
+        return;
+    }
+    float values[ROWS];
+    V(storeu_ps)(values, acc);
+    for (int32_t i = tile->first; i < tile->first + tile->n_stored; i++) {
+        float value = values[i];
+        if (a->bias) value += a->bias[tile->row + i];
+        if (a->residual) value += a->residual[at + i];
+        a->out[at + i] = value;
+    }
+}
+
+#endif
