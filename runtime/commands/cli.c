@@ -121,6 +121,14 @@ static const char *own_folder(char out[PATH_MAX], const char *base, const char *
     return length > 0 && length < PATH_MAX ? out : NULL;
 }
 
+// Takes the places of standard streams that are closed, so that no file of ours gets one and with
+// it the text of that stream. Reading and writing there still fail as if it were closed.
+static void hold_standard_streams(void) {
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+        if (fcntl(stream, F_GETFD) < 0)
+            (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     char cache[PATH_MAX], state[PATH_MAX];
     const char *home = environment->home;
@@ -134,6 +142,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
         .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
     };
     struct err e = {0};
+    hold_standard_streams();
     if (cli_options_parse(&cli.options, argc, argv, environment->variables, &e) != OK)
         return fail(&cli, &e);
     const struct cli_options *o = &cli.options;

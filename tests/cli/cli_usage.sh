@@ -156,6 +156,18 @@ fi
 code=$?
 [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'standard output: Bad file' "$err"
 result usage_closed_output
+"$TANDEM" run -m "$MODEL" -p hi -n 2 --logits-out "$work/logits" >"$out" 2>&-
+code=$?
+[ $code -eq 0 ] && [ -s "$out" ] && [ "$(wc -c <"$work/logits")" -eq $((4 * 49152)) ]
+result usage_closed_errors_are_not_in_a_file
+"$TANDEM" run -m "$MODEL" -p hi -n 2 --log-file "$work/log" >"$out" 2>&-
+code=$?
+[ $code -eq 0 ] && grep -q '^tandem: generation' "$work/log"
+result usage_closed_errors_go_to_the_log
+"$TANDEM" chat -m "$MODEL" -q >"$out" 2>"$err" <&-
+code=$?
+[ $code -eq 1 ] && grep -q 'standard input: Bad file' "$err"
+result usage_closed_input_is_not_the_model
 
 # ---- What is told, but not refused ---------------------------------------------------------------
 # warns NAME TEXT ARGUMENT...: code 0 and a warning that holds TEXT.
