@@ -196,7 +196,7 @@ enum status cli_generate_set_options(struct cli_generator *g, struct err *e) {
 
 void cli_generate_close(struct cli_generator *g) {
     if (g->output) {
-        fflush(stdout);
+        cli_flush_output(g->cli);
         setvbuf(stdout, NULL, _IOFBF, BUFSIZ); // the buffer below goes away
     }
     generate_close(&g->generator);

@@ -165,7 +165,7 @@ static void end_reply(struct chat *chat) {
     chat_reply_end(&chat->reply);
     set_dimmed(chat, false);
     putchar('\n');
-    fflush(stdout);
+    cli_flush_output(chat->writer.cli);
 }
 
 // Also of an answer that the model ended at once, which shows nothing else. The first token comes

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "runtime/cli/cli_generate.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/commands/divergence.h"
 #include "runtime/generate/generate.h"
@@ -205,7 +206,7 @@ static void print_divergence(const struct divergence_result *r) {
            100 * r->same_best.value, 100 * r->same_best.error);
 }
 
-static enum status write_result(struct measurement *m, const struct cli *cli, struct err *e) {
+static enum status write_result(struct measurement *m, struct cli *cli, struct err *e) {
     const struct estimate scored = divergence_mean(m->sum_nats, m->sum_squares, m->n_scored);
     const double mean = scored.value;
     struct divergence_result result;
@@ -224,7 +225,7 @@ static enum status write_result(struct measurement *m, const struct cli *cli, st
            m->n_scored, m->first_scored ? "second halves of windows" : "windows", m->n_window, mean,
            exp(mean), exp(mean) * scored.error);
     if (m->base.tokens) print_divergence(&result);
-    fflush(stdout);
+    cli_flush_output(cli);
     if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);
     cli_print_usage(cli, m->engine);
     return OK;

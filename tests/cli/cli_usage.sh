@@ -148,6 +148,14 @@ if [ -c /dev/full ]; then
     [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err" &&
         [ "$(grep -c 'standard output' "$err")" -eq 1 ]
     result usage_full_output_of_a_text
+    "$TANDEM" run -m "$MODEL" -p hi -n 2 -q --json >/dev/full 2>"$err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err"
+    result usage_full_output_of_json
+    "$TANDEM" perplexity -m "$MODEL" -f LICENSE -q >/dev/full 2>"$err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err"
+    result usage_full_output_of_a_measurement
     call plan -m "$MODEL" --device none --save /dev/full
     [ $code -eq 1 ] && grep -q '/dev/full: No space left' "$err"
     result usage_full_plan_file
