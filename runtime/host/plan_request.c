@@ -10,16 +10,16 @@
 
 enum { LEAST_CONTEXT = 512 }; // a shorter one is not offered
 
-// Takes what asks for a GPU out of the constraints of a machine without one. With strict, or for
-// single tensors, it is refused.
-static enum status check_gpu(struct constraints *c, const struct machine *machine,
-                             const struct engine_options *options, struct err *e) {
-    if (machine_accelerator(machine) != DEVICE_HOST) return OK;
-    if (options->tensor_overrides && strstr(options->tensor_overrides, "=GPU")) {
-        err_set(e, ERR_USAGE, "-ot %.80s: no usable GPU was found", options->tensor_overrides);
+// Places what -ot names. ERR_USAGE if a pattern wants a GPU where there is none.
+static enum status place_tensors(struct constraints *c, const struct shape *shape,
+                                 const struct machine *machine, const char *patterns,
+                                 struct err *e) {
+    if (constraints_add_patterns(c, shape, patterns, e)) return e->status;
+    for (int32_t u = 0; u < shape->n_units; u++) {
+        if (c->place.units[u].device < machine->n_devices) continue;
+        err_set(e, ERR_USAGE, "-ot %.80s: no usable GPU was found", patterns);
         return err_fix(e, "see 'tandem devices', or leave out -ot to run on the CPU");
     }
-    if (c->gpu_layers != 0 && !options->strict) c->gpu_layers = GPU_LAYERS_AUTO;
     return OK;
 }
 
@@ -39,12 +39,13 @@ enum status plan_request_constraints(struct constraints *out, const struct shape
                                      const struct machine *machine,
                                      const struct engine_options *options, struct err *e) {
     *out = options->constraints;
-    if (check_gpu(out, machine, options, e)) return e->status;
+    const bool none = machine_accelerator(machine) == DEVICE_HOST;
+    if (none && out->gpu_layers != 0 && !options->strict) out->gpu_layers = GPU_LAYERS_AUTO;
     if (out->cpu_experts && !shape->n_experts)
         log_line(options->log, LOG_WARN,
                  "this model has no experts that --cpu-moe or --n-cpu-moe could mean");
     if (options->tensor_overrides &&
-        constraints_add_patterns(out, shape, options->tensor_overrides, e))
+        place_tensors(out, shape, machine, options->tensor_overrides, e))
         return e->status;
     if (options->cpu_cache) keep_cache_on_cpu(out, shape);
     return OK;

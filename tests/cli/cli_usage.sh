@@ -104,7 +104,9 @@ wrong no_text 'needs a text' run -m x
 wrong two_texts 'just one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
 wrong no_gpu 'a GPU' run -m "$MODEL" -p y -q --device none -ngl 3 --strict
-wrong no_gpu_for_tensors 'no usable GPU' plan -m "$MODEL" --device none -ot ffn=GPU
+for gpu in GPU gpu CUDA0 Metal; do
+    wrong no_gpu_for_tensors_$gpu 'no usable GPU' plan -m "$MODEL" --device none -ot ffn=$gpu
+done
 wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
 wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
 wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1
