@@ -325,19 +325,22 @@ static enum status set_feed(const char *name, const char *text, enum feed *out, 
     return bad_value(e, name, "arena, staged or auto", text);
 }
 
+static const char *const reasoning_names[] = {"auto", "none", "hide"};
+static const char *const thinking_names[] = {"auto", "off", "on"};
+
+// Takes llama.cpp's name of auto too.
 static enum status set_reasoning(const char *name, const char *text, enum reasoning *out,
                                  struct err *e) {
-    static const char *const names[] = {"auto", "none", "hide"};
     for (int i = 0; i < 3; i++)
-        if (strcmp(text, names[i]) == 0) return *out = (enum reasoning)i, OK;
+        if (strcmp(text, reasoning_names[i]) == 0) return *out = (enum reasoning)i, OK;
+    if (strcmp(text, "deepseek") == 0) return *out = REASONING_AUTO, OK;
     return bad_value(e, name, "auto, none or hide", text);
 }
 
 static enum status set_thinking(const char *name, const char *text, enum thinking *out,
                                 struct err *e) {
-    static const char *const names[] = {"auto", "off", "on"};
     for (int i = 0; i < 3; i++)
-        if (strcmp(text, names[i]) == 0) return *out = (enum thinking)i, OK;
+        if (strcmp(text, thinking_names[i]) == 0) return *out = (enum thinking)i, OK;
     return bad_value(e, name, "on, off or auto", text);
 }
 
@@ -419,14 +422,12 @@ enum status cli_options_set(struct cli_options *o, const char *name, const char 
 }
 
 static void print_setting(const struct option_spec *spec, const void *value, FILE *out) {
-    static const char *const reasoning[] = {"auto", "none", "hide"};
-    static const char *const thinking[] = {"auto", "off", "on"};
     switch (spec->kind) {
     case OPTION_INT: fprintf(out, "%d", *(const int32_t *)value); break;
     case OPTION_SEED: fprintf(out, "%lld", (long long)*(const int64_t *)value); break;
     case OPTION_REAL: fprintf(out, "%g", (double)*(const float *)value); break;
-    case OPTION_REASONING: fputs(reasoning[*(const enum reasoning *)value], out); break;
-    case OPTION_THINKING: fputs(thinking[*(const enum thinking *)value], out); break;
+    case OPTION_REASONING: fputs(reasoning_names[*(const enum reasoning *)value], out); break;
+    case OPTION_THINKING: fputs(thinking_names[*(const enum thinking *)value], out); break;
     default: break;
     }
 }

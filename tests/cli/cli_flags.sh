@@ -37,7 +37,22 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --override-kv=a=int:1 --grammar=x --grammar-file=x -j={} --json-schema={} -jf=x
 --json-schema-file=x --prompt-cache=x --prompt-cache-all --prompt-cache-ro -bf=x --binary-file=x
 --in-prefix=x --in-suffix=x --in-prefix-bos
---rpc=x -ncffn=2 --host=x --port=8080'
+--rpc=x -ncffn=2 --host=x --port=8080 --temperature=1 --log-verbose --list-devices --license
+--completion-bash --no-jinja --no-log-prefix --no-log-timestamps -dt=1 --defrag-thold=1 -ctxcp=3
+--ctx-checkpoints=3 --swa-checkpoints=3 -cram=1 --cache-ram=1 --mmproj-auto --no-mmproj
+--no-mmproj-auto --mmproj-offload --no-mmproj-offload -mmu=x --mmproj-url=x -mmdev=x
+--mmproj-device=x --video=x --image-min-tokens=1 --image-max-tokens=1 --reasoning-effort=low
+--reasoning-preserve --no-reasoning-preserve --output-file=x --log-prompts-dir=x --server-base=x
+--lazy-mode=x --skip-chat-parsing --no-skip-chat-parsing -hfd=x -hfrd=x --hf-repo-draft=x
+--spec-draft-hf=x --spec-draft-ngl=1 --n-gpu-layers-draft=1 --spec-draft-model=x -devd=x
+--device-draft=x --spec-draft-device=x -td=1 --threads-draft=1 --spec-draft-threads=1 -tbd=1
+--threads-batch-draft=1 --spec-draft-threads-batch=1 -ctkd=f16 --cache-type-k-draft=f16
+--spec-draft-type-k=f16 -ctvd=f16 --cache-type-v-draft=f16 --spec-draft-type-v=f16 -otd=x
+--override-tensor-draft=x --spec-draft-override-tensor=x -cmoed --cpu-moe-draft
+--spec-draft-cpu-moe -ncmoed=1 --n-cpu-moe-draft=1 --spec-draft-n-cpu-moe=1 --draft-p-split=1
+--spec-draft-p-split=1 --spec-draft-p-min=1 --spec-draft-n-max=3 --spec-draft-n-min=3
+--spec-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
+--vision-gemma-12b-default'
 for command in run chat; do
     for spelling in $spellings; do
         name=${spelling%%=*}
@@ -49,7 +64,7 @@ for command in run chat; do
             echo "  $spelling: $(head -n 1 "$work/out")"
         fi
     done >"$work/wrong"
-    [ ! -s "$work/wrong" ] && [ "$(echo "$spellings" | wc -w)" -gt 160 ] &&
+    [ ! -s "$work/wrong" ] && [ "$(echo "$spellings" | wc -w)" -gt 240 ] &&
         echo "ok flags_every_spelling_has_a_name_in_$command" || {
         echo "not ok flags_every_spelling_has_a_name_in_$command"
         cat "$work/wrong"
@@ -57,8 +72,8 @@ for command in run chat; do
 done
 
 # Those of a conversation.
-for flag in '-sys x' '--system-prompt x' '--chat-template chatml' '--chat-template-kwargs {}' \
-    '--reasoning-format none' '--reasoning off' '-rea on' '-sysf /dev/null' '--reasoning-budget 0' '--no-wrap' '--no-context-shift' '-cnv' '-st'; do
+for flag in '-sys x' '--system-prompt x' '--chat-template chatml' '--chat-template-file x' '--chat-template-kwargs {}' \
+    '--reasoning-format none' '--reasoning-format deepseek' '--reasoning off' '-rea on' '-sysf /dev/null' '--reasoning-budget 0' '--no-wrap' '--no-context-shift' '-cnv' '-st'; do
     # shellcheck disable=SC2086
     "$TANDEM" chat -p y -m "$work/none.gguf" $flag >"$work/out" 2>&1
     grep -q 'none.gguf: No such file' "$work/out" && ! grep -q unknown "$work/out" ||

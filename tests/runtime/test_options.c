@@ -148,6 +148,10 @@ static void settings_change_by_their_names(void **state) {
     assert_int_equal(RUN("--temp", "1"), OK);
     assert_int_equal(cli_options_set(&o, "temp", "0.25", &e), OK);
     assert_int_equal(cli_options_set(&o, "n", "7", &e), OK);
+    assert_int_equal(cli_options_set(&o, "reasoning-format", "hide", &e), OK);
+    assert_int_equal(o.reasoning, REASONING_HIDE);
+    assert_int_equal(cli_options_set(&o, "reasoning-format", "deepseek", &e), OK);
+    assert_int_equal(o.reasoning, REASONING_AUTO);
     assert_int_equal(cli_options_set(&o, "reasoning", "off", &e), OK);
     assert_true(o.sampling.temp == 0.25f && o.n_predict == 7 && o.thinking == THINKING_OFF);
     assert_int_equal(cli_options_set(&o, "temp", "", &e), ERR_USAGE);
@@ -177,16 +181,13 @@ static void the_environment_gives_defaults(void **state) {
     struct cli_options o;
     struct err e;
     char *argv[] = {"tandem", "run", "-p", "y", "-c", "77"};
-    char *const set[] = {"LLAMA_ARG_CTX_SIZE=99",
-                         "LLAMA_ARG_N_PREDICT=7",
-                         "LLAMA_ARG_CPU_MOE=1",
-                         "LLAMA_ARG_MODEL=m.gguf",
-                         "LLAMA_ARG_TOP_K=",
-                         "LLAMA_ARG_SWA_FULL=1",
-                         NULL};
+    char *const set[] = {
+        "LLAMA_ARG_CTX_SIZE=99",     "LLAMA_ARG_N_PREDICT=7", "LLAMA_ARG_CPU_MOE=1",
+        "LLAMA_ARG_MODEL=m.gguf",    "LLAMA_ARG_TOP_K=",      "LLAMA_ARG_SWA_FULL=1",
+        "LLAMA_ARG_TEMPERATURE=0.5", "LLAMA_ARG_MIN_P=0.25",  NULL};
     assert_int_equal(cli_options_parse(&o, 6, argv, set, &e), OK);
     assert_true(o.n_ctx == 77 && o.n_predict == 7 && o.cpu_experts && o.sampling.top_k == 40);
-    assert_true(o.full_windows);
+    assert_true(o.full_windows && o.sampling.temp == 0.5f && o.sampling.min_p == 0.25f);
     assert_string_equal(o.model, "m.gguf");
     char *with_model[] = {"tandem", "inspect", "own.gguf"};
     assert_int_equal(cli_options_parse(&o, 3, with_model, set, &e), OK);
