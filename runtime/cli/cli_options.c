@@ -136,7 +136,7 @@ const char *command_summary(enum command command) {
 
 // ---- Suggestions --------------------------------------------------------------------------------
 
-enum { NAME_MAX_CHARS = 40 };
+enum { NAME_MAX_CHARS = 40, BEGINNING = 5 }; // "--ctx" means an option, "--" any
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
@@ -167,9 +167,10 @@ static int most_changes(const char *given) {
     return smaller(2, (int)strlen(given + strspn(given, "-")) / 3);
 }
 
-// The name closest to given if it is close at all, else NULL.
+// The name closest to given if it is close at all, else one that given begins, else NULL.
 static const char *closest_option(const char *given, enum command command) {
-    const char *best = NULL;
+    const char *best = NULL, *begun = NULL;
+    const size_t length = strlen(given);
     int least = most_changes(given);
     for (int i = 0; i < TABLE_COUNT; i++)
         for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
@@ -179,8 +180,10 @@ static const char *closest_option(const char *given, enum command command) {
                 least = distance;
                 best = table[i].names[k];
             }
+            if (!begun && length >= BEGINNING && strncmp(given, table[i].names[k], length) == 0)
+                begun = table[i].names[k];
         }
-    return best;
+    return best ? best : begun;
 }
 
 static const char *closest_command(const char *given) {
@@ -567,7 +570,8 @@ static enum status parse_plain(struct cli_options *o, const char *text, struct e
     if ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command && !o->hub_repo)
         return o->hub_repo = text, OK;
     err_set(e, ERR_USAGE, "unexpected argument '%s'", text);
-    return err_fix(e, "write a text with spaces in quotes");
+    const bool takes_text = (GENERATE | IN(TOKENIZE)) & 1u << o->command;
+    return takes_text ? err_fix(e, "write a text with spaces in quotes") : e->status;
 }
 
 static bool command_find(const char *text, enum command *out) {
@@ -577,6 +581,14 @@ static bool command_find(const char *text, enum command *out) {
             return true;
         }
     return false;
+}
+
+static enum status unknown_command(const char *text, struct err *e) {
+    const char *close = closest_command(text), *end = strrchr(text, '.');
+    err_set(e, ERR_USAGE, "unknown command '%s'", text);
+    if (end && strcmp(end, ".gguf") == 0)
+        return err_fix(e, "a command comes first: tandem chat -m %s", text);
+    return close ? err_fix(e, "did you mean '%s'?", close) : e->status;
 }
 
 static enum status parse_command(struct cli_options *o, const char *text, struct err *e) {
@@ -600,17 +612,14 @@ static enum status parse_command(struct cli_options *o, const char *text, struct
             return err_fix(e,
                            "'tandem chat' and 'tandem run' load a model and free it at their end");
         }
-    err_set(e, ERR_USAGE, "unknown command '%s'", text);
-    const char *close = closest_command(text);
-    if (close) err_fix(e, "did you mean '%s'?", close);
-    return ERR_USAGE;
+    return unknown_command(text, e);
 }
 
 static enum status parse_topic(struct cli_options *o, int argc, char **argv, struct err *e) {
     if (o->command == COMMAND_HELP && argc == 3 && strncmp(argv[2], "--", 2) == 0)
         return o->page = argv[2], OK;
     if (o->command == COMMAND_HELP && argc > 2 && !command_find(argv[2], &o->topic))
-        return err_set(e, ERR_USAGE, "there is no command '%s'", argv[2]);
+        return unknown_command(argv[2], e);
     int most = o->command == COMMAND_HELP ? 3 : 2;
     if (argc > most) return err_set(e, ERR_USAGE, "unexpected argument '%s'", argv[most]);
     return OK;

@@ -82,6 +82,9 @@ for command in ps serve; do
 done
 wrong several_options '(did you mean --top-k?); --jsn is unknown (did you mean --json?)' run -m x -p y --topk 3 --jsn
 wrong option_first 'a command comes first' -m x -p y
+wrong file_first 'tandem chat -m x/y.gguf' x/y.gguf
+wrong unknown_topic "Did you mean 'run'" help runn
+wrong beginning_of_an_option 'Did you mean --ctx-size' run -m x -p y --ctx 7
 wrong unknown_option 'Did you mean --top-k' run -m x -p y --topk 3
 wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
 wrong missing_value 'option -n needs a value: N' run -m x -p y -n
