@@ -28,7 +28,7 @@ static enum status begin(struct new_file *f, const char *path, struct err *e) {
     snprintf(f->temporary, length + SUFFIX_BYTES, "%s.%ld.part", path, (long)getpid());
     f->descriptor = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->descriptor >= 0) return OK;
-    err_errno(e, errno, "%s", f->temporary);
+    err_errno(e, errno, "%s", path);
 fail:
     new_file_close(f);
     return e->status;

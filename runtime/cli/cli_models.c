@@ -163,15 +163,41 @@ static enum status find_model(struct cli *cli, const struct hub_name *name, stru
     return hub_cache_path(m->path, m->hub.folder, name->repo, &files->list[0], e);
 }
 
+static bool ends_in_gguf(const char *text) {
+    const char *end = strrchr(text, '.');
+    return end && strcmp(end, ".gguf") == 0;
+}
+
+// Refuses a path that is none, but the name of a model on the hub.
+static enum status check_path(const char *path, struct err *e) {
+    if (!hub_name_is(path) || ends_in_gguf(path) || access(path, F_OK) == 0) return OK;
+    err_errno(e, ENOENT, "%s", path);
+    return err_fix(e, "-m names a file; a model of that name at huggingface.co: -hf %s", path);
+}
+
+static enum status check_paths(const struct cli_options *o, struct err *e) {
+    if (o->model && check_path(o->model, e)) return e->status;
+    for (int32_t i = 0; o->command == COMMAND_BENCH && i < o->bench.models.n; i++)
+        if (check_path(o->bench.models.texts[i], e)) return e->status;
+    return OK;
+}
+
+// True if show is given a file, there or not.
+static bool shows_file(const struct cli_options *o) {
+    const bool is_address = strstr(o->hub_repo, "://");
+    return o->command == COMMAND_SHOW &&
+           (access(o->hub_repo, F_OK) == 0 || (ends_in_gguf(o->hub_repo) && !is_address));
+}
+
 enum status cli_models_take(struct cli *cli, struct err *e) {
     struct cli_options *o = &cli->options;
     struct hub_name name;
     struct hub_files files = {0};
     const bool manages = o->command == COMMAND_PULL || o->command == COMMAND_RM;
-    if (!o->hub_repo) return OK;
+    if (!o->hub_repo) return check_paths(o, e);
     signal_watch(); // from here on Ctrl-C stops transfers, and what came is kept
     if (manages) return OK;
-    if (o->command == COMMAND_SHOW && access(o->hub_repo, F_OK) == 0) {
+    if (shows_file(o)) {
         o->model = o->hub_repo;
         return OK;
     }
