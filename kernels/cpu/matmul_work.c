@@ -24,7 +24,7 @@ enum {
     TAKE_TILES = 4,          // an expert's tiles that are
     TAKES = 32,              // that each lane has at least, if groups of SMALL_GROUP tokens allow
     SMALL_GROUP = 64,
-    GROUP_BYTES = 5 << 18, // floats of a group at most, which stay in a cache of 2 MiB then,
+    GROUP_BYTES = 5 << 18, // floats of a group at most, where a tile reads all of them at a time,
     LONG_GROUP = 18,       // but a group has so many tokens, however long their rows are
     BAND_BYTES = 4 << 20,  // a group of tokens passes tiles of so many bytes as floats before the
     BANDS_BYTES = 1 << 20, // next group comes, where the tokens have more bytes of floats than that
@@ -85,7 +85,7 @@ static struct x_rows quantize_own(const struct lane *lane, const struct matmul_k
     return (struct x_rows){base, rows.stride};
 }
 
-// Multiplies one or two tiles with the tokens group[0]..group[1]-1.
+// Multiplies n_tiles tiles with the tokens group[0]..group[1]-1.
 static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
                      int64_t tile, int32_t n_tiles, const int32_t group[2]) {
     struct matmul_tokens tokens; // 3 KiB, which one token should not clear for each tile
@@ -104,7 +104,8 @@ static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k,
 static int32_t group_tokens(const struct matmul_args *a, const struct matmul_kernel *k,
                             int64_t n_tiles, int32_t n_lanes) {
     int32_t together = k->n_together;
-    const int64_t row_bytes = k->quantize ? 0 : a->n_cols * (int64_t)sizeof *a->x;
+    const bool whole_rows = !k->quantize && k->many_tiles == 1;
+    const int64_t row_bytes = whole_rows ? a->n_cols * (int64_t)sizeof *a->x : 0;
     while (together >= 2 * LONG_GROUP && together * row_bytes > GROUP_BYTES) together /= 2;
     while (together > SMALL_GROUP &&
            n_tiles * count_groups(a->n_tokens, together) < (int64_t)TAKES * n_lanes) {
@@ -113,12 +114,23 @@ static int32_t group_tokens(const struct matmul_args *a, const struct matmul_ker
     return together;
 }
 
-// Tiles that the kernel takes at once.
+// Tiles that the kernel takes at once, of n_tiles.
 static int32_t tiles_at_once(const struct matmul_kernel *k, int64_t n_tokens, int64_t n_tiles) {
-    return k->pair_tokens > 0 && n_tokens >= k->pair_tokens && n_tiles > 1 ? 2 : 1;
+    if (n_tokens < k->many_tokens) return 1;
+    return n_tiles < k->many_tiles ? (int32_t)n_tiles : k->many_tiles;
 }
 
-// A tile, or a pair of them, and a group of tokens.
+// The same for a matmul: fewer where lanes would have too few portions to share.
+static int32_t tiles_to_share(const struct matmul_args *a, const struct matmul_kernel *k,
+                              int64_t n_tiles, int32_t n_lanes) {
+    if (a->row_count < k->tile_rows) return 1;
+    const int64_t n_groups = count_groups(a->n_tokens, k->n_together);
+    int32_t at_once = tiles_at_once(k, a->n_tokens, n_tiles);
+    while (at_once > 2 && n_tiles / at_once * n_groups < (int64_t)TAKES * n_lanes) at_once /= 2;
+    return at_once;
+}
+
+// Tiles that are taken at once, and a group of tokens.
 struct place {
     int64_t tile;
     int32_t group;
@@ -133,11 +145,12 @@ static struct place place_of(int64_t i, int64_t n_tiles, int64_t n_groups, int64
     return (struct place){first + j % width, (int32_t)(j / width)};
 }
 
-// Tiles that a group of tokens passes before the next group comes.
-static int64_t band_tiles(const struct matmul_args *a, const struct matmul_kernel *k) {
+// Portions of at_once tiles that a group of tokens passes before the next group comes.
+static int64_t band_tiles(const struct matmul_args *a, const struct matmul_kernel *k,
+                          int32_t at_once) {
     const int64_t row_bytes = a->n_cols * (int64_t)sizeof *a->x;
     if (k->quantize || a->n_tokens * row_bytes <= BANDS_BYTES) return 1;
-    const int64_t n = BAND_BYTES / (k->tile_rows * row_bytes);
+    const int64_t n = BAND_BYTES / (at_once * k->tile_rows * row_bytes);
     return n > 1 ? n : 1;
 }
 
@@ -157,11 +170,11 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
     const int64_t tiles = count_tiles(a->row_count, k);
-    const int32_t at_once = a->row_count < k->tile_rows ? 1 : tiles_at_once(k, a->n_tokens, tiles);
+    const int32_t at_once = tiles_to_share(a, k, tiles, lane->count);
     const int64_t n = (tiles + at_once - 1) / at_once;
     const int32_t together = group_tokens(a, k, n, lane->count);
     const int64_t n_groups = count_groups(a->n_tokens, together);
-    const int64_t band = band_tiles(a, k);
+    const int64_t band = band_tiles(a, k, at_once);
     const int64_t grain = matmul_grain(a, k, at_once, n * n_groups, lane->count);
     for (int64_t range[2] = {0}; lane_take(lane, n * n_groups, grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
@@ -171,7 +184,8 @@ void matmul_work(const struct lane *lane, const struct matmul_args *a,
             const int64_t tile = at.tile * at_once;
             const int32_t token = at.group * together, end = token + together;
             const int32_t group[2] = {token, end < a->n_tokens ? end : a->n_tokens};
-            run_tile(a, k, x, tile, tile + at_once <= tiles ? at_once : 1, group);
+            const int64_t left = tiles - tile;
+            run_tile(a, k, x, tile, left < at_once ? (int32_t)left : at_once, group);
         }
     }
 }

@@ -21,7 +21,7 @@ struct matmul_tokens {
     const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols] bytes, then [n_cols / ACT_COLS]
                                        // struct act_head, if the kernel wants them quantised,
                                        // else [n_cols] floats
-    int32_t n_tiles;                   // 1, or 2: the next tile too (see pair_tokens)
+    int32_t n_tiles;                   // 1, or more: the tiles behind it too (see many_tiles)
     const void *next; // the matrix that is read after this one, for prefetches; NULL: the one
                       // that lies behind it
 };
@@ -29,14 +29,15 @@ struct matmul_tokens {
 // A tile is tile_rows rows of the range in args; the last one may have fewer. If the range has
 // fewer rows than that, each row is a tile.
 struct matmul_kernel {
-    // Multiplies tile index, and the one after it if asked to, with all the tokens. Reads no x,
+    // Multiplies tile index, and those after it if asked to, with all the tokens. Reads no x,
     // scratch or n_tokens of args. A result does not depend on the tile or the other tokens.
     void (*tile)(const struct matmul_args *args, int64_t index, const struct matmul_tokens *tokens);
     int32_t tile_rows;
     int32_t n_together;        // most tokens in one call, up to MATMUL_TOKENS_MAX
     act_quantize_fn *quantize; // NULL: it multiplies the floats themselves
     enum act_extra extra;      // the sums that quantised activations carry
-    int32_t pair_tokens;       // from so many tokens on it takes two tiles at once; 0: never
+    int32_t many_tokens;       // from so many tokens on
+    int32_t many_tiles;        // it takes so many tiles at once, else one
 };
 
 // Runs this lane's share of the op with a level's kernel. Lanes meet once if the kernel needs more

@@ -8,7 +8,8 @@
 
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE      static inline __attribute__((always_inline))
+#define OUT_OF_LINE static __attribute__((noinline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
