@@ -6,6 +6,9 @@
  *
  * Names in the formulas: d is the scale and m or dmin the offset of a block; n is the integer that
  * an element stores.
+ *
+ * Integers are taken out as bytes, in loops without branches, and then become floats in functions
+ * out of line (put_32, put_16): so gcc and clang vectorise both steps, and much alike.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -15,41 +18,46 @@
 #include <math.h>
 #include <string.h>
 
+#define OUT_OF_LINE static __attribute__((noinline))
+
 static float float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
+static uint32_t bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+// The bits of a float whose magnitude a half has in these bits, if it is no normal number.
+OUT_OF_LINE uint32_t rare_half(uint32_t magnitude) {
+    if (magnitude >= 0x7c00) return 0x7f800000 | (magnitude & 0x3ff) << 13;
+    // It is what it adds to 2^-14: arithmetic with subnormal floats would be slow.
+    return bits_of_float(float_of_bits(0x38800000 | magnitude << 13) - 0x1p-14F);
+}
+
 float half_to_float(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t magnitude = half & 0x7fff;
-    if (magnitude >= 0x7c00) return float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-    // Moving the bits in place leaves an exponent that is 112 too small; a multiplication by 2^112
-    // corrects it and is exact for subnormal halves too.
-    return float_of_bits(sign | magnitude << 13) * 0x1p112F;
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+    if (magnitude < 0x400 || magnitude >= 0x7c00) return float_of_bits(sign | rare_half(magnitude));
+    return float_of_bits(sign | ((magnitude << 13) + 0x38000000)); // an exponent larger by 112
 }
 
 uint16_t float_to_half(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    const uint32_t bits = bits_of_float(value);
     uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff)); // NaN
     if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); // 65520 rounds to infinity
     if (magnitude < 0x38800000) { // below 2^-14: a whole number of 2^-24, the last bit of 0.5
-        float shifted = fabsf(value) + 0.5F;
-        memcpy(&bits, &shifted, sizeof bits);
-        return (uint16_t)(sign | (bits - 0x3f000000));
+        return (uint16_t)(sign | (bits_of_float(fabsf(value) + 0.5F) - 0x3f000000));
     }
     uint32_t odd = magnitude >> 13 & 1; // a tie goes to the even neighbour
     return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
 }
 
-static float read_half(const uint8_t *p) {
-    uint16_t half;
-    memcpy(&half, p, sizeof half);
-    return half_to_float(half);
-}
+static float read_half(const uint8_t *p) { return half_to_float(grid_word16(p)); }
 
 static void f32_row(const uint8_t *row, float *out, int64_t n) {
     memcpy(out, row, (size_t)n * sizeof *out);
@@ -59,67 +67,115 @@ static void f16_row(const uint8_t *row, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = read_half(row + 2 * i);
 }
 
-static void bf16_row(const uint8_t *row, float *out, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t bits;
-        memcpy(&bits, row + 2 * i, sizeof bits);
-        out[i] = float_of_bits((uint32_t)bits << 16);
+static float read_bf16(const uint8_t *p) { return float_of_bits((uint32_t)grid_word16(p) << 16); }
+
+// Sixteen at a time, so that compilers unroll them alike.
+static void bf16_row(const uint8_t *restrict row, float *restrict out, int64_t n) {
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) out[i + j] = read_bf16(row + 2 * (i + j));
+    for (; i < n; i++) out[i] = read_bf16(row + 2 * i);
+}
+
+// Writes scale n for 32 elements.
+OUT_OF_LINE void put_32(float scale, const int8_t *restrict n, float *restrict out) {
+    for (int i = 0; i < 32; i++) out[i] = scale * (float)n[i];
+}
+
+// Writes scale n + offset for 32 elements.
+OUT_OF_LINE void put_32_plus(float scale, float offset, const uint8_t *restrict n,
+                             float *restrict out) {
+    for (int i = 0; i < 32; i++) out[i] = scale * (float)n[i] + offset;
+}
+
+// The same for 16 elements.
+OUT_OF_LINE void put_16(float scale, const int8_t *restrict n, float *restrict out) {
+    for (int i = 0; i < 16; i++) out[i] = scale * (float)n[i];
+}
+
+OUT_OF_LINE void put_16_plus(float scale, float offset, const uint8_t *restrict n,
+                             float *restrict out) {
+    for (int i = 0; i < 16; i++) out[i] = scale * (float)n[i] + offset;
+}
+
+// The nibbles of count bytes.
+static inline void nibbles_of(const uint8_t *restrict bytes, int count, uint8_t *restrict low,
+                              uint8_t *restrict high) {
+    for (int i = 0; i < count; i++) {
+        low[i] = bytes[i] & 15;
+        high[i] = bytes[i] >> 4;
     }
 }
 
+// The bit pairs of 32 bytes, of all bytes the lowest ones first.
+static inline void pairs_of_32(const uint8_t *restrict bytes, uint8_t n[restrict 128]) {
+    for (int i = 0; i < 32; i++) {
+        n[i] = bytes[i] & 3;
+        n[32 + i] = bytes[i] >> 2 & 3;
+        n[64 + i] = bytes[i] >> 4 & 3;
+        n[96 + i] = bytes[i] >> 6;
+    }
+}
+
+// Sixteen bytes, eight in a word. Sums of words here carry nothing from a byte into the next.
+typedef uint64_t words __attribute__((vector_size(16)));
+
+#define ONES UINT64_C(0x0101010101010101) // in each of eight bytes
+
+// Byte 8 i + j is 255 where bit j of bits[i] is set, else 0.
+static inline words spread_bits(const uint8_t bits[2]) {
+    const words own = (words){bits[0] * ONES, bits[1] * ONES} & 0x8040201008040201;
+    const words tops = (own + 127 * ONES) & 128 * ONES;
+    return (tops << 1) - (tops >> 7);
+}
+
 // Half d; signed byte n[32]. Value: d n.
-static void q8_0_block(const uint8_t *restrict block, float *restrict out) {
+static void q8_0_block(const uint8_t *block, float *out) {
     float d = read_half(block);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)block[2 + i];
+    put_32(d, (const int8_t *)block + 2, out);
 }
 
 // Half d; 16 bytes: the low nibbles are elements 0..15, the high ones 16..31. Value: d (n - 8).
 static void q4_0_block(const uint8_t *block, float *out) {
     float d = read_half(block);
-    uint8_t n[16];
-    memcpy(n, block + 2, sizeof n);
-    for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)((n[i] & 15) - 8);
-        out[i + 16] = d * (float)((n[i] >> 4) - 8);
-    }
+    uint8_t nibbles[32];
+    int8_t n[32];
+    nibbles_of(block + 2, 16, nibbles, nibbles + 16);
+    for (int i = 0; i < 32; i++) n[i] = (int8_t)(nibbles[i] - 8);
+    put_32(d, n, out);
 }
 
 // Half d; half m; nibbles as in Q4_0. Value: d n + m.
 static void q4_1_block(const uint8_t *block, float *out) {
     float d = read_half(block), m = read_half(block + 2);
-    uint8_t n[16];
-    memcpy(n, block + 4, sizeof n);
-    for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)(n[i] & 15) + m;
-        out[i + 16] = d * (float)(n[i] >> 4) + m;
+    uint8_t n[32];
+    nibbles_of(block + 4, 16, n, n + 16);
+    put_32_plus(d, m, n, out);
+}
+
+// The five-bit integers of Q5_0 and Q5_1, of which nibbles are the lower four bits: where bit i of
+// a 32-bit word before the nibbles is set, element i gets the bits of set, else those of clear.
+static inline void five_bits(const uint8_t *high, uint8_t set, uint8_t clear, words n[2]) {
+    words nibbles;
+    memcpy(&nibbles, high + 4, sizeof nibbles);
+    for (int i = 0; i < 2; i++) {
+        const words mask = spread_bits(high + 2 * i);
+        n[i] = (nibbles >> 4 * i & 15 * ONES) | (mask & set * ONES) | (~mask & clear * ONES);
     }
 }
 
-// The five-bit integers of Q5_0 and Q5_1: bit 4 of element i is bit i of a 32-bit word before the
-// nibbles.
-static void five_bits(const uint8_t *high, int n[32]) {
-    uint32_t word;
-    memcpy(&word, high, sizeof word);
-    for (int i = 0; i < 16; i++) {
-        n[i] = (high[4 + i] & 15) | (int)(word >> i & 1) << 4;
-        n[i + 16] = high[4 + i] >> 4 | (int)(word >> (i + 16) & 1) << 4;
-    }
-}
-
-// Half d; word of high bits; nibbles. Value: d (n - 16).
+// Half d; word of high bits; nibbles. Value: d (n - 16), where -16 is 0xf0 as a signed byte.
 static void q5_0_block(const uint8_t *block, float *out) {
-    int n[32];
-    five_bits(block + 2, n);
-    float d = read_half(block);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)(n[i] - 16);
+    words n[2];
+    five_bits(block + 2, 0, 0xf0, n);
+    put_32(read_half(block), (const int8_t *)n, out);
 }
 
 // Half d; half m; word of high bits; nibbles. Value: d n + m.
 static void q5_1_block(const uint8_t *block, float *out) {
-    int n[32];
-    five_bits(block + 4, n);
-    float d = read_half(block), m = read_half(block + 2);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)n[i] + m;
+    words n[2];
+    five_bits(block + 4, 16, 0, n);
+    put_32_plus(read_half(block), read_half(block + 2), (const uint8_t *)n, out);
 }
 
 // The scale and the minimum, six bits each, of group i (0..7) of a Q4_K or Q5_K block. The first
@@ -138,29 +194,31 @@ static void group_scale(const uint8_t scales[12], int i, int *scale, int *minimu
 // and 2j+1 are the low and the high nibbles of bytes 32j..32j+31. Value: d scale n - dmin minimum.
 static void q4_k_block(const uint8_t *block, float *out) {
     float d = read_half(block), dmin = read_half(block + 2);
-    for (int group = 0; group < 8; group++) {
-        int scale, minimum;
-        group_scale(block + 4, group, &scale, &minimum);
-        const uint8_t *low = block + 16 + group / 2 * 32;
-        float factor = d * (float)scale, offset = dmin * (float)minimum;
-        for (int i = 0; i < 32; i++)
-            out[32 * group + i] = factor * (float)(low[i] >> (group & 1) * 4 & 15) - offset;
+    for (int j = 0; j < 4; j++) {
+        uint8_t n[2][32];
+        nibbles_of(block + 16 + 32 * j, 32, n[0], n[1]);
+        for (int i = 0; i < 2; i++, out += 32) {
+            int scale, minimum;
+            group_scale(block + 4, 2 * j + i, &scale, &minimum);
+            put_32_plus(d * (float)scale, -(dmin * (float)minimum), n[i], out);
+        }
     }
 }
 
 // Like Q4_K, with 32 bytes of fifth bits before the nibbles: bit g of byte i belongs to element i
 // of group g.
-static void q5_k_block(const uint8_t *restrict block, float *restrict out) {
+static void q5_k_block(const uint8_t *block, float *out) {
     float d = read_half(block), dmin = read_half(block + 2);
     const uint8_t *high = block + 16;
-    for (int group = 0; group < 8; group++) {
-        int scale, minimum;
-        group_scale(block + 4, group, &scale, &minimum);
-        const uint8_t *low = block + 48 + group / 2 * 32;
-        float factor = d * (float)scale, offset = dmin * (float)minimum;
-        for (int i = 0; i < 32; i++) {
-            int n = (low[i] >> (group & 1) * 4 & 15) | (high[i] >> group & 1) << 4;
-            out[32 * group + i] = factor * (float)n - offset;
+    for (int j = 0; j < 4; j++) {
+        uint8_t n[2][32];
+        nibbles_of(block + 48 + 32 * j, 32, n[0], n[1]);
+        for (int i = 0; i < 2; i++, out += 32) {
+            const int group = 2 * j + i;
+            int scale, minimum;
+            group_scale(block + 4, group, &scale, &minimum);
+            for (int k = 0; k < 32; k++) n[i][k] |= high[k] & 1 << group ? 16 : 0;
+            put_32_plus(d * (float)scale, -(dmin * (float)minimum), n[i], out);
         }
     }
 }
@@ -170,41 +228,48 @@ static void q5_k_block(const uint8_t *restrict block, float *restrict out) {
 // pairs of its 32 bytes. A scale covers 16 elements. Value: d scale (n - 32).
 static void q6_k_block(const uint8_t *block, float *out) {
     float d = read_half(block + 208);
-    for (int group = 0; group < 8; group++) {
-        int part = group / 4, j = group % 4;
-        const uint8_t *low = block + 64 * part + 32 * (j & 1), *high = block + 128 + 32 * part;
-        for (int i = 0; i < 32; i++) {
-            int n = (low[i] >> j / 2 * 4 & 15) | (high[i] >> 2 * j & 3) << 4;
-            float scale = d * (float)(int8_t)block[192 + 2 * group + i / 16];
-            out[32 * group + i] = scale * (float)(n - 32);
-        }
+    for (int half = 0; half < 2; half++) {
+        uint8_t high[128], low[128];
+        int8_t n[128];
+        pairs_of_32(block + 128 + 32 * half, high);
+        nibbles_of(block + 64 * half, 64, low, low + 64);
+        for (int i = 0; i < 128; i++) n[i] = (int8_t)((low[i] | high[i] << 4) - 32);
+        for (int i = 0; i < 8; i++, out += 16)
+            put_16(d * (float)(int8_t)block[192 + 8 * half + i], n + 16 * i, out);
     }
 }
 
 // The 16 values that the nibbles of IQ4_NL and IQ4_XS stand for.
-static const int8_t UNEVEN[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                  1,    13,   25,  38,  53,  69,  89,  113};
+static const float UNEVEN[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
 
-// Half d; nibbles as in Q4_0. Value: d UNEVEN[n].
-static void iq4_nl_block(const uint8_t *block, float *out) {
-    float d = read_half(block);
-    for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)UNEVEN[block[2 + i] & 15];
-        out[i + 16] = d * (float)UNEVEN[block[2 + i] >> 4];
+// Writes scale values[n] for 32 elements, whose n are nibbles as in Q4_0. These are taken out of
+// words: from vectors of them single ones are slow to get.
+static void put_values(float scale, const float values[16], const uint8_t *nibbles,
+                       float *restrict out) {
+    for (int i = 0; i < 16; i += 4) {
+        const uint32_t word = grid_word32(nibbles + i);
+        for (int j = 0; j < 4; j++) {
+            out[i + j] = scale * values[word >> 8 * j & 15];
+            out[i + j + 16] = scale * values[word >> (8 * j + 4) & 15];
+        }
     }
 }
 
+// Half d; nibbles as in Q4_0. Value: d UNEVEN[n].
+static void iq4_nl_block(const uint8_t *block, float *out) {
+    put_values(read_half(block), UNEVEN, block + 2, out);
+}
+
 // The 16 values of a float of four bits (sign, two exponent bits, one of fraction), doubled.
-static const int8_t FLOATS_OF_4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const float FLOATS_OF_4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Byte e; nibbles as in Q4_0. Value: 2^(e - 128) FLOATS_OF_4[n]. Source: OCP Microscaling Formats
 // 1.0, whose NaN (e = 255) is a number here.
 static void mxfp4_block(const uint8_t *block, float *out) {
-    float d = ldexpf(1, block[0] - 128);
-    for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)FLOATS_OF_4[block[1 + i] & 15];
-        out[i + 16] = d * (float)FLOATS_OF_4[block[1 + i] >> 4];
-    }
+    // The lowest two powers are subnormal.
+    float d = float_of_bits(block[0] < 2 ? 0x200000U << block[0] : (block[0] - 1U) << 23);
+    put_values(d, FLOATS_OF_4, block + 1, out);
 }
 
 // Half d; 16-bit word of upper scale bits; 4 bytes of lower ones; eight groups of 16 bytes of
@@ -217,11 +282,7 @@ static void iq4_xs_block(const uint8_t *block, float *out) {
     for (int group = 0; group < 8; group++) {
         int low = block[4 + group / 2] >> (group & 1) * 4 & 15;
         float scale = d * (float)((low | (upper >> 2 * group & 3) << 4) - 32);
-        const uint8_t *nibbles = block + 8 + 16 * group;
-        for (int i = 0; i < 16; i++) {
-            out[32 * group + i] = scale * (float)UNEVEN[nibbles[i] & 15];
-            out[32 * group + i + 16] = scale * (float)UNEVEN[nibbles[i] >> 4];
-        }
+        put_values(scale, UNEVEN, block + 8 + 16 * group, out + (ptrdiff_t)32 * group);
     }
 }
 
@@ -237,13 +298,19 @@ static int third_scale(const uint8_t scales[12], int i) {
 // element i of group g; a scale covers 16 elements. Value: d (scale - 32) (n - 4).
 static void q3_k_block(const uint8_t *block, float *out) {
     float d = read_half(block + 108);
-    for (int group = 0; group < 8; group++) {
-        const uint8_t *pairs = block + 32 + group / 4 * 32;
-        for (int i = 0; i < 32; i++) {
-            int n = (pairs[i] >> group % 4 * 2 & 3) | (block[i] >> group & 1) << 2;
-            float scale = d * (float)(third_scale(block + 96, 2 * group + i / 16) - 32);
-            out[32 * group + i] = scale * (float)(n - 4);
+    for (int half = 0; half < 2; half++) {
+        uint8_t pairs[128];
+        int8_t n[128];
+        pairs_of_32(block + 32 + 32 * half, pairs);
+        for (int j = 0; j < 4; j++) {
+            const uint8_t bit = (uint8_t)(1 << (4 * half + j));
+            for (int i = 0; i < 32; i++) {
+                const uint8_t set = block[i] & bit;
+                n[32 * j + i] = (int8_t)(pairs[32 * j + i] - (set ? 0 : 4));
+            }
         }
+        for (int i = 0; i < 8; i++, out += 16)
+            put_16(d * (float)(third_scale(block + 96, 8 * half + i) - 32), n + 16 * i, out);
     }
 }
 
@@ -252,11 +319,12 @@ static void q3_k_block(const uint8_t *block, float *out) {
 // their minimum. Value: d (scale & 15) n - dmin (scale >> 4).
 static void q2_k_block(const uint8_t *block, float *out) {
     float d = read_half(block + 80), dmin = read_half(block + 82);
-    for (int group = 0; group < 8; group++) {
-        const uint8_t *pairs = block + 16 + group / 4 * 32;
-        for (int i = 0; i < 32; i++) {
-            int n = pairs[i] >> group % 4 * 2 & 3, scale = block[2 * group + i / 16];
-            out[32 * group + i] = d * (float)(scale & 15) * (float)n - dmin * (float)(scale >> 4);
+    for (int half = 0; half < 2; half++) {
+        uint8_t n[128];
+        pairs_of_32(block + 16 + 32 * half, n);
+        for (int i = 0; i < 8; i++, out += 16) {
+            const int scale = block[8 * half + i];
+            put_16_plus(d * (float)(scale & 15), -(dmin * (float)(scale >> 4)), n + 16 * i, out);
         }
     }
 }
@@ -264,49 +332,62 @@ static void q2_k_block(const uint8_t *block, float *out) {
 // Value: d (n - 1) of two bits, in the order of Q2_K.
 static void tq2_0_block(const uint8_t *block, float *out) {
     float d = read_half(block + 64);
-    for (int i = 0; i < 256; i++) {
-        int n = block[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-        out[i] = d * (float)(n - 1);
+    for (int half = 0; half < 2; half++) {
+        uint8_t pairs[128];
+        int8_t n[128];
+        pairs_of_32(block + 32 * half, pairs);
+        for (int i = 0; i < 128; i++) n[i] = (int8_t)(pairs[i] - 1);
+        for (int i = 0; i < 4; i++, out += 32) put_32(d, n + 32 * i, out);
     }
 }
 
-// Value: d (n - 1), where n is digit number place of a byte in base 3, the first after the point.
-static float ternary(float d, uint8_t byte, int place) {
+// Value: d (n - 1), where n is digit number place of a byte in base 3, the first after the point;
+// numbers are n - 1 of count bytes.
+static inline void digits_of(const uint8_t *restrict bytes, int count, int place,
+                             int8_t *restrict numbers) {
     static const uint8_t powers[] = {1, 3, 9, 27, 81};
-    const uint8_t rest = (uint8_t)(byte * powers[place]);
-    return d * (float)((rest * 3 >> 8) - 1);
+    for (int i = 0; i < count; i++)
+        numbers[i] = (int8_t)(((uint8_t)(bytes[i] * powers[place]) * 3 >> 8) - 1);
 }
 
 // 32 bytes of five digits, 16 bytes of five and 4 bytes of four: the first digits of all come
 // first.
 static void tq1_0_block(const uint8_t *block, float *out) {
     float d = read_half(block + 52);
-    for (int i = 0; i < 160; i++) out[i] = ternary(d, block[i % 32], i / 32);
-    for (int i = 0; i < 80; i++) out[160 + i] = ternary(d, block[32 + i % 16], i / 16);
-    for (int i = 0; i < 16; i++) out[240 + i] = ternary(d, block[48 + i % 4], i / 4);
-}
-
-// Adds the signs to 32 magnitudes of a group: entries of 4 columns in words or of 8 in pairs of
-// them.
-static void signed_group(float scale, const uint32_t words[8], uint32_t signs, float *out) {
-    for (int i = 0; i < 32; i++) {
-        float magnitude = scale * (float)(words[i / 4] >> 8 * (i % 4) & 255);
-        out[i] = signs >> i & 1 ? -magnitude : magnitude;
-    }
+    int8_t n[256];
+    for (int i = 0; i < 5; i++) digits_of(block, 32, i, n + 32 * i);
+    for (int i = 0; i < 5; i++) digits_of(block + 32, 16, i, n + 160 + 16 * i);
+    for (int i = 0; i < 4; i++) digits_of(block + 48, 4, i, n + 240 + 4 * i);
+    for (int i = 0; i < 256; i += 32) put_32(d, n + i, out + i);
 }
 
 // The types below store places in a codebook of GRIDS, whose entries are the magnitudes of 4 or 8
-// columns; grid_tables.h says where places and signs lie.
+// columns, none of which is 0; grid_tables.h says where places and signs lie.
+
+// Puts the signs of a group, a bit each, on its magnitudes, which become signed bytes.
+static inline void add_signs(words n[2], uint32_t signs) {
+    uint8_t bits[4];
+    memcpy(bits, &signs, sizeof bits);
+    for (int i = 0; i < 2; i++) {
+        const words minus = spread_bits(bits + 2 * i);
+        n[i] = (n[i] ^ minus) + (minus & ONES);
+    }
+}
 
 // Half d; 64 places; eight words, each the signs of a group and the scale s in its top nibble.
 // Value: d (s + 1/2) / 2 entry.
 static void iq3_xxs_block(const uint8_t *block, float *out) {
     float d = read_half(block);
     for (int group = 0; group < 8; group++) {
-        uint32_t words[8], scale = block[66 + 4 * group + 3] >> 4;
-        for (int i = 0; i < 8; i++) words[i] = GRIDS.iq3_xxs[iq3_xxs_entry(block, group, i)];
-        signed_group(d * ((float)scale + 0.5F) * 0.5F, words, iq3_xxs_signs(block, group),
-                     out + (ptrdiff_t)32 * group);
+        const uint32_t s = block[66 + 4 * group + 3] >> 4;
+        const float scale = d * ((float)s + 0.5F) * 0.5F;
+        words n[2];
+        for (int i = 0; i < 4; i++) {
+            const uint64_t high = GRIDS.iq3_xxs[iq3_xxs_entry(block, group, 2 * i + 1)];
+            n[i / 2][i % 2] = GRIDS.iq3_xxs[iq3_xxs_entry(block, group, 2 * i)] | high << 32;
+        }
+        add_signs(n, iq3_xxs_signs(block, group));
+        put_32(scale, (const int8_t *)n, out + (ptrdiff_t)32 * group);
     }
 }
 
@@ -315,11 +396,14 @@ static void iq3_xxs_block(const uint8_t *block, float *out) {
 static void iq3_s_block(const uint8_t *block, float *out) {
     float d = read_half(block);
     for (int group = 0; group < 8; group++) {
-        uint32_t words[8];
-        int scale = block[106 + group / 2] >> group % 2 * 4 & 15;
-        for (int i = 0; i < 8; i++) words[i] = GRIDS.iq3_s[iq3_s_entry(block, group, i)];
-        signed_group(d * (float)(2 * scale + 1), words, iq3_s_signs(block, group),
-                     out + (ptrdiff_t)32 * group);
+        const float scale = d * (float)(2 * (block[106 + group / 2] >> group % 2 * 4 & 15) + 1);
+        words n[2];
+        for (int i = 0; i < 4; i++) {
+            const uint64_t high = GRIDS.iq3_s[iq3_s_entry(block, group, 2 * i + 1)];
+            n[i / 2][i % 2] = GRIDS.iq3_s[iq3_s_entry(block, group, 2 * i)] | high << 32;
+        }
+        add_signs(n, iq3_s_signs(block, group));
+        put_32(scale, (const int8_t *)n, out + (ptrdiff_t)32 * group);
     }
 }
 
@@ -327,65 +411,65 @@ static void iq3_s_block(const uint8_t *block, float *out) {
 static void iq2_xxs_block(const uint8_t *block, float *out) {
     float d = read_half(block);
     for (int group = 0; group < 8; group++) {
-        uint64_t entries[4];
-        uint32_t words[8], scale = block[2 + 8 * group + 7] >> 4;
-        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_xxs[iq2_xxs_entry(block, group, i)];
-        memcpy(words, entries, sizeof words);
-        signed_group(d * ((float)scale + 0.5F) * 0.25F, words, iq2_xxs_signs(block, group),
-                     out + (ptrdiff_t)32 * group);
+        const uint32_t s = block[2 + 8 * group + 7] >> 4;
+        const float scale = d * ((float)s + 0.5F) * 0.25F;
+        words n[2];
+        for (int i = 0; i < 4; i++) n[i / 2][i % 2] = GRIDS.iq2_xxs[iq2_xxs_entry(block, group, i)];
+        add_signs(n, iq2_xxs_signs(block, group));
+        put_32(scale, (const int8_t *)n, out + (ptrdiff_t)32 * group);
     }
 }
 
-// Gives the halves of a group their scales, the nibbles of a byte s: d (s + 1/2) / 4.
-static void scale_halves(float d, uint8_t scales, float out[32]) {
-    for (int i = 0; i < 32; i++) {
-        out[i] *= d * ((float)(scales >> i / 16 * 4 & 15) + 0.5F) * 0.25F;
+// Writes a group whose halves have the nibbles of a byte as scales s: d (s + 1/2) / 4 n.
+static void put_halves(float d, uint8_t scales, const words n[2], float *out) {
+    for (int i = 0; i < 2; i++) {
+        const float scale = d * ((float)(scales >> 4 * i & 15) + 0.5F) * 0.25F;
+        put_16(scale, (const int8_t *)(n + i), out + 16 * i);
     }
 }
 
 // Half d; 32 words of 16 bits, each a place of 9 bits and 7 signs; 8 bytes of scales.
 static void iq2_xs_block(const uint8_t *block, float *out) {
     float d = read_half(block);
-    for (int group = 0; group < 8; group++, out += 32) {
-        uint64_t entries[4];
-        uint32_t words[8];
-        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_xs[iq2_xs_entry(block, group, i)];
-        memcpy(words, entries, sizeof words);
-        signed_group(1, words, iq2_xs_signs(block, group), out);
-        scale_halves(d, block[66 + group], out);
+    for (int group = 0; group < 8; group++) {
+        words n[2];
+        for (int i = 0; i < 4; i++) n[i / 2][i % 2] = GRIDS.iq2_xs[iq2_xs_entry(block, group, i)];
+        add_signs(n, iq2_xs_signs(block, group));
+        put_halves(d, block[66 + group], n, out + (ptrdiff_t)32 * group);
     }
 }
 
 // Half d; 32 places; 32 bytes of signs; 8 bytes of two more bits of each place; 8 bytes of scales.
 static void iq2_s_block(const uint8_t *block, float *out) {
     float d = read_half(block);
-    for (int group = 0; group < 8; group++, out += 32) {
-        uint64_t entries[4];
-        uint32_t words[8];
-        for (int i = 0; i < 4; i++) entries[i] = GRIDS.iq2_s[iq2_s_entry(block, group, i)];
-        memcpy(words, entries, sizeof words);
-        signed_group(1, words, iq2_s_signs(block, group), out);
-        scale_halves(d, block[74 + group], out);
+    for (int group = 0; group < 8; group++) {
+        words n[2];
+        for (int i = 0; i < 4; i++) n[i / 2][i % 2] = GRIDS.iq2_s[iq2_s_entry(block, group, i)];
+        add_signs(n, iq2_s_signs(block, group));
+        put_halves(d, block[74 + group], n, out + (ptrdiff_t)32 * group);
     }
 }
 
-// Eight columns of IQ1_S or IQ1_M. Value: scale (entry - 1 +- 1/8).
-static void ternary_eight(float scale, uint32_t place, bool minus, float *out) {
-    for (int j = 0; j < 8; j++) {
-        float value = (float)(GRIDS.iq1[place] >> 8 * j & 255) - 1;
-        out[j] = scale * (value + (minus ? -0.125F : 0.125F));
-    }
+// 8 (entry - 1) +- 1 of two entries of IQ1_S or IQ1_M, signed bytes, which borrow from a top bit.
+static inline words eighths(const uint32_t places[2], const bool minus[2]) {
+    const words entries = {GRIDS.iq1[places[0]], GRIDS.iq1[places[1]]};
+    const words less = {(minus[0] ? 9 : 7) * ONES, (minus[1] ? 9 : 7) * ONES};
+    return ((entries * 8 | 128 * ONES) - less) ^ 128 * ONES;
 }
 
 // Half d; 32 places; for each group a word of 16 bits: three more bits of each place, the scale s
 // in three bits, and the sign of the eighth. Value: d (2 s + 1) (entry - 1 +- 1/8).
 static void iq1_s_block(const uint8_t *block, float *out) {
     float d = read_half(block);
-    for (int i = 0; i < 32; i++) {
-        const int group = i / 4;
+    for (int half = 0; half < 16; half++) {
+        const int group = half / 2, i = half % 2 * 2;
         const uint16_t word = grid_word16(block + 34 + 2 * group);
+        const bool minus = word >> 15;
         const float scale = d * (float)(2 * (word >> 12 & 7) + 1);
-        ternary_eight(scale, iq1_s_entry(block, group, i % 4), word >> 15, out + (ptrdiff_t)8 * i);
+        const words n =
+            eighths((uint32_t[]){iq1_s_entry(block, group, i), iq1_s_entry(block, group, i + 1)},
+                    (bool[]){minus, minus});
+        put_16(scale / 8, (const int8_t *)&n, out + (ptrdiff_t)16 * half);
     }
 }
 
@@ -394,11 +478,13 @@ static void iq1_s_block(const uint8_t *block, float *out) {
 // Value: d (2 s + 1) (entry - 1 +- 1/8).
 static void iq1_m_block(const uint8_t *block, float *out) {
     float d = half_to_float(iq1_m_half(block));
-    for (int i = 0; i < 32; i++) {
-        const int group = i / 4;
-        const float scale = d * (float)iq1_m_scale(block, group, i % 4 / 2);
-        ternary_eight(scale, iq1_m_entry(block, group, i % 4),
-                      iq1_m_nibble(block, group, i % 4) & 8, out + (ptrdiff_t)8 * i);
+    for (int half = 0; half < 16; half++) {
+        const int group = half / 2, i = half % 2 * 2;
+        const float scale = d * (float)iq1_m_scale(block, group, half % 2);
+        const words n = eighths(
+            (uint32_t[]){iq1_m_entry(block, group, i), iq1_m_entry(block, group, i + 1)},
+            (bool[]){iq1_m_nibble(block, group, i) & 8, iq1_m_nibble(block, group, i + 1) & 8});
+        put_16(scale / 8, (const int8_t *)&n, out + (ptrdiff_t)16 * half);
     }
 }
 

@@ -1,4 +1,4 @@
-/* ops_avx2.c: rms_norm, rope, kv_store, swiglu and cap_logits with AVX2.
+/* ops_avx2.c: embed of F16, rms_norm, rope, kv_store, swiglu and cap_logits with AVX2 and F16C.
  *
  * Takes eight elements at a time and the rest of a row through masks or in plain C. These ops read
  * and write a few kilobytes per token, so a lane gets at least SHARE elements or none. Owns
@@ -18,6 +18,23 @@
 #include <string.h>
 
 enum { SHARE = 1024 }; // elements that are worth waking a second lane for: about 100 ns
+
+static void embed_f16(const struct lane *lane, const struct embed_args *a) {
+    const __m256 scale = _mm256_set1_ps(a->scale);
+    int64_t first, last;
+    lane_share(lane, a->n_tokens, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        ASSERT(a->tokens[t] >= 0 && a->tokens[t] < a->n_rows);
+        const uint16_t *row = (const uint16_t *)a->table + (int64_t)a->tokens[t] * a->n_cols;
+        float *out = a->out + t * a->n_cols;
+        int32_t c = 0;
+        for (; c + 8 <= a->n_cols; c += 8) {
+            const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(row + c)));
+            _mm256_storeu_ps(out + c, _mm256_mul_ps(x, scale));
+        }
+        for (; c < a->n_cols; c++) out[c] = half_to_float(row[c]) * a->scale;
+    }
+}
 
 // Sums the squares of what is left of x without its mean, in 16 running sums and a masked rest.
 static float sum_of_squares(const float *x, int32_t n, float mean) {
@@ -331,6 +348,7 @@ static void cap_logits(const struct lane *lane, const struct cap_logits_args *a)
 }
 
 void cpu_ops_avx2(struct cpu_table *table) {
+    table->embed[WEIGHT_F16] = embed_f16;
     table->rms_norm = rms_norm;
     table->rope = rope;
     table->kv_store = kv_store;
