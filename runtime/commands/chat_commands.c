@@ -26,14 +26,12 @@ static enum status do_leave(struct call *call, struct err *e) {
     return OK;
 }
 
-void chat_clear(struct chat *chat) {
-    generate_forget(&chat->writer.generator);
-    chat_history_keep(&chat->history, chat_history_system(&chat->history) ? 1 : 0);
-}
-
+// Empties the conversation, but for the system message.
 static enum status do_clear(struct call *call, struct err *e) {
+    struct chat_history *history = &call->chat->history;
     (void)e;
-    chat_clear(call->chat);
+    generate_forget(&call->chat->writer.generator);
+    chat_history_keep(history, chat_history_system(history) ? 1 : 0);
     fputs("The conversation is forgotten.\n", stderr);
     return OK;
 }

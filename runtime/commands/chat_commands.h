@@ -21,7 +21,4 @@ bool chat_command_is(const char *text);
 enum status chat_command(struct chat *chat, const char *text, enum chat_action *action,
                          struct err *e);
 
-// Empties the conversation, but for the system message.
-void chat_clear(struct chat *chat);
-
 #endif

@@ -7,7 +7,8 @@
 
 enum { BREAKER_BYTES = 40 };
 
-enum status breakers_add(struct breakers *b, const struct breaker *breaker, struct err *e) {
+// Adds one to the end of the list, whose head is no lower than the last one's.
+static enum status add(struct breakers *b, const struct breaker *breaker, struct err *e) {
     ASSERT(b->n == 0 || b->list[b->n - 1].head <= breaker->head);
     if (b->n == b->capacity) {
         const int32_t capacity = b->capacity ? 2 * b->capacity : 64;
@@ -40,7 +41,7 @@ static enum status add_tail(struct search *s, int32_t token, size_t matched, str
         breaker.tail[breaker.n_tail] = s->rest.ids[breaker.n_tail];
         breaker.n_tail++;
     }
-    return breakers_add(s->out, &breaker, e);
+    return add(s->out, &breaker, e);
 }
 
 // Adds the token if the text is inside piece[length], or begins at its end.

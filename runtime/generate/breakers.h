@@ -28,9 +28,6 @@ enum status breakers_open(struct breakers *b, const struct tokenizer *t, const c
                           int32_t n, struct err *e);
 void breakers_close(struct breakers *b); // accepts a zeroed one; leaves it zeroed
 
-// Adds one to the end of the list, whose head is no lower than the last one's. ERR_MEMORY.
-enum status breakers_add(struct breakers *b, const struct breaker *breaker, struct err *e);
-
 // The breakers with that head, from the returned one on; *n is their number, which may be 0.
 const struct breaker *breakers_of(const struct breakers *b, int32_t head, int32_t *n);
 

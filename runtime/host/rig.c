@@ -77,10 +77,6 @@ void stopwatch_part(struct stopwatch *watch, double share) {
 
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures) {
     watch->phase_end_ns = share_until(watch, watch->part_end_ns, share);
-    stopwatch_figures(watch, figures);
-}
-
-void stopwatch_figures(struct stopwatch *watch, int32_t figures) {
     watch->figures_left = figures > 0 ? figures : 1;
 }
 

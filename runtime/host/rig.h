@@ -45,7 +45,6 @@ bool stopwatch_too_long(struct stopwatch *watch, double us, double usual_us);
 // part's remaining time for that many figures.
 void stopwatch_part(struct stopwatch *watch, double share);
 void stopwatch_phase(struct stopwatch *watch, double share, int32_t figures);
-void stopwatch_figures(struct stopwatch *watch, int32_t figures); // of the phase that runs
 // False if a measurement of that duration does not fit into the phase any more.
 bool stopwatch_fits(struct stopwatch *watch, double us);
 // Counts a figure that is done or left out. ERR_CANCELLED if the progress call says so, ERR_LIMIT

@@ -64,7 +64,8 @@ enum status bench_engine_prompt(struct bench_engine *b, int32_t n, struct err *e
     return OK;
 }
 
-enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err *e) {
+// Evaluates the next n tokens one by one.
+static enum status generate(struct bench_engine *b, int32_t n, struct err *e) {
     for (int32_t i = 0; i < n; i++) {
         struct batch_item item = next_item(b, 0);
         item.want_logits = true;
@@ -73,7 +74,8 @@ enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err 
     return OK;
 }
 
-enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e) {
+// Makes the session n positions long: forgets later positions, computes missing ones.
+static enum status fill(struct bench_engine *b, int32_t n, struct err *e) {
     const int32_t length = session_length(b->session);
     if (length >= n) {
         session_truncate(b->session, n);
@@ -84,10 +86,9 @@ enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e) 
 
 enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
                              uint64_t *duration_ns, struct err *e) {
-    if (bench_engine_fill(b, test->n_depth, e)) return e->status;
+    if (fill(b, test->n_depth, e)) return e->status;
     const uint64_t start_ns = b->now_ns(b->clock_context);
-    if (bench_engine_prompt(b, test->n_prompt, e) || bench_engine_generate(b, test->n_gen, e))
-        return e->status;
+    if (bench_engine_prompt(b, test->n_prompt, e) || generate(b, test->n_gen, e)) return e->status;
     *duration_ns = b->now_ns(b->clock_context) - start_ns;
     return OK;
 }

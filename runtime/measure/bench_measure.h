@@ -28,14 +28,11 @@ void bench_engine_close(struct bench_engine *b); // accepts a zeroed one; leaves
 // The token at a position, 1..n_known-1.
 int32_t bench_token(int32_t position, int32_t n_known);
 
-// Makes the session n positions long: forgets later positions, computes missing ones.
-enum status bench_engine_fill(struct bench_engine *b, int32_t n, struct err *e);
 // Evaluates the next n tokens as a prompt; logits only for the last of each batch.
 enum status bench_engine_prompt(struct bench_engine *b, int32_t n, struct err *e);
-// Evaluates the next n tokens one by one.
-enum status bench_engine_generate(struct bench_engine *b, int32_t n, struct err *e);
 
-// Fills n_depth positions, then runs the test; *duration_ns is the time of the test alone.
+// Makes the session n_depth positions long, then runs the test; *duration_ns is the time of the
+// test alone.
 enum status bench_engine_run(struct bench_engine *b, const struct bench_test *test,
                              uint64_t *duration_ns, struct err *e);
 

@@ -77,8 +77,9 @@ double bench_nmse(const float *want, const float *got, int32_t n) {
     return square > 0 ? error / square : error;
 }
 
-enum status bench_agreement_check(struct bench_agreement *out, const struct bench_reference *r,
-                                  struct bench_engine *b, struct err *e) {
+// Computes the same prompt and tokens on another engine and compares. Leaves its session empty.
+static enum status check_agreement(struct bench_agreement *out, const struct bench_reference *r,
+                                   struct bench_engine *b, struct err *e) {
     *out = (struct bench_agreement){.first_difference = -1, .is_good = true};
     if (read_prompt(b, r->n_prompt, e)) return e->status;
     for (int32_t i = 0; i < r->n_tokens; i++) {
@@ -149,7 +150,7 @@ static enum status begin(struct bench_case *c, struct bench_engine *b,
     if (bench_result_open(&c->prompt, setup->n_repeats, e) ||
         bench_result_open(&c->gen, setup->n_repeats, e))
         return e->status;
-    return bench_agreement_check(&c->agreement, setup->reference, b, e);
+    return check_agreement(&c->agreement, setup->reference, b, e);
 }
 
 // Checks that a round runs the plan of the first round; otherwise its time would belong to another

@@ -35,9 +35,6 @@ struct bench_agreement {
     double nmse;              // of the logits there
     bool is_good;             // no difference, or one that rounding explains
 };
-// Computes the same prompt and tokens on another engine and compares. Leaves its session empty.
-enum status bench_agreement_check(struct bench_agreement *out, const struct bench_reference *r,
-                                  struct bench_engine *b, struct err *e);
 // "same", "differs at 7: NMSE 3.1e-04, at most 1e-02", "differs at 7". Returns out.
 char *bench_agreement_text(const struct bench_agreement *a, char *out, size_t size_bytes);
 // Sum of squared differences divided by the sum of squares of want. Elements of want that are not

@@ -126,7 +126,7 @@ static void check_error(const struct err *e) {
     for (const char *p = text; *p; p++) ASSERT((uint8_t)*p >= 0x20 || *p == '\t');
 }
 
-enum status gguf_walk_path(const char *path) {
+static enum status walk_path(const char *path) {
     struct gguf g;
     struct err e;
     enum status status = gguf_open(&g, path, &e);
@@ -144,7 +144,7 @@ enum status gguf_walk_bytes(const uint8_t *bytes, size_t size_bytes) {
     ASSERT(descriptor >= 0);
     ASSERT(write(descriptor, bytes, size_bytes) == (ssize_t)size_bytes);
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    enum status status = gguf_walk_path(path);
+    enum status status = walk_path(path);
     close(descriptor);
     return status;
 }

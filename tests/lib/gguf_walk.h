@@ -19,7 +19,4 @@ uint64_t gguf_walk(const struct gguf *g);
 // what is wrong, in printable text. Returns what gguf_open did.
 enum status gguf_walk_bytes(const uint8_t *bytes, size_t size_bytes);
 
-// The same for a file that is on disk.
-enum status gguf_walk_path(const char *path);
-
 #endif
