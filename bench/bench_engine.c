@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "bench/lib/limits.h"
 #include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
@@ -29,11 +30,6 @@ struct bench {
     int32_t n_prompt, n_decode, n_repeats;
     double read_gbps; // of the CPU's memory; 0 if an accelerator takes part
 };
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static enum status prefill(struct bench *b, int32_t n, struct err *e) {
     session_truncate(b->session, 0);
@@ -65,7 +61,7 @@ static enum status measure(struct bench *b, const char *name,
         const double seconds = (double)(clock_ns() - start) * 1e-9;
         if (r >= 0) rates[r] = n / seconds;
     }
-    qsort(rates, (size_t)b->n_repeats, sizeof *rates, by_value);
+    qsort(rates, (size_t)b->n_repeats, sizeof *rates, order_f64);
     const double median = rates[b->n_repeats / 2];
     printf("{\"test\": \"%s%d\", \"tokens_per_second\": %.2f, \"least\": %.2f, \"most\": %.2f",
            name, n, median, rates[0], rates[b->n_repeats - 1]);

@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "bench/lib/random_weights.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/drivers.h"
@@ -50,11 +51,6 @@ struct work {              // what is encoded and timed together
     int32_t n_copies, n_products;
 };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static enum status run(struct bench *b, const struct work *w, double *out_us, struct err *e) {
     const uint64_t start_ns = clock_ns();
     char *const half = (char *)b->pool.base + b->pool.size_bytes / 2;
@@ -79,7 +75,7 @@ static enum status time_of(struct bench *b, const struct work *w, double *out_us
     double us[MAX_RUNS + 1];
     for (int i = 0; i <= b->n_runs; i++)
         if (run(b, w, &us[i], e)) return e->status;
-    qsort(us + 1, (size_t)b->n_runs, sizeof *us, by_value);
+    qsort(us + 1, (size_t)b->n_runs, sizeof *us, order_f64);
     *out_us = us[1 + b->n_runs / 2];
     return OK;
 }
@@ -165,7 +161,7 @@ static enum status report_round_trip(struct bench *b, struct err *e) {
         if (stream_wait(b->out, e)) return e->status;
         if (i >= 0) us[i] = (double)(clock_ns() - start_ns) * 1e-3;
     }
-    qsort(us, (size_t)b->n_runs, sizeof *us, by_value);
+    qsort(us, (size_t)b->n_runs, sizeof *us, order_f64);
     begin_line(b, "round_trip");
     printf(", \"pinned\": %s, \"block_bytes\": %d, \"us\": %.2f", b->pinned ? "true" : "false",
            (int)SMALL_BYTES, us[b->n_runs / 2]);

@@ -22,6 +22,7 @@
  * the share of the copies' time that was hidden.
  */
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/trace.h"
 #include "tests/sim/sim_device.h"
@@ -103,11 +104,6 @@ static enum status run_prompt(struct bench *b, struct figures *out, struct err *
     return status;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The sum of copying and computing, divided by the longest of them.
 static double serial_figure(const struct figures *f) {
     const struct trace_times *t = &f->usage.measured;
@@ -134,9 +130,9 @@ static enum status measure(struct bench *b, const char *name,
                 times->total_us * 1e-3, times->busy_us[HOST] * 1e-3, times->busy_us[GPU] * 1e-3,
                 times->copy_us * 1e-3);
     }
-    qsort(values, (size_t)b->n_repeats, sizeof *values, by_value);
-    qsort(hidden, (size_t)b->n_repeats, sizeof *hidden, by_value);
-    qsort(serial, (size_t)b->n_repeats, sizeof *serial, by_value);
+    qsort(values, (size_t)b->n_repeats, sizeof *values, order_f64);
+    qsort(hidden, (size_t)b->n_repeats, sizeof *hidden, order_f64);
+    qsort(serial, (size_t)b->n_repeats, sizeof *serial, order_f64);
     printf("{\"test\": \"%s\", \"median\": %.3f, \"least\": %.3f, \"most\": %.3f, "
            "\"serial\": %.3f, \"hidden_copies\": %.3f, \"repeats\": %d}\n",
            name, values[b->n_repeats / 2], values[0], values[b->n_repeats - 1],

@@ -12,6 +12,7 @@
  * the plan that is made without a prompt, with that of a plan made for the prompt.
  */
 #include "base/mem.h"
+#include "base/number.h"
 #include "planner/machine/machine.h"
 #include "planner/planner.h"
 
@@ -153,13 +154,8 @@ static enum status try_depths(struct bench *b, int context, struct err *e) {
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-static int compare(const void *a, const void *b) {
-    const double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
 static double quantile(struct ratios *list, double part) {
-    qsort(list->ratio, (size_t)list->n, sizeof *list->ratio, compare);
+    qsort(list->ratio, (size_t)list->n, sizeof *list->ratio, order_f64);
     return list->n ? list->ratio[(int)(part * (list->n - 1))] : NAN;
 }
 

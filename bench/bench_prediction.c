@@ -37,6 +37,7 @@
 #include "base/affinity.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "bench/lib/ranks.h"
 #include "bench/lib/reference.h"
 #include "kernels/drivers.h"
@@ -185,11 +186,6 @@ struct bench {
     int32_t n_errors[KINDS], n_all, n_off; // rows; rounds, and those that do not count
 };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double error_of(const struct round *r) {
     return 100 * (r->predicted_us / r->measured_us - 1);
 }
@@ -202,7 +198,7 @@ static int by_error(const void *a, const void *b) {
 static int by_disturbance(const void *a, const void *b) {
     const struct round *x = a, *y = b;
     const int order = x->disturbed - y->disturbed;
-    return order ? order : by_value(&x->off, &y->off);
+    return order ? order : order_f64(&x->off, &y->off);
 }
 
 // ---- Opening ------------------------------------------------------------------------------------
@@ -565,7 +561,7 @@ static enum status run_model(struct bench *b, const char *model, struct err *e) 
 
 static void print_errors(const char *name, double *errors, int32_t n) {
     if (n == 0) return;
-    qsort(errors, (size_t)n, sizeof *errors, by_value);
+    qsort(errors, (size_t)n, sizeof *errors, order_f64);
     printf("%-8s %3d predictions: error median %.1f %%, 90th percentile %.1f %%, most %.1f %%\n",
            name, n, errors[n / 2], errors[nearest_rank(n, 90)], errors[n - 1]);
 }

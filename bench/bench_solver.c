@@ -9,6 +9,7 @@
  * options, with memory for any model on the host.
  */
 #include "base/mem.h"
+#include "base/number.h"
 #include "planner/machine/machine.h"
 #include "planner/planner.h"
 #include "tests/lib/invent.h"
@@ -58,13 +59,8 @@ static enum status solve(struct bench *b, struct err *e) {
     return OK;
 }
 
-static int compare(const void *a, const void *b) {
-    const double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
 static void print_row(struct bench *b, const char *name) {
-    qsort(b->ms, (size_t)b->n_pairs, sizeof *b->ms, compare);
+    qsort(b->ms, (size_t)b->n_pairs, sizeof *b->ms, order_f64);
     printf("%-42s %5d %8d %8.1f %8.1f  %s\n", name, b->shape.n_units, b->n_pairs,
            b->ms[b->n_pairs / 2], b->ms[b->n_pairs - 1], b->slowest);
     b->n_pairs = 0;

@@ -13,6 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "kernels/drivers.h"
 #include "runtime/engine/engine.h"
 
@@ -145,11 +146,6 @@ static double take_turn(struct process *p, char test) {
     return fscanf(p->told, "%llu", &ns) == 1 ? (double)ns * 1e-3 : 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Rounds of one test; the first one does not count. false if a worker failed.
 static bool measure(struct turns *t, char test, int32_t n_tokens, int32_t n_rounds) {
     double *const us[BUILDS] = {t->us[OURS], t->us[OTHER]}, *ratios = t->ratios;
@@ -164,8 +160,8 @@ static bool measure(struct turns *t, char test, int32_t n_tokens, int32_t n_roun
     }
     const size_t n = (size_t)n_rounds;
     const int32_t far = (int32_t)ceil(1.96 * sqrt(n_rounds) / 2);
-    for (int build = 0; build < BUILDS; build++) qsort(us[build], n, sizeof *us[build], by_value);
-    qsort(ratios, n, sizeof *ratios, by_value);
+    for (int build = 0; build < BUILDS; build++) qsort(us[build], n, sizeof *us[build], order_f64);
+    qsort(ratios, n, sizeof *ratios, order_f64);
     const int32_t middle = n_rounds / 2, low = middle > far ? middle - far : 0;
     const int32_t high = middle + far < n_rounds ? middle + far : n_rounds - 1;
     printf("%s of %d: other / ours %.4f (95 %%: %.4f to %.4f), %d rounds; ours %.3f ms, other %.3f "

@@ -2,6 +2,7 @@
 #include "runtime/commands/divergence.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,11 +56,6 @@ struct estimate divergence_mean(double sum, double squares, int64_t n) {
                              n > FEWEST && variance > 0 ? sqrt(variance / (double)(n - 1)) : 0};
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The value below which that share of the sorted values lies, between neighbours.
 static double percentile(const struct divergence *d, double share) {
     const double place = share * (double)(d->n - 1);
@@ -72,7 +68,7 @@ void divergence_result(struct divergence *d, double nats, double squares,
                        struct divergence_result *out) {
     const double n = (double)d->n;
     ASSERT(d->n > 0);
-    qsort(d->values, (size_t)d->n, sizeof *d->values, by_value);
+    qsort(d->values, (size_t)d->n, sizeof *d->values, order_f64);
     const struct estimate own = divergence_mean(nats, squares, d->n);
     const struct estimate gaps = divergence_mean(d->gap_squares, d->gap_fourths, d->n);
     const double root = sqrt(gaps.value), same = (double)d->n_same_best / n;

@@ -2,6 +2,7 @@
 #include "runtime/host/rig.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "kernels/op_cost.h"
 
 #include <math.h>
@@ -107,14 +108,9 @@ enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
     return err_set(e, ERR_CANCELLED, "calibration was stopped");
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double median_of(double *values, int32_t n) {
     ASSERT(n >= 1);
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    qsort(values, (size_t)n, sizeof *values, order_f64);
     return values[n / 2];
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/text/tokenizer.h"
 
 #include <math.h>
@@ -93,11 +94,6 @@ enum status bench_engine_run(struct bench_engine *b, const struct bench_test *te
     return OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void bench_stats(const double *values, int32_t n, double *scratch, struct bench_stats *out) {
     ASSERT(n >= 1);
     double sum = 0, squares = 0;
@@ -107,7 +103,7 @@ void bench_stats(const double *values, int32_t n, double *scratch, struct bench_
     }
     const double mean = sum / n;
     for (int32_t i = 0; i < n; i++) squares += (values[i] - mean) * (values[i] - mean);
-    qsort(scratch, (size_t)n, sizeof *scratch, by_value);
+    qsort(scratch, (size_t)n, sizeof *scratch, order_f64);
     *out = (struct bench_stats){
         .mean = mean,
         .stddev = n > 1 ? sqrt(squares / (n - 1)) : 0,
