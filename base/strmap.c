@@ -1,13 +1,13 @@
 /* strmap.c: see strmap.h. */
 #include "base/strmap.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <string.h>
 
-static uint32_t hash_bytes(const char *key, uint32_t length) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (uint32_t i = 0; i < length; i++) h = (h ^ (uint8_t)key[i]) * 0x100000001b3u;
+static uint32_t hash_key(const char *key, uint32_t length) {
+    uint64_t h = hash_more(HASH_OF_NOTHING, key, length);
     h ^= h >> 32;
     return (uint32_t)(h * 0x9e3779b97f4a7c15u >> 32);
 }
@@ -36,7 +36,7 @@ static struct strmap_slot *find(const struct strmap *m, const char *key, uint32_
 bool strmap_put(struct strmap *m, const char *key, uint32_t length, uint32_t value) {
     ASSERT(key);
     ASSERT(m->slots);
-    uint32_t hash = hash_bytes(key, length);
+    uint32_t hash = hash_key(key, length);
     struct strmap_slot *slot = find(m, key, length, hash);
     if (slot->key) return false;
     ASSERT(m->count < m->capacity);
@@ -47,7 +47,7 @@ bool strmap_put(struct strmap *m, const char *key, uint32_t length, uint32_t val
 
 bool strmap_get(const struct strmap *m, const char *key, uint32_t length, uint32_t *value) {
     if (!m->slots) return false;
-    struct strmap_slot *slot = find(m, key, length, hash_bytes(key, length));
+    struct strmap_slot *slot = find(m, key, length, hash_key(key, length));
     if (!slot->key) return false;
     *value = slot->value;
     return true;

@@ -2,6 +2,7 @@
 #include "runtime/host/calibration_cache.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/host.h"
 #include "base/mem.h"
 #include "base/number.h"
@@ -48,16 +49,10 @@ void calibration_key_of(struct calibration_key *out, struct device *const *devic
     write_key(out->defaults, sizeof out->defaults, devices, n, &defaults, options->device_spec);
 }
 
-// FNV-1a, 64 bits.
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
-    return hash;
-}
-
 bool calibration_path(char *out, const char *cache_path, const struct calibration_key *key) {
-    const int length = snprintf(out, CALIBRATION_PATH, "%s/calibration-%016llx.json", cache_path,
-                                (unsigned long long)hash_of(key->text));
+    const int length =
+        snprintf(out, CALIBRATION_PATH, "%s/calibration-%016llx.json", cache_path,
+                 (unsigned long long)hash_more(HASH_OF_NOTHING, key->text, strlen(key->text)));
     return length > 0 && length < CALIBRATION_PATH;
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/host/expert_counts.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/new_file.h"
 #include "kernels/op_cost.h"
@@ -53,13 +54,6 @@ double expert_counts_exponent(const struct expert_counts *c) {
 
 // ---- Files --------------------------------------------------------------------------------------
 
-// FNV-1a, 64 bits.
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
-    return hash;
-}
-
 // The path of the model's file: models with one name and as many bytes of weights share it.
 static bool path_of(char out[PATH_CHARS], const char *folder, const struct shape *shape) {
     char key[160];
@@ -67,7 +61,7 @@ static bool path_of(char out[PATH_CHARS], const char *folder, const struct shape
                    shape->n_experts_used, shape->n_experts,
                    (unsigned long long)shape_weight_bytes(shape));
     const int length = snprintf(out, PATH_CHARS, "%s/experts-%016llx.txt", folder,
-                                (unsigned long long)hash_of(key));
+                                (unsigned long long)hash_more(HASH_OF_NOTHING, key, strlen(key)));
     return length > 0 && length < PATH_CHARS;
 }
 

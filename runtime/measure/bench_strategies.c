@@ -1,6 +1,7 @@
 /* bench_strategies.c: see bench_strategies.h. */
 #include "runtime/measure/bench_strategies.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -108,19 +109,13 @@ char *bench_agreement_text(const struct bench_agreement *a, char *out, size_t si
 
 // ---- Cases --------------------------------------------------------------------------------------
 
-static uint64_t hash(uint64_t h, const void *bytes, size_t n) {
-    const uint8_t *p = bytes;
-    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3u; // FNV-1a
-    return h;
-}
-
 uint64_t bench_plan_id(const struct plan *plan) {
     const size_t n = (size_t)plan->n_units;
     const int32_t rest[] = {plan->workload.n_ubatch, (int32_t)plan->place.feed,
                             (int32_t)plan->workload.kv_type_k, (int32_t)plan->workload.kv_type_v};
-    uint64_t h = 0xcbf29ce484222325u;
-    h = hash(h, plan->place.units, n * sizeof *plan->place.units);
-    return hash(h, rest, sizeof rest);
+    const uint64_t placed =
+        hash_more(HASH_OF_NOTHING, plan->place.units, n * sizeof *plan->place.units);
+    return hash_more(placed, rest, sizeof rest);
 }
 
 static void look_at(struct bench_case *c, const struct engine *engine) {

@@ -4,6 +4,7 @@
  *   test_jinja --render TEMPLATE INPUT.json   prints the text, or the error and exit code 1
  */
 // link: wrap-alloc
+#include "base/hash.h"
 #include "runtime/jinja/jinja.h"
 #include "runtime/jinja/jinja_json.h"
 #include "tests/lib/alloc_fail.h"
@@ -78,9 +79,7 @@ static char *render(const char *source, const char *json, struct err *e) {
 }
 
 static void hash(const char *text, char out[17]) {
-    uint64_t value = 0xcbf29ce484222325;
-    for (; *text; text++) value = (value ^ (uint8_t)*text) * 0x100000001b3;
-    snprintf(out, 17, "%016" PRIx64, value);
+    snprintf(out, 17, "%016" PRIx64, hash_more(HASH_OF_NOTHING, text, strlen(text)));
 }
 
 static void check_file(const json_t *line, char *inputs[], int n_inputs) {

@@ -3,6 +3,7 @@
  * tests/golden/make_tokenizer_golden.py; the vocabularies come from make model and
  * tests/fetch_fixtures.sh. Pre-tokenizers are compared by the words alone, and need none.
  */
+#include "base/hash.h"
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/text/pretokenize.h"
@@ -43,11 +44,11 @@ static const struct vocabulary UNIGRAM = {"tests/golden/tokenizer/unigram.gguf",
                                           "tests/golden/tokenizer/unigram.txt", "git checkout",
                                           false};
 
-// 64-bit FNV-1a over little-endian 32-bit integers: what it begins with, and with one more.
-static const uint64_t HASH_OF_NOTHING = 0xcbf29ce484222325u;
+// With one more number, as four bytes, the lowest first.
 static uint64_t hash_one(uint64_t h, uint32_t number) {
-    for (int shift = 0; shift < 32; shift += 8) h = (h ^ (number >> shift & 255)) * 0x100000001b3u;
-    return h;
+    const uint8_t bytes[] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16),
+                             (uint8_t)(number >> 24)};
+    return hash_more(h, bytes, sizeof bytes);
 }
 
 static uint64_t hash_ids(const struct token_list *list) {
