@@ -63,7 +63,7 @@ HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
 HELPERS := $(filter-out $(if $(filter darwin,$(SYSTEM)),$(call not_for_macos,$(HELPERS))),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
-MAINS := $(wildcard runtime/commands/main_tandem.c tests/sim/main_tandem_sim.c)
+MAINS := runtime/commands/main_tandem.c tests/sim/main_tandem_sim.c
 SCRIPTS := $(wildcard tests/cli/cli_*.sh)
 
 D := build/$(BUILD)
@@ -71,8 +71,8 @@ TOP := $(if $(filter release,$(BUILD)),build,$D)
 KERNEL_LIB := $D/libkernels.a
 LIB := $D/libtandem_all.a $(KERNEL_LIB)
 TESTLIB := $D/libtest.a
-TANDEM := $(if $(wildcard runtime/commands/main_tandem.c),$(TOP)/tandem)
-TANDEM_SIM := $(if $(wildcard tests/sim/main_tandem_sim.c),$(TOP)/tandem-sim)
+TANDEM := $(TOP)/tandem
+TANDEM_SIM := $(TOP)/tandem-sim
 BENCH_BINS := $(BENCHES:%.c=$D/%)
 # Where scripts find the programs: the folder of the two mains, the variant's folder.
 AGAINST = TANDEM=$(CURDIR)/$1/tandem TANDEM_SIM=$(CURDIR)/$1/tandem-sim TOOLS=$(CURDIR)/$2/tests
@@ -147,7 +147,7 @@ programs: libraries $(TANDEM_SIM) $(PROGRAMS:%.c=$D/%) $(TOOLS:%.c=$D/%) $(if $(
 benches: libraries $(BENCH_BINS)
 fuzzers: libraries $(FUZZERS:%.c=$D/%)
 fixtures:
-	@if [ -f tests/fetch_fixtures.sh ]; then sh tests/fetch_fixtures.sh; fi
+	@sh tests/fetch_fixtures.sh
 
 $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA = $(AVX2) $(AVXVNNI)
@@ -170,8 +170,8 @@ $(LIB) $(TESTLIB):
 	@$(AR) rcs $@ $(filter %.o,$^)
 
 LINK = @mkdir -p $(@D); echo '  LINK  $@'; $(CC) $(filter-out $(OPENMP),$(FLAGS)) -o $@ $(filter %.o %.a,$^)
-$(TOP)/tandem: $D/obj/runtime/commands/main_tandem.o $(LIB)
-$(TOP)/tandem-sim: $D/obj/tests/sim/main_tandem_sim.o $(TESTLIB) $(LIB)
+$(TANDEM): $D/obj/runtime/commands/main_tandem.o $(LIB)
+$(TANDEM_SIM): $D/obj/tests/sim/main_tandem_sim.o $(TESTLIB) $(LIB)
 $(TANDEM) $(TANDEM_SIM):
 	$(LINK) $(LIBS)
 $(KERNEL_BINS): $D/%: $D/obj/%.o $(TESTLIB) $(KERNEL_LIB)
