@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     ALL_LOGITS_UBATCH = 128, // keeps the rows of logits, which are long, few
@@ -166,12 +167,23 @@ static enum status tell_smaller_cache(const struct cli_generator *g, struct err 
     return OK;
 }
 
+// Finds out before a model is loaded, which may take minutes, whether the files are there that are
+// read after it.
+static enum status check_files(const struct cli_options *o, struct err *e) {
+    const char *const paths[] = {o->file, o->system_file, o->grammar_file, o->schema_file};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (paths[i] && strcmp(paths[i], "-") != 0 && access(paths[i], R_OK) != 0)
+            return err_errno(e, errno, "%s", paths[i]);
+    return OK;
+}
+
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
                               const struct cli_texts *texts, struct err *e) {
     uint64_t load_ns = 0;
     *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
-    if (open_engine(g, texts, &load_ns, e) || set_generator(g, true, e) || buffer_output(g, e))
+    if (check_files(&cli->options, e) || open_engine(g, texts, &load_ns, e) ||
+        set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);

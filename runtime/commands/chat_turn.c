@@ -64,10 +64,9 @@ static void say_dropped(struct chat *chat) {
 }
 
 static void say_full(const struct chat *chat) {
-    fprintf(stderr,
-            "tandem: the context of %d tokens is full\n"
-            "Type /clear to begin anew, or start with a larger -c\n",
-            context_of(chat));
+    const bool takes_commands = chat->tells || chat->writer.cli->options.by_lines;
+    fprintf(stderr, "tandem: the context of %d tokens is full\n%s a larger -c\n", context_of(chat),
+            takes_commands ? "Type /clear to begin anew, or start with" : "Start with");
 }
 
 // Reads what of tokens the session does not hold already. One at least is left, whose logits are

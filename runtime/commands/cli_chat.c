@@ -50,7 +50,8 @@ static enum status answer_once(struct chat *chat, struct cli *cli, struct err *e
     if (add_texts(chat, cli, e) || chat_answer(chat, &answered, e)) return e->status;
     cli->interrupted = signal_seen();
     if (answered || cli->interrupted) return OK;
-    return err_set(e, ERR_LIMIT, "the question is longer than the context");
+    err_set(e, ERR_LIMIT, "the question is longer than the context");
+    return err_fix(e, "use a longer context (-c)");
 }
 
 // ---- A conversation -----------------------------------------------------------------------------

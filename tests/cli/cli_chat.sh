@@ -182,7 +182,8 @@ once 'x' -n 12 -q -p ''
 [ $code -eq 2 ] && grep -q 'question is empty' "$work/err"
 result chat_empty_question
 once 'x' -n 12 -q -c 32 -f "$0"
-[ $code -eq 1 ] && grep -q 'longer than the context' "$work/err"
+[ $code -eq 1 ] && grep -q 'longer than the context' "$work/err" && ! grep -q '/clear' "$work/err" &&
+    tail -n 1 "$work/err" | grep -q 'Use a longer context (-c)'
 result chat_question_without_room
 
 # ---- Lines of several lines ----------------------------------------------------------------------

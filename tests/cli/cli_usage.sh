@@ -125,6 +125,13 @@ fails folder_as_model "$work" inspect "$work"
 fails no_prompt_file 'No such file' run -m "$MODEL" -f "$work/none.txt"
 fails no_trace_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y \
     --trace "$work/none/x"
+fails no_grammar_file "$work/none.gbnf: No such file" run -m "$work/none.gguf" -p y \
+    --grammar-file "$work/none.gbnf"
+for file in -f -sysf; do
+    call chat -m "$MODEL" $file "$work/none.txt"
+    [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'none.txt: No such file' "$err"
+    result "usage_no_file_of_${file}_is_told_before_loading"
+done
 fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
