@@ -225,6 +225,63 @@ static void test_damage(void **state) {
     engine_close(en);
 }
 
+// Parses a file of four tokens, the last of which is given, whose sizes and checksum are right.
+static enum status parse_numbers(const struct session_file *numbers, int32_t last, bool recurrent,
+                                 struct err *e) {
+    const struct session_key key = {.kv_type_k = DTYPE_F16,
+                                    .kv_type_v = DTYPE_F16,
+                                    .n_ctx = 8,
+                                    .n_vocab = 10,
+                                    .recurrent = recurrent};
+    const int32_t tokens[] = {1, 2, 3, last};
+    uint64_t words[16] = {0};
+    uint8_t *bytes = (uint8_t *)words;
+    struct session_file f = *numbers;
+    f.tokens = tokens;
+    f.n_tokens = 4;
+    f.piece_bytes = sizeof *words;
+    const uint64_t summed_bytes = session_file_head_bytes(f.n_tokens) + f.piece_bytes;
+    assert_true(summed_bytes + sizeof *words <= sizeof words);
+    session_file_head(&f, &key, bytes);
+    const uint64_t sum = session_file_sum(0, bytes, summed_bytes);
+    memcpy(bytes + summed_bytes, &sum, sizeof sum);
+    return session_file_parse(&f, bytes, summed_bytes + sizeof sum, &key, e);
+}
+
+// A file whose checksum is right may still say what no session can be.
+static void test_numbers(void **state) {
+    (void)state;
+    static const struct {
+        struct session_file numbers;
+        int32_t last;
+        bool recurrent;
+        const char *broken; // NULL: nothing is
+    } cases[] = {
+        {{.n = 4}, 4, false, NULL},
+        {{.n = 4, .low = 4}, 9, false, NULL},
+        {{.n = 3, .low = 3}, 0, false, NULL},
+        {{.n = 3, .low = 4}, 4, false, "its lengths"},
+        {{.n = 5}, 4, false, "its lengths"},
+        {{.n = -1}, 4, false, "its lengths"},
+        {{.n = 4, .low = -1}, 4, false, "its lengths"},
+        {{.n = 4}, 10, false, "a token"},
+        {{.n = 4}, -1, false, "a token"},
+        {{.n = 4, .n_slots = 2, .at = {1, 4}}, 4, true, NULL},
+        {{.n = 4, .n_slots = 2, .at = {1, 0}}, 4, true, "the place of a state"},
+        {{.n = 4, .n_slots = 2, .at = {1, 5}}, 4, true, "the place of a state"},
+        {{.n = 4, .n_slots = STATE_SLOTS + 1}, 4, true, "its number of states"},
+        {{.n = 4, .n_slots = -1}, 4, true, "its number of states"},
+        {{.n = 4, .n_slots = 1, .at = {1}}, 4, false, "its number of states"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        const enum status status =
+            parse_numbers(&cases[i].numbers, cases[i].last, cases[i].recurrent, &e);
+        if (status != (cases[i].broken ? ERR_FORMAT : OK)) fail_msg("case %zu: %s", i, e.what);
+        if (cases[i].broken) assert_non_null(strstr(e.what, cases[i].broken));
+    }
+}
+
 static void test_refusals(void **state) {
     struct fixture *f = *state;
     static const struct way others[] = {{"none", STRATEGY_AUTO, 16, N_CTX, DTYPE_F32},
@@ -255,6 +312,7 @@ static void test_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_way),
                                        cmocka_unit_test(test_window), cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_numbers),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
