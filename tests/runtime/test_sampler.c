@@ -471,6 +471,45 @@ static void breakers_begin_within_tokens(void **state) {
     gguf_close(&gguf);
 }
 
+// Repetitions that end at a breaker, or are as long as allowed, by hand: the texts are of tokens 0
+// to 7, 7 is a breaker, and so is 5 with a 6 behind it.
+static void repetitions_end_at_breakers(void **state) {
+    (void)state;
+    enum { TEXT = 8, VOCAB = 8 };
+    struct breaker list[] = {{.head = 5, .n_tail = 1, .tail = {6}}, {.head = 7}};
+    const struct breakers breakers = {.list = list, .n = 2, .capacity = 2};
+    static const struct {
+        const char *text;
+        int32_t allowed, token; // that loses loss; -1: none does
+        float loss;
+    } cases[] = {
+        {"12312", 2, 3, 1},   {"4123412", 2, 3, 2}, {"12312", 3, -1, 0},
+        {"123712", 2, 3, 1}, // nothing but the two that are allowed lies behind the breaker
+        {"123712", 3, -1, 0}, {"56356", 1, -1, 0}, // the text ends with a breaker and its tail
+        {"5635", 1, 6, 1},                         // with its head alone
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct dry_options dry = {.multiplier = 1,
+                                        .base = 2,
+                                        .allowed_length = cases[i].allowed,
+                                        .last_n = -1,
+                                        .breakers = &breakers};
+        struct candidate tokens[VOCAB] = {{0}};
+        struct candidates c = {tokens, VOCAB};
+        struct penalties p;
+        struct err e;
+        const struct penalty_options off = {.repeat = 1};
+        assert_int_equal(penalties_open(&p, &off, &dry, VOCAB, TEXT, &e), OK);
+        for (int32_t t = 0; t < VOCAB; t++) tokens[t].token = t;
+        for (const char *at = cases[i].text; *at; at++) penalties_accept(&p, *at - '0');
+        penalties_dry(&p, &c);
+        for (int32_t t = 0; t < VOCAB; t++)
+            if (tokens[t].logit != (t == cases[i].token ? -cases[i].loss : 0))
+                fail_msg("%s: token %d has %g", cases[i].text, t, (double)tokens[t].logit);
+        penalties_close(&p);
+    }
+}
+
 static void refused_allocations_are_errors(void **state) {
     (void)state;
     struct gguf gguf;
@@ -530,6 +569,7 @@ int main(void) {
         cmocka_unit_test(mirostat_follows_the_surprise),
         cmocka_unit_test(biases_move_and_forbid_tokens),
         cmocka_unit_test(breakers_begin_within_tokens),
+        cmocka_unit_test(repetitions_end_at_breakers),
         cmocka_unit_test(refused_allocations_are_errors),
         cmocka_unit_test(close_accepts_a_zeroed_one),
     };
