@@ -40,6 +40,14 @@ static inline void lane_share(const struct lane *lane, int64_t n, int64_t grain,
     *last = b < n ? b : n;
 }
 
+// The number of the lane that does an item of that cost, which begins at place in a sequence of
+// items of any costs whose sum is total: the lane in whose equal share of the total the item's
+// middle lies. So a lane's work begins and ends at most half an item beside that share.
+static inline int32_t lane_of_item(const struct lane *lane, int64_t place, int64_t cost,
+                                   int64_t total) {
+    return (int32_t)((2 * place + cost) * lane->count / (2 * total));
+}
+
 // The next portion of work of which so much is left for count lanes: a third of an equal share, so
 // that a lane of a third of the others' speed does not keep them waiting, in multiples of grain.
 static inline int64_t lane_portion(int64_t left, int32_t count, int64_t grain) {

@@ -561,6 +561,35 @@ static void test_taken_once(void **state) {
     }
 }
 
+// Items lie at most half beside a lane's equal share, so two lanes differ by one item at most; of
+// nine segments of 8,320 keys the last is short, and the fifth belongs to the second lane.
+static void test_items_of_lanes(void **state) {
+    (void)state;
+    const struct lane two = {.count = 2};
+    assert_int_equal(lane_of_item(&two, 3 * 1024, 1024, 8320), 0);
+    assert_int_equal(lane_of_item(&two, 4 * 1024, 1024, 8320), 1);
+    for (int32_t count = 1; count <= 8; count++) {
+        const struct lane lane = {.count = count};
+        for (int64_t total = 1; total <= 40; total++) {
+            for (int64_t cost = 1; cost <= total; cost++) {
+                int64_t work[8] = {0};
+                int32_t before = 0;
+                for (int64_t at = 0; at < total; at += cost) {
+                    const int64_t own = cost < total - at ? cost : total - at; // the last: the rest
+                    const int32_t n = lane_of_item(&lane, at, own, total);
+                    assert_in_range(n, before, count - 1);
+                    before = n;
+                    work[n] += own;
+                }
+                if (count == 2) assert_in_range(work[0] - work[1] + cost, 0, 2 * cost);
+                for (int32_t n = 0; n < count; n++)
+                    assert_in_range(count * work[n] + count * cost, total,
+                                    total + 2 * count * cost);
+            }
+        }
+    }
+}
+
 struct lateness {
     struct taking taking;
     atomic_bool others_done;
@@ -846,6 +875,7 @@ int main(void) {
         cmocka_unit_test(test_levels_of_arm),
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_items_of_lanes),
         cmocka_unit_test(test_late_lane),
         cmocka_unit_test(test_slow_lane),
         cmocka_unit_test(test_idle_lanes),

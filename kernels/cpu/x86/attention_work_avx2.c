@@ -2,13 +2,13 @@
  * at every x86 level.
  *
  * Blocks of queries that read the same keys are cut into segments of keys; the segments of all
- * blocks form one list, weighted by the time of each, which is cut into equal shares. So all lanes
- * are busy both with one head over many keys and with the end of a prompt, which sees more keys
- * than its start. Where there are many blocks, or none has two segments, lanes take whole ones as
- * they come. A block of few tokens has the queries of all kv heads, so that a page of the cache is
- * read from its start to its end. The lane that has the first segment of a block merges the others,
- * which lie in their lanes' rooms. Owns nothing; every lane calls with the same arguments. Tested
- * by tests/kernels/check_ops.c.
+ * blocks form one list, weighted by the time of each, which is cut into shares that are as equal
+ * as whole segments allow. So all lanes are busy both with one head over many keys and with the end
+ * of a prompt, which sees more keys than its start. Where there are many blocks, or none has two
+ * segments, lanes take whole ones as they come. A block of few tokens has the queries of all kv
+ * heads, so that a page of the cache is read from its start to its end. The lane that has the first
+ * segment of a block merges the others, which lie in their lanes' rooms. Owns nothing; every lane
+ * calls with the same arguments. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/x86/attention_work_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
@@ -143,18 +143,24 @@ static int64_t cost_of_block(const struct query_block *b) {
     return cost_of(b, (const int32_t[2]){b->first_key, b->last_key});
 }
 
-// The number of the lane that has the unit of work that begins at place. Blocks with too many
-// queries for a room are not cut.
-static int32_t owner(const struct work *w, int64_t place) {
-    return (int32_t)(place * w->lane->count / w->total);
+// The number of the lane that has a block, or a segment of one, of that cost.
+static int32_t owner(const struct work *w, int64_t place, int64_t cost) {
+    return lane_of_item(w->lane, place, cost, w->total);
 }
 
-static int32_t last_owner(const struct work *w, const struct query_block *b, int64_t place) {
-    uint64_t size = (uint64_t)(n_queries(b) * partial_floats(w->a)) * sizeof(float);
-    if (w->lane->count == 1 || size * SEGMENTS_MAX > LANE_ROOM_BYTES) return owner(w, place);
-    int32_t keys[2] = {0};
-    for (int32_t i = 0, next[2]; segment_at(b, i, next); i++) memcpy(keys, next, sizeof keys);
-    return owner(w, place + cost_of_block(b) - cost_of(b, keys));
+// Fills lanes with those of the first and the last segment of a block that begins at place. Blocks
+// with too many queries for a room are not cut.
+static void owners(const struct work *w, const struct query_block *b, int64_t place,
+                   int32_t lanes[2]) {
+    const int64_t all = cost_of_block(b);
+    const uint64_t size = (uint64_t)(n_queries(b) * partial_floats(w->a)) * sizeof(float);
+    lanes[0] = lanes[1] = owner(w, place, all);
+    if (size * SEGMENTS_MAX > LANE_ROOM_BYTES) return;
+    int32_t first[2] = {0}, last[2] = {0}, next[2];
+    (void)segment_at(b, 0, first);
+    for (int32_t i = 0; segment_at(b, i, next); i++) memcpy(last, next, sizeof last);
+    lanes[0] = owner(w, place, cost_of(b, first));
+    lanes[1] = owner(w, place + all - cost_of(b, last), cost_of(b, last));
 }
 
 // Rounds elements i to i + BLOCK - 1 of the query in a slot, which are q times scale, to integers,
@@ -280,20 +286,21 @@ static void finish(const struct attention_args *a, const struct query_block *b,
 
 // Runs this lane's segments of a block that begins at place: those from its first owner on are
 // added to totals, those of another owner go to the lane's room, first to last.
-static void run_block(const struct work *w, const struct query_block *b, int64_t place, bool cut,
-                      struct query_room *room, struct total *totals) {
+static void run_block(const struct work *w, const struct query_block *b, int64_t place,
+                      const int32_t lanes[2], struct query_room *room, struct total *totals) {
     const int64_t slot = n_queries(b) * partial_floats(w->a);
     const int32_t self = w->lane->index;
-    const bool first = owner(w, place) == self;
+    const bool first = lanes[0] == self, cut = lanes[0] != lanes[1];
     float *parts = cut && !first ? lane_room(w->lane, self) : NULL;
     start_queries(w->a, b, room);
     if (first) start_totals(w->a, b, totals);
     for (int32_t i = 0, keys[2]; segment_at(b, i, keys); i++) {
-        if (!cut || owner(w, place) == self) {
+        const int64_t cost = cost_of(b, keys);
+        if (!cut || owner(w, place, cost) == self) {
             run_segment(w, b, room, keys, first ? totals : NULL, parts);
             if (parts) parts += slot;
         }
-        place += cost_of(b, keys);
+        place += cost;
     }
 }
 
@@ -304,7 +311,7 @@ static void merge_others(const struct work *w, const struct query_block *b, int6
     int32_t last = w->lane->index;
     const float *parts = NULL;
     for (int32_t i = 0, keys[2]; segment_at(b, i, keys); place += cost_of(b, keys), i++) {
-        int32_t lane = owner(w, place);
+        int32_t lane = owner(w, place, cost_of(b, keys));
         if (lane == w->lane->index) continue;
         parts = lane == last ? parts + slot : lane_room(w->lane, lane);
         last = lane;
@@ -324,12 +331,14 @@ static void run_blocks(const struct work *w) {
     int64_t place = 0, open_place = 0;
     bool cut_any = false;
     for (; next_block(w, &b); place += cost_of_block(&b)) {
-        int32_t first = owner(w, place), last = last_owner(w, &b, place), self = w->lane->index;
-        cut_any |= first != last;
-        if (self < first || self > last) continue;
-        run_block(w, &b, place, first != last, &room, totals);
-        if (first == last) finish(w->a, &b, totals);
-        if (first == last || first != self) continue;
+        int32_t lanes[2], self = w->lane->index;
+        owners(w, &b, place, lanes);
+        const bool cut = lanes[0] != lanes[1];
+        cut_any |= cut;
+        if (self < lanes[0] || self > lanes[1]) continue;
+        run_block(w, &b, place, lanes, &room, totals);
+        if (!cut) finish(w->a, &b, totals);
+        if (!cut || lanes[0] != self) continue;
         open = b;
         open_place = place;
     }
