@@ -4,18 +4,24 @@
 // link: wrap-alloc
 #include "runtime/generate/generate.h"
 
+#include "base/disk.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/tiny_model.h"
 #include "tests/sim/sim_device.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -699,6 +705,94 @@ static void predictions_are_those_of_the_passes(void **state) {
     f->options.workload.n_ubatch = 16;
 }
 
+// ---- Reads from the disk ------------------------------------------------------------------------
+
+enum { COLD_PAGES = 24, COLD_STEP = 64 << 10 }; // too far apart for a fault to bring two of them
+
+// A file whose pages no memory has; each call of a sink waits for two of them, by two threads.
+struct cold_file {
+    volatile const char *map;
+    int32_t n_touched;
+};
+
+static void *touch(void *context) {
+    struct cold_file *c = context;
+    (void)c->map[(size_t)c->n_touched++ * COLD_STEP];
+    return NULL;
+}
+
+static void touch_two(struct cold_file *c) {
+    pthread_t other;
+    assert_in_range(c->n_touched, 0, COLD_PAGES - 2);
+    touch(c);
+    assert_int_equal(pthread_create(&other, NULL, touch, c), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+}
+
+static enum status touch_at_rows(void *context, int32_t first, int32_t n, struct err *e) {
+    (void)first, (void)n, (void)e;
+    touch_two(context);
+    return OK;
+}
+
+static bool touch_at_text(void *context, const char *text, size_t length) {
+    (void)text, (void)length;
+    touch_two(context);
+    return true;
+}
+
+// Maps the file. Returns false where its pages cannot be dropped, and where its file system has no
+// disk of its own (device number 0).
+static bool open_cold(struct cold_file *c) {
+    char path[] = "build/test_generate_XXXXXX";
+    const size_t size = COLD_PAGES * COLD_STEP, page = 4096;
+    unsigned char in_memory[COLD_PAGES * COLD_STEP / 4096];
+    struct stat info;
+    const int file = mkstemp(path);
+    assert_true(file >= 0 && unlink(path) == 0 && ftruncate(file, (off_t)size) == 0);
+    for (size_t at = 0; at < size; at += COLD_STEP)
+        assert_int_equal(pwrite(file, "x", 1, (off_t)at), 1);
+    assert_true(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED && madvise(map, size, MADV_RANDOM) == 0);
+    assert_true(mincore(map, size, in_memory) == 0 && fstat(file, &info) == 0);
+    close(file);
+    *c = (struct cold_file){.map = map};
+    bool cold = major(info.st_dev) != 0;
+    for (size_t at = 0; at < size; at += COLD_STEP) cold = cold && !(in_memory[at / page] & 1);
+    return cold;
+}
+
+// Six parts of a prompt and three tokens wait for 18 pages: two reads and a text add up, each with
+// the faults of all threads.
+static void faults_of_all_parts_and_threads_add_up(void **state) {
+    struct fixture *f = *state;
+    struct engine *en;
+    struct generator g;
+    struct err e;
+    struct cold_file c;
+    enum stop_reason reason;
+    const struct logits_sink rows = {touch_at_rows, &c};
+    open_ok(f, &en, &g);
+    if (!open_cold(&c)) {
+        close_both(en, &g);
+        skip();
+    }
+    const uint64_t before = disk_reads().faults;
+    assert_int_equal(generate_read(&g, f->prompt, 48, &rows, &e), OK);
+    assert_int_equal(c.n_touched, 6);
+    assert_in_range(g.timings.disk_faults, 6, disk_reads().faults - before);
+    assert_int_equal(generate_read(&g, f->prompt + 48, 42, &rows, &e), OK);
+    assert_int_equal(c.n_touched, 12);
+    assert_in_range(g.timings.disk_faults, 12, disk_reads().faults - before);
+    assert_int_equal(generate_write(&g, 3, &(struct text_sink){touch_at_text, &c}, &reason, &e),
+                     OK);
+    assert_true(c.n_touched >= 18);
+    assert_in_range(g.timings.disk_faults, c.n_touched, disk_reads().faults - before);
+    munmap((void *)(uintptr_t)c.map, COLD_PAGES * COLD_STEP);
+    close_both(en, &g);
+}
+
 // ---- Memory -------------------------------------------------------------------------------------
 
 static void refused_allocations_leave_nothing(void **state) {
@@ -754,6 +848,7 @@ int main(void) {
         cmocka_unit_test(generators_share_an_engine),
         cmocka_unit_test(all_logits_of_a_prompt),
         cmocka_unit_test(predictions_are_those_of_the_passes),
+        cmocka_unit_test(faults_of_all_parts_and_threads_add_up),
         cmocka_unit_test(refused_allocations_leave_nothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
