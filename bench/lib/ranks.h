@@ -1,6 +1,7 @@
 /* ranks.h: which of a list of sorted values stands for a share of them.
  *
- * A pure function; any thread. Used by bench_prediction.c. Tested by tests/bench/test_ranks.c.
+ * A pure function; any thread. Used by bench_prediction.c and bench_plans.c. Tested by
+ * tests/bench/test_ranks.c.
  */
 #ifndef TANDEM_BENCH_LIB_RANKS_H
 #define TANDEM_BENCH_LIB_RANKS_H
