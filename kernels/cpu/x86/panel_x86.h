@@ -25,6 +25,9 @@ struct panel {
     veci bytes[8];
     vecf scale[2];
     veci parts[2];
+#if SIGNED_BYTES
+    veci high[8]; // of what split_bytes splits
+#endif
 };
 
 // ROWS rows at equal distances: row r at group[r / 4] + r % 4 * stride. A register for every fourth
@@ -93,6 +96,17 @@ INLINE vecf half_low(veci v) {
 INLINE vecf half_high(veci v) { return half_low(V(srli_epi32)(v, 16)); }
 
 INLINE vecf minus(vecf v) { return V(sub_ps)(V(setzero_ps)(), v); }
+
+#if SIGNED_BYTES
+// Adds 128 to the signed bytes of a panel and splits them: bytes become their low nibbles.
+INLINE void split_bytes(struct panel *p) {
+    UNROLL for (int c = 0; c < 8; c++) {
+        const veci wide = V_SI(xor)(p->bytes[c], V(set1_epi8)(-128));
+        p->bytes[c] = and_bytes(wide, 15);
+        p->high[c] = and_bytes(V(srli_epi32)(wide, 4), 15);
+    }
+}
+#endif
 
 // Low nibbles are columns 0..15, high ones 16..31.
 INLINE void put_nibbles(const veci q[4], struct panel *out) {
