@@ -16,7 +16,8 @@
  * uses an engine with its sessions; engines know nothing of each other. Calls that take a const
  * engine, and tandem_cancel, may be made by any thread at any time before tandem_close. Callbacks
  * run in the thread that made the call (the log's may run in any thread), and they may only make
- * the calls that any thread may make.
+ * the calls that any thread may make. A thread that makes calls needs 1 MiB of stack; on macOS
+ * threads other than the first have half of that unless they ask for more.
  */
 #ifndef TANDEM_RUNTIME_TANDEM_H
 #define TANDEM_RUNTIME_TANDEM_H

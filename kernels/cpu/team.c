@@ -26,7 +26,8 @@ enum {
     YIELD_NS = 60000,    // how long an unbound one waits altogether before it sleeps
     PAUSES_A_LOOK = 8,   // pauses between two looks at the clock
     LANES_MAX = 1024,
-    FEW_GRAINS = 4, // of work for each lane: too little to be worth meeting over it
+    STACK_BYTES = 4 << 20, // of a thread; attention takes 0.6 MiB, and macOS gives 0.5
+    FEW_GRAINS = 4,        // of work for each lane: too little to be worth meeting over it
 };
 
 // A lane's own state.
@@ -344,7 +345,9 @@ static struct team *new_team(int32_t n_threads, struct err *e) {
 // program's own threads.
 static enum status start_threads(struct team *team, struct err *e) {
     sigset_t all, before;
-    int refusal = 0;
+    pthread_attr_t attr;
+    int refusal = pthread_attr_init(&attr);
+    if (!refusal) refusal = pthread_attr_setstacksize(&attr, STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < team->n_threads && !refusal; i++) {
@@ -352,11 +355,12 @@ static enum status start_threads(struct team *team, struct err *e) {
         worker->team = team;
         worker->index = i;
         gate_init(&worker->gate);
-        refusal = pthread_create(&worker->thread, NULL, work, worker);
+        refusal = pthread_create(&worker->thread, &attr, work, worker);
         team->n_workers += !refusal;
         if (refusal) gate_close(&worker->gate);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     if (!refusal) return OK;
     err_set(e, ERR_DEVICE, "the system refuses threads: %s", strerror(refusal));
     err_actual(e, "%d of %d", team->n_workers + 1, team->n_threads);

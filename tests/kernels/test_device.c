@@ -14,6 +14,7 @@
 #include "tests/sim/sim_device.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -694,6 +695,35 @@ static void test_idle_lanes(void **state) {
     team_close(team);
 }
 
+static void stack_of(const struct lane *lane, void *context) {
+    uint64_t *bytes = context;
+    pthread_attr_t attr;
+    size_t size = 0;
+    assert_int_equal(pthread_getattr_np(pthread_self(), &attr), 0);
+    assert_int_equal(pthread_attr_getstacksize(&attr, &size), 0);
+    pthread_attr_destroy(&attr);
+    bytes[lane->index] = size;
+}
+
+// Threads have room for the kernels where the system gives threads little, as macOS does.
+static void test_stacks(void **state) {
+    (void)state;
+    pthread_attr_t given, small;
+    uint64_t bytes[3] = {0};
+    struct team *team = NULL;
+    struct err e;
+    assert_int_equal(pthread_getattr_default_np(&given), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, MIB / 2), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    assert_int_equal(team_open(&team, 3, false, &e), OK);
+    team_run(team, stack_of, bytes);
+    team_close(team);
+    assert_int_equal(pthread_setattr_default_np(&given), 0);
+    assert_true(bytes[1] >= 2 * MIB);
+    assert_true(bytes[2] >= 2 * MIB);
+}
+
 static void test_too_many_threads(void **state) {
     (void)state;
     struct team *team;
@@ -879,6 +909,7 @@ int main(void) {
         cmocka_unit_test(test_late_lane),
         cmocka_unit_test(test_slow_lane),
         cmocka_unit_test(test_idle_lanes),
+        cmocka_unit_test(test_stacks),
         cmocka_unit_test(test_too_many_threads),
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_default_team),
