@@ -109,9 +109,11 @@ xargs -P 2 -n 1 sh -c "
 # ---- Formatting: clang-format 14 decides ---------------------------------------------------------
 case $(clang-format --version 2>/dev/null) in
 *' version 14.'*)
-    xargs -P 2 -n 32 clang-format --dry-run <"$work/c" 2>&1 | sed -n \
-        's/^\([^:]*\):[0-9]*:[0-9]*: warning: .*clang-format-violations.*/\1:1: format: run make format/p' |
-        sort -u >>"$found" ;;
+    # A pipe for each of the two: clang-format writes a message word by word.
+    xargs -P 2 -n 32 sh -c '
+        clang-format --dry-run "$@" 2>&1 | sed -n \
+            "s/^\([^:]*\):[0-9]*:[0-9]*: warning: .*clang-format-violations.*/\1:1: format: run make format/p" |
+            sort -u' clang-format <"$work/c" >>"$found" ;;
 *) echo 'tidy: clang-format 14 is not installed, formatting is not checked (make deps)' >&2 ;;
 esac
 
