@@ -32,7 +32,8 @@ struct device_rates {
     // Weight bytes per second of a matmul with that many tokens whose weights come from the
     // device's memory, without the time for activations (cost.c).
     double weight_gbps[WEIGHT_COUNT][RATE_CLASSES];
-    // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens.
+    // Multiply-adds (two each) of attention per second, 1e9, with long caches, by class of tokens;
+    // on the CPU without the time that each query takes with any number of keys (cost.c).
     double attention_gflops[KV_TYPES][RATE_CLASSES];
     double vector_gbps; // bytes read and written by norms, rope and activations of many rows
     double memory_gbps; // plain reads of the device's memory by the best team

@@ -15,7 +15,8 @@
  *   the KV cache by the rate of plain reads; keys = n_past + (n + 1) / 2, the average that a token
  *   sees, at most the window. Tokens of several sequences each read their own. The CPU reads the
  *   keys and values of a KV head once for up to six queries: one takes 3/4 of the time of six.
- *   Rates are measured with four queries for each token.
+ *   Rates are measured with four queries for each token. What it does once for each query
+ *   (cost_query_bytes) is added by the rate of vector ops.
  * - the delta rule: as attention of so many tokens with F32 keys, whose rows are the state.
  * - others, and the state of a recurrent block without ops: bytes read and written by the rate of
  *   vector ops.
@@ -121,6 +122,8 @@ double cost_activation_bytes(struct op_cost matmul) {
     return 2 * ((double)matmul.read_bytes + (double)matmul.written_bytes);
 }
 
+double cost_query_bytes(struct op_cost attention) { return 10 * (double)attention.written_bytes; }
+
 // A part of a unit whose ops are added up.
 struct bill {
     const struct cost_place *at;
@@ -186,8 +189,9 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     const double n_sequences = pass_sequences(b->pass), n = b->pass->n_tokens / n_sequences;
     const double seen = b->pass->n_past + (n + 1) / 2;
     const double keys = unit->window && unit->window < seen ? unit->window : seen;
-    double flops = call->cost.flops * keys;
+    double flops = call->cost.flops * keys, query_us = 0;
     if (b->at->device->is_host && flops > 0) {
+        query_us = divide(cost_query_bytes(call->cost), r->vector_gbps * PER_US);
         const double queries = n * unit->n_heads / unit->n_kv_heads;
         flops *= host_queries(queries) / queries * (4 * n / host_queries(4 * n));
     }
@@ -198,7 +202,7 @@ static void add_attention(struct bill *b, const struct op_call *call) {
     const double all_bytes = b->at->shape->n_layers * n_sequences * keys * row_bytes;
     const double cached = b->at->cached * cost_kept(r, all_bytes);
     add_op(&b->cost, r, memory_us,
-           cost_cached_us(r, cached, memory_us, us) + (1 - cached) * r->start_us);
+           cost_cached_us(r, cached, memory_us, us) + (1 - cached) * r->start_us + query_us);
 }
 
 // The state stays in a cache while tokens pass.

@@ -46,6 +46,11 @@ double cost_cached_us(const struct device_rates *rates, double share, double mem
 // Bytes that count for a matmul's activations: they are read, written in 8 bits and read again, and
 // results are written.
 double cost_activation_bytes(struct op_cost matmul);
+// Bytes that count for the queries of attention on the CPU, whatever number of keys they see: ten
+// times what it writes. Queries are read, and their tiles zeroed and written; sums are zeroed and
+// read; results are zeroed, then read and written twice, where sums are merged and at the division.
+// Calibration leaves the same bytes out of the rate of attention.
+double cost_query_bytes(struct op_cost attention);
 // All weights that every pass may read: all but the tables of the embedding.
 uint64_t cost_all_read_bytes(const struct unit *unit);
 // Time of bytes at a rate in units of 1e9 bytes per second; 0 without a rate.

@@ -259,6 +259,14 @@ static void scale_types(struct calibrator *c, struct device_rates *rates) {
     }
 }
 
+// The time of attention without that of its queries, which cost.c adds on the CPU; at least half of
+// it, so that a disturbed figure leaves a rate.
+static double keys_us(const struct rig *rig, const struct device_rates *rates,
+                      const struct job *job, double us) {
+    if (!rig->device->info.is_host) return us;
+    return fmax(us - job_query_bytes(job) / (rates->vector_gbps * 1e3), us / 2);
+}
+
 // Measures all classes of one type of KV cache. The first figure is always measured.
 static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
                                    struct device_rates *rates, enum kv_type row, struct err *e) {
@@ -275,7 +283,8 @@ static enum status measure_kv_type(struct calibrator *c, struct rig *rig,
         const struct job job = rig_attention(rig, kv_dtype(row), n, n_keys);
         if (rig_time(rig, &c->watch, &job, &us, e)) return e->status;
         if (i == 0) one_us = us + rig->op_us;
-        rates->attention_gflops[row][class] = job_attention_flops(&job) / us * 1e-3;
+        rates->attention_gflops[row][class] =
+            job_attention_flops(&job) / keys_us(rig, rates, &job, us) * 1e-3;
     }
     return OK;
 }

@@ -311,6 +311,14 @@ double job_attention_flops(const struct job *attention) {
     return 4.0 * RIG_HEADS * RIG_HEAD_DIM * n * (keys - (n - 1) / 2);
 }
 
+double job_query_bytes(const struct job *attention) {
+    const struct attention_args args = {.n_tokens = attention->n_tokens,
+                                        .n_heads = RIG_HEADS,
+                                        .n_kv_heads = RIG_KV_HEADS,
+                                        .head_dim = RIG_HEAD_DIM};
+    return cost_query_bytes(op_cost_attention(&args, 0));
+}
+
 // rms_norm reads x and writes more, swiglu and rope work in place, as in a layer.
 static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
     const struct op_table *ops = rig->device->ops;

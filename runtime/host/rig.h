@@ -104,6 +104,8 @@ uint64_t job_weight_bytes(const struct rig *rig, const struct job *matmul); // o
 // Bytes that its activations and results count for in the planner's cost.c.
 double job_activation_bytes(const struct rig *rig, const struct job *matmul);
 double job_attention_flops(const struct job *attention); // as cost.c counts them
+// Bytes that its queries count for in the planner's cost.c, on the CPU.
+double job_query_bytes(const struct job *attention);
 
 // Measures microseconds of one call: the median of repeated runs of many calls each, until they are
 // stable or the figure's share of the time is used up; at least one run. Subtracts op_us if it is

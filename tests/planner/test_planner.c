@@ -501,11 +501,11 @@ static void test_cost_by_hand(void **state) {
     pass.n_tokens = 1024;
     assert_near(host_us(f, ffn, &m, pass), 32 * weights + 1024 * (ends + others) + norm + 5);
     // One token after 99 sees 100 keys: 2 * 100 * 8 * 128 flops at 10,000 per us, more than the
-    // cache's 100 rows of 2 * 128 halves.
+    // cache's 100 rows of 2 * 128 halves, and ten passes over the 512 floats of its queries.
     pass = (struct pass){1, 1, 99};
     const double bytes = (512 * 512 * 2 + 512 * 128 * 2) / 32 * 34,
                  edges = 8 * (2 * (512 + 512) + 2 * (512 + 128) + 512),
-                 rest = 12 * 512 + 8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4;
+                 rest = 12 * 512 + 8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4 + 10 * 4 * 512;
     assert_near(host_us(f, attention, &m, pass),
                 (bytes + edges + rest + 2 * 100 * 8 * 128) / 1e4 + 8);
     f->shape.units[1].window = 50; // and 50 keys take half of that
@@ -535,10 +535,11 @@ static void test_cost_of_queries(void **state) {
     static const double like[] = {0, 4.5, 4.8, 5.1, 5.4, 5.7, 6, 10.5, 10.8, 11.1};
     for (int32_t n = 1; n < 10; n++) {
         attention->n_heads = n * attention->n_kv_heads;
-        const double rope = 8.0 * attention->n_heads * attention->head_dim_k;
+        const double floats = 1.0 * attention->n_heads * attention->head_dim_k;
+        const double once = 8 * floats + 10 * 4 * floats; // rope, and tiles, sums and results
         assert_near(attention_us(f, &m, false),
                     none_us +
-                        (rope + 2 * 100 * 128 * attention->n_kv_heads * like[n] * 4 / 5.4) / 1e4);
+                        (once + 2 * 100 * 128 * attention->n_kv_heads * like[n] * 4 / 5.4) / 1e4);
     }
 }
 
@@ -637,7 +638,7 @@ static void test_cost_of_sessions(void **state) {
     const struct unit *attention = &f->shape.units[1];
     const struct pass one = {1, 1, 99}, four = {4, 4, 99}, of_one = {4, 1, 99};
     const double ends = 8 * (2 * (512 + 512) + 2 * (512 + 128) + 512) + 12 * 512 - 4 * 512 +
-                        8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4,
+                        8 * (512 + 128) + 4 * 64 + 2 * 128 * 6 + 4 + 10 * 4 * 512,
                  keys = 2 * 100 * 8 * 128;
     assert_near(host_us(f, attention, &m, four) - host_us(f, attention, &m, one),
                 3 * (ends + keys) / 1e4);
