@@ -2,18 +2,19 @@
  * definition's, which has to be asked for.
  *
  *   bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type NAME]
- *             [--threads N] [--tokens N,N,...|all] [--keys N] [--pages 4k|2m]
+ *             [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] [--pages 4k|2m]
  *
  * Measures one token and 512 tokens unless --tokens says otherwise; "all" stands for 1 to 8, 16, 64
  * and 512. Attention sees 1024 keys, or as many as --keys says, a multiple of 64, and leaves out
- * batches of more tokens. Bytes and operations come from op_cost.h. Data that a model reads once
- * per token (weights, KV cache) comes from a pool larger than the caches, from another place each
- * time; the pool is mapped as a file is, in pages of 4 KiB, unless --pages asks for 2 MiB. The last
- * column is the share of what limits an op: the time of the best reader for its bytes, or that of
- * its operations at the peak of multiply-adds or of dots of bytes, whichever is longer. What stays
- * in the caches may exceed the reader. Each figure is the best of 24 short runs, since other
- * programs disturb most long ones, and with one thread its processor time. An op that is listed
- * without a bench does not compile.
+ * batches of more tokens. --cols gives the matrix of the matmul other columns than the shape has, a
+ * multiple of 32, and leaves out types whose blocks do not divide it. Bytes and operations come
+ * from op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool
+ * larger than the caches, from another place each time; the pool is mapped as a file is, in pages
+ * of 4 KiB, unless --pages asks for 2 MiB. The last column is the share of what limits an op: the
+ * time of the best reader for its bytes, or that of its operations at the peak of multiply-adds or
+ * of dots of bytes, whichever is longer. What stays in the caches may exceed the reader. Each
+ * figure is the best of 24 short runs, since other programs disturb most long ones, and with one
+ * thread its processor time. An op that is listed without a bench does not compile.
  */
 #include "base/mem.h"
 #include "bench/lib/limits.h"
@@ -24,12 +25,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
 static const uint64_t RUN_NS = 3000000; // one run takes about that long, or a single call
 enum {
     RUNS = 24,        // of which the best counts
     KEYS_MAX = 65536, // of attention
+    COLS_MAX = 32768, // of the matmul
     PAGE_STEP = 1031, // between the pages of neighbouring keys; prime and more than their number
 };
 
@@ -57,6 +60,7 @@ struct options {
     int32_t n_threads;
     const char *tokens; // numbers with commas between
     int32_t n_keys;     // of attention
+    int32_t n_cols;     // of the matmul; 0: the shape's
     int type;           // of weights; WEIGHT_COUNT: all
     bool huge_pages;
 };
@@ -223,16 +227,18 @@ static void move_weight(const struct job *job, union op_args *args, int64_t n) {
 
 static void bench_matmul(struct bench *b, enum weight_type type, int32_t n_tokens) {
     const struct shape *s = b->options.shape;
+    const int32_t n_cols = b->options.n_cols ? b->options.n_cols : s->n_cols;
+    if (dtype_bytes(weight_dtype(type), (uint64_t)n_cols) == 0) return; // broken blocks
     int32_t n_lanes = team_size(b->team);
     struct job job = {.b = b, .type = type, .call = call_matmul, .move = move_weight};
     job.stride_bytes =
-        round_up(dtype_bytes(weight_dtype(type), (uint64_t)s->n_rows * (uint64_t)s->n_cols), 64);
+        round_up(dtype_bytes(weight_dtype(type), (uint64_t)s->n_rows * (uint64_t)n_cols), 64);
     job.args.matmul =
         (struct matmul_args){.out = values(b, (int64_t)n_tokens * s->n_rows),
-                             .x = values(b, (int64_t)n_tokens * s->n_cols),
-                             .scratch = room(b, matmul_scratch_bytes(s->n_cols, n_tokens, n_lanes)),
+                             .x = values(b, (int64_t)n_tokens * n_cols),
+                             .scratch = room(b, matmul_scratch_bytes(n_cols, n_tokens, n_lanes)),
                              .n_tokens = n_tokens,
-                             .n_cols = s->n_cols,
+                             .n_cols = n_cols,
                              .row_count = s->n_rows,
                              .out_stride = s->n_rows};
     measure(&job, OP_matmul, TYPE_NAMES[type], n_tokens, op_cost_matmul(type, &job.args.matmul));
@@ -592,6 +598,13 @@ static bool parse_keys(const char *text, int32_t *out) {
     return *text && !*end && value >= KV_PAGE && value <= KEYS_MAX && value % KV_PAGE == 0;
 }
 
+static bool parse_cols(const char *text, int32_t *out) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    *out = (int32_t)value;
+    return *text && !*end && value >= 32 && value <= COLS_MAX && value % 32 == 0;
+}
+
 static bool are_counts(const char *text) {
     for (;;) {
         char *end;
@@ -604,7 +617,7 @@ static bool are_counts(const char *text) {
 
 static bool parse_type(const char *name, int *out) {
     for (*out = 0; *out < WEIGHT_COUNT; ++*out)
-        if (!strcmp(name, TYPE_NAMES[*out])) return true;
+        if (!strcasecmp(name, TYPE_NAMES[*out])) return true;
     return false;
 }
 
@@ -624,6 +637,7 @@ static bool parse_option(struct options *o, const char *name, const char *value)
     if (!strcmp(name, "--threads")) return parse_count(value, &o->n_threads);
     if (!strcmp(name, "--tokens")) return parse_tokens(value, &o->tokens);
     if (!strcmp(name, "--keys")) return parse_keys(value, &o->n_keys);
+    if (!strcmp(name, "--cols")) return parse_cols(value, &o->n_cols);
     if (!strcmp(name, "--type")) return parse_type(value, &o->type);
     if (!strcmp(name, "--pages")) return parse_pages(value, &o->huge_pages);
     if (strcmp(name, "--shape")) return false;
@@ -664,8 +678,11 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
         fprintf(stderr,
+                "bench_ops: %s %s cannot be understood; use\n"
                 "bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] "
-                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--pages 4k|2m]\n");
+                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] "
+                "[--pages 4k|2m]\n",
+                argv[i], i + 1 < argc ? argv[i + 1] : "without a value");
         return 2;
     }
     bool opened = open_bench(&b);
