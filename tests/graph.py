@@ -38,7 +38,7 @@ ATTRIBUTE = re.compile(r"\b__attribute__\s*" + PARENS)
 # The head of a function: a type, unless a macro stands for all of it, the name, the parameters.
 HEAD = re.compile(r"(\w[\s*]+)?(\w+)\s*" + PARENS + r"\s*$")
 VARIABLE = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$")
-PRIVATE = re.compile(r"\b(static|inline|INLINE)\b")
+PRIVATE = re.compile(r"\b(static|inline|INLINE|OUT_OF_LINE)\b")
 NAME = re.compile(r"(?:\.|->|\b(?:struct|enum|union)\b)\s*\w+|\b([A-Za-z_]\w*)")
 
 Edge = collections.namedtuple("Edge", "path line how target")

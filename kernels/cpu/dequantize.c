@@ -13,12 +13,11 @@
 #include "kernels/cpu/cpu.h"
 
 #include "base/err.h"
+#include "base/inline.h"
 #include "kernels/cpu/grid_tables.h"
 
 #include <math.h>
 #include <string.h>
-
-#define OUT_OF_LINE static __attribute__((noinline))
 
 static float float_of_bits(uint32_t bits) {
     float value;

@@ -2,6 +2,7 @@
 #include "runtime/generate/candidates.h"
 
 #include "base/err.h"
+#include "base/inline.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -31,10 +32,8 @@ static bool more_typical(const struct candidate *a, const struct candidate *b, f
     return x < y || (x == y && a->token < b->token);
 }
 
-// The heaps are compiled for each order, so that a comparison is no call.
-#define INLINE static inline __attribute__((always_inline))
-
-// Restores a heap of n candidates below place i.
+// Restores a heap of n candidates below place i. The heaps are compiled for each order, so that a
+// comparison is no call.
 INLINE void sift_down(struct candidate *heap, int32_t i, int32_t n, before_fn before, float h) {
     const struct candidate moved = heap[i];
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {

@@ -8,6 +8,8 @@
  */
 #include "tests/emulator/simt.h"
 
+#include "base/inline.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -405,7 +407,7 @@ static struct fiber *take_over(struct fiber *ended) {
 }
 
 // The kernel behind a call that is not inlined: simt_self must be read anew for every thread.
-static __attribute__((noinline)) void run_thread(struct fiber *f) {
+OUT_OF_LINE void run_thread(struct fiber *f) {
     const struct simt_launch *launch = f->worker->simt->launch;
     ACQUIRE(&f->worker->block);
     launch->kernel(launch->params);

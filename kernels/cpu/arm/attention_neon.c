@@ -11,11 +11,10 @@
 #include "kernels/cpu/arm/vector_neon.h"
 
 #include "base/err.h"
+#include "base/inline.h"
 
 #include <math.h>
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 struct query {
     float q[HEAD_DIM_MAX + 4];     // times scale; zeros up to a multiple of 4

@@ -9,11 +9,12 @@
 #include "kernels/cpu/arm/arm.h"
 #include "kernels/cpu/matmul_work.h"
 
+#include "base/inline.h"
+
 #include <arm_neon.h>
 #include <stdio.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
 enum { TILE_ROWS = 8, SOME_ROWS = 4, TOKENS = 4, COLS = 4 };

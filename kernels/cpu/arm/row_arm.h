@@ -10,10 +10,10 @@
 
 #include "kernels/cpu/act.h"
 
+#include "base/inline.h"
+
 #include <arm_neon.h>
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE uint8x16x2_t load32(const uint8_t *at) {
     return (uint8x16x2_t){{vld1q_u8(at), vld1q_u8(at + 16)}};

@@ -14,6 +14,7 @@
 #include "kernels/cpu/x86/vector_avx2.h"
 
 #include "base/err.h"
+#include "base/inline.h"
 
 #include <math.h>
 #include <string.h>
@@ -235,8 +236,8 @@ static void start_totals(const struct attention_args *a, const struct query_bloc
 
 // Adds a segment of a query to its total. One function, so that the compiler rounds alike wherever
 // the segment was computed.
-static __attribute__((noinline)) void merge(float *out, struct total *total, struct total part,
-                                            const float *sum_v, int32_t head_dim) {
+OUT_OF_LINE void merge(float *out, struct total *total, struct total part, const float *sum_v,
+                       int32_t head_dim) {
     float max = total->max > part.max ? total->max : part.max;
     float old = _mm256_cvtss_f32(exp2_avx2(_mm256_set1_ps(total->max - max)));
     float new = _mm256_cvtss_f32(exp2_avx2(_mm256_set1_ps(part.max - max)));

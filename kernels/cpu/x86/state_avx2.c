@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/x86/vector_avx2.h"
 
+#include "base/inline.h"
+
 #include <math.h>
 
 enum {
@@ -37,8 +39,7 @@ static inline __m256 finish(const struct short_conv_args *a, __m256 sum, int64_t
 }
 
 // All tokens in columns c..c+7, with 3 or 4 taps; the arguments by value as in step_columns.
-static inline __attribute__((always_inline)) void convolve_eight(struct short_conv_args a,
-                                                                 int64_t c, int n_taps) {
+INLINE void convolve_eight(struct short_conv_args a, int64_t c, int n_taps) {
     const __m256i eight = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i rows = _mm256_mullo_epi32(eight, _mm256_set1_epi32(n_taps));
     const int64_t n = a.n_cols, state = (n_taps - 1) * n;
@@ -134,8 +135,7 @@ static void prepare(const struct delta_rule_args *a, int64_t t, int64_t h, struc
 
 // One token in 8 * n_vectors columns of the state from column c on. It comes by value, since a
 // store of a vector may change any memory, for all that a compiler knows.
-static inline __attribute__((always_inline)) void step_columns(struct token k, int64_t n, int64_t c,
-                                                               int n_vectors) {
+INLINE void step_columns(struct token k, int64_t n, int64_t c, int n_vectors) {
     __m256 sums[2][4], change[4], rows[2][4];
     for (int v = 0; v < n_vectors; v++) sums[0][v] = sums[1][v] = _mm256_setzero_ps();
     for (int64_t i = 0; i < n && k.from; i += 2) {

@@ -6,10 +6,10 @@
 #ifndef TANDEM_KERNELS_CPU_X86_WIDE_X86_H
 #define TANDEM_KERNELS_CPU_X86_WIDE_X86_H
 
+#include "base/inline.h"
+
 #include <immintrin.h>
 
-#define INLINE      static inline __attribute__((always_inline))
-#define OUT_OF_LINE static __attribute__((noinline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
