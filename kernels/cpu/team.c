@@ -342,12 +342,10 @@ static struct team *new_team(int32_t n_threads, struct err *e) {
 }
 
 // Starts the threads of all lanes but the caller's. They take no signals, which are for the
-// program's own threads.
-static enum status start_threads(struct team *team, struct err *e) {
+// program's own threads. Returns why the system refused one, or 0.
+static int create_threads(struct team *team, const pthread_attr_t *attr) {
     sigset_t all, before;
-    pthread_attr_t attr;
-    int refusal = pthread_attr_init(&attr);
-    if (!refusal) refusal = pthread_attr_setstacksize(&attr, STACK_BYTES);
+    int refusal = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < team->n_threads && !refusal; i++) {
@@ -355,12 +353,22 @@ static enum status start_threads(struct team *team, struct err *e) {
         worker->team = team;
         worker->index = i;
         gate_init(&worker->gate);
-        refusal = pthread_create(&worker->thread, &attr, work, worker);
+        refusal = pthread_create(&worker->thread, attr, work, worker);
         team->n_workers += !refusal;
         if (refusal) gate_close(&worker->gate);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    return refusal;
+}
+
+static enum status start_threads(struct team *team, struct err *e) {
+    pthread_attr_t attr;
+    int refusal = pthread_attr_init(&attr);
+    if (!refusal) {
+        refusal = pthread_attr_setstacksize(&attr, STACK_BYTES);
+        if (!refusal) refusal = create_threads(team, &attr);
+        pthread_attr_destroy(&attr);
+    }
     if (!refusal) return OK;
     err_set(e, ERR_DEVICE, "the system refuses threads: %s", strerror(refusal));
     err_actual(e, "%d of %d", team->n_workers + 1, team->n_threads);
