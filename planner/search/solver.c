@@ -122,8 +122,7 @@ static enum status refuse(struct plan *plan, const struct shape *shape, int d, s
         err_size_limit(room, device->budget_bytes));
     if (d != DEVICE_HOST) return fix_accelerator(plan, shape, e);
     char raised[RAISED_CHARS];
-    return err_fix(e, "use a smaller micro-batch (-ub) or a smaller model, or raise %s",
-                   raised_ram(raised, plan));
+    return err_fix(e, "raise %s, or take a smaller model", raised_ram(raised, plan));
 }
 
 // The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.

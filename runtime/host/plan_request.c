@@ -96,13 +96,17 @@ static double tokens_per_s(const struct plan *plan, const struct shape *shape) {
     return p.decode_us > 0 ? 1e6 / p.decode_us : 0;
 }
 
-// Finds the longest context of half, a quarter, ... that fits in RAM; 0: none of use.
-static int32_t fitting_context(struct plan *plan, const struct planned *r, int32_t n_ctx) {
+typedef enum status solve_fn(struct plan *plan, const struct shape *shape,
+                             const struct machine *machine, const struct workload *workload,
+                             const struct constraints *constraints, struct err *e);
+
+// Finds the longest context of half, a quarter, ... for which solve finds a plan; 0: none of use.
+static int32_t fitting_context(struct plan *plan, const struct planned *r, int32_t n_ctx,
+                               solve_fn *solve) {
     struct err ignored;
     struct workload w = *r->workload;
     for (w.n_ctx = n_ctx / 2; w.n_ctx >= LEAST_CONTEXT; w.n_ctx /= 2)
-        if (planner_solve(plan, r->shape, r->machine, &w, r->constraints, &ignored) == OK)
-            return w.n_ctx;
+        if (solve(plan, r->shape, r->machine, &w, r->constraints, &ignored) == OK) return w.n_ctx;
     return 0;
 }
 
@@ -118,7 +122,7 @@ static enum status refuse_paging(struct plan *plan, const struct planned *r, str
         (void)snprintf(paging, sizeof paging,
                        "--allow-paging reads the rest from the disk, at about %.2g tokens/s",
                        speed);
-    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
+    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx, planner_solve);
     const bool beside = r->machine->n_devices > 1 && !r->machine->devices[1].unified;
     err_set(e, ERR_MEMORY, "%s needs %s of RAM%s, and there are %s for it", r->shape->name,
             err_size_needed(need, needed), beside ? " beside the GPU" : "",
@@ -127,12 +131,18 @@ static enum status refuse_paging(struct plan *plan, const struct planned *r, str
     return err_fix(e, "take a smaller quantization; or %s", paging);
 }
 
-// Adds a context that fits, if there is one, to a refusal that paging cannot help.
+// Adds a context that fits, with paging if need be, to a refusal that paging alone cannot help.
 static enum status add_context(struct plan *plan, const struct planned *r, struct err *e) {
-    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx);
+    const int32_t asked = plan->workload.n_ctx;
+    const char *paged = "";
+    int32_t n_ctx = fitting_context(plan, r, asked, planner_solve);
+    if (!n_ctx) {
+        n_ctx = fitting_context(plan, r, asked, planner_solve_paged);
+        paged = " with --allow-paging";
+    }
     char fix[sizeof e->fix];
     memcpy(fix, e->fix, sizeof fix);
-    return n_ctx ? err_fix(e, "-c %d fits; or %s", n_ctx, fix) : e->status;
+    return n_ctx ? err_fix(e, "-c %d fits%s; or %s", n_ctx, paged, fix) : e->status;
 }
 
 // Plans what was refused with weights that do not stay in RAM, and takes that plan if the options

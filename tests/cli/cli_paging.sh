@@ -34,6 +34,14 @@ result paging_disk_is_told
 run "$TANDEM" --device none -c 4096 --ram 160M
 [ $code -eq 1 ] && grep -q -e '-c 2048 fits; or --allow-paging' "$work/err"
 result paging_shorter_context
+run "$TANDEM" --device none -c 4096 --ram 100M
+[ $code -eq 1 ] && n_ctx=$(sed -n 's/^ *-c \([0-9]*\) fits with --allow-paging; or .*/\1/p' "$work/err") &&
+    [ -n "$n_ctx" ] && run "$TANDEM" --device none -c "$n_ctx" --ram 100M --allow-paging && [ $code -eq 0 ]
+result paging_shorter_context_and_paging
+run "$TANDEM" --device none -c 4096 --ram 10M
+[ $code -eq 1 ] && ram=$(sed -n 's/^ *Raise --ram to \([0-9]*M\), or take a smaller model.*/\1/p' "$work/err") &&
+    [ -n "$ram" ] && run "$TANDEM" --device none -c 4096 --ram "$ram" && [ $code -eq 0 ]
+result paging_cannot_help
 run "$TANDEM_SIM" --device sim:vram=24M --ram 80M --allow-paging
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
 result paging_beside_a_gpu

@@ -411,10 +411,12 @@ static bool follow(struct draw *d, const struct err *e) {
     d->cpu_alone = strstr(e->fix, "--device none fits") != NULL;
     d->pages = !n_ctx && strstr(e->fix, "--allow-paging reads");
     if (d->cpu_alone || d->pages) return true;
-    if (n_ctx && (d->index % 2 || !ram_mib))
+    if (n_ctx && (d->index % 2 || !ram_mib)) {
         d->workload.n_ctx = (int32_t)n_ctx;
-    else if (ram_mib)
+        d->pages = strstr(e->fix, "fits with --allow-paging") != NULL;
+    } else if (ram_mib) {
         d->constraints.ram_bytes = ram_mib << 20;
+    }
     return n_ctx || ram_mib;
 }
 
