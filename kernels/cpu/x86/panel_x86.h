@@ -20,13 +20,14 @@
 // 32 columns of ROWS rows, and what makes weights of their bytes (enum act_extra): the scale and
 // the offset, or the scales of both halves; for types with parts also pairs of 16-bit integers, the
 // factors and, if there are, the offsets of both halves. With offsets of activations (grid_vbmi.h)
-// parts are what the sums of halves begin with.
+// parts are what the sums of halves begin with, and parts[0] of signed bytes that are split is what
+// their sum begins with.
 struct panel {
     veci bytes[8];
     vecf scale[2];
     veci parts[2];
 #if SIGNED_BYTES
-    veci high[8]; // of what split_bytes splits
+    veci signs[8]; // see split_signs
 #endif
 };
 
@@ -98,13 +99,17 @@ INLINE vecf half_high(veci v) { return half_low(V(srli_epi32)(v, 16)); }
 INLINE vecf minus(vecf v) { return V(sub_ps)(V(setzero_ps)(), v); }
 
 #if SIGNED_BYTES
-// Adds 128 to the signed bytes of a panel and splits them: bytes become their low nibbles.
-INLINE void split_bytes(struct panel *p) {
+// Splits the signed bytes of a panel into magnitudes and signs, which are all ones where a byte is
+// negative. The exclusive or of such a sign and x is -x - 1, so a sum of products with magnitudes
+// lacks the magnitudes of the negative bytes: parts[0] has their sums.
+INLINE void split_signs(struct panel *p) {
+    veci lack = V_SI(setzero)();
     UNROLL for (int c = 0; c < 8; c++) {
-        const veci wide = V_SI(xor)(p->bytes[c], V(set1_epi8)(-128));
-        p->bytes[c] = and_bytes(wide, 15);
-        p->high[c] = and_bytes(V(srli_epi32)(wide, 4), 15);
+        p->signs[c] = V(cmpgt_epi8)(V_SI(setzero)(), p->bytes[c]);
+        p->bytes[c] = V(abs_epi8)(p->bytes[c]);
+        lack = V(add_epi16)(lack, V(maddubs_epi16)(p->bytes[c], p->signs[c]));
     }
+    p->parts[0] = V(madd_epi16)(lack, V(set1_epi16)(-1));
 }
 #endif
 

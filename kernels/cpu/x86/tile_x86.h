@@ -192,27 +192,25 @@ INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t bl
 }
 
 #if SIGNED_BYTES
-// The same for panels of ACT_SUM whose bytes are split. Products of signed bytes need three
-// operations of the two ports of multiplications for 32 columns of a row each; eight sums of two
-// products with a nibble, 2*127*15 each, fit 16 bits, so that two do.
+// The same for panels of ACT_SUM whose signs are split: an exclusive or, which three ports take,
+// instead of a sign, which the two ports of multiplications take.
 INLINE void dot_split(const struct panel *p, const struct acts *acts, int64_t block, int n,
                       vecf *acc) {
-    veci low[TOKENS], high[TOKENS];
-    UNROLL for (int t = 0; t < n; t++) low[t] = high[t] = V_SI(setzero)();
+    const veci ones = V(set1_epi16)(1);
+    veci sum[TOKENS];
+    UNROLL for (int t = 0; t < n; t++) sum[t] = p->parts[0];
     UNROLL for (int c = 0; c < 8; c++) {
         UNROLL for (int t = 0; t < n; t++) {
-            const veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * c);
-            low[t] = V(add_epi16)(low[t], V(maddubs_epi16)(p->bytes[c], x));
-            high[t] = V(add_epi16)(high[t], V(maddubs_epi16)(p->high[c], x));
-            __asm__("" : "+v"(low[t]), "+v"(high[t])); // gcc would add later, and keep 64 products
+            veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * c);
+            x = V_SI(xor)(x, p->signs[c]);
+            // Two products are at least -2*128*128, and at most 2*128*127.
+            const veci pairs = V(maddubs_epi16)(p->bytes[c], x);
+            sum[t] = V(add_epi32)(sum[t], V(madd_epi16)(pairs, ones));
+            __asm__("" : "+v"(sum[t])); // gcc would add later, and keep 32 products
         }
     }
     UNROLL for (int t = 0; t < n; t++) {
-        const struct act_head *act = act_head(acts, t, block);
-        veci sum =
-            V(add_epi32)(V(set1_epi32)(act->offset), V(madd_epi16)(low[t], V(set1_epi16)(1)));
-        sum = V(add_epi32)(sum, V(madd_epi16)(high[t], V(set1_epi16)(16)));
-        acc[t] = add_scaled(acc[t], sum, p->scale[0], act->scale);
+        acc[t] = add_block(acc[t], sum[t], p, act_head(acts, t, block), ACT_SUM);
     }
 }
 #endif
