@@ -11,9 +11,9 @@
  * into the second-level cache gives 22 and 15, and a plain read 20; Zen 5: 26 and 26 of 36); one
  * stream into the first-level cache (Zen 4: 8 to 19 and 8 to 11); one row after the other, its
  * products through the first-level cache (Zen 4: 15 and 13; Zen 5: 27 and 28); the next rows by
- * loads instead of prefetches (Zen 5: 7 to 14). On an Emerald Rapids, rows of 4096 and 8192 columns:
- * 4096 at a time, which with the next four rows and the sums fill the first-level cache (0.91 to
- * 1.0 of the speed), and 1024 (0.94 to 1.04).
+ * loads instead of prefetches (Zen 5: 7 to 14). On an Emerald Rapids, rows of 4096 and 8192
+ * columns: 4096 at a time, which with the next four rows and the sums fill the first-level cache
+ * (0.91 to 1.0 of the speed), and 1024 (0.94 to 1.04).
  *
  * Inline functions over the caller's memory; any thread. Must keep the order of float operations of
  * tile_x86.h, whose settings it shares. Included by matmul_x86.inc only. Tested by
@@ -293,7 +293,7 @@ INLINE void quad_sums(struct chunk *c, struct quad rows, int q, struct format f,
         const int64_t b = step_at(c, start);
         struct quad at = rows;
         at.at += b / f.block_panels * f.block_bytes;
-        at.next = at.at + 4 * at.stride;
+        at.next = at.at + at.to_next;
         if (!BOOKS) __asm__("" : "+r"(at.next)); // hides that both have a common base
         at.far = ahead->at;
         ahead->at += at.far_bytes;
@@ -431,16 +431,19 @@ INLINE vecf quads_token(const struct matmul_args *a, const struct tile *tile, co
         int64_t left = total - block;
         c.n_blocks = left <= CHUNK_BLOCKS + STEP_BLOCKS ? left : CHUNK_BLOCKS;
         begin_chunk(&c, f);
+        const int64_t done = block / f.block_panels * f.block_bytes; // of each row
+        const int64_t chunk_bytes = c.n_blocks / f.block_panels * f.block_bytes;
         for (int q = 0; q < QUADS; q++) {
             quad.at = rows.group[q];
+            quad.to_next = 4 * rows.stride;
+            if (q == QUADS - 1) // the next chunk of the tile, or the first one of the next tile
+                quad.to_next += left > c.n_blocks ? chunk_bytes - ROWS * rows.stride : -done;
             quad_sums(&c, quad, q, f, &ahead);
         }
         acc = add_chunk(acc, &c, rows, f, &ahead);
         c.x += c.n_blocks * ACT_COLS;
         c.heads += c.n_blocks;
-        UNROLL for (int q = 0; q < QUADS; q++) {
-            rows.group[q] += c.n_blocks / f.block_panels * f.block_bytes;
-        }
+        UNROLL for (int q = 0; q < QUADS; q++) { rows.group[q] += chunk_bytes; }
     }
     return acc;
 }

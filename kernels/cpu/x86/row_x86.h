@@ -389,10 +389,11 @@ INLINE void turn_parts(const veci in[QUADS], veci out[QUADS]) {
 }
 
 // A step of four rows at equal distances, and what is prefetched while it is multiplied: far_bytes
-// far ahead and, into the first-level cache, near_bytes of each of the next four rows, which are
-// all of the step or none.
+// far ahead and, into the first-level cache, near_bytes of each of the four rows that are read
+// next, which are all of the step or none.
 struct quad {
     const uint8_t *at, *next;
+    int64_t to_next;               // from at to next
     int64_t stride, three_strides; // the latter in a register of its own, see quads_token
     int64_t near_bytes;
     const void *far;
