@@ -21,16 +21,16 @@ CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_U, BACKSPACE = "\x01", "\x03", "\x04", "\x0
 LIMIT_S = 120
 ROWS, COLUMNS = 30, int(os.environ.get("TERMINAL_COLUMNS", "200"))
 
-pid, terminal = pty.fork()
-if pid == 0:
-    os.execvp(sys.argv[1], sys.argv[1:])
-
 
 def resize(columns):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
 
 
-resize(COLUMNS)
+pid, terminal = pty.fork()
+if pid == 0:
+    terminal = 0
+    resize(COLUMNS)  # by the program's own process, so that it never sees another size
+    os.execvp(sys.argv[1], sys.argv[1:])
 raw = b""
 at = 0  # what comes before was waited for
 
