@@ -8,10 +8,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-# runs NAME EXPECTED_LAST_LINE EXPECTED_CODE: the script of standard input under the runner.
+# runs NAME EXPECTED_LAST_LINE EXPECTED_CODE [SECONDS]: the script of standard input under the runner,
+# which stops it after so long.
 runs() {
     cat >"$1.sh"
-    TEST_TIMEOUT=1 sh "$runner" "$1.sh" >"$1.out" 2>&1
+    TEST_TIMEOUT=${4:-100} sh "$runner" "$1.sh" >"$1.out" 2>&1
     code=$?
     if [ "$(tail -n 1 "$1.out")" = "$2" ] && [ "$code" -eq "$3" ]; then
         echo "ok runner_$1"
@@ -39,8 +40,8 @@ X
 runs fails_a_crash_after_a_failure '0 passed, 2 failed' 1 <<'X'
 echo 'not ok a'; kill -SEGV $$
 X
-runs fails_a_hang '1 passed, 1 failed' 1 <<'X'
-echo 'ok a'; sleep 20
+runs fails_a_hang '1 passed, 1 failed' 1 5 <<'X'
+echo 'ok a'; while :; do sleep 1; done
 X
 runs fails_a_missing_test '1 passed, 1 failed' 1 <<'X'
 echo '1..3'; echo 'ok 1 - a'
@@ -75,7 +76,7 @@ touch b
 until [ -f a ]; do sleep 0.1; done
 echo 'ok b'
 Y
-TEST_TIMEOUT=20 TEST_JOBS=2 sh "$runner" alone.sh first.sh second.sh >order.out 2>&1
+TEST_TIMEOUT=100 TEST_JOBS=2 sh "$runner" alone.sh first.sh second.sh >order.out 2>&1
 if [ $? -eq 0 ] && [ "$(tail -n 1 order.out)" = '3 passed, 0 failed' ]; then
     echo 'ok runner_runs_at_once_what_may'
 else
@@ -88,7 +89,7 @@ else
     echo 'not ok runner_keeps_the_order'
 fi
 rm -f a b
-TEST_TIMEOUT=3 TEST_JOBS=1 sh "$runner" first.sh second.sh >one.out 2>&1
+TEST_TIMEOUT=5 TEST_JOBS=1 sh "$runner" first.sh second.sh >one.out 2>&1
 if [ "$(tail -n 1 one.out)" = '1 passed, 1 failed' ]; then
     echo 'ok runner_runs_one_after_the_other'
 else
