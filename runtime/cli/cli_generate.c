@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/generate/reply_grammar.h"
+#include "runtime/grammar/grammar.h"
 #include "runtime/grammar/grammar_schema.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/report/report.h"
@@ -75,27 +76,15 @@ static enum status read_either(const char *text, const char *path, char **out, s
     return *out ? OK : err_memory(e, strlen(text), "the grammar");
 }
 
-// Makes the grammar of the texts, if there is one. The caller frees *out.
-static enum status make_grammar(const struct cli_generator *g, const char *grammar,
-                                const char *schema, char **out, struct err *e) {
-    const struct reply_rules rules = {.grammar = grammar, .schema = schema};
-    if (g->style) return reply_grammar(out, g->style, &rules, &g->cli->log, e);
-    if (schema) return grammar_from_schema(out, schema, strlen(schema), &g->cli->log, e);
-    *out = grammar ? mem_text(grammar, strlen(grammar)) : NULL;
-    return *out || !grammar ? OK : err_memory(e, strlen(grammar), "the grammar");
-}
-
-static enum status read_grammar(const struct cli_generator *g, char **out, struct err *e) {
-    const struct cli_options *o = &g->cli->options;
-    char *grammar = NULL, *schema = NULL;
-    enum status status = OK;
-    if (read_either(o->grammar, o->grammar_file, &grammar, e) ||
-        read_either(o->schema, o->schema_file, &schema, e) ||
-        make_grammar(g, grammar, schema, out, e))
-        status = e->status;
-    mem_free(grammar);
-    mem_free(schema);
-    return status;
+// Makes the grammar of replies in a style, or, if style is NULL, of texts. The caller frees *out,
+// which stays NULL if there is none.
+static enum status make_grammar(char **out, const struct cli_generator *g,
+                                const struct chat_style *style, const struct log *log,
+                                struct err *e) {
+    const struct reply_rules rules = {.grammar = g->grammar, .schema = g->schema};
+    if (style) return reply_grammar(out, style, &rules, log, e);
+    if (g->schema) return grammar_from_schema(out, g->schema, strlen(g->schema), log, e);
+    return read_either(g->grammar, NULL, out, e);
 }
 
 // Drops the texts "none", which stand for no text at all.
@@ -112,7 +101,8 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
     struct read_list stops = {0}, breakers = {0};
     char *grammar = NULL;
     enum status status = OK;
-    if (read_grammar(g, &grammar, e) || read_texts(&stops, &o->stops, o->escape, e) ||
+    if (make_grammar(&grammar, g, g->style, &g->cli->log, e) ||
+        read_texts(&stops, &o->stops, o->escape, e) ||
         read_texts(&breakers, &o->dry_breakers, o->escape, e))
         status = e->status;
     drop_none(&breakers.list);
@@ -167,14 +157,30 @@ static enum status tell_smaller_cache(const struct cli_generator *g, struct err 
     return OK;
 }
 
+// Reads the grammar, and checks it as far as it does not depend on the model.
+static enum status read_grammar(struct cli_generator *g, struct err *e) {
+    const struct cli_options *o = &g->cli->options;
+    struct grammar parsed = {0};
+    char *text = NULL;
+    enum status status = OK;
+    if (read_either(o->grammar, o->grammar_file, &g->grammar, e) ||
+        read_either(o->schema, o->schema_file, &g->schema, e) ||
+        make_grammar(&text, g, NULL, NULL, e) ||
+        (text && grammar_parse(&parsed, text, strlen(text), "root", e)))
+        status = e->status;
+    grammar_close(&parsed);
+    mem_free(text);
+    return status;
+}
+
 // Finds out before a model is loaded, which may take minutes, whether the files are there that are
-// read after it.
-static enum status check_files(const struct cli_options *o, struct err *e) {
-    const char *const paths[] = {o->file, o->system_file, o->grammar_file, o->schema_file};
+// read after it, and whether the grammar is one.
+static enum status check_texts(struct cli_generator *g, struct err *e) {
+    const char *const paths[] = {g->cli->options.file, g->cli->options.system_file};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (paths[i] && strcmp(paths[i], "-") != 0 && access(paths[i], R_OK) != 0)
             return err_errno(e, errno, "%s", paths[i]);
-    return OK;
+    return read_grammar(g, e);
 }
 
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
@@ -182,8 +188,8 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
     uint64_t load_ns = 0;
     *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
-    if (check_files(&cli->options, e) || open_engine(g, texts, &load_ns, e) ||
-        set_generator(g, true, e) || buffer_output(g, e))
+    if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || set_generator(g, true, e) ||
+        buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
@@ -214,6 +220,8 @@ void cli_generate_close(struct cli_generator *g) {
     generate_close(&g->generator);
     engine_close(g->engine);
     mem_free(g->output);
+    mem_free(g->grammar);
+    mem_free(g->schema);
     *g = (struct cli_generator){0};
 }
 

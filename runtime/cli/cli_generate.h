@@ -23,7 +23,8 @@ struct cli_generator {
     const struct chat_style *style; // of replies, borrowed; NULL: texts are no replies
     struct engine *engine;
     struct generator generator;
-    char *output; // the buffer of standard output
+    char *output;           // the buffer of standard output
+    char *grammar, *schema; // as given, owned; NULL: not given
     // Takes the text in place of standard output; NULL: nobody.
     void (*print)(void *context, const char *text, size_t length);
     void *print_context;
@@ -42,7 +43,7 @@ struct cli_texts {
     const char *prompt; // [prompt_bytes]: the only one, that the plan is made for; NULL: not known
     size_t prompt_bytes;
 };
-// On failure *g is closed.
+// Reads and checks the grammar before it loads the model. On failure *g is closed.
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
                               const struct cli_texts *texts, struct err *e);
 void cli_generate_close(struct cli_generator *g); // accepts a zeroed one; leaves it zeroed

@@ -127,6 +127,8 @@ fails no_trace_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y
     --trace "$work/none/x"
 fails no_grammar_file "$work/none.gbnf: No such file" run -m "$work/none.gguf" -p y \
     --grammar-file "$work/none.gbnf"
+fails no_grammar 'rule rest is not defined' run -m "$work/none.gguf" -p y --grammar 'root ::= rest'
+fails no_schema "no type 'thing'" run -m "$work/none.gguf" -p y -j '{"type":"thing"}'
 for file in -f -sysf; do
     call chat -m "$MODEL" $file "$work/none.txt"
     [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'none.txt: No such file' "$err"
