@@ -4,7 +4,7 @@
  * A struct pager owns a table of units; it borrows the plan, the model's files, which stay mapped,
  * and the weights. Its calls run in the thread that computes on the CPU, between the
  * ops of its stream. Routed experts are left to the system: a token reads a few, and those that are
- * read often stay. Tested by tests/runtime/test_engine.c and tests/cli/cli_paging.sh.
+ * read often stay. Tested by tests/runtime/test_paging.c and tests/cli/cli_paging.sh.
  */
 #ifndef TANDEM_RUNTIME_ENGINE_PAGING_H
 #define TANDEM_RUNTIME_ENGINE_PAGING_H

@@ -49,6 +49,25 @@ static void test_rate(void **state) {
     assert_true(disk_rate_of(path, &meter) == 0);
 }
 
+// Pieces that another mapping keeps in memory say nothing about the disk.
+static void test_resident_pieces_do_not_count(void **state) {
+    (void)state;
+    char path[] = "test_disk_rate.XXXXXX";
+    const int descriptor = mkstemp(path);
+    uint64_t now_ns = 0;
+    const struct meter meter = {fake_now, fake_others, NULL, &now_ns};
+    struct err e;
+    struct file held;
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    write_bytes(path, SIZE);
+    assert_int_equal(file_open(&held, path, &e), OK);
+    assert_int_equal(file_populate(&held, 0, SIZE, &e), OK);
+    assert_true(disk_rate_of(path, &meter) == 0);
+    file_close(&held);
+    unlink(path);
+}
+
 static void test_dropped_bytes_come_back(void **state) {
     (void)state;
     char path[] = "test_disk_rate.XXXXXX";
@@ -74,6 +93,7 @@ static void test_dropped_bytes_come_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_resident_pieces_do_not_count),
         cmocka_unit_test(test_dropped_bytes_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

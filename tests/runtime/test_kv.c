@@ -1,5 +1,6 @@
 /* test_kv.c: page lists against a plain model of them, under random use, and where keys and values
- * lie in a cache. */
+ * lie in a cache; and which rows a batch sees through a window. */
+#include "runtime/engine/feed.h"
 #include "runtime/engine/kv.h"
 
 #include "base/mem.h"
@@ -108,8 +109,35 @@ static void test_layout(void **state) {
     }
 }
 
+// A batch behind a window of 30 sees 29 positions before its own.
+static void test_window_rows(void **state) {
+    (void)state;
+    enum { N_CTX = 300, FIRST = 100, ADDED = 10, WINDOW = 30 };
+    enum { PAGES = (N_CTX + KV_PAGE - 1) / KV_PAGE };
+    int32_t first, end, pages[PAGES], positions[ADDED], sequences[ADDED] = {0};
+    struct kv_rows rows[4][PAGES];
+    struct plan *plan = mem_alloc(1, sizeof *plan);
+    assert_non_null(plan);
+    plan->workload = (struct workload){.n_ctx = N_CTX, .n_sessions = 1, .window = WINDOW};
+    struct feeder feeder = {.plan = plan,
+                            .first = &first,
+                            .end = &end,
+                            .rows = {.past = rows[0], .fresh = rows[1]},
+                            .ring_rows = {.past = rows[2], .fresh = rows[3]}};
+    for (int32_t i = 0; i < PAGES; i++) pages[i] = i;
+    for (int32_t i = 0; i < ADDED; i++) positions[i] = FIRST + i;
+    const struct batch_tables tables = {
+        .positions = positions, .sequences = sequences, .pages = pages, .ring_pages = pages};
+    feed_batch(&feeder, &tables, ADDED);
+    assert_int_equal(feeder.rows.n_past_rows, FIRST);
+    assert_int_equal(feeder.ring_rows.n_past_rows, WINDOW - 1);
+    assert_int_equal(rows[2][0].first, FIRST - (WINDOW - 1));
+    mem_free(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_use),
-                                       cmocka_unit_test(test_layout)};
+                                       cmocka_unit_test(test_layout),
+                                       cmocka_unit_test(test_window_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
