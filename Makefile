@@ -93,7 +93,7 @@ help: ## this list
 
 build: libraries $(TANDEM) ## build/tandem, the program alone
 
-all: build $(TANDEM_SIM) ## the program, libtandem.a, libtandem.so and tandem-sim (for tests)
+all: build $(TANDEM_SIM) $D/tests/kernels/check_ops $D/bench/bench_ops ## the program, libtandem.a, libtandem.so, tandem-sim, check_ops, bench_ops
 
 model: ## fetch the default model (98 MB) once and check it
 	@sh tests/fetch_model.sh "$$MODEL"
